@@ -1,5 +1,5 @@
-//! How fast the packet-level simulator is, against loops around a plain binary
-//! heap: the queue of events alone, then a whole network.
+//! Speed of the packet-level simulator, compared with loops around a plain binary heap: the event
+//! queue alone, then a whole network.
 //!
 //! `cargo run --release -p tailbound-sim --example events`
 
@@ -13,7 +13,7 @@ use tailbound_sim::net::{
 };
 use tailbound_units::{Bytes, Nanos, Rate};
 
-/// Each figure is the best of this many runs.
+/// Number of runs; each figure is the best of them.
 const RUNS: usize = 5;
 
 fn main() {
@@ -51,7 +51,7 @@ fn main() {
         });
         let mut plain_longest = Vec::new();
         let plain = best(|| plain_longest = plain_loop(&fabric));
-        // Frames that come at the same time may be served in another order.
+        // Frames that arrive at the same time may be served in another order.
         let sum = |times: &[Time]| times.iter().map(|time| time.0 as f64).sum::<f64>();
         let apart = sum(&longest) / sum(&plain_longest) - 1.0;
         assert!(
@@ -81,7 +81,7 @@ fn best(mut job: impl FnMut()) -> Duration {
 
 const HOLDS: u32 = 2_000_000;
 
-/// How much later a node acts again: at once, or after up to some microseconds.
+/// Returns the time until a node's next event: zero, or up to some microseconds.
 fn later(state: &mut u64) -> u64 {
     *state ^= *state << 13;
     *state ^= *state >> 7;
@@ -121,8 +121,8 @@ fn hold_heap(nodes: u32) {
 /// Hosts in a rack.
 const HOSTS: usize = 16;
 
-/// Racks of hosts below one core; each host sends to another one at half of its
-/// link, with bursts.
+/// Returns racks of hosts below one core; each host sends to another one at half of its link, with
+/// bursts.
 fn tree(racks: usize) -> Fabric {
     let port = |gbit: u64| PortConfig {
         rate: Rate::from_mbit(gbit * 1_000),
@@ -151,7 +151,7 @@ fn tree(racks: usize) -> Fabric {
                     frame: Bytes(1_538),
                 },
                 pattern: Pattern::Greedy,
-                // All at once would be no test of the queue.
+                // Simultaneous starts would be no test of the queue.
                 start: Time(host as u64 * 104_729),
                 stop: Time(host as u64 * 104_729 + 4_000_000_000 / racks as u64),
                 class: 0,
@@ -165,8 +165,7 @@ fn tree(racks: usize) -> Fabric {
     }
 }
 
-/// What happens in the plain loop: a frame comes to a port of its path, or a
-/// sender's turn comes.
+/// An event of the plain loop: a frame arrives at a port of its path, or a sender sends.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     Send(usize),
@@ -178,11 +177,11 @@ enum Event {
     },
 }
 
-/// An event in the heap: when, its number, what.
+/// An event in the heap: time, number, event.
 type Entry = Reverse<(Time, u64, Event)>;
 
-/// The same network the plain way: every frame on its way is an event in a heap,
-/// ties in the order of their making; no classes, buffers or statistics.
+/// Runs the same network with a plain loop: every frame in flight is an event in a heap, ties in
+/// the order of creation; no classes, buffers or statistics.
 fn plain_loop(fabric: &Fabric) -> Vec<Time> {
     let mut sources: Vec<_> = (fabric.flows.iter().enumerate())
         .map(|(index, flow)| Source::new(flow.source, index as u32, 0, 0))

@@ -1,5 +1,6 @@
-//! The simulator of messages beside ns-3: the same star, TCP and flows, event counts, CPU time and
-//! how long flows took. `make compare-ns3` builds ns-3's half, `tools/ns3/star.cc`, and runs this.
+//! Comparison of the simulator of messages with ns-3: the same star, TCP and flows; event counts,
+//! CPU time and times of flows. `make compare-ns3` builds ns-3's half, `tools/ns3/star.cc`, and
+//! runs this.
 //!
 //! `cargo run --release -p tailbound-sim --example ns3 -- STAR_OF_NS3 [SEEDS [MILLISECONDS]]`
 
@@ -14,17 +15,17 @@ use tailbound_sim::packets::{Messages, PacketsExperiment, Told};
 
 const HOSTS: u32 = 16;
 const DELAY: &str = "20us";
-/// 244 full frames, as they are on a wire,
+/// Buffer of a port: 244 full frames, with their length on a wire.
 const BUFFER: u64 = 244 * 1_538;
-/// and 20 of them.
+/// Queue length from which frames are marked: 20 full frames.
 const MARK_AT: u64 = 20 * 1_538;
 const INITIAL_WINDOW: u32 = 10;
-/// More than any flow: ns-3 ends where a window is exactly full.
+/// Larger than any flow: ns-3 stops at an exactly full window.
 const RECEIVE_WINDOW: u64 = 64 << 20;
 const LEAST_TIMEOUT: &str = "10ms";
 const DELAYED_ACK: &str = "1ms";
 
-/// What is compared.
+/// A case of the comparison.
 struct Case {
     name: &'static str,
     congestion: &'static str,
@@ -53,17 +54,17 @@ const CASES: [Case; 3] = [
     },
 ];
 
-/// What one of the two made of flows.
+/// Results of one of the two simulators.
 #[derive(Debug, Default)]
 struct Side {
-    /// How long each took, in nanoseconds.
+    /// Time of each flow, in nanoseconds.
     took: Vec<u64>,
-    /// How long each was, in bytes.
+    /// Length of each flow, in bytes.
     sizes: Vec<u64>,
     events: u64,
     dropped: u64,
     marked: u64,
-    /// Flows whose connections were not open when they began.
+    /// Number of flows whose connections were not open when they began.
     late: u64,
     seconds: f64,
 }
@@ -83,7 +84,7 @@ impl Side {
         self.events as f64 / self.seconds
     }
 
-    /// What this part of the flows up to a size do not exceed, in milliseconds.
+    /// Returns the time in milliseconds that this part of the flows up to a size does not exceed.
     fn percentile(&self, part: f64, most: u64) -> f64 {
         let flows = self.took.iter().zip(&self.sizes);
         let flows = flows.filter(|it| *it.1 <= most);
@@ -162,7 +163,7 @@ probes = false
     Ok(loaded.experiment.messages.ok_or("there are messages")?)
 }
 
-/// Runs ours; returns the flows, too, in the order in which they begin.
+/// Runs this simulator; returns the flows, too, in the order in which they begin.
 fn run_ours(messages: &Messages, seed: u64) -> Result<(Side, Vec<Told>), Box<dyn Error>> {
     let start = on_the_cpu();
     let outcome = messages.simulate(&messages.setting[0], seed)?;
@@ -276,7 +277,7 @@ fn tell(case: &Case, ours: &Side, theirs: &Side) {
     }
 }
 
-/// How long this thread has had a CPU.
+/// Returns the CPU time of this thread.
 fn on_the_cpu() -> Duration {
     let told = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let nanos = told.split_whitespace().next();

@@ -1,6 +1,6 @@
-//! How many packet events a second the simulator of messages does on one core: an event is a
-//! frame whose transmission over one link ends. Seconds are those of the CPU, as the kernel counts
-//! them for this thread, so that neighbours on the machine count for little.
+//! Packet events per second of the simulator of messages on one core: an event is a frame whose
+//! transmission over one link ends. Seconds are CPU time of this thread, as the kernel counts it,
+//! so that other load on the computer has little influence.
 //!
 //! `cargo run --release -p tailbound-sim --example packets`
 
@@ -9,7 +9,7 @@ use std::time::Duration;
 use tailbound_experiment::{Loaded, Source};
 use tailbound_sim::packets::{Messages, PacketsExperiment};
 
-/// Each figure is the best of this many runs.
+/// Number of runs; each figure is the best of them.
 const RUNS: usize = 3;
 
 /// 16 hosts at one switch, at half of their links.
@@ -70,7 +70,7 @@ fn main() {
     }
 }
 
-/// How long this thread has had a CPU.
+/// Returns the CPU time of this thread.
 fn on_the_cpu() -> Duration {
     let told = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let nanos = told.split_whitespace().next();

@@ -19,7 +19,8 @@ use std::io::{self, Read as _, Seek as _};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-/// Whether a file, which is at its beginning, begins as Parquet does. It is there again then.
+/// Returns true if a file begins like Parquet. The file must be at its begin, and is there again
+/// afterwards.
 pub(crate) fn is_it(mut file: &File) -> io::Result<bool> {
     const MAGIC: &[u8] = b"PAR1";
     let mut head = Vec::new();

@@ -1,12 +1,12 @@
-//! CSV with a line of names: its rows, and where in them something is wrong.
+//! CSV with a line of names: its rows, and the positions of errors.
 
 use std::ops::RangeInclusive;
 
-/// Something that is wrong: where, from 1 on, and what would be right.
+/// An error: position, from 1 on, and the expected format.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Wrong {
     pub(crate) line: usize,
-    /// In characters.
+    /// Column, in characters.
     pub(crate) column: usize,
     pub(crate) what: String,
 }
@@ -20,7 +20,8 @@ pub(crate) struct Row<'t, const N: usize> {
     line: usize,
 }
 
-/// The rows of a file whose first line has these names; `what` says what the file is.
+/// Returns the rows of a file whose first line has these names; `what` describes the file in
+/// errors.
 pub(crate) fn rows<'t, const N: usize>(
     text: &'t str,
     names: [&'static str; N],
@@ -63,7 +64,7 @@ impl<'t, const N: usize> Row<'t, N> {
         }
     }
 
-    /// Something is wrong with a field.
+    /// Returns an error in a field.
     pub(crate) fn wrong(&self, field: usize, what: impl Into<String>) -> Wrong {
         let before = self.text.split(',').take(field);
         Wrong {
@@ -73,7 +74,7 @@ impl<'t, const N: usize> Row<'t, N> {
         }
     }
 
-    /// A field that is a whole number within `range`.
+    /// Returns a field that is an integer within `range`.
     pub(crate) fn number(&self, field: usize, range: RangeInclusive<u64>) -> Result<u64, Wrong> {
         let text = self.fields[field];
         let number = text.parse().ok().filter(|it| range.contains(it));

@@ -1,19 +1,19 @@
-//! Rows of a file, whatever the file is: CSV or Parquet.
+//! Rows of a file in any format: CSV or Parquet.
 
 use crate::{columnar, csv};
 use std::ops::RangeInclusive;
 
-/// The fields of a row, and where something is wrong with them.
+/// The fields of a row, and the positions of errors.
 pub(crate) trait Fields {
     type Wrong;
 
-    /// A field that is a whole number within `range`.
+    /// Returns a field that is an integer within `range`.
     fn number(&self, field: usize, range: RangeInclusive<u64>) -> Result<u64, Self::Wrong>;
 
-    /// A field that is a text, and not empty.
+    /// Returns a field that is a non-empty text.
     fn text(&self, field: usize) -> Result<&str, Self::Wrong>;
 
-    /// Something is wrong with a field.
+    /// Returns an error in a field.
     fn wrong(&self, field: usize, what: String) -> Self::Wrong;
 }
 
@@ -25,7 +25,7 @@ impl<const N: usize> Fields for csv::Row<'_, N> {
     }
 
     fn text(&self, field: usize) -> Result<&str, csv::Wrong> {
-        // A row that has an empty field is refused before.
+        // A row with an empty field is refused before.
         Ok(self.fields[field])
     }
 

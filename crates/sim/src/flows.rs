@@ -1,11 +1,10 @@
-//! Whole data centres at the level of flows: tenants who come with data to move and leave
-//! when it is moved, at rates that are guaranteed or shared fairly.
+//! Flow-level simulation of whole data centres: tenants arrive with data to transfer and leave
+//! after the transfer, at rates that are guaranteed or shared fairly.
 //!
-//! Read [`FlowsExperiment`] first, then `run`: arrivals, admission by
-//! [`tailbound_placement`], jobs that end. `sharing` has the rates: max-min fair ones, of which
-//! only those that a change reaches are computed again. There are no packets, no queues and no
-//! transport: a rate is what an ideal one would reach at once. **Nothing here says anything
-//! about a tail**; [`crate::net`] does.
+//! Read [`FlowsExperiment`] first, then `run`: arrivals, admission by [`tailbound_placement`], ends
+//! of jobs. `sharing` has the rates: max-min fair ones, of which only those that a change affects
+//! are computed again. There are no packets, no queues and no transport: a rate is that of an ideal
+//! transport, without delay. **Do not use it for tail latencies**; [`crate::net`] has them.
 
 mod experiment;
 mod job;

@@ -1,11 +1,10 @@
 //! Grids: one experiment with some of its values varied, each several times.
 //!
 //! Read [`Scenario`] first: from its TOML file to the points of its grid. A point is an
-//! experiment's text and a seed, so it is one deterministic call, on whatever machine. A
-//! [`Store`] is a directory with a row a point, each a file of its own that is there whole or not
-//! at all, and says by a checksum whether it is still what was written. So a run that was killed
-//! goes on where it was, several machines may share a grid, and [`summary`] of their rows together
-//! is that of one run.
+//! experiment's text and a seed, so it is one deterministic call, on any computer. A [`Store`] is a
+//! directory with a row for each point, each a file of its own that is written atomically and has a
+//! checksum. A run that was killed therefore continues where it stopped, several computers may
+//! share a grid, and the [`summary`] of their rows together equals that of one run.
 
 mod error;
 mod file;

@@ -1,12 +1,13 @@
-//! Experiments in virtual time: models of what cannot be had on one machine,
-//! beside the figures of the papers.
+//! Experiments in virtual time: models for measurements that are impossible on one computer,
+//! compared with the figures of the papers.
 //!
-//! [`vcpu`] runs guests under hypervisors' schedulers, [`net`] frames through
-//! queues and links, [`pacer`] guests through the data path's own pacer, [`shaper`] through
-//! its limits, [`placement`] tenants into data centres, and [`flows`] lets them move their data
-//! there and leave. Each is a kind of [`tailbound_experiment::Experiment`].
-//! Everything is deterministic: an experiment and a seed give the same bytes on every
-//! machine and with any number of threads.
+//! [`vcpu`] runs guests under hypervisors' schedulers, [`net`] frames through queues and links,
+//! [`pacer`] guests through the data path's own pacer, and [`shaper`] guests through its limits.
+//! [`placement`] places tenants in data centres, and in [`flows`] they transfer their data and
+//! leave. Each is a kind of [`tailbound_experiment::Experiment`]. Do not use this crate to measure
+//! real hosts or networks: it has no I/O besides its files and no real clock. All results are
+//! deterministic: an experiment and a seed produce the same bytes on every computer and with any
+//! number of threads.
 
 mod columnar;
 mod csv;

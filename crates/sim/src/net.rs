@@ -1,9 +1,8 @@
-//! The packet-level simulator: senders, queues and links, to the picosecond.
+//! The packet-level simulator for bounds: senders, queues and links, to the picosecond.
 //!
-//! [`Simulation`] is the engine and [`Node`] what takes part; [`Fabric`]
-//! describes a network of [`Source`]s and [`Port`]s as data and runs it. A
-//! simulation is a value; the description and one seed decide every byte of its
-//! outcome.
+//! [`Simulation`] is the engine and [`Node`] a component; [`Fabric`] describes a network of
+//! [`Source`]s and [`Port`]s as data and runs it. A simulation is a value; the description and one
+//! seed decide every byte of its outcome.
 
 mod admitted;
 mod calc;

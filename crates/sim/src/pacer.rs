@@ -1,11 +1,10 @@
-//! The pacer of the data path in virtual time: `tailbound_dataplane::pacer` itself,
-//! between guests that send what an experiment says and a wire that is its clock.
+//! The pacer of the data path in virtual time: `tailbound_dataplane::pacer` itself, between guests
+//! with the traffic of an experiment and a wire that is its clock.
 //!
-//! Six kinds of experiments: the share of late messages (Silo, table 1), rates
-//! and pauses against what is configured, the spacing on the wire, networks
-//! behind many pacers against their bounds, guests beside attackers, and a guest that
-//! sends more than it is guaranteed on an idle wire. Only the last has elastic flows:
-//! the others are about what is guaranteed.
+//! Six kinds of experiments: the share of late messages (Silo, table 1), rates and pauses compared
+//! with the configuration, the spacing on the wire, networks behind many pacers compared with their
+//! bounds, guests beside attackers, and a guest that exceeds its guarantee on an idle wire. Only
+//! the last has elastic flows: the others measure guaranteed traffic.
 
 mod conformance;
 mod elastic;

@@ -1,9 +1,10 @@
-//! Messages over TCP and UDP through switches, and how long they take.
+//! Packet-level simulation of messages over TCP and UDP through switches, and of their completion
+//! times.
 //!
-//! [`Messages`] is what an experiment says: a topology, a workload, and variants of
-//! transport, switches and meter. A run builds `port`s (links with the queue before them) and
-//! one node of all hosts, which are nodes of the engine of [`crate::net`]; the transports are
-//! those of [`crate::tcp`], the meter is the data path's own.
+//! [`Messages`] is the experiment: a topology, a workload, and variants of transport, switches and
+//! meter. A run builds `port`s (links with the queue before them) and one node of all hosts, which
+//! are nodes of the engine of [`crate::net`]; the transports are those of [`crate::tcp`], the meter
+//! is the data path's own.
 
 mod attribution;
 mod carrier;

@@ -5,18 +5,17 @@ use rayon::prelude::*;
 use std::sync::{Mutex, PoisonError};
 use tailbound_experiment::{ExperimentError, Run};
 
-/// How many threads share the work of a run. They change nothing but the time it
-/// takes.
+/// Number of threads that share the work of a run. Results do not depend on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Threads(pub usize);
 
-/// Does `job` for every item. `progress` hears how many are done. The results stand
-/// in the order of the items, whoever was first.
+/// Runs `job` for every item. `progress` receives the number of completed items. The results are in
+/// the order of the items.
 ///
-/// A panic of a job goes on in the caller.
+/// A panic of a job continues in the caller.
 ///
 /// # Errors
-/// That of the first item with one, which is called as `name` says.
+/// The error of the first failed item, with the item's `name`.
 pub(crate) fn map<T: Sync, R: Send, E: ToString>(
     run: &mut Run<'_, Threads>,
     items: &[T],

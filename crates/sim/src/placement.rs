@@ -1,9 +1,9 @@
-//! Tenants who come to data centres and leave again: whom a policy takes in,
-//! and what a decision costs.
+//! Simulation of placement: tenants arrive at data centres and leave; admissions under a policy,
+//! and the costs of decisions.
 //!
-//! Read [`PlacementExperiment`] first: networks, classes of tenants, and the points at
-//! which they meet. What is decided follows from the experiment and the seed; how long
-//! it took is told by the [`Stopwatch`] that the caller lends.
+//! Read [`PlacementExperiment`] first: networks, classes of tenants, and the points that combine
+//! them. Decisions follow from the experiment and the seed; the caller's [`Stopwatch`] measures
+//! their time.
 
 mod experiment;
 mod recorder;

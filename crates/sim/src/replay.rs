@@ -1,13 +1,15 @@
-//! What a host's guests sent, sent again in virtual time: what their tail would have been.
+//! Replay of recorded traffic of a host's guests in virtual time: its tail latency under other
+//! mechanisms.
 //!
-//! A [`Recording`] is what the guests of one host handed over, and when: a capture, or a log
-//! of flows. [`replay`] sends it through one [`Way`] out of the host, the mechanisms of the
-//! data path themselves, onto a wire of the link's rate, and says of each message when its
-//! last bit left. [`Network::least_delay`] says what the network behind the host could promise.
+//! A [`Recording`] has the packets that the guests of one host sent, with their times: a capture,
+//! or a log of flows. [`replay`] sends them through one [`Way`] out of the host, the mechanisms of
+//! the data path themselves, onto a wire of the link's rate, and returns the departure time of each
+//! message's last bit. [`Network::least_delay`] returns the shortest delay that the network behind
+//! the host could guarantee.
 //!
-//! What was recorded is sent as it came, whatever becomes of it: no sender slows down as it
-//! waits longer, and none sends again what is lost. So the answer is about this load, not
-//! about what TCP would have made of another network.
+//! The recorded packets are sent at their recorded times in any case: no sender slows down when its
+//! packets wait longer, and no sender retransmits lost packets. The result is therefore for this
+//! load, not for TCP in another network.
 
 mod capture;
 mod log;
@@ -24,7 +26,7 @@ use std::path::{Path, PathBuf};
 use tailbound_dataplane::{Guarantee, PacketRecord};
 use tailbound_units::{Bytes, Nanos, Position, Rate, WireBytes};
 
-/// Why nothing can be replayed.
+/// Reason for which a replay is impossible.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
     /// The file cannot be read.
@@ -32,18 +34,18 @@ pub enum ReplayError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: std::io::Error,
     },
-    /// The capture is none of Ethernet frames, or broken.
+    /// The file is no capture of Ethernet frames, or is damaged.
     #[error("{}: {what}", path.display())]
     Capture {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The error.
         what: String,
     },
-    /// A row of a log of flows has a mistake.
+    /// A row of a log of flows has an error.
     #[error("{}:{line}:{column}: {what}", path.display())]
     Log {
         /// The file.
@@ -52,18 +54,18 @@ pub enum ReplayError {
         line: usize,
         /// The column, from 1 on.
         column: usize,
-        /// What is wrong, and what would be right.
+        /// The error, and the expected format.
         what: String,
     },
-    /// A log of flows as Parquet has a mistake.
+    /// A log of flows as Parquet has an error.
     #[error("{}: {wrong}", path.display())]
     Table {
         /// The file.
         path: PathBuf,
-        /// Its row and column, what is wrong, and what would be right.
+        /// Its row and column, the error, and the expected format.
         wrong: crate::columnar::Wrong,
     },
-    /// It does not fit the memory.
+    /// The recording exceeds the limit of memory.
     #[error(
         "{}: more than {} packets, which take {} of memory: replay a part of it",
         path.display(), MOST_PACKETS, Bytes((MOST_PACKETS * size_of::<PacketRecord>()) as u64)
@@ -72,64 +74,64 @@ pub enum ReplayError {
         /// The file.
         path: PathBuf,
     },
-    /// A topology with a mistake.
+    /// A topology has an error.
     #[error("{}: {what}", path.display())]
     Topology {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The error.
         what: String,
     },
-    /// Nothing in it is from one of the guests.
+    /// The recording has no packet of the guests.
     #[error("{}: nothing in it is sent by {guests}", path.display())]
     Nothing {
         /// The file.
         path: PathBuf,
-        /// The names of those looked for.
+        /// Names of the guests.
         guests: String,
     },
-    /// What the pacer says to the guarantees.
+    /// The pacer refuses a guarantee.
     #[error("guest {name}: {source}")]
     Guarantee {
-        /// Whose.
+        /// Name of the guest.
         name: String,
         /// The rule that is broken.
         source: tailbound_dataplane::pacer::PacerError,
     },
-    /// The guarantees are together more than the link.
+    /// The sum of the guarantees exceeds the link.
     #[error(
         "the guarantees are {sum} together, and the link has {link}: a larger link, or a smaller \
          --fit than {fit} times what each guest sent on average"
     )]
     TooMuch {
-        /// Of all guests.
+        /// Sum over all guests.
         sum: Rate,
         /// The link.
         link: Rate,
-        /// By how much the averages were multiplied.
+        /// Factor of the averages.
         fit: f64,
     },
 }
 
-/// A guest of the host that was recorded.
+/// A guest of the recorded host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Guest {
-    /// Its name; in a log of flows, what its rows call it.
+    /// Its name; in a log of flows, the name in its rows.
     pub name: String,
-    /// Its station in a capture.
+    /// Its MAC address in a capture.
     pub mac: Option<[u8; 6]>,
-    /// What it is guaranteed.
+    /// Its guarantee.
     pub guarantee: Option<Guarantee>,
 }
 
-/// What was not taken from a recording.
+/// Packets that are not part of a recording.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LeftOut {
-    /// Frames of others than the guests: what came in, mostly.
+    /// Frames of other senders: mostly received ones.
     pub of_others: u64,
-    /// Frames that go to another guest of the host, and to no wire.
+    /// Frames to another guest of the host, which do not use a wire.
     pub local: u64,
-    /// Frames that are none: too short, or contradicting themselves.
+    /// Malformed frames: too short, or contradictory.
     pub malformed: u64,
 }
 
@@ -137,30 +139,30 @@ pub struct LeftOut {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Message {
     pub(crate) guest: u32,
-    /// From the first one on.
+    /// Time since the first message.
     pub(crate) came: Nanos,
 }
 
-/// What the guests of a host handed over, in the order of its time.
+/// Packets that the guests of a host sent, in the order of time.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Recording {
     /// The guests; without a list of them, those of a log in the order of their first rows.
     pub guests: Vec<Guest>,
-    /// What was not taken.
+    /// Packets that were left out.
     pub left_out: LeftOut,
-    /// In the order of their `came`, which counts from the first one on; each has the number
-    /// of its message as its `id`.
+    /// Packets in the order of `came`, which counts from the first one on; each has the number of
+    /// its message as its `id`.
     packets: Vec<PacketRecord>,
     messages: Vec<Message>,
 }
 
 impl Recording {
-    /// Reads a capture (pcap or pcapng) of Ethernet frames, or a log of flows (CSV or Parquet with the
-    /// columns `time_ns`, `guest`, `destination`, `bytes`). What is of none of `guests` is
-    /// left out; a log has its own guests where none are named.
+    /// Reads a capture (pcap or pcapng) of Ethernet frames, or a log of flows (CSV or Parquet with
+    /// the columns `time_ns`, `guest`, `destination`, `bytes`). Packets of other senders than
+    /// `guests` are left out; if `guests` is empty, all senders of a log are guests.
     ///
     /// # Errors
-    /// The file cannot be read, is neither, has a mistake, or has nothing of the guests.
+    /// The file cannot be read, is neither, has an error, or has no packet of the guests.
     pub fn read(path: &Path, guests: Vec<Guest>) -> Result<Self, ReplayError> {
         let unreadable = |source| ReplayError::Unreadable {
             path: path.to_owned(),
@@ -189,12 +191,12 @@ impl Recording {
         Ok(recording)
     }
 
-    /// How long it lasts, from the first message to the last.
+    /// Returns the time from the first message to the last.
     pub fn time(&self) -> Nanos {
         (self.messages.last()).map_or(Nanos::ZERO, |message| message.came)
     }
 
-    /// The largest of what guests are guaranteed, each part for itself.
+    /// Returns the largest guarantee of the guests, each part for itself.
     pub fn largest_guarantee(&self) -> Option<Guarantee> {
         let guarantees = self.guests.iter().filter_map(|guest| guest.guarantee);
         guarantees.reduce(|one, other| Guarantee {
@@ -205,9 +207,9 @@ impl Recording {
         })
     }
 
-    /// Within what time a guest's largest message is promised to be there, where the network
-    /// delays each frame by `delay` at most: M/Bmax + d up to the burst S, S/Bmax +
-    /// (M - S)/B + d beyond (Silo, 4.1). `None` without a guarantee.
+    /// Returns the guaranteed time of a guest's largest message if the network delays each frame by
+    /// at most `delay`: M/Bmax + d up to the burst S, S/Bmax + (M - S)/B + d beyond (Silo, 4.1).
+    /// `None` without a guarantee.
     pub fn promised(&self, guest: u32, delay: Nanos) -> Option<Nanos> {
         let guarantee = self.guests[guest as usize].guarantee?;
         let message = self.largest(guest);
@@ -218,7 +220,7 @@ impl Recording {
         Some(guarantee.burst_rate.time_for(at_once) + later + delay)
     }
 
-    /// The largest message of a guest, on the wire.
+    /// Returns the largest message of a guest, on the wire.
     fn largest(&self, guest: u32) -> Bytes {
         let mut largest = 0;
         let (mut message, mut sum) = (None, 0);
@@ -232,7 +234,7 @@ impl Recording {
         Bytes(largest)
     }
 
-    /// How many messages a guest sent, and what they take of the wire.
+    /// Returns the number of a guest's messages, and their length on the wire.
     pub fn sent(&self, guest: u32) -> (usize, WireBytes) {
         let of = |number: &u32| *number == guest;
         let messages = self.messages.iter().map(|message| message.guest).filter(of);
@@ -241,17 +243,18 @@ impl Recording {
         (messages.count(), wire)
     }
 
-    /// What a guest sent on average, on the wire. At least one bit a second.
+    /// Returns the average rate of a guest, on the wire; at least one bit a second.
     pub fn mean(&self, guest: u32) -> Rate {
         let (_, sent) = self.sent(guest);
-        // Shorter than a millisecond, nothing has an average.
+        // Below a millisecond there is no meaningful average.
         let time = u128::from(self.time().0.max(1_000_000));
         let rate = u128::from(sent.0) * 8_000_000_000 / time;
         Rate(u64::try_from(rate).unwrap_or(u64::MAX).max(1))
     }
 
-    /// The least burst with which all that a guest sent keeps to a bandwidth of `rate`, on
-    /// a link of `link`: with it, nothing of the guest would have waited for its guarantee.
+    /// Returns the smallest burst with which all packets of a guest conform to a bandwidth of
+    /// `rate`, on a link of `link`: with this burst, no packet of the guest would have waited for
+    /// its guarantee.
     pub fn burst_for(&self, guest: u32, link: Rate, rate: Rate) -> Bytes {
         let mut excess = Excess::new(link, rate, Bytes(0));
         for packet in self.packets.iter().filter(|packet| packet.guest == guest) {
@@ -262,21 +265,21 @@ impl Recording {
         Bytes(u64::try_from(excess.bytes().max(0)).unwrap_or(u64::MAX))
     }
 
-    /// Guarantees each guest that has no guarantee `fit` times what it sent on average, the
-    /// least burst that goes with it, and an equal part of the link for it.
+    /// Sets the guarantee of each guest without one: `fit` times its average rate, the smallest
+    /// burst for this rate, and an equal part of the link as its burst rate.
     ///
     /// # Errors
-    /// They are more than the link together.
+    /// The sum exceeds the link.
     pub fn fit(&mut self, link: Rate, fit: f64) -> Result<(), ReplayError> {
         for guest in 0..self.guests.len() as u32 {
             if self.guests[guest as usize].guarantee.is_some() || self.sent(guest).0 == 0 {
                 continue;
             }
-            // In steps that one can read and write.
+            // In steps that a person can read and write.
             let steps = (self.mean(guest).0 as f64 * fit / STEP.0 as f64).ceil() as u64;
             let rate = Rate(steps.max(1).saturating_mul(STEP.0)).min(link);
             let burst = self.burst_for(guest, link, rate).max(LEAST_BURST);
-            // As long as these are together no more than the link, no burst waits for another.
+            // If the sum of these is at most the link, no burst waits for another.
             let burst_rate = Rate(link.0 / self.guests.len() as u64).max(rate);
             self.guests[guest as usize].guarantee = Some(Guarantee::new(rate, burst, burst_rate));
         }
@@ -288,7 +291,7 @@ impl Recording {
         Ok(())
     }
 
-    /// Whether there is room for what comes next.
+    /// Checks that there is room for another message.
     fn check_size(&self, path: &Path) -> Result<(), ReplayError> {
         if self.packets.len() <= MOST_PACKETS {
             return Ok(());
@@ -298,7 +301,7 @@ impl Recording {
         })
     }
 
-    /// Adds a message of packets that come at once. Their time is not before the last one's.
+    /// Adds a message of packets that arrive together, not before the last one.
     fn add(&mut self, guest: u32, came: Nanos, packets: impl IntoIterator<Item = PacketRecord>) {
         let id = self.messages.len() as u64;
         self.messages.push(Message { guest, came });
@@ -312,15 +315,15 @@ impl Recording {
     }
 }
 
-/// The packets of a recording at most, and how long it lasts: a month.
+/// Largest number of packets of a recording, and its longest time: a month.
 const MOST_PACKETS: usize = 50_000_000;
 const LONGEST: Nanos = Nanos::from_secs(31 * 24 * 3600);
 
-/// The least burst, one longest frame, and of what a fitted bandwidth is a multiple.
+/// Smallest burst, one longest frame, and step of a fitted bandwidth.
 const LEAST_BURST: Bytes = Bytes(1538);
 const STEP: Rate = Rate(100_000);
 
-/// What a packet takes of the wire, in its segments.
+/// Returns the length of a packet's segments on the wire.
 fn on_the_wire(packet: &PacketRecord) -> WireBytes {
     use tailbound_dataplane::Frame as _;
     let mut wire = WireBytes::ZERO;

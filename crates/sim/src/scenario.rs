@@ -1,30 +1,30 @@
-//! What an experiment of a simulator is about, where the simulator knows several
-//! things: exactly one of them is in its file.
+//! Scenarios of a simulator: the experiment file of a simulator with several scenarios has exactly
+//! one of them.
 
 use crate::Threads;
 use tailbound_experiment::{ExperimentError, Found, Mistakes, Run, Section};
 use tailbound_report::Variant;
 
-/// What is simulated, under a key of its own.
+/// A scenario under a key of its own.
 pub(crate) trait Scenario {
-    /// Finds what cannot be simulated.
+    /// Checks the scenario.
     fn check(&self, section: &mut Section<'_>);
 
-    /// The variants with the names of all that will be measured. It must not panic on
-    /// what cannot be simulated.
+    /// Returns the variants with the names of all values. It must not panic for an invalid
+    /// scenario.
     fn outline(&self) -> Vec<Variant>;
 
-    /// Simulates it.
+    /// Simulates the scenario.
     ///
     /// # Errors
-    /// A variant that came to no end.
+    /// A variant that failed.
     fn run(&self, run: &mut Run<'_, Threads>) -> Result<Found, ExperimentError>;
 }
 
-/// The scenarios of an experiment: the key of each, and what is there.
+/// The scenarios of an experiment, each with its key; `None` if it is not in the file.
 pub(crate) type Scenarios<'s, const N: usize> = [(&'static str, Option<&'s dyn Scenario>); N];
 
-/// A scenario under its key.
+/// Returns a scenario with its key.
 pub(crate) fn under<'s, S: Scenario>(
     key: &'static str,
     scenario: Option<&'s S>,
@@ -32,7 +32,7 @@ pub(crate) fn under<'s, S: Scenario>(
     (key, scenario.map(|scenario| scenario as &dyn Scenario))
 }
 
-/// Sees that there is one scenario, and that it can be simulated.
+/// Checks that there is exactly one scenario, and that it is valid.
 pub(crate) fn check<const N: usize>(scenarios: &Scenarios<'_, N>, mistakes: &mut Mistakes) {
     let there = scenarios.iter().filter(|(_, scenario)| scenario.is_some());
     let number = there.count();
@@ -47,7 +47,7 @@ pub(crate) fn check<const N: usize>(scenarios: &Scenarios<'_, N>, mistakes: &mut
     }
 }
 
-/// The variants of all scenarios.
+/// Returns the variants of all scenarios.
 pub(crate) fn outline<const N: usize>(scenarios: &Scenarios<'_, N>) -> Vec<Variant> {
     let there = scenarios.iter().filter_map(|(_, scenario)| *scenario);
     there.flat_map(Scenario::outline).collect()

@@ -1,4 +1,4 @@
-//! The schedulers an experiment can name.
+//! The schedulers that an experiment can name.
 
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -10,18 +10,18 @@ use tailbound_hypervisor::{
 };
 use tailbound_units::Nanos;
 
-/// A scheduler as the model runs it.
+/// A scheduler of the model.
 pub(crate) type AnyScheduler = Box<dyn Scheduler + Send>;
 
 /// A scheduler: a name and exactly one kind.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SchedulerSpec {
-    /// What variants and legends call it.
+    /// Name in variants and legends.
     pub name: Name,
     /// Xen's credit scheduler.
     pub credit: Option<CreditSpec>,
-    /// EDF + credit: what each kind of guest asked for; others nothing.
+    /// EDF + credit: request of each kind of guest; other kinds have none.
     pub edf: Option<EdfSpec>,
     /// Xen's credit2, by its settings.
     pub credit2: Option<Credit2Config>,
@@ -29,7 +29,7 @@ pub struct SchedulerSpec {
     pub rtds: Option<BTreeMap<Name, Reservation>>,
 }
 
-/// Xen's credit scheduler: the rules of a release, and what differs from it.
+/// Xen's credit scheduler: the rules of a release, and deviations from it.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CreditSpec {
@@ -37,9 +37,9 @@ pub struct CreditSpec {
     pub version: XenVersion,
     /// The slice; constant 30 ms until 4.1.
     pub tslice: Option<Nanos>,
-    /// How long a vCPU runs before another may preempt it; from 4.2.
+    /// Time that a vCPU runs before another may preempt it; from 4.2.
     pub ratelimit: Option<Nanos>,
-    /// Whether BOOST preempts BOOST.
+    /// Rule for the preemption of BOOST by BOOST.
     pub boost: Option<Boost>,
 }
 
@@ -47,7 +47,7 @@ pub struct CreditSpec {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EdfSpec {
-    /// What kinds of guests asked for.
+    /// Requests of the kinds of guests.
     pub class: BTreeMap<Name, DomainClass>,
     /// The part of a real-time guest's credit that is kept for events, in
     /// percent.
@@ -55,8 +55,8 @@ pub struct EdfSpec {
 }
 
 impl SchedulerSpec {
-    /// The scheduler for a host on which a guest of the kind `guests[i]` is domain and
-    /// vCPU `i`.
+    /// Builds the scheduler for a host on which a guest of the kind `guests[i]` is domain and vCPU
+    /// `i`.
     pub(crate) fn build(&self, host: &Host, guests: &[&str]) -> Result<AnyScheduler, String> {
         match (&self.credit, &self.edf, &self.credit2, &self.rtds) {
             (Some(credit), None, None, None) => Ok(Box::new(Credit::new(credit.config()?, host))),
@@ -81,14 +81,14 @@ impl SchedulerSpec {
         }
     }
 
-    /// The kinds of guests it names.
+    /// Returns the kinds of guests that it names.
     pub(crate) fn guests(&self) -> impl Iterator<Item = &Name> {
         let edf = self.edf.iter().flat_map(|edf| edf.class.keys());
         edf.chain(self.rtds.iter().flat_map(BTreeMap::keys))
     }
 }
 
-/// What each guest has, by its kind.
+/// Returns the setting of each guest, by its kind.
 fn by_guest<T: Clone + Default>(of: &BTreeMap<Name, T>, guests: &[&str]) -> Vec<T> {
     let one = |guest: &&str| {
         let mut kinds = of.iter();

@@ -1,8 +1,8 @@
-//! Limits of the data path in virtual time: `tailbound_dataplane::shaper` itself, behind a
+//! Rate limits of the data path in virtual time: `tailbound_dataplane::shaper` itself, behind a
 //! guest's ring of 256 frames.
 //!
-//! Three kinds of experiments, after Cheng and Wang, 5.3: a stream of media at its limit
-//! (figures 17 and 18), pages of a web server (19 and 20), and the rate that bulk gets (21).
+//! Three kinds of experiments, after Cheng and Wang, 5.3: a stream of media at its limit (figures
+//! 17 and 18), pages of a web server (19 and 20), and the rate of bulk transfers (21).
 
 mod experiment;
 mod guest;

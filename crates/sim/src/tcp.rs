@@ -1,14 +1,14 @@
-//! A small TCP: what decides how fast a transfer goes, and nothing else.
+//! A small TCP that models the speed of a transfer: loss recovery, congestion control and windows.
 //!
-//! Read [`Connection`] first. `send` sends, `congestion` says how much: Reno (RFC 5681), CUBIC
-//! (RFC 9438, with Linux's `hystart`) or DCTCP (RFC 8257). What is lost is found by duplicate acknowledgements (RFC
-//! 6582), or by SACK with RACK-TLP (RFC 8985) and proportional rate reduction (RFC 6937).
-//! `receive` acknowledges as Linux does (every second segment, the first ones at
-//! once) and lets its window grow as Linux does. All have the shape of what is pure
-//! here: `now` comes in, segments go out, `poll_at` says when to come back.
+//! Read [`Connection`] first. `send` is the sending half. `congestion` has the window: Reno (RFC
+//! 5681), CUBIC (RFC 9438, with Linux's `hystart`) or DCTCP (RFC 8257). Losses are detected by
+//! duplicate acknowledgements (RFC 6582), or by SACK with RACK-TLP (RFC 8985) and proportional rate
+//! reduction (RFC 6937). `receive` acknowledges as Linux does (every second segment, the first ones
+//! immediately) and grows its window as Linux does. Nothing here has a clock or does I/O: `now` is
+//! an argument, segments are results, and `poll_at` returns the time of the next call.
 //!
-//! Not modelled: urgent data, Nagle's algorithm, path MTU, undoing of needless
-//! repairs, and TIME-WAIT.
+//! Not modelled: urgent data, Nagle's algorithm, path MTU, undoing of needless retransmissions, and
+//! TIME-WAIT.
 
 mod congestion;
 mod hystart;
@@ -24,63 +24,62 @@ use receive::Receiver;
 use send::{Due, Sender};
 use tailbound_units::Nanos;
 
-/// Bytes of the byte stream in one segment where Ethernet carries it: 1500 less IPv4, TCP
-/// and time stamps.
+/// Bytes of the byte stream in one segment of full size over Ethernet: 1500 less IPv4, TCP and time
+/// stamps.
 pub const MSS: u32 = 1448;
 
-/// How a TCP behaves.
+/// Configuration of a TCP endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TcpConfig {
-    /// Segments that a sender may send before it hears anything: 3 in Linux until 2.6.38
+    /// Segments that a sender may send before the first acknowledgement: 3 in Linux until 2.6.38
     /// (RFC 3390 at 1448 bytes), 10 since (RFC 6928).
     pub initial_window: u32,
-    /// The window that a receiver offers first, in bytes: 4 segments in Linux until 2.6.38
+    /// First window that a receiver offers, in bytes: 4 segments in Linux until 2.6.38
     /// (`tcp_select_initial_window`), 64 KiB today.
     pub first_receive_window: u32,
-    /// The largest window that it offers, in bytes. It gets there by two segments for each
-    /// one that comes in order (`tcp_grow_window`).
+    /// Largest window that a receiver offers, in bytes. The window grows by two segments for each
+    /// segment that arrives in order (`tcp_grow_window`).
     pub receive_window: u32,
-    /// The timeout before a round trip was measured: 3 s until 2011 (RFC 2988), then 1 s
-    /// (RFC 6298).
+    /// Timeout before the first measured round trip: 3 s until 2011 (RFC 2988), then 1 s (RFC
+    /// 6298).
     pub first_timeout: Nanos,
-    /// How many segments of a new connection are acknowledged at once, and not every second
-    /// one (`tcp_incr_quickack`): half the first window in segments, 16 at most.
+    /// Number of segments of a new connection that are acknowledged immediately, instead of every
+    /// second one (`tcp_incr_quickack`): half the first window in segments, 16 at most.
     pub quick_acks: u32,
-    /// The least retransmission timeout (`TCP_RTO_MIN`).
+    /// Shortest retransmission timeout (`TCP_RTO_MIN`).
     pub least_timeout: Nanos,
-    /// How long an acknowledgement is held back for a second segment (`TCP_DELACK_MIN`).
+    /// Longest delay of an acknowledgement that waits for a second segment (`TCP_DELACK_MIN`).
     pub delayed_ack: Nanos,
-    /// How losses are found.
+    /// Method of loss detection.
     pub recovery: Recovery,
-    /// How the window grows and shrinks.
+    /// Congestion control algorithm.
     pub congestion: Congestion,
     /// How CUBIC leaves slow start, with [`Recovery::Rack`], which measures round trips exactly.
     pub slow_start: SlowStart,
-    /// Whether a sender that was silent for a timeout begins with the initial window again
-    /// (RFC 2861, `tcp_slow_start_after_idle`).
+    /// True if a sender that was idle for a timeout restarts with the initial window (RFC 2861,
+    /// `tcp_slow_start_after_idle`).
     pub restarts: bool,
-    /// Whether the last of what was sent is probed for before a timeout (TLP), with
+    /// True if the last segment in flight is probed before a timeout (TLP), with
     /// [`Recovery::Rack`].
     pub probes: bool,
-    /// Whether segments with data are received in the time of the application that waits for
-    /// them, and not in that of the interrupt (`tcp_prequeue`, Linux until 4.14). Whoever
-    /// runs a connection sees to it.
+    /// True if data segments are processed in the time of the waiting application instead of the
+    /// interrupt's (`tcp_prequeue`, Linux until 4.14). The caller of the connection implements it.
     pub prequeue: bool,
 }
 
-/// How a sender finds out what is lost.
+/// Method of loss detection of a sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Recovery {
-    /// By three duplicate acknowledgements, a segment a round trip (RFC 6582). Round trips are
+    /// Three duplicate acknowledgements, one segment a round trip (RFC 6582). Round trips are
     /// measured by time stamps, in milliseconds.
     Duplicates,
-    /// By SACK and times (RFC 2018, 8985), as much as a window allows (RFC 6937). Round trips
-    /// are measured by each segment, exactly.
+    /// SACK and times (RFC 2018, 8985), as fast as a window allows (RFC 6937). Each segment
+    /// measures the round trip, exactly.
     Rack,
 }
 
 impl TcpConfig {
-    /// Linux 2.6.18 and 2.6.19 on a machine of 256 MB.
+    /// Linux 2.6.18 and 2.6.19 on a computer with 256 MB.
     pub const PAPER: Self = Self {
         initial_window: 3,
         first_receive_window: 4 * 1460,
@@ -96,7 +95,7 @@ impl TcpConfig {
         probes: true,
         prequeue: true,
     };
-    /// The same with a receiver that offers 64 KiB from the first.
+    /// [`TcpConfig::PAPER`] with a receiver that offers 64 KiB from the start.
     pub const PAPER_WIDE: Self = Self {
         first_receive_window: 65_535,
         ..Self::PAPER
@@ -119,55 +118,55 @@ impl TcpConfig {
     };
 }
 
-/// A segment.
+/// A TCP segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
-    /// Its place in the byte stream; a SYN is 0, the first byte 1.
+    /// Position in the byte stream; a SYN is 0, the first byte 1.
     pub sequence: u64,
-    /// Bytes that it carries.
+    /// Length of the data, in bytes.
     pub len: u32,
-    /// Whether it begins the stream, or ends it.
+    /// SYN or FIN, if any.
     pub edge: Edge,
-    /// The next byte that its sender expects; none in the first SYN.
+    /// The next byte that the sender of the segment expects; `None` in the first SYN.
     pub ack: Option<u64>,
-    /// How far beyond that the peer may send, in bytes.
+    /// Window that the sender of the segment offers beyond `ack`, in bytes.
     pub window: u32,
     /// Milliseconds of the sender's clock (`TSval`).
     pub stamp: u32,
-    /// Those of the peer's that it answers to (`TSecr`).
+    /// Time stamp of the peer that is echoed (`TSecr`).
     pub echo: u32,
-    /// What its sender has beyond `ack`.
+    /// Blocks beyond `ack` that the sender of the segment has received.
     pub sack: Sack,
-    /// What the network may say about it, and has said.
+    /// ECN codepoint of the segment.
     pub ecn: Ecn,
-    /// Whether what it acknowledges was marked (ECE).
+    /// True if the acknowledged data was marked (ECE).
     pub echo_mark: bool,
 }
 
-/// What a receiver has beyond what it acknowledges (RFC 2018).
+/// SACK option: blocks that a receiver has beyond the acknowledged position (RFC 2018).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sack {
-    /// From and to, counted from the acknowledged place; (0, 0) is none.
+    /// Begin and end, relative to the acknowledged position; (0, 0) is an empty block.
     blocks: [(u32, u32); 3],
-    /// Whether the segment that is answered was there before (RFC 2883).
+    /// True if the answered segment was a duplicate (RFC 2883).
     duplicate: bool,
 }
 
 impl Sack {
-    /// What it takes of a header, in bytes.
+    /// Length of the option in the header, in bytes.
     pub fn options(&self) -> u32 {
         let blocks = self.blocks.iter().filter(|it| it.1 > 0).count() as u32;
         if blocks == 0 { 0 } else { 4 + 8 * blocks }
     }
 
-    /// The blocks as places, where `ack` is acknowledged.
+    /// Returns the blocks as positions in the stream, for an acknowledgement of `ack`.
     pub(crate) fn blocks(&self, ack: u64) -> impl Iterator<Item = (u64, u64)> {
         let there = self.blocks.into_iter().filter(|it| it.1 > 0);
         there.map(move |(from, to)| (ack + u64::from(from), ack + u64::from(to)))
     }
 
-    /// The same where `ack` is acknowledged, and not `before`; without blocks that do not begin
-    /// behind `after`, if that is there.
+    /// Returns the option relative to `ack` instead of `before`, without the blocks that do not
+    /// begin beyond `after`, if any.
     pub(crate) fn after(&self, before: u64, ack: u64, after: Option<u64>) -> Self {
         let mut sack = Self {
             duplicate: self.duplicate,
@@ -185,42 +184,42 @@ impl Sack {
 /// Explicit congestion notification of a segment (RFC 3168).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Ecn {
-    /// Its sender does not know of marks.
+    /// The sender does not support marks.
     #[default]
     Unable,
-    /// It may be marked.
+    /// A switch may mark the segment.
     Able,
-    /// It was.
+    /// A switch has marked the segment.
     Marked,
 }
 
-/// What a segment says about the stream beside its bytes.
+/// Begin or end of the stream in a segment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Edge {
-    /// Nothing.
+    /// Neither SYN nor FIN.
     #[default]
     None,
-    /// Here it begins.
+    /// SYN: the stream begins.
     Syn,
-    /// Behind its bytes it ends.
+    /// FIN: the stream ends after the segment's bytes.
     Fin,
 }
 
 impl Segment {
-    /// The place behind it: a SYN and a FIN take one.
+    /// Position after the segment: a SYN and a FIN take one each.
     pub fn end(&self) -> u64 {
         self.sequence + u64::from(self.len) + u64::from(self.edge != Edge::None)
     }
 }
 
-/// How the stream to the peer, and that from it, stand.
+/// State of the handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Our SYN is out.
+    /// The local SYN was sent.
     Connecting,
-    /// The peer's SYN is here, ours is out.
+    /// The peer's SYN was received, the local one was sent.
     Accepting,
-    /// Both are acknowledged.
+    /// Both SYNs are acknowledged.
     Open,
 }
 
@@ -244,8 +243,8 @@ impl Connection {
         connection
     }
 
-    /// One that is open on both ends already: both know each other's windows, and how long the
-    /// round trip was that opened it.
+    /// Returns a connection that is open on both ends: each knows the other's window, and the round
+    /// trip of the handshake.
     pub fn established(config: TcpConfig, round_trip: Nanos) -> Self {
         Self {
             state: State::Open,
@@ -254,7 +253,7 @@ impl Connection {
         }
     }
 
-    /// Answers to a SYN.
+    /// Answers a SYN.
     pub fn accept(now: Nanos, config: TcpConfig, syn: &Segment, out: &mut Vec<Segment>) -> Self {
         let mut connection = Self {
             state: State::Accepting,
@@ -265,19 +264,19 @@ impl Connection {
         connection
     }
 
-    /// Adds bytes to what is to be sent.
+    /// Appends `bytes` to the stream to send.
     pub fn write(&mut self, now: Nanos, bytes: u64, out: &mut Vec<Segment>) {
         self.sender.write(bytes);
         self.transmit(now, out);
     }
 
-    /// Ends the stream behind what was written.
+    /// Ends the stream after the written bytes.
     pub fn close(&mut self, now: Nanos, out: &mut Vec<Segment>) {
         self.sender.close();
         self.transmit(now, out);
     }
 
-    /// Takes all bytes that are here in order; returns how many.
+    /// Reads all bytes that were received in order; returns their number.
     pub fn read(&mut self, now: Nanos, out: &mut Vec<Segment>) -> u64 {
         let bytes = self.receiver.read();
         if self.receiver.owes_update() {
@@ -291,42 +290,43 @@ impl Connection {
         self.receiver.readable()
     }
 
-    /// Whether both ends know each other.
+    /// True once the handshake is complete.
     pub fn is_open(&self) -> bool {
         self.state == State::Open
     }
 
-    /// Whether the peer has ended its stream, and all of it is here.
+    /// True once the peer's stream has ended and was received completely.
     pub fn is_finished(&self) -> bool {
         self.receiver.is_finished()
     }
 
-    /// Whether the peer has acknowledged all that was written, the end included.
+    /// True once the peer has acknowledged the whole stream, including its end.
     pub fn is_acknowledged(&self) -> bool {
         self.sender.is_acknowledged()
     }
 
-    /// How far the peer has acknowledged, in bytes of data.
+    /// Acknowledged data, in bytes.
     pub fn acknowledged(&self) -> u64 {
         self.sender.acknowledged().saturating_sub(1)
     }
 
-    /// The place behind what was sent, and the one that is expected of the peer.
+    /// Returns the position after the sent data, and the next expected position of the peer's
+    /// stream.
     pub(crate) fn places(&self) -> (u64, u64) {
         (self.sender.next_sequence(), self.receiver.expected())
     }
 
-    /// Segments that may be on their way.
+    /// Congestion window, in segments.
     pub fn congestion_window(&self) -> u32 {
         self.sender.window()
     }
 
-    /// How often a segment was sent again, and how often because of a timeout.
+    /// Number of retransmitted segments, and how many of them were due to a timeout.
     pub fn resent(&self) -> (u64, u64) {
         self.sender.resent()
     }
 
-    /// Takes a segment of the peer's.
+    /// Handles a segment of the peer.
     pub fn receive(&mut self, now: Nanos, segment: &Segment, out: &mut Vec<Segment>) {
         if segment.edge == Edge::Syn && self.state == State::Connecting && segment.ack.is_some() {
             self.state = State::Open;
@@ -343,19 +343,19 @@ impl Connection {
         let owes = self.receiver.receive(now, segment);
         let before = out.len();
         self.transmit(now, out);
-        // What was just sent has carried it.
+        // A segment that was just sent has carried the acknowledgement.
         if owes && out.len() == before {
             self.acknowledge(now, out);
         }
     }
 
-    /// Returns when to call [`Connection::poll`]; [`Nanos::MAX`] for never.
+    /// Returns the time of the next [`Connection::poll`]; [`Nanos::MAX`] for never.
     pub fn poll_at(&self) -> Nanos {
         self.sender.poll_at().min(self.receiver.poll_at())
     }
 
-    /// Does what is due by `now`: what was lost is sent again, an acknowledgement that was
-    /// held back goes.
+    /// Handles the timers that expired by `now`: retransmits lost segments, sends a delayed
+    /// acknowledgement.
     pub fn poll(&mut self, now: Nanos, out: &mut Vec<Segment>) {
         if self.sender.poll_at() <= now {
             match self.sender.poll(now) {
@@ -384,7 +384,7 @@ impl Connection {
         out.push(self.segment(now, sequence, 0, Edge::None, Some(ack)));
     }
 
-    /// Asks a peer whose window is closed: a place that it has already has it answer.
+    /// Probes a peer with a closed window: the peer acknowledges a segment with an old position.
     fn ask(&mut self, now: Nanos, out: &mut Vec<Segment>) {
         let ack = self.receiver.acknowledged();
         let sequence = self.sender.acknowledged().saturating_sub(1);

@@ -1,8 +1,8 @@
-//! Guests under hypervisors' schedulers, beside the papers' figures.
+//! Guests under hypervisors' schedulers, compared with the papers' figures.
 //!
-//! Read [`Sweep`] first: schedulers times points, and what is measured. A
-//! [`Population`] is many nodes instead, each judged by Bobtail's algorithm;
-//! [`Networks`] are hosts whose guests others talk to over TCP.
+//! Read [`Sweep`] first: schedulers, points and measurements. A [`Population`] is many nodes
+//! instead, each judged by Bobtail's algorithm; [`Networks`] are hosts whose guests communicate
+//! over TCP.
 
 mod check;
 mod experiment;

@@ -1,10 +1,10 @@
-//! A machine under Xen: a driver domain, guests, and the rings between them.
+//! A host under Xen: a driver domain, guests, and the rings between them.
 //!
-//! The way in: the NIC interrupts the driver domain, which takes frame by frame through its
-//! bridge to netback; netback copies them into the guest's ring and sends an event; the
-//! guest's NAPI takes them. The way out: the guest's frames stand in its ring, an event
-//! wakes the driver domain, and it puts them on the wire. Whoever does a step does it when
-//! the scheduler lets it.
+//! Path of a received frame: the NIC interrupts the driver domain, which passes each frame through
+//! its bridge to netback; netback copies the frames into the guest's ring and sends an event; the
+//! guest's NAPI reads them. Path of a sent frame: it is in the guest's ring, an event wakes the
+//! driver domain, and the driver domain puts it on the wire. Each step runs when the scheduler runs
+//! the vCPU that does it.
 
 use crate::scheduler::{AnyScheduler, SchedulerSpec};
 use std::collections::VecDeque;
@@ -19,17 +19,17 @@ use tailbound_units::Nanos;
 /// The driver domain's only vCPU.
 pub(crate) const DRIVER: VcpuId = VcpuId(0);
 
-/// A domain on a machine, with its vCPU.
+/// A domain on a host, with its vCPU.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Seat {
-    /// What schedulers call its kind.
+    /// Kind, as schedulers name it.
     pub(crate) kind: &'static str,
     pub(crate) domain: Domain,
-    /// Where it may run.
+    /// CPUs that it may run on.
     pub(crate) core: PcpuSet,
 }
 
-/// A machine's CPUs, and who shares them out.
+/// CPUs of a host, and their scheduler.
 pub(crate) struct Cpus<'s> {
     pub(crate) pcpus: u32,
     pub(crate) scheduler: &'s SchedulerSpec,
@@ -38,10 +38,10 @@ pub(crate) struct Cpus<'s> {
 }
 
 impl Cpus<'_> {
-    /// These vCPUs on them.
+    /// Returns these vCPUs on the CPUs.
     ///
     /// # Errors
-    /// What the host or the scheduler refuses.
+    /// Reason for which the host or the scheduler refuses the configuration.
     pub(crate) fn machine(&self, seats: &[Seat]) -> Result<Machine<AnyScheduler>, String> {
         let mut host = Host::new(self.pcpus).map_err(|it| it.to_string())?;
         for seat in seats {
@@ -54,36 +54,36 @@ impl Cpus<'_> {
         Ok(Machine::new(&host, scheduler, self.costs))
     }
 
-    /// The same with a guest on each, without load.
+    /// Returns these vCPUs with a guest on each, without load.
     ///
     /// # Errors
-    /// As [`Self::machine`].
+    /// Same as [`Self::machine`].
     pub(crate) fn guests<J>(&self, seats: &[Seat]) -> Result<Guests<AnyScheduler, J>, String> {
         Ok(Guests::new(self.machine(seats)?, self.config))
     }
 }
 
-/// CPU time of the steps, and when the NIC interrupts.
+/// CPU time of the steps, and interrupt moderation of the NIC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Steps {
-    /// The driver domain's for a frame, either way.
+    /// The driver domain's CPU time for a frame, either way.
     pub(crate) driver: Nanos,
-    /// A guest's for a frame, either way, up to and with its TCP.
+    /// A guest's CPU time for a frame, either way, including its TCP.
     pub(crate) guest: Nanos,
-    /// How long after a frame the NIC interrupts,
+    /// Longest delay of the NIC's interrupt after a frame.
     pub(crate) interrupt: Nanos,
-    /// or after how many frames.
+    /// Number of frames after which the NIC interrupts immediately.
     pub(crate) frames: usize,
-    /// The driver domain hears of a guest's frames at the next multiple of this; 0: at once.
+    /// Interval at which the driver domain handles events of guests; 0 is immediately.
     pub(crate) hears: Nanos,
 }
 
 impl Steps {
-    /// At 3 GHz with a Broadcom `NetXtreme`.
+    /// Costs at 3 GHz with a Broadcom `NetXtreme`.
     ///
-    /// vSnoop's table I gives 509 cycles as 3.03 % of the CPU time, so a packet takes
-    /// 16,800 cycles in all, 5.6 us; of these a guest's own are about 2 us. The NIC's
-    /// driver (`tg3`) sets 20 us or 5 frames.
+    /// In vSnoop's table I, 509 cycles are 3.03 % of the CPU time, so a packet takes 16,800 cycles
+    /// in all, 5.6 us; of these a guest's own are about 2 us. The NIC's driver (`tg3`) sets 20 us
+    /// or 5 frames.
     pub(crate) const PAPER: Self = Self {
         driver: Nanos(3_600),
         guest: Nanos(2_000),
@@ -93,45 +93,45 @@ impl Steps {
     };
 }
 
-/// What is done on a vCPU.
+/// A job of a vCPU.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Job<F, W> {
     /// The driver domain: a frame from the NIC to a guest's netback.
     Bridge(VcpuId, F),
     /// The driver domain: slots were posted in a guest's ring.
     Resume(VcpuId),
-    /// The driver domain: the next frame of a guest's to the wire.
+    /// The driver domain: a guest's next frame to the wire.
     Outbound(VcpuId),
     /// The driver domain: a timer of early acknowledgement.
     Snoop(VcpuId),
     /// A guest: the next frame of its ring.
     Poll,
-    /// A guest: what its caller asked for.
+    /// A guest: work of its caller.
     Work(W),
 }
 
-/// Where a frame has come to.
+/// Position of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// At the NIC, on its way in.
+    /// At the NIC, received.
     Arrived,
     /// Through the driver domain's bridge, at the guest's ring.
     Bridged,
-    /// Taken from the ring by the guest.
+    /// Read from the ring by the guest.
     Taken,
-    /// In the guest's ring on the way out.
+    /// In the guest's ring, sent.
     Answered,
-    /// Taken from there by the driver domain.
+    /// Read from there by the driver domain.
     Left,
 }
 
-/// What goes through a machine.
+/// A frame of a host.
 pub(crate) trait Carried: Copy {
-    /// It has come to a step. Returns whether the machine keeps when ([`XenHost::marks`]).
+    /// Records a step. Returns true if the host also records its time ([`XenHost::marks`]).
     fn passes(&mut self, step: Step, now: Nanos) -> bool;
 }
 
-/// When the last ping was where.
+/// Times of the last ping's steps.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Marks {
     pub(crate) arrived: Nanos,
@@ -156,36 +156,36 @@ impl Marks {
     }
 }
 
-/// What a machine hands to whoever knows what frames mean.
+/// Output of a host, for the code that interprets frames.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Output<F, W> {
-    /// A guest's TCP gets a frame.
+    /// A frame for a guest's TCP.
     Receive(F),
-    /// A guest's softirq is through: its applications may run.
+    /// The end of a guest's softirq: its applications may run.
     Received(VcpuId),
-    /// A frame goes onto the wire.
+    /// A frame for the wire.
     Wire(F),
-    /// A guest has done this.
+    /// Work that a guest completed.
     Done(VcpuId, W),
 }
 
-/// Who acknowledges for a guest at its ring.
+/// Early acknowledgement for a guest at its ring.
 pub(crate) trait Early<F>: Send {
-    /// A frame for the guest comes; it goes on unless it is answered here.
+    /// Handles a frame for the guest; returns it unless it is answered here.
     fn arrives(&mut self, now: Nanos, frame: F) -> Option<F>;
-    /// What became of the frame that came last.
+    /// Handles the outcome of the last frame that arrived.
     fn placed(&mut self, placed: Placed);
-    /// A frame of the guest's leaves.
+    /// Handles a frame of the guest.
     fn leaves(&mut self, now: Nanos, frame: F) -> Option<F>;
-    /// When it is to be looked at.
+    /// Returns the time of the next timer.
     fn due(&self) -> Option<Nanos>;
-    /// Looks at its timers.
+    /// Handles expired timers.
     fn look(&mut self, now: Nanos);
-    /// The next of its own frames for the guest,
+    /// Returns the next of its own frames for the guest.
     fn to_guest(&mut self) -> Option<F>;
-    /// and for its peers.
+    /// Returns the next of its own frames for the guest's peers.
     fn to_peer(&mut self) -> Option<F>;
-    /// What it did.
+    /// Returns its counters.
     fn stats(&self) -> SnoopStats;
 }
 
@@ -223,15 +223,15 @@ where
 struct Card<F> {
     receive: Receive<F>,
     transmit: Transmit<F>,
-    /// While NAPI runs: the frames taken in this poll.
+    /// Number of frames in the current NAPI poll, if it runs.
     polling: Option<usize>,
     early: Option<Box<dyn Early<F>>>,
-    /// Its timer is about to be looked at.
+    /// True if its timer is scheduled to be handled.
     snoop_pending: bool,
 }
 
 impl<F> Card<F> {
-    /// Gives a frame from the bridge to netback, past early acknowledgement.
+    /// Passes a frame from the bridge to netback, through early acknowledgement.
     fn bridge(&mut self, now: Nanos, frame: F) {
         let Some(early) = &mut self.early else {
             self.receive.give(frame);
@@ -246,24 +246,24 @@ impl<F> Card<F> {
         });
     }
 
-    /// When a timer of early acknowledgement is due that nobody looks at yet.
+    /// Returns the time of early acknowledgement's next timer that is not scheduled yet.
     fn snoop_at(&self) -> Nanos {
         let due = self.early.as_ref().and_then(|it| it.due());
         due.filter(|_| !self.snoop_pending).unwrap_or(Nanos::MAX)
     }
 }
 
-/// The machine. Its guests are the vCPUs behind [`DRIVER`].
+/// The host. Its guests are the vCPUs after [`DRIVER`].
 ///
-/// Frames are of type `F`; what guests do beside receiving is of type `W`.
+/// Frames are of type `F`; work of guests besides receiving is of type `W`.
 pub(crate) struct XenHost<F, W> {
     guests: Guests<AnyScheduler, Job<F, W>>,
     steps: Steps,
     cards: Vec<Card<F>>,
-    /// Frames that the NIC has got and not told of.
+    /// Frames at the NIC before its interrupt.
     waiting: Vec<(VcpuId, F)>,
     interrupt_at: Nanos,
-    /// Guests whose events the driver domain has not heard of, and when it does.
+    /// Guests with events that the driver domain has not handled, and the time at which it does.
     heard: Vec<VcpuId>,
     heard_at: Nanos,
     marks: Marks,
@@ -297,7 +297,8 @@ impl<F: Carried, W: Copy> XenHost<F, W> {
         }
     }
 
-    /// Shows early acknowledgement of a guest how a connection was opened before now.
+    /// Passes the handshake of a connection that was opened earlier to the early acknowledgement of
+    /// a guest.
     pub(crate) fn shake(&mut self, guest: VcpuId, steps: impl IntoIterator<Item = (Way, F)>) {
         let now = self.guests.machine().now();
         let Some(early) = &mut self.cards[guest.index()].early else {
@@ -316,23 +317,23 @@ impl<F: Carried, W: Copy> XenHost<F, W> {
         }
     }
 
-    /// Frames that the guests' rings had no room for.
+    /// Number of frames that were dropped because the guests' rings were full.
     pub(crate) fn dropped(&self) -> u64 {
         self.cards.iter().map(|card| card.receive.dropped()).sum()
     }
 
-    /// What early acknowledgement did for its guests.
+    /// Counters of early acknowledgement for its guests.
     pub(crate) fn snooped(&self) -> impl Iterator<Item = SnoopStats> {
         let early = self.cards.iter().filter_map(|card| card.early.as_ref());
         early.map(|it| it.stats())
     }
 
-    /// When the last ping was where.
+    /// Returns the times of the last ping's steps.
     pub(crate) fn marks(&self) -> Marks {
         self.marks
     }
 
-    /// The CPU time that a vCPU had so far.
+    /// Returns the CPU time that a vCPU has used.
     pub(crate) fn used(&self, vcpu: VcpuId) -> Nanos {
         self.guests.machine().stats(vcpu).run
     }
@@ -342,20 +343,20 @@ impl<F: Carried, W: Copy> XenHost<F, W> {
         due.unwrap_or(Nanos::MAX)
     }
 
-    /// When something beside the vCPUs' work is next to be done.
+    /// Returns the time of the next event besides the vCPUs' jobs.
     fn own_at(&self) -> Nanos {
         let events = self.interrupt_at.min(self.heard_at);
         events.min(self.snoop_at())
     }
 
-    /// When something is next to be done.
+    /// Returns the time of the next event.
     pub(crate) fn poll_at(&self) -> Nanos {
         let own = self.own_at();
         self.guests.poll_at().min(own)
     }
 
-    /// Goes on to `now`, or to what the caller is to handle first; `None` once there is
-    /// nothing more until then.
+    /// Runs to `now`, or to the next output, which the caller must handle first; returns `None` if
+    /// there is no output until then.
     pub(crate) fn poll(&mut self, now: Nanos) -> Option<(Nanos, Output<F, W>)> {
         loop {
             if let Some(output) = self.out.pop_front() {
@@ -384,7 +385,7 @@ impl<F: Carried, W: Copy> XenHost<F, W> {
         }
     }
 
-    /// The driver domain is to look at the timers of early acknowledgement that are due.
+    /// Schedules the driver domain to handle the expired timers of early acknowledgement.
     fn look_at_snoops(&mut self, now: Nanos) {
         for index in 0..self.cards.len() {
             if self.cards[index].snoop_at() <= now {
@@ -394,8 +395,8 @@ impl<F: Carried, W: Copy> XenHost<F, W> {
         }
     }
 
-    /// The NIC has got a frame for a guest, or for the driver domain itself. The machine
-    /// must be at `now`.
+    /// Receives a frame at the NIC for a guest, or for the driver domain itself. The host must be
+    /// at `now`.
     pub(crate) fn arrive(&mut self, now: Nanos, guest: VcpuId, mut frame: F) {
         self.marks.pass(&mut frame, Step::Arrived, now);
         self.waiting.push((guest, frame));
@@ -412,7 +413,7 @@ impl<F: Carried, W: Copy> XenHost<F, W> {
             .offer(DRIVER, job, self.steps.driver, Wake::Event);
     }
 
-    /// A guest sends a frame, in the time of what it is doing.
+    /// Sends a frame of a guest, in the time of its current job.
     pub(crate) fn send(&mut self, guest: VcpuId, mut frame: F) {
         let now = self.guests.machine().now();
         self.marks.pass(&mut frame, Step::Answered, now);
@@ -428,7 +429,7 @@ impl<F: Carried, W: Copy> XenHost<F, W> {
         }
     }
 
-    /// A guest is to do something, `cost` of CPU time.
+    /// Adds work for a guest, with `cost` of CPU time.
     pub(crate) fn work(&mut self, guest: VcpuId, work: W, cost: Nanos, cause: Wake) {
         self.guests.offer(guest, Job::Work(work), cost, cause);
     }
@@ -455,7 +456,7 @@ impl<F: Carried, W: Copy> XenHost<F, W> {
                         Some(early) => early.leaves(now, frame),
                     };
                     self.out.extend(goes.map(Output::Wire));
-                    // The one that finds nothing asks for an event.
+                    // The job that finds no frame requests an event.
                     self.drive(Job::Outbound(guest));
                 }
                 self.end_batch(guest);
@@ -473,8 +474,8 @@ impl<F: Carried, W: Copy> XenHost<F, W> {
         }
     }
 
-    /// Sends what early acknowledgement has to say for a guest. Once the driver domain's
-    /// softirqs have nothing more to do, netback copies what it took.
+    /// Sends the frames of early acknowledgement for a guest. Once the driver domain's softirqs
+    /// have no more jobs, netback copies its frames.
     fn end_batch(&mut self, guest: VcpuId) {
         let card = &mut self.cards[guest.index()];
         if let Some(early) = &mut card.early {
@@ -501,7 +502,7 @@ impl<F: Carried, W: Copy> XenHost<F, W> {
         }
     }
 
-    /// A guest's NAPI has worked on a frame.
+    /// Handles a frame that a guest's NAPI has processed.
     fn take_frame(&mut self, guest: VcpuId) {
         let card = &mut self.cards[guest.index()];
         let taken = card.polling.unwrap_or(0);

@@ -1,5 +1,5 @@
-//! Bounds of guaranteed guests in each fabric, while best effort sends small flows as fast
-//! as it may: hosts' own code, a switch with a queue for each class, and the calculus.
+//! Bounds of guaranteed guests in each fabric, while best-effort guests send small flows at full
+//! speed: hosts' own code, a switch with a queue for each class, and the calculus.
 
 use std::collections::VecDeque;
 use tailbound_dataplane::pipeline::{Coverage, Outgoing, PacedPipeline, PacedPipelineConfig};
@@ -9,39 +9,39 @@ use tailbound_dataplane::{
 use tailbound_netcalc::{ArrivalCurve, ServiceCurve};
 use tailbound_units::{Bytes, Nanos, Rate};
 
-/// Of every link.
+/// Rate of every link.
 const LINK: Rate = Rate::from_mbit(1000);
 /// A full frame on the wire.
 const FRAME: Bytes = Bytes(1538);
-/// What a guest of each host is guaranteed: ten frames at once.
+/// Guarantee of one guest of each host: its burst is ten frames.
 const BANDWIDTH: Rate = Rate::from_mbit(100);
 const BURST: Bytes = Bytes(10 * FRAME.0);
 const HOSTS: u32 = 4;
-/// When buckets are full.
+/// Time at which buckets are full.
 const START: Nanos = Nanos::from_secs(1);
-/// How often the guaranteed guest of each host sends its burst: as soon as it may.
+/// Interval of the guaranteed guest's bursts: the shortest possible.
 const PERIOD: Nanos = Nanos(BURST.0 * 8 * 10);
 const PERIODS: u64 = 180;
 /// The guests of a host.
 const GUARANTEED: u32 = 0;
 const BEST_EFFORT: u32 = 1;
 
-/// A frame at the switch, and when all of it is there.
+/// A frame at the switch, and the arrival of its last bit.
 struct Arrival {
     at: Nanos,
     class: Class,
     frame: PacketRecord,
 }
 
-/// What became of guaranteed guests' frames.
+/// Measurements of guaranteed guests' frames.
 #[derive(Debug)]
 struct Outcome {
-    /// From a frame's arrival at the switch to its last bit's departure, at most.
+    /// Longest time from a frame's arrival at the switch to its last bit's departure.
     longest: Nanos,
     /// Frames that left in the lowest class.
     tagged_down: u64,
     frames: u64,
-    /// Frames of best effort in the class for small flows.
+    /// Best-effort frames in the class for small flows.
     small: u64,
 }
 
@@ -71,8 +71,8 @@ fn host(classes: Classes) -> PacedPipeline<PacketRecord> {
     host
 }
 
-/// What a host sends until `PERIODS` are over: one guest its burst whenever it may, the
-/// other full frames at the link's rate, in turn to a thousand addresses.
+/// Returns the frames of a host until `PERIODS` are over: one guest sends its burst whenever
+/// permitted, the other full frames at the link's rate, in turn to a thousand addresses.
 fn sent(classes: Classes) -> Vec<Arrival> {
     const STEPS: u64 = 10;
     let mut host = host(classes);
@@ -116,8 +116,8 @@ fn sent(classes: Classes) -> Vec<Arrival> {
     arrivals
 }
 
-/// Sends all that hosts send to one port of a switch that serves each class before those
-/// below it.
+/// Sends the frames of all hosts to one port of a switch that serves each class before those below
+/// it.
 fn through_a_switch(classes: Classes) -> Outcome {
     let mut arrivals: Vec<_> = (0..HOSTS).flat_map(|_| sent(classes)).collect();
     arrivals.sort_by_key(|arrival| arrival.at);
@@ -153,9 +153,9 @@ fn through_a_switch(classes: Classes) -> Outcome {
     }
 }
 
-/// What the calculus promises for the first class at that port: all bursts at once, and a
-/// frame of a lower class that has just begun. A frame counts when all of it is there, so
-/// one more may come with the burst.
+/// Returns the calculus' bound for the first class at that port: all bursts together, and a frame
+/// of a lower class that has just begun. A frame counts on the arrival of its last bit, so one more
+/// may arrive with the burst.
 fn bound() -> Nanos {
     let guest = ArrivalCurve::token_bucket(BANDWIDTH, BURST + FRAME);
     let all = guest.times(u64::from(HOSTS)).expect("small numbers");
@@ -167,9 +167,9 @@ fn bound() -> Nanos {
     delay.to_nanos().expect("small numbers")
 }
 
-/// Best effort fills the port with small flows. A guaranteed frame is behind none of them,
-/// except where small flows are first: there no bound holds, and the placement service
-/// promises none.
+/// Best effort fills the port with small flows. A guaranteed frame is behind none of them, except
+/// in a fabric that serves small flows first: no bound holds there, and the placement service
+/// guarantees none.
 #[test]
 fn bounds_hold_beside_small_flows_where_guarantees_have_a_class() {
     let bound = bound();
@@ -183,7 +183,7 @@ fn bounds_hold_beside_small_flows_where_guarantees_have_a_class() {
             // Bursts of all hosts met.
             assert!(outcome.longest.0 > bound.0 / 2, "{fabric}: {outcome:?}");
         } else {
-            // A meter has the say here, and takes conforming frames for bulk.
+            // A meter decides here, and classifies conforming frames as bulk.
             let most = outcome.frames * 98 / 100;
             assert!(outcome.tagged_down > most, "{fabric}: {outcome:?}");
             assert!(outcome.longest.0 > 10 * bound.0, "{fabric}: {outcome:?}");

@@ -1,4 +1,4 @@
-//! One file a subcommand.
+//! Subcommands, one file each.
 
 #[cfg(any(feature = "host", feature = "place"))]
 mod address;
@@ -192,7 +192,8 @@ mod tests {
     use crate::Cli;
     use clap::CommandFactory as _;
 
-    /// What prints no table and no list, and why it has no `--output json`.
+    /// Commands without `--output json`, because they print no table and no list, each with its
+    /// output.
     const WITHOUT: &[(&str, &str)] = &[
         ("completions", "a script for a shell"),
         (
@@ -227,8 +228,8 @@ mod tests {
         ("vcpu watch", "runs until it is ended"),
     ];
 
-    /// The commands that do something, in words as on the command line, and whether each has
-    /// `--output`.
+    /// Finds the commands without subcommands, in words as on the command line, and whether each
+    /// has `--output`.
     fn walk(command: &clap::Command, name: &str, found: &mut Vec<(String, bool)>) {
         let below: Vec<_> = command
             .get_subcommands()

@@ -1,4 +1,4 @@
-//! How a command ends: one table of exit codes and one form of errors for all of them.
+//! Exit codes and the format of errors, common to all commands.
 //!
 //! `docs/reference/exit-codes.md` is the table for users.
 
@@ -7,27 +7,26 @@ use std::fmt::{Display, Write as _};
 use std::io::{Write as _, stderr};
 use std::process::ExitCode;
 
-/// How a command ended, the better end first.
+/// Result of a command, the better result first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Exit {
-    /// What was asked holds, or is done.
+    /// The answer is yes, or the action is complete.
     Holds,
     /// The answer is no: a check or a bound does not hold, a request is refused.
     DoesNotHold,
-    /// There is no answer: the command could not run, or what it measured cannot be
-    /// judged.
+    /// There is no answer: the command could not run, or its measurement cannot be judged.
     CouldNotRun,
-    /// The arguments are wrong; nothing was tried (`EX_USAGE`).
+    /// The arguments are wrong; no action was started (`EX_USAGE`).
     WrongArguments,
-    /// Its output could not be written; the answer is lost with it (`EX_IOERR`).
+    /// The output could not be written; the answer is lost with it (`EX_IOERR`).
     OutputLost,
-    /// This signal ended it before there was an answer.
+    /// This signal ended the command before there was an answer.
     #[cfg(any(feature = "lab", feature = "sim"))]
     Signal(u8),
 }
 
 impl Exit {
-    /// [`Exit::Holds`] if `holds`, else [`Exit::DoesNotHold`].
+    /// Returns [`Exit::Holds`] if `holds`, else [`Exit::DoesNotHold`].
     pub(crate) const fn holds(holds: bool) -> Self {
         if holds {
             Self::Holds
@@ -43,7 +42,7 @@ impl Exit {
             Self::CouldNotRun => 2,
             Self::WrongArguments => 64,
             Self::OutputLost => 74,
-            // What shells say of a process that a signal killed.
+            // The exit code of shells for a process that a signal killed.
             #[cfg(any(feature = "lab", feature = "sim"))]
             Self::Signal(number) => 128 + (number & 0x7f),
         }
@@ -83,7 +82,7 @@ impl From<tailbound_probe::Outcome> for Exit {
     }
 }
 
-/// Why a command did not do what it was to do.
+/// Reason for which a command failed.
 #[derive(Debug)]
 pub(crate) struct Failure {
     exit: Exit,
@@ -91,17 +90,18 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// It could not run. `message` says what is wrong, where, and what would be right.
+    /// Returns the failure of a command that could not run. `message` has the problem, its place,
+    /// and the remedy.
     pub(crate) fn new(message: impl Display) -> Self {
         Self::with(Exit::CouldNotRun, message)
     }
 
-    /// The arguments are wrong, or do not go together.
+    /// Returns the failure for arguments that are wrong, or cannot be combined.
     pub(crate) fn wrong_arguments(message: impl Display) -> Self {
         Self::with(Exit::WrongArguments, message)
     }
 
-    /// Standard output did not take the whole output.
+    /// Returns the failure for output that was not completely written.
     pub(crate) fn output_lost(error: &std::io::Error) -> Self {
         let text = error.to_string();
         // The number of an error (` (os error 28)`) helps no reader of a sentence.
@@ -112,7 +112,7 @@ impl Failure {
         )
     }
 
-    /// It ends with `exit`.
+    /// Returns a failure with the exit code `exit`.
     pub(crate) fn with(exit: Exit, message: impl Display) -> Self {
         Self {
             exit,
@@ -120,7 +120,7 @@ impl Failure {
         }
     }
 
-    /// The same, and what helps.
+    /// Appends a hint to the message.
     #[cfg(feature = "place")]
     pub(crate) fn hint(mut self, hint: &str) -> Self {
         self.message += "; ";
@@ -128,7 +128,7 @@ impl Failure {
         self
     }
 
-    /// Prints it, and returns how the command ends.
+    /// Prints the message, and returns the exit code.
     pub(crate) fn report(self) -> Exit {
         print_error(&self.message);
         self.exit
@@ -141,11 +141,11 @@ impl<E: std::error::Error> From<E> for Failure {
     }
 }
 
-/// Prints an error, or a warning, to standard error, for the journal with its priority. The form is that of the GNU Coding
-/// Standards (4.4): `FILE:LINE:COLUMN: message` where it is about a place in a file,
-/// `tailbound: message` otherwise.
+/// Prints an error, or a warning, to standard error, with its priority for the journal. The format
+/// is that of the GNU Coding Standards (4.4): `FILE:LINE:COLUMN: message` if it is about a place in
+/// a file, `tailbound: message` otherwise.
 pub(crate) fn print_error(message: &str) {
-    // A terminal that went away is no reason for another error.
+    // A closed terminal is no reason for another error.
     let _ = stderr().write_all(printed(message, journal::reads_stderr()).as_bytes());
 }
 
@@ -174,7 +174,7 @@ fn form(message: &str) -> String {
     text
 }
 
-/// Whether a message begins with `FILE:LINE:COLUMN: `.
+/// Returns true if a message begins with `FILE:LINE:COLUMN: `.
 fn is_located(message: &str) -> bool {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     let Some((place, _)) = message.split_once(": ") else {

@@ -1,7 +1,7 @@
-//! Lines on standard error as systemd's journal reads them (systemd.journald-fields, sd-daemon).
+//! Lines on standard error in the format of systemd's journal (systemd.journald-fields, sd-daemon).
 //!
-//! The journal stamps each line with a time of its own and reads a priority of the form `<3>`
-//! at its start, so that `journalctl -p err` finds errors.
+//! The journal adds its own time to each line and reads a priority of the form `<3>` at its start,
+//! so that `journalctl -p err` finds errors.
 
 use std::io::stderr;
 use std::os::fd::AsFd;

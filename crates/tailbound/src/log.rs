@@ -1,4 +1,4 @@
-//! The log of commands that run until they are ended, on standard error.
+//! The log of long-running commands, on standard error.
 
 mod queue;
 
@@ -15,8 +15,8 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-/// Logs to standard error what `TAILBOUND_LOG` asks for: a level, or levels of modules
-/// (`info,tailbound_host=debug`). `paints`: in colours.
+/// Starts the log to standard error with the levels of `TAILBOUND_LOG`: a level, or levels of
+/// modules (`info,tailbound_host=debug`). `paints`: in colours.
 pub(crate) fn start(paints: bool) {
     let wanted = std::env::var("TAILBOUND_LOG")
         .ok()
@@ -35,12 +35,12 @@ pub(crate) fn start(paints: bool) {
         .init();
 }
 
-/// Lines that are written by a thread, once [`queue()`] was called.
+/// Queue of lines that a thread writes, once [`queue()`] was called.
 static QUEUE: OnceLock<Queue> = OnceLock::new();
 
 /// Writes lines by a thread from now on: for a process whose threads must not wait for the reader
-/// of standard error. The last lines are waited for when the result is dropped; later ones may be
-/// lost with the process.
+/// of standard error. Dropping the result waits for the last lines; later ones may be lost with the
+/// process.
 #[cfg(feature = "host")]
 pub(crate) fn queue() -> Flush {
     match Queue::start(io::stderr()) {
@@ -76,7 +76,7 @@ impl<'w> MakeWriter<'w> for Out {
     }
 }
 
-/// The way of one message's lines.
+/// Destination of one message's lines.
 enum Lane {
     Direct(Stderr),
     Queued(&'static Queue),
@@ -98,8 +98,8 @@ impl Write for Lane {
     }
 }
 
-/// One line of the log for each line of a message, each with its time and level; for the
-/// journal with its priority in the place of both.
+/// Writes one line of the log for each line of a message, each with its time and level; for the
+/// journal with its priority instead of both.
 struct Lines {
     is_journal: bool,
 }
@@ -143,7 +143,7 @@ const fn priority(level: tracing::Level) -> Priority {
     }
 }
 
-/// The colour of a level, as a number of ECMA-48.
+/// Returns the colour of a level, as a number of ECMA-48.
 const fn colour(level: tracing::Level) -> u8 {
     match level {
         tracing::Level::ERROR => 31,
@@ -178,7 +178,7 @@ mod tests {
         }
     }
 
-    /// The lines of a refusal of two mistakes and of a message.
+    /// Returns the lines of a refusal with two errors and of a message.
     fn logged(is_journal: bool) -> Vec<String> {
         let buffer = Buffer::default();
         let lines = tracing_subscriber::fmt::layer()

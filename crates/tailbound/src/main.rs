@@ -1,7 +1,7 @@
-//! The `tailbound` command. Each subcommand is one file in `command`; what it
-//! does lives in the crate of the same name.
+//! The `tailbound` command. Each subcommand is one file in `command`; its implementation is in the
+//! crate of the same name.
 
-// `command::print` notices output that is lost; the macros panic or ignore it.
+// `command::print` detects lost output; the macros panic or ignore it.
 #![deny(clippy::print_stdout)]
 
 mod command;
@@ -62,7 +62,7 @@ impl Cli {
     }
 }
 
-/// Prints why the arguments are wrong, or the help or version that was asked for.
+/// Prints the reason why the arguments are wrong, or the requested help or version.
 fn refuse(error: &clap::Error) -> Exit {
     if !error.use_stderr() {
         command::print(&command::help(error));
@@ -86,7 +86,7 @@ fn refuse(error: &clap::Error) -> Exit {
     Failure::wrong_arguments(message).report()
 }
 
-/// What is said of the first value that has a minus sign, which clap takes for a flag.
+/// Returns the message for the first negative value, which clap takes for a flag.
 fn negative(arguments: &[OsString]) -> Option<String> {
     let is_number = |text: &str| {
         let number = text

@@ -4,12 +4,12 @@ use parquet::file::reader::SerializedFileReader;
 use parquet::record::RowAccessor as _;
 use parquet::record::reader::RowIter;
 
-/// A table that pyarrow wrote: 3,000 rows in two parts, Snappy, a dictionary, differences, four
-/// types of numbers, a column more.
+/// A table written by pyarrow: 3,000 rows in two parts, Snappy, a dictionary, differences, four
+/// types of numbers, an additional column.
 const SNAPPY: &[u8] = include_bytes!("tests/snappy.parquet");
-/// The same in one part with pages of version 2, and a null for the bytes of row 2,501.
+/// The same table in one part with pages of version 2, and a null for the bytes of row 2,501.
 const NULL: &[u8] = include_bytes!("tests/null.parquet");
-/// A log of flows, 3,000 rows in two parts, Snappy, dictionaries, a column of bytes more.
+/// A log of flows, 3,000 rows in two parts, Snappy, dictionaries, an additional column of bytes.
 const FLOWS: &[u8] = include_bytes!("tests/flows.parquet");
 
 const NAMES: [&str; 4] = ["start_ns", "source", "destination", "bytes"];

@@ -1,4 +1,4 @@
-//! An experiment at the level of flows: what its TOML file says, checked.
+//! The experiment file (TOML) of a flow-level simulation, and its checks.
 
 use crate::placement::{Class, Network};
 use serde::Deserialize;
@@ -6,48 +6,49 @@ use tailbound_experiment::{ChartSpec, Curve, Mistakes, Name};
 use tailbound_placement::{Guarantee, Policy};
 use tailbound_units::Nanos;
 
-/// The most requests of a point, and the most machines of a tenant.
+/// Largest number of requests of a point, and of machines of a tenant.
 const MOST: u32 = 10_000_000;
-/// The most machines, and the most hosts, of a data centre.
+/// Largest number of machines, and of hosts, of a data centre.
 const MOST_SLOTS: u64 = 4_000_000;
-/// The longest that a job computes on average.
+/// Longest mean computing time of a job.
 const LONGEST: Nanos = Nanos::from_secs(86_400);
 
-/// Tenants with data to move come to networks under policies, and leave when it is moved.
+/// Tenants with data to transfer that arrive at networks under policies, and leave after the
+/// transfer.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FlowsExperiment {
-    /// What tenants may be placed in.
+    /// Networks for placement.
     pub network: Vec<Network>,
-    /// What tenants ask for, and what they do.
+    /// Classes of tenants: requests and traffic.
     pub class: Vec<FlowClass>,
-    /// What is compared.
+    /// Points to compare.
     pub point: Vec<FlowPoint>,
-    /// What is drawn.
+    /// Charts of the result.
     #[serde(default)]
     pub chart: Vec<ChartSpec>,
 }
 
-/// A kind of tenant.
+/// A class of tenants.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FlowClass {
-    /// Names its values.
+    /// Name of its values.
     pub name: Name,
-    /// Its part of all requests, against the other classes' weights.
+    /// Its part of all requests, relative to the other classes' weights.
     #[serde(default = "one")]
     pub weight: u32,
-    /// What each machine is promised.
+    /// Guarantee of each machine.
     pub guarantee: Guarantee,
-    /// Bandwidth and burst are exponential with these means, instead of always the same.
+    /// Bandwidth and burst are exponential with these means, instead of constant.
     #[serde(default)]
     pub varied: bool,
-    /// Who sends to whom.
+    /// Pairs of machines that exchange data.
     pub traffic: Traffic,
-    /// How long a job computes at least; exponential with this mean.
+    /// Shortest computing time of a job; exponential with this mean.
     pub compute: Nanos,
-    /// How long a machine that has its guarantee's bandwidth to itself takes for its data, in
-    /// parts of the time that its job computes: with 1 the tenant asks for as much as it needs.
+    /// Transfer time of a machine with exclusive use of its guaranteed bandwidth, as a multiple of
+    /// its job's computing time: with 1 the tenant requests exactly the bandwidth that it needs.
     #[serde(default = "as_long")]
     pub transfer: f64,
 }
@@ -60,49 +61,50 @@ const fn as_long() -> f64 {
     1.0
 }
 
-/// Who sends to whom within a tenant.
+/// Pairs of machines of a tenant that exchange data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Traffic {
-    /// All machines to one. It receives for as long as [`FlowClass::transfer`] says.
+    /// All machines to one. It receives for the time of [`FlowClass::transfer`].
     AllToOne,
-    /// Each machine to [`FlowPoint::destinations`] others, drawn at random, which also as many
-    /// send to. It sends for as long as [`FlowClass::transfer`] says.
+    /// Each machine to [`FlowPoint::destinations`] others, drawn at random, each of which also
+    /// receives from this number. It sends for the time of [`FlowClass::transfer`].
     Permutation,
 }
 
-/// Tenants that come to one data centre as a Poisson process.
+/// Tenants that arrive at one data centre as a Poisson process.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FlowPoint {
     /// Stable name: the variant's.
     pub name: Name,
-    /// Where it stands on charts.
+    /// Position on the x axis of charts.
     pub x: Option<f64>,
-    /// Which line of charts it is on.
+    /// Name of its line on charts.
     #[serde(default)]
     pub line: String,
-    /// The name of the network.
+    /// Name of the network.
     pub network: Name,
-    /// How many pods of it.
+    /// Number of pods of the network.
     pub pods: u32,
-    /// By which rules is admitted. Under `locality` flows share links fairly, and those within a
-    /// host take no time; under any other policy each machine sends and receives what it is
-    /// guaranteed, wherever the others are, and no more.
+    /// Admission policy. Under `locality` flows share links fairly, and those within a host take no
+    /// time; under any other policy each machine sends and receives exactly its guaranteed rate,
+    /// wherever the others are.
     pub policy: Policy,
-    /// How many machines a tenant asks for on average; exponential, rounded up.
+    /// Mean number of machines of a request; exponential, rounded up.
     pub mean_vms: f64,
-    /// Nobody asks for more machines.
+    /// Largest number of machines of a request.
     #[serde(default = "default_most_vms")]
     pub most_vms: u32,
-    /// How many requests come.
+    /// Number of requests.
     pub requests: u32,
-    /// How many of them come before anything is measured.
+    /// Number of requests before the measurement.
     pub warmup: u32,
-    /// How many percent of the slots would be taken if all were admitted, and no job took longer
-    /// than its guarantee lets it. The first tenants come at once, until they ask for so many.
+    /// Percentage of slots that would be taken if all requests were admitted, and no job took
+    /// longer than with its guarantee. The first tenants arrive together, until they request this
+    /// percentage.
     pub occupancy: u32,
-    /// x of Permutation-x: to how many others each machine sends.
+    /// x of Permutation-x: number of machines that each machine sends to.
     #[serde(default = "default_destinations")]
     pub destinations: f64,
 }
@@ -116,7 +118,7 @@ const fn default_destinations() -> f64 {
 }
 
 impl FlowClass {
-    /// What it asks for.
+    /// Returns the class of requests.
     fn request(&self) -> Class {
         Class {
             name: self.name.clone(),
@@ -128,13 +130,13 @@ impl FlowClass {
 }
 
 impl FlowsExperiment {
-    /// The network of a point.
+    /// Returns the network of a point.
     pub(super) fn network(&self, point: &FlowPoint) -> Option<&Network> {
         let name = point.network.get_ref();
         self.network.iter().find(|it| it.name.get_ref() == name)
     }
 
-    /// What the classes ask for, in their order.
+    /// Returns the classes' requests, in their order.
     pub(super) fn requests(&self) -> Vec<Class> {
         self.class.iter().map(FlowClass::request).collect()
     }
@@ -144,7 +146,7 @@ impl FlowsExperiment {
         classes.map(|class| class.name.get_ref().as_str()).collect()
     }
 
-    /// Its points that have an `x`, a line for each name.
+    /// Returns the points that have an `x`, a line for each name.
     pub(super) fn lines(&self) -> Vec<Curve> {
         let mut curves: Vec<Curve> = Vec::new();
         for point in &self.point {
@@ -161,7 +163,7 @@ impl FlowsExperiment {
         curves
     }
 
-    /// Finds what is wrong with it.
+    /// Checks the experiment.
     pub(super) fn find_mistakes(&self, mistakes: &mut Mistakes) {
         mistakes.names("network", self.network.iter().map(|it| &it.name));
         mistakes.names("class", self.class.iter().map(|it| &it.name));

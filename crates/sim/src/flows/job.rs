@@ -1,5 +1,5 @@
-//! What tenants do: when they come, to whom their machines send, how much, and for how long
-//! they compute. All of it follows from the seed, and nothing from what was admitted.
+//! Jobs of tenants: arrivals, flows between machines, amounts of data, and computing times. All of
+//! them follow from the seed alone, and not from the admission.
 
 use super::experiment::{FlowClass, FlowPoint, FlowsExperiment, Traffic};
 use crate::distribution::exponential;
@@ -13,13 +13,13 @@ use tailbound_placement::Request;
 /// A tenant's job.
 #[derive(Debug, Clone)]
 pub(super) struct Job {
-    /// Which class it is of.
+    /// Index of its class.
     pub(super) class: usize,
-    /// What it asks for.
+    /// The tenant's request.
     pub(super) request: Request,
-    /// How long it computes at least.
+    /// Shortest computing time.
     pub(super) compute: Time,
-    /// From which of its machines to which each flow goes.
+    /// Sending and receiving machine of each flow.
     pub(super) flows: Vec<(u32, u32)>,
     /// Bits of each flow.
     pub(super) bits: f64,
@@ -50,12 +50,12 @@ impl<'e> Jobs<'e> {
         }
     }
 
-    /// How many there are.
+    /// Number of jobs.
     pub(super) fn len(&self) -> usize {
         self.requests.len()
     }
 
-    /// A job, by its number. It is the same each time.
+    /// Returns a job, by its number. The result is always the same.
     pub(super) fn job(&self, number: usize) -> Job {
         let (class, request) = self.requests[number];
         let given = &self.classes[class];
@@ -92,9 +92,9 @@ impl<'e> Jobs<'e> {
         }
     }
 
-    /// How far apart tenants come on average for the point's occupancy.
+    /// Returns the mean interval between arrivals for the point's occupancy.
     pub(super) fn mean_gap(&self, slots: u64) -> Time {
-        // Slots times time that all jobs would take.
+        // Slots multiplied by time of all jobs.
         let load = (0..self.len()).map(|number| {
             let job = self.job(number);
             f64::from(job.request.vms) * job.nominal().0 as f64
@@ -105,9 +105,9 @@ impl<'e> Jobs<'e> {
     }
 }
 
-/// Flows from each machine to x others, which also x others send to: all machines stand in a
-/// random circle, and each sends to the x next ones. To the last of these, where x is no whole
-/// number, some do not.
+/// Returns flows from each machine to x others, each of which also receives from x machines: all
+/// machines form a random circle, and each sends to the next x ones. If x is not an integer, some
+/// do not send to the last of these.
 fn permutation(x: f64, vms: u32, random: &mut Pcg64Mcg) -> Vec<(u32, u32)> {
     let mut circle: Vec<u32> = (0..vms).collect();
     circle.shuffle(random);
@@ -125,14 +125,14 @@ fn permutation(x: f64, vms: u32, random: &mut Pcg64Mcg) -> Vec<(u32, u32)> {
 }
 
 impl Job {
-    /// Bits a second that each machine is promised.
+    /// Guaranteed rate of each machine, in bits a second.
     pub(super) fn bandwidth(&self) -> f64 {
         let guarantee = self.request.guarantee;
         guarantee.map_or(0.0, |guarantee| guarantee.bandwidth.0 as f64)
     }
 
-    /// How long it takes where each machine has its bandwidth to send and to receive, and no
-    /// flow waits for another: no less, whatever the policy.
+    /// Returns the shortest time under any policy: each machine sends and receives at its
+    /// bandwidth, and no flow waits for another.
     pub(super) fn nominal(&self) -> Time {
         let vms = self.request.vms as usize;
         let (mut sent, mut received) = (vec![0_u32; vms], vec![0_u32; vms]);

@@ -1,4 +1,4 @@
-//! What became of the tenants of one point, and what its network carried.
+//! Measurements of one point: outcome of tenants, and traffic of the network.
 
 use super::transfers::TIERS;
 use crate::distribution::sorted;
@@ -6,32 +6,32 @@ use crate::net::Time;
 use hdrhistogram::Histogram;
 use tailbound_report::{Series, Value, Variant, empty_histogram};
 
-/// The part of links that each tier's values are called after.
+/// Name of each tier's links in values.
 const LINKS: [&str; TIERS] = ["host", "rack", "pod"];
 
-/// Collects what is measured.
+/// Collects the measurements.
 #[derive(Debug)]
 pub(super) struct Recorder {
-    /// By class: how many asked, and how many were refused.
+    /// Number of requests and of refused ones, by class.
     asked: Vec<u64>,
     refused: Vec<u64>,
-    /// By class: how much longer jobs took than nominally.
+    /// Ratio of jobs' times to their nominal times, by class.
     stretch: Vec<Vec<f64>>,
     jobs: Histogram<u64>,
 }
 
-/// What a point's network and slots had.
+/// Usage of a point's network and slots.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Usage {
     pub(super) hosts: usize,
     pub(super) slots: u64,
-    /// How long was measured,
+    /// Measured time.
     pub(super) time: Time,
-    /// and slots times picoseconds that were taken in it.
+    /// Taken slots multiplied by picoseconds, during that time.
     pub(super) taken: f64,
-    /// Bits that flows moved over links of each tier,
+    /// Bits that flows carried over links of each tier.
     pub(super) carried: [f64; TIERS],
-    /// and bits a second that all these links have in one direction.
+    /// Bits a second of all these links in one direction.
     pub(super) capacity: [f64; TIERS],
 }
 
@@ -50,14 +50,14 @@ impl Recorder {
         self.refused[class] += u64::from(!is_admitted);
     }
 
-    /// A job that took so long, and would take so long nominally.
+    /// Records the end of a job, with its time and its nominal time.
     pub(super) fn ended(&mut self, class: usize, took: Time, nominal: Time) {
         self.jobs.saturating_record(took.floor().0);
         let stretch = took.0 as f64 / nominal.0.max(1) as f64;
         self.stretch[class].push(stretch);
     }
 
-    /// All of it, as a variant of the result.
+    /// Returns all measurements as a variant of the result.
     pub(super) fn finish(&self, name: &str, classes: &[&str], usage: &Usage) -> Variant {
         let part = |part: f64, of: f64| 100.0 * part / of;
         let seconds = usage.time.0 as f64 / 1e12;
@@ -97,7 +97,7 @@ impl Recorder {
     }
 }
 
-/// By how much longer jobs took: on average, and the slowest hundredth at least.
+/// Adds the stretch of jobs: on average, and of the slowest hundredth at least.
 fn stretch(value: &mut impl FnMut(String, &str, f64), prefix: &str, all: &[f64]) {
     let all = sorted(all.iter().copied());
     let mean = all.iter().sum::<f64>() / all.len() as f64;
@@ -106,7 +106,7 @@ fn stretch(value: &mut impl FnMut(String, &str, f64), prefix: &str, all: &[f64])
     value(format!("{prefix}stretch_p99"), "", slowest);
 }
 
-/// The variant with the names of all that will be measured.
+/// Returns a variant with the names of all values.
 pub(super) fn outline(name: &str, classes: &[&str]) -> Variant {
     Recorder::new(classes.len()).finish(name, classes, &Usage::default())
 }

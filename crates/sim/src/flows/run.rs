@@ -1,4 +1,5 @@
-//! An experiment, run: at each point tenants come, are admitted or not, move their data, and leave.
+//! Run of an experiment: at each point tenants arrive, are admitted or refused, transfer their
+//! data, and leave.
 
 use super::experiment::{FlowPoint, FlowsExperiment};
 use super::job::{Job, Jobs};
@@ -23,13 +24,13 @@ use tailbound_placement::{
 };
 use tailbound_report::Variant;
 
-/// Why a point came to no end.
+/// Reason for which a point failed.
 #[derive(Debug, thiserror::Error)]
 enum FlowsError {
-    /// Its network cannot be built.
+    /// The network cannot be built.
     #[error(transparent)]
     Network(#[from] SpecError),
-    /// A request makes no sense.
+    /// A request is invalid.
     #[error(transparent)]
     Request(#[from] AdmitError),
 }
@@ -79,10 +80,10 @@ struct Tenant {
     class: usize,
     came: Time,
     nominal: Time,
-    /// Flows that are not done,
+    /// Number of incomplete flows.
     flows: usize,
     is_computing: bool,
-    /// and the links that are its own.
+    /// Links for the tenant's guarantees.
     hoses: Vec<LinkId>,
     is_measured: bool,
 }
@@ -92,23 +93,24 @@ struct Centre<'e> {
     point: &'e FlowPoint,
     dc: Datacentre,
     transfers: Transfers,
-    /// By number.
+    /// Tenants by number.
     tenants: BTreeMap<usize, Tenant>,
-    /// When tenants have computed enough.
+    /// Ends of tenants' computing times.
     computed: BinaryHeap<Reverse<(Time, usize)>>,
     recorder: Recorder,
-    /// Slots that are taken, since when, and slots times picoseconds before that.
+    /// Number of taken slots, time since it last changed, and slots multiplied by picoseconds
+    /// before that.
     taken: u64,
     since: Time,
     area: f64,
-    /// What there was when measuring began: when, the area, and what was carried.
+    /// State at the start of the measurement: time, area, and carried bits.
     start: Option<(Time, f64, [f64; TIERS])>,
 }
 
 /// Runs a point.
 ///
 /// # Errors
-/// Its network cannot be built, or a request makes no sense.
+/// The network cannot be built, or a request is invalid.
 fn measure(
     experiment: &FlowsExperiment,
     point: &FlowPoint,
@@ -167,7 +169,7 @@ impl<'e> Centre<'e> {
         Ok(self.usage(now, slots))
     }
 
-    /// Does what happens up to a moment.
+    /// Handles all events up to `end`.
     fn go_on(&mut self, end: Time) -> Result<(), FlowsError> {
         loop {
             let computed = self.computed.peek().map_or(Time::NEVER, |it| it.0.0);
@@ -199,7 +201,7 @@ impl<'e> Centre<'e> {
         }
     }
 
-    /// A tenant comes.
+    /// Handles the arrival of a tenant.
     fn come(&mut self, now: Time, number: usize, job: &Job) -> Result<(), FlowsError> {
         let id = TenantId(number as u64);
         let is_measured = self.start.is_some();
@@ -233,7 +235,7 @@ impl<'e> Centre<'e> {
         Ok(())
     }
 
-    /// A tenant leaves if nothing of its job is left.
+    /// Removes a tenant if its job is complete.
     fn leave(&mut self, now: Time, number: usize) -> Result<(), FlowsError> {
         let is_over = |tenant: &Tenant| tenant.flows == 0 && !tenant.is_computing;
         if !self.tenants.get(&number).is_some_and(is_over) {
@@ -255,7 +257,7 @@ impl<'e> Centre<'e> {
         Ok(())
     }
 
-    /// Starts the flows of a job. Returns how many there are to wait for, and the links that were
+    /// Starts the flows of a job. Returns the number of flows to wait for, and the links that were
     /// opened for them.
     fn start_flows(
         &mut self,
@@ -290,7 +292,7 @@ impl<'e> Centre<'e> {
         (job.flows.len(), hoses)
     }
 
-    /// Counts for how long so many slots were taken.
+    /// Adds the taken slots up to `now` to the area.
     fn count(&mut self, now: Time) {
         self.area += self.taken as f64 * now.since(self.since).0 as f64;
         self.since = now;
@@ -323,25 +325,25 @@ impl<'e> Centre<'e> {
     }
 }
 
-/// Opens a link for each port of the network: [`link`] says which.
+/// Opens a link for each port of the network, numbered by [`link`].
 fn open_ports(transfers: &mut Transfers, topology: &Topology) {
     let mut rates = vec![1.0; 2 * topology.len()];
     for port in ports(topology) {
         rates[link(port) as usize] = topology.port(port).rate as f64;
     }
-    // Nothing goes over those of the top, which has no ports.
+    // The top has no ports, so its links carry no flow.
     for rate in rates {
         transfers.links().open_link(rate);
     }
 }
 
-/// The link of a port.
+/// Returns the link of a port.
 fn link(port: PortId) -> LinkId {
     2 * port.node.index() as LinkId + LinkId::from(port.direction == Direction::Down)
 }
 
-/// Starts the flows of a job that share the network's links; those within a host are over at
-/// once. Returns how many there are.
+/// Starts the flows of a job that share the network's links; those within a host are complete
+/// immediately. Returns the number of started flows.
 fn start_fair(
     transfers: &mut Transfers,
     topology: &Topology,
@@ -349,7 +351,7 @@ fn start_fair(
     job: &Job,
     hosts: &[NodeId],
 ) -> usize {
-    // Equal flows between the same hosts always have the same rate: they are one.
+    // Equal flows between the same hosts always have the same rate and are merged.
     let mut counts: BTreeMap<(NodeId, NodeId), u32> = BTreeMap::new();
     for &(from, to) in &job.flows {
         let (from, to) = (hosts[from as usize], hosts[to as usize]);

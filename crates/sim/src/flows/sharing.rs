@@ -1,21 +1,22 @@
-//! Max-min fair rates, kept while flows come and go.
+//! Max-min fair rates, maintained while flows arrive and leave.
 //!
-//! Rates are max-min fair exactly where every flow has a *bottleneck*: a link on its way that is
-//! full, and on which none is faster (Bertsekas and Gallager, *Data Networks*, 6.5.2). So a
-//! change is over when everybody has one again. [`Sharing::update`] begins with the flows that
-//! came. It fills what all others leave to these, looks at every link that they or those that
-//! went are on, and takes in whoever has no bottleneck there any more, until nobody is left.
-//! Whoever is not taken in keeps a rate that is still right, however large the network.
+//! Rates are max-min fair exactly if every flow has a *bottleneck*: a link on its path that is
+//! full, and on which no flow is faster (Bertsekas and Gallager, *Data Networks*, 6.5.2). A change
+//! is therefore complete when every flow has a bottleneck again. [`Sharing::update`] begins with
+//! the new flows. It divides the capacity that all others leave among these, checks every link of
+//! the new and the removed flows, and includes each flow that has no bottleneck there any more,
+//! until all flows have one. A flow that is not included keeps its rate, which is still correct,
+//! however large the network is.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// What rounding may make of two equal rates.
+/// Relative difference of equal rates due to rounding.
 const CLOSE: f64 = 1e-9;
 
-/// A flow; its number may be given again when it has gone.
+/// Number of a flow; it may be reused after the flow was removed.
 pub(super) type FlowId = u32;
-/// A link; likewise.
+/// Number of a link; it may be reused after the link was closed.
 pub(super) type LinkId = u32;
 
 /// Links and the flows on them.
@@ -25,45 +26,45 @@ pub(super) struct Sharing {
     flows: Vec<Flow>,
     free_links: Vec<LinkId>,
     free_flows: Vec<FlowId>,
-    /// Flows that came since the last update.
+    /// Flows that were added since the last update.
     came: Vec<FlowId>,
     /// Links on which something changed.
     touched: Vec<LinkId>,
     /// Flows whose rates the last update changed.
     changed: Vec<FlowId>,
-    /// How many flows the last update computed anew.
+    /// Number of flows whose rates the last update computed.
     reached: usize,
 }
 
 #[derive(Debug, Clone, Default)]
 struct Link {
-    /// Bits a second.
+    /// Capacity, in bits a second.
     capacity: f64,
     flows: Vec<FlowId>,
     is_touched: bool,
-    /// What is left for those that have no rate yet, during a filling,
+    /// Capacity left for flows without a rate, during a filling.
     left: f64,
-    /// and how many they are.
+    /// Number of these flows.
     open: u64,
 }
 
 #[derive(Debug, Clone, Default)]
 struct Flow {
     way: Box<[LinkId]>,
-    /// How many equal ones it stands for.
+    /// Number of equal flows that it represents.
     count: u32,
-    /// Bits a second of each of them.
+    /// Rate of each of these flows, in bits a second.
     rate: f64,
     before: f64,
     bottleneck: LinkId,
-    /// Whether the current update computes its rate,
+    /// True if the current update computes its rate.
     is_reached: bool,
-    /// and whether the current filling has not yet.
+    /// True if the current filling has not computed its rate yet.
     is_open: bool,
 }
 
 impl Sharing {
-    /// Adds a link of so many bits a second, which must be more than none.
+    /// Adds a link with this capacity in bits a second, which must be positive.
     pub(super) fn open_link(&mut self, capacity: f64) -> LinkId {
         debug_assert!(capacity > 0.0);
         let link = Link {
@@ -73,13 +74,13 @@ impl Sharing {
         reuse(&mut self.links, &mut self.free_links, link)
     }
 
-    /// Takes a link away that no flow is on.
+    /// Removes a link without flows.
     pub(super) fn close_link(&mut self, link: LinkId) {
         debug_assert!(self.links[link as usize].flows.is_empty());
         self.free_links.push(link);
     }
 
-    /// Adds `count` equal flows over these links, each once. They have no rate before the next
+    /// Adds `count` equal flows over these links, each link once. They have no rate before the next
     /// update.
     pub(super) fn add(&mut self, way: &[LinkId], count: u32) -> FlowId {
         let flow = Flow {
@@ -95,7 +96,7 @@ impl Sharing {
         id
     }
 
-    /// Takes a flow away that had a rate.
+    /// Removes a flow that had a rate.
     pub(super) fn remove(&mut self, id: FlowId) {
         let way = std::mem::take(&mut self.flows[id as usize].way);
         for &number in &way {
@@ -108,18 +109,18 @@ impl Sharing {
         self.free_flows.push(id);
     }
 
-    /// Bits a second of each of the equal flows.
+    /// Rate of each of the equal flows, in bits a second.
     pub(super) fn rate(&self, id: FlowId) -> f64 {
         self.flows[id as usize].rate
     }
 
-    /// How many flows the last update computed anew.
+    /// Number of flows whose rates the last update computed.
     #[cfg(test)]
     pub(super) fn reached(&self) -> usize {
         self.reached
     }
 
-    /// Makes all rates max-min fair. Returns the flows that have another rate than before.
+    /// Makes all rates max-min fair. Returns the flows whose rates changed.
     pub(super) fn update(&mut self) -> &[FlowId] {
         let mut reached: Vec<FlowId> = Vec::new();
         let mut more = std::mem::take(&mut self.came);
@@ -156,8 +157,8 @@ impl Sharing {
         &self.changed
     }
 
-    /// Gives those that are reached their fair shares of what all others leave: the link with the
-    /// least share first, whose flows then have it.
+    /// Divides the capacity that all others leave among the reached flows: the link with the
+    /// smallest share first, which is then the rate of its flows.
     fn fill(&mut self, reached: &[FlowId]) {
         let Self {
             links,
@@ -191,7 +192,7 @@ impl Sharing {
             if link.open == 0 {
                 continue;
             }
-            // Shares only rise: a link that others filled before is looked at again.
+            // Shares only rise: a link that other flows filled before is checked again.
             if link.share() > share {
                 shares.push(Reverse((link.share(), number)));
                 continue;
@@ -213,8 +214,8 @@ impl Sharing {
         }
     }
 
-    /// Finds who is to be reached, too: whoever has its bottleneck at a touched link that is none
-    /// for it any more, and whoever is faster there than one that it holds back.
+    /// Finds more flows to reach: those whose bottleneck was a touched link that is no bottleneck
+    /// any more, and those that are faster there than a flow that the link limits.
     fn find_without_bottleneck(&mut self, found: &mut Vec<FlowId>) {
         let Self {
             links,
@@ -260,8 +261,8 @@ impl Sharing {
 }
 
 impl Link {
-    /// The share of each that has no rate yet, as bits: of numbers that are not negative these
-    /// have the same order, and a total one.
+    /// Share of each flow without a rate, as bits of the floating-point number: for non-negative
+    /// numbers their order is the same, and total.
     fn share(&self) -> u64 {
         (self.left.max(0.0) / self.open as f64).to_bits()
     }
@@ -275,7 +276,7 @@ fn touch(links: &mut [Link], touched: &mut Vec<LinkId>, number: LinkId) {
     }
 }
 
-/// Puts it where nothing is any more, or at the end. Returns the place.
+/// Stores `new` at a free place, or at the end. Returns the place.
 fn reuse<T>(all: &mut Vec<T>, free: &mut Vec<u32>, new: T) -> u32 {
     if let Some(place) = free.pop() {
         all[place as usize] = new;

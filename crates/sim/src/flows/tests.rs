@@ -3,7 +3,7 @@ use crate::Threads;
 use tailbound_experiment::{Experiment as _, ExperimentError, Loaded, Source};
 use tailbound_report::Results;
 
-/// Two racks of two hosts of two slots; all come to the same moment of an empty data centre.
+/// Two racks of two hosts of two slots; all tenants arrive together at an empty data centre.
 const SMALL: &str = r#"
 name = "small"
 title = "t"
@@ -82,7 +82,7 @@ fn what_comes_out_follows_from_the_seed_alone() {
 fn under_guarantees_jobs_take_at_least_what_their_guarantee_lets_them() {
     let results = run(small(&[]), 1, 1);
     assert!(value(&results, "stretch") >= 1.0 - 1e-6);
-    // All to one: the receiver's bandwidth alone decides, and is used to its end.
+    // All to one: the receiver's bandwidth alone decides, and is fully used.
     assert!(is_close(value(&results, "A_stretch_p99"), 1.0));
     let jobs = results.variants[0].series["jobs"].stats.count;
     assert!(jobs > 100, "{jobs}");
@@ -90,7 +90,7 @@ fn under_guarantees_jobs_take_at_least_what_their_guarantee_lets_them() {
 
 #[test]
 fn slots_are_taken_as_said_where_nobody_is_refused() {
-    // Nobody needs much of the network, so that all fit under any policy.
+    // Low demand, so that all tenants fit under any policy.
     let changes = [
         ("bandwidth = \"2Gbit/s\"", "bandwidth = \"1Mbit/s\""),
         ("bandwidth = \"250Mbit/s\"", "bandwidth = \"1Mbit/s\""),
@@ -113,7 +113,7 @@ fn fair_sharing_lets_alone_flows_be_faster_and_crowded_ones_slower() {
     let locality = ("\"silo\"", "\"locality\"");
     let compute = "compute = \"1ms\"\ntransfer = 1000.0";
     let no_compute = ("compute = \"1s\"", compute);
-    // Next to nobody is there: links are faster than guarantees.
+    // A nearly empty data centre: links are faster than guarantees.
     let alone = run(
         small(&[
             locality,

@@ -1,25 +1,26 @@
-//! Data on its way: how much of each flow is left, and which flow is done next.
+//! Data in transfer: remaining bits of each flow, and the next flow to end.
 
 use super::sharing::{LinkId, Sharing};
 use crate::net::{NodeId, Time, TournamentQueue};
 
-/// Flows end at whole microseconds: those that should end at once, and differ by a rounding, do.
+/// Flows end at whole microseconds, in picoseconds: flows that should end together, and differ by
+/// rounding, do.
 const TICK: u64 = 1_000_000;
 const PICOS_A_SECOND: f64 = 1e12;
-/// Flows for which there is room at first.
+/// Initial capacity, in flows.
 const FLOWS: usize = 1_024;
 
-/// The kinds of links that a flow may pass: hosts' alone, racks' as well, pods' as well.
+/// Number of tiers of links that a flow may pass: only hosts', racks' too, pods' too.
 pub(super) const TIERS: usize = 3;
 
 /// Flows with data, and their rates.
 #[derive(Debug)]
 pub(super) struct Transfers {
     sharing: Sharing,
-    /// By the flow's number.
+    /// Transfers, by the flow's number.
     all: Vec<Transfer>,
     due: TournamentQueue,
-    /// How many flows `due` has room for.
+    /// Capacity of `due`, in flows.
     room: usize,
     carried: [f64; TIERS],
 }
@@ -27,25 +28,25 @@ pub(super) struct Transfers {
 #[derive(Debug, Clone, Copy, Default)]
 struct Transfer {
     owner: usize,
-    /// Bits that each of the equal flows still has to move since `since`.
+    /// Remaining bits of each of the equal flows at `since`.
     left: f64,
     since: Time,
     rate: f64,
-    /// How many equal flows, and how many tiers they pass.
+    /// Number of equal flows, and of tiers that they pass.
     count: u32,
     tiers: usize,
 }
 
-/// What is to be moved.
+/// Data to transfer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Data {
-    /// Who is told when it is done.
+    /// Owner, who is notified of the end.
     pub(super) owner: usize,
-    /// How many equal flows.
+    /// Number of equal flows.
     pub(super) count: u32,
-    /// Bits of each.
+    /// Bits of each flow.
     pub(super) bits: f64,
-    /// How many tiers of the network it passes.
+    /// Number of the network's tiers that it passes.
     pub(super) tiers: usize,
 }
 
@@ -60,7 +61,7 @@ impl Transfers {
         }
     }
 
-    /// The links.
+    /// Returns the links.
     pub(super) fn links(&mut self) -> &mut Sharing {
         &mut self.sharing
     }
@@ -81,12 +82,12 @@ impl Transfers {
         };
     }
 
-    /// When the next flow is done.
+    /// Returns the end of the next flow.
     pub(super) fn next(&self) -> Time {
         self.due.first().0
     }
 
-    /// Ends all flows that are done, and tells whose they were.
+    /// Ends all flows that are complete, and calls `done` with their owners.
     pub(super) fn finish(&mut self, now: Time, mut done: impl FnMut(usize)) {
         loop {
             let (at, flow) = self.due.first();
@@ -101,7 +102,7 @@ impl Transfers {
         }
     }
 
-    /// Computes the rates after flows came and went at this moment.
+    /// Computes the rates after flows were added and removed at `now`.
     pub(super) fn settle(&mut self, now: Time) {
         let changed = self.sharing.update().to_vec();
         self.make_room();
@@ -113,7 +114,7 @@ impl Transfers {
         }
     }
 
-    /// Sees that every flow has a place in `due`.
+    /// Extends `due` to all flows.
     fn make_room(&mut self) {
         let needed = self.all.len();
         if needed <= self.room {
@@ -127,8 +128,8 @@ impl Transfers {
         self.room = needed.next_power_of_two();
     }
 
-    /// What all flows moved so far over links of each tier, in bits, up to `now`. A flow passes
-    /// two links of each tier and counts once.
+    /// Returns the bits that all flows have moved over links of each tier up to `now`. A flow
+    /// passes two links of each tier and counts once.
     pub(super) fn carried(&mut self, now: Time) -> [f64; TIERS] {
         for id in 0..self.all.len().min(self.room) {
             if self.due.time_of(NodeId(id as u32)) != Time::NEVER {
@@ -138,7 +139,7 @@ impl Transfers {
         self.carried
     }
 
-    /// Counts what a flow has moved up to `now`.
+    /// Adds the bits that a flow has moved up to `now`.
     fn carry(&mut self, id: usize, now: Time) {
         let transfer = &mut self.all[id];
         let seconds = now.since(transfer.since).0 as f64 / PICOS_A_SECOND;
@@ -152,11 +153,11 @@ impl Transfers {
 }
 
 impl Transfer {
-    /// When it is done if its rate stays.
+    /// Returns the end of the transfer at its current rate.
     fn end(&self) -> Time {
         let picos = self.left / self.rate * PICOS_A_SECOND;
         let ticks = (picos / TICK as f64).ceil();
-        // What takes longer than time lasts is not done.
+        // A transfer beyond the range of `Time` never ends.
         if ticks.is_nan() || ticks >= (u64::MAX / TICK / 2) as f64 {
             return Time::NEVER;
         }

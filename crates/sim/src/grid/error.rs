@@ -1,39 +1,39 @@
-//! What may be wrong with a grid and its rows.
+//! Errors of grids and their rows.
 
 use std::io;
 use std::path::PathBuf;
 use tailbound_experiment::ExperimentError;
 
-/// Why a grid has no result.
+/// Reason for which a grid has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum GridError {
-    /// Its file has mistakes, or an experiment could not be run.
+    /// The file has errors, or an experiment failed.
     #[error(transparent)]
     Experiment(#[from] ExperimentError),
-    /// A point could not be run.
+    /// A point failed.
     #[error("point {point} ({with}): {why}")]
     Point {
-        /// Which.
+        /// The number of the point.
         point: usize,
-        /// With which values.
+        /// The values of the point.
         with: String,
-        /// Why.
+        /// The error.
         why: ExperimentError,
     },
     /// A file cannot be read or written.
     #[error("{path}: {source}", path = path.display())]
     File {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error.
         source: io::Error,
     },
-    /// A row is not what was written.
+    /// The content of a row differs from its checksum.
     #[error("{path}: {why}; `tailbound sim run` with this directory computes it again", path = path.display())]
     Corrupt {
-        /// Its file.
+        /// File of the row.
         path: PathBuf,
-        /// What is wrong.
+        /// The difference.
         why: String,
     },
     /// A directory has the rows of another grid.
@@ -57,9 +57,9 @@ pub enum GridError {
          another program", one = one.display(), other = other.display()
     )]
     Differ {
-        /// The one.
+        /// One row.
         one: PathBuf,
-        /// The other.
+        /// The other row.
         other: PathBuf,
     },
     /// Rows are missing.
@@ -67,11 +67,11 @@ pub enum GridError {
         "{missing} of {all} rows are missing, point {first} first: run the shards that have them"
     )]
     Missing {
-        /// How many.
+        /// Number of missing rows.
         missing: usize,
-        /// Of how many.
+        /// Number of all rows.
         all: usize,
-        /// The first.
+        /// First missing point.
         first: usize,
     },
 }

@@ -1,4 +1,4 @@
-//! A row: what one point found, and whether it is still what was written.
+//! A row: the results of one point, with a checksum.
 
 use super::GridError;
 use super::file::write_whole;
@@ -10,22 +10,22 @@ use std::io::ErrorKind;
 use std::path::Path;
 use tailbound_report::{Results, Verdict};
 
-/// What a row's file begins with, before its checksum.
+/// Begin of a row's file, before its checksum.
 const HEAD: &str = "tailbound-row 1 sha256:";
 
-/// What one point found.
+/// The results of one point.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// Its number in the grid.
+    /// Number of the point in the grid.
     pub point: usize,
-    /// What it follows from.
+    /// Hash of the inputs of the results.
     pub key: String,
-    /// What came out.
+    /// The results.
     pub results: Results,
 }
 
 impl Row {
-    /// What a point found. Its charts and checks are left out: checks were written for the
+    /// Returns the row of a point, without its charts and checks: checks were written for the
     /// experiment's own values, and charts follow from the variants.
     pub fn new(point: usize, key: &str, found: Results) -> Self {
         let results = Results {
@@ -44,10 +44,10 @@ impl Row {
         }
     }
 
-    /// The row in a file, if that is there.
+    /// Reads the row in a file, if the file exists.
     ///
     /// # Errors
-    /// It is not what was written, or cannot be read.
+    /// The content differs from the checksum, or the file cannot be read.
     pub fn read(path: &Path) -> Result<Option<Self>, GridError> {
         let bytes = match fs::read(path) {
             Ok(bytes) => bytes,
@@ -61,15 +61,15 @@ impl Row {
         Self::from_bytes(&bytes).map(Some).map_err(corrupt)
     }
 
-    /// Keeps it in a file: from then on it is there, whatever happens to this process or machine.
+    /// Writes the row to a file, atomically and durably.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The file cannot be written.
     pub fn write(&self, path: &Path) -> Result<(), GridError> {
         write_whole(path, &self.to_text())
     }
 
-    /// The row's file: a line with the checksum of all that follows, then JSON.
+    /// Returns the row's file: a line with the checksum of the rest, then JSON.
     #[expect(clippy::missing_panics_doc, reason = "what is expected cannot fail")]
     pub fn to_text(&self) -> String {
         let body = serde_json::to_string(self).expect("plain values always serialize");
@@ -79,7 +79,7 @@ impl Row {
     /// Reads a row's file.
     ///
     /// # Errors
-    /// It is not what was written: why.
+    /// The content is invalid or differs from its checksum; the error names the reason.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, String> {
         let text = std::str::from_utf8(bytes).map_err(|_| "it is no text".to_owned())?;
         let (head, body) = text.split_once('\n').ok_or("it has no head")?;

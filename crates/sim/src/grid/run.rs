@@ -1,4 +1,4 @@
-//! The points of a grid, run on several threads.
+//! Run of a grid's points on several threads.
 
 use super::{GridError, GridPoint, Row, Scenario, Store};
 use crate::Threads;
@@ -12,16 +12,16 @@ use tailbound_report::Results;
 /// A part of a grid: each N-th point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shard {
-    /// Which, from 1.
+    /// Number of the part, from 1.
     number: usize,
     of: usize,
 }
 
 impl Shard {
-    /// All of it.
+    /// The whole grid.
     pub const WHOLE: Self = Self { number: 1, of: 1 };
 
-    /// Whether a point is in it.
+    /// True if the part includes a point.
     pub const fn has(self, point: usize) -> bool {
         point % self.of == self.number - 1
     }
@@ -42,19 +42,19 @@ impl FromStr for Shard {
     }
 }
 
-/// What is left of a shard.
+/// Missing points of a shard.
 #[derive(Debug, Default)]
 pub struct Left {
     /// Points without a row.
     pub points: Vec<usize>,
-    /// How many have one.
+    /// Number of points with a row.
     pub done: usize,
-    /// Rows that are not what was written; they are among the points without one.
+    /// Rows whose content differs from their checksum; they count as missing.
     pub corrupt: Vec<GridError>,
 }
 
 impl Left {
-    /// Looks at all rows of a shard.
+    /// Checks all rows of a shard.
     ///
     /// # Errors
     /// A row cannot be read.
@@ -76,14 +76,14 @@ impl Left {
     }
 }
 
-/// Runs points and keeps a row of each, until `is_over` says to begin no more. `progress` hears
-/// how many were run. Returns how many were.
+/// Runs points and writes a row of each, until `is_over` returns true; then no more points are
+/// started. `progress` receives the number of completed points. Returns that number.
 ///
 /// # Errors
-/// Those of a point; rows of others are kept.
+/// The error of a point; rows of other points are kept.
 ///
 /// # Panics
-/// The system has no threads to give.
+/// The system cannot create threads.
 pub fn run(
     (scenario, store): (&Scenario, &Store),
     points: &[usize],

@@ -1,4 +1,4 @@
-//! A scenario: what its TOML file says, and the points of its grid.
+//! A scenario: its TOML file, and the points of its grid.
 
 use super::vary::{self, Vary};
 use serde::Deserialize;
@@ -9,29 +9,29 @@ use std::ops::Range;
 use tailbound_experiment::{Document, ExperimentError, Mistake, Name, Source};
 use toml::{Spanned, Table};
 
-/// The most points of a grid.
+/// Largest number of points of a grid.
 const MOST: usize = 100_000;
 
 /// A scenario's file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
-    /// Names the grid, its directory and its report.
+    /// Name of the grid, its directory and its report.
     name: Name,
-    /// What it shows, in one line.
+    /// Purpose, in one line.
     title: String,
-    /// What is varied: KIND/NAME, or KIND/FILE.toml.
+    /// Experiment to vary: KIND/NAME, or KIND/FILE.toml.
     experiment: Name,
-    /// How often each combination is run, each time from another seed.
+    /// Number of runs of each combination, each with another seed.
     #[serde(default = "one")]
     repetitions: Spanned<u32>,
-    /// The seed of the first repetition; the others follow.
+    /// Seed of the first repetition; the others follow.
     #[serde(default = "first")]
     seed: u64,
-    /// What is varied. Each combination is a point.
+    /// Varied keys. Each combination of their values is a point.
     #[serde(default)]
     vary: Vec<Vary>,
-    /// Figures to be drawn over what is varied first.
+    /// Figures of the charts over the first varied key.
     #[serde(default)]
     show: Vec<String>,
 }
@@ -49,13 +49,13 @@ const fn first() -> u64 {
 pub struct Scenario {
     /// Its name.
     pub name: String,
-    /// What it shows.
+    /// Purpose of the grid, in one line.
     pub title: String,
     /// KIND/NAME of the experiment.
     pub experiment: String,
-    /// The keys that are varied.
+    /// The varied keys.
     pub keys: Vec<String>,
-    /// Figures to be drawn over the first of them.
+    /// Figures of the charts over the first key.
     pub show: Vec<String>,
     /// The points, those of one combination one after the other.
     pub points: Vec<GridPoint>,
@@ -66,14 +66,14 @@ pub struct Scenario {
 pub struct GridPoint {
     /// The values of the keys, as text.
     pub settings: Vec<String>,
-    /// Which of the repetitions, from 0.
+    /// Number of the repetition, from 0.
     pub repetition: u32,
-    /// Everything random follows from it.
+    /// Seed of all random numbers.
     pub seed: u64,
     /// The experiment.
     pub source: Source,
-    /// What the point's result follows from, in 32 bytes as text: two points with the same are the
-    /// same.
+    /// Hash of the inputs of the point's result, in 32 bytes as text: two points with the same hash
+    /// are equal.
     pub key: String,
 }
 
@@ -81,17 +81,17 @@ pub struct GridPoint {
 struct Combination {
     table: Table,
     settings: Vec<String>,
-    /// Where each of the values stands.
+    /// Position of each value in the file.
     spans: Vec<Range<usize>>,
 }
 
 impl Scenario {
-    /// The kind of its experiment.
+    /// Returns the kind of its experiment.
     pub fn kind(&self) -> &str {
         self.experiment.split_once('/').map_or("", |it| it.0)
     }
 
-    /// A point in words: `messages.flows.load = 0.5, repetition 2`.
+    /// Describes a point: `messages.flows.load = 0.5, repetition 2`.
     pub fn told(&self, point: usize) -> String {
         let point = &self.points[point];
         let pairs = self.keys.iter().zip(&point.settings);
@@ -103,16 +103,17 @@ impl Scenario {
         )
     }
 
-    /// Reads a scenario, for the program that `version` tells: rows of two are never mixed. `find`
-    /// brings the text of an experiment, and `check` says whether one can be run, and what it read from other files ([`tailbound_experiment::Experiment::inputs`]);
-    /// every combination of values is asked for.
+    /// Reads a scenario, for the program with this `version`: rows of two versions are never mixed.
+    /// `find` returns the text of an experiment. `check` checks an experiment and returns the
+    /// content that it read from other files ([`tailbound_experiment::Experiment::inputs`]); it is
+    /// called for every combination of values.
     ///
     /// # Errors
-    /// All mistakes of the file, where they stand; a value that the experiment does not take
-    /// stands in the scenario.
+    /// All errors of the file, with their positions; an error about a value that the experiment
+    /// does not accept has the value's position in the scenario.
     ///
     /// # Panics
-    /// `check` takes a text that is not TOML.
+    /// `check` accepts a text that is not TOML.
     pub fn parse(
         source: &Source,
         version: &str,
@@ -133,7 +134,7 @@ impl Scenario {
             ])
         };
         let base = find(experiment).map_err(not_found)?;
-        // A mistake of the experiment itself is told where it is.
+        // An error of the experiment itself has its position there.
         check(experiment, &base)?;
         let table: Table = base.text.parse().expect("what was checked is TOML");
         let varied = Varied {
@@ -167,7 +168,7 @@ struct Varied<'s, C> {
 }
 
 impl<C: Fn(&Source) -> Result<String, ExperimentError>> Varied<'_, C> {
-    /// All points.
+    /// Returns all points.
     fn points(&self, table: &Table) -> Result<Vec<GridPoint>, Vec<Mistake>> {
         let combinations = self.combinations(table)?;
         let (mut points, mut mistakes) = (Vec::new(), Vec::new());
@@ -178,7 +179,7 @@ impl<C: Fn(&Source) -> Result<String, ExperimentError>> Varied<'_, C> {
                 Err(error) => mistakes.extend(self.blame(table, combination, &error)),
             }
         }
-        // Other combinations with a value that is wrong say the same.
+        // Other combinations with an invalid value report the same error.
         mistakes.sort_by_key(|mistake: &Mistake| mistake.location);
         mistakes.dedup();
         if mistakes.is_empty() {
@@ -247,8 +248,8 @@ impl<C: Fn(&Source) -> Result<String, ExperimentError>> Varied<'_, C> {
         }
     }
 
-    /// What is wrong with a combination, at the value that is wrong by itself; where each value is
-    /// right without the others, at the last one.
+    /// Returns the errors of a combination, at the value that is invalid by itself; if each value
+    /// is valid without the others, at the last one.
     fn blame(
         &self,
         table: &Table,
@@ -289,7 +290,7 @@ impl<C: Fn(&Source) -> Result<String, ExperimentError>> Varied<'_, C> {
     }
 }
 
-/// 32 bytes of all parts, as text: what a [`Row`](super::Row) follows from.
+/// Returns the hash of all parts, 32 bytes as text: the key of a [`Row`](super::Row).
 pub fn key(parts: &[&str]) -> String {
     let mut hash = Sha256::new();
     for part in parts {
@@ -308,7 +309,7 @@ pub(super) fn hex(bytes: &[u8]) -> String {
 }
 
 impl File {
-    /// What contradicts itself, or is too much.
+    /// Returns the contradictions and exceeded limits in the file.
     fn mistakes(&self, document: &Document<'_>) -> Vec<Mistake> {
         let mut found = Vec::new();
         let mut at = |span, why: String| found.push(document.mistake(span, why));

@@ -7,45 +7,45 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// What a directory has rows of.
+/// File in the directory that describes the grid.
 const MANIFEST: &str = "grid.json";
-/// Where they are in it.
+/// Subdirectory of the rows.
 const ROWS: &str = "rows";
 
-/// What a grid consists of.
+/// Description of a grid.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// The version of the shape of these files.
+    /// Version of the file format.
     pub schema: u32,
     /// The scenario's name.
     pub name: String,
-    /// What it shows.
+    /// Purpose of the grid, in one line.
     pub title: String,
     /// KIND/NAME of its experiment.
     pub experiment: String,
-    /// The keys that are varied.
+    /// The varied keys.
     pub keys: Vec<String>,
-    /// Figures to be drawn over the first of them.
+    /// Figures of the charts over the first key.
     pub show: Vec<String>,
     /// The points.
     pub points: Vec<Planned>,
 }
 
-/// A point that is to be run.
+/// A point of the grid.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Planned {
     /// The values of the keys.
     pub settings: Vec<String>,
-    /// Which of the repetitions.
+    /// Number of the repetition.
     pub repetition: u32,
     /// Its seed.
     pub seed: u64,
-    /// What its result follows from.
+    /// Hash of the inputs of its result.
     pub key: String,
 }
 
 impl Manifest {
-    /// That of a scenario.
+    /// Returns the description of a scenario's grid.
     pub fn new(scenario: &Scenario) -> Self {
         let points = scenario.points.iter().map(|point| Planned {
             settings: point.settings.clone(),
@@ -73,7 +73,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// The store of a grid, which is made where it is not there.
+    /// Opens the store of a grid, and creates it if it does not exist.
     ///
     /// # Errors
     /// The directory has rows of another grid, or cannot be written to.
@@ -102,10 +102,10 @@ impl Store {
         Ok(store)
     }
 
-    /// The store in a directory.
+    /// Opens the store in a directory.
     ///
     /// # Errors
-    /// There is none.
+    /// The directory has no store.
     pub fn open(directory: &Path) -> Result<Self, GridError> {
         let no_grid = || GridError::NoGrid {
             path: directory.to_owned(),
@@ -118,25 +118,25 @@ impl Store {
         })
     }
 
-    /// What it has rows of.
+    /// Returns the description of the grid.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
     }
 
-    /// Where it is.
+    /// Returns the directory.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// The file of a point's row.
+    /// Returns the file of a point's row.
     pub fn path(&self, point: usize) -> PathBuf {
         self.directory.join(ROWS).join(format!("{point:06}.row"))
     }
 
-    /// The row of a point, if it is there.
+    /// Reads the row of a point, if it exists.
     ///
     /// # Errors
-    /// It is not what was written, or of another point, or cannot be read.
+    /// The content differs from its checksum, is of another point, or cannot be read.
     pub fn read(&self, point: usize) -> Result<Option<Row>, GridError> {
         let path = self.path(point);
         let Some(row) = Row::read(&path)? else {
@@ -149,18 +149,18 @@ impl Store {
         Ok(Some(row))
     }
 
-    /// Keeps a row: from then on it is there, whatever happens to this process or machine.
+    /// Writes a row, atomically and durably.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The row cannot be written.
     pub fn write(&self, row: &Row) -> Result<(), GridError> {
         row.write(&self.path(row.point))
     }
 
-    /// All rows.
+    /// Returns all rows.
     ///
     /// # Errors
-    /// One is missing, or not what was written.
+    /// A row is missing, or differs from its checksum.
     pub fn all(&self) -> Result<Vec<Row>, GridError> {
         let all = self.manifest.points.len();
         let mut rows = Vec::with_capacity(all);
@@ -181,11 +181,11 @@ impl Store {
         }
     }
 
-    /// Takes the rows of another store of the same grid in.
+    /// Adds the rows of another store of the same grid.
     ///
     /// # Errors
-    /// The other one is of another grid, one of its rows is not what was written, or differs from
-    /// the one that is here.
+    /// The other store is of another grid, or one of its rows differs from its checksum or from the
+    /// row here.
     pub fn take(&self, other: &Self) -> Result<(), GridError> {
         if other.manifest != self.manifest {
             return Err(GridError::Other {
@@ -198,7 +198,7 @@ impl Store {
             };
             match self.read(point)? {
                 None => self.write(&theirs)?,
-                // As text: a figure that could not be computed equals nothing.
+                // Compared as text, because figures may be NaN.
                 Some(ours) if ours.to_text() == theirs.to_text() => {}
                 Some(_) => {
                     let (one, other) = (self.path(point), other.path(point));

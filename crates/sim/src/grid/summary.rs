@@ -1,5 +1,5 @@
-//! What the rows of a grid say together: the repetitions of each combination as one variant, and
-//! charts with confidence bands.
+//! Summary of a grid's rows: the repetitions of each combination as one variant, and charts with
+//! confidence bands.
 
 use super::{Manifest, Row};
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,13 +15,13 @@ const T: [f64; 30] = [
     2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
     2.052, 2.048, 2.045, 2.042,
 ];
-/// The same of a normal distribution.
+/// The 97.5th percentile of the normal distribution.
 const NORMAL: f64 = 1.96;
-/// The most lines of a chart: as many as there are colours.
+/// Largest number of lines of a chart: the number of colours.
 const LINES: usize = 8;
-/// The most charts of the distributions of a series.
+/// Largest number of charts of the distributions of a series.
 const CHARTS: usize = 4;
-/// The percentiles that are drawn.
+/// Percentiles in charts.
 const SHARES: [f64; 26] = [
     0.1, 1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 25.0, 30.0, 35.0, 40.0, 45.0, 50.0, 55.0, 60.0, 65.0,
     70.0, 75.0, 80.0, 85.0, 90.0, 95.0, 98.0, 99.0, 99.9, 100.0,
@@ -35,7 +35,7 @@ struct Combination<'r> {
 }
 
 impl<'r> Combination<'r> {
-    /// The names of the experiment's variants.
+    /// Returns the names of the experiment's variants.
     fn variants(&self) -> impl Iterator<Item = &'r str> {
         let first = self.rows.first().copied();
         let variants = first.into_iter().flat_map(|row| &row.results.variants);
@@ -43,11 +43,12 @@ impl<'r> Combination<'r> {
     }
 }
 
-/// The result of a grid. Checks of its experiment are not judged: they were written for its own
-/// values.
+/// Returns the result of a grid. Checks of its experiment are not judged: they were written for its
+/// own values.
 ///
-/// Variants are called `NAME KEY=VALUE`, with the last words of keys that have several values. Their values are medians of
-/// the repetitions, with the least and the greatest; their series have the samples of all.
+/// Variants are called `NAME KEY=VALUE`, with the last words of keys that have several values.
+/// Their values are medians of the repetitions, with the least and the greatest; their series have
+/// the samples of all.
 pub fn summary(manifest: &Manifest, rows: &[Row]) -> Results {
     let combinations = combinations(manifest, rows);
     let sampled = sampled(rows);
@@ -102,12 +103,12 @@ fn combinations<'r>(manifest: &'r Manifest, rows: &'r [Row]) -> Vec<Combination<
     all
 }
 
-/// The last word of a key.
+/// Returns the last word of a key.
 fn word(key: &str) -> &str {
     key.rsplit('.').next().unwrap_or(key)
 }
 
-/// `KEY=VALUE` of all keys but the first `skip`, and but those that have one value alone.
+/// Returns `KEY=VALUE` of all keys except the first `skip`, without keys that have only one value.
 fn told(manifest: &Manifest, settings: &[String], skip: usize) -> String {
     let differs = |key: usize| {
         let mut points = manifest.points.iter();
@@ -136,7 +137,7 @@ fn variants(manifest: &Manifest, combination: &Combination<'_>) -> Vec<Variant> 
         .collect()
 }
 
-/// Repetitions of a variant as one.
+/// Merges repetitions of a variant.
 fn merged(all: &[&Variant]) -> Variant {
     let mut variant = all
         .first()
@@ -154,7 +155,7 @@ fn merged(all: &[&Variant]) -> Variant {
         let mut samples = empty_histogram();
         for stats in all.iter().filter_map(|it| it.series.get(name)) {
             if let Ok(more) = stats.stats.histogram() {
-                // A histogram that grows by itself takes every figure.
+                // A histogram that resizes itself accepts every figure.
                 let _ = samples.add(more);
             }
         }
@@ -163,7 +164,7 @@ fn merged(all: &[&Variant]) -> Variant {
     variant
 }
 
-/// That of figures in order.
+/// Returns the median of sorted figures.
 fn median(figures: &[f64]) -> f64 {
     let middle = figures.len() / 2;
     if figures.len() % 2 == 1 {
@@ -173,7 +174,7 @@ fn median(figures: &[f64]) -> f64 {
     }
 }
 
-/// The series that have a sample anywhere.
+/// Returns the series that have a sample in any row.
 fn sampled(rows: &[Row]) -> BTreeSet<&str> {
     let variants = rows.iter().flat_map(|row| &row.results.variants);
     let series = variants.flat_map(|variant| &variant.series);
@@ -193,11 +194,11 @@ fn charts(
     figures.chain(series).collect()
 }
 
-/// The values of what is varied first, as they stand on an axis: numbers, where all of them are
-/// numbers with the same unit behind them; otherwise their places, from 1 on.
+/// Values of the first varied key on an axis: numbers, if all of them are numbers with the same
+/// unit; otherwise their positions, from 1 on.
 struct Axis<'m> {
     values: Vec<&'m str>,
-    /// What stands behind each number.
+    /// Unit of the numbers.
     unit: Option<&'m str>,
 }
 
@@ -236,15 +237,15 @@ impl<'m> Axis<'m> {
     }
 }
 
-/// A number, and what stands behind it.
+/// Splits a text into a number and its unit.
 fn number(text: &str) -> Option<(f64, &str)> {
     let end = text.find(|c: char| c != '.' && c != '-' && !c.is_ascii_digit());
     let (number, unit) = text.split_at(end.unwrap_or(text.len()));
     Some((number.parse().ok()?, unit.trim_start()))
 }
 
-/// A figure over what is varied first: means over the repetitions, with the band in which the true
-/// mean is with 95 % confidence.
+/// Chart of a figure over the first varied key: means over the repetitions, with their 95 %
+/// confidence bands.
 fn over_first(manifest: &Manifest, combinations: &[Combination<'_>], figure: &str) -> Chart {
     let mut lines: BTreeMap<String, Vec<(f64, Band)>> = BTreeMap::new();
     let mut unit = String::new();
@@ -281,13 +282,13 @@ fn over_first(manifest: &Manifest, combinations: &[Combination<'_>], figure: &st
     }
 }
 
-/// What a chart says where not all lines are in it.
+/// Returns the note of a chart that does not show all lines.
 fn left_out(all: usize, shown: usize) -> Option<String> {
     (all > shown).then(|| format!("{shown} of {all} lines are drawn; the table has all figures"))
 }
 
-/// The distributions of a series: at each percentile the mean over the repetitions, and its band.
-/// There are several charts where there are many lines.
+/// Charts of the distributions of a series: the mean over the repetitions at each percentile, and
+/// its band. If there are many lines, they are divided among several charts.
 fn distributions(manifest: &Manifest, combinations: &[Combination<'_>], name: &str) -> Vec<Chart> {
     let (mut lines, mut unit) = (Vec::new(), String::new());
     let of_all = combinations
@@ -312,7 +313,7 @@ fn distributions(manifest: &Manifest, combinations: &[Combination<'_>], name: &s
         let points: Vec<_> = points.collect();
         let told = told(manifest, combination.settings, 0);
         let told = format!("{variant} {told}").trim_end().to_owned();
-        // The share stands on the y axis.
+        // The share is on the y axis.
         let mut of_line = with_band(&told, &points);
         for point in of_line.iter_mut().flat_map(|line| &mut line.points) {
             *point = Point(point.1, point.0);
@@ -333,7 +334,7 @@ fn distributions(manifest: &Manifest, combinations: &[Combination<'_>], name: &s
     lines.chunks(LINES).enumerate().map(chart).collect()
 }
 
-/// A mean, and the edges of the band in which the true one is with 95 % confidence.
+/// A mean, and the limits of its 95 % confidence band.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Band {
     low: f64,
@@ -342,8 +343,8 @@ struct Band {
 }
 
 impl Band {
-    /// Of what repetitions found; none of none. One alone says nothing of the others: its band has
-    /// no edges.
+    /// Returns the band of repetitions; `None` without figures. With a single figure the band has
+    /// no limits.
     fn of(figures: &[f64]) -> Option<Self> {
         let count = figures.len() as f64;
         let mean = figures.iter().sum::<f64>() / count;

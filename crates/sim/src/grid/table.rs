@@ -11,7 +11,7 @@ struct Line<'r> {
     variant: &'r str,
     figure: String,
     unit: &'r str,
-    /// Nothing where it could not be computed.
+    /// The figure; `None` if it could not be computed.
     value: Option<f64>,
 }
 
@@ -38,7 +38,7 @@ fn lines(rows: &[Row]) -> impl Iterator<Item = Line<'_>> {
     })
 }
 
-/// Every figure of every row: a line each, with what was varied.
+/// Returns every figure of every row as CSV: a line each, with the varied values.
 pub fn csv(manifest: &Manifest, rows: &[Row]) -> String {
     let mut text = "point,repetition,seed".to_owned();
     for key in &manifest.keys {
@@ -54,15 +54,15 @@ pub fn csv(manifest: &Manifest, rows: &[Row]) -> String {
         for field in texts.chain([line.variant, &line.figure, line.unit]) {
             let _ = write!(text, ",{}", quoted(field));
         }
-        // One that could not be computed is empty.
+        // A figure that could not be computed is empty.
         let value = line.value.map(|value| value.to_string());
         let _ = writeln!(text, ",{}", value.unwrap_or_default());
     }
     text
 }
 
-/// The same table as Parquet: `point`, `repetition` and `seed` are INT64, `value` is a DOUBLE that
-/// is null where it could not be computed, all else is text.
+/// Returns the table as Parquet: `point`, `repetition` and `seed` are INT64, `value` is a DOUBLE
+/// that is null if it could not be computed, all other columns are text.
 pub fn parquet(manifest: &Manifest, rows: &[Row]) -> Vec<u8> {
     let numbers = |of: &dyn Fn(&Row) -> u64| {
         // A seed of 2^63 or more is the negative number of the same bits.
@@ -92,7 +92,7 @@ pub fn parquet(manifest: &Manifest, rows: &[Row]) -> Vec<u8> {
     columnar::table(&columns)
 }
 
-/// A field as RFC 4180 has it.
+/// Returns a field in the format of RFC 4180.
 fn quoted(text: &str) -> String {
     if text.contains([',', '"', '\n', '\r']) {
         format!("\"{}\"", text.replace('"', "\"\""))

@@ -62,7 +62,7 @@ fn six_twice_by(version: &str) -> Scenario {
     scenario_in(Path::new("."), &text, version).unwrap()
 }
 
-/// What a point finds: its seed and hosts decide it.
+/// Result of a point: its seed and hosts decide it.
 fn found(point: &GridPoint) -> Results {
     let hosts: f64 = point.settings[0].parse().unwrap();
     let figure = hosts * 10.0 + point.seed as f64;
@@ -172,7 +172,7 @@ fn vary(key: &str, values: &str) -> String {
     head(&format!("[[vary]]\nkey = \"{key}\"\nvalues = {values}\n"))
 }
 
-/// Each is told in one line that begins so.
+/// Checks that each text has a one-line error that begins with the given one.
 fn told(cases: &[(String, &str)]) {
     for (text, wanted) in cases {
         let said = scenario(text).unwrap_err().to_string();
@@ -303,7 +303,7 @@ fn all_mistakes_are_told_each_at_the_value_that_makes_it() {
         ["grid.toml:6:11:", "grid.toml:6:17:", "grid.toml:9:18:"],
         "{said}"
     );
-    // One that is right by itself, and not with another.
+    // A value that is valid by itself, but not with another one.
     let text = head(
         "[[vary]]\nkey = \"messages.warm_up\"\nvalues = [\"500ms\"]\n\
          [[vary]]\nkey = \"messages.duration\"\nvalues = [\"1s\", \"400ms\"]\n",
@@ -361,7 +361,7 @@ fn shards_together_are_the_whole_byte_by_byte_whoever_has_which_rows() {
         missing.starts_with("2 of 12 rows are missing, point 4 first"),
         "{missing}"
     );
-    // One that comes twice changes nothing.
+    // A shard that is merged twice changes nothing.
     for part in [&parts[4], &parts[0], &whole] {
         merged.take(part).unwrap();
     }
@@ -389,7 +389,7 @@ fn a_run_that_ends_early_goes_on_without_a_wrong_or_doubled_row() {
     let halted = store(&folder.path().join("halted"), &grid);
     let measured = AtomicUsize::new(0);
     let all: Vec<usize> = (0..12).collect();
-    // A point that cannot be run ends the run; what was there stays.
+    // A point that fails ends the run; existing rows stay.
     let no = || ExperimentError::Unknown {
         name: "it".to_owned(),
         known: "none".to_owned(),
@@ -413,7 +413,7 @@ fn a_run_that_ends_early_goes_on_without_a_wrong_or_doubled_row() {
         said.starts_with("point ") && said.contains("): ") && said.ends_with(&no().to_string()),
         "{said}"
     );
-    // So does who asks for the end.
+    // A caller that requests the end stops the run, too.
     let left = Left::of(&halted, Shard::WHOLE).unwrap();
     assert_eq!((left.done, left.points.len()), (5, 7));
     let is_over = || measured.load(Ordering::Relaxed) >= 8;
@@ -490,7 +490,7 @@ fn rows_of_another_grid_or_of_another_program_are_refused() {
     later.points[0].key = "0".repeat(64);
     let other = Store::create(here.directory(), Manifest::new(&later));
     assert!(matches!(other, Err(GridError::Other { .. })), "{other:?}");
-    // A row of the same point that says something else, and is whole.
+    // A row of the same point with other content and a correct checksum.
     let there = store(&folder.path().join("there"), &grid);
     let mut results = found(&grid.points[0]);
     results.seed += 1;

@@ -1,43 +1,43 @@
-//! What is varied, and how its values are put in place of others.
+//! Varied keys of an experiment, and the replacement of their values.
 
 use serde::Deserialize;
 use std::ops::Range as Span;
 use tailbound_experiment::Name;
 use toml::{Spanned, Table, Value};
 
-/// The most values of a key.
+/// Largest number of values of a key.
 const MOST: usize = 100_000;
 
-/// A key of the experiment, and what it is set to.
+/// A key of the experiment, and its values.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Vary {
-    /// Where it is: keys with dots between. Of a list of tables (`point.occupancy`) all are
-    /// meant, or the one of that name (`point.silo-75.occupancy`).
+    /// Path of the key, separated by dots. In a list of tables, the path selects all
+    /// (`point.occupancy`) or the one with a name (`point.silo-75.occupancy`).
     pub(super) key: Name,
-    /// Its values,
+    /// List of values.
     #[serde(default)]
     values: Vec<Spanned<Value>>,
-    /// or the numbers from one to another.
+    /// Range of numbers, instead of `values`.
     range: Option<Spanned<Range>>,
 }
 
-/// The numbers from one to another.
+/// A range of numbers.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Range {
-    /// The first.
+    /// First number.
     from: f64,
-    /// None is greater.
+    /// Upper limit of the numbers.
     to: f64,
-    /// From each to the next.
+    /// Difference between numbers.
     step: f64,
-    /// What stands behind each number, where the key has a unit: `KB`.
+    /// Unit after each number, if the key has one: `KB`.
     unit: Option<String>,
 }
 
 impl Vary {
-    /// What contradicts itself, and where.
+    /// Returns a contradiction in the table and its position.
     pub(super) fn mistake(&self) -> Option<(Span<usize>, String)> {
         let key = self.key.get_ref();
         let at_key = |why: String| Some((self.key.span(), why));
@@ -56,13 +56,13 @@ impl Vary {
         }
     }
 
-    /// How many values there are.
+    /// Number of values.
     pub(super) fn count(&self) -> usize {
         let range = self.range.as_ref();
         range.map_or(self.values.len(), |range| range.get_ref().count())
     }
 
-    /// All values, and where they stand.
+    /// Returns all values, and their positions.
     pub(super) fn all(&self) -> impl Iterator<Item = (Value, Span<usize>)> {
         (0..self.count()).map(|place| match &self.range {
             Some(range) => (range.get_ref().value(place), range.span()),
@@ -82,7 +82,7 @@ impl Range {
         finite && self.step > 0.0 && self.to >= self.from && self.steps() < MOST as f64
     }
 
-    /// Steps, where rounding does not lose the last one.
+    /// Number of steps; rounding does not lose the last one.
     fn steps(&self) -> f64 {
         ((self.to - self.from) / self.step + 1e-9).floor()
     }
@@ -91,7 +91,7 @@ impl Range {
         self.steps() as usize + 1
     }
 
-    /// A whole number where all of it is in whole numbers.
+    /// Returns a value of the range; an integer if all of the range is in integers.
     fn value(&self, step: usize) -> Value {
         let value = self.from + self.step * step as f64;
         // 0.30000000000000004 is 0.3.
@@ -105,7 +105,7 @@ impl Range {
     }
 }
 
-/// A value as people write it.
+/// Returns a value as people write it.
 pub(super) fn text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -113,12 +113,12 @@ pub(super) fn text(value: &Value) -> String {
     }
 }
 
-/// The text of an experiment with other values for some of its keys, each as [`Scenario`] varies it.
+/// Replaces values in the text of an experiment, with keys as in a [`Scenario`].
 ///
 /// [`Scenario`]: super::Scenario
 ///
 /// # Errors
-/// The text is no TOML, or a key leads nowhere.
+/// The text is no TOML, or a key does not exist.
 pub fn changed<'v>(
     text: &str,
     values: impl IntoIterator<Item = (&'v String, &'v Value)>,
@@ -132,11 +132,11 @@ pub fn changed<'v>(
     Ok(table.to_string())
 }
 
-/// Puts a value where `path` leads, keys with dots between. Of a list of tables all are meant,
-/// or the one that has the next key as its name.
+/// Sets the value at `path`, keys separated by dots. In a list of tables, the path selects all or
+/// the one whose name is the next key.
 ///
 /// # Errors
-/// There is no such place.
+/// The path does not exist.
 pub(super) fn put(table: &mut Table, path: &str, value: &Value) -> Result<(), String> {
     let keys: Vec<&str> = path.split('.').collect();
     put_in(table, &keys, value)

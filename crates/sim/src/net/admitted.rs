@@ -1,7 +1,7 @@
-//! Tenants that were admitted, all of whom burst at the worst moment.
+//! Tenants that were admitted, all of which burst at the worst instant.
 //!
-//! Read [`Admitted`] first: what the data centre and its tenants are like.
-//! `traffic` is who sends to whom and when, `judge` what is held against what.
+//! Read [`Admitted`] first: the data centre and its tenants. `traffic` has the flows and their
+//! times, `judge` compares measurements with guarantees.
 
 mod judge;
 mod summary;
@@ -25,57 +25,57 @@ use tailbound_units::{Bytes, Nanos};
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Admitted {
-    /// How many data centres, each with its own tenants.
+    /// Number of data centres, each with its own tenants.
     pub centres: u32,
-    /// Below the core.
+    /// Number of pods below the core.
     pub pods: u32,
-    /// In each pod.
+    /// Number of racks in each pod.
     pub racks: u32,
-    /// In each rack.
+    /// Number of hosts in each rack.
     pub hosts: u32,
-    /// On each host.
+    /// Number of slots on each host.
     pub slots: u32,
     /// The longest frame.
     pub frame: Bytes,
-    /// Between a host and its rack.
+    /// Link between a host and its rack.
     pub host_link: UplinkSpec,
-    /// Between a rack and its pod.
+    /// Link between a rack and its pod.
     pub rack_link: UplinkSpec,
-    /// Between a pod and the core.
+    /// Link between a pod and the core.
     pub pod_link: UplinkSpec,
-    /// How many machines tenants have on average; exponential, two at least.
+    /// Mean number of machines of a tenant; exponential, two at least.
     pub mean_vms: u32,
-    /// What they ask for.
+    /// Classes of tenants.
     pub class: Vec<TenantClass>,
-    /// The data centre is full when so many in a row were refused.
+    /// Number of refused requests in a row at which the data centre is full.
     pub refusals: u32,
-    /// How many runs have a target, a port that all tenants send to who can: the
-    /// fullest ports first.
+    /// Number of runs with a target, a port that all tenants send to if they can: the fullest ports
+    /// first.
     pub targeted_runs: u32,
-    /// How many times traffic goes between pairs drawn at random.
+    /// Number of runs with traffic between pairs drawn at random.
     pub shuffles: u32,
-    /// How long a run goes on after the last sender has begun.
+    /// Time of a run after the last sender has begun.
     pub time: Nanos,
-    /// Besides Silo: the same requests, up to the same load.
+    /// Policies besides Silo, for the same requests, up to the same load.
     pub controls: Vec<Policy>,
 }
 
-/// A kind of tenants.
+/// A class of tenants.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TenantClass {
-    /// How often it comes, against the others.
+    /// Its part of all requests, relative to the other classes' weights.
     pub weight: u32,
-    /// What each machine is promised.
+    /// Guarantee of each machine.
     pub guarantee: Guarantee,
 }
 
 impl Admitted {
-    /// The empty data centre.
+    /// Returns the empty data centre.
     ///
     /// # Errors
-    /// It is not one; or it has parallel links, which the simulator does not
-    /// know.
+    /// The configuration is invalid, or it has parallel links, which the simulator does not
+    /// support.
     pub fn topology(&self) -> Result<Topology, SpecError> {
         let uniform = Uniform {
             pods: self.pods,
@@ -90,7 +90,7 @@ impl Admitted {
         uniform.spec().build()
     }
 
-    /// What a tenant asks for.
+    /// Returns a random request.
     fn request(&self, random: &mut Pcg64Mcg) -> Request {
         let weights = self.class.iter().map(|class| class.weight).sum::<u32>();
         let ticket = random.random_range(0..weights.max(1));
@@ -107,8 +107,8 @@ impl Admitted {
         }
     }
 
-    /// Fills data centre `number`: under Silo until it is full, under others with
-    /// the same requests until as many slots are taken.
+    /// Fills data centre `number`: under Silo until it is full, under other policies with the same
+    /// requests until the same number of slots is taken.
     fn fill(&self, topology: &Topology, policy: Policy, seed: u64) -> Datacentre {
         let mut silo = Datacentre::new(topology.clone(), Policy::Silo);
         self.admit(&mut silo, seed, None);
@@ -120,7 +120,7 @@ impl Admitted {
         other
     }
 
-    /// Admits tenants until it is full, or until so many slots are taken.
+    /// Admits tenants until the data centre is full, or until `most` slots are taken.
     fn admit(&self, dc: &mut Datacentre, seed: u64, most: Option<u32>) {
         let mut random = Pcg64Mcg::seed_from_u64(seed);
         let mut refused = 0;
@@ -139,13 +139,13 @@ impl Admitted {
         }
     }
 
-    /// How long a run goes on after the last sender has begun.
+    /// Returns the time of a run after the last sender has begun.
     fn after(&self) -> Time {
         self.time.into()
     }
 }
 
-/// Taken slots.
+/// Number of taken slots.
 fn used(dc: &Datacentre) -> u32 {
     dc.topology().resources(NodeId::TOP).slots - dc.free(NodeId::TOP).slots
 }

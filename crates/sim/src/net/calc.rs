@@ -1,5 +1,4 @@
-//! Networks of the calculus in the simulator: what happens, against what never
-//! should.
+//! Networks of the calculus in the simulator, and the comparison of measurements with bounds.
 
 use super::{
     CLASSES, Envelope, Fabric, FabricRun, FlowConfig, Pattern, PortConfig, SourceConfig, Time, Wire,
@@ -8,17 +7,17 @@ use std::fmt;
 use tailbound_netcalc::{Bounds, Network, NetworkError, Overflow, Ratio};
 use tailbound_units::{Bytes, Nanos};
 
-/// Why a network cannot be simulated and held against its bounds.
+/// Reason for which a network cannot be simulated and compared with its bounds.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CalcError {
-    /// It has no bounds.
+    /// The network has no bounds.
     #[error(transparent)]
     Network(#[from] NetworkError),
-    /// Its bounds are too long to be compared with.
+    /// The bounds overflow.
     #[error(transparent)]
     Overflow(#[from] Overflow),
-    /// A byte does not take a whole number of picoseconds, so the simulator
-    /// would round, and could not say for certain what is too late.
+    /// A byte does not take a whole number of picoseconds, so the simulator would round, and the
+    /// comparison would not be exact.
     #[error(
         "port {port:?}: at {rate} a byte takes no whole number of picoseconds; use a rate that \
          divides 8 Tbit/s, as those of Ethernet do"
@@ -29,10 +28,10 @@ pub enum CalcError {
         /// Its rate.
         rate: tailbound_units::Rate,
     },
-    /// Traffic is a fluid, or a frame is longer than what the simulator takes.
+    /// Traffic is a fluid, or a frame is longer than the simulator supports.
     #[error("the simulator sends whole frames: `frame` is {0}, use 1B to 1MB")]
     Frame(Bytes),
-    /// More priorities than a port has queues.
+    /// The network has more priorities than a port has queues.
     #[error("the flows have {0} priorities; the simulator's ports have {CLASSES} queues")]
     Priorities(usize),
 }
@@ -42,28 +41,28 @@ pub enum CalcError {
 pub struct Calc<'n> {
     network: &'n Network,
     bounds: Bounds,
-    /// Each flow's class: its priority's place among those that are used.
+    /// Class of each flow: the index of its priority among those in use.
     classes: Vec<u8>,
     priorities: Vec<u8>,
-    /// How long a simulation goes on after the last sender has begun.
+    /// Time of a simulation after the last sender has begun.
     horizon: Time,
 }
 
-/// The most that was seen, over any number of runs.
+/// Largest measured values of any number of runs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Observed {
-    /// Of each flow the longest delay.
+    /// Longest delay of each flow.
     pub delays: Vec<Time>,
-    /// Of each port the largest backlog of all classes, in picobits,
+    /// Largest backlog of each port for all classes, in picobits.
     pub backlogs: Vec<u128>,
-    /// and of each class.
+    /// Largest backlog of each port and class, in picobits.
     pub class_backlogs: Vec<[u128; CLASSES]>,
-    /// Events in all.
+    /// Number of events in all runs.
     pub events: u64,
 }
 
 impl Observed {
-    /// Adds what a run saw.
+    /// Adds the measurements of a run.
     pub fn add(&mut self, run: &FabricRun) {
         self.delays.resize(run.flows().len(), Time::ZERO);
         for (most, flow) in self.delays.iter_mut().zip(run.flows()) {
@@ -82,14 +81,14 @@ impl Observed {
     }
 }
 
-/// Something that was more than its bound: the bound, or the simulator, is wrong.
+/// A measurement above its bound: the bound, or the simulator, is wrong.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Violation {
-    /// What, by name.
+    /// Name of the measurement.
     pub what: String,
-    /// What was seen: nanoseconds or nanobits.
+    /// Measured value, in nanoseconds or nanobits.
     pub seen: Ratio,
-    /// What should be the most.
+    /// The bound that it exceeds.
     pub bound: Ratio,
 }
 
@@ -100,7 +99,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// How much of a bound was reached, 1 being all of it.
+/// Ratio of a measurement to its bound, 1 being all of it.
 pub(crate) fn tightness(seen: Ratio, bound: Ratio) -> f64 {
     as_f64(seen) / as_f64(bound)
 }
@@ -109,12 +108,12 @@ pub(crate) fn as_f64(ratio: Ratio) -> f64 {
     ratio.numerator() as f64 / ratio.denominator() as f64
 }
 
-/// A delay in nanoseconds, exactly.
+/// Returns a delay in nanoseconds, exactly.
 pub(crate) fn delay(time: Time) -> Result<Ratio, Overflow> {
     Ratio::new(time.0.into(), 1_000)
 }
 
-/// An amount of data in nanobits, exactly.
+/// Returns an amount of data in nanobits, exactly.
 pub(crate) fn data(picobits: u128) -> Result<Ratio, Overflow> {
     Ratio::new(i128::try_from(picobits).map_err(|_| Overflow)?, 1_000)
 }
@@ -123,8 +122,7 @@ impl<'n> Calc<'n> {
     /// Computes the bounds.
     ///
     /// # Errors
-    /// There are none, or the network is not one that the simulator can run
-    /// exactly.
+    /// The network has no bounds, or the simulator cannot run it exactly.
     pub fn new(network: &'n Network) -> Result<Self, CalcError> {
         let frame = network.frame();
         if frame == Bytes::ZERO || frame > Bytes(1_000_000) {
@@ -160,12 +158,12 @@ impl<'n> Calc<'n> {
         Ok(calc)
     }
 
-    /// As long as the longest burst takes to be sent, and the longest delay:
-    /// after that no queue can become longer than it has been.
+    /// Returns the sending time of the longest burst plus the longest delay: after that no queue
+    /// can become longer than before.
     fn horizon_of_all(&self) -> Result<Time, Overflow> {
         let mut longest = Nanos::ZERO;
         for (flow, bounds) in self.network.flows().iter().zip(&self.bounds.flows) {
-            // At a burst rate that is the average there is no burst.
+            // Without a burst rate above the average there is no burst.
             let fast = flow.burst_rate.filter(|fast| *fast > flow.rate);
             let burst = fast.map_or(Nanos::ZERO, |fast| {
                 tailbound_units::Rate(fast.0 - flow.rate.0).time_for(flow.burst)
@@ -175,23 +173,23 @@ impl<'n> Calc<'n> {
         Ok(longest.into())
     }
 
-    /// The network.
+    /// Returns the network.
     pub fn network(&self) -> &'n Network {
         self.network
     }
 
-    /// Its bounds.
+    /// Returns its bounds.
     pub fn bounds(&self) -> &Bounds {
         &self.bounds
     }
 
-    /// How long a simulation goes on after the last sender has begun.
+    /// Time of a simulation after the last sender has begun.
     pub fn horizon(&self) -> Time {
         self.horizon
     }
 
-    /// The network to be simulated. `starts` says when each sender begins;
-    /// without `buffers` no frame is ever lost.
+    /// Returns the network to simulate. `starts` has the time at which each sender begins; without
+    /// `buffers` no frame is dropped.
     pub fn fabric(&self, starts: &[Time], pattern: Pattern, buffers: bool) -> Fabric {
         let last = starts.iter().copied().max().unwrap_or_default();
         let ports = self.network.ports().iter().map(|port| PortConfig {
@@ -222,8 +220,8 @@ impl<'n> Calc<'n> {
         }
     }
 
-    /// All that was more than it should be: delays against the bounds of both
-    /// analyses, backlogs of each class and of all.
+    /// Returns all violations: delays compared with the bounds of both analyses, backlogs of each
+    /// class and of all classes.
     pub fn violations(&self, observed: &Observed) -> Result<Vec<Violation>, Overflow> {
         let mut all = Vec::new();
         let mut compare = |seen: Ratio, bound: Ratio, what: &dyn Fn() -> String| {

@@ -1,4 +1,4 @@
-//! The event queue: who acts next.
+//! The event queue: the next event of each node.
 
 use super::Time;
 
@@ -7,33 +7,31 @@ use super::Time;
 pub struct NodeId(pub u32);
 
 impl NodeId {
-    /// Its place among the nodes.
+    /// Position among the nodes.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// When each node acts next, and who is first.
+/// Next time of each node, and the earliest of all.
 ///
-/// A node has one time or none, so that an event is a pair (time, node) and no
-/// two are equal: **of equal times the lower node is first**, whatever the order
-/// in which they were set. Time is free to go back and forth; nothing is ever
-/// left in the queue that must be skipped.
+/// A node has one time or none, so that an event is a pair (time, node) and no two are equal: **of
+/// equal times the lower node is first**, independent of the order of the calls. A time may be
+/// set earlier or later; the queue never has obsolete entries.
 ///
-/// A tournament of all nodes: leaves are their times, every inner node the
-/// earlier one of the two below it. To set a time is to play its matches again,
-/// log2(n) of them, without a branch that could be guessed wrong. Measured
-/// against a binary heap, heaps of 4 and of 8 and a calendar it is the fastest
-/// up to some thousand nodes, and needs no setting; `examples/events.rs`.
+/// A tournament of all nodes: leaves are their times, every inner node the earlier one of the two
+/// below it. Setting a time repeats its matches, log2(n) of them, without an unpredictable branch.
+/// Measured against a binary heap, heaps of 4 and of 8 and a calendar it is the fastest up to some
+/// thousand nodes, and needs no tuning; `examples/events.rs`.
 #[derive(Debug, Clone)]
 pub struct TournamentQueue {
-    /// From place 1 on, the children of `i` being `2i` and `2i + 1`; the second
-    /// half are the leaves.
+    /// The tree, from place 1 on; the children of `i` are `2i` and `2i + 1`; the second half are
+    /// the leaves.
     matches: Vec<(Time, u32)>,
 }
 
 impl TournamentQueue {
-    /// For `nodes` nodes, none of which has a time.
+    /// Returns a queue for `nodes` nodes, none of which has a time.
     pub fn new(nodes: usize) -> Self {
         let leaves = nodes.next_power_of_two();
         let mut matches = vec![(Time::NEVER, 0); 2 * leaves];
@@ -46,12 +44,12 @@ impl TournamentQueue {
         Self { matches }
     }
 
-    /// When the node acts; [`Time::NEVER`] if it does not.
+    /// Returns the time of a node; [`Time::NEVER`] without one.
     pub fn time_of(&self, node: NodeId) -> Time {
         self.matches[self.matches.len() / 2 + node.index()].0
     }
 
-    /// Sets when the node acts, in place of what was set before.
+    /// Sets the time of a node, which replaces the previous one.
     pub fn set(&mut self, node: NodeId, time: Time) {
         let mut place = self.matches.len() / 2 + node.index();
         self.matches[place].0 = time;
@@ -63,7 +61,7 @@ impl TournamentQueue {
         }
     }
 
-    /// The next time, and the node that acts then; [`Time::NEVER`] if none does.
+    /// Returns the next time, and its node; [`Time::NEVER`] if no node has one.
     pub fn first(&self) -> (Time, NodeId) {
         let (time, node) = self.matches[1];
         (time, NodeId(node))
@@ -84,7 +82,7 @@ mod tests {
             let mut times = vec![Time::NEVER; nodes];
             for (node, time) in sets {
                 let node = node.index(nodes);
-                // One in nine is to do nothing any more.
+                // One in nine gets no time.
                 times[node] = if time == 8 { Time::NEVER } else { Time(time) };
                 queue.set(NodeId(node as u32), times[node]);
                 let first = times.iter().enumerate().map(|(node, time)| (*time, node)).min().unwrap();

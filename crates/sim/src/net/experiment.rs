@@ -1,4 +1,4 @@
-//! An experiment of the packet simulator: what its TOML file says, checked.
+//! The experiment file (TOML) of the packet simulator for bounds, and its checks.
 
 use super::admitted::Admitted;
 use super::given::GivenNetwork;
@@ -33,10 +33,10 @@ impl NetExperiment {
         ]
     }
 
-    /// Random network `number` of an experiment as a file for `tailbound calc`.
+    /// Returns random network `number` of an experiment as a file for `tailbound calc`.
     ///
     /// # Errors
-    /// There is no such experiment, or it has no random networks.
+    /// The experiment does not exist, or has no random networks.
     pub fn drawn_network(name: &str, seed: u64, number: u32) -> Result<String, ExperimentError> {
         let loaded = Loaded::<Self>::parse(&Self::CATALOGUE.source(name)?)?;
         let random = loaded.experiment.random;

@@ -1,4 +1,4 @@
-//! Networks of senders and ports: described as data, then run.
+//! Networks of senders and ports: a description as data, and its run.
 
 use super::{
     Frame, Node, NodeId, Observer, Port, PortConfig, PortStats, Simulation, Source, SourceConfig,
@@ -6,39 +6,37 @@ use super::{
 };
 use tailbound_units::Bytes;
 
-/// A flow: its sender, and its way.
+/// A flow: its sender, and its path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FlowConfig {
-    /// Who sends.
+    /// The sender.
     pub source: SourceConfig,
-    /// The ports that it passes, as places in [`Fabric::ports`].
+    /// The ports that it passes, as positions in [`Fabric::ports`].
     pub path: Vec<usize>,
 }
 
 /// A network as data.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Fabric {
-    /// Its ports.
+    /// Ports of the network.
     pub ports: Vec<PortConfig>,
-    /// Its flows. Of what is sent at the same moment, that of the first flow is
-    /// first.
+    /// Flows of the network. Frames sent at the same instant are ordered by flow.
     pub flows: Vec<FlowConfig>,
 }
 
-/// What became of a flow's frames.
+/// Statistics of a flow's frames.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FlowStats {
-    /// Frames that arrived.
+    /// Number of frames that arrived.
     pub frames: u64,
     /// Their bytes.
     pub bytes: Bytes,
-    /// The longest that one took, from the moment it came to the first port
-    /// until its last bit arrived.
+    /// Longest time of a frame, from its arrival at the first port until its last bit arrived at
+    /// the sink.
     pub longest: Time,
-    /// The number of the first frame that took so long.
+    /// Number of the first frame with that time.
     pub slowest: u32,
-    /// Frames that overtook one of the same flow: none, if queues are what they
-    /// say.
+    /// Number of frames that overtook one of the same flow: zero, if queues are FIFOs.
     pub overtook: u64,
     last: Option<u32>,
 }
@@ -57,7 +55,7 @@ impl FlowStats {
     }
 }
 
-/// Where all frames end.
+/// Receiver of all frames.
 #[derive(Debug, Clone, Default)]
 pub struct Sink {
     flows: Vec<FlowStats>,
@@ -109,8 +107,7 @@ impl Node for Element {
     }
 }
 
-/// A network that runs. Its nodes are the flows' senders, then the ports, then
-/// one sink.
+/// A network during a run. Its nodes are the flows' senders, then the ports, then one sink.
 #[derive(Debug, Clone)]
 pub struct FabricRun {
     simulation: Simulation<Element>,
@@ -119,11 +116,11 @@ pub struct FabricRun {
 }
 
 impl Fabric {
-    /// The network at time 0. What is random follows from `seed`.
+    /// Starts the network at time 0. Random decisions follow from `seed`.
     ///
     /// # Panics
-    /// A path names a port that is not there, a rate is zero, a class is unknown
-    /// or a burst is shorter than a frame.
+    /// A path has a port that does not exist, a rate is zero, a class is unknown or a burst is
+    /// shorter than a frame.
     pub fn start(&self, seed: u64) -> FabricRun {
         let (flows, ports) = (self.flows.len(), self.ports.len());
         let sink = NodeId((flows + ports) as u32);
@@ -157,13 +154,13 @@ impl Fabric {
 }
 
 impl FabricRun {
-    /// Goes on until nothing is due at or before `end`; to [`Time::NEVER`], until
-    /// every sender has stopped and every frame has arrived.
+    /// Runs until no event is due at or before `end`; with [`Time::NEVER`], until every sender has
+    /// stopped and every frame has arrived.
     pub fn run(&mut self, end: Time, observer: &mut impl Observer) {
         self.simulation.run(end, observer);
     }
 
-    /// What became of each flow's frames.
+    /// Statistics of each flow's frames.
     pub fn flows(&self) -> &[FlowStats] {
         match self.simulation.nodes().last() {
             Some(Element::Sink(sink)) => &sink.flows,
@@ -171,7 +168,7 @@ impl FabricRun {
         }
     }
 
-    /// What happened at each port.
+    /// Statistics of each port.
     pub fn ports(&self) -> impl Iterator<Item = &PortStats> {
         let nodes = &self.simulation.nodes()[self.flows..self.flows + self.ports];
         nodes.iter().filter_map(|node| match node {
@@ -180,7 +177,7 @@ impl FabricRun {
         })
     }
 
-    /// Frames that each sender has sent.
+    /// Number of frames that each sender has sent.
     pub fn sent(&self) -> impl Iterator<Item = u32> {
         let nodes = &self.simulation.nodes()[..self.flows];
         nodes.iter().filter_map(|node| match node {
@@ -189,7 +186,7 @@ impl FabricRun {
         })
     }
 
-    /// How many events there were.
+    /// Number of events.
     pub fn events(&self) -> u64 {
         self.simulation.events()
     }

@@ -1,5 +1,4 @@
-//! Given networks: what the calculus says, what is seen, and what counting
-//! bursts alone would say.
+//! Given networks: bounds of the calculus, measurements, and the sum of bursts alone.
 
 use super::calc::{Calc, Observed, as_f64, data, delay, tightness};
 use super::search::{Effort, Search};
@@ -23,31 +22,29 @@ use tailbound_units::{Bytes, Rate};
 /// Nanobits in a byte.
 const NANOBITS_PER_BYTE: f64 = 8e9;
 
-/// The networks that embedded experiments name: the very files that `tailbound calc`
-/// reads.
+/// Networks that embedded experiments name: the same files that `tailbound calc` reads.
 const NETWORKS: Catalogue = catalogue!("experiments/networks": "silo-figure-5a", "silo-figure-5b");
 
-/// A network to be simulated and held against its bounds.
+/// A network to simulate and to compare with its bounds.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GivenNetwork {
-    /// The variant.
+    /// Name of the variant.
     pub name: Name,
-    /// A file as `tailbound calc` reads it, found from where the experiment is; or
-    /// the name of one that comes with the program.
+    /// A file in the format of `tailbound calc`, relative to the experiment; or the name of an
+    /// embedded one.
     pub file: Name,
-    /// The port that is looked at.
+    /// The measured port.
     pub port: Name,
-    /// How much is tried to find the worst timing.
+    /// Effort of the search for the worst timing.
     pub effort: Effort,
-    /// What is in the file, and the place of the port among those of the network; once
-    /// it was read.
+    /// The network in the file and the position of the port in it, once the file was read.
     #[serde(skip)]
     loaded: Option<(Network, usize)>,
 }
 
 impl GivenNetwork {
-    /// Reads the network. `file` is that of the experiment.
+    /// Reads the network. `file` is the path of the experiment.
     pub(super) fn load(&mut self, file: &str, mistakes: &mut Mistakes) {
         let wanted = self.file.get_ref();
         let mut embedded = NETWORKS.embedded.iter();
@@ -74,12 +71,12 @@ impl GivenNetwork {
         }
     }
 
-    /// What was read, as text.
+    /// Returns the network as text.
     pub(super) fn input(&self) -> String {
         format!("{:?}", self.loaded)
     }
 
-    /// Computes and simulates it.
+    /// Computes the bounds and simulates the network.
     fn measure(&self, seed: u64) -> Result<Variant, ExperimentError> {
         let name = self.name.get_ref();
         let fail = |error: &dyn std::error::Error| ExperimentError::run(name, error);
@@ -89,7 +86,7 @@ impl GivenNetwork {
         let mut random = Pcg64Mcg::seed_from_u64(seed);
         let observed = Search::new(&calc, &|_| {}, &mut random).all(self.effort);
         let starts = vec![Time::ZERO; network.flows().len()];
-        // The same with the buffers of the file.
+        // The same run with the buffers of the file.
         let mut lossy = calc.fabric(&starts, Pattern::Greedy, true).start(seed);
         lossy.run(Time::NEVER, &mut ());
         let lost: u64 = lossy.ports().map(|port| port.dropped[0].frames).sum();
@@ -147,7 +144,7 @@ impl Scenario for Vec<GivenNetwork> {
     }
 }
 
-/// What is told of a network: bytes, nanoseconds, parts of a bound.
+/// Reported values of a network: bytes, nanoseconds, parts of a bound.
 #[derive(Default)]
 struct Figures {
     bursts_only: f64,
@@ -170,7 +167,7 @@ fn figures(calc: &Calc<'_>, observed: &Observed, port: usize) -> Result<Figures,
         longest = (longest.0.max(bounds.delay()), longest.1.max(seen));
         delay_tightness = delay_tightness.max(tightness(seen, bounds.delay()));
     }
-    // Traffic as a fluid: what remains are the bursts and the averages.
+    // Traffic as a fluid: bursts and averages remain.
     let mut fluid = Network::new(Bytes::ZERO, network.has_line_limit());
     let ports: Vec<_> = network
         .ports()
@@ -184,7 +181,7 @@ fn figures(calc: &Calc<'_>, observed: &Observed, port: usize) -> Result<Figures,
             ..flow.clone()
         });
     }
-    // It has bounds as the network of frames has them.
+    // The fluid network has bounds because the network of frames has them.
     let fluid = fluid.bounds().map_err(|_| Overflow)?.ports[port].backlog;
     Ok(Figures {
         bursts_only: bytes(bursts_only(network, port)?),
@@ -198,10 +195,10 @@ fn figures(calc: &Calc<'_>, observed: &Observed, port: usize) -> Result<Figures,
     })
 }
 
-/// What Silo's example counts (4.2.1): the bursts, as fast as each link before
-/// the port brings those that come over it, and nothing of the averages.
+/// The sum in Silo's example (4.2.1): the bursts, as fast as each link before the port delivers
+/// them, without the averages.
 fn bursts_only(network: &Network, port: usize) -> Result<Ratio, Overflow> {
-    // By the link before the port; of senders at the port itself each for itself.
+    // By the link before the port; senders at the port itself count separately.
     let mut links: BTreeMap<(Option<usize>, usize), (Option<Rate>, Ratio)> = BTreeMap::new();
     for (index, flow) in network.flows().iter().enumerate() {
         let Some(hop) = flow.path.iter().position(|it| it.index() == port) else {

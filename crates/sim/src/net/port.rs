@@ -5,29 +5,28 @@ use std::collections::VecDeque;
 use tailbound_units::exact::{BYTE_IN_PICOS, Carry};
 use tailbound_units::{Bytes, Nanos, Rate};
 
-/// How many classes a port tells apart: traffic with guarantees (0), and best
-/// effort (1) below it.
+/// Number of classes of a port: traffic with guarantees (0), and best effort (1) below it.
 pub const CLASSES: usize = 2;
 
-/// How long frames take on a link: exact over any number of frames.
+/// Times of frames on a link: exact over any number of frames.
 ///
-/// A frame's end is told rounded down to a picosecond, and what was cut off goes
-/// to the next one of the same busy period. So a link is never slower than its
-/// rate, and ahead of it by less than a picosecond, however long it runs. Where
-/// the rate [is whole](Self::is_whole) nothing is ever cut off.
+/// The end of a frame is rounded down to a picosecond, and the remainder is added to the next frame
+/// of the same busy period. A link is therefore never slower than its rate, and ahead of it by less
+/// than a picosecond, however long it runs. If the rate [is whole](Self::is_whole) there is no
+/// remainder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wire {
     rate: u64,
-    /// Picoseconds a byte takes, where that is whole.
+    /// Picoseconds a byte takes, if that is a whole number.
     whole: Option<u64>,
-    /// When the last frame ends,
+    /// End of the last frame.
     free: Time,
-    /// and what was cut off of that.
+    /// Remainder of that end.
     rest: Carry,
 }
 
 impl Wire {
-    /// A link of this rate; no frame is longer than 1 MB.
+    /// Returns a link of this rate; no frame is longer than 1 MB.
     ///
     /// # Panics
     /// The rate is zero.
@@ -41,13 +40,13 @@ impl Wire {
         }
     }
 
-    /// Whether a byte takes a whole number of picoseconds at this rate.
+    /// True if a byte takes a whole number of picoseconds at this rate.
     pub const fn is_whole(rate: Rate) -> bool {
         rate.0 > 0 && BYTE_IN_PICOS.is_multiple_of(rate.0)
     }
 
-    /// Sends a frame as soon as the link is free, not before `now`. Returns when
-    /// its last bit has left.
+    /// Sends a frame as soon as the link is free, not before `now`. Returns the time at which its
+    /// last bit has left.
     pub fn send(&mut self, now: Time, size: Bytes) -> Time {
         if now > self.free {
             self.free = now;
@@ -62,72 +61,70 @@ impl Wire {
         self.free
     }
 
-    /// What the link sends in this time, in picobits.
+    /// Number of picobits that the link sends in this time.
     fn sends_in(self, time: Time) -> u128 {
         u128::from(time.0) * u128::from(self.rate)
     }
 }
 
-/// What a port is like.
+/// Configuration of a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PortConfig {
-    /// Of the link.
+    /// Rate of the link.
     pub rate: Rate,
-    /// How long every frame is on its way through the switch before it can be
-    /// sent; it is in the queue's memory meanwhile.
+    /// Time of every frame in the switch before it can be sent; it is in the queue's memory
+    /// meanwhile.
     pub latency: Nanos,
-    /// How long the last bit is on the link.
+    /// Time of the last bit on the link.
     pub propagation: Nanos,
-    /// How much of each class can be held; without a limit if none. A byte
-    /// needs no room once it is sent.
+    /// Buffer of each class; unlimited if `None`. A byte needs no buffer once it is sent.
     pub buffer: [Option<Bytes>; CLASSES],
 }
 
-/// What was lost at a port.
+/// Frames that a port dropped.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Drops {
-    /// Frames,
+    /// Number of frames.
     pub frames: u64,
-    /// and their bytes.
+    /// Sum of their lengths.
     pub bytes: Bytes,
 }
 
-/// What happened at a port.
+/// Statistics of a port.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PortStats {
-    /// Frames sent, a class each.
+    /// Number of sent frames, by class.
     pub sent: [u64; CLASSES],
-    /// Frames lost because the buffer was full.
+    /// Frames that were dropped because the buffer was full, by class.
     pub dropped: [Drops; CLASSES],
-    /// The most of each class that was there at one time, waiting and not yet
-    /// sent, in picobits (10^-12 bit).
+    /// Largest backlog of each class, waiting and not yet sent, in picobits (10^-12 bit).
     pub peak: [u128; CLASSES],
-    /// The same for all classes together.
+    /// Largest backlog of all classes together, in picobits.
     pub peak_of_all: u128,
 }
 
-/// An output port. Of several classes the lowest number goes first, a frame on
-/// the wire is not interrupted, and each class is first in, first out.
+/// An output port. The class with the lowest number is served first, a frame on the wire is not
+/// interrupted, and each class is first in, first out.
 #[derive(Debug, Clone)]
 pub struct Port {
     config: PortConfig,
     latency: Time,
     propagation: Time,
     wire: Wire,
-    /// On their way through the switch, and when they are there.
+    /// Frames in the switch, with the times at which they can be sent.
     entering: VecDeque<(Time, Frame)>,
     queues: [VecDeque<Frame>; CLASSES],
-    /// What entering and queued frames hold.
+    /// Bytes of entering and queued frames.
     waiting: [u64; CLASSES],
-    /// On the wire, and when its last bit leaves.
+    /// Frame on the wire, with the time at which its last bit leaves.
     sending: Option<(Time, Frame)>,
-    /// Between the two ends of the link, and when the last bit arrives.
+    /// Frames on the link, with the times at which their last bits arrive.
     flying: VecDeque<(Time, Frame)>,
     stats: PortStats,
 }
 
 impl Port {
-    /// An idle port.
+    /// Returns an idle port.
     pub fn new(config: PortConfig) -> Self {
         Self {
             config,
@@ -143,12 +140,12 @@ impl Port {
         }
     }
 
-    /// What happened so far.
+    /// Statistics of the port.
     pub fn stats(&self) -> &PortStats {
         &self.stats
     }
 
-    /// What is here and not yet sent, in picobits.
+    /// Backlog: data that is here and not yet sent, in picobits.
     fn backlog(&self, now: Time) -> [u128; CLASSES] {
         let mut backlog = self
             .waiting
@@ -228,7 +225,7 @@ impl Node for Port {
             self.entering.push_back((now + self.latency, frame));
         } else {
             self.queues[class].push_back(frame);
-            // What ends right now is polled for after this.
+            // A frame that ends now is handled by a later poll.
             if self.sending.is_none() {
                 self.start(now);
             }

@@ -1,4 +1,4 @@
-//! Random networks against their bounds.
+//! Random networks compared with their bounds.
 
 mod summary;
 
@@ -14,79 +14,79 @@ use std::fmt::Write as _;
 use tailbound_netcalc::{Flow, Network, Port};
 use tailbound_units::{Bytes, Nanos, Rate};
 
-/// What random networks are like.
+/// Distribution of random networks.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RandomNetworks {
-    /// How many.
+    /// Number of networks.
     pub networks: u32,
-    /// The fewest and the most ports.
+    /// Smallest and largest number of ports.
     pub ports: (u32, u32),
-    /// The fewest and the most flows.
+    /// Smallest and largest number of flows.
     pub flows: (u32, u32),
-    /// The most frames that a burst has.
+    /// Longest burst, in frames.
     pub burst_frames: u64,
     /// Lengths of frames; each network has one of them.
     pub frames: Vec<Bytes>,
     /// Rates of links; each port has one of them.
     pub rates: Vec<Rate>,
-    /// The highest load of the fullest port, in percent; each network has its
-    /// own, from half of it up.
+    /// Highest load of the fullest port, in percent; each network draws its own, from half of it
+    /// up.
     pub load: u32,
-    /// How many networks of a hundred have two priorities.
+    /// Percentage of networks with two priorities.
     pub two_priorities: u32,
-    /// How much is tried to find the worst timing.
+    /// Effort of the search for the worst timing.
     pub effort: Effort,
 }
 
-/// One network.
+/// One random network.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Drawn {
     frame: Bytes,
     ports: Vec<Port>,
-    /// Each with the places of its ports.
+    /// Flows, with the positions of their ports.
     flows: Vec<(Flow, Vec<usize>)>,
 }
 
-/// What became of one network.
+/// Outcome of one network.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Outcome {
-    /// What should not have been.
+    /// Measurements above their bounds.
     pub violations: Vec<Violation>,
-    /// Of each flow, how much of the bounds was reached.
+    /// Ratio of each flow's delay to its bounds.
     pub delays: Vec<DelayTightness>,
-    /// Of each port with flows, how much of the bound on its backlog.
+    /// Ratio of each port's backlog to its bound, for ports with flows.
     pub backlogs: Vec<f64>,
-    /// Events in all.
+    /// Number of events in all runs.
     pub events: u64,
 }
 
-/// How much of its bounds a flow's longest delay was, 1 being all.
+/// Ratios of a flow's longest delay to its bounds, 1 being all.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DelayTightness {
-    /// Of the bound by total flow analysis.
+    /// Ratio to the bound by total flow analysis.
     pub total: f64,
-    /// Of the bound by separated flow analysis.
+    /// Ratio to the bound by separated flow analysis.
     pub separated: f64,
-    /// How many ports the flow passes.
+    /// Number of ports that the flow passes.
     pub hops: usize,
 }
 
 impl DelayTightness {
-    /// Of the smaller bound.
+    /// Ratio to the smaller bound.
     pub fn best(&self) -> f64 {
         self.total.max(self.separated)
     }
 }
 
-/// The generator of network `number`.
+/// Returns the random numbers of network `number`.
 fn generator(seed: u64, number: u32) -> Pcg64Mcg {
-    // Neighbours share no stream.
+    // Consecutive networks have different streams.
     Pcg64Mcg::seed_from_u64(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(number))
 }
 
 impl RandomNetworks {
-    /// Network `number` of this seed.
+    /// Returns network `number` of this seed.
     pub fn draw(&self, seed: u64, number: u32) -> Drawn {
         let random = &mut generator(seed, number);
         let frame = *pick(random, &self.frames);
@@ -103,7 +103,7 @@ impl RandomNetworks {
         };
         let ports: Vec<_> = (0..count).map(|index| port(random, index)).collect();
         let count = random.random_range(self.flows.0..=self.flows.1);
-        // Paths go up in the ports' numbers, so that there is no cycle.
+        // Ports of a path have increasing numbers, so that there is no cycle.
         let paths: Vec<Vec<usize>> = (0..count).map(|_| path(random, ports.len())).collect();
         let shares: Vec<u64> = paths.iter().map(|_| random.random_range(1..=20)).collect();
         let mut through = vec![0; ports.len()];
@@ -130,7 +130,7 @@ impl RandomNetworks {
             let first = ports[path[0]].rate.0;
             let burst_rate = match random.random_range(0..3) {
                 0 => None,
-                // As fast as the link, as Silo's are; or slower.
+                // The rate of the link, as in Silo; or slower.
                 1 => Some(Rate(first.max(rate))),
                 _ => Some(Rate(random.random_range(rate..=first.max(rate)))),
             };
@@ -152,11 +152,10 @@ impl RandomNetworks {
         }
     }
 
-    /// Searches network `number` for its worst timing. `change` is done to it
-    /// before each run.
+    /// Searches network `number` for its worst timing. `change` is applied to it before each run.
     ///
     /// # Errors
-    /// It has no bounds: this is a mistake in what networks are like.
+    /// The network has no bounds: the distribution of networks is wrong.
     pub fn judge(
         &self,
         drawn: &Drawn,
@@ -191,8 +190,8 @@ impl RandomNetworks {
         Ok(outcome)
     }
 
-    /// The smallest part of a network that still shows a violation: flows are
-    /// left out one after the other as long as one is left.
+    /// Returns the smallest part of a network that still shows a violation: flows are removed one
+    /// after the other as long as a violation remains.
     pub fn shrink(
         &self,
         drawn: &Drawn,
@@ -220,7 +219,7 @@ fn pick<'i, T>(random: &mut Pcg64Mcg, items: &'i [T]) -> &'i T {
     &items[random.random_range(0..items.len())]
 }
 
-/// Some of the ports, in order.
+/// Returns some of the ports, in order.
 fn path(random: &mut Pcg64Mcg, ports: usize) -> Vec<usize> {
     let path: Vec<_> = (0..ports).filter(|_| random.random_bool(0.5)).collect();
     if path.is_empty() {
@@ -230,7 +229,7 @@ fn path(random: &mut Pcg64Mcg, ports: usize) -> Vec<usize> {
 }
 
 impl Drawn {
-    /// The network.
+    /// Returns the network.
     pub fn network(&self) -> Network {
         let mut network = Network::new(self.frame, true);
         let ports = self.ports.iter().map(|port| network.add_port(port.clone()));
@@ -244,12 +243,12 @@ impl Drawn {
         network
     }
 
-    /// How many flows it has.
+    /// Number of its flows.
     pub fn flows(&self) -> usize {
         self.flows.len()
     }
 
-    /// The network as a file for `tailbound calc`.
+    /// Returns the network as a file for `tailbound calc`.
     pub fn to_toml(&self) -> String {
         let mut text = format!("frame = \"{}\"\n", self.frame);
         // Writing to a String does not fail.

@@ -1,45 +1,43 @@
 //! The search for the worst timing of senders.
 //!
-//! Where flows meet behind their first queue, it is not the worst that all begin
-//! together: a burst that comes early is gone when the other one is there. For
-//! each flow the others are shifted so that the end of their burst comes to the
-//! first port that both pass just before the flow's own slowest frame does. That
-//! changes how long everybody waits before, so it is done again a few times; then
-//! chance tries some shifts more. All that any run saw counts, for every flow
-//! and port.
+//! If flows meet after their first queue, starting together is not the worst case: an early burst
+//! has left before the other one arrives. For each flow the search shifts the other flows so that
+//! the end of their burst reaches the first common port just before the flow's own slowest frame.
+//! The shift changes all waiting times before, so it is repeated a few times; then random shifts
+//! are tried. The measurements of all runs count, for every flow and port.
 
 use super::calc::{Calc, Observed};
 use super::{Fabric, Frame, NodeId, Observer, Pattern, Time};
 use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 
-/// How much is tried for each flow.
+/// Effort for each flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Effort {
-    /// How often the search restarts from where the others meet the flow.
+    /// Number of times that the search restarts from the times at which the others meet the flow.
     pub search_restarts: u32,
-    /// How often one of them is shifted at random.
+    /// Number of random shifts of one of the others.
     pub random_trials: u32,
 }
 
-/// A search and all that it has seen.
+/// A search and its measurements.
 pub(crate) struct Search<'c, 'n> {
     calc: &'c Calc<'n>,
-    /// What is done to every network before it runs: nothing, but in tests.
+    /// Change of every network before it runs: none, except in tests.
     change: &'c dyn Fn(&mut Fabric),
     random: &'c mut Pcg64Mcg,
     observed: Observed,
-    /// The last frame of each flow's burst.
+    /// Number of the last frame of each flow's burst.
     ends: Vec<u32>,
-    /// Each flow's first place in the routes, and the end of all.
+    /// First position of each flow in the routes, and the end of all.
     places: Vec<usize>,
 }
 
-/// When one frame of each flow came to each node on its way.
+/// Arrival times of one frame of each flow at each node on its path.
 struct Marks {
     numbers: Vec<u32>,
-    /// By place in the routes.
+    /// Times, by position in the routes.
     times: Vec<Time>,
 }
 
@@ -80,7 +78,7 @@ impl<'c, 'n> Search<'c, 'n> {
         }
     }
 
-    /// Everything: all together, each flow met by the others, random senders.
+    /// Runs all steps: all flows together, each flow met by the others, random senders.
     pub(crate) fn all(mut self, effort: Effort) -> Observed {
         let flows = self.ends.len();
         let together = vec![Time::ZERO; flows];
@@ -92,7 +90,7 @@ impl<'c, 'n> Search<'c, 'n> {
         self.observed
     }
 
-    /// One run. Returns each flow's longest delay and the number of its frame.
+    /// Runs the network once. Returns each flow's longest delay and the number of its frame.
     fn run(
         &mut self,
         starts: &[Time],
@@ -108,9 +106,9 @@ impl<'c, 'n> Search<'c, 'n> {
         flows.map(|flow| (flow.longest, flow.slowest)).collect()
     }
 
-    /// Looks for the worst that the others can do to one flow.
+    /// Searches for the worst timing of the others for one flow.
     fn meet(&mut self, target: usize, effort: Effort) {
-        // The others may begin that much earlier.
+        // The others may begin this much earlier.
         let base = self.calc.horizon();
         let mut starts = vec![base; self.ends.len()];
         let mut slowest = self.ends[target];
@@ -142,8 +140,8 @@ impl<'c, 'n> Search<'c, 'n> {
         }
     }
 
-    /// Shifts the others so that the ends of their bursts come to the first port
-    /// they share with the target just before its frame does.
+    /// Shifts the others so that the ends of their bursts arrive at the first port that they share
+    /// with the target just before its frame.
     fn shift(&self, target: usize, marks: &Marks, starts: &mut [Time]) {
         let flows = self.calc.network().flows();
         let path = &flows[target].path;
@@ -158,7 +156,7 @@ impl<'c, 'n> Search<'c, 'n> {
             let ours = marks.times[self.places[target] + ours];
             let theirs = marks.times[self.places[index] + theirs];
             if ours < Time::NEVER && theirs < Time::NEVER {
-                // Of two at the same moment either may be first; one picosecond
+                // Of two frames at the same instant either may be first; a shift of one picosecond
                 // decides it.
                 let moved = (starts[index].0 + ours.0).saturating_sub(theirs.0 + 1);
                 starts[index] = Time(moved);

@@ -3,27 +3,27 @@
 use super::{NodeId, Time, TournamentQueue};
 use tailbound_units::Bytes;
 
-/// A frame on its way.
+/// A frame in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frame {
-    /// Its flow, a number of the network's.
+    /// Number of its flow in the network.
     pub flow: u32,
     /// Its number in the flow, from 0.
     pub number: u32,
-    /// Its length, with all that goes over the wire.
+    /// Its length on the wire, including all overhead.
     pub size: Bytes,
-    /// 0 is served first; below [`super::CLASSES`].
+    /// Priority, below [`super::CLASSES`]; 0 is served first.
     pub class: u8,
-    /// When it came to the first queue.
+    /// Time of its arrival at the first queue.
     pub sent: Time,
-    /// The node that it is handed to next, as a place in the simulation's routes.
+    /// The node that receives it next, as a position in the simulation's routes.
     pub next: u32,
 }
 
-/// What nodes hand to each other: it knows its way.
+/// A packet between nodes, which carries its route.
 pub trait Travels: Copy {
-    /// The place in the simulation's routes of the node that it is handed to now; it goes on
-    /// by one.
+    /// Returns the position of the receiving node in the simulation's routes, and advances it by
+    /// one.
     fn step(&mut self) -> usize;
 }
 
@@ -34,54 +34,54 @@ impl Travels for Frame {
     }
 }
 
-/// What takes part in a simulation: a sender, a port, a sink.
+/// A component of a simulation: a sender, a port, a sink.
 ///
-/// It has the shape of all mechanisms of the data path: time is an argument,
-/// and `poll_at` says when to come back. So a host or a switch that runs them is
-/// one more kind of node.
+/// A node has the same interface as all mechanisms of the data path: time is an argument, and
+/// `poll_at` returns the time of the next call. A host or a switch that runs them is therefore one
+/// more kind of node.
 pub trait Node<F = Frame> {
-    /// When it is to be polled next; [`Time::NEVER`] if only a frame can bring
-    /// it to act. Asked again after every call of the other two.
+    /// Returns the time of the next poll; [`Time::NEVER`] if the node waits for a frame. The engine
+    /// calls it again after each call of the other two methods.
     fn poll_at(&self) -> Time;
 
-    /// Does what is due by `now`. Frames pushed to `out` go on along their route
-    /// at once.
+    /// Handles the events that are due by `now`. Frames pushed to `out` are delivered to the next
+    /// node of their route immediately.
     fn poll(&mut self, now: Time, out: &mut Vec<F>);
 
-    /// Takes a frame, all of which is here `now`.
+    /// Receives a frame, whose last bit arrives `now`.
     fn receive(&mut self, now: Time, frame: F, out: &mut Vec<F>);
 }
 
-/// Who looks on.
+/// Observer of a simulation.
 pub trait Observer<F = Frame> {
-    /// A frame has come to a node, which stands in the routes one place before
-    /// [`Frame::next`]. A node that is full may still lose it.
+    /// Handles the arrival of a frame at a node, whose position in the routes is one before
+    /// [`Frame::next`]. A full node may still drop it.
     fn arrives(&mut self, now: Time, node: NodeId, frame: &F);
 }
 
-/// Nobody looks on.
+/// Ignores all arrivals.
 impl<F> Observer<F> for () {
     fn arrives(&mut self, _: Time, _: NodeId, _: &F) {}
 }
 
-/// A whole simulation: a value, which shares nothing with any other.
+/// A whole simulation: a value that shares nothing with other simulations.
 ///
-/// What happens at the same time happens in the order of the nodes, so the nodes
-/// alone decide the outcome.
+/// Simultaneous events are handled in the order of the nodes, so the nodes alone determine the
+/// outcome.
 #[derive(Debug, Clone)]
 pub struct Simulation<N, F = Frame> {
     nodes: Vec<N>,
     queue: TournamentQueue,
-    /// All routes behind each other; frames point into it.
+    /// All routes, concatenated; frames have positions in it.
     routes: Vec<NodeId>,
     now: Time,
     events: u64,
-    /// What is handed on right now; kept to save its memory.
+    /// Frames that are delivered now; kept to save its memory.
     out: Vec<F>,
 }
 
 impl<N: Node<F>, F: Travels> Simulation<N, F> {
-    /// A simulation at time 0. Frames' ways ([`Travels`]) are places in `routes`.
+    /// Returns a simulation at time 0. Frames' paths ([`Travels`]) are positions in `routes`.
     pub fn new(nodes: Vec<N>, routes: Vec<NodeId>) -> Self {
         let mut queue = TournamentQueue::new(nodes.len());
         for (index, node) in nodes.iter().enumerate() {
@@ -97,8 +97,8 @@ impl<N: Node<F>, F: Travels> Simulation<N, F> {
         }
     }
 
-    /// Goes on until nothing is due at or before `end`. A simulation whose nodes
-    /// come to rest may run to [`Time::NEVER`].
+    /// Runs until no event is due at or before `end`. A simulation whose nodes come to rest may run
+    /// to [`Time::NEVER`].
     pub fn run(&mut self, end: Time, observer: &mut impl Observer<F>) {
         loop {
             let (time, id) = self.queue.first();
@@ -114,7 +114,7 @@ impl<N: Node<F>, F: Travels> Simulation<N, F> {
         }
     }
 
-    /// Gives each frame in `out` to the next node, whose frames come after it.
+    /// Delivers each frame in `out` to its next node, whose frames are delivered after it.
     fn hand_on(&mut self, observer: &mut impl Observer<F>) {
         let mut done = 0;
         while let Some(frame) = self.out.get_mut(done) {
@@ -140,17 +140,17 @@ impl<N: Node<F>, F: Travels> Simulation<N, F> {
         result
     }
 
-    /// The time of the last event.
+    /// Returns the time of the last event.
     pub fn now(&self) -> Time {
         self.now
     }
 
-    /// How often a node was polled.
+    /// Number of polls of nodes.
     pub fn events(&self) -> u64 {
         self.events
     }
 
-    /// The nodes, in their order.
+    /// Returns the nodes, in their order.
     pub fn nodes(&self) -> &[N] {
         &self.nodes
     }

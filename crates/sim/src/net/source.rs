@@ -1,4 +1,4 @@
-//! Senders that keep to their envelope, and use it.
+//! Senders that conform to their envelope, and use it.
 
 use super::{Frame, Node, Time};
 use rand::{RngExt, SeedableRng};
@@ -6,49 +6,46 @@ use rand_pcg::Pcg64Mcg;
 use tailbound_units::exact::{BYTE_IN_PICOS, TokenBucket};
 use tailbound_units::{Bytes, Nanos, Rate};
 
-/// What a sender may send in any time t: `min(burst_rate · t + frame, rate · t +
+/// Limit of the data that a sender may send in any time t: `min(burst_rate · t + frame, rate · t +
 /// burst)`, the curve A' of Silo's figure 6.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Envelope {
-    /// B, the average.
+    /// B, the average rate.
     pub rate: Rate,
-    /// S, at least a frame.
+    /// S, the burst: at least a frame.
     pub burst: Bytes,
-    /// Bmax, at which a burst is sent; all at once if none.
+    /// Bmax, the rate of a burst; unlimited if `None`.
     pub burst_rate: Option<Rate>,
-    /// The longest frame, with all that goes over the wire.
+    /// The longest frame on the wire, including all overhead.
     pub frame: Bytes,
 }
 
-/// How a sender uses its envelope.
+/// Pattern of a sender within its envelope.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pattern {
-    /// As much as allowed as early as allowed: all of the burst, then on at the
-    /// average.
+    /// All data at the earliest permitted times: the burst, then the average rate.
     Greedy,
-    /// All of the burst at once, then nothing until as much is allowed again and
-    /// this time has passed.
+    /// The whole burst, then a pause: until the bucket is full again and `pause` has passed.
     Bursts {
-        /// From when the bucket is full again until the next burst.
+        /// Time from the full bucket until the next burst.
         pause: Nanos,
     },
-    /// Frames of any length with pauses of any length between them: whatever is
-    /// allowed may happen.
+    /// Frames of any length with pauses of any length between them, within the envelope.
     Random,
 }
 
-/// What a sender is like.
+/// Configuration of a sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SourceConfig {
-    /// What it may send.
+    /// Envelope of the sender.
     pub envelope: Envelope,
-    /// What it does send.
+    /// Pattern of the sender.
     pub pattern: Pattern,
-    /// When it begins, with full buckets: it has been silent before.
+    /// Time of its begin, with full buckets: it has been idle before.
     pub start: Time,
-    /// It begins no frame after this.
+    /// Time after which it begins no frame.
     pub stop: Time,
-    /// Its frames' class.
+    /// Class of its frames.
     pub class: u8,
 }
 
@@ -67,18 +64,18 @@ pub struct Source {
     route: u32,
     average: TokenBucket<Time>,
     fast: Option<TokenBucket<Time>>,
-    /// Frames sent.
+    /// Number of frames sent.
     sent: u32,
-    /// The burst's rest, too short for a whole frame, has been sent.
+    /// True if the rest of the burst, which is shorter than a whole frame, was sent.
     rest_sent: bool,
-    /// The next frame, and when.
+    /// Time and length of the next frame.
     next: (Time, Bytes),
     random: Pcg64Mcg,
 }
 
 impl Source {
-    /// A sender of a flow whose first node is at `route` of the simulation's
-    /// routes. What is random follows from `seed`.
+    /// Returns a sender of a flow whose first node is at `route` of the simulation's routes. Random
+    /// decisions follow from `seed`.
     ///
     /// # Panics
     /// A rate is zero, or the burst is below a frame or takes longer than 13 days.
@@ -106,18 +103,18 @@ impl Source {
         source
     }
 
-    /// Frames sent so far.
+    /// Number of frames sent so far.
     pub fn sent(&self) -> u32 {
         self.sent
     }
 
-    /// When both buckets allow a frame of this size, not before `now`.
+    /// Returns the time from which both buckets allow a frame of this size, not before `now`.
     fn allowed(&self, now: Time, size: Bytes) -> Time {
         let fast = self.fast.map_or(now, |it| it.leaves(now, size.into()));
         self.average.leaves(now, size.into()).max(fast)
     }
 
-    /// Decides on the next frame.
+    /// Plans the next frame.
     fn plan(&mut self, now: Time) {
         let next = match self.config.pattern {
             Pattern::Random => self.plan_random(now),
@@ -136,8 +133,8 @@ impl Source {
         } else {
             Bytes(self.random.random_range(least.0..=most.0))
         };
-        // Up to as long as it takes to fill the bucket, all orders of magnitude
-        // alike; half of the frames come at once.
+        // Up to the fill time of the bucket, all orders of magnitude alike; half of the frames have
+        // no pause.
         let longest = Time(self.average.fill_time());
         let pause = if self.random.random_bool(0.5) {
             0
@@ -159,7 +156,7 @@ impl Source {
         if self.average.leaves(now, whole.into()) <= fast {
             return (self.allowed(now, whole), whole);
         }
-        // The burst is used up but for less than a frame.
+        // Less than a frame is left of the burst.
         let rest = self.average.tokens(now).into();
         if rest >= SHORTEST && !self.rest_sent {
             self.rest_sent = true;
@@ -180,7 +177,7 @@ impl Node for Source {
     }
 
     fn poll(&mut self, now: Time, out: &mut Vec<Frame>) {
-        // Of a burst that is sent at once, all frames in one turn.
+        // All frames of a burst without a burst rate are sent in one poll.
         while self.next.0 <= now {
             let size = self.next.1;
             self.average.charge(now, size.into());

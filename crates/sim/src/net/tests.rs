@@ -4,7 +4,7 @@ use super::*;
 use proptest::prelude::*;
 use tailbound_units::{Bytes, Nanos, Rate};
 
-/// Who remembers every arrival.
+/// Records every arrival.
 #[derive(Debug, Default)]
 struct Trace(Vec<(Time, NodeId, Frame)>);
 
@@ -25,7 +25,7 @@ fn port(rate: u64) -> PortConfig {
     }
 }
 
-/// A greedy sender of frames of 1000 B that stops at once.
+/// A greedy sender of frames of 1000 B that stops immediately.
 fn burst(frames: u64) -> SourceConfig {
     SourceConfig {
         envelope: Envelope {
@@ -155,10 +155,10 @@ fn the_wire_never_drifts_whatever_the_rate() {
         {
             sum += size * 8_000_000_000_000;
             let end = wire.send(Time::ZERO, Bytes(size as u64));
-            // The last one is told to the picosecond, rounded down.
+            // The last end is rounded down to a picosecond.
             assert_eq!(u128::from(end.0), sum / u128::from(rate));
         }
-        // After a pause it begins anew.
+        // After a pause the remainder is reset.
         let later = Time(wire.send(Time::ZERO, Bytes(1)).0 + 5);
         let size = u128::from(8_000_000_000_000 / rate);
         assert_eq!(u128::from((wire.send(later, Bytes(1)) - later).0), size);
@@ -222,7 +222,7 @@ fn bursts_come_again_when_the_bucket_is_full() {
     assert_eq!(sent, times.collect::<Vec<_>>());
 }
 
-/// Whether frames keep to an envelope: every stretch of them, by the definition.
+/// True if frames conform to an envelope: every interval of them, by the definition.
 fn conforms(envelope: &Envelope, frames: &[(Time, Bytes)]) -> bool {
     let bits = |size: u64| u128::from(size) * 8_000_000_000_000;
     (0..frames.len()).all(|first| {
@@ -290,7 +290,7 @@ proptest! {
         let mut out = Vec::new();
         while frames.len() < 150 && source.poll_at() < Time::NEVER {
             let now = source.poll_at();
-            // Bursts that come at once come in one turn.
+            // Bursts without a burst rate are sent in one poll.
             source.poll(now, &mut out);
             frames.extend(out.drain(..).map(|frame| (frame.sent, frame.size)));
         }

@@ -4,12 +4,12 @@ use std::ops::{Add, Sub};
 use tailbound_units::Nanos;
 use tailbound_units::exact::Tick;
 
-/// A moment or a length of time, in picoseconds.
+/// A time or a duration, in picoseconds.
 ///
-/// A nanosecond is too long for fast links: 1538 bytes take 123.04 ns at
-/// 100 Gbit/s. In picoseconds a byte takes a whole number on every link whose
-/// rate divides 8·10^12 bit/s, all those of Ethernet among them; what other
-/// rates leave over is carried on ([`super::Wire`]). 64 bits last 213 days.
+/// A nanosecond is too coarse for fast links: 1538 bytes take 123.04 ns at 100 Gbit/s. In
+/// picoseconds a byte takes a whole number on every link whose rate divides 8·10^12 bit/s,
+/// including all those of Ethernet; other rates carry a remainder ([`super::Wire`]). 64 bits last
+/// 213 days.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(pub u64);
 
@@ -17,23 +17,23 @@ pub struct Time(pub u64);
 const PICOS: u64 = 1_000;
 
 impl Time {
-    /// The start of every simulation, and no time at all.
+    /// Start of every simulation, and the empty duration.
     pub const ZERO: Self = Self(0);
-    /// Later than anything that happens.
+    /// A time after all events.
     pub const NEVER: Self = Self(u64::MAX);
 
-    /// In nanoseconds, rounded down: what a clock with such ticks shows, as the
-    /// mechanisms of the data path read it.
+    /// Returns nanoseconds, rounded down: the reading of a clock with such ticks, as in the
+    /// mechanisms of the data path.
     pub const fn floor(self) -> Nanos {
         Nanos(self.0 / PICOS)
     }
 
-    /// In nanoseconds, rounded up.
+    /// Returns nanoseconds, rounded up.
     pub const fn ceil(self) -> Nanos {
         Nanos(self.0.div_ceil(PICOS))
     }
 
-    /// The time since `earlier`, zero if that is later.
+    /// Returns the time since `earlier`, zero if `earlier` is later.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Self {
         Self(self.0.saturating_sub(earlier.0))
@@ -50,7 +50,7 @@ impl Tick for Time {
 }
 
 impl From<Nanos> for Time {
-    /// Beyond 213 days, [`Time::NEVER`].
+    /// Converts nanoseconds; returns [`Time::NEVER`] beyond 213 days.
     fn from(time: Nanos) -> Self {
         Self(time.0.saturating_mul(PICOS))
     }

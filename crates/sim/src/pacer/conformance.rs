@@ -1,5 +1,5 @@
-//! Many guests through the pacers of several hosts into one port of a switch,
-//! against the bounds that the calculus gives for what they are guaranteed.
+//! Many guests through the pacers of several hosts into one port of a switch, compared with the
+//! bounds that the calculus derives from their guarantees.
 
 mod draw;
 
@@ -20,77 +20,75 @@ use tailbound_netcalc::{Flow, Network, NetworkError, Overflow, Ratio};
 use tailbound_report::{Chart, ChartAxis, Line, LineStyle, Variant};
 use tailbound_units::{Bytes, Nanos, Rate};
 
-/// What random networks are like.
+/// Distribution of random networks.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Conformance {
-    /// How many; each runs with all guests bursting together, and with random
-    /// arrivals.
+    /// Number of networks; each runs with all guests bursting together, and with random arrivals.
     pub networks: u32,
-    /// Each host's wire.
+    /// Rate of each host's wire.
     pub link: Rate,
-    /// The link behind the port that all send to.
+    /// Rate of the link behind the port that all hosts send to.
     pub port: Rate,
-    /// The fewest and the most hosts,
+    /// Smallest and largest number of hosts.
     pub hosts: (u32, u32),
-    /// and guests of a host.
+    /// Smallest and largest number of guests of a host.
     pub guests: (u32, u32),
-    /// The most full frames that a burst has.
+    /// Longest burst, in full frames.
     pub burst_frames: u64,
-    /// What the guests are guaranteed of the port, in percent.
+    /// Sum of the guests' guarantees, in percent of the port.
     pub load: u64,
 }
 
-/// How guests send.
+/// Arrivals of guests' frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Arrivals {
-    /// All frames are there at the start.
+    /// All frames arrive at the start.
     Together,
-    /// Some frames now and then.
+    /// Frames arrive in random groups at random times.
     Random,
 }
 
-/// What became of one flow.
+/// Measurements of one flow.
 #[derive(Debug, Clone, Copy)]
 struct FlowSeen {
     longest: Ratio,
     bound: Ratio,
-    /// The bound without what the pacer adds.
+    /// The bound without the latency that the pacer adds.
     plain: Ratio,
 }
 
-/// What became of one network.
+/// Measurements of one network.
 #[derive(Debug, Clone, Default)]
 struct Outcome {
     flows: Vec<FlowSeen>,
     frames: u64,
-    /// The port's largest backlog, of its bound,
+    /// Largest backlog of the port, as a part of its bound.
     queue: f64,
-    /// and of the bound without what the pacer adds.
+    /// Largest backlog of the port, as a part of the bound without the latency that the pacer adds.
     queue_of_plain: f64,
-    /// What was more than it should be: departures, arrivals at the port, delays,
-    /// backlogs.
+    /// Numbers of violations: departures, arrivals at the port, delays, backlogs.
     departures: u64,
     arrivals: u64,
     delays: u64,
     backlogs: u64,
-    /// Delays above the bound without what the pacer adds.
+    /// Delays above the bound without the latency that the pacer adds.
     over_plain: u64,
-    /// The most that departures exceed the guarantee by, in bytes.
+    /// Largest excess of departures over the guarantee, in bytes.
     departure_excess: i128,
 }
 
-/// A frame that comes to the port.
+/// A frame that arrives at the port.
 #[derive(Debug, Clone, Copy)]
 struct Arrival {
-    /// When its last bit is there, and its departure.
+    /// Arrival of its last bit, and its departure.
     at: Time,
     departure: Time,
     flow: usize,
     wire: u64,
 }
 
-/// How much departures are rounded up by: a byte for each bucket.
+/// Rounding of departures, in bytes: one for each bucket.
 const ROUNDING: u64 = 2;
 
 impl Scenario for Conformance {
@@ -137,14 +135,14 @@ impl Scenario for Conformance {
 }
 
 impl Conformance {
-    /// What the pacer adds to its guarantee: rounded departures, and a gap that is
-    /// shorter than the shortest void.
+    /// Returns the latency that the pacer adds to its guarantee: rounded departures, and a gap that
+    /// is shorter than the shortest void.
     fn added(&self) -> Nanos {
         self.link.time_for(Bytes(ROUNDING + void::SHORTEST.0 - 1))
     }
 
-    /// The network of the calculus: each host's wire with the added latency, and
-    /// the port behind all of them.
+    /// Returns the network of the calculus: each host's wire with the added latency, and the port
+    /// behind all of them.
     fn network(&self, drawn: &Drawn, latency: Nanos) -> Network {
         let mut network = Network::new(Bytes(FRAME), true);
         let port = |name: String, rate, latency| tailbound_netcalc::Port {
@@ -188,7 +186,7 @@ impl Conformance {
                 all.extend(came);
                 flow += guests.len();
             }
-            // Of two at the same moment either may be first.
+            // Of two frames at the same instant either may be first.
             all.sort_by_key(|arrival| (arrival.at, arrival.flow));
             outcome.frames += all.len() as u64;
             peak = self.through_port(&all, &mut longest).max(peak);
@@ -210,8 +208,8 @@ impl Conformance {
         Ok(outcome)
     }
 
-    /// One host: what it sends to the port, held against what its guests are
-    /// guaranteed. No frame waits longer than `waits` on its wire.
+    /// Runs one host and compares its frames with the guests' guarantees. No frame waits longer
+    /// than `waits` on its wire.
     fn host(
         &self,
         guests: &[Guest],
@@ -234,7 +232,7 @@ impl Conformance {
             scheduled.push(curves(&guest.guarantee));
         }
         let mut arrived = scheduled.clone();
-        // A byte of the wire in picoseconds: a whole number.
+        // A byte of the wire in picoseconds: an integer.
         let byte = 8_000_000_000_000 / self.link.0;
         let mut all = Vec::new();
         host.run(Nanos::MAX, |frame, departure, at| {
@@ -257,8 +255,8 @@ impl Conformance {
             for ((rate, scheduled), arrived) in rates.into_iter().zip(scheduled).zip(arrived) {
                 outcome.departure_excess = outcome.departure_excess.max(scheduled.bytes());
                 outcome.departures += u64::from(scheduled.bytes() > ROUNDING.into());
-                // A curve through a queue that takes no longer than `waits`: later
-                // by that, so a larger burst. Nanobits in a byte: 8 · 10^9.
+                // The curve after a queue with a delay of at most `waits`: shifted by it, so a
+                // larger burst. Nanobits in a byte: 8 · 10^9.
                 let more = waits.times(rate.into())?;
                 let more = more.over(Ratio::whole(8_000_000_000))?.ceil();
                 outcome.arrivals += u64::from(arrived.bytes() > more);
@@ -267,7 +265,7 @@ impl Conformance {
         Ok(all)
     }
 
-    /// Sends all through the port. Returns its largest backlog in picobits.
+    /// Sends all frames through the port. Returns its largest backlog in picobits.
     fn through_port(&self, all: &[Arrival], longest: &mut [Time]) -> u128 {
         let mut port = Port::new(PortConfig {
             rate: self.port,
@@ -296,7 +294,7 @@ impl Conformance {
                 sent: arrival.departure,
                 next: 0,
             };
-            // A port hands nothing on at once.
+            // A port does not forward a frame immediately.
             port.receive(arrival.at, frame, &mut Vec::new());
         }
         until(&mut port, Time::NEVER);
@@ -304,7 +302,7 @@ impl Conformance {
     }
 }
 
-/// Why a network was not simulated.
+/// Reason for which a network was not simulated.
 #[derive(Debug, thiserror::Error)]
 enum Failed {
     #[error(transparent)]
@@ -360,8 +358,8 @@ fn summary(outcomes: &[Outcome]) -> Variant {
     )
 }
 
-/// The flows of the first networks in the order of their bounds, the longest delay
-/// of each below; and how near all come.
+/// Returns the flows of the first networks in the order of their bounds, with the longest delay of
+/// each below; and the distribution of the ratios.
 fn charts(outcomes: &[Outcome]) -> Vec<Chart> {
     const DRAWN: usize = 300;
     let mut flows: Vec<&FlowSeen> = outcomes.iter().flat_map(|it| &it.flows).collect();

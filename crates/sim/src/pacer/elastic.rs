@@ -1,4 +1,4 @@
-//! A guest that sends beyond what it is guaranteed while the wire is idle.
+//! A guest that exceeds its guarantee while the wire is idle.
 
 use super::FRAME;
 use super::host::{Host, PoissonMessages, START};
@@ -12,27 +12,27 @@ use tailbound_experiment::{ExperimentError, Found, Run, Section};
 use tailbound_report::{Chart, ChartAxis, Line, LineStyle, Variant};
 use tailbound_units::{Bytes, Nanos, Position, Rate, WireBytes};
 
-/// The guests, and when the wire is idle.
+/// The guests, and the times at which the wire is idle.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Elastic {
-    /// The wire.
+    /// Rate of the wire.
     pub link: Rate,
-    /// How long a flow that was elastic is held.
+    /// Time for which frames of a formerly elastic flow are held.
     pub drain: Nanos,
-    /// What the guest that is looked at is guaranteed,
+    /// Guarantee of the measured guest.
     pub guest: Guarantee,
-    /// what it offers, in percent of the wire,
+    /// Offered load of the measured guest, in percent of the wire.
     pub offered: u64,
-    /// and over how many flows.
+    /// Number of its flows.
     pub flows: u16,
-    /// What a neighbour is guaranteed that sends 90 % of it, frame by frame.
+    /// Guarantee of a neighbour that sends 90 % of it, frame by frame.
     pub neighbour: Guarantee,
-    /// When others begin to fill the wire without any guarantee,
+    /// Time at which guests without a guarantee begin to fill the wire.
     pub busy_from: Nanos,
-    /// and when they end.
+    /// Time at which they end.
     pub busy_until: Nanos,
-    /// How long all of it takes.
+    /// Duration of the experiment.
     pub time: Nanos,
 }
 
@@ -40,12 +40,12 @@ pub struct Elastic {
 struct Sent {
     at: Position,
     frame: PacketRecord,
-    /// Where it is guaranteed.
+    /// Guaranteed position of the frame.
     departure: Option<Position>,
     is_elastic: bool,
 }
 
-/// Everything that was on it.
+/// All frames on the wire.
 #[derive(Default)]
 struct Seen {
     sent: Vec<Sent>,
@@ -56,7 +56,7 @@ struct Seen {
 const GUEST: u32 = 0;
 const NEIGHBOUR: u32 = 1;
 
-/// How long others and the guest may take besides `drain` until it is where it is to be.
+/// Time besides `drain` after which others and the guest have reached their steady state.
 const SETTLED: Nanos = Nanos::from_millis(1);
 
 impl Scenario for Elastic {
@@ -170,12 +170,12 @@ impl Elastic {
         Ok(found)
     }
 
-    /// Where a moment after the start is on the wire.
+    /// Returns the position on the wire of a time after the start.
     fn position(&self, after: Nanos) -> Position {
         Position(self.link.bytes_in(START + after).0)
     }
 
-    /// What a guest sends between two moments.
+    /// Returns the bytes that a guest sends between two times.
     fn bytes(&self, seen: &Seen, guest: u32, from: Nanos, until: Nanos) -> f64 {
         let span = self.position(from)..self.position(until);
         let sent = seen.sent.iter();
@@ -183,7 +183,7 @@ impl Elastic {
         within.map(|sent| sent.frame.wire().0).sum::<u64>() as f64
     }
 
-    /// The guest's rate in each millisecond, in Mbit/s.
+    /// Returns the guest's rate in each millisecond, in Mbit/s.
     fn over_time(&self, seen: &Seen) -> Vec<(f64, f64)> {
         let millis = self.time.0 / 1_000_000;
         let each = (0..millis).map(|at| {
@@ -216,8 +216,8 @@ impl Elastic {
         )
     }
 
-    /// Frames that others of their flow overtake where each elastic one waits in the
-    /// network for `drain`, and no other does.
+    /// Returns the number of frames that others of their flow overtake if each elastic frame waits
+    /// in the network for `drain`, and no other frame waits.
     fn overtaken(&self, seen: &Seen) -> u64 {
         let drain = WireBytes::from(self.link.bytes_in(self.drain));
         let of_guest = seen.sent.iter().filter(|sent| sent.frame.guest == GUEST);
@@ -243,8 +243,8 @@ impl Elastic {
     }
 }
 
-/// By how much the neighbour's departures differ, and by how much later its frames begin,
-/// than without elastic flows.
+/// Returns the difference of the neighbour's departures, and the delay of its frames, compared with
+/// a run without elastic flows.
 fn later(seen: &Seen, off: &Seen) -> (WireBytes, WireBytes) {
     let of = |seen: &'_ Seen| {
         let sent = seen.sent.iter();

@@ -1,6 +1,6 @@
-//! One bound for a message with the CPU at both ends in it: a sender with a reservation of
-//! `SCHED_DEADLINE`, the pacer of the data path, a network that keeps a delay, and a receiver
-//! with a reservation. Nothing is judged but that no message takes longer.
+//! One bound for a message including the CPU at both ends: a sender with a reservation of
+//! `SCHED_DEADLINE`, the pacer of the data path, a network with a bounded delay, and a receiver
+//! with a reservation. The only check is that no message takes longer.
 
 use super::FRAME;
 use rand::{RngExt, SeedableRng};
@@ -16,17 +16,17 @@ use tailbound_units::{Bytes, Nanos, Rate};
 /// Messages of one pair of machines.
 const PAIR: u32 = 1000;
 const LINK: Rate = Rate::from_mbit(10_000);
-/// What a pacer may hold back for a batch is of the promised delay.
+/// Part of the guaranteed delay that a pacer may use for a batch.
 const QUEUE: Nanos = Nanos::from_micros(50);
 
-/// A host with reservations on all its CPUs; the first of them is looked at.
+/// A host with reservations on all its CPUs; the first of them is measured.
 struct End {
     machine: Machine<SchedDeadline>,
     demand: Nanos,
-    /// How long what of it takes at most.
+    /// Guaranteed upper limit of the message's time on this host.
     promised: Nanos,
-    /// When each other thread wakes next, and for how long it works and sleeps at most; without
-    /// a sleep it never does.
+    /// Next wake-up of each other thread, and its longest work and sleep; without a sleep it never
+    /// wakes.
     wakes: Vec<Nanos>,
     habits: Vec<(u64, u64)>,
     random: Pcg64Mcg,
@@ -43,7 +43,7 @@ fn reservation(random: &mut Pcg64Mcg) -> Deadline {
     }
 }
 
-/// CPUs and reservations that they keep, and when the kernel enforces them.
+/// Returns CPUs with reservations that fit, and the kernel's enforcement.
 fn pool(random: &mut Pcg64Mcg) -> (Pool, Vec<Deadline>, Enforcement) {
     loop {
         let every = random.random_range(250_000..=4_000_000);
@@ -106,7 +106,7 @@ impl End {
         }
     }
 
-    /// Does the first thread's work, which is there at `at`; returns when it is done.
+    /// Runs the first thread's work, which arrives at `at`; returns the time of its completion.
     fn serve(&mut self, at: Nanos) -> Nanos {
         self.wakes[0] = at;
         loop {
@@ -151,9 +151,9 @@ impl End {
 struct Network {
     pacer: Pacer<PacketRecord>,
     frames: u64,
-    /// What the message may take to leave.
+    /// Guaranteed time until the message has left.
     promised: Nanos,
-    /// The time until another one may be sent as well.
+    /// The time until another message may be sent.
     refill: Nanos,
     delay: Nanos,
 }
@@ -188,7 +188,7 @@ impl Network {
         }
     }
 
-    /// Returns when a message is there that is sent at `now`.
+    /// Returns the arrival time of a message that is sent at `now`.
     fn carry(&mut self, now: Nanos, random: &mut Pcg64Mcg) -> Nanos {
         for id in 0..self.frames {
             let frame = PacketRecord {
@@ -219,8 +219,8 @@ impl Network {
     }
 }
 
-/// The messages of a pair that took longer than is promised, and the part of that which the
-/// longest one took.
+/// Returns the number of a pair's messages that took longer than guaranteed, and the largest part
+/// of the guaranteed time that a message took.
 fn late(seed: u64) -> (u32, f64) {
     let random = &mut Pcg64Mcg::seed_from_u64(seed);
     let (mut sender, mut receiver) = (End::new(random), End::new(random));
@@ -246,7 +246,7 @@ fn no_message_is_late(messages: u64) {
     let worst = late.iter().map(|late| late.1).fold(0.0, f64::max);
     println!("of {messages} messages the longest took {worst:.3} of what is promised");
     assert_eq!(late.iter().map(|late| late.0).sum::<u32>(), 0);
-    // Not since nothing of it was ever needed.
+    // The test is sharp: messages use a large part of the bound.
     assert!(worst > 0.5, "{worst}");
 }
 

@@ -1,4 +1,4 @@
-//! An experiment of the pacer: what its TOML file says, checked.
+//! The experiment file (TOML) of the pacer simulation, and its checks.
 
 use super::{Conformance, Elastic, Isolation, Limits, Messages, Spacing};
 use crate::Threads;
@@ -15,12 +15,12 @@ use tailbound_report::Variant;
 pub struct PacerExperiment {
     /// Late messages by burst and bandwidth; each burst is a variant.
     pub messages: Option<Messages>,
-    /// Configured rates against measured ones; each rate with each bucket is a
-    /// variant, and all of them together: `all`.
+    /// Configured rates compared with measured ones; each rate with each bucket is a variant, and
+    /// all of them together: `all`.
     pub limits: Option<Limits>,
-    /// Departure times against the wire; each load is a variant.
+    /// Departure times compared with the wire; each load is a variant.
     pub spacing: Option<Spacing>,
-    /// Hosts that send to one port, against the bounds; one variant: `networks`.
+    /// Hosts that send to one port, compared with the bounds; one variant: `networks`.
     pub conformance: Option<Conformance>,
     /// A guest beside attackers; each attack is a variant.
     pub isolation: Option<Isolation>,

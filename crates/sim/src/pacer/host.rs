@@ -8,14 +8,14 @@ use tailbound_dataplane::pacer::{Guarantee, Paced, Pacer, PacerConfig, PacerErro
 use tailbound_dataplane::{GuestId, PacketRecord};
 use tailbound_units::{Bytes, Nanos, Position, Rate, WireBytes};
 
-/// When traffic begins. Guests get their guarantees at zero, with empty buckets;
-/// by then those are full, whatever their depth and rate.
+/// Start of the traffic. Guests get their guarantees at zero, with empty buckets; by this time all
+/// buckets are full, for every depth and rate.
 pub(super) const START: Nanos = Nanos::from_secs(10_000);
 
-/// What a guest sends, in the order of [`PacketRecord::came`].
+/// Frames of a guest, in the order of [`PacketRecord::came`].
 pub(super) type Traffic = Box<dyn Iterator<Item = PacketRecord>>;
 
-/// A guest's ring: what it has not handed over yet.
+/// A guest's ring: frames that the pacer has not read yet.
 struct Ring {
     traffic: Traffic,
     next: Option<PacketRecord>,
@@ -26,12 +26,12 @@ pub(super) struct Host {
     pub(super) pacer: Pacer<PacketRecord>,
     rings: Vec<Ring>,
     now: Nanos,
-    /// By how much the loop is late for each of its turns.
+    /// Delay of each iteration of the loop.
     pub(super) late: Nanos,
 }
 
 impl Host {
-    /// A host without guests.
+    /// Returns a host without guests.
     ///
     /// # Errors
     /// The rule that the configuration breaks.
@@ -44,8 +44,8 @@ impl Host {
         })
     }
 
-    /// Adds a guest and what it sends; its number goes into the packets. Without a
-    /// guarantee it is best effort.
+    /// Adds a guest and its traffic; its number is in the packets. Without a guarantee it is best
+    /// effort.
     ///
     /// # Errors
     /// The rule that the guarantee breaks.
@@ -68,7 +68,7 @@ impl Host {
         Ok(GuestId::first(guest))
     }
 
-    /// One turn of the packet loop: rings, then the batch, with one `now`.
+    /// Runs one iteration of the packet loop: rings, then the batch, with one `now`.
     fn turn(&mut self, sink: &mut impl FnMut(Paced<PacketRecord>)) {
         let now = self.now;
         for (guest, ring) in (0..).map(GuestId::first).zip(&mut self.rings) {
@@ -82,7 +82,7 @@ impl Host {
         self.pacer.batch(now).for_each(sink);
     }
 
-    /// When there is something to do next.
+    /// Returns the time of the next event.
     fn wake_at(&self) -> Option<Nanos> {
         let rings = (0..).map(GuestId::first).zip(&self.rings);
         let rings = rings.filter(|(guest, _)| self.pacer.is_read(*guest));
@@ -90,8 +90,8 @@ impl Host {
         comes.chain(self.pacer.poll_at()).min()
     }
 
-    /// Turns until nothing is left to do before `end`; `sink` takes each guaranteed
-    /// frame, its departure, and where on the wire it begins.
+    /// Runs until there is no event before `end`; `sink` receives each guaranteed frame, its
+    /// departure, and its position on the wire.
     pub(super) fn run(
         &mut self,
         end: Nanos,
@@ -110,7 +110,7 @@ impl Host {
         });
     }
 
-    /// The same, where `sink` takes all that is handed over.
+    /// Runs like [`Self::run`]; `sink` receives all frames of the pacer.
     pub(super) fn run_paced(&mut self, end: Nanos, mut sink: impl FnMut(Paced<PacketRecord>)) {
         while let Some(at) = self.wake_at().map(|at| at.max(self.now)) {
             if at >= end {
@@ -121,13 +121,13 @@ impl Host {
         }
     }
 
-    /// The wire's clock.
+    /// Returns the wire's clock.
     pub(super) fn clock(&self) -> WireClock {
         self.pacer.clock()
     }
 }
 
-/// Messages that come as a Poisson process, as frames.
+/// Messages that arrive as a Poisson process, as frames.
 pub(super) struct PoissonMessages {
     frames: u64,
     mean: f64,
@@ -137,7 +137,7 @@ pub(super) struct PoissonMessages {
 }
 
 impl PoissonMessages {
-    /// Messages of so many full frames, with a mean time between them in nanoseconds.
+    /// Returns messages of `frames` full frames, with a mean time between them in nanoseconds.
     pub(super) fn new(frames: u64, mean: u64, seed: u64) -> Self {
         Self {
             frames,
@@ -166,8 +166,8 @@ impl Iterator for PoissonMessages {
     }
 }
 
-/// The most that a guest's frames exceed `burst + rate · t` by, over every
-/// interval: an arrival curve's definition with running minima.
+/// Largest excess of a guest's frames over `burst + rate · t`, in every interval: an arrival
+/// curve's definition with running minima.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Excess {
     rate: i128,
@@ -179,7 +179,7 @@ pub(crate) struct Excess {
 }
 
 impl Excess {
-    /// Of a token bucket, on a wire of `link`.
+    /// Returns the excess over a token bucket, on a wire of `link`.
     pub(crate) fn new(link: Rate, rate: Rate, burst: Bytes) -> Self {
         Self {
             rate: rate.0.into(),
@@ -199,7 +199,7 @@ impl Excess {
         self.worst = self.worst.max(self.sent - earned - self.least);
     }
 
-    /// In bytes, rounded up; at most zero where all conforms.
+    /// Returns the excess in bytes, rounded up; at most zero if all frames conform.
     pub(crate) fn bytes(&self) -> i128 {
         let over = self.worst.saturating_sub(self.burst);
         over.div_euclid(self.link) + i128::from(over.rem_euclid(self.link) > 0)

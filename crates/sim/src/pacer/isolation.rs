@@ -1,4 +1,4 @@
-//! A guest that keeps to its guarantee, beside others that do not.
+//! A guest within its guarantee, beside others that exceed theirs.
 
 use super::FRAME;
 use super::host::{Host, PoissonMessages, START};
@@ -18,43 +18,42 @@ use tailbound_units::{Bytes, Nanos, Position, Rate, WireBytes};
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Isolation {
-    /// The wire.
+    /// Rate of the wire.
     pub link: Rate,
-    /// What the guest that is looked at is guaranteed.
+    /// Guarantee of the measured guest.
     pub guest: Guarantee,
-    /// Its messages, in full frames,
+    /// Length of its messages, in full frames.
     pub frames: u64,
-    /// how many of them,
+    /// Number of its messages.
     pub messages: u64,
-    /// and what they need on average, in percent of its bandwidth.
+    /// Average load of its messages, in percent of its bandwidth.
     pub load: u64,
-    /// How many neighbours it has,
+    /// Number of its neighbours.
     pub neighbours: u32,
-    /// and what each of them is guaranteed.
+    /// Guarantee of each neighbour.
     pub neighbour: Guarantee,
-    /// To how many destinations a neighbour that opens flows sends, each with a
-    /// limit of its own.
+    /// Number of destinations of a neighbour that opens flows, each with a limit of its own.
     pub flows: u32,
-    /// How fast guests without a guarantee flood, in percent of the wire.
+    /// Rate of the flood of guests without a guarantee, in percent of the wire.
     pub flood: u64,
-    /// Over how long the guest's rate is measured.
+    /// Time over which the guest's rate is measured.
     pub time: Nanos,
 }
 
-/// What the neighbours do.
+/// Traffic of the neighbours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Neighbours {
-    /// There are none.
+    /// There are no neighbours.
     Alone,
-    /// Random messages within what they are guaranteed.
+    /// Random messages within their guarantees.
     Conforming,
-    /// They always have packets of 64 KB waiting,
+    /// Packets of 64 KB, always queued.
     Flood,
-    /// or the shortest frames,
+    /// The shortest frames, always queued.
     Tiny,
-    /// or frames to another destination each.
+    /// Frames to another destination each, always queued.
     Flows,
-    /// They have no guarantee and flood the wire with frames to nobody known.
+    /// A flood of frames to unknown addresses, without a guarantee.
     Unknown,
     /// One of each kind in turn, and the flood.
     All,
@@ -70,12 +69,12 @@ const VARIANTS: [(&str, Neighbours); 7] = [
     ("all", Neighbours::All),
 ];
 
-/// What was seen of the guest.
+/// Measurements of the guest.
 #[derive(Default)]
 struct Seen {
-    /// Of each message, from its coming until its last byte has left.
+    /// Time of each message, from its arrival until its last byte has left.
     latencies: Vec<u64>,
-    /// What it sends when it always has frames waiting, bit/s.
+    /// Rate with frames always queued, in bit/s.
     rate: f64,
 }
 
@@ -137,7 +136,7 @@ impl Isolation {
         for latency in &seen.latencies {
             latencies.saturating_record(*latency);
         }
-        // Message by message: the same ones come at the same moments.
+        // Message by message: the same messages arrive at the same times.
         let added = seen.latencies.iter().zip(&alone.latencies);
         let added = added.map(|(here, alone)| here.saturating_sub(*alone)).max();
         let mut variant = Variant::of_values(
@@ -153,9 +152,8 @@ impl Isolation {
         variant
     }
 
-    /// What neighbours can add to a message at most: a batch with the frame that it
-    /// ends with, which are on the wire already; then all that others may burst
-    /// when it does, and a void.
+    /// Returns the largest delay of a message due to neighbours: a batch with the frame at its end,
+    /// which are on the wire already; then the bursts of all others at the same time, and a void.
     fn most_added(&self) -> f64 {
         let batch = self.link.bytes_in(PacerConfig::strict(self.link).batch);
         let bursts = u64::from(self.neighbours) * self.neighbour.burst.0 + self.guest.burst.0;
@@ -163,7 +161,7 @@ impl Isolation {
         self.link.time_for(Bytes(most)).0 as f64
     }
 
-    /// Whether the pacer takes all guarantees, which takes no time.
+    /// Checks that the pacer accepts all guarantees, without a run.
     fn fits(&self, neighbours: Neighbours) -> Result<(), PacerError> {
         let mut host = Host::new(&PacerConfig::strict(self.link))?;
         host.add(Some(&self.guest), iter::empty())?;
@@ -186,8 +184,8 @@ impl Isolation {
         let guest = host.add(Some(&self.guest), messages)?;
         self.add_neighbours(&mut host, neighbours, &mut random)?;
         let mut latencies = Vec::with_capacity(self.messages as usize);
-        // As long as its messages take: neighbours never end. Batches of a second,
-        // since what is handed over tells when that is.
+        // Until its messages are complete: neighbours never end. The run proceeds in steps of a
+        // second, because only sent frames show the end.
         let mut end = START;
         while (latencies.len() as u64) < self.messages {
             end += Nanos::from_millis(10);
@@ -228,7 +226,7 @@ impl Isolation {
         Ok(bytes.0 as f64 * self.link.0 as f64 / took.0 as f64)
     }
 
-    /// The mean time between messages that need so much.
+    /// Returns the mean time between messages with this average rate.
     fn between(&self, rate: Rate) -> u64 {
         rate.time_for(Bytes(self.frames * FRAME)).0
     }
@@ -312,8 +310,7 @@ impl Isolation {
         Ok(())
     }
 
-    /// Gives each destination its even share of a neighbour's bandwidth, as the
-    /// hose model does.
+    /// Limits each destination to an equal share of a neighbour's bandwidth, like the hose model.
     fn limit(&self, host: &mut Host, guest: GuestId) -> Result<(), PacerError> {
         let share = self.neighbour.bandwidth.0 / u64::from(self.flows);
         // No limit may be slower than this.

@@ -1,4 +1,4 @@
-//! What is configured against what comes out: rates and pauses.
+//! Configured rates compared with measured ones: rates and pauses.
 
 use super::FRAME;
 use super::host::{Host, START};
@@ -16,17 +16,17 @@ use tailbound_units::{Bytes, Nanos, Position, Rate, WireBytes};
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Limits {
-    /// The wire, and Bmax.
+    /// Rate of the wire, and Bmax.
     pub link: Rate,
-    /// What is configured.
+    /// Configured rates.
     pub rates: Vec<Rate>,
-    /// The buckets' depths.
+    /// Depths of the buckets.
     pub bursts: Vec<Bytes>,
-    /// Packets, without FCS, preamble and gap.
+    /// Lengths of packets, without FCS, preamble and gap.
     pub lengths: Vec<usize>,
-    /// Over how long a rate is measured, after the burst.
+    /// Time over which a rate is measured, after the burst.
     pub time: Nanos,
-    /// What others do, measured elsewhere: shown beside, not judged.
+    /// Other limiters, measured elsewhere: shown for comparison, not judged.
     #[serde(default)]
     pub other: Vec<Other>,
 }
@@ -35,17 +35,17 @@ pub struct Limits {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Other {
-    /// The limiter, by the name of its program.
+    /// Name of the limiter's program.
     pub name: String,
-    /// What was configured,
+    /// Configured rate.
     pub rate: Rate,
-    /// with which bucket,
+    /// Depth of the bucket.
     pub burst: Bytes,
-    /// and packets of which length.
+    /// Length of the packets.
     pub length: u32,
-    /// What came out.
+    /// Measured rate.
     pub got: Rate,
-    /// Its longest pause, if it was told.
+    /// Longest pause, if known.
     pub pause: Option<Nanos>,
 }
 
@@ -57,12 +57,12 @@ struct Case {
     length: usize,
 }
 
-/// What came out.
+/// Measurements of a case.
 #[derive(Debug, Clone, Copy, Default)]
 struct Measured {
-    /// Of the rate over the time, in percent of the configured one.
+    /// Deviation of the rate over the time, in percent of the configured one.
     error: f64,
-    /// The longest, in packet times at the rate.
+    /// Longest pause, in packet times at the rate.
     pause: f64,
     frames: u64,
 }
@@ -123,7 +123,7 @@ impl Limits {
         cases
     }
 
-    /// All cases together, each bucket, and what others do.
+    /// Returns all cases together, each bucket, and the other limiters.
     fn variants(&self, cases: &[Case], measured: &[Measured]) -> Vec<Variant> {
         let mut variants = vec![all(measured)];
         let per_bucket = self.lengths.len().max(1);
@@ -140,7 +140,7 @@ impl Limits {
         variants
     }
 
-    /// A sender that always has packets waiting, from the end of its burst on.
+    /// Measures a sender that always has packets queued, from the end of its burst on.
     fn measure(&self, case: Case) -> Result<Measured, PacerError> {
         let Case {
             rate,
@@ -179,16 +179,16 @@ impl Limits {
         })
     }
 
-    /// How long a burst lasts at the link's rate, in the wire's time, with two
-    /// frames of margin; tokens go on coming meanwhile. At the link's own rate there
-    /// is no burst to be seen.
+    /// Returns the time of a burst at the link's rate, in the wire's time, with two frames of
+    /// margin, including the tokens that accumulate meanwhile. At the link's own rate there is no
+    /// visible burst.
     fn burst_time(&self, rate: Rate, burst: Bytes) -> WireBytes {
         let time = u128::from(burst.0 + 2 * FRAME) * u128::from(self.link.0);
         let time = time.checked_div(u128::from(self.link.0 - rate.0));
         WireBytes(time.map_or(0, |time| time as u64))
     }
 
-    /// The worst of all buckets for each rate, by length.
+    /// Returns the worst of all buckets for each rate, by length.
     fn lines(
         &self,
         cases: &[Case],

@@ -1,5 +1,4 @@
-//! The share of late messages by burst and bandwidth (Silo, SIGCOMM 2015, 2.3.1,
-//! table 1).
+//! The share of late messages by burst and bandwidth (Silo, SIGCOMM 2015, 2.3.1, table 1).
 
 use super::FRAME;
 use super::host::{Host, PoissonMessages};
@@ -11,21 +10,21 @@ use tailbound_experiment::{ExperimentError, Found, Run, Section};
 use tailbound_report::{Chart, ChartAxis, Line, LineStyle, Value, Variant};
 use tailbound_units::{Bytes, Nanos, Position, Rate, WireBytes};
 
-/// What messages come, and what their guest is guaranteed.
+/// Messages and the guarantee of their guest.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Messages {
-    /// The wire, and Bmax.
+    /// Rate of the wire, and Bmax.
     pub link: Rate,
-    /// B: what the messages need on average.
+    /// B: average rate of the messages.
     pub average: Rate,
     /// M, in full frames.
     pub frames: u64,
-    /// How many messages each cell of the table has.
+    /// Number of messages in each cell of the table.
     pub messages: u64,
     /// Bandwidths, in percent of B.
     pub bandwidths: Vec<u64>,
-    /// The table of the paper, a row a burst.
+    /// The table of the paper, a row for each burst.
     pub paper: Vec<PaperRow>,
 }
 
@@ -120,7 +119,7 @@ impl Messages {
             put(format!("late_{percent}"), *late);
             put(format!("paper_{percent}"), *paper);
             put(format!("difference_{percent}"), late - paper);
-            // At the average itself nothing settles: the longer it takes, the more
+            // At the average itself there is no steady state: the longer it runs, the more messages
             // are late.
             if *percent > 100 {
                 let exact = 100.0 * self.late_by_erlang(row.burst, *percent);
@@ -134,12 +133,12 @@ impl Messages {
         variant
     }
 
-    /// The share of late messages in percent, with a burst of so many messages and
-    /// so many percent of the average bandwidth.
+    /// Returns the share of late messages in percent, with a burst in messages and a bandwidth in
+    /// percent of the average.
     ///
-    /// Messages come as a Poisson process. Late is what takes longer than M / Bmax,
-    /// what Silo promises within the burst (4.1), and as much again for one that is
-    /// on the wire already.
+    /// Messages arrive as a Poisson process. A message is late if it takes longer than M / Bmax,
+    /// Silo's guarantee within the burst (4.1), plus the same time for another message that is on
+    /// the wire already.
     fn late(&self, burst: u64, percent: u64, seed: u64) -> Result<f64, PacerError> {
         let size = self.frames * FRAME;
         let mut host = Host::new(&PacerConfig {
@@ -147,7 +146,7 @@ impl Messages {
             ..PacerConfig::strict(self.link)
         })?;
         let guarantee = Guarantee {
-            // Late messages wait, and are not given back.
+            // Late messages wait in the pacer's queue.
             horizon: Nanos::from_secs(3),
             mark: None,
             ..Guarantee::new(
@@ -174,11 +173,10 @@ impl Messages {
         Ok(100.0 * late as f64 / self.messages as f64)
     }
 
-    /// The same in theory, as a part of one: a bucket of k messages lets one through
-    /// at once as long as what was sent beyond the bandwidth is at most k - 1 of
-    /// them. That is the wait in a queue with Poisson arrivals and constant service
-    /// (Erlang 1909); what the promise leaves beside the last frame may be waited
-    /// too.
+    /// Returns the theoretical share, as a part of one: a bucket of k messages sends one
+    /// immediately if the amount sent beyond the bandwidth is at most k - 1 of them. That is the
+    /// wait in a queue with Poisson arrivals and constant service (Erlang 1909); the slack of the
+    /// guarantee beside the last frame may be used, too.
     fn late_by_erlang(&self, burst: u64, percent: u64) -> f64 {
         let load = 100.0 / percent as f64;
         let rate = self.average.0 as f64 / load;
@@ -187,8 +185,7 @@ impl Messages {
     }
 }
 
-/// The share of customers that wait no longer than `time` services, at a load
-/// below 1.
+/// Returns the share of customers that wait no longer than `time` services, at a load below 1.
 fn waits_at_most(time: f64, load: f64) -> f64 {
     let mut sum = 0.0;
     let mut factorial = 1.0;

@@ -1,4 +1,4 @@
-//! Where frames are on the wire, against their departures.
+//! Positions of frames on the wire compared with their departures.
 
 use super::FRAME;
 use super::host::Host;
@@ -13,13 +13,13 @@ use tailbound_experiment::{ExperimentError, Found, Run, Section};
 use tailbound_report::Variant;
 use tailbound_units::{Bytes, Nanos, Position, Rate, WireBytes};
 
-/// Guests that always have frames waiting.
+/// Guests that always have frames queued.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Spacing {
-    /// The wire.
+    /// Rate of the wire.
     pub link: Rate,
-    /// Each is a variant.
+    /// Loads; each is a variant.
     pub load: Vec<Load>,
 }
 
@@ -27,36 +27,36 @@ pub struct Spacing {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Load {
-    /// The variant.
+    /// Name of the variant.
     pub name: String,
-    /// How many guests share the wire, by chance unevenly.
+    /// Number of guests, which share the wire unevenly at random.
     pub guests: u32,
-    /// What all of them are guaranteed, in percent of the wire.
+    /// Sum of their guarantees, in percent of the wire.
     pub percent: u64,
-    /// The shortest and the longest frame on the wire; each has its own length.
+    /// The shortest and the longest frame on the wire; each guest has its own length.
     pub frames: (u64, u64),
-    /// How many frames the first guest sends.
+    /// Number of frames of the first guest.
     pub count: u64,
-    /// By how much the host is late for each turn of its loop.
+    /// Delay of each iteration of the host's loop.
     #[serde(default)]
     pub late: Nanos,
 }
 
-/// What was seen.
+/// Measurements of a load.
 #[derive(Debug, Default)]
 struct Seen {
     frames: u64,
     /// Frames before their departure.
     early: u64,
-    /// Frames that found the wire taken by frames, on a wire without voids too.
+    /// Frames that collided with other frames, also on a wire without voids.
     collided: u64,
-    /// The most that a frame was behind its departure where it did not collide,
+    /// Largest delay of a frame after its departure without a collision.
     late: WireBytes,
-    /// that any was behind where it would be on a wire without voids,
+    /// Largest delay of a frame after its position on a wire without voids.
     behind: WireBytes,
-    /// and that any was behind its departure.
+    /// Largest delay of a frame after its departure.
     latest: WireBytes,
-    /// The most that a departure of the first guest is after its exact time.
+    /// Largest difference of a departure of the first guest from its exact time.
     drift: i128,
 }
 
@@ -122,7 +122,7 @@ impl Spacing {
                 let frames = std::iter::repeat_with(frame).take(load.count as usize);
                 host.add(Some(&guarantee), frames)?;
             } else {
-                // As long as the first one, and not much longer.
+                // About as many frames as the first guest's time needs.
                 let ends = u128::from(load.count) * u128::from(rate) / u128::from(rates[0]);
                 let frames = std::iter::repeat_with(frame).take(ends as usize);
                 host.add(Some(&guarantee), frames)?;
@@ -131,8 +131,8 @@ impl Spacing {
         }
         let mut found = Seen::default();
         let (link, rate) = (i128::from(self.link.0), i128::from(rates[0]));
-        // Up to where a wire without voids would be taken, and what the first guest
-        // has sent since which byte.
+        // End of the frames on a wire without voids, bytes of the first guest, and their first
+        // position.
         let (mut ideal, mut sent, mut since) = (Position::ZERO, 0_i128, None);
         host.run(Nanos::MAX, |frame, departure, at| {
             let wire = frame.wire();
@@ -151,7 +151,7 @@ impl Spacing {
             if frame.guest == 0 {
                 let since = *since.get_or_insert(departure);
                 sent += i128::from(wire.0);
-                // What is beyond the first burst is paid for at the rate.
+                // The bytes beyond the first burst are limited to the rate.
                 let paid = (sent - i128::from(FRAME)).max(0);
                 let exact = paid * link / rate;
                 let off = i128::from((departure - since).0) - exact;

@@ -5,7 +5,7 @@ use crate::Threads;
 use tailbound_experiment::{Experiment as _, Loaded, Source};
 use tailbound_report::Verdict;
 
-/// An experiment that comes with the program, with some of its text replaced.
+/// Loads an experiment of the program, with replacements in its text.
 fn parse(name: &str, changes: &[(&str, &str)]) -> Result<Loaded<PacerExperiment>, String> {
     let mut source = PacerExperiment::CATALOGUE
         .source(name)
@@ -17,13 +17,13 @@ fn parse(name: &str, changes: &[(&str, &str)]) -> Result<Loaded<PacerExperiment>
     Loaded::parse(&source).map_err(|error| error.to_string())
 }
 
-/// Each experiment, as short as it still proves something.
+/// Short forms of all experiments that still prove something.
 const SHORT: [(&str, &[(&str, &str)]); 6] = [
     (
         "silo-table1",
         &[
             ("messages = 300000", "messages = 5000"),
-            // One that is late at all is much of so few.
+            // A single late message is a large part of the few.
             ("at_least = 0.05\nat_most = 0.15", "at_most = 1"),
             ("at_most = 0.5", "at_most = 3"),
             ("at_most = 1\n", "at_most = 4\n"),
@@ -61,7 +61,7 @@ const SHORT: [(&str, &[(&str, &str)]); 6] = [
             ("messages = 20000", "messages = 200"),
             ("flows = 100000", "flows = 100"),
             ("time = \"1s\"", "time = \"5ms\""),
-            // The tail of so few is made by one of them.
+            // The tail of few messages is a single message.
             ("at_most = 1.05", "at_most = 1.1"),
             ("at_most = 1.1\n", "at_most = 1.2\n"),
         ],
@@ -83,7 +83,7 @@ fn every_experiment_holds() {
         let results = loaded.run(1, &Threads(1), &mut |_| {}).expect("it runs");
         let checks = &results.checks;
         assert_eq!(results.verdict, Verdict::Pass, "{name}: {checks:?}");
-        // What is measured is what the outline names.
+        // The measurements have the names of the outline.
         for (outline, variant) in loaded.experiment.outline().iter().zip(&results.variants) {
             assert_eq!(outline.name, variant.name, "{name}");
             assert!(outline.series.keys().eq(variant.series.keys()), "{name}");
@@ -92,7 +92,7 @@ fn every_experiment_holds() {
     }
 }
 
-/// Those in which there is chance, shorter still: what they find proves nothing.
+/// Shorter forms of the random experiments, which prove nothing.
 const SHORTEST: [(&str, &[(&str, &str)]); 5] = [
     ("silo-table1", &[("messages = 300000", "messages = 1000")]),
     ("spacing", SHORT[2].1),
@@ -117,9 +117,9 @@ fn results_follow_from_the_seed_whatever_the_number_of_threads() {
             results.expect("it runs")
         };
         let results = run(1, 2);
-        // All share their work in the same way.
+        // All experiments divide their work in the same way.
         if name == "spacing" || name == "conformance" {
-            // As text: what is not drawn is no number, and equals nothing.
+            // Compared as text, because values may be NaN.
             assert_eq!(results.to_json(), run(1, 1).to_json(), "{name}");
         }
         assert_ne!(results.variants, run(2, 2).variants, "{name}");

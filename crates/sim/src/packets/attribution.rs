@@ -1,20 +1,20 @@
-//! Where the time of messages went.
+//! Attribution of messages' times to queues, windows, retransmission, wires and CPUs.
 //!
-//! A message is whole when the last of its bytes is there. [`Parts`] is the way of the segment that
-//! brought those: how long they waited to be sent, for the window or behind other messages of the
-//! connection; how long for being sent again; in which queues the segment waited; and what wires
-//! and links took. Together that is what the message took. Where guests wait for CPUs, parts of it are
-//! what they did, and the driver domain.
+//! A message is complete when its last bytes are read. [`Parts`] is the path of the segment that
+//! delivered these bytes: the time until they were sent, for the window or behind other messages of
+//! the connection; the time for retransmission; the time of the segment in each queue; and the time
+//! on wires and links. The sum is the time of the message. If guests wait for CPUs, the times of
+//! vCPUs and of the driver domain are parts, too.
 
 use super::line::{TIERS, Tier};
 use super::packet::Packet;
 use tailbound_report::{Value, Variant};
 use tailbound_units::Nanos;
 
-/// How many parts there are.
+/// Number of parts.
 pub(super) const PARTS: usize = SENDER_VCPU + 3;
 
-/// Their names, those of [`Tier`]s first.
+/// Names of the parts, those of [`Tier`]s first.
 pub(super) const NAMES: [&str; PARTS] = [
     "host_queue",
     "edge_up",
@@ -33,43 +33,45 @@ pub(super) const NAMES: [&str; PARTS] = [
 const WIRE: usize = TIERS;
 const WINDOW: usize = TIERS + 1;
 const RESENDING: usize = TIERS + 2;
-/// From here on they are what guests and driver domains take.
+/// First part of the time that guests and driver domains take.
 pub(super) const SENDER_VCPU: usize = TIERS + 3;
 const RING: usize = TIERS + 4;
 const RECEIVER_VCPU: usize = TIERS + 5;
 
-/// Parts of a message's time, in nanoseconds, in the order of [`NAMES`]. None is longer than 4.29 s.
+/// Parts of a message's time, in nanoseconds, in the order of [`NAMES`]. None is longer than 4.29
+/// s.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Parts(pub(super) [u32; PARTS]);
 
-/// When what happened to the bytes that were the last to come.
+/// Times of the bytes that arrived last.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Way {
-    /// Their guest was to write them,
+    /// Time at which the guest was due to write them.
     pub(super) asked: Nanos,
-    /// did,
+    /// Time at which the guest wrote them.
     pub(super) written: Nanos,
-    /// and sent them for the first time, if that is known;
+    /// Time of their first transmission, if known.
     pub(super) first_sent: Nanos,
-    /// they came.
+    /// Time at which they were read.
     pub(super) came: Nanos,
-    /// How long the connection stood still before they were sent, for want of an acknowledgement.
+    /// Time for which the connection stalled before they were sent, because an acknowledgement was
+    /// missing.
     pub(super) stalled: Nanos,
-    /// How long they were in the host that they came to.
+    /// Time in the receiving host.
     pub(super) stay: Stay,
 }
 
-/// How long a packet was in the host that it came to.
+/// Time of a packet in the receiving host.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Stay {
-    /// Until it stood in the guest's ring,
+    /// Time until the packet was in the guest's ring.
     pub(super) ring: Nanos,
-    /// and from then until the guest took it.
+    /// Time from then until the guest read it.
     pub(super) vcpu: Nanos,
 }
 
 impl Parts {
-    /// Adds the way of a message by the packet that made it whole.
+    /// Adds the path of a message by the packet that completed it.
     pub(super) fn add(&mut self, way: &Way, packet: &Packet) {
         let flight = (way.came.0 as u32).wrapping_sub(packet.sent);
         let sent = way.came.since(Nanos(flight.into()));
@@ -98,25 +100,25 @@ impl Parts {
     }
 }
 
-/// A message that has come.
+/// A message that was received.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Record {
-    /// Whose it was.
+    /// Owner: a tenant or a talk.
     pub(super) owner: u32,
-    /// From which host to which,
+    /// Sending and receiving host.
     pub(super) hosts: (u32, u32),
-    /// when it was written, its question if there was one,
+    /// Time at which the message was written; for an answer, its question.
     pub(super) begun: Nanos,
-    /// and how long it was.
+    /// Length, in bytes.
     pub(super) size: u64,
-    /// Whether a timeout happened on its connection meanwhile.
+    /// True if a timeout happened on its connection meanwhile.
     pub(super) timed_out: bool,
     pub(super) took: u64,
     pub(super) parts: Parts,
 }
 
-/// The mean of each part over the slowest of messages, in nanoseconds: this many in 10,000 of them,
-/// one at least.
+/// Returns the mean of each part over the slowest messages, in nanoseconds: this many in 10,000 of
+/// them, one at least.
 pub(super) fn of_slowest(records: &mut [Record], part: usize) -> [f64; PARTS] {
     let count = (records.len() * part / 10_000).max(1).min(records.len());
     let mut sums = [0.0; PARTS];
@@ -133,7 +135,7 @@ pub(super) fn of_slowest(records: &mut [Record], part: usize) -> [f64; PARTS] {
     sums.map(|sum| sum / count as f64)
 }
 
-/// Where the time of the slowest of messages went.
+/// Adds the parts of the slowest messages to the figures of a variant.
 pub(super) fn put_parts(variant: &mut Variant, whose: &str, records: &mut [Record], named: usize) {
     for (slowest, of) in [("slowest_1_percent", 100), ("slowest_0_1_percent", 10)] {
         let parts = of_slowest(records, of);

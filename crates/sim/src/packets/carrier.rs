@@ -1,27 +1,27 @@
-//! What carries a connection's messages: TCP, or UDP, which sends all at once and nothing again.
+//! Transport of a connection's messages: TCP, or UDP, which sends immediately and never
+//! retransmits.
 
 use super::packet::{OVERHEAD, Protocol, UDP_OVERHEAD};
 use crate::tcp::{Connection, Ecn, Edge, MSS, Sack, Segment, TcpConfig};
 use tailbound_units::Nanos;
 
-/// A message over UDP of which anything is missing so long after it was written is lost: voice that
-/// is later is of no use.
+/// Time after which an incomplete message over UDP is lost: voice is useless later.
 pub(super) const LOST_AFTER: Nanos = Nanos::from_millis(200);
 
-/// Bytes of a message in one datagram where Ethernet carries it.
+/// Bytes of a message in one datagram of full size over Ethernet.
 const PAYLOAD: u64 = MSS as u64 + OVERHEAD - UDP_OVERHEAD;
 
-/// One end of a connection, or of what stands for one over UDP.
+/// One end of a connection, or of its equivalent over UDP.
 #[derive(Debug, Clone)]
 #[expect(clippy::large_enum_variant, reason = "nearly all are TCP")]
 pub(super) enum Carrier {
     Tcp(Connection),
-    /// The place of the next byte, from 1 on.
+    /// Position of the next byte, from 1 on.
     Udp(u64),
 }
 
 impl Carrier {
-    /// An open one; a round trip takes so long where nothing waits.
+    /// Returns an open end; `round_trip` is that of an idle network.
     pub(super) fn new(protocol: Protocol, tcp: TcpConfig, round_trip: Nanos) -> Self {
         match protocol {
             Protocol::Tcp => Self::Tcp(Connection::established(tcp, round_trip)),
@@ -36,7 +36,7 @@ impl Carrier {
         }
     }
 
-    /// So many bytes are to be sent.
+    /// Appends `bytes` to send.
     pub(super) fn write(&mut self, now: Nanos, bytes: u64, out: &mut Vec<Segment>) {
         match self {
             Self::Tcp(tcp) => tcp.write(now, bytes, out),
@@ -51,7 +51,7 @@ impl Carrier {
         }
     }
 
-    /// When to call [`Carrier::poll`]; [`Nanos::MAX`] for never.
+    /// Returns the time of the next [`Carrier::poll`]; [`Nanos::MAX`] for never.
     pub(super) fn poll_at(&self) -> Nanos {
         match self {
             Self::Tcp(tcp) => tcp.poll_at(),
@@ -59,14 +59,14 @@ impl Carrier {
         }
     }
 
-    /// Does what is due.
+    /// Handles expired timers.
     pub(super) fn poll(&mut self, now: Nanos, out: &mut Vec<Segment>) {
         if let Self::Tcp(tcp) = self {
             tcp.poll(now, out);
         }
     }
 
-    /// How often something was sent again, and how often by a timeout.
+    /// Number of retransmitted segments, and how many of them were due to a timeout.
     pub(super) fn resent(&self) -> (u64, u64) {
         match self {
             Self::Tcp(tcp) => tcp.resent(),
@@ -74,7 +74,7 @@ impl Carrier {
         }
     }
 
-    /// How many bytes nobody has to send again.
+    /// Number of bytes that need no retransmission any more.
     pub(super) fn acknowledged(&self) -> u64 {
         match self {
             Self::Tcp(tcp) => tcp.acknowledged(),
@@ -82,7 +82,7 @@ impl Carrier {
         }
     }
 
-    /// Whether nothing waits for an acknowledgement.
+    /// True if no data is unacknowledged.
     pub(super) fn is_acknowledged(&self) -> bool {
         match self {
             Self::Tcp(tcp) => tcp.is_acknowledged(),
@@ -91,7 +91,7 @@ impl Carrier {
     }
 }
 
-/// So many bytes from a place on; nobody acknowledges them, and nothing may mark them.
+/// Returns a datagram with `len` bytes from a position on; it is neither acknowledged nor marked.
 fn datagram(place: u64, len: u64) -> Segment {
     Segment {
         sequence: place,

@@ -1,4 +1,4 @@
-//! An experiment of packets: what its TOML file says, checked.
+//! The experiment file (TOML) of a packet-level simulation, and its checks.
 
 use super::{Messages, Trace};
 use crate::Threads;
@@ -9,7 +9,7 @@ use tailbound_experiment::{
 };
 use tailbound_report::Variant;
 
-/// An experiment of packets through switches.
+/// An experiment with packets through switches.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PacketsExperiment {

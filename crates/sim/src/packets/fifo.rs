@@ -1,22 +1,22 @@
-//! A queue whose memory follows what is in it.
+//! A queue whose memory follows its length.
 
 use std::collections::VecDeque;
 
-/// First in, first out. Queues of different ports are longest at different times: one that kept the
-/// memory of its longest time would hold ten times what a frame takes.
+/// First in, first out. Queues of different ports are longest at different times: queues that kept
+/// the memory of their longest time would hold ten times the memory of the frames.
 #[derive(Debug, Clone)]
 pub(super) struct Fifo<T>(VecDeque<T>);
 
-/// What an empty queue keeps at most, and one with something in it.
+/// Largest capacity of an empty queue, and of a short one.
 const LEAST: usize = 2;
 const FEW: usize = 16;
 
-/// What is allocated for so many, where a queue grows or shrinks.
+/// Returns the capacity that is allocated for `len` items when a queue grows or shrinks.
 const fn room_for(len: usize) -> usize {
     len + len / 4 + LEAST
 }
 
-/// With so many, no more is kept.
+/// Returns the largest capacity that is kept with `len` items.
 const fn most_for(len: usize) -> usize {
     match len {
         0 => LEAST,
@@ -55,7 +55,7 @@ impl<T> Fifo<T> {
         first
     }
 
-    /// What is allocated, in bytes.
+    /// Allocated memory, in bytes.
     pub(super) fn memory(&self) -> usize {
         self.0.capacity() * size_of::<T>()
     }

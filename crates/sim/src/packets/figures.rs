@@ -1,10 +1,10 @@
-//! What came of a run, as figures.
+//! Figures of a run's outcome.
 
 use super::attribution::{PARTS, Record, SENDER_VCPU, put_parts};
 use super::tally::{CLASSES, Outcome};
 use tailbound_report::{Series, Value, Variant, empty_histogram};
 
-/// A setting's figures.
+/// Returns a setting's figures.
 pub(super) fn variant(name: &str, outcome: &Outcome, hosts: usize) -> Variant {
     let totals = &outcome.totals;
     let seconds = totals.end.as_secs_f64().max(1e-9);

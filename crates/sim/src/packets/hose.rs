@@ -1,7 +1,7 @@
 //! The hose model between hosts that pace: each runs the protocol of the data path
-//! ([`tailbound_hose`]), which divides a machine's bandwidth among those that send to it.
+//! ([`tailbound_hose`]), which divides a machine's bandwidth among its senders.
 //!
-//! Hosts are looked at in steps. A datagram takes a step, and nothing of the links.
+//! The protocol runs in steps. A datagram takes one step, and no bandwidth of the links.
 
 use super::paced::PacedHost;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,37 +13,37 @@ use tailbound_hose::{
 };
 use tailbound_units::{Bytes, Nanos, Rate};
 
-/// How far apart steps are.
+/// Interval between steps.
 pub(super) const STEP: Nanos = Nanos::from_micros(100);
-/// How often rates are exchanged.
+/// Interval of the exchange of rates.
 const INTERVAL: Nanos = Nanos::from_millis(1);
-/// Until then all hosts have heard of each other's machines.
+/// Time by which all hosts know each other's machines.
 pub(super) const SETTLED: Nanos = Nanos::from_millis(10);
 
 /// A machine that takes part.
 #[derive(Debug, Clone)]
 pub(super) struct Member {
     pub(super) host: usize,
-    /// Its slot there.
+    /// Slot on its host.
     pub(super) slot: u32,
-    /// Its number, of all that there are, and its tenant's.
+    /// Number of the machine among all machines, and number of its tenant.
     pub(super) number: u32,
     pub(super) tenant: u32,
     pub(super) bandwidth: Rate,
     pub(super) burst: Bytes,
-    /// How many its tenant has.
+    /// Number of machines of its tenant.
     pub(super) machines: u32,
 }
 
-/// All hosts' parts in the exchange of rates.
+/// Protocol state of all hosts.
 #[derive(Debug, Default)]
 pub(super) struct Hoses {
     hosts: Vec<HoseState>,
     places: BTreeMap<HostId, usize>,
-    /// Datagrams, and to whom.
+    /// Datagrams in flight, with the receiving host.
     flying: Vec<(usize, Vec<u8>)>,
     next_sample: Nanos,
-    /// Rates that a pacer did not take.
+    /// Number of rates that a pacer refused.
     pub(super) refused: u64,
 }
 
@@ -55,13 +55,13 @@ fn id(host: usize) -> HostId {
     HostId::of(&name(host))
 }
 
-/// The address of a machine: what pacer and protocol know it by.
+/// Returns the address of a machine in pacer and protocol.
 pub(super) fn address(machine: u32) -> u128 {
     0xffff_0a00_0000 + u128::from(machine)
 }
 
 impl Hoses {
-    /// Those of so many hosts. Who shares a tenant hears each other.
+    /// Returns the state of `hosts` hosts. Hosts that share a tenant are peers.
     pub(super) fn new(hosts: usize, members: &[Member]) -> Self {
         let mut by_tenant: BTreeMap<u32, BTreeSet<usize>> = BTreeMap::new();
         let mut machines: Vec<Vec<Machine>> = vec![Vec::new(); hosts];
@@ -96,7 +96,7 @@ impl Hoses {
         }
     }
 
-    /// Does what is due at `now`: `change` gives each host's pacer to what is to be done with it.
+    /// Handles all events due at `now`; `change` applies a function to a host's pacer.
     pub(super) fn step(
         &mut self,
         now: Nanos,
@@ -104,7 +104,7 @@ impl Hoses {
     ) {
         let today = TimeOfDay(1);
         for (to, datagram) in std::mem::take(&mut self.flying) {
-            // One that is refused is counted there.
+            // The state counts refused datagrams.
             let _ = self.hosts[to].handle_datagram(now, today, &datagram);
         }
         let is_sample = now >= self.next_sample;
@@ -147,7 +147,7 @@ impl Hoses {
     }
 }
 
-/// What a guest sends to a destination.
+/// Returns the flow of a guest to a destination.
 fn flow(guest: GuestId, destination: u128) -> FlowKey {
     FlowKey {
         guest: hose::GuestId(guest.get().get()),

@@ -1,4 +1,4 @@
-//! All hosts: their connections, the timers of those, and the messages on them.
+//! All hosts: their connections, timers and messages.
 
 use super::attribution::{Parts, Record, Stay, Way};
 use super::carrier::{Carrier, LOST_AFTER};
@@ -23,57 +23,57 @@ use tailbound_dataplane::{FlowKey, GuestId, Meter};
 use tailbound_hypervisor::Wake;
 use tailbound_units::Nanos;
 
-/// A message on its way.
+/// A message that is not complete.
 #[derive(Debug, Clone, Copy)]
 struct Message {
-    /// Behind its last byte, of all on this connection.
+    /// Position after its last byte in the stream of the connection.
     end: u64,
     begun: Nanos,
     size: u64,
-    /// How many of its bytes have come, over UDP, which may bring them in any order.
+    /// Number of bytes received; for UDP only, where they arrive in any order.
     arrived: u64,
     kind: Kind,
-    /// Where the time of its question went, if it is an answer.
+    /// Parts of the question's time, if the message is an answer.
     before: Parts,
-    /// When its guest was to write it,
+    /// Time at which the guest was due to write it.
     asked: Nanos,
-    /// and did.
+    /// Time at which the guest wrote it.
     written: Nanos,
-    /// When its last byte was sent first,
+    /// Time of the first transmission of its last byte.
     sent: Nanos,
-    /// and for how long the connection had stood still: when it was written, then since.
+    /// Stalled time of the connection: when the message was written, then since.
     stalled: Nanos,
     /// Timeouts of the connection before it.
     timeouts: u64,
 }
 
-/// One end of a connection; the other one's number differs in the last bit.
+/// One end of a connection; the number of the other end differs in the last bit.
 #[derive(Debug, Clone)]
 struct End {
     carrier: Carrier,
-    /// The first place of its way in the routes.
+    /// First position of its path in the routes.
     route: u32,
     host: u32,
-    /// Its guest there.
+    /// Its guest on the host.
     guest: u32,
-    /// Its guest is to look at its timer once it runs.
+    /// True if the guest checks the timer once it runs.
     looks: bool,
-    /// The earliest entry among the timers.
+    /// Earliest entry among the timers.
     armed: Nanos,
-    /// Who owns the connection.
+    /// Owner of the connection.
     owner: u32,
-    /// How often this number was another connection's: what goes to those is not for this one.
+    /// Number of earlier connections with this number: their packets are not for this one.
     reused: u8,
     written: u64,
     read: u64,
     messages: VecDeque<Message>,
-    /// How many of them wait to be sent to their ends.
+    /// Number of messages whose last byte was not sent.
     unsent: u32,
-    /// When something was sent or came last,
+    /// Time at which data was last sent or received.
     active: Nanos,
-    /// and how long there was nothing before timeouts.
+    /// Total time without activity before timeouts.
     stalled: Nanos,
-    /// Until when its host paces it (HULL).
+    /// End of the time in which its host paces it (HULL).
     paced_until: Nanos,
 }
 
@@ -82,8 +82,8 @@ impl End {
         (self.host, self.guest)
     }
 
-    /// When there is something to do: for TCP, or for the oldest message over UDP, which is lost
-    /// then.
+    /// Returns the time of the next event: a timer of TCP, or the loss of the oldest message over
+    /// UDP.
     fn poll_at(&self) -> Nanos {
         match &self.carrier {
             Carrier::Tcp(tcp) => tcp.poll_at(),
@@ -94,13 +94,13 @@ impl End {
         }
     }
 
-    /// Takes the oldest message, if it is one.
+    /// Removes and returns the oldest message, if `is_one` is true for it.
     fn pop_if(&mut self, is_one: impl FnOnce(&Message) -> bool) -> Option<Message> {
         let is_one = self.messages.front().is_some_and(is_one);
         is_one.then(|| self.messages.pop_front()).flatten()
     }
 
-    /// Data goes, behind its end of the stream.
+    /// Records the transmission of data up to a position.
     fn send(&mut self, now: Nanos, end: u64) {
         self.active = now;
         while self.unsent > 0
@@ -120,41 +120,41 @@ impl End {
 pub(super) struct Hosts {
     ends: Vec<End>,
     timers: BinaryHeap<Reverse<(Nanos, u32)>>,
-    /// Each host's, where its frames are metered.
+    /// Meter of each host, if frames are metered.
     meters: Vec<Meter>,
     workload: Workload,
-    /// Those whose guests wait for CPUs.
+    /// Hosts whose guests wait for CPUs.
     pub(super) machines: Machines,
     now: Time,
-    /// What is promised to frames, where something is.
+    /// Guarantees for frames, if there are any.
     pub(super) promises: Promises,
     pub(super) tally: Tally,
-    /// First ends of connections of messages' own that are through.
+    /// First ends of free connections, which were used for one message each.
     through: Vec<u32>,
     tcp: TcpConfig,
-    /// What [`Hosts::resent`] was of connections that are no more.
+    /// [`Hosts::resent`] of closed connections.
     resent_before: (u64, u64),
-    /// Whether frames tell what is left of their flow, as in pFabric.
+    /// True if frames carry the remaining length of their flow, as in pFabric.
     tells_rest: bool,
-    /// Whether guests hand over packets of up to 64 KiB.
+    /// True if guests send packets of up to 64 KiB.
     offloads: bool,
-    /// HULL's pacers, and who is paced by chance.
+    /// HULL's pacers, and the random numbers that select the paced flows.
     hull: Option<(HullPacer, Pcg64Mcg)>,
     segments: Vec<Segment>,
     begun: Vec<(u32, Kind, u64)>,
 }
 
-/// Where a connection's end is, the first place of its way in the routes, and how long a round
-/// trip takes where nothing waits.
+/// Host of an end of a connection, first position of its path in the routes, and round trip in an
+/// idle network.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Place {
     pub(super) host: u32,
-    /// Its guest there, from 1.
+    /// Guest on the host, from 1.
     pub(super) guest: u32,
     pub(super) route: u32,
     pub(super) round_trip: Nanos,
     pub(super) protocol: Protocol,
-    /// Who owns the connection.
+    /// Owner of the connection.
     pub(super) owner: u32,
 }
 
@@ -206,7 +206,7 @@ impl Hosts {
         hosts
     }
 
-    /// Shows an open connection to who acknowledges early for its guest.
+    /// Announces an open connection to the early acknowledgement of its guest.
     fn show(&mut self, number: usize) {
         let end = &self.ends[number];
         if self.machines.snoops() && end.carrier.protocol() == Protocol::Tcp {
@@ -220,28 +220,28 @@ impl Hosts {
         }
     }
 
-    /// Guests hand over packets of up to 64 KiB.
+    /// Makes guests send packets of up to 64 KiB.
     pub(super) const fn offload(&mut self) {
         self.offloads = true;
     }
 
-    /// Hosts have HULL's pacers.
+    /// Installs HULL's pacers in the hosts.
     pub(super) fn pace(&mut self, pacer: HullPacer) {
         self.hull = Some((pacer, Pcg64Mcg::seed_from_u64(0)));
     }
 
-    /// How often segments were sent again, and how often by a timeout.
+    /// Number of retransmitted segments, and how many of them were due to a timeout.
     pub(super) fn resent(&self) -> (u64, u64) {
         let each = self.ends.iter().map(|end| end.carrier.resent());
         each.fold(self.resent_before, |all, it| (all.0 + it.0, all.1 + it.1))
     }
 
-    /// Connections that there is memory for.
+    /// Number of connections that have memory.
     pub(super) fn connections(&self) -> usize {
         self.ends.len() / 2
     }
 
-    /// A message of so many bytes begins on a connection.
+    /// Writes a message to a connection.
     fn write(&mut self, now: Nanos, number: u32, fresh: Fresh, out: &mut Vec<Packet>) {
         let Fresh {
             begun,
@@ -270,7 +270,7 @@ impl Hosts {
         self.flush(now, number, out);
     }
 
-    /// Sends what an end has to send, and sets its timer.
+    /// Sends the pending data of an end, and sets its timer.
     fn flush(&mut self, now: Nanos, number: u32, out: &mut Vec<Packet>) {
         let to = self.ends[number as usize ^ 1].host;
         let end = &mut self.ends[number as usize];
@@ -285,7 +285,7 @@ impl Hosts {
                 packet.class = rest(end.written - end.carrier.acknowledged());
             }
             if segment.len > 0 {
-                // The stream's first byte has place 1.
+                // The stream's first byte has position 1.
                 end.send(now, segment.end() - 1);
             }
             if let Some(meter) = self.meters.get_mut(end.host as usize) {
@@ -313,7 +313,7 @@ impl Hosts {
         }
     }
 
-    /// An end has read bytes of a stream: messages may be whole.
+    /// Handles bytes that an end has read: messages may be complete.
     fn read(&mut self, now: Nanos, came: (&Packet, Stay), bytes: u64, out: &mut Vec<Packet>) {
         let number = came.0.to;
         let end = &mut self.ends[number as usize];
@@ -325,11 +325,11 @@ impl Hosts {
         }
     }
 
-    /// A datagram has come: its message may be whole, or lost already.
+    /// Handles a datagram: its message may be complete, or lost already.
     fn arrive(&mut self, now: Nanos, came: (&Packet, Stay), out: &mut Vec<Packet>) {
         let segment = &came.0.segment;
         let sender = &mut self.ends[came.0.to as usize ^ 1];
-        // The stream's first byte has place 1.
+        // The stream's first byte has position 1.
         let end = segment.end() - 1;
         let place = sender.messages.partition_point(|it| it.end < end);
         let message = sender.messages.get_mut(place);
@@ -344,7 +344,7 @@ impl Hosts {
         }
     }
 
-    /// The last of a message has come with this packet.
+    /// Handles the completion of a message by this packet.
     fn whole(
         &mut self,
         now: Nanos,
@@ -392,7 +392,7 @@ impl Hosts {
         }
     }
 
-    /// Messages over UDP of which something is missing for too long are lost.
+    /// Drops messages over UDP that are incomplete for too long.
     fn give_up(&mut self, now: Nanos, number: u32) {
         let end = &mut self.ends[number as usize];
         let owner = end.owner;
@@ -402,8 +402,8 @@ impl Hosts {
         }
     }
 
-    /// Opens a connection between the hosts of one on which nothing was sent; returns the end that
-    /// stands for that one's.
+    /// Opens a connection between the hosts of an unused connection; returns the end that
+    /// corresponds to `number`.
     fn open_as(&mut self, number: u32) -> u32 {
         let same = number as usize & !1;
         let Some(first) = self.through.pop() else {
@@ -422,8 +422,8 @@ impl Hosts {
         first | (number & 1)
     }
 
-    /// A connection of a message's own on which all has come and is acknowledged is no more: nobody
-    /// waits for anything, and what may still be under way is not for its successor.
+    /// Closes a connection of a single message once all data was received and acknowledged. No
+    /// timer is set then, and packets in flight are not for its successor.
     fn close_if_through(&mut self, number: u32) {
         let first = number & !1;
         let ends = &mut self.ends[first as usize..first as usize + 2];
@@ -438,7 +438,7 @@ impl Hosts {
             let (resent, timeouts) = end.carrier.resent();
             self.resent_before.0 += resent;
             self.resent_before.1 += timeouts;
-            // It has neither written nor read, nor are there segments of it in any memory.
+            // It has neither written nor read, and no memory has segments of it.
             end.carrier = Carrier::new(end.carrier.protocol(), self.tcp, Nanos::ZERO);
             end.written = 0;
             end.armed = Nanos::MAX;
@@ -466,7 +466,7 @@ impl Hosts {
         self.begun = begun;
     }
 
-    /// A message is to be written: at once, or once its guest runs.
+    /// Writes a message: immediately, or once its guest runs.
     fn ask(&mut self, now: Nanos, number: u32, fresh: Fresh, cause: Wake, out: &mut Vec<Packet>) {
         let seat = self.ends[number as usize].seat();
         if self.machines.has(seat.0) {
@@ -477,7 +477,7 @@ impl Hosts {
         }
     }
 
-    /// A timer of an end may be due.
+    /// Checks the timer of an end.
     fn look(&mut self, now: Nanos, number: u32, out: &mut Vec<Packet>) {
         let end = &mut self.ends[number as usize];
         let seat = end.seat();
@@ -497,7 +497,7 @@ impl Hosts {
         }
     }
 
-    /// The TCP of an end looks at its timer.
+    /// Handles the timer of an end's TCP.
     fn fire(&mut self, now: Nanos, number: u32, out: &mut Vec<Packet>) {
         let end = &mut self.ends[number as usize];
         end.looks = false;
@@ -511,7 +511,7 @@ impl Hosts {
         self.flush(now, number, out);
     }
 
-    /// Brings a host's guests to `now`.
+    /// Advances a host's guests to `now`.
     fn go_on(&mut self, now: Nanos, host: u32, out: &mut Vec<Packet>) {
         while let Some(handed) = self.machines.poll(now, host) {
             self.handle(now, handed, out);
@@ -532,7 +532,7 @@ impl Hosts {
         }
     }
 
-    /// An end gets a segment, or a datagram.
+    /// Delivers a segment or a datagram to an end.
     fn take(&mut self, now: Nanos, packet: &Packet, stay: Stay, out: &mut Vec<Packet>) {
         let end = &mut self.ends[packet.to as usize];
         if end.reused != packet.reused {
@@ -565,7 +565,8 @@ impl Hosts {
     }
 }
 
-/// What is left of a flow as a class, in eighths of a power of two: to the tenth part.
+/// Returns the remaining length of a flow as a class, in eighths of a power of two: accurate to a
+/// tenth.
 fn rest(bytes: u64) -> u8 {
     let bytes = bytes.clamp(1, u32::MAX.into());
     let power = bytes.ilog2();

@@ -1,10 +1,10 @@
 //! HULL's pacer (Alizadeh et al., "Less is more", NSDI 2012, 4.2): a token bucket between a host's
-//! transport and its link, for flows that hear of congestion.
+//! transport and its link, for flows that react to congestion.
 //!
-//! A flow is paced for a while after an acknowledgement with a mark, one in eight of these, so that
-//! short flows seldom are. What paced flows send waits for the bucket, whose rate R follows what
-//! they send: each interval T, R becomes (1 - η)·R + η·M/T + β·Q, where M came in the interval and Q
-//! waits. Without a rate, before anything was paced, it is the link's.
+//! A flow is paced for a fixed time after an acknowledgement with a mark, one in eight of these, so
+//! that short flows seldom are. Frames of paced flows wait for the bucket, whose rate R follows
+//! their rate: each interval T, R becomes (1 - η)·R + η·M/T + β·Q, where M arrived in the interval
+//! and Q is queued. The initial rate is the link's.
 
 use super::pool::{Frames, List};
 use crate::net::Time;
@@ -12,19 +12,19 @@ use serde::Deserialize;
 use tailbound_experiment::Section;
 use tailbound_units::{Nanos, Rate};
 
-/// A pacer in each host; what is left out is as we know it from the paper.
+/// A pacer in each host. The defaults are the values that we know from the paper.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct HullPacer {
-    /// How often the rate is set anew (T).
+    /// Interval at which the rate is updated (T).
     pub interval: Nanos,
-    /// How much of it is new each time (η).
+    /// Weight of the new rate in each update (η).
     pub gain: f64,
-    /// What it is faster for each bit that waits, in bit/s (β).
+    /// Increase of the rate for each queued bit, in bit/s (β).
     pub backlog: f64,
-    /// How likely an acknowledgement with a mark has its flow be paced,
+    /// Probability that an acknowledgement with a mark starts pacing of its flow.
     pub chance: f64,
-    /// and for how long from then on.
+    /// Time for which a flow is paced after that.
     pub lasts: Nanos,
 }
 
@@ -52,32 +52,32 @@ impl HullPacer {
     }
 }
 
-/// What a bucket holds at most, in bytes: one frame, so that frames leave one by one.
+/// Capacity of a bucket, in bytes: one frame, so that frames leave one by one.
 const DEPTH: f64 = 1_538.0;
-/// The rate is at least this part of the link's, so that nothing waits for ever.
+/// The rate is at least this part of the link's, so that no frame waits forever.
 const LEAST: f64 = 0.001;
-/// After so many intervals without a frame the rate is the link's again.
+/// Number of intervals without a frame after which the rate is the link's again.
 const FORGETS: u64 = 1_000;
 
-/// A host's pacer as it is.
+/// State of a host's pacer.
 #[derive(Debug)]
 pub(super) struct Bucket {
     config: HullPacer,
-    /// Bytes in a picosecond: the link's,
+    /// Rate of the link, in bytes per picosecond.
     link: f64,
-    /// and the bucket's.
+    /// Rate of the bucket, in bytes per picosecond.
     rate: f64,
     tokens: f64,
-    /// When tokens were counted last,
+    /// Time of the last update of the tokens.
     at: Time,
-    /// and when the interval ends.
+    /// End of the interval.
     ends: Time,
-    /// What came in it, in bytes.
+    /// Bytes that arrived in the interval.
     came: f64,
-    /// Frames that wait, and their bytes.
+    /// Queued frames, and their bytes.
     pub(super) waiting: List,
     bytes: f64,
-    /// What the first of them takes.
+    /// Size of the first of them.
     first: f64,
 }
 
@@ -98,7 +98,7 @@ impl Bucket {
         }
     }
 
-    /// When to call [`Bucket::pop`].
+    /// Returns the time of the next [`Bucket::pop`].
     pub(super) fn poll_at(&self) -> Time {
         if self.waiting.is_empty() {
             return Time::NEVER;
@@ -108,7 +108,7 @@ impl Bucket {
         full.min(self.ends)
     }
 
-    /// A frame comes, at a place in the pool.
+    /// Queues a frame, by its place in the pool.
     pub(super) fn push(&mut self, now: Time, frames: &mut Frames, place: u32) {
         self.go_on(now);
         let size = f64::from(frames.packet(place).size);
@@ -120,7 +120,7 @@ impl Bucket {
         self.waiting.push(frames, place, Time::NEVER);
     }
 
-    /// The frame that may go, if one may.
+    /// Returns the frame that may leave, if there is one.
     pub(super) fn pop(&mut self, now: Time, frames: &mut Frames) -> Option<u32> {
         self.go_on(now);
         // Times are whole picoseconds.
@@ -134,7 +134,7 @@ impl Bucket {
         Some(place)
     }
 
-    /// Tokens come, and the rate follows at the end of each interval.
+    /// Adds tokens, and updates the rate at the end of each interval.
     fn go_on(&mut self, now: Time) {
         while self.ends <= now {
             let silent = now.since(self.ends).0 / Time::from(self.config.interval).0;
@@ -147,7 +147,7 @@ impl Bucket {
             self.fill(self.ends);
             let interval = Time::from(self.config.interval);
             let came = self.came / interval.0 as f64;
-            // β is for bits and bit/s, and so for bytes and bytes a second.
+            // β is for bits and bit/s, and equally for bytes and bytes a second.
             let backlog = self.config.backlog * self.bytes / 1e12;
             let rate = (1.0 - self.config.gain) * self.rate + self.config.gain * came + backlog;
             self.rate = rate.clamp(LEAST * self.link, self.link);
@@ -170,7 +170,7 @@ mod tests {
     use crate::packets::packet::tests::frame;
     use crate::packets::pool::Pool;
 
-    /// 1500 B, each after `apart` of the one before, for a while; returns when each leaves.
+    /// Sends `number` frames of 1500 B at intervals of `apart`; returns the departure times.
     fn departures(apart: Time, number: u32) -> Vec<Time> {
         let pool = Pool::new();
         let frames = &mut *pool.0.borrow_mut();
@@ -195,7 +195,8 @@ mod tests {
         left
     }
 
-    /// Frames come 16 at once, 12 us a frame: 1 Gbit/s of 10. They leave one by one at that rate.
+    /// Frames arrive in bursts of 16, one per 12 us on average: 1 Gbit/s of 10. They leave one by
+    /// one at that rate.
     #[test]
     fn bursts_leave_at_the_rate_at_which_they_come_on_average() {
         let left = departures(Time(12_000_000), 6_400);
@@ -207,12 +208,12 @@ mod tests {
         let gaps: Vec<f64> = gaps.collect();
         let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
         assert!((mean - 12.0).abs() < 0.2, "{mean} us");
-        // On the link they would be 1.2 us apart, and then 174.
+        // Without a pacer they would be 1.2 us apart, and then 174.
         let [least, most] = [f64::min, f64::max].map(|pick| gaps.iter().copied().fold(mean, pick));
         assert!(least > 6.0 && most < 36.0, "{least} to {most} us");
     }
 
-    /// Before anything is known the link's rate holds, and what came before is forgotten.
+    /// The initial rate is the link's, and earlier frames are forgotten.
     #[test]
     fn the_first_frames_go_at_the_links_rate() {
         let left = departures(Time::ZERO, 3);

@@ -6,7 +6,7 @@ use super::packet::Packet;
 use crate::xen_host::{Carried, Step};
 use tailbound_units::Nanos;
 
-/// A packet in a host, and when it was where.
+/// A packet in a host, and the times of its steps.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Inside {
     pub(super) packet: Packet,
@@ -26,7 +26,7 @@ impl Inside {
         }
     }
 
-    /// How long it took to the guest's ring, and from there until the guest took it.
+    /// Returns the time until the guest's ring, and from there until the guest read it.
     pub(super) fn stay(&self) -> Stay {
         Stay {
             ring: self.bridged.since(self.arrived),

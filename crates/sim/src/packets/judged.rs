@@ -1,4 +1,4 @@
-//! What came of tenants, against what they were promised.
+//! Outcome of tenants, compared with their guarantees.
 
 use super::attribution::{Record, SENDER_VCPU, put_parts};
 use super::promises::Kept;
@@ -6,34 +6,34 @@ use super::tenants::{Centre, Placed, Tenants};
 use hdrhistogram::Histogram;
 use tailbound_report::{Series, Value, Variant, empty_histogram};
 
-/// How many times the estimate is exceeded by tenants that are outliers (Silo, table 4).
+/// Multiples of the estimate beyond which a tenant is an outlier (Silo, table 4).
 const TIMES: [u64; 3] = [1, 2, 8];
-/// A tenant has timeouts if more than one in so many of its messages has (Silo, figure 13).
+/// A tenant has timeouts if more than one in this number of its messages has (Silo, figure 13).
 const TIMEOUTS: usize = 100;
 
-/// What came of the tenants of a class.
+/// Outcome of the tenants of a class.
 #[derive(Debug, Clone)]
 struct ClassOutcome {
     name: String,
-    /// Those that sent,
+    /// Number of tenants that sent.
     tenants: u64,
-    /// in percent of them, those whose 99th percentile is above the estimate so many times,
+    /// Percentage of them with a 99th percentile above each multiple of the estimate.
     outliers: [f64; 3],
-    /// those with timeouts,
+    /// Percentage of them with timeouts.
     timeouts: f64,
-    /// and those whose messages take less than the estimate on average.
+    /// Percentage of them whose messages take less than the estimate on average.
     faster: f64,
-    /// All messages,
+    /// Times of all messages.
     took: Histogram<u64>,
-    /// and each tenant's mean, in thousandths of its estimate.
+    /// Mean of each tenant, in thousandths of its estimate.
     of_estimate: Histogram<u64>,
-    /// Each message,
+    /// All messages.
     records: Vec<Record>,
-    /// those that took longer than the estimate, and of these those with timeouts.
+    /// Number of messages that took longer than the estimate, and how many of these had timeouts.
     late: (u64, u64),
 }
 
-/// What came of tenants.
+/// Outcome of all tenants.
 #[derive(Debug, Clone)]
 pub(super) struct TenantsOutcome {
     classes: Vec<ClassOutcome>,
@@ -41,13 +41,13 @@ pub(super) struct TenantsOutcome {
     refused: u64,
     slots: u64,
     taken: u64,
-    /// Frames that were promised something.
+    /// Frames with a guarantee.
     pub(super) kept: Kept,
-    /// Hosts that put one on their link later than the bound of it.
+    /// Number of hosts that put a frame on their link later than its bound.
     pub(super) late_hosts: u64,
-    /// Frames that were lost before hosts' links.
+    /// Number of frames that were dropped before hosts' links.
     pub(super) lost_in_hosts: u64,
-    /// Rates that a pacer did not take.
+    /// Number of rates that a pacer refused.
     pub(super) refused_rates: u64,
 }
 
@@ -73,7 +73,7 @@ impl ClassOutcome {
         self.tenants += 1;
         messages.sort_unstable_by_key(|it| it.took);
         let estimate = tenant.estimate.0.max(1);
-        // The least that 99 in 100 do not exceed.
+        // The smallest value that 99 in 100 do not exceed.
         let p99 = messages[(messages.len() * 99).div_ceil(100) - 1].took;
         for (outliers, times) in self.outliers.iter_mut().zip(TIMES) {
             *outliers += f64::from(p99 > times * estimate);
@@ -101,7 +101,7 @@ impl ClassOutcome {
         }
         self.timeouts += other.timeouts;
         self.faster += other.faster;
-        // All have the same bounds.
+        // All histograms have the same bounds.
         let _ = self.took.add(&other.took);
         let _ = self.of_estimate.add(&other.of_estimate);
         self.records.extend_from_slice(&other.records);
@@ -153,7 +153,7 @@ impl TenantsOutcome {
         }
     }
 
-    /// What came of tenants that were placed, by all messages that count.
+    /// Returns the outcome of the placed tenants, from all messages that count.
     pub(super) fn new(tenants: &Tenants, centre: &Centre, records: &[Record]) -> Self {
         let mut outcome = Self {
             asked: centre.asked,
@@ -172,7 +172,7 @@ impl TenantsOutcome {
         outcome
     }
 
-    /// Adds what came of the tenants of another data centre.
+    /// Adds the outcome of another data centre.
     pub(super) fn add(&mut self, other: &Self) {
         for (class, other) in self.classes.iter_mut().zip(&other.classes) {
             class.merge(other);
@@ -187,7 +187,7 @@ impl TenantsOutcome {
         self.refused_rates += other.refused_rates;
     }
 
-    /// Adds its figures to those of a setting.
+    /// Adds the figures to those of a setting.
     pub(super) fn put(&self, variant: &mut Variant) {
         for class in &self.classes {
             class.put(variant);

@@ -1,4 +1,4 @@
-//! Links, and where they are on a frame's way.
+//! Links, and their position on a frame's path.
 
 use serde::Deserialize;
 use tailbound_experiment::Section;
@@ -8,38 +8,38 @@ use tailbound_units::{Bytes, Nanos, Rate};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Line {
-    /// How fast it is.
+    /// Rate of the link.
     pub rate: Rate,
-    /// How long a frame's last bit takes from its sender to the next queue.
+    /// Time of a frame's last bit from its sender to the next queue.
     pub delay: Nanos,
 }
 
-/// Where a queue is on a frame's way.
+/// Position of a queue on a frame's path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tier {
-    /// In the host that sends.
+    /// In the sending host.
     Host,
-    /// Up from the first switch,
+    /// Up from the first switch.
     EdgeUp,
-    /// and from the one above it.
+    /// Up from the switch above it.
     AggregationUp,
-    /// Down from the core,
+    /// Down from the core.
     CoreDown,
-    /// to the last switch,
+    /// Down to the last switch.
     ToEdge,
-    /// and to the host that receives; or in the host's own switch, to another of its machines.
+    /// Down to the receiving host; or in the host's own switch, to another of its machines.
     ToHost,
 }
 
-/// How many tiers there are.
+/// Number of tiers.
 pub(super) const TIERS: usize = 6;
 
-/// The side of a link that sends.
+/// The sending side of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Sends {
     pub(super) line: Line,
     pub(super) tier: Tier,
-    /// Its buffer, where the topology says that.
+    /// Buffer of the port, if the topology defines it.
     pub(super) buffer: Option<Bytes>,
 }
 
@@ -53,7 +53,7 @@ impl Sends {
     }
 }
 
-/// The most hosts: a way takes memory, and a seldom bad one.
+/// Largest number of hosts; each path takes memory.
 pub(super) const MOST: usize = 16_384;
 
 pub(super) fn check_line(key: &'static str, line: Line, section: &mut Section<'_>) {

@@ -24,37 +24,37 @@ use tailbound_units::Nanos;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MachineSpec {
-    /// What settings call it.
+    /// Name in settings.
     pub name: Name,
-    /// Who runs when; the kinds of guests are `driver`, `guest` and `neighbour`.
+    /// The CPU scheduler; the kinds of guests are `driver`, `guest` and `neighbour`.
     pub scheduler: SchedulerSpec,
-    /// pCPUs for guests.
+    /// Number of pCPUs for guests.
     #[serde(default = "one")]
     pub cores: u32,
-    /// Whether the driver domain runs on the first of them, and not on one of its own.
+    /// True if the driver domain runs on the first of them, instead of one of its own.
     #[serde(default)]
     pub driver_shares: bool,
-    /// The most CPU time that a guest may use, in percent of one pCPU; 0 is no cap.
+    /// Largest CPU time of a guest, in percent of one pCPU; 0 is no cap.
     #[serde(default)]
     pub cap: u32,
-    /// What the guests do that do not talk, one each.
+    /// Guests that do not send or receive messages, with their loads.
     #[serde(default)]
     pub neighbours: Vec<NeighbourSpec>,
-    /// What changing the vCPU of a pCPU costs.
+    /// Costs of changing the vCPU of a pCPU.
     #[serde(default)]
     pub costs: Costs,
-    /// No timer of a guest fires sooner than this after it is set.
+    /// Shortest time between setting a guest's timer and its expiry.
     #[serde(default)]
     pub timer_slop: Nanos,
     /// The guests' network devices.
     #[serde(default)]
     pub netif: NetifConfig,
-    /// Early acknowledgement at the guests' rings, as the data path does it; without it, none.
+    /// Early acknowledgement at the guests' rings, as in the data path; without it, none.
     pub snoop: Option<SnoopConfig>,
     /// CPU time of the driver domain for a frame, either way.
     #[serde(default = "driver")]
     pub driver: Nanos,
-    /// CPU time of a guest for a frame that comes, with its TCP.
+    /// CPU time of a guest for a received frame, including its TCP.
     #[serde(default = "guest")]
     pub guest: Nanos,
     /// CPU time of a guest until it writes a message, and for a timer of its TCP.
@@ -62,17 +62,17 @@ pub struct MachineSpec {
     pub call: Nanos,
 }
 
-/// A guest that does not talk.
+/// A guest without messages.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NeighbourSpec {
-    /// What it does.
+    /// Its load.
     pub load: Load,
-    /// The core that it is pinned to, from 0; without it, any.
+    /// Core that it is pinned to, from 0; without it, any.
     pub core: Option<u32>,
 }
 
-/// The guests that talk on a host: the core that each is pinned to, if it is.
+/// Guests of a host with messages: the core that each is pinned to, if any.
 pub(super) type Talkers = Vec<Option<u32>>;
 
 const fn one() -> u32 {
@@ -106,7 +106,8 @@ impl MachineSpec {
         section.hold("scheduler", self.try_it(guests));
     }
 
-    /// Finds what the scheduler and the neighbours' loads refuse: they say so when they are made.
+    /// Builds a host once, because the scheduler and the neighbours' loads check themselves when
+    /// they are created.
     fn try_it(&self, guests: &Talkers) -> Result<(), String> {
         let seats = self.seats(guests);
         let loads = self.neighbours.iter().map(|it| Workload::load(it.load));
@@ -129,7 +130,7 @@ impl MachineSpec {
         }
     }
 
-    /// The driver domain, the guests that talk, and the neighbours.
+    /// Returns the driver domain, the guests with messages, and the neighbours.
     fn seats(&self, guests: &Talkers) -> Vec<Seat> {
         let own = PcpuId(if self.driver_shares { 0 } else { self.cores });
         let seat = |kind, core: Option<u32>| Seat {
@@ -171,7 +172,7 @@ impl MachineSpec {
     }
 }
 
-/// A message that is to be written.
+/// A message to write.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Fresh {
     pub(super) begun: Nanos,
@@ -181,16 +182,16 @@ pub(super) struct Fresh {
     pub(super) before: Parts,
 }
 
-/// What a guest does beside receiving.
+/// Work of a guest besides receiving.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Work {
-    /// It writes a message on a connection.
+    /// Writing of a message to a connection.
     Write(u32, Fresh),
-    /// Its TCP looks at the timer of a connection.
+    /// Timer of a connection in its TCP.
     Timer(u32),
 }
 
-/// What a host hands over.
+/// Output of a host.
 pub(super) type Handed = Output<Inside, Work>;
 
 struct Machine {
@@ -202,7 +203,7 @@ struct Machine {
 pub(super) struct Machines {
     hosts: Vec<Option<Box<Machine>>>,
     due: TournamentQueue,
-    /// Whether one of them acknowledges early.
+    /// True if at least one of them acknowledges early.
     snoops: bool,
 }
 
@@ -213,11 +214,11 @@ impl fmt::Debug for Machines {
 }
 
 impl Machines {
-    /// `specs` has what each host is, and who talks there; without one its frames and
-    /// messages take no time there.
+    /// Creates the hosts. `specs` has the kind of each host and its guests; on a host without one,
+    /// frames and messages take no time.
     ///
     /// # Errors
-    /// What a scheduler refuses.
+    /// Reason for which a scheduler refuses the configuration.
     pub(super) fn new(
         specs: &[Option<(&MachineSpec, Talkers)>],
         seed: u64,
@@ -225,7 +226,7 @@ impl Machines {
         let snoops = specs.iter().flatten().any(|it| it.0.snoop.is_some());
         let mut hosts = Vec::new();
         for (number, spec) in (0_u64..).zip(specs) {
-            // Each is busy at other times.
+            // Each host has its own load pattern.
             let seed = seed ^ number.wrapping_mul(0x5eed);
             let host = spec.as_ref().map(|(spec, guests)| spec.build(guests, seed));
             hosts.push(host.transpose()?.map(Box::new));
@@ -239,7 +240,7 @@ impl Machines {
         Ok(all)
     }
 
-    /// None: no host takes time.
+    /// Returns no hosts: frames and messages take no time in them.
     pub(super) fn nowhere() -> Self {
         Self {
             hosts: Vec::new(),
@@ -267,13 +268,13 @@ impl Machines {
         self.due.first().0
     }
 
-    /// A host that has something to do by now.
+    /// Returns a host that has an event by now.
     pub(super) fn due(&self, now: Nanos) -> Option<u32> {
         let (at, host) = self.due.first();
         (at <= now.into()).then_some(host.0)
     }
 
-    /// Goes on to `now` with one host, or to what is to be handled first.
+    /// Advances one host to `now`, or to its next output.
     pub(super) fn poll(&mut self, now: Nanos, host: u32) -> Option<Handed> {
         let handed = self.machine(host)?.host.poll(now);
         if handed.is_none() {
@@ -282,7 +283,7 @@ impl Machines {
         handed.map(|(_, output)| output)
     }
 
-    /// A packet has come to a guest's host, which must be at `now`.
+    /// Delivers a packet to a guest's host, which must be at `now`.
     pub(super) fn arrive(&mut self, now: Nanos, (host, guest): (u32, u32), packet: Packet) {
         if let Some(machine) = self.machine(host) {
             machine.host.arrive(now, VcpuId(guest), Inside::new(packet));
@@ -290,7 +291,7 @@ impl Machines {
         }
     }
 
-    /// A guest is to do something; its host must be at now.
+    /// Adds work for a guest; its host must be at `now`.
     pub(super) fn work(&mut self, (host, guest): (u32, u32), work: Work, cause: Wake) {
         if let Some(machine) = self.machine(host) {
             let call = machine.call;
@@ -299,7 +300,7 @@ impl Machines {
         }
     }
 
-    /// A guest sends a packet, in the time of what it is doing.
+    /// Sends a packet of a guest, in the time of its current work.
     pub(super) fn send(&mut self, (host, guest): (u32, u32), packet: Packet) {
         if let Some(machine) = self.machine(host) {
             machine.host.send(VcpuId(guest), Inside::new(packet));
@@ -307,19 +308,19 @@ impl Machines {
         }
     }
 
-    /// A guest's end of a connection is open from now on, and offers this window.
+    /// Opens a guest's end of a connection, with this window.
     pub(super) fn open(&mut self, (host, guest): (u32, u32), end: OpenEnd) {
         if let Some(machine) = self.machine(host) {
             machine.host.shake(VcpuId(guest), handshake(end));
         }
     }
 
-    /// Whether early acknowledgement may have written into what comes.
+    /// True if early acknowledgement may have changed received segments.
     pub(super) const fn snoops(&self) -> bool {
         self.snoops
     }
 
-    /// Segments that hosts acknowledged before their guests did.
+    /// Number of segments that hosts acknowledged before their guests did.
     pub(super) fn acknowledged_early(&self) -> u64 {
         let hosts = self.hosts.iter().flatten();
         hosts
@@ -328,7 +329,7 @@ impl Machines {
             .sum()
     }
 
-    /// Frames that rings had no room for.
+    /// Number of frames that were dropped because a ring was full.
     pub(super) fn dropped(&self) -> u64 {
         let hosts = self.hosts.iter().flatten();
         hosts.map(|it| it.host.dropped()).sum()

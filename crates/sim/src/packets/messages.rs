@@ -1,4 +1,4 @@
-//! What an experiment of messages says, and how it is told what came of it.
+//! The experiment of messages, and the report of its outcome.
 
 use super::figures::variant;
 use super::hull::HullPacer;
@@ -31,82 +31,82 @@ use tailbound_units::{Bytes, Nanos, Rate};
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Messages {
-    /// How long messages begin, all together.
+    /// Time in which messages begin.
     pub duration: Nanos,
-    /// Those that begin before do not count.
+    /// Warm-up: messages that begin earlier do not count.
     #[serde(default)]
     pub warm_up: Nanos,
-    /// Whether nothing begins after `duration`; else the load of hosts goes on until all messages
-    /// that count have come.
+    /// True if no message begins after `duration`; else the load of hosts goes on until all
+    /// messages that count were received.
     #[serde(default)]
     pub stops: bool,
-    /// Hosts at a switch,
+    /// Topology: hosts at a switch.
     pub star: Option<Star>,
-    /// or in a tree,
+    /// Topology: a fat tree.
     pub fat_tree: Option<FatTree>,
-    /// or in racks, with slots for tenants' machines.
+    /// Topology: racks with slots for tenants' machines.
     pub racks: Option<Racks>,
-    /// Messages one way,
+    /// Workload: one-way messages.
     pub flows: Option<Flows>,
-    /// or questions and answers,
+    /// Workload: questions and answers.
     pub queries: Option<Queries>,
-    /// or all to one,
+    /// Workload: bursts of all hosts to one.
     pub bursts: Option<Bursts>,
-    /// or streams of a constant rate,
+    /// Workload: streams of a constant rate.
     pub streams: Option<Streams>,
-    /// or those of a file,
+    /// Workload: messages of a file.
     pub trace: Option<Trace>,
-    /// or, in racks, tenants' rounds.
+    /// Workload, in racks: tenants' rounds.
     pub tenants: Option<Tenants>,
-    /// or guests by name,
+    /// Workload: guests by name.
     #[serde(default)]
     pub guest: Vec<GuestSpec>,
-    /// and what they say to each other.
+    /// Messages between these guests.
     #[serde(default)]
     pub talk: Vec<Talk>,
     /// Kinds of hosts whose guests wait for CPUs.
     #[serde(default)]
     pub machine: Vec<MachineSpec>,
-    /// Each is a variant.
+    /// Settings; each is a variant.
     pub setting: Vec<Setting>,
 }
 
-/// What a variant is.
+/// A variant of the experiment.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Setting {
-    /// Its name.
+    /// Name of the variant.
     pub name: Name,
-    /// What carries messages.
+    /// Transport of messages.
     #[serde(default)]
     pub transport: Transport,
     /// The switches.
     #[serde(default)]
     pub switches: Switches,
-    /// The hosts' meter, which tells small flows' frames from others; without it all are of the
-    /// first class.
+    /// The hosts' meter, which puts frames of small flows into the first class; without it all
+    /// frames are in the first class.
     pub meter: Option<MeterSpec>,
-    /// What frames and packets pass in each host before its link, as the data path has it; with a
-    /// meter it is there. Without it, a FIFO.
+    /// Path of frames and packets in each host before its link, as in the data path; it includes
+    /// the meter. Without it, a FIFO.
     pub pipeline: Option<PipelineSpec>,
-    /// By which rules tenants are placed.
+    /// Rules by which tenants are placed.
     pub policy: Option<Policy>,
-    /// The hosts' pacer, which holds tenants' machines to their guarantees; without it all send as
-    /// they like.
+    /// The hosts' pacer, which enforces the guarantees of tenants' machines; without it senders are
+    /// not limited.
     pub pacer: Option<PacerSpec>,
-    /// HULL's pacer in each host, for flows that hear of marks. Goes with DCTCP.
+    /// HULL's pacer in each host, for flows that react to marks. Requires DCTCP.
     pub hull: Option<HullPacer>,
-    /// What kind of machine hosts are; without it, frames and messages take no time in them.
+    /// Kind of all hosts; without it, frames and messages take no time in them.
     pub machine: Option<Name>,
-    /// The same for single hosts.
+    /// Kinds of single hosts.
     #[serde(default)]
     pub on: Vec<On>,
-    /// Talks that there are not.
+    /// Talks that are switched off.
     #[serde(default)]
     pub quiet: Vec<Name>,
 }
 
-/// What kind of machine a host is.
+/// Kind of a single host.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct On {
@@ -120,7 +120,7 @@ pub struct On {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PacerSpec {
-    /// Whether machines may send more than they are guaranteed while their host's link is idle.
+    /// True if machines may exceed their guarantees while their host's link is idle.
     pub work_conserving: bool,
 }
 
@@ -130,23 +130,23 @@ pub struct PacerSpec {
 pub struct Switches {
     /// Classes of strict priority; 1 is a FIFO.
     pub classes: usize,
-    /// What may wait at a port; without an end if it is left out. What does not fit is lost. Racks
-    /// say that themselves.
+    /// Buffer of a port; unlimited by default. Frames that do not fit are dropped. Racks define
+    /// their own buffers.
     pub buffer: Option<Bytes>,
-    /// Whether each class of a port has a buffer of its own.
+    /// True if each class of a port has a buffer of its own.
     pub apart: bool,
-    /// A buffer that all ports of a switch share, in place of those of ports. Not in racks.
+    /// A buffer that all ports of a switch share, instead of one per port. Not in racks.
     pub shared: Option<Shared>,
-    /// Whether the flow of which the least is left goes first, and that of which the most is is lost
-    /// first (pFabric: Alizadeh et al., SIGCOMM 2013). Goes with a transport of that name.
+    /// True if the flow with the least remaining data is served first, and the one with the most is
+    /// dropped first (pFabric: Alizadeh et al., SIGCOMM 2013). Requires the transport of that name.
     pub pfabric: bool,
-    /// A frame that finds so much of its class waiting is marked, where its sender takes marks.
+    /// Queue length of a class from which frames are marked, if their sender supports marks.
     pub mark_at: Option<Bytes>,
-    /// A queue that is not there, and marks.
+    /// A phantom queue, which marks.
     pub phantom: Option<Phantom>,
-    /// What may wait in a host for its link; without an end if it is left out. Not where it paces.
+    /// Buffer of a host before its link; unlimited by default. Not with a pacer.
     pub host_buffer: Option<Bytes>,
-    /// The same as `mark_at` there.
+    /// The equivalent of `mark_at` in hosts.
     pub host_mark_at: Option<Bytes>,
 }
 
@@ -200,26 +200,26 @@ impl Switches {
     }
 }
 
-/// What the meter of the data path holds a small flow to.
+/// Limits of a small flow in the data path's meter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MeterSpec {
-    /// How fast a bucket fills,
+    /// Rate at which a flow's bucket fills.
     pub rate: Rate,
-    /// and what it holds.
+    /// Capacity of the bucket.
     pub burst: Bytes,
 }
 
-/// A run goes on at most this many times as long as messages begin.
+/// Limit of a run's time, as a multiple of the time in which messages begin.
 const LONGEST: u64 = 10;
 
 impl Messages {
-    /// After that long a run ends, whether all messages have come or not.
+    /// Time after which a run ends, even if messages are incomplete.
     pub fn longest(&self) -> Nanos {
         Nanos(self.duration.0.saturating_mul(LONGEST))
     }
 
-    /// The hosts of each topology that is there.
+    /// Number of hosts of each configured topology.
     fn hosts(&self) -> impl Iterator<Item = usize> {
         let racks = self.racks.as_ref();
         let racks = racks.map(|it| it.racks as usize * it.hosts as usize);
@@ -236,12 +236,12 @@ impl Messages {
         ]
     }
 
-    /// The load of hosts, unless it is tenants'.
+    /// Load of hosts, unless tenants are the load.
     pub(super) fn load(&self) -> Option<Load> {
         self.loads().into_iter().flatten().next()
     }
 
-    /// What each host is to send on average, in bits a second, where that is known before.
+    /// Average rate of each host, in bits a second, if it is known beforehand.
     fn offered(&self, hosts: usize) -> Option<f64> {
         let load = self.load().map(|it| it.rate(hosts));
         let streams = self.streams.map(|it| it.rate(hosts));
@@ -252,7 +252,7 @@ impl Messages {
         load.or(streams).or(trace)
     }
 
-    /// Reads files that it names. `file` is that of the experiment.
+    /// Reads the files that the experiment names. `file` is the path of the experiment.
     pub(super) fn read_files(&mut self, file: &str, mistakes: &mut Mistakes) {
         let hosts = self.hosts().next().unwrap_or(2).max(2);
         if let Some(trace) = &mut self.trace {
@@ -260,12 +260,12 @@ impl Messages {
         }
     }
 
-    /// How many data centres there are.
+    /// Number of data centres.
     pub(super) fn centres(&self) -> u32 {
         self.tenants.as_ref().map_or(1, |it| it.centres)
     }
 
-    /// The network of a checked experiment.
+    /// Returns the network of a checked experiment.
     pub(super) fn topology(&self) -> Topology {
         let racks = self.racks.as_ref();
         let racks = racks.and_then(|it| Some(Topology::Racks(Arc::new(it.build().ok()?))));
@@ -274,7 +274,7 @@ impl Messages {
         there.expect("a checked experiment has a topology")
     }
 
-    /// An outcome of no messages.
+    /// Returns an outcome without messages.
     pub(super) fn nothing(&self) -> Outcome {
         let talks = self.talk.iter().map(|talk| talk.name.get_ref().clone());
         let is_udp = |it: Protocol| it == Protocol::Udp;
@@ -288,7 +288,7 @@ impl Messages {
         }
     }
 
-    /// Those of a setting's hosts whose guests wait for CPUs.
+    /// Returns those of a setting's hosts whose guests wait for CPUs.
     pub(super) fn machines(&self, setting: &Setting, hosts: usize, seed: u64) -> Machines {
         let machines = self.try_machines(setting, hosts, seed);
         machines.expect("a checked experiment's machines run")
@@ -309,7 +309,7 @@ impl Messages {
         Machines::new(&specs, seed)
     }
 
-    /// Who talks on a host; one guest, if nobody is named.
+    /// Returns the guests with messages on a host; one guest, if the experiment names none.
     fn guests_on(&self, host: usize) -> Talkers {
         let there = self.guest.iter().filter(|guest| guest.host == host);
         let there: Talkers = there.map(|guest| guest.core).collect();
@@ -341,7 +341,7 @@ impl Messages {
         if let Some(name) = setting.machine.as_ref().filter(|it| !is_known(it)) {
             section.at("machine", unknown(name));
         }
-        // Of a number that is none a mistake is told elsewhere.
+        // An invalid number is reported by another check.
         let hosts = self.hosts().next().unwrap_or(1).clamp(1, MOST);
         for (place, on) in setting.on.iter().enumerate() {
             let mut section = section.item("on", place);

@@ -1,5 +1,5 @@
-//! A host that paces: what its machines send goes the data path's own way to the wire
-//! ([`PacedPipeline`]), and what the pacer does not take yet waits in the machine's ring.
+//! A host that paces: frames of its machines pass the data path's own pipeline ([`PacedPipeline`]),
+//! and frames that the pacer does not accept yet wait in the machine's ring.
 
 use super::fifo::Fifo;
 use super::line::{Line, Tier};
@@ -15,18 +15,18 @@ use tailbound_dataplane::{
 use tailbound_hose::Usage;
 use tailbound_units::{Nanos, Rate};
 
-/// Who sends what goes to an end of a connection.
+/// Sender of the packets to an end of a connection.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sender {
-    /// The slot of its machine on its host.
+    /// Slot of its machine on its host.
     pub(super) slot: u32,
-    /// The address of the machine that it goes to.
+    /// Address of the receiving machine.
     pub(super) destination: u128,
-    /// Whether that is on the same host.
+    /// True if that machine is on the same host.
     pub(super) is_local: bool,
 }
 
-/// A packet as the data path sees it.
+/// A packet in the form that the data path requires.
 #[derive(Debug, Clone, Copy)]
 struct Sent {
     packet: Packet,
@@ -78,23 +78,24 @@ impl Frame for Sent {
 #[derive(Debug)]
 pub(super) struct PacedHost {
     pipeline: PacedPipeline<Sent>,
-    /// By the ends of connections that packets go to.
+    /// Senders, by the receiving ends of connections.
     senders: Arc<[Sender]>,
-    /// What each guest has sent and the pacer has not taken.
+    /// Packets of each guest that the pacer has not accepted.
     rings: Vec<Fifo<Sent>>,
     read_again: Vec<GuestId>,
     wire: Wire,
-    /// When the last frame on the wire ends.
+    /// End of the last frame on the wire.
     free_at: Time,
     delay: Time,
-    /// On the wire and on the link, and when each arrives.
+    /// Frames on the wire and on the link, with their arrival times.
     flying: Fifo<(Time, Packet)>,
     now: Time,
     pub(super) tally: PortTally,
 }
 
 impl PacedHost {
-    /// One whose guests have these guarantees, if any, by slots. Nothing is sent before `now`.
+    /// Returns a host whose guests have these guarantees, if any, by slots. No frame is sent before
+    /// `now`.
     ///
     /// # Errors
     /// The rule that the link or a guarantee breaks.
@@ -105,7 +106,7 @@ impl PacedHost {
         senders: Arc<[Sender]>,
     ) -> Result<Self, PacerError> {
         let pacer = PacerConfig {
-            // Frames keep the times that the pacer gives them.
+            // Frames keep the pacer's departure times.
             voids: false,
             work_conserving: is_work_conserving,
             ..PacerConfig::new(line.rate)
@@ -131,20 +132,20 @@ impl PacedHost {
         })
     }
 
-    /// Frames that were lost here.
+    /// Number of frames that were dropped here.
     pub(super) fn drops(&self) -> u64 {
         let drops = self.pipeline.pacer().stats().drops.by_reason();
         drops.iter().map(|drops| drops.1).sum::<u64>() + self.pipeline.drops()
     }
 
-    /// The most that a frame was put on the wire after its departure time.
+    /// Largest delay of a frame after its departure time.
     pub(super) fn latest(&self) -> Nanos {
         let stats = self.pipeline.pacer().stats();
         let link = self.pipeline.wire().link;
         link.time_for(stats.max_lateness.into())
     }
 
-    /// Limits what one of its guests sends to an address, as near as its pacer can count.
+    /// Limits the rate of one of its guests to an address, as closely as its pacer can count.
     ///
     /// # Errors
     /// The rule that the limit breaks.
@@ -164,7 +165,7 @@ impl PacedHost {
         pacer.set_destination(now, guest, destination, Some(nearest))
     }
 
-    /// What its guests sent since the last call to addresses with a limit.
+    /// Reports the usage of addresses with a limit since the last call.
     pub(super) fn destinations_used(
         &mut self,
         now: Nanos,
@@ -185,7 +186,7 @@ impl PacedHost {
         });
     }
 
-    /// Frames that wait or are on the link.
+    /// Number of frames in rings, in queues or on the link.
     pub(super) fn held(&self) -> u64 {
         let rings = self.rings.iter().map(Fifo::len).sum::<usize>();
         (rings + self.pipeline.waiting() + self.flying.len()) as u64
@@ -196,7 +197,7 @@ impl PacedHost {
         self.rings.iter().map(Fifo::memory).sum::<usize>() + self.flying.memory()
     }
 
-    /// Lets the pacer read a guest's ring, as far as it does.
+    /// Reads a guest's ring into the pacer, up to the pacer's limit.
     fn read(&mut self, id: GuestId) {
         let now = self.now.floor();
         while self.pipeline.pacer().is_read(id)
@@ -206,7 +207,7 @@ impl PacedHost {
         }
     }
 
-    /// Puts on the wire what the pacer hands over, at the times that it says.
+    /// Puts the pacer's frames on the wire, at their departure times.
     fn pull(&mut self, out: &mut Vec<Packet>) {
         let Self {
             pipeline,

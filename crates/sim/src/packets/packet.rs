@@ -6,65 +6,66 @@ use crate::tcp::{Ecn, Segment};
 use serde::Deserialize;
 use tailbound_units::{Bytes, Nanos};
 
-/// What a frame takes of a wire beside the segment's data: preamble, gap, Ethernet with FCS,
-/// IPv4, TCP with time stamps.
+/// Bytes of a frame on a wire besides the segment's data: preamble, gap, Ethernet with FCS, IPv4,
+/// TCP with time stamps.
 pub(super) const OVERHEAD: u64 = 20 + 18 + 20 + 32;
-/// The same with UDP.
+/// The equivalent of [`OVERHEAD`] with UDP.
 pub(super) const UDP_OVERHEAD: u64 = 20 + 18 + 20 + 8;
-/// Of these, what the data path does not count.
+/// Part of these bytes that the data path does not count: preamble, gap and FCS.
 const UNCOUNTED: usize = 24;
-/// The shortest frame.
+/// Length of the shortest frame on a wire, in bytes.
 const SHORTEST: u64 = 84;
 
-/// The class that switches serve first: small flows, guaranteed traffic,
+/// The class that switches serve first: small flows, guaranteed traffic.
 pub(super) const FIRST: u8 = 0;
-/// and that of all else.
+/// The class of all other traffic.
 pub(super) const LAST: u8 = 1;
 
-/// What is above IP.
+/// Transport protocol.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Protocol {
-    /// TCP, as the setting's transport has it.
+    /// TCP, with the setting's transport.
     #[default]
     Tcp,
-    /// UDP: a message goes at once, in as many datagrams as it needs, and what is lost stays lost.
+    /// UDP: a message is sent immediately, in as many datagrams as it needs, without
+    /// retransmission.
     Udp,
 }
 
-/// This bit of a class has a frame wait for its host's pacer, which takes it away (HULL).
+/// Bit of a class for a frame that must wait for its host's pacer, which clears it (HULL).
 const PACED: u8 = 0x80;
 
-/// A frame on its way.
+/// A frame in flight.
 #[derive(Debug, Clone, Copy)]
 pub struct Packet {
-    /// The end of a connection that it goes to.
+    /// The end of a connection that receives it.
     pub(super) to: u32,
-    /// The next node, as a place in the simulation's routes.
+    /// The next node, as a position in the simulation's routes.
     pub(super) next: u32,
-    /// What it takes of a wire.
+    /// Length on a wire, in bytes.
     pub(super) size: u16,
-    /// 0 is served first.
+    /// Priority; 0 is served first.
     pub(super) class: u8,
-    /// Of the connections that had this number, which it is for.
+    /// Number of earlier connections with the number of its connection.
     pub(super) reused: u8,
     pub(super) segment: Segment,
-    /// When TCP sent it, as [`stamp`] counts,
+    /// Time at which TCP sent it, as a [`stamp`].
     pub(super) sent: u32,
-    /// and how long it waited at each [`Tier`], in nanoseconds; while it waits, since when.
+    /// Waiting time at each [`Tier`], in nanoseconds; while it waits, the start of the wait.
     pub(super) waited: [u32; TIERS],
 }
 
-// Millions of them wait at a time.
+// Millions of them are queued in a simulation.
 const _: () = assert!(size_of::<Packet>() <= 112);
 
-/// A moment in nanoseconds, modulo 4.29 s: what is told apart is shorter.
+/// Returns a time in nanoseconds, modulo 4.29 s: all compared intervals are shorter.
 pub(super) const fn stamp(now: Time) -> u32 {
     (now.0 / 1_000) as u32
 }
 
 impl Packet {
-    /// One that an end sends.
+    /// Returns a packet that an end sends.
     pub(super) fn new(
         now: Nanos,
         (protocol, segment): (Protocol, Segment),
@@ -83,31 +84,31 @@ impl Packet {
         }
     }
 
-    /// Has it wait for its host's pacer.
+    /// Marks the packet as one that waits for its host's pacer.
     pub(super) const fn pace(&mut self) {
         self.class |= PACED;
     }
 
-    /// The host's pacer takes it: returns whether it is to wait for that.
+    /// Clears the mark of [`Self::pace`]; returns true if it was set.
     pub(super) const fn take_paced(&mut self) -> bool {
         let is_paced = self.class & PACED != 0;
         self.class &= !PACED;
         is_paced
     }
 
-    /// It begins to wait, beside what it has waited there before.
+    /// Starts a wait at a tier, in addition to its earlier waits there.
     pub(super) fn wait(&mut self, now: Time, tier: Tier) {
         let waited = &mut self.waited[tier as usize];
         *waited = stamp(now).wrapping_sub(*waited);
     }
 
-    /// It has waited.
+    /// Ends a wait at a tier.
     pub(super) fn go_on(&mut self, now: Time, tier: Tier) {
         let waited = &mut self.waited[tier as usize];
         *waited = stamp(now).wrapping_sub(*waited);
     }
 
-    /// A frame of a TCP packet, with this of its data.
+    /// Returns a frame of a TCP packet, with this part of its data.
     pub(super) fn part(&self, segment: Segment) -> Self {
         Self {
             size: Self::size_of(Protocol::Tcp, &segment),
@@ -116,7 +117,7 @@ impl Packet {
         }
     }
 
-    /// What a segment or a datagram takes of a wire.
+    /// Length of a segment or a datagram on a wire, in bytes.
     fn size_of(protocol: Protocol, segment: &Segment) -> u16 {
         let len = u64::from(segment.len);
         let size = match protocol {
@@ -126,12 +127,12 @@ impl Packet {
         size as u16
     }
 
-    /// What TCP's data and options take.
+    /// Length of a frame with TCP's data and options on a wire, in bytes.
     pub(super) fn length(data: u64) -> u64 {
         (data + OVERHEAD).max(SHORTEST)
     }
 
-    /// Its length as the data path counts it: with Ethernet's header, without FCS.
+    /// Length as the data path counts it: with Ethernet's header, without FCS.
     pub(super) fn len(&self) -> usize {
         usize::from(self.size) - UNCOUNTED
     }
@@ -140,7 +141,7 @@ impl Packet {
         Bytes(self.size as u64)
     }
 
-    /// A switch marks it. Returns whether its sender takes marks.
+    /// Marks the packet at a switch. Returns true if its sender supports marks.
     pub(super) fn mark(&mut self) -> bool {
         let is_able = self.segment.ecn != Ecn::Unable;
         if is_able {
@@ -162,7 +163,7 @@ pub(super) mod tests {
     use super::*;
     use crate::tcp::{Connection, TcpConfig};
 
-    /// A frame of 1,500 B on its wire, which may be marked; `to` tells it from others.
+    /// Returns a frame of 1,500 B on its wire, which may be marked; `to` identifies it.
     pub(in crate::packets) fn frame(class: u8, to: u32) -> Packet {
         let mut out = Vec::new();
         let mut connection = Connection::established(TcpConfig::RACK, Nanos::from_micros(100));

@@ -1,20 +1,20 @@
-//! Whom hosts talk to.
+//! Peers of hosts.
 
 use rand::RngExt as _;
 use rand_pcg::Pcg64Mcg;
 use serde::Deserialize;
 use tailbound_experiment::Section;
 
-/// Whom a host talks to, on one connection each.
+/// Peers of a host, with one connection to each.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Peers {
-    /// Everybody else.
+    /// All other hosts.
     #[default]
     All,
-    /// So many others, drawn once.
+    /// This number of other hosts, drawn once.
     Some(usize),
-    /// One other, drawn once, such that each host is one host's.
+    /// One other host, drawn once, such that each host receives from one host.
     Permutation,
 }
 
@@ -28,7 +28,7 @@ impl Peers {
         }
     }
 
-    /// How many a host has.
+    /// Number of peers of a host.
     pub(super) const fn count(self, hosts: usize) -> usize {
         match self {
             Self::All => hosts - 1,
@@ -37,7 +37,7 @@ impl Peers {
         }
     }
 
-    /// The connections that there are: from which host to which.
+    /// Returns all connections: sending and receiving host.
     pub(super) fn connections(self, hosts: usize, random: &mut Pcg64Mcg) -> Vec<(usize, usize)> {
         if self == Self::Permutation {
             return permutation(hosts, random).into_iter().enumerate().collect();
@@ -49,7 +49,7 @@ impl Peers {
         (0..hosts).flat_map(of).collect()
     }
 
-    /// The peers of a host.
+    /// Returns the peers of a host.
     fn draw(self, host: usize, hosts: usize, random: &mut Pcg64Mcg) -> Vec<usize> {
         let mut others: Vec<usize> = (0..hosts).filter(|it| *it != host).collect();
         if let Self::Some(number) = self {
@@ -63,7 +63,7 @@ impl Peers {
     }
 }
 
-/// A permutation in which nobody stays where it is: one circle of all (Sattolo, 1986).
+/// Returns a permutation without fixed points: one cycle of all (Sattolo, 1986).
 fn permutation(hosts: usize, random: &mut Pcg64Mcg) -> Vec<usize> {
     let mut of: Vec<usize> = (0..hosts).collect();
     for place in (1..hosts).rev() {

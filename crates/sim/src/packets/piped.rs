@@ -1,5 +1,5 @@
-//! A host whose frames go the data path's own way to its link ([`Pipeline`]): class, segmentation,
-//! limit, queue, and the NIC's own queue.
+//! A host whose frames pass the data path's own pipeline to its link ([`Pipeline`]): class,
+//! segmentation, limit, queue, and the NIC's own queue.
 
 use super::fifo::Fifo;
 use super::line::{Line, Tier};
@@ -17,14 +17,14 @@ use tailbound_dataplane::{
 use tailbound_experiment::Section;
 use tailbound_units::{Bytes, Rate};
 
-/// The longest packet that TCP hands over: what of 64 KiB is whole segments.
+/// The longest packet that TCP sends: the whole segments in 64 KiB.
 const LARGEST: u32 = 44 * MSS;
-/// What each frame of a packet has beside its data, of what the data path counts: Ethernet, IPv4,
-/// TCP with time stamps.
+/// Headers of each frame of a packet, as the data path counts: Ethernet, IPv4, TCP with time
+/// stamps.
 const HEADERS: usize = 14 + 20 + 32;
 
-/// What TCP sends at a moment becomes packets of up to 64 KiB, where that is the same but for its
-/// place.
+/// Merges segments that TCP sends at the same instant into packets of up to 64 KiB, if they differ
+/// only in their position.
 pub(super) fn offload(segments: &mut Vec<Segment>) {
     segments.dedup_by(|next, packet| {
         let together = Segment {
@@ -44,20 +44,20 @@ pub(super) fn offload(segments: &mut Vec<Segment>) {
     });
 }
 
-/// The hosts' way to their links.
+/// The hosts' path to their links.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PipelineSpec {
-    /// Whether guests hand over what TCP sends at a moment as packets of up to 64 KiB.
+    /// True if guests merge segments of the same instant into packets of up to 64 KiB.
     pub offload: bool,
-    /// Whether packets are cut into frames before the queue, and not by the NIC behind it.
+    /// True if packets are segmented into frames before the queue, instead of by the NIC after it.
     pub segment: bool,
     /// The queue; a FIFO of 1,000 packets.
     pub queue: QueueConfig,
-    /// What bounds the NIC's own queue. Without it the NIC takes a packet when the last one is on
-    /// the wire.
+    /// Limits of the NIC's own queue. Without it the NIC takes a packet once the last one is on the
+    /// wire.
     pub nic: Option<NicConfig>,
-    /// What leaves at most. Packets are cut before the queue then.
+    /// Rate limit of the host. Packets are segmented before the queue then.
     pub limit: Option<RateLimit>,
 }
 
@@ -76,7 +76,7 @@ impl PipelineSpec {
     }
 }
 
-/// Who sends on a connection, and to which host.
+/// Sender of a connection, and the receiving host.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Talker {
     /// The guest, from 1.
@@ -85,7 +85,7 @@ pub(super) struct Talker {
     pub(super) to: u32,
 }
 
-/// A packet as the data path sees it.
+/// A packet in the form that the data path requires.
 #[derive(Debug)]
 struct Sent {
     packet: Packet,
@@ -97,7 +97,7 @@ impl Sent {
         GuestId::first(self.talker.guest)
     }
 
-    /// Whether TCP handed over more than a frame.
+    /// Returns true if the packet is longer than a frame.
     const fn is_large(&self) -> bool {
         self.packet.segment.ack.is_some() && self.packet.segment.len > MSS
     }
@@ -161,17 +161,17 @@ impl Frame for Sent {
     }
 }
 
-/// A host, its way to its link, and the link.
+/// A host, its pipeline, and its link.
 #[derive(Debug)]
 pub(super) struct PipedHost {
     pipeline: Pipeline<Sent>,
-    /// By the second place of ways in the routes.
+    /// Senders, by the second position of paths in the routes.
     talkers: Arc<[Talker]>,
     wire: Wire,
-    /// When the last frame on the wire ends.
+    /// End of the last frame on the wire.
     free_at: Time,
     delay: Time,
-    /// On the wire and on the link, and when each arrives.
+    /// Frames on the wire and on the link, with their arrival times.
     flying: Fifo<(Time, Packet)>,
     now: Time,
     tally: PortTally,
@@ -204,7 +204,7 @@ impl PipedHost {
         }
     }
 
-    /// What happened here.
+    /// Counters of the host.
     pub(super) fn tally(&self) -> PortTally {
         let queue = self.pipeline.stats().queue;
         PortTally {
@@ -214,22 +214,22 @@ impl PipedHost {
         }
     }
 
-    /// Packets that wait, and frames on the link.
+    /// Number of queued packets and of frames on the link.
     pub(super) fn held(&self) -> u64 {
         (self.pipeline.backlog().packets + self.flying.len()) as u64
     }
 
-    /// Memory of the link, in bytes, and of what waits.
+    /// Memory of the link and of queued packets, in bytes.
     pub(super) fn memory(&self) -> usize {
         self.pipeline.backlog().packets * size_of::<Sent>() + self.flying.memory()
     }
 
-    /// Whether the NIC takes a packet, as far as the pipeline does not say that.
+    /// True if the NIC accepts a packet; with `nic`, the pipeline itself checks that.
     fn is_ready(&self) -> bool {
         self.pipeline.config().nic.is_some() || self.free_at <= self.now
     }
 
-    /// Hands over to the NIC what it takes.
+    /// Passes packets to the NIC as long as it accepts them.
     fn pull(&mut self) {
         while self.is_ready()
             && let Some(Departure { frame, .. }) = self.pipeline.pull(self.now.floor())

@@ -1,4 +1,4 @@
-//! The network of tenants: their connections, their hosts' pacers, and what is promised on the way.
+//! The network of tenants: their connections, their hosts' pacers, and their guarantees.
 
 use super::hose::{self, Member};
 use super::hosts::Place;
@@ -21,7 +21,7 @@ use tailbound_units::{Bytes, Nanos, Rate};
 #[derive(Debug, Clone, Copy)]
 struct Machine {
     host: usize,
-    /// Its slot there.
+    /// Slot on its host.
     slot: u32,
 }
 
@@ -29,7 +29,7 @@ struct Machine {
 #[derive(Debug, Clone, Copy)]
 struct Pair {
     tenant: u32,
-    /// Machines, of all that there are.
+    /// Numbers of its machines among all machines.
     from: u32,
     to: u32,
 }
@@ -40,7 +40,7 @@ pub(super) struct Joined {
     pub(super) centre: Centre,
     machines: Vec<Machine>,
     pairs: Vec<Pair>,
-    /// How many guests each host has.
+    /// Number of guests of each host.
     guests: Vec<u32>,
 }
 
@@ -69,7 +69,7 @@ impl Joined {
         joined
     }
 
-    /// What each tenant sends before `until`: of a connection its first end does.
+    /// Returns the rounds of all tenants before `until`. The first end of a connection sends.
     pub(super) fn rounds(&self, until: Nanos) -> Rounds {
         let sends = self.centre.tenants.iter().map(|tenant| Sends {
             ends: Vec::new(),
@@ -85,7 +85,7 @@ impl Joined {
         Rounds::new(sends, until)
     }
 
-    /// The hosts of both ends of each connection, and whose it is.
+    /// Returns the hosts of both ends of each connection, and its tenant.
     fn ends(&self) -> impl Iterator<Item = (usize, usize, u32)> {
         self.pairs.iter().flat_map(|pair| {
             let host = |machine: u32| self.machines[machine as usize].host;
@@ -94,8 +94,8 @@ impl Joined {
         })
     }
 
-    /// Ways between all ends, into `routes`; what is of one host goes through its own switch, and
-    /// where hosts pace through its pacer before.
+    /// Appends the paths between all ends to `routes`. Frames within a host pass its own switch,
+    /// after its pacer if hosts pace.
     pub(super) fn places(
         &self,
         racks: &BuiltRacks,
@@ -130,7 +130,7 @@ impl Joined {
         self.ends().map(place).collect()
     }
 
-    /// Hosts that pace, with what their guests are guaranteed under a policy.
+    /// Returns hosts that pace, with their guests' guarantees under a policy.
     ///
     /// # Errors
     /// The rule of a pacer that a guarantee breaks.
@@ -162,7 +162,7 @@ impl Joined {
         hosts.collect()
     }
 
-    /// The machines that divide what each is guaranteed among those that send to it.
+    /// Returns the machines that divide their guaranteed bandwidth among their senders.
     pub(super) fn members(&self, policy: Policy, link: Rate) -> Vec<Member> {
         let tenants = (0..).zip(&self.centre.tenants);
         let owners = tenants.flat_map(|(number, tenant)| {
@@ -185,7 +185,7 @@ impl Joined {
         machines.map(member).collect()
     }
 
-    /// Who sends to each end.
+    /// Returns the sender to each end.
     fn senders(&self) -> Arc<[Sender]> {
         let senders = self.pairs.iter().flat_map(|pair| {
             let machine = |number: u32| self.machines[number as usize];
@@ -198,12 +198,12 @@ impl Joined {
         senders.collect()
     }
 
-    /// What is promised on the way to each end.
+    /// Returns the guarantees of the paths to each end.
     pub(super) fn promises(&self, racks: &BuiltRacks) -> Promises {
         let bounds = racks.bounds(&self.centre.datacentre);
         let (ports, mut way) = (racks.ports(), Vec::new());
         let tree = racks.tree();
-        // An end's sender is at the other one.
+        // An end's sender is the other end.
         let ends = self.ends().map(|(to, from, tenant)| {
             let tenant = &self.centre.tenants[tenant as usize];
             if !tenant.is_promised || from == to {
@@ -229,12 +229,12 @@ impl Joined {
     }
 }
 
-/// What a tenant's machine is held to under a policy.
+/// Returns the guarantee that the pacer enforces for a tenant's machine under a policy.
 fn paced(tenant: &Placed, policy: Policy, link: Rate) -> Guarantee {
     let of = &tenant.guarantee;
     let bandwidth = of.bandwidth;
     match policy {
-        // Nobody may burst.
+        // No machine may burst.
         Policy::Oktopus => Guarantee::new(bandwidth, FRAME, bandwidth),
         Policy::Silo | Policy::OktopusBursts | Policy::Locality => {
             let burst_rate = of.burst_rate.unwrap_or(link).min(link);

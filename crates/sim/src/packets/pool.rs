@@ -1,8 +1,8 @@
 //! The frames of all ports, in one memory.
 //!
-//! Ports are busiest at different times: with a memory for each there would be the sum of their
-//! busiest times. A [`List`] is a queue in a [`Pool`]; a frame that goes from one list to another
-//! stays where it is.
+//! Ports are busiest at different times: separate memories would have to hold the sum of their
+//! peaks. A [`List`] is a queue in a [`Pool`]; a frame that moves from one list to another keeps
+//! its place.
 
 use super::packet::Packet;
 use crate::net::Time;
@@ -11,15 +11,15 @@ use std::rc::Rc;
 
 /// No place.
 const NONE: u32 = u32::MAX;
-/// So many places are allocated at a time, and never moved.
+/// Number of places that are allocated in one step, and never moved.
 const CHUNK: usize = 512;
 
 #[derive(Debug)]
 struct Slot {
     packet: Packet,
-    /// When it arrives, once it is sent.
+    /// Time of arrival, once the frame was sent.
     at: Time,
-    /// The place behind it in its list, or the next free one.
+    /// The next place in its list, or the next free one.
     next: u32,
 }
 
@@ -35,7 +35,7 @@ pub(super) struct Frames {
 #[derive(Debug, Clone)]
 pub(super) struct Pool(pub(super) Rc<RefCell<Frames>>);
 
-/// Frames of a pool, one behind the other.
+/// A queue of frames of a pool.
 #[derive(Debug)]
 pub(super) struct List {
     first: u32,
@@ -51,7 +51,7 @@ impl Pool {
         })))
     }
 
-    /// What is allocated, in bytes.
+    /// Allocated memory, in bytes.
     pub(super) fn memory(&self) -> usize {
         let frames = self.0.borrow();
         let each = frames.chunks.capacity() * size_of::<Vec<Slot>>();
@@ -68,7 +68,7 @@ impl Frames {
         &mut self.chunks[place as usize / CHUNK][place as usize % CHUNK]
     }
 
-    /// Puts a frame to a place of its own, in no list.
+    /// Adds a frame, in no list; returns its place.
     pub(super) fn put(&mut self, packet: Packet) -> u32 {
         let slot = Slot {
             packet,
@@ -89,7 +89,7 @@ impl Frames {
         (last * CHUNK + self.chunks[last].len() - 1) as u32
     }
 
-    /// A frame that is in no list leaves.
+    /// Removes and returns a frame that is in no list.
     pub(super) fn free(&mut self, place: u32) -> Packet {
         let free = self.free;
         self.free = place;
@@ -98,7 +98,7 @@ impl Frames {
         it.packet
     }
 
-    /// The frame there.
+    /// Returns the frame at a place.
     pub(super) fn packet(&mut self, place: u32) -> &mut Packet {
         &mut self.slot_mut(place).packet
     }
@@ -119,7 +119,7 @@ impl List {
         self.len == 0
     }
 
-    /// What the first takes of a wire; 0 if there is none.
+    /// Length of the first frame on a wire, in bytes; 0 if the list is empty.
     pub(super) fn first_size(&self, frames: &Frames) -> f64 {
         if self.is_empty() {
             return 0.0;
@@ -127,7 +127,7 @@ impl List {
         f64::from(frames.slot(self.first).packet.size)
     }
 
-    /// When the first arrives; [`Time::NEVER`] if there is none.
+    /// Arrival time of the first frame; [`Time::NEVER`] if the list is empty.
     pub(super) fn arrives_at(&self, frames: &Frames) -> Time {
         if self.is_empty() {
             return Time::NEVER;
@@ -135,7 +135,7 @@ impl List {
         frames.slot(self.first).at
     }
 
-    /// Puts the frame at a place, which is in no list, behind the others.
+    /// Appends the frame at a place, which is in no list.
     pub(super) fn push(&mut self, frames: &mut Frames, place: u32, at: Time) {
         if self.is_empty() {
             self.first = place;
@@ -147,12 +147,12 @@ impl List {
         self.len += 1;
     }
 
-    /// Takes the first out.
+    /// Removes the first frame.
     pub(super) fn pop(&mut self, frames: &mut Frames) -> Option<u32> {
         self.take(frames, NONE)
     }
 
-    /// Takes out the one behind a place, or the first.
+    /// Removes the frame after a place, or the first.
     fn take(&mut self, frames: &mut Frames, before: u32) -> Option<u32> {
         let place = if before == NONE {
             self.first
@@ -175,7 +175,7 @@ impl List {
         Some(place)
     }
 
-    /// Takes out the one that comes first by an order, and the earliest of equals.
+    /// Removes the smallest frame by an order, and the earliest of equals.
     pub(super) fn take_least<K: Ord>(
         &mut self,
         frames: &mut Frames,
@@ -195,7 +195,7 @@ impl List {
         self.take(frames, before)
     }
 
-    /// The one that comes first by an order, and the earliest of equals.
+    /// Returns the smallest frame by an order, and the earliest of equals.
     pub(super) fn least<'f, K: Ord>(
         &self,
         frames: &'f Frames,
@@ -233,7 +233,7 @@ mod tests {
             let place = frames.put(frame(0, number));
             one.push(frames, place, Time::NEVER);
         }
-        // Half goes to another list, in its order.
+        // Half is moved to another list, in its order.
         for _ in 0..500 {
             let place = one.pop(frames).unwrap();
             other.push(frames, place, Time(7));
@@ -270,7 +270,7 @@ mod tests {
             taken.push(frames.free(place).to);
         }
         assert_eq!(taken, [1, 3]);
-        // The last one goes, and another comes behind those that are left.
+        // The last one is removed, and another is appended.
         let place = list
             .take_least(frames, |it| std::cmp::Reverse(it.to))
             .unwrap();

@@ -1,7 +1,7 @@
-//! A port that sends: queues by class, marks, and the link behind.
+//! A sending port: queues by class, marks, and the link.
 //!
-//! [`crate::net::Port`] keeps backlogs exactly, to compare them with bounds. This one is for
-//! many packets: a frame that finds the link free costs one event.
+//! [`crate::net::Port`] tracks backlogs exactly, to compare them with bounds. This one is for many
+//! packets: a frame that finds the link free costs one event.
 
 use super::hull::{Bucket, HullPacer};
 use super::line::Tier;
@@ -14,18 +14,18 @@ use std::cmp::Reverse;
 use std::rc::Rc;
 use tailbound_units::{Bytes, Nanos, Rate};
 
-/// A queue that is not there, which a slower link would have (HULL: Alizadeh et al., NSDI 2012):
-/// a frame that would find so much in it is marked before there is a real queue.
+/// A phantom queue, as of a slower link (HULL: Alizadeh et al., NSDI 2012): a frame that would find
+/// this queue long is marked before there is a real queue.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Phantom {
-    /// Its link's rate, as a part of the real one.
+    /// Rate of its link, as a part of the real one.
     pub drain: f64,
-    /// From what on it marks.
+    /// Length from which it marks.
     pub mark_at: Bytes,
 }
 
-/// A phantom queue as it is.
+/// State of a phantom queue.
 #[derive(Debug, Clone, Copy)]
 struct PhantomQueue {
     bytes: f64,
@@ -45,7 +45,7 @@ impl PhantomQueue {
         }
     }
 
-    /// A frame comes. Returns whether it is marked.
+    /// Adds a frame. Returns true if it is marked.
     fn take(&mut self, now: Time, size: u16) -> bool {
         let left = now.since(self.at).0 as f64 * self.drain;
         self.at = now;
@@ -55,17 +55,17 @@ impl PhantomQueue {
 }
 
 /// A buffer that all ports of a switch share, by dynamic thresholds (Choudhury and Hahne, 1998, as
-/// switches' chips have them): a class of a port may hold so many times what is free.
+/// in switch chips): a class of a port may hold `alpha` times the free space.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Shared {
-    /// What a switch has room for.
+    /// Size of the buffer of a switch.
     pub buffer: Bytes,
-    /// How many times.
+    /// Limit of a class, as a multiple of the free space.
     pub alpha: f64,
 }
 
-/// A shared buffer as it is.
+/// State of a shared buffer.
 #[derive(Debug, Clone)]
 pub(super) struct Room {
     shared: Shared,
@@ -80,48 +80,48 @@ impl Room {
         }
     }
 
-    /// Whether a class that holds so much may hold more.
+    /// Returns true if a class with `held` bytes may hold `size` more.
     fn takes(&self, held: u64, size: u64) -> bool {
         let free = self.shared.buffer.0.saturating_sub(self.used.get());
         size <= free && (held + size) as f64 <= self.shared.alpha * free as f64
     }
 }
 
-/// What a port is like.
+/// Configuration of a port.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PortConfig {
-    /// Where it stands on a frame's way.
+    /// Position on a frame's path.
     pub(super) tier: Tier,
     pub(super) rate: Rate,
-    /// From the last bit on one end of the link until the frame is at the next queue.
+    /// Time of a frame's last bit from the link's one end to the next queue.
     pub(super) delay: Nanos,
     /// Classes of strict priority.
     pub(super) classes: usize,
-    /// What may wait here; the frame on the wire does not count.
+    /// Size of the buffer; the frame on the wire does not count.
     pub(super) buffer: Option<Bytes>,
-    /// Whether each class has a buffer of its own.
+    /// True if each class has a buffer of its own.
     pub(super) apart: bool,
-    /// A frame that finds so much in its class waiting, or more, is marked.
+    /// Queue length of a class from which a new frame is marked.
     pub(super) mark_at: Option<Bytes>,
     pub(super) phantom: Option<Phantom>,
-    /// Whether the class of a frame is what is left of its flow, as in pFabric.
+    /// True if the class of a frame is the remaining length of its flow, as in pFabric.
     pub(super) pfabric: bool,
     /// HULL's pacer before the link.
     pub(super) hull: Option<HullPacer>,
 }
 
-/// What happened at a port.
+/// Counters of a port.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct PortTally {
     pub(super) sent: u64,
     pub(super) bytes: u64,
     pub(super) dropped: u64,
     pub(super) marked: u64,
-    /// The most that waited.
+    /// Longest queue, in bytes.
     pub(super) peak: u64,
 }
 
-/// A class: what waits, and its bytes.
+/// A class: its queue, and its bytes.
 #[derive(Debug)]
 struct Queue {
     packets: List,
@@ -132,30 +132,30 @@ struct Queue {
 pub(super) struct Port {
     tier: Tier,
     wire: Wire,
-    /// When the frame on the wire ends.
+    /// End of the frame on the wire.
     free_at: Time,
     delay: Time,
     pool: Pool,
     queues: Box<[Queue]>,
-    /// What waits in all classes.
+    /// Queued bytes of all classes.
     waiting: u64,
     buffer: u64,
     apart: bool,
-    /// The buffer of the switch, where its ports share one.
+    /// The buffer of the switch, if its ports share one.
     room: Option<Room>,
     mark_at: u64,
     phantom: Option<PhantomQueue>,
     pfabric: bool,
     hull: Option<Box<Bucket>>,
-    /// On the wire and on the link,
+    /// Frames on the wire and on the link.
     flying: List,
-    /// and when the first of them arrives.
+    /// Arrival time of the first of these.
     arrives_at: Time,
     pub(super) tally: PortTally,
 }
 
 impl Port {
-    /// One whose frames are in this pool, and that shares a room, if any.
+    /// Returns a port whose frames are in this pool, with the shared buffer, if any.
     pub(super) fn new(config: &PortConfig, pool: &Pool, room: Option<Room>) -> Self {
         let limit = |bytes: Option<Bytes>| bytes.map_or(u64::MAX, |it| it.0);
         let queue = |_| Queue {
@@ -183,7 +183,7 @@ impl Port {
         }
     }
 
-    /// The frame at a place goes on the wire.
+    /// Puts the frame at a place on the wire.
     fn send(&mut self, now: Time, frames: &mut Frames, place: u32) {
         let packet = frames.packet(place);
         self.tally.sent += 1;
@@ -196,14 +196,14 @@ impl Port {
         self.flying.push(frames, place, at);
     }
 
-    /// What waits goes on the wire: the first of the first class that has one.
+    /// Puts the next queued frame on the wire: the first of the first class that has one.
     fn send_next(&mut self, now: Time) {
         let pool = Rc::clone(&self.pool.0);
         let frames = &mut *pool.borrow_mut();
         let queue = self.queues.iter_mut().find(|it| !it.packets.is_empty());
         let Some(queue) = queue else { return };
         let place = if self.pfabric {
-            // The earliest of the flow of which the least is left.
+            // The earliest frame of the flow with the least remaining data.
             let first = queue.packets.least(frames, |it| it.class);
             let flow = first.map(|it| it.to);
             queue.packets.take_least(frames, |it| Some(it.to) != flow)
@@ -219,7 +219,7 @@ impl Port {
         self.send(now, frames, place);
     }
 
-    /// So much does not wait any more.
+    /// Removes `size` bytes from the queue lengths.
     fn leave(&mut self, size: u64) {
         self.waiting -= size;
         if let Some(room) = &self.room {
@@ -227,7 +227,7 @@ impl Port {
         }
     }
 
-    /// Whether so much more may wait in a class.
+    /// Returns true if a class may hold `size` more bytes.
     fn takes(&self, class: usize, size: u64) -> bool {
         let held = self.queues[class].bytes;
         if let Some(room) = &self.room {
@@ -237,8 +237,8 @@ impl Port {
         held + size <= self.buffer
     }
 
-    /// Loses what of all flows the most is left, until there is room for a frame of which less is
-    /// (pFabric). Returns whether there is.
+    /// Drops frames of the flows with the most remaining data, until there is room for a frame with
+    /// less (pFabric). Returns true if there is room.
     fn make_room(&mut self, frames: &mut Frames, packet: &Packet) -> bool {
         while !self.takes(0, packet.size.into()) {
             let queue = &mut self.queues[0];
@@ -256,7 +256,7 @@ impl Port {
         true
     }
 
-    /// Frames that wait or are on the link.
+    /// Number of frames in the queue or on the link.
     pub(super) fn held(&self) -> u64 {
         let queued = self.queues.iter().map(|it| it.packets.len());
         let paced = self.hull.as_ref().map_or(0, |hull| hull.waiting.len());
@@ -310,7 +310,7 @@ impl Node<Packet> for Port {
 }
 
 impl Port {
-    /// What the pacer lets go comes to the link's queue.
+    /// Moves frames that the pacer releases to the link's queue.
     fn release(&mut self, now: Time) {
         while let Some(hull) = &mut self.hull {
             let mut frames = self.pool.0.borrow_mut();
@@ -324,7 +324,7 @@ impl Port {
         }
     }
 
-    /// A frame comes to the queue.
+    /// Queues a frame.
     fn take(&mut self, now: Time, mut packet: Packet) {
         if let Some(phantom) = &mut self.phantom
             && phantom.take(now, packet.size)
@@ -383,7 +383,7 @@ mod tests {
         hull: None,
     };
 
-    /// What arrives behind the link, when: each poll at its time.
+    /// Returns arrivals behind the link, with times; polls exactly on time.
     fn arrivals(port: &mut Port) -> Vec<(u64, u32, bool)> {
         let (mut all, mut out) = (Vec::new(), Vec::new());
         while port.poll_at() < Time::NEVER {
@@ -401,7 +401,7 @@ mod tests {
         for (class, number) in [(1, 0), (1, 1), (1, 2), (0, 3)] {
             port.receive(Time::ZERO, frame(class, number), &mut Vec::new());
         }
-        // 12 us each, and 5 on the link. The third finds one of its class waiting.
+        // 12 us each, and 5 on the link. The third finds one frame of its class queued.
         let expected = [
             (17_000, 0, false),
             (29_000, 3, false),
@@ -424,7 +424,7 @@ mod tests {
         }
     }
 
-    /// One of two ports may hold half of 30,000 B where alpha is 1; both together a third each.
+    /// One of two ports may hold half of 30,000 B if alpha is 1; both together a third each.
     #[test]
     fn ports_of_a_switch_share_its_buffer_by_what_is_free() {
         let room = Room::new(Shared {
@@ -440,8 +440,8 @@ mod tests {
         assert_eq!(fill(&mut ports[0]), 15_000);
         // 15,000 B are free for the other one: it gets half of those.
         assert_eq!(fill(&mut ports[1]), 7_500);
-        // The first empties. In turn both get more until nothing is below what is free: 9,000 B in
-        // place of the second's, which has more than a third and keeps it.
+        // The first empties. In turn both get more until neither is below the free space: 9,000 B,
+        // except that the second, which has more than a third, keeps it.
         arrivals(&mut ports[0]);
         assert_eq!(room.used.get(), 7_500);
         for _ in 0..20 {
@@ -452,8 +452,8 @@ mod tests {
         assert_eq!(ports.map(|port| port.waiting), [9_000, 12_000]);
     }
 
-    /// pFabric: the flow of which least is left goes first, with its earliest frame, and what most is
-    /// left of is lost.
+    /// pFabric: the flow with the least remaining data is served first, with its earliest frame,
+    /// and frames with the most remaining data are dropped.
     #[test]
     fn pfabric_serves_what_has_least_left_and_loses_what_has_most() {
         let config = PortConfig {

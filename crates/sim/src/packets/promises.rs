@@ -1,43 +1,43 @@
-//! What frames of guaranteed tenants are promised: each that comes is held against it.
+//! Guarantees of tenants' frames, and the comparison of each delivered frame with them.
 
 use super::line::Tier;
 use super::packet::{FIRST, Packet};
 use tailbound_units::{Nanos, Rate};
 
-/// What is promised on the way to an end of a connection, from when a frame has left its host
-/// until it is there, wires and links included.
+/// Guarantee on the path to an end of a connection: the time from a frame's departure from its host
+/// to its delivery, including wires and links.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Promise {
-    /// By the bounds of the ports on its way, with the tenants there are.
+    /// Bound from the ports on its path, with the tenants that were placed.
     pub(super) bound: Nanos,
-    /// By the tenant's delay.
+    /// The tenant's guaranteed delay.
     pub(super) delay: Nanos,
 }
 
-/// What is promised on all ways, and what came.
+/// Guarantees of all paths, and counters of delivered frames.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Promises {
-    /// By the ends that packets go to.
+    /// Guarantees, by the receiving ends.
     by_end: Vec<Option<Promise>>,
-    /// Hosts' links.
+    /// Rate of hosts' links.
     link: Rate,
     pub(super) kept: Kept,
 }
 
-/// Frames with a guarantee that came over a wire.
+/// Counters of frames with a guarantee that were delivered over a wire.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Kept {
     pub(super) frames: u64,
-    /// Those that took longer than the bound of their way,
+    /// Number of frames that took longer than the bound of their path.
     pub(super) over_bound: u64,
-    /// and longer than their tenant's delay.
+    /// Number of frames that took longer than their tenant's delay.
     pub(super) over_delay: u64,
-    /// What the one that was nearest to its bound took of that.
+    /// Largest ratio of a frame's time to its bound.
     pub(super) nearest: f64,
 }
 
 impl Kept {
-    /// Adds those of another data centre.
+    /// Adds the counters of another data centre.
     pub(super) fn add(&mut self, other: &Self) {
         self.frames += other.frames;
         self.over_bound += other.over_bound;
@@ -55,7 +55,7 @@ impl Promises {
         }
     }
 
-    /// Holds a packet that came against what was promised.
+    /// Compares a delivered packet with its guarantee.
     pub(super) fn hold(&mut self, now: Nanos, packet: &Packet) {
         let promise = self.by_end.get(packet.to as usize).copied().flatten();
         let Some(promise) = promise.filter(|_| packet.class == FIRST) else {

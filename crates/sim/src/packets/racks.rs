@@ -1,4 +1,4 @@
-//! Racks of equal hosts as placement knows them: its rules put machines there, and its bounds hold
+//! Racks of equal hosts in placement's model: its rules place machines there, and its bounds hold
 //! for their ports.
 
 use super::line::{Line, MOST, Sends, Tier, check_line};
@@ -14,32 +14,32 @@ use tailbound_units::{Bytes, Nanos, Rate};
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Racks {
-    /// How many racks.
+    /// Number of racks.
     pub racks: u32,
-    /// Hosts in each.
+    /// Hosts in each rack.
     pub hosts: u32,
     /// Machines that a host takes.
     pub slots: u32,
-    /// Between a host and its rack: rate and buffers. `up_buffer` is what the host's own queue may
-    /// hold in placement's rules.
+    /// Link between a host and its rack: rate and buffers. `up_buffer` is the limit of the host's
+    /// own queue in placement's rules.
     pub host_link: UplinkSpec,
-    /// Between a rack and the switch above.
+    /// Link between a rack and the switch above.
     pub rack_link: UplinkSpec,
-    /// How long a frame's last bit takes over any of these links.
+    /// Delay of a frame's last bit on each of these links.
     pub delay: Nanos,
-    /// What carries frames from one machine of a host to another.
+    /// Link between machines of the same host.
     pub inside: Line,
 }
 
 /// The longest frame on a wire.
 pub(super) const FRAME: Bytes = Bytes(1_538);
 
-/// Racks that can be placed in.
+/// Racks for placement.
 #[derive(Debug)]
 pub(super) struct BuiltRacks {
     spec: Racks,
     tree: Topology,
-    /// Hosts by their nodes, and each one's rack.
+    /// Numbers of hosts by their nodes, and the rack of each.
     places: BTreeMap<NodeId, usize>,
     rack_of: Vec<usize>,
 }
@@ -76,7 +76,7 @@ impl Racks {
             slots: self.slots,
             host_link: self.host_link.clone(),
             rack_link: self.rack_link.clone(),
-            // Nothing is beyond the one pod.
+            // There is only one pod.
             pod_link: self.rack_link.clone(),
             frame: FRAME,
         };
@@ -110,22 +110,23 @@ impl BuiltRacks {
         self.spec.racks as usize
     }
 
-    /// As placement knows it.
+    /// Returns placement's tree.
     pub(super) fn tree(&self) -> &Topology {
         &self.tree
     }
 
-    /// The place of a host.
+    /// Returns the number of a host.
     pub(super) fn host(&self, node: NodeId) -> Option<usize> {
         self.places.get(&node).copied()
     }
 
-    /// The rate of a host's link.
+    /// Returns the rate of a host's link.
     pub(super) fn host_rate(&self) -> Rate {
         self.spec.host_link.rate
     }
 
-    /// Placement's ports, in the order of [`Self::ports`]: hosts' up and down, racks' up and down.
+    /// Returns placement's ports, in the order of [`Self::ports`]: hosts' up and down, racks' up
+    /// and down.
     fn placed(&self) -> impl Iterator<Item = (PortId, Tier)> {
         let (hosts, racks) = (self.tree.hosts(), self.tree.at_height(1));
         let ends = [
@@ -140,7 +141,7 @@ impl BuiltRacks {
         })
     }
 
-    /// All sides of links that send; behind those of placement, each host's own switch.
+    /// Returns all sending sides of links; after those of placement, each host's own switch.
     pub(super) fn ports(&self) -> Vec<Sends> {
         let placed = self.placed().map(|(port, tier)| {
             let of = self.tree.port(port);
@@ -177,8 +178,8 @@ impl BuiltRacks {
         way.push(hosts + to);
     }
 
-    /// The longest that a frame with a guarantee may take at each of placement's ports, with the
-    /// tenants there are; none where nothing bounds it.
+    /// Returns the longest time of a frame with a guarantee at each of placement's ports, with the
+    /// placed tenants; `None` if it is unbounded.
     pub(super) fn bounds(&self, centre: &Datacentre) -> Vec<Option<Nanos>> {
         let bound = |(port, _)| centre.bound(port).map(|bound| bound.delay);
         self.placed().map(bound).collect()

@@ -1,4 +1,4 @@
-//! What tenants send: all machines of one at a moment, again and again.
+//! Traffic of tenants in rounds: all machines of a tenant send at the same instant, repeatedly.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -7,15 +7,15 @@ use tailbound_units::Nanos;
 /// A tenant that sends.
 #[derive(Debug, Clone)]
 pub(super) struct Sends {
-    /// The connections, by the end that sends.
+    /// The connections, by the sending end.
     pub(super) ends: Vec<u32>,
-    /// Bytes of a message.
+    /// Length of a message, in bytes.
     pub(super) size: u64,
-    /// How far rounds are apart at least.
+    /// Shortest interval between rounds.
     pub(super) every: Nanos,
-    /// When the next is due,
+    /// Time of the next round.
     pub(super) due: Nanos,
-    /// and how many messages have not come yet.
+    /// Number of messages that were not received yet.
     pub(super) flying: usize,
 }
 
@@ -23,7 +23,7 @@ pub(super) struct Sends {
 #[derive(Debug)]
 pub(super) struct Rounds {
     tenants: Vec<Sends>,
-    /// When no round begins any more.
+    /// End of the time in which rounds begin.
     until: Nanos,
     next: BinaryHeap<Reverse<(Nanos, u32)>>,
 }
@@ -44,7 +44,7 @@ impl Rounds {
         if next < self.until { next } else { Nanos::MAX }
     }
 
-    /// The round that is due begins: `begin` gets the end that sends, and the bytes, of each
+    /// Begins the round that is due: `begin` receives the sending end and the length of each
     /// message.
     pub(super) fn begin(&mut self, mut begin: impl FnMut(u32, u64)) {
         let Some(Reverse((_, number))) = self.next.pop() else {
@@ -58,7 +58,8 @@ impl Rounds {
         }
     }
 
-    /// A message has come; when all have, the next round is due, or late.
+    /// Handles the completion of a message; after the last one, the next round is scheduled, or
+    /// late.
     pub(super) fn end(&mut self, now: Nanos, owner: u32) {
         let tenant = &mut self.tenants[owner as usize];
         tenant.flying -= 1;

@@ -1,4 +1,4 @@
-//! One run: a network of a setting, its load, and what comes of it.
+//! One run: the network of a setting, its load, and its outcome.
 
 use super::hose::{Hoses, STEP};
 use super::hosts::{Hosts, Place};
@@ -31,7 +31,7 @@ use tailbound_dataplane::{HashKeys, Meter, MeterConfig};
 use tailbound_experiment::Name;
 use tailbound_units::{Bytes, Nanos};
 
-/// How often it is looked whether all messages that count have come.
+/// Interval of the check whether all messages that count were received.
 const LOOK: Nanos = Nanos::from_millis(1);
 
 /// The kinds of nodes.
@@ -73,20 +73,20 @@ impl Node<Packet> for Element {
     }
 }
 
-/// A network as it goes on.
+/// A network during a run.
 struct Network {
     simulation: Simulation<Element, Packet>,
-    /// The frames of its ports.
+    /// Pool of its ports' frames.
     pool: Pool,
-    /// How many hosts there are: the first ports are their own.
+    /// Number of hosts: the first ports are their own.
     hosts: usize,
-    /// Its tenants,
+    /// Its tenants, if any.
     joined: Option<(Arc<BuiltRacks>, Joined)>,
-    /// and how their hosts agree on rates, where these pace.
+    /// The hosts' exchange of rates, if they pace.
     hoses: Option<Hoses>,
 }
 
-/// What is on a network, and where.
+/// Ends of connections with their positions in the network.
 struct Ends {
     places: Vec<Place>,
     routes: Vec<NodeId>,
@@ -94,8 +94,8 @@ struct Ends {
 }
 
 impl Messages {
-    /// Runs one setting until all messages that count have come, or for
-    /// [`Messages::longest`]; of several data centres each.
+    /// Runs one setting until all messages that count were received, or for [`Messages::longest`];
+    /// repeats it for each of several data centres.
     ///
     /// # Errors
     /// The rule of a pacer that a tenant's guarantee breaks.
@@ -113,14 +113,14 @@ impl Messages {
     /// Runs one setting in one data centre.
     ///
     /// # Errors
-    /// As [`Self::simulate`].
+    /// Same as [`Self::simulate`].
     pub(super) fn simulate_one(
         &self,
         setting: &Setting,
         seed: u64,
         centre: u32,
     ) -> Result<Outcome, PacerError> {
-        // The first has the seed itself.
+        // The first data centre has the seed itself.
         let seed = seed.wrapping_add(u64::from(centre).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let mut network = match (self.topology(), &self.tenants) {
             (Topology::Racks(racks), Some(tenants)) => {
@@ -160,7 +160,7 @@ impl Messages {
                 way.clear();
                 let flow = hash(2 * number + side);
                 topology.way(from.0 as usize, to.0 as usize, flow, &mut way);
-                // Both ways are as long.
+                // Both directions have the same length.
                 let one_way = way.iter().map(|port| opening(&ports[*port]).0).sum::<u64>();
                 places.push(Place {
                     host: from.0,
@@ -208,7 +208,7 @@ impl Messages {
         }
     }
 
-    /// When nothing begins any more.
+    /// End of the time in which messages begin.
     const fn until(&self) -> Nanos {
         if self.stops {
             self.duration
@@ -217,7 +217,7 @@ impl Messages {
         }
     }
 
-    /// The connections that there are, and what goes over them.
+    /// Returns all connections, and their workload.
     fn workload(&self, hosts: usize, setting: &Setting, seed: u64) -> (Vec<Opened>, Workload) {
         let mut random = Pcg64Mcg::seed_from_u64(seed);
         let until = self.until();
@@ -253,7 +253,7 @@ impl Messages {
         (opened(&pairs), Workload::Hosts(load))
     }
 
-    /// The same of guests that talk.
+    /// Returns the equivalent of [`Self::workload`] for guests that talk.
     fn talks(&self, setting: &Setting, until: Nanos, random: Pcg64Mcg) -> (Vec<Opened>, Workload) {
         let seats = talks::seats(&self.guest);
         let (mut opened, mut talks) = (Vec::new(), Vec::new());
@@ -343,7 +343,7 @@ impl Messages {
     }
 }
 
-/// A connection: from which guest to which, and who owns it.
+/// A connection: its two guests, and its owner.
 #[derive(Debug, Clone, Copy)]
 struct Opened {
     from: Seat,
@@ -352,7 +352,7 @@ struct Opened {
     owner: u32,
 }
 
-/// Who sends on the ways of connections, by the second place of each.
+/// Returns the senders on the paths of connections, by the second position of each.
 fn talkers(ends: &Ends) -> Arc<[Talker]> {
     let mut talkers = vec![Talker::default(); ends.routes.len()];
     for (number, place) in ends.places.iter().enumerate() {
@@ -364,7 +364,7 @@ fn talkers(ends: &Ends) -> Arc<[Talker]> {
     talkers.into()
 }
 
-/// The meter of hosts, where there is one.
+/// Returns the meter of hosts, if there is one.
 fn meter(setting: &Setting, hosts: usize) -> Option<MeterConfig> {
     setting.meter.map(|it| MeterConfig {
         rate: it.rate,
@@ -374,7 +374,7 @@ fn meter(setting: &Setting, hosts: usize) -> Option<MeterConfig> {
     })
 }
 
-/// Each host's meter, where there is one and no pipeline has it.
+/// Returns each host's meter, if there is one outside the pipeline.
 fn meters(setting: &Setting, hosts: usize) -> Vec<Meter> {
     let meter = meter(setting, hosts).filter(|_| setting.pipeline.is_none());
     let of_hosts = |it: &MeterConfig| -> Vec<Meter> {
@@ -384,7 +384,7 @@ fn meters(setting: &Setting, hosts: usize) -> Vec<Meter> {
     meter.iter().flat_map(of_hosts).collect()
 }
 
-/// How long the segment that opens a connection takes over a link.
+/// Returns the time of the segment that opens a connection on a link.
 fn opening(it: &Sends) -> Nanos {
     it.line.rate.time_for(Bytes(OVERHEAD)) + it.line.delay
 }
@@ -411,7 +411,7 @@ fn port_config(it: &Sends, setting: &Setting) -> PortConfig {
     }
 }
 
-/// What spreads flows over ways (Stafford's mix 13).
+/// Spreads flows over paths (Stafford's mix 13).
 const fn hash(flow: u64) -> u64 {
     let mixed = (flow ^ (flow >> 30)).wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -427,7 +427,7 @@ impl Network {
         }
     }
 
-    /// Goes on until `end`.
+    /// Runs until `end`.
     fn run(&mut self, end: Nanos) {
         let Some(hoses) = &mut self.hoses else {
             return self.simulation.run(end.into(), &mut ());
@@ -447,7 +447,7 @@ impl Network {
         }
     }
 
-    /// Frames that wait or are on links.
+    /// Number of frames that are queued or on links.
     fn held(&self) -> u64 {
         let nodes = self.simulation.nodes().iter();
         let held = nodes.map(|node| match node {
@@ -526,7 +526,7 @@ impl Network {
         }
     }
 
-    /// Holds hosts and frames against what is promised.
+    /// Compares hosts and frames with the guarantees.
     fn judge(
         &self,
         mut outcome: TenantsOutcome,

@@ -1,4 +1,4 @@
-//! How long messages are.
+//! Lengths of messages.
 
 use crate::distribution;
 use rand::RngExt as _;
@@ -7,26 +7,26 @@ use serde::Deserialize;
 use tailbound_experiment::Section;
 use tailbound_units::Bytes;
 
-/// What a message is.
+/// Kind of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// One way.
+    /// One-way message.
     Flow,
-    /// It is answered, so long.
+    /// Question, with the length of its answer.
     Question(u64),
-    /// It answers to a question of that time.
+    /// Answer to a question of that time.
     Answer,
 }
 
-/// Lengths: one of the three.
+/// Distribution of lengths: one of the three.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sizes {
-    /// All are that long.
+    /// One fixed length.
     pub fixed: Option<Bytes>,
     /// A Pareto distribution.
     pub pareto: Option<Pareto>,
-    /// One that was measured.
+    /// A measured distribution.
     pub empirical: Option<Empirical>,
 }
 
@@ -34,11 +34,11 @@ pub struct Sizes {
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pareto {
-    /// The exponent of its tail, more than 1.
+    /// Exponent of its tail, more than 1.
     pub shape: f64,
-    /// Its mean.
+    /// Mean of the distribution.
     pub mean: Bytes,
-    /// What is longer is cut to this; nothing, if it is left out.
+    /// Upper limit; longer messages are cut to it. Unlimited by default.
     pub most: Option<Bytes>,
 }
 
@@ -46,16 +46,16 @@ pub struct Pareto {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Empirical {
-    /// Web search (Alizadeh et al., DCTCP, SIGCOMM 2010), as pFabric's simulations have it.
+    /// Web search (Alizadeh et al., DCTCP, SIGCOMM 2010), as in pFabric's simulations.
     WebSearch,
-    /// Data mining (Greenberg et al., VL2, SIGCOMM 2009), as pFabric's simulations have it.
+    /// Data mining (Greenberg et al., VL2, SIGCOMM 2009), as in pFabric's simulations.
     DataMining,
     /// Values of Facebook's key-value store, its pool ETC (Atikoglu et al., SIGMETRICS 2012, 5): a
-    /// generalised Pareto distribution from 15 B on; what is longer than 1 MB is cut to that.
+    /// generalised Pareto distribution from 15 B on, cut to 1 MB.
     KeyValue,
 }
 
-/// The values of ETC: the least, the scale, both in bytes, and the shape.
+/// The values of ETC: the minimum, the scale, both in bytes, and the shape.
 const ETC: [f64; 3] = [15.0, 214.476, 0.348_238];
 /// The longest value that the store takes, in bytes.
 const LONGEST_VALUE: f64 = 1e6;
@@ -64,7 +64,8 @@ const LONGEST_VALUE: f64 = 1e6;
 const PACKET: f64 = 1_460.0;
 
 impl Empirical {
-    /// Packets, and the part of messages that are at most that long; in between, on a line.
+    /// Points of the distribution: packets, and the part of messages that are at most this long;
+    /// interpolated linearly.
     const fn points(self) -> &'static [(f64, f64)] {
         match self {
             Self::WebSearch => &[
@@ -96,7 +97,7 @@ impl Empirical {
         }
     }
 
-    /// The length that this part of messages does not exceed, in bytes.
+    /// Returns the length that this part of messages does not exceed, in bytes.
     fn at(self, part: f64) -> f64 {
         if self == Self::KeyValue {
             let [least, scale, shape] = ETC;
@@ -123,7 +124,7 @@ impl Empirical {
 }
 
 impl Sizes {
-    /// Finds what is wrong with those at a key.
+    /// Checks the lengths at a key.
     pub(super) fn check(&self, key: &'static str, section: &mut Section<'_>) {
         let there = [
             self.fixed.is_some(),
@@ -150,7 +151,7 @@ impl Sizes {
         }
     }
 
-    /// A length.
+    /// Draws a length.
     pub(super) fn draw(&self, random: &mut Pcg64Mcg) -> u64 {
         if let Some(pareto) = &self.pareto {
             let least = pareto.mean.0 as f64 * (pareto.shape - 1.0) / pareto.shape;
@@ -165,7 +166,7 @@ impl Sizes {
         self.fixed.map_or(1, |it| it.0)
     }
 
-    /// The mean length, in bytes; without what a cut takes away.
+    /// Mean length, in bytes, before cuts.
     pub(super) fn mean(&self) -> f64 {
         let pareto = self.pareto.map(|it| it.mean.0 as f64);
         let empirical = self.empirical.map(Empirical::mean);
@@ -174,7 +175,7 @@ impl Sizes {
     }
 }
 
-/// A time with this mean, as between events that know nothing of each other.
+/// Draws an exponential time with this mean, as between independent events.
 pub(super) fn pause(random: &mut Pcg64Mcg, mean: f64) -> u64 {
     distribution::exponential(random, mean) as u64
 }

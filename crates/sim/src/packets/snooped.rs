@@ -1,7 +1,8 @@
-//! A packet in a host as early acknowledgement sees one ([`Snoop`]).
+//! A packet in a host, in the form that early acknowledgement requires ([`Snoop`]).
 //!
-//! Connections are open from the start here, and early acknowledgement follows those alone whose
-//! beginning it saw. So it is shown the handshake that there would have been ([`handshake`]).
+//! Connections are open from the start here, but early acknowledgement follows only connections
+//! whose handshake it saw. Therefore it receives the handshake that would have been sent
+//! ([`handshake`]).
 
 use super::inside::Inside;
 use super::packet::{Packet, Protocol};
@@ -14,29 +15,29 @@ use tailbound_dataplane::snoop::{
 use tailbound_dataplane::{Class, FlowKey, Frame, GuestId, Mark, Snoop, SnoopConfig};
 use tailbound_units::{Bytes, Nanos};
 
-/// By how many bits windows are shifted.
+/// Window scale, in bits.
 const SCALE: u8 = 7;
-/// The largest window that a header can tell.
+/// Largest window that fits in a header.
 pub(super) const WIDEST: Bytes = Bytes((u16::MAX as u64) << SCALE);
 
-/// What stands at a guest's ring.
+/// Returns the early acknowledgement at a guest's ring.
 pub(super) fn snoop(config: SnoopConfig) -> Box<dyn Early<Inside>> {
     Box::new(Snoop::new(config, ()))
 }
 
-/// A guest's end of a connection, which is open.
+/// A guest's end of an open connection.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OpenEnd {
     pub(super) number: u32,
-    /// How often the number was another connection's.
+    /// Number of earlier connections with this number.
     pub(super) reused: u8,
-    /// The first place of its way in the routes.
+    /// First position of its path in the routes.
     pub(super) route: u32,
-    /// What both ends offer.
+    /// Window that both ends offer.
     pub(super) window: u32,
 }
 
-/// The segments by which a guest would have opened its connection.
+/// Returns the segments of the handshake of a connection that its guest would have opened.
 pub(super) fn handshake(end: OpenEnd) -> [(Way, Inside); 3] {
     let segment = |edge: Edge, ack: Option<u64>| Segment {
         sequence: u64::from(edge == Edge::None),
@@ -63,25 +64,25 @@ pub(super) fn handshake(end: OpenEnd) -> [(Way, Inside); 3] {
     })
 }
 
-/// A place in a stream as a header says it.
+/// Returns the sequence number of a position in a stream.
 const fn number(place: u64) -> Seq {
     Seq(place as u32)
 }
 
-/// The place that a number means, near one that is known.
+/// Returns the position of a sequence number, near a known one.
 const fn place(number: Seq, near: u64) -> u64 {
     let ahead = number.0.wrapping_sub(near as u32).cast_signed();
     near.saturating_add_signed(ahead as i64)
 }
 
-/// A segment whose places went through a header, with those that they mean: near what its
-/// receiver has sent and expects.
+/// Restores a segment's positions from their sequence numbers, near those that its receiver has
+/// sent and expects.
 pub(super) fn unwrap(segment: &mut Segment, (sent, expected): (u64, u64)) {
     segment.sequence = place(number(segment.sequence), expected);
     segment.ack = segment.ack.map(|ack| place(number(ack), sent));
 }
 
-/// A window, or what of it a header can tell.
+/// Returns a scaled window, limited to 16 bits.
 fn shifted(segment: &Segment) -> u16 {
     let shift = if segment.edge == Edge::Syn { 0 } else { SCALE };
     u16::try_from(segment.window >> shift).unwrap_or(u16::MAX)
@@ -158,7 +159,7 @@ impl TcpFrame for Inside {
             Way::ToPeer => to ^ 1,
         };
         let Segment { ack, edge, .. } = self.packet.segment;
-        // Else it is a datagram.
+        // Otherwise the packet is a datagram.
         (ack.is_some() || edge == Edge::Syn).then(|| Sight {
             flow: FlowId {
                 guest: [reused.into(), guest.into()],
@@ -171,7 +172,7 @@ impl TcpFrame for Inside {
         })
     }
 
-    /// The way of the guest's frames stands where real ones have their stations.
+    /// Link header; it carries the path of the guest's frames instead of MAC addresses.
     fn link(&self) -> Link {
         let mut link = Link::default();
         link.stations[..4].copy_from_slice(&self.packet.next.to_be_bytes());
@@ -239,7 +240,7 @@ impl TcpFrame for Inside {
 mod tests {
     use super::*;
 
-    /// A header has 32 bits of a place; a stream may be longer.
+    /// A header has 32 bits of a position; a stream may be longer.
     #[test]
     fn a_place_is_found_again_behind_4_gb() {
         let long = 5_u64 << 32;

@@ -1,4 +1,4 @@
-//! What is sent at a constant rate, as voice and video over RTP are.
+//! Streams of a constant rate, as voice and video over RTP are.
 
 use super::peers::Peers;
 use rand::RngExt as _;
@@ -7,30 +7,30 @@ use serde::Deserialize;
 use tailbound_experiment::Section;
 use tailbound_units::{Bytes, Nanos};
 
-/// Streams of a constant rate: on each connection a message of one length, at equal distances.
+/// Streams of a constant rate: messages of one length on each connection, at equal intervals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Streams {
-    /// How far messages of a stream are apart.
+    /// Interval between the messages of a stream.
     pub every: Nanos,
-    /// How long each is.
+    /// Length of each message.
     pub size: Bytes,
-    /// To whom a host has one, each.
+    /// Peers of a host, with one stream to each.
     #[serde(default)]
     pub peers: Peers,
 }
 
-/// Streams as they go on.
+/// State of the streams.
 #[derive(Debug, Clone)]
 pub(super) struct Streaming {
     every: Nanos,
     size: u64,
-    /// When each stream sends within a period, and the end that does, in that order.
+    /// Time of each stream within a period, and its sending end, sorted.
     turns: Vec<(Nanos, u32)>,
-    /// Whose turn it is, and when the period began.
+    /// Index of the next stream, and start of the period.
     turn: usize,
     period: Nanos,
-    /// Nothing begins from here on.
+    /// End of the time in which messages begin.
     until: Nanos,
 }
 
@@ -42,7 +42,7 @@ impl Streams {
         self.peers.check(hosts, section);
     }
 
-    /// What each host sends on average, in bits a second.
+    /// Average rate of each host, in bits a second.
     pub(super) fn rate(&self, hosts: usize) -> f64 {
         let each = 8.0 * self.size.0 as f64 / self.every.as_secs_f64();
         each * self.peers.count(hosts) as f64
@@ -50,7 +50,7 @@ impl Streams {
 }
 
 impl Streaming {
-    /// Streams from these ends, which begin at random within a period.
+    /// Returns streams from these ends, with random offsets within a period.
     pub(super) fn new(
         streams: Streams,
         ends: impl Iterator<Item = u32>,
@@ -76,7 +76,7 @@ impl Streaming {
         if at < self.until { at } else { Nanos::MAX }
     }
 
-    /// The message that is due: the end that sends, and its length.
+    /// Returns the message that is due: the sending end, and the length.
     pub(super) fn begin(&mut self) -> (u32, u64) {
         let end = self.turns[self.turn].1;
         self.turn += 1;

@@ -1,4 +1,4 @@
-//! Who talks to whom, by name: guests on hosts, and what each sends another.
+//! Guests on hosts, by name, and the messages between them.
 
 use super::packet::Protocol;
 use super::sizes::{self, Kind, Sizes};
@@ -8,43 +8,43 @@ use std::collections::BTreeMap;
 use tailbound_experiment::{Name, Section};
 use tailbound_units::Nanos;
 
-/// A guest that talks.
+/// A guest that sends or receives messages.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GuestSpec {
-    /// What talks call it.
+    /// Name in talks.
     pub name: Name,
-    /// The number of its host, from 0.
+    /// Number of its host, from 0.
     pub host: usize,
-    /// The core that it is pinned to there, from 0; without it, any.
+    /// Core that it is pinned to on the host, from 0; without it, any.
     pub core: Option<u32>,
 }
 
-/// Messages of one guest to another, on one connection.
+/// Messages from one guest to another, on one connection.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Talk {
-    /// What its series are called.
+    /// Name of its series.
     pub name: Name,
-    /// Who writes first,
+    /// Guest that writes first.
     pub from: Name,
-    /// and to whom.
+    /// Guest that receives.
     pub to: Name,
-    /// How far messages are apart in the mean (Poisson); without it each follows the end of the
+    /// Mean interval between messages (Poisson); without it each message follows the end of the
     /// last one.
     pub every: Option<Nanos>,
-    /// How long they are.
+    /// Lengths of the messages.
     pub message: Sizes,
-    /// Whether each is answered, and how long that is.
+    /// Lengths of the answers; without it, messages are not answered.
     pub answer: Option<Sizes>,
-    /// What carries it; without it, what the setting says.
+    /// Transport protocol; the setting's by default.
     pub protocol: Option<Protocol>,
 }
 
-/// Where a guest is: its host, and its number there, from 1.
+/// Position of a guest: its host, and its number there, from 1.
 pub(super) type Seat = (u32, u32);
 
-/// Where guests are, by name.
+/// Returns the positions of guests, by name.
 pub(super) fn seats(guests: &[GuestSpec]) -> BTreeMap<&str, Seat> {
     let mut there = BTreeMap::new();
     let mut seats = BTreeMap::new();
@@ -57,7 +57,7 @@ pub(super) fn seats(guests: &[GuestSpec]) -> BTreeMap<&str, Seat> {
 }
 
 impl Talk {
-    /// Where it goes from and to.
+    /// Returns the positions of the sender and the receiver.
     pub(super) fn seats(&self, seats: &BTreeMap<&str, Seat>) -> Option<(Seat, Seat)> {
         let seat = |name: &Name| seats.get(name.get_ref().as_str()).copied();
         Some((seat(&self.from)?, seat(&self.to)?))
@@ -86,7 +86,7 @@ impl Talk {
     }
 }
 
-/// A talk as it goes on.
+/// State of a talk.
 #[derive(Debug, Clone, Copy)]
 struct Running {
     /// The end that writes first.
@@ -97,18 +97,18 @@ struct Running {
     next: Nanos,
 }
 
-/// All talks as they go on.
+/// State of all talks.
 #[derive(Debug, Clone)]
 pub(super) struct Talking {
-    /// By owner of their connections.
+    /// Talks, by owner of their connections.
     talks: Vec<Option<Running>>,
     random: Pcg64Mcg,
-    /// Nothing begins from here on.
+    /// End of the time in which messages begin.
     until: Nanos,
 }
 
 impl Talking {
-    /// Each talk with the end that writes first; without one it is quiet.
+    /// Returns talks, each with the end that writes first; `None` switches a talk off.
     pub(super) fn new(talks: &[(&Talk, Option<u32>)], until: Nanos, random: Pcg64Mcg) -> Self {
         let running = |(talk, end): &(&Talk, Option<u32>)| {
             Some(Running {
@@ -130,7 +130,7 @@ impl Talking {
         talking
     }
 
-    /// When the next message of a talk begins, after one at `now`.
+    /// Sets the time of the next message of a talk, after one at `now`.
     fn plan(&mut self, owner: usize, now: Nanos) {
         let Some(talk) = &mut self.talks[owner] else {
             return;
@@ -147,7 +147,7 @@ impl Talking {
         next.unwrap_or(Nanos::MAX)
     }
 
-    /// The message that is due begins.
+    /// Begins the message that is due.
     pub(super) fn begin(&mut self, begun: &mut Vec<(u32, Kind, u64)>) {
         let due = self.next_at();
         let is_due = |talk: &Option<Running>| talk.is_some_and(|talk| talk.next == due);
@@ -169,7 +169,7 @@ impl Talking {
         }
     }
 
-    /// A message has come, with its answer.
+    /// Handles the completion of a message, including its answer.
     pub(super) fn end(&mut self, now: Nanos, owner: u32) {
         let owner = owner as usize;
         if self.talks[owner].is_some_and(|talk| talk.every.is_none()) {

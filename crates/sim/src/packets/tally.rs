@@ -1,4 +1,4 @@
-//! What came of messages, and what happened beside.
+//! Outcome of a run: times of messages, and counters.
 
 use super::attribution::Record;
 use super::judged::TenantsOutcome;
@@ -7,23 +7,23 @@ use hdrhistogram::Histogram;
 use tailbound_report::empty_histogram;
 use tailbound_units::{Bytes, Nanos};
 
-/// Up to how many bytes the messages of each class are; the last class has no end.
+/// Longest messages of each class, in bytes; the last class is unlimited.
 pub(super) const UP_TO: [u64; 3] = [10_000, 100_000, 10_000_000];
-/// The names of the classes.
+/// Names of the classes.
 pub(super) const CLASSES: [&str; 4] = ["to_10KB", "to_100KB", "to_10MB", "longer"];
-/// Messages that have come.
+/// Messages that were received.
 #[derive(Debug, Clone)]
 pub(super) struct Tally {
-    /// Those that begin in between count.
+    /// Messages that begin in this interval count.
     from: Nanos,
     to: Nanos,
     pub(super) begun: u64,
     pub(super) ended: u64,
-    /// Over UDP some are lost.
+    /// Number of messages that were lost over UDP.
     pub(super) lost: u64,
-    /// How long they took, by [`CLASSES`].
+    /// Times of messages, by [`CLASSES`].
     pub(super) took: [Histogram<u64>; 4],
-    /// Each of them.
+    /// All messages that count.
     pub(super) records: Vec<Record>,
 }
 
@@ -44,22 +44,22 @@ impl Tally {
         (self.from..self.to).contains(&begun)
     }
 
-    /// A message begins.
+    /// Records the begin of a message.
     pub(super) fn begin(&mut self, now: Nanos) {
         self.begun += u64::from(self.counts(now));
     }
 
-    /// Whether nothing is to be waited for.
+    /// True if no message is incomplete.
     pub(super) const fn is_whole(&self) -> bool {
         self.begun == self.ended + self.lost
     }
 
-    /// One will never be whole.
+    /// Records a message that will never be complete.
     pub(super) fn lose(&mut self, begun: Nanos) {
         self.lost += u64::from(self.counts(begun));
     }
 
-    /// One is whole.
+    /// Records a complete message.
     pub(super) fn end(&mut self, record: Record) {
         if self.counts(record.begun) {
             self.ended += 1;
@@ -70,50 +70,50 @@ impl Tally {
     }
 }
 
-/// What came of a run.
+/// Outcome of a run.
 #[derive(Debug, Clone)]
 pub struct Outcome {
-    /// How long messages took, by length: up to 10 KB, 100 KB, 10 MB, and longer.
+    /// Times of messages, by length: up to 10 KB, 100 KB, 10 MB, and longer.
     pub took: [Histogram<u64>; 4],
-    /// Messages that began while they counted,
+    /// Number of messages that began while messages counted.
     pub begun: u64,
-    /// and those of them that came before the end.
+    /// Number of these that were received before the end.
     pub ended: u64,
-    /// Those that UDP has lost, of which something was missing 200 ms after they were written.
+    /// Number of messages that were lost over UDP: incomplete 200 ms after they were written.
     pub lost: u64,
-    /// What happened beside.
+    /// Counters of the whole run.
     pub totals: Totals,
-    /// Those messages, with where their time went.
+    /// The received messages, with the parts of their time.
     pub(super) records: Vec<Record>,
-    /// What came of tenants, if there were any.
+    /// Outcome of tenants, if there were any.
     pub(super) tenants: Option<TenantsOutcome>,
-    /// The names of talks, which own connections.
+    /// Names of talks, which own connections.
     pub(super) talks: Vec<String>,
-    /// Whether there are hosts whose guests wait for CPUs.
+    /// True if some hosts have guests that wait for CPUs.
     pub(super) waits: bool,
-    /// Whether some of those acknowledge early.
+    /// True if some of these hosts acknowledge early.
     pub(super) snoops: bool,
-    /// Whether messages may go over UDP.
+    /// True if messages may use UDP.
     pub(super) may_lose: bool,
 }
 
-/// A message that has come.
+/// A message that was received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Told {
-    /// When it was written; its question, if it was an answer.
+    /// Time at which it was written; for an answer, its question.
     pub begun: Nanos,
-    /// The host that sent it,
+    /// The sending host.
     pub from: u32,
-    /// and the one that it came to.
+    /// The receiving host.
     pub to: u32,
-    /// How long it was.
+    /// Length of the message.
     pub size: Bytes,
-    /// Until its last byte was read.
+    /// Time until its last byte was read.
     pub took: Nanos,
 }
 
 impl Outcome {
-    /// The messages that count and have come, in the order in which they came.
+    /// Iterates over the received messages that count, in the order of their completion.
     pub fn messages(&self) -> impl Iterator<Item = Told> {
         self.records.iter().map(|record| Told {
             begun: record.begun,
@@ -124,7 +124,7 @@ impl Outcome {
         })
     }
 
-    /// That of no messages.
+    /// Returns an outcome without messages.
     pub(super) fn nothing(tenants: Option<&Tenants>, talks: Vec<String>) -> Self {
         Self {
             took: std::array::from_fn(|_| empty_histogram()),
@@ -141,10 +141,10 @@ impl Outcome {
         }
     }
 
-    /// Adds what came of another run.
+    /// Adds the outcome of another run.
     pub(super) fn add(&mut self, other: Self) {
         for (took, other) in self.took.iter_mut().zip(&other.took) {
-            // Both have the same bounds.
+            // Both histograms have the same bounds.
             let _ = took.add(other);
         }
         self.begun += other.begun;
@@ -158,38 +158,37 @@ impl Outcome {
     }
 }
 
-/// Counts of a whole run, its beginning and its end included.
+/// Counters of a whole run, its warm-up and its end included.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Frames whose transmission over a link ended.
+    /// Number of frames that were transmitted over a link.
     pub packets: u64,
-    /// Frames that were lost for want of room.
+    /// Number of frames that were dropped because a buffer was full.
     pub dropped: u64,
-    /// Frames that were marked.
+    /// Number of frames that were marked.
     pub marked: u64,
-    /// Segments that were sent again,
+    /// Number of segments that were retransmitted.
     pub resent: u64,
-    /// and timeouts.
+    /// Number of timeouts.
     pub timeouts: u64,
-    /// Segments that hosts acknowledged before their guests did.
+    /// Number of segments that hosts acknowledged before their guests did.
     pub early: u64,
-    /// The most bytes that waited at one port of a switch.
+    /// Longest queue at a port of a switch, in bytes.
     pub peak: u64,
-    /// Bytes that hosts have put on their links,
+    /// Number of bytes that hosts put on their links.
     pub sent: u64,
-    /// in this time.
+    /// Duration of the run.
     pub end: Nanos,
-    /// The most frames that waited or were on links, of all moments that were looked at (every
-    /// millisecond).
+    /// Largest number of frames in queues or on links, sampled every millisecond.
     pub flying: u64,
-    /// Memory that queues and links had allocated then, in bytes.
+    /// Memory that queues and links had allocated at that time, in bytes.
     pub memory: u64,
-    /// Connections that there was memory for at the end.
+    /// Number of connections that had memory at the end.
     pub connections: u64,
 }
 
 impl Totals {
-    /// Adds those of another run.
+    /// Adds the counters of another run.
     fn add(&mut self, other: &Self) {
         self.packets += other.packets;
         self.dropped += other.dropped;

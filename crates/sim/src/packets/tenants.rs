@@ -1,4 +1,4 @@
-//! Tenants: what they ask for, where placement's rules put them, and what they send.
+//! Tenants: their requests, their placement by its own rules, and their traffic.
 
 use super::packet::{OVERHEAD, Packet};
 use super::racks::{BuiltRacks, FRAME};
@@ -11,71 +11,72 @@ use tailbound_experiment::{Name, Section};
 use tailbound_placement::{Datacentre, Guarantee, NodeId, Policy, TenantId};
 use tailbound_units::{Bytes, Nanos, Rate};
 
-/// Tenants that come one after the other, until the hosts are full.
+/// Tenants that arrive one after the other, until the hosts are full.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tenants {
-    /// How many data centres, each with tenants of its own.
+    /// Number of data centres, each with tenants of its own.
     #[serde(default = "one")]
     pub centres: u32,
-    /// How many machines one has on average; exponential, rounded up, two at least.
+    /// Mean number of machines of a tenant; exponential, rounded up, two at least.
     pub mean_vms: f64,
-    /// Nobody has more.
+    /// Largest number of machines of a tenant.
     pub most_vms: u32,
-    /// No more come when so many percent of the slots are taken,
+    /// Percentage of taken slots at which no more tenants arrive.
     pub occupancy: u32,
-    /// or when so many in a row were refused.
+    /// Number of refused requests in a row after which no more tenants arrive.
     pub refusals: u32,
-    /// What they are like.
+    /// Classes of tenants.
     pub class: Vec<TenantClass>,
 }
 
-/// A kind of tenants.
+/// A class of tenants.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TenantClass {
-    /// Names its figures.
+    /// Name of its figures.
     pub name: Name,
-    /// Its part of all requests, against the other classes' weights.
+    /// Its part of all requests, relative to the other classes' weights.
     #[serde(default = "one")]
     pub weight: u32,
-    /// What each machine is promised.
+    /// Guarantee of each machine.
     pub guarantee: Guarantee,
     /// Bandwidth and burst are exponential with these means, a tenth of that bandwidth and a frame
-    /// at least, instead of always the same; the burst rate is never below the bandwidth.
+    /// at least, instead of constant; the burst rate is never below the bandwidth.
     #[serde(default)]
     pub varied: bool,
-    /// Whether it is promised nothing, and sends as if it were.
+    /// True if tenants have no guarantee, and send as if they had it.
     #[serde(default)]
     pub best_effort: bool,
-    /// Who sends to whom in a round.
+    /// Pairs of machines that exchange messages in a round.
     pub pattern: Pattern,
-    /// How long messages are.
+    /// Lengths of messages.
     pub message: Length,
-    /// What part of the bandwidth rounds take. A round does not begin before the one before is
-    /// over.
+    /// Part of the bandwidth that rounds take. A round does not begin before the previous one is
+    /// complete.
     pub load: f64,
 }
 
-/// Who sends to whom.
+/// Pairs of machines that exchange messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pattern {
-    /// All machines to one of them, at one moment.
+    /// All machines to one of them, at the same instant.
     AllToOne,
-    /// Each to each, at one moment.
+    /// Each machine to each other, at the same instant.
     AllToAll,
 }
 
-/// How long messages are.
+/// Length of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Length {
-    /// As much as the burst holds on the wire.
+    /// The bytes that the burst holds on the wire.
     Burst,
-    /// What the bandwidth takes so long for, all messages of a machine in a round together.
+    /// The bytes that the bandwidth carries in this time, for all messages of a machine in a round
+    /// together.
     Time(Nanos),
-    /// So long.
+    /// A fixed length.
     Fixed(Bytes),
 }
 
@@ -88,17 +89,17 @@ const fn one() -> u32 {
 pub(super) struct Placed {
     pub(super) class: usize,
     pub(super) guarantee: Guarantee,
-    /// Whether it is promised that.
+    /// True if the tenant has the guarantee.
     pub(super) is_promised: bool,
-    /// The host of each machine.
+    /// Host of each machine.
     pub(super) machines: Vec<usize>,
-    /// From which of its machines to which it sends.
+    /// Sending and receiving machine of each connection.
     pub(super) pairs: Vec<(usize, usize)>,
-    /// Bytes of each message,
+    /// Length of each message, in bytes.
     pub(super) size: u64,
-    /// how long one takes by what is promised,
+    /// Time of a message according to the guarantee.
     pub(super) estimate: Nanos,
-    /// and how far rounds are apart, and when the first begins.
+    /// Interval between rounds, and start of the first one.
     pub(super) every: Nanos,
     pub(super) first: Nanos,
 }
@@ -108,10 +109,10 @@ pub(super) struct Placed {
 pub(super) struct Centre {
     pub(super) datacentre: Datacentre,
     pub(super) tenants: Vec<Placed>,
-    /// How many asked, and how many of those were refused.
+    /// Number of requests, and number of refused ones.
     pub(super) asked: u64,
     pub(super) refused: u64,
-    /// How many slots there are, and how many are taken.
+    /// Number of slots, and number of taken ones.
     pub(super) slots: u64,
     pub(super) taken: u64,
 }
@@ -146,7 +147,8 @@ impl Tenants {
         }
     }
 
-    /// Lets tenants come. Who comes follows from the seed alone, who stays from the policy, too.
+    /// Places tenants. The seed alone determines the requests; the policy determines the admitted
+    /// ones.
     pub(super) fn place(&self, racks: &BuiltRacks, policy: Policy, seed: u64) -> Centre {
         let mut datacentre = Datacentre::new(racks.tree().clone(), policy);
         datacentre.assume_paced();
@@ -194,7 +196,7 @@ impl Tenants {
 }
 
 impl TenantClass {
-    /// As placement's own simulator knows it.
+    /// Returns the class as placement's own simulator defines it.
     fn requests(&self) -> Class {
         Class {
             name: self.name.clone(),
@@ -204,7 +206,7 @@ impl TenantClass {
         }
     }
 
-    /// What was drawn, within what a pacer keeps and what comes to an end.
+    /// Raises a drawn guarantee to the minimum that a pacer supports and that lets rounds complete.
     fn at_least(&self, drawn: Guarantee) -> Guarantee {
         let least = Rate(self.guarantee.bandwidth.0 / 10);
         let bandwidth = drawn.bandwidth.max(least);
@@ -242,13 +244,13 @@ impl TenantClass {
             Length::Fixed(size) => size.0,
         };
         let wire = on_the_wire(size);
-        // Whoever sends or receives most has so much of it in a round, at its whole bandwidth.
+        // The busiest machine of the round sends or receives this much, at its whole bandwidth.
         let round = bandwidth.time_for(Bytes(wire.0 * others));
         let every = Nanos((round.0 as f64 / self.load) as u64).max(Nanos(1_000));
         let fits = guarantee.burst.min(wire);
         let fast = guarantee.burst_rate.unwrap_or(bandwidth);
         let estimate = match self.pattern {
-            // Silo 4.1: M / Bmax + d, and at its bandwidth what is beyond the burst.
+            // Silo 4.1: M / Bmax + d, plus the bytes beyond the burst at the bandwidth.
             Pattern::AllToOne => {
                 fast.time_for(fits)
                     + bandwidth.time_for(Bytes(wire.0 - fits.0))
@@ -270,14 +272,14 @@ impl TenantClass {
     }
 }
 
-/// The longest message whose frames take so much of a wire; a frame's at least.
+/// Returns the longest message whose frames take this number of bytes on a wire; one byte at least.
 fn payload(wire: Bytes) -> u64 {
     let (full, rest) = (wire.0 / FRAME.0, wire.0 % FRAME.0);
     let mss = u64::from(MSS);
     (full * mss + rest.saturating_sub(OVERHEAD)).max(1)
 }
 
-/// What a message's frames take of a wire.
+/// Returns the length of a message's frames on the wire.
 fn on_the_wire(size: u64) -> Bytes {
     let mss = u64::from(MSS);
     let rest = size % mss;

@@ -22,7 +22,7 @@ fn messages(text: &str) -> Messages {
     loaded.experiment.messages.expect("there are messages")
 }
 
-/// What is said of an experiment that is none.
+/// Returns the errors of an invalid experiment.
 fn refused(text: &str) -> String {
     let source = Source {
         file: "bad.toml".to_owned(),
@@ -78,7 +78,7 @@ name = "one"
     assert!(least.abs_diff(expected) < 200, "{least} for {expected}");
 }
 
-/// All send to one: what arrives is what its link carries, and every message comes.
+/// All hosts send to one: the receiver's link carries all data, and every message is received.
 #[test]
 fn a_burst_fills_the_link_of_its_receiver() {
     for congestion in ["newreno", "cubic", "dctcp"] {
@@ -104,7 +104,7 @@ switches = {{ buffer = "100KB", mark_at = "30KB" }}
     }
 }
 
-/// Marks keep the queue of long flows near where they begin; losses let it fill the buffer.
+/// Marks keep the queue of long flows near the threshold; losses fill the buffer.
 #[test]
 fn dctcp_keeps_the_queue_short_and_the_link_full() {
     let mut peaks = Vec::new();
@@ -176,7 +176,8 @@ name = "one"
     assert_ne!(short(1), short(2));
 }
 
-/// A window that has grown is kept on a connection, and a connection of a message's own has none.
+/// A connection that carries many messages keeps its window, and a new connection has the initial
+/// one.
 #[test]
 fn a_message_with_a_connection_of_its_own_begins_with_the_initial_window() {
     let longest_and_shortest = |own: &str| {
@@ -208,8 +209,8 @@ transport = {{ restarts = false }}
     assert!(kept + 1_000_000 < longest, "{kept} to {longest} ns");
 }
 
-/// A connection of a message's own is gone when that has come, and what is still under way for it
-/// does not reach the next.
+/// A connection of a single message is closed after it, and packets still in flight for it do not
+/// reach the next one.
 #[test]
 fn connections_of_messages_own_are_freed() {
     let any = messages(
@@ -232,13 +233,13 @@ switches = { buffer = "20KB" }
         timeouts,
         ..
     } = outcome.totals;
-    // Losses and needless repairs, so that frames come to connections that are through.
+    // Losses and needless retransmissions, so that frames arrive for closed connections.
     assert!(resent > 1_000 && timeouts > 10, "{resent}, {timeouts}");
     assert!(outcome.begun > 3_000);
     assert!(connections < 12 + 200, "{connections} of {}", outcome.begun);
 }
 
-/// What is busy at one time uses what others used before: ports have no memory of their own.
+/// Busy ports use the memory that other ports used before: ports have no memory of their own.
 #[test]
 fn a_frame_on_its_way_takes_200_bytes_at_most() {
     let tree = messages(
@@ -259,7 +260,7 @@ switches = { buffer = "375KB", mark_at = "30KB" }
     assert!(each <= 200.0, "{each} B of {}", totals.flying);
 }
 
-/// Short flows come as if they were alone, and long ones as fast as TCP brings them.
+/// Short flows take as long as without other flows, and long ones are as fast as with TCP.
 #[test]
 fn pfabric_serves_short_flows_first() {
     let star = |setting: &str| {
@@ -299,7 +300,7 @@ switches = { buffer = "18KB", host_buffer = "18KB", pfabric = true }"#,
     );
 }
 
-/// A port whose switch's others are idle holds more of a burst than its part.
+/// A port holds more than its part of a burst if the other ports of its switch are idle.
 #[test]
 fn a_shared_buffer_takes_a_burst_that_ports_apart_lose() {
     let lost = |switches: &str| {
@@ -345,7 +346,7 @@ name = "one"
     let (stopped, went_on) = (sent(true), sent(false));
     assert_eq!(stopped.1, went_on.1);
     let (stopped, went_on) = (stopped.0, went_on.0);
-    // Headers, acknowledgements and what was sent again are less than a tenth.
+    // Headers, acknowledgements and retransmissions are less than a tenth.
     assert!((1.0..1.15).contains(&stopped), "{stopped}");
     assert!(went_on > 1.2, "{went_on}");
 }

@@ -1,4 +1,4 @@
-//! Hosts, switches and the links between them, and the ways through them.
+//! Hosts, switches and links, and the paths through them.
 
 use super::line::{Line, MOST, Sends, Tier, check_line};
 use super::racks::BuiltRacks;
@@ -10,9 +10,9 @@ use tailbound_experiment::Section;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Star {
-    /// How many.
+    /// Number of hosts.
     pub hosts: usize,
-    /// Each one's link.
+    /// Link of each host.
     pub link: Line,
 }
 
@@ -22,32 +22,32 @@ pub struct Star {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FatTree {
-    /// Pods.
+    /// Number of pods.
     pub pods: usize,
-    /// Edge switches in a pod,
+    /// Number of edge switches in a pod.
     pub edges: usize,
-    /// hosts at one of them,
+    /// Number of hosts at an edge switch.
     pub hosts: usize,
-    /// aggregation switches in a pod,
+    /// Number of aggregation switches in a pod.
     pub aggregations: usize,
-    /// and cores that one of those is linked to.
+    /// Number of cores that an aggregation switch is linked to.
     pub cores: usize,
-    /// A host's link,
+    /// Link between a host and its edge switch.
     pub host: Line,
-    /// that between edge and aggregation,
+    /// Link between edge and aggregation.
     pub edge: Line,
-    /// and that between aggregation and core.
+    /// Link between aggregation and core.
     pub core: Line,
 }
 
-/// Where hosts are.
+/// Topology of the hosts.
 #[derive(Debug, Clone)]
 pub(super) enum Topology {
-    /// At one switch.
+    /// Hosts at one switch.
     Star(Star),
-    /// In a tree.
+    /// Hosts in a fat tree.
     FatTree(FatTree),
-    /// In racks, as placement knows them.
+    /// Hosts in racks, in placement's model.
     Racks(Arc<BuiltRacks>),
 }
 
@@ -87,7 +87,7 @@ impl FatTree {
 }
 
 impl Topology {
-    /// How many hosts there are.
+    /// Number of hosts.
     pub(super) fn hosts(&self) -> usize {
         match self {
             Self::Star(star) => star.hosts,
@@ -96,7 +96,7 @@ impl Topology {
         }
     }
 
-    /// All sides of links that send: first each host's own.
+    /// Returns all sending sides of links: first each host's own.
     pub(super) fn ports(&self) -> Vec<Sends> {
         let hosts = self.hosts();
         let some = |line, tier, number| vec![Sends::new(line, tier); number];
@@ -123,7 +123,7 @@ impl Topology {
         }
     }
 
-    /// The switch that each of [`Self::ports`] is of; none, if it is a host's own or not known.
+    /// Returns the switch of each of [`Self::ports`]; `None` for a host's own port, or in racks.
     pub(super) fn switches(&self) -> Vec<Option<u32>> {
         let hosts = self.hosts();
         let switch = |port: usize| match self {
@@ -135,7 +135,8 @@ impl Topology {
         ports.map(|port| switch(port).map(|it| it as u32)).collect()
     }
 
-    /// The ports that frames of one flow pass; `hash` chooses among ways of the same length.
+    /// Appends the ports that frames of one flow pass; `hash` selects among paths of the same
+    /// length.
     pub(super) fn way(&self, from: usize, to: usize, hash: u64, way: &mut Vec<usize>) {
         if let Self::Racks(racks) = self {
             return racks.way(from, to, way);
@@ -149,7 +150,7 @@ impl Topology {
 }
 
 impl FatTree {
-    /// The switch that a port is of: edges first, then aggregations, then cores.
+    /// Returns the switch of a port: edges first, then aggregations, then cores.
     fn switch_of(&self, port: usize) -> Option<usize> {
         let (hosts, edges) = (self.all_hosts(), self.pods * self.edges);
         let aggregations = self.pods * self.aggregations;
@@ -175,7 +176,7 @@ impl FatTree {
         Some(edges + aggregations + (port - above) % (self.aggregations * self.cores))
     }
 
-    /// The ports of switches that lead to other switches.
+    /// Appends the ports of switches that lead to other switches.
     fn between(&self, from: usize, to: usize, hash: u64, way: &mut Vec<usize>) {
         let edge = |host: usize| host / self.hosts;
         let pod = |host: usize| edge(host) / self.edges;
@@ -240,7 +241,7 @@ mod tests {
     #[test]
     fn every_port_is_used_and_each_leads_to_one_switch() {
         let mut used = BTreeSet::new();
-        // Which ports follow each: those of one switch.
+        // The ports that follow each port: those of one switch.
         let mut next: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); 512];
         for from in 0..128 {
             for to in (0..128).filter(|to| *to != from) {
@@ -254,8 +255,8 @@ mod tests {
             }
         }
         assert_eq!(used.len(), 2 * 128 + 2 * 64 + 2 * 32);
-        // Two ports lead to one switch, if what follows them is the same, and to two, if
-        // nothing is: apart from where a frame came from, which no way goes back to.
+        // Two ports lead to one switch if the same ports follow them, and to two switches if all
+        // differ; no path goes back to the switch before.
         for (port, after) in next.iter().enumerate().take(448) {
             let most = if port < 128 { 8 - 1 + 4 } else { 8 };
             assert!(after.len() <= most, "port {port} leads to {}", after.len());

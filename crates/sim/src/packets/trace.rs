@@ -1,4 +1,4 @@
-//! A trace as a load: who sent how much to whom, and when, from a file.
+//! A trace as a load: senders, receivers, lengths and times of messages from a file.
 
 use super::sizes::Kind;
 use crate::columnar;
@@ -14,16 +14,16 @@ use std::sync::Arc;
 use tailbound_experiment::{Mistakes, Name};
 use tailbound_units::Nanos;
 
-/// Messages of a file, each as it stands there.
+/// Messages of a file.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Trace {
-    /// CSV or Parquet, found from where the experiment is.
+    /// CSV or Parquet file, relative to the experiment's file.
     pub file: Name,
-    /// Whether each message has a connection of its own, as that of `flows` may.
+    /// True if each message has a connection of its own, as in `flows`.
     #[serde(default)]
     pub own_connections: bool,
-    /// What is in the file, once it was read.
+    /// Rows of the file, once it was read.
     #[serde(skip)]
     rows: Arc<[Row]>,
 }
@@ -37,15 +37,15 @@ struct Row {
     bytes: u64,
 }
 
-/// The columns, in their order.
+/// Names of the columns, in their order.
 const COLUMNS: [&str; 4] = ["start_ns", "source", "destination", "bytes"];
-/// The rows at most: they are all in memory, 24 B each.
+/// Largest number of rows: they are all in memory, 24 B each.
 const MOST_ROWS: usize = 20_000_000;
-/// The longest message.
+/// Longest message, in bytes.
 const MOST_BYTES: u64 = 1_000_000_000;
 
 impl Trace {
-    /// Reads the file, for so many hosts. `experiment` is where the experiment is.
+    /// Reads the file, for `hosts` hosts. `experiment` is the path of the experiment.
     pub(super) fn load(&mut self, experiment: &str, hosts: usize, mistakes: &mut Mistakes) {
         let folder = Path::new(experiment).parent().unwrap_or(Path::new(""));
         let path = folder.join(self.file.get_ref());
@@ -56,12 +56,12 @@ impl Trace {
         }
     }
 
-    /// What was read, as text.
+    /// Returns the rows as text.
     pub(super) fn input(&self) -> String {
         format!("{:?}", self.rows)
     }
 
-    /// From which host to which there are messages.
+    /// Returns the sending and the receiving host of all messages, without repetitions.
     pub(super) fn connections(&self) -> Vec<(usize, usize)> {
         let mut pairs: Vec<_> = self
             .rows
@@ -73,14 +73,14 @@ impl Trace {
         pairs
     }
 
-    /// All bytes of messages that begin before `until`.
+    /// Returns the sum of the bytes of messages that begin before `until`.
     pub(super) fn bytes(&self, until: Nanos) -> u64 {
         let there = self.rows.iter().take_while(|row| row.begins < until);
         there.map(|row| row.bytes).sum()
     }
 }
 
-/// The rows of a file, or what is wrong with it, to be said right behind its name.
+/// Returns the rows of a file, or an error message that continues after the file's name.
 fn read(path: &Path, hosts: usize) -> Result<Vec<Row>, String> {
     let failed = |error| format!(" cannot be read: {error}");
     let mut file = File::open(path).map_err(failed)?;
@@ -116,7 +116,7 @@ fn of_parquet(file: impl ChunkReader + 'static, hosts: usize) -> Result<Vec<Row>
     rows.all().map_err(columnar::Wrong::file)
 }
 
-/// The rows of a trace as they come.
+/// The rows of a trace, while they are read.
 struct Rows {
     rows: Vec<Row>,
     last_host: u64,
@@ -154,7 +154,7 @@ impl Rows {
         Ok(())
     }
 
-    /// All of them, of which there is at least one.
+    /// Returns all rows; fails if there are none.
     fn all(self) -> Result<Vec<Row>, String> {
         if self.rows.is_empty() {
             let what = "there is no row: write `0,0,1,1000` for 1,000 bytes from host 0 to 1";
@@ -164,20 +164,20 @@ impl Rows {
     }
 }
 
-/// A trace as it goes on.
+/// State of a trace during a run.
 #[derive(Debug, Clone)]
 pub(super) struct Replaying {
     rows: Arc<[Row]>,
     next: usize,
-    /// The end that sends, by hosts.
+    /// Sending ends, by hosts.
     ends: BTreeMap<(u32, u32), u32>,
     pub(super) has_own_connections: bool,
-    /// Nothing begins from here on.
+    /// End of the time in which messages begin.
     until: Nanos,
 }
 
 impl Replaying {
-    /// A trace over connections whose first ends these are, in the order of
+    /// Returns a trace over connections with these first ends, in the order of
     /// [`Trace::connections`].
     pub(super) fn new(trace: &Trace, ends: impl Iterator<Item = u32>, until: Nanos) -> Self {
         let pairs = trace.connections().into_iter();
@@ -203,7 +203,7 @@ impl Replaying {
         }
     }
 
-    /// The message that is due begins.
+    /// Begins the message that is due.
     pub(super) fn begin(&mut self, begun: &mut Vec<(u32, Kind, u64)>) {
         let row = self.rows[self.next];
         self.next += 1;
@@ -270,7 +270,7 @@ mod tests {
         assert_eq!(of_csv(&row("\n7, 3, 0, 12"), 4).unwrap().len(), 2);
     }
 
-    /// A file of Parquet with these rows.
+    /// Returns a Parquet file with these rows.
     fn parquet(rows: &[[i64; 4]]) -> Bytes {
         let column =
             |at: usize| columnar::Column::Numbers(rows.iter().map(|row| row[at]).collect());

@@ -1,4 +1,4 @@
-//! What carries messages, as an experiment says it.
+//! Transport of messages in an experiment file.
 
 use super::packet::Protocol;
 use crate::tcp::{Congestion, Recovery, SlowStart, TcpConfig};
@@ -6,34 +6,33 @@ use serde::Deserialize;
 use tailbound_experiment::Section;
 use tailbound_units::{Bytes, Nanos};
 
-/// What carries messages; what is left out is as in Linux.
+/// Transport of messages; the defaults are those of Linux.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Transport {
-    /// TCP or UDP; all else is about TCP.
+    /// TCP or UDP; all other fields are for TCP.
     pub protocol: Protocol,
-    /// How windows grow and shrink.
+    /// Congestion control algorithm.
     pub congestion: Congestion,
-    /// How CUBIC leaves slow start, where there is SACK.
+    /// Criterion for the end of CUBIC's slow start, with SACK.
     pub slow_start: SlowStart,
-    /// Whether losses are found by SACK and RACK-TLP and repaired by PRR, and not by duplicate
-    /// acknowledgements.
+    /// True if losses are detected by SACK and RACK-TLP and repaired with PRR, instead of by
+    /// duplicate acknowledgements.
     pub sack: bool,
-    /// In segments of 1,448 B.
+    /// Initial window, in segments of 1,448 B.
     pub initial_window: u32,
-    /// The least retransmission timeout.
+    /// Shortest retransmission timeout.
     pub least_timeout: Nanos,
-    /// How long an acknowledgement is held back for a second segment.
+    /// Longest delay of an acknowledgement that waits for a second segment.
     pub delayed_ack: Nanos,
-    /// How many segments of a connection are acknowledged at once, and not every second one, before
-    /// that begins.
+    /// Number of segments of a new connection that are acknowledged immediately, instead of every
+    /// second one.
     pub quick_acks: u32,
-    /// What a receiver offers, from the first.
+    /// Window that a receiver offers from the start.
     pub receive_window: Bytes,
-    /// Whether a window begins anew after a silence of a timeout.
+    /// True if a window restarts after an idle timeout.
     pub restarts: bool,
-    /// Whether the last of what was sent is probed for before a timeout (TLP, RFC 8985), where
-    /// there is SACK.
+    /// True if the last segment in flight is probed before a timeout (TLP, RFC 8985), with SACK.
     pub probes: bool,
 }
 

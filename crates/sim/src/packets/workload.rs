@@ -1,4 +1,4 @@
-//! Who sends what to whom, and when.
+//! Workloads of hosts: senders, receivers, lengths and times of messages.
 
 use super::peers::Peers;
 use super::rounds::Rounds;
@@ -12,45 +12,45 @@ use serde::Deserialize;
 use tailbound_experiment::Section;
 use tailbound_units::{Bytes, Nanos};
 
-/// Messages one way, at random.
+/// One-way messages, at random times.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Flows {
-    /// How far a host's messages are apart in the mean (Poisson).
+    /// Mean interval between a host's messages (Poisson).
     pub every: Nanos,
-    /// How long they are.
+    /// Lengths of the messages.
     pub sizes: Sizes,
-    /// To whom.
+    /// Peers of a host.
     #[serde(default)]
     pub peers: Peers,
-    /// Whether each message has a connection of its own, open when it is written, with the initial
-    /// window; what opening costs is not in its time.
+    /// True if each message has a connection of its own, open when it is written, with the initial
+    /// window; its time does not include the handshake.
     #[serde(default)]
     pub own_connections: bool,
 }
 
-/// Questions and answers, at random.
+/// Questions and answers, at random times.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Queries {
-    /// How far a host's questions are apart in the mean (Poisson).
+    /// Mean interval between a host's questions (Poisson).
     pub every: Nanos,
-    /// How long a question is,
+    /// Length of a question.
     pub question: Bytes,
-    /// and an answer.
+    /// Lengths of the answers.
     pub answer: Sizes,
-    /// To whom.
+    /// Peers of a host.
     #[serde(default)]
     pub peers: Peers,
 }
 
-/// All hosts send to the first at once, again and again.
+/// Simultaneous messages of all hosts to the first, repeatedly.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bursts {
-    /// How far they are apart.
+    /// Interval between bursts.
     pub every: Nanos,
-    /// What each host sends.
+    /// Bytes that each host sends.
     pub size: Bytes,
 }
 
@@ -62,34 +62,34 @@ pub(super) enum Load {
     Bursts(Bursts),
 }
 
-/// A workload as it goes on.
+/// State of a workload.
 #[derive(Debug)]
 pub(super) enum Workload {
-    /// Hosts' messages.
+    /// Messages of hosts.
     Hosts(HostsLoad),
-    /// Tenants' rounds.
+    /// Rounds of tenants.
     Tenants(Rounds),
-    /// Guests' talks.
+    /// Talks of guests.
     Talks(Talking),
     /// Streams of a constant rate.
     Streams(Streaming),
-    /// A file's messages.
+    /// Messages of a file.
     Trace(Replaying),
 }
 
-/// What hosts send.
+/// State of the hosts' messages.
 #[derive(Debug, Clone)]
 pub(super) struct HostsLoad {
     load: Load,
-    /// The connections that each host opens, by their first end.
+    /// Connections that each host opens, by their first end.
     opened: Vec<Vec<u32>>,
     random: Pcg64Mcg,
     next: Nanos,
-    /// Nothing begins from here on.
+    /// End of the time in which messages begin.
     until: Nanos,
 }
 
-/// The least time between messages: less is a mistake.
+/// Shortest interval between messages that the checks accept.
 const LEAST: Nanos = Nanos(1_000);
 
 fn check_every(every: Nanos, section: &mut Section<'_>) {
@@ -97,7 +97,7 @@ fn check_every(every: Nanos, section: &mut Section<'_>) {
 }
 
 impl Load {
-    /// Finds what is wrong with it; `section` is its own.
+    /// Checks the workload; `section` is its own.
     pub(super) fn check(&self, hosts: usize, section: &mut Section<'_>) {
         match self {
             Self::Flows(flows) => {
@@ -118,7 +118,7 @@ impl Load {
         }
     }
 
-    /// The key that it has in an experiment.
+    /// Returns the key of the workload in an experiment.
     pub(super) const fn key(&self) -> &'static str {
         match self {
             Self::Flows(_) => "flows",
@@ -127,7 +127,7 @@ impl Load {
         }
     }
 
-    /// The connections that there are: from which host to which.
+    /// Returns all connections: sending and receiving host.
     pub(super) fn connections(&self, hosts: usize, random: &mut Pcg64Mcg) -> Vec<(usize, usize)> {
         match self {
             Self::Flows(flows) => flows.peers.connections(hosts, random),
@@ -136,7 +136,7 @@ impl Load {
         }
     }
 
-    /// What each host sends on average, in bits a second.
+    /// Average rate of each host, in bits a second.
     pub(super) fn rate(&self, hosts: usize) -> f64 {
         let (every, size) = match self {
             Self::Flows(it) => (it.every, it.sizes.mean()),
@@ -151,7 +151,7 @@ impl Load {
 }
 
 impl Workload {
-    /// When the next message begins.
+    /// Returns the time of the next message.
     pub(super) fn next_at(&self) -> Nanos {
         match self {
             Self::Hosts(load) => load.next,
@@ -162,7 +162,7 @@ impl Workload {
         }
     }
 
-    /// The messages that begin now: on which connections, what, and how long.
+    /// Returns the messages that begin now: connection, kind and length.
     pub(super) fn begin(&mut self, begun: &mut Vec<(u32, Kind, u64)>) {
         match self {
             Self::Hosts(load) => load.begin(begun),
@@ -178,7 +178,7 @@ impl Workload {
         }
     }
 
-    /// Whether each message has a connection of its own.
+    /// True if each message has a connection of its own.
     pub(super) fn has_own_connections(&self) -> bool {
         match self {
             Self::Hosts(load) => matches!(load.load, Load::Flows(it) if it.own_connections),
@@ -187,7 +187,7 @@ impl Workload {
         }
     }
 
-    /// One of somebody's has come.
+    /// Handles the completion of a message of an owner.
     pub(super) fn end(&mut self, now: Nanos, owner: u32) {
         match self {
             Self::Hosts(_) | Self::Streams(_) | Self::Trace(_) => {}
@@ -198,7 +198,8 @@ impl Workload {
 }
 
 impl HostsLoad {
-    /// One that begins at time 0 and ends at `until`; `opened` are the connections of each host.
+    /// Returns a workload that begins at time 0 and ends at `until`; `opened` are the connections
+    /// of each host.
     pub(super) fn new(load: Load, opened: Vec<Vec<u32>>, until: Nanos, random: Pcg64Mcg) -> Self {
         let mut workload = Self {
             load,
@@ -214,7 +215,7 @@ impl HostsLoad {
     fn plan(&mut self) {
         let hosts = self.opened.len() as f64;
         let pause = match self.load {
-            // Of all hosts together: that is a Poisson process as well.
+            // For all hosts together, which is a Poisson process, too.
             Load::Flows(Flows { every, .. }) | Load::Queries(Queries { every, .. }) => {
                 sizes::pause(&mut self.random, every.0 as f64 / hosts)
             }
@@ -244,7 +245,7 @@ impl HostsLoad {
         self.plan();
     }
 
-    /// One of the connections.
+    /// Draws one of the connections.
     fn draw(&mut self) -> u32 {
         let host = self.random.random_range(0..self.opened.len());
         let opened = &self.opened[host];

@@ -1,30 +1,30 @@
-//! An experiment of the placement simulator: what its TOML file says, checked.
+//! The experiment file (TOML) of the placement simulator, and its checks.
 
 use serde::Deserialize;
 use tailbound_experiment::{ChartSpec, Curve, Mistakes, Name};
 use tailbound_placement::{Guarantee, Policy, Uniform, UplinkSpec};
 use tailbound_units::Bytes;
 
-/// The most requests of a point, and the most machines of a tenant.
+/// Largest number of requests of a point, and of machines of a tenant.
 const MOST: u32 = 10_000_000;
-/// The most hosts of a data centre.
+/// Largest number of hosts of a data centre.
 const MOST_HOSTS: u64 = 2_000_000;
 
-/// Tenants of some classes come to networks under policies.
+/// Tenants of some classes that arrive at networks under policies.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlacementExperiment {
-    /// After how many refusals one is explained; the explanation is timed. Never
-    /// if left out.
+    /// Number of refusals after which one is explained, to measure the time of the explanation. No
+    /// explanations by default.
     #[serde(default)]
     pub explain_every: Option<u32>,
-    /// What tenants may be placed in.
+    /// Networks for placement.
     pub network: Vec<Network>,
-    /// What tenants ask for.
+    /// Classes of tenants.
     pub class: Vec<Class>,
-    /// What is compared.
+    /// Points to compare.
     pub point: Vec<Point>,
-    /// What is drawn.
+    /// Charts of the result.
     #[serde(default)]
     pub chart: Vec<ChartSpec>,
 }
@@ -33,21 +33,21 @@ pub struct PlacementExperiment {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Network {
-    /// What points call it.
+    /// Name in points.
     pub name: Name,
-    /// In each pod.
+    /// Number of racks in each pod.
     pub racks: u32,
-    /// In each rack.
+    /// Number of hosts in each rack.
     pub hosts: u32,
-    /// On each host.
+    /// Number of slots on each host.
     pub slots: u32,
-    /// Between a host and its rack.
+    /// Link between a host and its rack.
     pub host_link: UplinkSpec,
-    /// Between a rack and its pod.
+    /// Link between a rack and its pod.
     pub rack_link: UplinkSpec,
-    /// Between a pod and the core.
+    /// Link between a pod and the core.
     pub pod_link: UplinkSpec,
-    /// The longest frame, with all that goes over the wire.
+    /// The longest frame on the wire, including all overhead.
     #[serde(default = "default_frame")]
     pub frame: Bytes,
 }
@@ -56,19 +56,19 @@ const fn default_frame() -> Bytes {
     Bytes(1_538)
 }
 
-/// A kind of tenant.
+/// A class of tenants.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Class {
-    /// Names its values.
+    /// Name of its values.
     pub name: Name,
-    /// Its part of all requests, against the other classes' weights.
+    /// Its part of all requests, relative to the other classes' weights.
     #[serde(default = "one")]
     pub weight: u32,
-    /// What each machine is promised.
+    /// Guarantee of each machine.
     pub guarantee: Guarantee,
-    /// Bandwidth and burst are exponential with these means, instead of always
-    /// the same; the burst rate is never below the bandwidth.
+    /// Bandwidth and burst are exponential with these means, instead of constant; the burst rate is
+    /// never below the bandwidth.
     #[serde(default)]
     pub varied: bool,
 }
@@ -77,47 +77,47 @@ const fn one() -> u32 {
     1
 }
 
-/// Who leaves.
+/// Departures of tenants.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Leave {
-    /// Tenants chosen at random, whenever more than [`Point::occupancy`] of the
-    /// slots are taken. Nothing is measured before they are for the first time.
+    /// Tenants chosen at random, whenever more than [`Point::occupancy`] of the slots are taken.
+    /// The measurement begins when this happens first.
     #[default]
     Random,
-    /// Nobody.
+    /// No departures.
     Never,
 }
 
-/// Requests that come to one data centre, one after the other.
+/// Requests to one data centre, one after the other.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Point {
     /// Stable name: the variant's.
     pub name: Name,
-    /// Where it stands on charts.
+    /// Position on the x axis of charts.
     pub x: Option<f64>,
-    /// The name of the network.
+    /// Name of the network.
     pub network: Name,
-    /// How many pods of it.
+    /// Number of pods of the network.
     pub pods: u32,
-    /// By which rules is admitted.
+    /// Admission policy.
     #[serde(default)]
     pub policy: Policy,
-    /// How many machines a tenant asks for on average; exponential, rounded up.
+    /// Mean number of machines of a request; exponential, rounded up.
     pub mean_vms: f64,
-    /// Nobody asks for more machines.
+    /// Largest number of machines of a request.
     #[serde(default = "default_most_vms")]
     pub most_vms: u32,
-    /// How many requests are measured.
+    /// Number of measured requests.
     pub requests: u32,
-    /// Who leaves.
+    /// Departures of tenants.
     #[serde(default)]
     pub leave: Leave,
-    /// Up to how many percent of the slots are taken.
+    /// Largest percentage of taken slots.
     #[serde(default = "default_occupancy")]
     pub occupancy: u32,
-    /// How many ports a decision may look at, if not as many as always.
+    /// Largest number of ports that a decision may check, if it differs from the default.
     #[serde(default)]
     pub effort: Option<u32>,
 }
@@ -131,13 +131,13 @@ const fn default_occupancy() -> u32 {
 }
 
 impl PlacementExperiment {
-    /// The network of a point.
+    /// Returns the network of a point.
     pub(super) fn network(&self, point: &Point) -> Option<&Network> {
         let name = point.network.get_ref();
         self.network.iter().find(|it| it.name.get_ref() == name)
     }
 
-    /// The points that have an `x`, as the one line of charts.
+    /// Returns the points that have an `x`, as the one line of charts.
     pub(super) fn curve(&self) -> Curve {
         let point = |point: &Point| Some((point.x?, point.name.get_ref().clone()));
         Curve {
@@ -146,7 +146,7 @@ impl PlacementExperiment {
         }
     }
 
-    /// Finds what is wrong with it.
+    /// Checks the experiment.
     pub(super) fn find_mistakes(&self, mistakes: &mut Mistakes) {
         mistakes.names("network", self.network.iter().map(|it| &it.name));
         mistakes.names("class", self.class.iter().map(|it| &it.name));
@@ -170,7 +170,7 @@ impl PlacementExperiment {
             section.range("requests", point.requests, 1..=MOST);
             section.range("most_vms", point.most_vms, 1..=MOST);
             section.range("occupancy", point.occupancy, 1..=100);
-            // The rest is said when it is built; here only that it can be.
+            // Other errors are reported when the network is built; here only that it can be built.
             let hosts = self.network(point).map(|network| network.hosts(point.pods));
             if hosts.is_some_and(|hosts| !(1..=MOST_HOSTS).contains(&hosts)) {
                 section.at("pods", format!("has no hosts, or more than {MOST_HOSTS}"));
@@ -182,18 +182,18 @@ impl PlacementExperiment {
 }
 
 impl Network {
-    /// How many hosts so many pods of it have.
+    /// Number of hosts in `pods` pods of the network.
     fn hosts(&self, pods: u32) -> u64 {
         let each = [pods, self.racks, self.hosts].map(u64::from);
         each.into_iter().fold(1, u64::saturating_mul)
     }
 
-    /// How many slots so many pods of it have.
+    /// Number of slots in `pods` pods of the network.
     pub(crate) fn slots(&self, pods: u32) -> u64 {
         self.hosts(pods).saturating_mul(u64::from(self.slots))
     }
 
-    /// So many pods of it.
+    /// Returns `pods` pods of the network.
     pub(crate) fn uniform(&self, pods: u32) -> Uniform {
         Uniform {
             pods,

@@ -1,4 +1,4 @@
-//! What became of the requests of one point.
+//! Measurements of the requests of one point.
 
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
@@ -6,10 +6,9 @@ use tailbound_placement::{PlacementError, Request};
 use tailbound_report::{Series, Value, Variant, empty_histogram};
 use tailbound_units::{Bytes, Nanos};
 
-/// How long something took: the time of an admission, of a refusal, of either,
-/// of a release, of an explanation.
+/// Measured times: of an admission, of a refusal, of either, of a release, of an explanation.
 const TIMES: [&str; 5] = ["admitted", "rejected", "all", "released", "explained"];
-/// How many ports a decision looked at.
+/// Number of ports that a decision checked.
 const PORTS: &str = "ports";
 #[derive(Default, Clone)]
 struct Count {
@@ -30,17 +29,17 @@ impl Count {
         }
     }
 
-    /// NaN of none: there is no mean.
+    /// Mean number of machines; NaN without tenants.
     fn mean(&self) -> f64 {
         self.vms as f64 / self.tenants as f64
     }
 }
 
-/// Collects what happens at one point.
+/// Collects the measurements of one point.
 pub(super) struct Recorder {
     times: BTreeMap<&'static str, Histogram<u64>>,
     ports: Histogram<u64>,
-    /// By class: admitted, refused.
+    /// Admitted and refused requests, by class.
     counts: Vec<[Count; 2]>,
     refusals: BTreeMap<&'static str, u64>,
     deciding: Nanos,
@@ -53,10 +52,9 @@ pub(super) struct End {
     pub(super) slots: u64,
     pub(super) taken: u64,
     pub(super) tenants: usize,
-    /// How many queues carry something, and how many of these may grow over
-    /// their capacity.
+    /// Number of queues with traffic, and number of these that may exceed their capacity.
     pub(super) queues: (u64, u64),
-    /// What the process had at most.
+    /// Peak memory of the process.
     pub(super) memory: Option<Bytes>,
 }
 
@@ -77,8 +75,8 @@ impl Recorder {
         }
     }
 
-    /// A decision about a request of a class, that took so long and looked at so
-    /// many ports.
+    /// Records a decision about a request of a class, with its time and the number of checked
+    /// ports.
     pub(super) fn decided(
         &mut self,
         (class, request): (usize, &Request),
@@ -97,7 +95,7 @@ impl Recorder {
         refused.add(request);
         self.time("rejected", took);
         let name = match refusal {
-            // Both: there are not enough, or not where they are wanted.
+            // Too few slots, or too few at the requested place.
             PlacementError::Slots { .. } | PlacementError::Domains | PlacementError::Cpu { .. } => {
                 "refused_slots"
             }
@@ -121,7 +119,7 @@ impl Recorder {
         self.time("explained", took);
     }
 
-    /// All of it, as a variant of the result. What was never timed has no series.
+    /// Returns all measurements, as a variant of the result. A time without samples has no series.
     pub(super) fn finish(self, name: &str, classes: &[&str], end: &End) -> Variant {
         let mut variant = self.outline_at(name, classes, end);
         let is_always_there = |name: &str| !TIMES.contains(&name);
@@ -131,7 +129,7 @@ impl Recorder {
         variant
     }
 
-    /// The variant with the names of all that may be measured.
+    /// Returns a variant with the names of all possible values.
     pub(super) fn outline(self, name: &str, classes: &[&str]) -> Variant {
         self.outline_at(name, classes, &End::default())
     }

@@ -1,4 +1,4 @@
-//! An experiment of the placement simulator, run.
+//! Run of an experiment of the placement simulator.
 
 use super::experiment::{Leave, PlacementExperiment, Point};
 use super::recorder::{End, Recorder};
@@ -13,14 +13,14 @@ use tailbound_placement::{AdmitError, Datacentre, NodeId, Policy, Request, Tenan
 use tailbound_report::Variant;
 use tailbound_units::{Bytes, Nanos};
 
-/// What tells the time and the memory that decisions take. It decides nothing: with
-/// any other one the same tenants are admitted to the same hosts.
+/// Measures the time and the memory of decisions. It does not influence decisions: with any
+/// implementation the same tenants are admitted to the same hosts.
 pub trait Stopwatch: Debug {
-    /// The time, from any start on.
+    /// Returns the time since any start.
     fn now(&self) -> Nanos;
-    /// Forgets how much memory there was at most.
+    /// Resets the peak memory.
     fn reset_peak_memory(&self);
-    /// The most memory since then, if that is known.
+    /// Returns the peak memory since the last reset, if known.
     fn peak_memory(&self) -> Option<Bytes>;
 }
 
@@ -97,7 +97,7 @@ struct Run<'e> {
     dc: Datacentre,
     here: Vec<TenantId>,
     recorder: Recorder,
-    /// How many were refused in all.
+    /// Number of refusals.
     refusals: u32,
 }
 
@@ -141,7 +141,7 @@ impl Run<'_> {
     fn all(&mut self, workload: &mut Workload<'_>) -> Result<(), AdmitError> {
         let mut next = 0_u64;
         let mut is_measured = self.point.leave == Leave::Never;
-        // Who never fills the data centre has had a fair chance by then.
+        // Policies that never fill the data centre have had enough requests by then.
         let slots = u64::from(self.slots());
         let fair = (20.0 * slots as f64 / self.point.mean_vms) as u64;
         let mut measured = 0;
@@ -206,7 +206,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Some refusals are explained; what is said does not matter here.
+    /// Explains some refusals, to measure the time; the result is not used.
     fn explain(&mut self, request: &Request) -> Result<(), AdmitError> {
         self.refusals += 1;
         if let Some(every) = self.experiment.explain_every
@@ -232,16 +232,15 @@ impl Run<'_> {
     }
 }
 
-/// How many queues carry something, and how many of these may grow over their
-/// capacity if all tenants send what they asked for, whatever the policy looked
-/// at.
+/// Returns the number of queues with traffic, and of those that may exceed their capacity if all
+/// tenants send at their guarantees, regardless of the policy's checks.
 fn queues_over(dc: &Datacentre) -> (u64, u64) {
-    // Reserves all that tenants may send, and looks at nothing.
+    // Locality reserves the traffic of all tenants, without checks.
     let mut sent = Datacentre::new(dc.topology().clone(), Policy::Locality);
     let tenants = dc
         .tenants()
         .map(|(id, tenant)| (id, tenant.request, tenant.placement.clone()));
-    // What was admitted once fits where it is.
+    // Tenants that were admitted before fit at their place.
     let restored = sent.restore_all(tenants);
     debug_assert_eq!(restored, Ok(()));
     let (mut used, mut over) = (0, 0);

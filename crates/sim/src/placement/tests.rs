@@ -4,7 +4,7 @@ use tailbound_experiment::{Experiment as _, ExperimentError, Loaded, Source};
 use tailbound_report::Results;
 use tailbound_units::{Bytes, Nanos};
 
-/// Time goes on by itself, by a step that nothing depends on.
+/// A clock that advances by a constant step at each reading.
 #[derive(Debug)]
 struct Clock {
     now: Cell<u64>,
@@ -29,7 +29,7 @@ fn parse(text: String) -> Result<Loaded<PlacementExperiment>, ExperimentError> {
     Loaded::parse(&Source { text, file })
 }
 
-/// A small data centre, with what some texts are replaced by.
+/// A small data centre, with replacements in its text.
 fn small(changes: &[(&str, &str)]) -> String {
     let (_, text) = PlacementExperiment::CATALOGUE.embedded[0];
     let first = text.find("[[point]]").unwrap();
@@ -66,7 +66,7 @@ fn who_is_admitted_follows_from_the_seed_and_not_from_the_clock() {
         run_text(&text, 1, 10),
         run_text(&text, 1, 1_000),
     );
-    // What could not be measured is not a number, so that texts are compared.
+    // Compared as text, because values may be NaN.
     assert_eq!(one.to_json(), same.to_json());
     for name in [
         "tenants",

@@ -1,4 +1,4 @@
-//! Who comes next, and who leaves.
+//! Arriving requests, and departures.
 
 use super::experiment::Class;
 use crate::distribution::{drawn, exponential};
@@ -7,28 +7,27 @@ use rand_pcg::Pcg64Mcg;
 use tailbound_placement::{Guarantee, Request};
 use tailbound_units::{Bytes, Rate};
 
-/// The least and the most bandwidth that is drawn.
+/// Smallest and largest bandwidth that is drawn, in bits a second.
 const BANDWIDTHS: (f64, f64) = (1e6, 1e12);
-/// The most burst that is drawn, in bytes.
+/// Largest burst that is drawn, in bytes.
 const MOST_BURST: f64 = 1e9;
 
-/// Who asks, and for how many machines.
+/// Distribution of requests.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WorkloadConfig<'e> {
     pub(crate) classes: &'e [Class],
-    /// On average; exponential, rounded up.
+    /// Mean number of machines; exponential, rounded up.
     pub(crate) mean_vms: f64,
-    /// Nobody asks for more.
+    /// Largest number of machines.
     pub(crate) most_vms: u32,
 }
 
-/// Requests without end; what comes follows from the seed alone, not from what
-/// was admitted.
+/// Requests without end, which follow from the seed alone, not from the admissions.
 pub(crate) struct Workload<'e> {
     config: WorkloadConfig<'e>,
     weights: u32,
     requests: Pcg64Mcg,
-    /// A random number more for who leaves must not change who comes.
+    /// Random numbers for departures, separate so that they do not change the requests.
     leavers: Pcg64Mcg,
 }
 
@@ -42,7 +41,7 @@ impl<'e> Workload<'e> {
         }
     }
 
-    /// The next request, and the number of its class.
+    /// Returns the next request, and the number of its class.
     pub(crate) fn next(&mut self) -> (usize, Request) {
         let WorkloadConfig {
             classes,
@@ -71,7 +70,7 @@ impl<'e> Workload<'e> {
         (number, request)
     }
 
-    /// One of so many.
+    /// Returns a random number below `count`.
     pub(super) fn one_of(&mut self, count: usize) -> usize {
         self.leavers.random_range(0..count)
     }

@@ -1,4 +1,4 @@
-//! Captures: frames of guests, by their stations.
+//! Captures: frames of guests, identified by their MAC addresses.
 
 use super::{LONGEST, Recording, ReplayError};
 use pcap_file::pcap::PcapReader;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use tailbound_dataplane::{Frame as _, GuestId, HashKeys, Packet, PacketRecord, Pool};
 use tailbound_units::Nanos;
 
-/// The first bytes of captures: pcap in both orders, with micro- and nanoseconds, and pcapng.
+/// Magic numbers of captures: pcap in both byte orders, with micro- and nanoseconds, and pcapng.
 const MAGIC: [[u8; 4]; 5] = [
     [0xa1, 0xb2, 0xc3, 0xd4],
     [0xd4, 0xc3, 0xb2, 0xa1],
@@ -21,22 +21,22 @@ const MAGIC: [[u8; 4]; 5] = [
     [0x0a, 0x0d, 0x0d, 0x0a],
 ];
 
-/// The place of the last: pcapng.
+/// Index of the last: pcapng.
 const NEXT_GENERATION: usize = 4;
 
-/// Which of [`MAGIC`] a file begins with.
+/// Returns the index in [`MAGIC`] of a file's first bytes.
 fn magic(path: &Path) -> io::Result<Option<usize>> {
     let mut first = Vec::new();
     File::open(path)?.take(4).read_to_end(&mut first)?;
     Ok(MAGIC.iter().position(|magic| first == magic))
 }
 
-/// Whether a file begins as a capture does.
+/// Returns true if a file begins like a capture.
 pub(super) fn is_capture(path: &Path) -> io::Result<bool> {
     Ok(magic(path)?.is_some())
 }
 
-/// Adds what the guests sent. Their stations are those of `recording.guests`.
+/// Adds the guests' packets. Their MAC addresses are those of `recording.guests`.
 pub(super) fn read(path: &Path, recording: &mut Recording) -> Result<(), ReplayError> {
     let unreadable = |source| ReplayError::Unreadable {
         path: path.to_owned(),
@@ -97,7 +97,7 @@ pub(super) fn read(path: &Path, recording: &mut Recording) -> Result<(), ReplayE
     Ok(())
 }
 
-/// Frames on their way into a recording.
+/// State of reading a capture into a recording.
 struct Frames<'r> {
     recording: &'r mut Recording,
     stations: HashMap<[u8; 6], u32>,
@@ -106,8 +106,8 @@ struct Frames<'r> {
 }
 
 impl Frames<'_> {
-    /// Takes a frame of which the first bytes were captured. A clock that went back is taken
-    /// for one that stood still. `None`: it comes after the longest time.
+    /// Adds a frame whose first bytes were captured. A time before the last one is replaced by the
+    /// last one. Returns `None` after the longest time.
     fn add(&mut self, at: Duration, captured: &[u8], len: u32) -> Option<()> {
         let left_out = &mut self.recording.left_out;
         let Some((to, from)) = captured.first_chunk::<12>().map(stations) else {
@@ -133,7 +133,7 @@ impl Frames<'_> {
         (came <= LONGEST).then_some(())
     }
 
-    /// What is to be known of it; zeros stand for what was not captured.
+    /// Returns the record of a frame; bytes that were not captured count as zeros.
     fn packet(&self, captured: &[u8], len: usize, guest: u32) -> Option<PacketRecord> {
         if len > Packet::MAX_FRAME || captured.len() > len {
             return None;
@@ -155,7 +155,7 @@ impl Frames<'_> {
     }
 }
 
-/// Where a frame goes to, and where it comes from.
+/// Returns the destination and the source address of a frame.
 fn stations(start: &[u8; 12]) -> ([u8; 6], [u8; 6]) {
     let (mut to, mut from) = ([0; 6], [0; 6]);
     to.copy_from_slice(&start[..6]);

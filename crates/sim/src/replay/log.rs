@@ -1,4 +1,4 @@
-//! Logs of flows: CSV with a line of names, or Parquet, and a row a message.
+//! Logs of flows: CSV with a line of names, or Parquet, and a row for each message.
 
 use super::{Guest, LONGEST, Recording, ReplayError};
 use crate::columnar;
@@ -13,12 +13,12 @@ use tailbound_units::Nanos;
 /// The columns, in their order.
 const COLUMNS: [&str; 4] = ["time_ns", "guest", "destination", "bytes"];
 
-/// What TCP hands over at once at most: 45 segments of 1448 B, and their headers once.
+/// Largest packet that TCP sends: 45 segments of 1448 B, and their headers once.
 const SEGMENT: u64 = 1448;
 const AT_ONCE: u64 = 45 * SEGMENT;
 const HEADERS: u64 = 66;
 
-/// The guests of a log at most: each takes a look at all of it.
+/// Largest number of guests of a log: each requires a pass over all of it.
 const MOST_GUESTS: usize = 1024;
 
 /// The largest message: 1 GB.
@@ -73,10 +73,10 @@ fn of_parquet(path: &Path, file: File, messages: &mut Messages<'_>) -> Result<()
     }
 }
 
-/// The messages of a log as they come.
+/// State of reading a log's messages.
 struct Messages<'r> {
     recording: &'r mut Recording,
-    /// Whether whoever sends is a guest.
+    /// True if every sender is a guest.
     takes_all: bool,
     first: Option<u64>,
     last: u64,
@@ -118,7 +118,7 @@ impl<'r> Messages<'r> {
     }
 }
 
-/// The number of the guest of that name, which is new where all are taken.
+/// Returns the number of the guest of that name, which is added if all senders are guests.
 fn guest_of(recording: &mut Recording, name: &str, takes_all: bool) -> Option<u32> {
     let guests = &mut recording.guests;
     let known = guests.iter().position(|guest| guest.name == name);
@@ -133,7 +133,7 @@ fn guest_of(recording: &mut Recording, name: &str, takes_all: bool) -> Option<u3
     number.map(|number| number as u32)
 }
 
-/// A message as TCP hands it over.
+/// Returns the packets that TCP sends for a message.
 fn packets(destination: &str, bytes: u64) -> impl Iterator<Item = PacketRecord> {
     let destination = address(destination);
     (0..bytes.div_ceil(AT_ONCE)).map(move |number| {
@@ -145,7 +145,7 @@ fn packets(destination: &str, bytes: u64) -> impl Iterator<Item = PacketRecord> 
     })
 }
 
-/// A number for a name: FNV-1a, 128 bits, so that no two of a log meet.
+/// Returns a number for a name: FNV-1a, 128 bits, so that no two of a log collide.
 fn address(name: &str) -> u128 {
     const BASIS: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
     const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;

@@ -1,4 +1,4 @@
-//! What a network could promise a tenant of such guests.
+//! Shortest delay that a network could guarantee to a tenant with such guests.
 
 use super::ReplayError;
 use std::path::Path;
@@ -10,28 +10,28 @@ use tailbound_units::{Bytes, Nanos, Rate};
 #[derive(Debug)]
 pub struct Network(Arc<Topology>);
 
-/// Why a topology has no place for them.
+/// The topology has no place for a tenant.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{machines} machines with {bandwidth} and bursts of {burst}: {why}")]
 pub struct NoPlace {
-    /// How many.
+    /// Number of machines.
     pub machines: u32,
-    /// What each is guaranteed.
+    /// Guaranteed bandwidth of each.
     pub bandwidth: Rate,
-    /// What each may send at once.
+    /// Burst of each.
     pub burst: Bytes,
-    /// What refused, with the longest delay that was asked for.
+    /// Reason of the refusal, at the longest delay of the search.
     pub why: String,
 }
 
-/// The delays that are asked for: from one microsecond to ten seconds.
+/// Range of the search: from one microsecond to ten seconds.
 const DELAYS: (Nanos, Nanos) = (Nanos::from_micros(1), Nanos::from_secs(10));
 
 impl Network {
-    /// Reads a topology (TOML), as `tailbound place` takes it.
+    /// Reads a topology (TOML), in the format of `tailbound place`.
     ///
     /// # Errors
-    /// It cannot be read, or breaks a rule.
+    /// The file cannot be read, or breaks a rule.
     pub fn read(path: &Path) -> Result<Self, ReplayError> {
         let text = std::fs::read_to_string(path).map_err(|source| ReplayError::Unreadable {
             path: path.to_owned(),
@@ -45,12 +45,12 @@ impl Network {
         Ok(Self(Arc::new(topology)))
     }
 
-    /// The least delay with which a tenant of so many machines, on two hosts at least, is
-    /// admitted to the empty data centre by Silo's rules (4.2), each guaranteed what the
-    /// pacer's `guarantee` says.
+    /// Returns the shortest delay with which a tenant of `machines` machines, on at least two
+    /// hosts, is admitted to the empty data centre by Silo's rules (4.2), each with the pacer's
+    /// `guarantee`.
     ///
     /// # Errors
-    /// It is not admitted with any.
+    /// The tenant is refused with any delay.
     pub fn least_delay(
         &self,
         machines: u32,
@@ -67,7 +67,7 @@ impl Network {
                 }),
                 cpu: 0,
                 memory: Bytes(0),
-                // On one host, nothing would pass the network.
+                // On a single host, no traffic would pass the network.
                 domains: Some(FaultDomains {
                     height: 0,
                     count: 2,

@@ -1,4 +1,4 @@
-//! A recording on its way out of a host, in virtual time.
+//! Replay of a recording through a host, in virtual time.
 
 use super::{Recording, ReplayError, Tail};
 use std::collections::VecDeque;
@@ -9,26 +9,25 @@ use tailbound_dataplane::{
 };
 use tailbound_units::{Bytes, Nanos, Rate, WireBytes};
 
-/// When the recording begins: guarantees come into force at zero with empty buckets, and by
-/// then those are full.
+/// Start of the recording: guarantees start at zero with empty buckets, which are full by then.
 const START: Nanos = Nanos::from_secs(10_000);
 
 /// A way out of a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// What Linux does by itself: one queue, first in, first out.
+    /// Linux's default: one queue, first in, first out.
     Fifo,
-    /// Small flows first, what is large cut and in fair queues (Small is Better, 3).
+    /// Small flows first, larger packets segmented and in fair queues (Small is Better, 3).
     Meter,
-    /// Guests are paced to what they are guaranteed (Silo, 4.3), and may have what is left.
+    /// Guests are paced to their guarantees (Silo, 4.3), and may use spare bandwidth.
     Guarantees,
 }
 
 impl Way {
-    /// All of them.
+    /// All ways.
     pub const ALL: [Self; 3] = [Self::Fifo, Self::Meter, Self::Guarantees];
 
-    /// One word.
+    /// Returns the name, one word.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Fifo => "fifo",
@@ -74,7 +73,7 @@ impl Way {
 /// guest's messages, in the order of [`Recording::guests`].
 ///
 /// # Errors
-/// A guarantee breaks a rule of the pacer's.
+/// A guarantee breaks a rule of the pacer.
 pub fn replay(recording: &Recording, link: Rate, way: Way) -> Result<Vec<Tail>, ReplayError> {
     let mut host = Host::new(recording, link, way)?;
     let mut packets = recording.packets.iter().peekable();
@@ -95,7 +94,7 @@ pub fn replay(recording: &Recording, link: Rate, way: Way) -> Result<Vec<Tail>, 
 /// Guests with rings, a way out, a wire.
 struct Host {
     now: Nanos,
-    /// What a guest has handed over, and the host has not read.
+    /// Packets of each guest that the host has not read.
     rings: Vec<VecDeque<PacketRecord>>,
     egress: Egress<PacketRecord>,
     wire: Wire,
@@ -140,7 +139,7 @@ impl Host {
         self.egress.poll_at()
     }
 
-    /// Reads the rings as far as they are to be read, and lets leave what may.
+    /// Reads the rings as far as the mechanism allows, and sends the permitted frames.
     fn turn(&mut self, now: Nanos) {
         self.now = now;
         let wire = &mut self.wire;
@@ -172,7 +171,7 @@ impl Host {
                         wire.carry(now, length);
                     }
                 },
-                // Nothing in a recording goes to another guest of the host.
+                // No packet of a recording goes to another guest of the host.
                 |_, _| {},
             ),
         }
@@ -193,24 +192,24 @@ impl Host {
     }
 }
 
-/// A wire, and what is not on it yet.
+/// A wire, and the frames that are not on it yet.
 struct Wire {
     link: Rate,
-    /// Since when it is busy without a pause, and what it has been given since.
+    /// Start of the current busy period, and bytes carried since then.
     since: Nanos,
     carried: WireBytes,
-    /// By message: the frames that have not left, and when the last one that has ended.
+    /// By message: number of frames that have not left, and end of the last one.
     frames: Vec<usize>,
     left: Vec<Nanos>,
 }
 
 impl Wire {
-    /// When what it has been given is over.
+    /// Returns the end of the carried frames.
     fn free(&self) -> Nanos {
         self.since + self.link.time_for(Bytes(self.carried.0))
     }
 
-    /// Carries so much, as soon as it can; returns when it is over.
+    /// Carries a number of bytes as soon as possible; returns their end.
     fn carry(&mut self, now: Nanos, length: WireBytes) -> Nanos {
         if self.free() <= now {
             self.since = now;

@@ -1,13 +1,13 @@
-//! How long messages took.
+//! Distribution of message times.
 
 use tailbound_units::Nanos;
 
-/// The times of some messages, from when they came to when their last bit left.
+/// Times of messages, from their arrival to the departure of their last bit.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tail {
-    /// In order.
+    /// Sorted times.
     times: Vec<Nanos>,
-    /// Messages of which a frame was dropped.
+    /// Number of messages with a dropped frame.
     pub lost: usize,
 }
 
@@ -17,13 +17,13 @@ impl Tail {
         Self { times, lost }
     }
 
-    /// How many arrived.
+    /// Number of messages that arrived.
     pub fn count(&self) -> usize {
         self.times.len()
     }
 
-    /// The time that so many of a thousand do not exceed; `None` where the messages are too
-    /// few to tell: fewer than one is above it.
+    /// Returns the time that this part of messages, in thousandths, does not exceed; `None` if
+    /// there are too few messages: fewer than one is above it.
     pub fn quantile(&self, thousandths: usize) -> Option<Nanos> {
         let above = 1000 - thousandths.min(1000);
         if self.times.len() * above < 1000 {
@@ -33,7 +33,7 @@ impl Tail {
         self.times.get(rank - 1).copied()
     }
 
-    /// The longest.
+    /// Returns the longest time.
     pub fn longest(&self) -> Option<Nanos> {
         self.times.last().copied()
     }

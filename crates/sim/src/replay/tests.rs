@@ -49,12 +49,12 @@ fn a_message_alone_takes_its_time_on_the_wire_whatever_the_way() {
     assert!(longest(&tails, 0) <= wire + batch, "{tails:?}");
 }
 
-/// The pacer's, by default.
+/// The pacer's default.
 const PACER_BATCH: Nanos = Nanos::from_micros(50);
 
 #[test]
 fn a_first_in_first_out_queue_lets_the_small_wait_for_the_large() {
-    // 12 MB of one, and 1 ms later 1000 B of the other.
+    // 12 MB of one guest, and 1 ms later 1000 B of the other.
     let recording = log("0,bulk,x,12000000\n1000000,web,y,1000\n").unwrap();
     let fifo = replay(&recording, LINK, Way::Fifo).unwrap();
     let all = LINK.time_for(Bytes(12_000_000 + 8288 * 90 + 1090));

@@ -1,4 +1,4 @@
-//! An experiment of limits: what its TOML file says, checked.
+//! The experiment file (TOML) of a simulation of rate limits, and its checks.
 
 use super::{Http, Rates, Rtp};
 use crate::Threads;
@@ -15,7 +15,7 @@ use tailbound_report::Variant;
 pub struct ShaperExperiment {
     /// A stream of media; each limit with each load is a variant.
     pub rtp: Option<Rtp>,
-    /// Pages; each limit with each loop is a variant.
+    /// Pages of a web server; each limit with each loop is a variant.
     pub http: Option<Http>,
     /// Bulk; each limit with each rate and transport is a variant.
     pub rate: Option<Rates>,

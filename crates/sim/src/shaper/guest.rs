@@ -1,4 +1,4 @@
-//! A guest: a ring of 256 frames, read as far as its limit takes them.
+//! A guest: a ring of 256 frames, read as far as its limit accepts them.
 
 use std::collections::VecDeque;
 use tailbound_dataplane::{PacketRecord, Shaper, ShaperConfig};
@@ -10,7 +10,7 @@ const RING: usize = 256;
 /// A guest before its limit.
 #[derive(Debug)]
 pub(super) struct Guest {
-    /// `None`: nothing limits it.
+    /// The limit; `None` for an unlimited guest.
     pub(super) shaper: Option<Shaper<PacketRecord>>,
     ring: VecDeque<PacketRecord>,
     /// Frames that found the ring full.
@@ -18,6 +18,8 @@ pub(super) struct Guest {
 }
 
 impl Guest {
+    /// Creates a guest with an empty ring.
+    ///
     /// # Panics
     /// The limit breaks a rule.
     pub(super) fn new(limit: Option<&ShaperConfig>) -> Self {
@@ -29,12 +31,12 @@ impl Guest {
         }
     }
 
-    /// Whether the ring has room.
+    /// True if the ring has room.
     pub(super) fn has_room(&self) -> bool {
         self.ring.len() < RING
     }
 
-    /// Puts a frame into the ring, where it has room.
+    /// Puts a frame into the ring, or drops it if the ring is full.
     pub(super) fn send(&mut self, frame: PacketRecord) {
         if self.has_room() {
             self.ring.push_back(frame);
@@ -43,7 +45,7 @@ impl Guest {
         }
     }
 
-    /// Lets all leave that may at `now`, in order.
+    /// Sends all frames that may leave at `now`, in order.
     pub(super) fn leave(&mut self, now: Nanos, mut sink: impl FnMut(PacketRecord)) {
         let Some(shaper) = &mut self.shaper else {
             self.ring.drain(..).for_each(sink);
@@ -66,13 +68,13 @@ impl Guest {
         }
     }
 
-    /// When the next frame may leave, unless another comes before.
+    /// Returns the time at which the next frame may leave, unless another arrives before.
     pub(super) fn poll_at(&self) -> Option<Nanos> {
         self.shaper.as_ref()?.poll_at()
     }
 }
 
-/// The figure below which `percent` of the sorted figures are.
+/// Returns the figure that `percent` of the sorted figures do not exceed.
 pub(super) fn percentile(sorted: &[f64], percent: f64) -> f64 {
     let last = sorted.len().saturating_sub(1);
     let place = (percent / 100.0 * last as f64).round() as usize;

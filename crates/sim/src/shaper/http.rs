@@ -1,9 +1,9 @@
-//! Pages of a web server, as in figures 19 and 20: connection time and waiting time as `ab`
-//! counts them.
+//! Pages of a web server, as in figures 19 and 20: connection time and waiting time as defined by
+//! `ab`.
 //!
-//! A connection a page: SYN and its answer, a request, an acknowledgement of it, and the page
-//! in TCP's slow start (RFC 5681, from 10 segments on). Nothing is lost. Requests, and the
-//! clients' acknowledgements, wait for nothing.
+//! A connection for each page: SYN and its answer, a request, an acknowledgement of it, and the
+//! page in TCP's slow start (RFC 5681, from 10 segments on). No frame is lost. Requests, and the
+//! clients' acknowledgements, do not wait.
 
 use super::guest::{Guest, percentile};
 use super::kind::{self, Shaped};
@@ -20,38 +20,37 @@ use tailbound_experiment::{ExperimentError, Found, Run, Section};
 use tailbound_report::Variant;
 use tailbound_units::{Bytes, Nanos, Rate};
 
-/// A server's pages, and the limits that it is held to.
+/// A server's pages, and its limits.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Http {
-    /// What holds the guest to its limit.
+    /// Limits of the guest to compare.
     pub shaper: Vec<Shaped>,
-    /// The limit, of Ethernet frames.
+    /// Rate of the limit, of Ethernet frames.
     pub limit: Rate,
-    /// Without what anything waits for the limit.
+    /// Round trip without waiting for the limit.
     pub round_trip: Nanos,
-    /// How many pages are fetched.
+    /// Number of pages.
     pub requests: u32,
-    /// Clients that fetch one page after the other: variants `NAME-closed`.
+    /// Number of clients that load one page after the other: variants `NAME-closed`.
     pub clients: u32,
-    /// What pages take of the limit in percent that are fetched at random: `NAME-open`.
+    /// Load of pages that are requested at random times, in percent of the limit: `NAME-open`.
     pub load: u64,
 }
 
-/// The paper's pages: sizes in KB, and how many of ten are such.
+/// The paper's pages: sizes in KB, and their number in ten.
 const PAGES: [(usize, u32); 5] = [(2, 1), (4, 2), (8, 4), (16, 2), (32, 1)];
-/// What a page takes of the limit in the mean: 8.1 segments, the answer to a SYN, and an
-/// acknowledgement.
+/// Mean length of a page's frames: 8.1 segments, the answer to a SYN, and an acknowledgement.
 const MEAN: u64 = 12_400;
-/// What a page's segment has beside its part of it, and how much that is at most.
+/// Length of the headers of a page's segment, and its largest payload.
 const HEADERS: usize = 66;
 const PAYLOAD: usize = 1448;
-/// The header of an answer.
+/// Length of the header of an answer.
 const ANSWER: usize = 280;
-/// SYN and its answer, and acknowledgements, as Ethernet frames.
+/// Lengths of SYN and its answer, and of acknowledgements, as Ethernet frames.
 const SYN: usize = 74;
 const ACK: usize = 66;
-/// Segments of a page that are sent at first.
+/// Initial window of a page, in segments.
 const FIRST: u32 = 10;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,30 +59,30 @@ enum Loop {
     Open,
 }
 
-/// What happens.
+/// Events of the simulation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     /// A client begins.
     Begin,
-    /// A SYN comes to the server.
+    /// A SYN arrives at the server.
     Opened(u32),
-    /// The client has the answer to it.
+    /// The client receives the answer to it.
     Connected(u32),
-    /// A request comes to the server.
+    /// A request arrives at the server.
     Requested(u32),
-    /// The client has one more segment of a page.
+    /// The client receives one more segment of a page.
     Received(u32),
-    /// The server knows that.
+    /// The server receives the acknowledgement.
     Acknowledged(u32),
 }
 
-/// A page on its way.
+/// A page in transfer.
 #[derive(Debug, Clone, Copy)]
 struct Page {
     begun: Nanos,
     connected: Nanos,
     waited: Option<Nanos>,
-    /// Segments of it, what was sent, what the client has, and what may be on the way.
+    /// Number of segments in all, sent, received by the client, and in flight, and the window.
     segments: u32,
     sent: u32,
     received: u32,
@@ -91,7 +90,7 @@ struct Page {
     flying: u32,
 }
 
-/// Times in milliseconds.
+/// Measured times, in milliseconds.
 #[derive(Debug, Default)]
 struct Watched {
     connected: Vec<f64>,
@@ -153,7 +152,7 @@ struct Server<'h> {
     guest: Guest,
     random: Pcg64,
     events: BinaryHeap<Reverse<(Nanos, u64, Event)>>,
-    /// How many events there were: those of one moment stay in order.
+    /// Number of events; it orders simultaneous ones.
     count: u64,
     pages: Vec<Page>,
     watched: Watched,
@@ -283,7 +282,7 @@ impl<'h> Server<'h> {
         });
     }
 
-    /// What the window of a page allows, all of it of full segments.
+    /// Sends the segments that the window of a page allows, all of full size.
     fn send_some(&mut self, page: u32) {
         loop {
             let it = &mut self.pages[page as usize];

@@ -6,35 +6,35 @@ use tailbound_dataplane::{QueueConfig, ShaperConfig};
 use tailbound_experiment::Section;
 use tailbound_units::{Bytes, Nanos, Rate};
 
-/// A kind of limit, whatever its rate.
+/// A kind of limit, for any rate.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Shaped {
     /// The beginning of its variants' names.
     pub name: String,
-    /// What it is.
+    /// Mechanism of the limit.
     pub kind: Kind,
-    /// How often credit is given; the default of its configuration where it is left out.
+    /// Interval of credit; the default of its configuration if it is left out.
     pub interval: Option<Nanos>,
-    /// How far the ticks of credit's timers are apart; exact where it is left out.
+    /// Resolution of credit's timers; exact if it is left out.
     pub tick: Option<Nanos>,
-    /// How wide a smooth window is; the default of its configuration where it is left out.
+    /// Width of a smooth window; the default of its configuration if it is left out.
     pub width: Option<Nanos>,
-    /// Its least delay; zero where it is left out.
+    /// Its least delay; zero if it is left out.
     pub dmin: Option<Nanos>,
 }
 
-/// What holds a guest to its limit.
+/// Mechanism of a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// Nothing.
+    /// No limit.
     None,
-    /// Nothing but a link of that rate, and a FIFO before it.
+    /// A link of that rate, and a FIFO before it.
     Link,
     /// An exact bucket before a FIFO.
     Fifo,
-    /// The same before FQ-CoDel.
+    /// An exact bucket before FQ-CoDel.
     FqCodel,
     /// The smooth window.
     SmoothWindow,
@@ -43,11 +43,11 @@ pub enum Kind {
 }
 
 impl Shaped {
-    /// Its configuration at a rate; `None` where nothing limits the guest.
+    /// Returns its configuration at a rate; `None` if the guest is unlimited.
     pub(super) fn config(&self, rate: Rate) -> Option<ShaperConfig> {
         Some(match self.kind {
             Kind::None => return None,
-            // A frame, and one that is owed: one leaves when the one before has.
+            // A depth of two frames: a frame leaves when the one before has left.
             Kind::Link => ShaperConfig::Bucket(BucketConfig {
                 depth: Some(Bytes(2 * 1514)),
                 queue: QueueConfig::default(),
@@ -82,7 +82,7 @@ impl Shaped {
     }
 }
 
-/// Finds what cannot be simulated of the kinds.
+/// Checks the kinds.
 pub(super) fn check(shaped: &[Shaped], section: &mut Section<'_>) {
     let (millis, second) = (Nanos::from_millis, Nanos::from_secs(1));
     for (index, it) in shaped.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The rate that bulk gets, as in figure 21: UDP without end, and TCP.
+//! Rate of bulk transfers, as in figure 21: endless UDP, and TCP.
 
 use super::guest::Guest;
 use super::kind::{self, Shaped};
@@ -12,23 +12,23 @@ use tailbound_experiment::{ExperimentError, Found, Run, Section};
 use tailbound_report::{Chart, ChartAxis, Line, LineStyle, Variant};
 use tailbound_units::{Nanos, Rate};
 
-/// Bulk of a guest, and the limits that it is held to.
+/// Bulk of a guest, and its limits.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rates {
-    /// What holds the guest to its limit.
+    /// Limits of the guest to compare.
     pub shaper: Vec<Shaped>,
-    /// The limits, of Ethernet frames.
+    /// Rates of the limits, of Ethernet frames.
     pub limits: Vec<Rate>,
-    /// Round trips of TCP, without what it waits for the limit.
+    /// Round trips of TCP, without waiting for the limit.
     pub round_trips: Vec<Nanos>,
-    /// How long it lasts.
+    /// Duration of the experiment.
     pub time: Nanos,
-    /// How often the rate is looked at.
+    /// Interval of the rate's samples.
     pub sample: Nanos,
 }
 
-/// What sends.
+/// Transport of the bulk.
 #[derive(Debug, Clone, Copy)]
 enum Transport {
     Udp,
@@ -107,7 +107,7 @@ impl Rates {
         all
     }
 
-    /// When how many bytes left.
+    /// Returns the departures, each with its time and bytes.
     fn watch(&self, shaped: &Shaped, limit: Rate, transport: Transport) -> Vec<(Nanos, u64)> {
         let mut guest = Guest::new(shaped.config(limit).as_ref());
         match transport {
@@ -116,7 +116,7 @@ impl Rates {
         }
     }
 
-    /// Twice the limit.
+    /// Sends at twice the limit.
     fn udp(&self, guest: &mut Guest, limit: Rate) -> Vec<(Nanos, u64)> {
         let gap = FRAME as u64 * 4_000_000_000 / limit.0;
         let mut left = Vec::new();
@@ -153,7 +153,7 @@ impl Rates {
         }
     }
 
-    /// The bytes that left in each such time.
+    /// Returns the bytes that left in each interval of this length.
     fn samples(&self, left: &[(Nanos, u64)], each: Nanos) -> Vec<u64> {
         let mut samples = vec![0; (self.time.0 / each.0) as usize];
         for (at, bytes) in left {
@@ -197,7 +197,7 @@ impl Rates {
                 ("off_in_a_second", off.fold(0.0, f64::max), "%"),
                 ("least_in_a_sample", least_sample, "%"),
                 ("least_in_10s", least(&seconds), "%"),
-                // In the first second a connection finds out what it may send.
+                // In the first second a connection finds its window.
                 ("later_in_10s", least(later), "%"),
                 (
                     "mean",

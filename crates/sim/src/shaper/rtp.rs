@@ -11,60 +11,60 @@ use tailbound_experiment::{ExperimentError, Found, Run, Section, Trace};
 use tailbound_report::{Chart, ChartAxis, Line, LineStyle, Variant};
 use tailbound_units::{Bytes, Nanos, Rate};
 
-/// A stream, and the limits that it is held to.
+/// A stream, and its limits.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rtp {
-    /// What holds the guest to its limit.
+    /// Limits of the guest to compare.
     pub shaper: Vec<Shaped>,
-    /// The limit, of Ethernet frames; none where it follows from `video`.
+    /// Rate of the limit, of Ethernet frames; left out if it follows from `video`.
     pub limit: Option<Rate>,
-    /// What the stream takes of it, in percent; each is a variant.
+    /// Loads of the stream in percent of the limit; each is a variant.
     pub loads: Vec<u64>,
-    /// Ethernet frames of the stream, in bytes.
+    /// Length of the stream's Ethernet frames, in bytes.
     pub frame: u64,
-    /// How long it lasts.
+    /// Duration of the stream.
     pub time: Nanos,
-    /// How it varies; frames at equal distances where it is left out.
+    /// Sizes of pictures; frames at equal intervals if it is left out.
     pub key_frames: Option<KeyFrames>,
-    /// It is the recorded video of a test source, over and over: of each load the limit is
-    /// what makes that of its mean.
+    /// True for the recorded video of a test source, repeated; the limit of each load then follows
+    /// from its mean rate.
     #[serde(default)]
     pub video: bool,
 }
 
-/// What a packet of a video has beside what it carries: RTP, UDP, IPv4 and Ethernet.
+/// Headers of a packet of a video: RTP, UDP, IPv4 and Ethernet.
 const HEADERS: u64 = 12 + 8 + 20 + 14;
 
-/// What a stream of one load is, and the limit that it is held to.
+/// The stream of one load, and its limit.
 #[derive(Debug)]
 struct Stream {
     limit: Rate,
-    /// When each frame is sent.
+    /// Sending time of each frame.
     sent: Vec<Nanos>,
 }
 
-/// Pictures of which some are larger, each sent at once.
+/// Pictures of which some are larger, each sent in one piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KeyFrames {
     /// Pictures a second.
     pub pictures: u64,
-    /// One in so many is a key frame,
+    /// Interval of key frames, in pictures.
     pub every: u64,
-    /// which is so many times as large as the others.
+    /// Size of a key frame, as a multiple of the others.
     pub factor: u64,
 }
 
-/// What came out.
+/// Measurements of a stream.
 #[derive(Debug, Default, Clone)]
 struct Watched {
-    /// When each frame was sent and left, in milliseconds.
+    /// Time at which each frame was sent, and time at which it left, in milliseconds.
     frames: Vec<(f64, f64)>,
     beyond: u64,
     lost: u64,
     held: u64,
-    /// Where the window began, second by second.
+    /// Begin of the window, for each second.
     window: Vec<(f64, f64)>,
 }
 
@@ -167,14 +167,14 @@ impl Rtp {
         all.collect()
     }
 
-    /// When each frame is sent.
+    /// Returns the sending time of each frame.
     fn sent(&self, limit: Rate, load: u64) -> Vec<Nanos> {
         let frame = limit.time_for(Bytes(self.frame)).0 * 100 / load;
         let frames = self.time.0 / frame;
         let Some(key) = self.key_frames else {
             return (0..frames).map(|i| Nanos(i * frame)).collect();
         };
-        // The frames of a picture, those before it carried over.
+        // The frames of a picture, with the remainder of the earlier ones.
         let picture = 1_000_000_000 / key.pictures;
         let units = key.every - 1 + key.factor;
         let per_group = (key.every * picture) as f64 / frame as f64;
@@ -254,7 +254,7 @@ impl Rtp {
     }
 }
 
-/// The interarrival jitter after each frame but the first (RFC 3550, 6.4.1).
+/// Returns the interarrival jitter after each frame except the first (RFC 3550, 6.4.1).
 fn jitter(frames: &[(f64, f64)]) -> impl Iterator<Item = f64> {
     let mut jitter = 0.0;
     frames.windows(2).map(move |pair| {

@@ -5,7 +5,7 @@ use crate::Threads;
 use tailbound_experiment::{Experiment as _, Loaded};
 use tailbound_report::Verdict;
 
-/// An experiment that comes with the program, with some of its text replaced.
+/// Loads an experiment of the program, with replacements in its text.
 fn parse(name: &str, changes: &[(&str, &str)]) -> Result<Loaded<ShaperExperiment>, String> {
     let mut source = ShaperExperiment::CATALOGUE
         .source(name)
@@ -30,7 +30,7 @@ const CREDIT_30: &str =
 const CREDIT_250_HZ: &str = "[[rate.shaper]]\nname = \"credit-5-250hz\"\nkind = \"credit\"\n\
                              interval = \"5ms\"\ntick = \"4ms\"\n";
 
-/// Each experiment, as short as it still proves something.
+/// Short forms of all experiments that still prove something.
 const SHORT: [(&str, &[(&str, &str)]); 5] = [
     ("rtp", &[("time = \"120s\"", "time = \"20s\"")]),
     ("key-frames", &[("time = \"120s\"", "time = \"20s\"")]),
@@ -62,7 +62,7 @@ fn every_experiment_holds() {
     }
 }
 
-/// All but the last, which shares its work as the others do, and takes as long as all of them.
+/// All except the last, which divides its work in the same way, and takes as long as all of them.
 #[test]
 fn results_follow_from_the_seed_whatever_the_number_of_threads() {
     for (name, changes) in &SHORT[..4] {

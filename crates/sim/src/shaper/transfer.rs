@@ -1,8 +1,7 @@
-//! A TCP transfer without end from a guest to a receiver far away: CUBIC, SACK and RACK, as in
-//! Linux.
+//! An endless TCP transfer from a guest to a distant receiver: CUBIC, SACK and RACK, as in Linux.
 //!
-//! The sender writes a segment at a time, and only where all before it is on its way and the ring
-//! has room: as a guest's kernel, which holds back a connection whose packets wait in it (TCP
+//! The sender writes a segment at a time, and only if all earlier ones were sent and the ring has
+//! room: like a guest's kernel, which holds back a connection whose packets are queued in it (TCP
 //! small queues).
 
 use super::guest::Guest;
@@ -11,33 +10,34 @@ use std::collections::VecDeque;
 use tailbound_dataplane::PacketRecord;
 use tailbound_units::Nanos;
 
-/// What an Ethernet frame has beside a segment's data: IPv4, TCP with time stamps.
+/// Headers of an Ethernet frame with a segment: Ethernet, IPv4, TCP with time stamps.
 const HEADERS: usize = 66;
 /// An Ethernet frame of a full segment.
 pub(super) const FRAME: usize = MSS as usize + HEADERS;
 
-/// Linux with its defaults, but that slow start ends in losses: the shaper's are what is looked at.
+/// Linux with its defaults, except that slow start ends with a loss: only losses in the shaper are
+/// measured.
 const LINUX: TcpConfig = TcpConfig {
     congestion: Congestion::Cubic,
     slow_start: SlowStart::UntilLoss,
     ..TcpConfig::RACK
 };
 
-/// What is on its way, in the order in which it comes.
+/// Segments in flight, in the order of their arrival.
 type Way = VecDeque<(Nanos, Segment)>;
 
-/// Both ends, and what is between them.
+/// Both ends, and the network between them.
 #[derive(Debug)]
 pub(super) struct Transfer {
     one_way: Nanos,
     sender: Connection,
     receiver: Connection,
-    /// The place behind all that was written, and behind what was sent of it.
+    /// Position after the written data, and after the sent data.
     written: u64,
     sent: u64,
-    /// What the guest's ring had no room for yet.
+    /// Segments for which the guest's ring had no room yet.
     before_ring: VecDeque<Segment>,
-    /// What was put into the ring and has not left, by the number of its frame.
+    /// Segments in the ring, with the numbers of their frames.
     waiting: VecDeque<(u64, Segment)>,
     number: u64,
     to_receiver: Way,
@@ -46,7 +46,7 @@ pub(super) struct Transfer {
 }
 
 impl Transfer {
-    /// One that is open, and whose round trip takes so long where nothing waits.
+    /// Returns an open transfer with this round trip in an idle network.
     pub(super) fn new(round_trip: Nanos) -> Self {
         Self {
             one_way: Nanos(round_trip.0 / 2),
@@ -63,7 +63,8 @@ impl Transfer {
         }
     }
 
-    /// Takes what has come to either end by `now`, and puts what is sent into the ring.
+    /// Delivers the segments that have arrived at either end by `now`, and puts sent ones into the
+    /// ring.
     pub(super) fn poll(&mut self, now: Nanos, guest: &mut Guest) {
         while let Some(segment) = come(&mut self.to_receiver, now) {
             self.receiver.receive(now, &segment, &mut self.out);
@@ -84,9 +85,9 @@ impl Transfer {
         self.send(now, guest);
     }
 
-    /// A frame of this number has left the guest at `now`.
+    /// Handles the departure of the frame with this number from the guest at `now`.
     pub(super) fn leave(&mut self, now: Nanos, number: u64) {
-        // They leave in order: a limit's queue has dropped those before it.
+        // Frames leave in order: a limit's queue has dropped those before it.
         while let Some((other, segment)) = self.waiting.pop_front() {
             if other == number {
                 self.to_receiver.push_back((now + self.one_way, segment));
@@ -95,7 +96,7 @@ impl Transfer {
         }
     }
 
-    /// When something comes or is due.
+    /// Returns the time of the next arrival or timer.
     pub(super) fn poll_at(&self) -> Nanos {
         let first = |way: &Way| way.front().map_or(Nanos::MAX, |(at, _)| *at);
         let ends = self.sender.poll_at().min(self.receiver.poll_at());
@@ -103,14 +104,14 @@ impl Transfer {
             .min(first(&self.to_sender))
     }
 
-    /// What the receiver says goes to the sender; nothing limits that.
+    /// Sends the receiver's segments to the sender, without a limit.
     fn answer(&mut self, now: Nanos) {
         let comes = now + self.one_way;
         self.to_sender
             .extend(self.out.drain(..).map(|segment| (comes, segment)));
     }
 
-    /// Puts what the sender sends into the ring, and writes more where that has gone.
+    /// Puts the sender's segments into the ring, and writes more once these were sent.
     fn send(&mut self, now: Nanos, guest: &mut Guest) {
         self.fill(guest);
         while guest.has_room() && self.written == self.sent {
@@ -138,7 +139,7 @@ impl Transfer {
     }
 }
 
-/// The next of those that have come by `now`.
+/// Returns the next segment that has arrived by `now`.
 fn come(way: &mut Way, now: Nanos) -> Option<Segment> {
     let (at, segment) = *way.front()?;
     if at > now {

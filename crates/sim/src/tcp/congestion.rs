@@ -1,48 +1,49 @@
-//! Congestion windows: how they grow and shrink, whoever finds the losses.
+//! Congestion windows: growth and reduction, independent of loss detection.
 //!
-//! In segments, as Linux counts. [`Window`] is slow start and what is common; the algorithms
-//! differ in congestion avoidance and in what a loss or a mark leaves of a window.
+//! Windows are counted in segments, as in Linux. [`Window`] is slow start and common state; the
+//! algorithms differ in congestion avoidance and in the reduction after a loss or a mark.
 
 use super::TcpConfig;
 use super::hystart::{HyStart, RoundTripOf};
 use tailbound_units::Nanos;
 
-/// How a window behaves beyond slow start.
+/// Algorithm of a congestion window after slow start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Congestion {
-    /// A segment a round trip; half at a loss (RFC 5681).
+    /// One segment a round trip; half after a loss (RFC 5681).
     #[default]
     NewReno,
     /// RFC 9438.
     Cubic,
     /// RFC 8257: as `NewReno`, but in proportion to the marks.
     Dctcp,
-    /// pFabric's (Alizadeh et al., SIGCOMM 2013, 4.2): the initial window throughout, which is to be what
-    /// the network holds; losses change nothing, but the fifth timeout in a row leaves one segment
-    /// until something is acknowledged. The least timeout is the timeout.
+    /// pFabric's (Alizadeh et al., SIGCOMM 2013, 4.2): the initial window throughout, which should
+    /// equal the capacity of the network. Losses do not change it, except that the fifth timeout in
+    /// a row leaves one segment until data is acknowledged. The timeout is always the least
+    /// timeout.
     PFabric,
 }
 
-/// How slow start ends.
+/// Criterion for the end of slow start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 pub enum SlowStart {
-    /// Before losses, where round trips tell of a full network; as in Linux.
+    /// Growing round trips, before losses; as in Linux.
     #[serde(rename = "hystart")]
     HyStart,
-    /// By a loss.
+    /// The first loss.
     #[serde(rename = "until-loss")]
     UntilLoss,
 }
 
-/// A window.
+/// A congestion window.
 #[derive(Debug, Clone)]
 pub(super) struct Window {
-    /// Segments that may be on their way.
+    /// Size of the window, in segments.
     pub(super) size: u32,
-    /// Slow start ends here.
+    /// Size at which slow start ends.
     pub(super) threshold: u32,
-    /// Acknowledged segments towards the next one.
+    /// Acknowledged segments that count towards the next segment of the window.
     credit: u32,
     algorithm: Algorithm,
 }
@@ -55,7 +56,7 @@ enum Algorithm {
     PFabric(PFabric),
 }
 
-/// Timeouts in a row after which a flow asks whether anything comes through.
+/// Timeouts in a row after which a pFabric flow falls back to one segment.
 const IN_VAIN: u32 = 5;
 
 #[derive(Debug, Clone, Copy)]
@@ -68,32 +69,31 @@ struct PFabric {
 /// CUBIC's constants (RFC 9438, 4.1 and 4.6).
 const C: f64 = 0.4;
 const CUBIC_BETA: f64 = 0.7;
-/// What a window in congestion avoidance as Reno's gains a round trip, so that both have the
-/// same share.
+/// Growth a round trip of a Reno window in congestion avoidance that has the same share.
 const AS_RENO: f64 = 3.0 * (1.0 - CUBIC_BETA) / (1.0 + CUBIC_BETA);
 
 #[derive(Debug, Clone, Default)]
 struct Cubic {
-    /// The window, with its fraction.
+    /// Size of the window, with its fraction.
     size: f64,
-    /// Since when it grows, and the curve from there on.
+    /// Start of the growth, and the curve from there on.
     epoch: Option<Nanos>,
     plateau: f64,
-    /// When the curve is at its plateau, in seconds of the epoch.
+    /// Time at which the curve reaches its plateau, in seconds of the epoch.
     k: f64,
-    /// The window of Reno, and where it grows by a whole segment again: the window before the last
-    /// loss; 0 before the first.
+    /// Window of Reno, and the size from which it grows by a whole segment again: the window before
+    /// the last loss; 0 before the first.
     reno: f64,
     prior: f64,
     /// Ends slow start before losses do.
     hystart: Option<HyStart>,
 }
 
-/// While no loss has shown how much there is room for, a window grows by this part of what is
-/// acknowledged at least (`bictcp_update`).
+/// Smallest growth of a window, as a part of the acknowledged segments, until the first loss since
+/// the start or the last reset (`bictcp_update`).
 const UNKNOWN: f64 = 1.0 / 20.0;
-/// After the window has begun to follow its curve round trips tell of its own queue for so long
-/// (`cubictcp_acked`).
+/// Round trips are ignored for this time after the window has begun to follow its curve, because
+/// they include its own queue (`cubictcp_acked`).
 const DISTRUST: Nanos = Nanos::from_secs(1);
 
 /// The weight of a new round trip in DCTCP's estimate (RFC 8257, 4.2).
@@ -101,18 +101,18 @@ const GAIN: f64 = 1.0 / 16.0;
 
 #[derive(Debug, Clone)]
 struct Dctcp {
-    /// The part of segments that is marked, estimated.
+    /// Estimated part of segments that is marked.
     alpha: f64,
     acked: u64,
     marked: u64,
-    /// The estimate is made anew beyond this place,
+    /// The estimate is updated beyond this position,
     observed_until: u64,
-    /// and the window shrinks again.
+    /// and the window may be reduced again beyond this one.
     reduced_until: u64,
 }
 
-/// What an acknowledgement says about marks: segments, whether they were marked, and the places
-/// up to which it acknowledges and up to which was sent.
+/// Marks of an acknowledgement: segments, whether they were marked, the acknowledged position and
+/// the end of the sent data.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Marks {
     pub(super) segments: u32,
@@ -149,7 +149,8 @@ impl Window {
         }
     }
 
-    /// Lets it grow by so many acknowledged segments, of a sender whom it held back.
+    /// Grows the window by `segments` acknowledged segments. Call it only if the window has limited
+    /// the sender.
     pub(super) fn grow(&mut self, now: Nanos, segments: u32, smoothed: Nanos) {
         if let Algorithm::PFabric(fixed) = &mut self.algorithm {
             fixed.timeouts = 0;
@@ -173,8 +174,8 @@ impl Window {
         }
     }
 
-    /// A segment was lost while so many were on their way: sets the threshold, and leaves the
-    /// window to whoever repairs.
+    /// Handles a loss with `flight` segments in flight: sets the threshold. The recovery sets the
+    /// window.
     pub(super) fn lose(&mut self, flight: u32) {
         let left = match &mut self.algorithm {
             Algorithm::Cubic(cubic) => {
@@ -187,8 +188,8 @@ impl Window {
         self.threshold = left.max(2);
     }
 
-    /// After a timeout it begins anew, at this size. CUBIC forgets what it knew of the network
-    /// (RFC 9438, 4.8, and `bictcp_reset`).
+    /// Restarts the window after a timeout, at this size. CUBIC resets its state (RFC 9438, 4.8,
+    /// and `bictcp_reset`).
     pub(super) fn begin(&mut self, size: u32) {
         self.size = size;
         self.credit = 0;
@@ -211,7 +212,7 @@ impl Window {
         }
     }
 
-    /// Takes the round trip that an acknowledgement tells of: slow start may end.
+    /// Handles the round trip of an acknowledgement: slow start may end.
     pub(super) fn measure(&mut self, now: Nanos, of: &RoundTripOf) {
         let Algorithm::Cubic(cubic) = &mut self.algorithm else {
             return;
@@ -227,7 +228,7 @@ impl Window {
         }
     }
 
-    /// Takes what an acknowledgement says about marks. Returns whether the window may grow.
+    /// Handles the marks of an acknowledgement. Returns true if the window may grow.
     pub(super) fn observe(&mut self, marks: Marks) -> bool {
         let Algorithm::Dctcp(dctcp) = &mut self.algorithm else {
             return true;
@@ -243,7 +244,7 @@ impl Window {
         marks.una > dctcp.reduced_until
     }
 
-    /// The sender had nothing to send for that long: CUBIC's curve waits (RFC 9438, 5.8).
+    /// Handles an idle time of the sender: CUBIC's curve is shifted by it (RFC 9438, 5.8).
     pub(super) fn idle(&mut self, time: Nanos) {
         if let Algorithm::Cubic(Cubic {
             epoch: Some(epoch), ..
@@ -253,12 +254,12 @@ impl Window {
         }
     }
 
-    /// Whether the sender asks for marks instead of losses.
+    /// True if the sender requests marks (ECN) instead of losses.
     pub(super) const fn takes_marks(&self) -> bool {
         matches!(self.algorithm, Algorithm::Dctcp(_))
     }
 
-    /// DCTCP's estimate of what part is marked.
+    /// DCTCP's estimate of the marked part.
     #[cfg(test)]
     pub(super) fn alpha(&self) -> Option<f64> {
         match &self.algorithm {
@@ -269,7 +270,7 @@ impl Window {
 }
 
 impl Cubic {
-    /// In congestion avoidance (RFC 9438, 4.2 to 4.5).
+    /// Grows the window in congestion avoidance (RFC 9438, 4.2 to 4.5).
     fn grow(&mut self, now: Nanos, size: u32, segments: u32, smoothed: Nanos) -> u32 {
         let epoch = *self.epoch.get_or_insert_with(|| {
             self.size = f64::from(size);
@@ -298,8 +299,8 @@ impl Cubic {
         self.size as u32
     }
 
-    /// The window before becomes the plateau; less of it, if it was less than the one before
-    /// that (RFC 9438, 4.7).
+    /// Makes the previous window the plateau; a part of it, if it was smaller than the one before
+    /// (RFC 9438, 4.7).
     fn lose(&mut self, flight: u32) {
         let size = f64::from(flight);
         self.prior = size;
@@ -313,7 +314,7 @@ impl Cubic {
 }
 
 impl Dctcp {
-    /// Once a round trip the part that was marked goes into the estimate (RFC 8257, 3.3).
+    /// Updates the estimate with the marked part, once a round trip (RFC 8257, 3.3).
     fn observe(&mut self, marks: Marks) {
         self.acked += u64::from(marks.segments);
         self.marked += u64::from(marks.segments) * u64::from(marks.marked);
@@ -340,8 +341,7 @@ mod tests {
         })
     }
 
-    /// RFC 9438, figure 1: `W(t) = C (t - K)^3 + W_max`, K where that begins at the window
-    /// that a loss has left.
+    /// RFC 9438, figure 1: `W(t) = C (t - K)^3 + W_max`. K follows from the window after the loss.
     #[test]
     fn cubics_window_follows_its_curve() {
         let mut window = window(Congestion::Cubic, 1_000);
@@ -352,7 +352,7 @@ mod tests {
         let (start, mut now) = (Nanos::from_secs(5), Nanos::from_secs(5));
         let mut furthest: f64 = 0.0;
         while now.since(start) < Nanos::from_secs(15) {
-            // A round trip's acknowledgements, evenly.
+            // Acknowledgements of a round trip, evenly spaced.
             let size = window.size;
             for _ in 0..size {
                 now += Nanos(ROUND_TRIP.0 / u64::from(size));
@@ -391,8 +391,8 @@ mod tests {
         assert!((cubic.plateau - 68.0).abs() < 1e-9);
     }
 
-    /// RFC 9438, 4.8: after a timeout the curve begins at the window with which slow start ends, and
-    /// the window grows by a twentieth a round trip at least.
+    /// RFC 9438, 4.8: after a timeout the curve begins at the window with which slow start ends,
+    /// and the window grows by a twentieth a round trip at least.
     #[test]
     fn a_timeout_has_cubic_forget_the_plateau() {
         let mut window = window(Congestion::Cubic, 1_000);

@@ -8,31 +8,31 @@
 use super::MSS;
 use tailbound_units::Nanos;
 
-/// No window below is held back (`hystart_low_window`).
+/// Windows below this size stay in slow start (`hystart_low_window`).
 const LOW_WINDOW: u32 = 16;
-/// Acknowledgements so close to each other are one train (`hystart_ack_delta_us`).
+/// Longest gap between acknowledgements of one train (`hystart_ack_delta_us`).
 const TRAIN_GAP: Nanos = Nanos::from_millis(2);
-/// Samples of a round trip before it says anything (`HYSTART_MIN_SAMPLES`).
+/// Samples of a round trip before it is compared (`HYSTART_MIN_SAMPLES`).
 const SAMPLES: u32 = 8;
-/// A round trip is longer where it is so by an eighth, by this much at least
+/// A round trip counts as longer if it exceeds the shortest by an eighth, by this much at least
 /// (`HYSTART_DELAY_MIN`), and by this much at most (`HYSTART_DELAY_MAX`).
 const LEAST_LONGER: Nanos = Nanos::from_millis(4);
 const MOST_LONGER: Nanos = Nanos::from_millis(16);
-/// A train may last for as long as the sender takes for so many bytes (four times
+/// A train may last for as long as the sender takes for this number of bytes (four times
 /// `sk_gso_max_size`),
 const COALESCED: u64 = 4 << 16;
 /// no longer than this (`hystart_ack_delay`).
 const MOST_COALESCED: Nanos = Nanos::from_millis(1);
 
-/// What an acknowledgement says about the time that the network takes.
+/// Round trip of an acknowledgement.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RoundTripOf {
-    /// How long the last segment took that it acknowledges.
+    /// Round trip of the last acknowledged segment.
     pub(super) delay: Nanos,
-    /// The place up to which it acknowledges, and the one up to which was sent.
+    /// The acknowledged position, and the end of the sent data.
     pub(super) una: u64,
     pub(super) next: u64,
-    /// Round trips, smoothed.
+    /// Smoothed round trip.
     pub(super) smoothed: Nanos,
 }
 
@@ -40,12 +40,12 @@ pub(super) struct RoundTripOf {
 pub(super) struct HyStart {
     /// The shortest of all round trips.
     least: Nanos,
-    /// The round trip ends where this place is acknowledged.
+    /// The current round trip ends when this position is acknowledged.
     until: u64,
-    /// When it began, and when the last acknowledgement of its train came.
+    /// Start of the round trip, and time of the last acknowledgement of its train.
     begun: Nanos,
     last: Nanos,
-    /// The shortest sample of it, and how many there are.
+    /// Shortest sample of the round trip, and number of samples.
     shortest: Nanos,
     samples: u32,
     found: bool,
@@ -64,13 +64,13 @@ impl HyStart {
         }
     }
 
-    /// Takes a round trip that was measured.
+    /// Records a measured round trip.
     pub(super) fn measure(&mut self, delay: Nanos) {
         self.least = self.least.min(delay);
     }
 
-    /// An acknowledgement comes in slow start, with a window of so many segments. Returns whether
-    /// slow start is to end.
+    /// Handles an acknowledgement in slow start, with a window of `window` segments. Returns true
+    /// if slow start ends.
     pub(super) fn ends(&mut self, now: Nanos, window: u32, of: &RoundTripOf) -> bool {
         if self.found {
             return false;
@@ -99,8 +99,8 @@ impl HyStart {
     }
 }
 
-/// How long the sender takes for [`COALESCED`]: Linux reckons with two windows a round trip in slow
-/// start (`tcp_update_pacing_rate`).
+/// Returns the time that the sender takes for [`COALESCED`]: Linux assumes two windows a round trip
+/// in slow start (`tcp_update_pacing_rate`).
 fn coalesced(window: u32, smoothed: Nanos) -> Nanos {
     let bytes = 2 * u64::from(window) * u64::from(MSS);
     Nanos(COALESCED * smoothed.0 / bytes).min(MOST_COALESCED)
@@ -125,7 +125,7 @@ mod tests {
             Self { hystart, una: 1 }
         }
 
-        /// An acknowledgement of one more segment; 100 are on their way.
+        /// Acknowledges one more segment; 100 are in flight.
         fn acknowledge(&mut self, now: Nanos, window: u32, delay: Nanos) -> bool {
             self.una += u64::from(MSS);
             self.hystart.measure(delay);

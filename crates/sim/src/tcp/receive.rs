@@ -1,4 +1,4 @@
-//! The receiving half: what is acknowledged when, and how far the window is open.
+//! The receiving half: acknowledgements, and the offered window.
 
 use super::{Ecn, Edge, MSS, Sack, Segment, TcpConfig};
 use tailbound_units::Nanos;
@@ -6,28 +6,29 @@ use tailbound_units::Nanos;
 #[derive(Debug, Clone)]
 pub(super) struct Receiver {
     config: TcpConfig,
-    /// The next place that is expected.
+    /// The next expected position.
     next: u64,
-    /// Up to where it was acknowledged.
+    /// Last acknowledged position.
     told: u64,
-    /// The peer may send up to here; never goes back.
+    /// End of the offered window; never decreases.
     edge: u64,
-    /// How much may be offered by now (`rcv_ssthresh`).
+    /// Largest window that may be offered now, in bytes (`rcv_ssthresh`).
     offered: u32,
     /// Bytes in order that were not read.
     unread: u64,
-    /// Whether the peer has ended its stream, and where.
+    /// Position of the end of the peer's stream, once known.
     finish: Option<u64>,
-    /// What came too early: places from and to, apart and in order.
+    /// Ranges of positions received out of order, disjoint and sorted.
     early: Vec<(u64, u64)>,
-    /// What came too early last, and whether the last segment was here before.
+    /// Position of the last segment that was out of order, and whether the last segment was a
+    /// duplicate.
     latest: u64,
     duplicate: bool,
-    /// Whether the last segment with data was marked.
+    /// True if the last data segment was marked.
     marked: bool,
-    /// Segments that are still acknowledged at once.
+    /// Number of segments that are still acknowledged immediately.
     quick: u32,
-    /// The time stamp to be answered with.
+    /// Time stamp for the next answer.
     echo: u32,
     delayed_until: Nanos,
 }
@@ -52,7 +53,7 @@ impl Receiver {
         }
     }
 
-    /// One that has the peer's SYN.
+    /// Returns a receiver that has the peer's SYN.
     pub(super) fn open(config: TcpConfig) -> Self {
         Self {
             next: 1,
@@ -62,20 +63,20 @@ impl Receiver {
         }
     }
 
-    /// Whether marks are to be told (RFC 8257, 3.2).
+    /// True if acknowledgements must echo a mark (RFC 8257, 3.2).
     pub(super) const fn marked(&self) -> bool {
         self.marked
     }
 
-    /// Whether an acknowledgement that is held back must go before this segment is taken, for
-    /// its mark differs.
+    /// True if the delayed acknowledgement must be sent before this segment is handled, because its
+    /// mark differs.
     pub(super) fn owes_before(&self, segment: &Segment) -> bool {
         let marked = segment.ecn == Ecn::Marked;
         segment.len > 0 && marked != self.marked && self.delayed_until != Nanos::MAX
     }
 
-    /// What came too early, for the segment that acknowledges all before: the block with the
-    /// last segment first, then those below it (RFC 2018, 4).
+    /// Returns the out-of-order ranges for an acknowledgement: the block with the last segment
+    /// first, then those below it (RFC 2018, 4).
     pub(super) fn sack(&self) -> Sack {
         let mut sack = Sack {
             duplicate: self.duplicate,
@@ -93,7 +94,7 @@ impl Receiver {
         sack
     }
 
-    /// The next place that is expected.
+    /// The next expected position.
     pub(super) const fn expected(&self) -> u64 {
         self.next
     }
@@ -118,12 +119,13 @@ impl Receiver {
         self.delayed_until = Nanos::MAX;
     }
 
-    /// The window to be told with the next segment, from [`Receiver::acknowledged`] on.
+    /// Window that the next segment offers, from [`Receiver::acknowledged`] on.
     pub(super) fn window(&self) -> u32 {
         u32::try_from(self.edge - self.next).unwrap_or(u32::MAX)
     }
 
-    /// Returns what the next segment acknowledges, as that segment goes.
+    /// Returns the position that the next segment acknowledges. Call it only for a segment that is
+    /// sent.
     pub(super) fn acknowledged(&mut self) -> u64 {
         self.told = self.next;
         self.delayed_until = Nanos::MAX;
@@ -131,7 +133,7 @@ impl Receiver {
         self.next
     }
 
-    /// What may be offered beyond the next place.
+    /// Window that may be offered beyond the next position.
     fn free(&self) -> u64 {
         let room = u64::from(self.config.receive_window).saturating_sub(self.unread);
         room.min(u64::from(self.offered))
@@ -141,14 +143,14 @@ impl Receiver {
         std::mem::take(&mut self.unread)
     }
 
-    /// Whether the window has opened so far since it was told that the peer should know
-    /// (`tcp_cleanup_rbuf`): to twice what it was.
+    /// True if the window has opened to twice the last offered size, so that the peer needs an
+    /// update (`tcp_cleanup_rbuf`).
     pub(super) fn owes_update(&self) -> bool {
         let now = self.edge - self.next;
         2 * now <= u64::from(self.config.receive_window) && self.free() >= 2 * now.max(1)
     }
 
-    /// Takes a segment. Returns whether it must be acknowledged at once.
+    /// Handles a segment. Returns true if it must be acknowledged immediately.
     pub(super) fn receive(&mut self, now: Nanos, segment: &Segment) -> bool {
         let end = segment.end();
         self.duplicate = false;
@@ -159,7 +161,7 @@ impl Receiver {
             self.echo = segment.stamp;
         }
         if end == segment.sequence {
-            // A probe of a window, or keep-alive: a place from before.
+            // A window probe or keep-alive has an old position.
             return segment.sequence < self.next;
         }
         if end <= self.next || end > self.edge.max(1) + 1 {
@@ -184,7 +186,7 @@ impl Receiver {
             self.offered = (self.offered + 2 * MSS).min(self.config.receive_window);
         }
         if segment.edge != Edge::None || filled || !self.early.is_empty() {
-            // A SYN is acknowledged by ours, or at once by who opened.
+            // The local SYN acknowledges the peer's, or the opening end immediately.
             return segment.edge != Edge::Syn || segment.ack.is_some();
         }
         if self.quick > 0 {
@@ -202,7 +204,7 @@ impl Receiver {
 
     fn keep(&mut self, mut from: u64, mut to: u64) {
         self.latest = from;
-        // Those that touch it, from the first that ends at or behind its begin.
+        // The ranges that touch it, from the first that ends at or after its begin.
         let first = self.early.partition_point(|it| it.1 < from);
         let behind = self.early.partition_point(|it| it.0 <= to);
         if let Some(touched) = self.early.get(first..behind)
@@ -217,7 +219,7 @@ impl Receiver {
         }
     }
 
-    /// Joins what came too early to what is in order now; returns whether there was any.
+    /// Merges out-of-order ranges that are in order now; returns true if there was one.
     fn take_early(&mut self) -> bool {
         let before = self.early.len();
         while let Some(&(from, to)) = self.early.first() {

@@ -1,4 +1,4 @@
-//! How long a round trip takes, and when nothing is to be hoped for any more (RFC 6298).
+//! Estimate of the round trip, and retransmission timeout (RFC 6298).
 
 use super::{Congestion, TcpConfig};
 use tailbound_units::Nanos;
@@ -11,7 +11,7 @@ pub(super) struct RoundTrip {
     smoothed: Option<Nanos>,
     variation: Nanos,
     least: Nanos,
-    /// How often the timeout doubled.
+    /// Number of times that the timeout was doubled.
     pub(super) backoff: u32,
 }
 
@@ -25,7 +25,7 @@ impl RoundTrip {
         }
     }
 
-    /// One was measured.
+    /// Adds a measured round trip.
     pub(super) fn measure(&mut self, took: Nanos) {
         self.least = self.least.min(took);
         let Some(smoothed) = self.smoothed else {
@@ -42,7 +42,7 @@ impl RoundTrip {
         self.smoothed
     }
 
-    /// The shortest so far; [`Nanos::MAX`] before the first.
+    /// Shortest round trip; [`Nanos::MAX`] before the first.
     pub(super) const fn least(&self) -> Nanos {
         self.least
     }
@@ -52,7 +52,7 @@ impl RoundTrip {
             return config.least_timeout;
         }
         let base = self.smoothed.map_or(config.first_timeout, |smoothed| {
-            // Linux: the least timeout is what the variation counts for at least.
+            // As in Linux, the least timeout is a lower limit of the variation's part.
             smoothed.saturating_add(Nanos(4 * self.variation.0).max(config.least_timeout))
         });
         Nanos(base.0.saturating_mul(1 << self.backoff.min(16))).min(LONGEST_TIMEOUT)

@@ -1,22 +1,20 @@
-//! What is on its way, segment by segment, and which of it is lost: SACK (RFC 2018) and RACK
-//! (RFC 8985).
+//! Segments in flight and the lost ones among them, by SACK (RFC 2018) and RACK (RFC 8985).
 
 use super::{Sack, Segment};
 use std::collections::VecDeque;
 use tailbound_units::Nanos;
 
-/// Segments beyond a hole that make it a loss while nothing says that segments are reordered
-/// (RFC 8985, 6.2).
+/// Segments beyond a hole that make it a loss while no reordering was seen (RFC 8985, 6.2).
 const DUPLICATES: u32 = 3;
-/// A window for reordering is widened, and kept for so many recoveries (RFC 8985, 6.2).
+/// Number of recoveries for which a widened reordering window is kept (RFC 8985, 6.2).
 const KEPT: u32 = 16;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Flying,
-    /// The receiver has it.
+    /// The receiver has the segment.
     Sacked,
-    /// It is to be sent again.
+    /// The segment must be retransmitted.
     Lost,
 }
 
@@ -25,7 +23,7 @@ enum State {
 struct Sent {
     sequence: u64,
     at: Nanos,
-    /// Its number, of all that were sent: what goes at one moment has an order, too.
+    /// Number in the order of sending, to order segments that were sent at the same instant.
     number: u32,
     len: u16,
     state: State,
@@ -38,14 +36,14 @@ impl Sent {
     }
 }
 
-/// What an acknowledgement brought.
+/// Result of an acknowledgement.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Delivered {
-    /// Segments that the receiver has and that were not known to be there.
+    /// Newly acknowledged segments, by position or by SACK.
     pub(super) segments: u32,
-    /// How long the oldest of those took that were sent once.
+    /// Round trip of the oldest of these segments that were sent only once.
     pub(super) round_trip: Option<Nanos>,
-    /// How long the last of those took.
+    /// Round trip of the last of these segments.
     pub(super) latest: Option<Nanos>,
 }
 
@@ -54,30 +52,30 @@ pub(super) struct Scoreboard {
     sent: VecDeque<Sent>,
     sacked: u32,
     lost: u32,
-    /// Of `sent`, those that were sent more than once.
+    /// Segments of `sent` that were sent more than once.
     resent: u32,
-    /// How many were sent.
+    /// Number of sent segments, retransmissions included.
     count: u32,
-    /// Of what was delivered, the segment that was sent last: its number, its round trip.
+    /// The delivered segment that was sent last: its number, its round trip.
     rack: u32,
     rack_took: Nanos,
-    /// The highest end that was delivered.
+    /// Highest position that was delivered.
     highest: u64,
     reordered: bool,
-    /// How many quarters of a round trip a segment may be late.
+    /// Reordering window, in quarters of a round trip.
     late: u32,
-    /// Recoveries that keep it so.
+    /// Number of recoveries for which the reordering window is kept.
     kept: u32,
     widened_until: u64,
 }
 
 impl Scoreboard {
-    /// Segments on their way.
+    /// Segments in flight.
     pub(super) fn flying(&self) -> u32 {
         self.outstanding() - self.sacked - self.lost
     }
 
-    /// Segments that are not acknowledged.
+    /// Segments that are not acknowledged by position.
     pub(super) fn outstanding(&self) -> u32 {
         self.sent.len() as u32
     }
@@ -90,7 +88,7 @@ impl Scoreboard {
         self.lost > 0
     }
 
-    /// A segment is sent for the first time.
+    /// Records the first transmission of a segment.
     pub(super) fn send(&mut self, now: Nanos, sequence: u64, len: u16) {
         self.count = self.count.wrapping_add(1);
         self.sent.push_back(Sent {
@@ -103,7 +101,7 @@ impl Scoreboard {
         });
     }
 
-    /// Sends the first that is lost again: its place and its end.
+    /// Retransmits the first lost segment: returns its position and its end.
     pub(super) fn resend(&mut self, now: Nanos) -> Option<(u64, u64)> {
         if self.lost == 0 {
             return None;
@@ -117,7 +115,7 @@ impl Scoreboard {
         Some((it.sequence, it.end()))
     }
 
-    /// The last segment is to be sent again, as a probe.
+    /// Marks the last segment for retransmission, as a probe.
     pub(super) fn probe(&mut self) {
         if let Some(last) = self.sent.back_mut()
             && last.state == State::Flying
@@ -127,7 +125,7 @@ impl Scoreboard {
         }
     }
 
-    /// Takes what a segment acknowledges, up to `ack` and by blocks beyond.
+    /// Handles the acknowledgement of a segment, up to `ack` and by blocks beyond.
     pub(super) fn acknowledge(
         &mut self,
         now: Nanos,
@@ -177,12 +175,12 @@ impl Scoreboard {
         }
     }
 
-    /// RFC 8985, 6.2, steps 1 to 3.
+    /// Records a delivered segment (RFC 8985, 6.2, steps 1 to 3).
     fn deliver(&mut self, now: Nanos, it: Sent, least: Nanos, all: &mut Delivered) {
         all.segments += 1;
         let took = now.since(it.at);
         if it.resent {
-            // Faster than any: it answers to what was sent before.
+            // Faster than any round trip: the acknowledgement is for the first transmission.
             if took < least {
                 return;
             }
@@ -198,7 +196,8 @@ impl Scoreboard {
         }
     }
 
-    /// A segment came twice: it was late, and not lost (RFC 8985, 6.2, step 4).
+    /// Widens the reordering window: a segment arrived twice, so it was late and not lost (RFC
+    /// 8985, 6.2, step 4).
     fn widen(&mut self, ack: u64, sack: &Sack) {
         if sack.duplicate && ack > self.widened_until {
             self.widened_until = self.sent.back().map_or(ack, Sent::end);
@@ -207,7 +206,7 @@ impl Scoreboard {
         }
     }
 
-    /// A recovery is through.
+    /// Records the end of a recovery.
     pub(super) fn recovered(&mut self) {
         self.kept = self.kept.saturating_sub(1);
         if self.kept == 0 {
@@ -215,8 +214,8 @@ impl Scoreboard {
         }
     }
 
-    /// Finds what is lost by `now`. Returns whether anything is that was not, and when to look
-    /// again.
+    /// Marks the segments that are lost by `now`. Returns true if there was a new one, and the time
+    /// of the next call.
     pub(super) fn detect(
         &mut self,
         now: Nanos,
@@ -257,7 +256,8 @@ impl Scoreboard {
         (found, again)
     }
 
-    /// A timeout: the first is lost, and what was sent so long ago (RFC 8985, 6.3).
+    /// Handles a timeout: the first segment is lost, and all that were sent a round trip ago (RFC
+    /// 8985, 6.3).
     pub(super) fn time_out(&mut self, now: Nanos) {
         let wait = self.rack_took;
         let mut is_first = true;
@@ -272,7 +272,7 @@ impl Scoreboard {
     }
 }
 
-/// Whether the first was sent after the second; numbers begin anew after 2^32.
+/// Returns true if the first number was sent after the second; numbers wrap around after 2^32.
 const fn is_after(one: u32, other: u32) -> bool {
     one.wrapping_sub(other).cast_signed() > 0
 }

@@ -1,6 +1,6 @@
-//! The sending half: what goes when, and what is sent again.
+//! The sending half: transmission and retransmission.
 //!
-//! Losses are found by duplicate acknowledgements here, and in `rack` by SACK.
+//! Losses are detected by duplicate acknowledgements here, and by SACK in `rack`.
 
 mod rack;
 
@@ -12,19 +12,18 @@ use tailbound_units::Nanos;
 
 /// Duplicate acknowledgements that make a segment count as lost (RFC 5681).
 const DUPLICATES: u32 = 3;
-/// So much a window may be larger than what is on its way and still count as used
-/// (`tcp_max_burst`).
+/// Segments by which a window may exceed the flight and still count as used (`tcp_max_burst`).
 const UNUSED: u32 = 3;
 
-/// What the sender thinks of the network.
+/// Phase of the loss recovery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// Nothing is lost.
+    /// No segment is lost.
     Open,
-    /// A segment was sent again on duplicate acknowledgements, until all up to this place is
-    /// acknowledged.
+    /// A segment was retransmitted after duplicate acknowledgements, until all data up to this
+    /// position is acknowledged.
     Recovery(u64),
-    /// All is sent again after a timeout, up to this place.
+    /// All data up to this position is retransmitted after a timeout.
     Loss(u64),
 }
 
@@ -33,19 +32,19 @@ pub(super) struct Sender {
     config: TcpConfig,
     /// The first byte that is not acknowledged.
     una: u64,
-    /// The next to be sent.
+    /// The next position to send.
     next: u64,
-    /// The highest that was sent.
+    /// End of the sent data.
     highest: u64,
-    /// Behind the last byte that was written; the SYN is written from the start.
+    /// End of the written data; the SYN counts as written from the start.
     written: u64,
     is_closed: bool,
-    /// The peer takes no byte from here on.
+    /// End of the peer's window.
     edge: u64,
     window: Window,
     duplicates: u32,
     phase: Phase,
-    /// A segment at `una` to be sent again at once.
+    /// True if the segment at `una` must be retransmitted immediately.
     resend: bool,
     round_trip: RoundTrip,
     timeout_at: Nanos,
@@ -54,12 +53,12 @@ pub(super) struct Sender {
     rack: Rack,
 }
 
-/// What a sender whose time has come does.
+/// Action of a sender at its timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Due {
-    /// It sends what [`Sender::next`] says.
+    /// Send the segments of [`Sender::next`].
     Send,
-    /// It asks whether the peer's window is open.
+    /// Probe the peer's window.
     Ask,
 }
 
@@ -85,7 +84,8 @@ impl Sender {
         }
     }
 
-    /// One whose peer offers the first window of `config` and has acknowledged the SYN.
+    /// Returns a sender whose peer offers the first window of `config` and has acknowledged the
+    /// SYN.
     pub(super) fn open(config: TcpConfig, round_trip: Nanos) -> Self {
         let mut sender = Self {
             una: 1,
@@ -122,7 +122,7 @@ impl Sender {
         self.window.size
     }
 
-    /// Whether what it sends may be marked.
+    /// True if the sent segments may be marked.
     pub(super) fn takes_marks(&self) -> bool {
         self.window.takes_marks()
     }
@@ -135,12 +135,12 @@ impl Sender {
         self.timeout_at.min(self.rack.poll_at())
     }
 
-    /// Behind the last place that is to be sent.
+    /// Position after the last one to send.
     fn end(&self) -> u64 {
         self.written + u64::from(self.is_closed)
     }
 
-    /// Segments on their way, as far as the sender knows.
+    /// Segments in flight, as far as the sender knows.
     fn flight(&self) -> u32 {
         u32::try_from((self.next - self.una).div_ceil(u64::from(MSS))).unwrap_or(u32::MAX)
     }
@@ -152,7 +152,7 @@ impl Sender {
         }
     }
 
-    /// Returns the next segment that may be sent now: place, length, edge.
+    /// Returns the next segment that may be sent now: position, length, edge.
     pub(super) fn next(&mut self, now: Nanos, open: bool) -> Option<(u64, u32, Edge)> {
         if std::mem::take(&mut self.resend) {
             let segment = self.cut(self.una, self.highest);
@@ -164,7 +164,7 @@ impl Sender {
         }
         if let Some((from, to)) = self.resend_lost(now) {
             let (from, len, edge) = self.cut(from, to);
-            // What was sent before the stream was closed goes without its end.
+            // Data that was sent before the stream was closed is retransmitted without the FIN.
             let ends = edge != Edge::Fin || to > self.written;
             return Some((from, len, if ends { edge } else { Edge::None }));
         }
@@ -209,7 +209,7 @@ impl Sender {
         Some(segment)
     }
 
-    /// The segment at a place, up to another.
+    /// Returns the segment at a position, up to another.
     fn cut(&self, from: u64, to: u64) -> (u64, u32, Edge) {
         if from == 0 {
             return (0, 0, Edge::Syn);
@@ -222,7 +222,7 @@ impl Sender {
         (from, len, edge)
     }
 
-    /// A connection that was silent for a timeout begins slowly (RFC 2861).
+    /// Restarts the window of a connection that was idle for a timeout (RFC 2861).
     fn restart_after_idle(&mut self, now: Nanos) {
         let timeout = self.round_trip.timeout(&self.config);
         let is_silent = now.since(self.last_sent) > timeout && self.phase == Phase::Open;
@@ -236,7 +236,7 @@ impl Sender {
         self.timeout_at = now.saturating_add(self.round_trip.timeout(&self.config));
     }
 
-    /// Handles what a segment says about ours.
+    /// Handles the acknowledgement of a segment.
     pub(super) fn acknowledge(&mut self, now: Nanos, ack: u64, segment: &Segment) {
         if ack > self.highest || ack < self.una {
             return;
@@ -246,7 +246,7 @@ impl Sender {
         self.edge = self.edge.max(edge);
         let outstanding = self.una < self.highest;
         if ack == self.una && moved && !outstanding {
-            // The window has opened: nothing waits for an answer any more.
+            // The window has opened: no probe is outstanding any more.
             self.timeout_at = Nanos::MAX;
             self.round_trip.backoff = 0;
         }
@@ -269,7 +269,7 @@ impl Sender {
             let took = clock(now).saturating_sub(segment.echo);
             self.round_trip.measure(Nanos::from_millis(took.into()));
         }
-        // What acknowledges the SYN says nothing of the network's room.
+        // An acknowledgement of the SYN does not show capacity of the network.
         if ack > 1 {
             self.advance(now, limited);
         }
@@ -280,14 +280,14 @@ impl Sender {
         }
     }
 
-    /// Lets the window grow by an acknowledgement of something new.
+    /// Grows the window after an acknowledgement of new data.
     fn advance(&mut self, now: Nanos, limited: bool) {
         match self.phase {
             Phase::Recovery(until) if self.una >= until => {
                 self.window.size = self.window.threshold;
                 self.phase = Phase::Open;
             }
-            // A part: what follows was lost as well (RFC 6582).
+            // A partial acknowledgement: the next segment was lost, too (RFC 6582).
             Phase::Recovery(_) => {
                 self.resend = true;
                 self.window.size = self.window.threshold;
@@ -326,7 +326,7 @@ impl Sender {
         }
     }
 
-    /// Does what is due by `now`.
+    /// Handles the timers that expired by `now`.
     pub(super) fn poll(&mut self, now: Nanos) -> Due {
         if self.rack.poll_at() <= now {
             self.poll_rack(now);

@@ -1,14 +1,14 @@
-//! Known traces, and whatever a network may do to a transfer.
+//! Known traces, and transfers over networks that lose, delay and reorder.
 
 use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-/// Two ends, a round trip of 1 ms apart, and what becomes of each segment.
+/// Two ends with a round trip of 1 ms, and a record of their segments.
 struct Pair {
     now: Nanos,
     ends: [Connection; 2],
-    /// On their way, by arrival and order: to whom.
+    /// Segments in flight, by arrival and order: receiver and segment.
     way: BTreeMap<(Nanos, u64), (usize, Segment)>,
     sent: u64,
     /// Segments with data that went to the receiver, by when they were sent.
@@ -37,7 +37,7 @@ impl Pair {
         pair
     }
 
-    /// `fate` says how much later than usual a segment arrives, if at all.
+    /// Sends segments. `fate` returns the additional delay of a segment, or `None` to drop it.
     fn send(
         &mut self,
         from: usize,
@@ -58,7 +58,8 @@ impl Pair {
         }
     }
 
-    /// Runs until nothing is under way and no timer is set, or `end`; reads at once.
+    /// Runs until no segment is in flight and no timer is set, or until `end`; reads all data on
+    /// arrival.
     fn run(&mut self, end: Nanos, fate: &mut impl FnMut(&Segment) -> Option<Nanos>) -> u64 {
         let mut read = 0;
         loop {
@@ -99,7 +100,7 @@ impl Pair {
         self.run(Nanos::from_secs(100_000), fate)
     }
 
-    /// How many segments went in each round trip of 1 ms.
+    /// Number of segments in each round trip of 1 ms.
     fn flights(&self) -> Vec<usize> {
         let first = self.data[0].0;
         let mut flights = BTreeMap::new();
@@ -234,7 +235,7 @@ fn who_does_not_read_closes_the_window_and_is_asked_until_it_reads() {
     let (mut out, mut back) = (Vec::new(), Vec::new());
     let mut now = pair.now;
     pair.ends[0].write(now, 30 * SEGMENT, &mut out);
-    // Nobody reads for a minute.
+    // The receiver does not read for a minute.
     while now < Nanos::from_secs(60) {
         for segment in std::mem::take(&mut out) {
             pair.ends[1].receive(now, &segment, &mut back);

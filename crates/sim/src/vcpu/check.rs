@@ -1,4 +1,4 @@
-//! What the types of a sweep cannot say.
+//! Checks of a sweep that its types cannot express.
 
 use super::point;
 use super::sweep::{Guest, Measure, Sweep};
@@ -12,7 +12,7 @@ const MAX_PCPUS: u32 = 256;
 const MAX_TIME: Nanos = Nanos::from_secs(1_000_000);
 const TIMES: RangeInclusive<Nanos> = Nanos::from_millis(100)..=MAX_TIME;
 
-/// Finds what is wrong with a sweep.
+/// Checks a sweep.
 pub(super) fn sweep(sweep: &Sweep, mistakes: &mut Mistakes) {
     let mut top = mistakes.top();
     top.range("duration", sweep.duration, TIMES);
@@ -25,7 +25,7 @@ pub(super) fn sweep(sweep: &Sweep, mistakes: &mut Mistakes) {
     points(sweep, mistakes);
     counts(sweep, mistakes);
     if mistakes.is_empty() {
-        // What schedulers and workloads refuse, they say when they are made.
+        // Schedulers and workloads check themselves when they are created.
         for (scheduler, point) in sweep.runs() {
             if let Err(refused) = point::prepare(sweep, scheduler, point, 0) {
                 let at = match refused.of {

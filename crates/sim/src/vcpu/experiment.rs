@@ -1,4 +1,4 @@
-//! An experiment of the vCPU simulator, of either kind.
+//! An experiment of the vCPU simulator, of one of its kinds.
 
 #[cfg(test)]
 mod tests;
@@ -17,11 +17,11 @@ use tailbound_report::Variant;
 /// An experiment of the vCPU simulator.
 #[derive(Debug, Clone)]
 pub enum VcpuExperiment {
-    /// Every scheduler runs every point.
+    /// A sweep: every scheduler runs every point.
     Sweep(Sweep),
-    /// Many nodes are judged; its file has a table `population`.
+    /// A population: many nodes are judged; its file has a table `population`.
     Population(Population),
-    /// Guests are sent to over TCP; its file has a table `network`.
+    /// Guests that receive over TCP; its file has a table `network`.
     Networks(Networks),
 }
 

@@ -1,11 +1,10 @@
-//! Guests that others talk to over TCP: packets through a driver domain, beside the
-//! figures of vSnoop.
+//! Guests that communicate over TCP: packets through a driver domain, for the figures of vSnoop.
 //!
 //! Read [`net::Net`] first: machines, wires, and connections between them, in virtual time.
 //! [`XenHost`](crate::xen_host::XenHost) is a machine under Xen: frames wait for its driver domain,
-//! then in a guest's ring for the guest. [`transfers`], [`pings`], [`web`] and [`messages`] are what is
-//! done over them, the last two by [`mail`]; [`bench`] is what hosts are made of, [`spec`] an experiment
-//! as data, [`run`] what comes of it.
+//! then in a guest's ring for the guest. [`transfers`], [`pings`], [`web`] and [`messages`] are the
+//! loads, the last two over [`mail`]; [`bench`] builds hosts, [`spec`] is an experiment as data,
+//! [`run`] computes its results.
 
 mod bench;
 mod frame;

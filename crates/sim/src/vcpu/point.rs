@@ -1,4 +1,4 @@
-//! One scheduler running one point.
+//! A run of one scheduler at one point.
 
 use super::recorder::Recorder;
 use super::sweep::{Guest, Point, Sweep};
@@ -11,13 +11,13 @@ use tailbound_hypervisor::{
 use tailbound_report::{Value, Variant};
 use tailbound_units::Nanos;
 
-/// Why a run cannot be made.
+/// Reason for which a run is impossible.
 pub(crate) struct Refusal {
     pub(crate) of: Of,
     pub(crate) message: String,
 }
 
-/// What is wrong.
+/// Invalid part of the sweep.
 pub(crate) enum Of {
     Scheduler,
     Point,
@@ -32,7 +32,7 @@ impl Refusal {
     }
 }
 
-/// Makes the host with its guests, at time 0.
+/// Builds the host with its guests, at time 0.
 pub(crate) fn prepare(
     sweep: &Sweep,
     scheduler: &SchedulerSpec,
@@ -87,7 +87,7 @@ fn host(sweep: &Sweep, guests: &[&Guest]) -> Result<Host, tailbound_hypervisor::
     Ok(host)
 }
 
-/// Runs it and returns what was measured.
+/// Runs the host and returns its measurements.
 pub(crate) fn measure(
     sweep: &Sweep,
     scheduler: &SchedulerSpec,
@@ -113,7 +113,7 @@ pub(crate) fn measure(
     Ok(variant(name, &recorder, &guests, (&used, duration)))
 }
 
-/// The variant with the names of all that is measured.
+/// Returns the variant with the names of all values.
 pub(crate) fn outline(sweep: &Sweep, scheduler: &SchedulerSpec, point: &Point) -> Variant {
     let guests = point.kinds(sweep);
     let recorder = Recorder::new(sweep, &guests);
@@ -130,7 +130,7 @@ fn variant(
 ) -> Variant {
     let mut values: BTreeMap<String, Value> = recorder.counts().collect();
     cpu_values(&mut values, guests, used, duration);
-    // How often a second a vCPU was taken off although it would have gone on.
+    // Preemptions of runnable vCPUs per second.
     let preemptions: u64 = used.iter().map(|used| used.preemptions).sum();
     let preemptions = preemptions as f64 / duration.as_secs_f64();
     values.insert("preemptions".to_owned(), Value::new("/s", preemptions));
@@ -148,7 +148,7 @@ fn all_stats(simulation: &Simulation<AnyScheduler>, vcpus: usize) -> Vec<VcpuSta
     ids.map(|vcpu| machine.stats(vcpu)).collect()
 }
 
-/// What a vCPU had while it was measured.
+/// CPU time and preemptions of a vCPU during the measurement.
 #[derive(Default)]
 struct Used {
     run: Nanos,

@@ -1,9 +1,8 @@
-//! Many nodes with neighbours of every kind, each judged by the network test and
-//! by Bobtail's algorithm: how often the sleeps are wrong.
+//! Many nodes with neighbours of every kind, each judged by the network test and by Bobtail's
+//! algorithm, and the error rates of the sleep probe.
 //!
-//! Read [`Population`] first, then [`node`]. A *positive* is a node that is
-//! called good, as in the paper: a false positive is a bad node called GOOD, a
-//! false negative a good node not called so.
+//! Read [`Population`] first, then [`node`]. A *positive* is a node that is called good, as in the
+//! paper: a false positive is a bad node called GOOD, a false negative a good node not called GOOD.
 
 mod drift;
 mod mixtures;
@@ -29,44 +28,44 @@ pub use workflows::Workflows;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Population {
-    /// The nodes and how they are judged.
+    /// The nodes and their tests.
     pub population: Nodes,
     /// The kinds of neighbours.
     pub neighbour: Vec<Neighbour>,
-    /// What choosing among the nodes is worth, if that is asked.
+    /// Benefit of selecting among the nodes, if it is measured.
     pub workflows: Option<Workflows>,
-    /// What each finds of each, if they call each other.
+    /// Measurements between all pairs of nodes, if they call each other.
     pub pairs: Option<Pairs>,
-    /// What they are from week to week, if their neighbours come and go.
+    /// Nodes over weeks, if their neighbours change.
     pub drift: Option<Drift>,
 }
 
-/// What all nodes have in common, and how they are judged.
+/// Conditions of all nodes, and their tests.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Nodes {
-    /// How many there are.
+    /// Number of nodes.
     pub nodes: u32,
-    /// The physical CPUs for guests of each.
+    /// Number of physical CPUs for guests of each node.
     pub pcpus: u32,
-    /// The fewest and the most neighbours the tested guest has.
+    /// Smallest and largest number of neighbours of the tested guest.
     pub neighbours: (u32, u32),
-    /// The cap of the tested guest, in percent of one pCPU; 0 is no cap.
+    /// Cap of the tested guest, in percent of one pCPU; 0 is no cap.
     pub cap: u32,
     /// The scheduler.
     pub credit: CreditSpec,
-    /// No timer of a guest fires sooner than this after it is set.
+    /// Shortest time between setting a guest's timer and its expiry.
     pub timer_slop: Nanos,
-    /// M: how often the probe sleeps. The marks stay as they are.
+    /// M: number of the probe's sleeps. The marks do not depend on it.
     #[serde(default = "default_samples")]
     pub samples: u64,
-    /// What the probe's guest computes between two sleeps.
+    /// CPU time of the probe's guest between two sleeps.
     pub probe_work: Nanos,
-    /// How late timers of the probe's guest may be.
+    /// Largest delay of timers of the probe's guest.
     pub probe_jitter: Nanos,
     /// CPU time of an RPC in the network test.
     pub service: Nanos,
-    /// How long each rate of the network test takes.
+    /// Duration of each rate of the network test.
     pub network_test: Nanos,
 }
 
@@ -80,28 +79,28 @@ fn default_samples() -> u64 {
 pub struct Neighbour {
     /// Its name.
     pub name: Name,
-    /// How often it comes, against the others.
+    /// Its relative frequency.
     pub weight: u32,
-    /// The most CPU time it may use, in percent of one pCPU; 0 is no cap.
+    /// Largest CPU time of a neighbour, in percent of one pCPU; 0 is no cap.
     #[serde(default)]
     pub cap: u32,
-    /// What it does for others.
+    /// Task that it does for others.
     #[serde(default)]
     pub task: Task,
-    /// What uses its CPU time beside that; or
+    /// Load on its CPU besides the task; or
     #[serde(default)]
     pub load: Load,
-    /// bursts whose length lies between these, evenly,
+    /// bursts whose length is evenly distributed between these,
     pub burst: Option<(Nanos, Nanos)>,
-    /// with sleeps between them so that it asks for a share of a pCPU between
-    /// these, in percent, evenly.
+    /// with sleeps between them that make its share of a pCPU evenly distributed between these, in
+    /// percent.
     pub share: Option<(u32, u32)>,
 }
 
 const WARMUP: Nanos = Nanos::from_secs(1);
 
 impl Population {
-    /// Finds what is wrong with it.
+    /// Checks the population.
     pub(super) fn check(&self, mistakes: &mut Mistakes) {
         mistakes.names("neighbour", self.neighbour.iter().map(|kind| &kind.name));
         let mut top = mistakes.top();
@@ -134,7 +133,7 @@ impl Population {
             drift.check(&mut top.table("drift"));
         }
         if mistakes.is_empty() {
-            // What the scheduler and the workloads refuse, they say when they are made.
+            // Scheduler and workloads check themselves when they are created.
             let node =
                 Node::draw(self, 0, 0).prepare(self, Test::Probe(Config::default().sleep), 0);
             let mut top = mistakes.top();
@@ -142,7 +141,7 @@ impl Population {
         }
     }
 
-    /// The variants, with the names of all that is measured.
+    /// Returns the variants, with the names of all values.
     pub(super) fn outline(&self) -> Vec<Variant> {
         let rule = Rule::new(Config::default());
         let nodes = rule.map(|rule| summary::variant(&[], &rule));
@@ -156,7 +155,7 @@ impl Population {
         all.chain(drift).collect()
     }
 
-    /// Judges all nodes, and compares those that are chosen with others.
+    /// Judges all nodes, and compares selected ones with others.
     pub(super) fn run(&self, run: &mut Run<'_, Threads>) -> Result<Found, ExperimentError> {
         let seed = run.seed;
         let rules = self.rules();
@@ -208,11 +207,12 @@ impl Population {
         Ok(found)
     }
 
-    /// The probe's rules, early stopping included: the defaults except for [`Nodes::samples`].
+    /// Returns the probe's rules, early stopping included: the defaults except for
+    /// [`Nodes::samples`].
     pub(crate) fn rules(&self) -> Result<Rules, ConfigError> {
         let (fine, coarse) = (Config::default(), Config::coarse());
         let samples = self.population.samples;
-        // As much of a run as of the other.
+        // The same part of a coarse run.
         let part = u128::from(coarse.samples) * u128::from(samples) / u128::from(fine.samples);
         Ok(Rules {
             fine: Rule::new(Config { samples, ..fine })?,
@@ -224,7 +224,7 @@ impl Population {
     }
 }
 
-/// By what sleeps are judged.
+/// Rules for judging sleeps.
 #[derive(Debug)]
 pub(crate) struct Rules {
     fine: Rule,

@@ -1,4 +1,4 @@
-//! Samples of a run on their way into series and counts.
+//! Samples of a run, collected into series and counts.
 
 use super::sweep::{Guest, Measure, Sweep};
 use hdrhistogram::Histogram;
@@ -7,7 +7,7 @@ use tailbound_hypervisor::{Sample, Task};
 use tailbound_report::{Series, Value, empty_histogram};
 use tailbound_units::Nanos;
 
-/// Where a vCPU's samples go: places in [`Recorder::series`].
+/// Destination of a vCPU's samples: indexes in [`Recorder::series`].
 #[derive(Debug, Clone, Copy)]
 enum Sink {
     Nowhere,
@@ -17,7 +17,7 @@ enum Sink {
         jitter: usize,
         period: Nanos,
         last: Option<Nanos>,
-        /// RFC 3550, section 6.4.1, in nanoseconds.
+        /// Jitter of RFC 3550, section 6.4.1, in nanoseconds.
         estimate: f64,
     },
 }
@@ -25,7 +25,7 @@ enum Sink {
 struct Recording {
     name: String,
     histogram: Histogram<u64>,
-    /// Places in [`Recorder::counts`].
+    /// Indexes in [`Recorder::counts`].
     counts: Vec<usize>,
 }
 
@@ -38,21 +38,21 @@ struct Counter {
 
 /// Counts a time.
 pub(crate) fn record(histogram: &mut Histogram<u64>, time: Nanos) {
-    // It begins at 1 ns.
+    // The histogram begins at 1 ns.
     let counted = histogram.record(time.as_nanos().max(1));
     counted.expect("it grows to the whole of 64 bits");
 }
 
-/// What a run's samples add up to.
+/// Sums of a run's samples.
 pub(crate) struct Recorder {
-    /// By vCPU.
+    /// Destinations, by vCPU.
     sinks: Vec<Sink>,
     series: Vec<Recording>,
     counts: Vec<Counter>,
 }
 
 impl Recorder {
-    /// For a run with these guests, one a vCPU.
+    /// Returns a recorder for a run with these guests, one a vCPU.
     pub(crate) fn new(sweep: &Sweep, guests: &[&Guest]) -> Self {
         let mut recorder = Self {
             sinks: Vec::new(),
@@ -111,7 +111,7 @@ impl Recorder {
         })
     }
 
-    /// Takes a sample.
+    /// Records a sample.
     pub(crate) fn take(&mut self, sample: Sample) {
         match &mut self.sinks[sample.vcpu.index()] {
             Sink::Nowhere => {}
@@ -126,8 +126,8 @@ impl Recorder {
                 let Some(before) = last.replace(sample.at) else {
                     return;
                 };
-                // Frames are stamped with the moment they were due, so what two
-                // transit times differ by is the gap less the period.
+                // Frames are stamped with their due time, so transit times differ by the gap less
+                // the period.
                 let gap = sample.at - before;
                 let difference = (gap.as_nanos() as f64 - period.as_nanos() as f64).abs();
                 *estimate += (difference - *estimate) / 16.0;
@@ -148,7 +148,7 @@ impl Recorder {
         }
     }
 
-    /// Forgets what was measured, as after a warm-up.
+    /// Discards all measurements, as after a warm-up.
     pub(crate) fn clear(&mut self) {
         for series in &mut self.series {
             series.histogram.clear();
@@ -158,7 +158,7 @@ impl Recorder {
         }
     }
 
-    /// Each series by its name.
+    /// Returns each series by its name.
     pub(crate) fn series(&self) -> BTreeMap<String, Series> {
         let series = |recording: &Recording| {
             let series = Series::of("ns", &recording.histogram);
@@ -167,7 +167,7 @@ impl Recorder {
         self.series.iter().map(series).collect()
     }
 
-    /// Each count by its name.
+    /// Returns each count by its name.
     pub(crate) fn counts(&self) -> impl Iterator<Item = (String, Value)> {
         self.counts.iter().map(|counter| {
             let count = counter.count as f64;

@@ -6,36 +6,35 @@ use tailbound_experiment::{ChartSpec, Curve, Name};
 use tailbound_hypervisor::{Costs, DEFAULT_WEIGHT, Load, Task};
 use tailbound_units::Nanos;
 
-/// Every scheduler runs every point; what is measured goes into variants, charts and
-/// checks.
+/// A sweep: every scheduler runs every point; the measurements become variants, charts and checks.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sweep {
-    /// How long each point is measured, in virtual time.
+    /// Measured time of each point, in virtual time.
     pub duration: Nanos,
-    /// How long it runs before that. At the start every guest wakes in BOOST,
-    /// which says nothing about the long run.
+    /// Warm-up before the measurement. At the start every guest wakes in BOOST, which does not
+    /// represent the long run.
     #[serde(default = "default_warmup")]
     pub warmup: Nanos,
-    /// Equal physical CPUs.
+    /// Number of equal physical CPUs.
     #[serde(default = "one")]
     pub pcpus: u32,
-    /// No timer of a guest fires sooner than this after it is set.
+    /// Shortest time between setting a guest's timer and its expiry.
     #[serde(default)]
     pub timer_slop: Nanos,
-    /// What changing the vCPU of a pCPU costs.
+    /// Costs of changing the vCPU of a pCPU.
     #[serde(default)]
     pub costs: Costs,
-    /// What is compared.
+    /// Schedulers to compare.
     pub scheduler: Vec<SchedulerSpec>,
     /// The kinds of guests.
     pub guest: Vec<Guest>,
-    /// What is varied.
+    /// Points: the varied settings.
     pub point: Vec<Point>,
-    /// Samples to be counted.
+    /// Counts of samples.
     #[serde(default)]
     pub count: Vec<Count>,
-    /// What is drawn.
+    /// Charts of the result.
     #[serde(default)]
     pub chart: Vec<ChartSpec>,
 }
@@ -52,36 +51,35 @@ const fn one() -> u32 {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Guest {
-    /// What points call it.
+    /// Name in points.
     pub name: Name,
-    /// Its share against the others'.
+    /// Its weight relative to the others'.
     #[serde(default = "default_weight")]
     pub weight: u32,
-    /// The most CPU time it may use, in percent of one pCPU; 0 is no cap.
+    /// Largest CPU time, in percent of one pCPU; 0 is no cap.
     #[serde(default)]
     pub cap: u32,
-    /// The pCPUs it may run on, counted from 0; none named: all.
+    /// The pCPUs that it may run on, counted from 0; all by default.
     #[serde(default)]
     pub pin: Vec<u32>,
-    /// What it does for others.
+    /// Task that it does for others.
     #[serde(default)]
     pub task: Task,
-    /// What uses its CPU time beside that.
+    /// Load on its CPU besides the task.
     #[serde(default)]
     pub load: Load,
-    /// What a cold cache costs it, if not as much as [`Sweep::costs`] says.
+    /// Cost of a cold cache for this guest, if it differs from [`Sweep::costs`].
     pub cache_refill: Option<Nanos>,
-    /// The series its task's samples go into; none: they are not kept.
+    /// Series of its task's samples; without it they are not kept.
     pub series: Option<Name>,
-    /// What becomes of them.
+    /// Measurement of the samples.
     #[serde(default)]
     pub measure: Measure,
-    /// The value for the CPU time it had, in percent of one pCPU. With several
-    /// guests it is their mean, and `CPU_range` says how far apart they are, in
-    /// percent of it.
+    /// Name of the value for its CPU time, in percent of one pCPU. With several guests the value is
+    /// their mean, and `CPU_range` is their range, in percent of the mean.
     pub cpu: Option<Name>,
-    /// The value for the work it did: CPU time without [`Sweep::costs`], in
-    /// percent of one pCPU, over all guests of the kind.
+    /// Name of the value for its work: CPU time without [`Sweep::costs`], in percent of one pCPU,
+    /// over all guests of the kind.
     pub work: Option<Name>,
 }
 
@@ -89,56 +87,56 @@ const fn default_weight() -> u32 {
     DEFAULT_WEIGHT
 }
 
-/// What becomes of a guest's samples.
+/// Measurement of a guest's samples.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Measure {
-    /// Each is how long the task says it took.
+    /// Each sample is the time of the task.
     #[default]
     Latency,
-    /// As a receiver of RTP sees the frames of a sender: the gap between two in
-    /// `SERIES_delta`, the jitter of RFC 3550, section 6.4.1, in `SERIES_jitter`.
+    /// Samples are a sender's frames at a receiver of RTP: the gap between two in `SERIES_delta`,
+    /// the jitter of RFC 3550, section 6.4.1, in `SERIES_jitter`.
     Rtp,
 }
 
-/// One setting of what is varied: the guests that share the host.
+/// A point: the guests that share the host.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Point {
     /// Stable name: with several schedulers, variants are called SCHEDULER/POINT.
     pub name: Name,
-    /// Where it stands on charts.
+    /// Position on the x axis of charts.
     pub x: Option<f64>,
-    /// The guests, in order: vCPU 0 first. A kind may come several times.
+    /// The guests, in order: vCPU 0 first. A kind may occur several times.
     pub guests: Vec<Name>,
-    /// Only these schedulers run it; none named: all.
+    /// Schedulers that run the point; all by default.
     #[serde(default)]
     pub schedulers: Vec<Name>,
-    /// How long, if not as long as the others.
+    /// Measured time, if it differs from that of the others.
     pub duration: Option<Nanos>,
 }
 
-/// Samples of a series to be counted, as a value of each variant.
+/// A count of a series' samples, as a value of each variant.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Count {
-    /// The name of the value.
+    /// Name of the value.
     pub name: Name,
-    /// Of which series.
+    /// Name of the series.
     pub series: Name,
-    /// Samples from the first up to but without the second are counted.
+    /// Counted ranges: from the first time up to the second, which is excluded.
     pub ranges: Vec<(Nanos, Nanos)>,
-    /// The value is the share in percent of what this other count has.
+    /// Other count; the value is then the share of it in percent.
     pub share_of: Option<Name>,
 }
 
 impl Sweep {
-    /// The kind of guest of that name.
+    /// Returns the kind of guest of that name.
     pub fn guest(&self, name: &str) -> Option<&Guest> {
         self.guest.iter().find(|guest| guest.name.get_ref() == name)
     }
 
-    /// What runs: schedulers in order, each with its points in order.
+    /// Returns the runs: schedulers in order, each with its points in order.
     pub fn runs(&self) -> impl Iterator<Item = (&SchedulerSpec, &Point)> {
         let points = |scheduler| {
             let runs = move |point: &&Point| point.is_run_by(scheduler);
@@ -148,8 +146,8 @@ impl Sweep {
         self.scheduler.iter().flat_map(points)
     }
 
-    /// The name of the variant for a run. What there is only one of goes
-    /// without saying.
+    /// Returns the name of the variant for a run, without the scheduler or the point if there is
+    /// only one.
     pub fn variant_name(&self, scheduler: &SchedulerSpec, point: &Point) -> String {
         let (scheduler, point) = (scheduler.name.get_ref(), point.name.get_ref());
         match (self.scheduler.len(), self.point.len()) {
@@ -159,7 +157,7 @@ impl Sweep {
         }
     }
 
-    /// A line of charts for each scheduler, over the points that have an `x`.
+    /// Returns a line of charts for each scheduler, over the points that have an `x`.
     pub(crate) fn curves(&self) -> Vec<Curve> {
         let curve = |scheduler: &SchedulerSpec| {
             let runs = self.runs();
@@ -177,7 +175,7 @@ impl Sweep {
 }
 
 impl Point {
-    /// The kinds of its guests, in order.
+    /// Returns the kinds of its guests, in order.
     pub(crate) fn kinds<'e>(&self, sweep: &'e Sweep) -> Vec<&'e Guest> {
         let names = self.guests.iter();
         names
@@ -192,7 +190,7 @@ impl Point {
 }
 
 impl Guest {
-    /// The series it fills.
+    /// Returns the names of its series.
     pub(crate) fn series_names(&self) -> Vec<String> {
         let Some(series) = &self.series else {
             return Vec::new();

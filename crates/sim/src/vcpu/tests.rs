@@ -6,7 +6,7 @@ use tailbound_experiment::{Experiment as _, ExperimentError, Loaded, Source};
 use tailbound_report::{Results, Verdict};
 use tailbound_units::{Bytes, Nanos};
 
-/// An experiment of about this virtual time a point, or of three nodes.
+/// An experiment of this virtual time for each point, or of three nodes.
 fn shortened(source: &Source, time: Nanos) -> Result<Loaded<VcpuExperiment>, ExperimentError> {
     Loaded::parse_changed(source, |experiment| match experiment {
         VcpuExperiment::Sweep(sweep) => sweep.duration = time,
@@ -82,7 +82,7 @@ fn every_experiment_runs_and_measures_what_its_outline_names() {
         let loaded = shortened(&source, Nanos::from_millis(100)).unwrap();
         let results = loaded.run(1, &Threads(1), &mut |_| {}).unwrap();
         assert!(results.checks.iter().all(|check| !check.source.is_empty()));
-        // Whatever can be drawn is drawn.
+        // All charts are drawn.
         assert!(tailbound_report::page(&results).is_ok(), "{name}");
         let outline = loaded.experiment.outline();
         assert_eq!(outline.len(), results.variants.len(), "{name}");

@@ -1,8 +1,8 @@
-//! An address and a port, as arguments give them.
+//! An address and a port in arguments.
 
 use std::net::SocketAddr;
 
-/// Reads an IP address and a port.
+/// Parses an IP address and a port.
 pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| {
         "it takes an IP address and a port, as 127.0.0.1:7070 or [::1]:7070".to_owned()

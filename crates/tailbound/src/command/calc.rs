@@ -1,4 +1,4 @@
-//! `tailbound calc`: the bounds of a network, for people and for programs.
+//! `tailbound calc`: the bounds of a network, as text or JSON.
 
 use super::figures::{size, time};
 use super::output::{self, Output};
@@ -11,7 +11,7 @@ use tailbound_netcalc::{
 };
 use tailbound_report::{NOTHING, Paint, Table};
 
-/// The version of the JSON document's shape.
+/// Version of the JSON document's format.
 const SCHEMA: u32 = 1;
 
 /// Arguments of `tailbound calc`.
@@ -155,7 +155,7 @@ impl Document {
         text + &table.render(paint)
     }
 
-    /// Returns what holds, or all that does not and by how much.
+    /// Returns the confirmation that all hold, or all violations with their amounts.
     fn verdict(&self, paint: Paint) -> String {
         let mut text = String::new();
         for port in self.ports.iter().filter(|port| !port.holds) {
@@ -197,7 +197,7 @@ impl Document {
     }
 }
 
-/// Of how many things the file says something that was compared.
+/// Returns the number of compared values in the file, in words.
 fn given(count: usize, what: &str) -> String {
     match count {
         0 => format!("no {what} is given"),
@@ -226,7 +226,7 @@ impl PortResult {
         })
     }
 
-    /// Adds one row for each priority, and one for all where there are several.
+    /// Adds one row for each priority, and one for the whole port if there are several.
     fn rows(&self, table: &mut Table) {
         let buffer = self.buffer_bytes.map_or(NOTHING.into(), size);
         let several = self.priorities.len() > 1;

@@ -26,17 +26,17 @@ pub(crate) struct Args {
     without_added: bool,
 }
 
-/// What it is called as JSON.
+/// Kind of the JSON document.
 const KIND: &str = "check-config";
 
-/// What `--output json` prints.
+/// JSON document of `--output json`.
 #[derive(Debug, Serialize)]
 struct Document {
     file: String,
     holds: bool,
-    /// `FILE:LINE:COLUMN: what is wrong`.
+    /// Errors in the form `FILE:LINE:COLUMN: message`.
     mistakes: Vec<String>,
-    /// What it connects; absent where it is wrong.
+    /// Summary of ports and guests; absent if the configuration is invalid.
     #[serde(skip_serializing_if = "Option::is_none")]
     summary: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! `tailbound doctor`: the table of `tailbound_sys::probe` as a report, by what one wants to do.
+//! `tailbound doctor`: the table of `tailbound_sys::probe` as a report, by purpose.
 
 mod collect;
 mod switch;
@@ -91,7 +91,7 @@ enum Inside {
 /// The beginning of the detail of a trial that could not be run.
 const UNTRIED: &str = "not tried: ";
 
-/// How grave a finding is.
+/// Severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "UPPERCASE")]
 enum Grade {
@@ -100,14 +100,14 @@ enum Grade {
     Fail,
 }
 
-/// What one trial found.
+/// Result of one trial.
 #[derive(Debug, Clone, Serialize)]
 struct Finding {
     name: &'static str,
     grade: Grade,
-    /// What cannot be done without it.
+    /// Purposes that are impossible without it.
     needed_by: &'static [Purpose],
-    /// What is done less well without it.
+    /// Purposes that are impaired without it.
     helps: &'static [Purpose],
     purpose: &'static str,
     detail: String,
@@ -115,7 +115,7 @@ struct Finding {
 }
 
 impl Finding {
-    /// How grave it is for `purpose`; `None` where that does not use it.
+    /// Returns the severity for `purpose`; `None` if the purpose does not use it.
     fn grade_for(&self, purpose: Purpose) -> Option<Grade> {
         let is_needed = self.needed_by.contains(&purpose);
         let is_used = is_needed || self.helps.contains(&purpose);
@@ -131,22 +131,22 @@ impl Finding {
         self.detail.starts_with(UNTRIED)
     }
 
-    /// Whether anything here uses it.
+    /// Returns true if a purpose uses it.
     const fn is_used(&self) -> bool {
         !self.needed_by.is_empty() || !self.helps.is_empty()
     }
 }
 
-/// What the machine is good for.
+/// Readiness of this computer for a purpose.
 #[derive(Debug, Serialize)]
 struct Readiness {
     purpose: Purpose,
     ready: bool,
     /// True if this program has the commands for it, or the package tailbound-lab has them.
     in_this_build: bool,
-    /// What it cannot do without, and lacks.
+    /// Missing features that the purpose requires.
     missing: Vec<&'static str>,
-    /// What it would be better with.
+    /// Missing features that would help the purpose.
     limits: Vec<&'static str>,
     works: Vec<&'static str>,
 }
@@ -184,7 +184,7 @@ impl Readiness {
     }
 }
 
-/// All of it, as `--output json` prints it.
+/// All findings and purposes: the document of `--output json`.
 #[derive(Debug, Serialize)]
 struct Diagnosis {
     ready: bool,
@@ -225,11 +225,11 @@ const fn is_built(purpose: Purpose) -> bool {
         || is_of_the_lab && cfg!(not(any(feature = "lab", feature = "operator"))))
 }
 
-/// What a machine has to be ready for if nobody says what it is wanted for.
+/// Purposes that decide the exit code if no purpose is requested.
 const COMMON: [Purpose; 2] = [Purpose::Demo, Purpose::Host];
 
 impl Diagnosis {
-    /// What `findings` say of `wanted`, or of every purpose.
+    /// Judges `findings` for `wanted`, or for every purpose.
     fn of(wanted: Option<Purpose>, mut findings: Vec<Finding>) -> Self {
         if let Some(wanted) = wanted {
             findings.retain(|finding| finding.grade_for(wanted).is_some());
@@ -249,8 +249,8 @@ impl Diagnosis {
         }
     }
 
-    /// A line for each purpose, then the problems, the gravest first, then what works, and what
-    /// nobody misses.
+    /// Returns a line for each purpose, then the problems, the most severe first, then the working
+    /// features, then unused missing ones.
     fn text(&self, paint: Paint) -> String {
         let mut out = String::new();
         for readiness in &self.purposes {
@@ -283,8 +283,8 @@ impl Diagnosis {
         out
     }
 
-    /// A problem: what it is about and for what, what was seen, and what mends it on a line of
-    /// its own.
+    /// Returns the text of a problem: its name and purposes, the observation, and the remedy on a
+    /// line of its own.
     fn problem(&self, finding: &Finding, paint: Paint) -> String {
         let (word, purposes) = match finding.grade {
             Grade::Fail => (paint.bad("FAIL"), finding.needed_by),
@@ -309,7 +309,7 @@ impl Diagnosis {
     }
 }
 
-/// The names of trials that were not run, by the reason.
+/// Returns the names of trials that were not run, grouped by the reason.
 fn by_reason<'f>(findings: &[&'f Finding]) -> Vec<(&'f str, Vec<&'static str>)> {
     let mut found: Vec<(&str, Vec<_>)> = Vec::new();
     for finding in findings {

@@ -1,11 +1,11 @@
-//! The commands that README.md and the pages of docs/ name: each exists, with all of its flags.
+//! Test of the commands in README.md and the pages of docs/: each exists, with all of its flags.
 
 use crate::Cli;
 use clap::{ArgAction, Command, CommandFactory as _};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Texts on pages that begin like a command and are none that can be typed.
+/// Texts on pages that begin like a command but are none.
 const OTHERS: &[(&str, &str)] = &[
     (
         "tailbound hose, version 3",
@@ -36,14 +36,15 @@ fn pages() -> Vec<(PathBuf, String)> {
     paths.into_iter().map(read).collect()
 }
 
-/// The texts on a page that begin with `tailbound`: in code spans, and in lines of code blocks.
+/// Returns the texts on a page that begin with `tailbound`: in code spans, and in lines of code
+/// blocks.
 fn named(page: &str) -> Vec<String> {
     let (mut prose, mut found, mut inside) = (String::new(), Vec::new(), false);
     let mut code = String::new();
     for line in page.lines() {
         if line.trim_start().starts_with("```") {
             inside = !inside;
-            // A paragraph ends here, and with it what an odd quote began.
+            // A paragraph ends here, including an unpaired quote.
             prose.push_str("\n\n");
         } else if inside {
             code += line.strip_suffix('\\').unwrap_or(line);
@@ -66,14 +67,14 @@ fn named(page: &str) -> Vec<String> {
     found
 }
 
-/// The words of a command up to what a shell takes for itself.
+/// Returns the words of a command up to the first metacharacter of the shell.
 fn words(command: &str) -> Vec<&str> {
     let ends = ["|", "||", "&", "&&", ";", ">", ">>", "<", "#", "..."];
     let words = command.split_whitespace().skip(1);
     words.take_while(|word| !ends.contains(word)).collect()
 }
 
-/// Why `command` cannot be typed; `None` if it can.
+/// Returns the reason why `command` is invalid; `None` if it is valid.
 fn mistake(root: &Command, command: &str) -> Option<String> {
     let (mut at, mut is_value, mut is_placed) = (root, false, false);
     for word in words(command) {
@@ -96,7 +97,7 @@ fn mistake(root: &Command, command: &str) -> Option<String> {
         } else if at.get_positionals().next().is_some() {
             is_placed = true;
         } else if word.chars().all(|it| it.is_ascii_uppercase()) {
-            // The place of a command, as in `tailbound sim KIND list`.
+            // A placeholder of a command, as in `tailbound sim KIND list`.
             break;
         } else if word.starts_with(|first: char| first.is_ascii_lowercase()) {
             return Some(format!("no command {word}"));

@@ -1,5 +1,5 @@
-//! Commands that this build lacks. Those in the package `tailbound-lab` are run by its program in
-//! place of this one; of all others the message names what has them.
+//! Commands that this build lacks. Commands of the package `tailbound-lab` replace this process by
+//! its program; for all others the message names the package that has them.
 
 #[cfg(all(feature = "operator", not(all(feature = "lab", feature = "sim"))))]
 use crate::exit::{Exit, Failure};
@@ -29,7 +29,7 @@ const COMMANDS: &[(&str, &str)] = &[
     ("why", "look"),
 ];
 
-/// The features of this build that imply the others.
+/// Returns the features of this build that imply the others.
 fn built() -> Vec<&'static str> {
     let whole = [
         ("operator", cfg!(feature = "operator")),
@@ -53,8 +53,8 @@ fn built() -> Vec<&'static str> {
     }
 }
 
-/// The message for a command of the whole program that this build lacks; `None` if no build of
-/// tailbound has a command of this name.
+/// Returns the message for a command of the whole program that this build lacks; `None` if no build
+/// of tailbound has a command of this name.
 pub(crate) fn absent(name: &str) -> Option<String> {
     message(name, &built())
 }
@@ -83,7 +83,7 @@ pub(crate) struct Args {
 
 #[cfg(all(feature = "operator", not(all(feature = "lab", feature = "sim"))))]
 impl Args {
-    /// Becomes the program that has `command`; returns only why it could not.
+    /// Replaces this process by the program that has `command`; returns only with an error.
     pub(crate) fn run(self, command: &[&str]) -> Result<Exit, Failure> {
         // /usr/bin/tailbound and /usr/lib/tailbound/tailbound-lab, or both in another tree.
         let program = std::env::current_exe()?.with_file_name("../lib/tailbound/tailbound-lab");

@@ -1,4 +1,4 @@
-//! What experiments of every kind share: `list`, `show`, and what a run prints.
+//! Common parts of experiments of every kind: `list`, `show`, and the output of a run.
 
 use super::output::{self, Output};
 use crate::exit::{Exit, Failure};
@@ -14,7 +14,7 @@ use std::{
 use tailbound_experiment::{Experiment, Loaded};
 use tailbound_report::{Made, Results};
 
-/// Where reports go, and what is printed.
+/// Arguments for the directory of reports and the output format.
 #[derive(Debug, clap::Args)]
 pub(super) struct Report {
     /// The directory of the reports
@@ -25,7 +25,7 @@ pub(super) struct Report {
     output: Form,
 }
 
-/// The form of a result.
+/// Format of a result.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 enum Form {
     /// The result in a few lines
@@ -37,7 +37,7 @@ enum Form {
     Json,
 }
 
-/// What `--output json` prints: the file, and what every document says.
+/// JSON document of `--output json`: the results file with the common header.
 #[derive(Debug, Serialize)]
 struct Printed<'r> {
     kind: &'static str,
@@ -47,7 +47,7 @@ struct Printed<'r> {
 }
 
 impl Report {
-    /// Writes a report and prints the verdict. Returns how the command ends.
+    /// Writes a report and prints the verdict. Returns the exit code.
     pub(super) fn finish(&self, results: &Results) -> Result<Exit, Failure> {
         let dated = Results {
             made: Some(Made::now(super::commit())),
@@ -72,7 +72,7 @@ impl Report {
     }
 
     #[cfg(feature = "sim")]
-    /// What stands between the reports of two experiments.
+    /// Prints the separator between the reports of two experiments.
     pub(super) fn separate(&self) {
         if self.output != Form::Json {
             output::print("\n");
@@ -88,7 +88,7 @@ pub(super) struct List {
     output: Output,
 }
 
-/// What `list --output json` prints.
+/// JSON document of `list --output json`.
 #[derive(Debug, Serialize)]
 struct Listed {
     experiments: Vec<Named>,
@@ -131,11 +131,11 @@ pub(super) fn show<E: Experiment>(name: &str) -> Result<Exit, Failure> {
     Ok(Exit::Holds)
 }
 
-/// The time between two lines of progress without a terminal.
+/// Interval between two lines of progress without a terminal.
 #[cfg(feature = "lab")]
 const EACH: Duration = Duration::from_secs(10);
 
-/// The progress of a run on a terminal: one line that changes; silence elsewhere.
+/// Progress of a run on a terminal: one line that is updated; no output without a terminal.
 pub(super) struct Line {
     shown: bool,
 }
@@ -147,7 +147,7 @@ impl Line {
         }
     }
 
-    /// Puts `text` in place of what the line said.
+    /// Replaces the text of the line.
     pub(super) fn show(&self, text: &str) {
         output::progress(self.shown, text);
     }
@@ -159,13 +159,13 @@ impl Drop for Line {
     }
 }
 
-/// The progress of a run of the lab: a [`Line`] on a terminal, elsewhere a line each ten seconds on
-/// standard error, also while a step takes longer than that.
+/// Progress of a run of the lab: a [`Line`] on a terminal, otherwise a line every ten seconds on
+/// standard error, also during a longer step.
 #[cfg(feature = "lab")]
 pub(super) struct Lines {
     line: Line,
-    /// Takes the texts without a terminal, and the thread that prints them. It starts with
-    /// the first text: until then the lab moves into namespaces, which takes a single thread.
+    /// Receiver of the texts without a terminal, and the thread that prints them. The thread starts
+    /// with the first text: until then the lab enters namespaces, which requires a single thread.
     printer: Option<(Sender<String>, JoinHandle<()>)>,
 }
 
@@ -178,7 +178,7 @@ impl Lines {
         }
     }
 
-    /// Shows how far the run is.
+    /// Shows the progress of the run.
     pub(super) fn show(&mut self, text: &str) {
         if self.line.shown {
             self.line.show(text);
@@ -188,7 +188,7 @@ impl Lines {
             let (texts, received) = mpsc::channel();
             (texts, thread::spawn(move || print_each(EACH, &received)))
         });
-        // The thread takes texts until it is joined.
+        // The thread receives texts until it is joined.
         let _ = texts.send(text.to_owned());
     }
 }
@@ -198,13 +198,13 @@ impl Drop for Lines {
     fn drop(&mut self) {
         if let Some((texts, printer)) = self.printer.take() {
             drop(texts);
-            // It prints, and nothing else.
+            // The thread only prints.
             let _ = printer.join();
         }
     }
 }
 
-/// Prints the last of the texts in each interval, until their sender is gone.
+/// Prints the last of the texts in each interval, until their sender is dropped.
 #[cfg(feature = "lab")]
 fn print_each(interval: Duration, texts: &Receiver<String>) {
     let mut step = Step::default();
@@ -224,7 +224,7 @@ fn print_each(interval: Duration, texts: &Receiver<String>) {
     }
 }
 
-/// The last text, since when it holds, and whether it was printed.
+/// The last text, its start, and whether it was printed.
 #[cfg(feature = "lab")]
 #[derive(Default)]
 struct Step(Option<(String, Instant, bool)>);
@@ -235,7 +235,7 @@ impl Step {
         self.0 = Some((text, now, false));
     }
 
-    /// The line to print at `now`: a text that was printed before has its age behind it.
+    /// Returns the line to print at `now`: a text that was printed before is followed by its age.
     fn line(&mut self, now: Instant) -> Option<String> {
         let (text, since, was_printed) = self.0.as_mut()?;
         if !std::mem::replace(was_printed, true) {

@@ -1,19 +1,19 @@
-//! Bounds as people read them.
+//! Text form of bounds.
 
-/// Nanoseconds, never below the value.
+/// Returns nanoseconds as text, never below the value.
 pub(super) fn time(nanos: u64) -> String {
     let units = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000)];
     rounded_up(nanos, &units, "ns")
 }
 
-/// Bytes, never below the value.
+/// Returns bytes as text, never below the value.
 pub(super) fn size(bytes: u64) -> String {
     let units = [("GB", 1_000_000_000), ("MB", 1_000_000), ("KB", 1_000)];
     rounded_up(bytes, &units, "B")
 }
 
-/// With three digits behind the point and never below the value: what is printed
-/// is a bound as well.
+/// Returns a number with three decimals, never below the value: the printed value is a bound as
+/// well.
 fn rounded_up(value: u64, units: &[(&str, u64)], smallest: &str) -> String {
     let Some((name, scale)) = units.iter().find(|(_, scale)| value >= *scale) else {
         return format!("{value} {smallest}");

@@ -1,4 +1,4 @@
-//! `tailbound host`: the daemon, and what it is asked while it runs.
+//! `tailbound host`: the daemon, and the requests to it while it runs.
 
 mod ask;
 mod libvirt;

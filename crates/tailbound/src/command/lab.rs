@@ -199,7 +199,7 @@ fn machine(source: std::io::Error) -> Failure {
     Failure::new(LabError::Io { what, source })
 }
 
-/// A signal that ended a run is told by the exit code.
+/// Returns the failure of a run; a signal that ended it determines the exit code.
 fn failed(error: LabError) -> Failure {
     match error {
         LabError::Interrupted { signal } => Failure::with(Exit::Signal(signal as u8), error),
@@ -297,7 +297,7 @@ fn run<E: Experiment<Error = LabError>>(
     report.finish(&results.map_err(failed)?)
 }
 
-/// How long something may be measured: as a file of an experiment may say it.
+/// Parses the duration of a measurement, within the limits of an experiment's file.
 fn duration(text: &str) -> Result<Nanos, String> {
     let time: Nanos = text.parse().map_err(|error| format!("{error}"))?;
     if (Nanos::from_millis(100)..=Nanos::from_secs(3600)).contains(&time) {

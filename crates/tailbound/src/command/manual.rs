@@ -1,6 +1,6 @@
 //! `tailbound man` and `tailbound completions`: the command line, for readers and for shells.
 //!
-//! Both are made of the declaration that `--help` is made of.
+//! Both are generated from the declaration of `--help`.
 
 use super::output;
 use crate::Cli;
@@ -67,7 +67,7 @@ fn commands() -> Command {
     root
 }
 
-/// The commands below one that have a page.
+/// Returns the subcommands of a command that have a page.
 fn shown(command: &Command) -> impl Iterator<Item = &Command> {
     command
         .get_subcommands()
@@ -94,7 +94,7 @@ fn find<'a>(root: &'a Command, words: &[String]) -> Result<&'a Command, Failure>
     Ok(found)
 }
 
-/// A command's page, in roff.
+/// Returns a command's page, in roff.
 fn page(command: &Command) -> Result<Vec<u8>, Failure> {
     let mut page = Vec::new();
     clap_mangen::Man::new(command.clone())
@@ -119,7 +119,7 @@ fn failed(path: &Path, error: &std::io::Error) -> Failure {
 mod tests {
     use super::*;
 
-    /// Every command's words, and the command.
+    /// Collects a command and all its subcommands.
     fn all<'a>(command: &'a Command, found: &mut Vec<&'a Command>) {
         found.push(command);
         for below in shown(command) {
@@ -135,7 +135,7 @@ mod tests {
         assert!(found.len() > 40, "{}", found.len());
         for command in found {
             let page = String::from_utf8(page(command).unwrap()).unwrap();
-            // roff has a hyphen that is no line's end as \-.
+            // In roff, \- is a hyphen without a line break.
             let page = page.replace("\\-", "-");
             let name = command.get_display_name().unwrap_or("tailbound");
             assert!(page.contains(&format!(".SH NAME\n{name}")), "{page}");

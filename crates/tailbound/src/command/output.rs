@@ -1,4 +1,4 @@
-//! What every command that prints shares: the form of tables, and when colours are used.
+//! Output of all commands: the format of tables, JSON documents, and colours.
 
 use serde::Serialize;
 use std::ffi::OsStr;
@@ -20,7 +20,7 @@ pub(super) enum Output {
     Json,
 }
 
-/// When colours are used.
+/// Use of colours.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Color {
     /// On a terminal, unless `NO_COLOR` is set or `TERM` is dumb
@@ -32,13 +32,13 @@ pub(crate) enum Color {
     Never,
 }
 
-/// What `--color` says.
+/// Value of `--color`.
 static COLOR: OnceLock<Color> = OnceLock::new();
 
 impl Color {
-    /// Has everything that is printed from now on follow this.
+    /// Sets the colours of all later output.
     pub(crate) fn choose(self) {
-        // The command line is read once.
+        // The command line is parsed once.
         let _ = COLOR.set(self);
     }
 
@@ -46,7 +46,7 @@ impl Color {
         COLOR.get().copied().unwrap_or_default()
     }
 
-    /// Whether text for this stream is coloured (<https://no-color.org>).
+    /// Returns true if text for this stream is coloured (<https://no-color.org>).
     fn paints(self, is_terminal: bool, no_color: Option<&OsStr>, term: Option<&OsStr>) -> bool {
         match self {
             Self::Auto => is_terminal && no_color.is_none_or(OsStr::is_empty) && !is_dumb(term),
@@ -62,23 +62,23 @@ impl Color {
     }
 }
 
-/// Whether a terminal of this name knows no control sequences.
+/// Returns true if a terminal of this name supports no control sequences.
 fn is_dumb(term: Option<&OsStr>) -> bool {
     term.is_some_and(|term| term == "dumb")
 }
 
-/// The colours of standard output.
+/// Returns the colours of standard output.
 pub(super) fn paint() -> Paint {
     Paint(Color::here(stdout().is_terminal()))
 }
 
-/// The characters of bars that the locale of standard output has.
+/// Returns the characters of bars that the locale of standard output has.
 #[cfg(any(feature = "lab", feature = "sim"))]
 pub(super) fn bars() -> Bars {
     bars_of(["LC_ALL", "LC_CTYPE", "LANG"].map(std::env::var_os))
 }
 
-/// The first of these variables that is set and not empty decides.
+/// Evaluates the first of these variables that is set and not empty.
 #[cfg(any(feature = "lab", feature = "sim"))]
 fn bars_of(variables: [Option<OsString>; 3]) -> Bars {
     let mut set = variables.into_iter().flatten();
@@ -91,23 +91,23 @@ fn bars_of(variables: [Option<OsString>; 3]) -> Bars {
     }
 }
 
-/// Whether the log, on standard error, is coloured.
+/// Returns true if the log, on standard error, is coloured.
 #[cfg(any(feature = "host", feature = "place"))]
 pub(crate) fn paints_log() -> bool {
     Color::here(stderr().is_terminal())
 }
 
-/// Whether standard error is a terminal on which a line can be written over.
+/// Returns true if standard error is a terminal on which a line can be overwritten.
 #[cfg(any(feature = "lab", feature = "sim", feature = "probe", feature = "place"))]
 pub(super) fn shows_progress() -> bool {
     stderr().is_terminal() && !is_dumb(std::env::var_os("TERM").as_deref())
 }
 
-/// Puts `text` in place of what the line on standard error said, where it can be.
+/// Replaces the line on standard error by `text`, if it can be overwritten.
 #[cfg(any(feature = "lab", feature = "sim", feature = "probe", feature = "place"))]
 pub(super) fn progress(shown: bool, text: &str) {
     if shown {
-        // A terminal that went away is no reason to stop.
+        // A closed terminal is no reason to stop.
         let _ = write!(stderr(), "\r\x1b[K{text}");
     }
 }
@@ -115,17 +115,17 @@ pub(super) fn progress(shown: bool, text: &str) {
 /// Prints a line of progress on standard error.
 #[cfg(feature = "lab")]
 pub(super) fn print_progress(line: &str) {
-    // A reader that went away is no reason to stop.
+    // A closed reader is no reason to stop.
     let _ = writeln!(stderr(), "{line}");
 }
 
-/// What each JSON document begins with.
+/// Common header of all JSON documents.
 #[derive(Serialize)]
 struct Headed<'d, T> {
-    /// The version of the shape of this kind: a field that is added does not change it.
+    /// Version of this kind's format: an added field does not change it.
     schema: u32,
     kind: &'static str,
-    /// tailbound's.
+    /// Version of tailbound.
     version: &'static str,
     #[serde(flatten)]
     document: &'d T,
@@ -144,12 +144,12 @@ impl<'d, T> Headed<'d, T> {
 
 const SERIALIZES: &str = "documents are objects, of values that serialize";
 
-/// A document of this kind, a struct or a map, as indented JSON with a final newline.
+/// Returns a document of this kind, a struct or a map, as indented JSON with a final newline.
 pub(super) fn json(kind: &'static str, schema: u32, document: &impl Serialize) -> String {
     indented(&Headed::new(kind, schema, document))
 }
 
-/// The same as one line: a program that reads it often needs no spaces.
+/// Returns the document as one line, for programs that read many of them.
 #[cfg(any(feature = "look", feature = "probe", feature = "place"))]
 pub(super) fn compact(kind: &'static str, schema: u32, document: &impl Serialize) -> String {
     let headed = Headed::new(kind, schema, document);
@@ -158,20 +158,20 @@ pub(super) fn compact(kind: &'static str, schema: u32, document: &impl Serialize
     text
 }
 
-/// The same of a document that another standard or file gives its head.
+/// Returns a document without the header, because another standard or file defines one.
 pub(super) fn indented(document: &impl Serialize) -> String {
     let mut text = serde_json::to_string_pretty(document).expect(SERIALIZES);
     text.push('\n');
     text
 }
 
-/// Prints a document of this kind as one line of JSON, at once.
+/// Prints a document of this kind as one line of JSON, and flushes it.
 #[cfg(any(feature = "probe", feature = "place"))]
 pub(super) fn line(kind: &'static str, schema: u32, document: &impl Serialize) {
     print(&compact(kind, schema, document));
 }
 
-/// The keys under which documents that are files and requests, too, have times as texts.
+/// Keys of times that are texts in documents which are also files and requests.
 #[cfg(any(feature = "host", feature = "place"))]
 const TIMES: &[&str] = &[
     "at_bandwidth",
@@ -197,7 +197,8 @@ const TIMES: &[&str] = &[
     "total",
 ];
 
-/// `document` with whole nanoseconds beside each time that is a text: `delay_ns` beside `delay`.
+/// Returns `document` with nanoseconds as integers beside each time that is a text: `delay_ns`
+/// beside `delay`.
 #[cfg(any(feature = "host", feature = "place"))]
 pub(super) fn timed(document: &impl Serialize) -> serde_json::Value {
     let mut value = serde_json::to_value(document).expect(SERIALIZES);
@@ -238,21 +239,21 @@ pub(crate) fn print(text: &str) {
     }
 }
 
-/// The error that made output incomplete, if one did. A closed pipe (`| head`) is none: its
+/// Returns the error that made output incomplete, if any. A closed pipe (`| head`) is none: its
 /// reader has read enough.
 pub(crate) fn lost() -> Option<&'static io::Error> {
     let is_failure = |error: &&io::Error| error.kind() != io::ErrorKind::BrokenPipe;
     LOST.get().filter(is_failure)
 }
 
-/// Returns true if standard output took all so far. A command that prints until it is ended ends when it
-/// did not: nothing more would arrive.
+/// Returns true if standard output accepted all output so far. A command that prints until it is
+/// ended exits if it did not: later output would be lost, too.
 #[cfg(feature = "place")]
 pub(super) fn is_open() -> bool {
     LOST.get().is_none()
 }
 
-/// The help or the version that was asked for.
+/// Returns the text of the requested help or version.
 pub(crate) fn help(asked: &clap::Error) -> String {
     let text = asked.render();
     if paint().0 {

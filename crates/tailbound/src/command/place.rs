@@ -1,7 +1,7 @@
 //! `tailbound place`: the placement service from the command line.
 //!
-//! Each subcommand asks one thing of the service and prints the answer: with
-//! `--output json` as it came, otherwise in sentences and tables.
+//! Each subcommand sends one request to the service and prints the answer: with `--output json` as
+//! received, otherwise in sentences and tables.
 
 mod audit;
 mod backup;

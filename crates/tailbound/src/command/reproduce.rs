@@ -1,10 +1,11 @@
-//! `tailbound reproduce`: every table and figure of the papers, what they say and what comes out
-//! here.
+//! `tailbound reproduce`: every table and figure of the papers, with the papers' values and the
+//! results from this computer.
 //!
-//! Read [`registry::Registry`] first, and `reproduce/items.toml`, which it is read from. An item that
-//! has an experiment is judged by that experiment's own checks; any other says which command holds
-//! it, or why nothing does. Experiments in virtual time are run here. What the lab found is read
-//! from a directory ([`kept`]), where what was run is kept, too.
+//! Read [`registry::Registry`] first, and `reproduce/items.toml`, which it is read from. An item
+//! that has an experiment is judged by that experiment's own checks; any other item names the
+//! command that tests it, or the reason why there is none. Experiments in virtual time are run
+//! here. Results of the lab are read from a directory ([`kept`]), which also stores the results of
+//! runs.
 
 mod kept;
 mod page;
@@ -66,7 +67,7 @@ pub(crate) struct Args {
     page: Option<PathBuf>,
 }
 
-/// What is done in place of a run.
+/// Actions instead of a run.
 #[derive(Debug, clap::Args)]
 struct Only {
     /// Run nothing; say what there is, and by which command
@@ -77,13 +78,13 @@ struct Only {
     price: bool,
 }
 
-/// What `--output json` prints.
+/// JSON document of `--output json`.
 #[derive(Debug, Serialize)]
 struct Document<'r> {
     items: Vec<Told<'r>>,
 }
 
-/// An item, and what came out of it.
+/// An item, and its results.
 #[derive(Debug, Serialize)]
 struct Told<'r> {
     name: &'r str,
@@ -91,7 +92,7 @@ struct Told<'r> {
     section: &'r str,
     value: Option<&'r str>,
     command: Option<String>,
-    /// None where nothing of it ran.
+    /// Verdict; `None` if no part of the item ran.
     verdict: Option<Verdict>,
     checks: Vec<&'r CheckResult>,
 }
@@ -138,7 +139,7 @@ impl Args {
         if self.full {
             print_error(price(&plan).trim_end());
         }
-        // What cannot be written is told before hours of work.
+        // A page that cannot be written is reported before hours of work.
         if let Some(page) = &self.page
             && let Some(directory) = page.parent().filter(|it| !it.as_os_str().is_empty())
             && !directory.is_dir()
@@ -172,7 +173,7 @@ impl Args {
         }
     }
 
-    /// Prints items, with what came out of them unless they are only listed.
+    /// Prints items, with their results unless they are only listed.
     fn say(&self, chosen: &[(String, &Item)], ran: &Ran) {
         if self.output == Output::Json {
             output::print(&output::json("reproduce", 1, &Document::new(chosen, ran)));
@@ -187,7 +188,7 @@ impl Args {
         }
     }
 
-    /// Runs what is not kept, each experiment once.
+    /// Runs the experiments without stored results, each once.
     fn experiments(&self, plan: &[Planned<'_>]) -> Result<Ran, Failure> {
         let kept = self.results.clone().map(Kept::new);
         let mut ran = Ran::new();
@@ -207,7 +208,7 @@ impl Args {
         Ok(ran)
     }
 
-    /// Adds what others found before, for a page of all.
+    /// Adds stored results of other items, for a page of all.
     fn add_kept(&self, plan: &[Planned<'_>], ran: &mut Ran) -> Result<(), Failure> {
         let Some(kept) = self.results.clone().map(Kept::new) else {
             return Ok(());
@@ -228,7 +229,7 @@ impl Args {
         Ok(())
     }
 
-    /// What an experiment found before, or finds now if it is to be run.
+    /// Returns the stored results of an experiment, or runs it if requested.
     fn experiment(
         &self,
         planned: &Planned<'_>,
@@ -257,7 +258,7 @@ impl Args {
     }
 }
 
-/// What a plan takes.
+/// Returns the run times of a plan.
 fn price(plan: &[Planned<'_>]) -> String {
     let mut text = String::new();
     let (mut virtual_time, mut lab) = (Nanos::ZERO, Nanos::ZERO);
@@ -286,7 +287,7 @@ fn price(plan: &[Planned<'_>]) -> String {
     text
 }
 
-/// An item in a line.
+/// Returns an item in a line.
 fn line(verdict: &str, name: &str, item: &Item) -> String {
     let held = match &item.by {
         By::Not(why) => format!("not reproduced: {why}"),
@@ -297,7 +298,7 @@ fn line(verdict: &str, name: &str, item: &Item) -> String {
     format!("{verdict}{name:<11} {what} ({section}): {held}\n")
 }
 
-/// How the checks of an item came out, in a word; the worst counts.
+/// Returns the worst outcome of an item's checks, in a word.
 fn outcome(results: &[&CheckResult]) -> (&'static str, Verdict) {
     let is = |outcome: Outcome| results.iter().any(|result| result.outcome() == outcome);
     if results.is_empty() {
@@ -315,7 +316,7 @@ fn outcome(results: &[&CheckResult]) -> (&'static str, Verdict) {
     }
 }
 
-/// Returns what came out of an item, and how the command ends for it.
+/// Returns the results of an item as text, and its exit code.
 fn tell(name: &str, item: &Item, ran: &Ran) -> (String, Exit) {
     let results: Vec<_> = item.checks().flat_map(|it| it.results(ran)).collect();
     let By::Checks(_) = &item.by else {
@@ -381,7 +382,7 @@ mod tests {
         }
     }
 
-    /// The checks of a lab's experiment: `lab/NAME/CHECK`.
+    /// Returns the checks of a lab's experiment: `lab/NAME/CHECK`.
     fn of_lab(run: &Run) -> Vec<String> {
         let Some(("lab", name)) = run.experiment.split_once('/') else {
             return Vec::new();

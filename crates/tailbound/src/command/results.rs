@@ -1,4 +1,4 @@
-//! What `tailbound probe` and `tailbound probe network` printed, read again.
+//! Parser for the output of `tailbound probe` and `tailbound probe network`.
 
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
@@ -6,16 +6,16 @@ use tailbound_probe::select::Candidate;
 use tailbound_probe::{Outcome, worst};
 use tailbound_units::Nanos;
 
-/// A node that was probed, and what the network test found of it, if there was one.
+/// A node that was probed, with the result of its network test, if there was one.
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) file: PathBuf,
     pub(super) candidate: Candidate,
-    /// The share of a whole run that its sleeps are; `None` where its document does not say.
+    /// Share of a whole run that its sleeps are; `None` if its document does not have it.
     pub(super) part: Option<f64>,
 }
 
-/// The parts of both documents that matter here.
+/// The relevant parts of both documents.
 #[derive(Debug, Deserialize)]
 struct Document {
     schema: u32,
@@ -62,17 +62,17 @@ struct Rate {
     time_ns: Times,
 }
 
-/// What a node found of others.
+/// Results of one node for others.
 #[derive(Debug)]
 pub(super) struct NetworkTest {
     /// Its host name.
     pub(super) caller: String,
-    /// Which node it called, what it found, and the longest 99.9th percentile of all rates in
+    /// Nodes that it called, their verdicts, and the longest 99.9th percentile of all rates in
     /// nanoseconds.
     pub(super) found: Vec<(String, Outcome, Option<u64>)>,
 }
 
-/// Reads what network tests found, each of a caller of its own.
+/// Reads results of network tests, each of a different caller.
 ///
 /// # Errors
 /// A file that is no result of a network test, or two of one caller.
@@ -106,11 +106,12 @@ pub(super) fn network_tests(files: &[PathBuf]) -> Result<Vec<NetworkTest>, Strin
 
 /// Reads the results in `files`: probes, and network tests of the nodes that were probed.
 ///
-/// A node of a network test is the one whose probe ran under that host name, or whose file is
-/// named after it (`10.0.0.7.json` for 10.0.0.7:7413).
+/// A network test belongs to the node whose probe ran under that host name, or whose file is named
+/// after it (`10.0.0.7.json` for 10.0.0.7:7413).
 ///
 /// # Errors
-/// A file that is no result, a test of a node that was not probed, or of one of two with a name.
+/// A file that is no result, a test of a node that was not probed, or a test that matches several
+/// nodes.
 pub(super) fn read(files: &[PathBuf]) -> Result<Vec<Node>, String> {
     let (mut nodes, mut tests) = (Vec::new(), Vec::new());
     for file in files {
@@ -132,10 +133,10 @@ pub(super) fn read(files: &[PathBuf]) -> Result<Vec<Node>, String> {
     Ok(nodes)
 }
 
-/// Reads what a probe printed.
+/// Parses the output of a probe.
 ///
 /// # Errors
-/// It is no result of a probe.
+/// The text is no result of a probe.
 pub(super) fn candidate(text: &[u8]) -> Result<Candidate, String> {
     let document = parse(text)?;
     node(Path::new(""), document).map(|node| node.candidate)
@@ -189,14 +190,14 @@ fn node(file: &Path, document: Document) -> Result<Node, String> {
     })
 }
 
-/// The address of a node without its port.
+/// Returns the address of a node without its port.
 fn host(node: &str) -> &str {
     let host = node.rsplit_once(':').map_or(node, |(host, _)| host);
     host.trim_start_matches('[').trim_end_matches(']')
 }
 
-/// Whether the node at HOST:PORT is the one whose probe ran under that host name, or whose result
-/// is named after it.
+/// Returns true if the node at HOST:PORT is the one whose probe ran under that host name, or whose
+/// result is named after it.
 fn is_named(node: &str, name: &str, file: &Path) -> bool {
     let host = host(node);
     let stem = file.file_stem().and_then(std::ffi::OsStr::to_str);
@@ -208,7 +209,7 @@ fn is_named(node: &str, name: &str, file: &Path) -> bool {
             .any(|file| file == host || file == node)
 }
 
-/// What `tailbound select --output json` printed.
+/// Output of `tailbound select --output json`.
 #[derive(Debug, Deserialize)]
 struct Selection {
     schema: u32,
@@ -223,10 +224,10 @@ struct Kept {
     what: String,
 }
 
-/// Returns those of these nodes (HOST:PORT) that a selection keeps.
+/// Returns the nodes of `nodes` (HOST:PORT) that a selection keeps.
 ///
 /// # Errors
-/// The file is no selection, or keeps a node that is none of these, or may be several.
+/// The file is no selection, or keeps a node that is none of these, or that matches several.
 pub(super) fn selected(file: &Path, nodes: &[String]) -> Result<Vec<String>, String> {
     let of_file = |why: String| format!("{}: {why}", file.display());
     let text = std::fs::read(file).map_err(|error| of_file(error.to_string()))?;
@@ -261,7 +262,7 @@ pub(super) fn selected(file: &Path, nodes: &[String]) -> Result<Vec<String>, Str
     Ok(found)
 }
 
-/// The node of which a network test is.
+/// Returns the index of the node of a network test.
 fn place(nodes: &[Node], tested: &str) -> Result<usize, String> {
     let host = host(tested);
     let is_it = |node: &&Node| is_named(tested, &node.candidate.name, &node.file);

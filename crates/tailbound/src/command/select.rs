@@ -1,4 +1,4 @@
-//! `tailbound select`: which of the probed nodes to keep.
+//! `tailbound select`: selection of the probed nodes to keep.
 
 mod launch;
 
@@ -12,7 +12,7 @@ use tailbound_probe::Outcome;
 use tailbound_probe::select::{Candidate, Use, Yield, select};
 use tailbound_report::{NOTHING, Paint, Table, human};
 
-/// How many nodes are needed.
+/// Parses the number of needed nodes.
 fn at_least_one(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(0) | Err(_) => Err("a whole number from 1".to_owned()),
@@ -43,12 +43,12 @@ pub(crate) struct Args {
     output: Output,
 }
 
-/// What comes out.
+/// Result of the selection.
 #[derive(Debug, Serialize)]
 struct Selection {
     wanted: usize,
     good: usize,
-    /// What nodes with both verdicts say of how many to start.
+    /// Estimate, from nodes with both verdicts, of the number of nodes to start.
     #[serde(rename = "yield")]
     found: Option<Yield>,
     nodes: Vec<Chosen>,
@@ -86,7 +86,7 @@ impl Args {
         Ok(Exit::holds(selection.good >= selection.wanted))
     }
 
-    /// The selection from results that are there.
+    /// Returns the selection from existing results.
     fn read(&self) -> Result<Selection, Failure> {
         let nodes = results::read(&self.results).map_err(Failure::new)?;
         if let Some(warning) = twice(&nodes) {
@@ -104,8 +104,8 @@ impl Args {
     }
 }
 
-/// The warning about the first node that has two results, if one has. It is no error: virtual
-/// machines that were cloned may have one host name.
+/// Returns the warning about the first node that has two results, if any. It is no error: VMs that
+/// were cloned may have the same host name.
 fn twice(nodes: &[Node]) -> Option<String> {
     nodes.iter().enumerate().find_map(|(place, node)| {
         let name = &node.candidate.name;
@@ -121,7 +121,7 @@ fn twice(nodes: &[Node]) -> Option<String> {
     })
 }
 
-/// A candidate, and where it is or its result is from.
+/// A candidate, and its address or the file of its result.
 struct Row {
     candidate: Candidate,
     note: String,
@@ -144,7 +144,7 @@ impl Chosen {
 }
 
 impl Selection {
-    /// The best `wanted` of them.
+    /// Returns the best `wanted` of the rows.
     fn of(rows: &[Row], wanted: usize) -> Self {
         let candidates: Vec<_> = rows.iter().map(|row| row.candidate.clone()).collect();
         let is_good = |candidate: &&Candidate| candidate.verdict() == Outcome::Good;
@@ -210,7 +210,7 @@ impl Selection {
     }
 }
 
-/// What nodes with both verdicts say, as a note.
+/// Returns the estimate from nodes with both verdicts, as a note.
 fn found_text(found: &Yield) -> String {
     let percent = |share: f64| format!("{:.0} %", 100.0 * share);
     let k = found.k.map_or_else(

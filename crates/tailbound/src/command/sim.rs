@@ -67,7 +67,7 @@ impl Args {
 /// The kinds whose results follow from an experiment and a seed alone.
 const KINDS: [&str; 6] = ["flows", "net", "pacer", "packets", "shaper", "vcpu"];
 
-/// One of [`KINDS`], whose work shares as many threads as `threads` says.
+/// Returns one of [`KINDS`], with threads according to `threads`.
 fn kind(name: &str, threads: Share) -> Option<Box<dyn AnyKind>> {
     Some(match name {
         "flows" => Box::new(Parallel::<FlowsExperiment>::of(threads)),
@@ -84,7 +84,7 @@ fn kind(name: &str, threads: Share) -> Option<Box<dyn AnyKind>> {
 /// some of its keys. Returns it with its text.
 ///
 /// # Errors
-/// There is none, or it has mistakes.
+/// The experiment does not exist, or it has errors.
 pub(super) fn named(
     kind_and_name: &str,
     values: &toml::Table,

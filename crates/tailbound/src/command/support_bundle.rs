@@ -1,4 +1,4 @@
-//! `tailbound support-bundle`: one file for a person who helps.
+//! `tailbound support-bundle`: one file for support.
 
 use super::why::read;
 use super::{output, version};
@@ -93,11 +93,11 @@ fn versions() -> String {
     )
 }
 
-/// The doctor's document. It ends with 1 if the machine lacks a part.
+/// Returns the doctor's document. The doctor exits with 1 if the computer lacks a feature.
 fn doctor() -> Result<Vec<u8>, Failure> {
     let mut command = Command::new("/proc/self/exe");
     let command = command.args(["doctor", "--output", "json"]).env_clear();
-    // It starts programs of the system.
+    // It runs programs of the system.
     let output = command
         .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
         .output();

@@ -1,4 +1,4 @@
-//! `tailbound top`: guests, as they are now.
+//! `tailbound top`: live table of a daemon's guests.
 
 use super::host::Which;
 use super::output::{paint, print};
@@ -11,7 +11,7 @@ use tailbound_host::socket::{Outcome, Request};
 use tailbound_top::{Column, Look, State, watch};
 use tailbound_units::Nanos;
 
-/// Intervals between two looks at a daemon.
+/// Limits of the interval between two updates.
 const SHORTEST: Nanos = Nanos::from_millis(100);
 const LONGEST: Nanos = Nanos::from_secs(60);
 
@@ -50,7 +50,7 @@ fn interval(text: &str) -> Result<Nanos, String> {
 impl Args {
     pub(crate) fn run(self) -> Result<Exit, Failure> {
         let mut state = State::new(self.sort);
-        // One that is not there is told before the screen is taken.
+        // A missing daemon is reported before the screen changes.
         let mut client = self.daemon.connect()?;
         let look = shown(client.ask(&Request::Show {})?);
         state.update(*look.map_err(Failure::new)?);
@@ -71,8 +71,8 @@ impl Args {
     }
 }
 
-/// Looks at a daemon after each interval, on a thread of its own: one that does not answer
-/// keeps no key waiting. A connection that is lost is made anew.
+/// Queries a daemon after each interval, on a thread of its own, so that a silent daemon does not
+/// delay key presses. A lost connection is opened again.
 fn looks(daemon: Which, interval: Nanos) -> Receiver<Look> {
     let (tell, looks) = channel();
     thread::spawn(move || {

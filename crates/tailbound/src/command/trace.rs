@@ -1,5 +1,5 @@
-//! `tailbound trace`: how long threads of guests wait for a CPU, who ran meanwhile, and when each
-//! frame of a guest came, left and was sent, one by one, in a file that Perfetto shows.
+//! `tailbound trace`: waits of guests' threads for a CPU, the threads that ran meanwhile, and the
+//! times of each frame of a guest, in a file for Perfetto.
 
 mod events;
 mod frames;
@@ -17,12 +17,12 @@ use std::path::PathBuf;
 use tailbound_units::Nanos;
 use vcpus::Vcpus;
 
-/// The shortest waits that can be told one by one.
+/// Shortest waits that can be recorded individually.
 const LEAST: Nanos = Nanos::from_micros(10);
-/// The longest that a trace can take.
+/// Longest duration of a trace.
 const LONGEST: Nanos = Nanos::from_secs(600);
 
-/// What is looked at.
+/// Subject of the trace.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 enum Of {
     /// Waits of threads for a CPU
@@ -71,8 +71,8 @@ pub(crate) struct Args {
 impl Args {
     pub(crate) fn run(self) -> Result<Exit, Failure> {
         self.check()?;
-        // A file of that name stays where there is nothing to look at; and none that cannot be
-        // written is waited for.
+        // An existing file of that name stays if there is no subject; an unwritable file is
+        // reported before the wait.
         let vcpus = match self.of {
             Of::Packets => None,
             Of::Vcpus | Of::Both => Some(Vcpus::open(&self)?),

@@ -108,7 +108,7 @@ impl Args {
     }
 }
 
-/// What `apply --output json` prints.
+/// JSON document of `apply --output json`.
 #[derive(Debug, Serialize)]
 struct Report<'p> {
     applied: bool,
@@ -146,7 +146,7 @@ impl Apply {
         if !self.dry_run {
             agent.apply_path(&path).map_err(refused)?;
         }
-        // What it takes from guests is planned with, or is taken already.
+        // Resources that the path takes from guests are part of the plan, or were taken already.
         let ahead: &[_] = if self.dry_run { &path } else { &[] };
         let planned = agent.plan_after(ahead, &desired);
         if planned.is_err() && !self.dry_run {
@@ -181,7 +181,7 @@ impl Apply {
                 let mut out = if self.dry_run {
                     format!("{path}{plan}nothing was done (--dry-run)\n")
                 } else {
-                    // Of a thread that exited meanwhile nothing is left to change.
+                    // A thread that exited meanwhile needs no change.
                     let done = plan.steps().saturating_sub(late.len());
                     format!(
                         "{path}{}{}{done} changed, {} were as they should be\n",
@@ -209,7 +209,8 @@ impl Apply {
     }
 }
 
-/// A machine that cannot keep what is asked for is no failure of the program's.
+/// Returns the failure of a refusal: a host that cannot guarantee the class is no failure of the
+/// program.
 fn refused(error: AgentError) -> Failure {
     match error {
         AgentError::Plan(_) | AgentError::Path(_) => Failure::with(Exit::DoesNotHold, error),
@@ -217,7 +218,7 @@ fn refused(error: AgentError) -> Failure {
     }
 }
 
-/// Checks that there are processes of these numbers.
+/// Checks that processes with these numbers exist.
 pub(super) fn all_run(pids: &[u32]) -> Result<(), Failure> {
     for pid in pids {
         if !Path::new("/proc").join(pid.to_string()).exists() {
@@ -227,7 +228,7 @@ pub(super) fn all_run(pids: &[u32]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The guests that the configuration's rules pick.
+/// Returns the guests that match the configuration's rules.
 fn picked(config: &AgentConfig, scanner: &mut Scanner) -> Result<Vec<Guest>, Failure> {
     scanner.ask_runtime(config.cri.clone());
     let mut guests = scanner.scan(&config.rules)?;

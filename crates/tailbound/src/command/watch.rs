@@ -23,7 +23,7 @@ use tailbound_top::guests::{Guests, Look, watch};
 use tailbound_units::Nanos;
 use tailbound_watch::{Board, Snapshot, text};
 
-/// The version of the JSON document's shape.
+/// Version of the JSON document's format.
 const SCHEMA: u32 = 1;
 
 /// The time between two snapshots.
@@ -77,16 +77,16 @@ pub(crate) struct Args {
     otlp: Option<Endpoint>,
 }
 
-/// The way in which guests are shown.
+/// Destination of the verdicts.
 #[derive(Debug)]
 enum View {
     /// One table or document, after one window.
     Once,
-    /// Nowhere: their evidence is recorded.
+    /// No display: the evidence is recorded.
     Record,
-    /// To readers of a page.
+    /// Readers of a page.
     Serve(listen::Door),
-    /// On a live screen.
+    /// A live screen.
     Screen,
 }
 
@@ -175,7 +175,7 @@ impl Args {
         Ok(Exit::Holds)
     }
 
-    /// Records until a signal comes, also the slice that is short then.
+    /// Records until a signal arrives, including the last, shorter slice.
     fn record(&self, mut sight: Sight, ended: &AtomicBool) -> Result<Exit, Failure> {
         let board = Board::default();
         let exporter = self.exporter(&board)?;
@@ -217,7 +217,7 @@ fn document(snapshot: &Snapshot) -> String {
     output::compact("watch", SCHEMA, &snapshot.document())
 }
 
-/// Measures on a thread of its own: a terminal that is slow keeps no measurement waiting, nor the
+/// Measures on a thread of its own: a slow terminal does not delay the measurement, nor the
 /// measurement a key.
 fn looks(sight: Sight, window: Nanos, board: Board) -> std::io::Result<Receiver<Look>> {
     let (tell, looks) = sync_channel(1);
@@ -227,12 +227,12 @@ fn looks(sight: Sight, window: Nanos, board: Board) -> std::io::Result<Receiver<
     Ok(looks)
 }
 
-/// Measures until nothing is listening any more, or an error.
+/// Measures until no receiver is left, or an error.
 fn measure(mut sight: Sight, window: Nanos, board: &Board, tell: &SyncSender<Look>) {
     let mut next = Instant::now() + INTERVAL;
     loop {
         if let Err(error) = sight.run_until(next) {
-            // A reader that has gone needs no error.
+            // A reader that has exited needs no error.
             let _ = tell.send(Err(error.to_string()));
             return;
         }

@@ -18,10 +18,10 @@ use tailbound_units::Nanos;
 use tailbound_watch::document::{GuestDocument, VerdictDocument};
 use tailbound_watch::text;
 
-/// The version of the JSON document's shape.
+/// Version of the JSON document's format.
 const SCHEMA: u32 = 1;
 
-/// The windows that can be judged.
+/// Limits of the windows that can be judged.
 const WINDOWS: RangeInclusive<Nanos> = Nanos::from_secs(1)..=Nanos::from_secs(3_600);
 
 /// Arguments of `tailbound why`.
@@ -58,7 +58,7 @@ pub(crate) struct Args {
     output: Output,
 }
 
-/// Reads the length of a window.
+/// Parses the length of a window.
 pub(super) fn window(text: &str) -> Result<Nanos, String> {
     let window: Nanos = text.parse().map_err(|error| format!("{error}"))?;
     if WINDOWS.contains(&window) {
@@ -67,7 +67,7 @@ pub(super) fn window(text: &str) -> Result<Nanos, String> {
     Err(format!("use {} to {}", WINDOWS.start(), WINDOWS.end()))
 }
 
-/// The document that `--output json` prints.
+/// JSON document of `--output json`.
 #[derive(Debug, Serialize)]
 struct Document<'d> {
     guest: GuestDocument,

@@ -1,5 +1,5 @@
-//! Lines of a log that are written by a thread of its own: the reader of standard error decides
-//! how long a write to it takes, and the packet loop logs.
+//! Lines of a log that a thread of its own writes: the reader of standard error decides how long a
+//! write takes, and the packet loop logs.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -8,19 +8,19 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-/// Lines that wait at most. More are lost, and counted.
+/// Largest number of queued lines. Further lines are dropped, and counted.
 const MAX_LINES: usize = 4096;
 
-/// The time for which the end of a process waits for its last lines.
+/// Time for which the end of a process waits for its last lines.
 const FLUSH_TIMEOUT: Duration = Duration::from_millis(500);
 
 enum Message {
     Lines(Vec<u8>),
-    /// Answered when all before it is written.
+    /// Request that is answered when all earlier lines are written.
     Flush(Sender<()>),
 }
 
-/// Lines that wait to be written.
+/// Queue of lines to write.
 #[derive(Clone)]
 pub(super) struct Queue {
     messages: SyncSender<Message>,
@@ -28,10 +28,10 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// Has a thread write to `out`.
+    /// Starts a thread that writes to `out`.
     ///
     /// # Errors
-    /// There is no thread to be had.
+    /// The thread cannot be started.
     pub(super) fn start(out: impl Write + Send + 'static) -> io::Result<Self> {
         let (messages, received) = sync_channel(MAX_LINES);
         let lost = Arc::default();
@@ -44,7 +44,7 @@ impl Queue {
         Ok(queue)
     }
 
-    /// Adds lines. Never waits: they are lost where too many wait already.
+    /// Adds lines. Never waits: lines are dropped if the queue is full.
     pub(super) fn push(&self, lines: &[u8]) {
         let message = Message::Lines(lines.to_vec());
         if self.messages.try_send(message).is_err() {
@@ -52,7 +52,7 @@ impl Queue {
         }
     }
 
-    /// Waits until what was added is written, for at most half a second.
+    /// Waits until all added lines are written, for at most half a second.
     pub(super) fn flush(&self) {
         let (done, written) = channel();
         if self.messages.try_send(Message::Flush(done)).is_ok() {
@@ -65,7 +65,7 @@ fn write(mut out: impl Write, messages: &Receiver<Message>, lost: &AtomicU64) {
     for message in messages {
         match message {
             Message::Lines(lines) => {
-                // Nobody is left to be told of an error.
+                // There is no place to report an error.
                 let _ = out.write_all(&lines);
             }
             Message::Flush(done) => {
@@ -103,7 +103,7 @@ mod tests {
             "it waits for its reader"
         );
         drop(queue);
-        // All that is not there is said to be lost.
+        // All missing lines are reported as dropped.
         let lines = BufReader::new(reader).lines().map_while(Result::ok);
         let (mut there, mut lost) = (0, 0);
         for line in lines {

@@ -1,8 +1,8 @@
 use super::*;
 use proptest::prelude::*;
 
-/// Water-filling as in a textbook: all rates rise together until a link is full; its flows keep
-/// theirs, the others rise on.
+/// Water-filling from a textbook: all rates rise together until a link is full; its flows keep
+/// their rates, the others rise further.
 fn brute_force(capacities: &[f64], flows: &[(Vec<LinkId>, u32)]) -> Vec<f64> {
     let mut rates = vec![None; flows.len()];
     let on = |link: usize, way: &[LinkId]| way.contains(&(link as u32));
@@ -54,7 +54,7 @@ fn changes(links: usize) -> impl Strategy<Value = Vec<Vec<Change>>> {
         3 => (way, 1..4_u32).prop_map(|(way, count)| Change::Come(way, count)),
         2 => any::<prop::sample::Index>().prop_map(Change::Go),
     ];
-    // Several changes at one moment, many moments.
+    // Several simultaneous changes, many times.
     prop::collection::vec(prop::collection::vec(change, 1..4), 1..40)
 }
 
@@ -109,7 +109,7 @@ proptest! {
 
 #[test]
 fn what_a_change_does_not_reach_is_left_alone() {
-    // Two racks of two hosts, as links: who shares nothing is not looked at.
+    // Two racks of two hosts, as links: flows without common links are not visited.
     let mut sharing = network(&[1.0; 4]);
     let near = sharing.add(&[0, 1], 1);
     let far = sharing.add(&[2, 3], 2);

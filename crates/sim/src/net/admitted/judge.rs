@@ -1,4 +1,4 @@
-//! What is held against what.
+//! Comparison of measurements with guarantees and bounds.
 
 use super::Admitted;
 use super::traffic::{self, Timing, Traffic};
@@ -8,12 +8,12 @@ use rand_pcg::Pcg64Mcg;
 use tailbound_placement::{Datacentre, Policy, PortId, SpecError, Topology};
 use tailbound_units::Nanos;
 
-/// The most that was seen of something, and what was the most allowed.
+/// Largest ratio of a measurement to its limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Worst {
-    /// How often it was more than allowed.
+    /// Number of measurements above the limit.
     pub over: u64,
-    /// The largest part of what is allowed, 1 being all.
+    /// Largest part of the limit, 1 being all.
     pub part: f64,
 }
 
@@ -29,45 +29,44 @@ impl Worst {
     }
 }
 
-/// What became of one data centre under one policy.
+/// Outcome of one data centre under one policy.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct CentreOutcome {
-    /// Taken slots.
+    /// Number of taken slots.
     pub slots: u32,
-    /// Admitted tenants.
+    /// Number of admitted tenants.
     pub tenants: u32,
-    /// Simulated runs.
+    /// Number of simulated runs.
     pub runs: u32,
-    /// Events in all of them.
+    /// Number of events in all runs.
     pub events: u64,
-    /// Frames with a guarantee that arrived.
+    /// Number of frames with a guarantee that arrived.
     pub frames: u64,
-    /// Frames with a guarantee that were lost.
+    /// Number of frames with a guarantee that were dropped.
     pub dropped: u64,
-    /// Queues against their room: ports in runs. Where best effort is below, a
-    /// frame of it may be on the wire, and the room is larger by that.
+    /// Queues compared with their buffers: ports in runs. With best-effort traffic below, one of
+    /// its frames may be on the wire, and the buffer is larger by that.
     pub rooms: Worst,
-    /// Queues against the bound that was computed for the tenants there are;
-    /// where there is one.
+    /// Queues compared with the bound for the placed tenants, if there is one.
     pub bounds: Worst,
-    /// The longest delay of each flow against what its tenant was promised.
+    /// Longest delay of each flow compared with its tenant's guarantee.
     pub promises: Worst,
-    /// The same against the sum of the queues' capacities on its path,
+    /// Longest delay of each flow compared with the sum of the queues' capacities on its path.
     pub paths: Worst,
-    /// and against the sum of their bounds.
+    /// Longest delay of each flow compared with the sum of their bounds.
     pub path_bounds: Worst,
-    /// Of each port that has a bound, the most of it that was there in any run.
+    /// Largest part of its bound that each port reached in any run, for ports with a bound.
     pub ports: Vec<f64>,
 }
 
-/// How much later senders begin that do not begin together.
+/// Largest delay of senders that do not begin together.
 const SHIFT: Nanos = Nanos(200_000);
 
 impl Admitted {
     /// Fills data centre `number` and simulates it.
     ///
     /// # Errors
-    /// It cannot be built.
+    /// The data centre cannot be built.
     pub fn judge(
         &self,
         policy: Policy,
@@ -117,7 +116,7 @@ impl Admitted {
         Ok(outcome)
     }
 
-    /// The ports whose queues may be the fullest, against their room.
+    /// Returns the ports whose queues may be the fullest, relative to their buffers.
     fn targets(&self, dc: &Datacentre) -> Vec<PortId> {
         let mut ports: Vec<(u16, PortId)> = traffic::ports(dc.topology())
             .filter(|port| !dc.load(*port).is_none())
@@ -131,7 +130,7 @@ impl Admitted {
 
 const PICOBITS_PER_BIT: u128 = 1_000_000_000_000;
 
-/// The sum of something over the ports from one host to another.
+/// Returns the sum of a value over the ports from one host to another.
 fn sum(
     topology: &Topology,
     pair: &traffic::Pair,
@@ -150,7 +149,7 @@ impl CentreOutcome {
         self.events += run.events();
         for (port, stats) in traffic::ports(topology).zip(run.ports()) {
             self.dropped += stats.dropped[0].frames;
-            // What waits while a frame of best effort is finished.
+            // Data that is queued while a best-effort frame is finished.
             let more = if below { topology.frame().0 * 8 } else { 0 };
             let bits = |bits: u64| u128::from(bits + more) * PICOBITS_PER_BIT;
             self.rooms

@@ -1,4 +1,4 @@
-//! What was found of admitted tenants: what broke under which policy.
+//! Results for admitted tenants: violations under each policy.
 
 use super::{Admitted, CentreOutcome};
 use crate::distribution::{distribution, percentile, sorted};
@@ -12,7 +12,7 @@ use tailbound_placement::Policy;
 use tailbound_report::{Chart, ChartAxis, Variant};
 use tailbound_units::{Nanos, Rate};
 
-// Guarantees and best effort are told apart.
+// Guaranteed and best-effort traffic are distinguished.
 const _: () = assert!(CLASSES == 2);
 
 impl Scenario for Admitted {
@@ -96,7 +96,7 @@ impl Scenario for Admitted {
 }
 
 impl Admitted {
-    /// Silo, and those beside it.
+    /// Returns Silo, and the control policies.
     fn policies(&self) -> impl Iterator<Item = Policy> {
         iter::once(Policy::Silo).chain(self.controls.iter().copied())
     }

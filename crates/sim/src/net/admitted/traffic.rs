@@ -1,4 +1,4 @@
-//! Who sends to whom, and when.
+//! Flows of tenants, and their times.
 
 use super::Admitted;
 use crate::net::{Envelope, Fabric, FlowConfig, Pattern, PortConfig, SourceConfig, Time};
@@ -7,27 +7,27 @@ use rand_pcg::Pcg64Mcg;
 use tailbound_placement::{Datacentre, Direction, NodeId, PortId, Tenant, Topology};
 use tailbound_units::{Bytes, Nanos, Rate};
 
-/// Who sends to whom inside each tenant.
+/// Pairs of machines that exchange data inside each tenant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Traffic {
     /// All machines to one, drawn at random.
     ToOne,
-    /// All that can send through this port do, spread over those behind it.
+    /// All machines that can send through this port, spread over the receivers behind it.
     Target(PortId),
     /// Each machine to another one, drawn at random.
     Shuffle,
 }
 
-/// When a source sends its bursts.
+/// Times of a source's bursts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Timing {
-    /// All at once.
+    /// All sources together.
     Together,
-    /// Each up to this much later.
+    /// Each source up to this much later.
     Shifted(Nanos),
-    /// Again and again, each with its own pause.
+    /// Repeatedly, each source with its own pause.
     Again,
-    /// At random, within the envelope.
+    /// At random times, within the envelope.
     Random,
 }
 
@@ -37,17 +37,17 @@ pub(super) struct Pair {
     pub(super) from: NodeId,
     pub(super) to: NodeId,
     pub(super) envelope: Envelope,
-    /// The delay that was promised.
+    /// The guaranteed delay.
     pub(super) promised: Option<Nanos>,
 }
 
-/// Where a port stands among the simulator's.
+/// Returns the position of a port among the simulator's.
 pub(super) fn place(port: PortId) -> usize {
     // The top has no ports.
     2 * (port.node.index() - 1) + usize::from(port.direction == Direction::Down)
 }
 
-/// All ports, in the order of their places.
+/// Returns all ports, in the order of their places.
 pub(crate) fn ports(topology: &Topology) -> impl Iterator<Item = PortId> {
     let mut nodes: Vec<NodeId> = Vec::with_capacity(topology.len());
     for height in 0..topology.height(NodeId::TOP) {
@@ -59,14 +59,14 @@ pub(crate) fn ports(topology: &Topology) -> impl Iterator<Item = PortId> {
     })
 }
 
-/// What each port can hold of traffic with guarantees: what its link sends in
-/// its capacity.
+/// Returns the buffer of a port for traffic with guarantees: the data that its link sends in its
+/// capacity.
 fn buffer(topology: &Topology, port: PortId) -> Bytes {
     let port = topology.port(port);
     Rate(port.rate).bytes_in(port.capacity)
 }
 
-/// The flows of one run.
+/// Returns the flows of one run.
 pub(super) fn pairs(dc: &Datacentre, traffic: Traffic, random: &mut Pcg64Mcg) -> Vec<Pair> {
     let mut all = Vec::new();
     for (_, tenant) in dc.tenants() {
@@ -88,7 +88,7 @@ fn of_tenant(
     let hosts = tenant.placement.hosts().iter();
     let machines = hosts.flat_map(|(host, count)| (0..*count).map(|_| *host));
     let machines: Vec<NodeId> = machines.collect();
-    // Senders and receivers, by their places among the machines.
+    // Senders and receivers, by their positions among the machines.
     let (senders, receivers): (Vec<usize>, Vec<usize>) = match traffic {
         Traffic::ToOne => {
             let victim = random.random_range(0..machines.len());
@@ -108,7 +108,7 @@ fn of_tenant(
             for last in (1..order.len()).rev() {
                 order.swap(last, random.random_range(0..=last));
             }
-            // Each to the next one of a round in random order.
+            // Each to the next one of a cycle in random order.
             let next = (0..order.len()).map(|it| order[(it + 1) % order.len()]);
             (order.clone(), next.collect())
         }
@@ -116,8 +116,7 @@ fn of_tenant(
     if receivers.is_empty() {
         return;
     }
-    // The hose model: who receives from several gets its bandwidth from all of
-    // them together.
+    // The hose model: all senders to a receiver together get its bandwidth.
     let most = senders.len().div_ceil(receivers.len()) as u64;
     for (index, sender) in senders.iter().enumerate() {
         let receiver = receivers[index % receivers.len()];
@@ -140,8 +139,8 @@ fn of_tenant(
 }
 
 impl Admitted {
-    /// The network of one run. With `below`, each host also sends as much best
-    /// effort as its link takes to another one.
+    /// Returns the network of one run. With `below`, each host also sends best-effort traffic at
+    /// its link's rate to another host.
     pub(super) fn fabric(
         &self,
         topology: &Topology,

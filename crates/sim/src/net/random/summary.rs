@@ -1,4 +1,4 @@
-//! What was found of random networks: violations, and how near the bounds are.
+//! Results for random networks: violations, and ratios of measurements to bounds.
 
 use super::{DelayTightness, Outcome, RandomNetworks};
 use crate::distribution::{distribution, percentile, sorted};
@@ -13,7 +13,7 @@ use tailbound_units::Rate;
 /// The longest frame that is simulated, in bytes.
 pub(crate) const LONGEST_FRAME: u64 = 65_536;
 
-/// Sees that the rate of a link can be simulated exactly.
+/// Checks that the rate of a link can be simulated exactly.
 pub(crate) fn exact(rate: Rate, least: Rate) -> Result<(), String> {
     if Wire::is_whole(rate) && rate >= least {
         return Ok(());
@@ -81,8 +81,8 @@ impl Scenario for RandomNetworks {
 }
 
 impl RandomNetworks {
-    /// Says what was violated in the first network where anything was, and how small
-    /// a part of it still shows that.
+    /// Reports the violations of the first network that has any, and a smallest part of it with a
+    /// violation.
     fn tell_violation(&self, seed: u64, outcomes: &[Outcome], found: &mut Found) {
         let Some(number) = outcomes.iter().position(|it| !it.violations.is_empty()) else {
             return;
@@ -96,17 +96,17 @@ impl RandomNetworks {
     }
 }
 
-/// Parts of bounds that were reached, sorted.
+/// Ratios of measurements to bounds, sorted.
 struct Tight {
-    /// Of each flow, of the smaller bound,
+    /// Ratios of each flow to the smaller bound.
     both: Vec<f64>,
-    /// of that by total flow analysis,
+    /// Ratios to the bound by total flow analysis.
     total: Vec<f64>,
-    /// and by separated flow analysis.
+    /// Ratios to the bound by separated flow analysis.
     separated: Vec<f64>,
-    /// Of each network, that of its flow that comes nearest.
+    /// Largest ratio of the flows of each network.
     best_of_network: Vec<f64>,
-    /// Of each port.
+    /// Ratio of each port.
     backlogs: Vec<f64>,
 }
 
@@ -190,7 +190,7 @@ impl Tight {
     }
 }
 
-/// The longer the path, the less of the bound is reached.
+/// Chart of the ratio by the length of the path.
 fn by_hops(outcomes: &[Outcome]) -> Chart {
     let flows = || outcomes.iter().flat_map(|outcome| &outcome.delays);
     let most = flows().map(|flow| flow.hops).max().unwrap_or(0);

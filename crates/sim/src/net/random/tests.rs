@@ -40,7 +40,7 @@ fn no_bound_is_exceeded_in_random_networks() {
     assert!(at(50) > 0.6 && at(100) > 0.999, "{} {}", at(50), at(100));
 }
 
-/// The numbers of the first networks in which a violation is found.
+/// The numbers of the first networks with a violation.
 fn found(change: &dyn Fn(&mut Fabric)) -> Vec<u32> {
     let networks = networks();
     let violated = |number: &u32| {
@@ -95,7 +95,7 @@ fn the_wrong_order_of_classes_is_found_out_and_shrunk_to_few_flows() {
         "{}",
         small.to_toml()
     );
-    // What is told of it can be computed and simulated again.
+    // The reported part can be computed and simulated again.
     let file = NetworkFile::parse(small.to_toml(), Path::new("small.toml")).unwrap();
     assert_eq!(*file.network(), small.network());
 }

@@ -19,14 +19,14 @@ pub(super) struct Drawn {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Guest {
     pub(super) guarantee: Guarantee,
-    /// What its traffic follows from.
+    /// Seed of its traffic.
     seed: u64,
 }
 
 impl Conformance {
-    /// Network `number` of this seed.
+    /// Returns network `number` of this seed.
     pub(super) fn draw(&self, seed: u64, number: u32) -> Drawn {
-        // Neighbours share no stream.
+        // Consecutive networks have different streams.
         let seed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(number);
         let mut random = Pcg64Mcg::seed_from_u64(seed);
         let hosts = random.random_range(self.hosts.0..=self.hosts.1);
@@ -44,7 +44,7 @@ impl Conformance {
             let rest = random.random_range(0..FRAME);
             let fast = match random.random_range(0..3) {
                 0 => self.link.0,
-                // Down to its average, but above it: a burst is a burst.
+                // Down to its average, but above it, so that there is a burst.
                 _ => random.random_range(rate + 1..=self.link.0),
             };
             Guest {
@@ -62,7 +62,7 @@ impl Conformance {
 }
 
 impl Guest {
-    /// Its frames: three bursts' worth and some more.
+    /// Returns its frames: three bursts and some more.
     pub(super) fn traffic(
         &self,
         arrivals: Arrivals,

@@ -20,12 +20,12 @@ transport = {{ protocol = "udp" }}
         let took = message.took.0;
         assert!(took.abs_diff(expected) < 200, "{took} for {expected}");
     }
-    // Nobody acknowledges, so that nothing else is on the links.
+    // No host acknowledges, so the links carry no other frames.
     let frames = 7 * outcome.begun;
     assert!(outcome.totals.packets <= 2 * frames + 28, "{frames}");
 }
 
-/// What is lost stays lost, all of it is told, and an open loop goes on.
+/// Lost messages stay lost, all of them are reported, and an open loop goes on.
 #[test]
 fn messages_over_udp_are_lost_where_queues_are_full() {
     let burst = |buffer: &str| {
@@ -55,7 +55,7 @@ fn burst_variant(outcome: &Outcome) -> tailbound_report::Variant {
     crate::packets::figures::variant("one", outcome, 4)
 }
 
-/// A question that is lost is given up after 200 ms, and the next is asked then.
+/// A lost question is given up after 200 ms, and the next one is sent then.
 #[test]
 fn a_talk_over_udp_beside_tcp_goes_on_after_a_loss() {
     let talks = messages(
@@ -86,13 +86,13 @@ transport = { congestion = "newreno", receive_window = "1MB" }
     let outcome = talks.simulate(&talks.setting[0], 1).unwrap();
     let queries = outcome.records.iter().filter(|it| it.owner == 0).count() as u64;
     assert!(outcome.lost >= 2, "{}", outcome.lost);
-    // One behind the other, and 200 ms for each that is lost: of 2 s that is less than all.
+    // One after the other, and 200 ms for each loss: less than all of the 2 s.
     assert!(
         outcome.lost <= 10 && queries > 20,
         "{queries}, {}",
         outcome.lost
     );
-    // What is beside it is TCP: all of it comes.
+    // The messages beside it use TCP: all of them are received.
     let bulk = outcome.records.iter().filter(|it| it.owner == 1).count() as u64;
     assert!(bulk > 3 && outcome.begun == queries + bulk + outcome.lost);
 }
@@ -116,7 +116,7 @@ transport = {{ protocol = "udp" }}
         if let Some(before) = last.insert(pair, message.begun) {
             assert_eq!(message.begun, before + Nanos::from_millis(20));
         }
-        // Whoever is alone takes two wires and two links.
+        // A message without queueing takes two wires and two links.
         assert!(message.took >= Nanos(2 * 8 * 266 + 40_000 - 2));
     }
     assert_eq!(last.len(), 8);
@@ -140,7 +140,7 @@ fn trace(rows: &str, more: &str) -> Result<Messages, String> {
     Ok(loaded.experiment.messages.unwrap())
 }
 
-/// Messages are those of the file, and what begins after the duration does not begin.
+/// Messages are those of the file, except those after the duration.
 #[test]
 fn a_trace_is_sent_as_it_stands_in_its_file() {
     let rows = "start_ns,source,destination,bytes\n0,2,0,5000\n1000000,1,3,200\n1000000,2,0,7\n\

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Two send to one, over links of 10 Gbit/s, with bursts of a window.
+/// Two hosts send to one, over links of 10 Gbit/s, with bursts of a window.
 fn star(hull: &str) -> Messages {
     messages(&format!(
         r#"
@@ -19,7 +19,7 @@ switches = {{ buffer = "1MB", phantom = {{ drain = 0.95, mark_at = "15KB" }} }}
     ))
 }
 
-/// What is paced waits in its host and not in the switch, and all of it comes.
+/// Paced frames are queued in their host and not in the switch, and all messages are received.
 #[test]
 fn a_pacer_moves_the_wait_from_the_switch_to_the_host() {
     let outcome = |hull: &str| {
@@ -34,7 +34,7 @@ fn a_pacer_moves_the_wait_from_the_switch_to_the_host() {
         outcome
     };
     let (without, with) = (outcome(""), outcome("hull = {}"));
-    // With no chance nothing is paced, and all is as without.
+    // With a probability of 0 no flow is paced, and the outcome is the same as without a pacer.
     let never = outcome("hull = { chance = 0.0 }");
     assert_eq!(never.totals, without.totals);
     assert!(with.totals.marked > 0 && with.totals.marked != without.totals.marked);

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Questions of a client on host 0 to a server on host 1; `rest` says what hosts are.
+/// Questions of a client on host 0 to a server on host 1; `rest` defines the hosts.
 fn talk(duration: &str, message: &str, rest: &str) -> Messages {
     messages(&format!(
         r#"
@@ -47,7 +47,7 @@ fn an_idle_machine_takes_what_its_steps_take() {
     assert!(more.abs_diff(steps) < 100, "{more} for {steps}");
 }
 
-/// Of those who wait for the server's vCPU, all but what others take is that wait.
+/// For messages that wait for the server's vCPU, this wait is the difference to an idle host.
 #[test]
 fn attribution_tells_the_wait_for_a_vcpu_and_adds_up() {
     let messages = talk(
@@ -76,15 +76,15 @@ fn attribution_tells_the_wait_for_a_vcpu_and_adds_up() {
         }
         // The driver domain takes 3.6 us for each, and a guest 2 us until it writes.
         assert!(part(record, "ring") >= 7_200 && part(record, "sender_vcpu") >= 4_000);
-        // Nobody waits for longer than a burst, and the slice of 30 ms is longer.
+        // No wait is longer than a burst, and the slice of 30 ms is longer.
         assert!(waited < 27_000_000, "{waited}");
     }
-    // Five parts in six are busy, and mostly in BOOST; a wait that queues more is one.
+    // Five parts in six are busy, mostly in BOOST, so the wait for a vCPU is frequent.
     assert!(late > outcome.begun / 10, "{late} of {}", outcome.begun);
 }
 
-/// A message that follows the last one's end keeps its link busy; who talks beside it waits in the host,
-/// by attribution too.
+/// A message that follows the last one's end keeps its link busy; a guest that sends beside it
+/// waits in the host, according to the attribution, too.
 #[test]
 fn bulk_without_a_pause_fills_the_link_of_its_receiver() {
     let bulk = |rest: &str| {
@@ -103,7 +103,7 @@ message = { fixed = "1MB" }
     };
     let outcome = bulk("");
     let of = |owner| outcome.records.iter().filter(move |it| it.owner == owner);
-    // Half a second of 1 Gbit/s, less headers and what TCP leaves.
+    // Half a second of 1 Gbit/s, less headers and TCP's ramp-up.
     let carried = of(1).count();
     assert!((50..60).contains(&carried), "{carried} MB");
     let queue = NAMES.iter().position(|it| *it == "host_queue").unwrap();

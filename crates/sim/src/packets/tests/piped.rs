@@ -1,9 +1,9 @@
-//! Hosts whose packets go the data path's own way to their links.
+//! Hosts whose packets pass the data path's own pipeline to their links.
 
 use super::*;
 
-/// Guests a, b and c on host 0: two send 64 KB at a time without a pause, each to a host of its own, the
-/// third asks a fourth host; `rest` is the setting.
+/// Guests a, b and c on host 0: two send 64 KB at a time without a pause, each to a host of its
+/// own, the third queries a fourth host; `rest` is the setting.
 fn bulk(rest: &str) -> String {
     format!(
         r#"
@@ -42,7 +42,7 @@ fn run(rest: &str) -> Outcome {
     messages.simulate(&messages.setting[0], 1).unwrap()
 }
 
-/// The times of a talk, in microseconds: the median and the longest.
+/// Times of a talk, in microseconds: the median and the longest.
 fn took(outcome: &Outcome, owner: u32) -> (u64, u64) {
     let own = outcome.records.iter().filter(|it| it.owner == owner);
     let mut took: Vec<u64> = own.map(|it| it.took / 1_000).collect();
@@ -50,7 +50,8 @@ fn took(outcome: &Outcome, owner: u32) -> (u64, u64) {
     (took[took.len() / 2], took[took.len() - 1])
 }
 
-/// A packet of 64 KiB is 44 frames on the wire, one after the other, whoever cuts it.
+/// A packet of 64 KiB is 44 frames on the wire, one after the other, independent of where it is
+/// segmented.
 #[test]
 fn a_large_packet_takes_what_its_frames_take() {
     let quiet = "quiet = [\"query\", \"second\"]";
@@ -71,8 +72,8 @@ fn a_large_packet_takes_what_its_frames_take() {
     }
 }
 
-/// Small is Better, 4.2: where packets of 64 KiB stand in the queue, one of another flow waits for whole
-/// ones, however fair the queue is.
+/// Small is Better, 4.2: if packets of 64 KiB are queued, a packet of another flow waits for whole
+/// ones, even in a fair queue.
 #[test]
 fn a_query_waits_for_a_frame_where_packets_are_cut_before_the_queue() {
     let queue = |queue: &str, segment: bool| {
@@ -86,8 +87,8 @@ fn a_query_waits_for_a_frame_where_packets_are_cut_before_the_queue() {
     let whole = queue("fq-codel", false);
     let cut = queue("fq-codel", true);
     let in_line = queue("fifo", true);
-    // Half of a packet on the wire in the mean, and one of each of the two others at most; of frames
-    // it is the same. In line it waits for whatever is before it.
+    // Half a packet on the wire on average, and at most one of each of the other two; the same for
+    // frames. In a FIFO it waits for all packets before it.
     assert!(
         (250..400).contains(&whole.0) && whole.1 < 1_200,
         "{whole:?}"
@@ -96,7 +97,7 @@ fn a_query_waits_for_a_frame_where_packets_are_cut_before_the_queue() {
     assert!(in_line.0 > 2 * whole.0, "{in_line:?}");
 }
 
-/// Over any time no more than the limit leaves, and what it holds.
+/// Over any interval at most the limit and its burst leave.
 #[test]
 fn a_limit_is_kept() {
     let outcome = run(
@@ -107,8 +108,8 @@ fn a_limit_is_kept() {
     assert!((95e6..110e6).contains(&bits), "{bits}");
 }
 
-/// The pipeline's own meter tells small flows for switches, as that of hosts without one: a query
-/// passes what two send to its host.
+/// The pipeline's own meter marks small flows for switches, as the meter of hosts without one: a
+/// query overtakes the traffic of two senders to its host.
 #[test]
 fn a_pipeline_meters() {
     let text = |rest: &str| {

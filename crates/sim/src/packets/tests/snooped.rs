@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// A client on host 0 sends 1 MB at a time to a server on host 1, whose vCPU shares its core with two
-/// that compute; `rest` says more of the machine, `transport` of what carries it.
+/// A client on host 0 sends 1 MB at a time to a server on host 1, whose vCPU shares its core with
+/// two that compute; `rest` defines more of the machine, `transport` the transport.
 fn transfers(rest: &str, transport: &str) -> String {
     format!(
         r#"
@@ -38,8 +38,8 @@ fn run(rest: &str, transport: &str) -> Outcome {
     messages.simulate(&messages.setting[0], 1).unwrap()
 }
 
-/// What the paper is about: a receiver that waits for its vCPU acknowledges late, so its sender's
-/// window grows late. The driver domain acknowledges at once.
+/// The paper's result: a receiver that waits for its vCPU acknowledges late, so its sender's window
+/// grows late. The driver domain acknowledges immediately.
 #[test]
 fn a_transfer_to_a_guest_that_waits_for_its_cpu_is_faster_where_its_host_acknowledges() {
     let transport = "slow_start = \"until-loss\"";
@@ -55,8 +55,8 @@ fn a_transfer_to_a_guest_that_waits_for_its_cpu_is_faster_where_its_host_acknowl
     assert!(with < 0.75 * without, "{with} ms of {without}");
 }
 
-/// Whatever switches lose and rings have no room for, each message comes whole, on connections that
-/// follow each other, too.
+/// Each message is received completely despite losses in switches and full rings, also on
+/// consecutive connections.
 #[test]
 fn every_message_comes_where_hosts_acknowledge_and_switches_lose() {
     for (sack, own) in [(true, false), (false, true)] {

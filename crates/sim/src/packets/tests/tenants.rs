@@ -1,16 +1,16 @@
-//! Tenants with guarantees, and where the time of messages goes.
+//! Tenants with guarantees, and the attribution of messages' times.
 
 use super::*;
 use crate::packets::attribution::{NAMES, PARTS, of_slowest};
 use proptest::prelude::*;
 
-/// Ten hosts in two racks, with tenants of two classes whose machines all send to one, and some that
-/// are promised nothing.
+/// Ten hosts in two racks, with tenants of two classes whose machines all send to one, and some
+/// without a guarantee.
 fn centre(mean_vms: f64, burst: u64, load: f64, settings: &str) -> Messages {
     messages(&text(mean_vms, burst, load, settings))
 }
 
-/// The same, and the machines of all send to each other.
+/// The same hosts, and the machines of all tenants send to each other.
 fn shuffles(mean_vms: f64, burst: u64, load: f64) -> Messages {
     messages(&text(mean_vms, burst, load, &silo()).replace("all-to-one", "all-to-all"))
 }
@@ -102,7 +102,7 @@ fn guaranteed_frames_come_and_are_near_enough_to_their_bounds_to_tell() {
     assert!(kept.nearest > 0.2 && kept.nearest <= 1.0, "{kept:?}");
 }
 
-/// Whatever becomes of a message, its parts are what it took.
+/// The parts of a message's time sum up to it, also after losses.
 #[test]
 fn parts_are_the_whole() {
     let lossy = messages(&format!(
@@ -120,7 +120,8 @@ switches = {{ buffer = "20KB" }}
         let parts = record.parts.0.iter().map(|part| u64::from(*part));
         assert_eq!(parts.sum::<u64>(), record.took);
     }
-    // The slowest wait for what was lost, or for others, and not in a queue of 20 KB: 160 us.
+    // The slowest messages wait for retransmissions or other messages, and not in a queue of 20 KB:
+    // 160 us.
     let parts = of_slowest(&mut outcome.records, 100);
     let part = |name: &str| parts[NAMES.iter().position(|it| *it == name).unwrap()];
     let sum: f64 = parts.iter().sum();
@@ -129,7 +130,8 @@ switches = {{ buffer = "20KB" }}
     assert_eq!(parts.len(), PARTS);
 }
 
-/// A message alone: all its time is its host's queue, where its own frames wait, and the wire's.
+/// Without other messages, all time is the host's queue, which holds the message's own frames, and
+/// the wire's.
 #[test]
 fn of_a_message_alone_the_wire_and_its_own_frames_take_all() {
     let alone = messages(&format!(
@@ -149,7 +151,7 @@ name = "one"
     }
 }
 
-/// The same messages count, and hosts send no others once they have come.
+/// The same messages count, and hosts send no others once these are complete.
 #[test]
 fn rounds_of_tenants_that_stop_are_what_counts() {
     let sent = |stops: bool| {
@@ -166,7 +168,7 @@ fn rounds_of_tenants_that_stop_are_what_counts() {
     assert!(stopped.1 < 0.98 * went_on.1, "{stopped:?}, {went_on:?}");
 }
 
-/// All messages come, with figures that follow from the seed.
+/// All messages are received, with figures that follow from the seed.
 #[test]
 fn a_seed_is_one_result_of_tenants() {
     let settings = format!(

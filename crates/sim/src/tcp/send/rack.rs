@@ -1,7 +1,7 @@
-//! Repair with SACK: RACK-TLP (RFC 8985) finds what is lost, proportional rate reduction (RFC
-//! 6937) says how fast a window shrinks meanwhile.
+//! Loss recovery with SACK: RACK-TLP (RFC 8985) detects losses, proportional rate reduction (RFC
+//! 6937) paces the retransmissions.
 //!
-//! Not modelled: undoing of what was needless (F-RTO, Eifel), and a probe's own round trip.
+//! Not modelled: undoing of needless retransmissions (F-RTO, Eifel), and a probe's own round trip.
 
 use super::{Phase, Recovery, Sender, UNUSED};
 use crate::tcp::Segment;
@@ -10,34 +10,35 @@ use crate::tcp::hystart::RoundTripOf;
 use crate::tcp::scoreboard::Scoreboard;
 use tailbound_units::Nanos;
 
-/// A probe before a round trip was measured (RFC 8985, 7.2).
+/// Probe timeout before the first measured round trip (RFC 8985, 7.2).
 const FIRST_PROBE: Nanos = Nanos::from_secs(1);
 
 #[derive(Debug, Clone)]
 pub(super) struct Rack {
     board: Scoreboard,
     reduction: Reduction,
-    /// A segment that goes whatever the window says: a probe.
+    /// Segments that are sent regardless of the window: a probe.
     extra: u32,
-    /// The probe of the tail: behind its end, and whether it was there before.
+    /// The tail loss probe: its end, and whether it was a retransmission.
     probe: Option<(u64, bool)>,
     probe_at: Nanos,
-    /// When what is late counts as lost.
+    /// Time at which late segments count as lost.
     look_at: Nanos,
 }
 
-/// What proportional rate reduction counts during a recovery, in segments.
+/// State of proportional rate reduction during a recovery, in segments.
 #[derive(Debug, Clone, Copy, Default)]
 struct Reduction {
     delivered: u32,
     sent: u32,
-    /// On their way when it began.
+    /// Segments in flight at the start of the recovery.
     flight: u32,
 }
 
 impl Reduction {
-    /// How many may be sent after so many were delivered (RFC 6937, 3.1), `flying` being on
-    /// their way; `safe` is an acknowledgement that brought something new and no loss.
+    /// Returns the number of segments that may be sent after `delivered` more were delivered (RFC
+    /// 6937, 3.1), with `flying` in flight; `safe` is an acknowledgement of new data without a
+    /// loss.
     fn allow(&mut self, delivered: u32, flying: u32, threshold: u32, safe: bool) -> u32 {
         self.delivered += delivered;
         let allowed = if flying > threshold {
@@ -48,7 +49,7 @@ impl Reduction {
             let left = self.delivered.saturating_sub(self.sent).max(delivered);
             (left + u32::from(safe)).min(threshold - flying)
         };
-        // The first is sent again at once.
+        // The first segment is retransmitted immediately.
         allowed.max(u32::from(self.sent == 0))
     }
 }
@@ -75,7 +76,7 @@ impl Rack {
 }
 
 impl Sender {
-    /// What is lost and may be sent again: from, to.
+    /// Retransmits a lost segment, if the window allows: returns its begin and end.
     pub(super) fn resend_lost(&mut self, now: Nanos) -> Option<(u64, u64)> {
         if !self.rack.board.has_lost() || self.is_full() {
             return None;
@@ -89,7 +90,7 @@ impl Sender {
         Some(again)
     }
 
-    /// A new segment goes.
+    /// Records a new segment.
     pub(super) fn keep(&mut self, now: Nanos, from: u64, to: u64) {
         self.rack.board.send(now, from, (to - from) as u16);
         self.rack.extra = 0;
@@ -155,7 +156,7 @@ impl Sender {
         }
     }
 
-    /// Looks for what is lost; a first loss begins a recovery. Returns whether there was any.
+    /// Detects losses; a first loss begins a recovery. Returns true if there was a new one.
     fn look(&mut self, now: Nanos) -> bool {
         let times = (
             self.round_trip.smoothed().unwrap_or_default(),
@@ -177,7 +178,7 @@ impl Sender {
         found
     }
 
-    /// The window of a recovery.
+    /// Sets the window of a recovery.
     fn reduce(&mut self, delivered: u32, safe: bool) {
         let flying = self.rack.board.flying();
         let threshold = self.window.threshold;
@@ -185,7 +186,7 @@ impl Sender {
         self.window.size = flying + reduction.allow(delivered, flying, threshold, safe);
     }
 
-    /// When a probe of the tail goes (RFC 8985, 7.2).
+    /// Sets the time of a tail loss probe (RFC 8985, 7.2).
     fn schedule_probe(&mut self, now: Nanos) {
         let board = &self.rack.board;
         let outstanding = board.outstanding();
@@ -206,7 +207,7 @@ impl Sender {
         self.rack.probe_at = now.saturating_add(wait).min(self.timeout_at);
     }
 
-    /// What a probe has shown (RFC 8985, 7.4.2).
+    /// Evaluates the answer to a probe (RFC 8985, 7.4.2).
     fn settle_probe(&mut self, segment: &Segment, ack: u64) {
         let Some((end, resent)) = self.rack.probe else {
             return;
@@ -217,14 +218,14 @@ impl Sender {
         if !resent || segment.sack.duplicate {
             self.rack.probe = None;
         } else if ack > end {
-            // It has repaired a loss, which counts.
+            // The probe has repaired a loss, which counts.
             self.rack.probe = None;
             self.window.lose(self.window.size);
             self.window.size = self.window.threshold;
         }
     }
 
-    /// The time has come to look for losses, or to probe.
+    /// Handles the timers: detects losses, or sends a probe.
     pub(super) fn poll_rack(&mut self, now: Nanos) {
         if self.rack.look_at <= now {
             if self.look(now) && matches!(self.phase, Phase::Recovery(_)) {
@@ -243,7 +244,7 @@ impl Sender {
         self.arm(now);
     }
 
-    /// A timeout. Returns the window to go on with, and what was on its way.
+    /// Handles a timeout. Returns the window to go on with, and the number of segments in flight.
     pub(super) fn lose_all(&mut self, now: Nanos) -> (u32, u32) {
         debug_assert_eq!(self.config.recovery, Recovery::Rack);
         let flight = self.rack.board.outstanding().min(self.window.size);
@@ -277,7 +278,8 @@ mod tests {
         assert_eq!(flying, 10);
     }
 
-    /// Where most was lost, no more is sent than arrives, and one beside it while all is well.
+    /// After many losses as many segments are sent as arrive, and one more while no new loss is
+    /// found.
     #[test]
     fn after_many_losses_it_starts_slowly_again() {
         let mut reduction = Reduction {

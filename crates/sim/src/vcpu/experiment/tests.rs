@@ -67,7 +67,7 @@ fn error(from: &str, to: &str) -> String {
     parse(&SMALL.replacen(from, to, 1)).expect_err(to)
 }
 
-/// What is replaced in [`SMALL`], by what, and how the message begins or goes on.
+/// A replaced part of [`SMALL`], its replacement, and a part of the message.
 const MISTAKES: &[(&str, &str, &str)] = &[
     (
         "duration",

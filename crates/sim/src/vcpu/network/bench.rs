@@ -1,4 +1,4 @@
-//! What hosts are made of, and what is measured on them.
+//! Construction of hosts, and their measurements.
 
 use super::frame::Frame;
 use super::net::{Net, Station, TalkingHost};
@@ -10,21 +10,21 @@ use tailbound_hypervisor::{Domain, Load, PcpuId, SimulationConfig, VcpuId};
 use tailbound_report::{Series, Value, Variant};
 use tailbound_units::Nanos;
 
-/// How long what is done may take, in virtual time.
+/// Limit of a load's duration, in virtual time.
 pub(super) const LIMIT: Nanos = Nanos::from_secs(1_000_000);
-/// A guest that talks, behind the driver domain.
+/// The guest with connections, behind the driver domain.
 pub(super) const TALKER: VcpuId = VcpuId(1);
 
-/// What was measured at a point.
+/// Measurements of a point.
 #[derive(Debug, Default)]
 pub(super) struct Figures {
     pub(super) values: BTreeMap<String, Value>,
     pub(super) series: BTreeMap<String, Series>,
-    /// How far a sender was at which time, in bytes and nanoseconds.
+    /// Progress of a sender: time in nanoseconds and bytes.
     pub(super) sequence: Vec<(f64, f64)>,
 }
 
-/// What hosts are made of, and what else a run follows from.
+/// Inputs of a run: the kind of hosts, the point and the seed.
 pub(super) struct Bench<'b> {
     pub(super) networks: &'b Networks,
     pub(super) host: &'b HostSpec,
@@ -33,13 +33,13 @@ pub(super) struct Bench<'b> {
 }
 
 impl Bench<'_> {
-    /// So many hosts of the kind, and who talks.
+    /// Returns a network of `hosts` hosts of the kind, with these stations.
     pub(super) fn net(&self, hosts: u64, stations: Vec<Station>) -> Result<Net, String> {
         let hosts: Result<Vec<TalkingHost>, String> = (0..hosts).map(|at| self.host(at)).collect();
         Ok(Net::new(self.point.tcp.tcp(), hosts?, stations))
     }
 
-    /// The host of this number; each is busy at other times.
+    /// Returns the host with this number; each has its own load pattern.
     pub(super) fn host(&self, number: u64) -> Result<TalkingHost, String> {
         let (host, point) = (self.host, self.point);
         let conditions = &self.networks.network;
@@ -93,7 +93,7 @@ impl Bench<'_> {
 }
 
 impl Figures {
-    /// Single figures: name, figure and unit of each.
+    /// Returns single values: name, figure and unit of each.
     pub(super) fn of<const N: usize>(values: [(&str, f64, &str); N]) -> Self {
         Self {
             values: Variant::of_values("", values).values,
@@ -102,7 +102,7 @@ impl Figures {
     }
 }
 
-/// What was counted on the hosts.
+/// Counters of the hosts.
 #[derive(Default)]
 pub(super) struct Counts {
     pub(super) dropped: u64,

@@ -1,4 +1,4 @@
-//! A frame of the model: a TCP segment, as the data path sees one.
+//! A frame of the model: a TCP segment, in the form that the data path requires.
 
 use crate::tcp::{Ecn, Edge, Sack, Segment};
 use crate::xen_host::{Carried, Step};
@@ -9,7 +9,7 @@ use tailbound_dataplane::snoop::{
 use tailbound_dataplane::{Class, FlowKey, Frame as _, GuestId, Mark};
 use tailbound_units::Nanos;
 
-/// Which end of a connection: the one that opened it, or the one that accepted.
+/// End of a connection: the one that opened it, or the one that accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Side {
     Opener,
@@ -43,18 +43,18 @@ impl End {
     }
 }
 
-/// What a frame is for.
+/// Purpose of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// A segment of a connection.
     Segment,
-    /// It ends its connection here and now.
+    /// A reset, which ends its connection immediately.
     Reset,
-    /// An ICMP echo, or the reply to one. What a segment would say does not count.
+    /// An ICMP echo, or the reply to one. The fields of the segment are ignored.
     Echo,
 }
 
-/// A TCP segment, or a ping, on its way, and to whom.
+/// A TCP segment, or a ping, in flight, and its receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Frame {
     pub(super) to: End,
@@ -62,17 +62,17 @@ pub(super) struct Frame {
     pub(super) kind: Kind,
 }
 
-/// Ethernet, IPv4, TCP and time stamps.
+/// Length of Ethernet, IPv4, TCP and time stamps.
 const HEADERS: u32 = 14 + 20 + 20 + 12;
-/// What `ping` sends: 56 bytes and ICMP's 8, which take the place of TCP's headers.
+/// Length of a `ping`'s data: 56 bytes and ICMP's 8, which take the place of TCP's headers.
 const ECHOED: u32 = 32;
-/// Preamble, FCS and the gap.
+/// Length of preamble, FCS and the gap.
 const AROUND: u32 = 24;
 /// The shortest frame without FCS.
 const SHORTEST: u32 = 60;
 /// The number of the first byte of every stream.
 const FIRST: u32 = 0x1000_0000;
-/// By how many bits windows are shifted, but for those of a SYN.
+/// Window scale in bits, which does not apply to a SYN.
 const SCALE: u8 = 7;
 
 impl Frame {
@@ -82,12 +82,12 @@ impl Frame {
             segment,
             kind: Kind::Segment,
         };
-        // What a header can say.
+        // Rounded to a value that a header can carry.
         frame.segment.window = frame.shifted() << frame.shift();
         frame
     }
 
-    /// A ping with as many bytes as `ping` sends by itself.
+    /// Returns a ping with `ping`'s default length.
     pub(super) fn echo(to: End) -> Self {
         let segment = Segment {
             sequence: 0,
@@ -108,7 +108,7 @@ impl Frame {
         }
     }
 
-    /// Bytes that a wire carries for it.
+    /// Returns the length on a wire, in bytes.
     pub(super) fn on_the_wire(&self) -> u64 {
         (self.len() as u64).max(u64::from(SHORTEST)) + u64::from(AROUND)
     }
@@ -213,7 +213,7 @@ impl TcpFrame for Frame {
             Way::ToGuest => self.to,
             Way::ToPeer => self.to.peer(),
         };
-        // A ping is of no flow that early acknowledgement could know.
+        // A ping belongs to no flow of early acknowledgement.
         (self.kind != Kind::Echo).then(|| Sight {
             flow: FlowId {
                 guest: [0, guest.side as u64],

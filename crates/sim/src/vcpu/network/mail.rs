@@ -1,34 +1,34 @@
-//! Messages over connections that stay: who receives one hears of it once all of it is here.
+//! Messages over persistent connections: the receiver is notified of a message once it is complete.
 
 use super::frame::{End, Side};
 use super::net::{Net, Notice};
 use std::collections::VecDeque;
 use tailbound_units::Nanos;
 
-/// What happens, for whoever passes messages.
+/// An event for the user of messages.
 #[derive(Debug)]
 pub(super) enum News<M> {
-    /// All of a message is here.
+    /// A message was received completely.
     Message(End, M),
-    /// What [`Net::compute`] or [`Net::wake_at`] asked for.
+    /// The event that [`Net::compute`] or [`Net::wake_at`] requested.
     Wake(u32),
 }
 
-/// Messages on their way to one end.
+/// Messages in flight to one end.
 struct Inbox<M> {
-    /// Bytes that the end itself is to send once its connection is there.
+    /// Bytes that the end itself will send once its connection is open.
     held: u64,
     /// Bytes that were sent, and that were read.
     sent: u64,
     read: u64,
-    /// Each with the place behind its last byte.
+    /// Messages, with the position after their last byte.
     due: VecDeque<(u64, M)>,
 }
 
 /// A [`Net`] whose connections carry messages.
 pub(super) struct Mail<M> {
     pub(super) net: Net,
-    /// By connection.
+    /// Inboxes, by connection.
     inboxes: Vec<[Inbox<M>; 2]>,
     news: VecDeque<News<M>>,
 }
@@ -42,7 +42,7 @@ impl<M> Mail<M> {
         }
     }
 
-    /// Opens a connection from one station to another. Messages may be sent at once.
+    /// Opens a connection from one station to another. Messages may be sent immediately.
     pub(super) fn open(&mut self, from: usize, to: usize) -> End {
         let inbox = || Inbox {
             held: 0,
@@ -58,7 +58,7 @@ impl<M> Mail<M> {
         &mut self.inboxes[end.connection as usize][end.side as usize]
     }
 
-    /// Sends a message of so many bytes from an end to the other.
+    /// Sends a message of `bytes` bytes from an end to the other.
     pub(super) fn send(&mut self, from: End, bytes: u64, message: M) {
         let inbox = self.inbox(from.peer());
         inbox.sent += bytes;
@@ -71,7 +71,7 @@ impl<M> Mail<M> {
         }
     }
 
-    /// Goes on to the next news, to `until` at the latest.
+    /// Runs until the next event, to `until` at the latest.
     pub(super) fn poll(&mut self, until: Nanos) -> Option<News<M>> {
         loop {
             if let Some(news) = self.news.pop_front() {
@@ -104,7 +104,7 @@ impl<M> Mail<M> {
     }
 }
 
-/// Whose end it is: that of who opened the connection?
+/// Returns true if the end opened the connection.
 pub(super) fn is_opener(end: End) -> bool {
     end.side == Side::Opener
 }

@@ -1,8 +1,8 @@
 //! Four guests of four hosts that compute together: `MPICH2`'s collective operations, and the
 //! pattern of High-Performance Linpack.
 //!
-//! A rank does one step after the other. To send is to write: messages of up to 64 KB are
-//! eager in `MPICH2`, so nobody waits for whoever receives.
+//! A rank executes one step after the other. Sending is only writing: `MPICH2` sends messages of up
+//! to 64 KB eagerly, so the sender does not wait for the receiver.
 
 use super::bench::{Bench, Figures, LIMIT, TALKER};
 use super::frame::End;
@@ -14,14 +14,14 @@ use std::collections::VecDeque;
 use tailbound_report::{Series, empty_histogram};
 use tailbound_units::{Bytes, Nanos};
 
-/// As many as in the paper.
+/// Number of ranks, as in the paper.
 const RANKS: usize = 4;
-/// From here on all-to-all goes in pairs (`MPIR_ALLTOALL_MEDIUM_MSG`).
+/// Length from which all-to-all uses pairs (`MPIR_ALLTOALL_MEDIUM_MSG`).
 const IN_PAIRS: Bytes = Bytes(32 * 1024 + 1);
-/// A number of Linpack has 8 bytes.
+/// Bytes of a number in Linpack.
 const NUMBER: u64 = 8;
 
-/// What a rank does next.
+/// Next step of a rank.
 #[derive(Debug, Clone, Copy)]
 enum Step {
     Send(usize, u64),
@@ -32,13 +32,13 @@ enum Step {
 
 struct Rank {
     steps: VecDeque<Step>,
-    /// Rounds that it has begun, and that it is through with.
+    /// Number of rounds that it has begun, and completed.
     begun: u32,
     ended: u32,
     computes: bool,
-    /// Messages of each rank that are here.
+    /// Number of received messages of each rank.
     here: [u32; RANKS],
-    /// Its end of the connection to each.
+    /// Its end of the connection to each rank.
     ends: [Option<End>; RANKS],
 }
 
@@ -46,7 +46,7 @@ struct Together {
     mail: Mail<usize>,
     pattern: Pattern,
     ranks: Vec<Rank>,
-    /// How many ranks are through with each round, and when the last was.
+    /// Number of ranks that completed each round, and time of the last one.
     through: Vec<(usize, Nanos)>,
 }
 
@@ -80,7 +80,7 @@ pub(super) fn measure(bench: &Bench<'_>, pattern: Pattern) -> Result<Figures, St
     Ok(figures(&ends))
 }
 
-/// The names of what is measured.
+/// Returns the names of all values.
 pub(super) fn outline() -> Figures {
     figures(&[])
 }
@@ -90,7 +90,8 @@ fn figures(ends: &[Nanos]) -> Figures {
     let counted = ends.get(warm..).unwrap_or_default();
     let mut histogram = empty_histogram();
     for pair in counted.windows(2) {
-        // The ranks do not wait for each other between rounds: one may end with the last.
+        // The ranks do not wait for each other between rounds: a round may end at the same time as
+        // the last one.
         record(&mut histogram, pair[1].since(pair[0]));
     }
     let took = match counted {
@@ -130,13 +131,13 @@ impl Together {
         }
     }
 
-    /// Whose end it is.
+    /// Returns the rank of an end.
     fn at(&self, end: End) -> usize {
         let is_at = |rank: &Rank| rank.ends.contains(&Some(end));
         self.ranks.iter().position(is_at).unwrap_or(0)
     }
 
-    /// A rank does what it can.
+    /// Executes the steps of a rank as far as possible.
     fn go_on(&mut self, at: usize) {
         loop {
             let rank = &mut self.ranks[at];
@@ -166,7 +167,7 @@ impl Together {
         }
     }
 
-    /// A rank is through with a round, and begins the next. Returns whether there is one.
+    /// Completes a round of a rank, and begins the next. Returns true if there is one.
     fn next_round(&mut self, at: usize) -> bool {
         let rank = &mut self.ranks[at];
         if rank.ended < rank.begun {
@@ -191,14 +192,14 @@ impl Pattern {
         }
     }
 
-    /// What a rank does in a round.
+    /// Returns the steps of a rank in a round.
     fn steps(self, round: u32, at: usize) -> Vec<Step> {
         let root = round as usize % RANKS;
-        // As seen from the root.
+        // Relative to the root.
         let place = (at + RANKS - root) % RANKS;
         let rank = |place: usize| (place + root) % RANKS;
         match self {
-            // `MPIR_Bcast_binomial`, as there are less than 8.
+            // `MPIR_Bcast_binomial`, because there are less than 8.
             Self::Broadcast(Repeated { size, .. }) => match place {
                 0 => vec![Step::Send(rank(2), size.0), Step::Send(rank(1), size.0)],
                 2 => vec![Step::Receive(root), Step::Send(rank(3), size.0)],

@@ -15,80 +15,80 @@ const ONE_WAY: Nanos = Nanos::from_micros(38);
 /// A guest's CPU time for a call of its application, and for a byte that it copies.
 const CALL: Nanos = Nanos::from_micros(2);
 const COPIED_BYTE: Nanos = Nanos(1);
-/// An application computes so long before its guest looks whether there is something else to
-/// do: frames that have come go first then, as in a softirq.
+/// Time that an application computes before its guest checks for other work: received frames are
+/// handled first then, as in a softirq.
 const COMPUTED: Nanos = Nanos::from_micros(200);
 
-/// What a guest does beside receiving.
+/// Work of a guest besides receiving.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Work {
-    /// Its application looks at a connection.
+    /// An application handles its connection.
     Application(End),
-    /// Its TCP looks at its timers.
+    /// The guest's TCP handles its timers.
     Timer(End),
-    /// An application computes: what the caller calls it, and what is left of it.
+    /// An application computes: token of the caller, and remaining time.
     Compute(u32, Nanos),
 }
 
-/// A host whose guests talk.
+/// A host whose guests have connections.
 pub(super) type TalkingHost = XenHost<Frame, Work>;
 
-/// Who talks: a machine of its own, or a guest of one.
+/// Owner of connections: a machine of its own, or a guest of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Station {
     /// A machine that is never busy.
     Bare,
-    /// A guest of the host at this place.
+    /// A guest of the host with this index.
     Guest(usize, VcpuId),
-    /// The driver domain of the host at this place.
+    /// The driver domain of the host with this index.
     Driver(usize),
 }
 
-/// A segment with data as its sender sent it.
+/// A segment with data, as sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Sent {
     pub(super) connection: u32,
     pub(super) at: Nanos,
-    /// Behind its last byte.
+    /// Position after its last byte.
     pub(super) end: u64,
 }
 
-/// What happens on its own.
+/// A timed event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
-    /// A frame is at the end of its wire, by its place in [`Net::flying`].
+    /// Arrival of a frame at the end of its wire, by its place in [`Net::flying`].
     Arrival(usize),
-    /// A timer of a connection may be due.
+    /// A timer of a connection, which may be due.
     Timer(End),
-    /// What [`Net::wake_at`] asked for.
+    /// The event that [`Net::wake_at`] requested.
     Wake(u32),
 }
 
-/// One end as the applications' machines see it.
+/// One end, as the application's machine sees it.
 #[derive(Debug)]
 struct Half {
     station: usize,
     connection: Option<Connection>,
-    /// When its timer is set to, at the latest.
+    /// Latest time at which its timer is set to expire.
     armed: Nanos,
-    /// Its timer, its application is about to run.
+    /// True if its timer, or its application, is scheduled to run.
     timer_pending: bool,
     application_pending: bool,
-    /// Segments with data that wait for the application, which sleeps in a read
-    /// (`tcp_prequeue`, Linux until 4.14): its own time is used to receive them.
+    /// Data segments that wait for the application, which sleeps in a read (`tcp_prequeue`, Linux
+    /// until 4.14): they are received in its own CPU time.
     prequeue: VecDeque<Frame>,
 }
 
-/// What happens on connections, for whoever uses them.
+/// An event on a connection, for its user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Notice {
-    /// An application runs as there is something new on its connection.
+    /// An application runs because its connection has changed.
     Ready(End),
-    /// What was asked for with [`Net::wake_at`].
+    /// The event that [`Net::wake_at`] requested.
     Wake(u32),
 }
 
-/// The whole.
+/// The whole network.
 pub(super) struct Net {
     now: Nanos,
     tcp: TcpConfig,
@@ -99,12 +99,12 @@ pub(super) struct Net {
     counter: u64,
     flying: Vec<Frame>,
     free: Vec<usize>,
-    /// Ends whose applications run once their guest's softirq is through.
+    /// Ends whose applications run once their guest's softirq is complete.
     ready: Vec<End>,
     notices: Vec<Notice>,
     scratch: Vec<Segment>,
     resets: u64,
-    /// What those who open connections send, if it is to be kept.
+    /// Data segments of the ends that opened connections, if they are recorded.
     trace: Option<Vec<Sent>>,
 }
 
@@ -133,17 +133,17 @@ impl Net {
         self.now
     }
 
-    /// Connections that a host has reset.
+    /// Number of connections that a host has reset.
     pub(super) fn resets(&self) -> u64 {
         self.resets
     }
 
-    /// From now on keeps what those who open connections send.
+    /// Starts recording the data segments of the ends that open connections.
     pub(super) fn keep_trace(&mut self) {
         self.trace = Some(Vec::new());
     }
 
-    /// What was kept.
+    /// Returns the recorded segments.
     pub(super) fn trace(&self) -> &[Sent] {
         self.trace.as_deref().unwrap_or_default()
     }
@@ -152,7 +152,7 @@ impl Net {
         &self.hosts
     }
 
-    /// Asks for a [`Notice::Wake`].
+    /// Schedules a [`Notice::Wake`].
     pub(super) fn wake_at(&mut self, at: Nanos, token: u32) {
         self.push(at, Event::Wake(token));
     }
@@ -162,7 +162,7 @@ impl Net {
         self.events.push(Reverse((at, self.counter, event)));
     }
 
-    /// Lets a station compute, and asks for a [`Notice::Wake`] once it has.
+    /// Computes for `cost` on a station, and schedules a [`Notice::Wake`] at the end.
     pub(super) fn compute(&mut self, station: usize, cost: Nanos, token: u32) {
         if let Station::Guest(host, guest) = self.stations[station].0 {
             let piece = cost.min(COMPUTED);
@@ -173,7 +173,7 @@ impl Net {
         }
     }
 
-    /// Pings over what [`Net::link`] made. [`Notice::Ready`] tells that the answer is here.
+    /// Sends a ping over a [`Net::link`]. [`Notice::Ready`] reports the answer.
     pub(super) fn ping(&mut self, end: End) {
         self.put(end, Frame::echo(end.peer()));
     }
@@ -188,7 +188,7 @@ impl Net {
         end
     }
 
-    /// Two ends between which there is no connection yet.
+    /// Creates two ends without a connection.
     pub(super) fn link(&mut self, from: usize, to: usize) -> End {
         let half = |station| Half {
             station,
@@ -209,7 +209,7 @@ impl Net {
         &mut self.connections[end.connection as usize][end.side as usize]
     }
 
-    /// An end of a connection.
+    /// Returns the connection of an end.
     pub(super) fn end(&self, end: End) -> Option<&Connection> {
         let half = &self.connections[end.connection as usize][end.side as usize];
         half.connection.as_ref()
@@ -229,14 +229,14 @@ impl Net {
         self.with(end, Connection::read).unwrap_or(0)
     }
 
-    /// Forgets a connection whose ends are done.
+    /// Removes a connection whose ends are complete.
     pub(super) fn forget(&mut self, connection: u32) {
         for side in Side::BOTH {
             self.half(End { connection, side }).connection = None;
         }
     }
 
-    /// Does something with an end, and sends what comes of it.
+    /// Applies a function to an end, and sends the resulting segments.
     fn with<R>(
         &mut self,
         end: End,
@@ -250,7 +250,7 @@ impl Net {
         result
     }
 
-    /// Sends an end's segments, and sees to its timer.
+    /// Sends an end's segments, and sets its timer.
     fn emit(&mut self, end: End, mut out: Vec<Segment>) {
         let half = self.half(end);
         let due = half
@@ -274,7 +274,7 @@ impl Net {
         self.scratch = out;
     }
 
-    /// A frame leaves an end.
+    /// Sends a frame from an end.
     fn put(&mut self, end: End, frame: Frame) {
         let station = self.half(end).station;
         match self.stations[station].0 {
@@ -298,7 +298,7 @@ impl Net {
         self.push(sent.ceil() + ONE_WAY, Event::Arrival(place));
     }
 
-    /// The station's wire is its host's: guests of one host share it.
+    /// Returns the index of a host's wire: guests of one host share it.
     fn wire_of(&self, host: usize) -> usize {
         let of_host = |(station, _): &(Station, Wire)| match station {
             Station::Bare => false,
@@ -307,7 +307,7 @@ impl Net {
         self.stations.iter().position(of_host).unwrap_or(0)
     }
 
-    /// Goes on to the next notice, to `until` at the latest.
+    /// Runs until the next notice, to `until` at the latest.
     pub(super) fn poll(&mut self, until: Nanos) -> Option<Notice> {
         loop {
             if !self.notices.is_empty() {
@@ -332,7 +332,7 @@ impl Net {
         }
     }
 
-    /// Brings all hosts to now. Returns whether there was something to do.
+    /// Advances all hosts to the current time. Returns true if there was an event.
     fn run_hosts(&mut self) -> bool {
         let mut busy = false;
         for host in 0..self.hosts.len() {
@@ -343,7 +343,7 @@ impl Net {
                     Output::Receive(frame) => self.receive(frame),
                     Output::Received(guest) => self.run_applications(host, guest),
                     Output::Wire(frame) => self.transmit(self.wire_of(host), frame),
-                    // It goes on behind what has come meanwhile.
+                    // The rest is queued behind the work that arrived meanwhile.
                     Output::Done(guest, Work::Compute(token, left)) if left > Nanos::ZERO => {
                         let piece = left.min(COMPUTED);
                         let work = Work::Compute(token, left - piece);
@@ -426,7 +426,7 @@ impl Net {
         }
     }
 
-    /// An end's TCP gets a segment.
+    /// Delivers a segment to an end's TCP.
     fn receive(&mut self, frame: Frame) {
         let end = frame.to;
         let tcp = self.tcp;
@@ -465,7 +465,7 @@ impl Net {
         matches!(self.stations[half.station].0, Station::Guest(..))
     }
 
-    /// The end's TCP works on a segment.
+    /// Processes a segment in the end's TCP.
     fn process(&mut self, frame: Frame) {
         let news = self.with(frame.to, |connection, now, out| {
             let before = (connection.is_open(), connection.acknowledged());
@@ -478,7 +478,7 @@ impl Net {
         }
     }
 
-    /// The end's application is to look at it.
+    /// Schedules the end's application.
     fn has_news(&mut self, end: End) {
         if !self.is_guest(end) {
             self.notices.push(Notice::Ready(end));
@@ -487,7 +487,7 @@ impl Net {
         }
     }
 
-    /// The applications of a guest run whose connections have news.
+    /// Runs the applications of a guest whose connections have changed.
     fn run_applications(&mut self, host: usize, guest: VcpuId) {
         for end in std::mem::take(&mut self.ready) {
             let station = self.half(end).station;
@@ -499,7 +499,7 @@ impl Net {
         }
     }
 
-    /// The application of a guest runs: for the next segment, or just so.
+    /// Runs the application of a guest: for the next segment, or without one.
     fn application(&mut self, end: End) {
         let half = self.half(end);
         let bytes = half.prequeue.front().map_or(0, |frame| frame.segment.len);

@@ -1,4 +1,4 @@
-//! Pings of a guest, one after the other, and where each was how long.
+//! Pings of a guest, one after the other, and the parts of their times.
 
 use super::bench::{Bench, Figures, LIMIT, TALKER};
 use super::net::{Notice, Station};
@@ -12,20 +12,21 @@ use tailbound_units::Nanos;
 /// A slice of the credit scheduler, and a tick.
 const SLICE: Nanos = Nanos::from_millis(30);
 const TICK: Nanos = Nanos::from_millis(10);
-/// What vSnoop's section II says of 93 % of the packets in the driver domain.
+/// Upper limit of the time in the driver domain for 93 % of the packets, according to vSnoop's
+/// section II.
 const BRIEF: Nanos = Nanos::from_micros(450);
-/// Waits up to this are no waits, and one so near a multiple of a slice is on it.
+/// Waits up to this time do not count, and a wait this near a multiple of a slice is on it.
 const NEAR: Nanos = Nanos::from_millis(1);
 
-/// Where a ping was how long.
+/// Parts of a ping's time.
 struct Trip {
-    /// From one end to the other and back.
+    /// Whole round trip.
     whole: Nanos,
-    /// From the NIC through the driver domain to the guest's ring,
+    /// Time from the NIC through the driver domain to the guest's ring.
     driver: Nanos,
-    /// there, until the guest takes it,
+    /// Time in the ring, until the guest reads it.
     guest: Nanos,
-    /// and its answer in the ring on the way out.
+    /// Time of its answer in the ring on the way out.
     out: Nanos,
 }
 
@@ -61,7 +62,7 @@ pub(super) fn measure(bench: &Bench<'_>, spec: &PingSpec) -> Result<Figures, Str
     Ok(figures(&trips))
 }
 
-/// The names of what is measured.
+/// Returns the names of all values.
 pub(super) fn outline() -> Figures {
     figures(&[])
 }
@@ -100,7 +101,7 @@ fn figures(trips: &[Trip]) -> Figures {
     figures
 }
 
-/// Of those that waited, the part in percent that waited for a multiple of `step`.
+/// Returns the percentage of waits that are a multiple of `step`, of all waits that count.
 fn on_multiples(trips: &[Trip], wait: fn(&Trip) -> Nanos, step: Nanos) -> f64 {
     let waits = trips.iter().map(wait).filter(|&wait| wait > NEAR);
     let (mut all, mut on) = (0_u32, 0_u32);

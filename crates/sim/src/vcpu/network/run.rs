@@ -1,4 +1,4 @@
-//! From an experiment to its figures.
+//! Run of an experiment, and its figures.
 
 use super::bench::{Bench, Figures};
 use super::spec::{HostSpec, NetworkPoint, Networks, Work, variant_name};
@@ -9,7 +9,7 @@ use tailbound_experiment::{ExperimentError, Found, Mistakes, Run};
 use tailbound_report::{Chart, ChartAxis, Line, LineStyle, Value, Variant};
 
 impl Networks {
-    /// The variants with the names of all that will be measured.
+    /// Returns the variants with the names of all values.
     pub(crate) fn outline(&self) -> Vec<Variant> {
         let runs = self.runs();
         let variant = |(host, point): (&HostSpec, &NetworkPoint)| {
@@ -29,7 +29,8 @@ impl Networks {
         runs.map(variant).collect()
     }
 
-    /// Finds what schedulers and workloads refuse: they say so when they are made.
+    /// Builds all hosts once, because schedulers and workloads check themselves when they are
+    /// created.
     pub(crate) fn try_hosts(&self, mistakes: &mut Mistakes) {
         if !mistakes.is_empty() {
             return;
@@ -57,7 +58,7 @@ impl Networks {
         }
     }
 
-    /// Runs all of it.
+    /// Runs the whole experiment.
     pub(crate) fn run(&self, run: &mut Run<'_, Threads>) -> Result<Found, ExperimentError> {
         let seed = run.seed;
         let runs: Vec<_> = self.runs().collect();
@@ -98,8 +99,7 @@ impl Networks {
         Ok(found)
     }
 
-    /// Adds to each variant how many times more it gets done than that of the host it is held
-    /// against.
+    /// Adds to each variant its throughput relative to that of its reference host.
     fn compare(&self, variants: &mut [Variant]) {
         let done = |variant: &Variant, point: &NetworkPoint| {
             let merit = variant.values.get(point.work.merit()?)?;
@@ -122,7 +122,7 @@ impl Networks {
     }
 }
 
-/// Does the work of a point on a bench.
+/// Runs the load of a point on a bench.
 fn measure(bench: &Bench<'_>, work: &Work) -> Result<Figures, String> {
     match work {
         Work::Transfers(spec) => transfers::measure(bench, spec),

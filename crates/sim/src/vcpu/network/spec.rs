@@ -10,39 +10,40 @@ use tailbound_hypervisor::Costs;
 use tailbound_hypervisor::netif::{NetifConfig, SLOTS};
 use tailbound_units::{Bytes, Nanos};
 
-/// Hosts whose guests are sent to over TCP.
+/// Hosts whose guests receive over TCP.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Networks {
-    /// What all have in common.
+    /// Conditions of all hosts.
     pub network: Conditions,
-    /// What is compared.
+    /// Kinds of hosts to compare.
     pub host: Vec<HostSpec>,
-    /// What is varied.
+    /// Points: the varied settings.
     pub point: Vec<NetworkPoint>,
-    /// What is drawn.
+    /// Charts of the result.
     #[serde(default)]
     pub chart: Vec<ChartSpec>,
 }
 
-/// What all hosts have in common.
+/// Conditions of all hosts.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Conditions {
-    /// What changing the vCPU of a pCPU costs.
+    /// Costs of changing the vCPU of a pCPU.
     #[serde(default)]
     pub costs: Costs,
-    /// A guest that is not idle computes its share of so long at once, and sleeps the rest.
+    /// Period of a guest that is not idle: it computes its share of this time in one piece, and
+    /// sleeps for the rest.
     pub period: Nanos,
-    /// How much longer it sleeps at most, evenly.
+    /// Largest additional sleep, evenly distributed.
     pub jitter: Nanos,
-    /// A driver domain hears of what its guests send at the next multiple of this; at once if
-    /// it is 0. It runs on the core of its guests, and the scheduler lets it preempt them.
+    /// Interval at which a driver domain handles events of its guests; 0 is immediately. It runs on
+    /// the core of its guests, and the scheduler allows it to preempt them.
     #[serde(default)]
     pub hears: Nanos,
-    /// Between two transfers, or two pings: 0 to this, evenly.
+    /// Largest pause between two transfers, or two pings; evenly distributed from 0.
     pub pause: Nanos,
-    /// No timer of a guest fires sooner than this after it is set.
+    /// Shortest time between setting a guest's timer and its expiry.
     #[serde(default)]
     pub timer_slop: Nanos,
 }
@@ -51,42 +52,42 @@ pub struct Conditions {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostSpec {
-    /// What variants and legends call it.
+    /// Name in variants and legends.
     pub name: Name,
-    /// Xen's credit scheduler; or
+    /// Xen's credit scheduler; or `edf`.
     pub credit: Option<CreditSpec>,
     /// EDF + credit, for the kinds of guests `driver`, `guest` and `neighbour`.
     pub edf: Option<EdfSpec>,
     /// Its network devices.
     #[serde(default)]
     pub netif: NetifConfig,
-    /// Early acknowledgement, and how far the host answers for its guests.
+    /// Early acknowledgement, and the limits up to which the host answers for its guests.
     pub snoop: Option<SnoopConfig>,
-    /// What [`Conditions::hears`] says, if it is something else here.
+    /// Value that replaces [`Conditions::hears`] for this host.
     pub hears: Option<Nanos>,
-    /// The host that how much it gets done is divided by, for the value `times`.
+    /// Reference host for the value `times`, the relative throughput.
     pub against: Option<Name>,
 }
 
-/// Who sends.
+/// Kind of sender.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Sender {
     /// A machine of its own.
     #[default]
     Bare,
-    /// A guest of a host of the same kind, with as many neighbours as the receiver.
+    /// A guest of a host of the same kind, with the receiver's number of neighbours.
     Virtual,
 }
 
-/// Whose TCP.
+/// Version of the TCP.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Era {
     /// Linux 2.6.18 ([`TcpConfig::PAPER`]).
     #[default]
     Paper,
-    /// The same with a wide first receive window ([`TcpConfig::PAPER_WIDE`]).
+    /// Linux 2.6.18 with a wide first receive window ([`TcpConfig::PAPER_WIDE`]).
     PaperWide,
     /// Linux since 2.6.39 ([`TcpConfig::TODAY`]).
     Today,
@@ -102,31 +103,32 @@ impl Era {
     }
 }
 
-/// One setting of what is varied.
+/// A point: one combination of the varied settings.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NetworkPoint {
     /// Stable name: variants are called HOST/POINT.
     pub name: Name,
-    /// Where it stands on charts.
+    /// Position on the x axis of charts.
     pub x: Option<f64>,
-    /// Whose TCP.
+    /// Version of the TCP.
     #[serde(default)]
     pub tcp: Era,
-    /// Guests on a core, the one that talks included.
+    /// Number of guests on a core, including the one with connections.
     pub machines: u32,
-    /// How much of a core each of them computes, in percent,
+    /// Load of each of the others, in percent of a core.
     pub load: u32,
-    /// and how much the one that talks, beside that; as much as the others if nothing is said.
+    /// Load of the guest with connections besides the network, in percent of a core; that of the
+    /// others by default.
     pub own_load: Option<u32>,
-    /// The driver domain has a core of its own.
+    /// True if the driver domain has a core of its own.
     #[serde(default)]
     pub own_core: bool,
-    /// What is done over the network.
+    /// Network load.
     pub work: Work,
 }
 
-/// What is done over the network.
+/// Network load.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Work {
@@ -136,7 +138,7 @@ pub enum Work {
     Pings(PingSpec),
     /// Clients of a web server with a database behind it, each a guest of a host of its own.
     Web(WebSpec),
-    /// Four guests of four hosts that compute together and pass messages.
+    /// Four guests of four hosts that compute together and send messages.
     Messages(Pattern),
 }
 
@@ -144,25 +146,25 @@ pub enum Work {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TransferSpec {
-    /// The length of a transfer.
+    /// Length of a transfer.
     pub size: Bytes,
-    /// How many transfers.
+    /// Number of transfers.
     pub count: u32,
-    /// How many at once.
+    /// Number of parallel transfers.
     #[serde(default = "one")]
     pub connections: u32,
-    /// Who sends.
+    /// Kind of sender.
     #[serde(default)]
     pub sender: Sender,
-    /// Who receives.
+    /// Receiver of the transfers.
     #[serde(default)]
     pub receiver: Receiver,
-    /// Whether the transfer of median length goes into the chart `sequence`.
+    /// True if the chart `sequence` shows the transfer of median length.
     #[serde(default)]
     pub trace: bool,
 }
 
-/// Who receives.
+/// Receiver of transfers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Receiver {
@@ -177,82 +179,83 @@ pub enum Receiver {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PingSpec {
-    /// How many.
+    /// Number of pings.
     pub count: u32,
-    /// From one to the next, and [`Conditions::pause`] longer at most.
+    /// Interval between pings; [`Conditions::pause`] is added.
     pub interval: Nanos,
 }
 
-/// Clients that ask for the next page as soon as they have one, each over a connection that
-/// stays, as does one to the database for each.
+/// Clients that request the next page as soon as they have received one, each over a persistent
+/// connection; the server has one to the database for each client.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WebSpec {
-    /// How many.
+    /// Number of clients.
     pub clients: u32,
-    /// How long they are counted, behind a tenth of it that is not.
+    /// Measured time, after a warm-up of a tenth of it.
     pub duration: Nanos,
-    /// What they ask for.
+    /// Pages that they request.
     pub page: Vec<PageSpec>,
 }
 
-/// A page: the server asks the database, answers, and is asked for the images one by one.
+/// A page: the server queries the database, answers, and receives the requests for the images one
+/// by one.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PageSpec {
-    /// How often it is asked for, against the others.
+    /// Relative frequency of its requests.
     pub share: u32,
-    /// The length of a request for it or for an image.
+    /// Length of a request for it or for an image.
     pub request: Bytes,
-    /// The server's CPU time for it.
+    /// CPU time of the server for it.
     pub cpu: Nanos,
-    /// The length of the query, and of its answer; none: the database is not asked.
+    /// Lengths of the query and its answer; `None`: no query.
     pub query: Option<(Bytes, Bytes)>,
-    /// The database's CPU time.
+    /// CPU time of the database.
     #[serde(default)]
     pub query_cpu: Nanos,
-    /// The length of the page.
+    /// Length of the page.
     pub html: Bytes,
-    /// Images on it,
+    /// Number of images on it.
     pub images: u32,
-    /// the length of each,
+    /// Length of each image.
     pub image: Bytes,
-    /// and the server's CPU time for each.
+    /// CPU time of the server for each image.
     pub image_cpu: Nanos,
 }
 
-/// Who of four guests sends to whom, over connections that stay.
+/// Pattern of messages among four guests, over persistent connections.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pattern {
-    /// One to all, by a binomial tree; another one each time.
+    /// One to all, along a binomial tree; another root each time.
     Broadcast(Repeated),
-    /// Each to each: up to 32 KiB all at once, beyond in pairs.
+    /// Each to each: up to 32 KiB all together, beyond in pairs.
     AllToAll(Repeated),
     /// A system of equations.
     Factorise(Equations),
 }
 
-/// Messages of a length, again and again.
+/// Messages of a fixed length, repeatedly.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Repeated {
-    /// The length of a message.
+    /// Length of a message.
     pub size: Bytes,
-    /// How often all of them are sent; the first tenth is not counted.
+    /// Number of repetitions; the first tenth does not count.
     pub count: u32,
 }
 
-/// A system of equations, in blocks of columns: in turn each of four factors a block and sends
-/// it around a ring, and all work it into theirs.
+/// A system of equations, in blocks of columns: in turn each of four factors a block and sends it
+/// around a ring, and all apply it to theirs.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Equations {
-    /// How many equations.
+    /// Number of equations.
     pub order: u32,
     /// Columns of a block.
     pub block: u32,
-    /// Operations a nanosecond of CPU time.
+    /// Operations per nanosecond of CPU time.
     pub speed: f64,
 }
 
@@ -264,13 +267,13 @@ const SIZES: RangeInclusive<Bytes> = Bytes(1)..=Bytes(1 << 30);
 const COUNTS: RangeInclusive<u32> = 1..=1_000_000;
 
 impl Networks {
-    /// What runs: hosts in order, each with its points in order.
+    /// Returns the runs: hosts in order, each with its points in order.
     pub(super) fn runs(&self) -> impl Iterator<Item = (&HostSpec, &NetworkPoint)> {
         let points = |host| self.point.iter().map(move |point| (host, point));
         self.host.iter().flat_map(points)
     }
 
-    /// A line of charts for each host, over the points that have an `x`.
+    /// Returns a line of charts for each host, over the points that have an `x`.
     pub(crate) fn curves(&self) -> Vec<Curve> {
         let curve = |host: &HostSpec| {
             let place = |point: &NetworkPoint| Some((point.x?, variant_name(host, point)));
@@ -282,7 +285,7 @@ impl Networks {
         self.host.iter().map(curve).collect()
     }
 
-    /// Finds what is wrong with it.
+    /// Checks the experiment.
     pub(crate) fn check(&self, mistakes: &mut Mistakes) {
         mistakes.names("host", self.host.iter().map(|host| &host.name));
         mistakes.names("point", self.point.iter().map(|point| &point.name));
@@ -350,7 +353,7 @@ impl Work {
         }
     }
 
-    /// The value that says how much gets done, if one does.
+    /// Name of the value for the throughput, if there is one.
     pub(super) const fn merit(&self) -> Option<&'static str> {
         match self {
             Self::Transfers(_) => Some("median"),
@@ -413,7 +416,7 @@ impl HostSpec {
     }
 }
 
-/// The name of the variant for a run.
+/// Returns the name of the variant for a run.
 pub(super) fn variant_name(host: &HostSpec, point: &NetworkPoint) -> String {
     format!("{}/{}", host.name.get_ref(), point.name.get_ref())
 }

@@ -1,4 +1,4 @@
-//! Hosts on which what must come out is plain.
+//! Hosts with obvious results.
 
 use super::frame::End;
 use super::mail::{Mail, News};

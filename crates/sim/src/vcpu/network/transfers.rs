@@ -11,13 +11,13 @@ use std::collections::BTreeMap;
 use tailbound_report::{Series, empty_histogram};
 use tailbound_units::{Bytes, Nanos};
 
-/// What is transferred.
+/// Plan of the transfers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Plan {
     pub(super) size: Bytes,
     pub(super) count: u32,
     pub(super) parallel: u32,
-    /// Between the end of one and the next: 0 to this, evenly.
+    /// Largest pause between the end of one and the next; evenly distributed from 0.
     pub(super) pause: Nanos,
     pub(super) seed: u64,
 }
@@ -26,11 +26,11 @@ pub(super) struct Plan {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Transfer {
     pub(super) connection: u32,
-    /// When the receiver's application had its first byte, and its last.
+    /// Times at which the receiver's application read the first byte, and the last.
     pub(super) received: (Nanos, Nanos),
-    /// When the sender opened the connection, and when the receiver's end came back.
+    /// Times at which the sender opened the connection, and received the receiver's end.
     pub(super) sent: (Nanos, Nanos),
-    /// Segments sent again, and timeouts.
+    /// Number of retransmitted segments, and of timeouts.
     pub(super) resent: (u64, u64),
 }
 
@@ -45,7 +45,7 @@ struct Running {
     bytes: u64,
 }
 
-/// Where the sender and the receiver are among the stations.
+/// Indexes of the sender and the receiver among the stations.
 const SENDER: usize = 0;
 const RECEIVER: usize = 1;
 
@@ -77,12 +77,12 @@ pub(super) fn measure(bench: &Bench<'_>, spec: &TransferSpec) -> Result<Figures,
     Ok(figures)
 }
 
-/// The names of what is measured.
+/// Returns the names of all values.
 pub(super) fn outline() -> Figures {
     figures(&[], Bytes(0), &Counts::default())
 }
 
-/// How far the sender was at which time, in the transfer of median length.
+/// Returns the sender's progress over time, in the transfer of median length.
 fn sequence(net: &Net, transfers: &[Transfer]) -> Vec<(f64, f64)> {
     let mut by_time: Vec<&Transfer> = transfers.iter().collect();
     by_time.sort_unstable_by_key(|it| (it.sent.1 - it.sent.0, it.connection));
@@ -127,7 +127,7 @@ fn figures(transfers: &[Transfer], size: Bytes, counts: &Counts) -> Figures {
     ]);
     let (mut speed, mut time) = (empty_histogram(), empty_histogram());
     for transfer in transfers {
-        // Both grow to the whole of 64 bits.
+        // Both histograms grow to the whole of 64 bits.
         let _ = speed.record(transfer.throughput(size).max(1));
         let took = transfer.sent.1 - transfer.sent.0;
         let _ = time.record(took.as_nanos().max(1));
@@ -139,7 +139,8 @@ fn figures(transfers: &[Transfer], size: Bytes, counts: &Counts) -> Figures {
     figures
 }
 
-/// Runs all transfers from station 0 to station 1. `None` if they come to no end by `limit`.
+/// Runs all transfers from station 0 to station 1. Returns `None` if they are incomplete at
+/// `limit`.
 pub(super) fn run(net: &mut Net, plan: Plan, limit: Nanos) -> Option<Vec<Transfer>> {
     let mut random = Pcg64Mcg::seed_from_u64(plan.seed);
     let mut running: Vec<Option<Running>> = vec![None; plan.parallel as usize];
@@ -199,7 +200,7 @@ impl Running {
         let bytes = net.read(end);
         if bytes > 0 {
             self.last = net.now();
-            // The copying began so much earlier.
+            // The copying began this much earlier.
             self.first
                 .get_or_insert(net.now().saturating_sub(Nanos(bytes)));
             self.bytes += bytes;
@@ -210,7 +211,7 @@ impl Running {
         }
     }
 
-    /// Returns whether the transfer is complete.
+    /// Returns true if the transfer is complete.
     fn send(&mut self, net: &mut Net, end: End, size: Bytes) -> bool {
         if !self.is_written && net.end(end).is_some_and(Connection::is_open) {
             self.is_written = true;
@@ -232,7 +233,7 @@ impl Running {
 }
 
 impl Transfer {
-    /// Bytes a second as the receiver's application saw them.
+    /// Throughput as measured by the receiver's application, in bytes a second.
     pub(super) fn throughput(&self, size: Bytes) -> u64 {
         let took = (self.received.1 - self.received.0).as_nanos().max(1);
         (u128::from(size.0) * 1_000_000_000 / u128::from(took)) as u64

@@ -11,24 +11,25 @@ use rand_pcg::Pcg64Mcg;
 use tailbound_report::{Series, empty_histogram};
 use tailbound_units::{Bytes, Nanos};
 
-/// Who talks, among the stations; the servers' hosts come in the same order.
+/// Indexes of the stations; the servers' hosts have the same order.
 const CLIENTS: usize = 0;
 const WEB: usize = 1;
 const DATABASE: usize = 2;
 
-/// What a client waits for.
+/// State of a client's request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Waits {
     /// The server works on the page, or the database on its query.
     Page,
     /// The database has answered.
     Rows,
-    /// So many images come behind the one that is asked for.
+    /// The client waits for an image; this number of images follows.
     Image(u32),
 }
 
 struct Client {
-    /// Its end of the connection to the server, and the server's of that to the database.
+    /// The client's end of the connection to the server, and the server's end of that to the
+    /// database.
     web: End,
     database: End,
     page: usize,
@@ -36,12 +37,12 @@ struct Client {
     began: Nanos,
 }
 
-/// What was counted.
+/// Measurements.
 #[derive(Default)]
 struct Counted {
     times: Vec<Nanos>,
     over: Nanos,
-    /// The CPU time of server and database.
+    /// CPU times of server and database.
     used: [Nanos; 2],
     hosts: Counts,
 }
@@ -92,7 +93,7 @@ pub(super) fn measure(bench: &Bench<'_>, spec: &WebSpec) -> Result<Figures, Stri
     Ok(figures(&counted))
 }
 
-/// The names of what is measured.
+/// Returns the names of all values.
 pub(super) fn outline() -> Figures {
     figures(&Counted::default())
 }
@@ -122,7 +123,7 @@ impl Site<'_> {
         [hosts[0].used(TALKER), hosts[1].used(TALKER)]
     }
 
-    /// Runs up to `until`; adds how long each page took.
+    /// Runs up to `until`; adds the time of each page.
     fn run(&mut self, until: Nanos, times: &mut Vec<Nanos>) {
         while let Some(news) = self.mail.poll(until) {
             match news {
@@ -153,7 +154,7 @@ impl Site<'_> {
         &self.pages[self.clients[client].page]
     }
 
-    /// A client asks for its next page.
+    /// Begins a client's next page.
     fn ask(&mut self, client: usize) {
         let all: u32 = self.pages.iter().map(|page| page.share).sum();
         let mut drawn = self.random.random_range(0..all);
@@ -173,7 +174,7 @@ impl Site<'_> {
         self.mail.send(self.clients[client].web, bytes, ());
     }
 
-    /// The server has a request.
+    /// Handles a request at the server.
     fn serve(&mut self, client: usize) {
         let cost = match self.clients[client].waits {
             Waits::Image(_) => self.page(client).image_cpu,
@@ -182,7 +183,7 @@ impl Site<'_> {
         self.mail.net.compute(WEB, cost, client as u32);
     }
 
-    /// The server or the database has done its work for a client.
+    /// Handles the end of the server's or the database's computation for a client.
     fn computed(&mut self, client: usize) {
         let (query, html, image) = {
             let page = self.page(client);
@@ -204,7 +205,7 @@ impl Site<'_> {
         self.mail.send(self.clients[client].web.peer(), bytes.0, ());
     }
 
-    /// A client has what it asked for. Returns how long its page took, if that was all.
+    /// Handles an answer at a client. Returns the time of its page, if that is complete.
     fn received(&mut self, client: usize) -> Option<Nanos> {
         let left = match self.clients[client].waits {
             Waits::Image(left) => left,

@@ -1,8 +1,8 @@
-//! Nodes over weeks (Bobtail, figure 3): neighbours leave and others take their places, and a probe
-//! each hour says what each node is, as `tailbound probe watch --coarse` does.
+//! Nodes over weeks (Bobtail, figure 3): neighbours are replaced by others, and a probe each hour
+//! judges each node, as `tailbound probe watch --coarse` does.
 //!
-//! Read [`Drift::watch`] first. Between two changes of its neighbours a node is simulated by as many
-//! runs of the probe as the file says, which stand for its other hours in turn.
+//! Read [`Drift::watch`] first. Between two changes of its neighbours a node is simulated by a
+//! fixed number of the probe's runs ([`Drift::runs`]), which represent its other hours in turn.
 
 use super::node::{Node, neighbour};
 use super::{Population, Rules};
@@ -17,26 +17,27 @@ use tailbound_probe::Outcome;
 use tailbound_probe::history::{History, Run, Stretch};
 use tailbound_report::{Chart, ChartAxis, Line, LineStyle, Value, Variant};
 
-/// How neighbours come and go.
+/// Changes of neighbours.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Drift {
-    /// For how many days nodes are watched.
+    /// Number of days that nodes are watched.
     pub days: u32,
-    /// How many days a neighbour lives on average, by an exponential distribution: a variant each.
+    /// Mean lives of a neighbour in days, exponentially distributed: a variant each.
     pub lives: Vec<u32>,
-    /// Runs of the probe that are simulated between two changes of a node's neighbours.
+    /// Number of the probe's runs that are simulated between two changes of a node's neighbours.
     pub runs: u32,
 }
 
 const HOUR: f64 = 3600.0;
 const HOURS_A_DAY: u32 = 24;
-/// The shares of the time that the paper has, in percent, and in stretches from how many hours on.
+/// Points of the paper: shortest length of a stretch in hours, and share of the time in longer
+/// stretches, in percent.
 const PAPER: [(f64, f64); 2] = [(12.0, 75.0), (24.0, 60.0)];
-/// The share in which the paper saw no change, in percent.
+/// Share of the time in which the paper saw no change, in percent.
 const PAPER_NEVER: f64 = 50.0;
 
-/// What a node was: the runs, from hour to hour.
+/// States of a node: the runs, from hour to hour.
 struct Watched {
     runs: Vec<Run>,
 }
@@ -51,7 +52,7 @@ impl Drift {
         }
     }
 
-    /// The variants with the names of all that is measured.
+    /// Returns the variants with the names of all values.
     pub(super) fn outline(&self) -> Vec<Variant> {
         let none = self.lives.iter().map(|life| variant(*life, &[], &[]));
         none.collect()
@@ -85,7 +86,7 @@ impl Drift {
         Ok((variants, chart(lines, self.days)))
     }
 
-    /// A node from hour to hour.
+    /// Watches a node from hour to hour.
     fn watch(
         &self,
         population: &Population,
@@ -102,7 +103,7 @@ impl Drift {
         let count = node.neighbours.len();
         let gap = |random: &mut Pcg64Mcg| match count {
             0 => f64::INFINITY,
-            // The first of so many to leave.
+            // The first of `count` to leave.
             count => exponential(random, mean / count as f64),
         };
         let mut leaves = gap(&mut random);
@@ -139,7 +140,7 @@ impl Drift {
     }
 }
 
-/// What a run finds where, as on EC2, every node is late each night.
+/// Returns the verdict of a run if, as on EC2, every node is late each night.
 fn midnight(hour: usize, run: &Run) -> Outcome {
     match hour % HOURS_A_DAY as usize {
         0 => Outcome::Bad,
@@ -147,7 +148,7 @@ fn midnight(hour: usize, run: &Run) -> Outcome {
     }
 }
 
-/// The stretches of all nodes, and how many there are of the node's.
+/// Returns the stretches of all nodes, each with the number of its node's.
 fn stretches(watched: &[Watched], found: impl Fn(usize, &Run) -> Outcome) -> Vec<(Stretch, u64)> {
     let mut all = Vec::new();
     for node in watched {
@@ -167,12 +168,12 @@ fn stretches(watched: &[Watched], found: impl Fn(usize, &Run) -> Outcome) -> Vec
     all
 }
 
-/// How many hours a stretch stands for: each run for its own.
+/// Returns the number of hours that a stretch represents: one for each run.
 fn hours(stretch: &Stretch) -> f64 {
     stretch.length() / HOUR + 1.0
 }
 
-/// Of the time of all stretches the share, in percent, in those that are so.
+/// Returns the share of the time in stretches that match, in percent.
 fn share(of: &[(Stretch, u64)], which: impl Fn(&Stretch, u64) -> bool) -> f64 {
     let sum = |those: &mut dyn Iterator<Item = &(Stretch, u64)>| -> f64 {
         those.map(|(stretch, _)| hours(stretch)).sum()
@@ -206,7 +207,7 @@ fn variant(life: u32, quiet: &[(Stretch, u64)], nights: &[(Stretch, u64)]) -> Va
     }
 }
 
-/// The share of the time in stretches of at most so many hours.
+/// Returns the share of the time in stretches of at most a length, as a line of a chart.
 fn cdf(name: &str, of: &[(Stretch, u64)]) -> Line {
     let mut lengths: Vec<f64> = of.iter().map(|(stretch, _)| hours(stretch)).collect();
     lengths.sort_by(f64::total_cmp);

@@ -1,5 +1,4 @@
-//! What so many bad nodes among others cost (Bobtail, section 4.1): workflows over nodes of which a
-//! given part is bad.
+//! Cost of bad nodes (Bobtail, section 4.1): workflows over nodes of which a given part is bad.
 
 use super::workflows::{GROUPS, Measured, PERCENTILES, Workflows, at, mean, merged, slowest};
 use rand::RngExt as _;
@@ -8,16 +7,16 @@ use rand_pcg::Pcg64Mcg;
 use std::collections::BTreeMap;
 use tailbound_report::{Value, Variant};
 
-/// Nodes of which a sequential workflow calls one.
+/// Number of nodes from which a sequential workflow calls one.
 const NODES: usize = 100;
 
-/// The variants with the names of all that is measured.
+/// Returns the variants with the names of all values.
 pub(super) fn outline(workflows: &Workflows) -> Vec<Variant> {
     let none = workflows.bad.iter().map(|percent| variant(*percent, &[]));
     none.collect()
 }
 
-/// For each part of bad nodes: what workflows take, the mean over all draws.
+/// Returns, for each part of bad nodes, the mean times of workflows over all draws.
 pub(super) fn measure(workflows: &Workflows, nodes: &[Measured], seed: u64) -> Vec<Variant> {
     let mut random = Pcg64Mcg::seed_from_u64(seed ^ 0x0bad_0bad);
     let (bad, good): (Vec<&Measured>, Vec<&Measured>) =
@@ -44,7 +43,7 @@ pub(super) fn measure(workflows: &Workflows, nodes: &[Measured], seed: u64) -> V
     all
 }
 
-/// What workflows take: nanoseconds, in a fixed order.
+/// Returns the times of workflows in nanoseconds, in a fixed order.
 fn figures(servers: &[&Measured], groups: &[Vec<&Measured>]) -> Vec<f64> {
     let sequences = merged(servers.iter().map(|node| &node.answers.sequences));
     let mut figures: Vec<f64> = PERCENTILES

@@ -1,4 +1,4 @@
-//! One node: who lives there, and what the two tests say of it.
+//! One node: its guests, and its results in the two tests.
 
 use super::{Neighbour, Population, Rules, WARMUP};
 use crate::distribution::drawn;
@@ -20,55 +20,55 @@ use tailbound_units::Nanos;
 /// The tested guest.
 pub(super) const TESTED: VcpuId = VcpuId(0);
 
-/// How far a probe runs before it is asked whether it is done.
+/// Interval of the check whether a probe is complete.
 const STEP: Nanos = Nanos::from_millis(100);
 
-/// Who shares a node with the tested guest.
+/// The neighbours of the tested guest on a node.
 #[derive(Debug, Clone)]
 pub(crate) struct Node {
-    /// What each does, and its cap.
+    /// Workload of each neighbour, and its cap.
     pub(super) neighbours: Vec<(Workload, u32)>,
     pub(super) seed: u64,
 }
 
-/// What the tested guest does.
+/// Task of the tested guest.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Test {
-    /// Sleeps for so long and looks when it wakes.
+    /// Sleeps for this time and reads the clock when it wakes.
     Probe(Nanos),
-    /// Answers calls that come so.
+    /// Answers calls with these arrivals.
     Network(Arrivals),
-    /// Does what it is asked to from outside.
+    /// Runs work that the caller adds.
     Asked,
 }
 
-/// What was found out about a node.
+/// Verdicts on a node.
 #[derive(Debug, Clone)]
 pub(crate) struct Judged {
-    /// By the network test.
+    /// Verdict of the network test.
     pub(crate) truth: Outcome,
-    /// By the probe.
+    /// Result of the probe.
     pub(crate) fine: Probed,
-    /// By the coarse probe.
+    /// Result of the coarse probe.
     pub(crate) coarse: Probed,
 }
 
-/// What a whole run of a probe found.
+/// Result of a whole run of a probe.
 #[derive(Debug, Clone)]
 pub(crate) struct Probed {
-    /// Late sleeps.
+    /// Number of late sleeps.
     pub(crate) late: u64,
-    /// How long it took.
+    /// Duration of the run.
     pub(crate) time: Nanos,
-    /// What the early-stopping rule says, and when.
+    /// Result of the early-stopping rule.
     pub(crate) early: Early,
 }
 
-/// What the early-stopping rule says.
+/// Result of the early-stopping rule.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Early {
     pub(crate) outcome: Outcome,
-    /// After how long, how many sleeps, and late ones.
+    /// Time, number of sleeps, and number of late ones at its decision.
     pub(crate) time: Nanos,
     pub(crate) samples: u64,
     pub(crate) late: u64,
@@ -79,8 +79,8 @@ impl Judged {
         self.truth == Outcome::Bad
     }
 
-    /// The node as `tailbound select` sees it. Only where the sleeps leave it open is the network
-    /// tried.
+    /// Returns the node as a candidate of `tailbound select`. The network is tested only if the
+    /// sleeps are inconclusive.
     pub(crate) fn candidate(&self, place: usize) -> Candidate {
         let Early {
             outcome,
@@ -100,9 +100,9 @@ impl Judged {
 }
 
 impl Node {
-    /// The `index`th node of a population.
+    /// Returns the `index`th node of a population.
     pub(crate) fn draw(population: &Population, index: u32, seed: u64) -> Self {
-        // Streams of nodes next to each other must not resemble each other.
+        // Random streams of consecutive nodes must differ.
         let seed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (u64::from(index) << 32);
         let mut random = Pcg64Mcg::seed_from_u64(seed);
         let (fewest, most) = population.population.neighbours;
@@ -114,7 +114,7 @@ impl Node {
         }
     }
 
-    /// The node at time 0 with the tested guest ready.
+    /// Returns the node at time 0 with the tested guest ready.
     pub(crate) fn prepare(
         &self,
         population: &Population,
@@ -141,7 +141,7 @@ impl Node {
         Simulation::new(machine, &workloads, config).map_err(|error| error.to_string())
     }
 
-    /// Its CPUs at time 0, of the tested guest and of its neighbours in their order.
+    /// Returns its CPUs at time 0, of the tested guest and of its neighbours in their order.
     pub(super) fn machine(
         &self,
         population: &Population,
@@ -164,7 +164,7 @@ impl Node {
         Ok((Machine::new(&host, scheduler, Costs::default()), config))
     }
 
-    /// All tests. `hears` is told how long the calls took, at each rate in turn.
+    /// Runs all tests. `hears` receives the times of the calls, at each rate in turn.
     pub(crate) fn judge(
         &self,
         population: &Population,
@@ -193,7 +193,7 @@ impl Node {
         })
     }
 
-    /// How long calls took that came so, until `end`.
+    /// Returns the times of calls with these arrivals, until `end`.
     pub(crate) fn answers(
         &self,
         population: &Population,
@@ -212,7 +212,7 @@ impl Node {
         Ok(took)
     }
 
-    /// A run of the probe: a whole one, or until it has its answer.
+    /// Runs the probe: completely, or until it has its answer.
     pub(super) fn probe(
         &self,
         population: &Population,
@@ -265,7 +265,7 @@ impl Node {
     }
 }
 
-/// A neighbour of a kind that the weights decide.
+/// Returns a random neighbour, by the kinds' weights.
 pub(super) fn neighbour(population: &Population, random: &mut Pcg64Mcg) -> Option<(Workload, u32)> {
     let kinds = &population.neighbour;
     let weights: u64 = kinds.iter().map(|kind| u64::from(kind.weight)).sum();
@@ -275,7 +275,7 @@ pub(super) fn neighbour(population: &Population, random: &mut Pcg64Mcg) -> Optio
 }
 
 impl Neighbour {
-    /// One of this kind.
+    /// Returns a neighbour of this kind.
     fn draw(&self, random: &mut Pcg64Mcg) -> Workload {
         let mut workload = Workload {
             task: self.task,
@@ -284,8 +284,8 @@ impl Neighbour {
         if let (Some((short, long)), Some((least, most))) = (self.burst, self.share) {
             let work = random.random_range(short.0..=long.0);
             let share = u64::from(random.random_range(least..=most));
-            // Sleeps vary by a tenth around what makes the share, so that no two
-            // guests stay in step.
+            // Sleeps vary by a tenth around the time for the share, so that guests do not run in
+            // step.
             let sleep = work * (100 - share) / share;
             workload.load = Load::Bursts {
                 work: Nanos(work),
@@ -297,7 +297,7 @@ impl Neighbour {
     }
 }
 
-/// Times of many nodes.
+/// Returns a histogram of times of many nodes.
 pub(crate) fn times(judged: &[Judged], time: impl Fn(&Judged) -> Nanos) -> Histogram<u64> {
     let mut histogram = empty_histogram();
     for node in judged {

@@ -1,9 +1,9 @@
-//! Whose the long tails between nodes are (Bobtail, figure 2): each node calls each other one, and
-//! both ends wait for their CPUs.
+//! Attribution of long tails between nodes to their ends (Bobtail, figure 2): each node calls each
+//! other one, and both ends wait for their CPUs.
 //!
-//! Read [`Pairs::call`] first. A call goes out when the caller has a CPU, is answered when the other
-//! one has, and is over when the caller has read the answer. As in the paper (section 2.2) calls are
-//! synchronous, and the clock is the caller's own.
+//! Read [`Pairs::call`] first. A call is sent when the caller has a CPU, is answered when the other
+//! node has one, and is complete when the caller has read the answer. As in the paper (section 2.2)
+//! calls are synchronous, and the clock is the caller's own.
 
 use super::node::{Judged, Node, TESTED, Test};
 use super::{Population, WARMUP};
@@ -21,31 +21,31 @@ use tailbound_probe::pairs::{Owner, owners};
 use tailbound_report::{Chart, ChartAxis, Line, LineStyle, Variant};
 use tailbound_units::Nanos;
 
-/// How nodes call each other.
+/// Parameters of the calls.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pairs {
-    /// What a call spends on the wire and in the stacks, there and back.
+    /// Time of a call on the wire and in the stacks, there and back.
     pub wire: Nanos,
     /// The caller's CPU time to send a call, and to read its answer.
     pub work: Nanos,
-    /// From an answer to the next call, on average.
+    /// Mean time from an answer to the next call.
     pub pause: Nanos,
-    /// How long each pair calls.
+    /// Duration of each pair's calls.
     pub time: Nanos,
 }
 
-/// For so long a guest may want a CPU.
+/// Longest wait of a guest for a CPU.
 const PATIENCE: Nanos = Nanos::from_secs(100);
 
-/// What one node found of another.
+/// Measurement of one node by another.
 struct Found {
     outcome: Outcome,
     /// The 99.9th percentile, in nanoseconds.
     p99_9: f64,
 }
 
-/// What a caller found of each: `found[caller][answers]`; nothing where a node would call itself.
+/// Measurements of each node by a caller: `found[caller][answers]`; `None` on the diagonal.
 type Row = Vec<Option<Found>>;
 
 impl Pairs {
@@ -61,12 +61,12 @@ impl Pairs {
         }
     }
 
-    /// The variant with the names of all that is measured.
+    /// Returns the variant with the names of all values.
     pub(super) fn outline() -> Variant {
         variant(&[], &[])
     }
 
-    /// Has each node call each.
+    /// Runs the calls of each node to each.
     pub(super) fn run(
         &self,
         population: &Population,
@@ -112,8 +112,8 @@ impl Pairs {
         })
     }
 
-    /// How long calls from the first to the second took. One at a time is under way, so the two nodes
-    /// meet nowhere else, and each runs by itself until it is its turn.
+    /// Returns the times of calls from the first to the second. Only one call is in flight, so the
+    /// two nodes interact nowhere else, and each runs by itself until its turn.
     fn call(&self, population: &Population, nodes: &[Node; 2]) -> Result<Vec<Nanos>, String> {
         let [from, to] = nodes;
         // A seed of both, so that no two pairs are in step.
@@ -142,7 +142,7 @@ impl Pairs {
     }
 }
 
-/// When the tested guest has done work that comes at `at`.
+/// Returns the time at which the tested guest has completed work that arrives at `at`.
 fn done(
     host: &mut Simulation<AnyScheduler>,
     at: Nanos,
@@ -166,7 +166,7 @@ fn done(
     Ok(done.unwrap_or(now))
 }
 
-/// Pairs by what they found, and whose the late ones are.
+/// Returns the pairs by their measurements, and the part of late pairs that each end explains.
 fn variant(matrix: &[Row], judged: &[Judged]) -> Variant {
     let found: Vec<Vec<Option<Outcome>>> = matrix
         .iter()
@@ -213,16 +213,16 @@ fn variant(matrix: &[Row], judged: &[Judged]) -> Variant {
     )
 }
 
-/// What of the pairs' 99.9th percentiles differs, on a logarithmic scale: squares.
+/// Variance of the pairs' 99.9th percentiles, on a logarithmic scale: squares.
 #[derive(Debug, Default)]
 struct Parts {
-    /// Between nodes that answer,
+    /// Part between answering nodes.
     answers: f64,
-    /// between those that call,
+    /// Part between calling nodes.
     calls: f64,
-    /// and all in all.
+    /// Total.
     all: f64,
-    /// The mean of each that answers.
+    /// Mean of each answering node.
     columns: Vec<f64>,
 }
 
@@ -247,7 +247,7 @@ impl Parts {
         }
     }
 
-    /// How many times higher dark columns are than light ones, by their means.
+    /// Ratio of dark columns to light ones, by their means.
     fn dark_to_light(&self, is_dark: &dyn Fn(usize) -> bool) -> f64 {
         let mean = |dark: bool| {
             let those = (0..)
@@ -260,7 +260,7 @@ impl Parts {
     }
 }
 
-/// What each node's callers find, and what each finds as a caller.
+/// Chart of the measurements by each node's callers, and by each node as a caller.
 fn chart(matrix: &[Row]) -> Chart {
     let column = |at: usize| {
         sorted(
@@ -310,7 +310,7 @@ mod tests {
     use crate::vcpu::VcpuExperiment;
     use tailbound_experiment::{Experiment as _, Loaded};
 
-    /// Pairs of such 99.9th percentiles in milliseconds; 0 where a node would call itself.
+    /// Returns pairs with these 99.9th percentiles in milliseconds; 0 on the diagonal.
     fn matrix<const N: usize>(rows: [[u64; N]; N]) -> Vec<Row> {
         let found = |ms: u64| {
             (ms > 0).then_some(Found {

@@ -1,16 +1,16 @@
-//! From judged nodes to figures and the curve.
+//! Figures and charts of judged nodes.
 
 use super::node::{Judged, times};
 use std::collections::BTreeMap;
 use tailbound_probe::{Outcome, Rule};
 use tailbound_report::{Chart, ChartAxis, Line, LineStyle, Series, Variant};
 
-/// The charts of a population.
+/// Returns the charts of a population.
 pub(super) fn charts(judged: &[Judged], rule: &Rule) -> Vec<Chart> {
     vec![curve(judged), late_sleeps(judged, rule)]
 }
 
-/// The only variant of a population.
+/// Returns the only variant of a population.
 pub(super) fn variant(judged: &[Judged], rule: &Rule) -> Variant {
     let whole = |node: &Judged, outcome| rule.answer(node.fine.late) == outcome;
     let early = |node: &Judged, outcome| node.fine.early.outcome == outcome;
@@ -75,7 +75,7 @@ pub(super) fn variant(judged: &[Judged], rule: &Rule) -> Variant {
     variant
 }
 
-/// The share of `nodes` that are `which`, in percent; of no nodes none.
+/// Returns the share of `nodes` that match `which`, in percent; 0 without nodes.
 fn percent<'j>(nodes: impl Iterator<Item = &'j Judged>, which: &dyn Fn(&Judged) -> bool) -> f64 {
     let (mut all, mut those) = (0_u32, 0_u32);
     for node in nodes {
@@ -85,7 +85,7 @@ fn percent<'j>(nodes: impl Iterator<Item = &'j Judged>, which: &dyn Fn(&Judged) 
     100.0 * f64::from(those) / f64::from(all.max(1))
 }
 
-/// Figure 9: false positives against false negatives for `LOW_MARK` 0 to 100.
+/// Returns figure 9: false positives against false negatives for `LOW_MARK` 0 to 100.
 fn curve(judged: &[Judged]) -> Chart {
     let line = |name: &str, factor: u64| {
         let point = |low: u64| {
@@ -124,7 +124,7 @@ fn curve(judged: &[Judged]) -> Chart {
     }
 }
 
-/// How many nodes have at most so many late sleeps, good and bad apart.
+/// Returns the distribution of late sleeps, of good and bad nodes separately.
 fn late_sleeps(judged: &[Judged], rule: &Rule) -> Chart {
     let line = |name: &str, truth: Outcome| {
         let mut counts: Vec<u64> = judged

@@ -1,9 +1,10 @@
-//! What choosing nodes is worth (Bobtail, section 5): chosen ones against as many at random, by
-//! calls, by workflows of calls one after the other, and by such that call many nodes at once.
+//! Benefit of selecting nodes (Bobtail, section 5): selected ones compared with the same number at
+//! random, by calls, by workflows of calls one after the other, and by workflows that call many
+//! nodes in parallel.
 //!
-//! Read [`Workflows::compare`] first. Nodes have nothing in common but the wire, so what a workflow
-//! over several takes follows from what each answers alone: the slowest of many is the product of
-//! their distributions.
+//! Read [`Workflows::compare`] first. Nodes share only the wire, so the time of a workflow over
+//! several nodes follows from the answer times of each: the distribution of the slowest of many is
+//! the product of their distributions.
 
 use super::node::{Judged, Node};
 use super::{Population, Rules, WARMUP};
@@ -18,35 +19,35 @@ use tailbound_probe::select::{Candidate, Use, select};
 use tailbound_report::Variant;
 use tailbound_units::Nanos;
 
-/// How chosen nodes are compared with ones at random.
+/// Comparison of selected nodes with random ones.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Workflows {
-    /// How often nodes are started and chosen from.
+    /// Number of draws; in each, nodes are started and selected.
     pub draws: u32,
-    /// How many are started each time, of all in the population.
+    /// Number of nodes that are started in each draw, of all in the population.
     pub candidates: usize,
-    /// How many are kept.
+    /// Number of nodes that are kept.
     pub keep: usize,
-    /// What a call of 1, 2 and 4 KB spends on the wire and in the stacks, there and back.
+    /// Time of a call of 1, 2 and 4 KB on the wire and in the stacks, there and back.
     pub wire: [Nanos; 3],
-    /// From the end of a sequential workflow at a node to the next one there, on average.
+    /// Mean time from the end of a sequential workflow at a node to the next one there.
     pub pause: Nanos,
-    /// Of nodes that workflows call, how many in a hundred are bad: a variant each.
+    /// Percentages of bad nodes among those that workflows call: a variant each.
     #[serde(default)]
     pub bad: Vec<u32>,
 }
 
-/// Calls of a sequential workflow.
+/// Number of calls of a sequential workflow.
 const CALLS: u32 = 10;
-/// The nodes of one client.
+/// Number of nodes of one client.
 pub(super) const GROUPS: [usize; 3] = [10, 20, 40];
-/// Of the distribution of Student at 29 degrees of freedom, both sides 90 %: for 30 draws.
+/// Quantile of Student's distribution at 29 degrees of freedom, both sides 90 %: for 30 draws.
 const STUDENT: f64 = 1.699;
-/// The percentiles that are compared, in thousandths.
+/// The percentiles that are compared, as parts of 1.
 pub(super) const PERCENTILES: [(&str, f64); 2] = [("p99", 0.99), ("p99_9", 0.999)];
 
-/// What a node answered, each in its order: nanoseconds.
+/// Answer times of a node, in their order: nanoseconds.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Answers {
     /// Calls at each rate.
@@ -55,7 +56,7 @@ pub(super) struct Answers {
     pub(super) sequences: Vec<u32>,
 }
 
-/// A node, what is known of it, and what it answers.
+/// A node, the verdicts on it, and its answer times.
 pub(super) struct Measured {
     pub(super) judged: Judged,
     pub(super) answers: Answers,
@@ -77,14 +78,14 @@ impl Workflows {
         }
     }
 
-    /// The variant with the names of all that is measured.
+    /// Returns the variant with the names of all values.
     pub(super) fn outline() -> Variant {
         let none = figures(&[]).into_iter();
         let none: Vec<_> = none.map(|(name, _)| (name, Vec::new())).collect();
         variant(&none, &[])
     }
 
-    /// What a node answers.
+    /// Measures a node's answer times.
     pub(super) fn measure(
         &self,
         node: &Node,
@@ -113,7 +114,7 @@ impl Workflows {
         Ok(Measured { judged, answers })
     }
 
-    /// Draws, chooses and compares.
+    /// Draws, selects and compares.
     pub(super) fn compare(&self, nodes: &[Measured], seed: u64) -> Variant {
         let mut random = Pcg64Mcg::seed_from_u64(seed ^ 0x0b0b_7a11);
         let mut reductions: Vec<(String, Vec<f64>)> = Vec::new();
@@ -128,7 +129,7 @@ impl Workflows {
                 .collect();
             let mut chosen = choose(&candidates, self.keep);
             chosen.shuffle(&mut random);
-            // In the order in which they were drawn, so at random.
+            // In the order of the draw, which is random.
             let others = &candidates[..self.keep];
             let bad = chosen.iter().filter(|node| node.judged.is_bad()).count();
             chosen_bad.push(100.0 * bad as f64 / chosen.len().max(1) as f64);
@@ -146,7 +147,7 @@ impl Workflows {
     }
 }
 
-/// The best of the candidates, as `tailbound select` has them: where too few are GOOD the network
+/// Returns the best of the candidates, as `tailbound select` does: if too few are GOOD the network
 /// test approves others.
 fn choose<'m>(candidates: &[&'m Measured], keep: usize) -> Vec<&'m Measured> {
     let rows: Vec<Candidate> = (0..)
@@ -159,7 +160,7 @@ fn choose<'m>(candidates: &[&'m Measured], keep: usize) -> Vec<&'m Measured> {
         .collect()
 }
 
-/// All figures of a set of nodes, in a fixed order: nanoseconds.
+/// Returns all figures of a set of nodes, in a fixed order: nanoseconds.
 fn figures(nodes: &[&Measured]) -> Vec<(String, f64)> {
     let mut figures = Vec::new();
     for (place, rate) in RATES.iter().enumerate() {
@@ -195,7 +196,7 @@ pub(super) fn merged<'a>(of: impl Iterator<Item = &'a Vec<u32>>) -> Vec<u32> {
     of.flatten().copied().collect()
 }
 
-/// The figure that such a part of the others does not exceed.
+/// Returns the figure that this part of the others does not exceed.
 pub(super) fn at(all: &[u32], part: f64) -> f64 {
     let mut all = all.to_vec();
     if all.is_empty() {
@@ -205,8 +206,8 @@ pub(super) fn at(all: &[u32], part: f64) -> f64 {
     f64::from(*all.select_nth_unstable(place).1)
 }
 
-/// What the slowest of one call to each node takes, at most so often: the smallest time for which
-/// the product of their distributions is `part`.
+/// Returns the percentile `part` of the slowest of one call to each node: the smallest time for
+/// which the product of their distributions is `part`.
 pub(super) fn slowest(nodes: &[&Measured], part: f64) -> f64 {
     let below = |time: u32| {
         nodes.iter().fold(1.0, |product, node| {
@@ -227,7 +228,7 @@ pub(super) fn slowest(nodes: &[&Measured], part: f64) -> f64 {
     f64::from(low)
 }
 
-/// The means over all draws, and between what they lie nine times in ten.
+/// Returns the means over all draws, and their 90 % intervals.
 fn variant(reductions: &[(String, Vec<f64>)], chosen_bad: &[f64]) -> Variant {
     let mut values = std::collections::BTreeMap::new();
     let mut put = |name: String, value: f64| {

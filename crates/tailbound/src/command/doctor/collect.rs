@@ -1,7 +1,7 @@
-//! Running the trials. Those that need a network namespace run in a child
-//! process: a user namespace can only be entered by a single thread, and what
-//! the trials make goes away with the child. The child says what it found line
-//! by line, so that one trial that hangs does not hide the others.
+//! Runs the trials. Those that need a network namespace run in a child process: a user namespace
+//! can only be entered by a single thread, and the child's end removes everything that the trials
+//! created. The child reports its results line by line, so that one trial that hangs does not hide
+//! the others.
 
 use super::{Finding, Grade, Inside};
 use crate::command::output;
@@ -15,11 +15,11 @@ use std::time::{Duration, Instant};
 use tailbound_sys::probe::{self, Capability, Mend, Outcome, Place, Probe, TABLE};
 use tailbound_sys::user_namespace;
 
-/// What a child may take. The trials take well under a second together.
+/// Time limit of a child. The trials together take well under a second.
 const TIMEOUT: Duration = Duration::from_secs(10);
 const OUT_OF_TIME: &str = "this trial or one before it did not end in 10 s";
 
-/// An outcome on its way from a child.
+/// An outcome as a line of a child's output.
 #[derive(Debug, Serialize, Deserialize)]
 struct Line {
     name: String,
@@ -31,7 +31,7 @@ struct Line {
 
 type Outcomes = BTreeMap<String, Outcome>;
 
-/// The whole table, tried.
+/// Runs all trials of the table.
 pub(super) fn findings() -> Vec<Finding> {
     let mut inside = child(Inside::ThisUser);
     if rustix::process::geteuid().is_root() {
@@ -63,14 +63,14 @@ fn finding(probe: &Probe, outcome: Outcome) -> Finding {
             (false, false) => Grade::Warn,
         },
         purpose: probe.purpose,
-        // One line, whatever a tool said.
+        // On one line, even if a tool printed several.
         detail: outcome.detail.replace(char::is_control, " "),
         mend: outcome.mend.map(|mend| mend.to_string()),
     }
 }
 
-/// What root learns about namespaces of ordinary users: whether there are any,
-/// and whether a TAP can be made in one.
+/// Returns root's findings about namespaces of ordinary users: whether an ordinary user can create
+/// one, and whether a TAP can be created in it.
 fn user_namespaces_of_others(outcomes: &Outcomes) -> Outcome {
     let of = |capability: Capability| outcomes.get(capability.probe().name);
     let mut outcome = of(Capability::UserNamespaces)
@@ -90,8 +90,8 @@ fn user_namespaces_of_others(outcomes: &Outcomes) -> Outcome {
     outcome
 }
 
-/// Runs this program again with the trials that need a namespace. What is not in
-/// the result was not reached in time.
+/// Runs this program again with the trials that need a namespace. Trials that are missing in the
+/// result were not reached in time.
 fn child(inside: Inside) -> Outcomes {
     let user = match inside {
         Inside::ThisUser => "this-user",
@@ -124,13 +124,13 @@ fn child(inside: Inside) -> Outcomes {
     });
     let deadline = Instant::now() + TIMEOUT;
     let mut outcomes = Outcomes::new();
-    // Ends when the child has closed its output, or is out of time.
+    // Ends when the child has closed its output, or at the deadline.
     while let Ok(text) = lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
         if let Ok(line) = serde_json::from_str::<Line>(&text) {
             outcomes.insert(line.name.clone(), line.into());
         }
     }
-    // Nothing is left to do about an error: the group is gone, or is reaped below.
+    // Errors are ignored: the group has ended, or is reaped below.
     let group = rustix::process::Pid::from_child(&process);
     let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
     let _ = process.wait();
@@ -147,7 +147,7 @@ fn namespace_probes() -> impl Iterator<Item = &'static Probe> {
     TABLE.iter().filter(|probe| probe.place == Place::Namespace)
 }
 
-/// The child: enters a namespace of its own and prints what each trial found.
+/// Runs in the child: enters a namespace of its own and prints the result of each trial.
 pub(super) fn inside(inside: Inside) {
     if inside == Inside::OrdinaryUser
         && let Err(error) = probe::become_ordinary_user()
@@ -157,12 +157,12 @@ pub(super) fn inside(inside: Inside) {
         )));
         return;
     }
-    // After a change of user, which clears it. An error only means that a trial
-    // which hangs outlives a parent that was killed.
+    // After a change of user, which clears it. After an error, a trial that hangs only outlives a
+    // parent that was killed.
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
     match user_namespace::enter() {
         Ok(_) => {
-            // As another user only what is asked about other users.
+            // As another user, run only the trials about other users.
             let about_users = [Capability::UserNamespaces, Capability::Tap];
             for probe in namespace_probes() {
                 if inside == Inside::ThisUser || about_users.contains(&probe.capability) {
@@ -172,7 +172,7 @@ pub(super) fn inside(inside: Inside) {
         }
         Err(error) => {
             let mut outcomes = not_reached("no network namespace can be made");
-            // One finding has the reason. An ordinary user is asked about user namespaces alone.
+            // One finding has the reason. For an ordinary user only user namespaces are tested.
             let asked = match inside {
                 Inside::ThisUser => Capability::NetworkNamespaces,
                 Inside::OrdinaryUser => Capability::UserNamespaces,
@@ -203,7 +203,7 @@ fn say(name: &str, outcome: &Outcome) {
         command,
         advice,
     };
-    // A parent that went away wants nothing more.
+    // A parent that has exited needs no output.
     if let Ok(text) = serde_json::to_string(&line) {
         output::print(&format!("{text}\n"));
     }

@@ -1,10 +1,10 @@
-//! `tailbound doctor --switch`: what the switch does with void frames, in words.
+//! `tailbound doctor --switch`: test of the switch with void frames, and its result in words.
 
 use super::super::output::{self, Output};
 use crate::exit::{Exit, Failure};
 use tailbound_host::void_test::{Answer, Counts, Question, Verdict};
 
-/// Asks, prints the answer, and returns whether voids stay away.
+/// Runs the test, prints the result, and returns whether void frames are dropped.
 pub(super) fn ask(question: &Question, form: Output) -> Result<Exit, Failure> {
     let answer = Answer::find(question)?;
     output::print(&match form {

@@ -1,5 +1,5 @@
-//! `tailbound host add-guest`, `change-guest`, `remove-guest`, `show`, `drain`: what a daemon
-//! is asked at its control socket.
+//! `tailbound host add-guest`, `change-guest`, `remove-guest`, `show`, `drain`: requests to a
+//! daemon at its control socket.
 
 use super::libvirt;
 use super::snoop;
@@ -16,10 +16,10 @@ use tailbound_host::socket::{
 use tailbound_report::{Paint, Table, human};
 use tailbound_units::Nanos;
 
-/// What text from standard input is called in mistakes.
+/// Name of standard input in errors.
 const STDIN: &str = "<stdin>";
 
-/// What a daemon that runs is asked.
+/// Requests to a running daemon.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Ask {
     /// Add guests to the running daemon, and keep them for its next start
@@ -112,8 +112,8 @@ impl Change {
     }
 }
 
-/// Has a daemon take guests; `name` is that of their text, `done` what is printed where that
-/// changes anything.
+/// Requests a change of guests from a daemon; `name` is the name of their text, `done` is printed
+/// if a guest changes.
 fn have(daemon: &Which, request: &Request, name: &Path, done: &str) -> Result<Exit, Failure> {
     match daemon.ask(request)? {
         Outcome::Done {
@@ -137,7 +137,7 @@ fn have(daemon: &Which, request: &Request, name: &Path, done: &str) -> Result<Ex
     }
 }
 
-/// The text of a file, or of standard input, and what it is called.
+/// Reads a file, or standard input; returns its name and its text.
 fn read(file: &Path) -> Result<(PathBuf, String), Failure> {
     let is_stdin = file == Path::new("-");
     let name = if is_stdin { Path::new(STDIN) } else { file };
@@ -304,7 +304,7 @@ fn text(host: &Shown, paint: Paint) -> String {
     text
 }
 
-/// A row; `held` is its guarantee and its limit.
+/// Returns a row of the table; `held` is the guest's guarantee and limit.
 fn cells(port: &Port, kept: &str, state: &str, held: [String; 2]) -> [String; 10] {
     let [guarantee, limit] = held;
     let bytes = |bytes: u64| human(bytes as f64, "B");
@@ -329,7 +329,7 @@ fn state(port: &Port, is_drained: bool) -> &'static str {
     }
 }
 
-/// The mark of a promise or a limit that is not of the configuration.
+/// Returns the mark of a guarantee or a limit that is not from the configuration.
 const fn word(by: GuaranteedBy) -> &'static str {
     match by {
         GuaranteedBy::Configuration => "",
@@ -337,7 +337,7 @@ const fn word(by: GuaranteedBy) -> &'static str {
     }
 }
 
-/// The most that a guest may send and be sent.
+/// Returns the limits of a guest's sent and received traffic.
 fn limit(guest: &Guest) -> String {
     let limits = guest.limit.clone().unwrap_or_default();
     let text = [("out", limits.out), ("in", limits.inward)]
@@ -355,7 +355,7 @@ fn limit(guest: &Guest) -> String {
     }
 }
 
-/// What a guest is held to, and by whose word.
+/// Returns the guarantee of a guest, with the mark of its origin.
 fn guarantee(guest: &Guest) -> String {
     let held = match &guest.guarantee {
         Some(Guarantee {

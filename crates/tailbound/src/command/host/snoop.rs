@@ -1,4 +1,4 @@
-//! `tailbound host snoop`, `migrate-prepare`: what is acknowledged early in guests' places.
+//! `tailbound host snoop`, `migrate-prepare`: early acknowledgement for guests.
 
 use super::which::{Which, failure};
 use crate::command::output::{self, Output};
@@ -41,7 +41,7 @@ pub(super) struct Show {
     daemon: Which,
 }
 
-/// What `--output json` prints.
+/// JSON document of `--output json`.
 #[derive(Debug, Serialize)]
 struct Document<'s> {
     count: usize,

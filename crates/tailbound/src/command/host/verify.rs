@@ -1,7 +1,7 @@
-//! `tailbound host verify`: whether a guest gets what it is guaranteed, from what two daemons count.
+//! `tailbound host verify`: whether a guest gets its guarantee, from the counters of two daemons.
 //!
-//! Passive, but for `--send`: nothing is sent and nothing is changed. What each daemon shows of itself is read twice;
-//! [`judge`] is what follows from that, without a clock.
+//! Passive, except with `--send`: no packet is sent and no setting is changed. The status of each
+//! daemon is read twice; [`judge`] derives the result, without a clock.
 
 use super::which::{Which, failure};
 use crate::command::figures::{size, time};
@@ -17,23 +17,24 @@ use tailbound_host::socket::{ClientError, Guest, Outcome, Request, Shown};
 use tailbound_report::{Paint, Table};
 use tailbound_units::{Nanos, Rate};
 
-/// Below this share of its guarantee a guest does not use all of it, so that it need not wait.
+/// Share of its guarantee below which a guest does not use all of it, so that its packets should
+/// not wait.
 const USES_ALL: f64 = 0.9;
-/// So much of the guarantee a guest that always has something waiting gets at least.
+/// Smallest share of the guarantee for a guest that always has packets queued.
 const GETS: f64 = 0.95;
-/// For this share of the time the clock of the wire may stand.
+/// Largest share of the time for which the clock of the wire may stand.
 const STANDS: f64 = 0.01;
-/// So many packets may be missing of a thousand, for what is on its way at each reading.
+/// Number of packets in a thousand that may be missing, because they are in flight at a reading.
 const ON_ITS_WAY: u64 = 2;
-/// How long is sent before anything is looked at: so long that its queue is full.
+/// Warm-up before the measurement, after which the queue is full.
 const WARM_UP: Nanos = Nanos::from_millis(500);
-/// How much longer is sent than is looked at: the receiving host may be slow to answer.
+/// Time of sending after the measurement: the receiving host may be slow to answer.
 const MARGIN: Nanos = Nanos::from_secs(5);
-/// The longest that is sent.
+/// Longest trial.
 const LONGEST_TRIAL: Nanos = Nanos::from_secs(60);
-/// What is looked at where something waits.
+/// Name of the check for a guest with queued packets.
 const ALWAYS: &str = "a guest that always has something to send gets its guarantee";
-/// A share of the packets is told where there are so many.
+/// Smallest number of packets for which a share is reported.
 const ENOUGH: u64 = 100;
 
 /// Arguments of `tailbound host verify`.
@@ -76,7 +77,7 @@ pub(super) struct Verify {
     daemon: Which,
 }
 
-/// Whose doing something is.
+/// Side that is responsible for a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Side {
@@ -103,7 +104,7 @@ enum Found {
     NotJudged,
 }
 
-/// What was looked at, and what came out.
+/// A check, its side and its result.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct Check {
     side: Side,
@@ -119,7 +120,7 @@ struct Document<'c> {
     checks: &'c [Check],
 }
 
-/// What a daemon showed at the begin and at the end.
+/// Status of a daemon at the begin and at the end.
 struct Looked {
     before: Shown,
     after: Shown,
@@ -132,13 +133,13 @@ impl Verify {
                 "--duration: with --send use up to {LONGEST_TRIAL}"
             )));
         }
-        // The receiving host first at the begin and last at the end: what is counted as sent has time
+        // The receiving host first at the begin and last at the end, so that sent packets have time
         // to be counted as received.
         let there = self.receiver.as_deref().map(ask_there).transpose()?;
         let target = there.as_ref().filter(|_| self.send);
         let trial = target.map(|there| self.begin_trial(there)).transpose()?;
         let there = match (&trial, &self.receiver) {
-            // What it got before the trial is no part of it.
+            // Packets that were received before the trial do not count.
             (Some(_), Some(command)) => Some(ask_there(command)?),
             _ => there,
         };
@@ -186,7 +187,8 @@ impl Verify {
         Ok(Exit::Holds)
     }
 
-    /// Has the daemon send, once that is agreed to. Returns once its queue is full.
+    /// Starts the daemon's test traffic after the user's confirmation. Returns once its queue is
+    /// full.
     fn begin_trial(&self, there: &Shown) -> Result<Trial, Failure> {
         let to = guest_of(there, self.to.as_deref().unwrap_or_default())?;
         let here = self.show()?;
@@ -219,7 +221,7 @@ impl Verify {
         };
         let mut daemon = self.daemon.connect()?;
         let trial = std::thread::spawn(move || daemon.ask(&request));
-        // What is refused is refused at once.
+        // A refusal arrives immediately.
         std::thread::sleep(WARM_UP.into());
         if trial.is_finished() {
             ended(trial)?;
@@ -236,7 +238,7 @@ impl Verify {
     }
 }
 
-/// Checks that a guest has a guarantee, be it one that its host refuses.
+/// Checks that a guest has a guarantee, which its host may refuse.
 fn is_guaranteed(guest: &Guest) -> Result<(), Failure> {
     if guest.guarantee.is_some() || guest.guarantee_refused {
         Ok(())
@@ -252,10 +254,10 @@ fn nothing_guaranteed(guest: &str) -> Failure {
     ))
 }
 
-/// The daemon sends meanwhile.
+/// The thread that waits for the daemon's trial.
 type Trial = JoinHandle<Result<Outcome, ClientError>>;
 
-/// Waits until it has sent.
+/// Waits for the end of the trial.
 fn ended(trial: Trial) -> Result<(), Failure> {
     let outcome = trial.join();
     match outcome.map_err(|_| Failure::new("the daemon could not be asked"))?? {
@@ -264,7 +266,7 @@ fn ended(trial: Trial) -> Result<(), Failure> {
     }
 }
 
-/// Asks whoever is at the terminal.
+/// Requests confirmation from the user at the terminal.
 fn agreed(what: &str) -> Result<(), Failure> {
     if !stdin().is_terminal() {
         return Err(Failure::wrong_arguments(format!(
@@ -280,7 +282,7 @@ fn agreed(what: &str) -> Result<(), Failure> {
     Err(Failure::new("nothing was sent"))
 }
 
-/// What the other host's daemon shows, by a command of the user's.
+/// Returns the status of the other host's daemon, by the user's command.
 fn ask_there(command: &str) -> Result<Shown, Failure> {
     let run = Command::new("sh")
         .args(["-c", command])
@@ -315,7 +317,7 @@ fn guest_of<'s>(shown: &'s Shown, name: &str) -> Result<&'s Guest, Failure> {
     })
 }
 
-/// A guest at the begin and at the end, and how long lay between.
+/// A guest at the begin and at the end, and the time in between.
 struct Span<'s> {
     before: &'s Guest,
     after: &'s Guest,
@@ -338,7 +340,7 @@ impl<'s> Span<'s> {
         })
     }
 
-    /// Packets that were dropped, by reason.
+    /// Returns the number of dropped packets, by reason.
     fn drops(&self) -> BTreeMap<&'s str, u64> {
         let before = |reason| self.before.port.drops.get(reason).copied().unwrap_or(0);
         let all = self.after.port.drops.iter();
@@ -347,8 +349,8 @@ impl<'s> Span<'s> {
             .collect()
     }
 
-    /// How many packets of this direction and class left a queue, and how many of them had waited
-    /// longer than `within` for sure.
+    /// Returns the number of packets of this direction and class that left a queue, and the number
+    /// of those that certainly waited longer than `within`.
     fn waits(&self, direction: &str, class: Option<&str>, within: Nanos) -> (u64, u64) {
         let count = |guest: &Guest| {
             let mut sums = (0, 0);
@@ -359,7 +361,7 @@ impl<'s> Span<'s> {
             for waits in waits {
                 for bucket in &waits.buckets {
                     sums.0 += bucket.count;
-                    // All of a bucket waited longer than the one before.
+                    // All packets of a bucket waited longer than the previous bucket's limit.
                     if low >= within.0 {
                         sums.1 += bucket.count;
                     }
@@ -377,7 +379,8 @@ impl<'s> Span<'s> {
     }
 }
 
-/// A trial that came too late had not always something to send: then its host breaks nothing.
+/// Removes the failure of the check for queued packets: a trial that was too late did not always
+/// have packets queued, so its host is not at fault.
 fn excuse(checks: &mut [Check]) {
     let is_pace = |check: &&mut Check| check.what == ALWAYS && check.found == Found::Broken;
     for check in checks.iter_mut().filter(is_pace) {
@@ -386,7 +389,7 @@ fn excuse(checks: &mut [Check]) {
     }
 }
 
-/// What follows from what was counted.
+/// Derives all checks from the counters.
 fn judge(
     sender: &Looked,
     name: &str,
@@ -425,7 +428,7 @@ fn judge(
     Ok(checks)
 }
 
-/// A check of the time for which the sending host's wire stood.
+/// Checks the time for which the sending host's wire stood.
 fn timely(looked: &Looked, took: Nanos) -> Option<Check> {
     let (before, after) = looked.before.packet_loop.zip(looked.after.packet_loop)?;
     let stood = Nanos(after.frozen_ns.saturating_sub(before.frozen_ns));
@@ -477,7 +480,8 @@ fn guaranteed(span: &Span<'_>) -> Check {
     }
 }
 
-/// A guest that sends less than its guarantee does not wait; one that always has more gets it.
+/// Checks that a guest below its guarantee does not wait, or that a guest with queued packets gets
+/// it.
 fn pace(span: &Span<'_>, within: Nanos) -> Check {
     let bandwidth = span.after.guarantee.map_or(0, |it| it.bandwidth_bit_s) as f64;
     let seconds = span.took.0 as f64 / 1e9;
@@ -576,7 +580,7 @@ fn dropped(span: &Span<'_>, side: Side, what: &'static str) -> Check {
     }
 }
 
-/// Bytes, since packets are cut and joined on the way.
+/// Compares sent and received bytes, because packets are segmented and merged on the way.
 fn arrives(sent: &Span<'_>, there: &Span<'_>) -> Check {
     let count =
         |span: &Span<'_>, of: fn(&Guest) -> u64| of(span.after).saturating_sub(of(span.before));

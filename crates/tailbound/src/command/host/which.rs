@@ -1,4 +1,4 @@
-//! Which daemon a command asks.
+//! Selection of the daemon that a command queries.
 
 use crate::exit::{Exit, Failure};
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use tailbound_host::socket::{Client, ClientError, Outcome, Request, Wrong};
 /// The default configuration.
 pub(super) const CONFIG: &str = "/etc/tailbound/host.toml";
 
-/// Which daemon is asked.
+/// Arguments that select the daemon.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Which {
     /// The configuration of the queried daemon
@@ -20,18 +20,18 @@ pub(crate) struct Which {
 }
 
 impl Which {
-    /// A connection to it.
+    /// Connects to the daemon.
     pub(crate) fn connect(&self) -> Result<Client, ClientError> {
         Client::connect(&self.config, self.runtime_dir.as_deref())
     }
 
-    /// Its answer to a request.
+    /// Returns the daemon's answer to a request.
     pub(super) fn ask(&self, request: &Request) -> Result<Outcome, Failure> {
         Ok(self.connect()?.ask(request)?)
     }
 }
 
-/// Why a daemon did not do what it was asked; `name` is the text's that it was given.
+/// Returns the failure for a refused request; `name` is the name of the request's text.
 pub(super) fn failure(outcome: Outcome, name: &Path) -> Failure {
     let Outcome::Refused { message, mistakes } = outcome else {
         return Failure::new("the daemon answers something else than it was asked");

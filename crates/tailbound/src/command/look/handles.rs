@@ -1,4 +1,4 @@
-//! The commands that would change something for a guest, by what manages it. Pure.
+//! Commands that would change a guest's settings, by its manager. Without I/O.
 
 use super::records::tightest;
 use tailbound_agent::inventory::{Guest, Identity, Runtime};
@@ -24,7 +24,7 @@ pub(super) fn handles(guest: &Guest) -> Handles {
     }
 }
 
-/// The flags by which `tailbound vcpu apply` picks the guest.
+/// Returns the flags with which `tailbound vcpu apply` selects the guest.
 fn select(guest: &Guest) -> Option<String> {
     match &guest.identity {
         Identity::Domain { uuid: Some(it), .. } => Some(format!("--uuid {it}")),
@@ -40,7 +40,7 @@ fn select(guest: &Guest) -> Option<String> {
     }
 }
 
-/// The command that raises a quota, or the setting to raise.
+/// Returns the command that raises a quota, or the setting to raise.
 fn raise(guest: &Guest, quota: &GroupQuota) -> String {
     let (runtime, period) = (quota.quota.runtime.0, quota.quota.period.0.max(1));
     let hundredths = runtime.saturating_mul(100 * RAISE) / period;
@@ -78,7 +78,7 @@ fn raise(guest: &Guest, quota: &GroupQuota) -> String {
     }
 }
 
-/// A word as a shell takes it.
+/// Returns a word, quoted for a shell.
 fn quote(word: &str) -> String {
     let is_plain =
         |character: char| character.is_ascii_alphanumeric() || "._-/:@".contains(character);

@@ -29,7 +29,7 @@ pub(super) struct Audit {
     output: Output,
 }
 
-/// What `--output json` prints.
+/// JSON document of `--output json`.
 #[derive(Debug, Serialize)]
 struct Document<'r> {
     holds: bool,
@@ -41,15 +41,15 @@ struct Document<'r> {
     findings: Vec<Finding<'r>>,
 }
 
-/// What is reserved of a host's CPU, in thousandths of a CPU.
+/// Reserved CPU of a host, in thousandths of a CPU.
 #[derive(Debug, Serialize)]
 struct Cpu<'r> {
     host: &'r str,
     reserved: u128,
     vcpus: u128,
-    /// What it keeps; none where its agent keeps nothing, or is silent.
+    /// Capacity that the host reported; `None` if its agent reserves nothing, or is silent.
     reservable: Option<u64>,
-    /// Its guests that have more reserved than they are promised, and what.
+    /// Guests with larger reservations than their guarantees, and their reservations.
     unpromised: &'r [UnpromisedGuest],
     holds: bool,
 }
@@ -102,7 +102,7 @@ impl<'r> Document<'r> {
     }
 }
 
-/// Whether every promise holds, those of CPU by what hosts said last included.
+/// Returns true if every guarantee holds, including those of CPU by the hosts' last reports.
 fn holds(report: &Report) -> bool {
     report.findings.is_empty() && report.cpu.iter().all(CpuOnHost::holds)
 }

@@ -55,14 +55,14 @@ pub(super) struct Import {
     output: Output,
 }
 
-/// What is in a backup.
+/// Content of a backup.
 #[derive(Debug, Serialize)]
 struct Content {
     revision: u64,
     tenants: usize,
     vms: u64,
     keys: usize,
-    /// Of an import: the tenants that the rules would not admit now where they are.
+    /// After an import: tenants that the rules would not admit now at their places.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     over: Vec<String>,
 }
@@ -109,7 +109,7 @@ impl Backup {
     }
 }
 
-/// Writes a file for its owner alone, whole or not at all.
+/// Writes a file for its owner alone, atomically.
 fn write(path: &Path, text: &str) -> std::io::Result<()> {
     let mut new = path.as_os_str().to_owned();
     new.push(".new");
@@ -119,7 +119,7 @@ fn write(path: &Path, text: &str) -> std::io::Result<()> {
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
     std::fs::rename(&new, path)?;
-    // The name lasts, too.
+    // The name is durable, too.
     let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
     File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
 }

@@ -67,7 +67,7 @@ fn text(bound: &PairBound, paint: Paint) -> String {
     out
 }
 
-/// How long a message takes, part by part.
+/// Returns the time of a message, part by part.
 fn of_message(bound: &PairBound, message: &MessageBound, paint: Paint) -> String {
     let whole = match (&message.total, &message.unbounded) {
         (Some(total), _) => format!("takes at most {}", time(total.0)),
@@ -117,7 +117,7 @@ fn of_message(bound: &PairBound, message: &MessageBound, paint: Paint) -> String
     out
 }
 
-/// The parts of what a vCPU takes, those that there are.
+/// Returns the existing parts of a vCPU's time.
 fn parts(cpu: &CpuLatency) -> String {
     let CpuLatency {
         demand,

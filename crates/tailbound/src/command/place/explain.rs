@@ -59,8 +59,8 @@ fn print(service: &Service, request: &Request, explanation: &Explanation) -> Exi
     Exit::holds(explanation.fits)
 }
 
-/// Why a request does not pass: which rule, which port and by how much, and the
-/// flags of requests that would.
+/// Returns the reason of a refusal: the rule, the port and the excess, and the flags of requests
+/// that would be admitted.
 pub(super) fn why(explanation: &Explanation, paint: Paint) -> String {
     let mut out = String::new();
     // Writing to a String does not fail.

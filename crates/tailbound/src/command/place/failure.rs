@@ -1,10 +1,10 @@
-//! What a client's error means for whoever asked.
+//! Translation of a client's errors into failures of a command.
 
 use crate::exit::{Exit, Failure};
 use tailbound_api::Code;
 use tailbound_client::ClientError;
 
-/// The service said no, or nothing.
+/// Returns the failure for an error of the service, or for a missing answer.
 pub(super) fn failure(error: &ClientError) -> Failure {
     match error.code() {
         Some(Code::Refused) => Failure::with(Exit::DoesNotHold, format!("refused: {error}")),

@@ -1,4 +1,4 @@
-//! The form of what is printed.
+//! Output formats.
 
 /// The output formats of `tailbound place`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]

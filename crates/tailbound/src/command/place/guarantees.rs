@@ -8,13 +8,13 @@ use tailbound_api::HostGuarantees;
 use tailbound_client::ClientError;
 use tailbound_report::{NOTHING, Paint, Table};
 
-/// How long the service may be silent; it says something every ten seconds.
+/// Longest silence of the service, which sends a line every ten seconds.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// What it is called as JSON.
+/// Kind of the JSON document.
 const KIND: &str = "place-guarantees";
 
-/// Between two streams.
+/// Pause between two streams.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// Arguments of `tailbound place guarantees`.
@@ -44,7 +44,7 @@ impl Guarantees {
             let lines = client
                 .follow(&self.host, SILENCE)
                 .map_err(|error| service.failure(error))?;
-            // The service ends it when it ends itself; the next one goes on.
+            // The service ends the stream when it stops; the next stream continues.
             for line in lines {
                 match line {
                     Ok(line) => {
@@ -61,8 +61,8 @@ impl Guarantees {
         Ok(Exit::Holds)
     }
 
-    /// Prints the guarantees if they are others than the `last` ones, and returns whether more can
-    /// be printed.
+    /// Prints the guarantees if they differ from the `last` ones, and returns whether more can be
+    /// printed.
     fn shows(&self, line: HostGuarantees, last: &mut Option<HostGuarantees>) -> bool {
         if self.service.for_programs() {
             self.service.print_line(KIND, &line);

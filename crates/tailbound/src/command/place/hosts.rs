@@ -10,7 +10,7 @@ use tailbound_api::{CpuUse, Host, HostChange, HostState, Page};
 use tailbound_placement::Thousandths;
 use tailbound_report::{Paint, Table};
 
-/// Whether hosts get machines.
+/// State of hosts for new VMs.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 enum State {
     /// Hosts that accept VMs
@@ -151,7 +151,7 @@ fn show(host: &Host, paint: Paint) -> String {
     out
 }
 
-/// What is reserved of a host's CPU, and what it keeps.
+/// Returns the reserved CPU of a host, and its capacity.
 fn cpu(host: &Host, paint: Paint) -> String {
     let CpuUse { cpu, threads } = host.reserved_cpu;
     let (cpu, vcpus) = (Thousandths(cpu), count(threads, "vCPU"));

@@ -1,4 +1,4 @@
-//! `tailbound place limit`, and what `place create` takes of it.
+//! `tailbound place limit`, and the arguments that `place create` shares with it.
 
 use super::name::TenantName;
 use super::service::{Service, TENANT};
@@ -8,7 +8,7 @@ use crate::exit::{Exit, Failure};
 use tailbound_api::{InLimit, LimitKind, OutLimit, VmLimit};
 use tailbound_units::Rate;
 
-/// The arguments that say what machines may send and be sent at most.
+/// Arguments for the limits of VMs' sent and received traffic.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Limit")]
 pub(super) struct LimitArgs {
@@ -29,7 +29,7 @@ pub(super) struct LimitArgs {
     inward: Option<Rate>,
 }
 
-/// In which way a machine is held to what it may send.
+/// Mechanism of a VM's outgoing limit.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 enum Kind {
     /// A token bucket
@@ -39,7 +39,7 @@ enum Kind {
 }
 
 impl LimitArgs {
-    /// What is limited; `None` where nothing was said.
+    /// Returns the limits; `None` without arguments.
     pub(super) fn limit(&self) -> Option<VmLimit> {
         let kind = match self.kind {
             Kind::Bucket => LimitKind::Bucket,
@@ -76,7 +76,7 @@ pub(super) struct Limit {
 impl Limit {
     pub(super) fn run(self) -> Result<Exit, Failure> {
         let limit = self.args.limit().unwrap_or_default();
-        // The service checks the same; as flags they are wrong arguments, and nothing is sent.
+        // The service checks the same; here errors are wrong arguments, and no request is sent.
         limit.check(None).map_err(Failure::wrong_arguments)?;
         let client = self.service.client()?;
         let id = self.tenant.id(&self.service, &client)?;

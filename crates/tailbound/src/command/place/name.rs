@@ -1,4 +1,4 @@
-//! How tenants are named on the command line.
+//! Names of tenants on the command line.
 
 use super::service::Service;
 use crate::exit::Failure;
@@ -7,7 +7,7 @@ use tailbound_api::is_name;
 use tailbound_client::{Client, TenantFilter};
 use tailbound_placement::TenantId;
 
-/// A tenant: its id, its name, or its owner and name.
+/// A tenant: its ID, its name, or its owner and name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum TenantName {
     Id(TenantId),
@@ -17,7 +17,7 @@ pub(super) enum TenantName {
 impl FromStr for TenantName {
     type Err = String;
 
-    /// A number is an id; a tenant whose name is one needs its owner before it.
+    /// Parses a name. A number is an ID; a tenant whose name is a number needs its owner before it.
     fn from_str(text: &str) -> Result<Self, String> {
         if let Ok(id) = text.parse() {
             return Ok(Self::Id(TenantId(id)));
@@ -37,7 +37,7 @@ impl FromStr for TenantName {
 }
 
 impl TenantName {
-    /// The id of the one tenant that is meant.
+    /// Returns the ID of the selected tenant.
     pub(super) fn id(&self, service: &Service, client: &Client) -> Result<TenantId, Failure> {
         let (owner, name) = match self {
             Self::Id(id) => return Ok(*id),

@@ -142,7 +142,7 @@ impl RequestArgs {
             }),
             message: self.message.map(|message| message.0),
         };
-        // The service checks the same; as flags they are wrong arguments, and nothing is sent.
+        // The service checks the same; here errors are wrong arguments, and no request is sent.
         request.check().map_err(Failure::wrong_arguments)?;
         Ok(RequestFile {
             name: None,
@@ -194,7 +194,7 @@ fn is_json(path: &Path) -> bool {
     path.extension().is_some_and(|end| end == "json")
 }
 
-/// Reads a JSON document, with mistakes in the same form as those of TOML.
+/// Reads a JSON document, with errors in the format of those of TOML.
 fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, Failure> {
     let text = std::fs::read_to_string(path)
         .map_err(|error| Failure::new(format!("{}: cannot be read: {error}", path.display())))?;
@@ -208,7 +208,7 @@ fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, Failure> {
     })
 }
 
-/// Fault domains as they are written on the command line.
+/// Fault domains in the format of the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Domains(FaultDomains);
 
@@ -239,7 +239,7 @@ impl fmt::Display for Domains {
     }
 }
 
-/// A reservation of CPU as it is written on the command line, for one vCPU.
+/// A reservation of CPU in the format of the command line, for one vCPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Reserved(CpuReservation);
 
@@ -272,7 +272,7 @@ impl fmt::Display for Reserved {
     }
 }
 
-/// A message as it is written on the command line.
+/// A message in the format of the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Sent(Message);
 
@@ -394,7 +394,7 @@ pub(super) fn machines(vms: u32) -> String {
     count(vms.into(), "machine")
 }
 
-/// Returns a number and what it counts, such as `9 machines`.
+/// Returns a number with its noun, such as `9 machines`.
 pub(super) fn count(number: u64, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }

@@ -96,10 +96,10 @@ pub(super) struct Serve {
     open: bool,
 }
 
-/// Descriptors that are left for the store, the log and the files that are read again.
+/// Number of file descriptors reserved for the store, the log and reloaded files.
 const OTHER_DESCRIPTORS: u64 = 64;
 
-/// How many connections there are descriptors for.
+/// Returns the number of connections within the limit of file descriptors.
 fn connections() -> usize {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let most = limit.current.unwrap_or(u64::MAX);
@@ -118,7 +118,7 @@ impl Serve {
             .build()
             .map_err(failure)?;
         runtime.block_on(self.serve())?;
-        // Whoever is still computing an answer has nobody left to tell.
+        // Threads that still compute an answer have no client any more.
         runtime.shutdown_background();
         Ok(Exit::Holds)
     }
@@ -126,7 +126,7 @@ impl Serve {
     async fn serve(self) -> Result<(), Failure> {
         let config = self.config()?;
         config.check_files().map_err(failure)?;
-        // Before anything else is touched.
+        // Before all other side effects.
         let listener = TcpListener::bind(self.listen)
             .map_err(|error| Failure::new(format!("cannot listen on {}: {error}", self.listen)))?;
         let address = listener.local_addr().map_err(failure)?;
@@ -168,7 +168,7 @@ impl Serve {
         let store_failed = async {
             match failure_of_store.await {
                 Ok(error) => error,
-                // With etcd the replica deals with it.
+                // With etcd the replica handles it.
                 Err(_) => std::future::pending().await,
             }
         };
@@ -220,7 +220,7 @@ impl Serve {
         })
     }
 
-    /// Who is told of a service at `url`.
+    /// Returns the configuration with the trace collector for a service at `url`.
     fn told(&self, config: Config, url: &str) -> Config {
         let instance = self.advertise.as_deref().unwrap_or(url);
         let collector = self.otlp.clone().map(|endpoint| Settings {
@@ -241,7 +241,7 @@ impl Serve {
         metrics: &Metrics,
         failed: tokio::sync::oneshot::Sender<StoreError>,
     ) -> Result<Service, Failure> {
-        // Before the store is opened, which makes the file.
+        // Before the store is opened, which creates the file.
         let initial = self.initial()?;
         if initial.is_none() && !path.exists() {
             return Err(no_topology());
@@ -249,8 +249,8 @@ impl Serve {
         let mut store = Sqlite::open(path).map_err(failure)?;
         let ledger = self.ledger(initial, &mut store)?;
         let service = Service::start(ledger, metrics.observer());
-        // Nobody else can write to the file; what cannot go on has to be looked
-        // at, and a supervisor may start it again.
+        // No other process can write to the file; a failure needs an operator, and a supervisor may
+        // restart the service.
         let on_end = move |error| {
             let _ = failed.send(error);
         };
@@ -336,7 +336,7 @@ impl Serve {
     }
 }
 
-/// Where a service that is configured so is, at an address.
+/// Returns the URL of a service with this configuration, at an address.
 fn url(config: &Config, address: SocketAddr) -> String {
     match &config.tls {
         Some(_) => format!("https://{address}"),
@@ -352,7 +352,7 @@ fn failure(error: impl std::fmt::Display) -> Failure {
     Failure::new(error)
 }
 
-/// Shows the page, if there is something to show it with.
+/// Opens the page in a browser, if there is one.
 fn open(url: &str) {
     let started = Command::new("xdg-open")
         .arg(url)
@@ -361,7 +361,7 @@ fn open(url: &str) {
         .stderr(Stdio::null())
         .spawn();
     match started {
-        // It hands the address to the browser and ends.
+        // It passes the address to the browser and exits.
         Ok(mut child) => drop(std::thread::spawn(move || child.wait())),
         Err(error) => tracing::warn!(%error, "no browser can be opened; the address is above"),
     }

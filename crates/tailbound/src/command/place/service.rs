@@ -1,4 +1,4 @@
-//! Where the service is, and how its answers are printed.
+//! Address of the service, requests to it, and the output of its answers.
 
 use super::failure::failure;
 use super::form::Output;
@@ -13,10 +13,10 @@ use tailbound_client::{Client, ClientError, Settings};
 use tailbound_report::Paint;
 use tailbound_units::Nanos;
 
-/// Where `tailbound place serve` listens if nobody says otherwise.
+/// Default address of `tailbound place serve`.
 const DEFAULT_URL: &str = "http://127.0.0.1:7070";
 
-/// Arguments of everything that asks the service.
+/// Arguments of all commands that send requests to the service.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Service")]
 pub(super) struct Service {
@@ -49,7 +49,7 @@ pub(super) struct Service {
 }
 
 impl Service {
-    /// Asks something.
+    /// Sends a request and returns the answer.
     pub(super) fn ask<T>(
         &self,
         what: impl FnOnce(&Client) -> Result<T, ClientError>,
@@ -84,7 +84,7 @@ impl Service {
         }
     }
 
-    /// What an error means; for programs, what the service said is printed.
+    /// Returns the failure for an error; with `--output json`, the service's error is printed.
     pub(super) fn failure(&self, error: ClientError) -> Failure {
         let failure = failure(&error);
         if let ClientError::Problem(problem) = error
@@ -112,20 +112,20 @@ impl Service {
         });
     }
 
-    /// Prints something heard, for programs, as one line.
+    /// Prints a received document as one line, for programs.
     pub(super) fn print_line(&self, kind: &'static str, heard: &impl Serialize) {
         debug_assert!(self.for_programs(), "people read text");
         output::line(kind, 1, &output::timed(heard));
     }
 }
 
-/// What a tenant is called as JSON.
+/// Kind of a tenant's JSON document.
 pub(super) const TENANT: &str = "place-tenant";
 
-/// How long nothing is said of a service that does not answer.
+/// Time without an answer after which a notice is shown.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// Says on a terminal that the service does not answer yet, until it is dropped.
+/// Notice on a terminal that the service does not answer yet, shown until it is dropped.
 struct Notice {
     done: Option<mpsc::Sender<()>>,
     waiting: Option<JoinHandle<()>>,
@@ -147,7 +147,7 @@ impl Notice {
                      tried again for {patience} (--patience)"
                 );
                 output::progress(true, &text);
-                // Until what was asked has ended.
+                // Until the request has ended.
                 let _ = ended.recv();
                 output::progress(true, "");
             }
@@ -168,7 +168,7 @@ impl Drop for Notice {
     }
 }
 
-/// A file that the environment names.
+/// Returns the file that an environment variable names.
 fn file(variable: &str) -> Option<PathBuf> {
     let name = std::env::var_os(variable)?;
     (!name.is_empty()).then(|| name.into())

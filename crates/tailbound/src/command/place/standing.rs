@@ -1,4 +1,4 @@
-//! How it is with what tenants are promised: words and tables, and `tailbound place events`.
+//! State of tenants' guarantees: words and tables, and `tailbound place events`.
 
 use super::service::Service;
 use crate::command::figures::time;
@@ -14,16 +14,16 @@ use tailbound_client::{Client, ClientError};
 use tailbound_placement::Thousandths;
 use tailbound_report::{NOTHING, Paint, Table};
 
-/// How long the service may be silent; it says something every ten seconds.
+/// Longest silence of the service, which sends a line every ten seconds.
 const SILENCE: Duration = Duration::from_secs(30);
-/// Between two streams.
+/// Pause between two streams.
 const PAUSE: Duration = Duration::from_millis(200);
-/// How long hosts that follow have to say that they keep what is new, before it is told without.
+/// Time for hosts that follow to confirm a change, before the result is printed without it.
 const CONFIRM: Duration = Duration::from_secs(3);
-/// How often it is looked whether they did.
+/// Interval of the check for confirmations.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// The state of a tenant, in capitals.
+/// Returns the state of a tenant, in capitals.
 pub(super) fn state_word(state: TenantState, paint: Paint) -> String {
     let word = state.word().to_uppercase();
     match state {
@@ -33,14 +33,13 @@ pub(super) fn state_word(state: TenantState, paint: Paint) -> String {
     }
 }
 
-/// The same of a tenant as the service told it.
+/// Returns the state of a tenant in the service's answer.
 pub(super) fn state_of(tenant: &Tenant) -> TenantState {
     let standing = tenant.standing.as_ref();
     standing.map_or(TenantState::Pending, |standing| standing.state)
 }
 
-/// Returns a tenant again once its hosts have said that they keep what was changed, where all
-/// that it waits for are hosts that follow.
+/// Returns a tenant again once its hosts have confirmed a change; waits only for hosts that follow.
 pub(super) fn confirmed(client: &Client, tenant: Tenant) -> Tenant {
     let begin = Instant::now();
     let mut tenant = tenant;
@@ -48,7 +47,7 @@ pub(super) fn confirmed(client: &Client, tenant: Tenant) -> Tenant {
         std::thread::sleep(LOOK);
         match client.tenant(tenant.id) {
             Ok(newer) => tenant = newer,
-            // It is promised; how it is kept is to be asked for again.
+            // The guarantee is admitted; its state can be queried again.
             Err(_) => break,
         }
     }
@@ -64,7 +63,7 @@ fn waits_for_followers(standing: Option<&Standing>) -> bool {
     pending.all(|host| host.revision.is_some())
 }
 
-/// The hosts of a tenant that do not keep what it is promised, and why; all of them where
+/// Returns the hosts of a tenant that do not enforce its guarantee, with reasons; all of them if
 /// `on_all`.
 pub(super) fn hosts(hosts: &[HostStanding], on_all: bool, paint: Paint) -> String {
     let shown = |host: &&HostStanding| on_all || host.state != TenantState::Admitted;
@@ -88,7 +87,7 @@ pub(super) fn hosts(hosts: &[HostStanding], on_all: bool, paint: Paint) -> Strin
     table.render(paint)
 }
 
-/// What the hosts of a tenant measured, each where it is worst: a line each.
+/// Returns the worst measurements of a tenant's hosts, a line each.
 pub(super) fn measured(found: Option<&Measured>) -> String {
     let line = |worst: &WorstTail, says: &str| {
         let (host, packets) = (&worst.host, worst.tail.packets);
@@ -119,7 +118,7 @@ fn or_nothing(value: Option<impl ToString>) -> String {
     value.map_or_else(|| NOTHING.to_owned(), |value| value.to_string())
 }
 
-/// How long ago a moment since 1970 was, in its two largest units.
+/// Returns the time since a second after 1970, in its two largest units.
 fn since(second: u64) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let passed = now.unwrap_or_default().as_secs().saturating_sub(second);
@@ -136,7 +135,7 @@ fn since(second: u64) -> String {
     }
 }
 
-/// Whether a host follows its guarantees.
+/// Returns the word for a host's state of following its guarantees.
 pub(super) fn following(following: Following, paint: Paint) -> String {
     match following {
         Following::Follows => paint.good(following.word()),
@@ -145,7 +144,7 @@ pub(super) fn following(following: Following, paint: Paint) -> String {
     }
 }
 
-/// The cells of a host in a list: whether it follows, which revision, and what is wrong.
+/// Returns the cells of a host in a list: whether it follows, its revision, and the error.
 pub(super) fn cells(host: &Host, paint: Paint) -> [String; 3] {
     let said = &host.said;
     let silence = said
@@ -159,7 +158,7 @@ pub(super) fn cells(host: &Host, paint: Paint) -> [String; 3] {
     ]
 }
 
-/// What a host said, in sentences.
+/// Returns the report of a host, in sentences.
 pub(super) fn sentences(said: &HostWord, paint: Paint) -> String {
     let word = following(said.following, paint);
     let mut out = match (said.revision, said.silent_since) {
@@ -225,7 +224,7 @@ impl Events {
         let client = service.client()?;
         while output::is_open() {
             let lines = client.events(SILENCE);
-            // The service ends it when it ends itself; the next one goes on.
+            // The service ends the stream when it stops; the next stream continues.
             for line in lines.map_err(|error| service.failure(error))? {
                 match line {
                     Ok(line) if self.shows(&line) => {}

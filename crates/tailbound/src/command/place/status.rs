@@ -15,7 +15,8 @@ pub(super) struct Status {
     service: Service,
 }
 
-/// What `--output json` prints: the API's, but that `version` is this program's in every document.
+/// JSON document of `--output json`: the API's, except that `version` is this program's in every
+/// document.
 #[derive(Debug, Serialize)]
 struct Document<'s> {
     service_version: &'s str,
@@ -82,7 +83,7 @@ fn text(status: &tailbound_api::Status) -> String {
     )
 }
 
-/// A policy's name.
+/// Returns the name of a policy.
 pub(super) const fn policy(policy: Policy) -> &'static str {
     match policy {
         Policy::Silo => "silo",

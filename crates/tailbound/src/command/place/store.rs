@@ -1,15 +1,15 @@
-//! How stores are named on the command line.
+//! Names of stores on the command line.
 
 use std::path::PathBuf;
 use std::str::FromStr;
 use tailbound_control::store::etcd::Location;
 
-/// Where the ledger is kept.
+/// Location of the ledger.
 #[derive(Debug, Clone)]
 pub(super) enum StoreUrl {
     /// A file of this service alone.
     Sqlite(PathBuf),
-    /// Shared with other replicas.
+    /// An etcd cluster, shared with other replicas.
     Etcd(Location),
 }
 

@@ -1,4 +1,4 @@
-//! What a tenant has, in words, for the commands that change or show it.
+//! Summary of a tenant in words, for the commands that change or show it.
 
 use super::request::words;
 use super::standing;
@@ -6,7 +6,7 @@ use super::tables::runs;
 use tailbound_api::{Tenant, TenantState};
 use tailbound_report::Paint;
 
-/// What a tenant has, after a word that says what became of it.
+/// Returns the summary of a tenant, after a word for the operation's result.
 pub(super) fn summary(word: &str, tenant: &Tenant, paint: Paint) -> String {
     format!(
         "{word}  {}/{}, id {}: {}\n\n{}",
@@ -19,7 +19,7 @@ pub(super) fn summary(word: &str, tenant: &Tenant, paint: Paint) -> String {
         + &not_kept(tenant, paint)
 }
 
-/// What each machine of a tenant is promised, and may send and be sent, in words.
+/// Returns the guarantee and the limits of each of a tenant's VMs, in words.
 pub(super) fn promised(tenant: &Tenant) -> String {
     let words = words(&tenant.request);
     if tenant.limit.is_none() {
@@ -28,7 +28,7 @@ pub(super) fn promised(tenant: &Tenant) -> String {
     format!("{words}, at most {}", tenant.limit)
 }
 
-/// The machine that moves, where one does.
+/// Returns the VM that moves, if there is one.
 pub(super) fn on_its_way(tenant: &Tenant) -> String {
     match &tenant.moving {
         Some(moving) => format!(
@@ -39,7 +39,7 @@ pub(super) fn on_its_way(tenant: &Tenant) -> String {
     }
 }
 
-/// The hosts that do not keep what a tenant is promised, or not yet, where there are any.
+/// Returns the hosts that do not enforce a tenant's guarantee, or not yet, if there are any.
 fn not_kept(tenant: &Tenant, paint: Paint) -> String {
     let standing = tenant.standing.as_ref();
     match standing.filter(|standing| standing.state != TenantState::Admitted) {

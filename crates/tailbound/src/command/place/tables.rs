@@ -1,11 +1,11 @@
-//! Tables that several commands print.
+//! Tables of several commands.
 
 use super::request::machines;
 use crate::command::figures::{size, time};
 use tailbound_api::{Affected, Placed, PortState, Run};
 use tailbound_report::{Paint, Table, human};
 
-/// Machines by host.
+/// Table of VMs by host.
 pub(super) fn placed(hosts: &[Placed], paint: Paint) -> String {
     let mut table = Table::new(&["host", "machines"], &[]);
     for placed in hosts {
@@ -14,7 +14,7 @@ pub(super) fn placed(hosts: &[Placed], paint: Paint) -> String {
     table.render(paint)
 }
 
-/// Machines by host, with their numbers.
+/// Table of VMs by host, with their numbers.
 pub(super) fn runs(runs: &[Run], paint: Paint) -> String {
     let mut table = Table::new(&["host", "machines", "numbers"], &[2]);
     for run in runs {
@@ -24,7 +24,7 @@ pub(super) fn runs(runs: &[Run], paint: Paint) -> String {
     table.render(paint)
 }
 
-/// `3`, or `3 to 7`.
+/// Returns `3`, or `3 to 7`.
 pub(super) fn numbers(first: u32, count: u32) -> String {
     match count {
         0 | 1 => first.to_string(),
@@ -32,7 +32,7 @@ pub(super) fn numbers(first: u32, count: u32) -> String {
     }
 }
 
-/// Queues, what is promised over them and what is left.
+/// Table of queues, their reserved and their free capacity.
 pub(super) fn ports(ports: &[PortState], paint: Paint) -> String {
     let head = [
         "port",
@@ -60,7 +60,7 @@ pub(super) fn ports(ports: &[PortState], paint: Paint) -> String {
     table.render(paint)
 }
 
-/// Tenants on hosts that are closed, and where they would go.
+/// Table of tenants on closed hosts, and their possible destinations.
 pub(super) fn affected(tenants: &[Affected], paint: Paint) -> String {
     let mut table = Table::new(&["tenant", "id", "here", "would all fit on"], &[3]);
     for tenant in tenants {

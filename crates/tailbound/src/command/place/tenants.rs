@@ -58,7 +58,7 @@ impl Create {
         let refused = error.code() == Some(Code::Refused);
         if refused && !service.for_programs() {
             let request = tenant.request();
-            // Only in words: a reason that cannot be had changes nothing.
+            // Only in text output: a missing explanation is no error.
             if let Ok(explanation) = client.explain(&request)
                 && !explanation.fits
             {
@@ -235,7 +235,7 @@ pub(super) struct Delete {
     service: Service,
 }
 
-/// What `--output json` prints: the service itself answers with nothing.
+/// JSON document of `--output json`: the service's answer is empty.
 #[derive(Debug, Serialize)]
 struct Deleted {
     id: u64,

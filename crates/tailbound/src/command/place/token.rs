@@ -46,7 +46,7 @@ pub(super) struct Token {
     output: Output,
 }
 
-/// A token, and in the file of tokens all of it but the secret.
+/// A token; its entry in the token file has all fields except the secret.
 #[derive(Debug, Serialize)]
 struct Made {
     name: String,

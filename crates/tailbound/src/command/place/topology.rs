@@ -158,8 +158,8 @@ fn text(diff: &TopologyDiff, paint: Paint) -> String {
     out
 }
 
-/// Names and what is said of each, one line for neighbours of whom the same is
-/// said: `a-1 to a-40: slots: 8, was 4`.
+/// Returns names with their changes, one line for consecutive names with the same change: `a-1 to
+/// a-40: slots: 8, was 4`.
 fn ranges<'d>(items: impl Iterator<Item = (&'d str, &'d str)>) -> Vec<String> {
     let mut ranges: Vec<(&str, &str, &str)> = Vec::new();
     for (name, what) in items {
@@ -183,12 +183,12 @@ fn ranges<'d>(items: impl Iterator<Item = (&'d str, &'d str)>) -> Vec<String> {
     ranges.into_iter().map(line).collect()
 }
 
-/// Whether `next` is the same name with the next number.
+/// Returns true if `next` is the same name with the next number.
 fn follows(name: &str, next: &str) -> bool {
     let stem = name.trim_end_matches(|last: char| last.is_ascii_digit());
     let number = name[stem.len()..].parse::<u64>();
     let after = number.ok().and_then(|number| number.checked_add(1));
-    // As text, so that `a-09` and `a-10` are not taken for neighbours.
+    // Compared as text, so that `a-09` and `a-10` do not count as consecutive.
     after.is_some_and(|after| next == format!("{stem}{after}"))
 }
 

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use tailbound_probe::Outcome;
 use tailbound_probe::calibrate::{Known, Marks, calibrate};
 
-/// Fewer nodes of a kind than this say little of others.
+/// Number of nodes of a kind below which a warning is printed.
 const FEW: usize = 10;
 
 /// Arguments of `tailbound probe calibrate`.
@@ -33,7 +33,7 @@ pub(super) struct Args {
     output: Output,
 }
 
-/// A share of something.
+/// Parses a share.
 fn share(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(share) if (0.0..1.0).contains(&share) => Ok(share),
@@ -41,12 +41,12 @@ fn share(text: &str) -> Result<f64, String> {
     }
 }
 
-/// What comes out.
+/// Result of the calibration.
 #[derive(Debug, Serialize)]
 struct Document {
     good: usize,
     bad: usize,
-    /// Those whose late sleeps were counted to an early end and scaled.
+    /// Number of nodes whose late sleeps were counted until an early end and scaled.
     scaled: usize,
     #[serde(flatten)]
     marks: Marks,
@@ -76,7 +76,7 @@ fn is_scaled(node: &Node) -> bool {
     node.part.is_some_and(|part| part < 1.0)
 }
 
-/// What is known of a node that the network test decided on.
+/// Returns the data of a node that the network test decided on.
 fn known(node: &Node) -> Option<Result<Known, Failure>> {
     let is_good = match node.candidate.network? {
         Outcome::Good => true,

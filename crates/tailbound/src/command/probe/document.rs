@@ -1,4 +1,4 @@
-//! What a probe found, as data: the final document and the lines before it.
+//! Results of a probe, as data: the final document and the lines before it.
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
@@ -8,26 +8,26 @@ use tailbound_probe_run::sleeper::Finished;
 use tailbound_report::{Stats, human};
 use tailbound_units::Nanos;
 
-/// The version of these forms. A field that is added does not change it.
+/// Version of these formats. An added field does not change it.
 pub(super) const SCHEMA: u32 = 1;
 
-/// The whole of a run.
+/// Results of a whole run.
 #[derive(Debug, Serialize)]
 pub(super) struct Document {
     /// The host name of the guest.
     pub(super) node: String,
-    /// The worst vCPU's.
+    /// The verdict of the worst vCPU.
     pub(super) verdict: Outcome,
     /// The verdict line.
     pub(super) line: String,
     pub(super) kernel: String,
-    /// Seconds since 1970 at the start.
+    /// Start of the run, in seconds since 1970.
     pub(super) start_unix_s: f64,
     pub(super) config: ConfigDocument,
     pub(super) cpus: Vec<CpuDocument>,
 }
 
-/// What was asked for.
+/// Configuration of the run.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct ConfigDocument {
     sleep_ns: u64,
@@ -37,7 +37,7 @@ pub(super) struct ConfigDocument {
     low_mark: u64,
     high_mark: u64,
     exact: bool,
-    /// Of an early GOOD; none when exact.
+    /// Confidence of an early GOOD; `None` with `exact`.
     confidence: Option<f64>,
     busy: f64,
     time_limit_ns: u64,
@@ -64,7 +64,7 @@ impl From<&Config> for ConfigDocument {
     }
 }
 
-/// One vCPU.
+/// Results of one vCPU.
 #[derive(Debug, Serialize)]
 pub(super) struct CpuDocument {
     pub(super) cpu: u32,
@@ -72,14 +72,14 @@ pub(super) struct CpuDocument {
     pub(super) reason: String,
     #[serde(flatten)]
     pub(super) counts: Counts,
-    /// The share of the vCPU that others in this guest used.
+    /// Share of the vCPU that others in this guest used.
     pub(super) busy: Option<f64>,
-    /// The share of the vCPU that the probe's own thread used.
+    /// Share of the vCPU that the probe's own thread used.
     pub(super) cost: f64,
     pub(super) elapsed_ns: u64,
-    /// What else there is to know.
+    /// Further remarks.
     pub(super) notes: Vec<String>,
-    /// How long the sleeps took.
+    /// Durations of the sleeps.
     pub(super) sleep_ns: Stats,
 }
 
@@ -100,22 +100,22 @@ impl CpuDocument {
     }
 }
 
-/// One vCPU's state while the run goes on.
+/// State of one vCPU during the run.
 #[derive(Debug, Serialize)]
 pub(super) struct Interval {
     pub(super) cpu: u32,
-    /// Since the start.
+    /// Time since the start.
     pub(super) at_ns: u64,
-    /// Since the start.
+    /// Counts since the start.
     #[serde(flatten)]
     pub(super) counts: Counts,
-    /// How long the sleeps of this interval took.
+    /// Durations of the sleeps of this interval.
     pub(super) sleep_ns: Stats,
 }
 
-/// The node's verdict and its line, from those of its vCPUs.
+/// Returns the node's verdict and its line, from those of its vCPUs.
 pub(super) fn node_verdict(finished: &[Finished]) -> (Outcome, String) {
-    // One sleeper at least was started.
+    // At least one sleeper was started.
     let verdicts = finished.iter().map(|finished| finished.verdict.outcome);
     worst(verdicts).map_or((Outcome::Inconclusive, String::new()), |place| {
         let Finished { cpu, verdict, .. } = &finished[place];
@@ -129,7 +129,7 @@ pub(super) fn node_name() -> String {
     uname(rustix::system::Uname::nodename)
 }
 
-/// The version of its kernel.
+/// Returns the version of the guest's kernel.
 pub(super) fn kernel() -> String {
     uname(rustix::system::Uname::release)
 }
@@ -140,7 +140,7 @@ fn uname(field: impl Fn(&rustix::system::Uname) -> &std::ffi::CStr) -> String {
         .into_owned()
 }
 
-/// Seconds since 1970.
+/// Returns seconds since 1970.
 pub(super) fn unix(time: SystemTime) -> f64 {
     let since = time.duration_since(SystemTime::UNIX_EPOCH);
     since.unwrap_or_default().as_secs_f64()

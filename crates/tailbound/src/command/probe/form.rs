@@ -1,4 +1,4 @@
-//! The forms of what is printed.
+//! Output formats.
 
 /// The output format.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]

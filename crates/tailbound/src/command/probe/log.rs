@@ -10,7 +10,7 @@ use std::time::SystemTime;
 use tailbound_report::IntervalLog;
 use tailbound_units::Nanos;
 
-/// A log that is being written, one interval a line, tagged with what it is of.
+/// A log during writing, one interval a line, tagged with its subject.
 #[derive(Debug)]
 pub(super) struct Log {
     path: PathBuf,
@@ -18,7 +18,7 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// Makes the file, whose times count from `start`.
+    /// Creates the file, whose times count from `start`.
     pub(super) fn create(path: PathBuf, start: SystemTime) -> Result<Self, Failure> {
         let start = super::document::unix(start);
         let log =
@@ -29,8 +29,7 @@ impl Log {
         }
     }
 
-    /// Writes the times of one interval, counted from the start; nothing if there
-    /// are none.
+    /// Writes the times of one interval, counted from the start, if there are any.
     pub(super) fn write(
         &mut self,
         tag: &str,

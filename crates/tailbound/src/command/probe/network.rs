@@ -1,5 +1,5 @@
-//! Calls nodes that serve, at each rate in turn and all nodes at once, and prints
-//! what they are.
+//! Network test: calls serving nodes, at each rate in turn and all nodes in parallel, and prints
+//! their verdicts.
 
 use super::document::{self, SCHEMA};
 use super::form::Form;
@@ -48,7 +48,7 @@ pub(super) struct Args {
     output: Form,
 }
 
-/// A node, with the port that it serves at.
+/// Parses a node with its port.
 pub(super) fn node(text: &str) -> Result<String, String> {
     let port = text.rsplit_once(':').map(|(_, port)| port.parse::<u16>());
     match port {
@@ -57,12 +57,12 @@ pub(super) fn node(text: &str) -> Result<String, String> {
     }
 }
 
-/// The whole of a test.
+/// Results of a whole test.
 #[derive(Debug, Serialize)]
 struct Document {
-    /// The host name of this side.
+    /// Host name of this side.
     node: String,
-    /// The worst node's.
+    /// Verdict of the worst node.
     verdict: Outcome,
     line: String,
     kernel: String,
@@ -72,7 +72,7 @@ struct Document {
     nodes: Vec<NodeDocument>,
 }
 
-/// One node.
+/// Results of one node.
 #[derive(Debug, Serialize)]
 struct NodeDocument {
     node: String,
@@ -81,15 +81,15 @@ struct NodeDocument {
     rates: Vec<RateDocument>,
 }
 
-/// One node at one rate.
+/// Results of one node at one rate.
 #[derive(Debug, Clone, Serialize)]
 struct RateDocument {
     rate: u32,
     #[serde(flatten)]
     calls: Calls,
-    /// Why the connection ended early.
+    /// Reason for which the connection ended early.
     broken: Option<String>,
-    /// From when a call was due to its answer.
+    /// Times from the due time of a call to its answer.
     time_ns: Stats,
 }
 
@@ -101,7 +101,7 @@ struct RateLine<'a> {
     rate: &'a RateDocument,
 }
 
-/// Whether so many calls a second can be made for so long.
+/// Checks that the rates and the duration are within the limits of the test.
 pub(super) fn check(rates: &[u32], duration: Nanos) -> Result<(), Failure> {
     let wrong = |message: String| Err(Failure::wrong_arguments(message));
     let mut rates = rates.iter();
@@ -183,7 +183,7 @@ impl Args {
     }
 }
 
-/// What is known of one node.
+/// Results of one node during the test.
 #[derive(Debug, Default)]
 struct Test {
     rates: Vec<RateDocument>,
@@ -228,7 +228,7 @@ impl Test {
             .collect();
         let (mut verdict, reason) = judge(&rates);
         let mut reason = reason.to_string();
-        // What was answered badly before it went away stays bad.
+        // Late answers before the node became unreachable keep the verdict BAD.
         if let (Some(error), true) = (self.unreachable, verdict != Outcome::Bad) {
             verdict = Outcome::Inconclusive;
             reason = format!("cannot be reached: {error}");

@@ -1,4 +1,5 @@
-//! Whose the long tails among many nodes are, from network tests of each against each.
+//! Attribution of long tails among many nodes to their ends, from network tests of each node by
+//! each.
 
 use super::document::SCHEMA;
 use crate::command::output::{self, Output, print};
@@ -28,21 +29,21 @@ pub(super) struct Args {
     output: Output,
 }
 
-/// What comes out. Places are those in `callers` and `nodes`.
+/// Result. Indexes are those in `callers` and `nodes`.
 #[derive(Debug, Serialize)]
 struct Document {
     callers: Vec<String>,
     nodes: Vec<String>,
-    /// By caller and node; none where it did not call.
+    /// Results by caller and node; `None` if the caller did not call the node.
     pairs: Vec<Vec<Option<Pair>>>,
     owners: Vec<Owner>,
 }
 
-/// What one node found of another.
+/// Result of one node for another.
 #[derive(Debug, Clone, Copy, Serialize)]
 struct Pair {
     verdict: Outcome,
-    /// At the rate at which it was longest; none where nothing was answered.
+    /// The longest of all rates; `None` without answers.
     p99_9_ns: Option<u64>,
 }
 

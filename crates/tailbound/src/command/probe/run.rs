@@ -1,4 +1,4 @@
-//! Sleeps on each vCPU and prints what the node is.
+//! Probe: sleeps on each vCPU and prints the verdict on the node.
 
 use super::document::{self, ConfigDocument, CpuDocument, Document, Interval, SCHEMA};
 use super::form::Form;
@@ -32,7 +32,7 @@ pub(super) struct Options {
     output: Form,
 }
 
-/// What is measured, and how the node is judged by it.
+/// Arguments of the measurement and of its verdict.
 #[derive(Debug, clap::Args)]
 pub(super) struct Measure {
     /// The maximum number of sleeps (M)
@@ -74,7 +74,7 @@ pub(super) struct Measure {
     cpus: Option<Cpus>,
 }
 
-/// A list of one CPU at least.
+/// Parses a list of at least one CPU.
 fn some_cpus(text: &str) -> Result<Cpus, CpusError> {
     let cpus: Cpus = text.parse()?;
     if cpus.is_empty() {
@@ -122,8 +122,8 @@ impl Measure {
         }
     }
 
-    /// Measures the node, and judges it; the sleeps go into `log` as well, if there is one, and in
-    /// the form of lines to standard output.
+    /// Measures and judges the node; the sleeps are also written to `log`, if there is one, and
+    /// with `form` lines to standard output.
     pub(super) fn run(&self, form: Form, log: Option<PathBuf>) -> Result<Document, Failure> {
         let rule = Rule::new(self.config()).map_err(Failure::wrong_arguments)?;
         let cpus = self.allowed()?;
@@ -154,7 +154,7 @@ impl Measure {
         })
     }
 
-    /// The CPUs to probe, of which this process may run on each.
+    /// Returns the CPUs to probe, all of which this process may use.
     fn allowed(&self) -> Result<Cpus, Failure> {
         let allowed = affinity(0).map_err(|error| {
             Failure::new(format!(
@@ -171,7 +171,8 @@ impl Measure {
     }
 }
 
-/// Says that memory could not be locked, and where a limit in bytes forbids it what raises that.
+/// Returns the warning that memory could not be locked; if a limit in bytes is the cause, with the
+/// ways to raise it.
 fn not_locked(error: &io::Error, limit: Option<u64>) -> String {
     let seen = "memory is not locked, a page fault may look like a late sleep:";
     match (limit, error.kind()) {
@@ -185,15 +186,15 @@ fn not_locked(error: &io::Error, limit: Option<u64>) -> String {
     }
 }
 
-/// Reports how the run goes, and gathers all its sleeps.
+/// Reports the progress of the run, and collects all its sleeps.
 struct Reporter {
     form: Form,
     log: Option<Log>,
     start: Nanos,
-    /// Up to when, from the start.
+    /// End of the last report, from the start.
     reported: Nanos,
     empty: Histogram<u64>,
-    /// All sleeps so far, a histogram a CPU.
+    /// All sleeps so far, a histogram for each CPU.
     sleeps: Vec<Histogram<u64>>,
     shown: bool,
 }
@@ -276,7 +277,7 @@ mod tests {
 
     #[test]
     fn a_limit_that_forbids_to_lock_memory_is_told_with_what_raises_it() {
-        // ENOMEM and EPERM are what a limit is told by.
+        // A limit causes ENOMEM and EPERM.
         for error in [12, 1].map(io::Error::from_raw_os_error) {
             let said = not_locked(&error, Some(8_192 << 10));
             assert!(said.contains("may lock 8192 KiB (ulimit -l)"), "{said}");

@@ -1,4 +1,4 @@
-//! What a probe found, for people: the verdict, a table, what else there is to know.
+//! Results of a probe as text: the verdict, a table, further remarks.
 
 use super::document::{CpuDocument, Document};
 use std::collections::BTreeMap;
@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use tailbound_probe::Outcome;
 use tailbound_report::{NOTHING, Paint, Table, human};
 
-/// The verdict in its colour, as the first line begins.
+/// Returns the beginning of the first line: the verdict in its colour.
 pub(super) fn painted(line: &str, outcome: Outcome, colour: bool) -> String {
     let (paint, word) = (Paint(colour), outcome.word());
     let rest = line.strip_prefix(word).unwrap_or(line);
@@ -18,7 +18,7 @@ pub(super) fn painted(line: &str, outcome: Outcome, colour: bool) -> String {
     word + rest
 }
 
-/// The whole of it.
+/// Returns the whole text.
 pub(super) fn render(document: &Document, colour: bool) -> String {
     let mut out = painted(&document.line, document.verdict, colour);
     out += "\n\n";

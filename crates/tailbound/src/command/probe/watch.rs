@@ -1,4 +1,4 @@
-//! A node over weeks: probes again and again, and keeps what came out in a small file.
+//! Probes of a node over weeks: repeats the probe, and stores the results in a small file.
 
 use super::document::{CpuDocument, Document, SCHEMA};
 use super::run::Measure;
@@ -14,11 +14,10 @@ use tailbound_probe::history::{History, Run, Stretch};
 use tailbound_report::{Paint, Table, human};
 use tailbound_units::Nanos;
 
-/// The shortest time from one run to the next: a run may take two minutes, and the file is to stay
-/// small.
+/// Shortest interval between runs: a run may take two minutes, and the file must stay small.
 const SHORTEST: Nanos = Nanos::from_secs(180);
 const LONGEST: Nanos = Nanos::from_secs(7 * 86_400);
-/// The longest file that is read: hourly runs of a century.
+/// Largest file that is read, in bytes: hourly runs of a century.
 const LARGEST: u64 = 200 << 20;
 
 /// Arguments of `tailbound probe watch`.
@@ -77,7 +76,7 @@ impl Args {
             if left == Some(0) || is_lost {
                 return Ok(self.told(&History::of(&log.runs)));
             }
-            // A clock that was set back makes no pause longer than it is to be.
+            // A clock that was set back does not extend the pause.
             let passed = start.elapsed().unwrap_or_default();
             let every = std::time::Duration::from(self.every);
             std::thread::sleep(every.saturating_sub(passed));
@@ -94,7 +93,7 @@ impl Args {
     }
 }
 
-/// The file, with what is in it.
+/// The file with its content.
 #[derive(Debug)]
 struct Log {
     path: PathBuf,
@@ -103,8 +102,8 @@ struct Log {
 }
 
 impl Log {
-    /// Opens the file for this process alone. Half a line at its end, of one that was ended while
-    /// it wrote, goes.
+    /// Opens the file for this process alone. An incomplete line at its end, from an interrupted
+    /// write, is removed.
     fn open(path: &Path) -> Result<Self, Failure> {
         let open = OpenOptions::new()
             .read(true)
@@ -144,7 +143,7 @@ impl Log {
     }
 }
 
-/// Reads the runs in a file, and how long its whole lines are.
+/// Reads the runs in a file, and the length of its complete lines.
 fn read(path: &Path, file: &mut File) -> Result<(Vec<Run>, u64), Failure> {
     let failed = |error: &io::Error| failed(path, error);
     let length = file.metadata().map_err(|error| failed(&error))?.len();
@@ -175,7 +174,7 @@ fn failed(path: &Path, error: &io::Error) -> Failure {
     Failure::new(format!("{}: {error}", path.display()))
 }
 
-/// What is kept of a run: of its worst vCPU.
+/// Returns the stored part of a run: its worst vCPU.
 fn shortened(document: &Document, every: Nanos) -> Run {
     let share = |cpu: &&CpuDocument| {
         (u128::from(cpu.counts.late) << 64) / u128::from(cpu.counts.samples.max(1))
@@ -232,7 +231,7 @@ fn text(history: &History, paint: Paint) -> String {
     out
 }
 
-/// How long a stretch lasted, in its two largest units.
+/// Returns the duration of a stretch, in its two largest units.
 fn length(stretch: &Stretch) -> String {
     let seconds = stretch.length();
     let minutes = (seconds / 60.0) as u64;

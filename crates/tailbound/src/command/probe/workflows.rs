@@ -1,5 +1,5 @@
-//! `tailbound probe workflows`: how long several calls in a row and at once take, to nodes at
-//! random and to those that `tailbound select` keeps.
+//! `tailbound probe workflows`: times of sequential and parallel calls, to random nodes and to
+//! those that `tailbound select` keeps.
 
 use super::document::{self, SCHEMA};
 use super::network::{check, node};
@@ -54,7 +54,7 @@ pub(super) struct Args {
     output: Form,
 }
 
-/// What to print.
+/// Output format.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 enum Form {
     /// Tables for people
@@ -66,7 +66,7 @@ enum Form {
     Jsonl,
 }
 
-/// What workflows call.
+/// Kind of a workflow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 enum Kind {
@@ -76,7 +76,7 @@ enum Kind {
     FanOut,
 }
 
-/// Which nodes a group is drawn from.
+/// Set of nodes from which a group is drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Among {
@@ -84,10 +84,10 @@ enum Among {
     Selected,
 }
 
-/// What comes out.
+/// Result.
 #[derive(Debug, Serialize)]
 struct Document {
-    /// The host name of this side.
+    /// Host name of this side.
     node: String,
     kernel: String,
     start_unix_s: f64,
@@ -102,19 +102,19 @@ struct Document {
 struct RunDocument {
     among: Among,
     workflow: Kind,
-    /// Workflows a second.
+    /// Workflows per second.
     rate: f64,
     nodes: Vec<String>,
     #[serde(flatten)]
     counts: Counts,
     time_ns: Times,
-    /// The times of those that were answered: V2 `HdrHistogram`, deflated, in base64.
+    /// Times of the answered workflows: V2 `HdrHistogram`, deflated, in base64.
     hdr: String,
     given_up: Vec<GivenUp>,
 }
 
-/// Percentiles of all workflows, each where they carry it: a workflow without an answer is longer
-/// than any other.
+/// Percentiles of all workflows, each if there are enough workflows for it: a workflow without an
+/// answer counts as longer than all others.
 #[derive(Debug, Clone, Copy, Serialize)]
 struct Times {
     p50: Option<u64>,
@@ -124,7 +124,7 @@ struct Times {
     max: Option<u64>,
 }
 
-/// A node that answered wrongly, or not.
+/// A node with a wrong or missing answer.
 #[derive(Debug, Serialize)]
 struct GivenUp {
     node: String,
@@ -138,12 +138,12 @@ struct Line {
     workflow: Kind,
     group: usize,
     rate: f64,
-    /// On the `CLOCK_MONOTONIC` of this side.
+    /// Due time on this side's `CLOCK_MONOTONIC`.
     due_ns: u64,
     time_ns: u64,
 }
 
-/// What the selection is worth: by how many percent shorter than among all.
+/// Benefit of the selection: percentage by which times are shorter than among all.
 #[derive(Debug, Serialize)]
 struct Gain {
     workflow: Kind,
@@ -200,14 +200,14 @@ impl Args {
         Ok(Exit::holds(document.runs.iter().all(all)))
     }
 
-    /// Which workflows run.
+    /// Returns the kinds of workflows to run.
     fn kinds(&self) -> impl Iterator<Item = Kind> + use<> {
         let only = self.only;
         let all = [Kind::Sequential, Kind::FanOut].into_iter();
         all.filter(move |kind| only.is_none_or(|only| only == *kind))
     }
 
-    /// How many nodes each group has.
+    /// Returns the sizes of the groups.
     fn groups(&self, sets: &[(Among, Vec<String>)]) -> Result<Vec<usize>, Failure> {
         let fewest = sets.iter().map(|(_, nodes)| nodes.len()).min().unwrap_or(0);
         if fewest == 0 {
@@ -263,7 +263,7 @@ impl Args {
         let outcome = run(&nodes, load, &mut record).map_err(failed)?;
         let Outcome { counts, given_up } = outcome;
         let rate = f64::from(rate) / f64::from(calls);
-        // Not while they run: who writes is late.
+        // Not during the run: writing would delay it.
         for Answered { due, took } in answered.into_iter().filter(|_| self.output == Form::Jsonl) {
             let line = Line {
                 among,
@@ -302,7 +302,8 @@ impl Kind {
 }
 
 impl Times {
-    /// Of so many workflows, of which those in `answered` were answered.
+    /// Returns the percentiles of `workflows` workflows, of which those in `answered` were
+    /// answered.
     fn of(answered: &Histogram<u64>, workflows: u64) -> Self {
         let at = |statistic: Statistic, part: f64| {
             let rank = (workflows as f64 * part).ceil() as u64;
@@ -319,7 +320,7 @@ impl Times {
     }
 }
 
-/// What the selection is worth, of the runs that differ in that alone.
+/// Returns the benefit of the selection, from runs that differ only in it.
 fn gains(runs: &[RunDocument]) -> Vec<Gain> {
     let pairs = runs.windows(2).filter_map(|pair| match pair {
         [all, kept] if kept.among == Among::Selected => Some((all, kept)),
@@ -413,7 +414,7 @@ impl Document {
     }
 }
 
-/// Why nodes were given up.
+/// Returns the reasons for which nodes were given up.
 fn notes(run: &RunDocument) -> impl Iterator<Item = String> {
     let note = |it: &GivenUp| format!("note  {}: {}\n", it.node, it.reason);
     run.given_up.iter().map(note)

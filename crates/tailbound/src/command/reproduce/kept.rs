@@ -1,4 +1,4 @@
-//! What came out of experiments before: a directory that a run goes on with.
+//! Stored results of experiments: a directory from which an interrupted run continues.
 
 use super::registry::{Planned, Size};
 use crate::exit::{Failure, print_error};
@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use tailbound_report::Results;
 use tailbound_sim::grid::{GridError, Row};
 
-/// A directory with a file for each experiment: `KIND/NAME.row`, under `full` of the papers' sizes,
-/// and what `tailbound lab run NAME --out DIR/lab` left.
+/// A directory with a file for each experiment: `KIND/NAME.row`, under `full` with the papers'
+/// sizes, and the reports of `tailbound lab run NAME --out DIR/lab`.
 #[derive(Debug)]
 pub(super) struct Kept {
     directory: PathBuf,
@@ -19,10 +19,10 @@ impl Kept {
         Self { directory }
     }
 
-    /// What a lab's experiment found, if it ran.
+    /// Returns the results of a lab's experiment, if it ran.
     ///
     /// # Errors
-    /// Its file is not one of results.
+    /// The file is no file of results.
     pub(super) fn of_lab(&self, planned: &Planned<'_>) -> Result<Option<Results>, Failure> {
         let file = format!("{}.json", planned.experiment);
         let path = self.directory.join(file);
@@ -32,8 +32,8 @@ impl Kept {
         Ok(Some(Results::read(&path)?))
     }
 
-    /// What an experiment found that follows from this: nothing where it did not run, or something
-    /// else of that name did. What is not what was written is told, and counts for nothing.
+    /// Returns the results of an experiment with this key: `None` if it did not run, or ran with
+    /// another key. A corrupt file is reported and ignored.
     ///
     /// # Errors
     /// A file cannot be read.
@@ -54,10 +54,10 @@ impl Kept {
         }
     }
 
-    /// Keeps what an experiment found.
+    /// Stores the results of an experiment.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The file cannot be written.
     pub(super) fn write(
         &self,
         planned: &Planned<'_>,

@@ -5,10 +5,10 @@ use super::registry::{By, Checks, Item, Ran, Registry, Size, command};
 use std::fmt::Write as _;
 use tailbound_report::{CheckResult, Made, NOTHING, Outcome, human};
 
-/// What is said of an item whose experiment did not run.
+/// Outcome of an item whose experiment did not run.
 pub(super) const NOT_RUN: &str = "not run";
 
-/// What stands above the tables.
+/// Text above the tables.
 const HEAD: &str = "\
 # Every table and figure of the papers
 
@@ -39,7 +39,7 @@ items are in `crates/tailbound/src/command/reproduce/items.toml`, the bounds of 
 
 ";
 
-/// What stands above the tables at the papers' sizes.
+/// Text above the tables at the papers' sizes.
 const FULL: &str = "\
 # The papers' items at the papers' sizes
 
@@ -49,10 +49,10 @@ are **not run**, with the time they take. If the usual size is the paper's, the 
 
 ";
 
-/// What the line begins with that tells what made the page.
+/// Begin of the line that describes the page's origin.
 const MADE: &str = "Made ";
 
-/// The page. Items whose experiments did not run say so.
+/// Returns the page. Items whose experiments did not run are marked.
 pub(super) fn page(registry: &Registry, size: Size, made: &Made, ran: &Ran) -> String {
     let (head, sizes) = match size {
         Size::Quick => (HEAD, "experiments of seconds"),
@@ -82,7 +82,7 @@ pub(super) fn page(registry: &Registry, size: Size, made: &Made, ran: &Ran) -> S
     page
 }
 
-/// The commands to look at an item with.
+/// Returns the commands that show an item.
 fn commands(item: &Item) -> String {
     let beside = item.beside.iter().map(|it| command(&it.experiment));
     let all = item.command().into_iter().chain(beside);
@@ -90,7 +90,7 @@ fn commands(item: &Item) -> String {
     all.join("<br>")
 }
 
-/// What came out of an item.
+/// Returns the outcome of an item.
 fn here(item: &Item, registry: &Registry, size: Size, ran: &Ran) -> String {
     let first = match &item.by {
         By::Test(_) => Some("test".to_owned()),
@@ -102,7 +102,7 @@ fn here(item: &Item, registry: &Registry, size: Size, ran: &Ran) -> String {
     all.join("<br>")
 }
 
-/// What came out of the checks of an experiment, and how large that was.
+/// Returns the outcome of an experiment's checks, and its size.
 fn of_checks(checks: &Checks, registry: &Registry, size: Size, ran: &Ran) -> String {
     let planned = registry.planned(&checks.experiment, size);
     let place = if planned.is_of_lab() { "lab: " } else { "" };
@@ -121,10 +121,10 @@ fn of_checks(checks: &Checks, registry: &Registry, size: Size, ran: &Ran) -> Str
     text
 }
 
-/// With so many checks that hold, a cell shows them only to who asks.
+/// Number of passed checks from which a cell shows them folded.
 const FOLDED: usize = 7;
 
-/// Checks in a cell: those that do not hold before those that do.
+/// Returns checks in a cell: failed ones before passed ones.
 fn in_cell(results: Vec<&CheckResult>) -> String {
     let holds = |result: &&CheckResult| result.outcome() == Outcome::Pass;
     let (held, others): (Vec<_>, Vec<_>) = results.into_iter().partition(holds);
@@ -143,7 +143,7 @@ fn in_cell(results: Vec<&CheckResult>) -> String {
     text
 }
 
-/// Checks that do not hold, a line each; a reason is told once.
+/// Returns failed checks, a line each; a repeated reason is replaced by a reference.
 fn in_words(results: &[&CheckResult]) -> String {
     let mut text = String::new();
     for (at, result) in results.iter().enumerate() {
@@ -158,9 +158,9 @@ fn in_words(results: &[&CheckResult]) -> String {
     text
 }
 
-/// A check in a line: what is wanted, what was found, and why it misses.
+/// Returns a check in a line: expected value, result, and the reason of a known miss.
 pub(super) fn check(result: &CheckResult) -> String {
-    // What was found is told in the unit of what was wanted, which stands behind the last digit.
+    // The result has the unit of the expected value, which follows its last digit.
     let last = result.want.rsplit_once(|it: char| it.is_ascii_digit());
     let unit = last.map_or("", |(_, unit)| unit);
     let got = result
@@ -175,7 +175,7 @@ pub(super) fn check(result: &CheckResult) -> String {
     format!("{name}: {got} (wanted {}){why}", result.want)
 }
 
-/// A line of the page without what came out of a run.
+/// Returns a line of the page without results of a run.
 #[cfg(test)]
 pub(super) fn without_outcome(line: &str) -> String {
     if line.starts_with(MADE) {

@@ -1,4 +1,4 @@
-//! The items of the papers, and what they rest on: `items.toml`.
+//! The items of the papers, and their experiments: `items.toml`.
 
 use crate::command::sim;
 use crate::exit::Failure;
@@ -7,28 +7,28 @@ use std::collections::BTreeMap;
 use tailbound_report::{CheckResult, Results};
 use tailbound_units::Nanos;
 
-/// What takes longer is left out where little time is.
+/// Longest experiment of a quick run.
 const QUICK: Nanos = Nanos(10_000_000_000);
 
 /// All items.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Registry {
-    /// Every experiment that items rest on.
+    /// All experiments of the items.
     pub(super) run: Vec<Run>,
     pub(super) paper: Vec<Paper>,
 }
 
-/// How large an experiment is.
+/// Size of an experiment.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Run {
     /// KIND/NAME.
     pub(super) experiment: String,
     pub(super) size: String,
-    /// How long it took, on one CPU; in the lab on the whole machine.
+    /// Run time on one CPU; in the lab on the whole computer.
     pub(super) takes: Nanos,
-    /// Where the paper's is larger.
+    /// The paper's size, if it is larger.
     full: Option<Full>,
 }
 
@@ -37,16 +37,16 @@ pub(super) struct Run {
 #[serde(deny_unknown_fields)]
 struct Full {
     size: String,
-    /// How long it takes on one CPU, as far as is known.
+    /// Run time on one CPU, as far as known.
     takes: Nanos,
-    /// Keys of the experiment, and what they are set to.
+    /// Changed keys of the experiment, with their values.
     set: toml::Table,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Paper {
-    /// What items are called after: KEY-1 is the first.
+    /// Prefix of the items' names: KEY-1 is the first.
     pub(super) key: String,
     pub(super) name: String,
     pub(super) item: Vec<Item>,
@@ -57,26 +57,26 @@ pub(super) struct Paper {
 #[serde(deny_unknown_fields)]
 pub(super) struct Item {
     pub(super) what: String,
-    /// Of the paper.
+    /// Section of the paper.
     pub(super) section: String,
-    /// What the paper says, where that is a figure.
+    /// Value in the paper, if it is a figure.
     pub(super) value: Option<String>,
     pub(super) by: By,
-    /// What a lab's experiment says of the same.
+    /// Checks of a lab's experiment for the same item.
     pub(super) beside: Option<Checks>,
 }
 
-/// What reproduces an item.
+/// Reproduction of an item.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum By {
-    /// Checks of an experiment: in virtual time, or on this machine (`lab/NAME`).
+    /// Checks of an experiment: in virtual time, or on this computer (`lab/NAME`).
     Checks(Checks),
-    /// A command that holds the mechanism.
+    /// A command that tests the mechanism.
     Test(String),
-    /// Nothing does, for this reason.
+    /// The item is not reproduced, for this reason.
     Not(String),
-    /// Nothing can, for this reason.
+    /// The item cannot be reproduced here, for this reason.
     Elsewhere(String),
 }
 
@@ -89,14 +89,14 @@ pub(super) struct Checks {
     pub(super) checks: Vec<String>,
 }
 
-/// Which of the sizes.
+/// Size of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Size {
-    /// What takes seconds.
+    /// Experiments of seconds.
     Quick,
-    /// What takes minutes.
+    /// Experiments of minutes.
     Usual,
-    /// The papers'.
+    /// The papers' sizes.
     Full,
 }
 
@@ -106,11 +106,11 @@ pub(super) struct Planned<'r> {
     pub(super) experiment: &'r str,
     pub(super) size: &'r str,
     pub(super) takes: Nanos,
-    /// What is set otherwise than in the experiment.
+    /// Changed values of the experiment.
     pub(super) set: Option<&'r toml::Table>,
 }
 
-/// What came out, by experiment.
+/// Results, by experiment.
 pub(super) type Ran = BTreeMap<String, Results>;
 
 impl Registry {
@@ -118,7 +118,7 @@ impl Registry {
         toml::from_str(include_str!("items.toml")).map_err(Failure::new)
     }
 
-    /// The items that these words name, each with its own name.
+    /// Returns the items that these words name, each with its own name.
     pub(super) fn chosen(&self, words: &[String]) -> Result<Vec<(String, &Item)>, Failure> {
         let mut chosen = Vec::new();
         for word in words {
@@ -152,7 +152,7 @@ impl Registry {
         })
     }
 
-    /// How large an experiment is.
+    /// Returns an experiment at a size.
     pub(super) fn planned(&self, experiment: &str, size: Size) -> Planned<'_> {
         let mut all = self.run.iter();
         let run = all.find(|run| run.experiment == experiment);
@@ -173,7 +173,7 @@ impl Registry {
         }
     }
 
-    /// What these items rest on, each once.
+    /// Returns the experiments of these items, each once.
     pub(super) fn plan(&self, chosen: &[(String, &Item)], size: Size) -> Vec<Planned<'_>> {
         let mut plan: BTreeMap<&str, Planned<'_>> = BTreeMap::new();
         for checks in chosen.iter().flat_map(|(_, item)| item.checks()) {
@@ -187,15 +187,15 @@ impl Registry {
 }
 
 impl Planned<'_> {
-    /// Whether it runs on this machine, and not in virtual time.
+    /// Returns true if it runs on this computer, and not in virtual time.
     pub(super) fn is_of_lab(&self) -> bool {
         self.experiment.starts_with("lab/")
     }
 
-    /// Its experiment, read, with its text.
+    /// Reads its experiment and the text.
     ///
     /// # Errors
-    /// It has mistakes with the values of this size.
+    /// The experiment has errors with the values of this size.
     pub(super) fn read(&self) -> Result<(Box<dyn sim::AnyNamed>, String), Failure> {
         let none = toml::Table::new();
         sim::named(self.experiment, self.set.unwrap_or(&none))
@@ -203,7 +203,7 @@ impl Planned<'_> {
 }
 
 impl Item {
-    /// The checks that it rests on.
+    /// Returns the checks of the item.
     pub(super) fn checks(&self) -> impl Iterator<Item = &Checks> {
         let by = match &self.by {
             By::Checks(checks) => Some(checks),
@@ -212,7 +212,7 @@ impl Item {
         by.into_iter().chain(&self.beside)
     }
 
-    /// The command to look at it with, if there is one.
+    /// Returns the command that shows it, if there is one.
     pub(super) fn command(&self) -> Option<String> {
         match &self.by {
             By::Checks(checks) => Some(command(&checks.experiment)),
@@ -223,7 +223,7 @@ impl Item {
 }
 
 impl Checks {
-    /// What came out of its checks.
+    /// Returns the results of the checks.
     pub(super) fn results<'r>(&self, ran: &'r Ran) -> Vec<&'r CheckResult> {
         let results = ran
             .get(&self.experiment)
@@ -233,7 +233,7 @@ impl Checks {
     }
 }
 
-/// The command that runs KIND/NAME.
+/// Returns the command that runs KIND/NAME.
 pub(super) fn command(experiment: &str) -> String {
     match experiment.split_once('/') {
         Some(("lab", name)) => format!("tailbound lab run {name}"),

@@ -1,7 +1,7 @@
 //! Starts nodes, probes them, keeps the best and ends the others.
 //!
 //! Read [`Options::run`] first. Only nodes with this run's tag are ended: those that the launcher
-//! said it started, and those with the tag that it did not tell of.
+//! reported as started, and unreported ones with the tag.
 
 use super::{Selection, results};
 use crate::exit::{Failure, print_error};
@@ -12,7 +12,7 @@ use tailbound_probe_run::launch::{Probed, Probes, end_all, is_empty, tag};
 use tailbound_probe_run::launcher::Launcher;
 use tailbound_units::Nanos;
 
-/// Nodes that are started at most.
+/// Largest number of nodes that are started.
 const MOST: usize = 10_000;
 
 /// Options of a selection that starts its nodes.
@@ -58,19 +58,19 @@ fn overshoot(text: &str) -> Result<f64, String> {
     }
 }
 
-/// What a launched run comes to.
+/// Result of a launched run.
 pub(super) enum Outcomes {
-    /// Nodes were chosen.
+    /// Nodes were selected.
     Chosen(Selection),
-    /// Nothing was to be chosen; what was done instead.
+    /// No selection was requested; the text describes the action.
     Said(String),
 }
 
 impl Options {
-    /// Does all of it.
+    /// Runs the whole selection.
     ///
     /// # Errors
-    /// The launcher failed; all that has the tag was ended then, as far as it lets us.
+    /// The launcher failed; all nodes with the tag were ended then, as far as possible.
     pub(super) fn run(&self, launch: &str) -> Result<Outcomes, Failure> {
         let start = || Launcher::start(launch, Duration::from(self.launch_timeout));
         if let Some(tag) = &self.end {
@@ -142,7 +142,7 @@ impl Options {
     }
 }
 
-/// A node as it is chosen from; without a result it is none that can be kept.
+/// Returns a node as a candidate of the selection; without a result it cannot be kept.
 fn row(probed: &Probed) -> super::Row {
     let name = probed.launched.node.clone();
     let (candidate, note) = match &probed.found {

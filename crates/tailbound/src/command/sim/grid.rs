@@ -70,21 +70,21 @@ pub(in crate::command) struct Merge {
     output: Output,
 }
 
-/// What is there of a grid.
+/// State of a grid.
 #[derive(Debug, Serialize)]
 struct Told {
     name: String,
-    /// Where its rows are.
+    /// Directory of its rows.
     directory: PathBuf,
-    /// How many points it has,
+    /// Number of its points.
     points: usize,
-    /// how many of them are asked for,
+    /// Number of requested points.
     asked: usize,
-    /// how many of these have rows,
+    /// Number of requested points with rows.
     rows: usize,
-    /// and how many rows were computed now.
+    /// Number of rows that were computed now.
     computed: usize,
-    /// Rows that were not what was written.
+    /// Corrupt rows.
     corrupt: Vec<String>,
     report: Option<Written>,
 }
@@ -147,7 +147,7 @@ impl Run {
         told.finish(&store, self.output)
     }
 
-    /// Runs what is left. Returns how many points were run.
+    /// Runs the missing points. Returns their number.
     fn points(
         &self,
         scenario: &Scenario,
@@ -184,7 +184,7 @@ impl Run {
     }
 }
 
-/// The text of KIND/NAME, or of KIND/FILE with a file beside the scenario.
+/// Returns the text of KIND/NAME, or of KIND/FILE with a file beside the scenario.
 fn find(name: &str, scenario: &Path) -> Result<Source, ExperimentError> {
     let unknown = || ExperimentError::Unknown {
         name: name.to_owned(),
@@ -238,7 +238,7 @@ impl Told {
         }
     }
 
-    /// Writes the report where all rows are there, and says what is.
+    /// Writes the report if all rows exist, and prints the state.
     fn finish(mut self, store: &Store, output: Output) -> Result<Exit, Failure> {
         let mut text = String::new();
         let elsewhere = self.points - self.asked;
@@ -307,11 +307,11 @@ fn write(store: &Store) -> Result<(Results, Written), Failure> {
     Ok((results, written))
 }
 
-/// Whether a signal asked for the end.
+/// Flag that a signal has requested the end.
 struct Stop(Arc<AtomicU8>);
 
 impl Stop {
-    /// The first signal is noted, and the second ends this process, and its points with it.
+    /// Sets the flag at the first signal; the second one ends this process and its points.
     fn watch() -> io::Result<Self> {
         let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
         let noted = Arc::new(AtomicU8::new(0));

@@ -1,11 +1,11 @@
-//! What `tailbound sim placement` tells the time and the memory by.
+//! Measurement of time and memory in `tailbound sim placement`.
 
 use super::runner::Kind;
 use tailbound_sim::placement::{PlacementExperiment, Stopwatch};
 use tailbound_sys::{memory, timer};
 use tailbound_units::{Bytes, Nanos};
 
-/// One thread: a decision follows from those before it.
+/// One thread: a decision depends on those before it.
 #[derive(Debug, clap::Args)]
 pub(super) struct Timed {}
 
@@ -20,9 +20,9 @@ impl Kind for Timed {
     }
 }
 
-/// The CPU time of the thread that decides, and the memory of this process. A decision waits for
-/// nothing but a CPU: what it takes of one is what it takes on a machine with nothing else to do, and
-/// the longest of 100,000 tells of the decision and not of a neighbour.
+/// CPU time of the deciding thread, and memory of this process. A decision waits only for a CPU:
+/// its CPU time equals its time on an idle computer, and the longest of 100,000 decisions does not
+/// include delays by neighbours.
 #[derive(Debug)]
 struct ThisMachine;
 
@@ -32,7 +32,7 @@ impl Stopwatch for ThisMachine {
     }
 
     fn reset_peak_memory(&self) {
-        // Without it the figure is of all points so far, which is more and not less.
+        // Without the reset the peak includes all points so far.
         let _ = memory::reset_peak();
     }
 

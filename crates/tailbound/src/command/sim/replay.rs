@@ -9,10 +9,10 @@ use tailbound_report::{NOTHING, Paint, Table, human};
 use tailbound_sim::replay::{Guest, Network, Recording, Tail, Way, replay};
 use tailbound_units::{Nanos, Rate};
 
-/// The version of the JSON document's shape.
+/// Version of the JSON document's format.
 const SCHEMA: u32 = 1;
 
-/// Multiples of a guest's average for which the burst is told.
+/// Multiples of a guest's average for which the burst is reported.
 const TIMES: [f64; 4] = [1.0, 1.5, 2.0, 4.0];
 
 /// Arguments of `tailbound sim replay`.
@@ -184,7 +184,7 @@ impl Args {
         Ok(Exit::Holds)
     }
 
-    /// Who is looked for, and the link.
+    /// Returns the guests to replay, and the link.
     fn guests_and_link(&self) -> Result<(Vec<Guest>, Rate), Failure> {
         let mut guests = self.guests.clone();
         let mut link = self.link_rate;
@@ -210,8 +210,8 @@ impl Args {
         Ok((guests, link.unwrap_or(Rate::from_mbit(10_000))))
     }
 
-    /// Places a tenant of such guests, each with the largest of their guarantees, and says
-    /// what messages of theirs would be promised.
+    /// Places a tenant of such guests, each with the largest of their guarantees, and sets the
+    /// guaranteed times of their messages.
     fn place(
         &self,
         network: &Network,
@@ -317,7 +317,7 @@ impl Document {
         text
     }
 
-    /// What was guaranteed, and what else could be.
+    /// Returns the table of guarantees and of alternative bursts.
     fn guarantees(&self) -> Table {
         let bursts = TIMES.map(|times| format!("S at {times} x mean"));
         let mut head = vec!["guest", "mean", "bandwidth", "burst", "from"];

@@ -1,4 +1,4 @@
-//! What every kind of simulated experiments offers: `list`, `show` and `run`.
+//! Common commands of every kind of simulated experiments: `list`, `show` and `run`.
 
 use crate::command::experiment::{Line, List, Report, show};
 use crate::exit::{Exit, Failure};
@@ -8,18 +8,18 @@ use tailbound_experiment::{Catalogue, Experiment, ExperimentError, Loaded, Progr
 use tailbound_report::Results;
 use tailbound_sim::Threads;
 
-/// A kind of experiments, with the arguments of `run` that not all kinds have.
+/// A kind of experiments, with the arguments of `run` that only some kinds have.
 pub(super) trait Kind: clap::Args {
-    /// The experiments.
+    /// Type of the experiments.
     type Experiment: Experiment<Error = ExperimentError>;
-    /// What results depend on, for the help of `run`.
+    /// Inputs of the results, for the help of `run`.
     const DEPENDS: &'static str;
 
-    /// What a run needs to know.
+    /// Returns the options of a run.
     fn options(&self) -> <Self::Experiment as Experiment>::Options;
 }
 
-/// Experiments whose work threads may share.
+/// Experiments whose work can be divided among threads.
 #[derive(Debug, clap::Args)]
 pub(super) struct Parallel<E: Send + Sync + 'static> {
     /// The number of threads [default: one for each CPU]
@@ -30,7 +30,7 @@ pub(super) struct Parallel<E: Send + Sync + 'static> {
 }
 
 impl<E: Send + Sync> Parallel<E> {
-    /// These.
+    /// Returns the kind with this number of threads.
     pub(super) const fn of(threads: Share) -> Self {
         let threads = match threads {
             Share::AllCpus => None,
@@ -43,12 +43,12 @@ impl<E: Send + Sync> Parallel<E> {
     }
 }
 
-/// How many threads share the work of an experiment.
+/// Number of threads that share the work of an experiment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Share {
-    /// As many as there are CPUs.
+    /// One thread for each CPU.
     AllCpus,
-    /// One.
+    /// One thread.
     One,
 }
 
@@ -67,15 +67,15 @@ where
     }
 }
 
-/// Any kind.
+/// A kind of experiments, as an object.
 pub(super) trait AnyKind {
-    /// The experiments of it that come with the program.
+    /// Returns the experiments of the kind that come with the program.
     fn catalogue(&self) -> Catalogue;
 
     /// Reads an experiment.
     ///
     /// # Errors
-    /// All its mistakes.
+    /// All errors of the experiment.
     fn read(self: Box<Self>, source: &Source) -> Result<Box<dyn AnyNamed>, ExperimentError>;
 }
 
@@ -93,22 +93,22 @@ impl<K: Kind + 'static> AnyKind for K {
     }
 }
 
-/// An experiment, read.
+/// An experiment of a kind, after reading.
 struct Named<K: Kind> {
     loaded: Loaded<K::Experiment>,
     kind: K,
 }
 
-/// An experiment of any kind, read.
+/// An experiment of any kind, after reading.
 pub(in crate::command) trait AnyNamed {
-    /// The names of what it expects.
+    /// Returns the names of its checks.
     #[cfg(test)]
     fn checks(&self) -> Vec<&str>;
 
-    /// What it read from files that its own names.
+    /// Returns the content of files that the experiment names.
     fn inputs(&self) -> String;
 
-    /// Runs it.
+    /// Runs the experiment.
     fn run(&self, seed: u64, progress: &mut Progress<'_>) -> Result<Results, ExperimentError>;
 }
 
@@ -196,7 +196,7 @@ impl<K: Kind> Run<K> {
                 name => names.push(name),
             }
         }
-        // All are read before the first runs: a mistake costs no run.
+        // All experiments are read before the first runs: an error costs no run.
         let loaded = names
             .iter()
             .map(|name| Loaded::parse(&catalogue.source(name)?));

@@ -1,7 +1,8 @@
-//! Waits of threads and of frames as trace events: the format of Chrome's tracing, in JSON, which Perfetto reads.
+//! Waits of threads and of frames as trace events: the format of Chrome's tracing, in JSON, which
+//! Perfetto reads.
 //!
-//! Events go into the file as they come: what is kept in memory are names, and of these a bounded
-//! number.
+//! Events are written to the file immediately: only names are in memory, and a bounded number of
+//! them.
 
 use super::lanes::Lanes;
 use serde_json::{Value, json};
@@ -14,17 +15,17 @@ use tailbound_sys::thread::ThreadId;
 use tailbound_sys::waits::{Kind, LateWait};
 use tailbound_units::Nanos;
 
-/// More events than this are left out, and counted: some 200 MB.
+/// Largest number of events, some 200 MB; further ones are only counted.
 const MOST: u64 = 1_000_000;
-/// Guests and threads beyond this have no names: one that starts threads all the time is no
-/// reason to keep them all.
+/// Largest number of guests and threads with names, so that a guest that starts threads all the
+/// time does not exhaust memory.
 const MOST_NAMES: usize = 16_384;
 
-/// A guest's frames are those of a process of their own: no process of the system has this number,
-/// nor a thread one above it.
+/// Process number of a guest's frames: no process of the system has this number, nor a thread the
+/// next one.
 const FRAMES: u32 = 1 << 22;
 
-/// What was looked at of a guest's frames.
+/// Summary of a guest's frames.
 #[derive(Debug)]
 struct FramesSummary {
     guest: String,
@@ -33,25 +34,25 @@ struct FramesSummary {
     missed: u64,
 }
 
-/// The trace of some guests, on its way into a file.
+/// The trace of some guests, during writing.
 #[derive(Debug)]
 pub(super) struct Events<W> {
     out: W,
-    /// By process: the guest's name.
+    /// Names of guests, by process.
     guests: BTreeMap<u32, String>,
-    /// By thread: its process, and its name in the guest.
+    /// Process and name of each thread, by thread.
     threads: BTreeMap<u32, (u32, String)>,
     written: u64,
     waits: u64,
     longest: Nanos,
-    /// The shortest wait of a thread that is told, and those that were lost; `None` where none was
-    /// looked for.
+    /// Shortest recorded wait of a thread, and number of lost waits; `None` if waits were not
+    /// recorded.
     vcpus: Option<(Nanos, u64)>,
     frames: Option<FramesSummary>,
     left_out: u64,
 }
 
-/// Microseconds, which a trace's times are in.
+/// Returns microseconds, the unit of a trace's times.
 fn micros(time: Nanos) -> f64 {
     time.0 as f64 / 1e3
 }
@@ -60,7 +61,7 @@ impl<W: Write> Events<W> {
     /// Begins the file.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The file cannot be written.
     pub(super) fn begin(mut out: W) -> io::Result<Self> {
         out.write_all(b"{\"traceEvents\":[\n")?;
         Ok(Self {
@@ -76,7 +77,7 @@ impl<W: Write> Events<W> {
         })
     }
 
-    /// Notes what threads are called.
+    /// Adds the names of threads.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -115,7 +116,7 @@ impl<W: Write> Events<W> {
         serde_json::to_writer(&mut self.out, event).map_err(io::Error::from)
     }
 
-    /// Adds waits, each with who ran meanwhile.
+    /// Adds waits, each with the threads that ran meanwhile.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -146,7 +147,7 @@ impl<W: Write> Events<W> {
             });
             self.write(&slice(name, wait.from, wait.until, about))?;
             for run in &wait.runs {
-                // What ran before the wait and after it is no part of it.
+                // Runs are cut to the time of the wait.
                 let (from, until) = (run.from.max(wait.from), run.until.min(wait.until));
                 if from >= until {
                     continue;
@@ -168,13 +169,14 @@ impl<W: Write> Events<W> {
         Ok(())
     }
 
-    /// Notes that waits of threads were looked for: of `least` and more, and so many were lost.
+    /// Sets the summary of threads' waits: waits of at least `least` were recorded, and `lost`
+    /// waits were lost.
     pub(super) fn end_vcpus(&mut self, least: Nanos, lost: u64) {
         self.vcpus = Some((least, lost));
     }
 
-    /// Adds the frames of a guest: tracks for each thing that they wait for, as many as wait for
-    /// it at once. `missed` of them its daemon had no room for.
+    /// Adds the frames of a guest: tracks for each cause of waits, one for each frame that waits for
+    /// it in parallel. `missed` is the number of frames that the daemon had no room for.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -200,7 +202,7 @@ impl<W: Write> Events<W> {
             longest = longest.max(until.saturating_sub(from));
             let kind = waits(frame.wait);
             let lane = kinds.entry(kind).or_default().place(from, until);
-            // It, its parts, and the name of a track.
+            // A frame, its parts, and the name of a track.
             let Some(lane) = lane.filter(|_| self.written + 5 <= MOST) else {
                 self.left_out += 1;
                 continue;
@@ -227,10 +229,10 @@ impl<W: Write> Events<W> {
         Ok(())
     }
 
-    /// Ends the file, and returns it and what there is to see, in a line.
+    /// Ends the file, and returns it with a summary in a line.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The file cannot be written.
     pub(super) fn end(mut self) -> io::Result<(W, String)> {
         let mut about = json!({
             "tool": format!("tailbound {}", env!("CARGO_PKG_VERSION")),
@@ -277,7 +279,7 @@ impl<W: Write> Events<W> {
     }
 }
 
-/// What a frame's track says of it.
+/// Returns the name of a frame's track.
 const fn waits(wait: Wait) -> &'static str {
     match wait {
         Wait::Limit => "waits for the limit",
@@ -288,13 +290,13 @@ const fn waits(wait: Wait) -> &'static str {
     }
 }
 
-/// When nothing more is known of a frame.
+/// Returns the last known time of a frame.
 fn ends(frame: &TraceFrame) -> u64 {
     let known = [frame.begins_ns, frame.taken_ns].into_iter().flatten();
     known.fold(frame.released_ns, u64::max)
 }
 
-/// A frame's slice, and in it what it waited for, one after the other.
+/// Returns a frame's slice, and in it the parts of its wait, one after the other.
 fn slices(frame: &TraceFrame, track: u32) -> Vec<Value> {
     let end = ends(frame);
     let taken = frame.taken_ns.unwrap_or(frame.released_ns);
@@ -407,7 +409,7 @@ mod tests {
         assert_eq!(names, ["web", "vCPU 0 (CPU 0/KVM)"]);
         assert_eq!(file["otherData"]["lost"], 3);
     }
-    /// Counts what is written, and keeps none of it.
+    /// Counts the written bytes, and discards them.
     #[derive(Default)]
     struct Counted(u64);
 

@@ -1,4 +1,4 @@
-//! Frames of one guest, as the daemon that forwards them tells them.
+//! Frames of one guest, as reported by the daemon that forwards them.
 
 use super::Args;
 use super::events::Events;
@@ -7,14 +7,14 @@ use std::io::Write;
 use std::thread::{self, JoinHandle};
 use tailbound_host::socket::{ClientError, Outcome, Request, TRACE_FRAMES};
 
-/// A trace that a daemon makes meanwhile.
+/// A trace that a daemon records in parallel.
 pub(super) struct Frames {
     guest: String,
     answer: JoinHandle<Result<Outcome, ClientError>>,
 }
 
 impl Frames {
-    /// Sees to it that there is such a guest, and has its daemon begin.
+    /// Checks that the guest exists, and starts the daemon's trace.
     pub(super) fn begin(args: &Args, guest: &str) -> Result<Self, Failure> {
         let mut client = args.daemon.connect()?;
         let Outcome::Shown { host } = client.ask(&Request::Show {})? else {
@@ -37,7 +37,7 @@ impl Frames {
         })
     }
 
-    /// Waits until it has ended, and adds what it has. Returns what there is to say of that.
+    /// Waits for the end of the daemon's trace, and adds its frames. Returns remarks.
     pub(super) fn end<W: Write>(
         self,
         args: &Args,

@@ -1,15 +1,15 @@
-//! Waits that overlap, side by side: slices of one track may not.
+//! Tracks for overlapping waits: slices of one track must not overlap.
 
-/// Tracks on which slices are put, each with when its last one ends.
+/// Tracks for slices, each with the end of its last slice.
 #[derive(Debug, Default)]
 pub(super) struct Lanes(Vec<u64>);
 
-/// Waits at once beyond this are left out: a screen shows fewer.
+/// Largest number of parallel waits; a screen shows fewer.
 const MOST: usize = 256;
 
 impl Lanes {
-    /// The first track that is free from `from` to `until`. Those who ask come in the order in
-    /// which they begin. `None` where there are too many at once.
+    /// Returns the first track that is free from `from` to `until`. Calls must be in the order of
+    /// `from`. Returns `None` for too many parallel waits.
     pub(super) fn place(&mut self, from: u64, until: u64) -> Option<usize> {
         let free = self.0.iter().position(|end| *end <= from);
         let lane = match free {

@@ -1,4 +1,4 @@
-//! Waits of guests' threads for a CPU, as the kernel tells them.
+//! Waits of guests' threads for a CPU, as reported by the kernel.
 
 use super::Args;
 use super::events::Events;
@@ -12,12 +12,12 @@ use tailbound_agent::rule::GuestRule;
 use tailbound_agent::scan::Scanner;
 use tailbound_agent::tail::Tail;
 
-/// How often waits are taken: the kernel keeps some hundred.
+/// Interval of reading waits: the kernel stores some hundred.
 const SAMPLE: Duration = Duration::from_millis(20);
-/// How often it is looked for new threads.
+/// Interval of the search for new threads.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// What is looked with, and for.
+/// State of the recording.
 pub(super) struct Vcpus {
     scanner: Scanner,
     rules: Vec<GuestRule>,
@@ -25,7 +25,7 @@ pub(super) struct Vcpus {
 }
 
 impl Vcpus {
-    /// Sees to it that there is something to look at, and that it can be.
+    /// Checks that there are guests and that their waits can be recorded.
     pub(super) fn open(args: &Args) -> Result<Self, Failure> {
         let rule = |pid: &u32| GuestRule {
             pid: Some(*pid),
@@ -40,7 +40,7 @@ impl Vcpus {
         Ok(vcpus)
     }
 
-    /// Looks for as long as is asked. Returns what there is to say of that.
+    /// Records for the requested duration. Returns remarks.
     pub(super) fn look<W: Write>(
         mut self,
         args: &Args,
@@ -81,7 +81,7 @@ impl Vcpus {
         Ok(remarks)
     }
 
-    /// The guests that are looked at.
+    /// Returns the guests to record.
     fn guests(&mut self, args: &Args) -> Result<Vec<Guest>, Failure> {
         let mut guests = self.scanner.scan(&self.rules).map_err(Failure::new)?;
         if let Some(name) = args

@@ -12,7 +12,7 @@ use tailbound_agent::rule::GuestRule;
 use tailbound_agent::usage::{ThreadUsage, Usage, measure};
 use tailbound_units::Nanos;
 
-/// The version of the JSON document's shape.
+/// Version of the JSON document's format.
 const SCHEMA: u32 = 2;
 
 /// Arguments of `tailbound vcpu list`.
@@ -37,7 +37,7 @@ pub(super) struct List {
     output: Output,
 }
 
-/// How long waits can be measured.
+/// Durations for which waits can be measured.
 const INTERVALS: RangeInclusive<Nanos> = Nanos::from_millis(1)..=Nanos::from_secs(3_600);
 
 fn interval(text: &str) -> Result<Nanos, String> {
@@ -52,7 +52,7 @@ fn interval(text: &str) -> Result<Nanos, String> {
     ))
 }
 
-/// What `--output json` prints.
+/// JSON document of `--output json`.
 #[derive(Debug, Serialize)]
 struct Document<'a> {
     interval_ns: u64,
@@ -68,9 +68,9 @@ struct Thread<'a> {
     role: &'a str,
     tid: u32,
     name: &'a str,
-    /// In words, as in the table.
+    /// Scheduling in words, as in the table.
     scheduling: String,
-    /// The kernel's number, and what belongs to it.
+    /// The kernel's policy number, and its parameters.
     policy: u32,
     nice: i32,
     priority: u32,

@@ -1,4 +1,4 @@
-//! Which guest, and which class: from a file or from flags.
+//! Selection of guests and of their class: from a file or from flags.
 
 use crate::exit::Failure;
 use std::path::PathBuf;
@@ -63,7 +63,7 @@ pub(super) struct Select {
     qmp: Option<PathBuf>,
 }
 
-/// How a guest is picked.
+/// Selection of a guest.
 #[derive(Debug, clap::Args)]
 #[group(id = "rule", multiple = false)]
 pub(super) struct Rule {
@@ -111,7 +111,7 @@ enum ClassName {
 }
 
 impl Select {
-    /// Where the configuration comes from.
+    /// Returns the source of the configuration.
     pub(super) fn source(&self) -> Result<ConfigSource, Failure> {
         if let Some(path) = &self.config {
             return Ok(ConfigSource::File(path.clone()));

@@ -12,14 +12,14 @@ use tailbound_agent::rule::GuestRule;
 use tailbound_top::vcpu::{Column, Look, Tails, watch};
 use tailbound_units::Nanos;
 
-/// The version of the JSON document's shape.
+/// Version of the JSON document's format.
 const SCHEMA: u32 = 1;
 
-/// How long each look is.
+/// Limits of the interval between two updates.
 const SHORTEST: Nanos = Nanos::from_millis(100);
 const LONGEST: Nanos = Nanos::from_secs(3_600);
 
-/// How often late waits are taken.
+/// Interval of reading late waits.
 const SAMPLE: Duration = Duration::from_millis(100);
 
 /// Arguments of `tailbound vcpu top`.
@@ -62,7 +62,7 @@ fn interval(text: &str) -> Result<Nanos, String> {
     }
 }
 
-/// What `--output json` prints.
+/// JSON document of `--output json`.
 #[derive(Debug, Serialize)]
 struct Document<'a> {
     interval_ns: u64,
@@ -115,7 +115,7 @@ impl Top {
     }
 }
 
-/// Waits, and takes meanwhile what would be lost.
+/// Waits, and reads late waits meanwhile, before the kernel drops them.
 fn wait(live: &mut Live, interval: Nanos) {
     let end = Instant::now() + Duration::from(interval);
     loop {
@@ -128,7 +128,8 @@ fn wait(live: &mut Live, interval: Nanos) {
     }
 }
 
-/// Looks again and again, on a thread of its own: a machine that is slow keeps no key waiting.
+/// Reads waits repeatedly, on a thread of its own, so that a slow computer does not delay key
+/// presses.
 fn looks(mut live: Live, interval: Nanos) -> Receiver<Look> {
     let (tell, looks) = channel();
     thread::spawn(move || {

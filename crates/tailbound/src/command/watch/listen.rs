@@ -13,20 +13,20 @@ use tailbound_sys::secret;
 use tailbound_top::guests::Look;
 use tailbound_watch::{Board, Views};
 
-/// The time within which a signal ends it.
+/// Time within which a signal ends the server.
 const SIGNAL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The address of the page, and the token that its readers show.
+/// The address of the page, and the token of its readers.
 #[derive(Debug)]
 pub(super) struct Door {
     listener: TcpListener,
     token: Token,
-    /// The file that the token is from; `None` if it is random.
+    /// File of the token; `None` if the token is random.
     file: Option<PathBuf>,
 }
 
 impl Door {
-    /// Opens a door with the token of a file, or a random one.
+    /// Creates the access with the token of a file, or a random one.
     pub(super) fn open(listener: TcpListener, file: Option<&Path>) -> Result<Self, Failure> {
         let token = match file {
             Some(file) => chosen(file)?,
@@ -66,7 +66,7 @@ pub(super) fn bind(address: SocketAddr, is_remote_allowed: bool) -> Result<TcpLi
         .map_err(|error| Failure::new(format!("cannot listen at {address}: {error}")))
 }
 
-/// Serves what the board shows until a signal comes or the measurement ends.
+/// Serves the board until a signal arrives or the measurement ends.
 pub(super) fn serve(door: Door, board: Board, looks: &Receiver<Look>) -> Result<Exit, Failure> {
     let ended = ended_by_signal()?;
     let Door {
@@ -77,7 +77,7 @@ pub(super) fn serve(door: Door, board: Board, looks: &Receiver<Look>) -> Result<
     let text = token.text().to_owned();
     let views = Views::new(board, document);
     let server = Server::start(listener, Access::Token(token), Limits::default(), views)?;
-    // A token that stays belongs in no log.
+    // A persistent token must not be in a log.
     let shown = file.map_or(format!("/?token={text}"), |file| {
         format!("/ with the token in {}", file.display())
     });

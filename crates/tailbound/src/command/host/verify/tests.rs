@@ -3,7 +3,7 @@ use tailbound_host::socket::{
     Bucket, Count, Guarantee, GuaranteedBy, Kept, PacketLoop, Port, Waits,
 };
 
-/// A guest that is guaranteed 100 Mbit/s.
+/// A guest with a guarantee of 100 Mbit/s.
 fn guest(name: &str) -> Guest {
     Guest {
         port: Port {
@@ -28,7 +28,7 @@ fn guest(name: &str) -> Guest {
     }
 }
 
-/// A daemon with this guest after so many seconds.
+/// A daemon with this guest after `seconds` seconds.
 fn shown(seconds: u64, guest: Guest) -> Shown {
     Shown {
         pid: 1,
@@ -41,7 +41,7 @@ fn shown(seconds: u64, guest: Guest) -> Shown {
     }
 }
 
-/// Ten seconds, after which the guest is that.
+/// Ten seconds, after which `after` has changed the guest.
 fn looked(name: &str, after: impl FnOnce(&mut Guest)) -> Looked {
     let mut then = guest(name);
     after(&mut then);
@@ -51,8 +51,8 @@ fn looked(name: &str, after: impl FnOnce(&mut Guest)) -> Looked {
     }
 }
 
-/// It sent so many bytes, of which so many packets waited for less than 100 us, and so many for up
-/// to 5 ms.
+/// A guest that sent this number of bytes, with packets that waited for less than 100 us, and for
+/// up to 5 ms.
 fn sent(bytes: u64, soon: u64, late: u64) -> Looked {
     looked("a", |guest| {
         guest.port.received = Count { packets: 1, bytes };
@@ -83,7 +83,7 @@ fn waited(direction: &str, class: &str, soon: u64, late: u64) -> Vec<Waits> {
     }]
 }
 
-/// Which checks are broken, and which could not be judged.
+/// Checks that are broken, and those that could not be judged.
 fn broken(sender: &Looked, receiver: Option<&Looked>) -> Vec<(Side, Found)> {
     let receiver = receiver.map(|looked| (looked, "b"));
     let checks = judge(sender, "a", receiver, Nanos::from_millis(1)).unwrap();
@@ -105,18 +105,18 @@ fn nothing_is_broken_where_all_of_it_arrives_in_time() {
 #[test]
 fn the_side_that_broke_it_is_named() {
     let (sender, fine) = (Side::SendingHost, received(10_000_000, 5_000, 0));
-    // It waits though it sends 8 of 100 Mbit/s.
+    // Packets wait although the guest sends 8 of 100 Mbit/s.
     let late = sent(10_000_000, 5_000, 500);
     assert_eq!(broken(&late, Some(&fine)), [(sender, Found::Broken)]);
-    // Something waits all the time, and it gets half.
+    // Packets are always queued, and the guest gets half.
     let mut half = sent(62_500_000, 50_000, 0);
     half.before.guests[0].paced_bytes = 1_000;
     half.after.guests[0].paced_bytes = 1_000;
     assert_eq!(broken(&half, None), [(sender, Found::Broken)]);
-    // It waits since it sends more than it is guaranteed.
+    // Packets wait because the guest exceeds its guarantee.
     let more = sent(125_000_000, 50_000, 40_000);
     assert_eq!(broken(&more, None), []);
-    // Its guarantee is refused.
+    // The guarantee is refused.
     let refused = looked("a", |guest| guest.guarantee_refused = true);
     assert_eq!(broken(&refused, None), [(sender, Found::Broken)]);
     let fine = sent(10_000_000, 5_000, 0);

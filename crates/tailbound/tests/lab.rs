@@ -648,7 +648,7 @@ fn a_wrong_experiment_names_file_line_and_column() {
     assert_eq!(output.status.code(), Some(2));
     let stderr = text(&output.stderr);
     assert!(
-        stderr.contains("wrong.toml:19:12: \"5\" has no unit"),
+        stderr.contains("wrong.toml:18:12: \"5\" has no unit"),
         "{stderr}"
     );
 }

@@ -486,7 +486,7 @@ fn a_file_in_the_sockets_place_is_not_overwritten() {
         queues: 1,
     };
     let error = VhostPort::open(config).expect_err("refused").to_string();
-    assert!(error.contains("no socket"), "{error}");
+    assert!(error.contains("is not a socket"), "{error}");
     assert_eq!(std::fs::read(&socket.path).expect("there"), b"precious");
 }
 
@@ -502,7 +502,7 @@ fn a_directory_that_is_missing_is_named_with_what_to_do() {
         queues: 1,
     };
     let error = VhostPort::open(config).expect_err("refused").to_string();
-    assert!(error.contains("make it"), "{error}");
+    assert!(error.contains("create it"), "{error}");
 }
 
 /// The user of a monitor that may be spoken to, and of one that may not.

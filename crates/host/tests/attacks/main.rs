@@ -344,7 +344,8 @@ fn n01_calls_that_wait() {
 
 #[test]
 fn n02_chains_of_empty_descriptors() {
-    let scene = Scene::of("n02 chains of 510 empty descriptors", 1000);
+    // The card breaks the ring again and again, and the attack restarts it.
+    let scene = Scene::of("n02 chains of 510 empty descriptors", 500);
     attacked("n02_chains_of_empty_descriptors", &scene, |bench| {
         let socket = bench.socket(HOSTILE);
         boxed(cards::LongChains::new(&socket, THIRD, HOSTILE, 0))

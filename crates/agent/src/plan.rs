@@ -246,7 +246,7 @@ impl Planner<'_> {
         {
             self.note(format!(
                 "a CPU quota of {runtime} in {period} at {} can throttle all threads in it for \
-                    {stretch} at a time, whatever their share; raise the quota, or use \
+                    {stretch} at a time, regardless of their share; raise the quota, or use \
                     reservations for vCPUs (periodic), to which quotas do not apply",
                 printable(&group.display().to_string()),
             ));

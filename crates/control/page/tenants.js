@@ -254,8 +254,8 @@ export class Tenants {
     const kept = promised === undefined || sum <= nanos(promised);
     const scarce = Math.min(...list.map(({ headroom }) => headroom));
     const verdict = promised === undefined
-      ? `At most ${time(sum)} in queues whoever else comes, ${time(least)} with the tenants there are. No delay is promised.`
-      : `At most ${time(sum)} in queues whoever else comes, ${time(least)} with the tenants there are. Promised: ${promised}.`;
+      ? `At most ${time(sum)} in queues with any further tenants, ${time(least)} with the tenants there are. No delay is promised.`
+      : `At most ${time(sum)} in queues with any further tenants, ${time(least)} with the tenants there are. Promised: ${promised}.`;
     return [
       h("p", { class: "verdict" }, promised !== undefined && h("span", { class: `tag ${kept ? "pass" : "fail"}` }, kept ? "holds" : "broken"), h("span", { id: "bound-text" }, verdict)),
       path,

@@ -41,14 +41,6 @@ pub struct MetricsError {
     source: std::io::Error,
 }
 
-/// Bounds of the connections: a scraper has one, and silent ones are closed for a new one.
-const LIMITS: Limits = Limits {
-    connections: 64,
-    head_bytes: 8_192,
-    head_time: Duration::from_secs(5),
-    answer_time: Duration::from_secs(10),
-};
-
 /// How long a scrape waits for the packet loop.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -141,7 +133,11 @@ impl Server {
             vcpus,
             watch,
         };
-        let http = tailbound_serve::Server::start(listener, Access::Open, LIMITS, client);
+        let pages = Pages {
+            client,
+            turn: Mutex::new(()),
+        };
+        let http = tailbound_serve::Server::start(listener, Access::Open, Limits::default(), pages);
         let http = http.map_err(failed)?;
         Ok(Self { http, scrapes })
     }
@@ -171,19 +167,27 @@ fn fixed(path: &str) -> Option<Answer> {
     }
 }
 
-/// The site of the metrics, on the threads of the server.
+/// Collects the counters of loop, agent and service connection, for the server and the exporter.
 struct Client {
     asker: Asker,
     vcpus: Vcpus,
     watch: Option<AskWatch>,
 }
 
-impl Site for Client {
+/// The pages of the server.
+struct Pages {
+    client: Client,
+    /// Held for a scrape: the packet loop copies its counters for one scraper at a time.
+    turn: Mutex<()>,
+}
+
+impl Site for Pages {
     fn answer(&self, request: &Request) -> Answer {
         if let Some(answer) = fixed(request.path()) {
             return answer;
         }
-        let Some(exposition) = self.ask() else {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(exposition) = self.client.ask() else {
             return Answer::None(Lack::Source, "the packet loop does not answer\n".into());
         };
         if request.path() == "/healthz" {

@@ -192,8 +192,8 @@ impl Backend {
                 batch("bridge", Some(MIDDLE), &stations.concat())?;
             }
         }
-        // The kernel behind them is not the machine: it answers nobody. Its interfaces have other
-        // stations, so it drops at once what comes for testpmd.
+        // The kernel behind these interfaces is not the VM and answers no request: the interfaces have other
+        // MAC addresses, so the kernel drops the frames for testpmd at once.
         batch(
             "ip",
             Some(GUESTS),

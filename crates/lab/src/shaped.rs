@@ -120,7 +120,7 @@ impl Experiment for ShapedExperiment {
                 place: &place,
                 warmup: WARMUP,
                 duration: options.turns.duration,
-                // Programs in guests stand for machines of their own, which wait for nobody here.
+                // Programs in guests represent separate computers, which share no CPU with the others.
                 policy: Rank::OnPath.policy(place.real_time),
             },
         };

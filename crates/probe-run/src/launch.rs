@@ -106,7 +106,7 @@ fn wait(child: &mut Child, patience: Duration) -> Result<(), String> {
     let until = Instant::now() + patience;
     loop {
         match child.try_wait() {
-            // The verdict is in the result, whatever the exit code.
+            // The result has the verdict; the exit code adds nothing.
             Ok(Some(_)) => return Ok(()),
             Ok(None) if Instant::now() < until => std::thread::sleep(Duration::from_millis(20)),
             Ok(None) => {

@@ -16,9 +16,10 @@ use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// Bytes that are read in one call.
@@ -113,12 +114,14 @@ pub trait Site: Send + Sync + 'static {
     fn answer(&self, request: &Request) -> Answer;
 }
 
-/// A server, until it is dropped.
+/// A server, until it is dropped. Then it refuses connections, and its threads end by themselves
+/// within their limits: a drop never waits for a client.
 #[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
     stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    /// The listening socket, as one that can be shut down.
+    socket: TcpStream,
 }
 
 impl Server {
@@ -134,6 +137,7 @@ impl Server {
     ) -> io::Result<Self> {
         let address = listener.local_addr()?;
         let stop = Arc::new(AtomicBool::new(false));
+        let socket = TcpStream::from(OwnedFd::from(listener.try_clone()?));
         let serving = Serving {
             access,
             limits,
@@ -143,13 +147,13 @@ impl Server {
         };
         let serving = Arc::new(serving);
         let is_over = Arc::clone(&stop);
-        let thread = thread::Builder::new()
+        thread::Builder::new()
             .name("http".to_owned())
             .spawn(move || serve(&listener, &serving, &is_over))?;
         Ok(Self {
             address,
             stop,
-            thread: Some(thread),
+            socket,
         })
     }
 
@@ -162,12 +166,8 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        // The thread looks at the flag when a connection comes.
-        let woken = TcpStream::connect_timeout(&self.address, Duration::from_secs(1)).is_ok();
-        if let Some(thread) = self.thread.take().filter(|_| woken) {
-            // A thread that panicked has nothing left to serve.
-            let _ = thread.join();
-        }
+        // Linux ends a waiting accept(2) with an error, and the address is free at once.
+        let _ = self.socket.shutdown(Shutdown::Both);
     }
 }
 
@@ -177,7 +177,7 @@ struct Connections {
     next: u64,
     open: usize,
     /// Connections without a valid request yet, with a handle to close them.
-    strangers: VecDeque<(u64, TcpStream)>,
+    strangers: VecDeque<(u64, Arc<TcpStream>)>,
 }
 
 struct Serving {
@@ -198,6 +198,7 @@ fn serve(listener: &TcpListener, serving: &Arc<Serving>, stop: &AtomicBool) {
             thread::sleep(RETRY_INTERVAL);
             continue;
         };
+        let stream = Arc::new(stream);
         let Some(number) = serving.enter(&stream) else {
             continue;
         };
@@ -205,7 +206,7 @@ fn serve(listener: &TcpListener, serving: &Arc<Serving>, stop: &AtomicBool) {
         let spawned = thread::Builder::new()
             .name("http-client".to_owned())
             .spawn(move || {
-                own.converse(stream, number);
+                own.converse(&stream, number);
                 own.leave(number);
             });
         if spawned.is_err() {
@@ -222,8 +223,7 @@ impl Serving {
     }
 
     /// Admits a connection, if need be in place of a stranger's, which is closed; `None` if there is no room.
-    fn enter(&self, stream: &TcpStream) -> Option<u64> {
-        let handle = stream.try_clone().ok()?;
+    fn enter(&self, stream: &Arc<TcpStream>) -> Option<u64> {
         let mut connections = self.connections();
         if connections.open >= self.limits.connections {
             let (_, oldest) = connections.strangers.pop_front()?;
@@ -242,7 +242,9 @@ impl Serving {
         connections.open += 1;
         connections.next += 1;
         let number = connections.next;
-        connections.strangers.push_back((number, handle));
+        connections
+            .strangers
+            .push_back((number, Arc::clone(stream)));
         Some(number)
     }
 
@@ -258,9 +260,9 @@ impl Serving {
         self.left.notify_all();
     }
 
-    fn converse(&self, mut stream: TcpStream, number: u64) {
+    fn converse(&self, stream: &TcpStream, number: u64) {
         // A client that goes away needs no error.
-        let Ok(read) = self.read(&mut stream) else {
+        let Ok(read) = self.read(stream) else {
             return;
         };
         if !read.as_ref().is_err_and(Refusal::is_of_stranger) {
@@ -272,13 +274,13 @@ impl Serving {
             Answer::None(lack, text) => Err(Refusal::Lack(lack, text)),
         });
         let bytes = response(&answered, is_head);
-        if self.write(&mut stream, &bytes).is_ok() {
-            finish(&mut stream);
+        if self.write(stream, &bytes).is_ok() {
+            finish(stream);
         }
     }
 
     /// Reads a request; an error of the system means that nothing can be answered.
-    fn read(&self, stream: &mut TcpStream) -> io::Result<Result<Request, Refusal>> {
+    fn read(&self, mut stream: &TcpStream) -> io::Result<Result<Request, Refusal>> {
         let end = Instant::now() + self.limits.head_time;
         let mut head = Vec::with_capacity(READ);
         loop {
@@ -306,7 +308,7 @@ impl Serving {
         }
     }
 
-    fn write(&self, stream: &mut TcpStream, mut bytes: &[u8]) -> io::Result<()> {
+    fn write(&self, mut stream: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
         let end = Instant::now() + self.limits.answer_time;
         while !bytes.is_empty() {
             let left = end.saturating_duration_since(Instant::now());
@@ -334,7 +336,7 @@ fn is_time(error: &io::Error) -> bool {
 }
 
 /// Reads the rest that a client sends, at most 16 KiB: a connection that is closed before that is reset, and the client may lose the answer.
-fn finish(stream: &mut TcpStream) {
+fn finish(mut stream: &TcpStream) {
     let _ = stream.shutdown(Shutdown::Write);
     let _ = stream.set_read_timeout(Some(RETRY_INTERVAL));
     let mut part = [0; READ];

@@ -187,6 +187,24 @@ fn a_server_that_is_dropped_listens_no_more() {
 }
 
 #[test]
+fn a_drop_waits_for_no_client_and_frees_the_address() {
+    let limits = Limits {
+        connections: 4,
+        head_time: Duration::from_mins(10),
+        ..Limits::default()
+    };
+    let (server, _) = start(limits, b"the guests");
+    let address = server.address();
+    // More than the server serves, so that some wait to be accepted.
+    let strangers: Vec<_> = (0..200).map(|_| connect(&server)).collect();
+    let begin = Instant::now();
+    drop(server);
+    assert!(begin.elapsed() < Duration::from_millis(500));
+    TcpListener::bind(address).unwrap();
+    drop(strangers);
+}
+
+#[test]
 fn a_chosen_token_is_long_and_fits_a_header() {
     let hex = "0123456789abcdef0123456789abcdef";
     assert_eq!(Token::chosen(hex).unwrap().text(), hex);

@@ -206,8 +206,8 @@ pub fn not_tried(why: &str) -> Outcome {
     )
 }
 
-/// Turns this process, which is root, into one of an ordinary user (`nobody`) for good, so that it
-/// has an ordinary user's permissions.
+/// Turns this process from root's into the user 65534's for good, so that it has an ordinary
+/// user's permissions.
 ///
 /// # Errors
 /// The process is not root, or has other threads, whose ids would stay.

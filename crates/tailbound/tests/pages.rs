@@ -433,16 +433,31 @@ fn sources() -> String {
     words.join(" ")
 }
 
+/// The texts in code spans of the first column of a page's table of messages, in parts where `...` stands for
+/// a value.
+fn messages(name: &str) -> Vec<String> {
+    let page = page(name);
+    let (_, table) = page.split_once("\n| message |").expect(name);
+    let rows = table.lines().take_while(|line| !line.is_empty());
+    let cells = rows.filter_map(|line| line.strip_prefix("| `")?.split(" | ").next());
+    let spans = cells.flat_map(|cell| cell.split('`').step_by(2));
+    let parts = spans.flat_map(|span| span.split("..."));
+    let parts = parts.map(|part| part.trim_matches([' ', ':', ';', ',']).to_owned());
+    parts.filter(|part| part.split(' ').count() > 1).collect()
+}
+
 #[test]
-fn the_messages_of_the_page_on_trouble_are_messages_of_the_program() {
-    let page = page("how-to/operation.md");
-    let (_, table) = page.split_once("\n| message |").unwrap();
-    let rows = table.lines().filter_map(|line| line.strip_prefix("| `"));
-    let messages: Vec<_> = rows.map(|row| row.split_once('`').unwrap().0).collect();
-    assert!(messages.len() > 10, "{messages:?}");
+fn the_messages_of_the_pages_on_trouble_are_messages_of_the_program() {
     let sources = sources();
-    for message in messages {
-        assert!(sources.contains(message), "no code says {message:?}");
+    for name in ["how-to/operation.md", "reference/vcpu.md"] {
+        let messages = messages(name);
+        assert!(messages.len() > 10, "{messages:?}");
+        for message in messages {
+            assert!(
+                sources.contains(&message),
+                "{name}: no code says {message:?}"
+            );
+        }
     }
 }
 

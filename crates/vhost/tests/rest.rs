@@ -257,7 +257,7 @@ fn play(features: u64, steps: &[Step]) -> usize {
             Step::Pass(micros) => it.now += Nanos::from_micros(micros),
         }
     }
-    // As long as the drivers do their part, each frame gets through, whoever rests.
+    // As long as the drivers kick as they must, each frame is delivered, also while a port rests.
     let mut rounds = 0;
     while drivers.taken < drivers.sent {
         let before = drivers.taken;

@@ -325,7 +325,7 @@ fn a_share_under_a_quota_is_noted_with_how_long_that_stops_it() {
     assert_eq!(
         plan.notes,
         [
-            "a CPU quota of 20ms in 100ms at /vms/web can throttle all threads in it for 95ms at a time, whatever their share; raise the quota, or use reservations for vCPUs (periodic), to which quotas do not apply"
+            "a CPU quota of 20ms in 100ms at /vms/web can throttle all threads in it for 95ms at a time, regardless of their share; raise the quota, or use reservations for vCPUs (periodic), to which quotas do not apply"
         ]
     );
     // Four CPUs cannot use up four times the period.

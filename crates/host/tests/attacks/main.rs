@@ -442,8 +442,8 @@ fn n07_long_receive_filters_of_a_container() {
 #[test]
 fn n08_connections_to_the_metrics() {
     let scene = Scene {
-        // Two for each of 64 connections, and some for connections that begin or end.
-        most_descriptors: 140,
+        // One for each of 16 connections, and some for connections that begin or end.
+        most_descriptors: 24,
         ..Scene::of("n08 silent connections", 100)
     };
     attacked("n08_connections_to_the_metrics", &scene, |_| {

@@ -41,7 +41,7 @@ macro_rules! parts {
 parts! {
     NetworkNamespaces, "netns", "A network namespace of its own, as root or by a user namespace.";
     UserNamespaces, "user-namespaces", "A user namespace, and mounts in it.";
-    OrdinaryUser, "ordinary-user", "A process of `nobody` that may run the test's own file.";
+    OrdinaryUser, "ordinary-user", "A process of the user 65534 that may run the test's own file.";
     Ip, "ip", "The command `ip`.";
     Tap, "tap", "A TAP device.";
     AfXdp, "af-xdp", "`AF_XDP` sockets and programs.";
@@ -143,8 +143,8 @@ pub fn skipped(part: Part, why: impl fmt::Display) {
     }
 }
 
-/// Adds a line to the file of [`SKIPS`]. A process that may not write there, for example one of
-/// `nobody`, is not counted.
+/// Adds a line to the file of [`SKIPS`]. A process without the permission to write there, for
+/// example an ordinary user's, is not counted.
 fn count(line: &str) {
     let Some(path) = std::env::var_os(SKIPS) else {
         return;

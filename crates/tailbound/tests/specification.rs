@@ -1,4 +1,5 @@
-//! SPECIFICATION.md names tests that exist, and CI or the nightly run executes each of them.
+//! SPECIFICATION.md names tests that exist, and CI or the nightly run executes each of them. ARCHITECTURE.md
+//! names tests and files that exist.
 
 use std::path::Path;
 
@@ -29,6 +30,40 @@ fn head<'c>(code: &'c str, test: &str) -> Result<&'c str, String> {
     } else {
         Err(format!("{test} is no test"))
     }
+}
+
+/// The text of all sources below a directory.
+fn sources(directory: &Path) -> String {
+    let mut all = String::new();
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            all += &sources(&path);
+        } else if path.extension().is_some_and(|it| it == "rs") {
+            all += &std::fs::read_to_string(path).unwrap();
+        }
+    }
+    all
+}
+
+#[test]
+fn the_architecture_names_tests_and_files_that_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let architecture = std::fs::read_to_string(root.join("ARCHITECTURE.md")).unwrap();
+    let code = sources(&root.join("crates"));
+    let spans = architecture.lines().flat_map(quoted);
+    let (mut tests, mut files) = (0, 0);
+    for span in spans {
+        let is_word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+        if span.matches('_').count() >= 3 && span.chars().all(is_word) {
+            assert!(code.contains(&format!("fn {span}(")), "no test {span}");
+            tests += 1;
+        } else if span.starts_with("crates/") && !span.contains("NAME") {
+            assert!(root.join(span).exists(), "no file {span}");
+            files += 1;
+        }
+    }
+    assert!(tests > 30 && files > 20, "{tests} tests, {files} files");
 }
 
 /// Checks for a date such as 2026-11-28.

@@ -81,7 +81,7 @@ use std::io;
 use tailbound_dataplane::pacer::PacerError;
 use tailbound_dataplane::{Classes, GuestId, HashKeys, Pacer, Packet, Pool};
 use tailbound_units::{Bytes, Nanos};
-pub use timing::Stopwatch;
+pub use timing::{Stopwatch, Switches};
 use trace::Trace;
 pub use trace::{Traced, TracedFrame, Wait};
 use uplink::Uplink;

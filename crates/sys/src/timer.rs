@@ -21,15 +21,15 @@ pub fn thread_cpu_time() -> Nanos {
     nanos(clock_gettime(ClockId::ThreadCPUTime))
 }
 
-/// Returns the number of the calling thread's context switches so far, voluntary or not.
-pub fn context_switches() -> u64 {
+/// Returns how often the calling thread has given away its CPU so far, which it does to wait for
+/// something, and how often it has lost it to another thread.
+pub fn context_switches() -> [u64; 2] {
     // SAFETY: all zeros are a `rusage`, which is plain numbers.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: `usage` is there to be written, and of the size that the call writes.
     let done = unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
     debug_assert_eq!(done, 0, "getrusage(2) fails for wrong arguments alone");
-    let count = |number: libc::c_long| u64::try_from(number).unwrap_or(0);
-    count(usage.ru_nvcsw) + count(usage.ru_nivcsw)
+    [usage.ru_nvcsw, usage.ru_nivcsw].map(|number| u64::try_from(number).unwrap_or(0))
 }
 
 /// Returns the time for which the computer was suspended since it booted: the difference of

@@ -64,7 +64,7 @@ impl Shared {
         epoll::add(&epoll, &wake, EventData::new_u64(0), flags)?;
         Ok(Self {
             device: Mutex::new(Device::new(pairs, Arc::new(Caller::start(2 * pairs)?))),
-            log: Arc::new(Log::of(part.counted())),
+            log: Arc::new(Log::of(Arc::clone(&part.touches))),
             part,
             standing: AtomicU8::new(Standing::Good as u8),
             epoll: Arc::new(epoll),

@@ -94,10 +94,7 @@ impl Memory {
             base: place.guest,
         };
         let region = Region::map(file, place.offset, place.len as usize, place.guest, slice)?;
-        let region = match &log.touches {
-            Some(touches) => region.counting(Arc::clone(touches)),
-            None => region,
-        };
+        let region = region.counting(Arc::clone(&log.touches));
         let regions = self.regions.insert_region(Arc::new(region));
         let mut places = self.places.clone();
         places.push(place);
@@ -182,13 +179,13 @@ pub(crate) struct Log {
     /// The guest wants it (`VHOST_F_LOG_ALL`).
     is_on: AtomicBool,
     pages: Mutex<Option<Region>>,
-    /// Pages that this process was the first to touch, if these are counted.
-    touches: Option<Arc<FirstTouches>>,
+    /// Pages that this process was the first to touch.
+    touches: Arc<FirstTouches>,
 }
 
 impl Log {
-    /// One that is nowhere yet, of a guest whose pages are counted or not.
-    pub(crate) fn of(touches: Option<Arc<FirstTouches>>) -> Self {
+    /// A log that is nowhere yet, of a guest whose first touches `touches` counts.
+    pub(crate) fn of(touches: Arc<FirstTouches>) -> Self {
         Self {
             touches,
             ..Self::default()

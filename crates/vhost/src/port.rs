@@ -1,5 +1,6 @@
 //! The NIC as a port of the switch.
 
+use crate::allowance::Fresh;
 use crate::caller::Event;
 use crate::config::VhostConfig;
 use crate::device::{Device, Shared, Standing};
@@ -175,6 +176,7 @@ fn receive(
     index: usize,
     pool: &Pool,
     burst: &mut Burst,
+    fresh: &Fresh<'_>,
     has_posts: &mut bool,
 ) -> Result<bool, RingError> {
     let format = device.format();
@@ -194,7 +196,8 @@ fn receive(
     if most == 0 {
         return Ok(true);
     }
-    let taken = ring.take(memory, format, most, pool, &mut burst.frames)?;
+    let frames = &mut burst.frames;
+    let taken = ring.take_until(memory, format, most, pool, frames, || fresh.is_enough())?;
     burst.truncated += taken.truncated;
     burst.pieces += taken.pieces;
     // One that had something is looked at once more before its driver is to kick: while
@@ -278,6 +281,7 @@ fn fill(
     active: &Active,
     outgoing: &mut VecDeque<Outgoing>,
     sent: &mut Sent,
+    fresh: &Fresh<'_>,
 ) -> Result<End, RingError> {
     let (format, features) = (device.format(), device.features);
     let Device { memory, rings, .. } = device;
@@ -288,6 +292,7 @@ fn fill(
     let mut end = End::All;
     let before = sent.pieces;
     while sent.pieces < BURST_PIECES
+        && !fresh.is_enough()
         && let Some(next) = outgoing.front_mut()
     {
         let Outgoing::Frame { frame, .. } = next else {
@@ -322,15 +327,18 @@ fn fill(
 }
 
 /// Sends from the front of `outgoing` until it is empty, a ring is full or the burst has enough
-/// descriptors; the rest is offered again. Records the rings with new frames in `touched`.
+/// descriptors or fresh pages; the rest is offered again. Records the rings with new frames in
+/// `touched`.
 fn transmit(
     device: &mut Device,
     outgoing: &mut VecDeque<Outgoing>,
     sent: &mut Sent,
+    fresh: &Fresh<'_>,
     touched: &mut u64,
 ) -> Result<End, (usize, RingError)> {
     let active = Active::of(device);
     while sent.pieces < BURST_PIECES
+        && !fresh.is_enough()
         && let Some(next) = outgoing.front_mut()
     {
         let Outgoing::Frame { frame, .. } = next else {
@@ -349,7 +357,7 @@ fn transmit(
             continue;
         };
         *touched |= 1 << (index / 2);
-        let end = fill(device, index, &active, outgoing, sent);
+        let end = fill(device, index, &active, outgoing, sent, fresh);
         if end.map_err(|error| (index, error))? == End::Full {
             return Ok(End::Full);
         }
@@ -399,12 +407,13 @@ impl Port for VhostPort {
         let pairs = device.rings.len() / 2;
         let mut more = More::No;
         let mut has_posts = false;
+        let fresh = shared.part.begin_burst();
         let first = *next;
         *next = (first + 1) % pairs;
         for pair in (0..pairs).map(|pair| (first + pair) % pairs) {
             // The second of a pair is the one by which the guest sends.
             let ring = 2 * pair + 1;
-            match receive(&mut device, ring, pool, burst, &mut has_posts) {
+            match receive(&mut device, ring, pool, burst, &fresh, &mut has_posts) {
                 Ok(false) => {}
                 Ok(true) => more = More::Maybe,
                 Err(error) => card.fail(&mut device, ring, error),
@@ -413,6 +422,7 @@ impl Port for VhostPort {
         if has_posts {
             device.caller.wake();
         }
+        burst.pieces += fresh.pieces();
         Self::check(shared, &device)?;
         Ok(more)
     }
@@ -430,8 +440,9 @@ impl Port for VhostPort {
         };
         Self::check(shared, &device)?;
         let mut touched = 0;
+        let fresh = shared.part.begin_burst();
         loop {
-            let ended = transmit(&mut device, outgoing, &mut sent, &mut touched);
+            let ended = transmit(&mut device, outgoing, &mut sent, &fresh, &mut touched);
             match ended {
                 Ok(end) => sent.full = end == End::Full,
                 // The rest of its frames is lost, as on a link that went down.
@@ -445,6 +456,7 @@ impl Port for VhostPort {
         if let Err((ring, error)) = call(&mut device, touched) {
             card.fail(&mut device, ring, error);
         }
+        sent.pieces += fresh.pieces();
         Self::check(shared, &device)?;
         Ok(sent)
     }
@@ -467,7 +479,7 @@ impl Port for VhostPort {
     }
 
     fn borrowed(&self) -> u64 {
-        self.shared.part.touches.own() * PAGE as u64
+        self.shared.part.charged() * PAGE as u64
     }
 
     fn note_ready(&mut self) {

@@ -289,6 +289,19 @@ impl Ring {
         pool: &Pool,
         frames: &mut Vec<Received>,
     ) -> Result<Taken, RingError> {
+        self.take_until(memory, format, most, pool, frames, || false)
+    }
+
+    /// As [`Self::take`], but ends the burst after the chain behind which `is_enough` returns true.
+    pub(crate) fn take_until<M: GuestMemoryBackend>(
+        &mut self,
+        memory: &M,
+        format: Format,
+        most: usize,
+        pool: &Pool,
+        frames: &mut Vec<Received>,
+        is_enough: impl Fn() -> bool,
+    ) -> Result<Taken, RingError> {
         self.quieten(memory)?;
         let parts = Parts::of(&self.queue, memory)?;
         let size = self.queue.size();
@@ -299,6 +312,7 @@ impl Ring {
         while taken.chains < most
             && bytes < BURST_BYTES
             && taken.pieces < BURST_PIECES
+            && !is_enough()
             && self.queue.next_avail() != available
         {
             self.pieces.clear();

@@ -44,7 +44,12 @@ fn use_up_buffers(port: &mut VhostPort, machine: &mut Machine, pool: &Pool) {
     let mut frames: VecDeque<_> = (0..16)
         .map(|mark| outgoing(pool, &frame(60, mark), None))
         .collect();
-    assert_eq!(transmit(port, &mut frames).packets, 16);
+    // A few at once: the pages are fresh.
+    let mut packets = 0;
+    while !frames.is_empty() {
+        packets += transmit(port, &mut frames).packets;
+    }
+    assert_eq!(packets, 16);
     machine.rings[0].seen = machine.used(0);
 }
 
@@ -92,6 +97,13 @@ fn start(allowance: &Allowance) -> (Socket, VhostPort, Machine) {
 fn config<'c>(socket: &'c Socket, allowance: &'c Allowance) -> VhostConfig<'c> {
     VhostConfig {
         allowance: Some(allowance),
+        ..config_of(socket)
+    }
+}
+
+fn config_of(socket: &Socket) -> VhostConfig<'_> {
+    VhostConfig {
+        allowance: None,
         socket: &socket.path,
         mode: Mode::Server,
         user: None,
@@ -158,6 +170,46 @@ fn a_guest_whose_pages_were_given_back_goes_on() {
     use_up_buffers(&mut port, &mut machine, &pool);
     let got = receive_on_fresh_pages(&mut port, &mut machine, &pool, 0..3000);
     assert_eq!(got, 3000);
+}
+
+#[test]
+fn a_burst_ends_after_a_few_pages_that_it_touches_first() {
+    const FRAMES: u64 = 16;
+    let socket = socket();
+    let unlimited = VhostConfig {
+        allowance: None,
+        ..config_of(&socket)
+    };
+    let mut port = VhostPort::open(unlimited).expect("opened");
+    let mut machine = Machine::start(&socket.path, Build::default());
+    let pool = Pool::new();
+    use_up_buffers(&mut port, &mut machine, &pool);
+    let mut sizes = Vec::new();
+    // The second time the pages are there.
+    for _ in 0..2 {
+        for page in 0..FRAMES {
+            let entry = machine.rings[0].next % 16;
+            let descriptor = Descriptor {
+                at: BASE + (2 << 20) + page * 4096,
+                len: 2048,
+                flags: WRITE,
+                next: 0,
+            };
+            machine.describe(0, entry, descriptor);
+            machine.make_available(0, entry);
+        }
+        let mut frames: VecDeque<_> = (0..FRAMES)
+            .map(|_| outgoing(&pool, &frame(60, 1), None))
+            .collect();
+        while !frames.is_empty() {
+            let sent = port.transmit(Nanos(0), &mut frames).expect("a port");
+            assert!(!sent.full, "there are buffers for all");
+            sizes.push((sent.packets, sent.pieces));
+        }
+        machine.rings[0].seen = machine.used(0);
+    }
+    let few = (4, 4 + 4 * 64);
+    assert_eq!(sizes, [few, few, few, few, (16, 16)]);
 }
 
 #[test]

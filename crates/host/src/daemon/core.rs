@@ -1,7 +1,7 @@
 //! The core of the packet loop, and the clocks by which its work is measured.
 
 use std::io;
-use tailbound_switch::Stopwatch;
+use tailbound_switch::{Stopwatch, Switches};
 use tailbound_sys::cpuset::{Cpus, affinity, set_affinity};
 use tailbound_units::Nanos;
 
@@ -69,8 +69,9 @@ impl Stopwatch for LoopWatch {
         tailbound_sys::timer::now()
     }
 
-    fn switches(&mut self) -> u64 {
-        tailbound_sys::timer::context_switches()
+    fn switches(&mut self) -> Switches {
+        let [waits, losses] = tailbound_sys::timer::context_switches();
+        Switches { waits, losses }
     }
 }
 

@@ -11,6 +11,9 @@ use rustix::fs::{FallocateFlags, fallocate};
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// The rings of a card: frames come by the first, and leave by the second.
@@ -256,7 +259,9 @@ pub(crate) struct FreshPages {
     machine: Machine,
     neighbour: Sender,
     file: File,
+    /// The next fresh page, and the next of those that are used again.
     page: u64,
+    known: u64,
     pace: Pace,
 }
 
@@ -291,21 +296,28 @@ impl FreshPages {
             neighbour: Sender::new(other, frame(own, neighbour, FRAME_LEN)),
             file,
             page: 0,
+            known: 0,
             pace: Pace::each(FRAME_EVERY),
         }
     }
 
-    /// Offers buffers on pages that no process has touched, for all that were used.
-    fn offer(&mut self) {
+    /// Offers a buffer for each that was used, on pages that no process has touched if `is_fresh`, and
+    /// else on the pages at the begin of the memory again and again.
+    fn offer(&mut self, is_fresh: bool) {
         let mut is_offered = false;
         while let Some((entry, _)) = self.machine.next_used(RECEIVE) {
+            let page = if is_fresh { self.page } else { self.known };
             let descriptor = Descriptor {
-                at: Self::AT + self.page % (Self::LEN / 4096) * 4096,
+                at: Self::AT + page * 4096,
                 len: 2048,
                 flags: WRITE,
                 next: 0,
             };
-            self.page += 1;
+            if is_fresh {
+                self.page = (page + 1) % (Self::LEN / 4096);
+            } else {
+                self.known = (page + 1) % 256;
+            }
             self.machine.describe(RECEIVE, entry, descriptor);
             self.machine.make_available(RECEIVE, entry);
             is_offered = true;
@@ -320,15 +332,105 @@ impl Attack for FreshPages {
     fn step(&mut self) -> u64 {
         self.pace.wait();
         let before = self.page;
-        self.offer();
+        self.offer(true);
         self.neighbour.send();
-        self.page - before
+        (self.page + Self::LEN / 4096 - before) % (Self::LEN / 4096)
+    }
+
+    /// Receives the same frames, in buffers that are used again.
+    fn behave(&mut self) {
+        self.pace.wait();
+        self.offer(false);
+        self.neighbour.send();
     }
 
     /// Frees all touched pages, as a balloon does.
     fn rest(&mut self) {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         let _ = fallocate(&self.file, flags, 0, Self::LEN);
+    }
+}
+
+/// n05: a monitor that punches holes into the memory into which the packet loop writes frames: a page
+/// fault in a hole waits until all of it is punched.
+pub(crate) struct Holes {
+    guest: FreshPages,
+    is_on: Arc<AtomicBool>,
+    is_over: Arc<AtomicBool>,
+    puncher: Option<JoinHandle<()>>,
+    /// Locked while a hole is made and filled.
+    at_work: Arc<Mutex<()>>,
+}
+
+impl Holes {
+    /// Bytes of a hole: it takes 0.05 s, and 0.2 s to fill again.
+    const LEN: u64 = 1 << 29;
+
+    /// Time in which the packet loop can find out.
+    const BEFORE: Duration = Duration::from_secs(4);
+
+    pub(crate) fn new(sockets: [&Path; 2], numbers: [u8; 2]) -> Self {
+        let guest = FreshPages::new(sockets, numbers);
+        let file = guest.file.try_clone().expect("cloned");
+        let flags: [Arc<AtomicBool>; 2] = Default::default();
+        let [is_on, is_over] = flags.clone();
+        let at_work = Arc::new(Mutex::new(()));
+        let work = Arc::clone(&at_work);
+        let puncher = std::thread::spawn(move || {
+            let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            while !flags[1].load(Ordering::Relaxed) {
+                let _at_work = work.lock().expect("no panic");
+                if flags[0].load(Ordering::Relaxed) {
+                    for kind in [FallocateFlags::empty(), hole] {
+                        fallocate(&file, kind, 0, Self::LEN).expect("of a memfd");
+                    }
+                } else {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            }
+        });
+        let puncher = Some(puncher);
+        let mut holes = Self {
+            guest,
+            is_on,
+            is_over,
+            puncher,
+            at_work,
+        };
+        let begin = Instant::now();
+        while begin.elapsed() < Self::BEFORE {
+            holes.step();
+        }
+        holes.rest();
+        holes
+    }
+}
+
+impl Attack for Holes {
+    fn step(&mut self) -> u64 {
+        self.is_on.store(true, Ordering::Relaxed);
+        self.guest.page %= Self::LEN / 4096;
+        self.guest.step();
+        1
+    }
+
+    fn rest(&mut self) {
+        self.is_on.store(false, Ordering::Relaxed);
+        drop(self.at_work.lock().expect("no panic"));
+    }
+
+    /// Receives the same frames, in memory without holes.
+    fn behave(&mut self) {
+        self.guest.behave();
+    }
+}
+
+impl Drop for Holes {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        if let Some(puncher) = self.puncher.take() {
+            puncher.join().expect("no panic");
+        }
     }
 }
 

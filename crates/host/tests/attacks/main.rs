@@ -30,7 +30,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 use support::{Daemon, Guest, Kind, MEASURED, METRICS, Nic, command, kinds, plugged_in, sandboxed};
-use tailbound_sys::cpuset::affinity;
+use tailbound_sys::cpuset::{Cpus, affinity, set_affinity};
 use verdict::Verdict;
 
 /// The numbers of guests: their MAC and IP addresses end in them.
@@ -184,9 +184,10 @@ fn measure(
     let (ready, is_ready) = channel();
     thread::scope(|scope| {
         let attacker = scope.spawn(|| {
+            set_affinity(0, &Cpus::one(places.attack)).expect("a CPU that this thread may have");
             let mut attack = attack();
             ready.send(()).expect("the prober waits");
-            moves::attack(&mut *attack, places.attack, &phase)
+            moves::attack(&mut *attack, &phase)
         });
         let prober = scope.spawn(|| {
             let _end = EndAtLast(&phase);
@@ -486,5 +487,14 @@ fn n12_a_ring_that_breaks_and_starts_again() {
     let scene = Scene::of("n12 a ring that breaks and starts again", 20);
     attacked("n12_a_ring_that_breaks_and_starts_again", &scene, |bench| {
         boxed(cards::BrokenRing::new(&bench.socket(HOSTILE)))
+    });
+}
+
+#[test]
+fn n05_holes_in_memory_that_is_in_use() {
+    let scene = Scene::of("n05 holes in memory that is in use", 1000);
+    attacked("n05_holes_in_memory_that_is_in_use", &scene, |bench| {
+        let sockets = both(bench);
+        boxed(cards::Holes::new(paths(&sockets), [HOSTILE, NEIGHBOUR]))
     });
 }

@@ -8,7 +8,6 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
-use tailbound_sys::cpuset::{Cpus, set_affinity};
 
 /// An attack in small steps.
 pub(crate) trait Attack {
@@ -18,11 +17,15 @@ pub(crate) trait Attack {
 
     /// Clears up between two windows.
     fn rest(&mut self) {}
+
+    /// Does in idle windows what the same guests may do, for at most some milliseconds.
+    fn behave(&mut self) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
-/// Attacks in the windows for that, on one CPU, until the run is over; returns the sum of steps.
-pub(crate) fn attack(attack: &mut dyn Attack, cpu: u32, phase: &Phase) -> u64 {
-    set_affinity(0, &Cpus::one(cpu)).expect("a CPU that this thread may have");
+/// Attacks in the windows for that until the run is over; returns the sum of steps.
+pub(crate) fn attack(attack: &mut dyn Attack, phase: &Phase) -> u64 {
     let (mut sum, mut was_attack) = (0, false);
     while !phase.is_over() {
         let is_attack = phase.is_attack();
@@ -31,7 +34,7 @@ pub(crate) fn attack(attack: &mut dyn Attack, cpu: u32, phase: &Phase) -> u64 {
         } else if was_attack {
             attack.rest();
         } else {
-            std::thread::sleep(Duration::from_millis(1));
+            attack.behave();
         }
         was_attack = is_attack;
     }

@@ -60,8 +60,14 @@ impl Switch {
             let state = &mut self.states[from.0];
             let worth = state.credit.paid_since(credit);
             let frames = Cost::frames_in(worth);
-            let dear = state.dear_in.end(lap, stopwatch, frames, worth);
-            state.credit.charge_time(dear);
+            let excess = state.dear_in.end(lap, stopwatch, frames, worth);
+            state.credit.charge_time(excess.charge);
+            if excess.rest > Nanos::ZERO && from.0 >= self.first_guest() {
+                let state = &mut self.states[from.0];
+                state.bar(now, excess.rest);
+                let until = state.barred_until;
+                self.leave_alone(from, until);
+            }
         }
         if is_idle {
             self.note_idle_wake(now, from);

@@ -89,6 +89,8 @@ pub(super) struct PortState {
     /// Measured excess of frames from the port, and of frames to it.
     pub(super) dear_in: Timing,
     pub(super) dear_out: Timing,
+    /// The port stalled the thread, and is left alone until then.
+    pub(super) barred_until: Nanos,
     /// Outgoing frames that the port has not taken yet.
     pub(super) outgoing: VecDeque<Outgoing>,
     /// The number of outgoing frames and voids that the port has taken or lost so far.
@@ -119,6 +121,7 @@ impl PortState {
             outward: Credit::default(),
             dear_in: Timing::default(),
             dear_out: Timing::default(),
+            barred_until: Nanos::ZERO,
             outgoing: VecDeque::with_capacity(BURST),
             taken: 0,
             readable: false,
@@ -158,6 +161,7 @@ impl PortState {
     /// over their worth.
     pub(super) fn measure_out<T>(
         &mut self,
+        now: Nanos,
         stopwatch: Option<&mut (dyn Stopwatch + 'static)>,
         put: impl FnOnce(&mut Self) -> T,
     ) -> T {
@@ -173,9 +177,24 @@ impl PortState {
             bytes: (self.counters.sent.bytes - bytes) as usize,
             pieces: 0,
         };
-        let dear = self.dear_out.end(lap, stopwatch, frames, cost.worth());
-        self.outward.charge_time(dear);
+        let excess = self.dear_out.end(lap, stopwatch, frames, cost.worth());
+        self.outward.charge_time(excess.charge);
+        self.bar(now, excess.rest);
         done
+    }
+
+    /// Leaves the port alone for this time, if it is not zero.
+    pub(super) fn bar(&mut self, now: Nanos, rest: Nanos) {
+        if rest > Nanos::ZERO {
+            self.barred_until = now + rest;
+            tracing::warn!(
+                port = self.name,
+                seconds = rest.0 / 1_000_000_000,
+                "the packet loop slept while it accessed this guest's memory or interface, again: the \
+                 guest's frames wait this long, so that others' do not. Its monitor may give back \
+                 pages that are in use, or its memory is swapped out"
+            );
+        }
     }
 
     /// Offers the outgoing frames to the port; returns true if it is full.

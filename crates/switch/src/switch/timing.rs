@@ -15,6 +15,12 @@
 //!
 //! CPU time of the thread would not do: Linux does not count softirqs in it
 //! (`IRQ_TIME_ACCOUNTING`), and these are what is dear.
+//!
+//! **Stalls.** A guest's memory may make the thread sleep: a page fault waits for a monitor that
+//! punches a hole into the memory's file, or for a disk. After a burst of [`STALL`] or more the
+//! port's bursts are watched for [`WATCH`], and another one during which the thread slept has the
+//! port left alone for [`REST`] times the stall. So a port can make all others wait for 0.5 % of
+//! the time, beside the first stall.
 
 use crate::port::BURST;
 use std::fmt;
@@ -25,9 +31,17 @@ pub trait Stopwatch: fmt::Debug + Send {
     /// Now, on a clock that only goes on.
     fn now(&mut self) -> Nanos;
 
-    /// The number of times that this thread has lost or given away its CPU so far. Read for
-    /// suspected ports only.
-    fn switches(&mut self) -> u64;
+    /// The context switches of this thread so far. Read for suspected ports only.
+    fn switches(&mut self) -> Switches;
+}
+
+/// Context switches of a thread.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Switches {
+    /// Times that it gave away its CPU, to wait for something.
+    pub waits: u64,
+    /// Times that it lost its CPU to another thread.
+    pub losses: u64,
 }
 
 /// A burst that takes as many times what it is worth makes its port suspected.
@@ -42,12 +56,30 @@ const PROBATION: u8 = 64;
 /// A burst counts for at most as many times what is usual for its port.
 const MAX_RATIO: u64 = 8;
 
+/// A burst of this or more is a stall, if the thread slept in it.
+const STALL: Nanos = Nanos::from_millis(10);
+
+/// The time for which all bursts of a port are watched after such a burst.
+const WATCH: Nanos = Nanos::from_secs(600);
+
+/// A port that stalled the thread is left alone for this multiple of the stall.
+const REST: u64 = 200;
+
+/// What a port has to bear for a burst that took longer than it is worth.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Excess {
+    /// The charge beyond the burst's worth.
+    pub(super) charge: Nanos,
+    /// The time for which the port is left alone.
+    pub(super) rest: Nanos,
+}
+
 /// A burst that is being measured.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Lap {
     begin: Nanos,
-    /// The thread's switches by then, for a suspected port.
-    switches: Option<u64>,
+    /// The thread's switches by then, for a port that is suspected or watched.
+    switches: Option<Switches>,
 }
 
 /// Measurements of one direction of a port.
@@ -57,43 +89,76 @@ pub(super) struct Timing {
     suspected: u8,
     /// The usual time for a frame, while the port is suspected.
     usual: Nanos,
+    /// The moment until which the port is watched for stalls.
+    watched: Nanos,
 }
 
 impl Timing {
     /// Begins to measure a burst.
     pub(super) fn begin(self, stopwatch: &mut dyn Stopwatch) -> Lap {
-        let switches = (self.suspected > 0).then(|| stopwatch.switches());
+        let begin = stopwatch.now();
+        let is_watched = self.suspected > 0 || begin < self.watched;
         Lap {
-            switches,
-            begin: stopwatch.now(),
+            switches: is_watched.then(|| stopwatch.switches()),
+            begin,
         }
     }
 
-    /// Ends a burst of `frames` that was charged as `worth` of work; returns the additional
-    /// charge for the port.
+    /// Ends a burst of `frames` that was charged as `worth` of work.
     pub(super) fn end(
         &mut self,
         lap: Lap,
         stopwatch: &mut dyn Stopwatch,
         frames: u64,
         worth: Nanos,
+    ) -> Excess {
+        let now = stopwatch.now();
+        let took = now.since(lap.begin);
+        let switches = lap.switches.map(|before| (before, stopwatch.switches()));
+        Excess {
+            rest: self.judge_stall(now, took, switches),
+            charge: self.judge_cost(took, switches, frames.max(1), worth),
+        }
+    }
+
+    /// Returns the time for which the port is left alone.
+    fn judge_stall(
+        &mut self,
+        now: Nanos,
+        took: Nanos,
+        switches: Option<(Switches, Switches)>,
     ) -> Nanos {
-        let took = stopwatch.now().since(lap.begin);
-        let frames = frames.max(1);
+        if took < STALL {
+            return Nanos::ZERO;
+        }
+        self.watched = now + WATCH;
+        if switches.is_some_and(|(before, after)| after.waits > before.waits) {
+            Nanos(took.0.saturating_mul(REST))
+        } else {
+            Nanos::ZERO
+        }
+    }
+
+    /// Returns the additional charge for a burst.
+    fn judge_cost(
+        &mut self,
+        took: Nanos,
+        switches: Option<(Switches, Switches)>,
+        frames: u64,
+        worth: Nanos,
+    ) -> Nanos {
         let is_dear = took >= SHORT && took.0 > worth.0.saturating_mul(SUSPECT);
-        let Some(switches) = lap.switches else {
+        let Some((before, after)) = switches.filter(|_| self.suspected > 0) else {
             if !is_dear {
                 return Nanos::ZERO;
             }
             // It may be the thread's CPU that was taken: that much is charged, and no more.
-            *self = Self {
-                suspected: PROBATION,
-                usual: Nanos(worth.0 / frames),
-            };
+            self.suspected = PROBATION;
+            self.usual = Nanos(worth.0 / frames);
             return Nanos(worth.0.saturating_mul(SUSPECT - 1));
         };
         let usual = Nanos(self.usual.0.saturating_mul(frames));
-        let counted = if stopwatch.switches() == switches {
+        let counted = if before == after {
             let most = usual.max(worth).0.saturating_mul(MAX_RATIO);
             let counted = Nanos(took.0.min(most));
             self.usual = Nanos((3 * self.usual.0 + counted.0 / frames) / 4);
@@ -127,7 +192,7 @@ mod tests {
     #[derive(Debug, Default)]
     struct Watch {
         now: Nanos,
-        switches: u64,
+        switches: Switches,
         /// Number of reads of `switches`.
         asked: u64,
     }
@@ -136,7 +201,7 @@ mod tests {
         fn now(&mut self) -> Nanos {
             self.now
         }
-        fn switches(&mut self) -> u64 {
+        fn switches(&mut self) -> Switches {
             self.asked += 1;
             self.switches
         }
@@ -150,8 +215,8 @@ mod tests {
     fn burst(timing: &mut Timing, watch: &mut Watch, took: Nanos, lost: bool) -> Nanos {
         let lap = timing.begin(watch);
         watch.now += took;
-        watch.switches += u64::from(lost);
-        timing.end(lap, watch, 1, WORTH)
+        watch.switches.losses += u64::from(lost);
+        timing.end(lap, watch, 1, WORTH).charge
     }
 
     #[test]
@@ -224,5 +289,33 @@ mod tests {
         }
         let all = Nanos(250 * dear.0);
         assert!(charged.0 * 10 > all.0, "{charged:?} of {all:?}");
+    }
+    /// The rest for a burst in which the thread slept for so long.
+    fn sleep(timing: &mut Timing, watch: &mut Watch, took: Nanos) -> Nanos {
+        let lap = timing.begin(watch);
+        watch.now += took;
+        watch.switches.waits += 1;
+        timing.end(lap, watch, 1, WORTH).rest
+    }
+
+    #[test]
+    fn a_port_that_stalls_the_thread_again_is_left_alone_for_200_times_as_long() {
+        let (mut timing, mut watch) = (Timing::default(), Watch::default());
+        let stall = Nanos::from_millis(300);
+        assert_eq!(sleep(&mut timing, &mut watch, stall), Nanos::ZERO);
+        // Also long after its probation.
+        let behave = |timing: &mut Timing, watch: &mut Watch| {
+            for _ in 0..1000 {
+                burst(timing, watch, WORTH, false);
+            }
+        };
+        behave(&mut timing, &mut watch);
+        assert_eq!(sleep(&mut timing, &mut watch, stall), Nanos::from_secs(60));
+        // A thread that lost its CPU did not sleep, and ten minutes later nothing is known.
+        let charged = burst(&mut timing, &mut watch, stall, true);
+        assert!(charged <= WORTH, "{charged:?}");
+        behave(&mut timing, &mut watch);
+        watch.now += Nanos::from_secs(601);
+        assert_eq!(sleep(&mut timing, &mut watch, stall), Nanos::ZERO);
     }
 }

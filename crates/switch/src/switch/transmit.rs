@@ -95,7 +95,9 @@ impl Switch {
         }
         // The port has room, and took a part of its burst.
         let rest = (!state.outgoing.is_empty()).then_some(Nanos::ZERO);
-        rest.or_else(|| self.guest_at(index)?.departure())
+        let barred_until = state.barred_until;
+        let departure = rest.or_else(|| self.guest_at(index)?.departure());
+        departure.map(|at| at.max(barred_until))
     }
 
     fn transmit_to(
@@ -108,7 +110,7 @@ impl Switch {
         let guest = index.0.checked_sub(self.first_guest());
         // A port that is full is offered nothing until it is writable.
         let state = &mut self.states[index.0];
-        if state.full {
+        if state.full || state.barred_until > now {
             return Ok(());
         }
         if guest.is_none()
@@ -197,11 +199,16 @@ impl Switch {
             let snoop = guest.and_then(|guest| self.guests[guest].snoop.as_mut());
             // What the uplink takes is nobody's own.
             let stopwatch = self.stopwatch.as_deref_mut().filter(|_| guest.is_some());
-            let full = state.measure_out(stopwatch, |state| {
+            let full = state.measure_out(now, stopwatch, |state| {
                 state.transmit_answering(now, port, snoop)
             })?;
             if let Some(trace) = &mut self.trace {
                 trace.note_taken(now, index, state.taken());
+            }
+            let barred_until = self.states[index.0].barred_until;
+            if barred_until > now {
+                self.leave_alone(index, barred_until);
+                return Ok(());
             }
             if full {
                 return Ok(());
@@ -209,6 +216,13 @@ impl Switch {
         }
         turn.busy = true;
         Ok(())
+    }
+
+    /// Leaves a guest's port unread until then.
+    pub(super) fn leave_alone(&mut self, index: PortIndex, until: Nanos) {
+        if let Some(guest) = self.guest_at(index) {
+            guest.ingress.throttle(until);
+        }
     }
 
     /// Counts the wait of a frame that leaves by `index`: for its sender, if that is a guest here.

@@ -354,7 +354,7 @@ impl Machine {
         }
     }
 
-    /// Offers the buffer of an entry to receive into.
+    /// Offers the buffer of an entry to receive into, in memory that the guest has used.
     pub(crate) fn offer(&mut self, ring: usize, entry: u16) {
         let ring_ref = &self.rings[ring];
         let descriptor = Descriptor {
@@ -363,6 +363,9 @@ impl Machine {
             flags: WRITE,
             next: 0,
         };
+        for page in (0..u64::from(descriptor.len)).step_by(4096) {
+            self.write(0u8, descriptor.at + page);
+        }
         self.describe(ring, entry, descriptor);
         self.make_available(ring, entry);
     }

@@ -241,9 +241,9 @@ fn descriptors_of_a_receiver_are_paid_for_by_that_receiver() {
     assert_eq!(bench.port(A).sent.0, before + waiting - drops);
 }
 
-/// The virtual time, which advances with work.
+/// The virtual time, which advances with work, and the number of times that the thread slept.
 #[derive(Debug, Default, Clone)]
-struct Watch(Arc<AtomicU64>);
+struct Watch(Arc<AtomicU64>, Arc<AtomicU64>);
 
 impl Watch {
     fn pass(&self, time: Nanos) {
@@ -256,8 +256,11 @@ impl Stopwatch for Watch {
         Nanos(self.0.load(Ordering::Relaxed))
     }
 
-    fn switches(&mut self) -> u64 {
-        0
+    fn switches(&mut self) -> Switches {
+        Switches {
+            waits: self.1.load(Ordering::Relaxed),
+            losses: 0,
+        }
     }
 }
 
@@ -317,4 +320,48 @@ fn time_that_a_receiver_takes_is_paid_for_by_that_receiver() {
         of_a.0 * 4 >= second.0,
         "A has its share: {of_a:?} of {second:?}"
     );
+}
+
+/// A port in which the thread sleeps for 300 ms at each burst.
+struct Asleep(MemoryPort, Watch);
+
+impl Port for Asleep {
+    fn receive(&mut self, now: Nanos, pool: &Pool, burst: &mut Burst) -> std::io::Result<More> {
+        self.0.receive(now, pool, burst)
+    }
+
+    fn transmit(&mut self, now: Nanos, outgoing: &mut VecDeque<Outgoing>) -> std::io::Result<Sent> {
+        let sent = self.0.transmit(now, outgoing)?;
+        if sent.packets > 0 {
+            self.1.pass(Nanos::from_millis(300));
+            self.1.1.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(sent)
+    }
+}
+
+/// A's monitor punches holes into its memory all the time: in two minutes the thread sleeps four times
+/// for it, and B has all of its frames.
+#[test]
+fn a_port_in_which_the_thread_sleeps_again_and_again_is_left_alone() {
+    let watch = Watch::default();
+    let mut bench = Bench::new(&segmenting());
+    let (port, wire) = MemoryPort::new();
+    bench.ports[A] = Some(Box::new(Asleep(port, watch.clone())));
+    bench.wires[A] = wire;
+    bench.switch.set_stopwatch(Box::new(watch.clone()));
+    let end = Nanos::from_secs(130);
+    let mut sent = 0;
+    while bench.now < end {
+        bench.send(UPLINK, &datagram(MAC_A, GATEWAY, (FAR, A4), 0));
+        bench.send(UPLINK, &datagram(MAC_B, GATEWAY, (FAR, B4), 0));
+        sent += 1;
+        bench.switch.poll(bench.now, &mut bench.ports);
+        watch.pass(Nanos::from_millis(10));
+        bench.now = watch.clone().now();
+    }
+    let stalls = watch.1.load(Ordering::Relaxed);
+    assert_eq!(stalls, 4, "at once twice, and then after a minute each");
+    assert!(bench.port(B).sent.0 >= sent - 1, "{sent} were sent");
+    assert!(bench.port(A).sent.0 > 0);
 }

@@ -27,6 +27,10 @@ const READ: usize = 2_048;
 /// The pause behind a connection that could not be accepted, such as without a free descriptor.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
+/// The pause before a connection is closed for a new one, so that a client that opens one after
+/// another takes little CPU time. Others wait in the listener's queue meanwhile.
+const EVICTION_INTERVAL: Duration = Duration::from_millis(10);
+
 /// The time within which the thread of a closed connection ends.
 const MAX_THREAD_END: Duration = Duration::from_secs(1);
 
@@ -199,6 +203,9 @@ fn serve(listener: &TcpListener, serving: &Arc<Serving>, stop: &AtomicBool) {
             continue;
         };
         let stream = Arc::new(stream);
+        if serving.is_full() {
+            thread::sleep(EVICTION_INTERVAL);
+        }
         let Some(number) = serving.enter(&stream) else {
             continue;
         };
@@ -220,6 +227,10 @@ impl Serving {
         self.connections
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_full(&self) -> bool {
+        self.connections().open >= self.limits.connections
     }
 
     /// Admits a connection, if need be in place of a stranger's, which is closed; `None` if there is no room.

@@ -125,7 +125,7 @@ const HEAD: &[&str] = &[
 /// An experiment without mistakes.
 #[derive(Debug, Clone)]
 pub struct Loaded<E> {
-    /// The part of its kind.
+    /// Part of its kind.
     pub experiment: E,
     head: Head,
 }

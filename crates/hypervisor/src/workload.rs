@@ -31,22 +31,20 @@ pub enum Load {
     None,
     /// Never sleeps.
     Endless,
-    /// `busy` of CPU time in each `period`, as `cpulimit` does it: works, then pauses until the
-    /// period is over (Bobtail, section 3.2). When a period ends before the work is done, the next
-    /// begins immediately, so with `busy` = `period` it never sleeps.
+    /// `busy` of CPU time in each `period`, then a pause, as `cpulimit` does it (Bobtail, section
+    /// 3.2). If a period ends first, the next begins immediately: with `busy` = `period` it never
+    /// sleeps.
     DutyCycle {
         /// CPU time used in a period.
         busy: Nanos,
         /// The time from one start to the next.
         period: Nanos,
-        /// Each period is longer by a uniform 0 to this. A timer of the guest is late by some
-        /// microseconds every time, so its phase against the hypervisor's ticks drifts; with 0 the
-        /// phase is constant.
+        /// Each period is longer by a uniform 0 to this, since timers of guests are late by some
+        /// microseconds; with 0 the phase against the hypervisor's ticks is constant.
         jitter: Nanos,
     },
-    /// Busy until `busy` has passed by the clock, then sleeps until the period is over, as real
-    /// programs do that look at a clock: what others take of that time is not made up for. The
-    /// period begins when it first runs.
+    /// Busy until `busy` has passed by the clock, then asleep until the period is over. CPU time
+    /// that others take is lost. The period begins when it first runs.
     WallClock {
         /// Busy time in a period, by the clock.
         busy: Nanos,

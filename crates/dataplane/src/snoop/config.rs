@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 use tailbound_units::{Bytes, Nanos};
 
-/// The data behind an early acknowledgement: `"retaining"` keeps a copy in the host; `"strict"`
-/// acknowledges only data already in the guest's receive ring.
+/// Acknowledged data: `"retaining"`, the default, keeps a copy in the host; `"strict"` acknowledges
+/// only data in the guest's receive ring.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SnoopMode {
@@ -20,8 +20,8 @@ pub enum SnoopMode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SnoopConfig {
-    /// The data behind an early acknowledgement: `"retaining"` keeps a copy in the host; `"strict"`
-    /// acknowledges only data already in the guest's receive ring.
+    /// Acknowledged data: `"retaining"`, the default, keeps a copy in the host; `"strict"`
+    /// acknowledges only data in the guest's receive ring.
     pub mode: SnoopMode,
     /// Largest window advertised to a peer (vSnoop's `buf_size`, III-C); 1 MiB.
     pub window: Bytes,

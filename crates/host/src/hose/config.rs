@@ -38,9 +38,8 @@ pub struct HoseConfig {
     /// Interval of the exchange while there is traffic; 1 ms.
     #[serde(default = "interval")]
     pub interval: Nanos,
-    /// The largest difference between two frames' delays from the sender's bucket to this host's
-    /// meter, beyond the delay that the placement service promises; 4 ms (one horizon of the
-    /// sender's host, and 2 ms of lateness).
+    /// Allowance for jitter of a sender's frames, beyond the delay that the service promises; 4 ms:
+    /// one horizon of the sender's host and 2 ms of lateness.
     #[serde(default = "jitter")]
     pub jitter: Nanos,
     /// VMs of each tenant (`OWNER/NAME`) that the service does not know. By default the VMs that

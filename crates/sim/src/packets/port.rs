@@ -141,7 +141,7 @@ pub(super) struct Port {
     waiting: u64,
     buffer: u64,
     apart: bool,
-    /// The buffer of the switch, if its ports share one.
+    /// Buffer of the switch, if its ports share one.
     room: Option<Room>,
     mark_at: u64,
     phantom: Option<PhantomQueue>,

@@ -88,8 +88,8 @@ pub enum Arrivals {
         /// Each pause is longer by a uniform 0 to this.
         jitter: Nanos,
     },
-    /// Workflows of synchronous calls (Bobtail, section 5.2), each a random time after the last
-    /// one ended. A [`Sample`](crate::Sample) comes out for each workflow, not for each call.
+    /// Workflows of synchronous calls (Bobtail, section 5.2), each a random time after the last one
+    /// ended. A workflow is one sample.
     Sequences {
         /// Mean time from the end of a workflow to the next one.
         mean: Nanos,
@@ -119,9 +119,8 @@ pub enum Task {
     /// Nothing is measured.
     #[default]
     None,
-    /// Answers requests in the order they come. Measured from the request's
-    /// arrival at the host until its answer leaves. With a small service time
-    /// it is a responder to pings.
+    /// Answers requests in order. Measured from the request's arrival at the host until its answer
+    /// leaves. With a small service time it is a responder to pings.
     Server {
         /// Arrival process of the requests.
         arrivals: Arrivals,
@@ -132,9 +131,8 @@ pub enum Task {
         #[serde(default)]
         via: Option<Via>,
     },
-    /// Sends a frame each period by a timer of its own (RTP). Measured from
-    /// when the frame was due until it leaves. [`Sample::at`](crate::Sample) is
-    /// when it left, so gaps can be taken from consecutive samples.
+    /// Sends a frame each period by a timer of its own (RTP). Measured from when the frame was due
+    /// until it leaves.
     Sender {
         /// The time from one frame to the next.
         period: Nanos,
@@ -144,8 +142,8 @@ pub enum Task {
         #[serde(default)]
         via: Option<Via>,
     },
-    /// Sleeps, looks at the clock, and over again (Bobtail, algorithm 1).
-    /// Measured: the wall time from before the sleep to after it.
+    /// Sleeps and reads the clock, repeatedly (Bobtail, algorithm 1). Measured: the wall time from
+    /// before the sleep to after it.
     SleepLoop {
         /// Requested duration of a sleep.
         sleep: Nanos,

@@ -36,16 +36,16 @@ use turns::{TakesTurns as _, Turns};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FqCodelConfig {
-    /// See [`super::CodelConfig::target`]; 5 ms.
+    /// Acceptable standing delay; 5 ms.
     pub target: Nanos,
-    /// See [`super::CodelConfig::interval`]; 100 ms.
+    /// Time for which the target may be exceeded; 100 ms.
     pub interval: Nanos,
     /// Marks packets of ECN-capable senders instead of dropping them; true, as in Linux's
     /// `fq_codel`.
     pub ecn: bool,
-    /// See [`super::CodelConfig::mtu`]; 1514.
+    /// Full frame without FCS; 1,514 B.
     pub mtu: Bytes,
-    /// See [`super::CodelConfig::ce_threshold`]; never.
+    /// Delay from which frames of scalable senders are marked; never by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ce_threshold: Option<Nanos>,
     /// Quantum of deficit round robin for a guest and for a flow; 1,514 B, one full frame (RFC

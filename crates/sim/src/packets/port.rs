@@ -54,8 +54,8 @@ impl PhantomQueue {
     }
 }
 
-/// A buffer that all ports of a switch share, by dynamic thresholds (Choudhury and Hahne, 1998, as
-/// in switch chips): a class of a port may hold `alpha` times the free space.
+/// A buffer that all ports of a switch share, by dynamic thresholds (Choudhury and Hahne, 1998): a
+/// class of a port may hold `alpha` times the free space.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Shared {

@@ -222,11 +222,11 @@ pub enum PortConfig {
         /// File of the interface's network namespace (`/run/netns/NAME`); the daemon's own by
         /// default.
         netns: Option<PathBuf>,
-        /// `"zero-copy"`: the NIC uses the sockets' memory directly. By default `"auto"`: if the
-        /// driver supports it.
+        /// `"zero-copy"`: the NIC uses the sockets' memory, or the port does not open. `"copy"`:
+        /// the kernel copies each frame. `"auto"`, the default: the best mode that works.
         #[serde(default)]
         mode: AfXdpMode,
-        /// Number of receive queues that are read; all by default.
+        /// Number of receive queues that are read, from queue 0 on; all by default.
         queues: Option<u32>,
         /// True: the veth's other end no longer segments tunnels, although the daemon cannot check
         /// it. False by default.
@@ -235,7 +235,7 @@ pub enum PortConfig {
     },
     /// The virtio NIC of a VM, by vhost-user.
     VhostUser {
-        /// Socket between the daemon and the VMM.
+        /// Socket between the daemon and the VMM; a path of at most 96 bytes.
         socket: PathBuf,
         /// `"server"`, the default: the daemon creates the socket and the VMM connects; `"client"`:
         /// the reverse.
@@ -243,7 +243,7 @@ pub enum PortConfig {
         mode: Mode,
         /// UID of the VMM, if it is neither the daemon's nor root.
         user: Option<u32>,
-        /// Maximum of queue pairs; 1 by default.
+        /// Maximum of queue pairs, 1 to 64; 1 by default.
         #[serde(default = "one")]
         queues: usize,
         /// File for the beginning of each frame in both directions (pcap); none by default.

@@ -38,7 +38,8 @@ pub struct LabExperiment {
     /// Buffer of a switch port for each of its classes.
     #[serde(default = "default_switch_buffer")]
     pub switch_buffer: Bytes,
-    /// Bytes that count for a frame's time on the wire.
+    /// Bytes that count for a frame's time on the wire: those of the frame, or with `"ethernet"` 24
+    /// more and at least 84.
     #[serde(default)]
     pub wire: Wire,
     /// Guests of each host.

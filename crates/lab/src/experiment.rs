@@ -29,13 +29,13 @@ use tailbound_units::{Bytes, Nanos, Rate};
 pub struct LabExperiment {
     /// Length of each variant's measurement.
     pub duration: Nanos,
-    /// Length of the load before the measurement.
+    /// Length of the load before the measurement; 1 s.
     #[serde(default = "default_warmup")]
     pub warmup: Nanos,
-    /// Rate of every link.
+    /// Rate of every link; 100 Mbit/s.
     #[serde(default = "default_link_rate")]
     pub link_rate: Rate,
-    /// Buffer of a switch port for each of its classes.
+    /// Buffer of a switch port for each of its classes; 650 KB.
     #[serde(default = "default_switch_buffer")]
     pub switch_buffer: Bytes,
     /// Bytes that count for a frame's time on the wire: those of the frame, or with `"ethernet"` 24
@@ -145,7 +145,7 @@ pub struct SharedCore {
     pub guests: Vec<Name>,
     /// Guests that have a class, and its parameters if the class is a reservation.
     pub periodic: Periodic,
-    /// Time slice of guests with a short one.
+    /// Time slice of guests with a short one; 0.1 ms.
     #[serde(default = "default_slice")]
     pub slice: Nanos,
 }
@@ -234,7 +234,7 @@ pub struct Query {
     pub mean_gap: Option<Nanos>,
     /// the share of the link that the answers fill on average.
     pub utilisation: Option<f64>,
-    /// Connections to each server that are open from the start.
+    /// Connections to each server that are open from the start; 4.
     #[serde(default = "default_connections")]
     pub connections: usize,
     /// Server program.
@@ -327,10 +327,10 @@ pub struct Hog {
     pub name: Name,
     /// Guests; each runs one.
     pub guests: Vec<Name>,
-    /// Scans between two sleeps.
+    /// Scans between two sleeps; 100.
     #[serde(default = "default_scans")]
     pub scans: u32,
-    /// Length of a sleep.
+    /// Length of a sleep; 1 ms.
     #[serde(default = "default_sleep")]
     pub sleep: Nanos,
     /// Size of the block; the default is that of the L2 cache.

@@ -116,7 +116,7 @@ pub struct Etc {
     pub server: Name,
     /// Guests that send requests.
     pub clients: Vec<Name>,
-    /// Connections of each client; each carries one request at a time.
+    /// Connections of each client, each with one request at a time; 1.
     #[serde(default = "one")]
     pub workers: usize,
     /// Mean time between two requests of a worker. A request that is due before the previous answer

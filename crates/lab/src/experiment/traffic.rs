@@ -74,7 +74,7 @@ pub struct Transfer {
     /// default is false.
     #[serde(default)]
     pub closes: bool,
-    /// The sender's kernel leaves segmentation to its NIC; the default is true.
+    /// The sender's kernel leaves segmentation to its NIC; true.
     #[serde(default = "yes")]
     pub offload: bool,
 }

@@ -92,7 +92,7 @@ pub struct FlowPoint {
     pub policy: Policy,
     /// Mean number of machines of a request; exponential, rounded up.
     pub mean_vms: f64,
-    /// Largest number of machines of a request.
+    /// Largest number of VMs of a request; 1,000.
     #[serde(default = "default_most_vms")]
     pub most_vms: u32,
     /// Requests.
@@ -102,7 +102,7 @@ pub struct FlowPoint {
     /// Percentage of slots that would be taken if all requests were admitted and jobs took the time
     /// of their guarantee. The first tenants arrive together, until they request this percentage.
     pub occupancy: u32,
-    /// x of Permutation-x: number of machines that each machine sends to.
+    /// x of Permutation-x: VMs that each VM sends to; 1.
     #[serde(default = "default_destinations")]
     pub destinations: f64,
 }

@@ -22,10 +22,10 @@ struct File {
     title: String,
     /// Experiment to vary: KIND/NAME, or KIND/FILE.toml.
     experiment: Name,
-    /// Runs of each combination, each with another seed.
+    /// Runs of each combination, each with another seed; 1.
     #[serde(default = "one")]
     repetitions: Spanned<u32>,
-    /// Seed of the first repetition; the others follow.
+    /// Seed of the first repetition, which the others follow; 1.
     #[serde(default = "first")]
     seed: u64,
     /// Varied keys. Each combination of their values is a point.

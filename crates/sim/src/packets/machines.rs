@@ -28,7 +28,7 @@ pub struct MachineSpec {
     pub name: Name,
     /// The CPU scheduler; the kinds of guests are `driver`, `guest` and `neighbour`.
     pub scheduler: SchedulerSpec,
-    /// Physical CPUs for guests.
+    /// Physical CPUs for guests; 1.
     #[serde(default = "one")]
     pub cores: u32,
     /// True if the driver domain runs on the first of them, instead of one of its own.
@@ -57,7 +57,7 @@ pub struct MachineSpec {
     /// CPU time of a guest for a received frame, including its TCP.
     #[serde(default = "guest")]
     pub guest: Nanos,
-    /// CPU time of a guest until it writes a message, and for a timer of its TCP.
+    /// CPU time of a guest until it writes a message, and for a timer of its TCP; 2 us.
     #[serde(default = "call")]
     pub call: Nanos,
 }

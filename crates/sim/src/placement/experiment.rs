@@ -47,7 +47,7 @@ pub struct Network {
     pub rack_link: UplinkSpec,
     /// Link between a pod and the core.
     pub pod_link: UplinkSpec,
-    /// Longest frame on the wire, including all overhead.
+    /// Longest frame on the wire, including all overhead; 1,538 B.
     #[serde(default = "default_frame")]
     pub frame: Bytes,
 }
@@ -106,7 +106,7 @@ pub struct Point {
     pub policy: Policy,
     /// Mean number of machines of a request; exponential, rounded up.
     pub mean_vms: f64,
-    /// Largest number of machines of a request.
+    /// Largest number of VMs of a request; 1,000.
     #[serde(default = "default_most_vms")]
     pub most_vms: u32,
     /// Measured requests.
@@ -114,7 +114,7 @@ pub struct Point {
     /// Departures of tenants.
     #[serde(default)]
     pub leave: Leave,
-    /// Largest percentage of taken slots.
+    /// Largest percentage of taken slots; 90.
     #[serde(default = "default_occupancy")]
     pub occupancy: u32,
     /// Largest number of ports that a decision may check, if it differs from the default.

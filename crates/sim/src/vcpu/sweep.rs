@@ -12,11 +12,10 @@ use tailbound_units::Nanos;
 pub struct Sweep {
     /// Measured time of each point, in virtual time.
     pub duration: Nanos,
-    /// Warm-up before the measurement. At the start every guest wakes in BOOST, which does not
-    /// represent the long run.
+    /// Warm-up before the measurement, since at the start every guest wakes in BOOST; 1 s.
     #[serde(default = "default_warmup")]
     pub warmup: Nanos,
-    /// Equal physical CPUs.
+    /// Equal physical CPUs; 1.
     #[serde(default = "one")]
     pub pcpus: u32,
     /// Shortest time between setting a guest's timer and its expiry.

@@ -150,7 +150,7 @@ pub struct TransferSpec {
     pub size: Bytes,
     /// Transfers.
     pub count: u32,
-    /// Parallel transfers.
+    /// Parallel transfers; 1.
     #[serde(default = "one")]
     pub connections: u32,
     /// Kind of sender.

@@ -275,12 +275,13 @@ CHECKED := RUSTC_WORKSPACE_WRAPPER="$$(rustc --print sysroot)/bin/clippy-driver"
 DENY := -D unmatched-skip -D unnecessary-skip -D license-not-encountered
 
 .PHONY: lint
-lint: ## Check formatting, lints, documentation, who imports whom, and licences
+lint: ## Check formatting, lints, documentation, who imports whom, plain English, paths in texts, and licences
 	@scripts/need compile lint
 	$(CARGO) fmt --all --check
 	$(CARGO) fmt --manifest-path tools/arrows/Cargo.toml --check
 	$(CARGO) run $(ARROWS) --quiet -- .
 	scripts/words
+	scripts/paths
 	scripts/bpf check
 	scripts/cargo-deny --locked check $(DENY) licenses bans sources
 	$(CARGO) clippy $(ARROWS) --all-targets -- --deny warnings

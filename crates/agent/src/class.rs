@@ -19,12 +19,10 @@ use tailbound_units::Nanos;
 pub enum Class {
     /// The settings from before the agent changed them.
     Normal,
-    /// Class for threads that sleep and wake: a short time slice lets a thread preempt others when
-    /// it wakes, and a larger share keeps it from falling behind. It may use as much CPU as its
-    /// share.
+    /// A short time slice and a large share, for guests that mostly sleep.
     Aperiodic(Aperiodic),
-    /// A reservation (`SCHED_DEADLINE`): `runtime` in each `period`, within `deadline` after a
-    /// wake-up, and no more.
+    /// A reservation (`SCHED_DEADLINE`): `runtime` in each `period`, by `deadline` after a wake-up,
+    /// and no more.
     Periodic(Periodic),
     /// `SCHED_FIFO`: above all proportional shares, below reservations. For the host's packet loop
     /// only (path), since a guest that never sleeps would starve the host.
@@ -40,11 +38,10 @@ pub const REAL_TIME_PRIORITY: u32 = 3;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Aperiodic {
-    /// The time slice, 0.1 ms to 100 ms. Before Linux 6.12 threads have no time slice of their own:
-    /// only the weight is applied, and the plan reports that.
+    /// Time slice, 0.1 ms to 100 ms; 0.1 ms. Needs Linux 6.12; before, only the weight is applied.
     pub slice: Nanos,
-    /// The share, in multiples of the default: 1 to 100. A share above 1 is set on the guest's own
-    /// control group if there is one, otherwise on each thread as a nice value.
+    /// Share, in multiples of the default: 1 to 100; 10. Set on the guest's own control group if
+    /// there is one, otherwise as a nice value.
     pub weight: u32,
 }
 
@@ -84,9 +81,9 @@ impl Default for Aperiodic {
 pub struct Periodic {
     /// CPU time in each period.
     pub runtime: Nanos,
-    /// The time after a wake-up within which the thread gets its runtime.
+    /// Time after a wake-up within which the thread gets its runtime.
     pub deadline: Nanos,
-    /// The period.
+    /// Period.
     pub period: Nanos,
 }
 

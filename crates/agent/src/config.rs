@@ -10,39 +10,40 @@ use std::path::{Path, PathBuf};
 use tailbound_document::{Document, DocumentError, Mistake, Problem, Step};
 use tailbound_units::Nanos;
 
-/// The configuration of the vCPU agent.
+/// Configuration of the vCPU agent.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AgentConfig {
-    /// The address at which `tailbound vcpu watch` serves metrics; none by default. Inside
-    /// `tailbound host`, the daemon serves them.
+    /// Address at which `tailbound vcpu watch` serves metrics; none by default. Not in `tailbound
+    /// host`, which serves them itself.
     pub metrics: Option<SocketAddr>,
-    /// The interval between two scans for guests, their threads and drift.
+    /// Interval of the scan for guests, threads and drift; 1 s.
     pub every: Nanos,
-    /// The interval between two readings of waits.
+    /// Interval of reading late waits, or sums of waits; 100 ms.
     pub sample: Nanos,
-    /// True: each wait for a CPU is measured by BPF where the kernel permits it.
+    /// Measures each wait by BPF if the kernel permits it; true by default.
     pub bpf: bool,
-    /// The wait from which on the agent looks for the cause of a wait.
+    /// Threshold of a late wait, whose causes are measured; 1 ms, at least 100 us.
     pub late: Nanos,
-    /// True: metrics have one series for each thread, with the finest histogram buckets, instead of
-    /// one series for equal threads of a guest.
+    /// One series of metrics for each thread, with the finest buckets, instead of one for equal
+    /// threads of a guest; false by default.
     pub detail: bool,
-    /// The state file, which stores the settings that the agent restores.
+    /// File with the settings to restore; `/run/tailbound/vcpu.json` by default.
     pub state: PathBuf,
-    /// True: other agents may run on this host, each with its own guests and state file. By default
-    /// a second agent with another state file is refused.
+    /// Permits other agents on this host, each with its own guests and state file; false by
+    /// default.
     pub beside_others: bool,
-    /// The container runtime's CRI socket, which reports the names of pods. By default the agent
-    /// looks for a known socket.
+    /// CRI socket of the container runtime, which reports the names of pods; a known one by
+    /// default.
     pub cri: Option<PathBuf>,
-    /// The reaction to a thread whose settings another program changed.
+    /// Reaction to a thread or weight that another program changed; `"reapply"` by default, at most
+    /// three times an hour.
     pub drift: OnDrift,
-    /// CPUs and scheduling class of the host's own packet path; unchanged by default.
+    /// Class and CPUs of the packet loop; unchanged by default.
     pub path: Option<PathConfig>,
-    /// The CPU time that the placement service may reserve on this host; none by default.
+    /// CPU offered to the placement service; none by default.
     pub offer: Option<OfferConfig>,
-    /// The rules; the first rule that matches a guest applies.
+    /// Rules; the first that matches a guest applies.
     #[serde(rename = "guest")]
     pub rules: Vec<GuestRule>,
 }

@@ -21,24 +21,24 @@ pub use tailbound_hypervisor::reservation::Pool;
 /// Interval between looks at all reservations of the host, in rounds.
 const BOOKED_EVERY: u32 = 10;
 
-/// The CPU time that the placement service may reserve on this host.
+/// CPU offered to the placement service.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct OfferConfig {
-    /// The maximum sum of runtime / deadline of all reservations; half of the proven bound by
-    /// default.
+    /// Sum of runtime / deadline of all reservations. By default half of M (1 - `share`) - (M - 1)
+    /// `largest` on M CPUs, at most what the kernel admits.
     pub cpus: Option<Bandwidth>,
-    /// The maximum runtime / deadline of one reservation.
+    /// Largest runtime / deadline of one reservation; 0.5.
     pub largest: Bandwidth,
-    /// The maximum number of threads with a reservation; four for each CPU by default. If the
-    /// scheduler's tick enforces runtimes, each such thread can delay others by one tick.
+    /// Maximum of threads with a reservation; four for each CPU. If ticks enforce runtimes, each
+    /// may delay others by one tick.
     pub threads: Option<u32>,
-    /// The longest time that interrupts occupy a CPU, unless more was measured.
+    /// Longest burst of interrupts on a CPU, unless more was measured; 0.5 ms.
     pub interrupts: Nanos,
-    /// The longest time that a hypervisor below this host takes a CPU away (steal), unless more was
-    /// measured.
+    /// Longest burst of steal, unless more was measured; 0.
     pub steal: Nanos,
-    /// The share of a CPU that interrupts and steal take in the long run, unless more was measured.
+    /// Part of a CPU that interrupts and steal take in the long run, unless more was measured;
+    /// 0.05.
     pub share: Bandwidth,
 }
 

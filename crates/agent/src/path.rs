@@ -26,15 +26,16 @@ pub const DAEMON_GROUP: &str = "/tailbound.slice/tailbound-host.service";
 /// Name of the daemon in guests' metrics and messages.
 pub const DAEMON: &str = "tailbound-host";
 
-/// The scheduling of the host's own packet path.
+/// Scheduling of the host's packet loop.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PathConfig {
-    /// The daemon's control group, if the agent runs as a separate process.
+    /// Control group of `tailbound host`, if the agent is another process;
+    /// `/tailbound.slice/tailbound-host.service` by default.
     pub cgroup: String,
-    /// The CPUs reserved for the path. Without this key, the path gets a scheduling class only.
+    /// CPUs of the loop alone; not all. Without it the loop has only the class.
     pub cpus: Option<Cpus>,
-    /// The interfaces whose interrupts are moved to those CPUs.
+    /// Interfaces whose interrupts are moved to these CPUs.
     pub interrupts: Vec<String>,
 }
 

@@ -17,50 +17,52 @@ use std::path::PathBuf;
 use tailbound_document::{Problem, Step};
 use tailbound_units::Nanos;
 
-/// A match on guests, and the class of their threads.
+/// Match on guests by exactly one of `name` to `pod`, and the class of their threads.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct GuestRule {
-    /// Matches guests by name; `*` matches any text.
+    /// Guest's name; `*` matches any text.
     pub name: Option<String>,
-    /// Matches the libvirt domain with this UUID.
+    /// UUID of a libvirt domain (`virsh domuuid NAME`).
     pub uuid: Option<Uuid>,
-    /// Matches the Proxmox VE VM with this number.
+    /// Number of a VM of Proxmox VE (`qm list`).
     pub vmid: Option<Vmid>,
-    /// Matches the process with this PID.
+    /// PID of the guest's process.
     pub pid: Option<u32>,
-    /// Matches the processes of this control group.
+    /// Control group, as in `/proc/PID/cgroup`, or its directory.
     pub cgroup: Option<String>,
-    /// Matches the container whose ID begins with this text.
+    /// Prefix of a container's ID.
     pub container: Option<String>,
-    /// Matches the pod with this UID.
+    /// UID of a pod.
     pub pod: Option<String>,
-    /// The UID that the guest's process must have. By default any UID for guests that a manager
-    /// (libvirt, a container runtime) started, otherwise the agent's own.
+    /// User of the guest's process, required if a user chooses the guest's name. By default any for
+    /// guests of a manager (libvirt, a container runtime), otherwise the agent's own.
     pub uid: Option<u32>,
-    /// The executable that the guest's process must run, compared by inode.
+    /// Executable of the guest's process, by device and inode; narrows a rule and never suffices.
+    /// Needs `CAP_SYS_PTRACE` for other users' guests.
     pub exe: Option<PathBuf>,
-    /// The maximum number of threads that get a class, over all guests of the rule.
+    /// Maximum of threads with a class, over all guests of the rule; 256.
     pub max_threads: Option<u32>,
-    /// The maximum CPU time reserved, over all guests of the rule.
+    /// Maximum of reserved CPU, over all guests of the rule; half of the host's.
     pub max_cpus: Option<Bandwidth>,
-    /// The guest's name in output and metrics, for rules that do not match by name.
+    /// Name of a guest that `pid` or `cgroup` selects.
     pub label: Option<String>,
-    /// A QMP socket that the agent may use, for a QEMU that does not name its vCPU threads.
+    /// QMP socket of a QEMU that does not name its vCPU threads.
     pub qmp: Option<PathBuf>,
-    /// The class of the vCPU threads, as a level.
+    /// Class of the vCPU threads, as a level.
     pub level: Option<Level>,
-    /// The class of the vCPU threads, with explicit parameters.
+    /// Class of the vCPU threads, with parameters.
     pub class: Option<Class>,
-    /// The class of the other threads: emulator, iothreads, vhost.
+    /// Class of the other threads (emulator, iothreads, vhost).
     pub helpers: Option<Class>,
-    /// Permission for the agent to widen CPU affinity masks.
+    /// Permits the agent to widen CPU masks for a reservation; `"widen"` by default.
     pub affinity: Affinity,
-    /// The CPU to which the vCPU threads are moved.
+    /// CPU to which vCPUs with a deadline are moved.
     pub home: Option<u32>,
     /// Permission for vCPU threads with a reservation to use spare CPU time beyond it.
     pub excess: ExcessKind,
-    /// The longest time that other threads may wait for a vCPU that runs beyond its reservation.
+    /// Longest time that threads without a reservation may wait for this guest; required with
+    /// `"reclaim"`.
     pub longest_excess: Option<Nanos>,
 }
 

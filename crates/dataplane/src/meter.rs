@@ -51,19 +51,20 @@ use tailbound_units::{Bytes, Nanos, Rate};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MeterConfig {
-    /// The rate of a flow's token bucket; 10 Mbit/s, 1 % of a 1 Gbit/s link.
+    /// Rate of a flow's token bucket; 10 Mbit/s, 1 % of a 1 Gbit/s link.
     pub rate: Rate,
-    /// The depth of a flow's bucket; 30 KB, about twenty full frames; at most 250 MB.
+    /// Depth of a flow's bucket; 30 KB, about twenty full frames; at most 250 MB.
     pub burst: Bytes,
-    /// The interval after which a large flow is classified again; 100 ms.
+    /// Interval after which a large flow is classified again; 100 ms.
     pub recheck: Nanos,
-    /// The idle time after which a flow's state is evicted; 10 s.
+    /// Idle time after which a flow's state is evicted; 10 s.
     pub idle: Nanos,
-    /// The maximum number of tracked flows; 65,536 (about 5 MB). When the table is full, the
-    /// longest-idle flow (to within 67 ms) of a guest above its share is evicted.
+    /// Maximum of tracked flows; 65,536 (about 5 MB). A full table evicts the flow that was idle
+    /// longest (to within 67 ms) of a guest above its share.
     pub flows: usize,
-    /// The maximum rate of all small flows of a guest; by default a quarter of the link divided by
-    /// the number of guests.
+    /// Rate of a guest's small flows together. By default a quarter of the link divided by the
+    /// guests; all guests together at most a quarter. The link is `nic.rate` or `pacer.link`; an
+    /// uplink with a meter needs one of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub budget: Option<Rate>,
     /// The rate of the link that the guests share; their small flows may use a quarter of it.

@@ -34,15 +34,14 @@ use tailbound_units::{Bytes, Nanos, WireBytes};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PipelineConfig {
-    /// Classifies flows as small or large.
+    /// Classifies flows as small or large; disabled by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub meter: Option<MeterConfig>,
-    /// True: packets are segmented to the MTU before they are enqueued.
+    /// Segments packets to the MTU before the queue; false by default.
     pub segment: bool,
-    /// The software queue; a FIFO of 1,000 packets by default.
+    /// Software queue; a FIFO of 1,000 packets by default.
     pub queue: QueueConfig,
-    /// Limits the bytes queued behind the software queue. Without this key, the next stage is not
-    /// limited.
+    /// Limits the bytes that wait behind the queue; unlimited by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nic: Option<NicConfig>,
     /// The classes of the fabric behind the queue: each frame of a guest gets its class from the

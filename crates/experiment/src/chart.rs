@@ -13,11 +13,11 @@ pub struct ChartSpec {
     pub name: Name,
     /// Title in one line.
     pub title: String,
-    /// The axis of the varied quantity.
+    /// Axis of the varied quantity.
     pub x: AxisSpec,
-    /// The axis of the figures.
+    /// Axis of the figures.
     pub y: AxisSpec,
-    /// The figures, `SERIES.STATISTIC` or a value; each is a line for each [`Curve`].
+    /// Figures, `SERIES.STATISTIC` or a value; each is a line for each [`Curve`].
     pub of: Vec<Name>,
     /// Results of the paper.
     #[serde(default)]
@@ -37,9 +37,9 @@ pub struct CdfSpec {
     pub name: Name,
     /// Title in one line.
     pub title: String,
-    /// The axis of the samples; without a unit of its own it has the unit of the series.
+    /// Axis of the samples; without a unit of its own it has the unit of the series.
     pub x: AxisSpec,
-    /// The series.
+    /// Series.
     pub of: Name,
     /// The variants; a line for each.
     pub at: Vec<Name>,
@@ -56,7 +56,7 @@ pub struct CdfSpec {
 pub struct AxisSpec {
     /// Label of the axis.
     pub label: String,
-    /// The unit of its figures; times are in `ns`.
+    /// Unit of its figures; times are in `ns`.
     #[serde(default)]
     pub unit: String,
     /// Scale of the axis.

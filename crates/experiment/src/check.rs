@@ -20,27 +20,25 @@ pub struct Check {
     /// Computation of the figure.
     #[serde(default)]
     pub kind: CheckKind,
-    /// The figure: `SERIES.STATISTIC` or a value; for `distance` the chart.
+    /// Figure: `SERIES.STATISTIC` or a value; for `distance` the chart.
     pub of: Name,
     /// The judged variants. The one with the largest deviation from the expected range counts.
     #[serde(default)]
     pub at: Vec<Name>,
-    /// Replacements for variants of `at` that did not run: the first of them that did run is
-    /// judged.
+    /// Replacements for variants of `at` that did not run; the first that ran is judged.
     #[serde(default)]
     pub instead: Vec<Name>,
-    /// The variant to compare with; for `distance` the line of the paper.
+    /// Variant to compare with; for `distance` the line of the paper.
     pub from: Option<Name>,
-    /// The figure must be this or more,
+    /// Lower limit of the figure;
     pub at_least: Option<Spanned<Figure>>,
-    /// and this or less. One of the two, or both.
+    /// upper limit. One of the two, or both.
     pub at_most: Option<Spanned<Figure>>,
-    /// The fewest samples in each variant, if that is more than the statistic's own minimum: 30 for
-    /// a mean, ten above a percentile. With fewer samples the check is NOT TESTED.
+    /// Fewest samples in each variant, if more than the statistic's minimum (30 for a mean, ten
+    /// above a percentile). With fewer the check is NOT TESTED.
     pub samples: Option<Spanned<u64>>,
-    /// The series whose events decide the figure, for example large answers that small ones queue
-    /// behind. Many samples in few clusters are worth no more than the clusters: with fewer than 30
-    /// of these events in a variant the check is NOT TESTED.
+    /// Series whose events decide the figure, as large answers that small ones queue behind. With
+    /// fewer than 30 of these events in a variant the check is NOT TESTED.
     pub driven_by: Option<Spanned<String>>,
     /// Source of the expectation.
     pub source: String,

@@ -104,13 +104,19 @@ impl Found {
 /// Common keys of all experiments.
 #[derive(Debug, Clone, Deserialize)]
 struct Head {
+    /// Name of the experiment and of its result files.
     name: Name,
+    /// Subject in one line.
     title: String,
+    /// Reproduced paper and section.
     source: String,
+    /// Charts of distributions.
     #[serde(default)]
     cdf: Vec<CdfSpec>,
+    /// Expectations, which decide the verdict.
     #[serde(default)]
     check: Vec<Check>,
+    /// Comparison of two variants in one sentence.
     sentence: Option<Sentence>,
     /// Readable labels of series, values and variants.
     #[serde(default)]
@@ -125,7 +131,7 @@ const HEAD: &[&str] = &[
 /// An experiment without mistakes.
 #[derive(Debug, Clone)]
 pub struct Loaded<E> {
-    /// The part of its kind.
+    /// Part of its kind.
     pub experiment: E,
     head: Head,
 }

@@ -8,13 +8,13 @@ use tailbound_report::{Series, Statistic, Variant, Verdict, human};
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Sentence {
-    /// The counted things, in words: "small answers".
+    /// Counted things, in words: "small answers".
     what: String,
-    /// The verb, in words: "were complete within".
+    /// Verb, in words: "were complete within".
     did: String,
-    /// The series of their latencies.
+    /// Series of their latencies.
     series: Name,
-    /// The variant with the tested mechanism,
+    /// Variant with the tested mechanism,
     at: Name,
     /// its replacement if that variant did not run,
     instead: Option<Name>,

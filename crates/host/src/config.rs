@@ -44,29 +44,32 @@ use tailbound_vhost::Mode;
 /// The configuration of a host: its guests, its uplink and its services.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Config {
-    /// The address that serves Prometheus metrics; none by default.
+    /// Loopback address and port that serve metrics; none by default.
     pub metrics: Option<SocketAddr>,
-    /// The OpenTelemetry collector that receives the metrics by OTLP; none by default.
+    /// OpenTelemetry collector that receives the metrics by OTLP; none by default.
     pub otlp: Option<Endpoint>,
-    /// The priority classes of the network behind the uplink. Without this key, frames get no
-    /// class.
+    /// Priority classes of the network behind the uplink, and their marks. By default
+    /// `guarantees-first` with a pacer, `small-flows-first` with a meter; with neither, frames have
+    /// no class.
     pub classes: Option<Classes>,
-    /// The port that leads to other hosts. A host without one only connects its guests.
+    /// The uplink. A host without one only connects its guests.
     pub uplink: Option<UplinkConfig>,
     /// One entry for each guest.
     pub guests: Vec<GuestConfig>,
-    /// The CPU to which the packet loop is pinned; not pinned by default. Other programs are not
-    /// kept away from it.
+    /// CPU of the packet loop; any by default. The daemon's other threads avoid it if there are
+    /// others.
     pub cpu: Option<u32>,
-    /// The scheduling class of the packet loop: a real-time class if the system permits it by
-    /// default.
+    /// Scheduling class of the packet loop. `auto`, the default: `SCHED_FIFO` at the lowest
+    /// priority if the system permits it (`CAP_SYS_NICE`, or `RLIMIT_RTPRIO` of 1); a class that is
+    /// real-time already stays. `fifo`: the same, and an error if the system refuses. `share`: the
+    /// class of the process.
     pub loop_class: LoopClass,
     /// The vCPU agent; disabled by default.
     pub vcpu: Option<AgentConfig>,
     /// The exchange of rates with other hosts; disabled by default.
     pub hose: Option<HoseConfig>,
-    /// The file that stores guests added over the control socket. By default it is in the state
-    /// directory and named after the configuration file.
+    /// File of the guests that were added by the control socket. By default in `/var/lib/tailbound`
+    /// (systemd: `$STATE_DIRECTORY`), named after the configuration file.
     pub added: Option<PathBuf>,
 }
 
@@ -90,19 +93,19 @@ pub enum LoopClass {
 pub struct UplinkConfig {
     /// The interface or socket.
     pub port: PortConfig,
-    /// The queue in front of the uplink; a FIFO of 1,000 packets by default. With a `pacer`, only
-    /// the `meter` applies.
+    /// Pipeline of packets to the uplink; a FIFO of 1,000 packets by default. With a `pacer`, it
+    /// may only have a `meter`.
     #[serde(default)]
     pub pipeline: PipelineConfig,
     /// Paces guests to their guarantees; disabled by default.
     #[serde(default)]
     pub pacer: Option<PacerConfig>,
-    /// True: frames without a VLAN tag get a priority tag (VLAN 0, IEEE 802.1Q, 6.9), for switches
-    /// that ignore the DSCP. False by default.
+    /// Adds a priority tag (802.1Q, VLAN 0) with the PCP of its class to each untagged frame, for
+    /// switches that ignore DSCP. Needs a pacer. False by default.
     #[serde(default)]
     pub priority_tag: bool,
-    /// Token bucket for broadcast and multicast frames that arrive from the uplink. Each copy is
-    /// charged. 100 Mbit/s and 12.5 MB by default.
+    /// Token bucket of broadcast and multicast frames from the uplink; 100 Mbit/s and 12.5 MB by
+    /// default.
     #[serde(default = "outside_groups")]
     pub groups: BudgetConfig,
 }
@@ -111,41 +114,41 @@ pub struct UplinkConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GuestConfig {
-    /// The guest's name in logs and metrics.
+    /// Label of the guest's metrics: 1 to 64 letters, digits, `-`, `_`, `.`; unique; not `uplink`.
     pub name: String,
-    /// The guest's MAC address.
+    /// MAC address; unique.
     pub mac: Mac,
-    /// The guest's IP addresses and prefixes; no other guest may list them. IPv6 link-local
-    /// addresses need not be listed.
+    /// IP addresses and prefixes, which no other guest may have. `anti_spoofing` requires `ip` or
+    /// `slaac`. IPv6 link-local addresses need no entry.
     #[serde(default)]
     pub ip: Vec<Prefix>,
-    /// Prefixes in which the guest may choose IPv6 addresses (SLAAC). Several guests may have the
-    /// same prefix. None by default.
+    /// IPv6 prefixes of 64 bits in which the guest configures addresses itself (SLAAC). Guests may
+    /// share them. None by default.
     #[serde(default)]
     pub slaac: Vec<Prefix>,
-    /// The maximum number of self-chosen IPv6 addresses in use, link-local ones included; 16 by
+    /// Maximum of simultaneous autoconfigured addresses, link-local ones included: 1 to 256; 16 by
     /// default.
     #[serde(default = "chosen_addresses")]
     pub chosen_addresses: usize,
-    /// True: the guest may act as a DHCP server. False by default.
+    /// Permits the guest to be a DHCP server (IPv4 and IPv6); false by default.
     #[serde(default)]
     pub dhcp_server: bool,
-    /// Network roles that the guest may have beside a plain station's; none by default.
+    /// Further permitted roles in the network; none by default.
     #[serde(default)]
     pub guard: GuardConfig,
-    /// Token bucket for broadcast and multicast frames that the guest sends. Each copy is charged.
-    /// 10 Mbit/s by default.
+    /// Token bucket of the guest's broadcast and multicast frames; 10 Mbit/s and 1.25 MB by
+    /// default.
     #[serde(default)]
     pub groups: BudgetConfig,
-    /// Token bucket for frames to unknown MAC addresses, which are flooded; 10 Mbit/s by default.
+    /// Token bucket of frames to unknown MAC addresses; 10 Mbit/s and 1.25 MB by default.
     #[serde(default)]
     pub unknown: BudgetConfig,
-    /// The VM of the placement service that this guest is. Without this key, the service promises
-    /// the guest nothing.
+    /// The guest's VM in the placement service; unique. Without it, the service promises the guest
+    /// nothing.
     #[serde(default)]
     pub vm: Option<VmName>,
-    /// The guest's guarantee on the uplink; none by default. If the placement service knows the
-    /// guest's `vm`, the service's guarantee applies instead.
+    /// Guarantee on the uplink; best effort by default. The service's guarantee for a known `vm`
+    /// replaces it.
     #[serde(default)]
     pub guarantee: Option<Guarantee>,
     /// Rate limits in both directions; unlimited by default.
@@ -153,16 +156,15 @@ pub struct GuestConfig {
     pub limit: Option<LimitConfig>,
     /// The interface or socket.
     pub port: PortConfig,
-    /// True: frames with another source MAC or IP address than the guest's are dropped. True by
-    /// default.
+    /// Drops frames with another source than the guest's addresses; true by default.
     #[serde(default = "yes")]
     pub anti_spoofing: bool,
-    /// The queue in front of the guest. By default a FIFO of 1,000 packets, or FQ-CoDel for a guest
-    /// with a limit or with rates granted to other hosts (`hose`, `vm`).
+    /// Pipeline of packets to the guest. By default a FIFO of 1,000 packets; FQ-CoDel with a limit
+    /// `in`, or with `hose` and a `vm`.
     #[serde(default)]
     pub pipeline: Option<PipelineConfig>,
-    /// Early acknowledgement of TCP while the guest waits for a CPU: `"retaining"`, `"strict"` or a
-    /// whole `SnoopConfig`; disabled by default.
+    /// Acknowledges TCP for the guest while it waits for its CPU: `"retaining"`, `"strict"` or a
+    /// whole `SnoopConfig`; disabled by default. For `vhost-user` ports.
     #[serde(default, deserialize_with = "snoop::read")]
     pub snoop: Option<SnoopConfig>,
 }
@@ -183,74 +185,75 @@ fn chosen_addresses() -> usize {
     SpoofFilter::MOST_ADDRESSES
 }
 
-/// An interface or socket that frames are received from and sent to.
+/// An interface or socket of frames.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum PortConfig {
-    /// A TAP device, created if it does not exist.
+    /// A TAP, created if it does not exist.
     Tap {
         /// The interface's name.
         interface: String,
-        /// The network namespace of the interface, as a file; the daemon's own by default.
+        /// File of the interface's network namespace (`/run/netns/NAME`); the daemon's own by
+        /// default.
         netns: Option<PathBuf>,
     },
-    /// An existing interface that is up, by packet sockets.
+    /// An existing, enabled interface, by packet sockets.
     AfPacket {
         /// The interface's name.
         interface: String,
-        /// The network namespace of the interface, as a file; the daemon's own by default.
+        /// File of the interface's network namespace (`/run/netns/NAME`); the daemon's own by
+        /// default.
         netns: Option<PathBuf>,
-        /// True: the other end of a veth segments tunnelled packets itself, which the daemon cannot
-        /// query. False by default.
+        /// True: the veth's other end no longer segments tunnels, although the daemon cannot check
+        /// it. False by default.
         #[serde(default)]
         cuts_tunnels: bool,
-        /// The length of the interface's transmit queue, in packets; unchanged by default.
+        /// Length of the interface's transmit queue, in packets, 1 to 65,536; unchanged by default.
         txqueuelen: Option<u32>,
-        /// True: receive packet steering moves the receive work of the guest's end of a veth to
-        /// CPUs other than the packet loop's, unless the veth already has steering CPUs. True by
-        /// default.
+        /// Moves receive work at the other end of a veth to CPUs other than the packet loop's,
+        /// unless it has a mask already. True by default.
         #[serde(default = "yes")]
         rps: bool,
     },
-    /// An existing interface that is up, by `AF_XDP` sockets that bypass the kernel's network stack.
+    /// An existing, enabled interface without the kernel's network stack.
     AfXdp {
         /// The interface's name.
         interface: String,
-        /// The network namespace of the interface, as a file; the daemon's own by default.
+        /// File of the interface's network namespace (`/run/netns/NAME`); the daemon's own by
+        /// default.
         netns: Option<PathBuf>,
-        /// Access to the frames: with `"zero-copy"` the NIC uses the sockets' memory directly. By
-        /// default `"auto"`: zero-copy if the driver supports it.
+        /// `"zero-copy"`: the NIC uses the sockets' memory, or the port does not open. `"copy"`:
+        /// the kernel copies each frame. `"auto"`, the default: the best mode that works.
         #[serde(default)]
         mode: AfXdpMode,
-        /// The number of receive queues that are read; all by default.
+        /// Number of receive queues that are read, from queue 0 on; all by default.
         queues: Option<u32>,
-        /// True: the other end of a veth segments tunnelled packets itself, which the daemon cannot
-        /// query. False by default.
+        /// True: the veth's other end no longer segments tunnels, although the daemon cannot check
+        /// it. False by default.
         #[serde(default)]
         cuts_tunnels: bool,
     },
     /// The virtio NIC of a VM, by vhost-user.
     VhostUser {
-        /// The vhost-user socket between the daemon and the VMM.
+        /// Socket between the daemon and the VMM; a path of at most 96 bytes.
         socket: PathBuf,
-        /// `"server"`: the daemon creates the socket and the VMM connects; `"client"`: the reverse.
-        /// `"server"` by default.
+        /// `"server"`, the default: the daemon creates the socket and the VMM connects; `"client"`:
+        /// the reverse.
         #[serde(default)]
         mode: Mode,
-        /// The numeric UID of the VMM, if it is neither the daemon's own nor root.
+        /// UID of the VMM, if it is neither the daemon's nor root.
         user: Option<u32>,
-        /// The maximum number of queue pairs; 1 by default.
+        /// Maximum of queue pairs, 1 to 64; 1 by default.
         #[serde(default = "one")]
         queues: usize,
-        /// A pcap file that receives the beginning of each frame in both directions; none by
-        /// default.
+        /// File for the beginning of each frame in both directions (pcap); none by default.
         capture: Option<PathBuf>,
     },
     /// Capture files instead of an interface.
     Pcap {
-        /// The capture that is replayed once, with its original spacing.
+        /// Capture that is replayed once, at its own timing.
         read: Option<PathBuf>,
-        /// The capture to which sent frames are written.
+        /// Capture of sent frames, with times in nanoseconds.
         write: Option<PathBuf>,
     },
 }

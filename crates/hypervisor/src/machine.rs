@@ -8,8 +8,7 @@ use crate::{Current, Host, PcpuId, PcpuSet, Scheduler, VcpuId, Wake};
 use serde::{Deserialize, Serialize};
 use tailbound_units::Nanos;
 
-/// Costs of a switch of vCPUs. The incoming vCPU pays: the time counts as its CPU time, but does
-/// none of its work.
+/// Costs of a switch of vCPUs, which count as CPU time of the incoming vCPU.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Costs {
@@ -17,8 +16,7 @@ pub struct Costs {
     pub context_switch: Nanos,
     /// Added when it last ran on another pCPU.
     pub migration: Nanos,
-    /// Added when it comes back and another vCPU has run there since, or it
-    /// has moved: its cache is cold. See [`Machine::set_cache_refill`].
+    /// Added if another vCPU has run there since, or if it has moved: its cache is cold.
     pub cache_refill: Nanos,
 }
 

@@ -18,11 +18,11 @@ pub const POLL_BUDGET: usize = 64;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct NetifConfig {
-    /// The least number of slots that netfront wants to have posted; it begins with that.
-    /// 64 by default (`RX_DFL_MIN_TARGET`); 192, 75 % of the ring, is vSnoop's tuning.
+    /// Least number of slots that netfront posts; 64 (`RX_DFL_MIN_TARGET`). 192, 75 % of the ring,
+    /// is vSnoop's tuning.
     pub least_target: u32,
-    /// Free slots without which netback takes no frame: 20, the most that one can need with
-    /// scatter-gather, which netfront offers (`MAX_SKB_FRAGS` + 2); 1 without.
+    /// Free slots without which netback takes no frame: 20 with scatter-gather (`MAX_SKB_FRAGS` +
+    /// 2); 1 without.
     pub reserved: u32,
     /// Frames that wait in netback's interface while it takes none (its `tx_queue_len`, 32);
     /// more are dropped.

@@ -31,22 +31,20 @@ pub enum Load {
     None,
     /// Never sleeps.
     Endless,
-    /// `busy` of CPU time in each `period`, as `cpulimit` does it: works, then pauses until the
-    /// period is over (Bobtail, section 3.2). When a period ends before the work is done, the next
-    /// begins immediately, so with `busy` = `period` it never sleeps.
+    /// `busy` of CPU time in each `period`, then a pause, as `cpulimit` does it (Bobtail, section
+    /// 3.2). If a period ends first, the next begins immediately: with `busy` = `period` it never
+    /// sleeps.
     DutyCycle {
         /// CPU time used in a period.
         busy: Nanos,
         /// The time from one start to the next.
         period: Nanos,
-        /// Each period is longer by a uniform 0 to this. A timer of the guest is late by some
-        /// microseconds every time, so its phase against the hypervisor's ticks drifts; with 0 the
-        /// phase is constant.
+        /// Each period is longer by a uniform 0 to this, since timers of guests are late by some
+        /// microseconds; with 0 the phase against the hypervisor's ticks is constant.
         jitter: Nanos,
     },
-    /// Busy until `busy` has passed by the clock, then sleeps until the period is over, as real
-    /// programs do that look at a clock: what others take of that time is not made up for. The
-    /// period begins when it first runs.
+    /// Busy until `busy` has passed by the clock, then asleep until the period is over. CPU time
+    /// that others take is lost. The period begins when it first runs.
     WallClock {
         /// Busy time in a period, by the clock.
         busy: Nanos,
@@ -90,8 +88,8 @@ pub enum Arrivals {
         /// Each pause is longer by a uniform 0 to this.
         jitter: Nanos,
     },
-    /// Workflows of synchronous calls (Bobtail, section 5.2), each a random time after the last
-    /// one ended. A [`Sample`](crate::Sample) comes out for each workflow, not for each call.
+    /// Workflows of synchronous calls (Bobtail, section 5.2), each a random time after the last one
+    /// ended. A workflow is one sample.
     Sequences {
         /// Mean time from the end of a workflow to the next one.
         mean: Nanos,
@@ -121,9 +119,8 @@ pub enum Task {
     /// Nothing is measured.
     #[default]
     None,
-    /// Answers requests in the order they come. Measured from the request's
-    /// arrival at the host until its answer leaves. With a small service time
-    /// it is a responder to pings.
+    /// Answers requests in order. Measured from the request's arrival at the host until its answer
+    /// leaves. With a small service time it is a responder to pings.
     Server {
         /// Arrival process of the requests.
         arrivals: Arrivals,
@@ -134,9 +131,8 @@ pub enum Task {
         #[serde(default)]
         via: Option<Via>,
     },
-    /// Sends a frame each period by a timer of its own (RTP). Measured from
-    /// when the frame was due until it leaves. [`Sample::at`](crate::Sample) is
-    /// when it left, so gaps can be taken from consecutive samples.
+    /// Sends a frame each period by a timer of its own (RTP). Measured from when the frame was due
+    /// until it leaves.
     Sender {
         /// The time from one frame to the next.
         period: Nanos,
@@ -146,8 +142,8 @@ pub enum Task {
         #[serde(default)]
         via: Option<Via>,
     },
-    /// Sleeps, looks at the clock, and over again (Bobtail, algorithm 1).
-    /// Measured: the wall time from before the sleep to after it.
+    /// Sleeps and reads the clock, repeatedly (Bobtail, algorithm 1). Measured: the wall time from
+    /// before the sleep to after it.
     SleepLoop {
         /// Requested duration of a sleep.
         sleep: Nanos,

@@ -29,21 +29,22 @@ use tailbound_units::{Bytes, Nanos, Rate};
 pub struct LabExperiment {
     /// Length of each variant's measurement.
     pub duration: Nanos,
-    /// Length of the load before the measurement.
+    /// Length of the load before the measurement; 1 s.
     #[serde(default = "default_warmup")]
     pub warmup: Nanos,
-    /// The rate of every link.
+    /// Rate of every link; 100 Mbit/s.
     #[serde(default = "default_link_rate")]
     pub link_rate: Rate,
-    /// Buffer of a switch port for each of its classes.
+    /// Buffer of a switch port for each of its classes; 650 KB.
     #[serde(default = "default_switch_buffer")]
     pub switch_buffer: Bytes,
-    /// Bytes that count for a frame's time on the wire.
+    /// Bytes that count for a frame's time on the wire: those of the frame, or with `"ethernet"` 24
+    /// more and at least 84.
     #[serde(default)]
     pub wire: Wire,
-    /// The guests of each host.
+    /// Guests of each host.
     pub hosts: BTreeMap<String, Vec<Name>>,
-    /// The guests that are the VMs of one tenant, by its name.
+    /// Guests that are the VMs of one tenant, by its name.
     #[serde(default)]
     pub tenant: BTreeMap<String, Vec<Name>>,
     /// Sets of guarantees, by name.
@@ -140,11 +141,11 @@ const fn default_switch_buffer() -> Bytes {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SharedCore {
-    /// The guests.
+    /// Guests.
     pub guests: Vec<Name>,
-    /// The guests that have a class, and its parameters if the class is a reservation.
+    /// Guests that have a class, and its parameters if the class is a reservation.
     pub periodic: Periodic,
-    /// The time slice of guests with a short one.
+    /// Time slice of guests with a short one; 0.1 ms.
     #[serde(default = "default_slice")]
     pub slice: Nanos,
 }
@@ -159,9 +160,9 @@ const fn default_slice() -> Nanos {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Machines {
-    /// The VMM of the guests.
+    /// VMM of the guests.
     pub kind: MachineKind,
-    /// The guests.
+    /// Guests.
     pub guests: Vec<Name>,
 }
 
@@ -177,11 +178,11 @@ pub enum MachineKind {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Quota {
-    /// The guests; each has a quota of its own.
+    /// Guests; each has a quota of its own.
     pub guests: Vec<Name>,
-    /// The time of all threads of the VM.
+    /// Time of all threads of the VM.
     pub runtime: Nanos,
-    /// The period.
+    /// Period.
     pub period: Nanos,
 }
 
@@ -189,13 +190,13 @@ pub struct Quota {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Periodic {
-    /// The guests with a reservation.
+    /// Guests with a reservation.
     pub guests: Vec<Name>,
     /// CPU time in each period.
     pub runtime: Nanos,
-    /// The deadline, from the beginning of the period.
+    /// Deadline, from the beginning of the period.
     pub deadline: Nanos,
-    /// The period.
+    /// Period.
     pub period: Nanos,
 }
 
@@ -203,8 +204,8 @@ pub struct Periodic {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pipeline {
-    /// Length of the NIC's own queue, in time at the link rate: its limit in bytes follows the
-    /// rate. Only without a pacer, which fills the wire itself.
+    /// Length of the NIC's own queue, in time at the link rate. Only without a pacer, which fills
+    /// the wire itself.
     pub nic_queue: Option<Nanos>,
     /// The host's pipeline without its NIC.
     #[serde(default = "no_config")]
@@ -221,25 +222,25 @@ fn no_config() -> toml::Spanned<PipelineConfig> {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Query {
-    /// Name of the load, for variants.
+    /// Name, for variants.
     pub name: Name,
-    /// The guest that sends requests.
+    /// Guest that sends requests.
     pub client: Name,
-    /// The guests that answer; each request goes to one of them at random.
+    /// Guests that answer; each request goes to one of them at random.
     pub servers: Vec<Name>,
-    /// The size of an answer.
+    /// Size of an answer.
     pub answer: Bytes,
-    /// The mean time between requests, or
+    /// Mean time between requests, or
     pub mean_gap: Option<Nanos>,
     /// the share of the link that the answers fill on average.
     pub utilisation: Option<f64>,
-    /// Connections to each server that are open from the start.
+    /// Connections to each server that are open from the start; 4.
     #[serde(default = "default_connections")]
     pub connections: usize,
-    /// The server program.
+    /// Server program.
     #[serde(default)]
     pub tool: QueryTool,
-    /// The series of completion times.
+    /// Series of completion times.
     pub series: String,
 }
 
@@ -262,18 +263,18 @@ pub enum QueryTool {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bulk {
-    /// Name of the load, for variants.
+    /// Name, for variants.
     pub name: Name,
-    /// The sender.
+    /// Sender.
     pub from: Name,
-    /// The receiver.
+    /// Receiver.
     pub to: Name,
-    /// The sending program.
+    /// Sending program.
     #[serde(default)]
     pub tool: BulkTool,
-    /// Name of the value of the received rate.
+    /// Value of the received rate.
     pub value: String,
-    /// Name of the value of the CPU share that the daemon of the sender's host used, in percent.
+    /// Value of the CPU share that the daemon of the sender's host used, in percent.
     pub cpu_value: Option<String>,
 }
 
@@ -292,18 +293,18 @@ pub enum BulkTool {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ping {
-    /// Name of the load, for variants.
+    /// Name, for variants.
     pub name: Name,
-    /// The guest that sends requests.
+    /// Guest that sends requests.
     pub from: Name,
-    /// The guest whose kernel answers.
+    /// Guest whose kernel answers.
     pub to: Name,
-    /// The time between requests.
+    /// Time between requests.
     pub every: Nanos,
-    /// The sending program.
+    /// Sending program.
     #[serde(default)]
     pub tool: PingTool,
-    /// Name of the series of round trips.
+    /// Series of round trips.
     pub series: String,
 }
 
@@ -322,24 +323,24 @@ pub enum PingTool {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Hog {
-    /// Name of the load, for variants.
+    /// Name, for variants.
     pub name: Name,
-    /// The guests; each runs one.
+    /// Guests; each runs one.
     pub guests: Vec<Name>,
-    /// Scans between two sleeps.
+    /// Scans between two sleeps; 100.
     #[serde(default = "default_scans")]
     pub scans: u32,
-    /// The length of a sleep.
+    /// Length of a sleep; 1 ms.
     #[serde(default = "default_sleep")]
     pub sleep: Nanos,
-    /// The size of the block; the default is that of the L2 cache.
+    /// Size of the block; the default is that of the L2 cache.
     pub block: Option<Bytes>,
     /// Nice value of the hogs: with 5, another thread has three times the share of each.
     #[serde(default)]
     pub nice: u8,
-    /// Name of the value of all guests' scans per second together.
+    /// Value of all guests' scans per second together.
     pub value: String,
-    /// Name of the value of their CPU share together, in percent.
+    /// Value of their CPU share together, in percent.
     pub cpu_value: Option<String>,
 }
 
@@ -355,13 +356,13 @@ const fn default_sleep() -> Nanos {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Wakeup {
-    /// Name of the load, for variants.
+    /// Name, for variants.
     pub name: Name,
     /// The guest.
     pub guest: Name,
-    /// The mean time between two wakeups.
+    /// Mean time between two wakeups.
     pub mean_gap: Nanos,
-    /// Name of the series of the wakeups' delays.
+    /// Series of the wakeups' delays.
     pub series: String,
 }
 
@@ -387,8 +388,8 @@ pub struct Variant {
     /// Scheduling class of the hosts' packet loops.
     #[serde(default)]
     pub path: PathMode,
-    /// Deadline and period of a guest with a reservation, if they differ from those of
-    /// `shared_core.periodic`. Its share of the core is the same.
+    /// Deadline and period of guests with a reservation, if other than in `shared_core.periodic`,
+    /// for the same share of the core.
     pub deadline: Option<Nanos>,
     /// Acknowledge TCP early for all guests that are VMs.
     pub snoop: Option<SnoopMode>,
@@ -401,8 +402,8 @@ pub struct Variant {
     pub only_without_periodic: bool,
     /// The running loads, by name.
     pub loads: Vec<Name>,
-    /// Number of running guests of each hog. A list of counts stands for a variant each, named by
-    /// the variant's name and the count.
+    /// Running guests of each hog. A list of counts stands for a variant each, named by the
+    /// variant's name and the count.
     #[serde(default)]
     pub neighbours: Vec<usize>,
 }

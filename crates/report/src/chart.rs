@@ -13,9 +13,9 @@ pub struct Chart {
     pub name: String,
     /// Title in one line.
     pub title: String,
-    /// The varied quantity.
+    /// Varied quantity.
     pub x: ChartAxis,
-    /// The figures.
+    /// Figures.
     pub y: ChartAxis,
     /// The lines, measured ones first.
     pub lines: Vec<Line>,
@@ -29,7 +29,7 @@ pub struct Chart {
 pub struct ChartAxis {
     /// Label of the axis.
     pub label: String,
-    /// The unit of its figures as in [`crate::Value`]: "ns", "%"; may be empty.
+    /// Unit of its figures as in [`crate::Value`]: "ns", "%"; may be empty.
     pub unit: String,
     /// Scale of the axis.
     #[serde(default)]

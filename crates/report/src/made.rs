@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Origin of a result: its time and its program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Made {
-    /// The time, in UTC (RFC 3339): `2026-01-31T09:05:00Z`.
+    /// Time, in UTC (RFC 3339): `2026-01-31T09:05:00Z`.
     pub at: String,
     /// tailbound's version.
     pub version: String,

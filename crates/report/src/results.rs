@@ -17,7 +17,7 @@ use std::path::Path;
 pub struct Results {
     /// [`SCHEMA`].
     pub schema: u32,
-    /// The name of the experiment and of its files.
+    /// Name of the experiment and of its files.
     pub experiment: String,
     /// Title in one line.
     pub title: String,
@@ -74,7 +74,7 @@ pub struct Variant {
 pub struct Bound {
     /// Its source in a word: "promised", "computed".
     pub name: String,
-    /// The figure, in the series' unit.
+    /// Figure, in the series' unit.
     pub value: u64,
 }
 
@@ -85,7 +85,7 @@ pub type Spread = BTreeMap<String, [u64; 2]>;
 /// A distribution.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Series {
-    /// The unit of every figure: "ns".
+    /// Unit of every figure: "ns".
     pub unit: String,
     /// The samples that the computer's own noise did not disturb. Checks are judged on these and on
     /// `all`. With several repeats each figure is the median over them, and `hdr` and the count
@@ -94,7 +94,7 @@ pub struct Series {
     pub stats: Stats,
     /// All samples, with the disturbed ones.
     pub all: Stats,
-    /// The number of disturbed samples, by cause.
+    /// Number of disturbed samples, by cause.
     pub hit: Hit,
     /// Late samples that were not disturbed: the mechanism's own tail.
     pub unexplained: u64,
@@ -127,8 +127,8 @@ impl Hit {
 pub struct Value {
     /// Its unit: "bit/s", "op/s".
     pub unit: String,
-    /// The figure; the median if there are repeats. A figure that could not be computed (not a
-    /// number, infinite) is `null` in the file and is read as not a number.
+    /// Figure; the median if there are repeats. A figure that could not be computed (not a number,
+    /// infinite) is `null` in the file and is read as not a number.
     #[serde(deserialize_with = "null_is_nan")]
     pub value: f64,
     /// Least and greatest over the repeats, when there were several.
@@ -177,7 +177,7 @@ impl Variant {
 pub struct CheckResult {
     /// Stable name.
     pub name: String,
-    /// The expected range: ">= 0.56".
+    /// Expected range: ">= 0.56".
     pub want: String,
     /// The measured figure; `None` if the check is NOT TESTED, or if the figure could not be
     /// computed.

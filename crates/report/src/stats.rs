@@ -17,7 +17,7 @@ use std::io::Read as _;
 /// Percentiles, mean and count of one set of samples, in the unit of its series.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stats {
-    /// Number of samples.
+    /// Samples.
     pub count: u64,
     /// Their mean, rounded.
     pub mean: u64,
@@ -29,7 +29,7 @@ pub struct Stats {
     pub p99: u64,
     /// 99.9 % of the samples are at most this.
     pub p99_9: u64,
-    /// The largest sample.
+    /// Largest sample.
     pub max: u64,
     /// The whole histogram: V2 `HdrHistogram`, deflated, in base64.
     pub hdr: String,

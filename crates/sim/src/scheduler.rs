@@ -33,9 +33,9 @@ pub struct SchedulerSpec {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CreditSpec {
-    /// The release.
+    /// Release.
     pub version: XenVersion,
-    /// The slice; constant 30 ms until 4.1.
+    /// Slice; constant 30 ms until 4.1.
     pub tslice: Option<Nanos>,
     /// Time that a vCPU runs before another may preempt it; from 4.2.
     pub ratelimit: Option<Nanos>,
@@ -49,8 +49,7 @@ pub struct CreditSpec {
 pub struct EdfSpec {
     /// Requests of the kinds of guests.
     pub class: BTreeMap<Name, DomainClass>,
-    /// The part of a real-time guest's credit that is kept for events, in
-    /// percent.
+    /// Part of a real-time guest's credit that is kept for events, in percent.
     pub reserve: Option<u32>,
 }
 

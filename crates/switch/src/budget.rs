@@ -9,9 +9,9 @@ use tailbound_units::{Bytes, Nanos, Rate};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct BudgetConfig {
-    /// The rate of the bucket; 10 Mbit/s, which is 14,880 of the shortest frames a second.
+    /// Rate of the bucket; 10 Mbit/s, or 14,880 of the shortest frames a second.
     pub rate: Rate,
-    /// The depth of the bucket; 1.25 MB, which is one second of the default rate.
+    /// Depth of the bucket; 1.25 MB.
     pub burst: Bytes,
 }
 

@@ -137,10 +137,15 @@ struct QuotaEntry {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TokenEntry {
+    /// Name in the audit log.
     name: String,
+    /// Permissions of the token.
     role: Role,
+    /// Owner of the tenants, for the role `tenant`.
     owner: Option<String>,
+    /// Name of the host, for the role `host`.
     host: Option<String>,
+    /// SHA-256 of the secret, in hexadecimal.
     sha256: String,
 }
 

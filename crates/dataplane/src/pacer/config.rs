@@ -10,41 +10,38 @@ use tailbound_units::{Bytes, Nanos, Rate, WireBytes};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct PacerConfig {
-    /// The rate of the link, including preambles and gaps: 1 Mbit/s to 1 Tbit/s.
+    /// Rate of the wire, 1 Mbit/s to 1 Tbit/s. A value above the real rate fills the socket's
+    /// buffer and destroys the pace.
     pub link: Rate,
-    /// The transmit time of one batch; 50 us (Silo, 5), or one longest frame's on a slow link. The
-    /// NIC holds at most one batch, and a frame waits at most one batch behind frames already
-    /// handed over.
+    /// Wire time that is handed to the NIC in one call; 50 us (Silo, 5), or the time of one longest
+    /// frame if that is longer.
     #[serde(default = "defaults::unset_batch")]
     pub batch: Nanos,
-    /// True: gaps are filled with void frames. True by default; set it to false for a NIC that
-    /// keeps launch times itself.
+    /// Fills gaps with void frames, which the first switch drops; true by default. False for a NIC
+    /// that keeps launch times itself.
     #[serde(default = "defaults::voids")]
     pub voids: bool,
-    /// The longest frame on the wire; 1,538 B, which is 1,500 B of payload. Add 4 B for each VLAN
-    /// tag that guests may use.
+    /// Longest frame on the wire; 1,538 B. Add 4 B for each VLAN tag or priority tag. Longer frames
+    /// are dropped.
     #[serde(default = "defaults::frame")]
     pub frame: Bytes,
-    /// The longest delay that the pacer makes up for at the link's rate, in bursts of this length.
-    /// 0 by default: each guest makes up for delays within its own burst and burst rate, and every
-    /// interval conforms.
+    /// Longest delay that is made up for at the link's rate, in bursts of this length; 0. With 0
+    /// each guest makes up for delays within its own guarantee.
     #[serde(default)]
     pub catch_up: Nanos,
-    /// The memory for queued frames of all guaranteed guests; 512 MiB by default, at least 1 MiB. A
-    /// guest's share is 20 ms of its rate, at least 2 MiB, scaled down in proportion if the shares
-    /// exceed the total. One destination may hold a quarter of the guest's share.
+    /// Memory for frames of all guaranteed guests; 512 MiB, at least 1 MiB. A guest may hold 20 ms
+    /// of its bandwidth and at least 2 MiB, scaled down if the sum exceeds `memory`; a destination
+    /// may hold a quarter of that.
     #[serde(default = "defaults::memory")]
     pub memory: Bytes,
-    /// The queue of frames without a guarantee; FQ-CoDel by default.
+    /// Queue of frames without a guarantee; FQ-CoDel by default.
     #[serde(default = "defaults::best_effort")]
     pub best_effort: QueueConfig,
-    /// True: a guest may exceed its guarantee while the link is idle; flows that wait for {B, S}
-    /// become elastic. True by default.
+    /// Permits elastic flows, which exceed a guarantee while the link is idle; true by default.
     #[serde(default = "defaults::work_conserving")]
     pub work_conserving: bool,
-    /// The pause between a flow's last elastic frame and its first guaranteed one; 1 ms by default,
-    /// at most 1 s. It must cover the longest queueing delay of the lowest class in the network, or
-    /// frames can be reordered.
+    /// Time for which a flow is held between elastic and guaranteed; 1 ms, at most 1 s. Set it to
+    /// the longest wait of the lowest class in the network, or frames may be reordered.
     #[serde(default = "defaults::drain")]
     pub drain: Nanos,
 }
@@ -168,24 +165,23 @@ impl PacerConfig {
     }
 }
 
-/// Guarantee of a guest: Silo's {B, S, Bmax} (4.1), and the treatment of excess frames. Sizes and
-/// rates are those on the wire.
+/// Guarantee of a guest: Silo's {B, S, Bmax} (4.1). Sizes and rates are those on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Guarantee {
     /// B, the average bandwidth.
     pub bandwidth: Rate,
-    /// S, the burst that the guest may send after it sent less than B; at least one frame.
+    /// S, the burst after a time below B; at least one frame.
     pub burst: Bytes,
     /// Bmax, the rate of a burst; at least B.
     pub burst_rate: Rate,
-    /// The limit of queued frames that wait for B, as the time in which the guest may send them; 2
-    /// ms, at least a batch. Beyond it the guest's next frames stay in its ring.
+    /// Time at `bandwidth` whose frames may wait in the pacer before the guest's port is not read;
+    /// 2 ms, at least a batch.
     #[serde(default = "defaults::horizon")]
     pub horizon: Nanos,
-    /// The queueing delay from which frames are marked (ECN) if it lasts for twenty times as long,
-    /// or dropped if they wait for their destination's limit (`CoDel`'s target, RFC 8289); 1 ms, or
-    /// the time of one and a half frames at a slower destination's limit. `None`: never.
+    /// CoDel's target (RFC 8289): a wait above it for twenty times as long marks frames (ECN), or
+    /// drops them if a destination's limit causes the wait; 1 ms, at a slow destination at least
+    /// one and a half frames.
     #[serde(default = "defaults::mark")]
     pub mark: Option<Nanos>,
 }

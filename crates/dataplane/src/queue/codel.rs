@@ -17,18 +17,17 @@ use tailbound_units::{Bytes, Nanos};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CodelConfig {
-    /// The acceptable standing queueing delay; 5 ms, 5 % of the interval (RFC 8289, 4.4).
+    /// Acceptable standing delay; 5 ms, 5 % of the interval (RFC 8289, 4.4).
     pub target: Nanos,
-    /// The time for which the target may be exceeded; 100 ms, a long round trip (RFC 8289, 4.3).
+    /// Time for which the target may be exceeded; 100 ms, a long round trip (RFC 8289, 4.3).
     pub interval: Nanos,
-    /// True: packets of ECN-capable senders are marked instead of dropped. False by default, as in
-    /// Linux's `codel`.
+    /// Marks packets of ECN-capable senders instead of dropping them; false, as in Linux's `codel`.
     pub ecn: bool,
-    /// The size of a full frame without FCS; 1,514. A queue of at most this many bytes is not a
-    /// standing queue (RFC 8289, 5.4: `maxpacket`; Linux: `mtu`).
+    /// Full frame without FCS; 1,514 B, or 9,014 B for an MTU of 9,000. CoDel does not act on a
+    /// queue of at most one (RFC 8289, 5.4).
     pub mtu: Bytes,
-    /// The queueing delay from which frames of scalable senders (ECT(1), L4S) are marked,
-    /// independently of `ecn` (RFC 9331; RFC 9332 uses 1 ms). `None`: never.
+    /// Delay from which frames of scalable senders (ECT(1), L4S) are marked, even without `ecn`;
+    /// never by default. Use 1 ms for TCP Prague, or DCTCP with ECT(1) (RFC 9332).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ce_threshold: Option<Nanos>,
     /// The limit in packets; 1,000, as in Linux.

@@ -12,7 +12,7 @@ use tailbound_units::{Bytes, Nanos};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FifoConfig {
-    /// The limit in packets; 1,000, Linux's `txqueuelen` for Ethernet.
+    /// Limit in packets; 1,000, Linux's `txqueuelen` for Ethernet.
     pub packets: usize,
     /// The limit in memory; 68 MiB, so that the limit in packets applies first.
     pub memory: Bytes,

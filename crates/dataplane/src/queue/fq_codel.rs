@@ -36,26 +36,26 @@ use turns::{TakesTurns as _, Turns};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FqCodelConfig {
-    /// See [`super::CodelConfig::target`]; 5 ms.
+    /// Acceptable standing delay; 5 ms.
     pub target: Nanos,
-    /// See [`super::CodelConfig::interval`]; 100 ms.
+    /// Time for which the target may be exceeded; 100 ms.
     pub interval: Nanos,
-    /// True: packets of ECN-capable senders are marked instead of dropped. True by default, as in
-    /// Linux's `fq_codel`.
+    /// Marks packets of ECN-capable senders instead of dropping them; true, as in Linux's
+    /// `fq_codel`.
     pub ecn: bool,
-    /// See [`super::CodelConfig::mtu`]; 1514.
+    /// Full frame without FCS; 1,514 B.
     pub mtu: Bytes,
-    /// See [`super::CodelConfig::ce_threshold`]; never.
+    /// Delay from which frames of scalable senders are marked; never by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ce_threshold: Option<Nanos>,
-    /// The deficit round robin quantum of a guest and of a flow, in bytes; 1,514, one full Ethernet
-    /// frame (RFC 8290, 5.2.4).
+    /// Quantum of deficit round robin for a guest and for a flow; 1,514 B, one full frame (RFC
+    /// 8290, 5.2.4).
     pub quantum: Bytes,
-    /// The limit of all flows together, in packets; 10,240 (RFC 8290, 5.2.3).
+    /// Limit of all flows together, in packets; 10,240 (RFC 8290, 5.2.3).
     pub packets: usize,
-    /// The limit of all flows together, in memory; 32 MiB, as in Linux.
+    /// Limit of all flows together, in memory of the host; 32 MiB, as in Linux.
     pub memory: Bytes,
-    /// The number of hash buckets for the connections of each guest; 1,024 (RFC 8290, 5.2.5).
+    /// Hash buckets for each guest's connections; 1,024 (RFC 8290, 5.2.5).
     pub flows: usize,
 }
 

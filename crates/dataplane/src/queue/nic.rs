@@ -16,14 +16,14 @@ use tailbound_units::{Bytes, Nanos, Rate};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NicConfig {
-    /// The rate of the link, at least 1 bit/s.
+    /// Rate of the link, at least 1 bit/s.
     pub rate: Rate,
-    /// The maximum of outstanding bytes. By default what the link sends in 300 us (the paper's
-    /// round trip), at least one full frame; at most 1 GB.
+    /// Maximum of outstanding bytes. By default what the link sends in 300 us (the paper's round
+    /// trip), at least a full frame; at most 1 GB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<Bytes>,
-    /// The overhead of a frame on the wire, in bytes: 24 on Ethernet (preamble 8, FCS 4, gap 12). 0
-    /// by default, for virtual links.
+    /// Overhead of a frame on the wire; 0 for virtual links. Ethernet has 24 (preamble 8, FCS 4,
+    /// gap 12).
     #[serde(default)]
     pub overhead: Bytes,
 }

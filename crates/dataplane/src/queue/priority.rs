@@ -12,11 +12,11 @@ use tailbound_units::Nanos;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PriorityConfig {
-    /// The queue of guaranteed traffic; a FIFO of 1,000 packets, which paced traffic does not fill.
+    /// Queue of guaranteed traffic; a FIFO of 1,000 packets.
     pub guaranteed: Box<QueueConfig>,
-    /// The queue of small flows; a FIFO of 1,000 packets, which metered traffic does not fill.
+    /// Queue of small flows; a FIFO of 1,000 packets.
     pub small: Box<QueueConfig>,
-    /// The queue of all other traffic; FQ-CoDel, since a queue builds up here.
+    /// Queue of all other traffic; FQ-CoDel.
     pub lowest: Box<QueueConfig>,
 }
 

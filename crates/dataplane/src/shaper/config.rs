@@ -83,9 +83,9 @@ pub enum ShaperError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RateLimit {
-    /// The rate, counted in Ethernet frames without FCS.
+    /// Rate of Ethernet frames without FCS.
     pub rate: Rate,
-    /// The depth of the bucket; by default 20 ms of the rate, at least two full frames.
+    /// Burst after a pause; by default 20 ms of the rate, at least two full frames.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub depth: Option<Bytes>,
 }
@@ -147,15 +147,15 @@ impl Default for ControlConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BucketConfig {
-    /// See [`RateLimit::rate`].
+    /// Rate of Ethernet frames without FCS.
     pub rate: Rate,
-    /// See [`RateLimit::depth`].
+    /// Burst after a pause; by default 20 ms of the rate, at least two full frames.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub depth: Option<Bytes>,
     /// The queue in front of the bucket; FQ-CoDel by default.
     #[serde(default = "fq_codel")]
     pub queue: QueueConfig,
-    /// The memory limit of queued frames; by default 200 ms of the rate, from 256 KiB to 4 MiB.
+    /// Memory limit of queued frames; by default 200 ms of the rate, from 256 KiB to 4 MiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<Bytes>,
     /// The budget for control packets that bypass the queue.
@@ -250,9 +250,9 @@ impl Default for Gains {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WindowConfig {
-    /// See [`RateLimit::rate`].
+    /// Rate of Ethernet frames without FCS.
     pub rate: Rate,
-    /// See [`RateLimit::depth`], of the bucket beneath.
+    /// Burst of the bucket beneath; by default 20 ms of the rate, at least two full frames.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub depth: Option<Bytes>,
     /// The lower end of the delay range, where the window starts and returns to; 0.
@@ -270,7 +270,7 @@ pub struct WindowConfig {
     /// The gains of the controller that moves the window.
     #[serde(default)]
     pub gains: Gains,
-    /// See [`BucketConfig::memory`].
+    /// Memory limit of queued frames; by default 200 ms of the rate, from 256 KiB to 4 MiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<Bytes>,
     /// The budget for control packets that bypass the queue.
@@ -340,7 +340,7 @@ impl WindowConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CreditConfig {
-    /// See [`RateLimit::rate`].
+    /// Rate of Ethernet frames without FCS.
     pub rate: Rate,
     /// The interval of credit replenishment; 50 ms, as Xen's tools set it.
     #[serde(default = "replenish")]
@@ -386,7 +386,7 @@ impl ShaperConfig {
     /// Maximum of the default memory of a guest's frames.
     pub const MOST_DEFAULT_MEMORY: Bytes = Bytes(MOST_MEMORY);
 
-    /// The rate, counted in Ethernet frames without FCS.
+    /// Rate of Ethernet frames without FCS.
     pub const fn rate(&self) -> Rate {
         match self {
             Self::Bucket(config) => config.rate,

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 use tailbound_units::{Bytes, Nanos};
 
-/// The data behind an early acknowledgement: `"retaining"` keeps a copy in the host; `"strict"`
-/// acknowledges only data already in the guest's receive ring.
+/// Acknowledged data: `"retaining"`, the default, keeps a copy in the host; `"strict"` acknowledges
+/// only data in the guest's receive ring.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SnoopMode {
@@ -16,21 +16,20 @@ pub enum SnoopMode {
     Strict,
 }
 
-/// Early acknowledgement of TCP for a guest. The defaults suit guests that wait tens of
-/// milliseconds for a CPU at a few Gbit/s.
+/// Early acknowledgement of TCP for a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SnoopConfig {
-    /// The data behind an early acknowledgement: `"retaining"` keeps a copy in the host; `"strict"`
-    /// acknowledges only data already in the guest's receive ring.
+    /// Acknowledged data: `"retaining"`, the default, keeps a copy in the host; `"strict"`
+    /// acknowledges only data in the guest's receive ring.
     pub mode: SnoopMode,
-    /// The largest window advertised to a peer (vSnoop's `buf_size`, III-C).
+    /// Largest window advertised to a peer (vSnoop's `buf_size`, III-C); 1 MiB.
     pub window: Bytes,
-    /// The memory limit of one connection.
+    /// Memory limit of one connection; 2 MiB.
     pub flow: Bytes,
-    /// The memory limit of the guest.
+    /// Memory limit of the guest; 16 MiB.
     pub guest: Bytes,
-    /// The maximum number of tracked connections; the one idle for longest is evicted.
+    /// Maximum of tracked connections; 65,536. The one that was idle longest is evicted.
     pub flows: usize,
 }
 

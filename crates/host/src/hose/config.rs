@@ -24,27 +24,26 @@ const MAX_PEERS: usize = 4096;
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HoseConfig {
-    /// This host's name; peers refer to the host by it.
+    /// Name of this host, by which peers refer to it.
     pub host: String,
-    /// The local address and UDP port of the exchange.
+    /// Local address and UDP port of the exchange.
     pub listen: SocketAddr,
-    /// The secret that all hosts share, for peers without a `key_file` of their own. Only the
-    /// file's owner may be able to read the file.
+    /// Secret of all hosts, for peers without a `key_file` of their own. Only the file's owner may
+    /// be able to read it.
     #[serde(default)]
     pub key_file: Option<PathBuf>,
-    /// `"service"`: the placement service issues the keys instead of a file. No issuer by default.
+    /// `"service"`: the placement service issues the keys, instead of a file.
     #[serde(default)]
     pub keys: Option<Issuer>,
-    /// The interval of the exchange while there is traffic; 1 ms.
+    /// Interval of the exchange while there is traffic; 1 ms.
     #[serde(default = "interval")]
     pub interval: Nanos,
-    /// The largest difference between two frames' delays from the sender's bucket to this host's
-    /// meter, beyond the delay that the placement service promises; 4 ms (one horizon of the
-    /// sender's host, and 2 ms of lateness).
+    /// Allowance for jitter of a sender's frames, beyond the delay that the service promises; 4 ms:
+    /// one horizon of the sender's host and 2 ms of lateness.
     #[serde(default = "jitter")]
     pub jitter: Nanos,
-    /// The number of VMs of each tenant (`OWNER/NAME`) that the placement service does not know. By
-    /// default the VMs that this host has heard of are counted.
+    /// VMs of each tenant (`OWNER/NAME`) that the service does not know. By default the VMs that
+    /// this host has heard of count.
     #[serde(default)]
     pub machines: BTreeMap<String, u32>,
     /// One entry for each other host.
@@ -64,11 +63,11 @@ pub enum Issuer {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PeerConfig {
-    /// The other host's `host` name.
+    /// Its `host`.
     pub host: String,
-    /// The other host's address and UDP port.
+    /// Its address and UDP port.
     pub address: SocketAddr,
-    /// The secret shared with this peer only. Only the file's owner may be able to read the file.
+    /// Secret for this peer only. Only the file's owner may be able to read it.
     #[serde(default)]
     pub key_file: Option<PathBuf>,
 }

@@ -23,8 +23,7 @@ pub struct Pacing {
     /// Interval in which hosts exchange the rates of each pair of VMs; without it a VM's guarantee
     /// does not depend on its destinations.
     pub hose: Option<Nanos>,
-    /// Rate of a host's traffic past its pacer, for example its datagrams of `hose`. The pacer's
-    /// link is slower by this rate, because voids would otherwise fill it.
+    /// Rate of a host's traffic past its pacer, as of `hose`, by which the pacer's link is slower.
     #[serde(default)]
     pub beside: Rate,
 }
@@ -58,7 +57,7 @@ impl Pacing {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Guaranteed {
-    /// The tenant of the VMs.
+    /// Tenant of the VMs.
     pub tenant: Name,
     /// B, the bandwidth.
     pub bandwidth: Rate,
@@ -106,29 +105,28 @@ pub enum Wire {
     Ethernet,
 }
 
-/// Requests to memcached with the distributions of Facebook's ETC pool (Atikoglu et al., SIGMETRICS
-/// 2012, section 5): key sizes, value sizes and times between requests. Each worker requests one
-/// value at a time.
+/// Requests to memcached by the distributions of Facebook's ETC pool (Atikoglu et al., SIGMETRICS
+/// 2012, section 5), one at a time for each worker.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Etc {
-    /// Name of the load, for variants.
+    /// Name, for variants.
     pub name: Name,
-    /// The guest that runs memcached.
+    /// Guest that runs memcached.
     pub server: Name,
-    /// The guests that send requests.
+    /// Guests that send requests.
     pub clients: Vec<Name>,
-    /// Connections of each client; each carries one request at a time.
+    /// Connections of each client, each with one request at a time; 1.
     #[serde(default = "one")]
     pub workers: usize,
-    /// The mean time between two requests of a worker, as long as answers arrive in time. A request
-    /// that becomes due earlier is sent after the answer.
+    /// Mean time between two requests of a worker. A request that is due before the previous answer
+    /// is sent after it.
     pub mean_gap: Nanos,
-    /// The size of the largest value.
+    /// Size of the largest value.
     pub largest: Bytes,
-    /// Name of the series of times from sending a request to the answer's last byte.
+    /// Series of times from sending a request to the answer's last byte.
     pub series: String,
-    /// Name of the value of answered requests per second.
+    /// Value of answered requests per second.
     pub value: String,
 }
 
@@ -140,11 +138,11 @@ const fn one() -> usize {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Shuffle {
-    /// Name of the load, for variants.
+    /// Name, for variants.
     pub name: Name,
-    /// The guests.
+    /// Guests.
     pub guests: Vec<Name>,
-    /// Name of the value of the received rate of all guests together.
+    /// Value of the received rate of all guests together.
     pub value: String,
 }
 

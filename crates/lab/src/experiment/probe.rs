@@ -8,19 +8,19 @@ use tailbound_units::Nanos;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Duty {
-    /// Name of the load, for variants.
+    /// Name, for variants.
     pub name: Name,
-    /// The guests; each runs one.
+    /// Guests; each runs one.
     pub guests: Vec<Name>,
     /// CPU time that the guest wants in each period.
     pub busy: Nanos,
-    /// The period.
+    /// Period.
     pub period: Nanos,
     /// Keep the core until this time is used (`SCHED_FIFO`), like a hypervisor that does not
     /// preempt for a woken VM.
     #[serde(default)]
     pub uninterrupted: bool,
-    /// The value of the share of a core that all of them got, in percent.
+    /// Value of the share of a core that all of them got, in percent.
     pub value: String,
 }
 
@@ -28,11 +28,11 @@ pub struct Duty {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Probe {
-    /// Name of the load, for variants.
+    /// Name, for variants.
     pub name: Name,
     /// The guest.
     pub guest: Name,
-    /// The environment of the probe.
+    /// Environment of the probe.
     pub place: Surroundings,
     /// Maximum of sleeps until the verdict.
     pub samples: u64,
@@ -40,7 +40,7 @@ pub struct Probe {
     pub low_mark: u64,
     /// Time limit of the probe.
     pub time_limit: Nanos,
-    /// Name of the series of the sleeps' durations.
+    /// Series of the sleeps' durations.
     pub series: String,
 }
 

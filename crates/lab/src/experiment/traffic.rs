@@ -10,30 +10,30 @@ use tailbound_units::{Bytes, Nanos, Rate};
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Message {
-    /// Name of the load, for variants.
+    /// Name, for variants.
     pub name: Name,
     /// The senders.
     pub from: Vec<Name>,
     /// The receivers: the first sender's, the second's, and so on in turn.
     pub to: Vec<Name>,
-    /// The size of a message on the wire, all overhead included.
+    /// Size of a message on the wire, all overhead included.
     pub size: Bytes,
     /// Interval in which all senders start a message together, or
     pub every: Option<Nanos>,
     /// the mean time between two messages of a sender at random times.
     pub mean_gap: Option<Nanos>,
-    /// Name of the series of latencies: from the scheduled start of a message to the arrival of its
-    /// last datagram.
+    /// Series of latencies: from the scheduled start of a message to the arrival of its last
+    /// datagram.
     pub series: String,
-    /// Name of the series of times from ring to ring, if senders and receivers are VMs: from the
-    /// time when a datagram was taken from the sender's ring to the time when it was in the
-    /// receiver's ring. The slowest datagram counts for its message.
+    /// Series of times from ring to ring, if senders and receivers are VMs: from taking a datagram
+    /// out of the sender's ring to putting it into the receiver's. The slowest datagram counts for
+    /// its message.
     pub ring: Option<String>,
-    /// Longest CPU time of a message in its receiver, if the receiver has a reservation. The bound
-    /// of the series then includes the wait of the receiver's vCPU, and later messages are counted.
+    /// Longest CPU time of a message in a receiver with a reservation. The series' bound then
+    /// includes the wait of the receiver's vCPU, and later messages are counted.
     pub cpu: Option<Nanos>,
-    /// Name of the series of the times in which the vCPUs of sender and receiver were runnable but
-    /// did not run, while a message was in transit.
+    /// Series of the times in which a vCPU of sender or receiver was runnable but did not run while
+    /// a message was in transit.
     pub vcpu_wait: Option<String>,
 }
 
@@ -49,33 +49,32 @@ impl Message {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Transfer {
-    /// Name of the load, for variants.
+    /// Name, for variants.
     pub name: Name,
-    /// The sender.
+    /// Sender.
     pub from: Name,
-    /// The receiver.
+    /// Receiver.
     pub to: Name,
-    /// The size of each transfer.
+    /// Size of each transfer.
     pub size: Bytes,
-    /// The mean time between two transfers; a transfer waits for the answer to the previous one.
+    /// Mean time between two transfers; a transfer waits for the answer to the previous one.
     pub mean_gap: Nanos,
-    /// The sender's congestion control, by name.
+    /// Sender's congestion control, by name.
     pub congestion: String,
-    /// The initial window of its connections, in segments.
+    /// Initial window of its connections, in segments.
     pub initial_window: u32,
-    /// Name of the series of durations at the sender: until the answer of the receiver's
-    /// application.
+    /// Series of durations at the sender: until the answer of the receiver's application.
     pub series: String,
-    /// Name of the series of durations at the receiver: from its first byte to its last.
+    /// Series of durations at the receiver: from its first byte to its last.
     pub received: String,
-    /// Name of the series of the longest times in a transfer without a byte for the receiver; by
-    /// default they are not measured.
+    /// Series of the longest times in a transfer without a byte for the receiver; by default they
+    /// are not measured.
     pub pause: Option<String>,
     /// The sender closes the connection after its last byte, and the receiver answers to that; the
     /// default is false.
     #[serde(default)]
     pub closes: bool,
-    /// The sender's kernel leaves segmentation to its NIC; the default is true.
+    /// The sender's kernel leaves segmentation to its NIC; true.
     #[serde(default = "yes")]
     pub offload: bool,
 }
@@ -88,23 +87,23 @@ const fn yes() -> bool {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rtp {
-    /// Name of the load, for variants.
+    /// Name, for variants.
     pub name: Name,
-    /// The sender.
+    /// Sender.
     pub from: Name,
-    /// The receiver.
+    /// Receiver.
     pub to: Name,
     /// Bytes of the stream in each packet.
     pub payload: Bytes,
-    /// The time between two packets.
+    /// Time between two packets.
     pub every: Nanos,
-    /// The CPU time of a packet,
+    /// CPU time of a packet,
     pub compute: Nanos,
     /// divided into this number of pieces over the time between two packets.
     pub pieces: u32,
     /// Interval in which an idle sender runs again, if this is not its own choice.
     pub reactivated: Option<Nanos>,
-    /// Name of the series of gaps between arrivals ("delta").
+    /// Series of gaps between arrivals ("delta").
     pub series: String,
 }
 
@@ -123,17 +122,17 @@ impl Rtp {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Iperf {
-    /// Name of the load, for variants.
+    /// Name, for variants.
     pub name: Name,
-    /// The sender.
+    /// Sender.
     pub from: Name,
-    /// The receiver.
+    /// Receiver.
     pub to: Name,
     /// Rate of the stream.
     pub rate: Rate,
-    /// The size of each datagram, without headers.
+    /// Size of each datagram, without headers.
     pub payload: Bytes,
-    /// Name of the value of the mean jitter.
+    /// Value of the mean jitter.
     pub value: String,
 }
 
@@ -141,18 +140,18 @@ pub struct Iperf {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Flood {
-    /// Name of the load, for variants.
+    /// Name, for variants.
     pub name: Name,
-    /// The sender.
+    /// Sender.
     pub from: Name,
-    /// The receiver.
+    /// Receiver.
     pub to: Name,
-    /// The size of an IP packet. The host segments packets above 1500 B.
+    /// Size of an IP packet. The host segments packets above 1500 B.
     pub packet: Bytes,
     /// Peculiarity of the frames.
     #[serde(default)]
     pub manner: Manner,
-    /// Name of the value of the frames that the guest's interface accepted per second.
+    /// Value of the frames that the guest's interface accepted per second.
     pub value: String,
 }
 
@@ -160,15 +159,15 @@ pub struct Flood {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Meter {
-    /// Name of the load, for variants.
+    /// Name, for variants.
     pub name: Name,
-    /// The sender.
+    /// Sender.
     pub from: Name,
-    /// The receiver.
+    /// Receiver.
     pub to: Name,
-    /// The expected rate on the wire.
+    /// Expected rate on the wire.
     pub rate: Rate,
-    /// Name of the series of pauses between arrivals.
+    /// Series of pauses between arrivals.
     pub series: String,
 }
 
@@ -189,11 +188,11 @@ impl Meter {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Watch {
-    /// Name of the load, for variants.
+    /// Name, for variants.
     pub name: Name,
-    /// The host behind the port.
+    /// Host behind the port.
     pub host: Name,
-    /// Name of the series of each datagram's wait in the port.
+    /// Series of each datagram's wait in the port.
     pub series: String,
 }
 

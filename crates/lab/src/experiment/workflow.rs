@@ -9,9 +9,9 @@ use tailbound_units::Nanos;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Nodes {
-    /// The calling guest.
+    /// Calling guest.
     pub client: Name,
-    /// The called guests.
+    /// Called guests.
     pub guests: Vec<Name>,
 }
 
@@ -20,9 +20,9 @@ pub struct Nodes {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Selection {
-    /// Name of the load, for variants.
+    /// Name, for variants.
     pub name: Name,
-    /// Number of nodes to keep.
+    /// Nodes to keep.
     pub keep: usize,
     /// Length of each sleep.
     pub sleep: Nanos,
@@ -32,21 +32,21 @@ pub struct Selection {
     pub low_mark: u64,
 }
 
-/// Workflows of `tailbound probe workflows` to a group of nodes, for the experiment's duration. The
-/// workflows of a variant run one after the other.
+/// Workflows of `tailbound probe workflows` to a group of nodes, one after the other, for the
+/// experiment's duration.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Workflow {
-    /// Name of the load, for variants.
+    /// Name, for variants.
     pub name: Name,
-    /// The pattern of calls.
+    /// Pattern of calls.
     pub kind: Pattern,
-    /// Number of drawn nodes, of all or of the kept ones.
+    /// Drawn nodes, of all or of the kept ones.
     pub group: usize,
-    /// Rate of calls per second: workflows begin at this rate as fan-outs, and at a tenth of this
-    /// rate as sequences of ten calls.
+    /// Calls per second: workflows begin at this rate as fan-outs, and at a tenth of it as
+    /// sequences of ten calls.
     pub rate: u32,
-    /// Name of the series of the workflows' durations.
+    /// Series of the workflows' durations.
     pub series: String,
 }
 

@@ -47,8 +47,8 @@ pub struct FlowClass {
     pub traffic: Traffic,
     /// Shortest computing time of a job; exponential with this mean.
     pub compute: Nanos,
-    /// Transfer time of a machine with exclusive use of its guaranteed bandwidth, as a multiple of
-    /// its job's computing time: with 1 the tenant requests exactly the bandwidth that it needs.
+    /// Transfer time of a VM alone at its guaranteed bandwidth, as a multiple of its job's
+    /// computing time: with 1 the tenant requests exactly the bandwidth that it needs.
     #[serde(default = "as_long")]
     pub transfer: f64,
 }
@@ -85,26 +85,24 @@ pub struct FlowPoint {
     pub line: String,
     /// Name of the network.
     pub network: Name,
-    /// Number of pods of the network.
+    /// Pods of the network.
     pub pods: u32,
     /// Admission policy. Under `locality` flows share links fairly, and those within a host take no
-    /// time; under any other policy each machine sends and receives exactly its guaranteed rate,
-    /// wherever the others are.
+    /// time; otherwise each VM sends and receives exactly its guaranteed rate.
     pub policy: Policy,
     /// Mean number of machines of a request; exponential, rounded up.
     pub mean_vms: f64,
-    /// Largest number of machines of a request.
+    /// Largest number of VMs of a request; 1,000.
     #[serde(default = "default_most_vms")]
     pub most_vms: u32,
-    /// Number of requests.
+    /// Requests.
     pub requests: u32,
-    /// Number of requests before the measurement.
+    /// Requests before the measurement.
     pub warmup: u32,
-    /// Percentage of slots that would be taken if all requests were admitted, and no job took
-    /// longer than with its guarantee. The first tenants arrive together, until they request this
-    /// percentage.
+    /// Percentage of slots that would be taken if all requests were admitted and jobs took the time
+    /// of their guarantee. The first tenants arrive together, until they request this percentage.
     pub occupancy: u32,
-    /// x of Permutation-x: number of machines that each machine sends to.
+    /// x of Permutation-x: VMs that each VM sends to; 1.
     #[serde(default = "default_destinations")]
     pub destinations: f64,
 }

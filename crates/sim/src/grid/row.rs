@@ -16,7 +16,7 @@ const HEAD: &str = "tailbound-row 1 sha256:";
 /// The results of one point.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// Number of the point in the grid.
+    /// The point in the grid.
     pub point: usize,
     /// Hash of the inputs of the results.
     pub key: String,

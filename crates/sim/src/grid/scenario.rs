@@ -22,10 +22,10 @@ struct File {
     title: String,
     /// Experiment to vary: KIND/NAME, or KIND/FILE.toml.
     experiment: Name,
-    /// Number of runs of each combination, each with another seed.
+    /// Runs of each combination, each with another seed; 1.
     #[serde(default = "one")]
     repetitions: Spanned<u32>,
-    /// Seed of the first repetition; the others follow.
+    /// Seed of the first repetition, which the others follow; 1.
     #[serde(default = "first")]
     seed: u64,
     /// Varied keys. Each combination of their values is a point.
@@ -53,7 +53,7 @@ pub struct Scenario {
     pub title: String,
     /// KIND/NAME of the experiment.
     pub experiment: String,
-    /// The varied keys.
+    /// Varied keys.
     pub keys: Vec<String>,
     /// Figures of the charts over the first key.
     pub show: Vec<String>,
@@ -66,7 +66,7 @@ pub struct Scenario {
 pub struct GridPoint {
     /// The values of the keys, as text.
     pub settings: Vec<String>,
-    /// Number of the repetition, from 0.
+    /// The repetition, from 0.
     pub repetition: u32,
     /// Seed of all random numbers.
     pub seed: u64,

@@ -23,7 +23,7 @@ pub struct Manifest {
     pub title: String,
     /// KIND/NAME of its experiment.
     pub experiment: String,
-    /// The varied keys.
+    /// Varied keys.
     pub keys: Vec<String>,
     /// Figures of the charts over the first key.
     pub show: Vec<String>,
@@ -36,7 +36,7 @@ pub struct Manifest {
 pub struct Planned {
     /// The values of the keys.
     pub settings: Vec<String>,
-    /// Number of the repetition.
+    /// The repetition.
     pub repetition: u32,
     /// Its seed.
     pub seed: u64,

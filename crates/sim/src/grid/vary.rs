@@ -12,8 +12,8 @@ const MOST: usize = 100_000;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Vary {
-    /// Path of the key, separated by dots. In a list of tables, the path selects all
-    /// (`point.occupancy`) or the one with a name (`point.silo-75.occupancy`).
+    /// Path of the key, with dots. In a list of tables it selects all (`point.occupancy`), or one
+    /// by name (`point.silo-75.occupancy`).
     pub(super) key: Name,
     /// List of values.
     #[serde(default)]

@@ -25,17 +25,17 @@ use tailbound_units::{Bytes, Nanos};
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Admitted {
-    /// Number of data centres, each with its own tenants.
+    /// Data centres, each with its own tenants.
     pub centres: u32,
-    /// Number of pods below the core.
+    /// Pods below the core.
     pub pods: u32,
-    /// Number of racks in each pod.
+    /// Racks in each pod.
     pub racks: u32,
-    /// Number of hosts in each rack.
+    /// Hosts in each rack.
     pub hosts: u32,
-    /// Number of slots on each host.
+    /// Slots on each host.
     pub slots: u32,
-    /// The longest frame.
+    /// Longest frame.
     pub frame: Bytes,
     /// Link between a host and its rack.
     pub host_link: UplinkSpec,
@@ -47,12 +47,11 @@ pub struct Admitted {
     pub mean_vms: u32,
     /// Classes of tenants.
     pub class: Vec<TenantClass>,
-    /// Number of refused requests in a row at which the data centre is full.
+    /// Refused requests in a row at which the data centre is full.
     pub refusals: u32,
-    /// Number of runs with a target, a port that all tenants send to if they can: the fullest ports
-    /// first.
+    /// Runs with a target, a port that all tenants send to if they can: the fullest ports first.
     pub targeted_runs: u32,
-    /// Number of runs with traffic between pairs drawn at random.
+    /// Runs with traffic between pairs drawn at random.
     pub shuffles: u32,
     /// Time of a run after the last sender has begun.
     pub time: Nanos,

@@ -18,7 +18,7 @@ use tailbound_units::{Bytes, Nanos, Rate};
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RandomNetworks {
-    /// Number of networks.
+    /// Networks.
     pub networks: u32,
     /// Smallest and largest number of ports.
     pub ports: (u32, u32),
@@ -57,7 +57,7 @@ pub struct Outcome {
     pub delays: Vec<DelayTightness>,
     /// Ratio of each port's backlog to its bound, for ports with flows.
     pub backlogs: Vec<f64>,
-    /// Number of events in all runs.
+    /// Events in all runs.
     pub events: u64,
 }
 
@@ -68,7 +68,7 @@ pub struct DelayTightness {
     pub total: f64,
     /// Ratio to the bound by separated flow analysis.
     pub separated: f64,
-    /// Number of ports that the flow passes.
+    /// Ports that the flow passes.
     pub hops: usize,
 }
 

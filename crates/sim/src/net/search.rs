@@ -15,9 +15,9 @@ use rand_pcg::Pcg64Mcg;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Effort {
-    /// Number of times that the search restarts from the times at which the others meet the flow.
+    /// Times that the search restarts from the times at which the others meet the flow.
     pub search_restarts: u32,
-    /// Number of random shifts of one of the others.
+    /// Random shifts of one of the others.
     pub random_trials: u32,
 }
 

@@ -24,7 +24,7 @@ use tailbound_units::{Bytes, Nanos, Rate};
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Conformance {
-    /// Number of networks; each runs with all guests bursting together, and with random arrivals.
+    /// Networks; each runs with all guests bursting together, and with random arrivals.
     pub networks: u32,
     /// Rate of each host's wire.
     pub link: Rate,

@@ -24,7 +24,7 @@ pub struct Elastic {
     pub guest: Guarantee,
     /// Offered load of the measured guest, in percent of the wire.
     pub offered: u64,
-    /// Number of its flows.
+    /// Its flows.
     pub flows: u16,
     /// Guarantee of a neighbour that sends 90 % of it, frame by frame.
     pub neighbour: Guarantee,

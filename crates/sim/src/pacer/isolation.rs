@@ -24,15 +24,15 @@ pub struct Isolation {
     pub guest: Guarantee,
     /// Length of its messages, in full frames.
     pub frames: u64,
-    /// Number of its messages.
+    /// Its messages.
     pub messages: u64,
     /// Average load of its messages, in percent of its bandwidth.
     pub load: u64,
-    /// Number of its neighbours.
+    /// Its neighbours.
     pub neighbours: u32,
     /// Guarantee of each neighbour.
     pub neighbour: Guarantee,
-    /// Number of destinations of a neighbour that opens flows, each with a limit of its own.
+    /// Destinations of a neighbour that opens flows, each with a limit of its own.
     pub flows: u32,
     /// Rate of the flood of guests without a guarantee, in percent of the wire.
     pub flood: u64,

@@ -20,7 +20,7 @@ pub struct Messages {
     pub average: Rate,
     /// M, in full frames.
     pub frames: u64,
-    /// Number of messages in each cell of the table.
+    /// Messages in each cell of the table.
     pub messages: u64,
     /// Bandwidths, in percent of B.
     pub bandwidths: Vec<u64>,

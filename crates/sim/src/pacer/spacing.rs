@@ -29,13 +29,13 @@ pub struct Spacing {
 pub struct Load {
     /// Name of the variant.
     pub name: String,
-    /// Number of guests, which share the wire unevenly at random.
+    /// Guests, which share the wire unevenly at random.
     pub guests: u32,
     /// Sum of their guarantees, in percent of the wire.
     pub percent: u64,
-    /// The shortest and the longest frame on the wire; each guest has its own length.
+    /// Shortest and longest frame on the wire; each guest has its own length.
     pub frames: (u64, u64),
-    /// Number of frames of the first guest.
+    /// Frames of the first guest.
     pub count: u64,
     /// Delay of each iteration of the host's loop.
     #[serde(default)]

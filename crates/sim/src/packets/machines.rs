@@ -28,7 +28,7 @@ pub struct MachineSpec {
     pub name: Name,
     /// The CPU scheduler; the kinds of guests are `driver`, `guest` and `neighbour`.
     pub scheduler: SchedulerSpec,
-    /// Number of pCPUs for guests.
+    /// Physical CPUs for guests; 1.
     #[serde(default = "one")]
     pub cores: u32,
     /// True if the driver domain runs on the first of them, instead of one of its own.
@@ -46,7 +46,7 @@ pub struct MachineSpec {
     /// Shortest time between setting a guest's timer and its expiry.
     #[serde(default)]
     pub timer_slop: Nanos,
-    /// The guests' network devices.
+    /// Guests' network devices.
     #[serde(default)]
     pub netif: NetifConfig,
     /// Early acknowledgement at the guests' rings, as in the data path; without it, none.
@@ -57,7 +57,7 @@ pub struct MachineSpec {
     /// CPU time of a guest for a received frame, including its TCP.
     #[serde(default = "guest")]
     pub guest: Nanos,
-    /// CPU time of a guest until it writes a message, and for a timer of its TCP.
+    /// CPU time of a guest until it writes a message, and for a timer of its TCP; 2 us.
     #[serde(default = "call")]
     pub call: Nanos,
 }

@@ -83,8 +83,8 @@ pub struct Setting {
     /// The switches.
     #[serde(default)]
     pub switches: Switches,
-    /// The hosts' meter, which puts frames of small flows into the first class; without it all
-    /// frames are in the first class.
+    /// The hosts' meter, which puts frames of small flows into the first class; all frames without
+    /// it.
     pub meter: Option<MeterSpec>,
     /// Path of frames and packets in each host before its link, as in the data path; it includes
     /// the meter. Without it, a FIFO.
@@ -112,7 +112,7 @@ pub struct Setting {
 pub struct On {
     /// Its number, from 0.
     pub host: usize,
-    /// The kind.
+    /// Kind.
     pub machine: Name,
 }
 
@@ -137,8 +137,8 @@ pub struct Switches {
     pub apart: bool,
     /// A buffer that all ports of a switch share, instead of one per port. Not in racks.
     pub shared: Option<Shared>,
-    /// True if the flow with the least remaining data is served first, and the one with the most is
-    /// dropped first (pFabric: Alizadeh et al., SIGCOMM 2013). Requires the transport of that name.
+    /// Serves the flow with the least remaining data first, and drops the one with the most first
+    /// (pFabric: Alizadeh et al., SIGCOMM 2013). Requires that transport.
     pub pfabric: bool,
     /// Queue length of a class from which frames are marked, if their sender supports marks.
     pub mark_at: Option<Bytes>,

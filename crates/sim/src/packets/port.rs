@@ -54,8 +54,8 @@ impl PhantomQueue {
     }
 }
 
-/// A buffer that all ports of a switch share, by dynamic thresholds (Choudhury and Hahne, 1998, as
-/// in switch chips): a class of a port may hold `alpha` times the free space.
+/// A buffer that all ports of a switch share, by dynamic thresholds (Choudhury and Hahne, 1998): a
+/// class of a port may hold `alpha` times the free space.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Shared {
@@ -141,7 +141,7 @@ pub(super) struct Port {
     waiting: u64,
     buffer: u64,
     apart: bool,
-    /// The buffer of the switch, if its ports share one.
+    /// Buffer of the switch, if its ports share one.
     room: Option<Room>,
     mark_at: u64,
     phantom: Option<PhantomQueue>,

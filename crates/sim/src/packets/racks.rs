@@ -14,7 +14,7 @@ use tailbound_units::{Bytes, Nanos, Rate};
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Racks {
-    /// Number of racks.
+    /// Racks.
     pub racks: u32,
     /// Hosts in each rack.
     pub hosts: u32,

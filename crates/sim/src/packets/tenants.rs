@@ -15,7 +15,7 @@ use tailbound_units::{Bytes, Nanos, Rate};
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tenants {
-    /// Number of data centres, each with tenants of its own.
+    /// Data centres, each with tenants of its own.
     #[serde(default = "one")]
     pub centres: u32,
     /// Mean number of machines of a tenant; exponential, rounded up, two at least.
@@ -24,7 +24,7 @@ pub struct Tenants {
     pub most_vms: u32,
     /// Percentage of taken slots at which no more tenants arrive.
     pub occupancy: u32,
-    /// Number of refused requests in a row after which no more tenants arrive.
+    /// Refused requests in a row after which no more tenants arrive.
     pub refusals: u32,
     /// Classes of tenants.
     pub class: Vec<TenantClass>,
@@ -109,7 +109,7 @@ pub(super) struct Placed {
 pub(super) struct Centre {
     pub(super) datacentre: Datacentre,
     pub(super) tenants: Vec<Placed>,
-    /// Number of requests, and number of refused ones.
+    /// Requests, and number of refused ones.
     pub(super) asked: u64,
     pub(super) refused: u64,
     /// Number of slots, and number of taken ones.

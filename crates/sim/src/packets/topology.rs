@@ -10,27 +10,26 @@ use tailbound_experiment::Section;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Star {
-    /// Number of hosts.
+    /// Hosts.
     pub hosts: usize,
     /// Link of each host.
     pub link: Line,
 }
 
-/// A fat tree (Al-Fares, Loukissas and Vahdat, SIGCOMM 2008): pods of edge and aggregation
-/// switches, each of which is linked to each of the others in its pod, and cores that are linked
-/// to one aggregation switch of each pod.
+/// A fat tree (Al-Fares, Loukissas and Vahdat, SIGCOMM 2008): pods of fully connected edge and
+/// aggregation switches, and cores that are linked to one aggregation switch of each pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FatTree {
-    /// Number of pods.
+    /// Pods.
     pub pods: usize,
-    /// Number of edge switches in a pod.
+    /// Edge switches in a pod.
     pub edges: usize,
-    /// Number of hosts at an edge switch.
+    /// Hosts at an edge switch.
     pub hosts: usize,
-    /// Number of aggregation switches in a pod.
+    /// Aggregation switches in a pod.
     pub aggregations: usize,
-    /// Number of cores that an aggregation switch is linked to.
+    /// Cores that an aggregation switch is linked to.
     pub cores: usize,
     /// Link between a host and its edge switch.
     pub host: Line,

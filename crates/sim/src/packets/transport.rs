@@ -25,8 +25,7 @@ pub struct Transport {
     pub least_timeout: Nanos,
     /// Longest delay of an acknowledgement that waits for a second segment.
     pub delayed_ack: Nanos,
-    /// Number of segments of a new connection that are acknowledged immediately, instead of every
-    /// second one.
+    /// Segments of a new connection that are acknowledged immediately, instead of every second one.
     pub quick_acks: u32,
     /// Window that a receiver offers from the start.
     pub receive_window: Bytes,

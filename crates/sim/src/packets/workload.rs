@@ -23,7 +23,7 @@ pub struct Flows {
     /// Peers of a host.
     #[serde(default)]
     pub peers: Peers,
-    /// True if each message has a connection of its own, open when it is written, with the initial
+    /// Sends each message on a connection of its own, open when it is written, with the initial
     /// window; its time does not include the handshake.
     #[serde(default)]
     pub own_connections: bool,

@@ -14,7 +14,7 @@ const MOST_HOSTS: u64 = 2_000_000;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlacementExperiment {
-    /// Number of refusals after which one is explained, to measure the time of the explanation. No
+    /// Refusals after which one is explained, to measure the time of the explanation. No
     /// explanations by default.
     #[serde(default)]
     pub explain_every: Option<u32>,
@@ -35,11 +35,11 @@ pub struct PlacementExperiment {
 pub struct Network {
     /// Name in points.
     pub name: Name,
-    /// Number of racks in each pod.
+    /// Racks in each pod.
     pub racks: u32,
-    /// Number of hosts in each rack.
+    /// Hosts in each rack.
     pub hosts: u32,
-    /// Number of slots on each host.
+    /// Slots on each host.
     pub slots: u32,
     /// Link between a host and its rack.
     pub host_link: UplinkSpec,
@@ -47,7 +47,7 @@ pub struct Network {
     pub rack_link: UplinkSpec,
     /// Link between a pod and the core.
     pub pod_link: UplinkSpec,
-    /// The longest frame on the wire, including all overhead.
+    /// Longest frame on the wire, including all overhead; 1,538 B.
     #[serde(default = "default_frame")]
     pub frame: Bytes,
 }
@@ -99,22 +99,22 @@ pub struct Point {
     pub x: Option<f64>,
     /// Name of the network.
     pub network: Name,
-    /// Number of pods of the network.
+    /// Pods of the network.
     pub pods: u32,
     /// Admission policy.
     #[serde(default)]
     pub policy: Policy,
     /// Mean number of machines of a request; exponential, rounded up.
     pub mean_vms: f64,
-    /// Largest number of machines of a request.
+    /// Largest number of VMs of a request; 1,000.
     #[serde(default = "default_most_vms")]
     pub most_vms: u32,
-    /// Number of measured requests.
+    /// Measured requests.
     pub requests: u32,
     /// Departures of tenants.
     #[serde(default)]
     pub leave: Leave,
-    /// Largest percentage of taken slots.
+    /// Largest percentage of taken slots; 90.
     #[serde(default = "default_occupancy")]
     pub occupancy: u32,
     /// Largest number of ports that a decision may check, if it differs from the default.

@@ -30,9 +30,9 @@ pub struct Http {
     pub limit: Rate,
     /// Round trip without waiting for the limit.
     pub round_trip: Nanos,
-    /// Number of pages.
+    /// Pages.
     pub requests: u32,
-    /// Number of clients that load one page after the other: variants `NAME-closed`.
+    /// Clients that load one page after the other: variants `NAME-closed`.
     pub clients: u32,
     /// Load of pages that are requested at random times, in percent of the limit: `NAME-open`.
     pub load: u64,
@@ -82,7 +82,7 @@ struct Page {
     begun: Nanos,
     connected: Nanos,
     waited: Option<Nanos>,
-    /// Number of segments in all, sent, received by the client, and in flight, and the window.
+    /// Segments in all, sent, received by the client, and in flight, and the window.
     segments: u32,
     sent: u32,
     received: u32,

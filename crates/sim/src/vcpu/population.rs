@@ -28,7 +28,7 @@ pub use workflows::Workflows;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Population {
-    /// The nodes and their tests.
+    /// Nodes and their tests.
     pub population: Nodes,
     /// The kinds of neighbours.
     pub neighbour: Vec<Neighbour>,
@@ -44,9 +44,9 @@ pub struct Population {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Nodes {
-    /// Number of nodes.
+    /// Nodes.
     pub nodes: u32,
-    /// Number of physical CPUs for guests of each node.
+    /// Physical CPUs for guests of each node.
     pub pcpus: u32,
     /// Smallest and largest number of neighbours of the tested guest.
     pub neighbours: (u32, u32),

@@ -12,11 +12,10 @@ use tailbound_units::Nanos;
 pub struct Sweep {
     /// Measured time of each point, in virtual time.
     pub duration: Nanos,
-    /// Warm-up before the measurement. At the start every guest wakes in BOOST, which does not
-    /// represent the long run.
+    /// Warm-up before the measurement, since at the start every guest wakes in BOOST; 1 s.
     #[serde(default = "default_warmup")]
     pub warmup: Nanos,
-    /// Number of equal physical CPUs.
+    /// Equal physical CPUs; 1.
     #[serde(default = "one")]
     pub pcpus: u32,
     /// Shortest time between setting a guest's timer and its expiry.
@@ -59,7 +58,7 @@ pub struct Guest {
     /// Largest CPU time, in percent of one pCPU; 0 is no cap.
     #[serde(default)]
     pub cap: u32,
-    /// The pCPUs that it may run on, counted from 0; all by default.
+    /// Physical CPUs that it may run on, counted from 0; all by default.
     #[serde(default)]
     pub pin: Vec<u32>,
     /// Task that it does for others.
@@ -75,11 +74,11 @@ pub struct Guest {
     /// Measurement of the samples.
     #[serde(default)]
     pub measure: Measure,
-    /// Name of the value for its CPU time, in percent of one pCPU. With several guests the value is
-    /// their mean, and `CPU_range` is their range, in percent of the mean.
+    /// Value of its CPU time, in percent of one pCPU. With several guests the value is their mean,
+    /// and `CPU_range` is their range, in percent of the mean.
     pub cpu: Option<Name>,
-    /// Name of the value for its work: CPU time without [`Sweep::costs`], in percent of one pCPU,
-    /// over all guests of the kind.
+    /// Value of its work: CPU time without [`Sweep::costs`], in percent of one pCPU, over all
+    /// guests of the kind.
     pub work: Option<Name>,
 }
 
@@ -107,7 +106,7 @@ pub struct Point {
     pub name: Name,
     /// Position on the x axis of charts.
     pub x: Option<f64>,
-    /// The guests, in order: vCPU 0 first. A kind may occur several times.
+    /// Guests, in order: vCPU 0 first. A kind may occur several times.
     pub guests: Vec<Name>,
     /// Schedulers that run the point; all by default.
     #[serde(default)]

@@ -4,8 +4,8 @@ use crate::reason::Reason;
 use serde::Deserialize;
 use tailbound_dataplane::Role;
 
-/// Network roles of a guest beside a plain station's. None by default, since in these roles a guest
-/// can attract other guests' packets or pass stateless firewalls.
+/// Network roles of a guest beside a plain station's; none by default. In these roles a guest can
+/// attract other guests' packets or pass stateless firewalls.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[expect(
@@ -13,22 +13,22 @@ use tailbound_dataplane::Role;
     reason = "each is a key, and allows what no other does"
 )]
 pub struct GuardConfig {
-    /// Allows neighbour discovery for the guest's addresses to name other stations than its own,
-    /// for example one of a bond or of VRRP.
+    /// Other link-layer addresses than the guest's in neighbour discovery options, as of a bond or
+    /// VRRP.
     pub stations: bool,
-    /// Allows IGMP and MLD queries, by which switches send all groups to the guest.
+    /// IGMP and MLD queries, which attract all groups of a switch.
     pub group_queries: bool,
-    /// Allows VRRP and CARP, by which a guest acts as a router.
+    /// VRRP and CARP: the guest is a router.
     pub vrrp: bool,
-    /// Allows HSRP, by which a guest acts as a router.
+    /// HSRP: the guest is a router.
     pub hsrp: bool,
-    /// Allows OSPF.
+    /// OSPF.
     pub ospf: bool,
-    /// Allows ICMP and `ICMPv6` redirects, which name a better router.
+    /// ICMP and `ICMPv6` redirects, which name a better router.
     pub redirects: bool,
-    /// Allows IPv4 source routes (LSRR and SSRR).
+    /// IPv4 source routes (LSRR, SSRR).
     pub source_routes: bool,
-    /// Allows fragments of TCP over IPv4 that do not show its flags, or may replace them.
+    /// Fragments of TCP over IPv4 that hide or may replace its flags.
     pub tiny_fragments: bool,
 }
 

@@ -37,8 +37,8 @@ pub struct Conditions {
     pub period: Nanos,
     /// Largest additional sleep, evenly distributed.
     pub jitter: Nanos,
-    /// Interval at which a driver domain handles events of its guests; 0 is immediately. It runs on
-    /// the core of its guests, and the scheduler allows it to preempt them.
+    /// Interval at which a driver domain, which runs on its guests' core and may preempt them,
+    /// handles their events; 0 is immediately.
     #[serde(default)]
     pub hears: Nanos,
     /// Largest pause between two transfers, or two pings; evenly distributed from 0.
@@ -114,7 +114,7 @@ pub struct NetworkPoint {
     /// Version of the TCP.
     #[serde(default)]
     pub tcp: Era,
-    /// Number of guests on a core, including the one with connections.
+    /// Guests on a core, including the one with connections.
     pub machines: u32,
     /// Load of each of the others, in percent of a core.
     pub load: u32,
@@ -148,9 +148,9 @@ pub enum Work {
 pub struct TransferSpec {
     /// Length of a transfer.
     pub size: Bytes,
-    /// Number of transfers.
+    /// Transfers.
     pub count: u32,
-    /// Number of parallel transfers.
+    /// Parallel transfers; 1.
     #[serde(default = "one")]
     pub connections: u32,
     /// Kind of sender.
@@ -179,7 +179,7 @@ pub enum Receiver {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PingSpec {
-    /// Number of pings.
+    /// Pings.
     pub count: u32,
     /// Interval between pings; [`Conditions::pause`] is added.
     pub interval: Nanos,
@@ -190,7 +190,7 @@ pub struct PingSpec {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WebSpec {
-    /// Number of clients.
+    /// Clients.
     pub clients: u32,
     /// Measured time, after a warm-up of a tenth of it.
     pub duration: Nanos,
@@ -216,7 +216,7 @@ pub struct PageSpec {
     pub query_cpu: Nanos,
     /// Length of the page.
     pub html: Bytes,
-    /// Number of images on it.
+    /// Images on it.
     pub images: u32,
     /// Length of each image.
     pub image: Bytes,
@@ -242,7 +242,7 @@ pub enum Pattern {
 pub struct Repeated {
     /// Length of a message.
     pub size: Bytes,
-    /// Number of repetitions; the first tenth does not count.
+    /// Repetitions; the first tenth does not count.
     pub count: u32,
 }
 
@@ -251,7 +251,7 @@ pub struct Repeated {
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Equations {
-    /// Number of equations.
+    /// Equations.
     pub order: u32,
     /// Columns of a block.
     pub block: u32,

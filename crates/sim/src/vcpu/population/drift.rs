@@ -21,11 +21,11 @@ use tailbound_report::{Chart, ChartAxis, Line, LineStyle, Value, Variant};
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Drift {
-    /// Number of days that nodes are watched.
+    /// Days that nodes are watched.
     pub days: u32,
     /// Mean lives of a neighbour in days, exponentially distributed: a variant each.
     pub lives: Vec<u32>,
-    /// Number of the probe's runs that are simulated between two changes of a node's neighbours.
+    /// The probe's runs that are simulated between two changes of a node's neighbours.
     pub runs: u32,
 }
 

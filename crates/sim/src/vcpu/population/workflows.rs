@@ -23,11 +23,11 @@ use tailbound_units::Nanos;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Workflows {
-    /// Number of draws; in each, nodes are started and selected.
+    /// Draws; in each, nodes are started and selected.
     pub draws: u32,
-    /// Number of nodes that are started in each draw, of all in the population.
+    /// Nodes that are started in each draw, of all in the population.
     pub candidates: usize,
-    /// Number of nodes that are kept.
+    /// Nodes that are kept.
     pub keep: usize,
     /// Time of a call of 1, 2 and 4 KB on the wire and in the stacks, there and back.
     pub wire: [Nanos; 3],

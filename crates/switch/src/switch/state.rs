@@ -191,8 +191,8 @@ impl PortState {
                 port = self.name,
                 seconds = rest.0 / 1_000_000_000,
                 "the packet loop slept while it accessed this guest's memory or interface, again: the \
-                 guest's frames wait this long, so that others' do not. Its monitor may give back \
-                 pages that are in use, or its memory is swapped out"
+                 guest's frames wait this long, so that others' do not. Its VMM may free \
+                 pages in use, or its memory is swapped out"
             );
         }
     }

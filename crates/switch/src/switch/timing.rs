@@ -65,7 +65,7 @@ const WATCH: Nanos = Nanos::from_secs(600);
 /// A port that stalled the thread is left alone for this multiple of the stall.
 const REST: u64 = 200;
 
-/// What a port has to bear for a burst that took longer than it is worth.
+/// The consequences of a burst that took longer than it is worth.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Excess {
     /// The charge beyond the burst's worth.
@@ -290,7 +290,7 @@ mod tests {
         let all = Nanos(250 * dear.0);
         assert!(charged.0 * 10 > all.0, "{charged:?} of {all:?}");
     }
-    /// The rest for a burst in which the thread slept for so long.
+    /// Measures a burst in which the thread slept; returns the rest of the port.
     fn sleep(timing: &mut Timing, watch: &mut Watch, took: Nanos) -> Nanos {
         let lap = timing.begin(watch);
         watch.now += took;

@@ -27,8 +27,8 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// A run of a fraction of a second. Nothing is late below a minute, so that what it
-/// says does not depend on the machine.
+/// A run of a fraction of a second. Nothing below one minute is late, so that the output does not
+/// depend on the computer.
 const QUIET: [&str; 11] = [
     "probe",
     "--samples",

@@ -40,7 +40,7 @@ const MAX_OPS: usize = 128;
 const MAX_BYTES: usize = 1 << 20;
 /// Time limit for a commit with its retries.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The pause between two attempts.
+/// Pause between two attempts to commit.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Time until which this replica may assume that it leads, by its own clock.

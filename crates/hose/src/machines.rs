@@ -21,9 +21,9 @@ pub struct Machine {
     pub station: Option<Station>,
     /// Its addresses. The first [`MAX_ADDRESSES`] are announced.
     pub addresses: Vec<Address>,
-    /// B.
+    /// Guaranteed bandwidth B.
     pub bandwidth: Rate,
-    /// S.
+    /// Guaranteed burst S.
     pub burst: Bytes,
     /// N, the tenant's number of VMs, unless more are known.
     pub tenant_machines: u32,

@@ -143,9 +143,9 @@ pub struct Announced {
     pub id: MachineId,
     /// Its station, if known.
     pub station: Option<Station>,
-    /// `OWNER/NAME/NUMBER`.
+    /// The VM's name, `OWNER/NAME/NUMBER`.
     pub name: String,
-    /// B.
+    /// Guaranteed bandwidth B.
     pub bandwidth: Rate,
     /// Static share of each of its senders without a grant: B/(N-1).
     pub share: Rate,

@@ -103,7 +103,7 @@ const fn patience() -> u64 {
 /// The answer to a request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Answer {
-    /// [`VERSION`].
+    /// The version of the format, [`VERSION`].
     pub version: u64,
     /// The outcome.
     #[serde(flatten)]

@@ -7,7 +7,7 @@
 pub const HEADER: usize = 29;
 /// Bytes that a call carries.
 pub const REQUEST: usize = 8;
-/// Bytes that the longest answer carries.
+/// The longest answer, in bytes of payload.
 pub const LONGEST: usize = Size::Large.bytes();
 
 const MAGIC: [u8; 4] = *b"TBRP";

@@ -36,7 +36,7 @@ const LONG_WAIT: Nanos = Nanos::from_millis(20);
 /// The kind of slow periods that a verdict is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Basis {
-    /// Requests.
+    /// Slow requests to the guest, or of it.
     Requests,
     /// Frames of bulk flows.
     Packets,

@@ -125,9 +125,9 @@ pub enum RequestError {
         "a burst rate of {burst_rate} is below the bandwidth of {bandwidth}; raise it or leave it out"
     )]
     SlowBurst {
-        /// Bmax.
+        /// The requested burst rate Bmax.
         burst_rate: Rate,
-        /// B.
+        /// The requested bandwidth B.
         bandwidth: Rate,
     },
     /// A message without what bounds its latency.

@@ -47,7 +47,7 @@ fn with<'a>(base: &[&'a str], more: &[&'a str]) -> Output {
     tailbound(&[base, more].concat())
 }
 
-/// All sleeps are late: those of 1 us take longer than 2.
+/// A run in which all sleeps are late: sleeps of 1 µs take longer than 2 µs.
 const LATE: [&str; 7] = ["probe", "--sleep", "1us", "--late", "2us", "--busy", "1"];
 
 #[test]

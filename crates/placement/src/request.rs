@@ -88,7 +88,7 @@ pub enum Policy {
     Locality,
 }
 
-/// The most vCPUs of one machine.
+/// Largest number of a machine's vCPUs.
 const MAX_VCPUS: u32 = 4_096;
 /// A burst that any number of machines may have.
 const SMALL_BURST: Bytes = Bytes(100_000);

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::{Bound, Index, IndexMut};
 use tailbound_units::{Bytes, Rate};
 
-/// Maximum of announced VMs of a host.
+/// Largest number of a host's announced VMs.
 pub(crate) const MAX_MACHINES: usize = 4096;
 
 /// A VM of this host with a guarantee.

@@ -15,7 +15,7 @@ use tailbound_units::{Nanos, Rate};
 /// with IPv6 and a tunnel.
 pub const MAX_DATAGRAM: usize = 1400;
 
-/// Maximum of announced addresses of a VM.
+/// Largest number of a VM's announced addresses.
 pub const MAX_ADDRESSES: usize = 32;
 
 /// Maximum length of a VM's name: two names of 63 bytes, a number and two slashes.

@@ -29,7 +29,7 @@ const MOST_PIECES: usize = 512;
 /// Maximum of chains per frame.
 const MOST_CHAINS: u16 = 256;
 
-/// Bytes of a descriptor.
+/// Length of a descriptor, in bytes.
 const DESCRIPTOR: usize = 16;
 
 /// A burst ends with the frame that reaches this number of descriptors. Bursts of Linux are

@@ -13,7 +13,7 @@ pub(super) const LONGEST: usize = 256 << 10;
 /// The longest time for a client to send a whole request, or to receive an answer.
 pub(super) const IDLE: Duration = Duration::from_mins(1);
 
-/// Bytes per read.
+/// Largest number of bytes in one read.
 const CHUNK: usize = 16 << 10;
 
 /// A connection.

@@ -169,7 +169,7 @@ pub enum Outcome {
     },
 }
 
-/// Most connections in one answer.
+/// Largest number of connections in one answer.
 pub const SNOOP_FLOWS: usize = 10_000;
 
 /// A connection for which TCP is acknowledged early, or might be.

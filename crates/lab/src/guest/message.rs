@@ -12,7 +12,7 @@ use std::time::Duration;
 use tailbound_units::{Bytes, Nanos};
 
 const MAGIC: [u8; 4] = *b"tbm1";
-/// Length of the header in front of each datagram.
+/// Length of the header in front of each datagram, in bytes.
 pub(super) const HEADER: usize = 24;
 /// The longest datagram in a frame, in bytes.
 const LONGEST: u64 = 1472;

@@ -1,4 +1,4 @@
-//! What the fuzz targets share.
+//! Code that the fuzz targets share.
 
 use tailbound_dataplane::{GuestId, Malformed, Packet, Pool};
 

@@ -1,6 +1,6 @@
-//! A datagram between hosts whose MAC was right, byte for byte as somebody with
-//! the key may make it: it is an error, or is written again as it was read. And
-//! the same bytes without a MAC: refused.
+//! A datagram between hosts with a valid MAC and arbitrary bytes, as a holder of the key can make
+//! it: it is an error, or is written again as it was read. And the same bytes without a MAC:
+//! refused.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,4 @@
-//! A network file as anybody may write it: it is read and has bounds, or there is
-//! one error.
+//! A network file from an untrusted user: it is read and has bounds, or there is one error.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,6 +1,6 @@
-//! A virtio header and a frame, as a hostile guest may write them: whatever is let
-//! in can be tagged, cut, finished and written out, and what a check against
-//! spoofing saw is what goes out.
+//! A virtio header and a frame from a hostile guest: an admitted packet can be tagged, cut,
+//! finished and written out, and the packet that the spoofing check has seen is the one that goes
+//! out.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -109,7 +109,7 @@ impl Shape {
     }
 }
 
-/// 10,000 bytes of TCP that ask for segmentation.
+/// 10,000 bytes of TCP with a request for segmentation.
 fn bulk(destination: u8) -> (Vec<u8>, [u8; 10]) {
     let mut frame = vec![2; 12];
     frame.extend([8, 0, 0x45, 2]);

@@ -1,5 +1,5 @@
-//! Segmentation of packets that are mostly right: every segment parses again,
-//! says the length that it has, and together they carry the payload.
+//! Segmentation of packets that are mostly right: every segment parses again, declares its length,
+//! and together they carry the payload.
 #![no_main]
 
 use arbitrary::Arbitrary;

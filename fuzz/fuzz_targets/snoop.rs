@@ -37,6 +37,7 @@ enum Step {
 }
 
 const GUEST: GuestId = GuestId::first(0);
+/// Limit of retained data, of a flow and of the guest.
 const MOST: Bytes = Bytes(20_000);
 
 fn frame(step: &Step) -> Option<(Vec<u8>, bool)> {

@@ -1,5 +1,4 @@
-//! A topology as anybody may write it: it is built and takes tenants, or there is
-//! one error.
+//! A topology from an untrusted user: it is built and takes tenants, or there is one error.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

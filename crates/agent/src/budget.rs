@@ -16,9 +16,9 @@ pub const MAX_THREADS: u32 = 256;
 /// Limits of a rule for all its guests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Budget {
-    /// Threads.
+    /// Largest number of threads with a class.
     pub threads: u32,
-    /// Reserved CPU.
+    /// Largest sum of the reserved CPU shares.
     pub cpus: Bandwidth,
 }
 

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use tailbound_sys::root::Root;
 
 const FILE: &str = "agent.claim";
-/// The longest path of a state that is read.
+/// The longest path of a state that is read, in bytes.
 const MAX_PATH: u64 = 4_096;
 
 /// The claim: it ends with this.

@@ -24,7 +24,7 @@ const SOCKETS: [&str; 3] = [
     "/run/cri-dockerd.sock",
 ];
 
-/// Timeout of a query: meanwhile the agent does not look at guests.
+/// Time limit of a query, during which the agent does not look at guests.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Maximum size of a reply: about 300 bytes for each pod, of which a host has hundreds.

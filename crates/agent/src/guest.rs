@@ -20,7 +20,7 @@ use tailbound_sys::thread::ThreadId;
 pub enum Vmm {
     /// QEMU, with KVM or TCG, on its own or under libvirt.
     Qemu,
-    /// Firecracker.
+    /// The VMM Firecracker.
     Firecracker,
     /// Cloud Hypervisor.
     CloudHypervisor,

@@ -43,7 +43,7 @@ pub use identity::{Identity, Runtime};
 pub use network::{HostInterface, InterfaceKind, Kernel, Network};
 pub use owners::{Owned, Owner};
 
-/// The threads of a guest that are listed, unless [`Inventory::bound`] changes it.
+/// Largest number of a guest's listed threads, unless [`Inventory::bound`] changes it.
 const MAX_THREADS: usize = 64;
 /// A name that was not found is looked for again after this.
 const NAME_RETRY: Duration = Duration::from_secs(30);

@@ -181,7 +181,7 @@ pub enum Withheld {
          reservation (excess = \"reclaim\"), and nothing is proved beside it"
     )]
     Reclaims {
-        /// Where.
+        /// The CPUs of the thread.
         cpus: Box<Cpus>,
     },
     /// Existing reservations exceed the offer.
@@ -193,7 +193,7 @@ pub enum Withheld {
     Booked {
         /// Number of reservations.
         threads: usize,
-        /// Where.
+        /// The CPUs of the reservations.
         cpus: Box<Cpus>,
         /// The excess.
         why: Unschedulable,
@@ -210,7 +210,7 @@ pub enum Withheld {
     Late {
         /// Lateness of the deadlines.
         by: Nanos,
-        /// Where.
+        /// The CPUs of the reservations.
         cpus: Box<Cpus>,
         /// The disturbances.
         disturbance: Disturbance,

@@ -13,7 +13,7 @@ use tailbound_units::Nanos;
 /// Number of periods without CPU time that prove a standstill: a kept reservation never waits as
 /// long.
 const PERIODS: u64 = 10;
-/// Additional wait, for readings and for steal time.
+/// Additional wait for readings and for steal time, 2 s.
 const LEAST: Nanos = Nanos::from_secs(2);
 /// Longest run of a thread beyond its runtime, for which it pays before it runs again: the longest
 /// tick that Linux has (HZ = 100).
@@ -21,10 +21,9 @@ const OVERRUN: Nanos = Nanos::from_millis(10);
 /// Smallest number of readings without CPU time for a standstill. A stopped computer makes the time
 /// between two readings long.
 const READINGS: u32 = 3;
-/// First time for which a thread runs without its reservation; each further time is ten times as
-/// long.
+/// First period without the reservation, 10 s; each further period is ten times as long.
 const PAUSE: Nanos = Nanos::from_secs(10);
-/// Maximum number of new reservations of a thread.
+/// Largest number of new reservations of one thread.
 const MOST: u32 = 3;
 /// Time of normal operation after which earlier standstills no longer count.
 const FORGOTTEN: Nanos = Nanos::from_secs(3600);

@@ -10,8 +10,9 @@ use tailbound_sys::waits::{
 };
 use tailbound_units::Nanos;
 
-/// Minimum and maximum of the threads that are measured: the kernel needs 3.8 KB for each.
+/// Smallest number of measured threads: the kernel needs 3.8 KB for each.
 const LEAST: u32 = 256;
+/// Largest number of measured threads.
 const MOST: u32 = 16_384;
 
 /// The waits of one kind between two readings.

@@ -38,7 +38,7 @@ pub struct Measured {
 /// Long-run usage of one CPU.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LongRun {
-    /// Which.
+    /// Number of the CPU.
     pub cpu: u32,
     /// Share of interrupts.
     pub interrupts: Bandwidth,

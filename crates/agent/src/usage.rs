@@ -17,7 +17,7 @@ use tailbound_sys::thread::{Schedstat, Scheduling, Tasks, ThreadId};
 use tailbound_units::Nanos;
 use waiting::{Reading, Waiting};
 
-/// The readings of each thread in an interval.
+/// Number of readings of each thread in an interval.
 const READINGS: u64 = 8;
 /// The pause after a reading of all threads, in times of what that took.
 const PAUSE_FACTOR: u64 = 4;

@@ -18,7 +18,7 @@ const RESERVATION: Scheduling = Scheduling {
     ..Scheduling::PLAIN
 };
 
-/// Timeout of all waits.
+/// Time limit of each wait.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A process that never sleeps.

@@ -23,7 +23,7 @@ const VCPUS: usize = 2;
 const TURNS: u64 = 400;
 const HOGS: usize = 3;
 
-/// From when on a wait is late.
+/// Shortest late wait.
 const LATE: Nanos = Nanos::from_millis(1);
 
 const GUEST: &str = "TAILBOUND_TEST_GUEST";

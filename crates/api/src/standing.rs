@@ -46,6 +46,7 @@ impl HostReport {
     /// Checks that every JSON parser reads the numbers exactly, and that the classes are valid.
     /// Returns the error.
     pub fn check(&self) -> Result<(), String> {
+        /// The highest integer that every JSON parser reads exactly.
         const MOST: u64 = (1 << 53) - 1;
         if let Some(Err(error)) = self.classes.map(Classes::try_from) {
             return Err(format!("classes: {error}"));

@@ -12,7 +12,7 @@ use ureq::http::{Method, Request, Response, Uri, header};
 use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::{Agent, Body};
 
-/// The longest answer that is read. The topology of a million hosts fits.
+/// The longest answer that is read, in bytes. The topology of a million hosts fits.
 const MAX_ANSWER: u64 = 256 << 20;
 /// Limit on the part of an unknown answer in an error, in characters.
 const SHOWN: usize = 200;

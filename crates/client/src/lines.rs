@@ -97,6 +97,7 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::Value;
 
+    /// Time limit of a read.
     const SOON: Duration = Duration::from_mins(1);
 
     /// A reader that returns its pieces one at a time.

@@ -38,7 +38,7 @@ use tokio::{task, time};
 
 /// Time limit for the first read of the store.
 const START: Duration = Duration::from_secs(30);
-/// Pause between two attempts.
+/// First pause between two attempts to reach etcd.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Time limit for a call to etcd, except for calls about the lease.
 const PATIENCE: Duration = Duration::from_secs(2);

@@ -29,7 +29,9 @@ use tailbound_units::{Bytes, Nanos};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::sleep;
 
+/// Time limit for a call to etcd.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Time limit for any condition of a test.
 const WAIT: Duration = Duration::from_secs(20);
 
 fn runtime() -> Runtime {

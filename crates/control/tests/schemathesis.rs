@@ -14,7 +14,7 @@ use tailbound_sys::probe::required::{Part, skipped};
 const EXAMPLES: u32 = 8;
 /// The same at night.
 const EXAMPLES_AT_NIGHT: u32 = 100;
-/// Time limit. A run takes some 20 seconds.
+/// Time limit of a run, which takes about 20 s.
 const MOST: Duration = Duration::from_mins(3);
 
 /// Returns the path of the fuzzer, or the reason why it is missing.

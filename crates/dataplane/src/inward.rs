@@ -88,11 +88,11 @@ pub enum Admission {
 /// Counters of frames of the guaranteed class, by verdict.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct InwardStats {
-    /// [`Admission::Conforming`].
+    /// Frames and their bytes on the wire with [`Admission::Conforming`].
     pub conforming: WireCount,
-    /// [`Admission::Exceeding`].
+    /// Frames and their bytes on the wire with [`Admission::Exceeding`].
     pub exceeding: WireCount,
-    /// [`Admission::Unannounced`].
+    /// Frames and their bytes on the wire with [`Admission::Unannounced`].
     pub unannounced: WireCount,
 }
 

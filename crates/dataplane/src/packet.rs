@@ -67,27 +67,27 @@ pub enum Malformed {
     /// The virtio header's `hdr_len` is beyond the packet.
     #[error("virtio header: hdr_len {header_len} is beyond the packet")]
     HeaderLength {
-        /// `hdr_len`.
+        /// The declared length of the headers (`hdr_len`), in bytes.
         header_len: u16,
     },
     /// The checksum is not at the place that the packet's protocol has for it.
     #[error("virtio header: no checksum belongs at csum_start {start} + csum_offset {offset}")]
     ChecksumPlace {
-        /// `csum_start`.
+        /// Begin of the checksummed part (`csum_start`), in bytes from the frame's begin.
         start: u16,
-        /// `csum_offset`.
+        /// Place of the checksum (`csum_offset`), in bytes from `start`.
         offset: u16,
     },
     /// Segmentation of a kind that was not offered.
     #[error("virtio header: gso_type {gso_type:#04x} was never offered")]
     GsoType {
-        /// `gso_type`.
+        /// The declared kind of segmentation (`gso_type`).
         gso_type: u8,
     },
     /// A segment size of zero, or one that makes too many segments.
     #[error("virtio header: gso_size {size} is 0 or makes more than {MAX_SEGMENTS} segments")]
     GsoSize {
-        /// `gso_size`.
+        /// The declared payload of a segment (`gso_size`), in bytes.
         size: u16,
     },
     /// The GSO type contradicts the packet's headers, or the headers and payload do not end with

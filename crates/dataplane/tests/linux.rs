@@ -49,9 +49,9 @@ const DEVIATIONS: &[(&str, &str)] = &[
 /// Linux's code.
 #[derive(Debug, Clone, Copy)]
 enum Linux {
-    /// Unchanged.
+    /// The unchanged code.
     AsItIs,
-    /// With [`DEVIATIONS`].
+    /// The code with [`DEVIATIONS`].
     Alike,
 }
 

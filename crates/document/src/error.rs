@@ -39,7 +39,7 @@ impl fmt::Display for Mistake {
     }
 }
 
-/// Maximum of printed mistakes of a file.
+/// Largest number of printed mistakes of a file.
 const MAX_SHOWN: usize = 20;
 
 /// Reason why a file cannot be used.

@@ -8,7 +8,7 @@ use tailbound_document::{Document, Mistake, Step, unknown_word};
 /// A text with its location in its file.
 pub type Name = toml::Spanned<String>;
 
-/// The longest permitted name.
+/// The longest permitted name, in bytes.
 const LONGEST_NAME: usize = 60;
 
 /// The mistakes of an experiment, collected.

@@ -3,7 +3,7 @@
 use crate::ids::{ClassesCode, Epoch, HostId};
 use tailbound_units::Nanos;
 
-/// Maximum of pairs of a host in each direction.
+/// Largest number of a host's pairs in each direction.
 pub const MAX_PAIRS: usize = 65_536;
 
 /// Length of a lease in intervals: this number of successive datagrams may be lost.

@@ -95,7 +95,7 @@ impl Incoming {
 /// Limits of all senders to a VM together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReceiverLimits {
-    /// B.
+    /// Guaranteed bandwidth B.
     pub bandwidth: Rate,
     /// S of each sender, equal for all VMs of a tenant.
     pub burst: Bytes,

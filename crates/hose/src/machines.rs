@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::{Bound, Index, IndexMut};
 use tailbound_units::{Bytes, Rate};
 
-/// Maximum of announced VMs of a host.
+/// Largest number of a host's announced VMs.
 pub(crate) const MAX_MACHINES: usize = 4096;
 
 /// A VM of this host with a guarantee.
@@ -21,9 +21,9 @@ pub struct Machine {
     pub station: Option<Station>,
     /// Its addresses. The first [`MAX_ADDRESSES`] are announced.
     pub addresses: Vec<Address>,
-    /// B.
+    /// Guaranteed bandwidth B.
     pub bandwidth: Rate,
-    /// S.
+    /// Guaranteed burst S.
     pub burst: Bytes,
     /// N, the tenant's number of VMs, unless more are known.
     pub tenant_machines: u32,

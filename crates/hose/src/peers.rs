@@ -12,8 +12,9 @@ use std::ops::{Index, IndexMut};
 use std::sync::Arc;
 use tailbound_units::Nanos;
 
-/// Epochs that are tried, one after the other, before they begin anew: eight hours from now on,
-/// and from what a peer knew. It knows one that is some minutes later each time that it is lost.
+/// Number of epochs that are tried, one after the other, before they begin anew: eight hours from
+/// the present time on, and from the peer's last known epoch. The peer's epoch advances by some
+/// minutes with each loss of its state.
 const TRIES: u32 = 64;
 
 /// A host's list of machines, by their ids.

@@ -2,7 +2,7 @@
 
 use crate::ids::{Epoch, SequenceNumber, TimeOfDay};
 
-/// Numbers below the highest that may still arrive.
+/// Number of sequence numbers below the highest that may still arrive.
 const WINDOW: u64 = 64;
 
 /// Window of received datagrams of one peer.

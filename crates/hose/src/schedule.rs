@@ -4,10 +4,10 @@ use crate::ids::PeerIndex;
 use std::collections::BTreeSet;
 use tailbound_units::{Nanos, Rate};
 
-/// Recomputations of changed allocations in an interval, at most.
+/// Largest number of recomputations of changed allocations in an interval.
 const RECOMPUTATIONS: u64 = 8;
 
-/// Datagrams to one peer in an interval, at most.
+/// Largest number of datagrams to one peer in an interval.
 const DATAGRAMS: u64 = 4;
 
 /// Returns whether a rate deserves a datagram of its own if `before` was sent last: if it is more

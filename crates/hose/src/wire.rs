@@ -15,7 +15,7 @@ use tailbound_units::{Nanos, Rate};
 /// with IPv6 and a tunnel.
 pub const MAX_DATAGRAM: usize = 1400;
 
-/// Maximum of announced addresses of a VM.
+/// Largest number of a VM's announced addresses.
 pub const MAX_ADDRESSES: usize = 32;
 
 /// Maximum length of a VM's name: two names of 63 bytes, a number and two slashes.
@@ -143,9 +143,9 @@ pub struct Announced {
     pub id: MachineId,
     /// Its station, if known.
     pub station: Option<Station>,
-    /// `OWNER/NAME/NUMBER`.
+    /// The VM's name, `OWNER/NAME/NUMBER`.
     pub name: String,
-    /// B.
+    /// Guaranteed bandwidth B.
     pub bandwidth: Rate,
     /// Static share of each of its senders without a grant: B/(N-1).
     pub share: Rate,

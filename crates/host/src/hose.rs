@@ -39,7 +39,7 @@ const READ: usize = 16 * 1024;
 /// Fixed cost of a datagram, in units of the cost of hashing one of its bytes.
 const DATAGRAM: usize = 512;
 
-/// Guests that are visited per turn when all must be visited.
+/// Largest number of guests that one turn visits.
 const GUESTS: usize = 64;
 
 /// The longest time for keeping unconfirmed limits of another process: live peers send their state

@@ -41,7 +41,7 @@ pub struct MetricsError {
     source: std::io::Error,
 }
 
-/// How long a scrape waits for the packet loop.
+/// Time limit for the packet loop's answer to a scrape.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The vCPU agent whose measurements are served, if any. A reload may replace it.

@@ -10,7 +10,7 @@ use tailbound_api::{CpuReservation, CpuUse, RefusedVm, Thousandths, UnpromisedGu
 /// The reservation in force of each vCPU, by guest.
 pub(crate) type Reservations = BTreeMap<String, Vec<Option<Periodic>>>;
 
-/// The most guests that a report names for unpromised reservations.
+/// Largest number of guests that a report names for unpromised reservations.
 const NAMED: usize = 16;
 
 /// Differences between the CPU that guests have reserved and the placement service's promises.

@@ -19,7 +19,7 @@ use tailbound_sys::tap::VIRTIO_HEADER_LEN;
 
 /// The number of voids, and the number of controls.
 const COUNT: u16 = 100;
-/// Pause between two frames: 200 frames at this rate fill no queue.
+/// Interval between two frames: 200 frames at this rate fill no queue.
 const PAUSE: Duration = Duration::from_millis(1);
 /// The time of listening after the last frame.
 const LISTEN: Duration = Duration::from_secs(1);

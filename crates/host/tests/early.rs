@@ -29,7 +29,7 @@ fn daemon_process() {
     support::daemon_process();
 }
 
-/// The longest time without progress of a connection: several retransmissions lost in a row.
+/// Time limit for progress of a connection: several retransmissions may be lost in a row.
 const PATIENCE: Duration = Duration::from_mins(1);
 /// The longest time for opening a connection: four lost SYNs, and a margin.
 const GREETING: Duration = Duration::from_secs(25);

@@ -51,7 +51,7 @@ use tailbound_units::Nanos;
 /// Debt of a periodic vCPU from which on it claims nothing, in halves of a pCPU's credit of a slice
 /// and beyond the debt that the accounting leaves.
 const MOST_PERIODIC_ARREARS: i64 = 1;
-/// The same for an aperiodic one.
+/// The same limit for an aperiodic vCPU.
 const MOST_APERIODIC_ARREARS: i64 = 4;
 
 /// The reason why a pCPU runs a vCPU, and until when.

@@ -30,7 +30,7 @@ pub enum Happening<J> {
     Done {
         /// Its vCPU.
         vcpu: VcpuId,
-        /// When.
+        /// The time of the completion.
         at: Nanos,
         /// The completed job.
         job: J,
@@ -39,12 +39,12 @@ pub enum Happening<J> {
     Timer {
         /// vCPU of the timer.
         vcpu: VcpuId,
-        /// When.
+        /// The time of the timer.
         at: Nanos,
     },
 }
 
-/// CPU time in which a load by the clock reads the clock.
+/// CPU time of one reading of the clock, for a load that ends by the clock.
 const LOOK: Nanos = Nanos(1);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,7 +9,7 @@ pub(crate) enum Unit {
     Count,
     /// A number of waits for a CPU.
     Waits,
-    /// Bytes.
+    /// A number of bytes.
     Bytes,
     /// Bits a second.
     BitsPerSecond,

@@ -21,7 +21,7 @@ const TCP: u64 = 90;
 const ECHO: Bytes = Bytes(122);
 /// Size of a request for a value: `get`, a key of at most 250 B, and its end.
 const GET: u64 = 256;
-/// Overhead of a value in an answer: the head with the key, and the end.
+/// Overhead of a value in an answer, in bytes: the head with the key, and the end.
 const AROUND_VALUE: u64 = 280;
 
 /// One message of a load: its possible senders and receivers, and its size on the wire.

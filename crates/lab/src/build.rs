@@ -50,7 +50,7 @@ pub(crate) fn build(topology: &Topology) -> Result<(), LabError> {
     await_cables(topology)
 }
 
-/// Time limit for the kernel to detect the plugged-in cables. It needs at most a second.
+/// Time limit for the kernel to detect the plugged-in cables, which takes less than 1 s.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Interval of these checks.
 const POLL: Duration = Duration::from_millis(20);

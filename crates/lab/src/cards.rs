@@ -67,7 +67,7 @@ pub struct CardsExperiment {}
 struct Bench<'a> {
     place: &'a Place,
     duration: Nanos,
-    /// Where testpmd runs, and tailbound.
+    /// The CPU of testpmd, and the CPU of tailbound.
     cpus: [u32; 2],
 }
 

@@ -33,7 +33,7 @@ const OFFERED: u32 = 300_000;
 const WARMUP: Nanos = Nanos::from_millis(500);
 /// Length of an idle daemon's observation.
 const IDLE: Nanos = Nanos::from_secs(5);
-/// The guests of an idle daemon.
+/// Number of guests of an idle daemon.
 const IDLE_GUESTS: u8 = 4;
 
 /// One backend, measured once.

@@ -21,7 +21,7 @@
 use crate::guest::Sample;
 use tailbound_units::Nanos;
 
-/// Limit of a sample in time, in medians.
+/// Time above which a sample is late, in medians.
 const LATE: u64 = 2;
 
 /// A growing total with occasional readings, for example a CPU's steal time.

@@ -32,7 +32,7 @@ use wires::{Framed, Wires};
 /// Bytes of a frame on a wire beside those on a TAP: preamble, FCS and gap; and the smallest total.
 const OVERHEAD: u64 = 24;
 const SHORTEST: u64 = 84;
-/// The longest frame that a TAP passes.
+/// The longest frame that a TAP passes, in bytes.
 const LONGEST: usize = 65_550;
 const PORT: u16 = 7_100;
 /// Time limit of a star's wait for missing bytes after the last flow has begun.

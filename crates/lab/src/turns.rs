@@ -86,7 +86,7 @@ impl Place {
         Ok(daemon)
     }
 
-    /// What is found here, under which conditions, and nothing yet.
+    /// Returns an output with the conditions of this run, and without measurements.
     pub(crate) fn found(&self, options: &Options) -> Found {
         let mut found = Found {
             conditions: machine::conditions(self.privilege, &self.cpus),

@@ -236,7 +236,7 @@ pub struct Examined {
 }
 
 impl Default for Examined {
-    /// Everything.
+    /// Returns the state after a complete examination.
     fn default() -> Self {
         Self {
             cpu: Ok(()),

@@ -20,11 +20,11 @@ use tailbound_units::Nanos;
 pub const SLICE: Nanos = Nanos::from_secs(10);
 /// The time that is kept.
 pub const HOUR: Nanos = Nanos::from_secs(3_600);
-/// Slices in that time.
+/// Largest number of slices in that time.
 const MAX_SLICES: usize = 360;
-/// Guests that are kept; those that were slow last stay.
+/// Largest number of stored guests; those with the latest slow periods remain.
 pub const MAX_GUESTS: usize = 1_024;
-/// Causes of a slice that are kept: the largest.
+/// Number of a slice's stored causes: the largest.
 pub const MAX_PARTS: usize = 3;
 
 /// A guest, as the history knows it.

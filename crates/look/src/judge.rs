@@ -11,7 +11,7 @@ use std::iter::repeat_n;
 use std::sync::Arc;
 use tailbound_units::Nanos;
 
-/// The slow periods that are judged: the slowest.
+/// Largest number of slow periods that are judged: the slowest.
 const MAX_PERIODS: usize = 60;
 /// A cause is named if at least this many periods have it for at least half of their time.
 const MIN_AFFECTED: usize = 3;
@@ -36,7 +36,7 @@ const LONG_WAIT: Nanos = Nanos::from_millis(20);
 /// The kind of slow periods that a verdict is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Basis {
-    /// Requests.
+    /// Slow requests to the guest, or of it.
     Requests,
     /// Frames of bulk flows.
     Packets,

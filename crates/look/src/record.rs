@@ -40,22 +40,22 @@ use tailbound_units::Nanos;
 
 /// The version of the form that is written and read.
 pub const VERSION: u32 = 1;
-/// The place of the first slot.
+/// The place of the first slot, in bytes from the file's begin.
 pub const HEADER_SIZE: usize = 4_096;
 /// The slots: an hour of slices of 10 s, and the one that is being written.
 pub const SLOTS: usize = 361;
-/// The size of a slot.
+/// The size of a slot, in bytes.
 pub const SLOT_SIZE: usize = 135_168;
-/// The largest file.
+/// The largest file, in bytes.
 pub const FILE_SIZE: usize = HEADER_SIZE + SLOTS * SLOT_SIZE;
 const _: () = assert!(FILE_SIZE <= 50_000_000);
 
 const MAGIC: &[u8; 16] = b"tailbound record";
 const ENTRY_MAGIC: &[u8; 4] = b"tbe1";
 const HEAD_SIZE: usize = 36;
-/// The largest entry before it is compressed.
+/// The largest entry before its compression, in bytes.
 const MAX_RAW: usize = 16 << 20;
-/// Slow periods of each kind and guest in an entry, if there is room.
+/// Largest number of slow periods of each kind and guest in an entry, if there is room.
 pub const MAX_KEEP: usize = 60;
 /// Times of an entry are within a day of its slice; those of a window, within four hundred.
 const DAY: Nanos = Nanos::from_secs(86_400);

@@ -8,9 +8,9 @@ use tailbound_units::{Bytes, Nanos, Rate};
 /// A token bucket: at most `rate · t + burst` in any time `t`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TokenBucket {
-    /// Bits a second.
+    /// Rate, in bit/s.
     pub rate: Ratio,
-    /// Nanobits.
+    /// Burst, in nanobits.
     pub burst: Ratio,
 }
 

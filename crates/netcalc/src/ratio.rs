@@ -29,7 +29,7 @@ pub struct Ratio {
 const NANOBITS_PER_BYTE: i128 = 8_000_000_000;
 
 impl Ratio {
-    /// Nothing.
+    /// The number zero.
     pub const ZERO: Self = Self::whole(0);
 
     /// A whole number.

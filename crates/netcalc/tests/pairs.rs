@@ -1,9 +1,9 @@
-//! What crosses a cut of a tenant, frame by frame, against its curve.
+//! The traffic of a tenant across a cut, frame by frame, compared with its curve.
 //!
 //! Machines send by the pacer's chain of buckets: {`B_i`, S} of each pair, {B, S} and {Bmax, frame}
 //! of each sender. The first frame of a pair is charged to {`B_i`, S} and then waits for its turn,
-//! and the pair's bucket fills meanwhile. Whose turn it is, and who has something to send, is drawn.
-//! Frames leave at whole ticks: a bucket that is looked at less often lets no more pass.
+//! and the pair's bucket fills meanwhile. The order of turns and the senders with frames are
+//! random. Frames leave at whole ticks: a bucket with fewer checks lets no more pass.
 
 use proptest::prelude::*;
 use tailbound_netcalc::{Guarantee, Ratio};
@@ -49,8 +49,9 @@ struct Tenant {
     guarantee: Guarantee,
     senders: usize,
     receivers: usize,
-    /// What each sender is granted of each machine's bandwidth, in parts of the greatest sum of any
-    /// sender or receiver; those on the sender's side come behind the receivers. Each time is as long.
+    /// The share of each machine's bandwidth that each sender is granted, in parts of the greatest
+    /// sum of any sender or receiver. Shares on the sender's side come after the receivers. All
+    /// periods have the same length.
     parts: Vec<Vec<Vec<u64>>>,
     /// From when on each sender has frames for each machine, without an end.
     since: Vec<Vec<usize>>,
@@ -73,7 +74,7 @@ impl Tenant {
         parts.iter().map(rates).collect()
     }
 
-    /// What has crossed the link before each tick, in nanobits.
+    /// Returns the traffic across the link before each tick, in nanobits.
     fn simulate(&self) -> Vec<i128> {
         let Guarantee {
             bandwidth,
@@ -131,8 +132,8 @@ impl Tenant {
         crossed
     }
 
-    /// How much more than its curve allows has come within any time, in nanobits, at worst; below
-    /// zero: how much less.
+    /// Returns the largest excess over the curve within any interval, in nanobits. A negative value
+    /// is the smallest margin.
     fn excess(&self) -> i128 {
         let curve = self
             .guarantee
@@ -204,7 +205,7 @@ proptest! {
     }
 }
 
-/// All senders have frames for all receivers and nobody else, from the start.
+/// All senders have frames for all receivers, and for no other machine, from the start.
 fn shuffle(senders: usize, receivers: usize) -> Tenant {
     let machines = senders + receivers;
     let across = |to: usize| to < receivers;

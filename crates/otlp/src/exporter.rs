@@ -34,7 +34,7 @@ pub type AskMetrics = Box<dyn FnMut() -> Option<String> + Send>;
 pub struct Settings {
     /// The address of the collector.
     pub endpoint: Endpoint,
-    /// `service.name`.
+    /// The name of the service, `service.name`.
     pub service: &'static str,
     /// `service.instance.id`: distinguishes several instances of the service.
     pub instance: String,

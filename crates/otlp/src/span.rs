@@ -90,7 +90,7 @@ pub enum Kind {
 /// The result of an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Status {
-    /// Unset.
+    /// No result was set.
     Unset,
     /// An error, with its reason.
     Failed(String),
@@ -118,9 +118,9 @@ pub struct Span {
     pub kind: Kind,
     /// Start time.
     pub begin: SystemTime,
-    /// Duration.
+    /// Duration of the operation.
     pub took: Duration,
-    /// Attributes.
+    /// Attributes of the operation: name and value.
     pub attributes: Vec<(&'static str, Value)>,
     /// The result of an operation.
     pub status: Status,

@@ -50,7 +50,7 @@ pub enum HostRule {
     /// B is above what the wire carries.
     #[error("a bandwidth of {bandwidth} is above its link's {link}")]
     Bandwidth {
-        /// B.
+        /// The guaranteed bandwidth B.
         bandwidth: Rate,
         /// Rate of its uplink.
         link: Rate,
@@ -58,7 +58,7 @@ pub enum HostRule {
     /// Bmax is above what the wire carries.
     #[error("a burst rate of {burst_rate} is above its link's {link}")]
     BurstRate {
-        /// Bmax.
+        /// The guaranteed burst rate Bmax.
         burst_rate: Rate,
         /// Rate of its uplink.
         link: Rate,
@@ -66,7 +66,7 @@ pub enum HostRule {
     /// B is too low to be counted.
     #[error("a bandwidth of {bandwidth} is below what its pacer can count, {slowest}")]
     Slow {
-        /// B.
+        /// The guaranteed bandwidth B.
         bandwidth: Rate,
         /// The least that can be counted.
         slowest: Rate,

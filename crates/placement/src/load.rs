@@ -22,9 +22,9 @@ const NANOS_PER_SECOND: u64 = 1_000_000_000;
 /// any time `t`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AffineCurve {
-    /// Bits a second.
+    /// Rate, in bit/s.
     pub rate: u64,
-    /// Bits.
+    /// Burst, in bits.
     pub burst: u64,
 }
 

@@ -45,7 +45,7 @@ fn is_nothing(used: &CpuUse) -> bool {
     *used == CpuUse::default()
 }
 
-/// The most CPUs of a host.
+/// Largest number of a host's CPUs.
 const MAX_CPUS: u32 = 65_536;
 
 impl HostCpu {

@@ -88,7 +88,7 @@ pub enum Policy {
     Locality,
 }
 
-/// The most vCPUs of one machine.
+/// Largest number of a machine's vCPUs.
 const MAX_VCPUS: u32 = 4_096;
 /// A burst that any number of machines may have.
 const SMALL_BURST: Bytes = Bytes(100_000);
@@ -125,9 +125,9 @@ pub enum RequestError {
         "a burst rate of {burst_rate} is below the bandwidth of {bandwidth}; raise it or leave it out"
     )]
     SlowBurst {
-        /// Bmax.
+        /// The requested burst rate Bmax.
         burst_rate: Rate,
-        /// B.
+        /// The requested bandwidth B.
         bandwidth: Rate,
     },
     /// A message without what bounds its latency.

@@ -94,11 +94,11 @@ pub struct Port {
 /// Resources of a host, in total or free.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Resources {
-    /// Places for machines.
+    /// Number of machines.
     pub slots: u32,
-    /// Thousandths of a CPU.
+    /// CPU time, in thousandths of a CPU.
     pub cpu: u64,
-    /// Memory.
+    /// Memory for machines.
     pub memory: Bytes,
 }
 

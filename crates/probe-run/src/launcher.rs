@@ -10,9 +10,9 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-/// The longest answer.
+/// The longest answer, in bytes.
 const MAX_LINE: u64 = 1 << 20;
-/// The longest name of a node.
+/// The longest name of a node, in bytes.
 const MAX_NAME: usize = 255;
 
 /// A request to a launcher.

@@ -15,9 +15,9 @@ pub struct Known {
 /// Marks, and how often they err on the nodes that they were made from.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Marks {
-    /// `LOW_MARK`.
+    /// The low mark (`LOW_MARK`), in late sleeps.
     pub low: u64,
-    /// `HIGH_MARK`.
+    /// The high mark (`HIGH_MARK`), in late sleeps.
     pub high: u64,
     /// The share of the bad nodes that would be called GOOD (false positives).
     pub wrong_good: f64,

@@ -83,9 +83,9 @@ pub enum ConfigError {
     /// The marks are the wrong way round.
     #[error("the low mark {low} is above the high mark {high}")]
     Marks {
-        /// `LOW_MARK`.
+        /// The low mark (`LOW_MARK`), in late sleeps.
         low: u64,
-        /// `HIGH_MARK`.
+        /// The high mark (`HIGH_MARK`), in late sleeps.
         high: u64,
     },
     /// The numbers of sleeps and marks exclude BAD.
@@ -93,7 +93,7 @@ pub enum ConfigError {
     TooFew {
         /// The number of sleeps, M.
         samples: u64,
-        /// `HIGH_MARK`.
+        /// The high mark (`HIGH_MARK`), in late sleeps.
         high: u64,
     },
     /// The confidence is not from 0.5 to less than 1.
@@ -104,7 +104,7 @@ pub enum ConfigError {
         "a low mark of {low} is above {max}, the most at which a run can stop early: run exact"
     )]
     LowMark {
-        /// `LOW_MARK`.
+        /// The low mark (`LOW_MARK`), in late sleeps.
         low: u64,
         /// The highest low mark.
         max: u64,

@@ -8,7 +8,7 @@ use serde::Serialize;
 use std::fmt;
 use tailbound_units::Nanos;
 
-/// A call that takes this long or longer is late.
+/// Shortest late call.
 pub const LATE: Nanos = Nanos::from_millis(10);
 /// Time limit for an answer. After it the node is given up, and calls that were due meanwhile are
 /// late even if they are answered afterwards.

@@ -62,7 +62,7 @@ pub enum Note {
 const READINGS: u64 = 500;
 /// Longest interval between readings, independent of their cost.
 const SELDOM: Nanos = Nanos::from_secs(1);
-/// A sleep as long as this is a pause.
+/// Shortest sleep that counts as a pause of the VM.
 const PAUSE: Nanos = Nanos::from_secs(1);
 
 /// A probe of one vCPU. Feed it each sleep with [`Probe::sample`] until that

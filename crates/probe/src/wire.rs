@@ -3,11 +3,11 @@
 //!
 //! Every message has a known length, so neither side reads or buffers more for its peer.
 
-/// Bytes before each message.
+/// Length of the header of each message, in bytes.
 pub const HEADER: usize = 29;
-/// Bytes that a call carries.
+/// Length of a call without its header, in bytes.
 pub const REQUEST: usize = 8;
-/// Bytes that the longest answer carries.
+/// The longest answer, in bytes of payload.
 pub const LONGEST: usize = Size::Large.bytes();
 
 const MAGIC: [u8; 4] = *b"TBRP";

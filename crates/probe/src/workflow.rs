@@ -16,7 +16,7 @@ use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 use tailbound_units::Nanos;
 
-/// The calls of a sequential workflow.
+/// Number of calls of a sequential workflow.
 pub const CALLS: usize = 10;
 /// Numbers of nodes of one client in the paper.
 pub const GROUPS: [usize; 3] = [10, 20, 40];

@@ -15,7 +15,7 @@ const MAX_BARS_IN_A_COLUMN: usize = 3;
 const WIDTH: usize = 78;
 /// The longest value is "1000 Mbit/s" with a space before it.
 const VALUE_WIDTH: usize = 9;
-/// Labels longer than this are cut.
+/// Longest label, in columns; longer labels are cut.
 const MAX_LABEL_WIDTH: usize = 19;
 const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
 

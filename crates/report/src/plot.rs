@@ -29,12 +29,12 @@ pub enum View {
     Tail,
 }
 
-/// Height of one variant in the view of percentiles.
+/// Height of one variant in the view of percentiles, in pixels.
 const ROW: u32 = 34;
 /// The tail view starts at the 90th percentile and ends at the 99.99th, or at one sample of the
 /// largest variant if that is a larger share.
 const TAIL: Range<f64> = -4.0..-1.0;
-/// Minimum of samples for a tail: ten of them are in it.
+/// Smallest number of samples for a tail: ten of them are in it.
 pub(crate) const LEAST_FOR_TAIL: u64 = 100;
 
 /// A variant's samples, not empty.

@@ -15,7 +15,7 @@ use std::path::Path;
 /// Result of an experiment. Serialized, this is the result file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Results {
-    /// [`SCHEMA`].
+    /// Version of the format, [`SCHEMA`].
     pub schema: u32,
     /// Name of the experiment and of its files.
     pub experiment: String,

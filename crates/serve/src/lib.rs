@@ -22,7 +22,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Bytes that are read in one call.
+/// Largest number of bytes in one read.
 const READ: usize = 2_048;
 /// The pause behind a connection that could not be accepted, such as without a free descriptor.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);

@@ -315,8 +315,9 @@ impl Recording {
     }
 }
 
-/// Largest number of packets of a recording, and its longest time: a month.
+/// Largest number of packets of a recording.
 const MOST_PACKETS: usize = 50_000_000;
+/// Longest recording: a month.
 const LONGEST: Nanos = Nanos::from_secs(31 * 24 * 3600);
 
 /// Smallest burst, one longest frame, and step of a fitted bandwidth.

@@ -21,7 +21,7 @@ const INTERRUPTED: u16 = 0x10;
 /// `NLMSG_ERROR` and `NLMSG_DONE`.
 const ERROR: u16 = 2;
 const DONE: u16 = 3;
-/// Most attempts of a dump while interfaces change.
+/// Largest number of attempts of a dump while interfaces change.
 const MAX_DUMPS: u32 = 4;
 
 /// rtnetlink of the network namespace in which it was opened.

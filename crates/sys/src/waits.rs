@@ -22,7 +22,7 @@ use tailbound_units::Nanos;
 pub const BUCKETS: usize = 466;
 /// Number of cells: 16 for each power of two.
 pub const CELLS: usize = 1024;
-/// Most runs that are reported with a late wait.
+/// Largest number of runs that are reported with a late wait.
 pub const RUNS: usize = 128;
 
 /// The compiled program; `scripts/bpf` makes it.

@@ -1,8 +1,8 @@
-//! One dialect: whatever has `--output json` prints one document with `schema`, `kind` and
-//! `version`, no key twice, and whole nanoseconds wherever there is a time.
+//! The format of JSON output: each command with `--output json` prints one document with `schema`,
+//! `kind` and `version`, no duplicate keys, and whole nanoseconds for each time.
 //!
-//! The commands come from the manual pages, which are made of the declaration of the command line:
-//! a new one without a line here fails.
+//! The commands come from the manual pages, which are generated from the declaration of the command
+//! line: a new command without a line here fails the test.
 
 #[allow(dead_code, reason = "other tests use more of it")]
 #[path = "place/support.rs"]
@@ -16,8 +16,8 @@ use std::path::Path;
 use support::{Said, Service, TREE, tailbound};
 use tailbound_units::Nanos;
 
-/// What is run, without `--output json`, in this order: each finds what those before it did. OWN is
-/// the number of this process.
+/// The tested commands, without `--output json`, in the order of their runs: each uses the results
+/// of those before it. OWN is the number of this process.
 const LINES: &[&str] = &[
     "calc | network.toml",
     "check-config | host.toml",
@@ -69,7 +69,7 @@ const LINES: &[&str] = &[
     "place delete | acme/web",
 ];
 
-/// What does not run here, and what looks at it.
+/// Commands that do not run here, each with its test or the reason.
 const ELSEWHERE: &[(&str, &str)] = &[
     ("host show", "host_socket.rs: needs an interface"),
     ("host snoop show", "host_socket.rs: needs an interface"),
@@ -181,7 +181,7 @@ fn is_in_dialect(line: &str, key: &str, value: &Value, wrong: &mut Vec<String>) 
     }
 }
 
-/// What of a document is not in the dialect goes to `wrong`.
+/// Adds the deviations of a document from the format to `wrong`.
 fn check(line: &str, text: &str, wrong: &mut Vec<String>) {
     let document = match serde_json::from_str(text) {
         Ok(Strict(document)) => document,

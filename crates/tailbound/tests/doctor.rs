@@ -66,8 +66,8 @@ fn the_help_is_stable() {
     insta::assert_snapshot!(String::from_utf8(help.stdout).unwrap());
 }
 
-/// Asks about a bridge of three ports, in a network namespace of its own; `None`
-/// where there can be none. `setting` is done to the port that is asked through.
+/// Runs the query of a bridge of three ports in its own network namespace; `None` if none can be
+/// created. `setting` configures the port of the query.
 fn ask_bridge(setting: &str, arguments: &str) -> Option<(i32, Value)> {
     let program = env!("CARGO_BIN_EXE_tailbound");
     let script = format!(
@@ -151,7 +151,7 @@ fn a_witness_that_is_on_no_port_of_the_switch_proves_nothing() {
     }
 }
 
-/// What the agent refuses an ordinary user, doctor does not say to work.
+/// Doctor does not report a feature as working for an ordinary user if the agent refuses it.
 #[test]
 fn an_ordinary_user_is_told_what_the_agent_will_refuse() {
     let is_root = rustix::process::geteuid().is_root();

@@ -19,7 +19,7 @@ fn tailbound(directory: &Path, arguments: &[&str]) -> Output {
         .unwrap()
 }
 
-/// A probe that says GOOD: nothing is late below a minute.
+/// A probe with the verdict GOOD: nothing below one minute is late.
 const GOOD: [&str; 9] = [
     "probe",
     "--samples",

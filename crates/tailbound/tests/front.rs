@@ -1,5 +1,5 @@
-//! What somebody meets before anything is built: `make`, what is missing, the demo's words, and the
-//! first table with its picture.
+//! The first steps of a new user before any build: `make`, the missing tools, the demo's text, and
+//! the first table with its picture.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -352,8 +352,8 @@ fn traps() -> BTreeMap<&'static str, Vec<f64>> {
     .collect()
 }
 
-/// The table's figures are medians of repeats, the picture's are of all samples at once, so they
-/// may differ some, but not as another run's do.
+/// The table's figures are medians of repeats, and those of the picture are of all samples
+/// together. They may differ a little, but less than those of two runs.
 #[test]
 fn the_first_table_is_of_the_run_of_the_picture_beside_it() {
     let traps = traps();

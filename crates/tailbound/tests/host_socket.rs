@@ -76,7 +76,7 @@ impl Host {
         self.command(arguments).output().expect("it is built")
     }
 
-    /// What a command prints that does what it is asked.
+    /// Returns the output of a command that succeeds.
     fn does(&self, arguments: &[&str]) -> String {
         let output = self.run(arguments);
         let stderr = String::from_utf8_lossy(&output.stderr);
@@ -84,7 +84,7 @@ impl Host {
         String::from_utf8(output.stdout).expect("text")
     }
 
-    /// What a command says that ends with `code`.
+    /// Returns the errors of a command that ends with `code`.
     fn fails(&self, code: i32, arguments: &[&str]) -> String {
         let output = self.run(arguments);
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -103,7 +103,7 @@ impl Host {
         serde_json::from_str(&text).expect("JSON")
     }
 
-    /// What is shown of a guest.
+    /// Returns the state of a guest from `host show`.
     fn shown(&self, name: &str) -> Value {
         let mut shown = self.show();
         let guests = shown["guests"].as_array_mut().expect("a list");

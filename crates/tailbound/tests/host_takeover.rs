@@ -21,11 +21,12 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use support::{Guest, Kind, Nic, datagram, sandboxed, until};
 
-/// What the guest is guaranteed. The burst is more than it sends in a test: with a
-/// full bucket it would send as fast as it can all along.
+/// The guest's guaranteed rate in Mbit/s. The burst is more than the guest sends in a test: with a
+/// full bucket the guest would never be paced.
 const MBIT: u64 = 20;
 const BURST: u64 = 2_000_000;
-/// What comes later than it should, where a thread that looks, or the daemon, does not run.
+/// Bytes that may arrive late because a thread of the test, or the daemon, does not run: 100 ms at
+/// the guaranteed rate.
 const CAUGHT_UP: u64 = MBIT * 1_000_000 / 8 / 10;
 /// A full frame, and on the wire.
 const LEN: usize = 1514;
@@ -36,7 +37,7 @@ struct Host {
     directory: tempfile::TempDir,
     far: Guest,
     guest: Guest,
-    /// How many daemons were started.
+    /// Number of daemons that were started.
     started: Cell<u32>,
 }
 
@@ -103,7 +104,7 @@ impl Host {
         Daemon(child, log)
     }
 
-    /// What one says that does not start.
+    /// Returns the output of a daemon that refuses to start.
     fn refused(&self, more: &[&str]) -> Output {
         let output = self.command(more).output().expect("it is built");
         assert_eq!(output.status.code(), Some(2));
@@ -162,16 +163,16 @@ impl Drop for Daemon {
     }
 }
 
-/// Numbered frames from the guest, three times as many as it is guaranteed, and what
-/// comes of them behind the uplink.
+/// Numbered frames from the guest at three times its guaranteed rate, and those that arrive behind
+/// the uplink.
 struct Traffic {
     stop: Arc<AtomicBool>,
-    /// Says how many frames it has sent.
+    /// The sending thread, which returns the number of sent frames.
     sender: Option<JoinHandle<u32>>,
     nic: Nic,
     to: [u8; 6],
-    /// What the receiver answers: a station that never speaks is not known to the daemon,
-    /// and what goes to it has a budget.
+    /// The receiver's answer. Without an answer the receiver's address is unknown to the daemon,
+    /// and frames to an unknown address have a budget.
     answer: Vec<u8>,
     /// Numbers that came, and when.
     came: Vec<(u32, Instant)>,
@@ -234,7 +235,7 @@ impl Traffic {
         }
     }
 
-    /// Waits for so many more.
+    /// Waits for `frames` more frames.
     fn more(&mut self, frames: usize) {
         let wanted = self.came.len() + frames;
         until("traffic", || {
@@ -243,8 +244,8 @@ impl Traffic {
         });
     }
 
-    /// Waits for frames that were sent after `since`, by a daemon that nobody has seen
-    /// traffic of yet; says when the first came.
+    /// Waits for frames that were sent after `since` by a daemon without any observed traffic;
+    /// returns the arrival of the first frame.
     fn again(&mut self, since: Instant) -> Instant {
         // What the last one had sent is there at once.
         thread::sleep(Duration::from_millis(1));
@@ -424,8 +425,8 @@ fn a_daemon_that_is_asked_hands_over_its_ports_and_no_frame_is_lost() {
     });
 }
 
-/// How many bytes of the wire came more than the bandwidth brings, within any part of what
-/// came: what the guest had saved.
+/// Returns the largest excess over the bandwidth within any interval, in bytes of the wire: the
+/// credit that the guest had saved.
 fn saved(came: &[(u32, Instant)]) -> u64 {
     let Some(&(_, start)) = came.first() else {
         return 0;
@@ -510,7 +511,7 @@ fn a_successor_that_dies_takes_nothing_with_it() {
     });
 }
 
-/// What stands in for systemd: keeps the descriptors that a daemon sends it.
+/// A stand-in for systemd: it stores the descriptors that a daemon sends.
 struct Keeper {
     kept: Arc<Mutex<BTreeMap<String, OwnedFd>>>,
     socket: PathBuf,
@@ -588,8 +589,8 @@ fn message(listener: &UnixDatagram) -> (String, Option<OwnedFd>) {
     (text(&bytes[..got]), rights)
 }
 
-/// What a daemon may have taken from a port and not sent on while it is not behind: a
-/// burst that it received, and one on its way out.
+/// Most frames that a daemon has taken from a port and not sent while it is not behind: a received
+/// burst, and a burst on its way out.
 const TAKEN: u32 = 2 * 32;
 
 #[test]
@@ -624,7 +625,8 @@ fn after_a_crash_ports_come_back_from_systemd_and_only_what_was_taken_is_lost() 
     });
 }
 
-/// How long guests are cut off, for docs/how-to/takeover.md. Prints median and worst.
+/// Measures how long guests are cut off, for docs/how-to/takeover.md. Prints the median and the
+/// maximum.
 ///
 /// `cargo test --release -p tailbound --test host_takeover -- --ignored --nocapture`
 #[test]

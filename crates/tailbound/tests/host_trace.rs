@@ -43,8 +43,7 @@ fn trace(directory: &Path, more: &[&str]) -> Output {
     trace.output().unwrap()
 }
 
-/// The slices of a trace that tell of frames: what each is called, its track, and when it begins
-/// and ends, in microseconds.
+/// Returns the slices of frames in a trace: name, track, begin and end, in microseconds.
 fn slices(document: &Value) -> Vec<(&str, u64, f64, f64)> {
     let events = document["traceEvents"].as_array().unwrap();
     let slices = events.iter().filter(|event| event["cat"] == "packets");
@@ -156,7 +155,7 @@ fn amid_frames(test: impl FnOnce(&Path, &str)) {
     });
 }
 
-/// Has the frames end, whatever becomes of the test.
+/// Stops the frames at the end of the test, also after a failure.
 struct Ends<'a>(&'a AtomicBool);
 
 impl Drop for Ends<'_> {

@@ -32,7 +32,7 @@ fn host(directory: &Path, number: u8, mac: u8, keys: &str) -> Process {
     start(directory, &asked)
 }
 
-/// Who sends what is looked at.
+/// The sender of the examined frames.
 #[derive(Clone, Copy, PartialEq)]
 enum Sends {
     /// The guest itself, by its card.
@@ -41,7 +41,8 @@ enum Sends {
     Host(&'static [&'static str]),
 }
 
-/// What is found while the first host's guest sends to the second's, whose keys these are.
+/// Returns the exit code and the report while the first host's guest sends to the second's. `keys`
+/// are keys of the two hosts' configurations.
 fn verify(keys: [&str; 2], receiver: u8, sends: Sends) -> (Option<i32>, String) {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();

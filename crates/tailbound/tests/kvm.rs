@@ -16,7 +16,7 @@ use support::sandboxed;
 const KVM: &str = include_str!("../../../docs/how-to/kvm.md");
 const QEMU: &str = include_str!("../../../docs/how-to/qemu.md");
 
-/// What a daemon shows of a guest.
+/// Returns a guest's state as its daemon shows it.
 fn shown(hosts: &Hosts, host: &str, guest: &str) -> Value {
     let text = hosts.does(host, "tailbound host show --output json");
     let mut shown: Value = serde_json::from_str(&text).expect("JSON");
@@ -25,12 +25,12 @@ fn shown(hosts: &Hosts, host: &str, guest: &str) -> Value {
     found.map_or(Value::Null, Value::take)
 }
 
-/// What a guest is held to, in bits a second.
+/// Returns the enforced bandwidth of a guest, in bit/s.
 fn bandwidth(hosts: &Hosts, host: &str, guest: &str) -> Option<u64> {
     shown(hosts, host, guest)["guarantee"]["bandwidth_bit_s"].as_u64()
 }
 
-/// The guest on a host hears the other one.
+/// Waits until the guest on a host receives frames of the other guest.
 fn hears(hosts: &Hosts, host: &str, guest: &str, other: &str) {
     let console = format!("/var/log/libvirt/qemu/{guest}.console");
     hosts.until(host, &format!("cat {console}"), |text| {
@@ -144,7 +144,7 @@ fn what_is_wrong_hurts_nobody(hosts: &Hosts) {
     hosts.does("h1", "virsh undefine more");
 }
 
-/// Where the guests of a host are kept that libvirt has.
+/// Command that prints the stored guests of a host with libvirt.
 const ADDED: &str = "cat /var/lib/tailbound/*.guests.toml";
 
 /// Guests come back by themselves.
@@ -161,7 +161,7 @@ fn a_daemon_that_dies_is_back(hosts: &Hosts) {
     hears_more(hosts, "h1", "web-0", "10.77.0.11");
 }
 
-/// The guest on a host hears the other one from now on.
+/// Waits until the guest on a host receives new frames of the other guest.
 fn hears_more(hosts: &Hosts, host: &str, guest: &str, other: &str) {
     // It says 0 where there is none, and fails.
     let count = format!("grep -c 'bytes from {other}' /var/log/libvirt/qemu/{guest}.console || :");

@@ -1,7 +1,6 @@
 //! The lab from outside: runs that are shortened, interrupted and broken.
 //!
-//! They share two CPUs and look for each other's processes, so one runs at a
-//! time.
+//! The runs share two CPUs and check for each other's processes, so one runs at a time.
 
 use std::fs;
 use std::io::Read;
@@ -90,7 +89,7 @@ impl Lab {
     }
 }
 
-/// Whether a lab of somebody else's holds the machine.
+/// Returns true if another user's lab runs on this computer.
 fn another_runs() -> bool {
     let name = SocketAddr::from_abstract_name("tailbound-lab").unwrap();
     UnixStream::connect_addr(&name).is_ok()
@@ -306,8 +305,8 @@ fn each_count_of_neighbours_runs_so_many_and_a_class_that_is_refused_says_why() 
     assert!(output.status.code().is_some(), "{}", text(&output.stderr));
 }
 
-/// Says why a variant has no figures. One that ran, and whose guest the kernel
-/// kept elsewhere, was not skipped: the lab is to say so, and does.
+/// Skips a variant without figures, with its reason. A variant that ran is not skipped if the
+/// kernel placed its guest elsewhere: the lab must report this.
 fn unavailable(part: Part, variant: &str, why: &str) {
     if !why.starts_with("the kernel ran the guest with the reservation elsewhere") {
         skipped(part, format_args!("{variant}: {why}"));
@@ -329,7 +328,7 @@ fn kept(directory: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Says where scripts/guest-kernel leaves one, if it did.
+/// Returns the path of the kernel of scripts/guest-kernel, if one was built.
 fn guest_kernel() -> Vec<&'static str> {
     let kernel = concat!(
         env!("CARGO_MANIFEST_DIR"),

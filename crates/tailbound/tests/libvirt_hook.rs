@@ -107,7 +107,7 @@ impl Host {
         hook
     }
 
-    /// What a hook says on standard error, and its code. It says nothing to libvirt.
+    /// Returns the exit code and the standard error of a hook. The hook prints nothing to libvirt.
     fn hook(&self, domain: &str, operation: &str, xml: &str) -> (i32, String) {
         let output = self.call(domain, operation, xml).wait_with_output();
         let output = output.expect("it ends");
@@ -168,7 +168,8 @@ fn a_hook_may_be_called_twice_and_in_any_order() {
     });
 }
 
-/// What is wrong with a domain `late` beside `web`, whose XML that is, and what is said of it.
+/// Returns mistakes of a domain `late` beside `web`, and the message of each. `web` is the XML of
+/// that domain.
 fn mistakes(host: &Host, web: &str) -> Vec<(String, String)> {
     let other = |text: &str| {
         let xml = host.xml("late", text).replace(":01'", ":02'");
@@ -227,7 +228,7 @@ fn mistakes(host: &Host, web: &str) -> Vec<(String, String)> {
     ]
 }
 
-/// What is no domain, and what is to be said of that.
+/// Returns XML without a valid domain, and the message of each.
 fn no_domains() -> [(String, String); 2] {
     [
         ("", "not XML: the document does not have a root node"),

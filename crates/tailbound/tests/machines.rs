@@ -25,7 +25,7 @@ fn iperf3(machine: &mut Machine, options: &str, number: &str) -> f64 {
     iperf3_for(1, machine, options, [number])[0]
 }
 
-/// Runs it for so many seconds, and returns some numbers.
+/// Runs iperf3 for a number of seconds, and returns `N` numbers of its output.
 fn iperf3_for<const N: usize>(
     seconds: u32,
     machine: &mut Machine,
@@ -158,7 +158,7 @@ fn of_what_comes_for_a_machine_that_stands_still_for_nine_seconds_every_frame_is
     stopped::every_frame_is_accounted_for(path, &mut two, Duration::from_secs(9));
 }
 
-/// What carries frames between two machines.
+/// The backend that forwards frames between two VMs.
 #[derive(Debug, Clone, Copy)]
 enum Backend {
     /// QEMU reads and writes TAPs, and a bridge is between these.
@@ -167,7 +167,7 @@ enum Backend {
     Vhost,
 }
 
-/// How long the threads of a process have computed that are not its vCPUs.
+/// Returns the CPU time of a process's threads without its vCPUs.
 fn time_beside_vcpus(process: &Process) -> Nanos {
     let tasks = format!("/proc/{}/task", process.0.id());
     let threads = fs::read_dir(tasks)

@@ -82,7 +82,7 @@ impl Host {
         command
     }
 
-    /// What it shows of the machine.
+    /// Returns the daemon's state of the VM.
     fn machine(&self) -> Value {
         let mut show = Self::tailbound(&self.directory, "show --output json");
         let shown = show.output().unwrap();
@@ -96,7 +96,7 @@ impl Host {
         until(link, || (self.machine()["link"] == link).then_some(()));
     }
 
-    /// Frames for the machine, or of it, that were lost here, whatever the reason.
+    /// Returns the frames from or for the VM that were lost on this host, by reason.
     fn lost(&self) -> Value {
         self.machine()["drops"].take()
     }
@@ -126,7 +126,7 @@ fn serve(directory: &Path) -> Process {
     service
 }
 
-/// What the placement service says, which is yes.
+/// Returns the placement service's answer, which is yes.
 fn ask(words: &str) -> String {
     let mut command = Command::new(PROGRAM);
     command.arg("place").args(words.split(' '));
@@ -145,14 +145,14 @@ fn place() -> (String, Option<String>) {
     (host.unwrap(), text(&tenant["moving"]["to"]))
 }
 
-/// How long a machine may take to move with the shortest standstill; on a machine that does much
-/// besides there may be none so short.
+/// Time limit of a migration with the shortest downtime. On a busy computer a downtime may never be
+/// short enough.
 const HURRY: Duration = Duration::from_secs(3);
 
 /// The monitor of a machine, to be asked by QMP.
 struct Monitor {
     stream: BufReader<UnixStream>,
-    /// What happened to it, and when, in seconds.
+    /// Events of the VM, and their times in seconds.
     events: Vec<(String, f64)>,
 }
 
@@ -187,7 +187,7 @@ impl Monitor {
         }
     }
 
-    /// When the last event of that name was.
+    /// Returns the time of the last event with this name, in seconds.
     fn when(&mut self, event: &str) -> f64 {
         until(event, || {
             self.ask("query-status", &json!({}));
@@ -197,8 +197,8 @@ impl Monitor {
         })
     }
 
-    /// Moves the machine to whoever listens at `to`; returns how long it stood, in
-    /// milliseconds, as QEMU measures it.
+    /// Migrates the VM to the process that listens at `to`; returns the downtime in milliseconds,
+    /// as QEMU measures it.
     fn migrate(&mut self, to: &Path) -> u64 {
         let mut set = |name: &str, value: u64| {
             self.ask("migrate-set-parameters", &json!({ name: value }));
@@ -220,7 +220,7 @@ impl Monitor {
     }
 }
 
-/// How a machine stood still as it moved.
+/// The downtime of a VM in its migration.
 struct Stood {
     /// For how long, in milliseconds, as QEMU measures it.
     time: u64,
@@ -242,7 +242,7 @@ fn migrate(directory: &Path) -> Stood {
 /// Echoes that were asked for at a fixed rate.
 struct Pings(Process);
 
-/// When each echo came, in seconds, by the number of the one asked for.
+/// Numbers of the answered echo requests, and the arrival of each answer in seconds.
 type Echoes = Vec<(u32, f64)>;
 
 impl Pings {
@@ -281,8 +281,8 @@ impl Pings {
     }
 }
 
-/// How many echoes were lost, and how often in a row. Those behind the last that came are under
-/// way.
+/// Returns the number of lost echoes, and the number of gaps. Echoes after the last answer are in
+/// flight.
 fn missing(echoes: &Echoes) -> (usize, usize) {
     let end = echoes.last().map_or(0, |(number, _)| *number);
     let lost: Vec<u32> = (1..=end)
@@ -305,8 +305,8 @@ fn fabric() {
     }
 }
 
-/// A megabit a second by TCP for so many seconds, from behind the uplinks. It asks its peer at the
-/// end, and would wait for good where that is gone.
+/// Sends TCP at 1 Mbit/s for `seconds`, from behind the uplinks. The sender queries its peer at the
+/// end, and would wait forever if the peer were gone.
 fn stream(seconds: u32) -> Child {
     let words = format!("60 iperf3 -c 10.77.0.1 -J -b 1M -l 1000 -w 32K -t {seconds}");
     let child = Command::new("timeout")
@@ -316,7 +316,8 @@ fn stream(seconds: u32) -> Child {
     child.unwrap()
 }
 
-/// Whether a frame tells where the machine is: reverse ARP, ARP or an advertisement.
+/// Returns the kind of a frame that announces the VM's position: reverse ARP (0), ARP (1) or an
+/// advertisement (2).
 fn tells(frame: &[u8]) -> Option<usize> {
     let body = frame.get(12..).filter(|_| frame[6..12] == MAC)?;
     [&[0x80, 0x35][..], &[8, 6], &[0x86, 0xdd]]
@@ -324,7 +325,8 @@ fn tells(frame: &[u8]) -> Option<usize> {
         .position(|kind| body.starts_with(kind) && frame[0] & 1 == 1)
 }
 
-/// Whether TCP carried all, and echoes were lost at one time at most; says what was measured.
+/// Checks that TCP delivered all data, and that echoes were lost in one gap at most; prints the
+/// measurements.
 fn judge(
     report: &[u8],
     (sent, echoes): (u32, &Echoes),

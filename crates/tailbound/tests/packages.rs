@@ -1,4 +1,4 @@
-//! What packages are made of: the lists in this crate's `Cargo.toml`.
+//! The contents of packages: the lists in this crate's `Cargo.toml`.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -45,7 +45,7 @@ fn script(name: &str, prompt: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Nobody in particular.
+/// Runs a command as an ordinary user.
 const ORDINARY: [&str; 5] = [
     "setpriv",
     "--reuid=65534",
@@ -54,20 +54,20 @@ const ORDINARY: [&str; 5] = [
     "--inh-caps=-all",
 ];
 
-/// Who may write where such a command works: whoever it is run as.
+/// Returns the user that must own the directory of such a command; `None` for the present user.
 fn owner(inside: &[&str]) -> Option<u32> {
     inside.contains(&ORDINARY[1]).then_some(65_534)
 }
 
-/// As whoever runs this test, and where that is root as an ordinary user, too.
+/// Returns prefixes for the present user and, if that is root, for an ordinary user too.
 fn users() -> Vec<&'static [&'static str]> {
     let is_root = rustix::process::geteuid().is_root();
     let ordinary = is_root.then_some(&ORDINARY[..]);
     std::iter::once(&["env"][..]).chain(ordinary).collect()
 }
 
-/// Has a shell do all of it in a directory of its own, by the program under test. The first command
-/// that fails ends it; what it left running ends with it.
+/// Runs the script by a shell in its own directory, with the program under test. The first command
+/// that fails ends the script; its background processes end with it.
 fn run(script: &str, inside: &[&str]) -> Output {
     let directory = tempfile::tempdir().unwrap();
     std::os::unix::fs::chown(directory.path(), owner(inside), owner(inside)).unwrap();

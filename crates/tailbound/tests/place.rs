@@ -309,7 +309,7 @@ fn a_service_that_is_not_there_or_is_none_is_told_apart() {
     }
 }
 
-/// Nothing is judged by a clock: whoever says nothing ends after a minute.
+/// The test does not depend on the clock: a silent service ends after one minute.
 #[test]
 fn a_terminal_is_told_that_a_service_does_not_answer() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();

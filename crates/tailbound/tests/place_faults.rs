@@ -1,11 +1,10 @@
-//! The placement service loses its processes in the middle of its work, and no
-//! admission is lost, none is made twice, and no port is promised too much.
+//! Crashes of the placement service's processes amid their work: no admission is lost, none is made
+//! twice, and no port is promised beyond its capacity.
 //!
-//! Real services (`tailbound place serve`) over `SQLite`, and three of them over
-//! a real etcd of three members; clients that retry with idempotency keys; and
-//! `kill -9`. After each round the store is read without any service, compared
-//! with what the clients were told, and audited. The small versions run with
-//! all tests; the long one is `make faults`.
+//! Real services (`tailbound place serve`) over `SQLite`, and three of them over a real etcd of
+//! three members; clients that retry with idempotency keys; and `kill -9`. After each round the
+//! store is read without any service, compared with the clients' answers, and audited. The small
+//! versions run with all tests; the long one is `make faults`.
 
 #[path = "place_faults/check.rs"]
 mod check;
@@ -26,13 +25,13 @@ use services::Services;
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
-/// How much is done in a round.
+/// The size of a round.
 struct Size {
     /// Tenants that are admitted.
     admitted: usize,
-    /// Clients that ask at the same time.
+    /// Number of concurrent clients.
     clients: usize,
-    /// How many processes are killed.
+    /// Number of processes that are killed.
     kills: usize,
 }
 
@@ -44,7 +43,7 @@ struct Round {
     took: Duration,
 }
 
-/// Starts services, asks and kills, and compares.
+/// Starts services, sends requests, kills processes, and compares the results.
 fn round(number: usize, etcd: Option<&mut Etcd>, size: &Size) -> Round {
     let start = Instant::now();
     let mut services = match &etcd {

@@ -1,5 +1,5 @@
-//! Hosts and their placement service, with the program's own processes: two daemons that get
-//! keys and say what they keep, and a service that comes late, goes away and is killed.
+//! Hosts and their placement service, with the program's own processes: two daemons that receive
+//! keys and report their guests, and a service that starts late, stops and is killed.
 
 #[path = "../../vhost/tests/support/mod.rs"]
 mod machine;
@@ -73,7 +73,7 @@ impl Place {
         place
     }
 
-    /// Writes the configuration of a host, whose wire carries so much.
+    /// Writes the configuration of a host whose uplink has the rate `link`.
     fn configure(&self, host: u8, link: &str) {
         let other = 3 - host;
         self.write(
@@ -137,7 +137,7 @@ impl Place {
     }
 }
 
-/// What an operator asks of the service: its exit code and what it prints.
+/// Commands of an operator to the service: exit code and output.
 impl Place {
     fn ask(&self, arguments: &str) -> (Option<i32>, String) {
         let url = format!("http://{SERVICE}");
@@ -153,7 +153,7 @@ impl Place {
         (asked.status.code(), text)
     }
 
-    /// What the service knows of a host, or of all that is asked for, as JSON.
+    /// Returns the service's state of a host, or of all queried objects, as JSON.
     fn json(&self, arguments: &str) -> serde_json::Value {
         let (_, text) = self.ask(&format!("{arguments} --output json"));
         serde_json::from_str(&text).unwrap_or_default()
@@ -167,8 +167,8 @@ impl Place {
             .to_owned()
     }
 
-    /// Kills the service while tenants are created, and returns those of which it was told that
-    /// they are.
+    /// Kills the service while tenants are created, and returns the tenants whose creation was
+    /// confirmed.
     fn kill_while_asked(&self, service: Process) -> Vec<String> {
         std::thread::scope(|scope| {
             let asking = scope.spawn(|| {

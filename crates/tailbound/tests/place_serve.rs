@@ -98,7 +98,7 @@ impl Running {
     }
 }
 
-/// It does not start: exit code 2 and one line that says this.
+/// Checks that the service refuses to start: exit code 2 and one line with this reason.
 fn refused(dir: &Path, args: &[&str], why: &str) {
     refused_with(2, dir, args, why);
 }
@@ -325,7 +325,8 @@ fn who_changed_what_is_in_the_log() {
     }
 }
 
-/// What `ask` takes of half-open connections to a service with 512 descriptors.
+/// Returns the time of a request beside half-open connections to a service with 512 descriptors;
+/// `None` without an answer.
 fn answered_beside(half_open: usize) -> Option<std::time::Duration> {
     let dir = dir();
     let mut child = Command::new("sh")

@@ -27,8 +27,8 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// A run of a fraction of a second. Nothing is late below a minute, so that what it
-/// says does not depend on the machine.
+/// A run of a fraction of a second. Nothing below one minute is late, so that the output does not
+/// depend on the computer.
 const QUIET: [&str; 11] = [
     "probe",
     "--samples",
@@ -47,7 +47,7 @@ fn with<'a>(base: &[&'a str], more: &[&'a str]) -> Output {
     tailbound(&[base, more].concat())
 }
 
-/// All sleeps are late: those of 1 us take longer than 2.
+/// A run in which all sleeps are late: sleeps of 1 µs take longer than 2 µs.
 const LATE: [&str; 7] = ["probe", "--sleep", "1us", "--late", "2us", "--busy", "1"];
 
 #[test]

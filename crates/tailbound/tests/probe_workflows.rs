@@ -27,10 +27,10 @@ fn document(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {said}"))
 }
 
-/// What a stand-in has of a connection: its socket, and the call that came.
+/// A connection of a stand-in: its socket, and the received call.
 type Called<'a> = (&'a mut TcpStream, Header);
 
-/// What a stand-in does for a call; false once it has had enough.
+/// Answers a call; returns false to end the connection.
 type Say = fn(Called<'_>) -> bool;
 
 /// The answer to a call.
@@ -50,7 +50,7 @@ fn next_call(stream: &mut TcpStream) -> Option<Header> {
     Some(Header::decode(call.first_chunk().unwrap()).unwrap())
 }
 
-/// A node that does so for each call, until it says that it has had enough.
+/// Starts a node that answers each call by `say` until `say` returns false. Returns its address.
 fn stand_in(say: impl Fn(Called<'_>) -> bool + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();

@@ -71,7 +71,7 @@ impl Cloud {
         select(&arguments)
     }
 
-    /// Those that are given out.
+    /// Returns the nodes that are in use.
     fn given(&self) -> Vec<String> {
         let state = std::fs::read_to_string(self.path("state")).unwrap_or_default();
         let state: Value = serde_json::from_str(&state).unwrap_or_default();

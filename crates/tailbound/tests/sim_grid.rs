@@ -53,7 +53,7 @@ fn run(folder: &Path, args: &[&str]) -> Output {
     command(folder, args).output().unwrap()
 }
 
-/// What a command that holds prints.
+/// Returns the output of a command that succeeds.
 fn said(folder: &Path, args: &[&str]) -> String {
     let output = run(folder, args);
     let error = String::from_utf8_lossy(&output.stderr);
@@ -61,7 +61,7 @@ fn said(folder: &Path, args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// A command that ends with this code, and what it says of why.
+/// Returns the message of a command that ends with `code`.
 fn refused(folder: &Path, args: &[&str], code: i32) -> String {
     let output = run(folder, args);
     let error = String::from_utf8(output.stderr).unwrap();
@@ -101,7 +101,7 @@ fn store(directory: &Path) -> Vec<(String, Vec<u8>)> {
     files
 }
 
-/// How many rows are there.
+/// Returns the number of rows in a directory.
 fn rows(directory: &Path) -> usize {
     let Ok(files) = fs::read_dir(directory.join("rows")) else {
         return 0;

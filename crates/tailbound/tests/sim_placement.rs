@@ -17,8 +17,8 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// The microbenchmark's network and tenants with a pod for 100 requests; the
-/// usual decision may look at so many ports.
+/// The microbenchmark's network and tenants with a pod for 100 requests. A typical decision may
+/// examine `at_most` ports.
 fn experiment(directory: &Path, at_most: &str) -> String {
     let shown = tailbound(directory, &["show", "microbenchmark"]);
     assert_eq!(shown.status.code(), Some(0), "{}", text(&shown.stderr));

@@ -11,7 +11,7 @@ use tailbound_sys::probe::required::{Part, skipped};
 /// The oldest systemd that the units are for.
 const OLDEST: u32 = 247;
 
-/// How much each unit may expose at most, out of 10.
+/// Highest exposure of each unit, out of 10.
 const MOST: [(&str, f64); 3] = [("host", 3.0), ("vcpu", 3.0), ("place", 2.0)];
 
 fn root() -> PathBuf {
@@ -107,7 +107,7 @@ fn service(name: &str) -> PathBuf {
     root().join(format!("contrib/tailbound-{name}.service"))
 }
 
-/// Whether the machine can look at units; its version of systemd.
+/// Runs `systemd-analyze`; returns `None` if this computer lacks it.
 fn analyze(arguments: &[&str], files: &[PathBuf]) -> Option<std::process::Output> {
     let mut command = Command::new("systemd-analyze");
     match command.args(arguments).args(files).output() {

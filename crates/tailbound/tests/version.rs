@@ -1,4 +1,4 @@
-//! Which commit a program is of: what make finds, in a clone and elsewhere.
+//! The commit of a program: the one that `make` finds, in a clone and elsewhere.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ fn said(command: &mut Command) -> String {
         .to_owned()
 }
 
-/// What `scripts/commit` says of sources in `directory`.
+/// Returns the output of `scripts/commit` for the sources in `directory`.
 fn commit(directory: &Path) -> String {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/commit");
     fs::create_dir_all(directory.join("scripts")).unwrap();
@@ -61,7 +61,8 @@ fn the_version_has_the_commit_where_the_build_knew_it() {
     assert_eq!(version, expected);
 }
 
-/// The tests' own build knows no commit. What one that does would say, from the lines that read it.
+/// The tests' own build has no commit. The test checks the output of a build with a commit by the
+/// lines that read it.
 #[test]
 fn a_build_that_knows_its_commit_says_it_in_the_version_and_in_results() {
     let directory = tempfile::tempdir().unwrap();
@@ -108,7 +109,7 @@ fn a_build_that_knows_its_commit_says_it_in_the_version_and_in_results() {
     }
 }
 
-/// Every target of make that builds a program for somebody hands the commit on.
+/// Every target of make that builds a program for a user passes the commit on.
 #[test]
 fn make_hands_the_commit_to_what_it_builds() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -134,7 +135,7 @@ fn make_hands_the_commit_to_what_it_builds() {
     }
 }
 
-/// What `scripts/commit` says where it stands.
+/// Returns the output of `scripts/commit` in its own directory.
 fn commit_of(root: &Path) -> String {
     said(Command::new("sh").arg(root.join("scripts/commit")))
 }

@@ -27,7 +27,7 @@ const STUCK: Duration = Duration::from_secs(1);
 /// or causes work in the kernel.
 const LONG_WRITE: Duration = Duration::from_millis(5);
 
-/// Maximum of ring pairs of a NIC.
+/// Largest number of a NIC's ring pairs.
 pub(crate) const MOST_PAIRS: usize = 64;
 
 /// Number of rings with a bit in one word.

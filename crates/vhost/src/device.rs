@@ -454,5 +454,5 @@ pub(crate) enum StartError {
     Ring(#[from] RingError),
 }
 
-/// Largest ring that is reported to the VMM.
+/// Largest ring that is reported to the VMM, in entries.
 pub(crate) const LARGEST: u32 = MOST as u32;

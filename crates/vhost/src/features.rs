@@ -94,7 +94,7 @@ pub(crate) struct Features(u64);
 /// Work on a frame before its delivery to a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Preparation {
-    /// Nothing.
+    /// No work.
     None,
     /// The checksum must be completed.
     Checksum,

@@ -58,7 +58,7 @@ pub(crate) enum Refusal {
 pub(crate) enum Answer {
     /// No answer, or an acknowledgement if the VMM requested one.
     Done,
-    /// This.
+    /// An answer with this body, in bytes.
     Body(Vec<u8>),
 }
 

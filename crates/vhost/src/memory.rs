@@ -271,7 +271,7 @@ pub struct LogSlice {
     base: u64,
 }
 
-/// The same by reference: counting references costs as much as the write.
+/// [`LogSlice`] by reference: updating a reference count would double the cost of a write.
 #[derive(Debug, Clone, Copy)]
 pub struct LogView<'l> {
     log: &'l Log,

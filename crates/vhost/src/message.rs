@@ -38,9 +38,9 @@ pub(crate) mod code {
 
 /// Bytes of a header: a code, flags, and the body's length.
 const HEADER: usize = 12;
-/// Maximum length of a body.
+/// The longest body, in bytes.
 const MOST_BODY: usize = 4096;
-/// Maximum of descriptors with one request: one per memory region.
+/// Largest number of descriptors with one request: one per memory region.
 const MOST_FILES: usize = 32;
 
 /// Flags: the protocol's version and its mask.

@@ -19,7 +19,7 @@ use vm_memory::{
 /// The longest header before a frame.
 pub const HEADER: usize = 12;
 
-/// The largest ring.
+/// The largest ring, in entries.
 pub const MOST: u16 = 32_768;
 
 /// Maximum of descriptors per frame. Chains of drivers are shorter, and this bounds the cost of a
@@ -29,7 +29,7 @@ const MOST_PIECES: usize = 512;
 /// Maximum of chains per frame.
 const MOST_CHAINS: u16 = 256;
 
-/// Bytes of a descriptor.
+/// Length of a descriptor, in bytes.
 const DESCRIPTOR: usize = 16;
 
 /// A burst ends with the frame that reaches this number of descriptors. Bursts of Linux are
@@ -84,7 +84,7 @@ pub enum RingError {
 /// Addresses of a ring as declared by the driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
-    /// Entries.
+    /// Number of entries.
     pub size: u32,
     /// The guest's address of its descriptors.
     pub descriptors: u64,
@@ -119,11 +119,11 @@ pub enum Put {
 /// Frame taken from a ring.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Taken {
-    /// Chains.
+    /// Number of the frame's chains.
     pub chains: usize,
-    /// Chains that are longer than any frame.
+    /// Number of chains that are longer than any frame.
     pub truncated: u64,
-    /// Their descriptors.
+    /// Number of their descriptors.
     pub pieces: usize,
 }
 

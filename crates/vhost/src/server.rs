@@ -31,7 +31,7 @@ pub enum Mode {
 /// Delay before the next attempt after a missing or refused VMM.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// Time limit of a pause: the thread blocks on nothing else, but may wait for a CPU.
+/// Time limit of a pause: the thread blocks on no other call, but may wait for a CPU.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// Reason why the socket is unusable.

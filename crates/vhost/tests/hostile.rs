@@ -30,7 +30,7 @@ use tailbound_units::Nanos;
 use tailbound_vhost::{Mode, VhostConfig, VhostPort};
 
 type Attack = fn(&mut Machine);
-/// What a driver may write that is against the rules.
+/// Writes of a driver that violate the rules.
 const ATTACKS: [(&str, Attack); 8] = [
     ("a loop", |machine| {
         machine.describe(
@@ -123,7 +123,7 @@ const ATTACKS: [(&str, Attack); 8] = [
 ];
 
 type Wrong = fn(&mut Monitor) -> std::io::Result<()>;
-/// What a monitor may ask that is against the rules.
+/// Messages of a VMM that violate the rules.
 const WRONGS: [(&str, Wrong); 8] = [
     ("TSO without checksums", |monitor| {
         monitor.tell(request::SET_FEATURES, &[feature::GUEST_TSO4], &[])
@@ -180,7 +180,7 @@ fn a_hostile_driver_costs_itself_its_ring_until_it_starts_again() {
 }
 
 type Reset = fn(&mut VhostPort, &mut Machine, &Pool);
-/// How a guest resets amid its traffic.
+/// Resets by a guest amid its traffic.
 const RESETS: [(&str, Reset); 3] = [
     ("its monitor stops the rings", |_, machine, _| {
         machine.stop_ring(0);
@@ -509,7 +509,7 @@ fn a_directory_that_is_missing_is_named_with_what_to_do() {
 const MONITOR: u32 = 65_533;
 const STRANGER: u32 = 65_532;
 
-/// What a thread of that user comes to.
+/// Runs `act` in a thread of that user, and returns its result.
 fn as_user<T: Send>(user: u32, act: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
     thread::scope(|scope| {
         let thread = scope.spawn(|| {
@@ -521,7 +521,7 @@ fn as_user<T: Send>(user: u32, act: impl FnOnce() -> io::Result<T> + Send) -> io
     })
 }
 
-/// Whether the other side leaves without a word.
+/// Returns true if the other side closes the connection without a message.
 fn is_left_alone(mut stream: &UnixStream) -> bool {
     stream.set_read_timeout(Some(PATIENCE)).expect("set");
     match stream.read(&mut [0]) {

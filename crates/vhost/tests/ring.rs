@@ -1,5 +1,5 @@
-//! A ring over memory, without sockets: what a driver offers arrives whole and in order,
-//! and whatever else is in the memory breaks nothing.
+//! A ring over memory, without sockets: buffers of a driver arrive whole and in order, and no other
+//! content of the memory breaks the ring.
 
 #[path = "support/shifting.rs"]
 mod shifting;
@@ -83,8 +83,8 @@ impl Driver {
         write(&next.to_le_bytes(), at + 14);
     }
 
-    /// Offers a chain of buffers of these lengths; returns where they are, or `None`
-    /// where there are too few entries.
+    /// Offers a chain of buffers of these lengths; returns their addresses and lengths, or `None`
+    /// if too few entries are free.
     fn offer(&mut self, lengths: &[u32], write: bool, indirect: bool) -> Option<Vec<(u64, u32)>> {
         let entries = if indirect { 1 } else { lengths.len() };
         if self.free.len() < entries {
@@ -125,7 +125,7 @@ impl Driver {
         Some(pieces)
     }
 
-    /// What was written to the chain that is given back next.
+    /// Returns the number of bytes written to the next returned chain.
     fn given_back(&mut self) -> Option<u32> {
         if self.get(USED + 2) == self.seen {
             return None;
@@ -188,8 +188,8 @@ proptest! {
         prop_assert_eq!(driver.given_back(), None);
     }
 
-    /// However a driver cuts its buffers, a frame fills them from the first on, and its
-    /// chains are given back at once; or nothing changes at all.
+    /// For every split of a driver's buffers, a frame fills them from the first on, and its chains
+    /// are returned immediately; or nothing changes.
     #[test]
     fn what_is_put_fills_the_buffers_in_order(
         start in any::<u16>(),
@@ -228,7 +228,7 @@ proptest! {
         }
     }
 
-    /// Whatever is in the memory, and changes while it is looked at.
+    /// Random memory that changes while the ring reads it.
     #[test]
     fn no_memory_breaks_a_ring(
         contents in prop::collection::vec(

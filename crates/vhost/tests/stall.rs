@@ -94,7 +94,7 @@ impl Bench {
         (port.marked, dropped, queued)
     }
 
-    /// How many waits of guest 1's frames were counted, and their mean in seconds.
+    /// Returns the number of counted waits of guest 1's frames, and their mean in seconds.
     fn waits(&mut self) -> (u64, f64) {
         let sojourns = self.guest(1).sojourns;
         let counts = sojourns.iter().map(|sojourn| &sojourn.histogram);
@@ -112,8 +112,7 @@ impl Bench {
     }
 }
 
-/// UDP from guest 1 to guest 2 whose number is its payload; `ecn` is what the IP header
-/// says of it.
+/// A UDP datagram from guest 1 to guest 2 with its number as payload, and `ecn` in the IP header.
 fn datagram(number: u32, ecn: u8) -> Vec<u8> {
     let mut frame = ports::udp(100);
     frame[15] = ecn;
@@ -192,7 +191,7 @@ fn of_what_a_guest_that_does_not_run_for_nine_seconds_gets_every_frame_is_accoun
     assert!((3.5..6.5).contains(&mean), "{mean} s");
 }
 
-/// TCP over IPv4 with so many bytes behind its header, and the flag that answers a mark.
+/// TCP over IPv4 with `payload` bytes behind its header, and the flag that answers a mark.
 fn tcp(payload: usize, cwr: bool) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0, 0x45, 2];
     frame.extend(((40 + payload) as u16).to_be_bytes());
@@ -277,7 +276,7 @@ fn what_the_other_guest_cannot_cut_is_cut_and_the_rest_crosses_whole() {
     }
 }
 
-/// Whether others are told, once, where the first guest is.
+/// Returns true if the first guest's position is announced once.
 fn is_announced(bench: &mut Bench, outside: &WireEnd) -> bool {
     bench.switch.handle_readable(PortIndex(1));
     bench.settle();

@@ -4,7 +4,7 @@ use tailbound_look::{Kind, Verdict};
 use tailbound_metrics::Histogram;
 use tailbound_units::Nanos;
 
-/// Kinds of causes that time is divided to.
+/// Number of kinds of causes.
 const KINDS: usize = Kind::ALL.len();
 
 /// The counts of a guest, which only rise.

@@ -12,7 +12,7 @@ use tailbound_units::Nanos;
 const MINUTES: usize = 60;
 /// A minute.
 const MINUTE: Nanos = Nanos::from_secs(60);
-/// Causes that a document lists.
+/// Largest number of causes in a document.
 const MAX_SHARES: usize = 4;
 
 /// The last hour of a guest.

@@ -1,11 +1,10 @@
 //! Circles of imports among siblings.
 //!
-//! Siblings are modules with the same parent. One imports another when anything
-//! in it, or in a module below it, needs anything in or below the other: by a
-//! `use`, by a path in the code, in a macro or in an attribute. What a module gets
-//! through a re-export counts as what it is, wherever it is defined. A parent and
-//! what is below it do not count, nor does code that is only there in tests.
-//! Methods are not followed: they need no name of the other module.
+//! Siblings are modules with the same parent. One imports another when anything in it, or in a
+//! module below it, needs anything in or below the other: by a `use`, by a path in the code, in a
+//! macro or in an attribute. An item from a re-export counts for the module that defines it. A
+//! parent and the modules below it do not count, nor does code for tests. Methods are not followed:
+//! they need no name of the other module.
 
 use crate::resolve::needed;
 use crate::source::Modules;
@@ -16,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) struct Circle {
     /// Their names below the root.
     pub(crate) members: BTreeSet<String>,
-    /// Lines that say who imports whom, and where.
+    /// Lines with the importing module, the imported one, and the place.
     pub(crate) arrows: Vec<String>,
 }
 
@@ -74,7 +73,7 @@ fn circle(modules: &Modules, arrows: &Arrows, members: &BTreeSet<usize>) -> Circ
     }
 }
 
-/// What can be reached from `start` by one arrow or more.
+/// Returns the modules that `start` reaches by one arrow or more.
 fn reached(start: usize, below: &BTreeMap<usize, BTreeSet<usize>>) -> BTreeSet<usize> {
     let mut seen = BTreeSet::new();
     let mut open = vec![start];
@@ -110,7 +109,7 @@ fn arrows(modules: &Modules) -> Arrows {
     arrows
 }
 
-/// Where two lines of descent part; nothing if one is above the other.
+/// Returns the siblings at which two paths part; `None` if one path contains the other.
 fn siblings(from: &[usize], to: &[usize]) -> Option<(usize, usize)> {
     let mut pairs = from.iter().zip(to);
     pairs

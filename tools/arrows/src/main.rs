@@ -30,7 +30,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What is wrong, a line each; an error if that cannot be told.
+/// Returns the mistakes, a line each; an error if the check is impossible.
 fn check(directory: &Path) -> Result<Vec<String>, String> {
     let document = read(&directory.join("ARCHITECTURE.md"))?;
     let workspace = Workspace::parse(&metadata(directory)?)?;

@@ -3,7 +3,7 @@
 use crate::source::{Mention, Modules};
 use std::collections::BTreeSet;
 
-/// What a name stands for.
+/// The target of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Target {
     Module(usize),

@@ -17,7 +17,7 @@ pub(crate) struct Mention {
     pub(crate) line: usize,
 }
 
-/// What one module holds.
+/// The content of one module.
 #[derive(Debug, Default)]
 pub(crate) struct Module {
     /// `None` for the root.
@@ -42,8 +42,7 @@ pub(crate) struct Modules(pub(crate) Vec<Module>);
 pub(crate) type Read<'a> = &'a dyn Fn(&Path) -> Result<String, String>;
 
 impl Modules {
-    /// Reads a crate from its root file on. Whatever is only there in tests is
-    /// left out.
+    /// Reads a crate from its root file on, without code for tests.
     pub(crate) fn of(root: &Path, read: Read<'_>) -> Result<Self, String> {
         let mut reader = Reader {
             modules: Vec::new(),
@@ -302,7 +301,7 @@ fn strings(tokens: TokenStream, found: &mut dyn FnMut(&str, usize)) {
     }
 }
 
-/// Whether something is only there in tests.
+/// Returns true for an item that exists only in tests.
 fn is_for_tests(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         let Meta::List(list) = &attribute.meta else {

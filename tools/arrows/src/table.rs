@@ -1,20 +1,19 @@
-//! Arrows between crates: those of `cargo metadata`, held to a table.
+//! Arrows between crates: those of `cargo metadata`, compared with a table.
 //!
-//! The table has a row for each crate, its name in the first column and what it
-//! may import in the last. An arrow of the code that is not in the table is
-//! wrong, and so is an arrow of the table that is not in the code: a map shows
-//! what there is. What tests import needs no arrow; it only must not be a crate
-//! that leads back to the one that is tested.
+//! The table has a row for each crate, its name in the first column and its permitted imports in
+//! the last. An arrow of the code that is not in the table is wrong, and an arrow of the table that
+//! is not in the code is wrong, too. Imports of tests need no arrow; they must not lead back to the
+//! tested crate.
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The line that the table stands below.
 const HEADING: &str = "## Crates";
-/// What the packages' names begin with, but for the program itself.
+/// Prefix of the packages' names, except for the program itself.
 const PREFIX: &str = "tailbound-";
 
-/// Who imports whom.
+/// The imports of each crate.
 pub(crate) type Arrows = BTreeMap<String, BTreeSet<String>>;
 
 /// The crates of the workspace, as `cargo metadata --no-deps` describes them.
@@ -92,12 +91,12 @@ pub(crate) fn parse(document: &str) -> Result<Arrows, String> {
     Ok(table)
 }
 
-/// What stands between backticks.
+/// Returns the texts between backticks.
 fn names(cell: &str) -> impl Iterator<Item = &str> {
     cell.split('`').skip(1).step_by(2)
 }
 
-/// What is wrong between the table and the code, a line each.
+/// Returns the differences between the table and the code, a line each.
 pub(crate) fn judge(table: &Arrows, workspace: &Workspace) -> Vec<String> {
     let mut wrong = Vec::new();
     let none = BTreeSet::new();

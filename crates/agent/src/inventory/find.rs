@@ -6,7 +6,7 @@ use super::{Guest, Inventory};
 
 /// The fewest digits of a container's id that pick it.
 const MIN_DIGITS: usize = 4;
-/// Names that an error lists.
+/// Largest number of names in an error.
 const MAX_LISTED: usize = 20;
 
 /// Reason why a text selects no guest.

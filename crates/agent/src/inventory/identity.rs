@@ -12,13 +12,13 @@ use tailbound_sys::thread::ThreadId;
 /// The program that made a container's control group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Runtime {
-    /// Docker.
+    /// Docker's daemon.
     Docker,
-    /// Podman.
+    /// Podman, without a daemon.
     Podman,
     /// containerd, by CRI or on its own.
     Containerd,
-    /// CRI-O.
+    /// CRI-O, by CRI.
     CriO,
     /// Another one.
     Other,

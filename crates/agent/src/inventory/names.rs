@@ -9,9 +9,9 @@ use std::io::Read as _;
 use std::path::Path;
 use tailbound_sys::root::Root;
 
-/// The largest state file that is read.
+/// The largest state file that is read, in bytes.
 const LARGEST: u64 = 16 << 20;
-/// The entries of a directory that are looked at.
+/// Largest number of examined entries of a directory.
 const MAX_ENTRIES: usize = 20_000;
 
 /// Where Podman lists the containers of root's.

@@ -10,7 +10,7 @@ use std::path::Path;
 use tailbound_sys::interfaces::{self, Interface, Limit, OtherEnd};
 use tailbound_sys::root::Root;
 
-/// Descriptors of one process that are looked at.
+/// Largest number of examined descriptors of one process.
 const MAX_DESCRIPTORS: usize = 4_096;
 
 /// The answers of rtnetlink. They are behind a trait so that a recorded host can repeat them.

@@ -8,7 +8,7 @@ use tailbound_units::Nanos;
 
 /// The unit of start times in `/proc/PID/stat`.
 const TICK: u64 = 10_000_000;
-/// Threads that are remembered after they have exited.
+/// Largest number of remembered threads that have exited.
 const MAX_REMEMBERED: usize = 65_536;
 
 /// The owner of a thread.

@@ -17,7 +17,7 @@ use tailbound_sys::thread::{Stat, Tasks, ThreadId, parse_cmdline, parse_stat};
 const SETTLED: Duration = Duration::from_secs(5);
 /// A settled process is read anew after this.
 const EXPIRY: Duration = Duration::from_secs(30);
-/// Threads of one process that are looked at.
+/// Largest number of examined threads of one process.
 const MAX_THREADS: usize = 4_096;
 
 /// A process as it was seen.

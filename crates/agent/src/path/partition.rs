@@ -14,7 +14,7 @@ pub struct Machine {
     pub online: Cpus,
     /// Name of another program that assigns CPUs.
     pub manager: Option<String>,
-    /// Cpusets.
+    /// Cpusets of the control groups.
     pub cpusets: Option<Cpusets>,
     /// The groups with CPUs of their own, by directory, except the path's group.
     pub confined: Vec<(PathBuf, Cpus)>,

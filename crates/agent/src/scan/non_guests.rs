@@ -16,7 +16,7 @@ const MAX_INTERVAL: Nanos = Nanos::from_secs(60);
 /// The number of files that one scan reads of known processes, at most by one process more. The
 /// scan after that continues with the next process.
 const FILES_PER_SCAN: u32 = 2_000;
-/// The files of a process besides those of its threads.
+/// Number of read files of a process besides those of its threads.
 const FILES_PER_PROCESS: u32 = 4;
 
 /// The processes that are no guests, by number.

@@ -8,22 +8,22 @@ use tailbound_units::Rate;
 /// Limits on the sum of an owner's tenants, for the owner's own tokens. None means no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Quota {
-    /// Tenants.
+    /// Largest number of tenants.
     pub tenants: Option<u64>,
-    /// Machines of all its tenants.
+    /// Largest number of machines of all its tenants.
     pub vms: Option<u64>,
-    /// The guaranteed bandwidths of all its machines together.
+    /// Largest sum of the guaranteed bandwidths of all its machines.
     pub bandwidth: Option<Rate>,
 }
 
 /// Sum of an owner's tenants.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Tenants.
+    /// Number of tenants.
     pub tenants: u64,
-    /// Machines of all its tenants.
+    /// Number of machines of all its tenants.
     pub vms: u64,
-    /// The guaranteed bandwidths of all its machines together, in bits a second.
+    /// Sum of the guaranteed bandwidths of all its machines, in bit/s.
     pub bandwidth: u128,
 }
 

@@ -23,9 +23,9 @@ pub const REVISION: HeaderName = HeaderName::from_static("tailbound-revision");
 const PATIENCE: Duration = Duration::from_secs(15);
 /// Time limit for a connection to the leader.
 const CONNECT: Duration = Duration::from_secs(2);
-/// Limit on forwarded requests in progress; each needs a thread.
+/// Largest number of forwarded requests in progress; each needs a thread.
 const AT_ONCE: usize = 256;
-/// The longest answer: the difference of two topologies.
+/// The longest answer, in bytes: the difference of two topologies.
 const MAX_ANSWER: u64 = 256 << 20;
 /// The headers that are copied from the caller's request.
 const REQUEST_HEADERS: [HeaderName; 5] = [

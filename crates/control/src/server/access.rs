@@ -19,7 +19,7 @@ use tailbound_api::Code;
 pub(super) enum Access {
     /// Every client that reaches the address.
     Open,
-    /// Operators.
+    /// Operators only.
     Operator,
     /// Operators, and each tenant for what is its own.
     Tenant,

@@ -23,7 +23,7 @@ const LOOK: Duration = Duration::from_secs(5);
 const AT_ONCE: usize = 32;
 /// The minimum interval of reports with changes, because each is a write to the store.
 const NEWS: Duration = Duration::from_secs(1);
-/// The burst of reports with changes.
+/// Largest number of reports with changes in a burst.
 const BURST: u32 = 16;
 
 /// The times of the hosts' last reports.

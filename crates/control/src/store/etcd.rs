@@ -36,11 +36,12 @@ use tokio::time;
 
 /// The number of operations that etcd accepts in one transaction by default.
 const MAX_OPS: usize = 128;
-/// The size of documents in one transaction; etcd accepts 1.5 MiB with everything around them.
+/// Largest size of the documents in one transaction, in bytes; etcd accepts 1.5 MiB with all
+/// headers.
 const MAX_BYTES: usize = 1 << 20;
 /// Time limit for a commit with its retries.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The pause between two attempts.
+/// Pause between two attempts to commit.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Time until which this replica may assume that it leads, by its own clock.

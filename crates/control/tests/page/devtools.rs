@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tungstenite::{Message, WebSocket};
 
-/// Longer than anything here takes, even while others compile.
+/// Time limit for any step of a page, also on a busy computer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Names under which Chromium and its kin are installed.

@@ -230,7 +230,7 @@ pub enum PacerError {
     /// The burst is less than one frame.
     #[error("burst {burst} is below one frame on the wire, {frame}")]
     BurstBelowFrame {
-        /// S.
+        /// The configured burst S.
         burst: Bytes,
         /// The longest frame.
         frame: Bytes,
@@ -238,9 +238,9 @@ pub enum PacerError {
     /// The burst rate is less than the bandwidth.
     #[error("burst rate {burst_rate} is below the bandwidth, {bandwidth}")]
     BurstRateBelowBandwidth {
-        /// Bmax.
+        /// The configured burst rate Bmax.
         burst_rate: Rate,
-        /// B.
+        /// The configured bandwidth B.
         bandwidth: Rate,
     },
     /// The rate exceeds the link's.

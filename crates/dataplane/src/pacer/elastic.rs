@@ -55,16 +55,17 @@ pub(super) const MOST_FLOWS: usize = 32;
 /// not read to its end is ignored until it is shorter.
 const FRAMES: usize = 4096;
 
-/// Pause of searches for each frame that was read: searches use at most one hundredth to one tenth
-/// of a processor's time.
+/// Pause before the next search, for each frame that a search has read: searches use between 1 %
+/// and 10 % of a CPU.
 const LOOK: Nanos = Nanos(500);
 
 /// Maximum busy time of the wire that others may use beyond the part that leaves a guest B.
 const PATIENCE: Nanos = Nanos::from_micros(500);
 
-/// The first pause after a guest's elastic flows stopped because they got less than B, and the
-/// longest one.
+/// First pause after a guest's elastic flows stopped because they got less than B; further pauses
+/// are longer.
 const PAUSE: Nanos = Nanos::from_millis(10);
+/// Longest of these pauses.
 const MOST_PAUSE: Nanos = Nanos::from_secs(1);
 
 /// The flow of a frame, which is its connection; `None` if the frame is never elastic.

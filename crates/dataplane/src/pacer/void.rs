@@ -8,7 +8,7 @@ pub use crate::ethernet::{OVERHEAD, SHORTEST, on_the_wire};
 
 use tailbound_units::WireBytes;
 
-/// The longest void: a full frame of 1500 B of payload.
+/// The longest void on the wire: a full frame of 1500 B of payload.
 pub const LONGEST: WireBytes = WireBytes(1538);
 
 /// Returns the next void for a gap of `gap` bytes, above zero. Voids are as few as possible, the

@@ -4,7 +4,7 @@ use super::Packet;
 use super::wire::{ICMP, ICMPV6, Network, TCP, UDP, be16};
 use crate::{Control, Frame};
 
-/// Maximum length of a control packet: 512 bytes of DNS (RFC 1035, 2.3.4) with all headers.
+/// The longest control packet, in bytes: 512 bytes of DNS (RFC 1035, 2.3.4) with all headers.
 pub(super) const LONGEST: usize = 512 + 8 + 40 + 22;
 
 const FIN: u8 = 1;

@@ -59,7 +59,7 @@ const TCP: u8 = 6;
 const FIN: u8 = 0x01;
 const PSH: u8 = 0x08;
 const CWR: u8 = 0x80;
-/// The fixed IPv6 header.
+/// Length of the fixed IPv6 header, in bytes.
 const IPV6: usize = 40;
 
 /// Header fields of the next segment.

@@ -5,7 +5,7 @@ use super::wire::{ETHERNET, TAG, be16, is_tag};
 use super::{Packet, VIRTIO_HEADER};
 use tailbound_classes::Mark;
 
-/// Destination and source.
+/// Length of the destination and source addresses, in bytes.
 const ADDRESSES: usize = 12;
 
 /// The TPID of 802.1Q; a provider's tag (802.1ad) has another.

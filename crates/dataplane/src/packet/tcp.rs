@@ -16,11 +16,11 @@ use crate::{Class, GuestId};
 
 /// The fixed part of a TCP header.
 const HEADER: usize = 20;
-/// Offset of the checksum.
+/// Offset of the checksum, in bytes.
 const CHECKSUM: usize = 16;
 const IPV4: usize = 20;
 const IPV6: usize = 40;
-/// The timestamps option, behind two no-operations.
+/// Length of the timestamps option with two no-operations before it, in bytes.
 const STAMPS: usize = 12;
 /// The second word of an IPv4 header that the host writes: don't fragment, no identification.
 const DONT_FRAGMENT: u32 = 0x4000;

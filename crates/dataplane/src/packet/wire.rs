@@ -6,9 +6,9 @@ use smoltcp::wire::{
     EthernetFrame, EthernetProtocol, IpProtocol, Ipv4Packet, Ipv6Packet, TcpPacket,
 };
 
-/// Ethernet header without tags.
+/// Length of an Ethernet header without tags, in bytes.
 pub(super) const ETHERNET: usize = 14;
-/// A VLAN tag: TPID (in place of the `EtherType`) and TCI.
+/// Length of a VLAN tag, in bytes: TPID (in place of the `EtherType`) and TCI.
 pub(super) const TAG: usize = 4;
 /// Tags that are parsed: a provider's and a customer's (802.1ad).
 const MAX_TAGS: usize = 2;
@@ -22,7 +22,7 @@ pub(super) const UDP: u8 = 17;
 pub(super) const ICMP: u8 = 1;
 pub(super) const ICMPV6: u8 = 58;
 pub(super) const UDP_HEADER: usize = 8;
-/// The IPv6 fragment header (RFC 8200, 4.5).
+/// Protocol number of the IPv6 fragment header (RFC 8200, 4.5).
 pub(super) const FRAGMENT: u8 = 44;
 /// IPv6's authentication header (RFC 4302).
 const AUTHENTICATION: u8 = 51;

@@ -34,7 +34,7 @@ use tailbound_units::{Nanos, Rate};
 /// Excess over the allotment at which a packet's delay grows by the whole window, as a part of an
 /// interval's allotment.
 const PROPORTIONAL: f64 = 0.1;
-/// Part of the sum of errors that remains after an interval.
+/// Part of the sum of errors that remains after an interval, from 0 to 1.
 const LEAK: f64 = 0.5;
 /// Distance from the lowest delay within which a window counts as being there: a microsecond.
 const NEAR: f64 = 1e3;

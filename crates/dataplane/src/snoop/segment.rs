@@ -52,9 +52,9 @@ impl Flags {
 /// The timestamps option (RFC 7323).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Timestamps {
-    /// `TSval`.
+    /// The sender's time (`TSval`), in ticks of the sender's clock.
     pub value: u32,
-    /// `TSecr`.
+    /// The echoed time (`TSecr`), in ticks of the receiver's clock.
     pub echo: u32,
 }
 

@@ -9,7 +9,7 @@ use tailbound_units::{Bytes, Nanos, Rate};
 
 /// Interval that is counted in one slot.
 const SLOT: Nanos = Nanos::from_millis(1);
-/// Slots in a window.
+/// Number of slots in a window.
 const SLOTS: usize = 10;
 
 /// Drained bytes of a machine's queue in the last slots, and the resulting limit on grants.

@@ -4,8 +4,7 @@ use crate::ids::{PairKey, SequenceNumber};
 use crate::machines::LocalIndex;
 use tailbound_units::{Nanos, Rate};
 
-/// Grants of one pair that are not confirmed; then the last two are counted as
-/// one.
+/// Largest number of unconfirmed grants of one pair; beyond it the last two are counted as one.
 const UNCONFIRMED: usize = 16;
 
 /// A rate that was granted, by one datagram or several in a row.

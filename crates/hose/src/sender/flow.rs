@@ -26,7 +26,7 @@ pub(super) struct Flow {
     lacks: bool,
     /// Rates of the last two samples.
     recent: [Rate; 2],
-    /// Demand.
+    /// Estimated demand of the guest for this pair.
     pub(super) demand: Rate,
     /// Current rate limit.
     pub(super) rate: Option<Rate>,

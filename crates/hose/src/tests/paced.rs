@@ -104,7 +104,7 @@ impl Paces {
 /// Content of a packet.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Content {
-    /// Anything.
+    /// Content without a meaning.
     Filler,
     /// A segment of a stream, by number.
     Data(u64),

@@ -10,7 +10,7 @@ use tailbound_units::Bytes;
 const FULL_FRAME: Bytes = Bytes(1538);
 /// Most addresses that a guest may choose. Each frame is looked for among them.
 const MOST_CHOSEN: usize = 256;
-/// Length of the prefixes in which hosts choose addresses (RFC 4862, 5.5.3; RFC 7421).
+/// Length of the prefixes in which hosts choose addresses, in bits (RFC 4862, 5.5.3; RFC 7421).
 const SLAAC: u8 = 64;
 
 const IDLE: &str =

@@ -14,7 +14,7 @@ use tailbound_sys::real_time::{self, Before};
 use tailbound_sys::sched::{self, Policy};
 use tailbound_units::Nanos;
 
-/// The lowest: any other real-time thread goes before the loop.
+/// The lowest real-time priority: any other real-time thread preempts the loop.
 const PRIORITY: u32 = 1;
 
 /// The longest time for which the loop may move packets without waiting and keep its class.

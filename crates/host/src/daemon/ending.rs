@@ -14,7 +14,7 @@ use tailbound_switch::port::Port;
 use tailbound_switch::{Mac, Switch};
 use tailbound_units::Nanos;
 
-/// The longest time for pausing ports: a successor waits for two seconds.
+/// The longest time for pausing ports, because a successor waits for only 2 s.
 const PAUSE: Nanos = Nanos::from_millis(500);
 
 /// The longest time for guests to take early acknowledged data.

@@ -37,10 +37,10 @@ const HELLO: &Hello = b"tailbound takeover 1\n";
 /// A successor that takes the state of TCP connections, too.
 const WITH_CONNECTIONS: &Hello = b"tailbound takeover 2\n";
 
-/// Descriptors in one message (`SCM_MAX_FD` is 253).
+/// Largest number of descriptors in one message (`SCM_MAX_FD` is 253).
 const TOGETHER: usize = 128;
 
-/// The longest accepted state, in bytes: 2 million addresses.
+/// The longest accepted state, in bytes: enough for 2 million addresses.
 const LONGEST: u32 = 64 << 20;
 
 /// The longest accepted state of connections, in bytes: a tenth of a second's work.

@@ -24,7 +24,7 @@ pub(super) struct Trial {
     reply: Reply,
 }
 
-/// Most trials at the same time: each occupies the packet loop five thousand times a second.
+/// Largest number of concurrent trials: each occupies the packet loop 5,000 times a second.
 const MOST: usize = 4;
 
 /// Checks that another trial, of `guest`, may begin beside those of `running`.

@@ -17,7 +17,7 @@ const INTERVAL: (Nanos, Nanos) = (Nanos::from_micros(100), Nanos::from_millis(10
 /// of a guarantee.
 const MAX_JITTER: Nanos = Nanos::from_millis(100);
 
-/// Peers of one host.
+/// Largest number of a host's peers.
 const MAX_PEERS: usize = 4096;
 
 /// The exchange of rates with other hosts.

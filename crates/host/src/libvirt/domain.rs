@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 /// The XML namespace of tailbound's elements in a domain's metadata.
 pub const NAMESPACE: &str = "https://github.com/tailbound/tailbound";
 
-/// The most nodes that the XML of a domain may have.
+/// Largest number of nodes in a domain's XML.
 const MOST_NODES: u32 = 1 << 20;
 
 /// Keys of a guest that the domain's interface defines.

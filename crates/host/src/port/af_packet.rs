@@ -129,7 +129,7 @@ fn refill(buffers: &mut Vec<Buffer>, pool: &Pool, size: usize) {
 }
 
 /// Restores the tag that the kernel removed behind the MAC addresses. The frame then starts [`TAG`]
-/// bytes earlier, and the offsets in the virtio header grow by as much.
+/// bytes earlier, and the offsets in the virtio header grow by [`TAG`] bytes.
 fn put_tag_back(frame: &mut Received, tag: [u8; TAG]) {
     if frame.len < MAC_ADDRESSES || frame.start < TAG {
         // Too short for Ethernet: the switch drops the frame.

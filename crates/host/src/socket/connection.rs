@@ -7,13 +7,13 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-/// The longest request, in bytes: that of some hundred guests.
+/// The longest request, in bytes: enough for several hundred guests.
 pub(super) const LONGEST: usize = 256 << 10;
 
 /// The longest time for a client to send a whole request, or to receive an answer.
 pub(super) const IDLE: Duration = Duration::from_mins(1);
 
-/// Bytes per read.
+/// Largest number of bytes in one read.
 const CHUNK: usize = 16 << 10;
 
 /// A connection.

@@ -21,7 +21,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tailbound_units::Nanos;
 
-/// Most connections. Beyond, the connection that has been idle for longest is closed.
+/// Largest number of connections. Beyond it, the connection with the longest idle time is closed.
 const MOST: usize = 64;
 
 /// Pause after a failed accept, for example for want of descriptors.

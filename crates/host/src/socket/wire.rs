@@ -103,7 +103,7 @@ const fn patience() -> u64 {
 /// The answer to a request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Answer {
-    /// [`VERSION`].
+    /// The version of the format, [`VERSION`].
     pub version: u64,
     /// The outcome.
     #[serde(flatten)]
@@ -169,7 +169,7 @@ pub enum Outcome {
     },
 }
 
-/// Most connections in one answer.
+/// Largest number of connections in one answer.
 pub const SNOOP_FLOWS: usize = 10_000;
 
 /// A connection for which TCP is acknowledged early, or might be.

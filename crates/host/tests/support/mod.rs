@@ -24,7 +24,7 @@ const CONTROL: &str = "TAILBOUND_TEST_CONTROL";
 const STATE: &str = "TAILBOUND_TEST_STATE";
 const RUNTIME: &str = "TAILBOUND_TEST_RUNTIME";
 
-/// The longest time for any step on a busy computer.
+/// Time limit for any step on a busy computer.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Returns true inside of the sandbox.

@@ -10,7 +10,7 @@ use super::{AccountingTimer, Class, Credit, Debit, Place, Surplus, WeightOf, sig
 use crate::{PcpuId, PcpuSet, VcpuId};
 use tailbound_units::Nanos;
 
-/// Nanoseconds of a credit.
+/// CPU time of one credit, in nanoseconds.
 const CREDIT: i64 = 100_000;
 /// The residual is counted in millionths of a credit.
 const WHOLE: i64 = 1_000_000;

@@ -118,6 +118,7 @@ mod tests {
     use super::Reserve;
     use proptest::prelude::*;
 
+    /// Limit of saved credit in the tests.
     const MOST: i64 = 300;
 
     fn reserve(percent: i64) -> Reserve {

@@ -4,7 +4,7 @@ use super::{Outcome, Starter, cpu_time, now, sleep_until};
 use std::io;
 use tailbound_units::Nanos;
 
-/// Remaining work below this limit is not worth another reading of the clock.
+/// Remaining work that is not worth another reading of the clock.
 const LEAST: Nanos = Nanos::from_micros(20);
 
 pub(super) fn run(starter: &Starter<'_>, busy: Nanos, period: Nanos) -> io::Result<()> {

@@ -22,7 +22,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use tailbound_units::{Bytes, Nanos};
 
-/// Values of a client on the server.
+/// Number of a client's values on the server.
 const ITEMS: usize = 256;
 /// Time limit for a server to store a value.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -12,9 +12,9 @@ use std::time::Duration;
 use tailbound_units::{Bytes, Nanos};
 
 const MAGIC: [u8; 4] = *b"tbm1";
-/// Length of the header in front of each datagram.
+/// Length of the header in front of each datagram, in bytes.
 pub(super) const HEADER: usize = 24;
-/// The longest datagram in a frame.
+/// The longest datagram in a frame, in bytes.
 const LONGEST: u64 = 1472;
 /// Ethernet's, IP's and UDP's part of a frame on the wire.
 const OVERHEAD: u64 = 24 + 14 + 20 + 8;
@@ -91,6 +91,7 @@ impl Header {
 /// shortened.
 fn datagrams(size: Bytes) -> Vec<usize> {
     const FULL: u64 = LONGEST + OVERHEAD;
+    /// The shortest datagram, in bytes on the wire.
     const LEAST: u64 = HEADER as u64 + OVERHEAD;
     let count = size.as_u64().div_ceil(FULL).max(1);
     let mut frames = vec![FULL; count as usize];

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;
 use tailbound_sys::tap::VIRTIO_HEADER_LEN;
 
-/// Length of an Ethernet header, without tag and FCS.
+/// Length of an Ethernet header, in bytes without tag and FCS.
 pub(super) const ETHERNET: usize = 14;
 const TAG: usize = 4;
 const IPV4: usize = 20;

@@ -5,7 +5,7 @@ use std::io;
 
 const MAGIC: u32 = 0x7462_7131; // "tbq1"
 
-/// The size of a request.
+/// The size of a request, in bytes.
 pub(super) const REQUEST: usize = 8;
 
 /// The largest answer: the limit of a wrong peer's requests.

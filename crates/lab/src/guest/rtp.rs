@@ -18,7 +18,7 @@ use tailbound_units::{Bytes, Nanos};
 const HEADER: usize = 12;
 const VERSION: u8 = 2 << 6;
 const MP2T: u8 = 33;
-/// Length of the header and the sending time.
+/// The shortest packet, in bytes: the header and the sending time.
 const LEAST: usize = HEADER + 8;
 
 /// Configuration of the sender, see [`super::Work::RtpSender`].

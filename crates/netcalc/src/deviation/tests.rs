@@ -82,7 +82,7 @@ fn without_traffic_nothing_waits() {
     assert_eq!(nothing.backlog(&server), Ok(Bound::Finite(Ratio::ZERO)));
 }
 
-/// When `data` has been served at the latest: any piece may have done it.
+/// Returns the latest time at which `data` is served: the maximum over the pieces.
 fn served_at(pieces: &[(i128, i128)], data: Ratio) -> Ratio {
     let times = pieces
         .iter()

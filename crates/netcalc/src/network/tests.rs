@@ -15,7 +15,7 @@ fn port(name: &str, rate: Rate, latency: Nanos) -> Port {
     }
 }
 
-/// A flow of the first priority that may send its burst at once.
+/// A flow of the first priority with an unlimited burst rate.
 fn flow(name: &str, path: &[PortId], rate: Rate, burst: Bytes) -> Flow {
     Flow {
         name: name.to_owned(),

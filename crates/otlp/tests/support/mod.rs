@@ -1,4 +1,4 @@
-//! A stand-in of a few lines for a collector: what it is sent, and whatever it is to answer.
+//! A minimal collector for tests: it records requests and sends configured answers.
 
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};

@@ -19,8 +19,8 @@ use tailbound_units::Nanos;
 
 /// Limit on the hosts with room among which all placements are tried: the number of bits in a mask.
 const HOSTS: usize = 64;
-/// The most machines of a request of which it is asked what hosts, racks and pods make together:
-/// that takes time by the square of them.
+/// Largest request, in machines, for which the sums of hosts, racks and pods are computed: the time
+/// is proportional to the square of the number.
 const MACHINES: u32 = 4_096;
 
 /// Result of the search.

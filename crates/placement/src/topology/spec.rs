@@ -8,7 +8,7 @@ use tailbound_classes::{Classes, ClassesError, ClassesSpec};
 use tailbound_document::{Document, Mistake, Step, unknown_word};
 use tailbound_units::{Bytes, Nanos, Rate};
 
-/// The most slots in all.
+/// Largest number of slots in a topology.
 const MAX_SLOTS: u64 = 4_000_000;
 /// The longest sum of queue capacities from a host to the top.
 const MAX_DELAY: Nanos = Nanos::from_millis(250);

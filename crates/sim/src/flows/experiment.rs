@@ -6,7 +6,7 @@ use tailbound_experiment::{ChartSpec, Curve, Mistakes, Name};
 use tailbound_placement::{Guarantee, Policy};
 use tailbound_units::Nanos;
 
-/// Largest number of requests of a point, and of machines of a tenant.
+/// Largest number of requests of a point, and largest number of machines of a tenant.
 const MOST: u32 = 10_000_000;
 /// Largest number of machines, and of hosts, of a data centre.
 const MOST_SLOTS: u64 = 4_000_000;

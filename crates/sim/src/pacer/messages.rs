@@ -174,7 +174,7 @@ impl Messages {
     }
 
     /// Returns the theoretical share, as a part of one: a bucket of k messages sends one
-    /// immediately if the amount sent beyond the bandwidth is at most k - 1 of them. That is the
+    /// immediately if the amount sent beyond the bandwidth is at most k - 1 of them. This is the
     /// wait in a queue with Poisson arrivals and constant service (Erlang 1909); the slack of the
     /// guarantee beside the last frame may be used, too.
     fn late_by_erlang(&self, burst: u64, percent: u64) -> f64 {

@@ -7,8 +7,9 @@ use std::collections::VecDeque;
 #[derive(Debug, Clone)]
 pub(super) struct Fifo<T>(VecDeque<T>);
 
-/// Largest capacity of an empty queue, and of a short one.
+/// Largest capacity of an empty queue, in items.
 const LEAST: usize = 2;
+/// Largest capacity of a short queue, in items.
 const FEW: usize = 16;
 
 /// Returns the capacity that is allocated for `len` items when a queue grows or shrinks.

@@ -54,7 +54,7 @@ impl HullPacer {
 
 /// Capacity of a bucket, in bytes: one frame, so that frames leave one by one.
 const DEPTH: f64 = 1_538.0;
-/// The rate is at least this part of the link's, so that no frame waits forever.
+/// Lowest rate as a share of the link's rate, so that no frame waits forever.
 const LEAST: f64 = 0.001;
 /// Number of intervals without a frame after which the rate is the link's again.
 const FORGETS: u64 = 1_000;

@@ -53,7 +53,7 @@ impl Sends {
     }
 }
 
-/// Largest number of hosts; each path takes memory.
+/// Largest number of hosts; each path needs memory.
 pub(super) const MOST: usize = 16_384;
 
 pub(super) fn check_line(key: &'static str, line: Line, section: &mut Section<'_>) {

@@ -9,7 +9,7 @@ use tailbound_units::{Bytes, Nanos};
 /// Bytes of a frame on a wire besides the segment's data: preamble, gap, Ethernet with FCS, IPv4,
 /// TCP with time stamps.
 pub(super) const OVERHEAD: u64 = 20 + 18 + 20 + 32;
-/// The equivalent of [`OVERHEAD`] with UDP.
+/// The equivalent of [`OVERHEAD`] with UDP, in bytes.
 pub(super) const UDP_OVERHEAD: u64 = 20 + 18 + 20 + 8;
 /// Part of these bytes that the data path does not count: preamble, gap and FCS.
 const UNCOUNTED: usize = 24;

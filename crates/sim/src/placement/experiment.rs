@@ -5,7 +5,7 @@ use tailbound_experiment::{ChartSpec, Curve, Mistakes, Name};
 use tailbound_placement::{Guarantee, Policy, Uniform, UplinkSpec};
 use tailbound_units::Bytes;
 
-/// Largest number of requests of a point, and of machines of a tenant.
+/// Largest number of requests of a point, and largest number of machines of a tenant.
 const MOST: u32 = 10_000_000;
 /// Largest number of hosts of a data centre.
 const MOST_HOSTS: u64 = 2_000_000;

@@ -21,7 +21,7 @@ const HEADERS: u64 = 66;
 /// Largest number of guests of a log: each requires a pass over all of it.
 const MOST_GUESTS: usize = 1024;
 
-/// The largest message: 1 GB.
+/// The largest message, in bytes: 1 GB.
 const MOST: u64 = 1_000_000_000;
 
 /// Adds the rows of a log.

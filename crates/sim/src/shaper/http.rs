@@ -45,7 +45,7 @@ const MEAN: u64 = 12_400;
 /// Length of the headers of a page's segment, and its largest payload.
 const HEADERS: usize = 66;
 const PAYLOAD: usize = 1448;
-/// Length of the header of an answer.
+/// Length of the header of an answer, in bytes.
 const ANSWER: usize = 280;
 /// Lengths of SYN and its answer, and of acknowledgements, as Ethernet frames.
 const SYN: usize = 74;

@@ -177,7 +177,7 @@ impl PortSet {
         }
     }
 
-    /// Whether a port is in it.
+    /// Returns true if the agenda has the port.
     pub(super) fn has(&self, port: usize) -> bool {
         let word = self.words.get(port / 64);
         word.is_some_and(|word| word >> (port % 64) & 1 != 0)

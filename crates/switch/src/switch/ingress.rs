@@ -20,8 +20,8 @@ enum Cause {
     Wakes,
 }
 
-/// Whether a guest's port is read. Where it is not, its queue fills, and the guest
-/// notices.
+/// State of reading a guest's port. While the port is not read, the guest's queue fills, and the
+/// guest notices.
 #[derive(Debug, Default)]
 pub(super) struct Ingress {
     /// The guest's frames wait for its guarantee on the uplink, until the pacer requests more.
@@ -30,7 +30,7 @@ pub(super) struct Ingress {
     limited: bool,
     /// Its port is not read for a time.
     pause: Option<Pause>,
-    /// Nothing more is to be received, until that is undone.
+    /// True while the port is drained: nothing is received until the drain is undone.
     drained: bool,
 }
 
@@ -40,7 +40,7 @@ impl Ingress {
         !self.crowded && !self.limited && self.pause.is_none()
     }
 
-    /// When there is something to do; `None` while time alone changes nothing.
+    /// Returns the time of the next work; `None` if time alone changes nothing.
     pub(super) fn poll_at(&self) -> Option<Nanos> {
         self.pause.map(|pause| pause.until)
     }

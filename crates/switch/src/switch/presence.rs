@@ -18,7 +18,7 @@ use std::net::IpAddr;
 use tailbound_dataplane::Packet;
 use tailbound_units::Nanos;
 
-/// Most announced addresses of a guest.
+/// Largest number of announced addresses of a guest.
 const MOST: usize = 31;
 
 impl Switch {

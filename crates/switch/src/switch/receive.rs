@@ -251,9 +251,9 @@ impl Switch {
         }
     }
 
-    /// What it costs to bring a packet out by a port: by the uplink it is cut, here or
-    /// in the kernel; to a guest it may go whole, unless its sender is guaranteed
-    /// something.
+    /// Returns the cost of sending a packet out of a port. For the uplink the packet is segmented,
+    /// here or in the kernel. For a guest the packet may stay whole, unless its sender has a
+    /// guarantee.
     pub(super) fn cost(&self, from: PortIndex, to: PortIndex, packet: &Packet) -> Cost {
         let guest = to.0.checked_sub(self.first_guest());
         let cut = guest.is_none_or(|guest| self.guests[guest].pipeline.segments())

@@ -38,7 +38,7 @@ impl Slots {
         self.slots.get(slot)?.port
     }
 
-    /// Notes where a guest is.
+    /// Stores the port of a guest.
     pub(super) fn place(&mut self, guest: GuestId, port: PortIndex) {
         if let Some(slot) = self.slots.get_mut(guest.slot()) {
             slot.port = Some(port);

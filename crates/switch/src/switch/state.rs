@@ -81,7 +81,7 @@ pub(super) struct PortState {
     pub(super) received: VecDeque<Received>,
     /// Frames from the port to all others, which are being copied.
     pub(super) floods: Floods,
-    /// What forwarding that may still cost in this round.
+    /// Remaining cost of forwarding in this round.
     pub(super) credit: Credit,
     /// Credit for putting frames into the port in this turn, beyond the charge to their
     /// senders.

@@ -6,7 +6,7 @@ use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Most watched mappings.
+/// Largest number of watched mappings.
 pub(super) const SLOTS: usize = 8192;
 
 /// A watched mapping, or a free slot. A signal handler reads it, so there are no locks: only the

@@ -42,7 +42,7 @@ const NEW_CLASS: u16 = 40;
 const GET_FILTER: u16 = 46;
 const NEW_FILTER: u16 = 44;
 
-/// The length of `struct tcmsg`.
+/// The length of `struct tcmsg`, in bytes.
 const HEAD: usize = 20;
 /// Parents of filters: `ingress` and the two sides of `clsact`.
 const INGRESS: [u32; 2] = [0xffff_fff2, 0xffff_fff3];

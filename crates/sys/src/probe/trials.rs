@@ -535,7 +535,7 @@ pub fn times_interrupts() -> bool {
 /// Returns the configuration that this kernel was built with: from the kernel itself, or else from
 /// its package.
 fn kernel_config() -> Option<String> {
-    // A configuration is 300 KB long.
+    /// Longest kernel configuration that is read, in bytes; a typical one has 300 KB.
     const MOST: u64 = 4 << 20;
     let own = fs::File::open("/proc/config.gz").and_then(|file| {
         let mut config = String::new();

@@ -86,7 +86,7 @@ const DATA: i16 = 0;
 const DATA_END: i16 = 4;
 const RX_QUEUE_INDEX: i16 = 16;
 
-/// The length of an Ethernet header.
+/// The length of an Ethernet header, in bytes.
 const ETHERNET: i32 = 14;
 /// `bpf_redirect_map`.
 const REDIRECT_MAP: i32 = 51;

@@ -52,7 +52,7 @@ pub(super) const MIN_WAIT_OF_ONE: Nanos = Nanos::from_micros(250);
 pub(super) const RECENT: Nanos = Nanos::from_secs(60);
 /// The time that all evidence is held: as long, and a slice with late looks.
 const HELD: Nanos = Nanos::from_secs(80);
-/// Threads of one guest that are examined, if it is the only one.
+/// Largest number of examined threads of one guest, if it is the only one.
 const MAX_THREADS: usize = 1_024;
 
 /// The guests of a host, and the evidence about them.

@@ -11,8 +11,9 @@ use tailbound_host::socket::{Outcome, Request};
 use tailbound_top::{Column, Look, State, watch};
 use tailbound_units::Nanos;
 
-/// Limits of the interval between two updates.
+/// Shortest interval between two updates.
 const SHORTEST: Nanos = Nanos::from_millis(100);
+/// Longest interval between two updates.
 const LONGEST: Nanos = Nanos::from_secs(60);
 
 /// Arguments of `tailbound top`.

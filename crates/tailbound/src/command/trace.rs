@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use tailbound_units::Nanos;
 use vcpus::Vcpus;
 
-/// Shortest waits that can be recorded individually.
+/// Shortest wait that can be recorded individually.
 const LEAST: Nanos = Nanos::from_micros(10);
 /// Longest duration of a trace.
 const LONGEST: Nanos = Nanos::from_secs(600);

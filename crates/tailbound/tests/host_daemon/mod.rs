@@ -25,7 +25,7 @@ pub(crate) fn tailbound(directory: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// Starts one in `directory`. `named` are the flags that say which it is, and where its socket is.
+/// Starts a daemon in `directory`. `named` are the flags for its name and the path of its socket.
 pub(crate) fn start(directory: &Path, named: &[&str]) -> Process {
     let daemon = tailbound(directory, &[&["host"], named].concat())
         .stdout(Stdio::null())

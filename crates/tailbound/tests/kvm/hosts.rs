@@ -1,8 +1,7 @@
-//! Hosts with libvirt, QEMU and tailbound: namespaces of this machine, each with the machine's
-//! programs and with `/etc`, `/var` and `/run` of its own (`host.sh`), and all in one for
-//! processes, with which they end. Where they differ from a
-//! host of an operator's stand programs in for others: `systemctl`, as there is no systemd
-//! here, and `ssh` and `scp`, which enter the other's namespaces.
+//! Hosts with libvirt, QEMU and tailbound: namespaces of this computer, each with the computer's
+//! programs and with its own `/etc`, `/var` and `/run` (`host.sh`). All hosts share one process
+//! namespace and end with it. Two programs replace those of a real host: `systemctl`, because
+//! systemd is missing, and `ssh` and `scp`, which enter the namespaces of the other host.
 
 use super::support::{command, until};
 use std::ffi::OsStr;
@@ -15,16 +14,16 @@ use std::time::{Duration, Instant};
 use tailbound_sys::probe::required::{Part, skipped};
 use tailbound_sys::process::find_program;
 
-/// How long a machine may take that is emulated on a busy machine.
+/// Time limit for an emulated VM on a busy computer.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
 const REPOSITORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
-/// Hosts, and between two of them a cable for what they say, and one for what guests do.
+/// Hosts, and two cables between two of them: one for the hosts' messages, and one for the guests.
 pub(crate) struct Hosts {
     directory: tempfile::TempDir,
     count: usize,
-    /// Whose process namespace all are in.
+    /// The owner of the shared process namespace.
     machine: Child,
 }
 
@@ -94,7 +93,7 @@ impl Hosts {
         Some(hosts)
     }
 
-    /// What all hosts share: programs, a machine's files, and the checkout that an operator has.
+    /// Prepares the files that all hosts share: programs, a VM's files, and an operator's checkout.
     fn prepare(&self, tools: &Path) {
         symlink(tools.join("guest-kernel"), self.path("kernel")).expect("linked");
         symlink(tools.join("guest-image"), self.path("image")).expect("linked");
@@ -177,7 +176,7 @@ impl Hosts {
         fs::write(self.path(name), text).expect("written");
     }
 
-    /// What a command of a shell on a host comes to.
+    /// Runs a shell command on a host and returns its output.
     pub(crate) fn run(&self, host: &str, line: &str) -> Output {
         let line = format!("cd {} && {line}", self.directory.path().display());
         let output = self
@@ -187,7 +186,7 @@ impl Hosts {
         output.expect("it is there")
     }
 
-    /// What a command prints that has to work.
+    /// Returns the standard output of a command that must succeed.
     pub(crate) fn does(&self, host: &str, line: &str) -> String {
         let output = self.run(host, line);
         let printed = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -200,7 +199,7 @@ impl Hosts {
         printed
     }
 
-    /// What a command says that has to fail.
+    /// Returns the standard error of a command that must fail.
     pub(crate) fn fails(&self, host: &str, line: &str) -> String {
         let output = self.run(host, line);
         assert!(
@@ -229,7 +228,7 @@ impl Hosts {
         }
     }
 
-    /// What the hosts' programs have said.
+    /// Returns the logs of the hosts' programs.
     fn logs(&self) -> String {
         let mut all = String::new();
         for number in 1..=self.count {
@@ -250,8 +249,8 @@ impl Hosts {
     }
 }
 
-/// What starts a machine, in the words of emulation, which every machine can: QEMU 7.2 then
-/// ends when a guest asks a card by vhost-user for messages in place of interrupts.
+/// Returns a domain's XML with emulation instead of KVM, which every computer supports. QEMU 7.2
+/// then ends when a guest requests messages in place of interrupts from a vhost-user NIC.
 pub(crate) fn emulated(text: &str) -> String {
     text.replace("type='kvm'", "type='qemu'")
         .replace("-accel kvm", "-accel tcg")
@@ -266,7 +265,7 @@ fn files(path: &Path) -> Vec<PathBuf> {
     }
 }
 
-/// Whether this is root of the machine, and not of a user namespace with one user.
+/// Returns true if this is root of the computer, and not of a user namespace with one user.
 fn is_root_here() -> bool {
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     let count = map

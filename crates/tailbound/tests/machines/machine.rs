@@ -1,4 +1,4 @@
-//! A virtual machine that tests start and give orders to.
+//! A virtual machine that tests start and control.
 
 // Each test file uses its own part of this.
 #![allow(dead_code)]
@@ -15,7 +15,7 @@ use tailbound_sys::process::find_program;
 use tailbound_units::Nanos;
 
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_tailbound");
-/// How long anything may take by emulation, on a machine that does much besides.
+/// Time limit for any step by emulation on a busy computer.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 pub(crate) struct Process(pub(crate) Child);
@@ -121,7 +121,7 @@ impl Machine {
         assert!(error < Nanos::from_millis(50), "its clock: {error}");
     }
 
-    /// Panics with what it said where it has ended.
+    /// Panics with the output of the VM if it has ended.
     pub(crate) fn must_run(&mut self) {
         if let Some(ended) = self.process.0.try_wait().unwrap() {
             let log = fs::read_to_string(self.directory.join(format!("{}.log", self.name)));
@@ -143,7 +143,7 @@ impl Machine {
         command
     }
 
-    /// What a program inside says.
+    /// Runs a program inside and returns its output.
     pub(crate) fn run(&mut self, words: &str) -> String {
         let words: Vec<&str> = std::iter::once("--").chain(words.split(' ')).collect();
         let output = self.command(&words).output().unwrap();
@@ -153,7 +153,7 @@ impl Machine {
         text
     }
 
-    /// Starts one that goes on, and waits until it says so.
+    /// Starts a program that keeps running, and waits until it prints `ready`.
     pub(crate) fn serve(&mut self, words: &str, ready: &str) -> Process {
         let words: Vec<&str> = std::iter::once("--").chain(words.split(' ')).collect();
         let child = self.command(&words).stdout(Stdio::piped()).spawn();

@@ -1,4 +1,4 @@
-//! A machine that does not run for a while, and what comes for it meanwhile.
+//! A VM that is stopped, and the frames that arrive for it meanwhile.
 
 use super::card::{self, Build};
 use super::machine::{Machine, PROGRAM, Process, until};
@@ -10,23 +10,23 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 const FRAMES: u64 = 5_000;
-/// Frames that leave a queue at once.
+/// Number of frames that leave a queue in one burst.
 const BURST: u64 = 32;
 
-/// What a daemon says of a guest.
+/// A guest's counters in its daemon, in frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Counts {
-    /// What it has sent.
+    /// Frames received from the guest.
     received: u64,
-    /// What it was sent.
+    /// Frames sent to the guest.
     sent: u64,
-    /// What a queue before it dropped.
+    /// Frames for the guest that a queue dropped.
     dropped: u64,
-    /// What waits for it.
+    /// Frames that are queued for the guest.
     waiting: u64,
 }
 
-/// What the daemon of a directory shows of a guest.
+/// Returns a guest's state as the daemon of a directory shows it.
 fn shown(directory: &Path, guest: &str) -> Value {
     let show = Command::new(PROGRAM)
         .args(["host", "show", "--output", "json", "--config"])
@@ -54,7 +54,8 @@ fn counts(directory: &Path, guest: &str) -> Counts {
     }
 }
 
-/// How many frames of those that a guest sent waited in a bucket that goes that far.
+/// Returns the number of a guest's frames that waited at least `at_least`, by the buckets of the
+/// histogram.
 fn waited(directory: &Path, guest: &str, at_least: Duration) -> u64 {
     let at_least = at_least.as_nanos();
     let guest = shown(directory, guest);
@@ -68,7 +69,7 @@ fn waited(directory: &Path, guest: &str, at_least: Duration) -> u64 {
     long.filter_map(|bucket| bucket["count"].as_u64()).sum()
 }
 
-/// How many frames the kernel of a machine has received.
+/// Returns the number of frames that a VM's kernel has received.
 fn heard(machine: &mut Machine) -> u64 {
     let text = machine.run("ip -j -s link show eth0");
     let link: Value = serde_json::from_str(&text).unwrap();
@@ -80,8 +81,8 @@ fn signal(process: &Process, signal: Signal) {
     kill_process(pid, signal).unwrap();
 }
 
-/// Stops `m2`, to which nobody else sends, has a driver of our own send it frames, and lets it
-/// run again when all of them are accounted for, and no sooner than after `time`.
+/// Stops `m2`, which receives frames of the test's driver only. Resumes it when all frames are
+/// accounted for, and at the earliest after `time`.
 pub(crate) fn every_frame_is_accounted_for(directory: &Path, m2: &mut Machine, time: Duration) {
     let mut driver = card::Machine::start(&directory.join("driver.card"), Build::default());
     let there = || counts(directory, "m2");

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long anything may take on a busy machine.
+/// Time limit for any step on a busy computer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Two racks of three hosts with four slots.
@@ -46,8 +46,8 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    /// One that keeps what it decides in `directory`, and lets in whom
-    /// `arguments` say.
+    /// Starts a service that stores its decisions in `directory` and admits the clients that
+    /// `arguments` permit.
     pub(crate) fn start(directory: &Path, listen: &str, arguments: &[&str]) -> Self {
         let topology = directory.join("tree.toml");
         if !topology.exists() {
@@ -77,7 +77,7 @@ impl Service {
         }
     }
 
-    /// Everybody on this machine may do everything.
+    /// Starts a service without authentication: all local users may do everything.
     pub(crate) fn open(directory: &Path) -> Self {
         Self::start(directory, "127.0.0.1:0", &["--insecure-loopback"])
     }
@@ -110,7 +110,7 @@ fn place(url: &str, arguments: &[&str], token: Option<&Path>) -> Said {
     Said::new(command.output().unwrap())
 }
 
-/// What a command printed.
+/// The exit code and the output of a command.
 #[derive(Debug)]
 pub(crate) struct Said {
     pub(crate) code: Option<i32>,

@@ -1,4 +1,4 @@
-//! What the clients were told, held against what the store has.
+//! Comparison of the clients' answers with the content of the store.
 
 use rand::RngExt as _;
 use rand_pcg::Pcg64;
@@ -8,7 +8,7 @@ use tailbound_api::Tenant;
 use tailbound_control::audit::audit;
 use tailbound_control::ledger::Snapshot;
 
-/// What clients were told of their tenants.
+/// The answers that clients received about their tenants.
 #[derive(Debug, Default)]
 pub(crate) struct Told {
     /// The last answer about each, by number.
@@ -46,7 +46,7 @@ impl Told {
         self.amiss.push(answer);
     }
 
-    /// What another client was told, of its own tenants.
+    /// Adds the answers of another client about its own tenants.
     pub(crate) fn add(&mut self, other: Self) {
         self.amiss.extend(other.amiss);
         for (id, tenant) in other.tenants {
@@ -57,17 +57,16 @@ impl Told {
     }
 }
 
-/// What is wrong.
+/// Differences between the answers and the store, by kind.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     /// Acknowledged, but not in the store, or otherwise there.
     pub(crate) lost: usize,
-    /// Twice in the store, or told to be there by an answer that is not the
-    /// first one's.
+    /// Tenants that are twice in the store, or in an answer that contradicts an earlier one.
     pub(crate) doubled: usize,
     /// In the store, but refused, deleted or never acknowledged.
     pub(crate) unasked: usize,
-    /// What the audit finds: ports and hosts with more than they have.
+    /// Ports and hosts that are promised beyond their capacity, according to the audit.
     pub(crate) overfull: usize,
     pub(crate) messages: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! Clients that ask until they are told.
+//! Clients that repeat each request until it is answered.
 
 use crate::check::Told;
 use rand::{RngExt as _, SeedableRng};
@@ -12,14 +12,14 @@ use tailbound_api::Tenant;
 use ureq::Agent;
 use ureq::http::{Method, Request, StatusCode};
 
-/// How long one request may be without an answer until it is sent again.
+/// Time after which a request without an answer is sent again.
 const TRY: Duration = Duration::from_secs(5);
-/// How long a request is tried in all.
+/// Time limit of a request with all its repeats.
 const PATIENCE: Duration = Duration::from_mins(2);
 /// Tenants that one client keeps at most.
 const KEPT: usize = 12;
 
-/// What the clients did and were told.
+/// Numbers of the clients' requests and answers.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Tally {
     pub(crate) admitted: usize,
@@ -28,7 +28,7 @@ pub(crate) struct Tally {
     pub(crate) deleted: usize,
     /// Requests sent again because there was no answer, or a 503.
     pub(crate) retries: usize,
-    /// Requests sent again although there was an answer, to be told the same.
+    /// Answered requests that were sent again, and received the same answer.
     pub(crate) replayed: usize,
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct Clients {
 }
 
 impl Clients {
-    /// Starts clients that ask until so many tenants are admitted.
+    /// Starts clients that send requests until `goal` tenants are admitted.
     pub(crate) fn start(round: usize, clients: usize, goal: usize, urls: &[String]) -> Self {
         let admitted = Arc::new(AtomicUsize::new(0));
         let threads = (0..clients)
@@ -128,7 +128,7 @@ impl Client {
         }
     }
 
-    /// Asks for a tenant, and now and then changes one.
+    /// Requests a tenant, and in some steps changes one.
     fn step(&mut self) {
         self.create();
         if self.random.random_ratio(1, 4) {
@@ -205,8 +205,8 @@ impl Client {
         }
     }
 
-    /// Sends a request until it is answered, with one idempotency key; and now
-    /// and then once more.
+    /// Sends a request with one idempotency key until it is answered; repeats some answered
+    /// requests.
     fn ask(&mut self, method: &Method, path: &str, body: Option<&str>) -> (StatusCode, String) {
         self.requests += 1;
         let key = format!("{}-{}", self.name, self.requests);
@@ -262,7 +262,7 @@ impl Client {
     }
 }
 
-/// What is kept of a tenant: not how it is with it.
+/// Returns a tenant without its state, which is not stored.
 fn tenant(text: &str) -> Tenant {
     let tenant: Tenant = serde_json::from_str(text).unwrap();
     Tenant {

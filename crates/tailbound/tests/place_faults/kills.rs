@@ -1,4 +1,4 @@
-//! Which processes end, and when.
+//! Choice of the processes that are killed, and of the times.
 
 use crate::clients::Clients;
 use crate::etcd::Etcd;
@@ -9,11 +9,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::sleep;
 use std::time::Duration;
 
-/// How long a paused leader sleeps: longer than its lease, so that another one
-/// leads when it wakes up.
+/// Sleep of a paused leader: longer than its lease, so that another replica leads when it resumes.
 const PAUSE: Duration = Duration::from_millis(2500);
 
-/// What ends.
+/// A process that is killed or paused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Victim {
     /// The service that decides; killed.
@@ -39,7 +38,7 @@ impl Victim {
     }
 }
 
-/// How many of each.
+/// Number of kills for each kind of victim.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Kills([usize; Victim::ALL.len()]);
 

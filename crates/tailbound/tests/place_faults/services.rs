@@ -12,7 +12,7 @@ use tailbound_control::ledger::Snapshot;
 use tailbound_control::store::{Sqlite, Store, etcd};
 use tempfile::TempDir;
 
-/// How long a service may take to start, or the replicas to agree on a leader.
+/// Time limit for the start of a service, and for the election of a leader.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// One service over `SQLite`, or three over etcd.
@@ -56,7 +56,7 @@ impl Services {
             .collect()
     }
 
-    /// Which one decides; waits until one does.
+    /// Waits for a leader and returns its index.
     pub(crate) fn leader(&self) -> usize {
         let end = Instant::now() + PATIENCE;
         loop {
@@ -128,7 +128,7 @@ impl Services {
         }
     }
 
-    /// What the store has, read without a service.
+    /// Returns the content of the store, read without a service.
     pub(crate) fn snapshot(&self) -> Snapshot {
         match self.store.strip_prefix("sqlite:") {
             Some(path) => Sqlite::open(&PathBuf::from(path)).unwrap().load().unwrap(),

@@ -51,7 +51,7 @@ impl Place {
         self.whereabouts() == (host.to_owned(), to.map(str::to_owned))
     }
 
-    /// What is reserved of each host: slots, and its link in both directions.
+    /// Returns the reservations of each host: slots, and its link in both directions.
     fn reserved(&self) -> [(Value, Vec<Value>); 2] {
         ["a-1", "a-2"].map(|host| {
             let mut host = self.json(&format!("host {host}"));

@@ -1,5 +1,5 @@
-//! A machine as a port sees it: a monitor that speaks vhost-user, and a virtio driver over
-//! memory that both share. It keeps to the rules unless it is told not to.
+//! A VM as a port sees it: a VMM that speaks vhost-user, and a virtio driver over shared memory.
+//! Both keep to the rules unless a test requests a violation.
 
 // Each test file uses its own part of this.
 #![allow(dead_code)]
@@ -18,7 +18,7 @@ use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 use vm_memory::{Bytes, FileOffset, GuestAddress, GuestMemoryMmap};
 
-/// How long anything may take on a busy machine.
+/// Time limit for any step on a busy computer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Repeats `done` until it is there.
@@ -160,7 +160,7 @@ impl Monitor {
         Ok(())
     }
 
-    /// Asks for a number.
+    /// Sends a request that is answered by a number.
     pub(crate) fn ask(&mut self, code: u32, words: &[u64]) -> io::Result<u64> {
         self.send(&Self::message(code, words), &[])?;
         let reply = self.reply()?;
@@ -174,7 +174,7 @@ impl Monitor {
     }
 }
 
-/// What a machine is made of.
+/// The configuration of a VM.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Build {
     pub(crate) features: u64,
@@ -201,7 +201,7 @@ impl Default for Build {
     }
 }
 
-/// Where the guest sees its memory, and where the monitor does.
+/// Addresses of the memory, as the guest and the VMM see it, and its length in bytes.
 pub(crate) const BASE: u64 = 1 << 20;
 pub(crate) const MONITOR: u64 = 0x7f00_0000_0000;
 pub(crate) const LEN: u64 = 32 << 20;
@@ -265,7 +265,7 @@ fn event() -> OwnedFd {
     eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an eventfd")
 }
 
-/// Whether an eventfd was written to, and forgets that.
+/// Returns true if an eventfd was written to, and resets it.
 pub(crate) fn rang(event: &OwnedFd) -> bool {
     let mut count = [0; 8];
     rustix::io::read(event, &mut count).is_ok()
@@ -313,7 +313,7 @@ impl Machine {
         Ok(machine)
     }
 
-    /// A machine whose buffers to receive are offered, before its monitor has said anything.
+    /// Builds a VM whose receive buffers are offered before its VMM has sent any message.
     fn build(monitor: Monitor, build: Build) -> Self {
         let file = memfd(LEN);
         let offset = FileOffset::new(file.try_clone().expect("cloned"), 0);
@@ -450,7 +450,7 @@ impl Machine {
         (state >> 32) as u16
     }
 
-    /// Has pages logged in a file, of which so many bytes count.
+    /// Sets a file as the log of written pages, with `len` bytes of it.
     pub(crate) fn set_log(&mut self, file: &File, len: u64) {
         let message = Monitor::message(request::SET_LOG_BASE, &[len, 0]);
         self.monitor.send(&message, &[file.as_fd()]).expect("sent");
@@ -571,12 +571,13 @@ impl Machine {
         self.kick(index);
     }
 
-    /// How many chains of a ring the device has given back.
+    /// Returns the number of chains of a ring that the device has returned.
     pub(crate) fn used(&self, index: usize) -> u16 {
         self.read(self.rings[index].used() + 2)
     }
 
-    /// What the device has given back next: the entry, and how much it wrote.
+    /// Returns the next chain that the device has returned: the entry, and the number of written
+    /// bytes.
     pub(crate) fn next_used(&mut self, index: usize) -> Option<(u16, u32)> {
         let used = self.used(index);
         let ring = &mut self.rings[index];
@@ -589,8 +590,8 @@ impl Machine {
         Some((element[0] as u16, element[1]))
     }
 
-    /// The next frame that the guest gets, and its virtio header; its buffers are offered
-    /// again where `again` says so.
+    /// Returns the next frame for the guest, and its virtio header; offers its buffers again if
+    /// `again` is set.
     pub(crate) fn receive(&mut self, pair: usize, again: bool) -> Option<([u8; 12], Vec<u8>)> {
         let index = 2 * pair;
         let mut bytes = Vec::new();

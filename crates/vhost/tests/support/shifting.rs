@@ -1,5 +1,5 @@
-//! A driver that writes while the device reads: memory whose bytes change with each look,
-//! and what a ring must keep to whatever they are.
+//! A driver that writes while the device reads: memory whose bytes change with each read, and the
+//! rules that a ring must keep for all contents.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -8,13 +8,13 @@ use tailbound_switch::port::BURST;
 use tailbound_vhost::ring::{Format, Layout, Put, Ring, RingError};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestRegionMmap};
 
-/// The guest's memory begins at zero and has so many bytes.
+/// Length of the guest's memory in bytes. It begins at address zero.
 pub(crate) const LEN: usize = 64 << 10;
 
 /// Memory of a driver that writes whenever the device looks.
 pub(crate) struct Shifting {
     memory: GuestMemoryMmap,
-    /// What it writes, one at each look: where, and what.
+    /// The driver's writes, one at each read: address and value.
     writes: RefCell<VecDeque<(u16, u8)>>,
     looks: Cell<usize>,
 }
@@ -70,7 +70,7 @@ pub(crate) fn put<M: GuestMemoryBackend>(
     Ok(put)
 }
 
-/// What the device does next.
+/// The device's next step.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Step {
     Take(u8),

@@ -111,13 +111,13 @@ pub struct RequestOp {
 /// The kinds of operations.
 #[derive(Clone, PartialEq, Eq, Oneof)]
 pub enum Operation {
-    /// Reads.
+    /// A read of a range of keys.
     #[prost(message, tag = "1")]
     Range(RangeRequest),
-    /// Writes.
+    /// A write of a key.
     #[prost(message, tag = "2")]
     Put(PutRequest),
-    /// Deletes.
+    /// The deletion of a range of keys.
     #[prost(message, tag = "3")]
     Delete(DeleteRangeRequest),
 }

@@ -15,9 +15,9 @@ use std::io::{self, Read, Write};
 pub(super) const INLINE: usize = 32 << 10;
 /// The longest part.
 pub(super) const PART: usize = 512 << 10;
-/// The most parts: 64 MiB compressed.
+/// Largest number of parts: 64 MiB compressed.
 pub(super) const MAX_PARTS: u32 = 128;
-/// The longest document, which bounds what a reader unpacks.
+/// The longest document, in bytes, which limits the reader's memory.
 pub(super) const MAX_BYTES: u64 = 1 << 30;
 /// The first character of a pointer, with which no JSON begins.
 const MARK: char = '@';

@@ -4,6 +4,7 @@ use crate::testing::Record;
 use proptest::prelude::*;
 use tailbound_units::{Bytes, Nanos, Position, Rate};
 
+/// A full frame of 1500 B of payload, on the wire.
 const LONGEST: WireBytes = WireBytes(1538);
 
 /// A configuration with this longest frame.

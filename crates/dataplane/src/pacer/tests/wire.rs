@@ -216,7 +216,7 @@ enum Step {
     Stall(u64),
 }
 
-/// The longest frame that is configured below.
+/// The longest configured frame on the wire, in bytes.
 const LONGEST: u64 = 1600;
 
 fn wire() -> impl Strategy<Value = PacerConfig> {

@@ -70,6 +70,7 @@ impl Ecn {
     }
 
     fn of_number(number: u8) -> Option<Self> {
+        /// The highest value of the ACE counter.
         const MOST: u8 = (Flags::ACE.0 >> super::SHIFT) as u8;
         match number {
             0 => Some(Self::Classic),

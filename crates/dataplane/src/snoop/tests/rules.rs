@@ -132,8 +132,8 @@ fn retaining(script: &str) {
     run(Retaining, &after(PLAIN, script));
 }
 
-/// Rule 4, retaining: a guest that lost what was placed beyond its window gets less of that, and
-/// none once it has lost that, too.
+/// Rule 4, retaining: a guest that lost data beyond its window gets a smaller window, and none
+/// after a second loss.
 #[test]
 fn a_guest_that_drops_what_is_placed_ahead_gets_less_of_it() {
     let segment = |n: u32| format!("{}:{}", 1000 * n + 1, 1000 * n + 1001);
@@ -258,7 +258,7 @@ fn where_as_much_is_kept_as_may_be_the_window_closes() {
     World::new(config, false).run_whole(&script);
 }
 
-/// Rule 10. What the guest may promise is held to a constant.
+/// Rule 10. The window that the guest may promise is constant.
 #[test]
 fn the_guests_window_is_held_to_a_constant() {
     let config = SnoopConfig {
@@ -317,7 +317,8 @@ fn options_that_early_acknowledgement_cannot_answer_for_end_it() {
     );
 }
 
-/// Rule 16. What may have been damaged is not acknowledged; what is to be cut is rewritten once.
+/// Rule 16. Data that may be damaged is not acknowledged; a packet that will be segmented is
+/// rewritten once.
 #[test]
 fn checksums_are_checked_and_mended() {
     both(

@@ -14,7 +14,7 @@ const VALUE: [f64; 3] = [15.0, 214.476, 0.348_238];
 /// mean; in the paper it is 19 us for a whole server.
 const GAP_SHAPE: f64 = 0.154_971;
 
-/// Longest key of the protocol.
+/// Longest key of the protocol, in bytes.
 const LONGEST_KEY: f64 = 250.0;
 /// Bytes for the unique part of a key.
 const SHORTEST_KEY: f64 = 16.0;

@@ -51,7 +51,7 @@ fn a_right_file_is_read_whole() {
     file.bounds().unwrap();
 }
 
-/// What is replaced by what in the right file, and the message.
+/// A text of the right file, its replacement, and the message.
 const MISTAKES: &[(&str, &str, &str)] = &[
     (
         r#"path = ["nic", "tor"]"#,

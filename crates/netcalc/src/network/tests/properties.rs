@@ -1,15 +1,15 @@
 use super::*;
 use proptest::prelude::*;
 
-/// What makes a network: everything else follows.
+/// Random parameters of a network.
 #[derive(Debug, Clone)]
 pub(super) struct Plan {
     pub(super) frame: u64,
     pub(super) line_limit: bool,
     /// Latencies in microseconds.
     pub(super) ports: Vec<u64>,
-    /// Which ports (a bit each, in order), share of the rate, burst in frames of
-    /// 1000 B, burst rate over the rate (0: at once), priority.
+    /// The flows: ports (one bit each, in order), share of the rate, burst in frames of 1000 B,
+    /// burst rate as a multiple of the rate (0: unlimited), priority.
     pub(super) flows: Vec<(u8, u64, u64, u64, u8)>,
 }
 
@@ -66,7 +66,7 @@ impl Plan {
     }
 }
 
-/// `a <= b`, but for a nanosecond that rounding on the way may make.
+/// Returns true if `a <= b`, up to a rounding error of one nanosecond.
 fn no_more(a: Ratio, b: Ratio) -> bool {
     a <= b.plus(Ratio::whole(1)).unwrap()
 }

@@ -25,14 +25,14 @@ fn disco(latencies: &[(u64, u64)], paths: &[&[usize]]) -> Bounds {
     network.bounds().unwrap()
 }
 
-/// Whether a delay is this many seconds, but for what rounding up on the way
-/// adds: less than a nanosecond.
+/// Returns true if a delay is `numerator / denominator` seconds, rounded up by less than one
+/// nanosecond.
 fn is_seconds(delay: Ratio, numerator: i128, denominator: i128) -> bool {
     let exact = ratio(numerator * 1_000_000_000, denominator);
     delay >= exact && delay < exact.plus(Ratio::whole(1)).unwrap()
 }
 
-/// Whether an amount is this many bytes, rounded up by less than one bit.
+/// Returns true if an amount is `numerator / denominator` bytes, rounded up by less than one bit.
 fn is_bytes(data: Ratio, numerator: i128, denominator: i128) -> bool {
     let exact = ratio(numerator * 8_000_000_000, denominator);
     data >= exact && data < exact.plus(Ratio::whole(1_000_000_000)).unwrap()

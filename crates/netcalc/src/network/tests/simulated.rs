@@ -12,13 +12,13 @@ struct Frame {
     sent: u128,
 }
 
-/// Picoseconds that `bytes` take at `rate`, rounded down: a wire a little faster
-/// than it is still has to keep the bounds of a slower one.
+/// Returns the time of `bytes` at `rate` in picoseconds, rounded down. A wire that is faster by the
+/// rounding must keep the bounds of the slower one, too.
 fn wire(bytes: u64, rate: u64) -> u128 {
     u128::from(bytes) * 8_000_000_000_000 / u128::from(rate)
 }
 
-/// What a flow sends: each frame as soon as it may, `pauses` nanoseconds after
+/// Returns the frames of a flow: each at the earliest permitted time, `pauses` nanoseconds after
 /// the one before. Without pauses the sender is greedy.
 fn send(flow: &Flow, index: usize, frame: u64, start: u128, pauses: &[u64]) -> Vec<Frame> {
     let mut times: Vec<u128> = Vec::new();

@@ -62,11 +62,11 @@ pub(super) struct Frame {
     pub(super) kind: Kind,
 }
 
-/// Length of Ethernet, IPv4, TCP and time stamps.
+/// Length of the Ethernet, IPv4 and TCP headers with time stamps, in bytes.
 const HEADERS: u32 = 14 + 20 + 20 + 12;
 /// Length of a `ping`'s data: 56 bytes and ICMP's 8, which take the place of TCP's headers.
 const ECHOED: u32 = 32;
-/// Length of preamble, FCS and the gap.
+/// Length of preamble, FCS and the gap, in bytes.
 const AROUND: u32 = 24;
 /// The shortest frame without FCS.
 const SHORTEST: u32 = 60;

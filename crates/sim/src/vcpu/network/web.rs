@@ -37,7 +37,7 @@ struct Client {
     began: Nanos,
 }
 
-/// Measurements.
+/// Response times and CPU times of a web server.
 #[derive(Default)]
 struct Counted {
     times: Vec<Nanos>,

@@ -220,7 +220,7 @@ struct Parts {
     answers: f64,
     /// Part between calling nodes.
     calls: f64,
-    /// Total.
+    /// The whole variance.
     all: f64,
     /// Mean of each answering node.
     columns: Vec<f64>,

@@ -1,4 +1,4 @@
-//! Runs the trials. Those that need a network namespace run in a child process: a user namespace
+//! Runs the trials. Trials that need a network namespace run in a child process: a user namespace
 //! can only be entered by a single thread, and the child's end removes everything that the trials
 //! created. The child reports its results line by line, so that one trial that hangs does not hide
 //! the others.

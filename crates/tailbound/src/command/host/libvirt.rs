@@ -5,7 +5,7 @@ use crate::exit::{Exit, Failure, print_error};
 use std::io::{Read as _, stdin};
 use tailbound_host::libvirt;
 
-/// Largest XML that is read, in bytes.
+/// Longest XML that is read, in bytes.
 const LONGEST: u64 = 16 << 20;
 
 /// Arguments of `tailbound host libvirt-hook`.

@@ -20,7 +20,7 @@ use tailbound_units::Nanos;
 const MAX_GUESTS: u32 = 1_024;
 /// A request is slow from here on.
 const SLOW: Nanos = Nanos::from_millis(1);
-/// Slow requests of one guest that are kept.
+/// Largest number of one guest's stored slow requests.
 const MAX_REQUESTS: usize = 10_000;
 
 /// The name of the guest of each slot.

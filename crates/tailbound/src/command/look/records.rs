@@ -14,7 +14,7 @@ use tailbound_sys::thread::{Tasks, ThreadId};
 use tailbound_units::Nanos;
 use tailbound_watch::Counts;
 
-/// Late waits of one guest that are kept.
+/// Largest number of one guest's stored late waits.
 const MAX_WAITS: usize = 10_000;
 
 /// The counters of a guest at one look.

@@ -14,7 +14,7 @@ const SILENCE: Duration = Duration::from_secs(30);
 /// Kind of the JSON document.
 const KIND: &str = "place-guarantees";
 
-/// Pause between two streams.
+/// Pause before the next stream after the end of a stream.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// Arguments of `tailbound place guarantees`.

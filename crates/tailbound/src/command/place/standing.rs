@@ -16,7 +16,7 @@ use tailbound_report::{NOTHING, Paint, Table};
 
 /// Longest silence of the service, which sends a line every ten seconds.
 const SILENCE: Duration = Duration::from_secs(30);
-/// Pause between two streams.
+/// Pause before the next stream after the end of a stream.
 const PAUSE: Duration = Duration::from_millis(200);
 /// Time for hosts that follow to confirm a change, before the result is printed without it.
 const CONFIRM: Duration = Duration::from_secs(3);

@@ -16,6 +16,7 @@ use tailbound_units::Nanos;
 
 /// Shortest interval between runs: a run may take two minutes, and the file must stay small.
 const SHORTEST: Nanos = Nanos::from_secs(180);
+/// Longest interval between runs.
 const LONGEST: Nanos = Nanos::from_secs(7 * 86_400);
 /// Largest file that is read, in bytes: hourly runs of a century.
 const LARGEST: u64 = 200 << 20;

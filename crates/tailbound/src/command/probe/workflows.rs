@@ -84,7 +84,7 @@ enum Among {
     Selected,
 }
 
-/// Result.
+/// The printed document.
 #[derive(Debug, Serialize)]
 struct Document {
     /// Host name of this side.

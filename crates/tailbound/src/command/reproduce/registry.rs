@@ -23,7 +23,7 @@ pub(super) struct Registry {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Run {
-    /// KIND/NAME.
+    /// Kind and name of the experiment, `KIND/NAME`.
     pub(super) experiment: String,
     pub(super) size: String,
     /// Run time on one CPU; in the lab on the whole computer.
@@ -84,7 +84,7 @@ pub(super) enum By {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Checks {
-    /// KIND/NAME.
+    /// Kind and name of the experiment, `KIND/NAME`.
     pub(super) experiment: String,
     pub(super) checks: Vec<String>,
 }

@@ -12,7 +12,7 @@ use tailbound_probe_run::launch::{Probed, Probes, end_all, is_empty, tag};
 use tailbound_probe_run::launcher::Launcher;
 use tailbound_units::Nanos;
 
-/// Largest number of nodes that are started.
+/// Largest number of nodes that can be started.
 const MOST: usize = 10_000;
 
 /// Options of a selection that starts its nodes.

@@ -15,7 +15,7 @@ use tailbound_sys::thread::ThreadId;
 use tailbound_sys::waits::{Kind, LateWait};
 use tailbound_units::Nanos;
 
-/// Largest number of events, some 200 MB; further ones are only counted.
+/// Largest number of recorded events, some 200 MB; further events are only counted.
 const MOST: u64 = 1_000_000;
 /// Largest number of guests and threads with names, so that a guest that starts threads all the
 /// time does not exhaust memory.

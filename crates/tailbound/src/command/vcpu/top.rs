@@ -15,8 +15,9 @@ use tailbound_units::Nanos;
 /// Version of the JSON document's format.
 const SCHEMA: u32 = 1;
 
-/// Limits of the interval between two updates.
+/// Shortest interval between two updates.
 const SHORTEST: Nanos = Nanos::from_millis(100);
+/// Longest interval between two updates.
 const LONGEST: Nanos = Nanos::from_secs(3_600);
 
 /// Interval of reading late waits.

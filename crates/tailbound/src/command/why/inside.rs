@@ -18,7 +18,7 @@ use tailbound_units::Nanos;
 
 /// The sleep of a thread.
 const SLEEP_TIME: Nanos = Nanos::from_millis(1);
-/// CPUs that are looked at: the first ones.
+/// Number of examined CPUs: the first ones.
 const MAX_CPUS: usize = 64;
 
 /// The document that `--output json` prints.

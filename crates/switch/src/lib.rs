@@ -27,6 +27,6 @@ pub use reason::Reason;
 pub use switch::{
     Applying, GuaranteeError, GuestConfig, GuestPacing, GuestSnapshot, Interest, LimitSnapshot,
     Link, PartialSnapshot, PortSnapshot, Ports, Reload, Snapshot, SnoopSnapshot, Sojourn, Spent,
-    Stopwatch, Switch, SwitchConfig, SwitchPlan, Switches, Traced, TracedFrame, Turn, UPLINK, UplinkPacing,
-    UplinkSnapshot, Wait,
+    Stopwatch, Switch, SwitchConfig, SwitchPlan, Switches, Traced, TracedFrame, Turn, UPLINK,
+    UplinkPacing, UplinkSnapshot, Wait,
 };

@@ -270,7 +270,10 @@ fn the_last_recorded_night_names_parts_of_the_night() {
             });
         assert!(script.contains(&format!("run \"{name}\"")), "{name}");
         assert!(matches!(part["verdict"].as_str(), Some("ok" | "FAILED")));
-        assert!(part["date"].is_datetime() && part["commit"].is_str(), "{name}");
+        assert!(
+            part["date"].is_datetime() && part["commit"].is_str(),
+            "{name}"
+        );
     }
 }
 

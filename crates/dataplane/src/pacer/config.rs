@@ -179,7 +179,7 @@ pub struct Guarantee {
     /// 2 ms, at least a batch.
     #[serde(default = "defaults::horizon")]
     pub horizon: Nanos,
-    /// CoDel's target (RFC 8289): a wait above it for twenty times as long marks frames (ECN), or
+    /// `CoDel`'s target (RFC 8289): a wait above it for twenty times as long marks frames (ECN), or
     /// drops them if a destination's limit causes the wait; 1 ms, at a slow destination at least
     /// one and a half frames.
     #[serde(default = "defaults::mark")]

@@ -23,7 +23,7 @@ pub struct CodelConfig {
     pub interval: Nanos,
     /// Marks packets of ECN-capable senders instead of dropping them; false, as in Linux's `codel`.
     pub ecn: bool,
-    /// Full frame without FCS; 1,514 B, or 9,014 B for an MTU of 9,000. CoDel does not act on a
+    /// Full frame without FCS; 1,514 B, or 9,014 B for an MTU of 9,000. `CoDel` does not act on a
     /// queue of at most one (RFC 8289, 5.4).
     pub mtu: Bytes,
     /// Delay from which frames of scalable senders (ECT(1), L4S) are marked, even without `ecn`;

@@ -156,9 +156,9 @@ fn before(base: &Sizes, list: &Sizes, key: &Key) -> Option<Size> {
     if let Some(size) = base.get(key) {
         return Some(*size);
     }
-    let last = |(_, path): &Key| path.rsplit("::").next().map(str::to_owned);
+    let item = |(_, path): &Key| path.rsplit("::").next().map(str::to_owned);
     let mut gone = base.iter().filter(|(key, _)| !list.contains_key(*key));
-    let moved = gone.find(|(other, _)| last(other) == last(key));
+    let moved = gone.find(|(other, _)| item(other) == item(key));
     moved.map(|(_, size)| *size)
 }
 

@@ -275,7 +275,7 @@ CHECKED := RUSTC_WORKSPACE_WRAPPER="$$(rustc --print sysroot)/bin/clippy-driver"
 DENY := -D unmatched-skip -D unnecessary-skip -D license-not-encountered
 
 .PHONY: lint
-lint: ## Check formatting, lints, documentation, who imports whom, plain English, paths in texts, and licences
+lint: ## Check formatting, lints, documentation, who imports whom, sizes of types, and licences
 	@scripts/need compile lint
 	$(CARGO) fmt --all --check
 	$(CARGO) fmt --manifest-path tools/arrows/Cargo.toml --check

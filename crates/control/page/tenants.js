@@ -158,7 +158,7 @@ export class Tenants {
           fact("Burst rate", guarantee.burst_rate ?? "not limited"), fact("Delay", guarantee.delay ?? "not promised"),
         ] : fact("Promise", "best effort"),
         standing.measured && [h("dt", null, "Measured"), h("dd", { id: "tenant-measured" }, measured(standing, guarantee?.delay))],
-        domains && fact("Spread", `no more than 1/${domains.count} in one ${["host", "rack", "pod"][domains.height] ?? `group of height ${domains.height}`}`),
+        domains && fact("Spread", `at most ${Math.ceil(request.vms / domains.count)} in one ${["host", "rack", "pod"][domains.height] ?? `group of height ${domains.height}`}`),
         request.cpu > 0 && fact("CPUs", `${request.cpu / 1000} a machine`),
         request.memory && request.memory !== "0B" && fact("Memory", `${request.memory} a machine`)),
       h("p", { class: "actions" },

@@ -5,7 +5,7 @@ use crate::{Location, Mistake, Problem, Step};
 use serde::de::DeserializeOwned;
 use std::ops::Range;
 use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use toml::de::{DeTable, DeValue, ValueDeserializer};
 
 /// A file with valid TOML syntax.
 #[derive(Debug)]
@@ -103,12 +103,7 @@ impl<'t> Document<'t> {
     pub fn find(&self, path: &[Step]) -> Range<usize> {
         let mut value = &self.root;
         for step in path {
-            let next = match step {
-                Step::Key(key) => value.get_ref().get(*key),
-                Step::Name(name) => value.get_ref().get(name.as_str()),
-                Step::Index(index) => value.get_ref().get(*index),
-            };
-            match next {
+            match below(value, step) {
                 Some(next) => value = next,
                 None => break,
             }
@@ -132,6 +127,15 @@ impl<'t> Document<'t> {
             .collect();
         mistakes.sort_by_key(|mistake| mistake.location);
         mistakes
+    }
+}
+
+/// Returns the value one step below another, if it is there.
+fn below<'v, 't>(value: &'v Spanned<DeValue<'t>>, step: &Step) -> Option<&'v Spanned<DeValue<'t>>> {
+    match step {
+        Step::Key(key) => value.get_ref().get(*key),
+        Step::Name(name) => value.get_ref().get(name.as_str()),
+        Step::Index(index) => value.get_ref().get(*index),
     }
 }
 
@@ -169,6 +173,14 @@ impl Entry<'_, '_> {
         items
             .filter_map(|(index, item)| Some((index, self.document.section(item, mistakes)?)))
             .collect()
+    }
+
+    /// Reads the value at `path` below the entry's value by itself, so that mistakes beside it do
+    /// not hide its contradictions. `None` if the value is missing or has a mistake, which
+    /// [`Entry::read`] reports.
+    pub fn read_at<T: DeserializeOwned>(&self, path: &[Step]) -> Option<T> {
+        let value = path.iter().try_fold(self.value, below)?;
+        T::deserialize(ValueDeserializer::from(value.clone())).ok()
     }
 
     /// Returns the number of values in the list; 0 if the value is no list.
@@ -302,6 +314,24 @@ mod tests {
             "11:7: \"zz\" is no IPv4 address; write for example \"10.0.0.1\"",
         ];
         assert_eq!(told, expected);
+    }
+
+    #[test]
+    fn a_value_is_read_by_itself_whatever_is_wrong_beside_it() {
+        let document = Document::parse(WRONG).unwrap();
+        let item = document.entries().find(|entry| entry.key() == "item");
+        let item = item.unwrap();
+        let weight = |index| {
+            let path = [Step::Index(index), Step::Key("weight")];
+            item.read_at::<i64>(&path)
+        };
+        assert_eq!([0, 1, 2, 3].map(weight), [Some(-1), Some(1), None, None]);
+        assert!(item.read_at::<Item>(&[Step::Index(1)]).is_some());
+        assert!(item.read_at::<Item>(&[Step::Index(0)]).is_none());
+        assert!(
+            item.read_at::<u8>(&[Step::Index(0), Step::Key("weight")])
+                .is_none()
+        );
     }
 
     #[test]

@@ -17,6 +17,7 @@ mod memory;
 mod pacing;
 mod snoop;
 mod sources;
+mod unread;
 
 pub use added::ChangeError;
 pub(crate) use added::{Before, Change, Files, REQUEST, names_in};

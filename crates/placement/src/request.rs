@@ -34,10 +34,19 @@ pub struct FaultDomains {
     /// Kind of the fault domains: 0 for hosts, 1 for racks, 2 for pods.
     #[cfg_attr(feature = "openapi", schema(maximum = 255))]
     pub height: u8,
-    /// Divisor of the number of machines. Each domain has at most the quotient, rounded up: with 2
-    /// at most one half, so that at least two domains are used.
+    /// Divisor of the number of machines, at most that number. One domain has at most the quotient,
+    /// rounded up ([`FaultDomains::most`]). If the count divides the number of machines, at least
+    /// `count` domains are used, otherwise perhaps fewer: 4 machines with a count of 3 may be 2 and
+    /// 2. With a count of the number of machines, each machine has a domain of its own.
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 4_294_967_295_u64))]
     pub count: u32,
+}
+
+impl FaultDomains {
+    /// Returns the maximum number of machines in one domain, of `vms` in all.
+    pub const fn most(&self, vms: u32) -> u32 {
+        vms.div_ceil(self.count)
+    }
 }
 
 /// A tenant's request.

@@ -6,7 +6,7 @@ use std::fmt;
 use std::io;
 use std::str::FromStr;
 
-/// A set of CPUs, numbered below [`Cpus::MAX`].
+/// A set of CPUs as a list such as `0-3,8`. Numbers are below [`Cpus::MAX`].
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Cpus(CpuSet);
 

@@ -1,13 +1,16 @@
 //! Checks who imports whom in a workspace: `arrows DIRECTORY`. Between crates the
 //! table in the directory's ARCHITECTURE.md decides ([`table`]), between modules
-//! of a crate there is no circle ([`circles`]).
+//! of a crate there is no circle ([`circles`]). A list has all large types ([`sizes`]).
 
 mod circles;
 mod resolve;
+mod sizes;
 mod source;
 mod table;
 
+use sizes::Sizes;
 use source::Modules;
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -38,11 +41,14 @@ fn check(directory: &Path) -> Result<Vec<String>, String> {
     let base = directory
         .canonicalize()
         .map_err(|error| error.to_string())?;
-    for root in workspace.roots.values().flatten() {
+    let mut sizes = Sizes::new();
+    let roots = workspace.roots.iter();
+    for (name, root) in roots.flat_map(|(name, roots)| roots.iter().map(move |root| (name, root))) {
         let root = Path::new(root)
             .strip_prefix(&base)
             .unwrap_or(Path::new(root));
         let modules = Modules::of(root, &|file| read(&base.join(file)))?;
+        sizes::measure(name, &modules, &mut sizes);
         for circle in circles::circles(&modules) {
             let members: Vec<_> = circle.members.into_iter().collect();
             let members = members.join(", ");
@@ -50,7 +56,36 @@ fn check(directory: &Path) -> Result<Vec<String>, String> {
             wrong.extend(circle.arrows.iter().map(|arrow| format!("    {arrow}")));
         }
     }
+    let list = sizes::parse(&read(&directory.join(sizes::FILE))?)?;
+    wrong.extend(sizes::judge(&list, &sizes, &committed(directory)?));
     Ok(wrong)
+}
+
+/// The lists of large types in HEAD, its parent, and the merge bases with main, as far as they
+/// exist.
+fn committed(directory: &Path) -> Result<Vec<(String, Sizes)>, String> {
+    let git = |words: &[&str]| {
+        let mut command = Command::new("git");
+        command.arg("-C").arg(directory).args(words);
+        let output = command.output().ok()?;
+        output.status.success().then_some(())?;
+        String::from_utf8(output.stdout).ok()
+    };
+    let mut commits = vec![
+        git(&["rev-parse", "-q", "--verify", "HEAD"]),
+        git(&["rev-parse", "-q", "--verify", "HEAD^"]),
+    ];
+    commits.extend(["main", "origin/main"].map(|main| git(&["merge-base", "HEAD", main])));
+    let commits: BTreeSet<_> = commits.into_iter().flatten().collect();
+    let mut lists = Vec::new();
+    for commit in &commits {
+        let commit = commit.trim();
+        if let Some(text) = git(&["show", &format!("{commit}:{}", sizes::FILE)]) {
+            let short = commit.get(..12).unwrap_or(commit);
+            lists.push((short.to_owned(), sizes::parse(&text)?));
+        }
+    }
+    Ok(lists)
 }
 
 fn read(file: &Path) -> Result<String, String> {

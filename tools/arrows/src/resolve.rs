@@ -26,6 +26,22 @@ struct Walk<'a> {
     seen: BTreeSet<(usize, String)>,
     /// Modules that the path itself names.
     named: Vec<usize>,
+    /// The name of the item that was found, in the module that defines it.
+    item: Option<String>,
+}
+
+/// The module that defines the type that a path in `from` means, and the name of the type there.
+/// `None` if it belongs to another crate.
+pub(crate) fn definition(
+    modules: &Modules,
+    from: usize,
+    path: &[String],
+) -> Option<(usize, String)> {
+    let mut walk = Walk::new(modules);
+    match walk.path(from, path, false)? {
+        Target::Item(module) => Some((module, walk.item?)),
+        Target::Module(_) => None,
+    }
 }
 
 /// The modules that something in `from` needs by this mention: those that its
@@ -39,18 +55,23 @@ pub(crate) fn needed(modules: &Modules, from: usize, mention: &Mention) -> BTree
     {
         return BTreeSet::new();
     }
-    let mut walk = Walk {
-        modules,
-        seen: BTreeSet::new(),
-        named: Vec::new(),
-    };
+    let mut walk = Walk::new(modules);
     let Some(target) = walk.path(from, &mention.path, true) else {
         return BTreeSet::new();
     };
     walk.named.into_iter().chain([target.module()]).collect()
 }
 
-impl Walk<'_> {
+impl<'a> Walk<'a> {
+    const fn new(modules: &'a Modules) -> Self {
+        Self {
+            modules,
+            seen: BTreeSet::new(),
+            named: Vec::new(),
+            item: None,
+        }
+    }
+
     fn path(&mut self, from: usize, path: &[String], written: bool) -> Option<Target> {
         let mut words = path.iter().peekable();
         let mut here = match words.peek()?.as_str() {
@@ -93,6 +114,7 @@ impl Walk<'_> {
             return Some(Target::Module(*child));
         }
         if module.items.contains(name) {
+            self.item = Some(name.to_owned());
             return Some(Target::Item(here));
         }
         if let Some(path) = module.imports.get(name) {

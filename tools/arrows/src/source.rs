@@ -27,11 +27,39 @@ pub(crate) struct Module {
     pub(crate) children: BTreeMap<String, usize>,
     /// Names of what is defined here.
     pub(crate) items: BTreeSet<String>,
+    /// The number of fields of each type that is defined here; of an enum, of its largest variant.
+    pub(crate) fields: BTreeMap<String, usize>,
+    /// Inherent impls: the path of their type, and the number of their functions.
+    pub(crate) impls: Vec<(Written, usize)>,
     /// Names that a `use` brings here, and what they stand for.
     pub(crate) imports: BTreeMap<String, Written>,
     /// Modules of which a `use` brings everything here.
     pub(crate) globs: Vec<Written>,
     pub(crate) mentions: Vec<Mention>,
+}
+
+impl Module {
+    /// Counts the fields of a type, or the functions of an inherent impl.
+    fn measure(&mut self, item: &Item) {
+        let (name, fields) = match item {
+            Item::Struct(item) => (&item.ident, item.fields.len()),
+            Item::Union(item) => (&item.ident, item.fields.named.len()),
+            Item::Enum(item) => {
+                let fields = item.variants.iter().map(|variant| variant.fields.len());
+                (&item.ident, fields.max().unwrap_or(0))
+            }
+            Item::Impl(item) if item.trait_.is_none() => {
+                if let syn::Type::Path(of) = item.self_ty.as_ref() {
+                    let words = of.path.segments.iter().map(|part| part.ident.to_string());
+                    let functions = item.items.iter().filter(|item| is_function(item));
+                    self.impls.push((words.collect(), functions.count()));
+                }
+                return;
+            }
+            _ => return,
+        };
+        self.fields.insert(name.to_string(), fields);
+    }
 }
 
 /// The modules of one library or binary; the root is the first.
@@ -125,6 +153,7 @@ impl Reader<'_> {
                 continue;
             }
             self.modules[index].items.extend(defined(item));
+            self.modules[index].measure(item);
             Mentions(&mut self.modules[index]).visit_item(item);
         }
         Ok(index)

@@ -187,8 +187,11 @@ impl Guest {
     #[cold]
     #[inline(never)]
     fn fill_for(&mut self, lost: WireBytes) {
-        self.average
-            .pass((lost - self.made_up).0, self.last_departure);
+        let ticks = (lost - self.made_up).0;
+        // {B, S} is never full before {Bmax, one frame}. Otherwise a frame that waits for that
+        // bucket would be charged before it departs, and {B, S} would fill beyond S meanwhile.
+        let peak = self.peak.full_at();
+        self.average.pass(ticks, self.last_departure, peak);
         self.made_up = lost;
     }
 
@@ -241,7 +244,9 @@ impl Guest {
             let fresh = Cap::new(*cap.limit(), &self.guarantee, config);
             cap.reconfigure(&fresh, from, to);
         }
-        self.wire = WireBytes::ZERO;
+        // The frame that has a departure counts until then.
+        self.average.set_len(self.wire);
+        self.peak.set_len(self.wire);
         self.headroom = fresh.headroom;
         self.patience = fresh.patience;
     }

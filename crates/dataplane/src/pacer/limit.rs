@@ -160,7 +160,8 @@ impl Limit {
     #[cold]
     #[inline(never)]
     fn fill_for(&mut self, lost: WireBytes, release: Position) {
-        self.bucket.pass((lost - self.made_up).0, release);
+        let ticks = (lost - self.made_up).0;
+        self.bucket.pass(ticks, release, Position::ZERO);
         self.made_up = lost;
     }
 

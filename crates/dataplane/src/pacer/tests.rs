@@ -6,6 +6,7 @@ mod change;
 mod elastic;
 mod harness;
 mod hose;
+mod late;
 mod local;
 mod queues;
 mod rates;

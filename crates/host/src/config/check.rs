@@ -1,6 +1,7 @@
 //! Checks a parsed configuration for contradictions.
 
 use super::draft::Draft;
+use super::unread::GuestKeys;
 use super::{GuestConfig, PortConfig, classes, guard, limits, pacing, snoop};
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -9,6 +10,7 @@ use std::path::{Path, PathBuf};
 use tailbound_api::VmName;
 use tailbound_dataplane::{Class, PipelineConfig, QueueConfig, ShaperConfig};
 use tailbound_document::{Problem, Step};
+use tailbound_switch::Mac;
 use tailbound_sys::tap::MAX_INTERFACE_NAME;
 use tailbound_units::{Bytes, Nanos};
 use tailbound_vhost::VhostConfig;
@@ -39,14 +41,7 @@ pub(super) fn check(draft: &Draft) -> Vec<Problem> {
     }
     if let Some(uplink) = &draft.uplink {
         let at = [Step::Key("uplink")];
-        checks.port(&at, "the uplink's", &uplink.port);
-        if matches!(uplink.port, PortConfig::VhostUser { .. }) {
-            checks.wrong(
-                &[Step::Key("uplink"), Step::Key("port")],
-                "vhost-user serves a virtual machine, which is a guest; use an interface for the \
-                    uplink, of kind \"af-packet\" or \"af-xdp\"",
-            );
-        }
+        checks.uplink_port(&uplink.port);
         checks.pipeline(&at, &uplink.pipeline);
         if let Some((inner, message)) = guard::wrong_budget(uplink.groups) {
             checks.wrong(
@@ -61,6 +56,10 @@ pub(super) fn check(draft: &Draft) -> Vec<Problem> {
             checks.whole_frames(&at, &uplink.port, &uplink.pipeline);
         }
     }
+    let keys = draft.unread.uplink.as_ref();
+    if let Some(port) = keys.and_then(|keys| keys.port.as_ref()) {
+        checks.uplink_port(port);
+    }
     if let Some(vcpu) = &draft.vcpu {
         if vcpu.metrics.is_some() {
             checks.wrong(
@@ -74,9 +73,18 @@ pub(super) fn check(draft: &Draft) -> Vec<Problem> {
     if let Some(hose) = &draft.hose {
         checks.wrong.extend(hose.check(&[Step::Key("hose")]));
     }
-    for (index, guest) in &draft.guests {
-        let place = [Step::Key("guest"), Step::Index(*index)];
-        checks.guest(&place, guest, &draft.owner(*index, guest));
+    for (index, guest) in draft.all_guests() {
+        let at = [Step::Key("guest"), Step::Index(index)];
+        match guest {
+            Ok(guest) => {
+                let owner = draft.owner(index, Some(&guest.name));
+                checks.guest(&at, guest, &owner);
+            }
+            Err(keys) => {
+                let owner = draft.owner(index, keys.name.as_deref());
+                checks.guest_keys(&at, keys, &owner);
+            }
+        }
     }
     checks.wrong.extend(pacing::check(draft));
     checks.wrong.extend(limits::check(draft));
@@ -89,7 +97,7 @@ struct Checks {
     wrong: Vec<Problem>,
     addresses: guard::Addresses,
     names: HashMap<String, String>,
-    macs: HashMap<tailbound_switch::Mac, String>,
+    macs: HashMap<Mac, String>,
     machines: HashMap<VmName, String>,
     interfaces: HashMap<(String, Option<PathBuf>), String>,
     captures: HashMap<String, String>,
@@ -108,19 +116,41 @@ impl Checks {
         });
     }
 
+    /// Checks the port of the uplink.
+    fn uplink_port(&mut self, port: &PortConfig) {
+        let at = [Step::Key("uplink")];
+        self.port(&at, "the uplink's", port);
+        if matches!(port, PortConfig::VhostUser { .. }) {
+            self.wrong(
+                &join(&at, &[Step::Key("port")]),
+                "vhost-user serves a virtual machine, which is a guest; use an interface for the \
+                    uplink, of kind \"af-packet\" or \"af-xdp\"",
+            );
+        }
+    }
+
+    /// Checks the keys of a guest whose section has other mistakes.
+    fn guest_keys(&mut self, at: &[Step], keys: &GuestKeys, owner: &str) {
+        if let Some(name) = &keys.name {
+            self.guest_name(&join(at, &[Step::Key("name")]), name, owner);
+        }
+        if let Some(mac) = keys.mac {
+            self.mac(&join(at, &[Step::Key("mac")]), mac, owner);
+        }
+        if let Some(vm) = &keys.vm {
+            self.vm(&join(at, &[Step::Key("vm")]), vm, owner);
+        }
+        if let Some(port) = &keys.port {
+            self.port(at, owner, port);
+        }
+    }
+
     /// Checks a guest. `owner` is its name in the possessive: `web's`.
     fn guest(&mut self, at: &[Step], guest: &GuestConfig, owner: &str) {
         self.guest_name(&join(at, &[Step::Key("name")]), &guest.name, owner);
-        self.mac(&join(at, &[Step::Key("mac")]), guest, owner);
+        self.mac(&join(at, &[Step::Key("mac")]), guest.mac, owner);
         if let Some(vm) = &guest.vm {
-            unique(
-                &mut self.wrong,
-                &mut self.machines,
-                &join(at, &[Step::Key("vm")]),
-                "machine",
-                vm.clone(),
-                owner,
-            );
+            self.vm(&join(at, &[Step::Key("vm")]), vm, owner);
         }
         self.wrong.extend(self.addresses.guest(at, guest, owner));
         self.port(at, owner, &guest.port);
@@ -161,25 +191,24 @@ impl Checks {
         );
     }
 
-    fn mac(&mut self, place: &[Step], guest: &GuestConfig, owner: &str) {
-        if guest.mac.is_multicast() || guest.mac.0 == [0; 6] {
+    fn mac(&mut self, place: &[Step], mac: Mac, owner: &str) {
+        if mac.is_multicast() || mac.0 == [0; 6] {
             self.wrong(
                 place,
                 format!(
-                    "{} is no single station's address; use one whose first byte is even, for \
-                     example \"02:00:00:00:00:01\"",
-                    guest.mac
+                    "{mac} is no single station's address; use one whose first byte is even, for \
+                     example \"02:00:00:00:00:01\""
                 ),
             );
         }
-        unique(
-            &mut self.wrong,
-            &mut self.macs,
-            place,
-            "MAC address",
-            guest.mac,
-            owner,
-        );
+        let macs = &mut self.macs;
+        unique(&mut self.wrong, macs, place, "MAC address", mac, owner);
+    }
+
+    fn vm(&mut self, place: &[Step], vm: &VmName, owner: &str) {
+        let machines = &mut self.machines;
+        let vm = vm.clone();
+        unique(&mut self.wrong, machines, place, "machine", vm, owner);
     }
 
     fn port(&mut self, at: &[Step], owner: &str, port: &PortConfig) {

@@ -51,7 +51,7 @@ pub(super) fn check(draft: &Draft) -> Vec<Problem> {
 /// class, and the result is `None`.
 fn fabric_without_small_flows(draft: &Draft) -> Option<Fabric> {
     let fabric = draft.classes()?.fabric();
-    let is_known = !draft.unread_classes && !draft.unread_uplink;
+    let is_known = !draft.unread.classes && draft.unread.uplink.is_none();
     (is_known && !fabric.has(Class::Small)).then_some(fabric)
 }
 

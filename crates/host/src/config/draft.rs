@@ -1,12 +1,13 @@
 //! The sections of a configuration file, each read by itself.
 
+use super::unread::{GuestKeys, Unread, UplinkKeys};
 use super::{Config, GuestConfig, LoopClass, UplinkConfig};
 use crate::hose::HoseConfig;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use tailbound_agent::AgentConfig;
-use tailbound_dataplane::{Classes, Fabric};
-use tailbound_document::{Document, Mistake, unknown_word};
+use tailbound_dataplane::{Classes, Fabric, Guarantee};
+use tailbound_document::{Document, Entry, Mistake, unknown_word};
 use tailbound_otlp::Endpoint;
 
 const KEYS: &[&str] = &[
@@ -28,11 +29,7 @@ pub(super) struct Draft {
     pub(super) metrics: Option<SocketAddr>,
     pub(super) otlp: Option<Endpoint>,
     pub(super) classes: Option<Classes>,
-    /// True if the file has a section of classes that could not be read.
-    pub(super) unread_classes: bool,
     pub(super) uplink: Option<UplinkConfig>,
-    /// True if the file has an uplink that could not be read.
-    pub(super) unread_uplink: bool,
     pub(super) cpu: Option<u32>,
     pub(super) loop_class: LoopClass,
     pub(super) vcpu: Option<AgentConfig>,
@@ -40,6 +37,8 @@ pub(super) struct Draft {
     pub(super) added: Option<PathBuf>,
     /// The guests, each with the index of its section.
     pub(super) guests: Vec<(usize, GuestConfig)>,
+    /// The sections that could not be read.
+    pub(super) unread: Unread,
     /// The number of guest sections, unreadable ones included.
     pub(super) sections: usize,
     /// The place of each section, with its file; empty if there is only one file.
@@ -95,21 +94,19 @@ impl Draft {
                 "otlp" => draft.otlp = entry.read(&mut mistakes),
                 "classes" => {
                     draft.classes = entry.read(&mut mistakes);
-                    draft.unread_classes = draft.classes.is_none();
+                    draft.unread.classes = draft.classes.is_none();
                 }
                 "uplink" => {
                     draft.uplink = entry.read(&mut mistakes);
-                    draft.unread_uplink = draft.uplink.is_none();
+                    let is_unread = draft.uplink.is_none();
+                    draft.unread.uplink = is_unread.then(|| UplinkKeys::of(&entry));
                 }
                 "cpu" => draft.cpu = entry.read(&mut mistakes),
                 "loop_class" => draft.loop_class = entry.read(&mut mistakes).unwrap_or_default(),
                 "vcpu" => draft.vcpu = entry.read(&mut mistakes),
                 "hose" => draft.hose = entry.read(&mut mistakes),
                 "added" => draft.added = entry.read(&mut mistakes),
-                "guest" => {
-                    draft.guests = entry.read_list(&mut mistakes);
-                    draft.sections = entry.items();
-                }
+                "guest" => draft.read_guests(&entry, &[], &mut mistakes),
                 "host" => mistakes.push(entry.wrong_key(format!(
                     "there is no section `host`: the whole file is the host's, and what is known at \
                      its top is {}",
@@ -125,27 +122,74 @@ impl Draft {
     /// `except`; returns its mistakes.
     pub(super) fn add_guests(&mut self, document: &Document<'_>, except: &[usize]) -> Vec<Mistake> {
         let mut mistakes = Vec::new();
-        let first = self.sections;
         for entry in document.entries() {
-            if entry.key() != "guest" {
+            if entry.key() == "guest" {
+                self.read_guests(&entry, except, &mut mistakes);
+            } else {
                 mistakes.push(entry.wrong_key(unknown_word("key", entry.key(), &["guest"])));
-                continue;
             }
-            let guests = entry.read_list(&mut mistakes).into_iter();
-            let guests = guests.filter(|(place, _)| !except.contains(place));
-            self.guests
-                .extend(guests.map(|(place, guest)| (first + place, guest)));
-            self.sections += entry.items();
         }
         mistakes
     }
 
+    /// Adds the guests of a list, except those at the places `except`.
+    fn read_guests(
+        &mut self,
+        entry: &Entry<'_, '_>,
+        except: &[usize],
+        mistakes: &mut Vec<Mistake>,
+    ) {
+        let first = self.sections;
+        self.sections += entry.items();
+        let mut read = entry.read_list(mistakes).into_iter().peekable();
+        for place in 0..entry.items() {
+            let guest = read.next_if(|(index, _)| *index == place);
+            if except.contains(&place) {
+                continue;
+            }
+            let index = first + place;
+            match guest {
+                Some((_, guest)) => self.guests.push((index, guest)),
+                None => self
+                    .unread
+                    .guests
+                    .push((index, GuestKeys::of(entry, place))),
+            }
+        }
+    }
+
+    /// Returns all guests in the order of their sections: as a whole, or the keys of a section that
+    /// could not be read.
+    pub(super) fn all_guests(&self) -> Vec<(usize, Result<&GuestConfig, &GuestKeys>)> {
+        let whole = self.guests.iter();
+        let whole = whole.map(|(index, guest)| (*index, Ok(guest)));
+        let unread = self.unread.guests.iter();
+        let unread = unread.map(|(index, keys)| (*index, Err(keys)));
+        let mut all: Vec<_> = whole.chain(unread).collect();
+        all.sort_by_key(|(index, _)| *index);
+        all
+    }
+
+    /// Returns all guarantees, each with the index of its guest, in the order of their sections.
+    pub(super) fn guarantees(&self) -> Vec<(usize, Guarantee)> {
+        let all = self.all_guests().into_iter();
+        let guaranteed = all.filter_map(|(index, guest)| {
+            let guarantee = match guest {
+                Ok(guest) => guest.guarantee,
+                Err(keys) => keys.guarantee,
+            };
+            Some((index, guarantee?))
+        });
+        guaranteed.collect()
+    }
+
     /// Returns the owner of a value, for mistakes: `web's`, and the place of the guest's section if
-    /// there is more than one file.
-    pub(super) fn owner(&self, index: usize, guest: &GuestConfig) -> String {
+    /// there is more than one file. A guest whose name could not be read has a number.
+    pub(super) fn owner(&self, index: usize, name: Option<&str>) -> String {
+        let name = name.map_or_else(|| format!("guest {}", index + 1), str::to_owned);
         match self.places.get(index) {
-            Some(place) => format!("{}'s ({place})", guest.name),
-            None => format!("{}'s", guest.name),
+            Some(place) => format!("{name}'s ({place})"),
+            None => format!("{name}'s"),
         }
     }
 }

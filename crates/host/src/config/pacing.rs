@@ -1,9 +1,11 @@
 //! Checks the pacer and the guarantees of a configuration.
 
 use super::draft::Draft;
-use super::{GuestConfig, PortConfig, UplinkConfig};
+use super::{PortConfig, UplinkConfig};
 use tailbound_dataplane::pacer::PacerError;
-use tailbound_dataplane::{GuestId, Pacer, PacerConfig, Packet, PipelineConfig, QueueConfig};
+use tailbound_dataplane::{
+    Guarantee, GuestId, Pacer, PacerConfig, Packet, PipelineConfig, QueueConfig,
+};
 use tailbound_document::{Problem, Step};
 use tailbound_units::{Bytes, Nanos};
 
@@ -18,6 +20,12 @@ pub(super) fn check(draft: &Draft) -> Vec<Problem> {
         uplink_rules(uplink, pacer, &mut wrong);
         Some(pacer)
     });
+    let keys = draft.unread.uplink.as_ref();
+    let paced = paced.or_else(|| {
+        let pacer = keys?.pacer.as_ref()?;
+        wrong.extend(pacer_rule(pacer));
+        Some(pacer)
+    });
     match (&draft.uplink, paced) {
         (Some(uplink), None) if uplink.priority_tag => wrong.push(Problem {
             path: vec![Step::Key("uplink"), Step::Key("priority_tag")],
@@ -27,7 +35,7 @@ pub(super) fn check(draft: &Draft) -> Vec<Problem> {
         }),
         _ => {}
     }
-    if draft.hose.is_some() && paced.is_none() && !draft.unread_uplink {
+    if draft.hose.is_some() && paced.is_none() && keys.is_none() {
         wrong.push(Problem {
             path: vec![Step::Key("hose")],
             message: "rates are exchanged for a pacer, and nothing paces the uplink; add `pacer = \
@@ -35,22 +43,19 @@ pub(super) fn check(draft: &Draft) -> Vec<Problem> {
                 .to_owned(),
         });
     }
-    let guaranteed = draft
-        .guests
-        .iter()
-        .filter(|(_, guest)| guest.guarantee.is_some());
+    let guaranteed = draft.guarantees().into_iter();
     match paced.map(Pacer::<Packet>::new) {
         Some(Ok(mut trial)) => {
-            for (index, guest) in guaranteed {
-                wrong.extend(guarantee(&mut trial, *index, guest));
+            for (index, terms) in guaranteed {
+                wrong.extend(guarantee(&mut trial, index, &terms));
             }
         }
         // What is guaranteed can be judged when the wire is known.
         Some(Err(_)) => {}
         // An uplink that could not be read may well have a pacer.
-        None if draft.unread_uplink => {}
+        None if keys.is_some() => {}
         None => wrong.extend(guaranteed.map(|(index, _)| Problem {
-            path: within(*index, None),
+            path: within(index, None),
             message:
                 "nothing paces the uplink; add `pacer = { link = ... }` to `[uplink]`".to_owned(),
         })),
@@ -106,29 +111,32 @@ fn uplink_rules(uplink: &UplinkConfig, pacer: &PacerConfig, wrong: &mut Vec<Prob
             ),
         );
     }
-    if let Err(rule) = Pacer::<Packet>::new(pacer) {
-        let (key, advice) = match rule {
-            PacerError::Frame { frame, batch } if frame > batch => {
-                let least = pacer.least_batch();
-                ("batch", format!("use a batch of at least {least}"))
-            }
-            _ => advice(&rule),
-        };
-        let mut place = at("pacer");
-        place.push(Step::Key(key));
-        say(place, format!("{rule}; {advice}"));
-    }
+    wrong.extend(pacer_rule(pacer));
+}
+
+/// Returns the mistake in a pacer's own settings, if there is one.
+fn pacer_rule(pacer: &PacerConfig) -> Option<Problem> {
+    let rule = Pacer::<Packet>::new(pacer).err()?;
+    let (key, advice) = match rule {
+        PacerError::Frame { frame, batch } if frame > batch => {
+            let least = pacer.least_batch();
+            ("batch", format!("use a batch of at least {least}"))
+        }
+        _ => advice(&rule),
+    };
+    Some(Problem {
+        path: ["uplink", "pacer", key].map(Step::Key).to_vec(),
+        message: format!("{rule}; {advice}"),
+    })
 }
 
 /// Returns the mistake in a guest's guarantee, given the guests before it, if there is one.
-fn guarantee(pacer: &mut Pacer<Packet>, index: usize, guest: &GuestConfig) -> Option<Problem> {
+fn guarantee(pacer: &mut Pacer<Packet>, index: usize, terms: &Guarantee) -> Option<Problem> {
     let id = GuestId::first(u32::try_from(index).ok()?);
-    let rule = pacer
-        .set_guest(Nanos::ZERO, id, guest.guarantee.as_ref())
-        .err()?;
+    let rule = pacer.set_guest(Nanos::ZERO, id, Some(terms)).err()?;
     let (mut key, advice) = advice(&rule);
     if let PacerError::AboveLink { rate, .. } = rule
-        && guest.guarantee.is_some_and(|terms| terms.bandwidth != rate)
+        && terms.bandwidth != rate
     {
         key = "burst_rate";
     }

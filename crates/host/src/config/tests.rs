@@ -603,3 +603,38 @@ port = { kind = "tap", interface = "t2" }
     let unknown = "15:1: unknown key `mca`; did you mean `mac`? known here: name, mac, ip, ";
     assert!(found[10].starts_with(unknown), "{}", found[10]);
 }
+
+#[test]
+fn a_mistake_of_form_hides_no_contradiction_of_the_keys_beside_it() {
+    let found = paced_mistakes(&[
+        ("pacer = {", "priority_tags = true\npacer = {"),
+        ("name = \"A1\"", "name = \"A1\"\ncolour = \"red\""),
+        ("\"100Mbit/s\"", "\"2Gbit/s\""),
+        ("00:02", "00:01"),
+        ("ip = [\"10.77.0.2\"]", "anti_spoofing = 1"),
+    ]);
+    let expected = [
+        "4:1: unknown key `priority_tags`; did you mean `priority_tag`?",
+        "9:1: unknown key `colour`; known here: ",
+        "12:27: rate 2Gbit/s is above the link's, 1Gbit/s; use at most 1Gbit/s",
+        "16:7: duplicate MAC address 02:00:00:00:00:01, which is A1's; ",
+        "19:17: invalid type: integer `1`; expected true or false",
+    ];
+    assert_eq!(found.len(), expected.len(), "{found:#?}");
+    for (found, expected) in found.iter().zip(expected) {
+        assert!(found.starts_with(expected), "{found} for {expected}");
+    }
+    // Without its link nothing can be judged of a guarantee.
+    let found = paced_mistakes(&[("link =", "lnik ="), ("\"100Mbit/s\"", "\"2Gbit/s\"")]);
+    assert!(
+        matches!(&found[..], [one] if one.starts_with("4:11: unknown key `lnik`")),
+        "{found:?}"
+    );
+    let found = paced_mistakes(&[(
+        "pacer = { link = \"1Gbit/s\"",
+        "pacr = 1\npacer = { link = \"1kbit/s\"",
+    )]);
+    assert!(found[0].starts_with("4:1: unknown key `pacr`"), "{found:?}");
+    assert!(found[1].starts_with("5:18: link 1kbit/s"), "{found:?}");
+    assert_eq!(found.len(), 2, "{found:?}");
+}

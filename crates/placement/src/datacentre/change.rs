@@ -292,7 +292,7 @@ impl<'a> Domains<'a> {
         let mut new = Self {
             dc,
             height: domains.map_or(0, |domains| domains.height),
-            most: domains.map_or(u32::MAX, |domains| request.vms.div_ceil(domains.count)),
+            most: domains.map_or(u32::MAX, |domains| domains.most(request.vms)),
             sums: BTreeMap::new(),
         };
         for &(host, count) in kept.hosts() {

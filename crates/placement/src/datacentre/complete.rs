@@ -172,7 +172,7 @@ impl<'a> Complete<'a> {
         self.sites.push(Site {
             node,
             parent,
-            most: domains.map_or(u32::MAX, |it| self.request.vms.div_ceil(it.count)),
+            most: domains.map_or(u32::MAX, |it| it.most(self.request.vms)),
             below: 0,
             up: Nanos::ZERO,
         });

@@ -93,7 +93,7 @@ impl Datacentre {
             ..*request
         };
         let apart = request.domains.filter(|domains| domains.height == 0);
-        let most = apart.map_or(u32::MAX, |domains| request.vms.div_ceil(domains.count));
+        let most = apart.map_or(u32::MAX, |domains| domains.most(request.vms));
         let (mut with_cpu, mut in_all) = (0, 0);
         let mut nearest: Option<(_, NodeId, HostRule)> = None;
         for host in hosts {

@@ -309,7 +309,7 @@ impl Datacentre {
         let Some(domains) = request.domains else {
             return Ok(());
         };
-        let most = request.vms.div_ceil(domains.count);
+        let most = domains.most(request.vms);
         let mut sums: BTreeMap<NodeId, u32> = BTreeMap::new();
         for &(host, count) in placement.hosts() {
             *sums.entry(self.domain(host, domains.height)).or_default() += count;

@@ -355,7 +355,7 @@ impl<'a> Search<'a> {
         if let Some(domains) = self.request.domains
             && self.dc.is_domain(node, domains.height)
         {
-            want = want.min(self.request.vms.div_ceil(domains.count));
+            want = want.min(domains.most(self.request.vms));
         }
         want
     }

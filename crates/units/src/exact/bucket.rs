@@ -172,13 +172,14 @@ impl<T: Tick> TokenBucket<T> {
     }
 
     /// Fills the bucket for a number of ticks that its clock does not count: it is full that many
-    /// ticks sooner. A frame of the last length leaves at `left`, before or after those ticks, and
-    /// its bytes are missing from the bucket until then.
-    pub fn pass(&mut self, ticks: u64, left: T) {
+    /// ticks sooner, but not before `not_before`. A frame of the last length leaves at `left`,
+    /// before or after those ticks, and its bytes are missing from the bucket until then.
+    pub fn pass(&mut self, ticks: u64, left: T, not_before: T) {
         let now = (self.due.ticks(), self.rest);
         let sooner = (now.0.saturating_sub(ticks), self.rest);
         let without_the_frame = (left.ticks() + self.cost, self.cost_rest);
-        let (due, rest) = sooner.max(now.min(without_the_frame));
+        let full = without_the_frame.max((not_before.ticks(), 0));
+        let (due, rest) = sooner.max(now.min(full));
         self.due = T::after(due);
         self.rest = rest;
     }

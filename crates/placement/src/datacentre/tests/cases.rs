@@ -202,6 +202,34 @@ fn fault_domains_keep_machines_apart() {
 }
 
 #[test]
+fn no_fault_domain_has_more_than_its_part_rounded_up() {
+    let dc = small();
+    for vms in 1..=8_u32 {
+        for count in 1..=vms.min(3) {
+            let domains = FaultDomains { height: 1, count };
+            let mut apart = request(vms, 10, 1_500);
+            apart.domains = Some(domains);
+            let placement = dc.fit(&apart).unwrap();
+            let mut racks: BTreeMap<NodeId, u32> = BTreeMap::new();
+            for &(host, machines) in placement.hosts() {
+                let rack = dc.topology.parent(host).unwrap();
+                *racks.entry(rack).or_default() += machines;
+            }
+            let part = f64::from(vms) / f64::from(count);
+            let largest = racks.into_values().max().unwrap();
+            assert!(f64::from(largest) < part + 1.0, "{largest} for {apart:?}");
+            assert!(largest <= domains.most(vms));
+        }
+    }
+    // The documented case: two racks are enough.
+    let three = FaultDomains {
+        height: 1,
+        count: 3,
+    };
+    assert_eq!([3, 4, 6].map(|vms| three.most(vms)), [1, 2, 2]);
+}
+
+#[test]
 fn a_closed_host_says_whom_it_hurts_and_where_they_fit() {
     let mut dc = small();
     dc.admit(TenantId(1), &request(6, 100, 1_500)).unwrap();

@@ -47,8 +47,8 @@ pub(super) struct RequestArgs {
     /// for it, as in 100KB or 100KB:200us:300us: `place bound` says how long it takes
     #[arg(long, value_name = "SIZE[:SEND:RECEIVE]", requires = "bandwidth")]
     message: Option<Sent>,
-    /// Keep machines apart: no host, rack, pod (or HEIGHT above the hosts) gets more than one of
-    /// COUNT parts, as in rack:3
+    /// Spread machines: no host, rack or pod (or HEIGHT above the hosts) has more than the machines
+    /// divided by COUNT, rounded up, as in rack:3
     #[arg(long, value_name = "WHAT:COUNT")]
     domains: Option<Domains>,
     /// All of it from a file, JSON if it ends in .json and TOML otherwise

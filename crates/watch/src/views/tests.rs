@@ -74,6 +74,7 @@ fn request(guest: usize, index: u64) -> SlowRequest {
         retransmits: 0,
         dropped: 0,
         zero_window: None,
+        queued: None,
         thread: None,
     }
 }

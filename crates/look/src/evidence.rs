@@ -193,6 +193,9 @@ pub struct CpuUse {
     pub until: Nanos,
     /// The time that all its threads ran, summed up.
     pub ran: Nanos,
+    /// The time that interrupts took of the CPUs on which its threads ran, as the kernel counts it: the mean
+    /// over these CPUs, by the time that its threads ran there.
+    pub interrupts: Nanos,
 }
 
 /// A limit on the guest's interface.

@@ -5,7 +5,7 @@ use crate::divide::{
     Division, Requests, divide_interruption, divide_packet, divide_stall, divide_wait, length,
     span, time_in_wait,
 };
-use crate::evidence::{CpuWait, Evidence, Handles, Interruption, Limits, Sum};
+use crate::evidence::{CpuUse, CpuWait, Evidence, Handles, Interruption, Limits, Sum};
 use std::cmp::{Ordering, Reverse};
 use std::collections::BTreeMap;
 use std::iter::repeat_n;
@@ -29,8 +29,10 @@ const NEGLIGIBLE: u64 = 1_000;
 const ONE_IN: u64 = 100;
 /// Packets are sampled if they were examined in less than one in this many parts of the window.
 const SAMPLED_PART: u64 = 2;
-/// A cause of waits is that of sampled requests, too, only if it has one in this many parts of their delay.
+/// Other evidence settles a doubt about requests only if the cause has one in this many parts of their delay.
 const AGREED_PART: u64 = 5;
+/// Interrupts slow a guest down if they have one in this many parts of its CPUs: they come in bursts.
+const BUSY_PART: u64 = 4;
 /// A frame that waits for less, or a wait for a receiver that is shorter, is no slow period.
 pub(crate) const SLOW: Nanos = Nanos::from_millis(1);
 /// Waits of frames, and waits for receivers, that are examined.
@@ -126,6 +128,9 @@ pub struct Verdict {
     pub examined: Option<Nanos>,
     /// The part in which interrupts, and with them waits for a CPU, were examined; `None` if all of it.
     pub interrupts_examined: Option<Nanos>,
+    /// The part of its CPUs that interrupts had in all of the window, in thousandths, as the kernel counts it;
+    /// `None` if it is not known, or less than a quarter.
+    pub interrupts_permille: Option<u64>,
     /// The parts that could not be examined, and why.
     pub unexamined: Vec<(&'static str, String)>,
     /// The commands that would change something.
@@ -167,13 +172,31 @@ fn by_waits(verdict: &Verdict, evidence: &Evidence) -> Option<Verdict> {
     if verdict.basis != Basis::Requests || !is_doubtful || !is_sampled(evidence) {
         return None;
     }
+    let largest = largest_other(verdict)?;
+    let waits = verdict_on(Periods::of_waits(evidence), evidence);
+    let is_same = matches!(&waits.finding, Finding::Because(cause) if cause.kind == largest);
+    is_same.then_some(waits)
+}
+
+/// The cause with most of the delay beside the guest itself, if it has a part worth a word.
+fn largest_other(verdict: &Verdict) -> Option<Kind> {
     let own = [Kind::GuestItself, Kind::Unknown, Kind::BusyHost];
     let others = Kind::ALL.into_iter().filter(|kind| !own.contains(kind));
     let largest = others.max_by_key(|kind| verdict.time(*kind))?;
-    let is_agreed = verdict.time(largest).0 >= verdict.judged_delay.0.div_ceil(AGREED_PART);
-    let waits = verdict_on(Periods::of_waits(evidence), evidence);
-    let is_same = matches!(&waits.finding, Finding::Because(cause) if cause.kind == largest);
-    (is_agreed && is_same).then_some(waits)
+    has_part(verdict.time(largest), verdict.judged_delay).then_some(largest)
+}
+
+fn has_part(part: Nanos, whole: Nanos) -> bool {
+    part.0 >= whole.0.div_ceil(AGREED_PART)
+}
+
+/// The part of the guest's CPUs that interrupts had, in thousandths, if it is large.
+fn busy_interrupts(evidence: &Evidence) -> Option<u64> {
+    let sum = |of: fn(&CpuUse) -> u64| evidence.cpu_use.iter().map(|it| u128::from(of(it))).sum();
+    let whole: u128 = sum(|it| it.until.since(it.from).0);
+    let taken: u128 = sum(|it| it.interrupts.0);
+    let is_busy = whole > 0 && taken * u128::from(BUSY_PART) >= whole;
+    is_busy.then(|| u64::try_from(taken * 1_000 / whole.max(1)).unwrap_or(u64::MAX))
 }
 
 /// Returns true if packets were examined in a small part of the window.
@@ -213,6 +236,7 @@ fn verdict_on(periods: Periods, evidence: &Evidence) -> Verdict {
         limits: evidence.limits.clone(),
         examined: evidence.examined.time,
         interrupts_examined: evidence.examined.interrupts_time,
+        interrupts_permille: busy_interrupts(evidence),
         unexamined: unexamined(evidence),
         handles: evidence.handles.clone(),
     };
@@ -551,6 +575,16 @@ fn find(
         affected.count()
     };
     let (kind, doubt) = named(|kind| verdict.time(kind), verdict.judged_delay, affected);
+    let is_settled = verdict.interrupts_permille.is_some()
+        && largest_other(verdict) == Some(Kind::Interrupts)
+        && verdict.basis == Basis::Requests;
+    if doubt.is_some() && is_settled {
+        // Bursts of interrupts are a part of many requests, and the kernel's own count has them all.
+        let kind = Kind::Interrupts;
+        let divisions = divisions.iter();
+        let affected = divisions.filter(|it| has_part(it.of(kind), it.length()));
+        return (Finding::Because(Cause::of(kind)), affected.count());
+    }
     let finding = match doubt {
         Some(doubt) => Finding::Unknown(doubt),
         None => Finding::Because(Cause {

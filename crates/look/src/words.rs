@@ -268,7 +268,15 @@ impl Verdict {
         if rest > Nanos::ZERO {
             let _ = write!(line, ", {} others", percent(rest, self.judged_delay));
         }
-        line + "."
+        line += ".";
+        if let Some(part) = self.interrupts_permille {
+            let part = percent(Nanos(part), Nanos(1_000));
+            let _ = write!(
+                line,
+                " Interrupts had {part} of its CPUs in all of that time."
+            );
+        }
+        line
     }
 
     fn limit_line(&self) -> String {

@@ -44,6 +44,7 @@ fn evidence(waits: &[CpuWait], ran: u64) -> Evidence {
         from: ms(0),
         until: ms(1_000),
         ran: ms(ran),
+        interrupts: Nanos::ZERO,
     };
     Evidence {
         waits: waits.to_vec(),
@@ -449,8 +450,8 @@ proptest! {
         interruptions in prop::collection::vec(any_interruption(), 0..6),
     ) {
         let cpu_use = vec![
-            CpuUse { from: Nanos(0), until: Nanos(1_000), ran: Nanos(ran) },
-            CpuUse { from: Nanos(1_000), until: Nanos(2_000), ran: Nanos(ran / 2) },
+            CpuUse { from: Nanos(0), until: Nanos(1_000), ran: Nanos(ran), interrupts: Nanos::ZERO },
+            CpuUse { from: Nanos(1_000), until: Nanos(2_000), ran: Nanos(ran / 2), interrupts: Nanos::ZERO },
         ];
         let evidence = Evidence { waits, interruptions, cpu_use, ..Evidence::default() };
         let mut requests = Requests::new(evidence.waits.iter(), &evidence);

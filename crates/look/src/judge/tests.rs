@@ -1,6 +1,7 @@
 use super::*;
 use crate::evidence::{
-    Ahead, Direction, Examined, Interruption, Occupant, Points, QueueWaits, SlowRequest, Stall,
+    Ahead, CpuUse, Direction, Examined, Interruption, Occupant, Points, QueueWaits, SlowRequest,
+    Stall,
 };
 use crate::testing::{evidence, guest, served, waits};
 use proptest::prelude::*;
@@ -225,6 +226,34 @@ fn sampled_requests_that_leave_a_doubt_are_judged_by_waits_if_these_agree() {
     assert_eq!(finding(&whole), doubt(Doubt::TooFew));
     whole.examined.time = Some(Nanos::from_millis(2_500));
     assert_eq!(finding(&whole), doubt(Doubt::TooFew));
+}
+
+#[test]
+fn the_kernels_count_of_interrupts_settles_a_doubt_in_which_they_have_a_part() {
+    let finding = |part, interrupts| {
+        let mut mixed = sampled(5, part, Vec::new());
+        mixed.examined.time = None;
+        // Nothing of the rest was the guest's own.
+        mixed.cpu_use = vec![CpuUse {
+            from: Nanos::ZERO,
+            until: Nanos::from_secs(5),
+            ran: Nanos::ZERO,
+            interrupts: Nanos::from_millis(interrupts),
+        }];
+        let verdict = judge(&mixed);
+        let [line, ..] = verdict.evidence();
+        assert_eq!(
+            line.contains("Interrupts had"),
+            interrupts >= 1_250,
+            "{line}"
+        );
+        (verdict.finding, verdict.affected)
+    };
+    let because = Finding::Because(Cause::of(Kind::Interrupts));
+    assert_eq!(finding(1, 1_250), (because, 5));
+    let doubt = Finding::Unknown(Doubt::NoCause);
+    assert_eq!(finding(1, 1_249).0, doubt);
+    assert_eq!(finding(0, 4_000).0, doubt);
 }
 
 #[test]

@@ -180,6 +180,8 @@ pub(super) struct CpuUse {
     pub(super) until: i64,
     #[prost(uint64, tag = "3")]
     pub(super) ran: u64,
+    #[prost(uint64, tag = "4")]
+    pub(super) interrupts: u64,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]

@@ -215,6 +215,7 @@ fn full(numbers: &mut Numbers, index: u64, size: u64) -> Evidence {
             from: second(index),
             until: second(index + 1),
             ran: numbers.ms(0, 1_000),
+            interrupts: numbers.ms(0, 900),
         });
     }
     evidence.interruptions = (0..size).map(|_| interruption(numbers, begin)).collect();

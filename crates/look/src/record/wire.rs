@@ -90,6 +90,7 @@ impl Pack {
             from: self.at(it.from),
             until: self.at(it.until),
             ran: it.ran.0,
+            interrupts: it.interrupts.0,
         });
         let cpu_use = cpu_use.collect();
         let interruptions = evidence.interruptions.iter();
@@ -306,6 +307,7 @@ impl Unpack {
                 from: self.at(used.from)?,
                 until: self.at(used.until)?,
                 ran: Nanos(used.ran),
+                interrupts: time(used.interrupts)?,
             })
         };
         let limit = |limit: &message::Limit| {

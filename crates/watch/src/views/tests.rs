@@ -91,6 +91,7 @@ fn evidence(guest: usize) -> Evidence {
             from: Nanos::ZERO,
             until: MINUTE,
             ran: Nanos::from_secs(1),
+            interrupts: Nanos::ZERO,
         }],
         limits: Limits {
             quota: Some("20ms in 100ms".into()),

@@ -100,6 +100,10 @@ pub struct Tail {
     taken: Vec<(ThreadId, LateWait)>,
     /// Interruptions of threads that are not measured any more.
     interruptions: Vec<(ThreadId, Interruption)>,
+    /// True if all waits are counted.
+    histograms: bool,
+    /// The lost waits of all threads until the last reading.
+    lost: u64,
 }
 
 impl Tail {
@@ -108,31 +112,34 @@ impl Tail {
     /// # Errors
     /// [`WaitsError`] names the missing feature.
     pub fn open(late: Nanos) -> Result<Self, WaitsError> {
-        Self::open_as(late, false)
+        Self::open_as(late, false, true)
     }
 
-    /// Opens the meter as [`open`](Self::open), and times soft interrupts if the kernel does not
-    /// time interrupts. That costs a time stamp at the beginning and the end of each.
+    /// Opens a measurement of late waits alone, which costs less than [`open`](Self::open): other waits are
+    /// not counted. Soft interrupts are timed if the kernel does not time interrupts; that costs a time stamp
+    /// at the beginning and the end of each.
     ///
     /// # Errors
     /// [`WaitsError`] names the part that this host lacks.
     pub fn open_with_interrupts(late: Nanos) -> Result<Self, WaitsError> {
-        Self::open_as(late, !times_interrupts())
+        Self::open_as(late, !times_interrupts(), false)
     }
 
-    fn open_as(late: Nanos, times_softirqs: bool) -> Result<Self, WaitsError> {
+    fn open_as(late: Nanos, times_softirqs: bool, histograms: bool) -> Result<Self, WaitsError> {
         Ok(Self {
             late,
             times_softirqs,
             is_paused: false,
             capacity: LEAST,
-            tracer: load(late, times_softirqs, LEAST)?,
+            tracer: load(late, times_softirqs, histograms, LEAST)?,
             places: BTreeMap::new(),
             free: (0..LEAST).rev().collect(),
             last: Vec::new(),
             entered: BTreeSet::new(),
             taken: Vec::new(),
             interruptions: Vec::new(),
+            histograms,
+            lost: 0,
         })
     }
 
@@ -214,11 +221,12 @@ impl Tail {
 
     /// Loads anew, with room for more.
     fn grow(&mut self, capacity: u32) -> Result<(), WaitsError> {
-        let mut tracer = load(self.late, self.times_softirqs, capacity)?;
+        let mut tracer = load(self.late, self.times_softirqs, self.histograms, capacity)?;
         tracer.time_softirqs(!self.is_paused);
         self.leave(self.places.keys().copied().collect());
         self.tracer = tracer;
         self.capacity = capacity;
+        self.lost = 0;
         self.free = (0..capacity).rev().collect();
         Ok(())
     }
@@ -241,27 +249,48 @@ impl Tail {
         all
     }
 
+    /// Returns the late waits that were lost since the last time: as [`read`](Self::read), but threads are
+    /// read only if there are any.
+    pub fn lost(&mut self) -> Vec<(ThreadId, u64)> {
+        let lost = self.tracer.lost().unwrap_or(self.lost);
+        let new = if std::mem::replace(&mut self.lost, lost) == lost {
+            std::mem::take(&mut self.last)
+        } else {
+            self.read()
+        };
+        let lost = new.into_iter().map(|(thread, new)| (thread, new.lost));
+        lost.filter(|(_, lost)| *lost > 0).collect()
+    }
+
     /// Takes the late waits of the threads that are measured.
     pub fn late_waits(&mut self) -> Vec<(ThreadId, LateWait)> {
         let mut all = std::mem::take(&mut self.taken);
-        let threads = self.threads();
+        let mut seen = Vec::new();
         while let Some(wait) = self.tracer.next_late() {
-            if let Some(thread) = threads.get(&wait.place) {
-                all.push((*thread, wait));
-            }
+            seen.push(wait);
         }
+        if seen.is_empty() {
+            return all;
+        }
+        let threads = self.threads();
+        let known = |wait: LateWait| Some((*threads.get(&wait.place)?, wait));
+        all.extend(seen.into_iter().filter_map(known));
         all
     }
 
     /// Takes the runs of measured threads that lost much time to interrupts or the hypervisor.
     pub fn interruptions(&mut self) -> Vec<(ThreadId, Interruption)> {
         let mut all = std::mem::take(&mut self.interruptions);
-        let threads = self.threads();
+        let mut seen = Vec::new();
         while let Some(interruption) = self.tracer.next_interruption() {
-            if let Some(thread) = threads.get(&interruption.place) {
-                all.push((*thread, interruption));
-            }
+            seen.push(interruption);
         }
+        if seen.is_empty() {
+            return all;
+        }
+        let threads = self.threads();
+        let known = |run: Interruption| Some((*threads.get(&run.place)?, run));
+        all.extend(seen.into_iter().filter_map(known));
         all
     }
 
@@ -300,13 +329,19 @@ impl Tail {
     }
 }
 
-fn load(late: Nanos, times_softirqs: bool, threads: u32) -> Result<Tracer, WaitsError> {
+fn load(
+    late: Nanos,
+    times_softirqs: bool,
+    histograms: bool,
+    threads: u32,
+) -> Result<Tracer, WaitsError> {
     Tracer::load(&Settings {
         threads,
         late,
         bounds: &FineHistogram::LONGEST,
         cells: &FineHistogram::cells(),
         times_softirqs,
+        histograms,
     })
 }
 

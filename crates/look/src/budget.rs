@@ -3,8 +3,13 @@
 //! A program at a tracepoint costs most by being called at all, so the budget is kept by detaching:
 //! the programs are attached for a part of the time, and within that part everything is examined.
 //! Their cost is counted by the kernel for 50 ms of each interval in which they are attached,
-//! as counting costs time, too. No clock, no I/O: [`Budget::poll`] returns the next step, and the
-//! caller takes it.
+//! as counting costs time, too. The CPU time of the process that reads the measurements is a part of
+//! the budget.
+//!
+//! Programs that time soft interrupts run once for many packets if there are many, so they stay attached if
+//! they are cheap; else they are detached with the programs of packets.
+//!
+//! No clock, no I/O: [`Budget::poll`] returns the next step, and the caller takes it.
 
 use std::collections::VecDeque;
 use tailbound_units::Nanos;
@@ -20,7 +25,15 @@ const MIN_ATTACHED: Nanos = Nanos::from_millis(250);
 /// The programs are attached for at least one in this many parts of the time.
 const MAX_PARTS: u64 = 64;
 /// The programs that are detached have at least one in this many parts of the budget.
-const MIN_LEFT: u64 = 4;
+const MIN_LEFT: u64 = 8;
+/// The programs of soft interrupts stay attached if they take one in this many parts of what is left to them
+/// and to those of packets, or less. The first number is for those that did before.
+const CHEAP_PART: [u64; 2] = [2, 3];
+/// The CPU time of the process is charged up to one in this many parts of the budget: above that, a smaller
+/// sample would leave too little to judge.
+const MAX_OWN: u64 = 2;
+/// The seconds over which the CPU time of the process is averaged.
+const OWN_SECONDS: usize = 10;
 const SECOND: u128 = 1_000_000_000;
 
 /// A step that the caller takes.
@@ -32,8 +45,11 @@ pub enum Step {
     BeginCount,
     /// End that, and [report](Budget::report) the result.
     EndCount,
-    /// Detach the programs.
+    /// Detach the programs of packets, and those of soft interrupts unless [they are
+    /// kept](Budget::keeps_interrupts).
     Detach,
+    /// Detach the programs of soft interrupts, too, which were kept and have become costly.
+    DetachInterrupts,
 }
 
 /// The run time that was counted.
@@ -43,8 +59,90 @@ pub struct Cost {
     pub time: Nanos,
     /// The run time of programs that stay attached.
     pub steady: Nanos,
+    /// The run time of programs that time soft interrupts.
+    pub interrupts: Nanos,
     /// The run time of programs that are detached.
     pub costly: Nanos,
+}
+
+impl Cost {
+    /// The same in a second.
+    fn rates(&self) -> Rates {
+        let Self { time, .. } = *self;
+        Rates([self.steady, self.interrupts, self.costly].map(|run| in_a_second(run, time)))
+    }
+}
+
+/// Run times in a second: of programs that stay attached, of those that time soft interrupts, and of those
+/// that are detached.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Rates([Nanos; 3]);
+
+impl Rates {
+    fn sum(self) -> Nanos {
+        self.0.into_iter().fold(Nanos::ZERO, Nanos::saturating_add)
+    }
+
+    /// These after a count, `now`, that followed another, `last`: they fall by halves, as load comes in bursts,
+    /// and rise to what two counts in a row agree on.
+    fn after(self, now: Self, last: Self) -> Self {
+        let smooth = |at: usize| {
+            let (before, now, last) = (self.0[at], now.0[at], last.0[at]);
+            now.min(last)
+                .max(Nanos(before.0 / 2 + now.0 / 2).min(before))
+        };
+        Self(std::array::from_fn(smooth))
+    }
+}
+
+fn in_a_second(run: Nanos, time: Nanos) -> Nanos {
+    let time = u128::from(run.0) * SECOND / u128::from(time.0.max(1));
+    Nanos(u64::try_from(time).unwrap_or(u64::MAX))
+}
+
+/// The intervals in which programs were attached.
+#[derive(Debug)]
+pub struct Spans {
+    /// The begin of this interval; `None` while they are detached.
+    since: Option<Nanos>,
+    /// The intervals before.
+    before: VecDeque<(Nanos, Nanos)>,
+}
+
+impl Spans {
+    const fn since(now: Nanos) -> Self {
+        Self {
+            since: Some(now),
+            before: VecDeque::new(),
+        }
+    }
+
+    /// Begins an interval unless one has begun.
+    fn begin(&mut self, now: Nanos) {
+        self.since.get_or_insert(now);
+    }
+
+    /// Ends the interval; returns its begin.
+    fn end(&mut self, now: Nanos) -> Nanos {
+        let since = self.since.take().unwrap_or(now);
+        self.before.push_back((since, now));
+        since
+    }
+
+    /// The part of an interval in which the programs were attached.
+    pub fn attached(&self, from: Nanos, until: Nanos) -> Nanos {
+        let before = self.before.iter().copied();
+        let current = self.since.map(|since| (since, until.max(since)));
+        let overlap = |(begin, end): (Nanos, Nanos)| end.min(until).since(begin.max(from).min(end));
+        Nanos(before.chain(current).map(|it| overlap(it).0).sum())
+    }
+
+    /// Returns true if the programs were attached in all of an interval.
+    pub fn covers(&self, from: Nanos, until: Nanos) -> bool {
+        let mut before = self.before.iter();
+        self.since.is_some_and(|since| since <= from)
+            || before.any(|(begin, end)| *begin <= from && until <= *end)
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,40 +160,52 @@ enum Phase {
     Leaving {
         until: Nanos,
     },
+    /// Detached; those that stay attached are counted from `next` on.
     Detached {
-        until: Nanos,
+        next: Nanos,
     },
+    /// The same, and the programs of soft interrupts are due to be detached.
+    Dropping,
 }
 
 /// Keeps a budget.
 #[derive(Debug)]
 pub struct Budget {
-    /// The run time that is allowed in a second.
+    /// The CPU time that is allowed in a second.
     limit: Nanos,
     phase: Phase,
-    /// The begin of this interval in which the programs are attached; `None` while they are not.
-    since: Option<Nanos>,
-    /// The intervals before in which they were attached.
-    before: VecDeque<(Nanos, Nanos)>,
-    /// The run time in a second of programs that stay attached.
-    steady: Nanos,
-    /// The run time in a second of the others while they are attached.
-    costly: Nanos,
+    packets: Spans,
+    interrupts: Spans,
+    /// True if programs that time soft interrupts are cheap enough to stay attached.
+    keeps_interrupts: bool,
+    /// The moment at which detached programs are attached again.
+    resume: Nanos,
+    /// The run times while all programs are attached.
+    rates: Rates,
     /// The same by the last count alone.
-    last: Option<(Nanos, Nanos)>,
+    last: Option<Rates>,
+    began: Nanos,
+    /// The CPU time of the process at the end of each of the last seconds, with the moment.
+    spent: VecDeque<(Nanos, Nanos)>,
+    /// The CPU time of the process in a second.
+    own: Nanos,
 }
 
 impl Budget {
-    /// A budget of a run time in each second, for programs that are attached since `now`.
+    /// A budget of a CPU time in each second, for programs that are attached since `now`.
     pub fn new(limit: Nanos, now: Nanos) -> Self {
         Self {
             limit,
             phase: Phase::Attached { next: now },
-            since: Some(now),
-            before: VecDeque::new(),
-            steady: Nanos::ZERO,
-            costly: Nanos::ZERO,
+            packets: Spans::since(now),
+            interrupts: Spans::since(now),
+            keeps_interrupts: false,
+            resume: now,
+            rates: Rates::default(),
             last: None,
+            began: now,
+            spent: VecDeque::new(),
+            own: Nanos::ZERO,
         }
     }
 
@@ -115,33 +225,57 @@ impl Budget {
                 self.detach(now);
                 Some(Step::Detach)
             }
-            Phase::Detached { until } if now >= until => {
-                self.since = Some(now);
+            Phase::Dropping => {
+                self.interrupts.end(now);
+                let next = self.resume;
+                self.phase = Phase::Detached { next };
+                Some(Step::DetachInterrupts)
+            }
+            Phase::Detached { .. } if now >= self.resume => {
+                self.packets.begin(now);
+                self.interrupts.begin(now);
                 self.phase = Phase::Attached { next: now };
                 Some(Step::Attach)
+            }
+            Phase::Detached { next } if self.keeps_interrupts && now >= next => {
+                let until = now.saturating_add(COUNT_TIME);
+                self.phase = Phase::Counting { until };
+                Some(Step::BeginCount)
             }
             _ => None,
         }
     }
 
     fn detach(&mut self, now: Nanos) {
-        let since = self.since.take().unwrap_or(now);
-        self.before.push_back((since, now));
+        let since = self.packets.end(now);
+        if !self.keeps_interrupts {
+            self.interrupts.end(now);
+        }
         // It was cheap enough for all but the last part of a long interval.
         let attached = now.since(since).min(COUNT_INTERVAL);
-        let until = now.saturating_add(self.pause(attached));
-        self.phase = Phase::Detached { until };
+        self.resume = now.saturating_add(self.pause(attached));
+        let next = now.saturating_add(COUNT_INTERVAL);
+        self.phase = Phase::Detached { next };
+    }
+
+    /// The part of the budget that is left to the programs of soft interrupts and packets.
+    fn left(&self) -> Nanos {
+        let Rates([steady, ..]) = self.rates;
+        self.limit.saturating_sub(steady.saturating_add(self.own))
     }
 
     /// The pause that an attached time of this length needs.
     fn pause(&self, attached: Nanos) -> Nanos {
-        // If the steady ones take it all, something is examined nevertheless.
-        let left = self
-            .limit
-            .saturating_sub(self.steady)
-            .max(Nanos(self.limit.0 / MIN_LEFT));
-        let left = u128::from(left.0);
-        let costly = u128::from(self.costly.0);
+        let Rates([_, interrupts, costly]) = self.rates;
+        let (kept, detached) = if self.keeps_interrupts {
+            (interrupts, costly)
+        } else {
+            (Nanos::ZERO, interrupts.saturating_add(costly))
+        };
+        // If the others take it all, something is examined nevertheless.
+        let least = Nanos(self.limit.0 / MIN_LEFT);
+        let left = u128::from(self.left().saturating_sub(kept).max(least).0);
+        let costly = u128::from(detached.0);
         if costly <= left {
             return Nanos::ZERO;
         }
@@ -152,31 +286,26 @@ impl Budget {
     }
 
     /// Takes the cost that was counted; `None` if it could not be, and then the programs stay attached.
-    /// It falls by halves, as load comes in bursts, and rises to what two counts in a row agree on: a
-    /// hypervisor that takes the CPU within one run makes a single count too large.
+    /// It rises to what two counts in a row agree on, since a hypervisor that takes the CPU within one run
+    /// makes a single count too large.
     pub fn report(&mut self, cost: Option<Cost>, now: Nanos) {
+        let kept = self.keeps_interrupts;
         if let Some(cost) = cost {
-            let in_a_second = |run: Nanos| {
-                let time = u128::from(run.0) * SECOND / u128::from(cost.time.0.max(1));
-                Nanos(u64::try_from(time).unwrap_or(u64::MAX))
-            };
-            let (steady, costly) = (in_a_second(cost.steady), in_a_second(cost.costly));
-            let last = self
-                .last
-                .replace((steady, costly))
-                .unwrap_or((steady, costly));
-            let smooth = |before: Nanos, now: Nanos, last: Nanos| {
-                now.min(last)
-                    .max(Nanos(before.0 / 2 + now.0 / 2).min(before))
-            };
-            self.steady = smooth(self.steady, steady, last.0);
-            self.costly = smooth(self.costly, costly, last.1);
+            self.count(&cost);
         }
-        let since = self.since.unwrap_or(now);
+        let Some(since) = self.packets.since else {
+            self.phase = if kept && !self.keeps_interrupts {
+                Phase::Dropping
+            } else {
+                let next = now.saturating_add(COUNT_INTERVAL);
+                Phase::Detached { next }
+            };
+            return;
+        };
         self.phase = if self.pause(COUNT_INTERVAL) == Nanos::ZERO {
             let is_doubtful = self
                 .last
-                .is_some_and(|(steady, costly)| steady.saturating_add(costly) > self.limit);
+                .is_some_and(|last| last.sum().saturating_add(self.own) > self.limit);
             let interval = if is_doubtful {
                 RECOUNT_INTERVAL
             } else {
@@ -190,29 +319,63 @@ impl Budget {
         };
     }
 
-    /// The run time in a second of all programs while they are attached, by the last counts.
+    fn count(&mut self, cost: &Cost) {
+        let mut rates = cost.rates();
+        let last = self.last.unwrap_or(rates);
+        if self.packets.since.is_none() {
+            // It was not counted.
+            rates.0[2] = last.0[2];
+        }
+        self.last = Some(rates);
+        self.rates = self.rates.after(rates, last);
+        let Rates([_, interrupts, _]) = self.rates;
+        let part = CHEAP_PART[usize::from(!self.keeps_interrupts)];
+        self.keeps_interrupts = interrupts.0.saturating_mul(part) <= self.left().0;
+    }
+
+    /// Takes the CPU time of the process until now. That of its first second, in which it looks at all for the
+    /// first time, is not counted.
+    pub fn spend(&mut self, time: Nanos, now: Nanos) {
+        let last = self.spent.back().map_or(self.began, |(at, _)| *at);
+        if now.since(last) < COUNT_INTERVAL {
+            return;
+        }
+        self.spent.push_back((now, time));
+        if self.spent.len() > OWN_SECONDS + 1 {
+            self.spent.pop_front();
+        }
+        if let Some((at, before)) = self.spent.front() {
+            let own = in_a_second(time.since(*before), now.since(*at));
+            self.own = own.min(Nanos(self.limit.0 / MAX_OWN));
+        }
+    }
+
+    /// The CPU time in a second of all programs while they are attached, by the last counts, and of the
+    /// process.
     pub fn cost(&self) -> Nanos {
-        self.steady.saturating_add(self.costly)
+        self.rates.sum().saturating_add(self.own)
     }
 
-    /// The part of an interval in which the programs were attached.
-    pub fn attached(&self, from: Nanos, until: Nanos) -> Nanos {
-        let before = self.before.iter().copied();
-        let current = self.since.map(|since| (since, until.max(since)));
-        let overlap = |(begin, end): (Nanos, Nanos)| end.min(until).since(begin.max(from).min(end));
-        Nanos(before.chain(current).map(|it| overlap(it).0).sum())
+    /// Returns true if programs that time soft interrupts stay attached when those of packets do not.
+    pub const fn keeps_interrupts(&self) -> bool {
+        self.keeps_interrupts
     }
 
-    /// Returns true if the programs were attached in all of an interval.
-    pub fn covers(&self, from: Nanos, until: Nanos) -> bool {
-        let mut before = self.before.iter();
-        self.since.is_some_and(|since| since <= from)
-            || before.any(|(begin, end)| *begin <= from && until <= *end)
+    /// The intervals in which packets were examined.
+    pub const fn packets(&self) -> &Spans {
+        &self.packets
+    }
+
+    /// The intervals in which soft interrupts were timed.
+    pub const fn interrupts(&self) -> &Spans {
+        &self.interrupts
     }
 
     /// Forgets intervals that ended before a moment.
     pub fn forget(&mut self, moment: Nanos) {
-        self.before.retain(|(_, end)| *end > moment);
+        for spans in [&mut self.packets, &mut self.interrupts] {
+            spans.before.retain(|(_, end)| *end > moment);
+        }
     }
 }
 

@@ -101,8 +101,7 @@ fn each_segment(wait: &CpuWait, mut take: impl FnMut(Segment)) {
     for run in wait.runs.iter() {
         add(&mut at, run.from.0, Cause::of(Kind::Unknown));
         let end = run.until.0.clamp(at, until);
-        let whole = run.until.0.saturating_sub(run.from.0);
-        let (stolen, interrupted) = taken((run.stolen, run.interrupted), end - at, whole);
+        let (stolen, interrupted) = taken_between(run, at, end);
         let stolen = at + stolen;
         add(&mut at, stolen, Cause::of(Kind::Hypervisor));
         let interrupted = at + interrupted;
@@ -121,6 +120,18 @@ pub(crate) fn time_in_wait(wait: &CpuWait, is_one: impl Fn(&Cause) -> bool) -> N
         }
     });
     Nanos(sum)
+}
+
+/// The parts that the hypervisor and interrupts took of a run between two moments. An idle CPU runs a
+/// thread that waits for it at once unless one of them has it, so their time is the end of an idle run.
+fn taken_between(run: &Run, from: u64, until: u64) -> (u64, u64) {
+    let time = until - from;
+    if run.occupant == Occupant::Idle && run.until.0 <= until {
+        let stolen = run.stolen.0.min(time);
+        return (stolen, run.interrupted.0.min(time - stolen));
+    }
+    let whole = run.until.0.saturating_sub(run.from.0);
+    taken((run.stolen, run.interrupted), time, whole)
 }
 
 /// The parts of `time` of a run that the hypervisor and interrupts took, of which `whole` is the
@@ -143,6 +154,14 @@ pub fn divide_wait(wait: &CpuWait) -> Division {
     division
 }
 
+/// Divides the time that others took of a run of the guest's, which is a wait for its CPU.
+pub fn divide_interruption(run: &Interruption) -> Division {
+    let mut division = Division::default();
+    division.add(Cause::of(Kind::Hypervisor), run.stolen.0);
+    division.add(Cause::of(Kind::Interrupts), run.interrupted.0);
+    division
+}
+
 /// Divides the waits of frames in a queue of the host: that of one of them, of their mean length.
 pub fn divide_packet(waits: &QueueWaits, limits: &Limits) -> Division {
     let mut division = Division::default();
@@ -161,6 +180,14 @@ fn queue_cause(ahead: &Ahead, is_outward: bool, limits: &Limits) -> Cause {
         (Ahead::Own, None) => Cause::of(Kind::GuestItself),
         (Ahead::Unknown, None) => Cause::of(Kind::HostQueue),
     }
+}
+
+/// Adds the time of frames in the host: in queues of interfaces, of which `cause` is the cause, and the rest, in
+/// which they waited for soft interrupts. All of it is that of queues if the time there is not known.
+fn add_in_host(cause: Cause, time: u64, queued: Option<Nanos>, division: &mut Division) {
+    let queued = queued.map_or(time, |queued| queued.0.min(time));
+    division.add(cause, queued);
+    division.add(Cause::of(Kind::Interrupts), time - queued);
 }
 
 /// Divides the waits for receivers in an interval: one of them, of their mean length.
@@ -229,20 +256,21 @@ impl<'e> Requests<'e> {
         let inward = queue_cause(&request.ahead_inward, false, self.limits);
         let outward = queue_cause(&request.ahead_outward, true, self.limits);
         let taken = taken.unwrap_or(delivered);
+        let queued = request.queued;
         match request.direction {
             Direction::Served => {
                 let [t0, t1, t2, t3, t4] = ordered([arrived, delivered, taken, sent, left]);
-                division.add(inward, t1 - t0);
+                add_in_host(inward, t1 - t0, queued.map(|it| it.inward), &mut division);
                 // A frame in the ring and a request in the application wait for the same threads.
                 self.divide_inside(request, (t1, t2, t3), &mut division);
-                division.add(outward, t4 - t3);
+                add_in_host(outward, t4 - t3, queued.map(|it| it.outward), &mut division);
             }
             Direction::Made => {
                 let [t3, t4, t0, t1, t2] = ordered([sent, left, arrived, delivered, taken]);
                 self.divide_sending(request, t3, &mut division);
-                division.add(outward, t4 - t3);
+                add_in_host(outward, t4 - t3, queued.map(|it| it.outward), &mut division);
                 division.add(beyond(request, self.limits), t0 - t4);
-                division.add(inward, t1 - t0);
+                add_in_host(inward, t1 - t0, queued.map(|it| it.inward), &mut division);
                 self.divide_inside(request, (t1, t2, t2), &mut division);
             }
         }

@@ -116,6 +116,17 @@ pub enum Side {
     Peer,
 }
 
+/// The time that a request's frames spent in queues of the host's interfaces, between the points at which they
+/// came and left. For the rest of that time they waited for soft interrupts, which carry frames from one
+/// interface to another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Queued {
+    /// Towards the guest.
+    pub inward: Nanos,
+    /// From the guest.
+    pub outward: Nanos,
+}
+
 /// A request that was slow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SlowRequest {
@@ -139,6 +150,8 @@ pub struct SlowRequest {
     pub dropped: u32,
     /// The side that closed its window meanwhile.
     pub zero_window: Option<Side>,
+    /// The time in queues; `None` if it is not known, as frames were lost or sent again.
+    pub queued: Option<Queued>,
     /// The thread that sent the guest's segment, if that is known.
     pub thread: Option<u32>,
 }
@@ -180,6 +193,9 @@ pub struct CpuUse {
     pub until: Nanos,
     /// The time that all its threads ran, summed up.
     pub ran: Nanos,
+    /// The time that interrupts took of the CPUs on which its threads ran, as the kernel counts it: the mean
+    /// over these CPUs, by the time that its threads ran there.
+    pub interrupts: Nanos,
 }
 
 /// A limit on the guest's interface.
@@ -231,8 +247,10 @@ pub struct Examined {
     pub interrupts: Result<(), String>,
     /// The time that the hypervisor below took.
     pub steal: Result<(), String>,
-    /// The part of the window in which packets and interrupts were examined; `None` if all of it.
+    /// The part of the window in which packets were examined; `None` if all of it.
     pub time: Option<Nanos>,
+    /// The part in which interrupts, and with them waits for a CPU, were examined; `None` if all of it.
+    pub interrupts_time: Option<Nanos>,
 }
 
 impl Default for Examined {
@@ -244,6 +262,7 @@ impl Default for Examined {
             interrupts: Ok(()),
             steal: Ok(()),
             time: None,
+            interrupts_time: None,
         }
     }
 }

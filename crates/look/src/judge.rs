@@ -2,9 +2,10 @@
 
 use crate::cause::{Cause, Kind};
 use crate::divide::{
-    Division, Requests, divide_packet, divide_stall, divide_wait, length, span, time_in_wait,
+    Division, Requests, divide_interruption, divide_packet, divide_stall, divide_wait, length,
+    span, time_in_wait,
 };
-use crate::evidence::{CpuWait, Evidence, Handles, Limits, Sum};
+use crate::evidence::{CpuUse, CpuWait, Evidence, Handles, Interruption, Limits, Sum};
 use std::cmp::{Ordering, Reverse};
 use std::collections::BTreeMap;
 use std::iter::repeat_n;
@@ -26,6 +27,12 @@ const NEGLIGIBLE: u64 = 1_000;
 /// Slow requests are nothing to speak of if they are less than one in this many, and none is as
 /// long as [`LONG_WAIT`].
 const ONE_IN: u64 = 100;
+/// Packets are sampled if they were examined in less than one in this many parts of the window.
+const SAMPLED_PART: u64 = 2;
+/// Other evidence settles a doubt about requests only if the cause has one in this many parts of their delay.
+const AGREED_PART: u64 = 5;
+/// Interrupts slow a guest down if they have one in this many parts of its CPUs: they come in bursts.
+const BUSY_PART: u64 = 4;
 /// A frame that waits for less, or a wait for a receiver that is shorter, is no slow period.
 pub(crate) const SLOW: Nanos = Nanos::from_millis(1);
 /// Waits of frames, and waits for receivers, that are examined.
@@ -117,8 +124,13 @@ pub struct Verdict {
     pub lost_waits: u64,
     /// The guest's limits.
     pub limits: Limits,
-    /// The part of the window in which packets and interrupts were examined; `None` if all of it.
+    /// The part of the window in which packets were examined; `None` if all of it.
     pub examined: Option<Nanos>,
+    /// The part in which interrupts, and with them waits for a CPU, were examined; `None` if all of it.
+    pub interrupts_examined: Option<Nanos>,
+    /// The part of its CPUs that interrupts had in all of the window, in thousandths, as the kernel counts it;
+    /// `None` if it is not known, or less than a quarter.
+    pub interrupts_permille: Option<u64>,
     /// The parts that could not be examined, and why.
     pub unexamined: Vec<(&'static str, String)>,
     /// The commands that would change something.
@@ -145,12 +157,61 @@ impl Verdict {
 
 /// Judges a guest.
 pub fn judge(evidence: &Evidence) -> Verdict {
+    let verdict = verdict_on(periods(evidence), evidence);
+    by_waits(&verdict, evidence).unwrap_or(verdict)
+}
+
+/// The verdict by the waits of the guest's threads, if sampled requests leave a doubt. Requests that are
+/// examined for a small part of the time may be too few or too mixed, and waits are examined longer. Their
+/// cause is named only if it is also the largest one of the requests, beside the guest itself.
+fn by_waits(verdict: &Verdict, evidence: &Evidence) -> Option<Verdict> {
+    let is_doubtful = matches!(
+        verdict.finding,
+        Finding::Unknown(Doubt::NoCause | Doubt::Mixed | Doubt::TooFew)
+    );
+    if verdict.basis != Basis::Requests || !is_doubtful || !is_sampled(evidence) {
+        return None;
+    }
+    let largest = largest_other(verdict)?;
+    let waits = verdict_on(Periods::of_waits(evidence), evidence);
+    let is_same = matches!(&waits.finding, Finding::Because(cause) if cause.kind == largest);
+    is_same.then_some(waits)
+}
+
+/// The cause with most of the delay beside the guest itself, if it has a part worth a word.
+fn largest_other(verdict: &Verdict) -> Option<Kind> {
+    let own = [Kind::GuestItself, Kind::Unknown, Kind::BusyHost];
+    let others = Kind::ALL.into_iter().filter(|kind| !own.contains(kind));
+    let largest = others.max_by_key(|kind| verdict.time(*kind))?;
+    has_part(verdict.time(largest), verdict.judged_delay).then_some(largest)
+}
+
+fn has_part(part: Nanos, whole: Nanos) -> bool {
+    part.0 >= whole.0.div_ceil(AGREED_PART)
+}
+
+/// The part of the guest's CPUs that interrupts had, in thousandths, if it is large.
+fn busy_interrupts(evidence: &Evidence) -> Option<u64> {
+    let sum = |of: fn(&CpuUse) -> u64| evidence.cpu_use.iter().map(|it| u128::from(of(it))).sum();
+    let whole: u128 = sum(|it| it.until.since(it.from).0);
+    let taken: u128 = sum(|it| it.interrupts.0);
+    let is_busy = whole > 0 && taken * u128::from(BUSY_PART) >= whole;
+    is_busy.then(|| u64::try_from(taken * 1_000 / whole.max(1)).unwrap_or(u64::MAX))
+}
+
+/// Returns true if packets were examined in a small part of the window.
+fn is_sampled(evidence: &Evidence) -> bool {
+    let examined = evidence.examined.time;
+    examined.is_some_and(|time| time.0.saturating_mul(SAMPLED_PART) < evidence.window.0)
+}
+
+fn verdict_on(periods: Periods, evidence: &Evidence) -> Verdict {
     let Periods {
         basis,
         lengths,
         divisions,
         left_out,
-    } = periods(evidence);
+    } = periods;
     let delay = sum(&lengths).saturating_add(left_out.time);
     let left_out = usize::try_from(left_out.count).unwrap_or(usize::MAX);
     let shared = match basis {
@@ -174,6 +235,8 @@ pub fn judge(evidence: &Evidence) -> Verdict {
         lost_waits: evidence.lost_waits,
         limits: evidence.limits.clone(),
         examined: evidence.examined.time,
+        interrupts_examined: evidence.examined.interrupts_time,
+        interrupts_permille: busy_interrupts(evidence),
         unexamined: unexamined(evidence),
         handles: evidence.handles.clone(),
     };
@@ -208,6 +271,23 @@ fn sum(lengths: &[Nanos]) -> Nanos {
     lengths.fold(Nanos::ZERO, |sum, length| sum.saturating_add(*length))
 }
 
+/// A time in which a thread could have run and did not.
+enum Wait<'e> {
+    /// It was ready and had no CPU.
+    Ready(&'e CpuWait),
+    /// Others took most of its run.
+    Interrupted(&'e Interruption),
+}
+
+impl Wait<'_> {
+    fn divide(&self) -> Division {
+        match self {
+            Self::Ready(wait) => divide_wait(wait),
+            Self::Interrupted(run) => divide_interruption(run),
+        }
+    }
+}
+
 /// The slow periods of a guest.
 struct Periods {
     basis: Basis,
@@ -220,14 +300,17 @@ struct Periods {
 }
 
 impl Periods {
-    /// Divides the slowest waits alone: a wait is as long as its division.
+    /// Divides the slowest waits alone: a wait is as long as its division. Runs of which others took most
+    /// are waits, too.
     fn of_waits(evidence: &Evidence) -> Self {
-        let timed = evidence.waits.iter().filter(|wait| is_slow(wait));
-        let timed = timed.map(|it| (it.until.saturating_sub(it.from), it));
-        let (lengths, slowest) = slowest(timed);
+        let waits = evidence.waits.iter().filter(|wait| is_slow(wait));
+        let waits = waits.map(|it| (it.until.saturating_sub(it.from), Wait::Ready(it)));
+        let runs = evidence.interruptions.iter();
+        let runs = runs.filter_map(|it| Some((slow_part(it)?, Wait::Interrupted(it))));
+        let (lengths, slowest) = slowest(waits.chain(runs));
         Self {
             basis: Basis::Waits,
-            divisions: slowest.into_iter().map(divide_wait).collect(),
+            divisions: slowest.iter().map(Wait::divide).collect(),
             lengths,
             left_out: left_out(Basis::Waits, evidence),
         }
@@ -281,7 +364,7 @@ fn left_out(basis: Basis, evidence: &Evidence) -> Sum {
 }
 
 /// Returns the lengths of periods, the longest first, and the periods that are judged.
-fn slowest<'e, T>(timed: impl Iterator<Item = (Nanos, &'e T)>) -> (Vec<Nanos>, Vec<&'e T>) {
+fn slowest<T>(timed: impl Iterator<Item = (Nanos, T)>) -> (Vec<Nanos>, Vec<T>) {
     let mut timed: Vec<_> = timed.filter(|(time, _)| *time > Nanos::ZERO).collect();
     timed.sort_by_key(|(time, _)| Reverse(*time));
     let lengths = timed.iter().map(|(time, _)| *time).collect();
@@ -308,16 +391,28 @@ fn periods(evidence: &Evidence) -> Periods {
     if !is_negligible(Basis::Windows, &windows.lengths, evidence) {
         return windows;
     }
-    if !is_quiet || evidence.answered > 0 {
-        // Requests that were answered in time are the better evidence: its threads may wait for a CPU.
+    // Requests that were answered in time are the better evidence: its threads may wait for a CPU. But a
+    // sample of fewer than a hundred would hardly have the slow ones.
+    let is_proof = evidence.answered >= ONE_IN || evidence.answered > 0 && !is_sampled(evidence);
+    if !is_quiet || is_proof {
         return requests;
     }
-    Periods::of_waits(evidence)
+    let waits = Periods::of_waits(evidence);
+    if evidence.answered > 0 && is_negligible(Basis::Waits, &waits.lengths, evidence) {
+        return requests;
+    }
+    waits
 }
 
 /// Returns true if a wait is a slow period by itself; shorter ones may be parts of requests.
 pub(crate) fn is_slow(wait: &CpuWait) -> bool {
     wait.until.since(wait.from) >= SLOW
+}
+
+/// The time that others took of a run, if that is a slow period by itself: most of the run.
+pub(crate) fn slow_part(run: &Interruption) -> Option<Nanos> {
+    let taken = run.stolen.saturating_add(run.interrupted);
+    (taken >= SLOW && has_half(taken, run.until.since(run.from))).then_some(taken)
 }
 
 /// The time in which threads that lost their CPU shared it with others.
@@ -359,7 +454,12 @@ fn is_negligible(basis: Basis, lengths: &[Nanos], evidence: &Evidence) -> bool {
     let is_little = match basis {
         Basis::Requests => count.saturating_mul(ONE_IN) < evidence.answered,
         Basis::Waits | Basis::Packets | Basis::Windows => {
-            let time = evidence.examined.time.unwrap_or(evidence.window);
+            let examined = &evidence.examined;
+            let time = match basis {
+                Basis::Waits => examined.interrupts_time,
+                _ => examined.time,
+            };
+            let time = time.unwrap_or(evidence.window);
             sum(lengths).saturating_add(left_out.time).0 < time.0 / NEGLIGIBLE
         }
     };
@@ -475,6 +575,16 @@ fn find(
         affected.count()
     };
     let (kind, doubt) = named(|kind| verdict.time(kind), verdict.judged_delay, affected);
+    let is_settled = verdict.interrupts_permille.is_some()
+        && largest_other(verdict) == Some(Kind::Interrupts)
+        && verdict.basis == Basis::Requests;
+    if doubt.is_some() && is_settled {
+        // Bursts of interrupts are a part of many requests, and the kernel's own count has them all.
+        let kind = Kind::Interrupts;
+        let divisions = divisions.iter();
+        let affected = divisions.filter(|it| has_part(it.of(kind), it.length()));
+        return (Finding::Because(Cause::of(kind)), affected.count());
+    }
     let finding = match doubt {
         Some(doubt) => Finding::Unknown(doubt),
         None => Finding::Because(Cause {

@@ -65,6 +65,7 @@ pub fn served(moments: [u64; 5]) -> SlowRequest {
         retransmits: 0,
         dropped: 0,
         zero_window: None,
+        queued: None,
         thread: None,
     }
 }

@@ -5,7 +5,7 @@ use crate::divide::{end, is_interrupt, length};
 use crate::evidence::{
     CpuWait, Evidence, Examined, Interruption, Limits, Occupant, QueueWaits, Run, SlowRequest, Sum,
 };
-use crate::judge::{SLOW, is_slow, shared};
+use crate::judge::{SLOW, is_slow, shared, slow_part};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -89,17 +89,31 @@ impl Evidence {
         self.waits = needed;
     }
 
-    /// Interruptions explain requests alone.
+    /// Interruptions explain requests, and the longest are slow periods by themselves.
     fn thin_interruptions(&mut self, keep: usize) {
         let requests = &self.requests;
-        self.interruptions.retain(|run| {
+        let is_needed = |run: &Interruption| {
             let mut requests = requests.iter();
             requests.any(|it| run.until > it.begun && run.from < end(it))
-        });
-        let taken = |run: &Interruption| run.stolen.saturating_add(run.interrupted);
-        self.interruptions.sort_by_key(|run| Reverse(taken(run)));
-        self.interruptions.truncate(keep * WAITS_PER_REQUEST);
-        self.interruptions.sort_by_key(|run| (run.from, run.thread));
+        };
+        let longest = |run: &Interruption| Reverse(run.stolen.saturating_add(run.interrupted));
+        let (mut needed, mut rest): (Vec<_>, Vec<_>) = std::mem::take(&mut self.interruptions)
+            .into_iter()
+            .partition(is_needed);
+        needed.sort_by_key(longest);
+        let size = (keep * WAITS_PER_REQUEST).min(needed.len());
+        rest.extend(needed.drain(size..));
+        rest.retain(|run| slow_part(run).is_some());
+        rest.sort_by_key(longest);
+        for time in rest
+            .drain(keep.min(rest.len())..)
+            .filter_map(|run| slow_part(&run))
+        {
+            self.left_out.waits.add(1, time);
+        }
+        needed.extend(rest);
+        needed.sort_by_key(|run| (run.from, run.thread));
+        self.interruptions = needed;
     }
 
     /// Joins the evidence about one guest in consecutive windows, the oldest first.
@@ -107,9 +121,8 @@ impl Evidence {
         let mut parts = parts.into_iter();
         let mut whole = parts.next().unwrap_or_default();
         for mut part in parts {
-            let time = |it: &Self| it.examined.time.unwrap_or(it.window);
-            let examined = time(&whole).saturating_add(time(&part));
-            let is_partial = whole.examined.time.is_some() || part.examined.time.is_some();
+            let time = examined_part(&whole, &part, |examined| examined.time);
+            let interrupts_time = examined_part(&whole, &part, |it| it.interrupts_time);
             whole.guest = part.guest;
             whole.window = whole.window.saturating_add(part.window);
             whole.answered = whole.answered.saturating_add(part.answered);
@@ -123,7 +136,8 @@ impl Evidence {
             whole.cpu_use.append(&mut part.cpu_use);
             whole.limits.join(part.limits);
             whole.examined.join(part.examined);
-            whole.examined.time = is_partial.then_some(examined);
+            whole.examined.time = time;
+            whole.examined.interrupts_time = interrupts_time;
             whole.handles = part.handles;
         }
         // A wait is in two slices if a request of the later one needs it.
@@ -135,6 +149,17 @@ impl Evidence {
         whole.interruptions.dedup();
         whole
     }
+}
+
+/// The examined part of two windows; `None` if all of both.
+fn examined_part(
+    first: &Evidence,
+    second: &Evidence,
+    part: impl Fn(&Examined) -> Option<Nanos>,
+) -> Option<Nanos> {
+    let [a, b] = [first, second].map(|it| (part(&it.examined), it.window));
+    let is_partial = a.0.is_some() || b.0.is_some();
+    is_partial.then(|| a.0.unwrap_or(a.1).saturating_add(b.0.unwrap_or(b.1)))
 }
 
 /// Returns true if a thread of the guest waited during a request.

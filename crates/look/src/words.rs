@@ -268,7 +268,15 @@ impl Verdict {
         if rest > Nanos::ZERO {
             let _ = write!(line, ", {} others", percent(rest, self.judged_delay));
         }
-        line + "."
+        line += ".";
+        if let Some(part) = self.interrupts_permille {
+            let part = percent(Nanos(part), Nanos(1_000));
+            let _ = write!(
+                line,
+                " Interrupts had {part} of its CPUs in all of that time."
+            );
+        }
+        line
     }
 
     fn limit_line(&self) -> String {
@@ -296,16 +304,32 @@ impl Verdict {
     }
 
     fn examined_line(&self) -> String {
-        let part = self.examined.map_or(String::new(), |examined| {
-            let examined = percent(examined, self.window);
-            format!(" Packets and interrupts: in {examined} of the time, to bound the cost.")
-        });
+        let part = self.examined_part();
         if self.unexamined.is_empty() {
             return format!("Examined: CPU waits, quota, steal, interrupts, packets.{part}");
         }
         let parts = self.unexamined.iter();
         let parts: Vec<_> = parts.map(|(part, why)| format!("{part} ({why})")).collect();
         format!("Not examined: {}.{part}", parts.join("; "))
+    }
+
+    /// The part of the time in which packets and interrupts were examined, if not all of it.
+    fn examined_part(&self) -> String {
+        let part = |time| percent(time, self.window);
+        let parts = match (self.examined, self.interrupts_examined) {
+            (None, None) => return String::new(),
+            (Some(packets), None) => format!("Packets: in {}", part(packets)),
+            (None, Some(waits)) => format!("Interrupts and CPU waits: in {}", part(waits)),
+            (Some(packets), Some(waits)) if part(packets) == part(waits) => {
+                format!("Packets and interrupts: in {}", part(packets))
+            }
+            (Some(packets), Some(waits)) => format!(
+                "Packets: in {}, interrupts and CPU waits in {}",
+                part(packets),
+                part(waits)
+            ),
+        };
+        format!(" {parts} of the time, to bound the cost.")
     }
 
     /// The command that would help, and its cost.

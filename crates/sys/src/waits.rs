@@ -56,6 +56,9 @@ pub struct Settings<'a> {
     pub cells: &'a [u32; CELLS],
     /// True if soft interrupts are timed by this program, as the kernel does not time interrupts.
     pub times_softirqs: bool,
+    /// True if all waits are counted in [`Measured`]; false if only late ones are reported, which costs
+    /// less.
+    pub histograms: bool,
 }
 
 /// Reason why waits cannot be measured in the kernel.
@@ -264,6 +267,7 @@ enum Followed {
 pub struct Tracer {
     followed: Followed,
     meters: Array<MapData, RawMeter>,
+    losses: Array<MapData, u64>,
     late: RingBuf<MapData>,
     interruptions: RingBuf<MapData>,
     softirqs: Softirqs,
@@ -295,6 +299,7 @@ impl Tracer {
         let by_number = u32::from(by_number);
         let late = settings.late.0;
         let times_softirqs = u32::from(settings.times_softirqs);
+        let histograms = u32::from(settings.histograms);
         let mut programs = EbpfLoader::new()
             .btf(Some(&btf))
             .allow_unsupported_maps()
@@ -304,6 +309,7 @@ impl Tracer {
             .override_global("late", &late, true)
             .override_global("long_interruption", &MIN_INTERRUPTION.0, true)
             .override_global("times_softirqs", &times_softirqs, true)
+            .override_global("histograms", &histograms, true)
             .override_global("bounds", settings.bounds, true)
             .override_global("cells", settings.cells, true)
             .load(PROGRAM)
@@ -327,6 +333,7 @@ impl Tracer {
         let mut tracer = Self {
             followed,
             meters: take("meters")?.try_into().map_err(|e| refused(&e))?,
+            losses: take("losses")?.try_into().map_err(|e| refused(&e))?,
             late: take("late_waits")?.try_into().map_err(|e| refused(&e))?,
             interruptions: take("interruptions")?.try_into().map_err(|e| refused(&e))?,
             softirqs,
@@ -390,6 +397,7 @@ impl Tracer {
             bounds: &[0; BUCKETS - 1],
             cells: &[0; CELLS],
             times_softirqs: true,
+            histograms: true,
         })
     }
 
@@ -461,6 +469,14 @@ impl Tracer {
             unknown: meter.unknown,
             lost: meter.lost,
         })
+    }
+
+    /// Returns the number of late waits that were lost, of all threads.
+    ///
+    /// # Errors
+    /// The kernel refuses it.
+    pub fn lost(&self) -> Result<u64, WaitsError> {
+        Ok(self.losses.get(&0, 0).map_err(|e| refused(&e))?)
     }
 
     /// Returns the running time and the number of runs of each of the program's parts, by name,

@@ -59,6 +59,7 @@ fn trace_waits(times_softirqs: bool) -> Outcome<waits::Tracer> {
         bounds: &FineHistogram::LONGEST,
         cells: &FineHistogram::cells(),
         times_softirqs,
+        histograms: false,
     })?)
 }
 

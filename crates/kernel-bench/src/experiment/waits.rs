@@ -26,6 +26,7 @@ pub(crate) fn run(figures: &mut Figures) -> Outcome<()> {
         bounds: &FineHistogram::LONGEST,
         cells: &FineHistogram::cells(),
         times_softirqs: false,
+        histograms: true,
     })?;
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -15,6 +15,12 @@ struct Host {
     is_counted: bool,
     /// The run time of the costly programs.
     ran: Nanos,
+    /// The cost of the programs of soft interrupts, in millionths of a core, and their run time.
+    interrupts: u64,
+    interrupts_ran: Nanos,
+    times_interrupts: bool,
+    /// The CPU time of the process, in millionths of a core.
+    own: u64,
     steps: usize,
 }
 
@@ -26,6 +32,10 @@ impl Host {
             is_attached: true,
             is_counted: false,
             ran: ms(0),
+            interrupts: 0,
+            interrupts_ran: ms(0),
+            times_interrupts: true,
+            own: 0,
             steps: 0,
         }
     }
@@ -41,24 +51,37 @@ impl Host {
             if self.is_attached {
                 self.ran += Nanos(TICK * costly);
             }
+            if self.times_interrupts {
+                self.interrupts_ran += Nanos(TICK * self.interrupts);
+            }
+            self.budget
+                .spend(Nanos(self.now.0 / 1_000_000 * self.own), self.now);
         }
     }
 
     fn take(&mut self, step: Step, steady: u64, costly: u64) {
         self.steps += 1;
         let changed = match step {
-            Step::Attach => !std::mem::replace(&mut self.is_attached, true),
-            Step::Detach => std::mem::replace(&mut self.is_attached, false),
+            Step::Attach => {
+                self.times_interrupts = true;
+                !std::mem::replace(&mut self.is_attached, true)
+            }
+            Step::Detach => {
+                self.times_interrupts = self.budget.keeps_interrupts();
+                std::mem::replace(&mut self.is_attached, false)
+            }
+            Step::DetachInterrupts => std::mem::replace(&mut self.times_interrupts, false),
             Step::BeginCount => !std::mem::replace(&mut self.is_counted, true),
             Step::EndCount => std::mem::replace(&mut self.is_counted, false),
         };
         assert!(changed, "{step:?}");
-        assert!(self.is_attached || !self.is_counted);
+        assert!(self.is_attached || self.times_interrupts || !self.is_counted);
         if step == Step::EndCount {
             let cost = Cost {
                 time: ms(TICK),
                 steady: Nanos(TICK * steady),
-                costly: Nanos(TICK * costly),
+                interrupts: Nanos(TICK * self.interrupts),
+                costly: Nanos(TICK * if self.is_attached { costly } else { 0 }),
             };
             self.budget.report(Some(cost), self.now);
         }
@@ -67,7 +90,7 @@ impl Host {
     /// The part of the last `time` in which the programs were attached, in thousandths.
     fn attached(&self, time: Nanos) -> u64 {
         let from = self.now.saturating_sub(time);
-        self.budget.attached(from, self.now).0 * 1_000 / time.0
+        self.budget.packets().attached(from, self.now).0 * 1_000 / time.0
     }
 }
 
@@ -76,7 +99,7 @@ fn a_host_within_the_budget_is_examined_all_the_time_and_counted_once_a_second()
     let mut host = Host::new();
     host.pass(ms(60_000), 4_000, 6_000);
     assert_eq!(host.attached(ms(60_000)), 1_000);
-    assert!(host.budget.covers(ms(1), ms(60_000)));
+    assert!(host.budget.packets().covers(ms(1), ms(60_000)));
     assert!((110..=120).contains(&host.steps), "{}", host.steps);
 }
 
@@ -104,11 +127,80 @@ fn a_cost_that_cannot_be_met_leaves_the_shortest_part() {
 }
 
 #[test]
-fn steady_programs_that_take_the_budget_leave_a_quarter_of_it() {
+fn steady_programs_that_take_the_budget_leave_an_eighth_of_it() {
     let mut host = Host::new();
     host.pass(ms(60_000), 50_000, 10_000);
     let attached = host.attached(ms(60_000));
-    assert!(attached.abs_diff(250) <= 15, "{attached}");
+    assert!(attached.abs_diff(125) <= 15, "{attached}");
+}
+
+#[test]
+fn the_cpu_time_of_the_process_is_a_part_of_the_budget() {
+    let mut host = Host::new();
+    host.own = 4_000;
+    host.pass(ms(20_000), 1_000, 20_000);
+    host.ran = ms(0);
+    host.pass(ms(60_000), 1_000, 20_000);
+    // 5 of 20 ms in a second are left.
+    let attached = host.attached(ms(60_000));
+    assert!(attached.abs_diff(250) <= 25, "{attached}");
+    let cost = host.ran.0 / 60 + (1_000 + host.own) * 1_000;
+    assert!(cost <= LIMIT.0 * 11 / 10, "{cost}");
+}
+
+#[test]
+fn a_busy_first_second_of_the_process_is_not_counted() {
+    let mut budget = Budget::new(LIMIT, ms(0));
+    budget.spend(ms(700), ms(500));
+    budget.spend(ms(900), ms(1_000));
+    assert_eq!(budget.cost(), ms(0));
+    budget.spend(ms(902), ms(2_000));
+    assert_eq!(budget.cost(), ms(2));
+    // Ten seconds are averaged.
+    for second in 3..=30 {
+        budget.spend(ms(902), ms(second * 1_000));
+    }
+    assert_eq!(budget.cost(), ms(0));
+    // At most half of the budget is charged.
+    budget.spend(ms(1_902), ms(31_000));
+    assert_eq!(budget.cost(), ms(5));
+}
+
+#[test]
+fn cheap_soft_interrupts_are_timed_while_packets_are_not_examined() {
+    let mut host = Host::new();
+    host.interrupts = 1_000;
+    host.pass(ms(60_000), 2_000, 70_000);
+    // 7 of 70 ms in a second are left to packets.
+    let attached = host.attached(ms(60_000));
+    assert!(attached.abs_diff(100) <= 15, "{attached}");
+    assert!(host.budget.interrupts().covers(ms(0), ms(60_000)));
+    let cost = (host.ran.0 + host.interrupts_ran.0) / 60 + 2_000_000;
+    assert!(cost <= LIMIT.0 * 11 / 10, "{cost}");
+}
+
+#[test]
+fn costly_soft_interrupts_are_timed_with_packets_alone() {
+    let mut host = Host::new();
+    host.interrupts = 20_000;
+    host.pass(ms(60_000), 2_000, 60_000);
+    // 8 of 80 ms in a second.
+    let attached = host.attached(ms(60_000));
+    assert!(attached.abs_diff(100) <= 15, "{attached}");
+    let timed = host.budget.interrupts().attached(ms(0), ms(60_000));
+    assert_eq!(timed, host.budget.packets().attached(ms(0), ms(60_000)));
+    // They become cheap, and are timed all the time, until they are costly again: also within a pause.
+    host.interrupts = 1_000;
+    host.pass(ms(60_000), 2_000, 60_000);
+    assert!(host.budget.interrupts().covers(ms(90_000), ms(120_000)));
+    for is_attached in [false, true].repeat(3) {
+        while host.is_attached == is_attached {
+            host.pass(ms(TICK), 2_000, 500_000);
+        }
+    }
+    host.interrupts = 20_000;
+    host.pass(ms(3_000), 2_000, 500_000);
+    assert!(!host.is_attached && !host.times_interrupts);
 }
 
 #[test]
@@ -140,19 +232,23 @@ fn load_that_comes_and_goes_changes_the_part() {
 fn an_interval_is_covered_if_the_programs_were_attached_in_all_of_it() {
     let mut host = Host::new();
     host.pass(ms(2_000), 0, 20_000);
-    let budget = &host.budget;
-    assert!(budget.covers(ms(10), ms(240)));
-    assert!(!budget.covers(ms(10), ms(260)), "it was detached at 250 ms");
-    assert!(!budget.covers(ms(260), ms(270)));
+    let packets = host.budget.packets();
+    assert!(packets.covers(ms(10), ms(240)));
     assert!(
-        !budget.covers(ms(490), ms(510)),
+        !packets.covers(ms(10), ms(260)),
+        "it was detached at 250 ms"
+    );
+    assert!(!packets.covers(ms(260), ms(270)));
+    assert!(
+        !packets.covers(ms(490), ms(510)),
         "it was attached at 500 ms"
     );
-    assert!(budget.covers(ms(510), ms(740)));
-    assert_eq!(budget.attached(ms(200), ms(600)), ms(150));
+    assert!(packets.covers(ms(510), ms(740)));
+    assert_eq!(packets.attached(ms(200), ms(600)), ms(150));
     assert_eq!(host.budget.cost(), ms(20));
     host.budget.forget(ms(600));
-    assert_eq!(host.budget.attached(ms(0), ms(600)), ms(100));
+    let attached = host.budget.packets().attached(ms(0), ms(600));
+    assert_eq!(attached, ms(100));
 }
 
 #[test]

@@ -1,4 +1,5 @@
 use super::*;
+use crate::evidence::Queued;
 use crate::testing::{guest, served};
 use proptest::prelude::*;
 
@@ -43,6 +44,7 @@ fn evidence(waits: &[CpuWait], ran: u64) -> Evidence {
         from: ms(0),
         until: ms(1_000),
         ran: ms(ran),
+        interrupts: Nanos::ZERO,
     };
     Evidence {
         waits: waits.to_vec(),
@@ -116,6 +118,29 @@ fn steal_and_interrupts_are_no_runs() {
 }
 
 #[test]
+fn an_idle_cpu_that_a_thread_waits_for_was_taken_at_the_end_of_its_run() {
+    // Soft interrupts took 3 ms of 14, as the wait took the last 4.
+    let mut one = wait(100, 104, vec![run(90, 104, Occupant::Idle)]);
+    run_of(&mut one, 0).interrupted = ms(3);
+    assert_eq!(
+        parts(&divide_wait(&one)),
+        [(Kind::Interrupts, "", 3), (Kind::Scheduler, "", 1)]
+    );
+    run_of(&mut one, 0).stolen = ms(2);
+    assert_eq!(
+        parts(&divide_wait(&one)),
+        [(Kind::Hypervisor, "", 2), (Kind::Interrupts, "", 2)]
+    );
+    // Of another thread's run it is not known when.
+    let mut other = wait(100, 104, vec![run(84, 104, guest("web-7"))]);
+    run_of(&mut other, 0).interrupted = ms(10);
+    assert_eq!(
+        parts(&divide_wait(&other)),
+        [(Kind::NeighbourCpu, "web-7", 2), (Kind::Interrupts, "", 2)]
+    );
+}
+
+#[test]
 fn a_request_that_was_served_is_divided_at_its_moments() {
     let mut request = served([0, 10, 12, 60, 75]);
     request.ahead_inward = Ahead::Guest("bulk".into());
@@ -133,6 +158,31 @@ fn a_request_that_was_served_is_divided_at_its_moments() {
         ]
     );
     assert_eq!(division.length(), ms(75));
+}
+
+#[test]
+fn frames_that_are_in_the_host_and_in_no_queue_wait_for_soft_interrupts() {
+    let mut request = served([0, 10, 10, 10, 25]);
+    request.ahead_inward = Ahead::Guest("bulk".into());
+    request.queued = Some(Queued {
+        inward: ms(8),
+        outward: ms(0),
+    });
+    let expected = [(Kind::Interrupts, "", 17), (Kind::HostQueue, "bulk", 8)];
+    assert_eq!(parts(&divide(&request, &[], 0)), expected);
+    request.direction = Direction::Made;
+    let points = &mut request.points;
+    (points.sent, points.left) = (ms(0), ms(15));
+    (points.arrived, points.delivered, points.taken) = (ms(20), ms(30), None);
+    let division = divide(&request, &[], 0);
+    assert_eq!(division.of(Kind::Interrupts), ms(17));
+    assert_eq!(division.of(Kind::Delay), ms(5));
+    // The sum of the waits of several frames is longer.
+    request.queued = Some(Queued {
+        inward: ms(90),
+        outward: ms(90),
+    });
+    assert_eq!(divide(&request, &[], 0).of(Kind::HostQueue), ms(25));
 }
 
 #[test]
@@ -400,8 +450,8 @@ proptest! {
         interruptions in prop::collection::vec(any_interruption(), 0..6),
     ) {
         let cpu_use = vec![
-            CpuUse { from: Nanos(0), until: Nanos(1_000), ran: Nanos(ran) },
-            CpuUse { from: Nanos(1_000), until: Nanos(2_000), ran: Nanos(ran / 2) },
+            CpuUse { from: Nanos(0), until: Nanos(1_000), ran: Nanos(ran), interrupts: Nanos::ZERO },
+            CpuUse { from: Nanos(1_000), until: Nanos(2_000), ran: Nanos(ran / 2), interrupts: Nanos::ZERO },
         ];
         let evidence = Evidence { waits, interruptions, cpu_use, ..Evidence::default() };
         let mut requests = Requests::new(evidence.waits.iter(), &evidence);

@@ -1,6 +1,7 @@
 use super::*;
 use crate::evidence::{
-    Ahead, Direction, Examined, Occupant, Points, QueueWaits, SlowRequest, Stall,
+    Ahead, CpuUse, Direction, Examined, Interruption, Occupant, Points, QueueWaits, SlowRequest,
+    Stall,
 };
 use crate::testing::{evidence, guest, served, waits};
 use proptest::prelude::*;
@@ -157,6 +158,117 @@ fn windows_that_peers_closed_are_slow_receivers_unless_requests_have_more_delay(
     closed.requests = Vec::new();
     closed.stalls = vec![stall(20, Nanos::from_millis(4))];
     assert_eq!(judge(&closed).finding, Finding::NothingSlow);
+}
+
+/// Runs of a length, a second apart, of which soft interrupts took a part, in milliseconds.
+fn interrupted(count: u64, length: u64, part: u64) -> Vec<Interruption> {
+    let run = |index: u64| Interruption {
+        thread: 7,
+        from: Nanos::from_millis(index * 1_000 + 500),
+        until: Nanos::from_millis(index * 1_000 + 500 + length),
+        stolen: Nanos::ZERO,
+        interrupted: Nanos::from_millis(part),
+    };
+    (0..count).map(run).collect()
+}
+
+#[test]
+fn runs_that_interrupts_took_are_waits_for_a_cpu_and_long_runs_are_not() {
+    let mut taken = evidence(Vec::new());
+    taken.interruptions = interrupted(30, 3, 2);
+    taken.interruptions.extend(interrupted(30, 100, 9));
+    let verdict = judge(&taken);
+    let because = Finding::Because(Cause::of(Kind::Interrupts));
+    assert_eq!((verdict.basis, &verdict.finding), (Basis::Waits, &because));
+    assert_eq!((verdict.slow, verdict.delay), (30, Nanos::from_millis(60)));
+}
+
+/// Evidence of 5 s, of which packets were examined for half a second: requests of 4 ms, of which soft
+/// interrupts took a part, in milliseconds.
+fn sampled(requests: u64, part: u64, waits: Vec<CpuWait>) -> Evidence {
+    let request = |index: u64| {
+        let from = index * 1_000 + 500;
+        served([from, from, from, from + 4, from + 4])
+    };
+    let mut sampled = Evidence {
+        window: Nanos::from_secs(5),
+        answered: requests,
+        requests: (0..requests).map(request).collect(),
+        interruptions: interrupted(requests, 4, part),
+        ..evidence(waits)
+    };
+    sampled.examined.time = Some(Nanos::from_millis(500));
+    sampled
+}
+
+#[test]
+fn sampled_requests_that_leave_a_doubt_are_judged_by_waits_if_these_agree() {
+    let softirqs = Occupant::Kernel("ksoftirqd/1".into());
+    let finding = |sampled: &Evidence| {
+        let verdict = judge(sampled);
+        (verdict.basis, verdict.finding)
+    };
+    let because = Finding::Because(Cause::by(Kind::Interrupts, &"ksoftirqd/1".into()));
+    let few = sampled(2, 3, waits(&[5; 4], &softirqs));
+    assert_eq!(finding(&few), (Basis::Waits, because.clone()));
+    // Nor do one of four milliseconds prove anything; the rest has no known cause.
+    let mixed = sampled(5, 1, waits(&[5; 5], &softirqs));
+    assert_eq!(finding(&mixed), (Basis::Waits, because));
+    // Waits with another cause, or that many delays do not have, are no answer.
+    let doubt = |doubt| (Basis::Requests, Finding::Unknown(doubt));
+    let other = sampled(2, 3, waits(&[5; 4], &guest("web-7")));
+    assert_eq!(finding(&other), doubt(Doubt::TooFew));
+    let rare = sampled(5, 0, waits(&[5; 5], &softirqs));
+    assert_eq!(finding(&rare), doubt(Doubt::NoCause));
+    // Requests that were examined all the time are the better evidence.
+    let mut whole = sampled(2, 3, waits(&[5; 4], &softirqs));
+    whole.examined.time = None;
+    assert_eq!(finding(&whole), doubt(Doubt::TooFew));
+    whole.examined.time = Some(Nanos::from_millis(2_500));
+    assert_eq!(finding(&whole), doubt(Doubt::TooFew));
+}
+
+#[test]
+fn the_kernels_count_of_interrupts_settles_a_doubt_in_which_they_have_a_part() {
+    let finding = |part, interrupts| {
+        let mut mixed = sampled(5, part, Vec::new());
+        mixed.examined.time = None;
+        // Nothing of the rest was the guest's own.
+        mixed.cpu_use = vec![CpuUse {
+            from: Nanos::ZERO,
+            until: Nanos::from_secs(5),
+            ran: Nanos::ZERO,
+            interrupts: Nanos::from_millis(interrupts),
+        }];
+        let verdict = judge(&mixed);
+        let [line, ..] = verdict.evidence();
+        assert_eq!(
+            line.contains("Interrupts had"),
+            interrupts >= 1_250,
+            "{line}"
+        );
+        (verdict.finding, verdict.affected)
+    };
+    let because = Finding::Because(Cause::of(Kind::Interrupts));
+    assert_eq!(finding(1, 1_250), (because, 5));
+    let doubt = Finding::Unknown(Doubt::NoCause);
+    assert_eq!(finding(1, 1_249).0, doubt);
+    assert_eq!(finding(0, 4_000).0, doubt);
+}
+
+#[test]
+fn a_few_sampled_requests_that_were_fast_rule_nothing_out() {
+    let finding = |answered, lengths: &[u64]| {
+        let mut fast = sampled(0, 0, waits(lengths, &guest("web-7")));
+        fast.answered = answered;
+        let verdict = judge(&fast);
+        (verdict.basis, verdict.finding)
+    };
+    let because = Finding::Because(Cause::by(Kind::NeighbourCpu, &"web-7".into()));
+    assert_eq!(finding(99, &[40; 4]), (Basis::Waits, because));
+    let quiet = (Basis::Requests, Finding::NothingSlow);
+    assert_eq!(finding(100, &[40; 4]), quiet);
+    assert_eq!(finding(99, &[1; 4]), quiet);
 }
 
 #[test]

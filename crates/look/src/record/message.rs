@@ -29,9 +29,12 @@ pub(super) struct Entry {
     pub(super) guests: Vec<Guest>,
     #[prost(uint32, tag = "13")]
     pub(super) left_out: u32,
-    /// The part of the slice in which packets and interrupts were examined, if not all of it.
+    /// The part of the slice in which packets were examined, if not all of it.
     #[prost(uint64, optional, tag = "14")]
     pub(super) examined: Option<u64>,
+    /// The same of interrupts and waits for a CPU.
+    #[prost(uint64, optional, tag = "15")]
+    pub(super) interrupts_examined: Option<u64>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -131,6 +134,9 @@ pub(super) struct Request {
     pub(super) zero_window: u32,
     #[prost(uint32, optional, tag = "10")]
     pub(super) thread: Option<u32>,
+    /// The time in queues inward and outward, if it is known.
+    #[prost(uint64, repeated, tag = "11")]
+    pub(super) queued: Vec<u64>,
 }
 
 /// The guest's own frames, or those of the guest with this name.
@@ -174,6 +180,8 @@ pub(super) struct CpuUse {
     pub(super) until: i64,
     #[prost(uint64, tag = "3")]
     pub(super) ran: u64,
+    #[prost(uint64, tag = "4")]
+    pub(super) interrupts: u64,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]

@@ -2,7 +2,7 @@ use super::*;
 use crate::cause::{Cause, Kind};
 use crate::evidence::{
     Ahead, CpuUse, CpuWait, Direction, InterfaceLimit, Interruption, Occupant, Points, QueueWaits,
-    Run, Side, SlowRequest, Stall,
+    Queued, Run, Side, SlowRequest, Stall,
 };
 use crate::judge::judge;
 use crate::testing::waits;
@@ -166,6 +166,10 @@ fn request(numbers: &mut Numbers, begin: Nanos) -> SlowRequest {
         retransmits: numbers.below(3) as u32,
         dropped: numbers.below(2) as u32,
         zero_window: (numbers.below(5) == 0).then_some(Side::Peer),
+        queued: (numbers.below(5) > 0).then(|| Queued {
+            inward: numbers.ms(0, 2),
+            outward: numbers.ms(0, 2),
+        }),
         thread: None,
     }
 }
@@ -211,6 +215,7 @@ fn full(numbers: &mut Numbers, index: u64, size: u64) -> Evidence {
             from: second(index),
             until: second(index + 1),
             ran: numbers.ms(0, 1_000),
+            interrupts: numbers.ms(0, 900),
         });
     }
     evidence.interruptions = (0..size).map(|_| interruption(numbers, begin)).collect();
@@ -232,6 +237,7 @@ fn evidence_comes_back_as_it_was_on_the_clock_of_the_window() {
     written.from = DAY;
     written.examined.steal = Err("it is not counted".to_owned());
     written.examined.time = Some(Nanos::from_millis(2_500));
+    written.examined.interrupts_time = Some(Nanos::from_millis(7_500));
     written.notes = vec!["a note".into()];
     // The clock of the window begins at a day; the evidence is shifted by 500 s less.
     for name in ["db", "web"] {

@@ -5,7 +5,7 @@
 use super::{DAY, Entry, GuestEntry, message};
 use crate::evidence::{
     Ahead, CpuUse, CpuWait, Direction, Evidence, Examined, Handles, InterfaceLimit, Interruption,
-    LeftOut, Limits, Occupant, Points, QueueWaits, Run, Side, SlowRequest, Stall, Sum,
+    LeftOut, Limits, Occupant, Points, QueueWaits, Queued, Run, Side, SlowRequest, Stall, Sum,
 };
 use prost::Message as _;
 use std::collections::HashMap;
@@ -43,6 +43,7 @@ pub(super) fn encode(entry: &Entry) -> Vec<u8> {
         guests,
         left_out: entry.left_out,
         examined: entry.examined.time.map(|time| time.0),
+        interrupts_examined: entry.examined.interrupts_time.map(|time| time.0),
     };
     message.encode_to_vec()
 }
@@ -89,6 +90,7 @@ impl Pack {
             from: self.at(it.from),
             until: self.at(it.until),
             ran: it.ran.0,
+            interrupts: it.interrupts.0,
         });
         let cpu_use = cpu_use.collect();
         let interruptions = evidence.interruptions.iter();
@@ -159,6 +161,9 @@ impl Pack {
                 Some(Side::Peer) => 2,
             },
             thread: it.thread,
+            queued: it
+                .queued
+                .map_or_else(Vec::new, |it| vec![it.inward.0, it.outward.0]),
         }
     }
 
@@ -233,10 +238,8 @@ pub(super) fn decode(bytes: &[u8], clock: impl FnOnce(&Clock) -> Option<Nanos>) 
         packets: examined(message.packets),
         interrupts: examined(message.interrupts),
         steal: examined(message.steal),
-        time: match message.examined {
-            Some(nanos) => Some(time(nanos)?),
-            None => None,
-        },
+        time: part(message.examined)?,
+        interrupts_time: part(message.interrupts_examined)?,
     };
     let guests = message.guests.iter();
     let guests: Option<Vec<_>> = guests.map(|it| unpack.guest(it, &examined)).collect();
@@ -262,6 +265,11 @@ struct Unpack {
 /// A time that a guest can have waited within an hour.
 fn time(nanos: u64) -> Option<Nanos> {
     (nanos <= DAY.0).then_some(Nanos(nanos))
+}
+
+/// A part of a slice, if there is one.
+fn part(nanos: Option<u64>) -> Option<Option<Nanos>> {
+    nanos.map(|nanos| time(nanos).ok_or(())).transpose().ok()
 }
 
 /// Count and time of periods; their mean is a time.
@@ -299,6 +307,7 @@ impl Unpack {
                 from: self.at(used.from)?,
                 until: self.at(used.until)?,
                 ran: Nanos(used.ran),
+                interrupts: time(used.interrupts)?,
             })
         };
         let limit = |limit: &message::Limit| {
@@ -391,6 +400,14 @@ impl Unpack {
                 0 => None,
                 1 => Some(Side::Guest),
                 2 => Some(Side::Peer),
+                _ => return None,
+            },
+            queued: match *it.queued.as_slice() {
+                [] => None,
+                [inward, outward] => Some(Queued {
+                    inward: time(inward)?,
+                    outward: time(outward)?,
+                }),
                 _ => return None,
             },
             thread: it.thread,

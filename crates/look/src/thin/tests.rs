@@ -162,7 +162,7 @@ fn interruptions_of_kept_requests_stay_and_the_examined_time_is_a_sum() {
         from: Nanos::from_millis(from),
         until: Nanos::from_millis(from + 10),
         stolen: Nanos::ZERO,
-        interrupted: Nanos::from_millis(5),
+        interrupted: Nanos::from_millis(4),
     };
     let mut seen = evidence(Vec::new());
     seen.requests = vec![served(100, 50), served(500, 20), served(900, 20)];
@@ -174,8 +174,32 @@ fn interruptions_of_kept_requests_stay_and_the_examined_time_is_a_sum() {
     assert_eq!(seen.interruptions.len(), 2);
     let mut partial = seen.clone();
     partial.examined.time = Some(Nanos::from_secs(15));
+    partial.examined.interrupts_time = Some(Nanos::from_secs(30));
     let joined = Evidence::join([partial, seen.clone()]);
     assert_eq!(joined.examined.time, Some(Nanos::from_secs(75)));
+    let interrupts_time = joined.examined.interrupts_time;
+    assert_eq!(interrupts_time, Some(Nanos::from_secs(90)));
     assert_eq!(joined.interruptions, seen.interruptions);
     assert_eq!(Evidence::join([seen.clone(), seen]).examined.time, None);
+}
+
+#[test]
+fn runs_that_others_took_are_kept_like_waits_and_the_shorter_ones_counted() {
+    let run = |index: u64, taken: u64| Interruption {
+        thread: 7,
+        from: Nanos::from_millis(index * 100),
+        until: Nanos::from_millis(index * 100 + 30),
+        stolen: Nanos::ZERO,
+        interrupted: Nanos::from_millis(taken),
+    };
+    let mut thin = evidence(Vec::new());
+    // Half of a run is slow, a third is not.
+    thin.interruptions = (0..20).map(|index| run(index, 15 + index % 10)).collect();
+    thin.interruptions.extend([run(30, 10), run(31, 10)]);
+    let whole = judge(&thin);
+    thin.thin(4);
+    assert_eq!(thin.interruptions.len(), 4);
+    let few = judge(&thin);
+    assert_eq!((few.slow, few.delay), (whole.slow, whole.delay));
+    assert_eq!((few.slow, few.finding), (20, whole.finding));
 }

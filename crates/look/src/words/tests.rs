@@ -59,10 +59,24 @@ fn a_verdict_is_a_sentence_three_lines_and_a_command() {
 #[test]
 fn a_part_of_the_window_is_told_as_such() {
     let mut seen = evidence(Vec::new());
-    seen.examined = Examined {
+    let examined = |interrupts_time| Examined {
         time: Some(Nanos::from_secs(15)),
+        interrupts_time,
         ..Examined::default()
     };
+    for (interrupts_time, words) in [
+        (None, "Packets: in 25.0 %"),
+        (
+            Some(Nanos::from_secs(54)),
+            "Packets: in 25.0 %, interrupts and CPU waits in 90.0 %",
+        ),
+    ] {
+        seen.examined = examined(interrupts_time);
+        let [.., line] = judge(&seen).evidence();
+        let words = format!(" {words} of the time, to bound the cost.");
+        assert!(line.ends_with(&words), "{line}");
+    }
+    seen.examined = examined(Some(Nanos::from_secs(15)));
     let verdict = judge(&seen);
     let [.., examined] = verdict.evidence();
     assert_eq!(

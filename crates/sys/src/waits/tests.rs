@@ -17,6 +17,10 @@ fn own_tid() -> u32 {
 }
 
 fn tracer(by_number: bool) -> Option<Tracer> {
+    tracer_as(by_number, true)
+}
+
+fn tracer_as(by_number: bool, histograms: bool) -> Option<Tracer> {
     if !by_number && open_thread(rustix::thread::gettid()).is_err() {
         skipped(
             Part::BpfWaits,
@@ -31,6 +35,7 @@ fn tracer(by_number: bool) -> Option<Tracer> {
         bounds: &bounds,
         cells: &cells,
         times_softirqs: true,
+        histograms,
     };
     match Tracer::load_as(&settings, by_number) {
         Ok(tracer) => Some(tracer),
@@ -91,6 +96,27 @@ fn measures(mut tracer: Tracer) {
     // A place starts empty.
     tracer.follow(tid, 2).unwrap();
     assert!(count(&tracer.read(2).unwrap().woken) < 2);
+}
+
+#[test]
+fn without_histograms_late_waits_are_reported_and_those_lost_counted() {
+    let Some(mut tracer) = tracer_as(false, false) else {
+        return;
+    };
+    tracer.follow(own_tid(), 2).unwrap();
+    sleep_often();
+    let late = std::iter::from_fn(|| tracer.next_late()).count();
+    assert!(late >= 40, "{late}");
+    assert_eq!(tracer.lost().unwrap(), 0);
+    assert_eq!(count(&tracer.read(2).unwrap().woken), 0);
+    // The ring has room for less than two hundred.
+    for _ in 0..5 {
+        sleep_often();
+    }
+    tracer.leave(own_tid());
+    let lost = tracer.lost().unwrap();
+    assert!(lost >= 20, "{lost}");
+    assert_eq!(tracer.read(2).unwrap().lost, lost);
 }
 
 #[test]

@@ -79,6 +79,7 @@ struct task_struct {
 	int pid;
 	struct task_group *sched_task_group;
 	char comm[16];
+	void *bpf_storage;
 	struct sched_entity se;
 	struct sched_dl_entity dl;
 };
@@ -89,6 +90,7 @@ enum { BYTE_OFFSET, BYTE_SIZE, EXISTS, SIGNEDNESS, LEFT_SHIFT, RIGHT_SHIFT };
 
 // Of a thread that somebody woke while it was still going to sleep.
 #define TASK_WAKING 0x200
+#define SCHED_DEADLINE 6
 
 enum { WOKEN, PREEMPTED, KINDS };
 
@@ -192,6 +194,14 @@ struct {
 	struct meter *value;
 } meters SECTION(".maps");
 
+// How many late waits of all threads nobody was told of.
+struct {
+	uint(type, BPF_MAP_TYPE_ARRAY);
+	uint(max_entries, 1);
+	u32 *key;
+	u64 *value;
+} losses SECTION(".maps");
+
 struct {
 	uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	uint(max_entries, 1);
@@ -217,6 +227,8 @@ const volatile u64 late;
 const volatile u64 long_interruption;
 // Whether soft interrupts are timed here.
 const volatile u32 times_softirqs;
+// Whether all waits are counted, and not only the late ones reported.
+const volatile u32 histograms;
 // The longest time of each bucket that has a bound, in nanoseconds.
 const volatile u64 bounds[BUCKETS - 1];
 // The bucket of the shortest time of each cell: a power of two and the four bits after the first.
@@ -231,12 +243,17 @@ INLINE struct thread *followed(struct task_struct *task)
 		u32 number = task->pid;
 		return map_lookup(&numbers, &number);
 	}
+	// Most threads have no storage of any program, which one load shows.
+	if (FIELD(task, bpf_storage, EXISTS) && !task->bpf_storage)
+		return 0;
 	return task_storage(&threads, task, 0, 0);
 }
 
 // How long its reservation keeps a thread from running on, from now.
 INLINE u64 held_up(struct task_struct *task)
 {
+	if (task->policy != SCHED_DEADLINE)
+		return 0;
 	const void *at = (const void *)task + FIELD(task, dl.dl_throttled, BYTE_OFFSET);
 	u64 throttled;
 
@@ -387,26 +404,17 @@ INLINE void note_leaving(struct task_struct *prev, u32 state, const struct cpu *
 	thread->left = woken ? thread->woken : now;
 }
 
-INLINE void note_coming(struct task_struct *next, struct cpu *cpu, u64 now)
+// Counts a wait; `known` is whether its begin is known.
+INLINE void count_wait(const u32 *slot, u32 kind, u64 time, int known)
 {
-	struct thread *thread = followed(next);
+	struct meter *meter = map_lookup(&meters, slot);
 
-	if (!thread)
+	if (!meter)
 		return;
-	struct meter *meter = map_lookup(&meters, &thread->slot);
-	u64 left = thread->left, woken = thread->woken;
-	u32 kind = thread->preempted ? PREEMPTED : WOKEN;
-	u64 since = kind == PREEMPTED ? left : woken;
-
-	thread->left = 0;
-	thread->woken = 0;
-	if (!meter || !left)
-		return;
-	if (since < left) {
+	if (!known) {
 		meter->unknown++;
 		return;
 	}
-	u64 time = now > since ? now - since : 0;
 	u64 at = bucket(time);
 
 	// The compiler knows that it is within bounds, and would leave the check out on one way, where
@@ -418,7 +426,40 @@ INLINE void note_coming(struct task_struct *next, struct cpu *cpu, u64 now)
 	meter->sum[kind] += time;
 	if (time > meter->longest[kind])
 		meter->longest[kind] = time;
-	if (time < late || !cpu)
+}
+
+INLINE void count_lost(const u32 *slot)
+{
+	struct meter *meter = map_lookup(&meters, slot);
+	u32 zero = 0;
+	u64 *lost = map_lookup(&losses, &zero);
+
+	if (meter)
+		meter->lost++;
+	if (lost)
+		__sync_fetch_and_add(lost, 1);
+}
+
+INLINE void note_coming(struct task_struct *next, struct cpu *cpu, u64 now)
+{
+	struct thread *thread = followed(next);
+
+	if (!thread)
+		return;
+	u64 left = thread->left, woken = thread->woken;
+	u32 kind = thread->preempted ? PREEMPTED : WOKEN;
+	u64 since = kind == PREEMPTED ? left : woken;
+	int known = since >= left;
+
+	thread->left = 0;
+	thread->woken = 0;
+	if (!left)
+		return;
+	u64 time = known && now > since ? now - since : 0;
+
+	if (histograms)
+		count_wait(&thread->slot, kind, time, known);
+	if (time < late || !known || !cpu)
 		return;
 	u64 quota = quota_time(next) - thread->quota;
 
@@ -429,7 +470,7 @@ INLINE void note_coming(struct task_struct *next, struct cpu *cpu, u64 now)
 	cpu->slot = thread->slot;
 	cpu->kind = kind;
 	if (ringbuf_output(&late_waits, cpu, sizeof(*cpu), BPF_RB_NO_WAKEUP))
-		meter->lost++;
+		count_lost(&thread->slot);
 }
 
 // (bool preempt, struct task_struct *prev, struct task_struct *next, unsigned int prev_state)

@@ -1,10 +1,10 @@
 //! The loop that `why` and `watch` share: from what the kernel measures of guests to evidence.
 //!
-//! [`Sight`] looks for guests once a second, or down to once in 10 s if that costs more than 1 % of a
+//! [`Sight`] looks for guests once a second, or down to once in 10 s if that costs more than 0.25 % of a
 //! core, and takes late waits for a CPU each [`SAMPLE`]. Evidence is judged by slices of 10 s
 //! ([`Hour`]) and forgotten after [`HELD`]. It changes nothing on the host, and the BPF
 //! programs end with this process. On a busy host those that cost most are attached for a part of the
-//! time ([`Expense`]): waits are then examined in that part alone if interrupts are.
+//! time ([`Expense`]). Waits are examined for as long as interrupts are timed.
 
 mod expense;
 mod handles;
@@ -41,7 +41,7 @@ const SAMPLE: Duration = Duration::from_millis(50);
 /// The time between two looks for guests.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// The pause between two looks, in times of the CPU time that a look takes.
-const PAUSE_FACTOR: u32 = 100;
+const PAUSE_FACTOR: u32 = 400;
 /// The shortest wait that is examined of all guests.
 pub(super) const MIN_WAIT: Nanos = Nanos::from_millis(1);
 /// The same if one guest alone is: a request may wait several times, and a thread gets a CPU for less
@@ -194,9 +194,9 @@ impl Sight {
                     .notes
                     .push(format!("not all threads are measured: {error}")),
             }
-            for (thread, new) in tail.read() {
+            for (thread, lost) in tail.lost() {
                 if let Some(key) = self.threads.get(&thread) {
-                    self.records.of(key).lose(clock(), new.lost);
+                    self.records.of(key).lose(clock(), lost);
                 }
             }
         }
@@ -251,7 +251,7 @@ impl Sight {
         };
         let mut owners: Owners = HashMap::new();
         let times_softirqs = tail.times_softirqs();
-        let is_whole = |from, until| !times_softirqs || self.expense.covers(from, until);
+        let is_whole = |from, until| !times_softirqs || self.expense.times_interrupts(from, until);
         for (thread, wait) in tail.late_waits() {
             let Some(key) = self.threads.get(&thread) else {
                 continue;
@@ -345,7 +345,11 @@ impl Sight {
                 .as_ref()
                 .map_or(Ok(()), |tail| tail.interrupts().map_err(str::to_owned)),
             steal: Ok(()),
-            time: self.expense.examined(from, now),
+            time: self.expense.packets_time(from, now),
+            interrupts_time: match &self.tail {
+                Ok(tail) if tail.times_softirqs() => self.expense.interrupts_time(from, now),
+                _ => None,
+            },
         }
     }
 

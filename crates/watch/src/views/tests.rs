@@ -74,6 +74,7 @@ fn request(guest: usize, index: u64) -> SlowRequest {
         retransmits: 0,
         dropped: 0,
         zero_window: None,
+        queued: None,
         thread: None,
     }
 }
@@ -90,6 +91,7 @@ fn evidence(guest: usize) -> Evidence {
             from: Nanos::ZERO,
             until: MINUTE,
             ran: Nanos::from_secs(1),
+            interrupts: Nanos::ZERO,
         }],
         limits: Limits {
             quota: Some("20ms in 100ms".into()),

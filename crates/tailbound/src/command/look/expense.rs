@@ -1,13 +1,15 @@
-//! Keeps the CPU budget of the BPF programs: attaches and detaches them as [`Budget`] decides.
+//! Keeps the CPU budget of the BPF programs and of this process: attaches and detaches the programs as
+//! [`Budget`] decides.
 
+use super::cpu_time;
 use super::packets::Packets;
 use std::os::fd::OwnedFd;
 use tailbound_agent::tail::Tail;
-use tailbound_look::budget::{Budget, Cost, Step};
+use tailbound_look::budget::{Budget, Cost, Spans, Step};
 use tailbound_sys::bpf_program::count_cost;
 use tailbound_units::Nanos;
 
-/// The run time of all programs in a second: 1 % of a core.
+/// The CPU time in a second of all programs and of this process: 1 % of a core.
 const LIMIT: Nanos = Nanos::from_millis(10);
 
 /// The part of a counted run that is the kernel's own for counting (measured on an AMD EPYC).
@@ -20,8 +22,18 @@ const CALL: Nanos = Nanos(30);
 struct Count {
     _counted: OwnedFd,
     began: Nanos,
+    before: RunTime,
+}
+
+/// The run time of programs until a moment.
+#[derive(Debug, Clone, Copy, Default)]
+struct RunTime {
+    /// Those that stay attached.
     steady: Nanos,
-    costly: Nanos,
+    /// Those that time soft interrupts.
+    interrupts: Nanos,
+    /// Those of packets.
+    packets: Nanos,
 }
 
 /// The expense of the measurement.
@@ -52,6 +64,7 @@ impl Expense {
         packets: &mut Packets,
         tail: &mut Result<Tail, String>,
     ) {
+        self.budget.spend(Nanos::from(cpu_time()), now);
         while let Some(step) = self.budget.poll(now) {
             // Soft interrupts are timed for as long as requests are measured: else a request at an end of the
             // interval would have their time as the guest's.
@@ -61,15 +74,14 @@ impl Expense {
             match step {
                 Step::Attach => self.note = packets.resume().err(),
                 Step::Detach => packets.pause(),
+                Step::DetachInterrupts => {}
                 Step::BeginCount => {
                     let counted = count_cost().map_err(|error| error.to_string());
                     let begun = counted.and_then(|counted| {
-                        let (steady, costly) = run_time(packets, tail)?;
                         let count = Count {
                             _counted: counted,
                             began: now,
-                            steady,
-                            costly,
+                            before: run_time(packets, tail)?,
                         };
                         Ok(count)
                     });
@@ -82,17 +94,23 @@ impl Expense {
                 }
                 Step::EndCount => {
                     let cost = self.count.take().and_then(|count| {
-                        let (steady, costly) = run_time(packets, tail).ok()?;
+                        let (after, before) = (run_time(packets, tail).ok()?, count.before);
                         Some(Cost {
                             time: now.since(count.began),
-                            steady: steady.since(count.steady),
-                            costly: costly.since(count.costly),
+                            steady: after.steady.since(before.steady),
+                            interrupts: after.interrupts.since(before.interrupts),
+                            costly: after.packets.since(before.packets),
                         })
                     });
                     self.budget.report(cost, now);
                 }
             }
-            if let (Step::Detach, Ok(tail)) = (step, &mut *tail) {
+            let drops_interrupts = match step {
+                Step::Detach => !self.budget.keeps_interrupts(),
+                Step::DetachInterrupts => true,
+                _ => false,
+            };
+            if let (true, Ok(tail)) = (drops_interrupts, &mut *tail) {
                 tail.time_softirqs(false);
             }
         }
@@ -103,15 +121,25 @@ impl Expense {
         self.note.as_ref()
     }
 
-    /// Returns true if all programs were attached in an interval.
-    pub(super) fn covers(&self, from: Nanos, until: Nanos) -> bool {
-        self.budget.covers(from.max(self.began), until)
+    /// Returns true if soft interrupts were timed in all of an interval.
+    pub(super) fn times_interrupts(&self, from: Nanos, until: Nanos) -> bool {
+        let interrupts = self.budget.interrupts();
+        interrupts.covers(from.max(self.began), until)
     }
 
-    /// The time since `from` in which all programs were attached; `None` if all of it.
-    pub(super) fn examined(&self, from: Nanos, now: Nanos) -> Option<Nanos> {
+    /// The time since `from` in which packets were examined; `None` if all of it.
+    pub(super) fn packets_time(&self, from: Nanos, now: Nanos) -> Option<Nanos> {
+        self.part(self.budget.packets(), from, now)
+    }
+
+    /// The time since `from` in which soft interrupts were timed; `None` if all of it.
+    pub(super) fn interrupts_time(&self, from: Nanos, now: Nanos) -> Option<Nanos> {
+        self.part(self.budget.interrupts(), from, now)
+    }
+
+    fn part(&self, spans: &Spans, from: Nanos, now: Nanos) -> Option<Nanos> {
         let from = from.max(self.began);
-        let attached = self.budget.attached(from, now);
+        let attached = spans.attached(from, now);
         (attached < now.since(from)).then_some(attached)
     }
 
@@ -120,25 +148,25 @@ impl Expense {
     }
 }
 
-/// The run time until now of the programs that stay attached, and of the others.
-fn run_time(packets: &Packets, tail: &Result<Tail, String>) -> Result<(Nanos, Nanos), String> {
-    let (mut steady, mut costly) = (Nanos::ZERO, Nanos::ZERO);
+/// The run time of all programs until now.
+fn run_time(packets: &Packets, tail: &Result<Tail, String>) -> Result<RunTime, String> {
     let waits = match tail {
         Ok(tail) => tail.tracer().cost().map_err(|error| error.to_string())?,
         Err(_) => Vec::new(),
     };
-    let packets = packets.cost()?;
-    let is_costly = |tracepoint: &str| tracepoint.starts_with("softirq");
-    for (_, time, runs) in packets
-        .iter()
-        .chain(waits.iter().filter(|it| is_costly(it.0)))
-    {
-        costly = costly.saturating_add(uncounted(*time, *runs));
+    let mut sum = RunTime::default();
+    for (tracepoint, time, runs) in waits {
+        let part = if tracepoint.starts_with("softirq") {
+            &mut sum.interrupts
+        } else {
+            &mut sum.steady
+        };
+        *part = part.saturating_add(uncounted(time, runs));
     }
-    for (_, time, runs) in waits.iter().filter(|it| !is_costly(it.0)) {
-        steady = steady.saturating_add(uncounted(*time, *runs));
+    for (_, time, runs) in packets.cost()? {
+        sum.packets = sum.packets.saturating_add(uncounted(time, runs));
     }
-    Ok((steady, costly))
+    Ok(sum)
 }
 
 /// The cost of runs that are not counted.

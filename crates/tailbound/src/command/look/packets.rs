@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tailbound_agent::inventory::Guest;
 use tailbound_look::divide::end;
 use tailbound_look::evidence::{
-    Ahead, Direction, Evidence, Points, QueueWaits, Side, SlowRequest, Stall,
+    Ahead, Direction, Evidence, Points, QueueWaits, Queued, Side, SlowRequest, Stall,
 };
 use tailbound_sys::origin::Origin;
 use tailbound_sys::packets::{
@@ -373,6 +373,7 @@ fn request(
     } else {
         (Ahead::Unknown, ahead)
     };
+    let retransmits = seen.retransmitted.inward + seen.retransmitted.outward;
     let zero_window = if seen.closed.inward > 0 {
         Some(Side::Peer)
     } else if seen.closed.outward > 0 {
@@ -388,9 +389,13 @@ fn request(
         peer_guest,
         ahead_inward,
         ahead_outward,
-        retransmits: seen.retransmitted.inward + seen.retransmitted.outward,
+        retransmits,
         dropped: seen.lost,
         zero_window,
+        queued: (retransmits == 0 && seen.lost == 0).then_some(Queued {
+            inward: seen.waited.inward,
+            outward: seen.waited.outward,
+        }),
         thread: None,
     }
 }

@@ -9,6 +9,7 @@ use tailbound_look::Verdict;
 use tailbound_look::evidence::{CpuUse, CpuWait, InterfaceLimit, Interruption, Limits};
 use tailbound_sys::cgroup::Throttled;
 use tailbound_sys::interfaces::{Limit, LimitKind};
+use tailbound_sys::procfs;
 use tailbound_sys::root::Root;
 use tailbound_sys::thread::{Tasks, ThreadId};
 use tailbound_units::Nanos;
@@ -38,6 +39,8 @@ pub(super) struct Record {
     cpu_use: VecDeque<CpuUse>,
     /// The CPU time of each thread at the last look.
     ran: HashMap<ThreadId, Nanos>,
+    /// The time that interrupts had taken of each CPU at the last look.
+    interrupts: HashMap<u32, Nanos>,
     counts: Counts,
 }
 
@@ -100,29 +103,42 @@ impl Record {
         let mut tasks: HashMap<u32, Option<Tasks>> = HashMap::new();
         let mut sum = Nanos::ZERO;
         let mut ran = HashMap::new();
+        let mut places: HashMap<u32, Nanos> = HashMap::new();
         for thread in &guest.threads {
             let ThreadId { pid, tid, .. } = thread.id;
             let opened = tasks
                 .entry(pid)
                 .or_insert_with(|| Tasks::open(&Root::default(), pid).ok());
-            let seen = opened.as_ref().and_then(|tasks| tasks.schedstat(tid).ok()?);
-            let Some(seen) = seen else {
+            let Some(tasks) = opened else {
                 continue;
             };
-            if let Some(before) = self.ran.get(&thread.id) {
-                sum = sum.saturating_add(seen.run.saturating_sub(*before));
-            }
+            let Ok(Some(seen)) = tasks.schedstat(tid) else {
+                continue;
+            };
+            let before = self.ran.get(&thread.id).copied();
+            let time = before.map_or(Nanos::ZERO, |before| seen.run.saturating_sub(before));
             ran.insert(thread.id, seen.run);
+            if time > Nanos::ZERO {
+                sum = sum.saturating_add(time);
+                if let Some(cpu) = processor(tasks, tid) {
+                    let its = places.entry(cpu).or_default();
+                    *its = its.saturating_add(time);
+                }
+            }
         }
+        let interrupts = interrupts();
         let before = self.counters.iter().rev().nth(1);
         if let Some(before) = before {
             self.cpu_use.push_back(CpuUse {
                 from: before.at,
                 until: at,
                 ran: sum,
+                interrupts: mean_interrupts(&places, &self.interrupts, &interrupts)
+                    .min(at.saturating_sub(before.at)),
             });
         }
         self.ran = ran;
+        self.interrupts = interrupts;
     }
 
     /// The waits that ended since `from`.
@@ -181,6 +197,37 @@ impl Record {
         self.counters.retain(|one| one.at > from);
         self.cpu_use.retain(|one| one.until > from);
     }
+}
+
+/// The CPU on which a thread ran last.
+fn processor(tasks: &Tasks, tid: u32) -> Option<u32> {
+    let mut buffer = [0; 1024];
+    let text = tasks.text(tid, "stat", &mut buffer).ok()??;
+    procfs::parse_processor(&text)
+}
+
+/// The time that interrupts have taken of each CPU.
+fn interrupts() -> HashMap<u32, Nanos> {
+    let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    let taken = procfs::parse_taken(&stat).into_iter();
+    taken.map(|it| (it.cpu, it.interrupts)).collect()
+}
+
+/// The time that interrupts took between two looks: the mean over the CPUs on which threads ran for these times.
+fn mean_interrupts(
+    places: &HashMap<u32, Nanos>,
+    before: &HashMap<u32, Nanos>,
+    now: &HashMap<u32, Nanos>,
+) -> Nanos {
+    let (mut sum, mut whole) = (0, 0);
+    for (cpu, ran) in places {
+        let (Some(before), Some(now)) = (before.get(cpu), now.get(cpu)) else {
+            continue;
+        };
+        sum += u128::from(now.saturating_sub(*before).0) * u128::from(ran.0);
+        whole += u128::from(ran.0);
+    }
+    Nanos(u64::try_from(sum / whole.max(1)).unwrap_or(u64::MAX))
 }
 
 /// The quota that leaves least of the CPUs.

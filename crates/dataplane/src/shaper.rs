@@ -429,14 +429,15 @@ impl<F: Frame> Shaper<F> {
         next.stats = self.stats;
         std::mem::swap(&mut next.at_once, &mut self.at_once);
         next.at_once_held = self.at_once_held;
-        let (before, rates) = (self.gate(), (self.config.rate(), config.rate()));
+        let before = self.gate();
+        let (old_rate, new_rate) = (self.config.rate(), config.rate());
         if let (Some(before), Some(gate)) = (before, next.gate_mut()) {
             gate.follow(before, now);
         }
         if let (Kind::Smooth { window: old, .. }, Kind::Smooth { window, .. }) =
             (&mut self.kind, &mut next.kind)
         {
-            window.follow(old, self.now, rates);
+            window.follow(old, self.now, old_rate, new_rate);
         }
         for held in self.take() {
             next.restore(held);

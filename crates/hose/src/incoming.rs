@@ -281,8 +281,8 @@ impl IncomingSide {
             let announced = view.peers[peer].machines().get(&id)?;
             Some((peer, announced))
         });
-        let peers = (PeerIndex(0), PeerIndex(usize::MAX));
-        self.look_at(sight, local, peers, senders)
+        let (first, last) = (PeerIndex(0), PeerIndex(usize::MAX));
+        self.look_at(sight, local, first, last, senders)
     }
 
     /// Checks the senders to a local machine on one peer.
@@ -290,7 +290,7 @@ impl IncomingSide {
         let view = sight.view;
         let senders = view.machines_at(view.locals[local].tenant(), peer);
         let senders = senders.map(|announced| (peer, announced));
-        self.look_at(sight, local, (peer, peer), senders);
+        self.look_at(sight, local, peer, peer, senders);
     }
 
     /// Reports changes of a local machine and of its senders on some peers. `senders` are all its
@@ -299,7 +299,8 @@ impl IncomingSide {
         &mut self,
         sight: Sight<'h>,
         local: LocalIndex,
-        (first, last): (PeerIndex, PeerIndex),
+        first: PeerIndex,
+        last: PeerIndex,
         senders: impl Iterator<Item = (PeerIndex, &'h Announced)>,
     ) -> usize {
         self.look_at_receiver(&sight.view.locals[local]);

@@ -38,7 +38,7 @@ struct Server {
 }
 
 impl Server {
-    fn new(kind: Kind, (budget, period): (u64, u64)) -> Self {
+    fn new(kind: Kind, budget: u64, period: u64) -> Self {
         Self {
             kind,
             budget,
@@ -169,8 +169,10 @@ impl Set {
     ) -> Result<(), TestCaseError> {
         let host = self.host();
         let mut machine = Machine::new(&host, scheduler(&host), Costs::default());
-        let servers = self.servers.iter().map(|given| Server::new(kind, *given));
-        let mut servers: Vec<_> = servers.collect();
+        let servers = self.servers.iter();
+        let mut servers: Vec<_> = servers
+            .map(|(budget, period)| Server::new(kind, *budget, *period))
+            .collect();
         let mut events = Vec::new();
         for unit in 0..UNITS {
             let now = Nanos(UNIT.0 * unit);

@@ -136,7 +136,7 @@ fn taken_between(run: &Run, from: u64, until: u64) -> (u64, u64) {
 
 /// The parts of `time` of a run that the hypervisor and interrupts took, of which `whole` is the
 /// length: in proportion to the whole run.
-fn taken((stolen, interrupted): (Nanos, Nanos), time: u64, whole: u64) -> (u64, u64) {
+fn taken(stolen: Nanos, interrupted: Nanos, time: u64, whole: u64) -> (u64, u64) {
     let part = |of: Nanos| {
         let part = u128::from(of.0) * u128::from(time) / u128::from(whole.max(1));
         u64::try_from(part).unwrap_or(u64::MAX).min(time)
@@ -283,7 +283,7 @@ impl<'e> Requests<'e> {
         if request.zero_window == Some(Side::Peer) || request.retransmits > 0 {
             division.add(beyond(request, self.limits), sent - begun);
         } else {
-            self.divide_inside(request, (begun, begun, sent), division);
+            self.divide_inside(request, begun, begun, sent, division);
         }
     }
 
@@ -291,14 +291,16 @@ impl<'e> Requests<'e> {
     fn divide_inside(
         &mut self,
         request: &SlowRequest,
-        (from, taken, until): (u64, u64, u64),
+        from: u64,
+        taken: u64,
+        until: u64,
         division: &mut Division,
     ) {
         let mut at = from;
         while at < until {
             let Some((segment, end)) = self.segment_at(at, until, request.thread) else {
                 let end = self.next_wait(at, until, request.thread);
-                self.divide_rest(request, (at, end), taken, division);
+                self.divide_rest(request, at, end, taken, division);
                 at = end;
                 continue;
             };
@@ -344,7 +346,8 @@ impl<'e> Requests<'e> {
     fn divide_rest(
         &mut self,
         request: &SlowRequest,
-        (from, until): (u64, u64),
+        from: u64,
+        until: u64,
         taken: u64,
         division: &mut Division,
     ) {
@@ -363,7 +366,7 @@ impl<'e> Requests<'e> {
         // A frame in its ring waits for nothing but the guest, as its threads had their CPUs.
         let ring = taken.clamp(from, until);
         division.add(Cause::of(Kind::GuestItself), ring - from);
-        let (stolen, interrupted) = self.taken_of_runs((ring, until), request.thread);
+        let (stolen, interrupted) = self.taken_of_runs(ring, until, request.thread);
         let stolen = stolen.min(until - ring);
         let interrupted = interrupted.min(until - ring - stolen);
         division.add(Cause::of(Kind::Hypervisor), stolen);
@@ -377,7 +380,7 @@ impl<'e> Requests<'e> {
 
     /// The time in an interval that the hypervisor and interrupts took of runs of the guest. Of threads
     /// that ran side by side, the one that lost most counts.
-    fn taken_of_runs(&self, (from, until): (u64, u64), thread: Option<u32>) -> (u64, u64) {
+    fn taken_of_runs(&self, from: u64, until: u64, thread: Option<u32>) -> (u64, u64) {
         let mut threads: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
         for run in self.interruptions {
             let (begin, end) = (from.max(run.from.0), until.min(run.until.0));
@@ -385,7 +388,7 @@ impl<'e> Requests<'e> {
                 continue;
             }
             let whole = run.until.0 - run.from.0;
-            let (stolen, interrupted) = taken((run.stolen, run.interrupted), end - begin, whole);
+            let (stolen, interrupted) = taken(run.stolen, run.interrupted, end - begin, whole);
             let sum = threads.entry(run.thread).or_default();
             sum.0 += stolen;
             sum.1 += interrupted;

@@ -41,7 +41,7 @@ impl Guarantee {
         frame: Bytes,
     ) -> Result<ArrivalCurve, Overflow> {
         let peak = ArrivalCurve::token_bucket(self.burst_rate, frame).times(senders)?;
-        hose(self.bandwidth, self.burst, (senders, machines), frame)?.min(&peak)
+        hose(self.bandwidth, self.burst, senders, machines, frame)?.min(&peak)
     }
 }
 
@@ -57,7 +57,8 @@ impl Guarantee {
 pub fn hose(
     bandwidth: Rate,
     burst: Bytes,
-    (senders, machines): (u64, u64),
+    senders: u64,
+    machines: u64,
     frame: Bytes,
 ) -> Result<ArrivalCurve, Overflow> {
     let receivers = machines.saturating_sub(senders);

@@ -116,7 +116,10 @@ impl Handler {
             code::ADD_MEM_REG => self.add_region(request)?,
             code::REM_MEM_REG => self.remove_region(request.words()?)?,
             code::SET_LOG_BASE => return self.set_log(request),
-            code::SET_VRING_NUM => self.set_size(request.of_ring()?)?,
+            code::SET_VRING_NUM => {
+                let (index, size) = request.of_ring()?;
+                self.set_size(index, size)?;
+            }
             code::SET_VRING_ADDR => self.set_addresses(request.words()?)?,
             code::SET_VRING_BASE => {
                 let (index, base) = request.of_ring()?;
@@ -132,7 +135,10 @@ impl Handler {
                     |device: &mut Device| device.caller.replace(Event::Error, number, file);
                 drop(self.shared.change(replace));
             }
-            code::SET_VRING_ENABLE => self.enable(request.of_ring()?)?,
+            code::SET_VRING_ENABLE => {
+                let (index, on) = request.of_ring()?;
+                self.enable(index, on)?;
+            }
             code::SEND_RARP => {
                 // The station that it names is the one that the guest was given.
                 let [_] = request.words()?;
@@ -288,7 +294,7 @@ impl Handler {
         Ok(Answer::Body(request.body))
     }
 
-    fn set_size(&self, (index, size): (u32, u32)) -> Result<(), Refusal> {
+    fn set_size(&self, index: u32, size: u32) -> Result<(), Refusal> {
         if !size.is_power_of_two() || size > LARGEST {
             return Err(Refusal::Size(self.ring(index.into())?, size));
         }
@@ -358,7 +364,7 @@ impl Handler {
     }
 
     /// Enables a ring. QEMU requests this before it negotiates features (`vhost_net_start`).
-    fn enable(&self, (index, on): (u32, u32)) -> Result<(), Refusal> {
+    fn enable(&self, index: u32, on: u32) -> Result<(), Refusal> {
         let number = self.ring(index.into())?;
         if on > 1 {
             return Err(Refusal::Enable(on));

@@ -234,7 +234,7 @@ impl Window {
 
     /// Takes over the position of a window at another rate, from `now` on: the delay of the same
     /// bytes is scaled to the new rate.
-    pub(super) fn follow(&mut self, before: &Self, now: Nanos, (old, new): (Rate, Rate)) {
+    pub(super) fn follow(&mut self, before: &Self, now: Nanos, old: Rate, new: Rate) {
         let at = before.position_at(now).least.0 as f64;
         let at = at * (old.0 as f64 / new.0 as f64);
         self.from = at.clamp(self.least, self.greatest);

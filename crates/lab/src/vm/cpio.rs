@@ -5,6 +5,9 @@ const DIRECTORY: u32 = 0o040_755;
 const PROGRAM: u32 = 0o100_755;
 const DEVICE: u32 = 0o020_600;
 
+/// The major and minor number of an entry that is no device.
+const NO_DEVICE: (u32, u32) = (0, 0);
+
 /// A tree under construction.
 #[derive(Debug, Default)]
 pub(super) struct Archive {
@@ -15,12 +18,12 @@ pub(super) struct Archive {
 impl Archive {
     /// Adds a directory; its parent must exist.
     pub(super) fn directory(&mut self, path: &str) {
-        self.entry(path, DIRECTORY, (0, 0), &[]);
+        self.entry(path, DIRECTORY, NO_DEVICE, &[]);
     }
 
     /// Adds an executable file.
     pub(super) fn file(&mut self, path: &str, content: &[u8]) {
-        self.entry(path, PROGRAM, (0, 0), content);
+        self.entry(path, PROGRAM, NO_DEVICE, content);
     }
 
     /// Adds a character device.
@@ -30,11 +33,12 @@ impl Archive {
 
     /// Returns the archive.
     pub(super) fn finish(mut self) -> Vec<u8> {
-        self.entry("TRAILER!!!", 0, (0, 0), &[]);
+        self.entry("TRAILER!!!", 0, NO_DEVICE, &[]);
         self.bytes
     }
 
-    fn entry(&mut self, path: &str, mode: u32, (major, minor): (u32, u32), content: &[u8]) {
+    fn entry(&mut self, path: &str, mode: u32, device: (u32, u32), content: &[u8]) {
+        let (major, minor) = device;
         self.entries += 1;
         let (size, name) = (content.len() as u32, path.len() as u32 + 1);
         let fields = [

@@ -151,14 +151,14 @@ impl Scoreboard {
         }
         if segment.sack != Sack::default() {
             for (from, to) in segment.sack.blocks(ack) {
-                self.sack(now, (from, to), least, &mut delivered);
+                self.sack(now, from, to, least, &mut delivered);
             }
             self.widen(ack, &segment.sack);
         }
         delivered
     }
 
-    fn sack(&mut self, now: Nanos, (from, to): (u64, u64), least: Nanos, all: &mut Delivered) {
+    fn sack(&mut self, now: Nanos, from: u64, to: u64, least: Nanos, all: &mut Delivered) {
         let mut place = self.sent.partition_point(|it| it.sequence < from);
         while let Some(it) = self.sent.get_mut(place)
             && it.end() <= to
@@ -219,7 +219,8 @@ impl Scoreboard {
     pub(super) fn detect(
         &mut self,
         now: Nanos,
-        (smoothed, least): (Nanos, Nanos),
+        smoothed: Nanos,
+        least: Nanos,
         recovers: bool,
     ) -> (bool, Nanos) {
         if self.sacked == 0 && self.resent == 0 {

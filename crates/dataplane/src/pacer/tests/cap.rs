@@ -50,7 +50,7 @@ fn check_limit(limit: &RateLimit, sent: &[Sent]) {
 }
 
 /// Bits per second between two times.
-fn rate(sent: &[Sent], (from, to): (Nanos, Nanos)) -> f64 {
+fn rate(sent: &[Sent], from: Nanos, to: Nanos) -> f64 {
     let (first, last) = (LINK.bytes_in(from).0, LINK.bytes_in(to).0);
     let within = bytes(sent)
         .into_iter()
@@ -60,7 +60,7 @@ fn rate(sent: &[Sent], (from, to): (Nanos, Nanos)) -> f64 {
 }
 
 /// Puts a message of full frames into guest 0's ring at this interval, as flow 1.
-fn messages(host: &mut Host, frames: u64, every: Nanos, (from, to): (Nanos, Nanos)) {
+fn messages(host: &mut Host, frames: u64, every: Nanos, from: Nanos, to: Nanos) {
     let mut ring: Vec<_> = host.rings[0].drain(..).collect();
     for message in 0..(to - from).0 / every.0 {
         let at = from + Nanos(every.0 * message);
@@ -80,14 +80,14 @@ fn all_that_a_guest_sends_is_within_its_limit_and_uses_it() {
             for port in [0, 2, 3] {
                 offer(&mut host, (0, port), LINK, (start, end));
             }
-            messages(&mut host, 10, ms(1), (start + ms(14), start + ms(27)));
+            messages(&mut host, 10, ms(1), start + ms(14), start + ms(27));
             run(&mut host, end);
             check_wire(&host.sent);
             in_order(&host.sent);
             check_limit(&limit, &host.sent);
             for millis in [1, 15, 29] {
-                let span = (start + ms(millis), start + ms(millis + 10));
-                let got = rate(&host.sent, span) / limit.rate.0 as f64;
+                let from = start + ms(millis);
+                let got = rate(&host.sent, from, from + ms(10)) / limit.rate.0 as f64;
                 assert!(got >= 0.98, "{limit:?}: {got} of it from {millis} ms on");
             }
         }
@@ -103,7 +103,7 @@ fn what_is_guaranteed_departs_no_later_than_without_a_limit() {
         let (start, end) = (host.now, host.now + ms(60));
         offer(&mut host, (0, 0), LINK, (start, end));
         // Messages of S, and between them single frames.
-        messages(&mut host, S.0 / FULL, ms(5), (start + ms(20), end));
+        messages(&mut host, S.0 / FULL, ms(5), start + ms(20), end);
         run(&mut host, end);
         let own = host.of(0).filter(|(_, frame)| frame.port == 1);
         let departures: Vec<_> = own
@@ -139,7 +139,7 @@ fn a_limit_holds_from_the_moment_on_that_it_is_set() {
         let (from, before) = (host.now, host.sent.len());
         run(&mut host, from + ms(10));
         check_limit(&limit, &host.sent[before..]);
-        let got = rate(&host.sent, (from + ms(1), from + ms(10))) / limit.rate.0 as f64;
+        let got = rate(&host.sent, from + ms(1), from + ms(10)) / limit.rate.0 as f64;
         assert!(got >= 0.98, "{mbit} Mbit/s: {got} of it");
         assert_eq!(host.pacer.cap(GUEST).map(|cap| cap.limit), Some(limit));
     }
@@ -147,7 +147,7 @@ fn a_limit_holds_from_the_moment_on_that_it_is_set() {
     assert_eq!(host.pacer.cap(GUEST), None);
     let from = host.now;
     run(&mut host, from + ms(10));
-    let got = rate(&host.sent, (from + ms(1), from + ms(10))) / LINK.0 as f64;
+    let got = rate(&host.sent, from + ms(1), from + ms(10)) / LINK.0 as f64;
     assert!(got >= 0.95, "{got} of the link without a limit");
     in_order(&host.sent);
 }
@@ -162,7 +162,7 @@ fn what_is_guaranteed_goes_before_what_is_elastic_of_the_same_guest() {
         let (start, end) = (host.now, host.now + ms(50));
         offer(&mut host, (0, 0), LINK, (start, end));
         let busy = start + ms(20);
-        messages(&mut host, S.0 / FULL, us(1), (busy, busy + us(1)));
+        messages(&mut host, S.0 / FULL, us(1), busy, busy + us(1));
         offer(&mut host, (0, 1), other, (busy, end));
         run(&mut host, end);
         check_limit(&limit, &host.sent);

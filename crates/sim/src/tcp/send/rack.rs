@@ -158,12 +158,10 @@ impl Sender {
 
     /// Detects losses; a first loss begins a recovery. Returns true if there was a new one.
     fn look(&mut self, now: Nanos) -> bool {
-        let times = (
-            self.round_trip.smoothed().unwrap_or_default(),
-            self.round_trip.least(),
-        );
+        let smoothed = self.round_trip.smoothed().unwrap_or_default();
+        let least = self.round_trip.least();
         let recovers = self.phase != Phase::Open;
-        let (found, again) = self.rack.board.detect(now, times, recovers);
+        let (found, again) = self.rack.board.detect(now, smoothed, least, recovers);
         self.rack.look_at = again;
         if found && !recovers {
             let flight = self.rack.board.outstanding();

@@ -318,7 +318,7 @@ fn collect(entries: Vec<Entry>, key: &Arc<str>, asked: (Wall, Wall), damaged: us
         notes: Vec::new(),
         slices: (entries.len(), 0),
     };
-    let missing = missing(&entries, asked) / 1_000_000_000;
+    let missing = missing(&entries, asked.0, asked.1) / 1_000_000_000;
     let mut parts = Vec::new();
     let mut notes: Vec<Arc<str>> = Vec::new();
     for entry in entries {
@@ -359,7 +359,7 @@ fn collect(entries: Vec<Entry>, key: &Arc<str>, asked: (Wall, Wall), damaged: us
 }
 
 /// The nanoseconds of a window that no slice has.
-fn missing(entries: &[Entry], (from, until): (Wall, Wall)) -> i64 {
+fn missing(entries: &[Entry], from: Wall, until: Wall) -> i64 {
     let overlap = entries.iter().map(|entry| {
         let (begin, end) = (entry.wall.0.max(from), entry.wall.1.min(until));
         end.0.saturating_sub(begin.0).max(0)

@@ -132,7 +132,7 @@ fn taken_between(run: &Run, from: u64, until: u64) -> (u64, u64) {
         return (stolen, run.interrupted.0.min(time - stolen));
     }
     let whole = run.until.0.saturating_sub(run.from.0);
-    taken((run.stolen, run.interrupted), time, whole)
+    taken(run.stolen, run.interrupted, time, whole)
 }
 
 /// The parts of `time` of a run that the hypervisor and interrupts took, of which `whole` is the
@@ -263,7 +263,7 @@ impl<'e> Requests<'e> {
                 let [t0, t1, t2, t3, t4] = ordered([arrived, delivered, taken, sent, left]);
                 add_in_host(inward, t1 - t0, queued.map(|it| it.inward), &mut division);
                 // A frame in the ring and a request in the application wait for the same threads.
-                self.divide_inside(request, (t1, t2, t3), &mut division);
+                self.divide_inside(request, t1, t2, t3, &mut division);
                 add_in_host(outward, t4 - t3, queued.map(|it| it.outward), &mut division);
             }
             Direction::Made => {
@@ -272,7 +272,7 @@ impl<'e> Requests<'e> {
                 add_in_host(outward, t4 - t3, queued.map(|it| it.outward), &mut division);
                 division.add(beyond(request, self.limits), t0 - t4);
                 add_in_host(inward, t1 - t0, queued.map(|it| it.inward), &mut division);
-                self.divide_inside(request, (t1, t2, t2), &mut division);
+                self.divide_inside(request, t1, t2, t2, &mut division);
             }
         }
         division

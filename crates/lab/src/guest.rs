@@ -223,6 +223,25 @@ pub enum Work {
     },
 }
 
+impl Work {
+    /// Returns whether the task ends by itself after its measurement; others continue until they
+    /// are killed.
+    pub(crate) const fn ends(&self) -> bool {
+        !matches!(
+            self,
+            Self::Server { .. }
+                | Self::Shuffle { .. }
+                | Self::BulkSender { .. }
+                | Self::BulkReceiver { .. }
+                | Self::Copy { .. }
+                | Self::Sink { .. }
+                | Self::Frames(_)
+                | Self::Hog { .. }
+                | Self::Duty { .. }
+        )
+    }
+}
+
 /// Protocol of a query client and its servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

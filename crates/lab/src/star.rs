@@ -12,8 +12,8 @@ use crate::build::{self, batch, configure};
 use crate::guest::events::{ALARM, Events, is_retry};
 use crate::guest::{GUEST_INTERFACE, control_congestion, now};
 use crate::processes::Rank;
+use crate::session::Session;
 use crate::topology::{Guest, GuestKind, GuestPort, Topology, namespace_path};
-use crate::turns::Place;
 use hdrhistogram::Histogram;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -76,8 +76,7 @@ pub struct Carried {
 
 /// Hosts at one switch.
 pub struct Star {
-    _place: Place,
-    real_time: bool,
+    session: Session,
     topology: Topology,
     taps: Vec<Tap>,
 }
@@ -89,7 +88,7 @@ impl Star {
     /// # Errors
     /// This computer does not allow namespaces, or lacks iproute2 or ethtool.
     pub fn build(hosts: u8) -> Result<Self, LabError> {
-        let place = Place::enter()?;
+        let session = Session::enter(false)?;
         raise_files().map_err(LabError::io("asking for more open files"))?;
         let host = |number: u8| Guest {
             name: format!("h{number}"),
@@ -118,8 +117,7 @@ impl Star {
             single_frames(&guest.name)?;
         }
         Ok(Self {
-            real_time: place.real_time,
-            _place: place,
+            session,
             topology,
             taps,
         })
@@ -148,7 +146,8 @@ impl Star {
 
     /// Sets the class of this thread, which stands for hardware or for separate hosts.
     fn rank(&self, rank: Rank) -> io::Result<()> {
-        rank.policy(self.real_time)
+        self.session
+            .policy(rank)
             .map_or(Ok(()), |policy| set_policy(0, policy))
     }
 

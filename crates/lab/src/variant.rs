@@ -50,8 +50,6 @@ const MACHINES_LEAD: Nanos = Nanos::from_secs(1);
 const PATIENCE: Nanos = Nanos::from_secs(10);
 /// File in the run's directory: the vCPU agent's changes.
 pub(crate) const CLASSES: &str = "classes.json";
-/// The value of the share of the shared core that programs other than its guests used.
-pub(crate) const FOREIGN_SHARE: &str = "foreign_share";
 /// Smallest share of the reserved guests' work on the shared core. With a smaller share, the
 /// variant is flawed.
 const SHARED_CORE_SHARE: f64 = 0.99;
@@ -61,63 +59,10 @@ const SHARED_CORE_SHARE: f64 = 0.99;
 pub(crate) struct Context<'a> {
     pub(crate) experiment: &'a LabExperiment,
     pub(crate) topology: &'a Topology,
-    pub(crate) cpus: Cpus,
-    /// True if real-time classes may be set.
-    pub(crate) real_time: bool,
-    pub(crate) run_dir: &'a RunDir,
-    /// This very program.
-    pub(crate) program: PathBuf,
+    pub(crate) session: &'a Session,
     pub(crate) seed: u64,
     /// The VMs' shared files, if there are VMs.
     pub(crate) machines: Option<Machines>,
-    /// The signal that requested the end of this process, or 0.
-    pub(crate) signal: Arc<AtomicUsize>,
-}
-
-impl Context<'_> {
-    /// Returns the scheduling class of a rank.
-    fn policy(&self, rank: Rank) -> Option<Policy> {
-        rank.policy(self.real_time)
-    }
-}
-
-/// Measurements of one run of a variant.
-#[derive(Debug, Default)]
-pub(crate) struct Measured {
-    pub(crate) series: BTreeMap<String, MeasuredSeries>,
-    pub(crate) values: BTreeMap<String, (&'static str, f64)>,
-    /// Time that the hypervisor took from all CPUs together.
-    pub(crate) stolen: Nanos,
-    /// CPU time taken by interrupts, as measured by the vCPU agent.
-    pub(crate) taken: tailbound_agent::taken::Measured,
-    /// Reason why the figures do not show the variant's configuration.
-    pub(crate) flaw: Option<String>,
-    /// The value that this computer disturbed, and the cause.
-    pub(crate) spoiled: Option<(&'static str, String)>,
-    /// The shares taken of all CPUs while samples counted.
-    pub(crate) cpus_taken: Option<CpusTaken>,
-    /// Reason why the run has no figures, if other use of the computer made it too slow.
-    pub(crate) lost: Option<String>,
-    /// The probe's verdict in a line.
-    pub(crate) line: Option<String>,
-    /// The placement service's promises, if the variant uses the service.
-    pub(crate) promises: Option<Promises>,
-}
-
-impl Measured {
-    pub(crate) fn value(&mut self, name: &str, unit: &'static str, value: f64) {
-        self.values.insert(name.to_owned(), (unit, value));
-    }
-}
-
-/// The samples of a series and the class of each.
-#[derive(Debug, Default)]
-pub(crate) struct MeasuredSeries {
-    pub(crate) samples: Vec<Sample>,
-    pub(crate) classes: Vec<SampleClass>,
-    pub(crate) unanswered: u64,
-    /// Further samples, of which only the histogram is known.
-    pub(crate) counted: Option<Histogram<u64>>,
 }
 
 /// A running load: its figures, and the children on its path.
@@ -252,11 +197,11 @@ pub(crate) fn run<'a>(
     context: &'a Context<'a>,
     variant: &'a Variant,
     announce: &mut dyn FnMut(&str),
-) -> Result<Measured, LabError> {
+) -> Result<Measurement, LabError> {
     let mut run = Run {
         context,
         variant,
-        supervisor: Supervisor::new(context.run_dir, Arc::clone(&context.signal)),
+        supervisor: context.session.supervisor(),
         daemons: BTreeMap::new(),
         inside: BTreeMap::new(),
         loads: Vec::new(),
@@ -329,25 +274,25 @@ impl<'a> Run<'a> {
         let has_class = self.variant.path != PathMode::None;
         for host in &self.context.topology.hosts {
             let (topology, variant) = (self.context.topology, self.variant);
-            let directory = self.context.run_dir.path();
+            let directory = self.context.session.directory();
             let text = hosts::config(topology, host, experiment, variant, pipeline, directory);
             let text = text.map_err(|error| {
                 LabError::io("writing the pipeline")(std::io::Error::other(error))
             })?;
-            let path = self.context.run_dir.path().join(format!("{host}.toml"));
+            let path = self.context.session.directory().join(format!("{host}.toml"));
             std::fs::write(&path, text).map_err(LabError::file("writing", &path))?;
             let place = self.supervisor.start(Start {
                 name: format!("host {host}'s daemon"),
-                program: self.context.program.clone(),
+                program: self.context.session.program.clone(),
                 args: [
                     vec!["host".into(), "--config".into(), path.display().to_string()],
                     self.follows(host),
                 ]
                 .concat(),
-                netns: &namespace_path(host),
-                cpus: self.context.cpus.others,
+                netns: host,
+                cpus: self.context.session.cpus.others,
                 policy: (has_class && stands_behind(host))
-                    .then(|| self.context.policy(Rank::Infrastructure))
+                    .then(|| self.context.session.policy(Rank::Infrastructure))
                     .flatten(),
                 ready: Ready::Stderr("ready"),
                 ends: false,
@@ -363,8 +308,8 @@ impl<'a> Run<'a> {
             .filter(|(host, _)| !stands_behind(host))
             .map(|(_, place)| self.supervisor.member(*place).child.id())
             .collect();
-        let state = self.context.run_dir.path().join(PATHS);
-        give_paths(&pids, self.context.real_time, &state)
+        let state = self.context.session.directory().join(PATHS);
+        give_paths(&pids, self.context.session.real_time, &state)
     }
 
     /// Returns the arguments by which a host's daemon follows the placement service; empty if it
@@ -375,7 +320,7 @@ impl<'a> Run<'a> {
         let follows = variant.guarantees_by == GuaranteesBy::Service
             && followers.any(|follower| follower == host);
         if follows {
-            place::follow(self.context.run_dir.path(), host)
+            place::follow(self.context.session.directory(), host)
         } else {
             Vec::new()
         }
@@ -403,9 +348,9 @@ impl<'a> Run<'a> {
             self.variant.vcpu,
             shared,
             [pids(guests), pids(neighbours)],
-            &self.context.run_dir.path().join(CLASSES),
-            &self.context.cpus,
-            self.context.policy(Rank::Monitor),
+            &self.context.session.directory().join(CLASSES),
+            &self.context.session.cpus,
+            self.context.session.policy(Rank::Monitor),
         )?;
         Ok(Some(guard))
     }
@@ -441,7 +386,7 @@ impl<'a> Run<'a> {
     fn core_use(&self) -> Option<CoreUse> {
         let shared = self.context.experiment.shared_core.as_ref()?;
         let guests = shared.guests.iter().flat_map(|guest| self.pids(guest));
-        CoreUse::read(self.context.cpus.shared_core, guests)
+        CoreUse::read(self.context.session.cpus.shared_core, guests)
     }
 
     /// Reads the use of all CPUs.
@@ -472,7 +417,7 @@ impl<'a> Run<'a> {
             .iter()
             .map(|place| self.supervisor.member(*place).child.id())
             .collect();
-        let policy = self.context.policy(Rank::Monitor);
+        let policy = self.context.session.policy(Rank::Monitor);
         let monitor = monitor::start(&pids, &self.vcpus()?, policy)
             .map_err(LabError::io("starting the monitor"))?;
         let lead = if self.machines.is_empty() {

@@ -1,7 +1,7 @@
 //! Converts the outcomes of a variant's processes to series and values.
 
 use super::{
-    FOREIGN_SHARE, Measured, MeasuredSeries, Output, Run, SHARED_CORE_SHARE, Source, probe, traffic,
+    FOREIGN_SHARE, Measurement, MeasuredSeries, Output, Run, SHARED_CORE_SHARE, Source, probe, traffic,
 };
 use crate::LabError;
 use crate::experiment::VcpuMode;
@@ -27,18 +27,18 @@ impl Run<'_> {
         of_loads.chain(self.servers.values().flatten())
     }
 
-    pub(super) fn collect(&self, record: &Record) -> Result<Measured, LabError> {
+    pub(super) fn collect(&self, record: &Record) -> Result<Measurement, LabError> {
         let stolen = Losses {
             lost: record.stolen.values().collect(),
             margin: CPUS_EVERY,
             passages: None,
         };
-        let mut measured = Measured {
+        let mut measured = Measurement {
             stolen: Nanos(stolen.lost.iter().map(|lost| lost.total().as_nanos()).sum()),
             promises: self.promises.clone(),
             taken: record.taken,
             cpus_taken: self.cpus_taken,
-            ..Measured::default()
+            ..Measurement::default()
         };
         for load in &self.loads {
             match &load.output {
@@ -96,7 +96,7 @@ impl Run<'_> {
     fn samples(
         &self,
         source: &Source,
-        measured: &mut Measured,
+        measured: &mut Measurement,
         lost: [&Losses<'_>; 2],
     ) -> Result<MeasuredSeries, LabError> {
         let mut series = MeasuredSeries::default();
@@ -177,8 +177,8 @@ impl Run<'_> {
     }
 
     /// Adds the share of the reserved guests' work that was done on the shared core.
-    fn check_shared_core(&self, measured: &mut Measured) -> Result<(), LabError> {
-        let shared_core = self.context.cpus.shared_core;
+    fn check_shared_core(&self, measured: &mut Measurement) -> Result<(), LabError> {
+        let shared_core = self.context.session.cpus.shared_core;
         let (mut there, mut all) = (0, 0);
         let periodic = self.context.experiment.shared_core.iter();
         for guest in periodic.flat_map(|shared| &shared.periodic.guests) {

@@ -133,7 +133,7 @@ impl<'a> Run<'a> {
         role: Role,
     ) -> Result<usize, LabError> {
         let (program, args) = self.command(guest, asked)?;
-        let cpus = &self.context.cpus;
+        let cpus = &self.context.session.cpus;
         let is_about = self.about().any(|other| other == guest);
         let is_machine = self.machines.contains_key(guest.name.as_str());
         let (cpus, rank) = match (self.shares_core(guest), role) {
@@ -160,16 +160,16 @@ impl<'a> Run<'a> {
             name: format!("guest {}'s {what}", guest.name),
             program,
             args,
-            netns: &namespace_path(&guest.name),
+            netns: &guest.name,
             cpus,
             policy: match role {
                 Role::Monopolizes if !is_machine => Some(UNINTERRUPTED),
-                Role::Node { .. } if self.context.real_time => Some(UNINTERRUPTED),
+                Role::Node { .. } if self.context.session.real_time => Some(UNINTERRUPTED),
                 Role::Computes { nice: nice @ 1.. } if !is_machine => Some(Policy::Share {
                     nice: i32::from(nice),
                     slice: Nanos::ZERO,
                 }),
-                _ => self.context.policy(rank),
+                _ => self.context.session.policy(rank),
             },
             ready: match role {
                 Role::Foreign { .. } => Ready::Silent,
@@ -213,7 +213,7 @@ impl<'a> Run<'a> {
                 self.variant.name.get_ref(),
                 self.tasks
             );
-            self.context.run_dir.path().join(name)
+            self.context.session.directory().join(name)
         };
         let (path, outcome) = (file("task.json"), file("outcome.json"));
         // The outcome of an earlier repeat.
@@ -409,7 +409,7 @@ impl<'a> Run<'a> {
     }
 
     fn start_hogs(&mut self, hog: &'a Hog) -> Result<(), LabError> {
-        let l2 = || Bytes(l2_size(self.context.cpus.shared_core));
+        let l2 = || Bytes(l2_size(self.context.session.cpus.shared_core));
         let block = hog.block.unwrap_or_else(l2);
         let mut outcomes = Vec::new();
         let count = self.variant.count().unwrap_or(hog.guests.len());

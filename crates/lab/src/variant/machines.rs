@@ -35,7 +35,7 @@ impl<'a> Run<'a> {
             return Ok(());
         }
         let topology = self.context.topology;
-        let directory = self.context.run_dir.path();
+        let directory = self.context.session.directory();
         let guests = topology.guests.iter();
         for guest in guests.filter(|guest| guest.kind == GuestKind::Machine) {
             let socket = hosts::card(directory, &guest.name);
@@ -60,23 +60,23 @@ impl<'a> Run<'a> {
                 std::io::ErrorKind::NotFound.into(),
             ));
         };
-        let directory = self.context.run_dir.path();
+        let directory = self.context.session.directory();
         // Sockets of the previous variant.
         for number in 0..=vm::ORDERS {
             let _ = std::fs::remove_file(vm::channel(directory, &guest.name, number));
         }
-        let cpus = &self.context.cpus;
+        let cpus = &self.context.session.cpus;
         let place = self.supervisor.start(Start {
             name: format!("guest {}'s machine", guest.name),
             program: vm::QEMU.into(),
             args: machines.arguments(&guest.name, directory, card),
-            netns: &namespace_path(&guest.name),
+            netns: &guest.name,
             cpus: if self.shares_core(guest) {
                 cpus.shared()
             } else {
                 cpus.others
             },
-            policy: self.context.policy(Rank::Tested),
+            policy: self.context.session.policy(Rank::Tested),
             ready: Ready::Silent,
             ends: false,
         })?;
@@ -93,7 +93,7 @@ impl<'a> Run<'a> {
 
     /// Waits until all started VMs accept orders.
     pub(super) fn finish_boots(&mut self) -> Result<(), LabError> {
-        let directory = self.context.run_dir.path();
+        let directory = self.context.session.directory();
         for (name, machine) in &mut self.machines {
             if machine.clock_error.is_some() {
                 continue;
@@ -127,7 +127,7 @@ impl<'a> Run<'a> {
         guest: &Guest,
         asked: Asked,
     ) -> Result<(PathBuf, Vec<String>), LabError> {
-        let program = self.context.program.clone();
+        let program = self.context.session.program.clone();
         let Some(machine) = self.machines.get_mut(guest.name.as_str()) else {
             return Ok(match asked {
                 Asked::Task(path) => (program, guest::command(&path)),
@@ -142,7 +142,7 @@ impl<'a> Run<'a> {
             return Err(LabError::io(what)(std::io::ErrorKind::QuotaExceeded.into()));
         }
         machine.orders += 1;
-        let directory = self.context.run_dir.path();
+        let directory = self.context.session.directory();
         let socket = vm::channel(directory, &guest.name, machine.orders);
         let mut args = ["lab", "machine", "do"].map(str::to_owned).to_vec();
         args.push(socket.display().to_string());

@@ -27,16 +27,16 @@ impl Run<'_> {
         if variant.guarantees_by == GuaranteesBy::File {
             return Ok(());
         }
-        let directory = self.context.run_dir.path();
+        let directory = self.context.session.directory();
         let tree = place::tree(experiment, variant, pacing)?;
         place::begin(directory, &tree, &self.context.topology.hosts)?;
         let service = self.supervisor.start(Start {
             name: "the placement service".into(),
-            program: self.context.program.clone(),
+            program: self.context.session.program.clone(),
             args: place::serve(directory),
-            netns: &namespace_path(PLACE),
-            cpus: self.context.cpus.others,
-            policy: self.context.policy(Rank::Load),
+            netns: PLACE,
+            cpus: self.context.session.cpus.others,
+            policy: self.context.session.policy(Rank::Load),
             ready: Ready::Stdout("serving on"),
             ends: false,
         })?;
@@ -93,11 +93,11 @@ impl Run<'_> {
         let asked = words.split(' ').next().unwrap_or_default();
         let place = self.supervisor.start(Start {
             name: format!("tailbound place {asked}"),
-            program: self.context.program.clone(),
-            args: place::ask(self.context.run_dir.path(), words),
-            netns: &namespace_path(PLACE),
-            cpus: self.context.cpus.others,
-            policy: self.context.policy(Rank::Load),
+            program: self.context.session.program.clone(),
+            args: place::ask(self.context.session.directory(), words),
+            netns: PLACE,
+            cpus: self.context.session.cpus.others,
+            policy: self.context.session.policy(Rank::Load),
             ready: Ready::Silent,
             ends: true,
         })?;

@@ -1,7 +1,7 @@
 //! The probe and the neighbours that it must detect: starts them, and reads the probe's report.
 
 use super::traffic::read_histogram;
-use super::{Measured, MeasuredSeries, Output, Role, Run, Source};
+use super::{Measurement, MeasuredSeries, Output, Role, Run, Source};
 use crate::LabError;
 use crate::experiment::{Duty, Probe, Surroundings};
 use crate::guest::{Outcome, ProbedCpu, Work};
@@ -73,7 +73,7 @@ impl<'a> Run<'a> {
 }
 
 /// Reads a probe's report.
-pub(super) fn take(path: &Path, measured: &mut Measured) -> Result<MeasuredSeries, LabError> {
+pub(super) fn take(path: &Path, measured: &mut Measurement) -> Result<MeasuredSeries, LabError> {
     let report = Outcome::read(path)?.probe.ok_or_else(|| LabError::Child {
         who: "the probe".into(),
         what: "said nothing".into(),

@@ -95,7 +95,7 @@ impl Run<'_> {
         if let Some(name) = &rings.ring {
             let mut ways = Ways::new();
             for guest in &rings.ends {
-                let path = hosts::capture(self.context.run_dir.path(), guest);
+                let path = hosts::capture(self.context.session.directory(), guest);
                 let Some(guest) = self.context.topology.guest(guest) else {
                     continue;
                 };

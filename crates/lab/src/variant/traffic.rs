@@ -1,6 +1,6 @@
 //! Starts messages, floods and their measurements, and reads their outcomes.
 
-use super::{Late, Measured, MeasuredSeries, Output, Rings, Role, Run, Source};
+use super::{Late, Measurement, MeasuredSeries, Output, Rings, Role, Run, Source};
 use crate::LabError;
 use crate::arrivals::seed_for;
 use crate::experiment::{Flood, Iperf, Message, Meter, Rtp, Transfer, Watch};
@@ -222,11 +222,11 @@ impl<'a> Run<'a> {
         let (path, outcome) = self.write_task(work)?;
         self.supervisor.start(Start {
             name: format!("the watch on the switch's port to {host}"),
-            program: self.context.program.clone(),
+            program: self.context.session.program.clone(),
             args: guest::command(&path),
-            netns: &namespace_path(SWITCH),
-            cpus: self.context.cpus.shared(),
-            policy: self.context.policy(Rank::Monitor),
+            netns: SWITCH,
+            cpus: self.context.session.cpus.shared(),
+            policy: self.context.session.policy(Rank::Monitor),
             ready: Ready::Stdout(guest::READY),
             ends: true,
         })?;
@@ -240,7 +240,7 @@ impl<'a> Run<'a> {
 pub(super) fn take_messages(
     sent: &[PathBuf],
     received: &[PathBuf],
-    measured: &mut Measured,
+    measured: &mut Measurement,
 ) -> Result<MeasuredSeries, LabError> {
     let mut series = MeasuredSeries::default();
     let mut all = 0;
@@ -256,7 +256,7 @@ pub(super) fn take_messages(
 }
 
 /// Adds the jitter of a stream from its gaps: without disturbed ones, and of all.
-pub(super) fn add_jitter(series: &MeasuredSeries, apart: Nanos, measured: &mut Measured) {
+pub(super) fn add_jitter(series: &MeasuredSeries, apart: Nanos, measured: &mut Measurement) {
     let is_whole = |place: usize| !series.classes[place].is_hit();
     let whole = jitter_of(&series.samples, apart, is_whole);
     let all = jitter_of(&series.samples, apart, |_| true);
@@ -286,7 +286,7 @@ const RATE_ERROR: &str = "rate_error";
 pub(super) fn take_metered(
     path: &Path,
     wanted: Rate,
-    measured: &mut Measured,
+    measured: &mut Measurement,
     lost: [&Losses<'_>; 2],
 ) -> Result<MeasuredSeries, LabError> {
     const SECOND: Nanos = Nanos::from_secs(1);
@@ -332,7 +332,7 @@ pub(super) fn take_metered(
 /// Reads a watch's outcome.
 pub(super) fn take_watched(
     path: &Path,
-    measured: &mut Measured,
+    measured: &mut Measurement,
 ) -> Result<MeasuredSeries, LabError> {
     let outcome = Outcome::read(path)?;
     for (name, figure) in outcome.figures {

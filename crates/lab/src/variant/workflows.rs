@@ -1,6 +1,6 @@
 //! Workflows between guests: starts the nodes and their client, and reads the kept nodes.
 
-use super::{Measured, Output, Role, Run, Source};
+use super::{Measurement, Output, Role, Run, Source};
 use crate::LabError;
 use crate::experiment::{Nodes, Selection};
 use crate::guest::{Choice, Chosen, Flows, Work, Workflows};
@@ -37,7 +37,7 @@ impl<'a> Run<'a> {
         // Number of nodes on each core so far.
         let mut before = [0; 2];
         for guest in nodes {
-            let program = self.context.program.display().to_string();
+            let program = self.context.session.program.display().to_string();
             let listen = format!("--listen={}", address(guest));
             let words = [&program, "probe", "serve", &listen].map(str::to_owned);
             let asked = Asked::Program(words.into());
@@ -77,7 +77,7 @@ impl<'a> Run<'a> {
                 self.variant.name.get_ref(),
                 workflow.name.get_ref()
             );
-            let outcome = self.context.run_dir.path().join(name);
+            let outcome = self.context.session.directory().join(name);
             // Of an earlier repeat.
             let _ = std::fs::remove_file(&outcome);
             let args = workflow.args(experiment.duration, self.context.seed);
@@ -118,16 +118,16 @@ impl<'a> Run<'a> {
 
     /// Returns the path of a node's probe report, from which `select` derives the node's name.
     fn result_of(&self, node: &Guest) -> PathBuf {
-        let directory = self.context.run_dir.path();
+        let directory = self.context.session.directory();
         directory.join(format!("{}.json", node.ip))
     }
 
     fn selection_file(&self) -> PathBuf {
-        self.context.run_dir.path().join("selection.json")
+        self.context.session.directory().join("selection.json")
     }
 
     /// Adds the values of the selection, if there is one.
-    pub(super) fn add_selection(&self, measured: &mut Measured) -> Result<(), LabError> {
+    pub(super) fn add_selection(&self, measured: &mut Measurement) -> Result<(), LabError> {
         let nodes = self.nodes()?;
         if self.choice(&nodes).is_none() {
             return Ok(());

@@ -236,26 +236,12 @@ pub struct Query {
     /// Connections to each server that are open from the start.
     #[serde(default = "default_connections")]
     pub connections: usize,
-    /// The server program.
-    #[serde(default)]
-    pub tool: QueryTool,
     /// The series of completion times.
     pub series: String,
 }
 
 const fn default_connections() -> usize {
     4
-}
-
-/// Server program of queries.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum QueryTool {
-    /// The lab's own server.
-    #[default]
-    Own,
-    /// memcached, queried for one value of the answer's size.
-    Memcached,
 }
 
 /// One TCP stream that never ends.
@@ -268,24 +254,10 @@ pub struct Bulk {
     pub from: Name,
     /// The receiver.
     pub to: Name,
-    /// The sending program.
-    #[serde(default)]
-    pub tool: BulkTool,
     /// Name of the value of the received rate.
     pub value: String,
     /// Name of the value of the CPU share that the daemon of the sender's host used, in percent.
     pub cpu_value: Option<String>,
-}
-
-/// Sending program of a bulk stream.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum BulkTool {
-    /// The lab's own sender.
-    #[default]
-    Own,
-    /// iperf3.
-    Iperf3,
 }
 
 /// ICMP echo requests at fixed intervals.
@@ -300,22 +272,8 @@ pub struct Ping {
     pub to: Name,
     /// The time between requests.
     pub every: Nanos,
-    /// The sending program.
-    #[serde(default)]
-    pub tool: PingTool,
     /// Name of the series of round trips.
     pub series: String,
-}
-
-/// Sending program of echo requests.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum PingTool {
-    /// The lab's own sender: a late reply never delays the next request.
-    #[default]
-    Own,
-    /// ping of iputils.
-    Ping,
 }
 
 /// CPU-bound work with brief sleeps (Small is Better, 5.2): scans of a block.

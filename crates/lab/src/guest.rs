@@ -242,16 +242,6 @@ impl Work {
     }
 }
 
-/// Protocol of a query client and its servers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Protocol {
-    /// The lab's own: eight bytes with the size of the answer.
-    Own,
-    /// The text protocol of memcached.
-    Memcached,
-}
-
 /// One measured event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sample {

@@ -4,7 +4,7 @@ use crate::LabError;
 use crate::bounds;
 use crate::build;
 use crate::disturbed::Disturbances;
-use crate::experiment::{BulkTool, GuaranteesBy, LabExperiment, PingTool, QueryTool, Variant};
+use crate::experiment::{GuaranteesBy, LabExperiment, Named, Variant};
 use crate::guest::CONGESTION_CONTROL;
 use crate::hosts;
 use crate::machine::load_average;
@@ -225,45 +225,27 @@ fn machines(
     }
     let kernel = Kernel::find(options.guest_kernel.as_deref());
     Some(kernel.and_then(|kernel| {
-        let tools = tools_in_machines(experiment, chosen);
+        let tools = tools_of(experiment, chosen);
+        // `ip` sets up the links.
+        let tools = tools.iter().map(|(program, _)| *program).chain(["ip"]);
+        let tools: Vec<&str> = tools.collect();
         let directory = session.directory();
         let prepared = Machines::prepare(&kernel, &session.program, &tools, directory);
         prepared.map_err(|error| error.to_string())
     }))
 }
 
-/// Returns the programs that guests run, beside this one.
-fn tools_in_machines(experiment: &LabExperiment, chosen: &[&Variant]) -> Vec<&'static str> {
-    // `ip` sets up the links.
-    let mut tools = vec!["ip"];
-    tools.extend(tools_of(experiment, chosen).map(|(program, _)| program));
-    tools.sort_unstable();
-    tools.dedup();
-    tools
+/// Returns the programs that the variants' loads run beside the lab's own.
+fn tools_of(experiment: &LabExperiment, chosen: &[&Variant]) -> Vec<Tool> {
+    let etc = variants_with(chosen, &experiment.etc).then_some(("memcached", "memcached"));
+    let iperf = variants_with(chosen, &experiment.iperf).then_some(("iperf3", "iperf3"));
+    etc.into_iter().chain(iperf).collect()
 }
 
-/// Returns the programs that the variants' loads name, each with its package.
-fn tools_of<'e>(
-    experiment: &'e LabExperiment,
-    chosen: &'e [&Variant],
-) -> impl Iterator<Item = Tool> + 'e {
-    chosen.iter().flat_map(|variant| {
-        let mut queries = variant.running(&experiment.query);
-        let mut bulks = variant.running(&experiment.bulk);
-        let mut pings = variant.running(&experiment.ping);
-        let memcached = queries.any(|it| it.tool == QueryTool::Memcached)
-            || variant.running(&experiment.etc).next().is_some();
-        let iperf3 = bulks.any(|it| it.tool == BulkTool::Iperf3)
-            || variant.running(&experiment.iperf).next().is_some();
-        let ping = pings.any(|it| it.tool == PingTool::Ping);
-        [
-            memcached.then_some(("memcached", "memcached")),
-            iperf3.then_some(("iperf3", "iperf3")),
-            ping.then_some(("ping", "iputils-ping")),
-        ]
-        .into_iter()
-        .flatten()
-    })
+/// Returns whether one of the variants has one of these loads.
+fn variants_with<L: Named>(chosen: &[&Variant], loads: &[L]) -> bool {
+    let mut chosen = chosen.iter();
+    chosen.any(|variant| variant.running(loads).next().is_some())
 }
 
 /// Returns TAPs if this process can open them, as for VMs; veth pairs otherwise.

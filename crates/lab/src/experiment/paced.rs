@@ -168,6 +168,13 @@ impl LabExperiment {
         set.map_or(&[], Vec::as_slice)
     }
 
+    /// Returns the guarantee of a guest in a variant.
+    pub(crate) fn guarantee_of(&self, variant: &Variant, guest: &str) -> Option<&Guaranteed> {
+        let (tenant, _) = self.tenant_of(guest)?;
+        let mut members = self.guarantees(variant).iter();
+        members.find(|member| member.tenant.get_ref() == tenant)
+    }
+
     /// Returns whether any variant uses the placement service.
     pub(crate) fn has_service(&self) -> bool {
         let mut variants = self.variant.iter();
@@ -176,13 +183,9 @@ impl LabExperiment {
 
     /// Returns the number of a host's guests with a guarantee in a variant.
     pub(crate) fn guaranteed_on(&self, variant: &Variant, host: &str) -> usize {
-        let named = |tenant: &str| {
-            let mut members = self.guarantees(variant).iter();
-            members.any(|member| member.tenant.get_ref() == tenant)
-        };
         let guests = self.hosts.get(host).into_iter().flatten();
-        let tenants = guests.filter_map(|guest| self.tenant_of(guest.get_ref()));
-        tenants.filter(|(tenant, _)| named(tenant)).count()
+        let guaranteed = guests.filter_map(|it| self.guarantee_of(variant, it.get_ref()));
+        guaranteed.count()
     }
 
     /// Returns a guest's tenant, and the guest's index among the tenant's VMs.

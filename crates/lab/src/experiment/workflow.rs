@@ -1,6 +1,7 @@
 //! Nodes that run `tailbound probe serve`, and workflows of calls to them (Bobtail, 5.2 and 5.3):
 //! among all nodes, or among those that `tailbound select` keeps.
 
+use super::{LabExperiment, Variant};
 use serde::{Deserialize, Serialize};
 use tailbound_experiment::Name;
 use tailbound_units::Nanos;
@@ -58,6 +59,15 @@ pub enum Pattern {
     Sequential,
     /// All nodes of the group in parallel.
     FanOut,
+}
+
+impl LabExperiment {
+    /// Returns the time in which samples count: each workflow has the experiment's duration, in
+    /// turn.
+    pub(crate) fn counted_time(&self, variant: &Variant) -> Nanos {
+        let workflows = variant.running(&self.workflow).count();
+        Nanos(self.duration.as_nanos() * workflows.max(1) as u64)
+    }
 }
 
 impl Nodes {

@@ -5,11 +5,12 @@
 //! times. The slowest datagram counts for its message: a sender whose vCPU does not run puts the
 //! next datagram into its ring late, and this delay does not belong to the network.
 
-use super::{MeasuredSeries, Rings, Run};
+use super::load::Reading;
 use crate::LabError;
+use crate::experiment::Message;
 use crate::guest::{Header, Sample, now, on_wire, read_frame};
 use crate::hosts;
-use crate::monitor::{Record, VcpuOf};
+use crate::measurement::MeasuredSeries;
 use crate::noise::Lost;
 use pcap_file::pcap::PcapReader;
 use std::collections::BTreeMap;
@@ -18,8 +19,6 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::time::Duration;
-use tailbound_agent::guest::Role;
-use tailbound_agent::scan::Scanner;
 use tailbound_units::{Bytes, Nanos, Rate};
 
 /// One message in transit.
@@ -49,87 +48,51 @@ const PARTS: u32 = 10_000;
 /// All messages, by their senders and numbers.
 type Ways = BTreeMap<(Ipv4Addr, u32), Way>;
 
-impl Run<'_> {
-    /// Returns the threads that run the vCPUs of this variant's VMs.
-    pub(super) fn vcpus(&self) -> Result<Vec<VcpuOf>, LabError> {
-        if self.machines.is_empty() {
-            return Ok(Vec::new());
+/// Returns the other series of messages whose latencies are `latencies`: times from ring to ring,
+/// and waits of the vCPUs.
+pub(super) fn series(
+    reading: &Reading<'_>,
+    message: &Message,
+    latencies: &MeasuredSeries,
+) -> Result<Vec<(String, MeasuredSeries)>, LabError> {
+    let crew = reading.crew;
+    let (experiment, topology) = (crew.experiment(), crew.context.topology);
+    let ends = message.from.iter().chain(&message.to);
+    let ends: Vec<&str> = ends.map(|name| name.get_ref().as_str()).collect();
+    let mut found = Vec::new();
+    if let Some(name) = &message.ring {
+        let mut ways = Ways::new();
+        for guest in ends.iter().filter_map(|guest| topology.guest(guest)) {
+            let path = hosts::capture(crew.context.session.directory(), &guest.name);
+            let read = take(&path, guest.mac, &mut ways);
+            read.map_err(LabError::file("reading", &path))?;
         }
-        let scanned = Scanner::new().and_then(|mut scanner| scanner.scan(&[]));
-        let guests = scanned.map_err(LabError::io("looking for vCPUs"))?;
-        let mut found = Vec::new();
-        for name in self.machines.keys() {
-            let places = self.inside.get(name).into_iter().flatten();
-            let pids: Vec<u32> = places
-                .map(|place| self.supervisor.member(*place).child.id())
-                .collect();
-            let machine = guests.iter().filter(|guest| pids.contains(&guest.pid));
-            let threads = machine.flat_map(|guest| &guest.threads);
-            let vcpus = threads.filter(|thread| matches!(thread.role, Role::Vcpu(_)));
-            found.extend(vcpus.map(|thread| VcpuOf {
-                guest: (*name).to_owned(),
-                process: thread.id.pid,
-                thread: thread.id.tid,
-            }));
-        }
-        Ok(found)
-    }
-
-    /// Returns B and S of a guest in this variant.
-    fn guaranteed(&self, guest: &str) -> Option<(Rate, Bytes)> {
-        let experiment = self.context.experiment;
-        let (tenant, _) = experiment.tenant_of(guest)?;
-        let mut members = experiment.guarantees(self.variant).iter();
-        let member = members.find(|member| member.tenant.get_ref() == tenant)?;
-        Some((member.bandwidth, member.burst))
-    }
-
-    /// Returns the other series of messages whose latencies are `messages`.
-    pub(super) fn ring_series(
-        &self,
-        rings: &Rings,
-        messages: &MeasuredSeries,
-        record: &Record,
-    ) -> Result<Vec<(String, MeasuredSeries)>, LabError> {
-        let mut found = Vec::new();
-        if let Some(name) = &rings.ring {
-            let mut ways = Ways::new();
-            for guest in &rings.ends {
-                let path = hosts::capture(self.context.session.directory(), guest);
-                let Some(guest) = self.context.topology.guest(guest) else {
-                    continue;
-                };
-                let read = take(&path, guest.mac, &mut ways);
-                read.map_err(LabError::file("reading", &path))?;
+        for guest in &topology.guests {
+            if let Some(member) = experiment.guarantee_of(crew.variant, &guest.name) {
+                conform(guest.ip, member.bandwidth, member.burst, &mut ways);
             }
-            for guest in &self.context.topology.guests {
-                if let Some((bandwidth, burst)) = self.guaranteed(&guest.name) {
-                    conform(guest.ip, bandwidth, burst, &mut ways);
-                }
-            }
-            found.push((name.clone(), summary(&ways, self.counted)));
         }
-        if let Some(name) = &rings.vcpu_wait {
-            let vcpus = record.vcpus.iter();
-            let vcpus = vcpus.filter(|(guest, _)| rings.ends.contains(guest));
-            let lost: Vec<&Lost> = vcpus.flat_map(|(_, lost)| lost).collect();
-            let waited = |sample: &Sample| {
-                let waits = lost
-                    .iter()
-                    .map(|lost| lost.between(sample.start, sample.end).0);
-                Sample {
-                    end: sample.start + Nanos(waits.sum()),
-                    ..*sample
-                }
-            };
-            let series = MeasuredSeries {
-                samples: messages.samples.iter().map(waited).collect(),
-                ..MeasuredSeries::default()
-            };
-            found.push((name.clone(), series));
-        }
-        Ok(found)
+        found.push((name.clone(), summary(&ways, reading.counted)));
     }
+    if let Some(name) = &message.vcpu_wait {
+        let vcpus = reading.record.vcpus.iter();
+        let vcpus = vcpus.filter(|(guest, _)| ends.contains(&guest.as_str()));
+        let lost: Vec<&Lost> = vcpus.flat_map(|(_, lost)| lost).collect();
+        let waited = |sample: &Sample| {
+            let waits = lost.iter();
+            let waits = waits.map(|lost| lost.between(sample.start, sample.end).0);
+            Sample {
+                end: sample.start + Nanos(waits.sum()),
+                ..*sample
+            }
+        };
+        let series = MeasuredSeries {
+            samples: latencies.samples.iter().map(waited).collect(),
+            ..MeasuredSeries::default()
+        };
+        found.push((name.clone(), series));
+    }
+    Ok(found)
 }
 
 /// Reads the capture of the NIC of the guest with that address.

@@ -1,12 +1,12 @@
 //! The guests of a variant that are VMs: starts them, and returns the commands that run programs in
 //! them.
 
-use super::Run;
+use super::Crew;
 use crate::LabError;
-use crate::guest;
+use crate::guest::command as task_command;
 use crate::hosts;
-use crate::processes::{Rank, Ready, Start};
-use crate::topology::{Guest, GuestKind, namespace_path};
+use crate::processes::{POLL, Rank, Start};
+use crate::topology::{Guest, GuestKind};
 use crate::vm::{self, Asked, Boot, Card};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -28,9 +28,9 @@ pub(super) struct Started {
     clock_error: Option<Nanos>,
 }
 
-impl<'a> Run<'a> {
+impl<'a> Crew<'a> {
     /// Starts all VMs of a variant with a network in parallel, and waits until they accept orders.
-    pub(super) fn start_machines(&mut self) -> Result<(), LabError> {
+    pub(in crate::variant) fn start_machines(&mut self) -> Result<(), LabError> {
         if self.variant.pipeline.is_none() {
             return Ok(());
         }
@@ -50,7 +50,7 @@ impl<'a> Run<'a> {
     }
 
     /// Starts a guest's VM.
-    pub(super) fn start_machine(
+    pub(in crate::variant) fn start_machine(
         &mut self,
         guest: &'a Guest,
         card: Option<&Card<'_>>,
@@ -65,22 +65,19 @@ impl<'a> Run<'a> {
         for number in 0..=vm::ORDERS {
             let _ = std::fs::remove_file(vm::channel(directory, &guest.name, number));
         }
-        let cpus = &self.context.session.cpus;
-        let place = self.supervisor.start(Start {
-            name: format!("guest {}'s machine", guest.name),
-            program: vm::QEMU.into(),
+        let session = self.context.session;
+        let cpus = if self.shares_core(guest) {
+            session.cpus.shared()
+        } else {
+            session.cpus.others
+        };
+        let name = format!("guest {}'s machine", guest.name);
+        let child = self.supervisor.start(Start {
             args: machines.arguments(&guest.name, directory, card),
-            netns: &guest.name,
-            cpus: if self.shares_core(guest) {
-                cpus.shared()
-            } else {
-                cpus.others
-            },
-            policy: self.context.session.policy(Rank::Tested),
-            ready: Ready::Silent,
-            ends: false,
+            policy: session.policy(Rank::Tested),
+            ..Start::new(name, vm::QEMU, &guest.name, cpus)
         })?;
-        self.inside.entry(&guest.name).or_default().push(place);
+        self.inside.entry(&guest.name).or_default().push(child);
         let links = card.map_or_else(String::new, |_| self.context.topology.guest_links(guest));
         let started = Started {
             links,
@@ -92,7 +89,7 @@ impl<'a> Run<'a> {
     }
 
     /// Waits until all started VMs accept orders.
-    pub(super) fn finish_boots(&mut self) -> Result<(), LabError> {
+    pub(in crate::variant) fn finish_boots(&mut self) -> Result<(), LabError> {
         let directory = self.context.session.directory();
         for (name, machine) in &mut self.machines {
             if machine.clock_error.is_some() {
@@ -103,7 +100,7 @@ impl<'a> Run<'a> {
                 self.supervisor.look()?;
                 match Boot::begin(directory, name) {
                     Ok(boot) => break boot,
-                    Err(_) if Instant::now() < end => std::thread::sleep(crate::processes::POLL),
+                    Err(_) if Instant::now() < end => std::thread::sleep(POLL),
                     Err(error) => return Err(failed(name)(error)),
                 }
             };
@@ -116,7 +113,7 @@ impl<'a> Run<'a> {
     }
 
     /// Returns the largest error of any VM's clock; `None` without VMs.
-    pub(super) fn clock_error(&self) -> Option<Nanos> {
+    pub(in crate::variant) fn clock_error(&self) -> Option<Nanos> {
         let machines = self.machines.values();
         machines.filter_map(|machine| machine.clock_error).max()
     }
@@ -130,7 +127,7 @@ impl<'a> Run<'a> {
         let program = self.context.session.program.clone();
         let Some(machine) = self.machines.get_mut(guest.name.as_str()) else {
             return Ok(match asked {
-                Asked::Task(path) => (program, guest::command(&path)),
+                Asked::Task(path) => (program, task_command(&path)),
                 Asked::Program(mut words) => {
                     let arguments = words.split_off(1.min(words.len()));
                     (PathBuf::from(words.concat()), arguments)

@@ -33,6 +33,7 @@ mod workflows;
 
 pub use copy::TapOf;
 pub use etc::Requests;
+pub use flood::Flood;
 pub use frames::Frames;
 pub(crate) use message::Header;
 pub use message::{Messages, Moments};
@@ -122,16 +123,7 @@ pub enum Work {
         port: u16,
     },
     /// Sends UDP datagrams; the amount is datagrams.
-    Flood {
-        /// The receiver.
-        to: SocketAddrV4,
-        /// The size of each datagram, without headers.
-        payload: Bytes,
-        /// Datagrams per second; `None` is the sender's full speed.
-        offered: Option<u32>,
-        /// Size in bytes of the datagrams into which the kernel segments each send (`UDP_SEGMENT`).
-        segment: Option<u16>,
-    },
+    Flood(Flood),
     /// Sends a stream of RTP; the amount is packets.
     RtpSender(Stream),
     /// Receives a stream of RTP and measures its jitter; the amount is packets.
@@ -522,20 +514,7 @@ fn work(task: &Task) -> (&'static str, io::Result<()>) {
         Work::Shuffle { port, peers } => ("shuffle", shuffle::run(&starter, *port, peers)),
         Work::BulkSender { to } => ("bulk sender", bulk::send(&starter, *to)),
         Work::BulkReceiver { port } => ("bulk receiver", bulk::receive(&starter, *port)),
-        Work::Flood {
-            to,
-            payload,
-            offered,
-            segment,
-        } => {
-            let flood = flood::Flood {
-                to: *to,
-                payload: *payload,
-                offered: *offered,
-                segment: *segment,
-            };
-            ("flood", flood::send(&starter, &flood))
-        }
+        Work::Flood(flood) => ("flood", flood::send(&starter, flood)),
         Work::RtpSender(stream) => ("stream of RTP", rtp::send(&starter, stream)),
         Work::RtpReceiver { port } => ("receiver of RTP", rtp::receive(&starter, *port)),
         Work::Pages(pages) => {

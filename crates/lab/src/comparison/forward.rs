@@ -12,7 +12,7 @@ use super::rig::{
 };
 use super::{Bench, Ratio};
 use crate::LabError;
-use crate::guest::{Outcome, TapOf, Work, now};
+use crate::guest::{Flood, Outcome, TapOf, Work, now};
 use crate::measurement::Measurement;
 use crate::processes::{Start, Supervisor};
 use crate::session::{Phases, Tool};
@@ -127,12 +127,12 @@ impl Bench for Forward {
         );
         let [_, received] = rig.load(build, sender, receiver)?;
         let small = |offered| {
-            let flood = Work::Flood {
+            let flood = Work::Flood(Flood {
                 to: RECEIVER,
                 payload: SMALL_PAYLOAD,
                 offered,
                 segment: None,
-            };
+            });
             rig.load(build, flood, Work::Sink { port: PORT })
         };
         let (flood, offered) = (small(None)?, small(Some(OFFERED))?);

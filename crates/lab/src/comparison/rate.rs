@@ -3,7 +3,7 @@
 use super::limiter::{FULL, Limiter};
 use super::rig::{PORT, RECEIVER, Rig};
 use crate::LabError;
-use crate::guest::Work;
+use crate::guest::{Flood, Work};
 use crate::measurement::Measurement;
 use tailbound_units::{Bytes, Rate};
 
@@ -42,13 +42,13 @@ pub(super) fn measure(rig: &Rig<'_>, limiter: Limiter) -> Result<Measurement, La
         let tcp = limiter.load(rig, limit, sender, Work::BulkReceiver { port: PORT })?;
         let load = format!("tcp_{mbit}");
         add(&mut measured, &load, limit, &tcp.windows, SEGMENT);
-        let sender = Work::Flood {
+        let sender = Work::Flood(Flood {
             to: RECEIVER,
             payload: DATAGRAM,
             // Twice the limit.
             offered: Some((2 * limit.0 / 8 / FULL.0) as u32),
             segment: None,
-        };
+        });
         let udp = limiter.load(rig, limit, sender, Work::Sink { port: PORT })?;
         let load = format!("udp_{mbit}");
         add(&mut measured, &load, limit, &udp.windows, DATAGRAM);

@@ -1,6 +1,7 @@
 //! UDP datagrams at the sender's full speed or at a fixed rate, and their receiver.
 
 use super::{Outcome, Starter, now};
+use serde::{Deserialize, Serialize};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::time::Duration;
@@ -11,12 +12,17 @@ const STRIDE: u64 = 32;
 
 const NO_BUFFERS: i32 = rustix::io::Errno::NOBUFS.raw_os_error();
 
-/// Configuration of the sender, see [`super::Work::Flood`].
-pub(super) struct Flood {
-    pub(super) to: SocketAddrV4,
-    pub(super) payload: Bytes,
-    pub(super) offered: Option<u32>,
-    pub(super) segment: Option<u16>,
+/// Configuration of the sender.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Flood {
+    /// The receiver.
+    pub to: SocketAddrV4,
+    /// The size of each datagram, without headers.
+    pub payload: Bytes,
+    /// Datagrams per second; `None` is the sender's full speed.
+    pub offered: Option<u32>,
+    /// Size in bytes of the datagrams into which the kernel segments each send (`UDP_SEGMENT`).
+    pub segment: Option<u16>,
 }
 
 pub(super) fn send(starter: &Starter<'_>, flood: &Flood) -> io::Result<()> {

@@ -19,6 +19,7 @@ mod message;
 mod meter;
 mod packet;
 mod pages;
+mod passage;
 mod probe;
 mod protocol;
 mod query;
@@ -35,13 +36,14 @@ pub use copy::TapOf;
 pub use etc::Requests;
 pub use flood::Flood;
 pub use frames::Frames;
+#[cfg(test)]
 pub(crate) use message::Header;
 pub use message::{Messages, Moments};
 #[cfg(test)]
 pub(crate) use packet::message_frame;
 pub use packet::{End, Manner};
-pub(crate) use packet::{on_wire, read as read_frame};
 pub use pages::Pages;
+pub(crate) use passage::{Passage, Passages, passage_of};
 pub use probe::{ProbeReport, ProbedCpu};
 pub use query::Queries;
 pub(crate) use rtp::jitter_of;

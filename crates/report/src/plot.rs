@@ -156,14 +156,15 @@ fn draw(
 
 fn full(body: &Area<'_>, curves: &[Curve], words: &str, unit: &str) -> Result<(), Failed> {
     let low = curves.iter().map(|curve| curve.samples.min()).min();
+    let (plot, legend) = body.split_horizontally(WIDTH - legend_width(names(curves)));
     let shares = [0.0, 0.25, 0.5, 0.75, 0.9, 1.0];
     let y = Axis {
         range: 0.0..1.0,
         ticks: shares.map(|y| (y, format!("{:.0} %", y * 100.0))).into(),
         label: "share of samples that took at most this".to_owned(),
     };
-    let x = x_axis(curves, low, words, unit);
-    shares_plot(body, curves, x, y, 80, |curve| {
+    let mut chart = axes(&plot, x_axis(curves, low, words, unit), y, 80)?;
+    for curve in curves {
         let total = curve.samples.len() as f64;
         let mut below = 0;
         let mut points = Vec::new();
@@ -173,12 +174,18 @@ fn full(body: &Area<'_>, curves: &[Curve], words: &str, unit: &str) -> Result<()
             below += step.count_at_value();
             points.push((x, below as f64 / total));
         }
-        points
-    })
+        line(&mut chart, curve, points)?;
+    }
+    draw_bounds(&mut chart, curves, 0.0..1.0)?;
+    draw_legend(&legend, curves.iter().map(Curve::entry))
 }
 
 fn tail(body: &Area<'_>, curves: &[Curve], words: &str, unit: &str) -> Result<(), Failed> {
-    let low = curves.iter().map(|it| it.samples.value_at_quantile(0.9));
+    let low = curves
+        .iter()
+        .map(|curve| curve.samples.value_at_quantile(0.9))
+        .min();
+    let (plot, legend) = body.split_horizontally(WIDTH - legend_width(names(curves)));
     let ticks = [
         (-1.0, "10 % (p90)"),
         (-2.0, "1 % (p99)"),
@@ -196,8 +203,8 @@ fn tail(body: &Area<'_>, curves: &[Curve], words: &str, unit: &str) -> Result<()
         ticks: ticks.map(|(y, label)| (y, label.into())).collect(),
         label: "share of samples slower than this".to_owned(),
     };
-    let x = x_axis(curves, low.min(), words, unit);
-    shares_plot(body, curves, x, y, 150, |curve| {
+    let mut chart = axes(&plot, x_axis(curves, low, words, unit), y, 150)?;
+    for curve in curves {
         let total = curve.samples.len() as f64;
         // One sample is the smallest share: below it the line would be invented.
         let least = curve.one_sample().max(range.start);
@@ -213,26 +220,9 @@ fn tail(body: &Area<'_>, curves: &[Curve], words: &str, unit: &str) -> Result<()
                 points.push((x, log(above)));
             }
         }
-        points
-    })
-}
-
-/// Draws a line of shares for each curve, the bounds, and the legend.
-fn shares_plot(
-    body: &Area<'_>,
-    curves: &[Curve],
-    x: Axis,
-    y: Axis,
-    y_width: u32,
-    points: impl Fn(&Curve) -> Vec<(f64, f64)>,
-) -> Result<(), Failed> {
-    let (plot, legend) = body.split_horizontally(WIDTH - legend_width(names(curves)));
-    let heights = y.range.clone();
-    let mut chart = axes(&plot, x, y, y_width)?;
-    for curve in curves {
-        line(&mut chart, curve, points(curve))?;
+        line(&mut chart, curve, points)?;
     }
-    draw_bounds(&mut chart, curves, heights)?;
+    draw_bounds(&mut chart, curves, range)?;
     draw_legend(&legend, curves.iter().map(Curve::entry))
 }
 

@@ -13,7 +13,7 @@ use crate::guest::events::{ALARM, Events, is_retry};
 use crate::guest::{GUEST_INTERFACE, control_congestion, now};
 use crate::processes::Rank;
 use crate::session::Session;
-use crate::topology::{Guest, GuestKind, GuestPort, Topology, namespace_path};
+use crate::topology::{Guest, GuestPort, Topology, namespace_path};
 use hdrhistogram::Histogram;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -90,20 +90,8 @@ impl Star {
     pub fn build(hosts: u8) -> Result<Self, LabError> {
         let session = Session::enter(false)?;
         raise_files().map_err(LabError::io("asking for more open files"))?;
-        let host = |number: u8| Guest {
-            name: format!("h{number}"),
-            host: String::new(),
-            ip: Ipv4Addr::new(10, 77, 0, number + 1),
-            mac: [2, 0, 0, 0, 0, number],
-            kind: GuestKind::Namespace,
-        };
-        let topology = Topology {
-            hosts: Vec::new(),
-            guests: (0..hosts).map(host).collect(),
-            guest_port: GuestPort::Tap,
-            hosts_talk: false,
-            has_service: false,
-        };
+        let guests = (1..=hosts).map(Guest::alone).collect();
+        let topology = Topology::without_hosts(guests, GuestPort::Tap);
         build::namespaces(&topology)?;
         let mut taps = Vec::new();
         for guest in &topology.guests {
@@ -322,8 +310,9 @@ fn receive(
             Err(error) if is_retry(&error) => return Ok(()),
             Err(error) => return Err(error),
         };
-        // The last byte of the receiver's address is its number; frames have no other destinations.
-        let to = buffer[VIRTIO_HEADER_LEN + 5];
+        // The last byte of the receiver's address is its number from 1; frames have no other
+        // destinations.
+        let to = buffer[VIRTIO_HEADER_LEN + 5].saturating_sub(1);
         let size = (length - VIRTIO_HEADER_LEN) as u64 + OVERHEAD;
         wires.send(
             now(),

@@ -68,6 +68,17 @@ pub struct Guest {
 }
 
 impl Guest {
+    /// Plans the guest `number` of a plan without hosts.
+    pub fn alone(number: u8) -> Self {
+        Self {
+            name: format!("guest{number}"),
+            host: String::new(),
+            ip: Ipv4Addr::new(10, 77, 0, number),
+            mac: [2, 0, 0, 0, 0, number],
+            kind: GuestKind::Namespace,
+        }
+    }
+
     /// The MAC address as text.
     pub fn mac_text(&self) -> String {
         mac_text(self.mac)
@@ -127,6 +138,17 @@ impl Topology {
             guest_port,
             hosts_talk: experiment.agrees_on_rates(),
             has_service: experiment.has_service(),
+        }
+    }
+
+    /// Returns a plan of these guests, without hosts.
+    pub const fn without_hosts(guests: Vec<Guest>, guest_port: GuestPort) -> Self {
+        Self {
+            hosts: Vec::new(),
+            guests,
+            guest_port,
+            hosts_talk: false,
+            has_service: false,
         }
     }
 

@@ -7,7 +7,7 @@
 //! packet sockets with rings (`net_af_packet`).
 
 use super::rig::{
-    MIDDLE, Rig, add_namespace, bridge, connect, guest_config, mac, remove_namespaces,
+    MIDDLE, Rig, add_namespace, bridge, connect, guest_config, remove_namespaces,
 };
 use super::{Bench, Ratio};
 use crate::LabError;
@@ -16,6 +16,7 @@ use crate::measurement::Measurement;
 use crate::processes::{POLL, Ready, Start, Supervisor};
 use crate::session::Tool;
 use crate::tools::words;
+use crate::topology::Guest;
 use rustix::thread::CpuSet;
 use std::path::PathBuf;
 
@@ -208,6 +209,10 @@ fn arguments(rig: &Rig<'_>, backend: Backend, size: u32) -> Vec<String> {
         mac(2),
         mac(1),
     ))
+}
+
+fn mac(number: u8) -> String {
+    Guest::alone(number).mac_text()
 }
 
 fn socket(rig: &Rig<'_>, number: u8) -> PathBuf {

@@ -7,8 +7,8 @@
 //! a fixed rate.
 
 use super::rig::{
-    MIDDLE, PORT, RECEIVER, Rig, add_namespace, address, bridge, guest_config, guest_name,
-    remove_namespaces, tap_guest, tap_port, veth_guest,
+    MIDDLE, PORT, RECEIVER, Rig, add_guest, add_namespace, bridge, guest_config, guest_name,
+    remove_namespaces, tap_port,
 };
 use super::{Bench, Ratio};
 use crate::LabError;
@@ -17,7 +17,7 @@ use crate::measurement::Measurement;
 use crate::processes::{Start, Supervisor};
 use crate::session::{Phases, Tool};
 use crate::tools::words;
-use crate::topology::namespace_path;
+use crate::topology::{GuestPort, namespace_path};
 use std::path::Path;
 use std::process::Command;
 use tailbound_sys::process::program_path;
@@ -176,10 +176,10 @@ impl Backend {
     /// Makes two guests and connects them.
     fn build(self, supervisor: &mut Supervisor<'_>, rig: &Rig<'_>) -> Result<(), LabError> {
         if matches!(self, Self::Tap | Self::Copy) {
-            (1..=2).try_for_each(tap_guest)?;
+            (1..=2).try_for_each(|number| add_guest(number, GuestPort::Tap))?;
         } else {
             add_namespace(MIDDLE)?;
-            (1..=2).try_for_each(veth_guest)?;
+            (1..=2).try_for_each(|number| add_guest(number, GuestPort::Veth))?;
         }
         // AF_XDP conveys no offloads. Without TSO, Open vSwitch neither segments packets nor
         // completes checksums.
@@ -219,9 +219,7 @@ fn daemon(
         let port = port(number);
         // Frames of AF_XDP are those of the wire, and `segment` must be set for them.
         let more = format!(
-            "ip = [\"{}\"]\npipeline = {{ segment = {}, meter = {{}}, \
-             queue = {{ kind = \"fq-codel\" }} }}\n",
-            address(number),
+            "pipeline = {{ segment = {}, meter = {{}}, queue = {{ kind = \"fq-codel\" }} }}\n",
             port.contains("af-xdp"),
         );
         guest_config(number, &port, &more)
@@ -236,7 +234,7 @@ fn daemon(
 /// Returns the share of a core that an idle daemon uses.
 fn idle_share(rig: &Rig<'_>) -> Result<f64, LabError> {
     let mut supervisor = rig.session.supervisor();
-    (1..=IDLE_GUESTS).try_for_each(tap_guest)?;
+    (1..=IDLE_GUESTS).try_for_each(|number| add_guest(number, GuestPort::Tap))?;
     let netns = guest_name(1);
     let daemon = daemon(&mut supervisor, rig, &netns, IDLE_GUESTS, tap_port)?;
     // Guests send a few frames when their interface comes up.

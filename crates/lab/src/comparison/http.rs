@@ -3,13 +3,14 @@
 //! that request at random times.
 
 use super::limiter::Limiter;
-use super::rig::{PORT, Rig, address, guest_name, outcome, remove_namespaces};
+use super::rig::{PORT, Rig, guest_name, outcome, remove_namespaces};
 use crate::LabError;
 use crate::guest::{Pages, Work};
 use crate::measurement::Measurement;
 use crate::percentile::percentile;
 use crate::processes::{POLL, Start, Supervisor};
 use crate::tools::words;
+use crate::topology::Guest;
 use std::net::SocketAddrV4;
 use std::path::Path;
 use std::time::Duration;
@@ -80,7 +81,7 @@ fn closed(
             "-q -r -n {} -c {CLIENTS} -g {} http://{}:{PORT}/{size}",
             REQUESTS * tenths,
             table.display(),
-            address(1),
+            Guest::alone(1).ip,
         );
         supervisor.start(Start {
             policy: rig.policy,
@@ -126,7 +127,7 @@ fn open(
         .iter()
         .flat_map(|(size, tenths)| (0..*tenths).map(move |_| size.to_string()));
     let work = Work::Pages(Pages {
-        to: SocketAddrV4::new(address(1), PORT),
+        to: SocketAddrV4::new(Guest::alone(1).ip, PORT),
         paths: tenths.collect(),
         mean_gap: Nanos(LIMIT.time_for(MEAN).0 * 100 / LOAD),
         seed: 1,

@@ -1,14 +1,12 @@
 //! Limiters of a guest's rate.
 
-use super::rig::{
-    MIDDLE, Rig, add_namespace, address, bridge, guest_config, guest_name, tap_guest, tap_port,
-    veth_guest,
-};
+use super::rig::{MIDDLE, Rig, add_guest, add_namespace, bridge, guest_config, tap_port};
 use crate::LabError;
 use crate::build::batch;
 use crate::class::{PATHS, give_paths};
 use crate::guest::{Outcome, Work};
 use crate::processes::Supervisor;
+use crate::topology::GuestPort;
 use std::process::{Command, Stdio};
 use std::str::FromStr;
 use tailbound_sys::process::program_path;
@@ -177,12 +175,12 @@ impl Limiter {
     ) -> Result<(), LabError> {
         add_namespace(MIDDLE)?;
         batch("ip", Some(MIDDLE), "link set lo up\n")?;
-        veth_guest(2)?;
+        add_guest(2, GuestPort::Veth)?;
         if self.qdiscs().is_empty() {
-            tap_guest(1)?;
+            add_guest(1, GuestPort::Tap)?;
             return self.daemon(supervisor, rig, limit);
         }
-        veth_guest(1)?;
+        add_guest(1, GuestPort::Veth)?;
         bridge()?;
         batch("tc", Some(MIDDLE), &self.qdisc(limit))
     }
@@ -241,7 +239,6 @@ impl Limiter {
             }
             _ => "",
         };
-        let more = format!("ip = [\"{}\"]\n{more}", address(1));
         let config = format!(
             "[uplink]\nport = {{ kind = \"af-packet\", interface = \"port2\" }}\n{pacer}{}",
             guest_config(1, &tap_port(1), &more)

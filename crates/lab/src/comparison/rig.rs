@@ -3,10 +3,10 @@
 use super::Options;
 use crate::LabError;
 use crate::build::batch;
-use crate::guest::{Outcome, Work, now};
+use crate::guest::{GUEST_INTERFACE, Outcome, Work, now};
 use crate::processes::{POLL, Start, Supervisor};
 use crate::session::{Phases, Session};
-use crate::topology::namespace_path;
+use crate::topology::{Guest, GuestPort, Topology, namespace_path};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 use tailbound_sys::sched::Policy;
@@ -15,7 +15,7 @@ use tailbound_units::Nanos;
 /// The port on which guests listen.
 pub(super) const PORT: u16 = 7_000;
 /// The address of the receiving guest.
-pub(super) const RECEIVER: SocketAddrV4 = SocketAddrV4::new(address(2), PORT);
+pub(super) const RECEIVER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 77, 0, 2), PORT);
 /// The namespace of the backend between the guests.
 pub(super) const MIDDLE: &str = "middle";
 /// The time from the start signal until tasks begin.
@@ -137,15 +137,7 @@ pub(super) fn outcome(supervisor: &mut Supervisor<'_>, path: &Path) -> Result<Ou
 }
 
 pub(super) fn guest_name(number: u8) -> String {
-    format!("guest{number}")
-}
-
-pub(super) const fn address(number: u8) -> Ipv4Addr {
-    Ipv4Addr::new(10, 78, 0, number)
-}
-
-pub(super) fn mac(number: u8) -> String {
-    format!("02:00:00:01:00:{number:02x}")
+    Guest::alone(number).name
 }
 
 pub(super) fn add_namespace(name: &str) -> Result<(), LabError> {
@@ -170,20 +162,18 @@ pub(super) fn connect(number: u8, netns: &str, interface: &str) -> Result<(), La
     batch("ip", Some(MIDDLE), &format!("link set port{number} up\n"))
 }
 
-/// Makes a guest behind a veth pair.
-pub(super) fn veth_guest(number: u8) -> Result<(), LabError> {
-    let name = guest_name(number);
-    add_namespace(&name)?;
-    connect(number, &name, "eth0")?;
-    configure(number)
-}
-
-/// Makes a guest behind a TAP.
-pub(super) fn tap_guest(number: u8) -> Result<(), LabError> {
-    let name = guest_name(number);
-    add_namespace(&name)?;
-    batch("ip", Some(&name), "tuntap add dev eth0 mode tap vnet_hdr\n")?;
-    configure(number)
+/// Makes a guest behind a TAP, or behind a veth pair whose other end is in the middle. It has no
+/// static entries for MAC addresses, because a daemon learns of the receiver by its replies.
+pub(super) fn add_guest(number: u8, port: GuestPort) -> Result<(), LabError> {
+    let topology = Topology::without_hosts(vec![Guest::alone(number)], port);
+    for guest in &topology.guests {
+        add_namespace(&guest.name)?;
+        if port == GuestPort::Veth {
+            connect(number, &guest.name, GUEST_INTERFACE)?;
+        }
+        batch("ip", Some(&guest.name), &topology.guest_links(guest))?;
+    }
+    Ok(())
 }
 
 /// Makes a bridge of both ports in the middle.
@@ -196,25 +186,18 @@ pub(super) fn bridge() -> Result<(), LabError> {
     batch("ip", Some(MIDDLE), commands)
 }
 
-/// Configures the interface of a guest.
-fn configure(number: u8) -> Result<(), LabError> {
-    let commands = format!(
-        "link set lo up\nlink set eth0 address {} up\naddress add {}/24 dev eth0\n",
-        mac(number),
-        address(number)
-    );
-    batch("ip", Some(&guest_name(number)), &commands)
-}
-
 /// Returns the port of a guest behind a TAP, for a daemon's configuration.
 pub(super) fn tap_port(number: u8) -> String {
     let netns = namespace_path(&guest_name(number));
     let netns = netns.display();
-    format!("kind = \"tap\", interface = \"eth0\", netns = \"{netns}\"")
+    format!("kind = \"tap\", interface = \"{GUEST_INTERFACE}\", netns = \"{netns}\"")
 }
 
 /// Returns a guest with this port and more keys, for a daemon's configuration.
 pub(super) fn guest_config(number: u8, port: &str, more: &str) -> String {
-    let (name, mac) = (guest_name(number), mac(number));
-    format!("[[guest]]\nname = \"{name}\"\nmac = \"{mac}\"\nport = {{ {port} }}\n{more}")
+    let Guest { name, ip, .. } = &Guest::alone(number);
+    let mac = Guest::alone(number).mac_text();
+    format!(
+        "[[guest]]\nname = \"{name}\"\nmac = \"{mac}\"\nip = [\"{ip}\"]\nport = {{ {port} }}\n{more}"
+    )
 }

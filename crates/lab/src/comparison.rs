@@ -2,7 +2,8 @@
 //! guests' limits with those of the kernel.
 //!
 //! The backends take turns (A B C A B C ...), and a ratio is that of one round, so that a change of
-//! the computer's speed affects both. [`Load`] names what is measured; each load is a [`Bench`].
+//! the computer's speed affects both. [`Comparison`] has a load, and each load is a `Bench`: its
+//! backends, its figures and their measurement.
 
 mod cards;
 mod forward;

@@ -5,7 +5,7 @@ use crate::cpus::Cpus;
 use crate::guest::{self, Task, Work};
 use crate::lock::Lock;
 use crate::machine;
-use crate::processes::{Rank, Start, Supervisor};
+use crate::processes::{Rank, Ready, Start, Supervisor};
 use crate::run_dir::RunDir;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -145,7 +145,7 @@ impl Session {
         std::fs::write(&path, config).map_err(LabError::file("writing", &path))?;
         let args = vec!["host".into(), "--config".into(), path.display().to_string()];
         Ok(Start {
-            ready: crate::processes::Ready::Stderr("ready"),
+            ready: Ready::Stderr("ready"),
             ..self.start(name, netns, args)
         })
     }
@@ -158,7 +158,7 @@ impl Session {
         task: &Path,
     ) -> Start<'n> {
         Start {
-            ready: crate::processes::Ready::Stdout(guest::READY),
+            ready: Ready::Stdout(guest::READY),
             ..self.start(name, netns, guest::command(task))
         }
     }

@@ -202,7 +202,8 @@ impl Experiment for Comparison {
             policy: bench.rank().and_then(|rank| session.policy(rank)),
             round: 0,
         };
-        let measure = |index: usize, round, announce: &mut dyn FnMut(&str)| {
+        let (repeat, progress) = (options.repeat, &mut *run.progress);
+        let mut measured = rounds(&names, repeat, None, progress, |index, round, announce| {
             announce("measuring");
             rig.round = round;
             let before = CpuUse::read(std::iter::empty());
@@ -215,8 +216,7 @@ impl Experiment for Comparison {
                 cpus_taken: taken(before),
                 ..measured?
             })
-        };
-        let mut measured = rounds(&names, options.repeat, None, run.progress, measure)?;
+        })?;
         add_ratios(bench.ratios(), &names, &mut measured);
         found.charts = charts(bench, &names, &measured);
         let mut disturbances = Disturbances::default();

@@ -223,7 +223,7 @@ mod tests {
             (LabError::UnknownVariant("x".into()), busy),
             (LabError::Interrupted { signal: 15 }, busy),
         ] {
-            assert!(lost(error, taken).is_err());
+            assert!(super::lost(error, taken).is_err());
         }
     }
 

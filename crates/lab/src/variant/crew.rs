@@ -107,7 +107,7 @@ impl<'a> Crew<'a> {
     fn about(&self) -> impl Iterator<Item = &'a Guest> {
         let topology = self.context.topology;
         let names = self.experiment().about(self.variant).into_iter();
-        names.filter_map(|name| topology.guest(name.get_ref()))
+        names.filter_map(move |name| topology.guest(name.get_ref()))
     }
 
     /// Returns the next port of a server.
@@ -129,7 +129,7 @@ impl<'a> Crew<'a> {
     /// Returns the processes in a guest.
     pub(super) fn pids(&self, guest: &str) -> impl Iterator<Item = u32> {
         let children = self.inside.get(guest).into_iter().flatten();
-        children.map(|child| self.pid(*child))
+        children.map(move |child| self.pid(*child))
     }
 
     /// Returns the threads that run the vCPUs of this variant's VMs.

@@ -279,10 +279,7 @@ pub struct Outcome {
     /// Received traffic in each second, in bytes on the wire; for TCP and UDP, the bytes that the
     /// program received.
     #[serde(default)]
-    pub windows: Vec<u64>,
-    /// Begin of the first second.
-    #[serde(default)]
-    pub windows_from: Nanos,
+    pub windows: Windows,
     /// The pauses between arrivals.
     #[serde(default)]
     pub gaps: Option<Stats>,
@@ -322,6 +319,25 @@ impl Outcome {
 /// Interval of the counts of received traffic.
 const WINDOW: Nanos = Nanos::from_secs(1);
 
+/// Received traffic in each second.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Windows {
+    /// Begin of the first second.
+    pub from: Nanos,
+    /// Bytes of each second.
+    pub bytes: Vec<u64>,
+}
+
+impl Windows {
+    /// Counts bytes that arrived at this time.
+    pub(crate) fn add(&mut self, at: Nanos, bytes: u64) {
+        let window = at.since(self.from).as_nanos() / WINDOW.as_nanos();
+        if let Some(window) = self.bytes.get_mut(window as usize) {
+            *window += bytes;
+        }
+    }
+}
+
 /// Begin of each phase of a task, on `CLOCK_MONOTONIC`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Schedule {
@@ -348,13 +364,12 @@ impl Schedule {
     }
 
     /// Returns a count of received traffic for each second that counts, all 0.
-    pub(crate) fn windows(&self) -> Vec<u64> {
-        vec![0; self.window(self.to)]
-    }
-
-    /// Returns the index of the second that contains this time.
-    pub(crate) fn window(&self, moment: Nanos) -> usize {
-        (moment.since(self.from).as_nanos() / WINDOW.as_nanos()) as usize
+    pub(crate) fn windows(&self) -> Windows {
+        let seconds = self.to.since(self.from).as_nanos() / WINDOW.as_nanos();
+        Windows {
+            from: self.from,
+            bytes: vec![0; seconds as usize],
+        }
     }
 
     /// Returns whether an event that starts at `moment` counts.

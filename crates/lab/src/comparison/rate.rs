@@ -41,7 +41,7 @@ pub(super) fn measure(rig: &Rig<'_>, limiter: Limiter) -> Result<Measurement, La
         let sender = Work::BulkSender { to: RECEIVER };
         let tcp = limiter.load(rig, limit, sender, Work::BulkReceiver { port: PORT })?;
         let load = format!("tcp_{mbit}");
-        add(&mut measured, &load, limit, &tcp.windows, SEGMENT);
+        add(&mut measured, &load, limit, &tcp.windows.bytes, SEGMENT);
         let sender = Work::Flood(Flood {
             to: RECEIVER,
             payload: DATAGRAM,
@@ -51,7 +51,7 @@ pub(super) fn measure(rig: &Rig<'_>, limiter: Limiter) -> Result<Measurement, La
         });
         let udp = limiter.load(rig, limit, sender, Work::Sink { port: PORT })?;
         let load = format!("udp_{mbit}");
-        add(&mut measured, &load, limit, &udp.windows, DATAGRAM);
+        add(&mut measured, &load, limit, &udp.windows.bytes, DATAGRAM);
     }
     Ok(measured)
 }

@@ -69,7 +69,6 @@ pub(super) fn receive(starter: &Starter<'_>, port: u16) -> io::Result<()> {
     let mut buffer = [0; 2048];
     let mut outcome = Outcome {
         windows: schedule.windows(),
-        windows_from: schedule.from,
         ..Outcome::default()
     };
     let mut done = false;
@@ -82,9 +81,7 @@ pub(super) fn receive(starter: &Starter<'_>, port: u16) -> io::Result<()> {
         let at = now();
         if schedule.counts(at) {
             outcome.amount += received;
-            if let Some(window) = outcome.windows.get_mut(schedule.window(at)) {
-                *window += bytes;
-            }
+            outcome.windows.add(at, bytes);
         } else if at >= schedule.to && !done {
             // The receiver continues: an unreachable port would stop the sender.
             done = true;

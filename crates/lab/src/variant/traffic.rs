@@ -275,10 +275,10 @@ fn metered(
     const SECOND: Nanos = Nanos::from_secs(1);
     let lost = [reading.stolen, reading.ours];
     let wanted = wanted.as_bit_s() as f64;
-    let rates = outcome.windows.iter().map(|bytes| *bytes as f64 * 8.0);
-    let mean = rates.clone().sum::<f64>() / outcome.windows.len() as f64;
+    let rates = outcome.windows.bytes.iter().map(|bytes| *bytes as f64 * 8.0);
+    let mean = rates.clone().sum::<f64>() / outcome.windows.bytes.len() as f64;
     let errors: Vec<f64> = rates.map(|rate| (rate / wanted - 1.0).abs()).collect();
-    let starts = (0..).map(|second| outcome.windows_from + Nanos(second * SECOND.0));
+    let starts = (0..).map(|second| outcome.windows.from + Nanos(second * SECOND.0));
     let had_cpu = starts.map(|from| {
         // Bytes missing at the end of the previous second arrive in this one.
         let from = from.saturating_sub(WITHOUT_CPU);

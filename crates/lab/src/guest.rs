@@ -200,10 +200,8 @@ pub enum Work {
         /// Its arguments.
         args: Vec<String>,
         /// Delay from the start of the load to that of the probe.
-        #[serde(default)]
         after: Nanos,
         /// Path of a copy of the probe's output.
-        #[serde(default)]
         result: Option<PathBuf>,
     },
     /// Runs workflows of calls to many nodes.
@@ -260,34 +258,27 @@ pub struct Outcome {
     /// The events whose start lay in the measured time, in order of arrival.
     pub samples: Vec<Sample>,
     /// The longest time without progress in each event, for events with progress.
-    #[serde(default)]
     pub pauses: Vec<Sample>,
     /// Events without an end after the grace time.
     pub unanswered: u64,
     /// Bytes or scans in the measured time.
     pub amount: u64,
     /// CPU time used in the measured time, of tasks that compute.
-    #[serde(default)]
     pub cpu: Nanos,
     /// Length of the measured time.
     pub time: Nanos,
     /// Number of served requests on each CPU.
     pub served: BTreeMap<u32, u64>,
     /// The probe's report.
-    #[serde(default)]
     pub probe: Option<ProbeReport>,
     /// Received traffic in each second, in bytes on the wire; for TCP and UDP, the bytes that the
     /// program received.
-    #[serde(default)]
     pub windows: Windows,
     /// The pauses between arrivals.
-    #[serde(default)]
     pub gaps: Option<Stats>,
     /// Other figures, by name.
-    #[serde(default)]
     pub figures: BTreeMap<String, f64>,
     /// Points to draw in a chart, by name and in order.
-    #[serde(default)]
     pub lines: BTreeMap<String, Vec<(f64, f64)>>,
 }
 

@@ -461,7 +461,7 @@ impl Starter<'_> {
 }
 
 /// Writes a file under another name first, so that a reader never sees a part of it.
-fn leave(path: &Path, text: &[u8]) -> io::Result<()> {
+pub(crate) fn leave(path: &Path, text: &[u8]) -> io::Result<()> {
     let partial = path.with_extension("partial");
     std::fs::write(&partial, text)?;
     std::fs::rename(&partial, path)

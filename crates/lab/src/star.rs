@@ -8,7 +8,7 @@
 mod wires;
 
 use crate::LabError;
-use crate::build::{self, batch, configure};
+use crate::build::{self, batch, configure, tool};
 use crate::guest::events::{ALARM, Events, is_retry};
 use crate::guest::{GUEST_INTERFACE, control_congestion, now};
 use crate::processes::Rank;
@@ -19,10 +19,8 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::{self, IoSliceMut, Read, Write};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tailbound_sys::netns::within;
-use tailbound_sys::process::program_path;
 use tailbound_sys::sched::set_policy;
 use tailbound_sys::tap::{Tap, VIRTIO_HEADER_LEN};
 use tailbound_units::{Bytes, Nanos};
@@ -102,7 +100,9 @@ impl Star {
             taps.push(tap.map_err(|error| LabError::io("opening a TAP")(io::Error::other(error)))?);
             let queue = format!("link set {GUEST_INTERFACE} txqueuelen 10000\n");
             batch("ip", Some(&guest.name), &queue)?;
-            single_frames(&guest.name)?;
+            // Single frames, with checksums.
+            let off = format!("netns exec {} ethtool -K {GUEST_INTERFACE}", guest.name);
+            tool("ip", &format!("{off} tx off tso off gso off gro off"))?;
         }
         Ok(Self {
             session,
@@ -333,21 +333,6 @@ fn transmit(tap: &Tap, frame: &[u8]) -> io::Result<()> {
         Err(error) if !is_retry(&error) => Err(error),
         _ => Ok(()),
     }
-}
-
-/// Turns off a kernel's offloads of segmentation and checksums.
-fn single_frames(namespace: &str) -> Result<(), LabError> {
-    let mut command = Command::new(program_path("ip"));
-    command.args(["netns", "exec", namespace, "ethtool", "-K", GUEST_INTERFACE]);
-    command.args(["tx", "off", "tso", "off", "gso", "off", "gro", "off"]);
-    let output = command.output().map_err(LabError::io("ip netns exec"))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    Err(LabError::Build {
-        command: format!("ethtool -K {GUEST_INTERFACE} in {namespace}"),
-        message: String::from_utf8_lossy(&output.stderr).into_owned(),
-    })
 }
 
 /// Raises the limit of open files: each flow has two.

@@ -12,6 +12,7 @@ use super::rig::{
 };
 use super::{Bench, Ratio};
 use crate::LabError;
+use crate::build::tool;
 use crate::guest::{Flood, Outcome, TapOf, Work, now};
 use crate::measurement::Measurement;
 use crate::processes::{Start, Supervisor};
@@ -19,8 +20,6 @@ use crate::session::{Phases, Tool};
 use crate::tools::words;
 use crate::topology::{GuestPort, namespace_path};
 use std::path::Path;
-use std::process::Command;
-use tailbound_sys::process::program_path;
 use tailbound_sys::procfs;
 use tailbound_units::{Bytes, Nanos};
 
@@ -299,19 +298,4 @@ fn open_vswitch(
         "add-br bridge -- set bridge bridge datapath_type=netdev \
          -- add-port bridge port1 -- add-port bridge port2",
     )
-}
-
-/// Runs a program that ends by itself.
-fn tool(program: &'static str, line: &str) -> Result<(), LabError> {
-    let output = Command::new(program_path(program))
-        .args(words(line))
-        .output();
-    let output = output.map_err(LabError::io(format!("running {program}")))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    Err(LabError::Build {
-        command: format!("{program} {line}"),
-        message: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
-    })
 }

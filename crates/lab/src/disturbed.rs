@@ -160,18 +160,19 @@ fn of_figures(
         .on_shared_core()
         .into_iter()
         .partition(|figure| summary.series.contains_key(figure));
-    let cause = Cause::Share("other programs used", foreign * 100.0, "of the shared core");
-    let delayed = (foreign > LEAST_FOREIGN_SHARE).then(|| {
+    let limits = [(series, LEAST_FOREIGN_SHARE), (values, MAX_FOREIGN_SHARE)];
+    let delayed = limits.into_iter().filter(|(_, limit)| foreign > *limit);
+    let delayed = delayed.map(|(figures, _)| {
+        let cause = Cause::Share("other programs used", foreign * 100.0, "of the shared core");
         let harm = Harm::Delayed(foreign * DELAYED_BY_SHARE);
-        disturbance(series, cause.clone(), harm)
+        disturbance(figures, cause, harm)
     });
-    let on_core = (foreign > MAX_FOREIGN_SHARE).then(|| disturbance(values, cause, Harm::Either));
     let spoiled = repeats.iter().find_map(|it| it.spoiled.as_ref());
     let spoiled = spoiled.map(|(figure, why)| {
         let cause = Cause::Event(why.clone());
-        disturbance(vec![(*figure).to_owned()], cause, Harm::Against)
+        disturbance(vec![(*figure).to_owned()], cause, Harm::Slower)
     });
-    delayed.into_iter().chain(on_core).chain(spoiled).collect()
+    delayed.chain(spoiled).collect()
 }
 
 #[cfg(test)]

@@ -18,12 +18,12 @@
 //!         summarise::variant    the rounds' Measurements ─► tailbound_report::Variant
 //! ```
 //!
-//! Hosts, guests and the switch are network namespaces ([`topology`] plans them, `build` makes
+//! Hosts, guests and the switch are network namespaces (`topology` plans them, `build` makes
 //! them); each host runs this program's own daemon; [`guest`] has the programs inside guests, which
-//! leave an `Outcome` each. `monitor` and [`noise`] separate the mechanism's own tail from the
+//! leave an `Outcome` each. `monitor` and `noise` separate the mechanism's own tail from the
 //! disturbances of this computer. `star` is no experiment: it is the reference for a simulation.
 
-pub mod arrivals;
+mod arrivals;
 mod bounds;
 mod build;
 mod class;
@@ -39,7 +39,7 @@ mod lock;
 mod machine;
 mod measurement;
 mod monitor;
-pub mod noise;
+mod noise;
 mod percentile;
 mod place;
 mod processes;
@@ -52,7 +52,7 @@ mod session;
 pub mod star;
 mod summarise;
 mod tools;
-pub mod topology;
+mod topology;
 mod variant;
 mod vcpu_share;
 pub mod vm;

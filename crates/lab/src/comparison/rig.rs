@@ -195,8 +195,9 @@ pub(super) fn tap_port(number: u8) -> String {
 
 /// Returns a guest with this port and more keys, for a daemon's configuration.
 pub(super) fn guest_config(number: u8, port: &str, more: &str) -> String {
-    let Guest { name, ip, .. } = &Guest::alone(number);
-    let mac = Guest::alone(number).mac_text();
+    let guest = Guest::alone(number);
+    let mac = guest.mac_text();
+    let Guest { name, ip, .. } = guest;
     format!(
         "[[guest]]\nname = \"{name}\"\nmac = \"{mac}\"\nip = [\"{ip}\"]\nport = {{ {port} }}\n{more}"
     )

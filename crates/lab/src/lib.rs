@@ -4,7 +4,7 @@
 //! computer's CPUs. `tailbound-sim` has deterministic simulations.
 //!
 //! Two kinds of experiments implement `tailbound_experiment::Experiment`:
-//! [`experiment::LabExperiment`] (in `run`) is a data centre with load and variants to compare;
+//! [`LabExperiment`] (in `run`) is a data centre with load and variants to compare;
 //! [`comparison::Comparison`] measures backends between two guests. Read one of them first. Both
 //! have the same data flow:
 //!
@@ -32,7 +32,7 @@ mod core_use;
 mod cpus;
 mod disturbed;
 mod error;
-pub mod experiment;
+mod experiment;
 pub mod guest;
 mod hosts;
 mod lock;
@@ -60,5 +60,6 @@ mod watcher;
 mod wire;
 
 pub use error::LabError;
+pub use experiment::LabExperiment;
 pub use run::Options;
 pub use run_dir::{Cleaned, clean};

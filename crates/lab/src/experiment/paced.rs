@@ -9,24 +9,24 @@ use tailbound_units::{Bytes, Nanos, Rate};
 /// Configuration of a host's pacer beside the link's rate.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Pacing {
+pub(crate) struct Pacing {
     /// Wire time of one batch; at least that of a full frame.
-    pub batch: Nanos,
+    pub(crate) batch: Nanos,
     /// Largest backlog of the wire that the pacer catches up.
     #[serde(default)]
-    pub catch_up: Nanos,
+    pub(crate) catch_up: Nanos,
     /// Queue of frames without a guarantee; the default is FQ-CoDel.
-    pub best_effort: Option<QueueConfig>,
+    pub(crate) best_effort: Option<QueueConfig>,
     /// Set the class of every frame as an 802.1Q priority.
     #[serde(default)]
-    pub priority_tag: bool,
+    pub(crate) priority_tag: bool,
     /// Interval in which hosts exchange the rates of each pair of VMs; without it a VM's guarantee
     /// does not depend on its destinations.
-    pub hose: Option<Nanos>,
+    pub(crate) hose: Option<Nanos>,
     /// Rate of a host's traffic past its pacer, for example its datagrams of `hose`. The pacer's
     /// link is slower by this rate, because voids would otherwise fill it.
     #[serde(default)]
-    pub beside: Rate,
+    pub(crate) beside: Rate,
 }
 
 impl Pacing {
@@ -57,22 +57,22 @@ impl Pacing {
 /// on the wire.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Guaranteed {
+pub(crate) struct Guaranteed {
     /// The tenant of the VMs.
-    pub tenant: Name,
+    pub(crate) tenant: Name,
     /// B, the bandwidth.
-    pub bandwidth: Rate,
+    pub(crate) bandwidth: Rate,
     /// S, the burst; at least a full frame.
-    pub burst: Bytes,
+    pub(crate) burst: Bytes,
     /// Bmax; the default is the rate of the pacer's link.
-    pub burst_rate: Option<Rate>,
+    pub(crate) burst_rate: Option<Rate>,
     /// d, the longest delay of a frame between two VMs beyond its time at Bmax.
-    pub delay: Option<Nanos>,
+    pub(crate) delay: Option<Nanos>,
     /// Longest wait of a frame in the host before the VM's next frames stay in its ring; the
     /// default is twice the batch, and at least 2 ms.
-    pub horizon: Option<Nanos>,
+    pub(crate) horizon: Option<Nanos>,
     /// Wait from which frames are marked (ECN); the default is half the horizon.
-    pub mark: Option<Nanos>,
+    pub(crate) mark: Option<Nanos>,
 }
 
 impl Guaranteed {
@@ -97,7 +97,7 @@ impl Guaranteed {
 /// Bytes that count for a frame's time on the wire.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Wire {
+pub(crate) enum Wire {
     /// Its bytes without FCS.
     #[default]
     Frame,
@@ -111,25 +111,25 @@ pub enum Wire {
 /// value at a time.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Etc {
+pub(crate) struct Etc {
     /// Name of the load, for variants.
-    pub name: Name,
+    pub(crate) name: Name,
     /// The guest that runs memcached.
-    pub server: Name,
+    pub(crate) server: Name,
     /// The guests that send requests.
-    pub clients: Vec<Name>,
+    pub(crate) clients: Vec<Name>,
     /// Connections of each client; each carries one request at a time.
     #[serde(default = "one")]
-    pub workers: usize,
+    pub(crate) workers: usize,
     /// The mean time between two requests of a worker, as long as answers arrive in time. A request
     /// that becomes due earlier is sent after the answer.
-    pub mean_gap: Nanos,
+    pub(crate) mean_gap: Nanos,
     /// The size of the largest value.
-    pub largest: Bytes,
+    pub(crate) largest: Bytes,
     /// Name of the series of times from sending a request to the answer's last byte.
-    pub series: String,
+    pub(crate) series: String,
     /// Name of the value of answered requests per second.
-    pub value: String,
+    pub(crate) value: String,
 }
 
 const fn one() -> usize {
@@ -139,18 +139,18 @@ const fn one() -> usize {
 /// A shuffle: one endless TCP stream from each guest to every guest on another host.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Shuffle {
+pub(crate) struct Shuffle {
     /// Name of the load, for variants.
-    pub name: Name,
+    pub(crate) name: Name,
     /// The guests.
-    pub guests: Vec<Name>,
+    pub(crate) guests: Vec<Name>,
     /// Name of the value of the received rate of all guests together.
-    pub value: String,
+    pub(crate) value: String,
 }
 
 impl LabExperiment {
     /// Returns the configuration of a variant's pacers; `None` without a pacer.
-    pub fn pacing(&self, variant: &Variant) -> Option<&Pacing> {
+    pub(crate) fn pacing(&self, variant: &Variant) -> Option<&Pacing> {
         let pipeline = self.pipeline.get(variant.pipeline.as_ref()?.get_ref())?;
         pipeline.pacer.as_ref()
     }
@@ -162,7 +162,7 @@ impl LabExperiment {
     }
 
     /// Returns the guarantees of a variant.
-    pub fn guarantees(&self, variant: &Variant) -> &[Guaranteed] {
+    pub(crate) fn guarantees(&self, variant: &Variant) -> &[Guaranteed] {
         let set = variant.guarantees.as_ref();
         let set = set.and_then(|name| self.guarantee.get(name.get_ref()));
         set.map_or(&[], Vec::as_slice)
@@ -189,7 +189,7 @@ impl LabExperiment {
     }
 
     /// Returns a guest's tenant, and the guest's index among the tenant's VMs.
-    pub fn tenant_of(&self, guest: &str) -> Option<(&str, usize)> {
+    pub(crate) fn tenant_of(&self, guest: &str) -> Option<(&str, usize)> {
         self.tenant.iter().find_map(|(tenant, guests)| {
             let place = guests.iter().position(|name| name.get_ref() == guest)?;
             Some((tenant.as_str(), place))

@@ -9,52 +9,52 @@ use tailbound_units::Nanos;
 /// The called guests, and their caller.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Nodes {
+pub(crate) struct Nodes {
     /// The calling guest.
-    pub client: Name,
+    pub(crate) client: Name,
     /// The called guests.
-    pub guests: Vec<Name>,
+    pub(crate) guests: Vec<Name>,
 }
 
 /// `tailbound probe` on all nodes during the warm-up, and `tailbound select` of its reports: in a
 /// variant with a selection, workflows call kept nodes only.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Selection {
+pub(crate) struct Selection {
     /// Name of the load, for variants.
-    pub name: Name,
+    pub(crate) name: Name,
     /// Number of nodes to keep.
-    pub keep: usize,
+    pub(crate) keep: usize,
     /// Length of each sleep.
-    pub sleep: Nanos,
+    pub(crate) sleep: Nanos,
     /// Maximum of sleeps until the verdict.
-    pub samples: u64,
+    pub(crate) samples: u64,
     /// Largest number of late sleeps of a GOOD node; more than five times this number is BAD.
-    pub low_mark: u64,
+    pub(crate) low_mark: u64,
 }
 
 /// Workflows of `tailbound probe workflows` to a group of nodes, for the experiment's duration. The
 /// workflows of a variant run one after the other.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Workflow {
+pub(crate) struct Workflow {
     /// Name of the load, for variants.
-    pub name: Name,
+    pub(crate) name: Name,
     /// The pattern of calls.
-    pub kind: Pattern,
+    pub(crate) kind: Pattern,
     /// Number of drawn nodes, of all or of the kept ones.
-    pub group: usize,
+    pub(crate) group: usize,
     /// Rate of calls per second: workflows begin at this rate as fan-outs, and at a tenth of this
     /// rate as sequences of ten calls.
-    pub rate: u32,
+    pub(crate) rate: u32,
     /// Name of the series of the workflows' durations.
-    pub series: String,
+    pub(crate) series: String,
 }
 
 /// Pattern of a workflow's calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Pattern {
+pub(crate) enum Pattern {
     /// One node at random, ten times, one call after the other.
     Sequential,
     /// All nodes of the group in parallel.

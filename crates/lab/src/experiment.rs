@@ -15,7 +15,7 @@ pub(crate) use loads::Named;
 pub(crate) use paced::{Etc, Guaranteed, Pacing, Shuffle, Wire};
 pub(crate) use probe::{Duty, Probe, Surroundings};
 pub(crate) use traffic::{Flood, Iperf, Message, Meter, Rtp, Transfer, Watch};
-pub(crate) use workflow::{Nodes, Pattern, Selection, Workflow};
+pub(crate) use workflow::{Nodes, Selection, Workflow};
 
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -160,6 +160,7 @@ const fn default_slice() -> Nanos {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Machines {
     /// The VMM of the guests.
+    #[expect(dead_code, reason = "there is one kind")]
     pub(crate) kind: MachineKind,
     /// The guests.
     pub(crate) guests: Vec<Name>,

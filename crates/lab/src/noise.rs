@@ -204,7 +204,11 @@ impl Losses<'_> {
 }
 
 /// Returns the class of each sample of a series, in the samples' order.
-pub(crate) fn judge(samples: &[Sample], stolen: &Losses<'_>, ours: &Losses<'_>) -> Vec<SampleClass> {
+pub(crate) fn judge(
+    samples: &[Sample],
+    stolen: &Losses<'_>,
+    ours: &Losses<'_>,
+) -> Vec<SampleClass> {
     let median = median(samples);
     let late = |sample: &Sample| sample.latency().as_nanos() > median.saturating_mul(LATE);
     let in_time = || samples.iter().filter(|sample| !late(sample));

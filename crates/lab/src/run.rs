@@ -186,8 +186,7 @@ fn build_topology(
         hosts::make_key(session.directory()).map_err(LabError::io("making the hosts' key"))?;
     }
     let asks = |variant: &&Variant| variant.guarantees_by == GuaranteesBy::Service;
-    if chosen.iter().any(asks) && place::refusal(&session.program).is_none()
-    {
+    if chosen.iter().any(asks) && place::refusal(&session.program).is_none() {
         place::prepare(&session.program, session.directory(), &topology.hosts)?;
     }
     Ok(topology)

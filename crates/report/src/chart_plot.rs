@@ -50,12 +50,16 @@ impl Chart {
         let longest = y.ticks.iter().map(|(_, label)| label.chars().count()).max();
         let labels = longest.unwrap_or(0).min(20) as u32 * 8 + 40;
         let (_, body) = root.split_vertically(30);
-        let (area, legend) = body.split_horizontally(WIDTH - legend_width(self.lines.iter().map(|line| line.name.as_str())));
+        let (area, legend) = body.split_horizontally(
+            WIDTH - legend_width(self.lines.iter().map(|line| line.name.as_str())),
+        );
         let mut plot = axes(&area, x, y, labels)?;
         for curve in &curves {
             curve.draw(&mut plot)?;
         }
-        let named = curves.iter().filter(|curve| curve.line.style != LineStyle::Band);
+        let named = curves
+            .iter()
+            .filter(|curve| curve.line.style != LineStyle::Band);
         draw_legend(&legend, named.map(Curve::entry))?;
         root.present()?;
         Ok(())
@@ -99,7 +103,6 @@ impl Chart {
         pieces.retain(|piece| !piece.is_empty());
         pieces
     }
-
 }
 
 impl ChartAxis {

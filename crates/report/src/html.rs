@@ -230,7 +230,10 @@ impl Results {
             }
             for (key, value) in &self.conditions {
                 let (key, value) = (escape(key), escape(&plain(value)));
-                put!(out, "<tr><th>{key}</th><td class=\"long\">{value}</td></tr>");
+                put!(
+                    out,
+                    "<tr><th>{key}</th><td class=\"long\">{value}</td></tr>"
+                );
             }
         });
     }
@@ -302,7 +305,11 @@ fn series_rows(out: &mut String, head: &str, series: &Series) {
         series.hit.stolen,
     ];
     let counts = counts.map(|count| count.to_string());
-    row(out, head, Statistic::ALL.map(cell).into_iter().chain(counts));
+    row(
+        out,
+        head,
+        Statistic::ALL.map(cell).into_iter().chain(counts),
+    );
     if series.hit.total() > 0 {
         let all = figures(&series.all, unit).map(|cell| format!("<td>{}</td>", escape(&cell)));
         put!(

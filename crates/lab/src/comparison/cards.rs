@@ -6,14 +6,12 @@
 //! no frame is lost and the slowest part limits the throughput. On TAPs and the bridge it uses
 //! packet sockets with rings (`net_af_packet`).
 
-use super::rig::{
-    MIDDLE, Rig, add_namespace, bridge, connect, guest_config, remove_namespaces,
-};
+use super::rig::{MIDDLE, Rig, add_namespace, bridge, connect, guest_config, remove_namespaces};
 use super::{Bench, Ratio};
 use crate::LabError;
 use crate::build::batch;
 use crate::measurement::Measurement;
-use crate::processes::{POLL, Ready, Start, Supervisor};
+use crate::processes::{POLL, Ready, Start};
 use crate::session::Tool;
 use crate::tools::words;
 use crate::topology::Guest;

@@ -124,7 +124,7 @@ impl Bench for Forward {
             Work::BulkSender { to: RECEIVER },
             Work::BulkReceiver { port: PORT },
         );
-        let [_, received] = rig.load(build, sender, receiver)?;
+        let [_, bulk] = rig.load(build, sender, receiver)?;
         let small = |offered| {
             let flood = Work::Flood(Flood {
                 to: RECEIVER,
@@ -138,8 +138,14 @@ impl Bench for Forward {
         let lost = |[sent, arrived]: &[Outcome; 2]| {
             1.0 - arrived.amount as f64 / sent.amount.max(1) as f64
         };
-        let [bulk, small_rate, small_loss, offered_rate, offered_loss] = FIGURES;
-        measured.value(bulk, "bit/s", received.rate() * 8.0);
+        let [
+            bulk_rate,
+            small_rate,
+            small_loss,
+            offered_rate,
+            offered_loss,
+        ] = FIGURES;
+        measured.value(bulk_rate, "bit/s", bulk.rate() * 8.0);
         measured.value(small_rate, "packets/s", flood[1].rate());
         measured.value(small_loss, "ratio", lost(&flood));
         // The packets that the sender could send.
@@ -270,11 +276,7 @@ fn copy(supervisor: &mut Supervisor<'_>, rig: &Rig<'_>) -> Result<(), LabError> 
     supervisor.wait_ready(first)
 }
 
-fn open_vswitch(
-    supervisor: &mut Supervisor<'_>,
-    rig: &Rig<'_>,
-    tso: bool,
-) -> Result<(), LabError> {
+fn open_vswitch(supervisor: &mut Supervisor<'_>, rig: &Rig<'_>, tso: bool) -> Result<(), LabError> {
     let directory = Path::new(OVS_RUN);
     let _ = std::fs::remove_dir_all(directory);
     std::fs::create_dir_all(directory).map_err(LabError::file("creating", directory))?;

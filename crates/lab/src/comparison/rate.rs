@@ -105,7 +105,13 @@ mod tests {
         }
         let mut measured = Measurement::default();
         let seconds = [500_000 / 1514 * 1472; 4];
-        add(&mut measured, "udp_4", Rate::from_mbit(4), &seconds, DATAGRAM);
+        add(
+            &mut measured,
+            "udp_4",
+            Rate::from_mbit(4),
+            &seconds,
+            DATAGRAM,
+        );
         let mean = measured.values["udp_4_mean"].1;
         assert!((mean - 100.0).abs() < 0.1, "{mean}");
         assert_eq!(measured.lines["udp_4"].len(), 2);

@@ -27,7 +27,7 @@ impl LabExperiment {
     /// Adds the mistakes of the experiment to `mistakes`.
     pub(crate) fn find_mistakes(&self, mistakes: &mut Mistakes) {
         let mut checker = Checker {
-            experiment: self,
+            lab: self,
             mistakes,
         };
         checker.check();
@@ -36,7 +36,7 @@ impl LabExperiment {
 
 /// The checks of an experiment, and their result.
 struct Checker<'e, 'm> {
-    experiment: &'e LabExperiment,
+    lab: &'e LabExperiment,
     mistakes: &'m mut Mistakes,
 }
 
@@ -45,33 +45,36 @@ impl Checker<'_, '_> {
         let mut top = self.mistakes.top();
         top.range(
             "duration",
-            self.experiment.duration,
+            self.lab.duration,
             Nanos::from_millis(100)..=MAX_DURATION,
         );
-        top.range("warmup", self.experiment.warmup, Nanos::ZERO..=MAX_DURATION);
-        top.range("link_rate", self.experiment.link_rate, LINK_RATES);
-        top.range("switch_buffer", self.experiment.switch_buffer, SWITCH_BUFFERS);
-        top.count("variant", self.experiment.variant.len(), 1..=1_000);
+        top.range("warmup", self.lab.warmup, Nanos::ZERO..=MAX_DURATION);
+        top.range("link_rate", self.lab.link_rate, LINK_RATES);
+        top.range("switch_buffer", self.lab.switch_buffer, SWITCH_BUFFERS);
+        top.count("variant", self.lab.variant.len(), 1..=1_000);
         self.check_guests();
         self.check_shared_core();
         self.check_machines();
         self.check_quota();
         self.check_tenants();
         self.check_loads();
-        for (name, pipeline) in &self.experiment.pipeline {
-            if let Err(message) = check_pipeline(name, pipeline, self.experiment.link_rate) {
+        for (name, pipeline) in &self.lab.pipeline {
+            if let Err(message) = check_pipeline(name, pipeline, self.lab.link_rate) {
                 self.mistakes.at_span(pipeline.config.span(), message);
             }
         }
-        self.mistakes.unique("variant", self.experiment.variant.iter().map(|variant| &variant.name));
-        for variant in &self.experiment.variant {
+        self.mistakes.unique(
+            "variant",
+            self.lab.variant.iter().map(|variant| &variant.name),
+        );
+        for variant in &self.lab.variant {
             self.plain(&variant.name, 40);
             self.check_variant(variant);
         }
     }
 
     fn check_guests(&mut self) {
-        for (host, guests) in &self.experiment.hosts {
+        for (host, guests) in &self.lab.hosts {
             if !is_plain(host, 8) {
                 let rule = "use at most 8 letters and digits";
                 let message = format!("host name {host:?}: {rule}");
@@ -79,13 +82,13 @@ impl Checker<'_, '_> {
             }
             for guest in guests {
                 self.plain(guest, 8);
-                if self.experiment.hosts.contains_key(guest.get_ref()) {
+                if self.lab.hosts.contains_key(guest.get_ref()) {
                     let message = format!("{:?} is a host already", guest.get_ref());
-                    self.mistakes.at(guest, message);
+                    self.wrong(guest, message);
                 }
             }
         }
-        let guests = self.experiment.hosts.values().flatten();
+        let guests = self.lab.hosts.values().flatten();
         self.mistakes
             .top()
             .count("hosts", guests.clone().count(), 1..=MAX_GUESTS);
@@ -93,7 +96,7 @@ impl Checker<'_, '_> {
     }
 
     fn check_shared_core(&mut self) {
-        let Some(shared) = &self.experiment.shared_core else {
+        let Some(shared) = &self.lab.shared_core else {
             return;
         };
         let periodic = &shared.periodic;
@@ -104,18 +107,21 @@ impl Checker<'_, '_> {
                 .iter()
                 .any(|it| it.get_ref() == guest.get_ref())
             {
-                self.mistakes.at(guest, "is not one of shared_core.guests");
+                self.wrong(guest, "is not one of shared_core.guests");
             }
         }
         let ordered = periodic.runtime <= periodic.deadline && periodic.deadline <= periodic.period;
         if !ordered || periodic.runtime < Nanos(1024) {
             let rule = "the kernel wants 1024ns <= runtime <= deadline <= period";
-            self.mistakes.top().table("shared_core").at("periodic", rule);
+            self.mistakes
+                .top()
+                .table("shared_core")
+                .at("periodic", rule);
         }
     }
 
     fn check_machines(&mut self) {
-        let Some(machines) = &self.experiment.machines else {
+        let Some(machines) = &self.lab.machines else {
             return;
         };
         self.check_guest_names(&machines.guests);
@@ -126,25 +132,25 @@ impl Checker<'_, '_> {
                 .table("machines")
                 .at("guests", "name at least one guest");
         }
-        let floods = self.experiment.flood.iter().map(|flood| &flood.from);
-        let meters = self.experiment.meter.iter().map(|meter| &meter.to);
+        let floods = self.lab.flood.iter().map(|flood| &flood.from);
+        let meters = self.lab.meter.iter().map(|meter| &meter.to);
         for guest in floods.chain(meters) {
-            if self.experiment.is_machine(guest.get_ref()) {
+            if self.lab.is_machine(guest.get_ref()) {
                 let rule = "is a machine: frames of a guest's own making, and meters, need a guest \
                             that is none";
-                self.mistakes.at(guest, rule);
+                self.wrong(guest, rule);
             }
         }
     }
 
     fn check_quota(&mut self) {
-        let Some(quota) = &self.experiment.quota else {
+        let Some(quota) = &self.lab.quota else {
             return;
         };
         self.check_guest_names(&quota.guests);
         for guest in &quota.guests {
-            if !self.experiment.is_machine(guest.get_ref()) {
-                self.mistakes.at(
+            if !self.lab.is_machine(guest.get_ref()) {
+                self.wrong(
                     guest,
                     "is not one of machines.guests: a quota is a machine's",
                 );
@@ -160,7 +166,8 @@ impl Checker<'_, '_> {
     }
 
     fn check_guest(&mut self, name: &Name) {
-        self.mistakes.known("guest", name, self.experiment.guests().map(|(_, guest)| guest));
+        self.mistakes
+            .known("guest", name, self.lab.guests().map(|(_, guest)| guest));
     }
 
     fn check_guest_names(&mut self, names: &[Name]) {
@@ -173,22 +180,22 @@ impl Checker<'_, '_> {
         self.check_guest(one);
         self.check_guest(other);
         if one.get_ref() == other.get_ref() {
-            self.mistakes.at(other, "a guest cannot be its own peer");
+            self.wrong(other, "a guest cannot be its own peer");
         }
     }
 
     fn check_loads(&mut self) {
-        for query in &self.experiment.query {
+        for query in &self.lab.query {
             self.check_query(query);
         }
-        for bulk in &self.experiment.bulk {
+        for bulk in &self.lab.bulk {
             self.check_two_guests(&bulk.from, &bulk.to);
         }
-        for ping in &self.experiment.ping {
+        for ping in &self.lab.ping {
             self.check_two_guests(&ping.from, &ping.to);
             self.gap(&ping.name, ping.every);
         }
-        for wakeup in &self.experiment.wakeup {
+        for wakeup in &self.lab.wakeup {
             self.check_guest(&wakeup.guest);
             self.gap(&wakeup.name, wakeup.mean_gap);
         }
@@ -196,31 +203,32 @@ impl Checker<'_, '_> {
         self.check_paced();
         self.check_traffic();
         self.check_workflows();
-        let loads = self.experiment.loads();
-        self.mistakes.unique("load", loads.iter().map(|load| load.name));
+        let loads = self.lab.loads();
+        self.mistakes
+            .unique("load", loads.iter().map(|load| load.name));
         for load in &loads {
             self.plain(load.name, 40);
             let figure = load.figure();
             if !is_plain(figure, 40) {
                 let message = format!("measures {figure:?}: use letters, digits, - and _");
-                self.mistakes.at(load.name, message);
+                self.wrong(load.name, message);
             }
         }
     }
 
     fn check_computing(&mut self) {
-        for hog in &self.experiment.hog {
+        for hog in &self.lab.hog {
             self.check_guest_names(&hog.guests);
             if hog.guests.is_empty() || hog.scans == 0 || hog.sleep > Nanos::from_secs(1) {
                 let rule = "needs a guest, one scan or more, and a sleep of at most 1s";
-                self.mistakes.at(&hog.name, rule);
+                self.wrong(&hog.name, rule);
             }
             self.within(&hog.name, "nice", hog.nice, 0..=19);
             if hog.block.is_some_and(|block| !HOG_BLOCKS.contains(&block)) {
-                self.mistakes.at(&hog.name, "its block: choose 4KiB to 1GiB");
+                self.wrong(&hog.name, "its block: choose 4KiB to 1GiB");
             }
         }
-        for duty in &self.experiment.duty {
+        for duty in &self.lab.duty {
             self.check_guest_names(&duty.guests);
             self.gap(&duty.name, duty.period);
             let idle = duty.busy == Nanos::ZERO || duty.busy > duty.period;
@@ -229,15 +237,15 @@ impl Checker<'_, '_> {
             if duty.guests.is_empty() || idle || endless {
                 let rule = "needs a guest, and a busy above 0 and at most the period \
                             (uninterrupted: at most 200ms)";
-                self.mistakes.at(&duty.name, rule);
+                self.wrong(&duty.name, rule);
             }
         }
-        for probe in &self.experiment.probe {
+        for probe in &self.lab.probe {
             self.check_guest(&probe.guest);
             let marks = probe.samples >= 1 && probe.low_mark <= probe.samples / 5;
             if !marks || probe.time_limit == Nanos::ZERO || probe.time_limit > MAX_DURATION {
                 let rule = "needs samples of at least 1 and 5 low_marks, and a time_limit above 0";
-                self.mistakes.at(&probe.name, rule);
+                self.wrong(&probe.name, rule);
             }
         }
     }
@@ -247,22 +255,22 @@ impl Checker<'_, '_> {
             self.check_two_guests(&query.client, server);
         }
         if query.servers.is_empty() {
-            self.mistakes.at(&query.name, "has no servers: name at least one");
+            self.wrong(&query.name, "has no servers: name at least one");
         }
         self.within(&query.name, "answer", query.answer, ANSWERS);
         self.within(&query.name, "connections", query.connections, 1..=100);
         match (query.mean_gap, query.utilisation) {
-            (Some(_), None) => self.gap(&query.name, query.gap(self.experiment.link_rate)),
+            (Some(_), None) => self.gap(&query.name, query.gap(self.lab.link_rate)),
             (None, Some(share)) if share > 0.0 && share <= 1.0 => {
-                self.gap(&query.name, query.gap(self.experiment.link_rate));
+                self.gap(&query.name, query.gap(self.lab.link_rate));
             }
-            (None, Some(_)) => self.mistakes.at(&query.name, "utilisation: above 0, at most 1.0"),
-            _ => self.mistakes.at(&query.name, "needs either mean_gap or utilisation"),
+            (None, Some(_)) => self.wrong(&query.name, "utilisation: above 0, at most 1.0"),
+            _ => self.wrong(&query.name, "needs either mean_gap or utilisation"),
         }
     }
 
     fn check_variant(&mut self, variant: &Variant) {
-        let loads = self.experiment.loads();
+        let loads = self.lab.loads();
         let mut figures = BTreeSet::new();
         let mut network = false;
         for name in &variant.loads {
@@ -275,58 +283,71 @@ impl Checker<'_, '_> {
             network |= load.network;
             if !figures.insert(load.figure()) {
                 let message = format!("two loads of this variant measure {:?}", load.figure());
-                self.mistakes.at(name, message);
+                self.wrong(name, message);
             }
         }
         match &variant.pipeline {
             Some(name) => {
-                self.mistakes.known("pipeline", name, self.experiment.pipeline.keys().map(String::as_str));
+                self.mistakes.known(
+                    "pipeline",
+                    name,
+                    self.lab.pipeline.keys().map(String::as_str),
+                );
             }
             None if network => {
-                self.mistakes.at(&variant.name, "has load on the network: name its pipeline");
+                self.wrong(&variant.name, "has load on the network: name its pipeline");
             }
             None => {}
         }
         self.check_guarantees(variant);
         self.check_called(variant);
-        if variant.vcpu != VcpuMode::Default && self.experiment.shared_core.is_none() {
-            self.mistakes.at(&variant.name, "a class in `vcpu` needs [shared_core]");
+        self.check_options(variant);
+    }
+
+    fn check_options(&mut self, variant: &Variant) {
+        if variant.vcpu != VcpuMode::Default && self.lab.shared_core.is_none() {
+            self.wrong(&variant.name, "a class in `vcpu` needs [shared_core]");
         }
         if variant.vcpu == VcpuMode::Periodic
             && let Some(guest) = self
-                .experiment
+                .lab
                 .shared_core
                 .iter()
                 .flat_map(|core| &core.periodic.guests)
-                .find(|guest| self.experiment.is_machine(guest.get_ref()))
+                .find(|guest| self.lab.is_machine(guest.get_ref()))
         {
             let rule = "is a machine, and one with a reservation is not kept on the shared core: \
                         choose vcpu = \"aperiodic\"";
-            self.mistakes.at(guest, rule);
+            self.wrong(guest, rule);
         }
         if let Some(deadline) = variant.deadline {
             self.within(&variant.name, "deadline", deadline, DEADLINES);
             if variant.vcpu != VcpuMode::Periodic {
-                self.mistakes.at(&variant.name, "`deadline` needs vcpu = \"periodic\"");
+                self.wrong(&variant.name, "`deadline` needs vcpu = \"periodic\"");
             }
         }
-        if variant.quota && self.experiment.quota.is_none() {
-            self.mistakes.at(&variant.name, "`quota` needs [quota]");
+        if variant.quota && self.lab.quota.is_none() {
+            self.wrong(&variant.name, "`quota` needs [quota]");
         }
-        if variant.snoop.is_some() && self.experiment.machines.is_none() {
-            self.mistakes.at(
+        if variant.snoop.is_some() && self.lab.machines.is_none() {
+            self.wrong(
                 &variant.name,
                 "`snoop` needs [machines]: it stands at a machine's ring",
             );
         }
         if let Some(count) = variant.count() {
-            let mut hogs = self.experiment.hog.iter().filter(|hog| variant.runs(&hog.name));
+            let mut hogs = self.lab.hog.iter().filter(|hog| variant.runs(&hog.name));
             let most = hogs.next().map_or(0, |hog| hog.guests.len());
             if count == 0 || count > most {
                 let message = format!("{count} neighbours: its [[hog]] has {most} guests");
-                self.mistakes.at(&variant.name, message);
+                self.wrong(&variant.name, message);
             }
         }
+    }
+
+    /// Adds a mistake at a name.
+    fn wrong(&mut self, at: &Name, message: impl Into<String>) {
+        self.mistakes.at(at, message);
     }
 
     fn gap(&mut self, at: &Name, gap: Nanos) {
@@ -344,7 +365,7 @@ impl Checker<'_, '_> {
         if !range.contains(&got) {
             let (least, most) = range.into_inner();
             let message = format!("{key} {got}: choose {least} to {most}");
-            self.mistakes.at(at, message);
+            self.wrong(at, message);
         }
     }
 
@@ -354,7 +375,7 @@ impl Checker<'_, '_> {
             let text = name.get_ref();
             let rule = "use a letter, then letters, digits, - and _";
             let message = format!("{text:?}: {rule}, {longest} at most");
-            self.mistakes.at(name, message);
+            self.wrong(name, message);
         }
     }
 }

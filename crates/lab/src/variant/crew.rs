@@ -261,7 +261,8 @@ impl<'a> Crew<'a> {
             ..Start::new(name, program, &guest.name, cpus)
         })?;
         // A node's probe ends before any sample counts.
-        if !is_machine && !(matches!(role, Role::Node) && ends) {
+        let is_probe = matches!(role, Role::Node) && ends;
+        if !is_machine && !is_probe {
             self.inside.entry(&guest.name).or_default().push(child);
         }
         Ok(child)
@@ -405,9 +406,8 @@ impl<'a> Crew<'a> {
     /// Reads the CPU time of each host's daemon.
     pub(super) fn daemon_use(&self) -> BTreeMap<&'a str, ProcessUse> {
         // The next check of children reports a dead daemon.
-        let read = |(host, child): (&&'a str, &usize)| {
-            Some((*host, ProcessUse::read(self.pid(*child))?))
-        };
+        let read =
+            |(host, child): (&&'a str, &usize)| Some((*host, ProcessUse::read(self.pid(*child))?));
         self.daemons.iter().filter_map(read).collect()
     }
 }

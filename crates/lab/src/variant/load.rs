@@ -12,9 +12,8 @@ use std::path::PathBuf;
 use tailbound_units::Nanos;
 
 /// Adds the figures of a load to a measurement, from the outcomes of its tasks.
-type Read<'a> = Box<
-    dyn Fn(&Reading<'_>, Vec<Outcome>, &mut Measurement) -> Result<(), LabError> + 'a,
->;
+type Read<'a> =
+    Box<dyn Fn(&Reading<'_>, Vec<Outcome>, &mut Measurement) -> Result<(), LabError> + 'a>;
 
 /// A running load.
 pub(super) struct Load<'a> {

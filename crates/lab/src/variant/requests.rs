@@ -111,15 +111,18 @@ pub(super) fn bulk<'a>(crew: &mut Crew<'a>, bulk: &'a Bulk) -> Result<Load<'a>, 
         to: SocketAddrV4::new(to.ip, port),
     };
     crew.start_task(from, "bulk sender", work, Role::Serves)?;
-    Ok(Load::new(vec![outcome], move |reading, outcomes, measured| {
-        let rate = outcomes.iter().map(Outcome::rate).sum::<f64>();
-        measured.value(&bulk.value, "bit/s", rate * 8.0);
-        if let Some(value) = &bulk.cpu_value {
-            let share = reading.daemon_cpu.get(from.host.as_str());
-            measured.value(value, "%", share.copied().unwrap_or(f64::NAN));
-        }
-        Ok(())
-    }))
+    Ok(Load::new(
+        vec![outcome],
+        move |reading, outcomes, measured| {
+            let rate = outcomes.iter().map(Outcome::rate).sum::<f64>();
+            measured.value(&bulk.value, "bit/s", rate * 8.0);
+            if let Some(value) = &bulk.cpu_value {
+                let share = reading.daemon_cpu.get(from.host.as_str());
+                measured.value(value, "%", share.copied().unwrap_or(f64::NAN));
+            }
+            Ok(())
+        },
+    ))
 }
 
 pub(super) fn ping<'a>(crew: &mut Crew<'a>, ping: &'a Ping) -> Result<Load<'a>, LabError> {

@@ -96,7 +96,9 @@ fn see(frame: &[u8], at: Nanos, mac: [u8; 6], passages: &mut Passages) {
 /// Shifts the start of a sender's datagrams to the time when its own {B, S} permits them: datagrams
 /// beyond {B, S}, for example after its vCPU did not run, wait because of the sender itself.
 fn conform(sender: Ipv4Addr, bandwidth: Rate, burst: Bytes, passages: &mut Passages) {
-    let own = passages.iter_mut().filter(|((from, _, _), _)| *from == sender);
+    let own = passages
+        .iter_mut()
+        .filter(|((from, _, _), _)| *from == sender);
     let own = own.map(|(_, passage)| passage);
     let mut taken: Vec<&mut Passage> = own.filter(|it| it.entered.is_some()).collect();
     taken.sort_by_key(|passage| passage.entered);
@@ -105,7 +107,9 @@ fn conform(sender: Ipv4Addr, bandwidth: Rate, burst: Bytes, passages: &mut Passa
     let whole = bandwidth.time_for(burst);
     for passage in taken {
         let at = passage.entered.unwrap_or_default();
-        full = full.max(at).saturating_add(bandwidth.time_for(passage.wire));
+        full = full
+            .max(at)
+            .saturating_add(bandwidth.time_for(passage.wire));
         passage.entered = Some(at.max(full.saturating_sub(whole)));
     }
 }
@@ -122,7 +126,9 @@ fn summary(passages: &Passages, [from, to]: [Nanos; 2]) -> MeasuredSeries {
         }
         let times = message.iter().map(|(_, it)| Some((it.entered?, it.left?)));
         let times = times.collect::<Option<Vec<_>>>().unwrap_or_default();
-        let slowest = times.iter().max_by_key(|(entered, left)| left.since(*entered));
+        let slowest = times
+            .iter()
+            .max_by_key(|(entered, left)| left.since(*entered));
         match slowest.filter(|_| times.len() == first.of as usize) {
             Some((start, end)) => series.samples.push(Sample {
                 arrival: *number,

@@ -156,24 +156,29 @@ pub(super) fn transfer<'a>(
     });
     let (child, sent) = crew.start_task(from, "transfers", work, Role::Measures)?;
     on_path.extend(crew.unless_tested(from, child));
-    let load = Load::new(vec![sent, received], move |reading, mut outcomes, measured| {
-        let mut received = outcomes.split_off(1);
-        let pauses = received.iter_mut().flat_map(|it| std::mem::take(&mut it.pauses));
-        let pauses = MeasuredSeries {
-            samples: pauses.collect(),
-            ..MeasuredSeries::default()
-        };
-        let mut add = |name: &String, series| {
-            let series = reading.judged(series);
-            measured.series.insert(name.clone(), series);
-        };
-        if let Some(name) = &transfer.pause {
-            add(name, pauses);
-        }
-        add(&transfer.series, samples(outcomes));
-        add(&transfer.received, samples(received));
-        Ok(())
-    });
+    let load = Load::new(
+        vec![sent, received],
+        move |reading, mut outcomes, measured| {
+            let mut received = outcomes.split_off(1);
+            let pauses = received
+                .iter_mut()
+                .flat_map(|it| std::mem::take(&mut it.pauses));
+            let pauses = MeasuredSeries {
+                samples: pauses.collect(),
+                ..MeasuredSeries::default()
+            };
+            let mut add = |name: &String, series| {
+                let series = reading.judged(series);
+                measured.series.insert(name.clone(), series);
+            };
+            if let Some(name) = &transfer.pause {
+                add(name, pauses);
+            }
+            add(&transfer.series, samples(outcomes));
+            add(&transfer.received, samples(received));
+            Ok(())
+        },
+    );
     Ok(load.through(on_path, None))
 }
 
@@ -200,7 +205,7 @@ pub(super) fn meter<'a>(crew: &mut Crew<'a>, meter: &'a Meter) -> Result<Load<'a
     let work = Work::Meter { from: from.ip };
     let (_, outcome) = crew.start_task(to, "meter", work, Role::Watches)?;
     let load = Load::new(vec![outcome], move |reading, outcomes, measured| {
-        for outcome in outcomes {
+        for outcome in &outcomes {
             let series = reading.judged(metered(outcome, meter.rate, measured, reading)?);
             measured.series.insert(meter.series.clone(), series);
         }
@@ -227,15 +232,18 @@ pub(super) fn watch<'a>(crew: &mut Crew<'a>, watch: &'a Watch) -> Result<Load<'a
         ends: true,
         ..session.task(name, SWITCH, &path)
     })?;
-    Ok(Load::new(vec![outcome], move |reading, outcomes, measured| {
-        for (name, figure) in outcomes.iter().flat_map(|it| &it.figures) {
-            let unit = if name == "backlog_peak" { "B" } else { "" };
-            measured.value(name, unit, *figure);
-        }
-        let series = reading.judged(samples(outcomes));
-        measured.series.insert(watch.series.clone(), series);
-        Ok(())
-    }))
+    Ok(Load::new(
+        vec![outcome],
+        move |reading, outcomes, measured| {
+            for (name, figure) in outcomes.iter().flat_map(|it| &it.figures) {
+                let unit = if name == "backlog_peak" { "B" } else { "" };
+                measured.value(name, unit, *figure);
+            }
+            let series = reading.judged(samples(outcomes));
+            measured.series.insert(watch.series.clone(), series);
+            Ok(())
+        },
+    ))
 }
 
 /// Adds the jitter of a stream from its gaps: without disturbed ones, and of all.
@@ -267,7 +275,7 @@ const RATE_ERROR: &str = "rate_error";
 /// and the true error can only be smaller. The daemons lose CPU time to this computer's other load
 /// and to its kernel, which keeps real-time threads from filling a core.
 fn metered(
-    outcome: Outcome,
+    outcome: &Outcome,
     wanted: Rate,
     measured: &mut Measurement,
     reading: &Reading<'_>,
@@ -275,7 +283,11 @@ fn metered(
     const SECOND: Nanos = Nanos::from_secs(1);
     let lost = [reading.stolen, reading.ours];
     let wanted = wanted.as_bit_s() as f64;
-    let rates = outcome.windows.bytes.iter().map(|bytes| *bytes as f64 * 8.0);
+    let rates = outcome
+        .windows
+        .bytes
+        .iter()
+        .map(|bytes| *bytes as f64 * 8.0);
     let mean = rates.clone().sum::<f64>() / outcome.windows.bytes.len() as f64;
     let errors: Vec<f64> = rates.map(|rate| (rate / wanted - 1.0).abs()).collect();
     let starts = (0..).map(|second| outcome.windows.from + Nanos(second * SECOND.0));

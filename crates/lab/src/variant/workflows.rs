@@ -10,6 +10,7 @@ use crate::topology::Guest;
 use crate::vm::Asked;
 use std::path::{Path, PathBuf};
 use tailbound_units::Nanos;
+use toml::Spanned;
 
 /// Returns the nodes of a variant with workflows.
 fn nodes<'a>(crew: &Crew<'a>) -> Result<Vec<&'a Guest>, LabError> {
@@ -64,7 +65,7 @@ pub(super) fn start<'a>(crew: &mut Crew<'a>) -> Result<Vec<Load<'a>>, LabError> 
     };
     let mut runs = Vec::new();
     for workflow in crew.variant.running(&experiment.workflow) {
-        let [variant, name] = [&crew.variant.name, &workflow.name].map(|name| name.get_ref());
+        let [variant, name] = [&crew.variant.name, &workflow.name].map(Spanned::get_ref);
         let outcome = format!("{variant}-{name}.outcome.json");
         let outcome = crew.context.session.directory().join(outcome);
         // Of an earlier repeat.

@@ -6,9 +6,8 @@ use crate::exit::{Exit, Failure};
 use std::path::{Path, PathBuf};
 use tailbound_experiment::{Experiment, Loaded, Trace};
 use tailbound_lab::comparison::{self, Comparison, Limiter};
-use tailbound_lab::LabExperiment;
 use tailbound_lab::vm::{self, Asked};
-use tailbound_lab::{LabError, Options};
+use tailbound_lab::{LabError, LabExperiment, Options};
 use tailbound_units::{Nanos, Rate};
 
 /// Arguments of `tailbound lab`.

@@ -13,7 +13,7 @@ const LARGEST_VALUES: RangeInclusive<Bytes> = Bytes(16)..=Bytes(100_000);
 
 impl Checker<'_, '_> {
     pub(super) fn check_tenants(&mut self) {
-        for (tenant, guests) in &self.experiment.tenant {
+        for (tenant, guests) in &self.lab.tenant {
             if guests.is_empty() {
                 self.mistakes
                     .top()
@@ -27,17 +27,19 @@ impl Checker<'_, '_> {
             }
             self.check_guest_names(guests);
         }
-        self.mistakes.unique("tenant of guest", self.experiment.tenant.values().flatten());
-        for (set, members) in &self.experiment.guarantee {
+        self.mistakes
+            .unique("tenant of guest", self.lab.tenant.values().flatten());
+        for (set, members) in &self.lab.guarantee {
             for guaranteed in members {
-                let known = self.experiment.tenant.keys().map(String::as_str);
+                let known = self.lab.tenant.keys().map(String::as_str);
                 self.mistakes.known("tenant", &guaranteed.tenant, known);
                 if guaranteed.delay.is_some_and(|delay| delay > MAX_DURATION) {
-                    self.mistakes.at(&guaranteed.tenant, format!("delay: at most {MAX_DURATION}"));
+                    self.wrong(&guaranteed.tenant, format!("delay: at most {MAX_DURATION}"));
                 }
             }
-            self.mistakes.unique("guarantee of tenant", members.iter().map(|it| &it.tenant));
-            if let Err(message) = self.check_sums(set, members, self.experiment.link_rate) {
+            self.mistakes
+                .unique("guarantee of tenant", members.iter().map(|it| &it.tenant));
+            if let Err(message) = self.check_sums(set, members, self.lab.link_rate) {
                 self.mistakes.top().at("guarantee", message);
             }
         }
@@ -45,9 +47,9 @@ impl Checker<'_, '_> {
 
     /// Refuses guarantees that no placement could keep on links of `link`.
     fn check_sums(&self, set: &str, members: &[Guaranteed], link: Rate) -> Result<(), String> {
-        for (host, guests) in &self.experiment.hosts {
+        for (host, guests) in &self.lab.hosts {
             let of_guest = |guest: &Name| {
-                let (tenant, _) = self.experiment.tenant_of(guest.get_ref())?;
+                let (tenant, _) = self.lab.tenant_of(guest.get_ref())?;
                 let mut members = members.iter();
                 members.find(|member| member.tenant.get_ref() == tenant)
             };
@@ -66,57 +68,62 @@ impl Checker<'_, '_> {
 
     /// Checks that the pacer of a variant accepts the variant's guarantees.
     pub(super) fn check_guarantees(&mut self, variant: &Variant) {
-        let pacing = self.experiment.pacing(variant);
-        if pacing.is_some() && self.experiment.wire != Wire::Ethernet {
+        let pacing = self.lab.pacing(variant);
+        if pacing.is_some() && self.lab.wire != Wire::Ethernet {
             let rule =
                 "a pacer counts all that is on the wire: the experiment needs wire = \"ethernet\"";
-            self.mistakes.at(&variant.name, rule);
+            self.wrong(&variant.name, rule);
         }
         let Some(set) = &variant.guarantees else {
             if variant.guarantees_by == GuaranteesBy::Service {
                 let rule = "guarantees_by = \"service\" needs `guarantees`: what it is to admit";
-                self.mistakes.at(&variant.name, rule);
+                self.wrong(&variant.name, rule);
             }
             return;
         };
-        self.mistakes.known("guarantee", set, self.experiment.guarantee.keys().map(String::as_str));
+        self.mistakes.known(
+            "guarantee",
+            set,
+            self.lab.guarantee.keys().map(String::as_str),
+        );
         let Some(pacing) = pacing else {
-            return self.mistakes.at(set, "guarantees need a pipeline with a pacer");
+            return self.wrong(set, "guarantees need a pipeline with a pacer");
         };
-        for member in self.experiment.guarantees(variant) {
-            if let Err(message) = taken(pacing, member, self.experiment.link_rate) {
-                self.mistakes.at(&member.tenant, message);
+        for member in self.lab.guarantees(variant) {
+            if let Err(message) = taken(pacing, member, self.lab.link_rate) {
+                self.wrong(&member.tenant, message);
             }
         }
-        let link = pacing.link(self.experiment.link_rate);
-        if link < self.experiment.link_rate
-            && let Err(message) = self.check_sums(set.get_ref(), self.experiment.guarantees(variant), link)
+        let link = pacing.link(self.lab.link_rate);
+        if link < self.lab.link_rate
+            && let Err(message) = self.check_sums(set.get_ref(), self.lab.guarantees(variant), link)
         {
-            self.mistakes.at(set, format!("{message} without what goes past the pacer"));
+            self.wrong(set, format!("{message} without what goes past the pacer"));
         }
     }
 
     /// Checks the loads for measurements of guarantees.
     pub(super) fn check_paced(&mut self) {
-        for etc in &self.experiment.etc {
+        for etc in &self.lab.etc {
             for client in &etc.clients {
                 self.check_two_guests(&etc.server, client);
             }
             if etc.clients.is_empty() || !(1..=100).contains(&etc.workers) {
-                self.mistakes.at(&etc.name, "needs a client, and 1 to 100 workers");
+                self.wrong(&etc.name, "needs a client, and 1 to 100 workers");
             }
             self.within(&etc.name, "largest", etc.largest, LARGEST_VALUES);
             self.gap(&etc.name, etc.mean_gap);
         }
-        for shuffle in &self.experiment.shuffle {
+        for shuffle in &self.lab.shuffle {
             self.check_guest_names(&shuffle.guests);
-            self.mistakes.unique("shuffling guest", shuffle.guests.iter());
+            self.mistakes
+                .unique("shuffling guest", shuffle.guests.iter());
             let named = |guest: &str| shuffle.guests.iter().any(|name| name.get_ref() == guest);
-            let guests = self.experiment.guests().filter(|(_, guest)| named(guest));
+            let guests = self.lab.guests().filter(|(_, guest)| named(guest));
             let hosts: BTreeSet<&str> = guests.map(|(host, _)| host).collect();
             if hosts.len() < 2 {
                 let rule = "needs guests on two hosts: who shares one does not use the wire";
-                self.mistakes.at(&shuffle.name, rule);
+                self.wrong(&shuffle.name, rule);
             }
         }
     }

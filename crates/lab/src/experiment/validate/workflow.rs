@@ -9,17 +9,23 @@ const MAX_RATE: u32 = 10_000;
 
 impl Checker<'_, '_> {
     pub(super) fn check_workflows(&mut self) {
-        let Some(nodes) = &self.experiment.nodes else {
-            let selections = self.experiment.selection.iter().map(|it| &it.name);
-            for name in self.experiment.workflow.iter().map(|it| &it.name).chain(selections) {
-                self.mistakes.at(name, "calls nodes: say in [nodes] who they are");
+        let Some(nodes) = &self.lab.nodes else {
+            let selections = self.lab.selection.iter().map(|it| &it.name);
+            for name in self
+                .lab
+                .workflow
+                .iter()
+                .map(|it| &it.name)
+                .chain(selections)
+            {
+                self.wrong(name, "calls nodes: say in [nodes] who they are");
             }
             return;
         };
         for node in &nodes.guests {
             self.check_two_guests(&nodes.client, node);
-            if self.experiment.is_machine(node.get_ref()) {
-                self.mistakes.at(node, "is a machine: a node is a guest that is none");
+            if self.lab.is_machine(node.get_ref()) {
+                self.wrong(node, "is a machine: a node is a guest that is none");
             }
         }
         self.mistakes.unique("node", nodes.guests.iter());
@@ -27,10 +33,10 @@ impl Checker<'_, '_> {
             let rule = "name at least one guest";
             self.mistakes.top().table("nodes").at("guests", rule);
         }
-        for selection in &self.experiment.selection {
+        for selection in &self.lab.selection {
             self.check_selection(nodes, selection);
         }
-        for workflow in &self.experiment.workflow {
+        for workflow in &self.lab.workflow {
             let most = nodes.guests.len().max(1);
             self.within(&workflow.name, "group", workflow.group, 1..=most);
             self.within(&workflow.name, "rate", workflow.rate, 1..=MAX_RATE);
@@ -44,29 +50,29 @@ impl Checker<'_, '_> {
         self.within(name, "sleep", selection.sleep, SLEEPS);
         let marks = selection.samples >= 1 && selection.low_mark <= selection.samples / 5;
         if !marks {
-            self.mistakes.at(name, "needs samples of at least 1 and 5 low_marks");
+            self.wrong(name, "needs samples of at least 1 and 5 low_marks");
         }
-        if selection.time() >= self.experiment.warmup {
+        if selection.time() >= self.lab.warmup {
             let rule = "its sleeps take longer than the warm-up, in which they are slept: choose \
                         fewer or shorter ones, or a longer warmup";
-            self.mistakes.at(name, rule);
+            self.wrong(name, rule);
         }
     }
 
     /// Checks the selection and the workflows of a variant.
     pub(super) fn check_called(&mut self, variant: &Variant) {
-        let mut selections = variant.running(&self.experiment.selection);
+        let mut selections = variant.running(&self.lab.selection);
         let Some(selection) = selections.next() else {
             return;
         };
         if selections.next().is_some() {
-            self.mistakes.at(&variant.name, "has two selections: choose one");
+            self.wrong(&variant.name, "has two selections: choose one");
         }
-        for workflow in variant.running(&self.experiment.workflow) {
+        for workflow in variant.running(&self.lab.workflow) {
             if workflow.group > selection.keep {
                 let (group, keep) = (workflow.group, selection.keep);
                 let message = format!("calls {group} nodes where {keep} are kept");
-                self.mistakes.at(&workflow.name, message);
+                self.wrong(&workflow.name, message);
             }
         }
     }

@@ -126,7 +126,7 @@ trait Bench {
     fn measure(&self, rig: &Rig<'_>, backend: usize) -> Result<Measurement, LabError>;
 }
 
-/// Figures of a backend relative to those of another one.
+/// Figures of a backend relative to figures of another backend.
 struct Ratio {
     /// The backend,
     of: &'static str,

@@ -109,12 +109,8 @@ impl fmt::Display for Cause {
 /// Possible effect of noise on a check that depends on disturbed figures.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Harm {
-    /// The check may hold or fail because of it: it is not judged.
-    Either,
-    /// The check may only fail because of it: a check that holds is judged.
-    Against,
-    /// The whole variant was slower. That may help a comparison or a lower bound; an upper bound on
-    /// a figure of one variant that holds is judged.
+    /// The figures of the variant were slower. That may help a comparison or a lower bound; an upper
+    /// bound on a figure of one variant that holds is judged.
     Slower,
     /// Some samples of the series were delayed, at most this share of them, and none was
     /// accelerated: a check is judged if it comes out the same without this share of the longest
@@ -129,9 +125,8 @@ impl Harm {
     /// Returns whether a check that holds is judged despite the disturbance.
     fn spares(self, check: &Check) -> bool {
         match self {
-            Self::Either | Self::Lost => false,
+            Self::Lost => false,
             Self::Delayed(_) => check.series().is_some(),
-            Self::Against => true,
             Self::Slower => check.from.is_none() && check.at_least.is_none(),
         }
     }

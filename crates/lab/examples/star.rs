@@ -7,7 +7,7 @@ use hdrhistogram::Histogram;
 use std::error::Error;
 use tailbound_experiment::{Loaded, Source};
 use tailbound_lab::star::{Carried, Flow, Links, Star};
-use tailbound_report::empty_histogram;
+use tailbound_report::{Paint, Table, empty_histogram};
 use tailbound_sim::packets::{Messages, Outcome, PacketsExperiment};
 use tailbound_units::{Bytes, Nanos, Rate};
 
@@ -120,39 +120,33 @@ fn tell(name: &str, flows: &[Flow], simulated: &Outcome, carried: &[Carried]) {
             .iter()
             .map(|it| carried_times(flows, it, most))
             .collect();
-        println!(
-            "{:<20} {:>12} {:>12} {:>8}  each run",
-            class, "simulated", "kernel", "ratio"
-        );
+        let mut table = Table::new(&[class, "simulated", "kernel", "ratio", "each run"], &[4]);
         for (percentile, part) in [("p50", 0.5), ("p90", 0.9), ("p99", 0.99)] {
             let value = |times: &Histogram<u64>| times.value_at_quantile(part) as f64 / 1e6;
             let each: Vec<f64> = runs.iter().map(value).collect();
             let (ours, theirs) = (value(&simulated), median(&each));
             let each: Vec<_> = each.iter().map(|it| format!("{it:.2}")).collect();
-            println!(
-                "{percentile:<20} {ours:>9.3} ms {theirs:>9.3} ms {:>8.3}  {}",
-                ours / theirs,
-                each.join(" ")
-            );
+            table.row([
+                percentile.to_owned(),
+                format!("{ours:.3} ms"),
+                format!("{theirs:.3} ms"),
+                format!("{:.3}", ours / theirs),
+                each.join(" "),
+            ]);
         }
+        print!("{}", table.render(Paint(false)));
     }
     let lost: Vec<f64> = carried.iter().map(|it| it.lost as f64).collect();
-    println!(
-        "{:<20} {:>12} {:>12}",
-        "frames lost",
-        simulated.totals.dropped,
-        median(&lost)
-    );
     let missing = carried.iter().flat_map(|it| &it.took);
-    let missing = missing.filter(|it| it.is_none()).count();
     let late: Vec<f64> = carried
         .iter()
         .map(|it| it.late.value_at_quantile(0.99) as f64 / 1e3)
         .collect();
     println!(
-        "{:<20} {missing:>25}\n{:<20} {:>22.0} us",
-        "flows missing",
-        "frames late, p99",
+        "frames lost: {} simulated, {} kernel; flows missing: {}; frames late, p99: {:.0} us",
+        simulated.totals.dropped,
+        median(&lost),
+        missing.filter(|it| it.is_none()).count(),
         median(&late)
     );
 }

@@ -7,11 +7,11 @@ use tailbound_units::Nanos;
 
 /// The arrival of one event, and the peer that it concerns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Arrival {
+pub(crate) struct Arrival {
     /// Time since the start of the load.
-    pub at: Nanos,
+    pub(crate) at: Nanos,
     /// The peer's position in its list.
-    pub peer: usize,
+    pub(crate) peer: usize,
 }
 
 /// Returns the arrivals of a Poisson process over `span` with a mean gap of `mean_gap`, under the
@@ -21,7 +21,7 @@ pub struct Arrival {
 ///
 /// The result depends on the arguments only, so that every variant of an experiment has the same
 /// load.
-pub fn poisson(seed: u64, mean_gap: Nanos, span: Nanos, peers: usize) -> Vec<Arrival> {
+pub(crate) fn poisson(seed: u64, mean_gap: Nanos, span: Nanos, peers: usize) -> Vec<Arrival> {
     let mut random = Pcg64Mcg::seed_from_u64(seed);
     let gap = mean_gap.as_nanos().max(1);
     let count = span.as_nanos().saturating_add(gap / 2) / gap;
@@ -36,7 +36,7 @@ pub fn poisson(seed: u64, mean_gap: Nanos, span: Nanos, peers: usize) -> Vec<Arr
 }
 
 /// Returns the seed of one load: different loads of a run must not be in step.
-pub fn seed_for(seed: u64, load: &str) -> u64 {
+pub(crate) fn seed_for(seed: u64, load: &str) -> u64 {
     // FNV-1a: fixed for good, unlike the standard library's hasher.
     let start = 0xcbf2_9ce4_8422_2325 ^ seed;
     load.bytes().fold(start, |hash, byte| {

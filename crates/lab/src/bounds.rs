@@ -161,9 +161,7 @@ impl<'a> Setting<'a> {
     }
 
     fn guaranteed(&self, guest: &str) -> Option<&'a Guaranteed> {
-        let (tenant, _) = self.experiment.tenant_of(guest)?;
-        let mut members = self.experiment.guarantees(self.variant).iter();
-        members.find(|member| member.tenant.get_ref() == tenant)
+        self.experiment.guarantee_of(self.variant, guest)
     }
 
     /// Returns the longest time of a leg's message in nanoseconds; `None` if a guest on the path

@@ -3,6 +3,7 @@
 
 use crate::LabError;
 use crate::experiment::LabExperiment;
+use crate::tools::words;
 use crate::topology::{GuestKind, PLACE, SWITCH, Topology, UPLINK, namespace_path, switch_port};
 use crate::wire;
 use serde::Deserialize;
@@ -220,6 +221,21 @@ pub(crate) fn batch(
 fn failed_line(message: &str) -> Option<usize> {
     let (_, line) = message.trim().rsplit_once("-:")?;
     line.trim().parse().ok().filter(|line| *line > 0)
+}
+
+/// Runs a program that ends by itself.
+pub(crate) fn tool(program: &'static str, line: &str) -> Result<(), LabError> {
+    let output = Command::new(program_path(program))
+        .args(words(line))
+        .output();
+    let output = output.map_err(LabError::io(format!("running {program}")))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(LabError::Build {
+        command: format!("{program} {line}"),
+        message: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+    })
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
 //! Disturbances of a run by other use of the computer, and variants that it ended.
 
 use crate::LabError;
-use crate::core_use::{CpuUse, CpusTaken};
+use crate::core_use::CpusTaken;
 use crate::experiment::LabExperiment;
+use crate::measurement::{FOREIGN_SHARE, Measurement};
 use crate::summarise;
-use crate::variant::{FOREIGN_SHARE, Measured};
-use tailbound_experiment::{Cause, Disturbance, Harm};
+use tailbound_experiment::{Cause, Disturbance, Found, Harm, Noise};
 use tailbound_report::Variant;
 
 /// Share of a core used by other programs, above which the work on that core cannot be judged.
@@ -33,19 +33,49 @@ fn too_much(taken: CpusTaken) -> Vec<Cause> {
         .collect()
 }
 
-/// Turns the error of a variant's run into a lost run if other use of the computer may have caused
-/// it; returns the error otherwise.
-pub(crate) fn lost(error: LabError, before: Option<CpuUse>) -> Result<Measured, LabError> {
-    // All children have ended.
-    let after = CpuUse::read(std::iter::empty());
-    let taken = before.zip(after);
-    lost_by(
-        error,
-        taken.and_then(|(before, after)| before.taken(&after)),
-    )
+/// Disturbances of a run, collected variant by variant: the same rule for every kind of experiment.
+#[derive(Debug, Default)]
+pub(crate) struct Disturbances {
+    found: Vec<Disturbance>,
+    /// The largest share of all CPUs that other programs used.
+    used_by_others: f64,
 }
 
-fn lost_by(error: LabError, taken: Option<CpusTaken>) -> Result<Measured, LabError> {
+impl Disturbances {
+    /// Adds the disturbances of a variant's runs, and removes lost runs. Returns the reason of the
+    /// first one if no run is left.
+    pub(crate) fn add_runs(
+        &mut self,
+        variant: &str,
+        repeats: &mut Vec<Measurement>,
+    ) -> Option<String> {
+        self.found.extend(of_runs(variant, repeats));
+        let taken = repeats.iter().filter_map(|repeat| repeat.cpus_taken);
+        let most = self.used_by_others;
+        self.used_by_others = taken.fold(most, |most, it| most.max(it.others));
+        take_lost(repeats)
+    }
+
+    /// Adds the disturbances of single figures of a variant.
+    pub(crate) fn add_figures(
+        &mut self,
+        experiment: &LabExperiment,
+        summary: &Variant,
+        repeats: &[Measurement],
+    ) {
+        self.found.extend(of_figures(experiment, summary, repeats));
+    }
+
+    /// Adds the noise of the run to its result.
+    pub(crate) fn finish(self, found: &mut Found) {
+        found.condition("used_by_others", self.used_by_others);
+        found.noise = Noise::Watched(self.found);
+    }
+}
+
+/// Turns the error of a variant's run into a lost run if other use of the computer may have caused
+/// it, which took these shares of all CPUs meanwhile; returns the error otherwise.
+pub(crate) fn lost(error: LabError, taken: Option<CpusTaken>) -> Result<Measurement, LabError> {
     let is_busy = taken.is_some_and(|taken| !too_much(taken).is_empty());
     let why = match &error {
         // Other programs take CPU time from a child; they send it no signal.
@@ -63,33 +93,22 @@ fn lost_by(error: LabError, taken: Option<CpusTaken>) -> Result<Measured, LabErr
     if !is_busy {
         return Err(error);
     }
-    Ok(Measured {
+    Ok(Measurement {
         lost: Some(why),
         cpus_taken: taken,
-        ..Measured::default()
+        ..Measurement::default()
     })
 }
 
 /// Removes the lost runs; returns the reason of the first one if no run is left.
-pub(crate) fn take_lost(repeats: &mut Vec<Measured>) -> Option<String> {
+fn take_lost(repeats: &mut Vec<Measurement>) -> Option<String> {
     let why = repeats.iter().find_map(|repeat| repeat.lost.clone());
     repeats.retain(|repeat| repeat.lost.is_none());
     why.filter(|_| repeats.is_empty())
 }
 
-/// Disturbances of a variant by other use of all CPUs.
-pub(crate) fn of_taken(variant: &str, taken: CpusTaken) -> Vec<Disturbance> {
-    let disturbance = |cause| Disturbance {
-        variant: variant.to_owned(),
-        figures: None,
-        cause,
-        harm: Harm::Slower,
-    };
-    too_much(taken).into_iter().map(disturbance).collect()
-}
-
 /// Disturbances of a variant's runs by other use, and by runs that were lost.
-pub(crate) fn of_runs(variant: &str, repeats: &[Measured]) -> Vec<Disturbance> {
+fn of_runs(variant: &str, repeats: &[Measurement]) -> Vec<Disturbance> {
     let lost: Vec<&String> = repeats.iter().filter_map(|it| it.lost.as_ref()).collect();
     // A flaw also leaves a variant without figures: the kernel moves a guest away from a core that
     // other programs fill.
@@ -114,16 +133,20 @@ pub(crate) fn of_runs(variant: &str, repeats: &[Measured]) -> Vec<Disturbance> {
         others: median(|it| it.others),
         stolen: median(|it| it.stolen),
     };
-    let taken = of_taken(variant, taken).into_iter();
-    runs.chain(taken.map(|it| Disturbance { harm, ..it }))
-        .collect()
+    let taken = too_much(taken).into_iter().map(|cause| Disturbance {
+        variant: variant.to_owned(),
+        figures: None,
+        cause,
+        harm,
+    });
+    runs.chain(taken).collect()
 }
 
 /// Disturbances of single figures of a variant.
-pub(crate) fn of_figures(
+fn of_figures(
     experiment: &LabExperiment,
     summary: &Variant,
-    repeats: &[Measured],
+    repeats: &[Measurement],
 ) -> Vec<Disturbance> {
     let disturbance = |figures, cause, harm| Disturbance {
         variant: summary.name.clone(),
@@ -137,18 +160,19 @@ pub(crate) fn of_figures(
         .on_shared_core()
         .into_iter()
         .partition(|figure| summary.series.contains_key(figure));
-    let cause = Cause::Share("other programs used", foreign * 100.0, "of the shared core");
-    let delayed = (foreign > LEAST_FOREIGN_SHARE).then(|| {
+    let limits = [(series, LEAST_FOREIGN_SHARE), (values, MAX_FOREIGN_SHARE)];
+    let delayed = limits.into_iter().filter(|(_, limit)| foreign > *limit);
+    let delayed = delayed.map(|(figures, _)| {
+        let cause = Cause::Share("other programs used", foreign * 100.0, "of the shared core");
         let harm = Harm::Delayed(foreign * DELAYED_BY_SHARE);
-        disturbance(series, cause.clone(), harm)
+        disturbance(figures, cause, harm)
     });
-    let on_core = (foreign > MAX_FOREIGN_SHARE).then(|| disturbance(values, cause, Harm::Either));
     let spoiled = repeats.iter().find_map(|it| it.spoiled.as_ref());
     let spoiled = spoiled.map(|(figure, why)| {
         let cause = Cause::Event(why.clone());
-        disturbance(vec![(*figure).to_owned()], cause, Harm::Against)
+        disturbance(vec![(*figure).to_owned()], cause, Harm::Slower)
     });
-    delayed.into_iter().chain(on_core).chain(spoiled).collect()
+    delayed.chain(spoiled).collect()
 }
 
 #[cfg(test)]
@@ -159,10 +183,10 @@ mod tests {
         CpusTaken { others, stolen }
     }
 
-    fn measured(others: f64) -> Measured {
-        Measured {
+    fn measured(others: f64) -> Measurement {
+        Measurement {
             cpus_taken: Some(taken(others, 0.0)),
-            ..Measured::default()
+            ..Measurement::default()
         }
     }
 
@@ -190,7 +214,7 @@ mod tests {
     #[test]
     fn a_child_that_ends_too_soon_is_an_error_unless_others_use_the_computer() {
         let busy = Some(taken(0.9, 0.0));
-        let lost = lost_by(child("one\ntoo many wait"), busy).unwrap();
+        let lost = lost(child("one\ntoo many wait"), busy).unwrap();
         let why = "the client died: too many wait";
         assert_eq!(lost.lost.as_deref(), Some(why));
         for (error, taken) in [
@@ -200,7 +224,7 @@ mod tests {
             (LabError::UnknownVariant("x".into()), busy),
             (LabError::Interrupted { signal: 15 }, busy),
         ] {
-            assert!(lost_by(error, taken).is_err());
+            assert!(super::lost(error, taken).is_err());
         }
     }
 
@@ -211,12 +235,12 @@ mod tests {
             what: "died: killed by SIGKILL".into(),
             stderr: String::new(),
         };
-        assert!(lost_by(killed, Some(taken(0.9, 0.0))).is_err());
+        assert!(lost(killed, Some(taken(0.9, 0.0))).is_err());
     }
 
     #[test]
     fn a_variant_is_lost_where_no_run_of_it_has_figures() {
-        let lost = || Measured {
+        let lost = || Measurement {
             lost: Some("too slow".into()),
             ..measured(0.9)
         };
@@ -224,7 +248,7 @@ mod tests {
         let found = of_runs("a", &all);
         assert!(found.iter().all(|it| it.harm == Harm::Lost), "{found:?}");
         assert_eq!(take_lost(&mut all).as_deref(), Some("too slow"));
-        let flawed = |others| Measured {
+        let flawed = |others| Measurement {
             flaw: Some("elsewhere".into()),
             ..measured(others)
         };

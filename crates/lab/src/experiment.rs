@@ -10,12 +10,12 @@ mod traffic;
 mod validate;
 mod workflow;
 
-pub use crate::guest::Manner;
+pub(crate) use crate::guest::Manner;
 pub(crate) use loads::Named;
-pub use paced::{Etc, Guaranteed, Pacing, Shuffle, Wire};
-pub use probe::{Duty, Probe, Surroundings};
-pub use traffic::{Flood, Iperf, Message, Meter, Rtp, Transfer, Watch};
-pub use workflow::{Nodes, Pattern, Selection, Workflow};
+pub(crate) use paced::{Etc, Guaranteed, Pacing, Shuffle, Wire};
+pub(crate) use probe::{Duty, Probe, Surroundings};
+pub(crate) use traffic::{Flood, Iperf, Message, Meter, Rtp, Transfer, Watch};
+pub(crate) use workflow::{Nodes, Selection, Workflow};
 
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -31,95 +31,95 @@ pub struct LabExperiment {
     pub duration: Nanos,
     /// Length of the load before the measurement; 1 s.
     #[serde(default = "default_warmup")]
-    pub warmup: Nanos,
+    pub(crate) warmup: Nanos,
     /// Rate of every link; 100 Mbit/s.
     #[serde(default = "default_link_rate")]
     pub link_rate: Rate,
     /// Buffer of a switch port for each of its classes; 650 KB.
     #[serde(default = "default_switch_buffer")]
-    pub switch_buffer: Bytes,
+    pub(crate) switch_buffer: Bytes,
     /// Bytes that count for a frame's time on the wire: those of the frame, or with `"ethernet"` 24
     /// more and at least 84.
     #[serde(default)]
-    pub wire: Wire,
+    pub(crate) wire: Wire,
     /// Guests of each host.
-    pub hosts: BTreeMap<String, Vec<Name>>,
+    pub(crate) hosts: BTreeMap<String, Vec<Name>>,
     /// Guests that are the VMs of one tenant, by its name.
     #[serde(default)]
-    pub tenant: BTreeMap<String, Vec<Name>>,
+    pub(crate) tenant: BTreeMap<String, Vec<Name>>,
     /// Sets of guarantees, by name.
     #[serde(default)]
-    pub guarantee: BTreeMap<String, Vec<Guaranteed>>,
+    pub(crate) guarantee: BTreeMap<String, Vec<Guaranteed>>,
     /// Guests that share one core.
-    pub shared_core: Option<SharedCore>,
+    pub(crate) shared_core: Option<SharedCore>,
     /// Guests that are virtual machines.
-    pub machines: Option<Machines>,
+    pub(crate) machines: Option<Machines>,
     /// Guests whose CPU time is limited, in variants with `quota = true`.
-    pub quota: Option<Quota>,
+    pub(crate) quota: Option<Quota>,
     /// Pipelines of hosts, by name.
     #[serde(default)]
-    pub pipeline: BTreeMap<String, Pipeline>,
+    pub(crate) pipeline: BTreeMap<String, Pipeline>,
     /// Request and response load.
     #[serde(default)]
-    pub query: Vec<Query>,
+    pub(crate) query: Vec<Query>,
     /// Bulk streams.
     #[serde(default)]
-    pub bulk: Vec<Bulk>,
+    pub(crate) bulk: Vec<Bulk>,
     /// Echo requests.
     #[serde(default)]
-    pub ping: Vec<Ping>,
+    pub(crate) ping: Vec<Ping>,
     /// Requests to memcached.
     #[serde(default)]
-    pub etc: Vec<Etc>,
+    pub(crate) etc: Vec<Etc>,
     /// Streams between all guests of a tenant.
     #[serde(default)]
-    pub shuffle: Vec<Shuffle>,
+    pub(crate) shuffle: Vec<Shuffle>,
     /// Messages of datagrams.
     #[serde(default)]
-    pub message: Vec<Message>,
+    pub(crate) message: Vec<Message>,
     /// Transfers to a guest.
     #[serde(default)]
-    pub transfer: Vec<Transfer>,
+    pub(crate) transfer: Vec<Transfer>,
     /// Streams of RTP that are computed as they are sent.
     #[serde(default)]
-    pub rtp: Vec<Rtp>,
+    pub(crate) rtp: Vec<Rtp>,
     /// Streams of iperf3.
     #[serde(default)]
-    pub iperf: Vec<Iperf>,
+    pub(crate) iperf: Vec<Iperf>,
     /// Frames that guests compose themselves.
     #[serde(default)]
-    pub flood: Vec<Flood>,
+    pub(crate) flood: Vec<Flood>,
     /// Measurements of a guest's received traffic.
     #[serde(default)]
-    pub meter: Vec<Meter>,
+    pub(crate) meter: Vec<Meter>,
     /// Watched ports of the switch.
     #[serde(default)]
-    pub watch: Vec<Watch>,
+    pub(crate) watch: Vec<Watch>,
     /// Guests that use CPU.
     #[serde(default)]
-    pub hog: Vec<Hog>,
+    pub(crate) hog: Vec<Hog>,
     /// Guests that use a part of the CPU.
     #[serde(default)]
-    pub duty: Vec<Duty>,
+    pub(crate) duty: Vec<Duty>,
     /// `tailbound probe` in a guest.
     #[serde(default)]
-    pub probe: Vec<Probe>,
+    pub(crate) probe: Vec<Probe>,
     /// Guests that sleep until random times and measure the delay of their wakeups.
     #[serde(default)]
-    pub wakeup: Vec<Wakeup>,
+    pub(crate) wakeup: Vec<Wakeup>,
     /// Guests that are called in workflows, and their caller.
-    pub nodes: Option<Nodes>,
+    pub(crate) nodes: Option<Nodes>,
     /// Selections of these guests by `tailbound select`.
     #[serde(default)]
-    pub selection: Vec<Selection>,
+    pub(crate) selection: Vec<Selection>,
     /// Workflows of calls to these guests.
     #[serde(default)]
-    pub workflow: Vec<Workflow>,
+    pub(crate) workflow: Vec<Workflow>,
     /// The compared configurations.
-    pub variant: Vec<Variant>,
+    pub(crate) variant: Vec<Variant>,
     /// Charts over the count of neighbours, with a line for each name that has several counts.
     #[serde(default)]
-    pub chart: Vec<ChartSpec>,
+    pub(crate) chart: Vec<ChartSpec>,
 }
 
 const fn default_warmup() -> Nanos {
@@ -140,14 +140,14 @@ const fn default_switch_buffer() -> Bytes {
 /// with `vcpu`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct SharedCore {
+pub(crate) struct SharedCore {
     /// Guests.
-    pub guests: Vec<Name>,
+    pub(crate) guests: Vec<Name>,
     /// Guests that have a class, and its parameters if the class is a reservation.
-    pub periodic: Periodic,
+    pub(crate) periodic: Periodic,
     /// Time slice of guests with a short one; 0.1 ms.
     #[serde(default = "default_slice")]
-    pub slice: Nanos,
+    pub(crate) slice: Nanos,
 }
 
 /// The shortest slice that Linux accepts.
@@ -159,17 +159,18 @@ const fn default_slice() -> Nanos {
 /// namespaces.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Machines {
-    /// VMM of the guests.
-    pub kind: MachineKind,
-    /// Guests.
-    pub guests: Vec<Name>,
+pub(crate) struct Machines {
+    /// The VMM of the guests.
+    #[expect(dead_code, reason = "there is one kind")]
+    pub(crate) kind: MachineKind,
+    /// The guests.
+    pub(crate) guests: Vec<Name>,
 }
 
 /// The VMM of a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum MachineKind {
+pub(crate) enum MachineKind {
     /// QEMU, whose NIC uses vhost-user.
     Qemu,
 }
@@ -177,41 +178,41 @@ pub enum MachineKind {
 /// CPU time of a guest's VM in each period, as a control group's quota.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Quota {
+pub(crate) struct Quota {
     /// Guests; each has a quota of its own.
-    pub guests: Vec<Name>,
+    pub(crate) guests: Vec<Name>,
     /// Time of all threads of the VM.
-    pub runtime: Nanos,
+    pub(crate) runtime: Nanos,
     /// Period.
-    pub period: Nanos,
+    pub(crate) period: Nanos,
 }
 
 /// A reservation of CPU time (`SCHED_DEADLINE`).
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Periodic {
+pub(crate) struct Periodic {
     /// Guests with a reservation.
-    pub guests: Vec<Name>,
+    pub(crate) guests: Vec<Name>,
     /// CPU time in each period.
-    pub runtime: Nanos,
+    pub(crate) runtime: Nanos,
     /// Deadline, from the beginning of the period.
-    pub deadline: Nanos,
+    pub(crate) deadline: Nanos,
     /// Period.
-    pub period: Nanos,
+    pub(crate) period: Nanos,
 }
 
 /// Packet path of a host towards its link: a NIC queue and a pipeline before it, or a pacer.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Pipeline {
+pub(crate) struct Pipeline {
     /// Length of the NIC's own queue, in time at the link rate. Only without a pacer, which fills
     /// the wire itself.
-    pub nic_queue: Option<Nanos>,
+    pub(crate) nic_queue: Option<Nanos>,
     /// The host's pipeline without its NIC.
     #[serde(default = "no_config")]
-    pub config: toml::Spanned<PipelineConfig>,
+    pub(crate) config: toml::Spanned<PipelineConfig>,
     /// The pacer.
-    pub pacer: Option<Pacing>,
+    pub(crate) pacer: Option<Pacing>,
 }
 
 fn no_config() -> toml::Spanned<PipelineConfig> {
@@ -221,127 +222,85 @@ fn no_config() -> toml::Spanned<PipelineConfig> {
 /// Requests at random times, each answered by one of several servers.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Query {
-    /// Name, for variants.
-    pub name: Name,
-    /// Guest that sends requests.
-    pub client: Name,
-    /// Guests that answer; each request goes to one of them at random.
-    pub servers: Vec<Name>,
-    /// Size of an answer.
-    pub answer: Bytes,
-    /// Mean time between requests, or
-    pub mean_gap: Option<Nanos>,
+pub(crate) struct Query {
+    /// Name of the load, for variants.
+    pub(crate) name: Name,
+    /// The guest that sends requests.
+    pub(crate) client: Name,
+    /// The guests that answer; each request goes to one of them at random.
+    pub(crate) servers: Vec<Name>,
+    /// The size of an answer.
+    pub(crate) answer: Bytes,
+    /// The mean time between requests, or
+    pub(crate) mean_gap: Option<Nanos>,
     /// the share of the link that the answers fill on average.
-    pub utilisation: Option<f64>,
-    /// Connections to each server that are open from the start; 4.
+    pub(crate) utilisation: Option<f64>,
+    /// Connections to each server that are open from the start.
     #[serde(default = "default_connections")]
-    pub connections: usize,
-    /// Server program.
-    #[serde(default)]
-    pub tool: QueryTool,
-    /// Series of completion times.
-    pub series: String,
+    pub(crate) connections: usize,
+    /// The series of completion times.
+    pub(crate) series: String,
 }
 
 const fn default_connections() -> usize {
     4
 }
 
-/// Server program of queries.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum QueryTool {
-    /// The lab's own server.
-    #[default]
-    Own,
-    /// memcached, queried for one value of the answer's size.
-    Memcached,
-}
-
 /// One TCP stream that never ends.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Bulk {
-    /// Name, for variants.
-    pub name: Name,
-    /// Sender.
-    pub from: Name,
-    /// Receiver.
-    pub to: Name,
-    /// Sending program.
-    #[serde(default)]
-    pub tool: BulkTool,
-    /// Value of the received rate.
-    pub value: String,
-    /// Value of the CPU share that the daemon of the sender's host used, in percent.
-    pub cpu_value: Option<String>,
-}
-
-/// Sending program of a bulk stream.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum BulkTool {
-    /// The lab's own sender.
-    #[default]
-    Own,
-    /// iperf3.
-    Iperf3,
+pub(crate) struct Bulk {
+    /// Name of the load, for variants.
+    pub(crate) name: Name,
+    /// The sender.
+    pub(crate) from: Name,
+    /// The receiver.
+    pub(crate) to: Name,
+    /// Name of the value of the received rate.
+    pub(crate) value: String,
+    /// Name of the value of the CPU share that the daemon of the sender's host used, in percent.
+    pub(crate) cpu_value: Option<String>,
 }
 
 /// ICMP echo requests at fixed intervals.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Ping {
-    /// Name, for variants.
-    pub name: Name,
-    /// Guest that sends requests.
-    pub from: Name,
-    /// Guest whose kernel answers.
-    pub to: Name,
-    /// Time between requests.
-    pub every: Nanos,
-    /// Sending program.
-    #[serde(default)]
-    pub tool: PingTool,
-    /// Series of round trips.
-    pub series: String,
-}
-
-/// Sending program of echo requests.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum PingTool {
-    /// The lab's own sender: a late reply never delays the next request.
-    #[default]
-    Own,
-    /// ping of iputils.
-    Ping,
+pub(crate) struct Ping {
+    /// Name of the load, for variants.
+    pub(crate) name: Name,
+    /// The guest that sends requests.
+    pub(crate) from: Name,
+    /// The guest whose kernel answers.
+    pub(crate) to: Name,
+    /// The time between requests.
+    pub(crate) every: Nanos,
+    /// Name of the series of round trips.
+    pub(crate) series: String,
 }
 
 /// CPU-bound work with brief sleeps (Small is Better, 5.2): scans of a block.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Hog {
+pub(crate) struct Hog {
     /// Name, for variants.
-    pub name: Name,
+    pub(crate) name: Name,
     /// Guests; each runs one.
-    pub guests: Vec<Name>,
+    pub(crate) guests: Vec<Name>,
     /// Scans between two sleeps; 100.
     #[serde(default = "default_scans")]
-    pub scans: u32,
+    pub(crate) scans: u32,
     /// Length of a sleep; 1 ms.
     #[serde(default = "default_sleep")]
-    pub sleep: Nanos,
+    pub(crate) sleep: Nanos,
     /// Size of the block; the default is that of the L2 cache.
-    pub block: Option<Bytes>,
+    pub(crate) block: Option<Bytes>,
     /// Nice value of the hogs: with 5, another thread has three times the share of each.
     #[serde(default)]
-    pub nice: u8,
+    pub(crate) nice: u8,
     /// Value of all guests' scans per second together.
-    pub value: String,
+    pub(crate) value: String,
     /// Value of their CPU share together, in percent.
-    pub cpu_value: Option<String>,
+    pub(crate) cpu_value: Option<String>,
 }
 
 const fn default_scans() -> u32 {
@@ -355,63 +314,63 @@ const fn default_sleep() -> Nanos {
 /// A guest that sleeps until random times.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Wakeup {
+pub(crate) struct Wakeup {
     /// Name, for variants.
-    pub name: Name,
+    pub(crate) name: Name,
     /// The guest.
-    pub guest: Name,
+    pub(crate) guest: Name,
     /// Mean time between two wakeups.
-    pub mean_gap: Nanos,
+    pub(crate) mean_gap: Nanos,
     /// Series of the wakeups' delays.
-    pub series: String,
+    pub(crate) series: String,
 }
 
 /// One of the compared configurations.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Variant {
+pub(crate) struct Variant {
     /// Stable name: an interface.
-    pub name: Name,
+    pub(crate) name: Name,
     /// The hosts' pipeline, if the load uses the network.
-    pub pipeline: Option<Name>,
+    pub(crate) pipeline: Option<Name>,
     /// The set of guarantees that hold; guests of tenants without one in it are best effort.
-    pub guarantees: Option<Name>,
+    pub(crate) guarantees: Option<Name>,
     /// Source of the hosts' guarantees.
     #[serde(default)]
-    pub guarantees_by: GuaranteesBy,
+    pub(crate) guarantees_by: GuaranteesBy,
     /// The switch's use of the tags.
     #[serde(default)]
-    pub switch: SwitchMode,
+    pub(crate) switch: SwitchMode,
     /// The scheduling class of the guests named under `shared_core.periodic`.
     #[serde(default)]
-    pub vcpu: VcpuMode,
+    pub(crate) vcpu: VcpuMode,
     /// Scheduling class of the hosts' packet loops.
     #[serde(default)]
-    pub path: PathMode,
+    pub(crate) path: PathMode,
     /// Deadline and period of guests with a reservation, if other than in `shared_core.periodic`,
     /// for the same share of the core.
-    pub deadline: Option<Nanos>,
+    pub(crate) deadline: Option<Nanos>,
     /// Acknowledge TCP early for all guests that are VMs.
-    pub snoop: Option<SnoopMode>,
+    pub(crate) snoop: Option<SnoopMode>,
     /// Limit the CPU time of the guests named under `quota`.
     #[serde(default)]
-    pub quota: bool,
+    pub(crate) quota: bool,
     /// Run this variant only if scheduling classes cannot be set, as the part of the comparison
     /// that remains possible.
     #[serde(default)]
-    pub only_without_periodic: bool,
+    pub(crate) only_without_periodic: bool,
     /// The running loads, by name.
-    pub loads: Vec<Name>,
+    pub(crate) loads: Vec<Name>,
     /// Running guests of each hog. A list of counts stands for a variant each, named by the
     /// variant's name and the count.
     #[serde(default)]
-    pub neighbours: Vec<usize>,
+    pub(crate) neighbours: Vec<usize>,
 }
 
 /// Source of the hosts' guarantees.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum GuaranteesBy {
+pub(crate) enum GuaranteesBy {
     /// Each host's own configuration.
     #[default]
     File,
@@ -423,7 +382,7 @@ pub enum GuaranteesBy {
 /// The switch's use of the tags.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum SwitchMode {
+pub(crate) enum SwitchMode {
     /// One queue for all classes.
     #[default]
     TagsIgnored,
@@ -434,7 +393,7 @@ pub enum SwitchMode {
 /// Scheduling class of a host's packet loop.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum PathMode {
+pub(crate) enum PathMode {
     /// The class that the vCPU agent sets.
     #[default]
     Given,
@@ -445,7 +404,7 @@ pub enum PathMode {
 /// The scheduling class of a guest's threads.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum VcpuMode {
+pub(crate) enum VcpuMode {
     /// The kernel's default for any thread.
     #[default]
     Default,
@@ -461,7 +420,7 @@ pub enum VcpuMode {
 
 impl LabExperiment {
     /// Returns all guests with their hosts, hosts and guests in order.
-    pub fn guests(&self) -> impl Iterator<Item = (&str, &str)> {
+    pub(crate) fn guests(&self) -> impl Iterator<Item = (&str, &str)> {
         self.hosts.iter().flat_map(|(host, guests)| {
             let guests = guests.iter();
             guests.map(move |guest| (host.as_str(), guest.get_ref().as_str()))
@@ -483,7 +442,7 @@ impl LabExperiment {
     }
 
     /// Returns whether a guest is a VM.
-    pub fn is_machine(&self, guest: &str) -> bool {
+    pub(crate) fn is_machine(&self, guest: &str) -> bool {
         let machines = self.machines.iter().flat_map(|machines| &machines.guests);
         machines.into_iter().any(|name| name.get_ref() == guest)
     }
@@ -565,7 +524,7 @@ impl SharedCore {
 
 impl Query {
     /// Returns the mean time between requests if every link has `rate`.
-    pub fn gap(&self, rate: Rate) -> Nanos {
+    pub(crate) fn gap(&self, rate: Rate) -> Nanos {
         match (self.mean_gap, self.utilisation) {
             (Some(gap), _) => gap,
             (None, Some(share)) if share > 0.0 => {

@@ -19,6 +19,7 @@ mod message;
 mod meter;
 mod packet;
 mod pages;
+mod passage;
 mod probe;
 mod protocol;
 mod query;
@@ -33,14 +34,16 @@ mod workflows;
 
 pub use copy::TapOf;
 pub use etc::Requests;
+pub use flood::Flood;
 pub use frames::Frames;
+#[cfg(test)]
 pub(crate) use message::Header;
 pub use message::{Messages, Moments};
 #[cfg(test)]
 pub(crate) use packet::message_frame;
 pub use packet::{End, Manner};
-pub(crate) use packet::{on_wire, read as read_frame};
 pub use pages::Pages;
+pub(crate) use passage::{Passage, Passages, passage_of};
 pub use probe::{ProbeReport, ProbedCpu};
 pub use query::Queries;
 pub(crate) use rtp::jitter_of;
@@ -122,16 +125,7 @@ pub enum Work {
         port: u16,
     },
     /// Sends UDP datagrams; the amount is datagrams.
-    Flood {
-        /// The receiver.
-        to: SocketAddrV4,
-        /// The size of each datagram, without headers.
-        payload: Bytes,
-        /// Datagrams per second; `None` is the sender's full speed.
-        offered: Option<u32>,
-        /// Size in bytes of the datagrams into which the kernel segments each send (`UDP_SEGMENT`).
-        segment: Option<u16>,
-    },
+    Flood(Flood),
     /// Sends a stream of RTP; the amount is packets.
     RtpSender(Stream),
     /// Receives a stream of RTP and measures its jitter; the amount is packets.
@@ -206,10 +200,8 @@ pub enum Work {
         /// Its arguments.
         args: Vec<String>,
         /// Delay from the start of the load to that of the probe.
-        #[serde(default)]
         after: Nanos,
         /// Path of a copy of the probe's output.
-        #[serde(default)]
         result: Option<PathBuf>,
     },
     /// Runs workflows of calls to many nodes.
@@ -223,14 +215,23 @@ pub enum Work {
     },
 }
 
-/// Protocol of a query client and its servers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Protocol {
-    /// The lab's own: eight bytes with the size of the answer.
-    Own,
-    /// The text protocol of memcached.
-    Memcached,
+impl Work {
+    /// Returns whether the task ends by itself after its measurement; others continue until they
+    /// are killed.
+    pub(crate) const fn ends(&self) -> bool {
+        !matches!(
+            self,
+            Self::Server { .. }
+                | Self::Shuffle { .. }
+                | Self::BulkSender { .. }
+                | Self::BulkReceiver { .. }
+                | Self::Copy { .. }
+                | Self::Sink { .. }
+                | Self::Frames(_)
+                | Self::Hog { .. }
+                | Self::Duty { .. }
+        )
+    }
 }
 
 /// One measured event.
@@ -257,37 +258,27 @@ pub struct Outcome {
     /// The events whose start lay in the measured time, in order of arrival.
     pub samples: Vec<Sample>,
     /// The longest time without progress in each event, for events with progress.
-    #[serde(default)]
     pub pauses: Vec<Sample>,
     /// Events without an end after the grace time.
     pub unanswered: u64,
     /// Bytes or scans in the measured time.
     pub amount: u64,
     /// CPU time used in the measured time, of tasks that compute.
-    #[serde(default)]
     pub cpu: Nanos,
     /// Length of the measured time.
     pub time: Nanos,
     /// Number of served requests on each CPU.
     pub served: BTreeMap<u32, u64>,
     /// The probe's report.
-    #[serde(default)]
     pub probe: Option<ProbeReport>,
     /// Received traffic in each second, in bytes on the wire; for TCP and UDP, the bytes that the
     /// program received.
-    #[serde(default)]
-    pub windows: Vec<u64>,
-    /// Begin of the first second.
-    #[serde(default)]
-    pub windows_from: Nanos,
+    pub windows: Windows,
     /// The pauses between arrivals.
-    #[serde(default)]
     pub gaps: Option<Stats>,
     /// Other figures, by name.
-    #[serde(default)]
     pub figures: BTreeMap<String, f64>,
     /// Points to draw in a chart, by name and in order.
-    #[serde(default)]
     pub lines: BTreeMap<String, Vec<(f64, f64)>>,
 }
 
@@ -319,6 +310,25 @@ impl Outcome {
 /// Interval of the counts of received traffic.
 const WINDOW: Nanos = Nanos::from_secs(1);
 
+/// Received traffic in each second.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Windows {
+    /// Begin of the first second.
+    pub from: Nanos,
+    /// Bytes of each second.
+    pub bytes: Vec<u64>,
+}
+
+impl Windows {
+    /// Counts bytes that arrived at this time.
+    pub(crate) fn add(&mut self, at: Nanos, bytes: u64) {
+        let window = at.since(self.from).as_nanos() / WINDOW.as_nanos();
+        if let Some(window) = self.bytes.get_mut(window as usize) {
+            *window += bytes;
+        }
+    }
+}
+
 /// Begin of each phase of a task, on `CLOCK_MONOTONIC`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Schedule {
@@ -345,13 +355,12 @@ impl Schedule {
     }
 
     /// Returns a count of received traffic for each second that counts, all 0.
-    pub(crate) fn windows(&self) -> Vec<u64> {
-        vec![0; self.window(self.to)]
-    }
-
-    /// Returns the index of the second that contains this time.
-    pub(crate) fn window(&self, moment: Nanos) -> usize {
-        (moment.since(self.from).as_nanos() / WINDOW.as_nanos()) as usize
+    pub(crate) fn windows(&self) -> Windows {
+        let seconds = self.to.since(self.from).as_nanos() / WINDOW.as_nanos();
+        Windows {
+            from: self.from,
+            bytes: vec![0; seconds as usize],
+        }
     }
 
     /// Returns whether an event that starts at `moment` counts.
@@ -452,7 +461,7 @@ impl Starter<'_> {
 }
 
 /// Writes a file under another name first, so that a reader never sees a part of it.
-fn leave(path: &Path, text: &[u8]) -> io::Result<()> {
+pub(crate) fn leave(path: &Path, text: &[u8]) -> io::Result<()> {
     let partial = path.with_extension("partial");
     std::fs::write(&partial, text)?;
     std::fs::rename(&partial, path)
@@ -513,20 +522,7 @@ fn work(task: &Task) -> (&'static str, io::Result<()>) {
         Work::Shuffle { port, peers } => ("shuffle", shuffle::run(&starter, *port, peers)),
         Work::BulkSender { to } => ("bulk sender", bulk::send(&starter, *to)),
         Work::BulkReceiver { port } => ("bulk receiver", bulk::receive(&starter, *port)),
-        Work::Flood {
-            to,
-            payload,
-            offered,
-            segment,
-        } => {
-            let flood = flood::Flood {
-                to: *to,
-                payload: *payload,
-                offered: *offered,
-                segment: *segment,
-            };
-            ("flood", flood::send(&starter, &flood))
-        }
+        Work::Flood(flood) => ("flood", flood::send(&starter, flood)),
         Work::RtpSender(stream) => ("stream of RTP", rtp::send(&starter, stream)),
         Work::RtpReceiver { port } => ("receiver of RTP", rtp::receive(&starter, *port)),
         Work::Pages(pages) => {

@@ -142,7 +142,7 @@ pub(crate) fn config(
                 },
             },
             vm: tenant.map(|(tenant, place)| format!("{OWNER}/{tenant}/{place}")),
-            guarantee: tenant.and_then(|(tenant, _)| guarantee(experiment, variant, tenant)),
+            guarantee: guarantee(experiment, variant, &guest.name),
             snoop: variant.snoop.filter(|_| guest.kind == GuestKind::Machine),
         }
     };
@@ -242,14 +242,13 @@ fn hose(topology: &Topology, host: &str, interval: Nanos, directory: &Path) -> H
     }
 }
 
-/// Returns the guarantee of each VM of `tenant` in `variant`, for its host's own file.
-fn guarantee(experiment: &LabExperiment, variant: &Variant, tenant: &str) -> Option<Guarantee> {
+/// Returns the guarantee of a guest in `variant`, for its host's own file.
+fn guarantee(experiment: &LabExperiment, variant: &Variant, guest: &str) -> Option<Guarantee> {
     if variant.guarantees_by == GuaranteesBy::Service {
         return None;
     }
     let pacing = experiment.pacing(variant)?;
-    let mut members = experiment.guarantees(variant).iter();
-    let member = members.find(|member| member.tenant.get_ref() == tenant)?;
+    let member = experiment.guarantee_of(variant, guest)?;
     Some(member.config(pacing, experiment.link_rate))
 }
 

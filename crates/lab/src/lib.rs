@@ -3,43 +3,56 @@
 //! Do not use this crate for results about real hardware: links, switch and hosts share this
 //! computer's CPUs. `tailbound-sim` has deterministic simulations.
 //!
-//! Read [`experiment::LabExperiment`] first: the configuration of the data centre and its variants.
-//! Hosts, guests and the switch are network namespaces ([`topology`] plans them, `build` makes
-//! them); each host runs this program's own daemon; [`guest`] has the programs inside guests.
-//! `variant` runs one variant; `monitor` and [`noise`] separate the mechanism's own tail from the
-//! disturbances of this computer.
+//! Two kinds of experiments implement `tailbound_experiment::Experiment`:
+//! [`LabExperiment`] (in `run`) is a data centre with load and variants to compare;
+//! [`comparison::Comparison`] measures backends between two guests. Read one of them first. Both
+//! have the same data flow:
+//!
+//! ```text
+//! TOML ─► Experiment::read, check, outline
+//!         Session::enter        namespaces, directory, CPUs, this program
+//!         rounds                A B C A B C ...: one Measurement for each variant and round
+//!           variant::run          Crew (daemons, VMs, programs in guests) ─► Loads ─► Readings
+//!           Bench::measure        Rig (two guests) ─► outcomes
+//!         Disturbances          other use of the computer, and lost runs: the only rule of noise
+//!         summarise::variant    the rounds' Measurements ─► tailbound_report::Variant
+//! ```
+//!
+//! Hosts, guests and the switch are network namespaces (`topology` plans them, `build` makes
+//! them); each host runs this program's own daemon; [`guest`] has the programs inside guests, which
+//! leave an `Outcome` each. `monitor` and `noise` separate the mechanism's own tail from the
+//! disturbances of this computer. `star` is no experiment: it is the reference for a simulation.
 
-pub mod arrivals;
+mod arrivals;
 mod bounds;
 mod build;
-pub mod cards;
 mod class;
+pub mod comparison;
 mod core_use;
 mod cpus;
 mod disturbed;
 mod error;
-pub mod experiment;
-pub mod forward;
+mod experiment;
 pub mod guest;
 mod hosts;
 mod lock;
 mod machine;
+mod measurement;
 mod monitor;
-pub mod noise;
-mod pair;
+mod noise;
 mod percentile;
 mod place;
 mod processes;
 mod refusals;
 mod reservation;
+mod rounds;
 mod run;
 mod run_dir;
-pub mod shaped;
+mod session;
 pub mod star;
 mod summarise;
 mod tools;
-pub mod topology;
-mod turns;
+mod topology;
 mod variant;
 mod vcpu_share;
 pub mod vm;
@@ -47,5 +60,6 @@ mod watcher;
 mod wire;
 
 pub use error::LabError;
+pub use experiment::LabExperiment;
 pub use run::Options;
 pub use run_dir::{Cleaned, clean};

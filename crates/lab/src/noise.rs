@@ -30,7 +30,7 @@ const LATE: u64 = 2;
 /// loss lie somewhere since the previous step, so they are spread evenly over that time; the rest
 /// of a larger step was lost since the previous reading.
 #[derive(Debug, Clone, Default)]
-pub struct Lost {
+pub(crate) struct Lost {
     /// Amounts, each spread evenly over its time.
     spans: Vec<Span>,
     previous: Option<Reading>,
@@ -53,7 +53,7 @@ struct Reading {
 
 impl Lost {
     /// Adds a reading of a total that is shown in steps of `tick` (1 ns: exact).
-    pub fn read(&mut self, at: Nanos, total: Nanos, tick: Nanos) {
+    pub(crate) fn read(&mut self, at: Nanos, total: Nanos, tick: Nanos) {
         let Some(previous) = self.previous.replace(Reading { at, total }) else {
             self.changed = at;
             return;
@@ -76,7 +76,7 @@ impl Lost {
     /// reading, if it is at least a quarter of the time. A thread that wakes often waits briefly
     /// each time; such waits are normal on any busy host, add up over a long request, and delay it
     /// by much less than the sum.
-    pub fn read_stalls(&mut self, at: Nanos, total: Nanos) {
+    pub(crate) fn read_stalls(&mut self, at: Nanos, total: Nanos) {
         let previous = self.previous.replace(Reading { at, total });
         let Some(previous) = previous else {
             return;
@@ -94,7 +94,7 @@ impl Lost {
     }
 
     /// Returns the loss between two times.
-    pub fn between(&self, from: Nanos, to: Nanos) -> Nanos {
+    pub(crate) fn between(&self, from: Nanos, to: Nanos) -> Nanos {
         let sum: u128 = self.parts(from, to).sum();
         Nanos(u64::try_from(sum).unwrap_or(u64::MAX))
     }
@@ -120,7 +120,7 @@ impl Lost {
     }
 
     /// Returns the total loss.
-    pub fn total(&self) -> Nanos {
+    pub(crate) fn total(&self) -> Nanos {
         let total = self.spans.iter().map(|span| span.amount.as_nanos());
         Nanos(total.fold(0, u64::saturating_add))
     }
@@ -128,7 +128,7 @@ impl Lost {
 
 /// Class of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SampleClass {
+pub(crate) enum SampleClass {
     /// In time.
     OnTime,
     /// Late without a cause outside of the measured mechanism.
@@ -141,22 +141,22 @@ pub enum SampleClass {
 
 impl SampleClass {
     /// Returns whether this computer disturbed the sample: such samples are separated.
-    pub const fn is_hit(self) -> bool {
+    pub(crate) const fn is_hit(self) -> bool {
         matches!(self, Self::Ours | Self::Stolen)
     }
 }
 
 /// Time lost in one way, as far as it concerns a series.
 #[derive(Debug, Clone, Default)]
-pub struct Losses<'a> {
+pub(crate) struct Losses<'a> {
     /// Losses: one entry for each CPU or thread.
-    pub lost: Vec<&'a Lost>,
+    pub(crate) lost: Vec<&'a Lost>,
     /// Interval of the readings: the time of a loss within it is unknown, so the interval is added
     /// to both ends of a sample.
-    pub margin: Nanos,
+    pub(crate) margin: Nanos,
     /// Maximum of passages of a sample through each thread: at worst, this number of the thread's
     /// longest losses delays it. `None` is unknown, and all losses count.
-    pub passages: Option<usize>,
+    pub(crate) passages: Option<usize>,
 }
 
 impl Losses<'_> {
@@ -204,7 +204,11 @@ impl Losses<'_> {
 }
 
 /// Returns the class of each sample of a series, in the samples' order.
-pub fn judge(samples: &[Sample], stolen: &Losses<'_>, ours: &Losses<'_>) -> Vec<SampleClass> {
+pub(crate) fn judge(
+    samples: &[Sample],
+    stolen: &Losses<'_>,
+    ours: &Losses<'_>,
+) -> Vec<SampleClass> {
     let median = median(samples);
     let late = |sample: &Sample| sample.latency().as_nanos() > median.saturating_mul(LATE);
     let in_time = || samples.iter().filter(|sample| !late(sample));

@@ -3,6 +3,7 @@
 
 use crate::LabError;
 use crate::run_dir::{OWNER_VARIABLE, RunDir};
+use crate::topology::namespace_path;
 use rustix::process::Signal;
 use rustix::thread::CpuSet;
 use std::fs::File;
@@ -135,12 +136,35 @@ pub(crate) struct Start<'a> {
     pub(crate) name: String,
     pub(crate) program: PathBuf,
     pub(crate) args: Vec<String>,
-    pub(crate) netns: &'a std::path::Path,
+    /// Name of its network namespace.
+    pub(crate) netns: &'a str,
     pub(crate) cpus: CpuSet,
     /// Its scheduling class; `None` for the default.
     pub(crate) policy: Option<Policy>,
     pub(crate) ready: Ready,
     pub(crate) ends: bool,
+}
+
+impl<'a> Start<'a> {
+    /// Returns a child without arguments, of the default class, that does not report readiness and
+    /// does not end by itself.
+    pub(crate) fn new(
+        name: impl Into<String>,
+        program: impl Into<PathBuf>,
+        netns: &'a str,
+        cpus: CpuSet,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            program: program.into(),
+            args: Vec::new(),
+            netns,
+            cpus,
+            policy: None,
+            ready: Ready::Silent,
+            ends: false,
+        }
+    }
 }
 
 /// Starts and supervises children.
@@ -187,7 +211,7 @@ impl<'a> Supervisor<'a> {
             .cpus(start.cpus)
             .output(create(&stdout)?, create(&stderr)?)
             .piped_stdin()
-            .netns(start.netns)
+            .netns(&namespace_path(start.netns))
             .and_then(Spawn::start)
             .map_err(LabError::io(what()))?;
         self.members.push(Member {

@@ -4,10 +4,9 @@ use crate::LabError;
 use crate::class;
 use crate::experiment::{GuaranteesBy, LabExperiment, Variant, VcpuMode};
 use crate::place;
-use crate::run_dir::RunDir;
+use crate::session::Session;
 use crate::variant::{CLASSES, confinement};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 
 /// Missing capabilities.
 #[derive(Debug)]
@@ -28,16 +27,14 @@ impl Refusals {
     /// Tests the capabilities that the experiment needs; changes nothing.
     pub(crate) fn find(
         experiment: &LabExperiment,
-        program: &Path,
-        run_dir: &RunDir,
+        session: &Session,
         machines: Option<&String>,
-        real_time: bool,
     ) -> Result<Self, LabError> {
         let mut classes = BTreeMap::new();
         if let Some(shared) = &experiment.shared_core {
             let modes: BTreeSet<VcpuMode> = experiment.variant.iter().map(|v| v.vcpu).collect();
             for mode in modes {
-                let state = run_dir.path().join(CLASSES);
+                let state = session.directory().join(CLASSES);
                 if let Some(why) = class::refusal(mode, shared, &state)? {
                     classes.insert(mode, why);
                 }
@@ -48,10 +45,10 @@ impl Refusals {
             machines: machines.cloned(),
             service: experiment
                 .has_service()
-                .then(|| place::refusal(program))
+                .then(|| place::refusal(&session.program))
                 .flatten(),
             quota: quota_refusal(experiment),
-            real_time,
+            real_time: session.real_time,
         })
     }
 

@@ -3,31 +3,27 @@
 use crate::LabError;
 use crate::bounds;
 use crate::build;
-use crate::core_use::CpuUse;
-use crate::cpus::Cpus;
-use crate::disturbed;
-use crate::experiment::{BulkTool, GuaranteesBy, LabExperiment, PingTool, QueryTool, Variant};
+use crate::disturbed::Disturbances;
+use crate::experiment::{GuaranteesBy, LabExperiment, Named, Variant};
 use crate::guest::CONGESTION_CONTROL;
 use crate::hosts;
-use crate::lock::Lock;
-use crate::machine::{self, load_average, watch_signals};
+use crate::machine::load_average;
+use crate::measurement::Measurement;
 use crate::place;
-use crate::processes::Rank;
 use crate::refusals::Refusals;
-use crate::run_dir::RunDir;
+use crate::rounds::rounds;
+use crate::session::{Session, Tool, require};
 use crate::summarise;
 use crate::topology::{GuestPort, Topology};
-use crate::variant::{self, Context, Measured};
+use crate::variant::{self, Context};
 use crate::vcpu_share;
 use crate::vm::{Kernel, Machines};
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::path::PathBuf;
+use std::time::Duration;
 use tailbound_experiment::{
-    Catalogue, ChartSpec, Curve, Document, Experiment, Found, Mistake, Mistakes, Noise, Progress,
-    catalogue, unknown_word,
+    Catalogue, ChartSpec, Curve, Document, Experiment, Found, Mistake, Mistakes, catalogue,
+    unknown_word,
 };
-use tailbound_sys::process::find_program;
-use tailbound_sys::user_namespace::{self, Privilege};
 
 /// Options of a run.
 #[derive(Debug, Clone)]
@@ -85,99 +81,56 @@ impl Experiment for LabExperiment {
     /// Moves this process into namespaces of its own, so it must have a single thread, and cannot
     /// return. An error also leaves no state of the run.
     fn run(&self, run: &mut tailbound_experiment::Run<'_, Options>) -> Result<Found, LabError> {
-        let (options, progress) = (run.options, &mut run.progress);
+        let options = run.options;
         let chosen = choose(self, options)?;
-        require_tools(self, &chosen)?;
-        let _lock = Lock::take()?;
-        // In namespaces of its own the process sees paths from the computer's root, which may
-        // differ from this process's root.
-        let program = std::env::current_exe().map_err(LabError::io("looking for this program"))?;
-        let privilege = user_namespace::enter()?;
-        let signal = watch_signals()?;
-        let cpus = Cpus::detect().map_err(LabError::io("asking for the CPUs"))?;
-        let real_time = Rank::real_time_is_allowed();
-        let run_dir =
-            RunDir::create(options.keep).map_err(LabError::io("making a directory for the run"))?;
+        require(tools_of(self, &chosen))?;
+        let session = Session::enter(options.keep)?;
         // The kernel accepts a deadline only for threads that may run on all CPUs.
-        let machines = machines(self, &chosen, options, &program, &run_dir);
+        let machines = machines(self, &chosen, options, &session);
         let why_not = machines
             .as_ref()
             .and_then(|machines| machines.as_ref().err());
-        let refusals = Refusals::find(self, &program, &run_dir, why_not, real_time)?;
-        cpus.leave_shared_core()
-            .map_err(LabError::io("leaving the shared core"))?;
-        let topology = build_topology(self, &chosen, &program, &run_dir)?;
+        let refusals = Refusals::find(self, &session, why_not)?;
+        let leave = session.cpus.leave_shared_core();
+        leave.map_err(LabError::io("leaving the shared core"))?;
+        let topology = build_topology(self, &chosen, &session)?;
         let context = Context {
             experiment: self,
             topology: &topology,
-            cpus,
-            real_time,
-            run_dir: &run_dir,
-            program,
+            session: &session,
             seed: run.seed,
             machines: machines.and_then(Result::ok),
-            signal,
         };
-        let mut found = conditions(&context, options, privilege);
-        let run = Run {
-            context: &context,
-            chosen,
-            refusals,
-        };
-        let mut measured = run.measure(options.repeat, progress)?;
-        run.summarise(&mut measured, &mut found)?;
+        let mut found = conditions(&context, options);
+        let runs = |variant: &&&Variant| refusals.runs(self, variant);
+        let running: Vec<&Variant> = chosen.iter().filter(runs).copied().collect();
+        let names: Vec<&str> = running
+            .iter()
+            .map(|it| it.name.get_ref().as_str())
+            .collect();
+        let about = Duration::from(self.duration) + Duration::from(self.warmup) + AROUND;
+        let measured = rounds(
+            &names,
+            options.repeat,
+            Some(about),
+            run.progress,
+            |index, _, announce| variant::run(&context, running[index], announce),
+        )?;
+        self.summarise(&chosen, &refusals, measured, &mut found)?;
         Ok(found)
     }
 }
 
-/// The selected variants of a run, and the variants that cannot run here.
-struct Run<'r> {
-    context: &'r Context<'r>,
-    chosen: Vec<&'r Variant>,
-    refusals: Refusals,
-}
-
-impl Run<'_> {
-    /// Returns the measurements of each selected variant in each round.
-    fn measure(
+impl LabExperiment {
+    /// Adds the measurements of the variants that ran to the result, and the refusals of the
+    /// others.
+    fn summarise(
         &self,
-        repeat: u32,
-        progress: &mut Progress<'_>,
-    ) -> Result<Vec<Vec<Measured>>, LabError> {
-        let mut measured: Vec<Vec<Measured>> = self.chosen.iter().map(|_| Vec::new()).collect();
-        let runs = |variant: &Variant| self.refusals.runs(self.context.experiment, variant);
-        let number = self.chosen.iter().filter(|variant| runs(variant)).count();
-        let total = number * repeat as usize;
-        let begun = Instant::now();
-        let one = Duration::from(self.context.experiment.duration)
-            + Duration::from(self.context.experiment.warmup)
-            + AROUND;
-        let about = one.as_secs_f64() * total as f64;
-        let mut done = 0;
-        for _ in 0..repeat {
-            for (variant, repeats) in self.chosen.iter().zip(&mut measured) {
-                if !runs(variant) {
-                    continue;
-                }
-                done += 1;
-                let variant_name = variant.name.get_ref();
-                let mut announce = |what: &str| {
-                    let passed = begun.elapsed().as_secs();
-                    progress(&format!(
-                        "{passed} s of about {about:.0} s, variant {variant_name} ({done} of \
-                         {total}): {what}"
-                    ));
-                };
-                let before = CpuUse::read(std::iter::empty());
-                let ran = variant::run(self.context, variant, &mut announce);
-                repeats.push(ran.or_else(|error| disturbed::lost(error, before))?);
-            }
-        }
-        Ok(measured)
-    }
-
-    fn summarise(&self, measured: &mut [Vec<Measured>], found: &mut Found) -> Result<(), LabError> {
-        let experiment = self.context.experiment;
+        chosen: &[&Variant],
+        refusals: &Refusals,
+        measured: Vec<Vec<Measurement>>,
+        found: &mut Found,
+    ) -> Result<(), LabError> {
         let all = measured.iter().flatten();
         let stolen: u64 = all.map(|it| it.stolen.as_nanos()).sum();
         found.condition("stolen_ns", stolen);
@@ -185,20 +138,18 @@ impl Run<'_> {
         found.condition("interrupts_at_once_ns", taken.interrupts.as_nanos());
         found.condition("interrupts_thousandths", taken.long_run.thousandths());
         found.condition("load_average_after", load_average());
-        let mut disturbed = Vec::new();
-        let mut most_taken = 0.0_f64;
-        for (variant, repeats) in self.chosen.iter().zip(measured) {
+        let mut disturbances = Disturbances::default();
+        let mut measured = measured.into_iter();
+        for variant in chosen {
             let name = variant.name.get_ref();
-            if repeats.is_empty() {
-                let refusal = self.refusals.of(experiment, variant);
+            let repeats = refusals.runs(self, variant).then(|| measured.next());
+            let Some(mut repeats) = repeats.flatten() else {
+                let refusal = refusals.of(self, variant);
                 let unavailable = refusal.map(|why| summarise::unavailable(name, why));
                 found.variants.extend(unavailable);
                 continue;
-            }
-            disturbed.extend(disturbed::of_runs(name, repeats));
-            let taken = repeats.iter().filter_map(|repeat| repeat.cpus_taken);
-            most_taken = taken.fold(most_taken, |most, it| most.max(it.others));
-            if let Some(why) = disturbed::take_lost(repeats) {
+            };
+            if let Some(why) = disturbances.add_runs(name, &mut repeats) {
                 found.variants.push(summarise::unavailable(name, &why));
                 continue;
             }
@@ -206,17 +157,16 @@ impl Run<'_> {
                 found.condition(format!("probe_{name}"), line.as_str());
             }
             let promises = repeats.iter().find_map(|repeat| repeat.promises.as_ref());
-            let mut bounds = bounds::of(experiment, variant, promises);
-            vcpu_share::add(experiment, variant, repeats, &mut bounds)
+            let mut bounds = bounds::of(self, variant, promises);
+            vcpu_share::add(self, variant, &repeats, &mut bounds)
                 .map_err(LabError::io("asking what reservations are worth"))?;
-            vcpu_share::count(experiment, variant, &bounds, repeats);
-            let mut summary = summarise::variant(name, repeats);
+            vcpu_share::count(self, variant, &bounds, &mut repeats);
+            let mut summary = summarise::variant(name, &repeats);
             summary.bounds = bounds;
-            disturbed.extend(disturbed::of_figures(experiment, &summary, repeats));
+            disturbances.add_figures(self, &summary, &repeats);
             found.variants.push(summary);
         }
-        found.condition("used_by_others", most_taken);
-        found.noise = Noise::Watched(disturbed);
+        disturbances.finish(found);
         Ok(())
     }
 }
@@ -224,8 +174,7 @@ impl Run<'_> {
 fn build_topology(
     experiment: &LabExperiment,
     chosen: &[&Variant],
-    program: &Path,
-    run_dir: &RunDir,
+    session: &Session,
 ) -> Result<Topology, LabError> {
     let topology = Topology::new(experiment, guest_port());
     if chosen.iter().any(|variant| variant.pipeline.is_some()) {
@@ -234,11 +183,11 @@ fn build_topology(
         build::namespaces(&topology)?;
     }
     if topology.hosts_talk {
-        hosts::make_key(run_dir.path()).map_err(LabError::io("making the hosts' key"))?;
+        hosts::make_key(session.directory()).map_err(LabError::io("making the hosts' key"))?;
     }
     let asks = |variant: &&Variant| variant.guarantees_by == GuaranteesBy::Service;
-    if chosen.iter().any(asks) && place::refusal(program).is_none() {
-        place::prepare(program, run_dir.path(), &topology.hosts)?;
+    if chosen.iter().any(asks) && place::refusal(&session.program).is_none() {
+        place::prepare(&session.program, session.directory(), &topology.hosts)?;
     }
     Ok(topology)
 }
@@ -265,8 +214,7 @@ fn machines(
     experiment: &LabExperiment,
     chosen: &[&Variant],
     options: &Options,
-    program: &Path,
-    run_dir: &RunDir,
+    session: &Session,
 ) -> Option<Result<Machines, String>> {
     if !chosen
         .iter()
@@ -276,52 +224,27 @@ fn machines(
     }
     let kernel = Kernel::find(options.guest_kernel.as_deref());
     Some(kernel.and_then(|kernel| {
-        let tools = tools_in_machines(experiment, chosen);
-        let prepared = Machines::prepare(&kernel, program, &tools, run_dir.path());
+        let tools = tools_of(experiment, chosen);
+        // `ip` sets up the links.
+        let tools = tools.iter().map(|(program, _)| *program).chain(["ip"]);
+        let tools: Vec<&str> = tools.collect();
+        let directory = session.directory();
+        let prepared = Machines::prepare(&kernel, &session.program, &tools, directory);
         prepared.map_err(|error| error.to_string())
     }))
 }
 
-/// Returns the programs that guests run, beside this one.
-fn tools_in_machines(experiment: &LabExperiment, chosen: &[&Variant]) -> Vec<&'static str> {
-    // `ip` sets up the links.
-    let mut tools = vec!["ip"];
-    tools.extend(tools_of(experiment, chosen).map(|(program, _)| program));
-    tools.sort_unstable();
-    tools.dedup();
-    tools
+/// Returns the programs that the variants' loads run beside the lab's own.
+fn tools_of(experiment: &LabExperiment, chosen: &[&Variant]) -> Vec<Tool> {
+    let etc = variants_with(chosen, &experiment.etc).then_some(("memcached", "memcached"));
+    let iperf = variants_with(chosen, &experiment.iperf).then_some(("iperf3", "iperf3"));
+    etc.into_iter().chain(iperf).collect()
 }
 
-/// Returns the programs that the variants' loads name, each with its package.
-fn tools_of<'e>(
-    experiment: &'e LabExperiment,
-    chosen: &'e [&Variant],
-) -> impl Iterator<Item = (&'static str, &'static str)> + 'e {
-    chosen.iter().flat_map(|variant| {
-        let mut queries = variant.running(&experiment.query);
-        let mut bulks = variant.running(&experiment.bulk);
-        let mut pings = variant.running(&experiment.ping);
-        let memcached = queries.any(|it| it.tool == QueryTool::Memcached)
-            || variant.running(&experiment.etc).next().is_some();
-        let iperf3 = bulks.any(|it| it.tool == BulkTool::Iperf3)
-            || variant.running(&experiment.iperf).next().is_some();
-        let ping = pings.any(|it| it.tool == PingTool::Ping);
-        [
-            memcached.then_some(("memcached", "memcached")),
-            iperf3.then_some(("iperf3", "iperf3")),
-            ping.then_some(("ping", "iputils-ping")),
-        ]
-        .into_iter()
-        .flatten()
-    })
-}
-
-/// Checks that the programs that the experiment names as load are installed.
-fn require_tools(experiment: &LabExperiment, chosen: &[&Variant]) -> Result<(), LabError> {
-    match tools_of(experiment, chosen).find(|(program, _)| find_program(program).is_none()) {
-        Some((program, package)) => Err(LabError::Missing { program, package }),
-        None => Ok(()),
-    }
+/// Returns whether one of the variants has one of these loads.
+fn variants_with<L: Named>(chosen: &[&Variant], loads: &[L]) -> bool {
+    let mut chosen = chosen.iter();
+    chosen.any(|variant| variant.running(loads).next().is_some())
 }
 
 /// Returns TAPs if this process can open them, as for VMs; veth pairs otherwise.
@@ -337,20 +260,15 @@ fn guest_port() -> GuestPort {
     }
 }
 
-fn conditions(context: &Context<'_>, options: &Options, privilege: Privilege) -> Found {
-    let experiment = context.experiment;
-    let mut found = Found {
-        conditions: machine::conditions(privilege, &context.cpus),
-        ..Found::default()
-    };
-    let class = if context.real_time {
+fn conditions(context: &Context<'_>, options: &Options) -> Found {
+    let (experiment, session) = (context.experiment, context.session);
+    let mut found = session.found(experiment.duration, options.repeat);
+    let class = if session.real_time {
         "SCHED_FIFO"
     } else {
         "short slices, nice by rank"
     };
-    found.condition("duration_ns", experiment.duration.as_nanos());
     found.condition("warmup_ns", experiment.warmup.as_nanos());
-    found.condition("repeat", options.repeat);
     found.condition("infrastructure_class", class);
     if experiment
         .variant
@@ -365,7 +283,7 @@ fn conditions(context: &Context<'_>, options: &Options, privilege: Privilege) ->
     if let Some(machines) = &context.machines {
         found.condition("guest_accelerator", machines.accelerator.name());
     }
-    if context.cpus.count == 1 {
+    if session.cpus.count == 1 {
         found.condition("note", "guests, daemons and monitor share the only CPU");
     }
     found

@@ -8,21 +8,19 @@
 mod wires;
 
 use crate::LabError;
-use crate::build::{self, batch, configure};
+use crate::build::{self, batch, configure, tool};
 use crate::guest::events::{ALARM, Events, is_retry};
 use crate::guest::{GUEST_INTERFACE, control_congestion, now};
 use crate::processes::Rank;
-use crate::topology::{Guest, GuestKind, GuestPort, Topology, namespace_path};
-use crate::turns::Place;
+use crate::session::Session;
+use crate::topology::{Guest, GuestPort, Topology, namespace_path};
 use hdrhistogram::Histogram;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::{self, IoSliceMut, Read, Write};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tailbound_sys::netns::within;
-use tailbound_sys::process::program_path;
 use tailbound_sys::sched::set_policy;
 use tailbound_sys::tap::{Tap, VIRTIO_HEADER_LEN};
 use tailbound_units::{Bytes, Nanos};
@@ -76,8 +74,7 @@ pub struct Carried {
 
 /// Hosts at one switch.
 pub struct Star {
-    _place: Place,
-    real_time: bool,
+    session: Session,
     topology: Topology,
     taps: Vec<Tap>,
 }
@@ -89,22 +86,10 @@ impl Star {
     /// # Errors
     /// This computer does not allow namespaces, or lacks iproute2 or ethtool.
     pub fn build(hosts: u8) -> Result<Self, LabError> {
-        let place = Place::enter()?;
+        let session = Session::enter(false)?;
         raise_files().map_err(LabError::io("asking for more open files"))?;
-        let host = |number: u8| Guest {
-            name: format!("h{number}"),
-            host: String::new(),
-            ip: Ipv4Addr::new(10, 77, 0, number + 1),
-            mac: [2, 0, 0, 0, 0, number],
-            kind: GuestKind::Namespace,
-        };
-        let topology = Topology {
-            hosts: Vec::new(),
-            guests: (0..hosts).map(host).collect(),
-            guest_port: GuestPort::Tap,
-            hosts_talk: false,
-            has_service: false,
-        };
+        let guests = (1..=hosts).map(Guest::alone).collect();
+        let topology = Topology::without_hosts(guests, GuestPort::Tap);
         build::namespaces(&topology)?;
         let mut taps = Vec::new();
         for guest in &topology.guests {
@@ -115,11 +100,12 @@ impl Star {
             taps.push(tap.map_err(|error| LabError::io("opening a TAP")(io::Error::other(error)))?);
             let queue = format!("link set {GUEST_INTERFACE} txqueuelen 10000\n");
             batch("ip", Some(&guest.name), &queue)?;
-            single_frames(&guest.name)?;
+            // Single frames, with checksums.
+            let off = format!("netns exec {} ethtool -K {GUEST_INTERFACE}", guest.name);
+            tool("ip", &format!("{off} tx off tso off gso off gro off"))?;
         }
         Ok(Self {
-            real_time: place.real_time,
-            _place: place,
+            session,
             topology,
             taps,
         })
@@ -148,7 +134,8 @@ impl Star {
 
     /// Sets the class of this thread, which stands for hardware or for separate hosts.
     fn rank(&self, rank: Rank) -> io::Result<()> {
-        rank.policy(self.real_time)
+        self.session
+            .policy(rank)
             .map_or(Ok(()), |policy| set_policy(0, policy))
     }
 
@@ -323,8 +310,9 @@ fn receive(
             Err(error) if is_retry(&error) => return Ok(()),
             Err(error) => return Err(error),
         };
-        // The last byte of the receiver's address is its number; frames have no other destinations.
-        let to = buffer[VIRTIO_HEADER_LEN + 5];
+        // The last byte of the receiver's address is its number from 1; frames have no other
+        // destinations.
+        let to = buffer[VIRTIO_HEADER_LEN + 5].saturating_sub(1);
         let size = (length - VIRTIO_HEADER_LEN) as u64 + OVERHEAD;
         wires.send(
             now(),
@@ -345,21 +333,6 @@ fn transmit(tap: &Tap, frame: &[u8]) -> io::Result<()> {
         Err(error) if !is_retry(&error) => Err(error),
         _ => Ok(()),
     }
-}
-
-/// Turns off a kernel's offloads of segmentation and checksums.
-fn single_frames(namespace: &str) -> Result<(), LabError> {
-    let mut command = Command::new(program_path("ip"));
-    command.args(["netns", "exec", namespace, "ethtool", "-K", GUEST_INTERFACE]);
-    command.args(["tx", "off", "tso", "off", "gso", "off", "gro", "off"]);
-    let output = command.output().map_err(LabError::io("ip netns exec"))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    Err(LabError::Build {
-        command: format!("ethtool -K {GUEST_INTERFACE} in {namespace}"),
-        message: String::from_utf8_lossy(&output.stderr).into_owned(),
-    })
 }
 
 /// Raises the limit of open files: each flow has two.

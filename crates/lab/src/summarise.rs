@@ -1,12 +1,12 @@
 //! Converts samples to figures: one variant's repeats become its part of the result.
 
+use crate::measurement::{MeasuredSeries, Measurement};
 use crate::noise::SampleClass;
-use crate::variant::{Measured, MeasuredSeries};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use tailbound_report::{Hit, Series, Statistic, Stats, Value, Variant, empty_histogram};
 
 /// Returns the part of a variant that ran, once or several times.
-pub(crate) fn variant(name: &str, repeats: &[Measured]) -> Variant {
+pub(crate) fn variant(name: &str, repeats: &[Measurement]) -> Variant {
     let mut variant = Variant {
         name: name.to_owned(),
         ..Variant::default()
@@ -15,14 +15,12 @@ pub(crate) fn variant(name: &str, repeats: &[Measured]) -> Variant {
         variant.unavailable = Some(flaw);
         return variant;
     }
-    let Some(first) = repeats.first() else {
-        return variant;
-    };
-    for name in first.series.keys() {
+    let names: BTreeSet<_> = repeats.iter().flat_map(|it| it.series.keys()).collect();
+    for name in names {
         let runs: Vec<_> = repeats.iter().filter_map(|r| r.series.get(name)).collect();
         variant.series.insert(name.clone(), series(&runs));
     }
-    for (name, (unit, _)) in &first.values {
+    for (name, (unit, _)) in repeats.iter().flat_map(|repeat| &repeat.values) {
         let runs: Vec<f64> = repeats
             .iter()
             .filter_map(|r| r.values.get(name))
@@ -198,11 +196,11 @@ mod tests {
 
     #[test]
     fn a_flawed_repeat_makes_the_variant_unavailable() {
-        let flawed = Measured {
+        let flawed = Measurement {
             flaw: Some("elsewhere".into()),
-            ..Measured::default()
+            ..Measurement::default()
         };
-        let variant = variant("periodic", &[Measured::default(), flawed]);
+        let variant = variant("periodic", &[Measurement::default(), flawed]);
         assert_eq!(variant.unavailable.as_deref(), Some("elsewhere"));
     }
 }

@@ -12,21 +12,21 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::PathBuf;
 
 /// The namespace of the switch.
-pub const SWITCH: &str = "switch";
+pub(crate) const SWITCH: &str = "switch";
 /// The interface of a host towards the switch.
-pub const UPLINK: &str = "uplink";
+pub(crate) const UPLINK: &str = "uplink";
 /// The namespace of the placement service.
-pub const PLACE: &str = "place";
+pub(crate) const PLACE: &str = "place";
 /// The interface of a host towards the placement service.
 const MANAGE: &str = "manage";
 /// Address of the placement service for hosts.
-pub const SERVICE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 79, 255, 254), 7070);
+pub(crate) const SERVICE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 79, 255, 254), 7070);
 /// Size limit of frames: Ethernet's MTU.
-pub const MTU: u32 = 1500;
+pub(crate) const MTU: u32 = 1500;
 
 /// Connection of guests to their host's daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum GuestPort {
+pub(crate) enum GuestPort {
     /// A TAP, as for a VM.
     Tap,
     /// A veth pair, as for a container, with the daemon's end through `AF_PACKET`.
@@ -35,7 +35,7 @@ pub enum GuestPort {
 
 impl GuestPort {
     /// Returns its word in a report.
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Tap => "tap",
             Self::Veth => "veth",
@@ -45,7 +45,7 @@ impl GuestPort {
 
 /// Kind of a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum GuestKind {
+pub(crate) enum GuestKind {
     /// A network namespace.
     Namespace,
     /// A virtual machine in the namespace, which has links of its own.
@@ -54,22 +54,33 @@ pub enum GuestKind {
 
 /// A guest and its location.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Guest {
+pub(crate) struct Guest {
     /// Its name, and its namespace's.
-    pub name: String,
+    pub(crate) name: String,
     /// Its host's name.
-    pub host: String,
+    pub(crate) host: String,
     /// Its address, in 10.77.0.0/16.
-    pub ip: Ipv4Addr,
+    pub(crate) ip: Ipv4Addr,
     /// Its MAC address, locally administered.
-    pub mac: [u8; 6],
+    pub(crate) mac: [u8; 6],
     /// Kind of the guest.
-    pub kind: GuestKind,
+    pub(crate) kind: GuestKind,
 }
 
 impl Guest {
+    /// Plans the guest `number` of a plan without hosts.
+    pub(crate) fn alone(number: u8) -> Self {
+        Self {
+            name: format!("guest{number}"),
+            host: String::new(),
+            ip: Ipv4Addr::new(10, 77, 0, number),
+            mac: [2, 0, 0, 0, 0, number],
+            kind: GuestKind::Namespace,
+        }
+    }
+
     /// The MAC address as text.
-    pub fn mac_text(&self) -> String {
+    pub(crate) fn mac_text(&self) -> String {
         mac_text(self.mac)
     }
 
@@ -78,31 +89,31 @@ impl Guest {
     }
 
     /// Returns the host's end of the veth pair, if there is one.
-    pub fn host_interface(&self) -> String {
+    pub(crate) fn host_interface(&self) -> String {
         format!("guest-{}", self.name)
     }
 }
 
 /// All hosts and guests.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Topology {
+pub(crate) struct Topology {
     /// The hosts' names, which are also their namespaces' names.
-    pub hosts: Vec<String>,
+    pub(crate) hosts: Vec<String>,
     /// The guests, in the order of their hosts.
-    pub guests: Vec<Guest>,
+    pub(crate) guests: Vec<Guest>,
     /// Connection of guests.
-    pub guest_port: GuestPort,
+    pub(crate) guest_port: GuestPort,
     /// True if hosts exchange rates: then they have addresses of their own on the wire, in
     /// 10.78.0.0/16.
-    pub hosts_talk: bool,
+    pub(crate) hosts_talk: bool,
     /// True if there is a placement service: then hosts have a network of their own to reach it,
     /// 10.79.0.0/16, like an operator's network beside the guests' wire.
-    pub has_service: bool,
+    pub(crate) has_service: bool,
 }
 
 impl Topology {
     /// Plans the addresses of all hosts and guests.
-    pub fn new(experiment: &LabExperiment, guest_port: GuestPort) -> Self {
+    pub(crate) fn new(experiment: &LabExperiment, guest_port: GuestPort) -> Self {
         let hosts: Vec<String> = experiment.hosts.keys().cloned().collect();
         let guest = |(index, (host, name)): (usize, (&str, &str))| {
             // The experiment's checks allow at most 200 guests.
@@ -130,8 +141,19 @@ impl Topology {
         }
     }
 
+    /// Returns a plan of these guests, without hosts.
+    pub(crate) const fn without_hosts(guests: Vec<Guest>, guest_port: GuestPort) -> Self {
+        Self {
+            hosts: Vec::new(),
+            guests,
+            guest_port,
+            hosts_talk: false,
+            has_service: false,
+        }
+    }
+
     /// Returns a host's own address and MAC address on the wire.
-    pub fn station(&self, host: &str) -> (Ipv4Addr, [u8; 6]) {
+    pub(crate) fn station(&self, host: &str) -> (Ipv4Addr, [u8; 6]) {
         let number = self.number(host);
         (Ipv4Addr::new(10, 78, 0, number), [2, 0, 0, 1, number, 0])
     }
@@ -143,17 +165,17 @@ impl Topology {
     }
 
     /// Returns the guest of that name; the experiment's checks have verified names.
-    pub fn guest(&self, name: &str) -> Option<&Guest> {
+    pub(crate) fn guest(&self, name: &str) -> Option<&Guest> {
         self.guests.iter().find(|guest| guest.name == name)
     }
 
     /// Returns the guests of a host.
-    pub fn guests_of<'a>(&'a self, host: &'a str) -> impl Iterator<Item = &'a Guest> {
+    pub(crate) fn guests_of<'a>(&'a self, host: &'a str) -> impl Iterator<Item = &'a Guest> {
         self.guests.iter().filter(move |guest| guest.host == host)
     }
 
     /// Returns all namespaces.
-    pub fn namespaces(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn namespaces(&self) -> impl Iterator<Item = &str> {
         let hosts = self.hosts.iter().map(String::as_str);
         let guests = self.guests.iter().map(|guest| guest.name.as_str());
         let service = self.has_service.then_some(PLACE);
@@ -162,7 +184,7 @@ impl Topology {
 
     /// Returns the `ip` commands that make all links except those inside guests, for the lab's own
     /// namespace.
-    pub fn links(&self) -> String {
+    pub(crate) fn links(&self) -> String {
         let mut batch = Vec::new();
         for host in &self.hosts {
             batch.push(format!(
@@ -190,7 +212,7 @@ impl Topology {
     }
 
     /// Returns the `ip` commands inside a host.
-    pub fn host_links(&self, host: &str) -> String {
+    pub(crate) fn host_links(&self, host: &str) -> String {
         let mut batch = vec![format!("link set {UPLINK} up\n")];
         if self.hosts_talk {
             let (ip, mac) = self.station(host);
@@ -222,7 +244,7 @@ impl Topology {
 
     /// Returns the `ip` commands inside a guest. It has static entries for all MAC addresses, so
     /// that no address resolution disturbs a tail.
-    pub fn guest_links(&self, guest: &Guest) -> String {
+    pub(crate) fn guest_links(&self, guest: &Guest) -> String {
         let mut batch = vec!["link set lo up\n".to_owned()];
         if self.guest_port == GuestPort::Tap && guest.kind == GuestKind::Namespace {
             batch.push(format!(
@@ -246,7 +268,7 @@ impl Topology {
     }
 
     /// Returns the `ip` commands inside the switch.
-    pub fn switch_links(&self) -> String {
+    pub(crate) fn switch_links(&self) -> String {
         let mut batch = vec![
             "link add bridge type bridge stp_state 0 forward_delay 0 mcast_snooping 0\n".to_owned(),
         ];
@@ -259,7 +281,7 @@ impl Topology {
 
     /// Returns the `ip` commands of the placement service's namespace, if the service is used: a
     /// switch that is also a station.
-    pub fn service_links(&self) -> String {
+    pub(crate) fn service_links(&self) -> String {
         if !self.has_service {
             return String::new();
         }
@@ -273,7 +295,7 @@ impl Topology {
 
     /// Returns the `bridge` commands inside the switch: the ports of all guests, and of all hosts
     /// with an address.
-    pub fn switch_stations(&self) -> String {
+    pub(crate) fn switch_stations(&self) -> String {
         let at = |mac, host: &str| {
             let port = switch_port(host);
             format!("fdb add {} dev {port} master static\n", mac_text(mac))
@@ -290,12 +312,12 @@ fn mac_text(mac: [u8; 6]) -> String {
 }
 
 /// Returns the switch's port to a host.
-pub fn switch_port(host: &str) -> String {
+pub(crate) fn switch_port(host: &str) -> String {
     format!("port-{host}")
 }
 
 /// Returns the path of the namespace `name` for `ip netns`.
-pub fn namespace_path(name: &str) -> PathBuf {
+pub(crate) fn namespace_path(name: &str) -> PathBuf {
     PathBuf::from("/run/netns").join(name)
 }
 

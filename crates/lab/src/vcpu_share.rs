@@ -7,8 +7,8 @@
 //! messages during it are counted separately.
 
 use crate::experiment::{LabExperiment, Message, Variant, VcpuMode};
+use crate::measurement::Measurement;
 use crate::noise::SampleClass;
-use crate::variant::Measured;
 use std::collections::BTreeMap;
 use std::io;
 use tailbound_agent::observer::Observer;
@@ -32,7 +32,7 @@ pub(crate) type Bounds = BTreeMap<String, Vec<Bound>>;
 pub(crate) fn add(
     experiment: &LabExperiment,
     variant: &Variant,
-    repeats: &[Measured],
+    repeats: &[Measurement],
     bounds: &mut Bounds,
 ) -> io::Result<()> {
     for message in variant.running(&experiment.message) {
@@ -96,7 +96,7 @@ fn pool(reservation: Deadline, taken: Taken) -> io::Result<Option<Pool>> {
 }
 
 /// Returns the largest interrupt time in any of `measured`, without stolen time.
-pub(crate) fn interrupts<'a>(measured: impl IntoIterator<Item = &'a Measured>) -> Taken {
+pub(crate) fn interrupts<'a>(measured: impl IntoIterator<Item = &'a Measurement>) -> Taken {
     let mut most = Taken::default();
     for Taken {
         interrupts,
@@ -143,7 +143,7 @@ pub(crate) fn count(
     experiment: &LabExperiment,
     variant: &Variant,
     bounds: &Bounds,
-    repeats: &mut [Measured],
+    repeats: &mut [Measurement],
 ) {
     for message in variant.running(&experiment.message) {
         let named = bounds.get(&message.series).into_iter().flatten();

@@ -4,6 +4,7 @@ use crate::text::{prefix, tick, with_unit};
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
 use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
 use std::ops::Range;
 
 /// Okabe and Ito's palette, which colour-blind readers can distinguish, without its yellow, which
@@ -121,4 +122,33 @@ pub(crate) fn log_axis(range: Range<f64>, label: &str, unit: &str) -> Axis {
         ticks,
         label: with_unit(label, unit),
     }
+}
+
+/// Appearance of a line in a legend: pieces from and to these positions.
+pub(crate) type Swatch = &'static [(i32, i32)];
+pub(crate) const SOLID: Swatch = &[(4, 24)];
+pub(crate) const DASHED: Swatch = &[(4, 12), (16, 24)];
+pub(crate) const DOTTED: Swatch = &[(4, 7), (10, 13), (16, 19), (22, 25)];
+
+/// Returns the width of a legend with these names; the backend cannot measure text, so it depends on
+/// the length of the longest.
+pub(crate) fn legend_width<'n>(names: impl Iterator<Item = &'n str>) -> u32 {
+    let longest = names.map(|name| name.chars().count()).max();
+    (longest.unwrap_or(0) as u32 * 8 + 60).min(WIDTH / 3)
+}
+
+/// Draws a legend: the colour, the swatch and the name of each line.
+pub(crate) fn draw_legend<'n>(
+    area: &Area<'_>,
+    lines: impl Iterator<Item = (RGBColor, Swatch, &'n str)>,
+) -> Result<(), Failed> {
+    for (y, (colour, swatch, name)) in (20..).step_by(24).zip(lines) {
+        for &(from, to) in swatch {
+            let piece = vec![(from, y), (to, y)];
+            area.draw(&PathElement::new(piece, colour.stroke_width(3)))?;
+        }
+        let text = font(LABEL).pos(Pos::new(HPos::Left, VPos::Center));
+        area.draw(&Text::new(name.to_owned(), (32, y), text))?;
+    }
+    Ok(())
 }

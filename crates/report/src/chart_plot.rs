@@ -1,13 +1,13 @@
 //! Pictures of charts as SVG.
 
 use crate::canvas::{
-    Area, Axis, Failed, HEIGHT, INK, LABEL, PALETTE, PAPER, Plot, WIDTH, axes, font, log_axis,
+    Axis, DASHED, DOTTED, Failed, HEIGHT, INK, LABEL, PALETTE, PAPER, Plot, SOLID, Swatch, WIDTH,
+    axes, draw_legend, font, legend_width, log_axis,
 };
 use crate::chart::{Chart, ChartAxis, Line, LineStyle, Point, Scale};
 use crate::error::ReportError;
 use crate::text::{prefix, tick, with_unit};
 use plotters::prelude::*;
-use plotters::style::text_anchor::{HPos, Pos, VPos};
 use std::ops::Range;
 
 /// Maximum of points of a line with marks: more marks would hide the line.
@@ -50,12 +50,17 @@ impl Chart {
         let longest = y.ticks.iter().map(|(_, label)| label.chars().count()).max();
         let labels = longest.unwrap_or(0).min(20) as u32 * 8 + 40;
         let (_, body) = root.split_vertically(30);
-        let (area, legend) = body.split_horizontally(WIDTH - self.legend_width());
+        let (area, legend) = body.split_horizontally(
+            WIDTH - legend_width(self.lines.iter().map(|line| line.name.as_str())),
+        );
         let mut plot = axes(&area, x, y, labels)?;
         for curve in &curves {
             curve.draw(&mut plot)?;
         }
-        draw_legend(&legend, &curves)?;
+        let named = curves
+            .iter()
+            .filter(|curve| curve.line.style != LineStyle::Band);
+        draw_legend(&legend, named.map(Curve::entry))?;
         root.present()?;
         Ok(())
     }
@@ -97,15 +102,6 @@ impl Chart {
         }
         pieces.retain(|piece| !piece.is_empty());
         pieces
-    }
-
-    fn legend_width(&self) -> u32 {
-        let longest = self
-            .lines
-            .iter()
-            .map(|line| line.name.chars().count())
-            .max();
-        (longest.unwrap_or(0) as u32 * 8 + 60).min(WIDTH / 3)
     }
 }
 
@@ -176,6 +172,16 @@ struct Curve<'c> {
 }
 
 impl Curve<'_> {
+    /// Returns its entry in the legend.
+    fn entry(&self) -> (RGBColor, Swatch, &str) {
+        let swatch = match self.line.style {
+            LineStyle::Measured | LineStyle::Band => SOLID,
+            LineStyle::Paper => DASHED,
+            LineStyle::Bound => DOTTED,
+        };
+        (self.colour, swatch, &self.line.name)
+    }
+
     fn draw(&self, plot: &mut Plot<'_>) -> Result<(), Failed> {
         let style = self.colour.stroke_width(2);
         let marks = self.line.points.len() <= MOST_MARKS;
@@ -204,22 +210,4 @@ impl Curve<'_> {
         }
         Ok(())
     }
-}
-
-fn draw_legend(area: &Area<'_>, curves: &[Curve<'_>]) -> Result<(), Failed> {
-    let named = |curve: &&Curve<'_>| curve.line.style != LineStyle::Band;
-    for (y, curve) in (20..).step_by(24).zip(curves.iter().filter(named)) {
-        let style = curve.colour.stroke_width(3);
-        let swatch: &[(i32, i32)] = match curve.line.style {
-            LineStyle::Measured | LineStyle::Band => &[(4, 24)],
-            LineStyle::Paper => &[(4, 12), (16, 24)],
-            LineStyle::Bound => &[(4, 7), (10, 13), (16, 19), (22, 25)],
-        };
-        for &(from, to) in swatch {
-            area.draw(&PathElement::new(vec![(from, y), (to, y)], style))?;
-        }
-        let text = font(LABEL).pos(Pos::new(HPos::Left, VPos::Center));
-        area.draw(&Text::new(curve.line.name.clone(), (32, y), text))?;
-    }
-    Ok(())
 }

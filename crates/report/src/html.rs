@@ -7,8 +7,8 @@ use crate::chart_plot::chart_svg;
 use crate::error::ReportError;
 use crate::plot::{LEAST_FOR_TAIL, View, distribution_svg};
 use crate::results::{CheckResult, Results, Series, Variant, Verdict};
-use crate::stats::{Statistic, Stats};
-use crate::summary::{carried, figure, missing};
+use crate::stats::Statistic;
+use crate::summary::{carried, figure, figures, missing};
 use crate::text::{NOTHING, human, plain};
 use std::fmt::Write as _;
 
@@ -85,15 +85,11 @@ impl Results {
         if self.checks.is_empty() {
             return;
         }
-        put!(
-            out,
-            "<h2>Checks</h2>\n<div class=\"wide\"><table>\n<thead><tr><th>check</th><th>want</th>\
-             <th>got</th><th>result</th><th>source</th></tr></thead>\n<tbody>"
-        );
-        for check in &self.checks {
-            check_row(out, check);
-        }
-        put!(out, "</tbody></table></div>");
+        put!(out, "<h2>Checks</h2>");
+        let head = ["check", "want", "got", "result", "source"].map(str::to_owned);
+        table(out, "", head, |out| {
+            self.checks.iter().for_each(|check| check_row(out, check));
+        });
     }
 
     fn charts(&self, out: &mut String) -> Result<(), ReportError> {
@@ -126,43 +122,33 @@ impl Results {
         if with_percentiles {
             self.picture(out, name, View::Percentiles)?;
         }
-        put!(
-            out,
-            "<div class=\"wide\"><table class=\"figures\">\n<thead><tr><th>variant</th>"
-        );
-        for label in Statistic::ALL.map(Statistic::label) {
-            put!(out, "<th>{label}</th>");
-        }
-        put!(
-            out,
-            "<th>unanswered</th><th>unexplained</th><th>disturbed: ours</th><th>hypervisor</th></tr></thead>\n<tbody>"
-        );
-        for variant in &self.variants {
-            match variant.series.get(name) {
-                Some(series) => series_rows(out, &self.head_of(variant), series),
-                None => remark(
-                    out,
-                    &self.head_of(variant),
-                    variant,
-                    Statistic::ALL.len() + 4,
-                ),
+        let labels = Statistic::ALL.map(Statistic::label).into_iter();
+        let noise = ["unanswered", "unexplained", "disturbed: ours", "hypervisor"];
+        let head = std::iter::once("variant").chain(labels).chain(noise);
+        table(out, FIGURES, head.map(str::to_owned), |out| {
+            for variant in &self.variants {
+                let head = self.head_of(variant);
+                match variant.series.get(name) {
+                    Some(series) => series_rows(out, &head, series),
+                    None => remark(out, &head, variant, Statistic::ALL.len() + noise.len()),
+                }
             }
-        }
+        });
         put!(
             out,
-            "</tbody></table></div>\n<p class=\"note\">Disturbed: samples beside time in which the \
+            "<p class=\"note\">Disturbed: samples beside time in which the \
              measurement had no CPU, late or not, by cause: the test's own processes (ours) or the \
              hypervisor (stolen). The figures are without them, the row below a variant has all \
              samples, and a check is judged on both. Unexplained: late and not disturbed, the \
              mechanism's own tail. Unanswered requests are in no figure.{}</p>",
-            if self.has_spread(name) {
+            if self.any_series(name, |series| series.spread.is_some()) {
                 " Figures are medians over the repeats, with least and greatest below."
             } else {
                 ""
             }
         );
         self.bounds(out, name);
-        if self.has_tail(name) {
+        if self.any_series(name, |series| series.stats.count >= LEAST_FOR_TAIL) {
             self.picture(out, name, View::Tail)?;
         }
         self.picture(out, name, View::Full)
@@ -173,28 +159,19 @@ impl Results {
         if !self.has_bounds(name) {
             return;
         }
-        put!(
-            out,
-            "<div class=\"wide\"><table class=\"figures\">\n<thead><tr><th>variant</th><th>bound</th>\
-             <th>at</th><th>p99.9</th><th>samples above</th></tr></thead>\n<tbody>"
-        );
-        for [variant, cells @ ..] in self.bound_rows(name) {
-            put!(out, "<tr><th>{}</th>", escape(self.label(&variant)));
-            for cell in cells {
-                put!(out, "<td>{}</td>", escape(&cell));
+        let head = ["variant", "bound", "at", "p99.9", "samples above"].map(str::to_owned);
+        table(out, FIGURES, head, |out| {
+            for [variant, cells @ ..] in self.bound_rows(name) {
+                let head = format!("<th>{}</th>", escape(self.label(&variant)));
+                row(out, &head, cells.map(|cell| escape(&cell)));
             }
-            put!(out, "</tr>");
-        }
-        put!(out, "</tbody></table></div>");
+        });
     }
 
-    /// Returns true if a variant has enough samples of a series for a picture of its slowest tenth.
-    fn has_tail(&self, name: &str) -> bool {
-        let mut series = self
-            .variants
-            .iter()
-            .filter_map(|variant| variant.series.get(name));
-        series.any(|series| series.stats.count >= LEAST_FOR_TAIL)
+    /// Returns whether a series of that name in any variant satisfies `is_so`.
+    fn any_series(&self, name: &str, is_so: impl Fn(&Series) -> bool) -> bool {
+        let mut variants = self.variants.iter();
+        variants.any(|variant| variant.series.get(name).is_some_and(&is_so))
     }
 
     /// Returns the head of a variant's row: its label, with its name as a tooltip.
@@ -204,14 +181,6 @@ impl Results {
             return format!("<th>{label}</th>");
         }
         format!("<th title=\"{}\">{label}</th>", escape(&variant.name))
-    }
-
-    fn has_spread(&self, name: &str) -> bool {
-        let mut series = self
-            .variants
-            .iter()
-            .filter_map(|variant| variant.series.get(name));
-        series.any(|series| series.spread.is_some())
     }
 
     fn picture(&self, out: &mut String, name: &str, view: View) -> Result<(), ReportError> {
@@ -228,57 +197,73 @@ impl Results {
         if names.is_empty() {
             return;
         }
-        put!(
-            out,
-            "<h2>Values</h2>\n<div class=\"wide\"><table class=\"figures\">\n<thead><tr><th>variant</th>"
-        );
-        for name in &names {
-            put!(out, "<th>{}</th>", escape(self.label(name)));
-        }
-        put!(out, "</tr></thead>\n<tbody>");
-        for variant in &self.variants {
-            if variant.values.is_empty() {
-                remark(out, &self.head_of(variant), variant, names.len());
-                continue;
-            }
-            put!(out, "<tr>{}", self.head_of(variant));
-            for name in &names {
-                let Some(value) = variant.values.get(*name) else {
-                    put!(out, "<td>{NOTHING}</td>");
+        put!(out, "<h2>Values</h2>");
+        let labels = names.iter().map(|name| escape(self.label(name)));
+        let head = std::iter::once("variant".to_owned()).chain(labels);
+        table(out, FIGURES, head, |out| {
+            for variant in &self.variants {
+                let head = self.head_of(variant);
+                if variant.values.is_empty() {
+                    remark(out, &head, variant, names.len());
                     continue;
+                }
+                let cell = |name: &&str| {
+                    let Some(value) = variant.values.get(*name) else {
+                        return NOTHING.to_owned();
+                    };
+                    let shown = |figure| escape(&human(figure, &value.unit));
+                    let spread = value.spread.map(|ends| ends.map(shown));
+                    shown(value.value) + &range(spread)
                 };
-                let shown = |figure| escape(&human(figure, &value.unit));
-                let spread = value.spread.map(|ends| ends.map(shown));
-                put!(out, "<td>{}{}</td>", shown(value.value), range(spread));
+                row(out, &head, names.iter().map(cell));
             }
-            put!(out, "</tr>");
-        }
-        put!(out, "</tbody></table></div>");
+        });
     }
 
     fn conditions(&self, out: &mut String) {
-        put!(
-            out,
-            "<h2>Conditions</h2>\n<div class=\"wide\"><table>\n<tbody>\n<tr><th>seed</th><td>{}</td></tr>",
-            self.seed
-        );
-        if let Some(made) = &self.made {
-            put!(
-                out,
-                "<tr><th>made</th><td>{}</td></tr>",
-                escape(&made.words())
-            );
-        }
-        for (key, value) in &self.conditions {
-            put!(
-                out,
-                "<tr><th>{}</th><td class=\"long\">{}</td></tr>",
-                escape(key),
-                escape(&plain(value))
-            );
-        }
-        put!(out, "</tbody></table></div>");
+        put!(out, "<h2>Conditions</h2>");
+        table(out, "", [], |out| {
+            put!(out, "<tr><th>seed</th><td>{}</td></tr>", self.seed);
+            if let Some(made) = &self.made {
+                let words = escape(&made.words());
+                put!(out, "<tr><th>made</th><td>{words}</td></tr>");
+            }
+            for (key, value) in &self.conditions {
+                let (key, value) = (escape(key), escape(&plain(value)));
+                put!(
+                    out,
+                    "<tr><th>{key}</th><td class=\"long\">{value}</td></tr>"
+                );
+            }
+        });
     }
+}
+
+/// The class of tables of figures.
+const FIGURES: &str = " class=\"figures\"";
+
+/// Writes a table with these escaped heads, if there are any, and the rows that `rows` writes.
+fn table(
+    out: &mut String,
+    class: &str,
+    head: impl IntoIterator<Item = String>,
+    rows: impl FnOnce(&mut String),
+) {
+    put!(out, "<div class=\"wide\"><table{class}>");
+    let head = head.into_iter().map(|cell| format!("<th>{cell}</th>"));
+    let head: String = head.collect();
+    if !head.is_empty() {
+        put!(out, "<thead><tr>{head}</tr></thead>");
+    }
+    put!(out, "<tbody>");
+    rows(out);
+    put!(out, "</tbody></table></div>");
+}
+
+/// Writes a row with this head and these escaped cells.
+fn row(out: &mut String, head: &str, cells: impl IntoIterator<Item = String>) {
+    let cells = cells.into_iter().map(|cell| format!("<td>{cell}</td>"));
+    put!(out, "<tr>{head}{}</tr>", cells.collect::<String>());
 }
 
 fn check_row(out: &mut String, check: &CheckResult) {
@@ -303,40 +288,36 @@ fn check_row(out: &mut String, check: &CheckResult) {
 
 /// Writes a variant's figures, and below them those with the disturbed samples.
 fn series_rows(out: &mut String, head: &str, series: &Series) {
-    put!(out, "<tr>{head}");
-    for statistic in Statistic::ALL {
-        let shown = |value| escape(&figure(value, statistic, &series.unit));
-        let spread = series
-            .spread
-            .as_ref()
+    let unit = &series.unit;
+    let cell = |statistic: Statistic| {
+        let shown = |value| escape(&figure(value, statistic, unit));
+        let spread = series.spread.as_ref();
+        let spread = spread
             .and_then(|spread| spread.get(statistic.key()))
             .filter(|_| statistic.is_carried_by(series.stats.count))
             .map(|ends| ends.map(shown));
-        put!(
-            out,
-            "<td>{}{}</td>",
-            escape(&carried(&series.stats, statistic, &series.unit)),
-            range(spread)
-        );
-    }
-    put!(
-        out,
-        "<td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+        escape(&carried(&series.stats, statistic, unit)) + &range(spread)
+    };
+    let counts = [
         series.unanswered,
         series.unexplained,
         series.hit.ours,
-        series.hit.stolen
+        series.hit.stolen,
+    ];
+    let counts = counts.map(|count| count.to_string());
+    row(
+        out,
+        head,
+        Statistic::ALL.map(cell).into_iter().chain(counts),
     );
     if series.hit.total() > 0 {
-        put!(out, "<tr class=\"soft\"><td>disturbed included</td>");
-        all_cells(out, &series.all, &series.unit);
-        put!(out, "<td></td><td></td><td></td><td></td></tr>");
-    }
-}
-
-fn all_cells(out: &mut String, stats: &Stats, unit: &str) {
-    for statistic in Statistic::ALL {
-        put!(out, "<td>{}</td>", escape(&carried(stats, statistic, unit)));
+        let all = figures(&series.all, unit).map(|cell| format!("<td>{}</td>", escape(&cell)));
+        put!(
+            out,
+            "<tr class=\"soft\"><td>disturbed included</td>{}{}</tr>",
+            all.concat(),
+            "<td></td>".repeat(4)
+        );
     }
 }
 

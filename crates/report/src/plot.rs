@@ -5,7 +5,8 @@
 //! in dark mode.
 
 use crate::canvas::{
-    Area, Axis, Failed, HEIGHT, INK, LABEL, PALETTE, PAPER, Plot, WIDTH, axes, font, log_axis,
+    Area, Axis, DASHED, Failed, HEIGHT, INK, LABEL, PALETTE, PAPER, Plot, SOLID, Swatch, WIDTH,
+    axes, draw_legend, font, legend_width, log_axis,
 };
 use crate::error::ReportError;
 use crate::results::{Bound, Results};
@@ -48,10 +49,20 @@ struct Curve {
 }
 
 impl Curve {
+    /// Returns its entry in the legend.
+    fn entry(&self) -> (RGBColor, Swatch, &str) {
+        let swatch = if self.dashed { DASHED } else { SOLID };
+        (self.colour, swatch, &self.name)
+    }
+
     /// Returns the share of one sample, as a power of ten.
     fn one_sample(&self) -> f64 {
         -(self.samples.len() as f64).log10()
     }
+}
+
+fn names(curves: &[Curve]) -> impl Iterator<Item = &str> {
+    curves.iter().map(|curve| curve.name.as_str())
 }
 
 /// Draws the distributions of one series over all variants, as an SVG document.
@@ -145,7 +156,7 @@ fn draw(
 
 fn full(body: &Area<'_>, curves: &[Curve], words: &str, unit: &str) -> Result<(), Failed> {
     let low = curves.iter().map(|curve| curve.samples.min()).min();
-    let (plot, legend) = body.split_horizontally(WIDTH - legend_width(curves));
+    let (plot, legend) = body.split_horizontally(WIDTH - legend_width(names(curves)));
     let shares = [0.0, 0.25, 0.5, 0.75, 0.9, 1.0];
     let y = Axis {
         range: 0.0..1.0,
@@ -166,7 +177,7 @@ fn full(body: &Area<'_>, curves: &[Curve], words: &str, unit: &str) -> Result<()
         line(&mut chart, curve, points)?;
     }
     draw_bounds(&mut chart, curves, 0.0..1.0)?;
-    draw_legend(&legend, curves)
+    draw_legend(&legend, curves.iter().map(Curve::entry))
 }
 
 fn tail(body: &Area<'_>, curves: &[Curve], words: &str, unit: &str) -> Result<(), Failed> {
@@ -174,7 +185,7 @@ fn tail(body: &Area<'_>, curves: &[Curve], words: &str, unit: &str) -> Result<()
         .iter()
         .map(|curve| curve.samples.value_at_quantile(0.9))
         .min();
-    let (plot, legend) = body.split_horizontally(WIDTH - legend_width(curves));
+    let (plot, legend) = body.split_horizontally(WIDTH - legend_width(names(curves)));
     let ticks = [
         (-1.0, "10 % (p90)"),
         (-2.0, "1 % (p99)"),
@@ -212,7 +223,7 @@ fn tail(body: &Area<'_>, curves: &[Curve], words: &str, unit: &str) -> Result<()
         line(&mut chart, curve, points)?;
     }
     draw_bounds(&mut chart, curves, range)?;
-    draw_legend(&legend, curves)
+    draw_legend(&legend, curves.iter().map(Curve::entry))
 }
 
 fn percentiles(body: &Area<'_>, curves: &[Curve], words: &str, unit: &str) -> Result<(), Failed> {
@@ -237,7 +248,7 @@ fn percentiles(body: &Area<'_>, curves: &[Curve], words: &str, unit: &str) -> Re
         body,
         x_axis(curves, low, words, unit),
         y,
-        legend_width(curves) - 20,
+        legend_width(names(curves)) - 20,
     )?;
     for (index, curve) in curves.iter().enumerate() {
         let y = row(index);
@@ -350,30 +361,6 @@ fn line(chart: &mut Plot<'_>, curve: &Curve, points: Vec<(f64, f64)>) -> Result<
         chart.draw_series(DashedLineSeries::new(kept, 8, 4, style))?;
     } else {
         chart.draw_series(LineSeries::new(kept, style))?;
-    }
-    Ok(())
-}
-
-/// Returns the width for the longest name; the backend cannot measure text, so it depends on its
-/// length.
-fn legend_width(curves: &[Curve]) -> u32 {
-    let longest = curves.iter().map(|curve| curve.name.chars().count()).max();
-    (longest.unwrap_or(0) as u32 * 8 + 60).min(WIDTH / 3)
-}
-
-fn draw_legend(area: &Area<'_>, curves: &[Curve]) -> Result<(), Failed> {
-    for (y, curve) in (20..).step_by(24).zip(curves) {
-        let style = curve.colour.stroke_width(3);
-        let swatch: &[(i32, i32)] = if curve.dashed {
-            &[(4, 12), (16, 24)]
-        } else {
-            &[(4, 24)]
-        };
-        for &(from, to) in swatch {
-            area.draw(&PathElement::new(vec![(from, y), (to, y)], style))?;
-        }
-        let text = font(LABEL).pos(Pos::new(HPos::Left, VPos::Center));
-        area.draw(&Text::new(curve.name.clone(), (32, y), text))?;
     }
     Ok(())
 }

@@ -66,17 +66,28 @@ impl Statistic {
         Self::Count,
     ];
 
+    const fn facts(self) -> Facts {
+        match self {
+            Self::P50 => Facts("p50", "50th", "median", 2, 20, 0.05),
+            Self::P90 => Facts("p90", "90th", "90th percentile", 10, 100, 0.01),
+            Self::P99 => Facts("p99", "99th", "99th percentile", 100, 1_000, 0.001),
+            Self::P999 => Facts(
+                "p99_9",
+                "99.9th",
+                "99.9th percentile",
+                1_000,
+                10_000,
+                0.0001,
+            ),
+            Self::Max => Facts("max", "max", "largest", 1, 0, 0.01),
+            Self::Mean => Facts("mean", "mean", "mean", 1, 30, 0.01),
+            Self::Count => Facts("count", "count", "number", 0, 0, 0.01),
+        }
+    }
+
     /// Returns the name of the field in the file, and the key in a spread.
     pub const fn key(self) -> &'static str {
-        match self {
-            Self::P50 => "p50",
-            Self::P90 => "p90",
-            Self::P99 => "p99",
-            Self::P999 => "p99_9",
-            Self::Max => "max",
-            Self::Mean => "mean",
-            Self::Count => "count",
-        }
+        self.facts().0
     }
 
     /// Returns the statistic of that key.
@@ -84,42 +95,33 @@ impl Statistic {
         Self::ALL.into_iter().find(|known| known.key() == key)
     }
 
+    /// Returns its head in a table.
+    pub const fn label(self) -> &'static str {
+        self.facts().1
+    }
+
+    /// Returns its name in a text.
+    pub const fn words(self) -> &'static str {
+        self.facts().2
+    }
+
     /// Returns whether this number of samples supports the statistic: at least one sample must lie
     /// above a percentile. With fewer samples a percentile would be the largest sample.
     pub const fn is_carried_by(self, count: u64) -> bool {
-        match self {
-            Self::P50 => count >= 2,
-            Self::P90 => count >= 10,
-            Self::P99 => count >= 100,
-            Self::P999 => count >= 1000,
-            Self::Max | Self::Mean => count > 0,
-            Self::Count => true,
-        }
+        count >= self.facts().3
     }
 
     /// Returns the number of samples that a check on this statistic needs: ten above a percentile,
     /// 30 for a mean. A count and the largest sample need none.
     pub const fn wanted_samples(self) -> u64 {
-        match self {
-            Self::P50 => 20,
-            Self::P90 => 100,
-            Self::P99 => 1_000,
-            Self::P999 => 10_000,
-            Self::Mean => 30,
-            Self::Max | Self::Count => 0,
-        }
+        self.facts().4
     }
 
     /// Returns the share of disturbed samples above which a check on this statistic is too
     /// disturbed to fail: a tenth of the tail above a percentile. For the others 1 %, which is less
     /// than any difference that a check of a mean measures.
     pub const fn allowance(self) -> f64 {
-        match self {
-            Self::P50 => 0.05,
-            Self::P99 => 0.001,
-            Self::P999 => 0.0001,
-            Self::P90 | Self::Mean | Self::Max | Self::Count => 0.01,
-        }
+        self.facts().5
     }
 
     /// Returns the furthest percentile that `count` samples support: at least ten lie above it.
@@ -128,33 +130,11 @@ impl Statistic {
             .into_iter()
             .find(|it| count >= it.wanted_samples())
     }
-
-    /// Returns its name in a text.
-    pub const fn words(self) -> &'static str {
-        match self {
-            Self::P50 => "median",
-            Self::P90 => "90th percentile",
-            Self::P99 => "99th percentile",
-            Self::P999 => "99.9th percentile",
-            Self::Max => "largest",
-            Self::Mean => "mean",
-            Self::Count => "number",
-        }
-    }
-
-    /// Returns its head in a table.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::P50 => "50th",
-            Self::P90 => "90th",
-            Self::P99 => "99th",
-            Self::P999 => "99.9th",
-            Self::Max => "max",
-            Self::Mean => "mean",
-            Self::Count => "count",
-        }
-    }
 }
+
+/// Properties of a statistic: key, head in a table, name in a text, fewest samples of the figure and
+/// of a check, and allowance.
+struct Facts(&'static str, &'static str, &'static str, u64, u64, f64);
 
 /// An hour in nanoseconds.
 const HOUR: u64 = 3_600_000_000_000;

@@ -16,7 +16,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
-use tailbound_lab::guest::Work;
+use tailbound_lab::guest::{Flood, Work};
 use tailbound_lab::vm::{Kernel, Machines};
 use tailbound_units::{Bytes, Nanos};
 
@@ -118,13 +118,13 @@ fn machines_ping_and_send_tcp_udp_and_segments_over_both_protocols() {
 /// Pairs of datagrams, which the sender's kernel leaves to be cut as late as it can.
 fn segments(one: &mut Machine, two: &mut Machine) {
     let (mut sink, received) = two.task(Work::Sink { port: 7000 });
-    let (mut flood, sent) = one.task(Work::Flood {
+    let (mut flood, sent) = one.task(Work::Flood(Flood {
         to: "10.0.0.2:7000".parse().unwrap(),
         // As many as are sent at once fit into the receiver's socket.
         payload: Bytes(2400),
         offered: Some(100),
         segment: Some(1200),
-    });
+    }));
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let start = now.tv_sec * 1_000_000_000 + now.tv_nsec + 300_000_000;
     for process in [&mut sink, &mut flood] {

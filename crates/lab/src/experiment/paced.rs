@@ -9,23 +9,23 @@ use tailbound_units::{Bytes, Nanos, Rate};
 /// Configuration of a host's pacer beside the link's rate.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Pacing {
+pub(crate) struct Pacing {
     /// Wire time of one batch; at least that of a full frame.
-    pub batch: Nanos,
+    pub(crate) batch: Nanos,
     /// Largest backlog of the wire that the pacer catches up.
     #[serde(default)]
-    pub catch_up: Nanos,
+    pub(crate) catch_up: Nanos,
     /// Queue of frames without a guarantee; the default is FQ-CoDel.
-    pub best_effort: Option<QueueConfig>,
+    pub(crate) best_effort: Option<QueueConfig>,
     /// Set the class of every frame as an 802.1Q priority.
     #[serde(default)]
-    pub priority_tag: bool,
+    pub(crate) priority_tag: bool,
     /// Interval in which hosts exchange the rates of each pair of VMs; without it a VM's guarantee
     /// does not depend on its destinations.
-    pub hose: Option<Nanos>,
+    pub(crate) hose: Option<Nanos>,
     /// Rate of a host's traffic past its pacer, as of `hose`, by which the pacer's link is slower.
     #[serde(default)]
-    pub beside: Rate,
+    pub(crate) beside: Rate,
 }
 
 impl Pacing {
@@ -56,22 +56,22 @@ impl Pacing {
 /// on the wire.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Guaranteed {
+pub(crate) struct Guaranteed {
     /// Tenant of the VMs.
-    pub tenant: Name,
+    pub(crate) tenant: Name,
     /// B, the bandwidth.
-    pub bandwidth: Rate,
+    pub(crate) bandwidth: Rate,
     /// S, the burst; at least a full frame.
-    pub burst: Bytes,
+    pub(crate) burst: Bytes,
     /// Bmax; the default is the rate of the pacer's link.
-    pub burst_rate: Option<Rate>,
+    pub(crate) burst_rate: Option<Rate>,
     /// d, the longest delay of a frame between two VMs beyond its time at Bmax.
-    pub delay: Option<Nanos>,
+    pub(crate) delay: Option<Nanos>,
     /// Longest wait of a frame in the host before the VM's next frames stay in its ring; the
     /// default is twice the batch, and at least 2 ms.
-    pub horizon: Option<Nanos>,
+    pub(crate) horizon: Option<Nanos>,
     /// Wait from which frames are marked (ECN); the default is half the horizon.
-    pub mark: Option<Nanos>,
+    pub(crate) mark: Option<Nanos>,
 }
 
 impl Guaranteed {
@@ -96,7 +96,7 @@ impl Guaranteed {
 /// Bytes that count for a frame's time on the wire.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Wire {
+pub(crate) enum Wire {
     /// Its bytes without FCS.
     #[default]
     Frame,
@@ -109,25 +109,25 @@ pub enum Wire {
 /// 2012, section 5), one at a time for each worker.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Etc {
+pub(crate) struct Etc {
     /// Name, for variants.
-    pub name: Name,
+    pub(crate) name: Name,
     /// Guest that runs memcached.
-    pub server: Name,
+    pub(crate) server: Name,
     /// Guests that send requests.
-    pub clients: Vec<Name>,
+    pub(crate) clients: Vec<Name>,
     /// Connections of each client, each with one request at a time; 1.
     #[serde(default = "one")]
-    pub workers: usize,
+    pub(crate) workers: usize,
     /// Mean time between two requests of a worker. A request that is due before the previous answer
     /// is sent after it.
-    pub mean_gap: Nanos,
+    pub(crate) mean_gap: Nanos,
     /// Size of the largest value.
-    pub largest: Bytes,
+    pub(crate) largest: Bytes,
     /// Series of times from sending a request to the answer's last byte.
-    pub series: String,
+    pub(crate) series: String,
     /// Value of answered requests per second.
-    pub value: String,
+    pub(crate) value: String,
 }
 
 const fn one() -> usize {
@@ -137,18 +137,18 @@ const fn one() -> usize {
 /// A shuffle: one endless TCP stream from each guest to every guest on another host.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Shuffle {
+pub(crate) struct Shuffle {
     /// Name, for variants.
-    pub name: Name,
+    pub(crate) name: Name,
     /// Guests.
-    pub guests: Vec<Name>,
+    pub(crate) guests: Vec<Name>,
     /// Value of the received rate of all guests together.
-    pub value: String,
+    pub(crate) value: String,
 }
 
 impl LabExperiment {
     /// Returns the configuration of a variant's pacers; `None` without a pacer.
-    pub fn pacing(&self, variant: &Variant) -> Option<&Pacing> {
+    pub(crate) fn pacing(&self, variant: &Variant) -> Option<&Pacing> {
         let pipeline = self.pipeline.get(variant.pipeline.as_ref()?.get_ref())?;
         pipeline.pacer.as_ref()
     }
@@ -160,10 +160,17 @@ impl LabExperiment {
     }
 
     /// Returns the guarantees of a variant.
-    pub fn guarantees(&self, variant: &Variant) -> &[Guaranteed] {
+    pub(crate) fn guarantees(&self, variant: &Variant) -> &[Guaranteed] {
         let set = variant.guarantees.as_ref();
         let set = set.and_then(|name| self.guarantee.get(name.get_ref()));
         set.map_or(&[], Vec::as_slice)
+    }
+
+    /// Returns the guarantee of a guest in a variant.
+    pub(crate) fn guarantee_of(&self, variant: &Variant, guest: &str) -> Option<&Guaranteed> {
+        let (tenant, _) = self.tenant_of(guest)?;
+        let mut members = self.guarantees(variant).iter();
+        members.find(|member| member.tenant.get_ref() == tenant)
     }
 
     /// Returns whether any variant uses the placement service.
@@ -174,17 +181,13 @@ impl LabExperiment {
 
     /// Returns the number of a host's guests with a guarantee in a variant.
     pub(crate) fn guaranteed_on(&self, variant: &Variant, host: &str) -> usize {
-        let named = |tenant: &str| {
-            let mut members = self.guarantees(variant).iter();
-            members.any(|member| member.tenant.get_ref() == tenant)
-        };
         let guests = self.hosts.get(host).into_iter().flatten();
-        let tenants = guests.filter_map(|guest| self.tenant_of(guest.get_ref()));
-        tenants.filter(|(tenant, _)| named(tenant)).count()
+        let guaranteed = guests.filter_map(|it| self.guarantee_of(variant, it.get_ref()));
+        guaranteed.count()
     }
 
     /// Returns a guest's tenant, and the guest's index among the tenant's VMs.
-    pub fn tenant_of(&self, guest: &str) -> Option<(&str, usize)> {
+    pub(crate) fn tenant_of(&self, guest: &str) -> Option<(&str, usize)> {
         self.tenant.iter().find_map(|(tenant, guests)| {
             let place = guests.iter().position(|name| name.get_ref() == guest)?;
             Some((tenant.as_str(), place))

@@ -7,47 +7,47 @@ use tailbound_units::Nanos;
 /// Guests that compute for a part of each period, as cpulimit limits programs.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Duty {
+pub(crate) struct Duty {
     /// Name, for variants.
-    pub name: Name,
+    pub(crate) name: Name,
     /// Guests; each runs one.
-    pub guests: Vec<Name>,
+    pub(crate) guests: Vec<Name>,
     /// CPU time that the guest wants in each period.
-    pub busy: Nanos,
+    pub(crate) busy: Nanos,
     /// Period.
-    pub period: Nanos,
+    pub(crate) period: Nanos,
     /// Keep the core until this time is used (`SCHED_FIFO`), like a hypervisor that does not
     /// preempt for a woken VM.
     #[serde(default)]
-    pub uninterrupted: bool,
+    pub(crate) uninterrupted: bool,
     /// Value of the share of a core that all of them got, in percent.
-    pub value: String,
+    pub(crate) value: String,
 }
 
 /// `tailbound probe` in a guest, until its verdict.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Probe {
+pub(crate) struct Probe {
     /// Name, for variants.
-    pub name: Name,
+    pub(crate) name: Name,
     /// The guest.
-    pub guest: Name,
+    pub(crate) guest: Name,
     /// Environment of the probe.
-    pub place: Surroundings,
+    pub(crate) place: Surroundings,
     /// Maximum of sleeps until the verdict.
-    pub samples: u64,
+    pub(crate) samples: u64,
     /// Largest number of late sleeps for the verdict GOOD; more than five times this number is BAD.
-    pub low_mark: u64,
+    pub(crate) low_mark: u64,
     /// Time limit of the probe.
-    pub time_limit: Nanos,
+    pub(crate) time_limit: Nanos,
     /// Series of the sleeps' durations.
-    pub series: String,
+    pub(crate) series: String,
 }
 
 /// Environment of the probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Surroundings {
+pub(crate) enum Surroundings {
     /// A process on this computer's kernel, as in a container.
     Process,
     /// A virtual machine with a kernel of its own.

@@ -125,67 +125,23 @@ fn what_a_guest_on_the_shared_core_does_and_how_long_it_takes_rests_on_that_core
 }
 
 #[test]
+#[rustfmt::skip]
 fn loads_that_cannot_be_sent_or_measured_are_refused_where_they_stand() {
     for (experiment, right, wrong, message) in [
-        (
-            "burst",
-            "size = \"105200B\"",
-            "size = \"89B\"",
-            "choose 90B to 10MB",
-        ),
+        ("burst", "size = \"105200B\"", "size = \"89B\"", "choose 90B to 10MB"),
         ("burst", "host = \"C\"", "host = \"D\"", "unknown host `D`"),
         ("burst", "to = [\"C1\"]", "to = [\"A2\"]", "its own peer"),
-        (
-            "noisy",
-            "packet = \"28B\"",
-            "packet = \"27B\"",
-            "choose 28B to 65521B",
-        ),
-        (
-            "noisy",
-            "mean_gap = \"2500us\"",
-            "",
-            "either every or mean_gap",
-        ),
-        (
-            "limits",
-            "duration = \"3s\"",
-            "duration = \"900ms\"",
-            "1s or more",
-        ),
-        (
-            "limits",
-            "rate = \"10Mbit/s\"",
-            "rate = \"0Mbit/s\"",
-            "above 0",
-        ),
+        ("noisy", "packet = \"28B\"", "packet = \"27B\"", "choose 28B to 65521B"),
+        ("noisy", "mean_gap = \"2500us\"", "", "either every or mean_gap"),
+        ("limits", "duration = \"3s\"", "duration = \"900ms\"", "1s or more"),
+        ("limits", "rate = \"10Mbit/s\"", "rate = \"0Mbit/s\"", "above 0"),
         ("workflows", "keep = 40", "keep = 97", "choose 1 to 96"),
-        (
-            "workflows",
-            "keep = 40",
-            "keep = 39",
-            "calls 40 nodes where 39 are kept",
-        ),
+        ("workflows", "keep = 40", "keep = 39", "calls 40 nodes where 39 are kept"),
         ("workflows", "group = 20", "group = 0", "choose 1 to 96"),
-        (
-            "workflows",
-            "samples = 2500",
-            "samples = 6000",
-            "longer than the warm-up",
-        ),
+        ("workflows", "samples = 2500", "samples = 6000", "longer than the warm-up"),
         ("workflows", "low_mark = 1", "low_mark = 501", "5 low_marks"),
-        (
-            "workflows",
-            "sleep = \"2ms\"",
-            "sleep = \"20ms\"",
-            "to 10ms",
-        ),
-        (
-            "workflows",
-            "client = \"C1\"",
-            "client = \"G1\"",
-            "its own peer",
-        ),
+        ("workflows", "sleep = \"2ms\"", "sleep = \"20ms\"", "to 10ms"),
+        ("workflows", "client = \"C1\"", "client = \"G1\"", "its own peer"),
     ] {
         let text = embedded(experiment);
         assert!(text.contains(right), "{experiment}: {right}");
@@ -222,70 +178,30 @@ fn a_guest_that_is_not_there_is_named_with_those_that_are() {
 }
 
 #[test]
+#[rustfmt::skip]
 fn contradictions_are_found() {
     for (from, to, expected) in [
         ("to = \"B1\"", "to = \"A1\"", "its own peer"),
-        (
-            "loads = [\"ping\"]",
-            "loads = [\"pong\"]",
-            "unknown load `pong`",
-        ),
-        (
-            "loads = [\"ping\"]",
-            "loads = [\"ping\", \"ping\"]",
-            "two loads of this variant",
-        ),
-        (
-            "pipeline = \"plain\"",
-            "pipeline = \"fancy\"",
-            "unknown pipeline `fancy`",
-        ),
+        ("loads = [\"ping\"]", "loads = [\"pong\"]", "unknown load `pong`"),
+        ("loads = [\"ping\"]", "loads = [\"ping\", \"ping\"]", "two loads of this variant"),
+        ("pipeline = \"plain\"", "pipeline = \"fancy\"", "unknown pipeline `fancy`"),
         ("pipeline = \"plain\"\n", "", "name its pipeline"),
-        (
-            "pipeline = \"plain\"",
-            "pipeline = \"plain\"\nvcpu = \"periodic\"",
-            "needs [shared_core]",
-        ),
-        (
-            "pipeline = \"plain\"",
-            "pipeline = \"plain\"\nneighbours = [1]",
-            "1 neighbours: its [[hog]] has 0 guests",
-        ),
-        (
-            "[[check]]",
-            "[[chart]]\nname = \"c\"\ntitle = \"t\"\nx = { label = \"\" }\ny = { label = \"\" }\nof = [\"rtt.p99\"]\n[[check]]",
-            "no variant has a place on the x axis",
-        ),
-        (
-            "of = \"rtt.p99\"",
-            "of = \"rtt.p98\"",
-            "unknown statistic `p98`",
-        ),
-        (
-            "of = \"rtt.p99\"",
-            "of = \"fct.p99\"",
-            "unknown series `fct`",
-        ),
-        (
-            "of = \"rtt",
-            "kind = \"reduction\"\nof = \"rtt",
-            "needs a `from`",
-        ),
+        ("pipeline = \"plain\"", "pipeline = \"plain\"\nvcpu = \"periodic\"", "needs [shared_core]"),
+        ("pipeline = \"plain\"", "pipeline = \"plain\"\nneighbours = [1]",
+         "1 neighbours: its [[hog]] has 0 guests"),
+        ("[[check]]",
+         "[[chart]]\nname = \"c\"\ntitle = \"t\"\nx = { label = \"\" }\ny = { label = \"\" }\nof = [\"rtt.p99\"]\n[[check]]",
+         "no variant has a place on the x axis"),
+        ("of = \"rtt.p99\"", "of = \"rtt.p98\"", "unknown statistic `p98`"),
+        ("of = \"rtt.p99\"", "of = \"fct.p99\"", "unknown series `fct`"),
+        ("of = \"rtt", "kind = \"reduction\"\nof = \"rtt", "needs a `from`"),
         ("at_most = 1e6", "", "needs at_least or at_most, or both"),
         ("at = [\"one\"]", "at = [\"two\"]", "unknown variant `two`"),
         ("duration = \"1s\"", "duration = \"1ms\"", "choose 100ms"),
-        (
-            "B = [\"B1\"]",
-            "B = [\"A1\"]",
-            "guest \"A1\" is there twice",
-        ),
+        ("B = [\"B1\"]", "B = [\"A1\"]", "guest \"A1\" is there twice"),
         ("B = [\"B1\"]", "B = [\"A\"]", "is a host already"),
         ("B = [\"B1\"]", "B = [\"../x\"]", "use a letter"),
-        (
-            "nic_queue = \"300us\"",
-            "nic_queue = \"0\"",
-            "choose above 0",
-        ),
+        ("nic_queue = \"300us\"", "nic_queue = \"0\"", "choose above 0"),
         ("every = \"10ms\"", "every = \"1ns\"", "choose 50us"),
     ] {
         let message = error(&with(from, to));
@@ -317,16 +233,13 @@ fn a_hog_without_memory_to_scan_is_refused() {
 }
 
 #[test]
+#[rustfmt::skip]
 fn a_probe_or_its_neighbour_that_cannot_be_is_refused() {
     let text = embedded("probe");
     for (from, to, expected) in [
         ("samples = 150000", "samples = 0", "needs samples"),
         ("low_mark = 3", "low_mark = 30001", "needs samples"),
-        (
-            "time_limit = \"40s\"",
-            "time_limit = \"0\"",
-            "time_limit above 0",
-        ),
+        ("time_limit = \"40s\"", "time_limit = \"0\"", "time_limit above 0"),
         ("busy = \"10ms\"", "busy = \"0\"", "a busy above 0"),
         ("busy = \"10ms\"", "busy = \"101ms\"", "at most the period"),
         ("of = \"good\"", "of = \"better\"", "unknown value `better`"),

@@ -9,32 +9,32 @@ use tailbound_units::{Bytes, Nanos, Rate};
 /// Messages of several UDP datagrams, each from one guest to another.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Message {
+pub(crate) struct Message {
     /// Name, for variants.
-    pub name: Name,
+    pub(crate) name: Name,
     /// The senders.
-    pub from: Vec<Name>,
+    pub(crate) from: Vec<Name>,
     /// The receivers: the first sender's, the second's, and so on in turn.
-    pub to: Vec<Name>,
+    pub(crate) to: Vec<Name>,
     /// Size of a message on the wire, all overhead included.
-    pub size: Bytes,
+    pub(crate) size: Bytes,
     /// Interval in which all senders start a message together, or
-    pub every: Option<Nanos>,
+    pub(crate) every: Option<Nanos>,
     /// the mean time between two messages of a sender at random times.
-    pub mean_gap: Option<Nanos>,
+    pub(crate) mean_gap: Option<Nanos>,
     /// Series of latencies: from the scheduled start of a message to the arrival of its last
     /// datagram.
-    pub series: String,
+    pub(crate) series: String,
     /// Series of times from ring to ring, if senders and receivers are VMs: from taking a datagram
     /// out of the sender's ring to putting it into the receiver's. The slowest datagram counts for
     /// its message.
-    pub ring: Option<String>,
+    pub(crate) ring: Option<String>,
     /// Longest CPU time of a message in a receiver with a reservation. The series' bound then
     /// includes the wait of the receiver's vCPU, and later messages are counted.
-    pub cpu: Option<Nanos>,
+    pub(crate) cpu: Option<Nanos>,
     /// Series of the times in which a vCPU of sender or receiver was runnable but did not run while
     /// a message was in transit.
-    pub vcpu_wait: Option<String>,
+    pub(crate) vcpu_wait: Option<String>,
 }
 
 impl Message {
@@ -48,35 +48,35 @@ impl Message {
 /// before.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Transfer {
+pub(crate) struct Transfer {
     /// Name, for variants.
-    pub name: Name,
+    pub(crate) name: Name,
     /// Sender.
-    pub from: Name,
+    pub(crate) from: Name,
     /// Receiver.
-    pub to: Name,
+    pub(crate) to: Name,
     /// Size of each transfer.
-    pub size: Bytes,
+    pub(crate) size: Bytes,
     /// Mean time between two transfers; a transfer waits for the answer to the previous one.
-    pub mean_gap: Nanos,
+    pub(crate) mean_gap: Nanos,
     /// Sender's congestion control, by name.
-    pub congestion: String,
+    pub(crate) congestion: String,
     /// Initial window of its connections, in segments.
-    pub initial_window: u32,
+    pub(crate) initial_window: u32,
     /// Series of durations at the sender: until the answer of the receiver's application.
-    pub series: String,
+    pub(crate) series: String,
     /// Series of durations at the receiver: from its first byte to its last.
-    pub received: String,
+    pub(crate) received: String,
     /// Series of the longest times in a transfer without a byte for the receiver; by default they
     /// are not measured.
-    pub pause: Option<String>,
+    pub(crate) pause: Option<String>,
     /// The sender closes the connection after its last byte, and the receiver answers to that; the
     /// default is false.
     #[serde(default)]
-    pub closes: bool,
+    pub(crate) closes: bool,
     /// The sender's kernel leaves segmentation to its NIC; true.
     #[serde(default = "yes")]
-    pub offload: bool,
+    pub(crate) offload: bool,
 }
 
 const fn yes() -> bool {
@@ -86,25 +86,25 @@ const fn yes() -> bool {
 /// A stream of RTP whose packets are computed during the stream.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Rtp {
+pub(crate) struct Rtp {
     /// Name, for variants.
-    pub name: Name,
+    pub(crate) name: Name,
     /// Sender.
-    pub from: Name,
+    pub(crate) from: Name,
     /// Receiver.
-    pub to: Name,
+    pub(crate) to: Name,
     /// Bytes of the stream in each packet.
-    pub payload: Bytes,
+    pub(crate) payload: Bytes,
     /// Time between two packets.
-    pub every: Nanos,
+    pub(crate) every: Nanos,
     /// CPU time of a packet,
-    pub compute: Nanos,
+    pub(crate) compute: Nanos,
     /// divided into this number of pieces over the time between two packets.
-    pub pieces: u32,
+    pub(crate) pieces: u32,
     /// Interval in which an idle sender runs again, if this is not its own choice.
-    pub reactivated: Option<Nanos>,
+    pub(crate) reactivated: Option<Nanos>,
     /// Series of gaps between arrivals ("delta").
-    pub series: String,
+    pub(crate) series: String,
 }
 
 impl Rtp {
@@ -121,54 +121,54 @@ impl Rtp {
 /// A stream of UDP by iperf3, whose receiver reports the jitter.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Iperf {
+pub(crate) struct Iperf {
     /// Name, for variants.
-    pub name: Name,
+    pub(crate) name: Name,
     /// Sender.
-    pub from: Name,
+    pub(crate) from: Name,
     /// Receiver.
-    pub to: Name,
+    pub(crate) to: Name,
     /// Rate of the stream.
-    pub rate: Rate,
+    pub(crate) rate: Rate,
     /// Size of each datagram, without headers.
-    pub payload: Bytes,
+    pub(crate) payload: Bytes,
     /// Value of the mean jitter.
-    pub value: String,
+    pub(crate) value: String,
 }
 
 /// Frames that a guest composes itself and sends at its full speed.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Flood {
+pub(crate) struct Flood {
     /// Name, for variants.
-    pub name: Name,
+    pub(crate) name: Name,
     /// Sender.
-    pub from: Name,
+    pub(crate) from: Name,
     /// Receiver.
-    pub to: Name,
+    pub(crate) to: Name,
     /// Size of an IP packet. The host segments packets above 1500 B.
-    pub packet: Bytes,
+    pub(crate) packet: Bytes,
     /// Peculiarity of the frames.
     #[serde(default)]
-    pub manner: Manner,
+    pub(crate) manner: Manner,
     /// Value of the frames that the guest's interface accepted per second.
-    pub value: String,
+    pub(crate) value: String,
 }
 
 /// A measurement of a guest's received traffic from another guest.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Meter {
+pub(crate) struct Meter {
     /// Name, for variants.
-    pub name: Name,
+    pub(crate) name: Name,
     /// Sender.
-    pub from: Name,
+    pub(crate) from: Name,
     /// Receiver.
-    pub to: Name,
+    pub(crate) to: Name,
     /// Expected rate on the wire.
-    pub rate: Rate,
+    pub(crate) rate: Rate,
     /// Series of pauses between arrivals.
-    pub series: String,
+    pub(crate) series: String,
 }
 
 impl Meter {
@@ -187,13 +187,13 @@ impl Meter {
 /// Watches the effect of the switch's port towards a host on messages.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Watch {
+pub(crate) struct Watch {
     /// Name, for variants.
-    pub name: Name,
+    pub(crate) name: Name,
     /// Host behind the port.
-    pub host: Name,
+    pub(crate) host: Name,
     /// Series of each datagram's wait in the port.
-    pub series: String,
+    pub(crate) series: String,
 }
 
 impl Watch {

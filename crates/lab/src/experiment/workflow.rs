@@ -1,6 +1,7 @@
 //! Nodes that run `tailbound probe serve`, and workflows of calls to them (Bobtail, 5.2 and 5.3):
 //! among all nodes, or among those that `tailbound select` keeps.
 
+use super::{LabExperiment, Variant};
 use serde::{Deserialize, Serialize};
 use tailbound_experiment::Name;
 use tailbound_units::Nanos;
@@ -8,56 +9,65 @@ use tailbound_units::Nanos;
 /// The called guests, and their caller.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Nodes {
+pub(crate) struct Nodes {
     /// Calling guest.
-    pub client: Name,
+    pub(crate) client: Name,
     /// Called guests.
-    pub guests: Vec<Name>,
+    pub(crate) guests: Vec<Name>,
 }
 
 /// `tailbound probe` on all nodes during the warm-up, and `tailbound select` of its reports: in a
 /// variant with a selection, workflows call kept nodes only.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Selection {
+pub(crate) struct Selection {
     /// Name, for variants.
-    pub name: Name,
+    pub(crate) name: Name,
     /// Nodes to keep.
-    pub keep: usize,
+    pub(crate) keep: usize,
     /// Length of each sleep.
-    pub sleep: Nanos,
+    pub(crate) sleep: Nanos,
     /// Maximum of sleeps until the verdict.
-    pub samples: u64,
+    pub(crate) samples: u64,
     /// Largest number of late sleeps of a GOOD node; more than five times this number is BAD.
-    pub low_mark: u64,
+    pub(crate) low_mark: u64,
 }
 
 /// Workflows of `tailbound probe workflows` to a group of nodes, one after the other, for the
 /// experiment's duration.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Workflow {
+pub(crate) struct Workflow {
     /// Name, for variants.
-    pub name: Name,
+    pub(crate) name: Name,
     /// Pattern of calls.
-    pub kind: Pattern,
+    pub(crate) kind: Pattern,
     /// Drawn nodes, of all or of the kept ones.
-    pub group: usize,
+    pub(crate) group: usize,
     /// Calls per second: workflows begin at this rate as fan-outs, and at a tenth of it as
     /// sequences of ten calls.
-    pub rate: u32,
+    pub(crate) rate: u32,
     /// Series of the workflows' durations.
-    pub series: String,
+    pub(crate) series: String,
 }
 
 /// Pattern of a workflow's calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Pattern {
+pub(crate) enum Pattern {
     /// One node at random, ten times, one call after the other.
     Sequential,
     /// All nodes of the group in parallel.
     FanOut,
+}
+
+impl LabExperiment {
+    /// Returns the time in which samples count: each workflow has the experiment's duration, in
+    /// turn.
+    pub(crate) fn counted_time(&self, variant: &Variant) -> Nanos {
+        let workflows = variant.running(&self.workflow).count();
+        Nanos(self.duration.as_nanos() * workflows.max(1) as u64)
+    }
 }
 
 impl Nodes {

@@ -39,9 +39,7 @@ pub(super) fn receive(starter: &Starter<'_>, port: u16) -> io::Result<()> {
         };
         let at = now();
         if schedule.counts(at) {
-            if let Some(window) = windows.get_mut(schedule.window(at)) {
-                *window += length;
-            }
+            windows.add(at, length);
             if first.is_none() {
                 // The first bytes of the window arrived over a time before it.
                 first = Some(at);
@@ -55,7 +53,6 @@ pub(super) fn receive(starter: &Starter<'_>, port: u16) -> io::Result<()> {
                 amount: bytes,
                 time: first.map_or(Nanos::ZERO, |first| last.since(first)),
                 windows: std::mem::take(&mut windows),
-                windows_from: schedule.from,
                 ..Outcome::default()
             })?;
         }

@@ -1,6 +1,7 @@
 //! UDP datagrams at the sender's full speed or at a fixed rate, and their receiver.
 
 use super::{Outcome, Starter, now};
+use serde::{Deserialize, Serialize};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::time::Duration;
@@ -11,12 +12,17 @@ const STRIDE: u64 = 32;
 
 const NO_BUFFERS: i32 = rustix::io::Errno::NOBUFS.raw_os_error();
 
-/// Configuration of the sender, see [`super::Work::Flood`].
-pub(super) struct Flood {
-    pub(super) to: SocketAddrV4,
-    pub(super) payload: Bytes,
-    pub(super) offered: Option<u32>,
-    pub(super) segment: Option<u16>,
+/// Configuration of the sender.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Flood {
+    /// The receiver.
+    pub to: SocketAddrV4,
+    /// The size of each datagram, without headers.
+    pub payload: Bytes,
+    /// Datagrams per second; `None` is the sender's full speed.
+    pub offered: Option<u32>,
+    /// Size in bytes of the datagrams into which the kernel segments each send (`UDP_SEGMENT`).
+    pub segment: Option<u16>,
 }
 
 pub(super) fn send(starter: &Starter<'_>, flood: &Flood) -> io::Result<()> {
@@ -63,7 +69,6 @@ pub(super) fn receive(starter: &Starter<'_>, port: u16) -> io::Result<()> {
     let mut buffer = [0; 2048];
     let mut outcome = Outcome {
         windows: schedule.windows(),
-        windows_from: schedule.from,
         ..Outcome::default()
     };
     let mut done = false;
@@ -76,9 +81,7 @@ pub(super) fn receive(starter: &Starter<'_>, port: u16) -> io::Result<()> {
         let at = now();
         if schedule.counts(at) {
             outcome.amount += received;
-            if let Some(window) = outcome.windows.get_mut(schedule.window(at)) {
-                *window += bytes;
-            }
+            outcome.windows.add(at, bytes);
         } else if at >= schedule.to && !done {
             // The receiver continues: an unreachable port would stop the sender.
             done = true;

@@ -55,13 +55,10 @@ pub(super) fn run(starter: &Starter<'_>, from: Ipv4Addr) -> io::Result<()> {
             let gap = at.since(last).as_nanos().max(1);
             gaps.record(gap).expect("it grows to the whole of 64 bits");
         }
-        if let Some(window) = windows.get_mut(schedule.window(at)) {
-            *window += bytes;
-        }
+        windows.add(at, bytes);
     }
     starter.finish(&Outcome {
         windows,
-        windows_from: schedule.from,
         gaps: Some(Stats::from_histogram(&gaps)),
         unanswered: socket.take_overruns()?,
         ..Outcome::default()

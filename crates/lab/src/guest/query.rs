@@ -7,7 +7,7 @@
 
 use super::events::{ALARM, Events};
 use super::stream::{Exchange, connect};
-use super::{Outcome, Protocol, Sample, Schedule, Starter, memcached, now, protocol};
+use super::{Outcome, Sample, Schedule, Starter, now, protocol};
 use crate::arrivals::{Arrival, poisson};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -25,8 +25,6 @@ const MAX_CONNECTIONS: usize = 2048;
 pub struct Queries {
     /// The servers.
     pub servers: Vec<SocketAddrV4>,
-    /// Their protocol.
-    pub protocol: Protocol,
     /// The size of an answer.
     pub answer: Bytes,
     /// The mean time between requests.
@@ -66,24 +64,11 @@ pub(super) fn run(starter: &Starter<'_>, span: Nanos, config: &Queries) -> io::R
 
 impl<'a> Client<'a> {
     fn new(config: &'a Queries, arrivals: usize) -> io::Result<Self> {
-        let size = config.answer.as_u64();
-        let (request, answer_length) = match config.protocol {
-            Protocol::Own => {
-                let size = u32::try_from(size).unwrap_or(protocol::MAX_ANSWER);
-                (protocol::request(size).to_vec(), u64::from(size))
-            }
-            Protocol::Memcached => {
-                const KEY: &str = "v";
-                for server in &config.servers {
-                    memcached::store(memcached::connect(*server)?, &[(KEY.to_owned(), size)])?;
-                }
-                (memcached::request(KEY), memcached::answer_length(KEY, size))
-            }
-        };
+        let size = u32::try_from(config.answer.as_u64()).unwrap_or(protocol::MAX_ANSWER);
         Ok(Self {
             config,
-            request: request.into(),
-            answer_length,
+            request: protocol::request(size).into(),
+            answer_length: u64::from(size),
             events: Events::new()?,
             connections: Vec::new(),
             idle: vec![VecDeque::new(); config.servers.len()],

@@ -34,7 +34,6 @@ pub struct Stream {
     /// Length of the stream.
     pub length: Nanos,
     /// Producer of the packets; `None` if the packets exist before.
-    #[serde(default)]
     pub encoder: Option<Encoder>,
 }
 

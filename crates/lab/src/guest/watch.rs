@@ -5,13 +5,11 @@
 //! between has no delay. The port has dropped the frames that entered and never arrived.
 
 use super::events::{ALARM, Events};
-use super::message::Header;
-use super::packet::{on_wire, read};
+use super::passage::{Passages, passage_of};
 use super::{Outcome, Sample, Schedule, Starter, now};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io;
-use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::process::Command;
 use tailbound_sys::packet::{Batch, Socket};
@@ -34,18 +32,6 @@ const STORED: usize = 128;
 /// Longer than any queue's delay.
 const DRAIN: Nanos = Nanos::from_millis(300);
 
-/// A datagram: its sender, the message, its index in the message.
-type Key = (Ipv4Addr, u32, u32);
-
-/// A datagram's path through the switch.
-#[derive(Debug, Clone, Copy, Default)]
-struct Way {
-    start: Nanos,
-    wire: u64,
-    entered: Option<Nanos>,
-    left: Option<Nanos>,
-}
-
 pub(super) fn run(starter: &Starter<'_>, watch: &Watch) -> io::Result<()> {
     let mut sockets =
         vec![Socket::open(&watch.behind.0, Some(&watch.behind.1)).map_err(io::Error::other)?];
@@ -61,7 +47,7 @@ pub(super) fn run(starter: &Starter<'_>, watch: &Watch) -> io::Result<()> {
     let mut tails = vec![Vec::new(); Batch::LEN];
     let mut received = Vec::with_capacity(Batch::LEN);
     let mut happened = Vec::new();
-    let mut ways: BTreeMap<Key, Way> = BTreeMap::new();
+    let mut passages = Passages::new();
 
     let drops_before = drops(&watch.port)?;
     let schedule = starter.ready()?;
@@ -77,7 +63,7 @@ pub(super) fn run(starter: &Starter<'_>, watch: &Watch) -> io::Result<()> {
                     }
                 }
                 let dropped = drops(&watch.port)?.saturating_sub(drops_before);
-                return starter.finish(&summary(&ways, &schedule, dropped));
+                return starter.finish(&summary(&passages, &schedule, dropped));
             }
             let behind = *key == 0;
             let Some(socket) = sockets.get(*key as usize) else {
@@ -92,41 +78,34 @@ pub(super) fn run(starter: &Starter<'_>, watch: &Watch) -> io::Result<()> {
                 }
                 for (frame, head) in received.iter().zip(&heads) {
                     let stored = head.get(VIRTIO_HEADER_LEN..frame.len.min(STORED));
-                    let Some(seen) = stored.and_then(read) else {
-                        continue;
-                    };
-                    let Some(header) = Header::read(seen.data) else {
-                        continue;
-                    };
-                    let way = ways
-                        .entry((seen.from, header.message, header.place))
-                        .or_default();
-                    way.start = header.start;
-                    way.wire = on_wire(seen.len);
-                    *if behind {
-                        &mut way.left
-                    } else {
-                        &mut way.entered
-                    } = Some(at);
+                    let passage = stored.and_then(|it| passage_of(it, &mut passages));
+                    if let Some(passage) = passage {
+                        *if behind {
+                            &mut passage.left
+                        } else {
+                            &mut passage.entered
+                        } = Some(at);
+                    }
                 }
             }
         }
     }
 }
 
-fn summary(ways: &BTreeMap<Key, Way>, schedule: &Schedule, dropped: u64) -> Outcome {
+fn summary(passages: &Passages, schedule: &Schedule, dropped: u64) -> Outcome {
     let mut outcome = Outcome::default();
     // By message: senders that start together count together.
     let (mut rounds, mut with_loss) = (BTreeSet::new(), BTreeSet::new());
     let mut lost = 0;
     // Arrived and departed bytes, in order of time; at the same time, departures are first.
     let mut steps: Vec<(Nanos, i64)> = Vec::new();
-    for ((_, message, _), way) in ways.iter().filter(|(_, way)| schedule.counts(way.start)) {
-        let Some(entered) = way.entered else {
+    let counted = passages.iter().filter(|(_, it)| schedule.counts(it.start));
+    for ((_, message, _), passage) in counted {
+        let Some(entered) = passage.entered else {
             continue;
         };
         rounds.insert(message);
-        let Some(left) = way.left else {
+        let Some(left) = passage.left else {
             lost += 1;
             with_loss.insert(message);
             continue;
@@ -138,8 +117,8 @@ fn summary(ways: &BTreeMap<Key, Way>, schedule: &Schedule, dropped: u64) -> Outc
             start: entered,
             end: left,
         });
-        steps.push((entered, way.wire.cast_signed()));
-        steps.push((left, -way.wire.cast_signed()));
+        let bytes = passage.wire.as_u64().cast_signed();
+        steps.extend([(entered, bytes), (left, -bytes)]);
     }
     outcome.samples.sort_by_key(|sample| sample.start);
     steps.sort_unstable();
@@ -176,7 +155,10 @@ fn drops(port: &str) -> io::Result<u64> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::passage::Passage;
     use super::*;
+    use std::net::Ipv4Addr;
+    use tailbound_units::Bytes;
 
     const SCHEDULE: Schedule = Schedule {
         start: Nanos(0),
@@ -185,10 +167,11 @@ mod tests {
         give_up: Nanos(2000),
     };
 
-    fn way(start: u64, entered: u64, left: Option<u64>) -> Way {
-        Way {
+    fn passage(start: u64, entered: u64, left: Option<u64>) -> Passage {
+        Passage {
             start: Nanos(start),
-            wire: 1000,
+            of: 3,
+            wire: Bytes(1000),
             entered: Some(Nanos(entered)),
             left: left.map(Nanos),
         }
@@ -197,14 +180,14 @@ mod tests {
     #[test]
     fn loss_backlog_and_delay_are_those_of_the_measured_rounds() {
         let from = Ipv4Addr::new(10, 77, 1, 1);
-        let ways = BTreeMap::from([
-            ((from, 0, 0), way(50, 51, None)),
-            ((from, 1, 0), way(100, 110, Some(120))),
-            ((from, 1, 1), way(100, 111, Some(130))),
-            ((from, 1, 2), way(100, 120, None)),
-            ((from, 2, 0), way(200, 210, Some(220))),
+        let passages = Passages::from([
+            ((from, 0, 0), passage(50, 51, None)),
+            ((from, 1, 0), passage(100, 110, Some(120))),
+            ((from, 1, 1), passage(100, 111, Some(130))),
+            ((from, 1, 2), passage(100, 120, None)),
+            ((from, 2, 0), passage(200, 210, Some(220))),
         ]);
-        let outcome = summary(&ways, &SCHEDULE, 1);
+        let outcome = summary(&passages, &SCHEDULE, 1);
         assert_eq!(outcome.samples.len(), 3);
         assert_eq!(outcome.samples[1].latency(), Nanos(19));
         let figure = |name: &str| outcome.figures[name] as u64;

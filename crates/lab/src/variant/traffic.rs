@@ -1,262 +1,253 @@
-//! Starts messages, floods and their measurements, and reads their outcomes.
+//! Starts messages, floods and their measurements.
 
-use super::{Late, Measured, MeasuredSeries, Output, Rings, Role, Run, Source};
+use super::crew::{Crew, Role};
+use super::load::{Late, Load, Reading, samples};
+use super::rings;
 use crate::LabError;
 use crate::arrivals::seed_for;
 use crate::experiment::{Flood, Iperf, Message, Meter, Rtp, Transfer, Watch};
 use crate::guest::{
     self, Encoder, Frames, Messages, Moments, Outcome, Stream, Transfers, Work, jitter_of,
 };
-use crate::noise::Losses;
+use crate::measurement::{MeasuredSeries, Measurement};
 use crate::percentile::percentile;
-use crate::processes::{Rank, Ready, Start};
+use crate::processes::{Rank, Start};
 use crate::tools;
 use crate::topology::{Guest, SWITCH, UPLINK, namespace_path, switch_port};
 use crate::vm::Asked;
 use hdrhistogram::Histogram;
 use std::net::SocketAddrV4;
-use std::path::{Path, PathBuf};
 use tailbound_report::Stats;
 use tailbound_units::{Nanos, Rate};
 
-impl<'a> Run<'a> {
-    /// Starts the measuring tasks, then the measured ones.
-    pub(super) fn start_traffic(&mut self) -> Result<(), LabError> {
-        let (experiment, variant) = (self.context.experiment, self.variant);
-        for watch in variant.running(&experiment.watch) {
-            self.start_watch(watch)?;
-        }
-        for meter in variant.running(&experiment.meter) {
-            self.start_meter(meter)?;
-        }
-        for message in variant.running(&experiment.message) {
-            self.start_message(message)?;
-        }
-        for transfer in variant.running(&experiment.transfer) {
-            self.start_transfer(transfer)?;
-        }
-        for rtp in variant.running(&experiment.rtp) {
-            self.start_rtp(rtp)?;
-        }
-        for iperf in variant.running(&experiment.iperf) {
-            self.start_iperf(iperf)?;
-        }
-        for flood in variant.running(&experiment.flood) {
-            self.start_flood(flood)?;
-        }
+pub(super) fn rtp<'a>(crew: &mut Crew<'a>, rtp: &'a Rtp) -> Result<Load<'a>, LabError> {
+    let (from, to) = (crew.guest(&rtp.from)?, crew.guest(&rtp.to)?);
+    let port = crew.port();
+    let work = Work::RtpReceiver { port };
+    let (child, outcome) = crew.start_task(to, "receiver", work, Role::Measures)?;
+    let mut on_path = crew.daemons_of([&rtp.from, &rtp.to]);
+    on_path.extend(crew.unless_tested(to, child));
+    let sender = Work::RtpSender(Stream {
+        to: SocketAddrV4::new(to.ip, port),
+        payload: rtp.payload,
+        moments: vec![Nanos::ZERO],
+        length: rtp.every,
+        encoder: Some(Encoder {
+            compute: rtp.compute,
+            pieces: rtp.pieces,
+            reactivated: rtp.reactivated,
+        }),
+    });
+    let (child, sent) = crew.start_task(from, "stream", sender, Role::Measures)?;
+    on_path.extend(crew.unless_tested(from, child));
+    crew.served.entry(&from.name).or_default().push(sent);
+    let load = Load::new(vec![outcome], move |reading, outcomes, measured| {
+        let series = reading.judged(samples(outcomes));
+        add_jitter(&series, rtp.every, measured);
+        measured.series.insert(rtp.series.clone(), series);
         Ok(())
-    }
-
-    fn start_rtp(&mut self, rtp: &'a Rtp) -> Result<(), LabError> {
-        let (from, to) = (self.guest(&rtp.from)?, self.guest(&rtp.to)?);
-        let port = self.port();
-        let work = Work::RtpReceiver { port };
-        let (place, outcome) = self.start_task(to, "receiver", work, Role::Measures)?;
-        let mut on_path = self.daemons_of([&rtp.from, &rtp.to].into_iter());
-        on_path.extend(self.unless_tested(to, place));
-        let sender = Work::RtpSender(Stream {
-            to: SocketAddrV4::new(to.ip, port),
-            payload: rtp.payload,
-            moments: vec![Nanos::ZERO],
-            length: rtp.every,
-            encoder: Some(Encoder {
-                compute: rtp.compute,
-                pieces: rtp.pieces,
-                reactivated: rtp.reactivated,
-            }),
-        });
-        let (place, sent) = self.start_task(from, "stream", sender, Role::Measures)?;
-        on_path.extend(self.unless_tested(from, place));
-        self.servers.entry(&from.name).or_default().push(sent);
-        let series = Output::Series(rtp.series.clone());
-        self.load(series, Source::Rtp(outcome, rtp.every), on_path);
-        Ok(())
-    }
-
-    fn start_iperf(&mut self, iperf: &'a Iperf) -> Result<(), LabError> {
-        let (from, to) = (self.guest(&iperf.from)?, self.guest(&iperf.to)?);
-        let port = self.port();
-        let server = Asked::Program(tools::iperf3_datagram_server(port));
-        let role = Role::Foreign { ends: true };
-        self.start(to, "iperf3 server", server, role)?;
-        let (warmup, duration) = (
-            self.context.experiment.warmup,
-            self.context.experiment.duration,
-        );
-        self.late.push(Late {
-            load: self.loads.len(),
-            guest: from,
-            program: "iperf3",
-            args: tools::iperf3_datagrams(to, port, iperf, warmup, duration),
-        });
-        let jitter = Output::Value(iperf.value.clone(), "ms");
-        self.load(jitter, Source::Iperf3(usize::MAX), Vec::new());
-        Ok(())
-    }
-
-    fn start_message(&mut self, message: &'a Message) -> Result<(), LabError> {
-        let mut sinks = Vec::new();
-        let (mut sent, mut received) = (Vec::new(), Vec::new());
-        let mut on_path = self.daemons_of(message.from.iter().chain(&message.to));
-        for name in &message.to {
-            let guest = self.guest(name)?;
-            let port = self.port();
-            let work = Work::MessageSink { port };
-            let (place, outcome) = self.start_task(guest, "message sink", work, Role::Measures)?;
-            on_path.push(place);
-            received.push(outcome);
-            sinks.push(SocketAddrV4::new(guest.ip, port));
-        }
-        for (place, (name, to)) in message.from.iter().zip(sinks.iter().cycle()).enumerate() {
-            let guest = self.guest(name)?;
-            let moments = match (message.every, message.mean_gap) {
-                (Some(time), _) => Moments::Every(time),
-                (None, mean_gap) => Moments::Random {
-                    mean_gap: mean_gap.unwrap_or(Nanos::MAX),
-                    seed: seed_for(
-                        self.context.seed.wrapping_add(place as u64),
-                        message.name.get_ref(),
-                    ),
-                },
-            };
-            let work = Work::Messages(Messages {
-                to: *to,
-                size: message.size,
-                moments,
-            });
-            let (place, outcome) = self.start_task(guest, "messages", work, Role::Measures)?;
-            on_path.push(place);
-            sent.push(outcome);
-        }
-        let series = Output::Series(message.series.clone());
-        let ends = message.from.iter().chain(&message.to);
-        let rings = Rings {
-            ring: message.ring.clone(),
-            vcpu_wait: message.vcpu_wait.clone(),
-            ends: ends.map(|name| name.get_ref().clone()).collect(),
-        };
-        let source = Source::Messages {
-            sent,
-            received,
-            rings,
-        };
-        self.load(series, source, on_path);
-        Ok(())
-    }
-
-    fn start_transfer(&mut self, transfer: &'a Transfer) -> Result<(), LabError> {
-        let (from, to) = (self.guest(&transfer.from)?, self.guest(&transfer.to)?);
-        let port = self.port();
-        let sink = Work::TransferSink {
-            port,
-            size: transfer.size,
-            closes: transfer.closes,
-        };
-        let first = self.supervisor.len();
-        let (place, received) = self.start_task(to, "transfer sink", sink, Role::Measures)?;
-        let mut on_path = self.daemons_of([&transfer.from, &transfer.to].into_iter());
-        on_path.extend(self.unless_tested(to, place));
-        // The sender opens a connection before it is ready.
-        self.supervisor.wait_ready(first)?;
-        let work = Work::Transfers(Transfers {
-            to: SocketAddrV4::new(to.ip, port),
-            size: transfer.size,
-            mean_gap: transfer.mean_gap,
-            seed: seed_for(self.context.seed, transfer.name.get_ref()),
-            congestion: transfer.congestion.clone(),
-            initial_window: transfer.initial_window,
-            closes: transfer.closes,
-            offload: transfer.offload,
-        });
-        let (place, sent) = self.start_task(from, "transfers", work, Role::Measures)?;
-        on_path.extend(self.unless_tested(from, place));
-        if let Some(series) = &transfer.pause {
-            let source = Source::Pauses(received.clone());
-            self.load(Output::Series(series.clone()), source, on_path.clone());
-        }
-        for (series, outcome) in [(&transfer.series, sent), (&transfer.received, received)] {
-            let source = Source::Own(vec![outcome]);
-            self.load(Output::Series(series.clone()), source, on_path.clone());
-        }
-        Ok(())
-    }
-
-    fn start_flood(&mut self, flood: &'a Flood) -> Result<(), LabError> {
-        let end = |guest: &Guest| guest::End {
-            mac: guest.mac,
-            ip: guest.ip,
-        };
-        let (from, to) = (self.guest(&flood.from)?, self.guest(&flood.to)?);
-        let work = Work::Frames(Frames {
-            from: end(from),
-            to: end(to),
-            // The experiment's checks allow no more.
-            packet: u16::try_from(flood.packet.as_u64()).unwrap_or(u16::MAX),
-            manner: flood.manner,
-        });
-        let (_, outcome) = self.start_task(from, "flood", work, Role::Floods)?;
-        let frames = Output::Value(flood.value.clone(), "frames/s");
-        self.load(frames, Source::Own(vec![outcome]), Vec::new());
-        Ok(())
-    }
-
-    fn start_meter(&mut self, meter: &'a Meter) -> Result<(), LabError> {
-        let (from, to) = (self.guest(&meter.from)?, self.guest(&meter.to)?);
-        let work = Work::Meter { from: from.ip };
-        let (_, outcome) = self.start_task(to, "meter", work, Role::Watches)?;
-        let series = Output::Series(meter.series.clone());
-        let daemons = self.daemons_of([&meter.from, &meter.to].into_iter());
-        self.load(series, Source::Metered(outcome, meter.rate), daemons);
-        Ok(())
-    }
-
-    fn start_watch(&mut self, watch: &'a Watch) -> Result<(), LabError> {
-        let host = watch.host.get_ref();
-        let hosts = self.context.topology.hosts.iter();
-        let others = hosts.filter(|other| *other != host);
-        let work = Work::Watch(guest::Watch {
-            enter: others.map(|other| switch_port(other)).collect(),
-            port: switch_port(host),
-            behind: (UPLINK.to_owned(), namespace_path(host)),
-        });
-        let (path, outcome) = self.write_task(work)?;
-        self.supervisor.start(Start {
-            name: format!("the watch on the switch's port to {host}"),
-            program: self.context.program.clone(),
-            args: guest::command(&path),
-            netns: &namespace_path(SWITCH),
-            cpus: self.context.cpus.shared(),
-            policy: self.context.policy(Rank::Monitor),
-            ready: Ready::Stdout(guest::READY),
-            ends: true,
-        })?;
-        let series = Output::Series(watch.series.clone());
-        self.load(series, Source::Watched(outcome), Vec::new());
-        Ok(())
-    }
+    });
+    Ok(load.through(on_path, None))
 }
 
-/// Reads the outcomes of both ends of messages; incomplete messages count as lost.
-pub(super) fn take_messages(
-    sent: &[PathBuf],
-    received: &[PathBuf],
-    measured: &mut Measured,
-) -> Result<MeasuredSeries, LabError> {
-    let mut series = MeasuredSeries::default();
-    let mut all = 0;
-    for path in sent {
-        all += Outcome::read(path)?.amount;
+pub(super) fn iperf<'a>(crew: &mut Crew<'a>, iperf: &'a Iperf) -> Result<Load<'a>, LabError> {
+    let (from, to) = (crew.guest(&iperf.from)?, crew.guest(&iperf.to)?);
+    let port = crew.port();
+    let server = Asked::Program(tools::iperf3_server(port));
+    crew.start(to, "iperf3 server", server, Role::Foreign { ends: true })?;
+    let experiment = crew.experiment();
+    let (warmup, duration) = (experiment.warmup, experiment.duration);
+    let late = Late {
+        guest: from,
+        words: tools::iperf3_client(to, port, iperf, warmup, duration),
+        child: None,
+    };
+    let load = Load::new(Vec::new(), move |reading, _, measured| {
+        let jitter = tools::iperf3_jitter(&reading.said);
+        let jitter = jitter.ok_or_else(|| LabError::Child {
+            who: "iperf3".into(),
+            what: "does not report what it is asked for".into(),
+            stderr: reading.said.clone(),
+        })?;
+        measured.value(&iperf.value, "ms", jitter);
+        Ok(())
+    });
+    Ok(Load {
+        late: Some(late),
+        ..load
+    })
+}
+
+pub(super) fn message<'a>(crew: &mut Crew<'a>, message: &'a Message) -> Result<Load<'a>, LabError> {
+    let (mut sinks, mut received) = (Vec::new(), Vec::new());
+    let mut on_path = crew.daemons_of(message.from.iter().chain(&message.to));
+    for name in &message.to {
+        let (guest, port) = (crew.guest(name)?, crew.port());
+        let work = Work::MessageSink { port };
+        let (child, outcome) = crew.start_task(guest, "message sink", work, Role::Measures)?;
+        on_path.push(child);
+        received.push(outcome);
+        sinks.push(SocketAddrV4::new(guest.ip, port));
     }
-    for path in received {
-        series.samples.extend(Outcome::read(path)?.samples);
+    let mut outcomes = Vec::new();
+    for (index, (name, to)) in message.from.iter().zip(sinks.iter().cycle()).enumerate() {
+        let seed = crew.context.seed.wrapping_add(index as u64);
+        let work = Work::Messages(Messages {
+            to: *to,
+            size: message.size,
+            moments: match message.every {
+                Some(time) => Moments::Every(time),
+                None => Moments::Random {
+                    mean_gap: message.mean_gap.unwrap_or(Nanos::MAX),
+                    seed: seed_for(seed, message.name.get_ref()),
+                },
+            },
+        });
+        let guest = crew.guest(name)?;
+        let (child, outcome) = crew.start_task(guest, "messages", work, Role::Measures)?;
+        on_path.push(child);
+        outcomes.push(outcome);
     }
-    series.unanswered = all.saturating_sub(series.samples.len() as u64);
-    measured.value("messages_lost", "", series.unanswered as f64);
-    Ok(series)
+    let senders = outcomes.len();
+    outcomes.extend(received);
+    let load = Load::new(outcomes, move |reading, mut outcomes, measured| {
+        let received = outcomes.split_off(senders);
+        let sent: u64 = outcomes.iter().map(|it| it.amount).sum();
+        let mut series = samples(received);
+        // Incomplete messages count as lost.
+        series.unanswered = sent.saturating_sub(series.samples.len() as u64);
+        measured.value("messages_lost", "", series.unanswered as f64);
+        let series = reading.judged(series);
+        for (name, other) in rings::series(reading, message, &series)? {
+            measured.series.insert(name, reading.judged(other));
+        }
+        measured.series.insert(message.series.clone(), series);
+        Ok(())
+    });
+    Ok(load.through(on_path, None))
+}
+
+pub(super) fn transfer<'a>(
+    crew: &mut Crew<'a>,
+    transfer: &'a Transfer,
+) -> Result<Load<'a>, LabError> {
+    let (from, to) = (crew.guest(&transfer.from)?, crew.guest(&transfer.to)?);
+    let port = crew.port();
+    let sink = Work::TransferSink {
+        port,
+        size: transfer.size,
+        closes: transfer.closes,
+    };
+    let first = crew.supervisor.len();
+    let (child, received) = crew.start_task(to, "transfer sink", sink, Role::Measures)?;
+    let mut on_path = crew.daemons_of([&transfer.from, &transfer.to]);
+    on_path.extend(crew.unless_tested(to, child));
+    // The sender opens a connection before it is ready.
+    crew.supervisor.wait_ready(first)?;
+    let work = Work::Transfers(Transfers {
+        to: SocketAddrV4::new(to.ip, port),
+        size: transfer.size,
+        mean_gap: transfer.mean_gap,
+        seed: seed_for(crew.context.seed, transfer.name.get_ref()),
+        congestion: transfer.congestion.clone(),
+        initial_window: transfer.initial_window,
+        closes: transfer.closes,
+        offload: transfer.offload,
+    });
+    let (child, sent) = crew.start_task(from, "transfers", work, Role::Measures)?;
+    on_path.extend(crew.unless_tested(from, child));
+    let load = Load::new(
+        vec![sent, received],
+        move |reading, mut outcomes, measured| {
+            let mut received = outcomes.split_off(1);
+            let pauses = received
+                .iter_mut()
+                .flat_map(|it| std::mem::take(&mut it.pauses));
+            let pauses = MeasuredSeries {
+                samples: pauses.collect(),
+                ..MeasuredSeries::default()
+            };
+            let mut add = |name: &String, series| {
+                let series = reading.judged(series);
+                measured.series.insert(name.clone(), series);
+            };
+            if let Some(name) = &transfer.pause {
+                add(name, pauses);
+            }
+            add(&transfer.series, samples(outcomes));
+            add(&transfer.received, samples(received));
+            Ok(())
+        },
+    );
+    Ok(load.through(on_path, None))
+}
+
+pub(super) fn flood<'a>(crew: &mut Crew<'a>, flood: &'a Flood) -> Result<Load<'a>, LabError> {
+    let end = |guest: &Guest| guest::End {
+        mac: guest.mac,
+        ip: guest.ip,
+    };
+    let (from, to) = (crew.guest(&flood.from)?, crew.guest(&flood.to)?);
+    let work = Work::Frames(Frames {
+        from: end(from),
+        to: end(to),
+        // The experiment's checks allow no more.
+        packet: u16::try_from(flood.packet.as_u64()).unwrap_or(u16::MAX),
+        manner: flood.manner,
+    });
+    let (_, outcome) = crew.start_task(from, "flood", work, Role::Floods)?;
+    let outcomes = vec![outcome];
+    Ok(Load::sum(&flood.value, "frames/s", outcomes, Outcome::rate))
+}
+
+pub(super) fn meter<'a>(crew: &mut Crew<'a>, meter: &'a Meter) -> Result<Load<'a>, LabError> {
+    let (from, to) = (crew.guest(&meter.from)?, crew.guest(&meter.to)?);
+    let work = Work::Meter { from: from.ip };
+    let (_, outcome) = crew.start_task(to, "meter", work, Role::Watches)?;
+    let load = Load::new(vec![outcome], move |reading, outcomes, measured| {
+        for outcome in &outcomes {
+            let series = reading.judged(metered(outcome, meter.rate, measured, reading)?);
+            measured.series.insert(meter.series.clone(), series);
+        }
+        Ok(())
+    });
+    Ok(load.through(crew.daemons_of([&meter.from, &meter.to]), None))
+}
+
+pub(super) fn watch<'a>(crew: &mut Crew<'a>, watch: &'a Watch) -> Result<Load<'a>, LabError> {
+    let host = watch.host.get_ref();
+    let hosts = crew.context.topology.hosts.iter();
+    let others = hosts.filter(|other| *other != host);
+    let work = Work::Watch(guest::Watch {
+        enter: others.map(|other| switch_port(other)).collect(),
+        port: switch_port(host),
+        behind: (UPLINK.to_owned(), namespace_path(host)),
+    });
+    let (path, outcome) = crew.write_task(work)?;
+    let session = crew.context.session;
+    let name = format!("the watch on the switch's port to {host}");
+    crew.supervisor.start(Start {
+        cpus: session.cpus.shared(),
+        policy: session.policy(Rank::Monitor),
+        ends: true,
+        ..session.task(name, SWITCH, &path)
+    })?;
+    Ok(Load::new(
+        vec![outcome],
+        move |reading, outcomes, measured| {
+            for (name, figure) in outcomes.iter().flat_map(|it| &it.figures) {
+                let unit = if name == "backlog_peak" { "B" } else { "" };
+                measured.value(name, unit, *figure);
+            }
+            let series = reading.judged(samples(outcomes));
+            measured.series.insert(watch.series.clone(), series);
+            Ok(())
+        },
+    ))
 }
 
 /// Adds the jitter of a stream from its gaps: without disturbed ones, and of all.
-pub(super) fn add_jitter(series: &MeasuredSeries, apart: Nanos, measured: &mut Measured) {
+fn add_jitter(series: &MeasuredSeries, apart: Nanos, measured: &mut Measurement) {
     let is_whole = |place: usize| !series.classes[place].is_hit();
     let whole = jitter_of(&series.samples, apart, is_whole);
     let all = jitter_of(&series.samples, apart, |_| true);
@@ -268,7 +259,7 @@ pub(super) fn add_jitter(series: &MeasuredSeries, apart: Nanos, measured: &mut M
         mean(&all),
     ];
     for (name, figure) in Rtp::VALUES.iter().zip(figures) {
-        measured.value(name, "ms", figure);
+        measured.value(*name, "ms", figure);
     }
 }
 
@@ -279,23 +270,27 @@ const WITHOUT_CPU: Nanos = Nanos::from_millis(5);
 /// The value of a rate's deviation.
 const RATE_ERROR: &str = "rate_error";
 
-/// Reads a meter's outcome and adds its largest deviations from `wanted`, among the seconds in
-/// which the daemons had their CPU, and among all. Without such a second all are judged, and the
-/// true error can only be smaller. `lost` is the CPU time that the daemons lost to this computer's
-/// other load and to its kernel, which keeps real-time threads from filling a core.
-pub(super) fn take_metered(
-    path: &Path,
+/// Adds a meter's largest deviations from `wanted`, among the seconds in which the daemons had their
+/// CPU, and among all; returns the pauses between arrivals. Without such a second all are judged,
+/// and the true error can only be smaller. The daemons lose CPU time to this computer's other load
+/// and to its kernel, which keeps real-time threads from filling a core.
+fn metered(
+    outcome: &Outcome,
     wanted: Rate,
-    measured: &mut Measured,
-    lost: [&Losses<'_>; 2],
+    measured: &mut Measurement,
+    reading: &Reading<'_>,
 ) -> Result<MeasuredSeries, LabError> {
     const SECOND: Nanos = Nanos::from_secs(1);
-    let outcome = Outcome::read(path)?;
+    let lost = [reading.stolen, reading.ours];
     let wanted = wanted.as_bit_s() as f64;
-    let rates = outcome.windows.iter().map(|bytes| *bytes as f64 * 8.0);
-    let mean = rates.clone().sum::<f64>() / outcome.windows.len() as f64;
+    let rates = outcome
+        .windows
+        .bytes
+        .iter()
+        .map(|bytes| *bytes as f64 * 8.0);
+    let mean = rates.clone().sum::<f64>() / outcome.windows.bytes.len() as f64;
     let errors: Vec<f64> = rates.map(|rate| (rate / wanted - 1.0).abs()).collect();
-    let starts = (0..).map(|second| outcome.windows_from + Nanos(second * SECOND.0));
+    let starts = (0..).map(|second| outcome.windows.from + Nanos(second * SECOND.0));
     let had_cpu = starts.map(|from| {
         // Bytes missing at the end of the previous second arrive in this one.
         let from = from.saturating_sub(WITHOUT_CPU);
@@ -319,34 +314,15 @@ pub(super) fn take_metered(
     }
     measured.value("seconds_without_cpu", "", apart as f64);
     Ok(MeasuredSeries {
-        counted: outcome
-            .gaps
-            .map(|gaps| read_histogram(&gaps, path))
-            .transpose()?,
+        counted: outcome.gaps.as_ref().map(read_histogram).transpose()?,
         // Frames that the meter itself missed.
         unanswered: outcome.unanswered,
         ..MeasuredSeries::default()
     })
 }
 
-/// Reads a watch's outcome.
-pub(super) fn take_watched(
-    path: &Path,
-    measured: &mut Measured,
-) -> Result<MeasuredSeries, LabError> {
-    let outcome = Outcome::read(path)?;
-    for (name, figure) in outcome.figures {
-        let unit = if name == "backlog_peak" { "B" } else { "" };
-        measured.value(&name, unit, figure);
-    }
-    Ok(MeasuredSeries {
-        samples: outcome.samples,
-        ..MeasuredSeries::default()
-    })
-}
-
-/// Decodes the histogram in an outcome.
-pub(super) fn read_histogram(stats: &Stats, path: &Path) -> Result<Histogram<u64>, LabError> {
+/// Decodes the histogram of an outcome.
+pub(super) fn read_histogram(stats: &Stats) -> Result<Histogram<u64>, LabError> {
     let histogram = stats.histogram().map_err(std::io::Error::other);
-    histogram.map_err(LabError::file("reading the histogram in", path))
+    histogram.map_err(LabError::io("reading the histogram of an outcome"))
 }

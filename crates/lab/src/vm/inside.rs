@@ -6,6 +6,7 @@
 //! process executes one order at each port, and the VM ends with it.
 
 use super::{MODULES, Message, ORDERS, Order, PROVEN};
+use crate::build::batch;
 use crate::guest::{command as task_command, now};
 use rustix::mount::{MountFlags, mount};
 use rustix::system::{RebootCommand, finit_module, reboot};
@@ -87,7 +88,9 @@ fn settle() -> io::Result<()> {
     let mut lab = Port::open(0)?;
     loop {
         match Message::read(&mut lab)? {
-            Some(Message::Links(batch)) => set_up(&batch)?,
+            Some(Message::Links(links)) => {
+                batch("ip", None, &links).map_err(io::Error::other)?;
+            }
             Some(Message::Ask) => Message::Clock(now()).write(&mut lab)?,
             Some(Message::Ahead(ahead)) => {
                 tailbound_sys::clock::advance_children(ahead)?;
@@ -104,24 +107,6 @@ fn settle() -> io::Result<()> {
             None => return Err(io::ErrorKind::UnexpectedEof.into()),
         }
     }
-}
-
-fn set_up(batch: &str) -> io::Result<()> {
-    if batch.is_empty() {
-        return Ok(());
-    }
-    let mut ip = Command::new("ip")
-        .args(["-batch", "-"])
-        .stdin(Stdio::piped())
-        .spawn()?;
-    if let Some(mut stdin) = ip.stdin.take() {
-        stdin.write_all(batch.as_bytes())?;
-    }
-    let status = ip.wait()?;
-    if status.success() {
-        return Ok(());
-    }
-    Err(io::Error::other(format!("ip: {status}")))
 }
 
 /// The VM's side of a channel. It ends after the lab has connected and disconnected.

@@ -2,7 +2,7 @@
 //! output, and ends with the same exit code.
 
 use super::{Message, Order};
-use crate::guest::Task;
+use crate::guest::{Task, leave};
 use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -55,10 +55,7 @@ pub fn relay(socket: &Path, asked: Asked) -> io::Result<Option<i32>> {
             Some(Message::Errors(bytes)) => io::stderr().lock().write_all(&bytes)?,
             Some(Message::Outcome(bytes)) => {
                 if let Some(path) = &outcome {
-                    // Under another name first, so that a reader never sees a part of the file.
-                    let partial = path.with_extension("partial");
-                    fs::write(&partial, bytes)?;
-                    fs::rename(&partial, path)?;
+                    leave(path, &bytes)?;
                 }
             }
             Some(Message::Exit(code)) => return Ok(code),

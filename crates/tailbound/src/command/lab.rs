@@ -5,12 +5,9 @@ use super::output::{self, Output};
 use crate::exit::{Exit, Failure};
 use std::path::{Path, PathBuf};
 use tailbound_experiment::{Experiment, Loaded, Trace};
-use tailbound_lab::cards::{self, CardsExperiment};
-use tailbound_lab::experiment::LabExperiment;
-use tailbound_lab::forward::{self, ForwardExperiment};
-use tailbound_lab::shaped::{self, Limiter, ShapedExperiment};
+use tailbound_lab::comparison::{self, Comparison, Limiter};
 use tailbound_lab::vm::{self, Asked};
-use tailbound_lab::{LabError, Options};
+use tailbound_lab::{LabError, LabExperiment, Options};
 use tailbound_units::{Nanos, Rate};
 
 /// Arguments of `tailbound lab`.
@@ -226,25 +223,25 @@ impl Run {
 
 impl Forward {
     fn run(self) -> Result<Exit, Failure> {
-        let options = forward::Options {
+        let options = comparison::Options {
             duration: self.duration,
             repeat: self.repeat,
+            only: Vec::new(),
+            trace: Trace::test_source(),
         };
-        let source = ForwardExperiment::CATALOGUE.source("forward")?;
-        let loaded = Loaded::<ForwardExperiment>::parse(&source)?;
-        run(&loaded, 0, &options, &self.report)
+        compare("forward", &options, &self.report)
     }
 }
 
 impl Cards {
     fn run(self) -> Result<Exit, Failure> {
-        let options = cards::Options {
+        let options = comparison::Options {
             duration: self.duration,
             repeat: self.repeat,
+            only: Vec::new(),
+            trace: Trace::test_source(),
         };
-        let source = CardsExperiment::CATALOGUE.source("cards")?;
-        let loaded = Loaded::<CardsExperiment>::parse(&source)?;
-        run(&loaded, 0, &options, &self.report)
+        compare("cards", &options, &self.report)
     }
 }
 
@@ -254,18 +251,20 @@ impl Shaped {
             None => Trace::test_source(),
             Some(path) => read_trace(path)?,
         };
-        let options = shaped::Options {
-            turns: shaped::Turns {
-                duration: self.duration,
-                repeat: self.repeat,
-            },
-            only: self.only,
+        let options = comparison::Options {
+            duration: self.duration,
+            repeat: self.repeat,
+            only: self.only.into_iter().map(Limiter::name).collect(),
             trace,
         };
-        let source = ShapedExperiment::CATALOGUE.source(&self.load)?;
-        let loaded = Loaded::<ShapedExperiment>::parse(&source)?;
-        run(&loaded, 0, &options, &self.report)
+        compare(&format!("shaped/{}", self.load), &options, &self.report)
     }
+}
+
+/// Runs a comparison that comes with the program.
+fn compare(name: &str, options: &comparison::Options, report: &Report) -> Result<Exit, Failure> {
+    let source = Comparison::CATALOGUE.source(name)?;
+    run(&Loaded::<Comparison>::parse(&source)?, 0, options, report)
 }
 
 fn read_trace(path: &Path) -> Result<Trace, Failure> {

@@ -1,53 +1,55 @@
 //! Checks of tenants, guarantees, and the loads between them.
 
-use super::{MAX_DURATION, gap, is_plain, within};
-use crate::experiment::{Guaranteed, GuaranteesBy, LabExperiment, Pacing, Pipeline, Variant, Wire};
+use super::{Checker, MAX_DURATION, is_plain};
+use crate::experiment::{Guaranteed, GuaranteesBy, Pacing, Pipeline, Variant, Wire};
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use tailbound_dataplane::{GuestId, Pacer, Packet, PipelineConfig};
-use tailbound_experiment::{Mistakes, Name};
+use tailbound_experiment::Name;
 use tailbound_units::{Bytes, Nanos, Rate};
 
 /// Sizes of an item that memcached accepts with the lab's arguments.
 const LARGEST_VALUES: RangeInclusive<Bytes> = Bytes(16)..=Bytes(100_000);
 
-impl LabExperiment {
-    pub(super) fn check_tenants(&self, mistakes: &mut Mistakes) {
-        for (tenant, guests) in &self.tenant {
+impl Checker<'_, '_> {
+    pub(super) fn check_tenants(&mut self) {
+        for (tenant, guests) in &self.lab.tenant {
             if guests.is_empty() {
-                mistakes
+                self.mistakes
                     .top()
                     .at("tenant", format!("tenant {tenant:?} has no guest"));
             }
             if !is_plain(tenant, 40) || tenant.contains(|c: char| c.is_uppercase() || c == '_') {
                 let rule = "use small letters, digits and -, as the placement service does";
-                mistakes
+                self.mistakes
                     .top()
                     .at("tenant", format!("tenant name {tenant:?}: {rule}"));
             }
-            self.check_guest_names(guests, mistakes);
+            self.check_guest_names(guests);
         }
-        mistakes.unique("tenant of guest", self.tenant.values().flatten());
-        for (set, members) in &self.guarantee {
+        self.mistakes
+            .unique("tenant of guest", self.lab.tenant.values().flatten());
+        for (set, members) in &self.lab.guarantee {
             for guaranteed in members {
-                let known = self.tenant.keys().map(String::as_str);
-                mistakes.known("tenant", &guaranteed.tenant, known);
+                let known = self.lab.tenant.keys().map(String::as_str);
+                self.mistakes.known("tenant", &guaranteed.tenant, known);
                 if guaranteed.delay.is_some_and(|delay| delay > MAX_DURATION) {
-                    mistakes.at(&guaranteed.tenant, format!("delay: at most {MAX_DURATION}"));
+                    self.wrong(&guaranteed.tenant, format!("delay: at most {MAX_DURATION}"));
                 }
             }
-            mistakes.unique("guarantee of tenant", members.iter().map(|it| &it.tenant));
-            if let Err(message) = self.check_sums(set, members, self.link_rate) {
-                mistakes.top().at("guarantee", message);
+            self.mistakes
+                .unique("guarantee of tenant", members.iter().map(|it| &it.tenant));
+            if let Err(message) = self.check_sums(set, members, self.lab.link_rate) {
+                self.mistakes.top().at("guarantee", message);
             }
         }
     }
 
     /// Refuses guarantees that no placement could keep on links of `link`.
     fn check_sums(&self, set: &str, members: &[Guaranteed], link: Rate) -> Result<(), String> {
-        for (host, guests) in &self.hosts {
+        for (host, guests) in &self.lab.hosts {
             let of_guest = |guest: &Name| {
-                let (tenant, _) = self.tenant_of(guest.get_ref())?;
+                let (tenant, _) = self.lab.tenant_of(guest.get_ref())?;
                 let mut members = members.iter();
                 members.find(|member| member.tenant.get_ref() == tenant)
             };
@@ -65,58 +67,63 @@ impl LabExperiment {
     }
 
     /// Checks that the pacer of a variant accepts the variant's guarantees.
-    pub(super) fn check_guarantees(&self, variant: &Variant, mistakes: &mut Mistakes) {
-        let pacing = self.pacing(variant);
-        if pacing.is_some() && self.wire != Wire::Ethernet {
+    pub(super) fn check_guarantees(&mut self, variant: &Variant) {
+        let pacing = self.lab.pacing(variant);
+        if pacing.is_some() && self.lab.wire != Wire::Ethernet {
             let rule =
                 "a pacer counts all that is on the wire: the experiment needs wire = \"ethernet\"";
-            mistakes.at(&variant.name, rule);
+            self.wrong(&variant.name, rule);
         }
         let Some(set) = &variant.guarantees else {
             if variant.guarantees_by == GuaranteesBy::Service {
                 let rule = "guarantees_by = \"service\" needs `guarantees`: what it is to admit";
-                mistakes.at(&variant.name, rule);
+                self.wrong(&variant.name, rule);
             }
             return;
         };
-        mistakes.known("guarantee", set, self.guarantee.keys().map(String::as_str));
+        self.mistakes.known(
+            "guarantee",
+            set,
+            self.lab.guarantee.keys().map(String::as_str),
+        );
         let Some(pacing) = pacing else {
-            return mistakes.at(set, "guarantees need a pipeline with a pacer");
+            return self.wrong(set, "guarantees need a pipeline with a pacer");
         };
-        for member in self.guarantees(variant) {
-            if let Err(message) = taken(pacing, member, self.link_rate) {
-                mistakes.at(&member.tenant, message);
+        for member in self.lab.guarantees(variant) {
+            if let Err(message) = taken(pacing, member, self.lab.link_rate) {
+                self.wrong(&member.tenant, message);
             }
         }
-        let link = pacing.link(self.link_rate);
-        if link < self.link_rate
-            && let Err(message) = self.check_sums(set.get_ref(), self.guarantees(variant), link)
+        let link = pacing.link(self.lab.link_rate);
+        if link < self.lab.link_rate
+            && let Err(message) = self.check_sums(set.get_ref(), self.lab.guarantees(variant), link)
         {
-            mistakes.at(set, format!("{message} without what goes past the pacer"));
+            self.wrong(set, format!("{message} without what goes past the pacer"));
         }
     }
 
     /// Checks the loads for measurements of guarantees.
-    pub(super) fn check_paced(&self, mistakes: &mut Mistakes) {
-        for etc in &self.etc {
+    pub(super) fn check_paced(&mut self) {
+        for etc in &self.lab.etc {
             for client in &etc.clients {
-                self.check_two_guests(&etc.server, client, mistakes);
+                self.check_two_guests(&etc.server, client);
             }
             if etc.clients.is_empty() || !(1..=100).contains(&etc.workers) {
-                mistakes.at(&etc.name, "needs a client, and 1 to 100 workers");
+                self.wrong(&etc.name, "needs a client, and 1 to 100 workers");
             }
-            within(&etc.name, "largest", etc.largest, LARGEST_VALUES, mistakes);
-            gap(&etc.name, etc.mean_gap, mistakes);
+            self.within(&etc.name, "largest", etc.largest, LARGEST_VALUES);
+            self.gap(&etc.name, etc.mean_gap);
         }
-        for shuffle in &self.shuffle {
-            self.check_guest_names(&shuffle.guests, mistakes);
-            mistakes.unique("shuffling guest", shuffle.guests.iter());
+        for shuffle in &self.lab.shuffle {
+            self.check_guest_names(&shuffle.guests);
+            self.mistakes
+                .unique("shuffling guest", shuffle.guests.iter());
             let named = |guest: &str| shuffle.guests.iter().any(|name| name.get_ref() == guest);
-            let guests = self.guests().filter(|(_, guest)| named(guest));
+            let guests = self.lab.guests().filter(|(_, guest)| named(guest));
             let hosts: BTreeSet<&str> = guests.map(|(host, _)| host).collect();
             if hosts.len() < 2 {
                 let rule = "needs guests on two hosts: who shares one does not use the wire";
-                mistakes.at(&shuffle.name, rule);
+                self.wrong(&shuffle.name, rule);
             }
         }
     }

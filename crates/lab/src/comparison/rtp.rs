@@ -1,10 +1,10 @@
 //! Streams of RTP: at a constant rate, like the paper's, and a video with key frames.
 
 use super::limiter::Limiter;
-use super::{Bench, Measured, Pair};
+use super::rig::{PORT, RECEIVER, Rig};
 use crate::LabError;
 use crate::guest::{Stream, Work};
-use crate::pair::PORT;
+use crate::measurement::Measurement;
 use tailbound_experiment::Trace;
 use tailbound_units::{Bytes, Nanos, Rate};
 
@@ -43,26 +43,40 @@ pub(super) fn figures() -> Vec<String> {
     names.collect()
 }
 
-pub(super) fn measure(bench: &Bench<'_>, limiter: Limiter) -> Result<Measured, LabError> {
-    let mut measured = Measured::default();
+pub(super) fn measure(rig: &Rig<'_>, limiter: Limiter) -> Result<Measurement, LabError> {
+    let mut measured = Measurement::default();
+    let mut one = |name: String, limit, moments, length| {
+        let sender = Work::RtpSender(Stream {
+            to: RECEIVER,
+            payload: PAYLOAD,
+            moments,
+            length,
+            encoder: None,
+        });
+        let receiver = Work::RtpReceiver { port: PORT };
+        let arrived = limiter.load(rig, limit, sender, receiver)?;
+        for (figure, value) in arrived.figures {
+            let unit = match figure.as_str() {
+                "inside_3ms" => "%",
+                "lost" => "",
+                _ => "ms",
+            };
+            measured.value(format!("{name}_{figure}"), unit, value);
+        }
+        let lines = arrived.lines.into_iter();
+        let lines = lines.map(|(line, points)| (format!("{name}_{line}"), points));
+        measured.lines.extend(lines);
+        Ok::<_, LabError>(())
+    };
     for load in LOADS {
         let gap = Nanos(LIMIT.time_for(FRAME).0 * 100 / load);
-        let stream = (vec![Nanos::ZERO], gap);
-        one(
-            bench,
-            limiter,
-            &mut measured,
-            LIMIT,
-            &format!("rtp_{load}"),
-            &stream,
-        )?;
+        one(format!("rtp_{load}"), LIMIT, vec![Nanos::ZERO], gap)?;
     }
-    let trace = &bench.options.trace;
-    let stream = (trace.packets(PAYLOAD), trace.length());
+    let trace = &rig.options.trace;
     for part in MULTIPLES {
         let limit = Rate(mean(trace).0 * part / 100);
-        let name = format!("video_{part}");
-        one(bench, limiter, &mut measured, limit, &name, &stream)?;
+        let packets = trace.packets(PAYLOAD);
+        one(format!("video_{part}"), limit, packets, trace.length())?;
     }
     Ok(measured)
 }
@@ -71,39 +85,4 @@ pub(super) fn measure(bench: &Bench<'_>, limiter: Limiter) -> Result<Measured, L
 fn mean(trace: &Trace) -> Rate {
     let packets = trace.packets(PAYLOAD).len() as u64;
     Rate((packets * FRAME.0 * 8 * 1_000_000_000).div_ceil(trace.length().as_nanos()))
-}
-
-/// Measures one stream under one limit.
-fn one(
-    bench: &Bench<'_>,
-    limiter: Limiter,
-    measured: &mut Measured,
-    limit: Rate,
-    name: &str,
-    (moments, length): &(Vec<Nanos>, Nanos),
-) -> Result<(), LabError> {
-    let arrived = bench.load(limiter, limit, |to| Pair {
-        sender: Work::RtpSender(Stream {
-            to,
-            payload: PAYLOAD,
-            moments: moments.clone(),
-            length: *length,
-            encoder: None,
-        }),
-        receiver: Work::RtpReceiver { port: PORT },
-    })?;
-    for (figure, value) in arrived.figures {
-        let unit = match figure.as_str() {
-            "inside_3ms" => "%",
-            "lost" => "",
-            _ => "ms",
-        };
-        measured
-            .figures
-            .insert(format!("{name}_{figure}"), (unit, value));
-    }
-    for (line, points) in arrived.lines {
-        measured.lines.insert(format!("{name}_{line}"), points);
-    }
-    Ok(())
 }

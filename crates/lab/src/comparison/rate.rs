@@ -1,10 +1,10 @@
 //! Endless TCP and UDP, as in figure 21.
 
-use super::limiter::Limiter;
-use super::{Bench, FULL, Measured, Pair};
+use super::limiter::{FULL, Limiter};
+use super::rig::{PORT, RECEIVER, Rig};
 use crate::LabError;
-use crate::guest::Work;
-use crate::pair::PORT;
+use crate::guest::{Flood, Work};
+use crate::measurement::Measurement;
 use tailbound_units::{Bytes, Rate};
 
 /// The limits in Mbit/s, the paper's.
@@ -34,47 +34,42 @@ pub(super) fn figures() -> Vec<String> {
     names.collect()
 }
 
-pub(super) fn measure(bench: &Bench<'_>, limiter: Limiter) -> Result<Measured, LabError> {
-    let mut measured = Measured::default();
+pub(super) fn measure(rig: &Rig<'_>, limiter: Limiter) -> Result<Measurement, LabError> {
+    let mut measured = Measurement::default();
     for mbit in LIMITS {
         let limit = Rate::from_mbit(mbit);
-        let tcp = bench.load(limiter, limit, |to| Pair {
-            sender: Work::BulkSender { to },
-            receiver: Work::BulkReceiver { port: PORT },
-        })?;
-        measured.add(&format!("tcp_{mbit}"), limit, &tcp.windows, SEGMENT);
-        // Twice the limit.
-        let offered = (2 * limit.0 / 8 / FULL.0) as u32;
-        let udp = bench.load(limiter, limit, |to| Pair {
-            sender: Work::Flood {
-                to,
-                payload: DATAGRAM,
-                offered: Some(offered),
-                segment: None,
-            },
-            receiver: Work::Sink { port: PORT },
-        })?;
-        measured.add(&format!("udp_{mbit}"), limit, &udp.windows, DATAGRAM);
+        let sender = Work::BulkSender { to: RECEIVER };
+        let tcp = limiter.load(rig, limit, sender, Work::BulkReceiver { port: PORT })?;
+        let load = format!("tcp_{mbit}");
+        add(&mut measured, &load, limit, &tcp.windows.bytes, SEGMENT);
+        let sender = Work::Flood(Flood {
+            to: RECEIVER,
+            payload: DATAGRAM,
+            // Twice the limit.
+            offered: Some((2 * limit.0 / 8 / FULL.0) as u32),
+            segment: None,
+        });
+        let udp = limiter.load(rig, limit, sender, Work::Sink { port: PORT })?;
+        let load = format!("udp_{mbit}");
+        add(&mut measured, &load, limit, &udp.windows.bytes, DATAGRAM);
     }
     Ok(measured)
 }
 
-impl Measured {
-    /// Adds the figures of the bytes received in each second, as full frames with `payload` bytes
-    /// of payload.
-    fn add(&mut self, load: &str, limit: Rate, seconds: &[u64], payload: Bytes) {
-        let full = limit.0 as f64 / 8.0 * payload.0 as f64 / FULL.0 as f64;
-        let parts: Vec<f64> = seconds
-            .iter()
-            .map(|bytes| 100.0 * *bytes as f64 / full)
-            .collect();
-        for (name, figure) in FIGURES.iter().zip(rates(&parts)) {
-            self.figures.insert(format!("{load}_{name}"), ("%", figure));
-        }
-        let samples = parts.chunks_exact(SAMPLE).map(mean).enumerate();
-        let points = samples.map(|(i, part)| (((i * SAMPLE) as f64 + 1.0), part));
-        self.lines.insert(load.to_owned(), points.collect());
+/// Adds the figures of the bytes received in each second, as full frames with `payload` bytes of
+/// payload.
+fn add(measured: &mut Measurement, load: &str, limit: Rate, seconds: &[u64], payload: Bytes) {
+    let full = limit.0 as f64 / 8.0 * payload.0 as f64 / FULL.0 as f64;
+    let parts: Vec<f64> = seconds
+        .iter()
+        .map(|bytes| 100.0 * *bytes as f64 / full)
+        .collect();
+    for (name, figure) in FIGURES.iter().zip(rates(&parts)) {
+        measured.value(format!("{load}_{name}"), "%", figure);
     }
+    let samples = parts.chunks_exact(SAMPLE).map(mean).enumerate();
+    let points = samples.map(|(i, part)| (((i * SAMPLE) as f64 + 1.0), part));
+    measured.lines.insert(load.to_owned(), points.collect());
 }
 
 fn mean(parts: &[f64]) -> f64 {
@@ -108,14 +103,16 @@ mod tests {
         for (rate, expected) in rates(&parts).into_iter().zip(expected) {
             assert!((rate - expected).abs() < 1e-9, "{rate} {expected}");
         }
-        let mut measured = Measured::default();
-        measured.add(
+        let mut measured = Measurement::default();
+        let seconds = [500_000 / 1514 * 1472; 4];
+        add(
+            &mut measured,
             "udp_4",
             Rate::from_mbit(4),
-            &[500_000 / 1514 * 1472; 4],
+            &seconds,
             DATAGRAM,
         );
-        let mean = measured.figures["udp_4_mean"].1;
+        let mean = measured.values["udp_4_mean"].1;
         assert!((mean - 100.0).abs() < 0.1, "{mean}");
         assert_eq!(measured.lines["udp_4"].len(), 2);
     }

@@ -1,21 +1,22 @@
 //! Limiters of a guest's rate.
 
-use super::{FULL, MIDDLE};
+use super::rig::{MIDDLE, Rig, add_guest, add_namespace, bridge, guest_config, tap_port};
 use crate::LabError;
 use crate::build::batch;
 use crate::class::{PATHS, give_paths};
-use crate::pair::{BRIDGE, address, configure, guest_name, mac};
+use crate::guest::{Outcome, Work};
 use crate::processes::Supervisor;
-use crate::topology::namespace_path;
-use crate::turns::Place;
-use std::fmt::Write as _;
+use crate::topology::GuestPort;
 use std::process::{Command, Stdio};
 use std::str::FromStr;
 use tailbound_sys::process::program_path;
 use tailbound_units::{Bytes, Nanos, Rate};
 
+/// Size of a full Ethernet frame.
+pub(super) const FULL: Bytes = Bytes(1514);
+
 /// Limiter of the sending guest.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limiter {
     /// No limiter.
     Unlimited,
@@ -89,7 +90,8 @@ impl Limiter {
         Self::Fq,
     ];
 
-    pub(super) const fn name(self) -> &'static str {
+    /// Returns its name.
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Unlimited => "unlimited",
             Self::Bucket => "bucket",
@@ -151,43 +153,35 @@ impl Limiter {
         Ok(lacks.map(|name| format!("this kernel has no {name} (tc qdisc)")))
     }
 
+    /// Runs a sender behind the limit, and returns what its receiver found.
+    pub(super) fn load(
+        self,
+        rig: &Rig<'_>,
+        limit: Rate,
+        sender: Work,
+        receiver: Work,
+    ) -> Result<Outcome, LabError> {
+        let build = |supervisor: &mut Supervisor<'_>| self.build(supervisor, rig, limit);
+        let [_, arrived] = rig.load(build, sender, receiver)?;
+        Ok(arrived)
+    }
+
     /// Makes two guests and connects them, the first one limited to `limit`.
     pub(super) fn build(
         self,
         supervisor: &mut Supervisor<'_>,
-        place: &Place,
+        rig: &Rig<'_>,
         limit: Rate,
     ) -> Result<(), LabError> {
-        batch(
-            "ip",
-            None,
-            &format!(
-                "netns add {MIDDLE}\nnetns add {one}\nnetns add {two}\n\
-                 link add eth0 netns {two} type veth peer name port2 netns {MIDDLE}\n",
-                one = guest_name(1),
-                two = guest_name(2),
-            ),
-        )?;
-        batch("ip", Some(MIDDLE), "link set lo up\nlink set port2 up\n")?;
+        add_namespace(MIDDLE)?;
+        batch("ip", Some(MIDDLE), "link set lo up\n")?;
+        add_guest(2, GuestPort::Veth)?;
         if self.qdiscs().is_empty() {
-            batch(
-                "ip",
-                Some(&guest_name(1)),
-                "tuntap add dev eth0 mode tap vnet_hdr\n",
-            )?;
-            (1..=2).try_for_each(configure)?;
-            return self.daemon(supervisor, place, limit);
+            add_guest(1, GuestPort::Tap)?;
+            return self.daemon(supervisor, rig, limit);
         }
-        batch(
-            "ip",
-            None,
-            &format!(
-                "link add eth0 netns {one} type veth peer name port1 netns {MIDDLE}\n",
-                one = guest_name(1)
-            ),
-        )?;
-        batch("ip", Some(MIDDLE), BRIDGE)?;
-        (1..=2).try_for_each(configure)?;
+        add_guest(1, GuestPort::Veth)?;
+        bridge()?;
         batch("tc", Some(MIDDLE), &self.qdisc(limit))
     }
 
@@ -218,7 +212,7 @@ impl Limiter {
     fn daemon(
         self,
         supervisor: &mut Supervisor<'_>,
-        place: &Place,
+        rig: &Rig<'_>,
         limit: Rate,
     ) -> Result<(), LabError> {
         let limit_of =
@@ -245,36 +239,14 @@ impl Limiter {
             }
             _ => "",
         };
-        let netns = namespace_path(&guest_name(1));
-        let mut config = String::new();
-        // Writing to a string cannot fail.
-        let _ = write!(
-            config,
-            "[uplink]\nport = {{ kind = \"af-packet\", interface = \"port2\" }}\n{pacer}\
-             [[guest]]\nname = \"{name}\"\nmac = \"{mac}\"\nip = [\"{ip}\"]\n\
-             port = {{ kind = \"tap\", interface = \"eth0\", netns = \"{netns}\" }}\n{more}",
-            name = guest_name(1),
-            mac = mac(1),
-            ip = address(1),
-            netns = netns.display(),
+        let config = format!(
+            "[uplink]\nport = {{ kind = \"af-packet\", interface = \"port2\" }}\n{pacer}{}",
+            guest_config(1, &tap_port(1), &more)
         );
-        let daemon = place.daemon(supervisor, &config, &namespace_path(MIDDLE))?;
+        let daemon = rig.daemon(supervisor, MIDDLE, &config)?;
         let pid = supervisor.member(daemon).child.id();
-        let state = place.run_dir.path().join(PATHS);
-        give_paths(&[pid], place.real_time, &state)
-    }
-
-    /// Removes all interfaces.
-    pub(super) fn remove() -> Result<(), LabError> {
-        batch(
-            "ip",
-            None,
-            &format!(
-                "netns del {MIDDLE}\nnetns del {}\nnetns del {}\n",
-                guest_name(1),
-                guest_name(2)
-            ),
-        )
+        let state = rig.session.directory().join(PATHS);
+        give_paths(&[pid], rig.session.real_time, &state)
     }
 }
 

@@ -3,15 +3,14 @@
 //! that request at random times.
 
 use super::limiter::Limiter;
-use super::{Bench, Measured};
+use super::rig::{PORT, Rig, guest_name, outcome, remove_namespaces};
 use crate::LabError;
 use crate::guest::{Pages, Work};
-use crate::pair::{PORT, address, guest_name, outcome};
+use crate::measurement::Measurement;
 use crate::percentile::percentile;
-use crate::processes::{POLL, Ready, Start, Supervisor};
+use crate::processes::{POLL, Start, Supervisor};
 use crate::tools::words;
-use crate::topology::namespace_path;
-use std::fmt::Write as _;
+use crate::topology::Guest;
 use std::net::SocketAddrV4;
 use std::path::Path;
 use std::time::Duration;
@@ -46,50 +45,33 @@ pub(super) fn figures() -> Vec<String> {
     names.chain(missed).collect()
 }
 
-pub(super) fn measure(bench: &Bench<'_>, limiter: Limiter) -> Result<Measured, LabError> {
-    let mut supervisor = bench.guests.supervisor();
-    limiter.build(&mut supervisor, bench.guests.place, LIMIT)?;
-    let directory = bench.guests.place.run_dir.path().join("pages");
+pub(super) fn measure(rig: &Rig<'_>, limiter: Limiter) -> Result<Measurement, LabError> {
+    let mut supervisor = rig.session.supervisor();
+    limiter.build(&mut supervisor, rig, LIMIT)?;
+    let directory = rig.session.directory().join("pages");
     serve(&directory)?;
     let config = directory.join("nginx.conf");
     let line = format!("-p {} -c {}", directory.display(), config.display());
-    start(&mut supervisor, bench, 1, "nginx", &line, false)?;
+    supervisor.start(Start {
+        policy: rig.policy,
+        ..rig.program("nginx", &guest_name(1), words(&line))
+    })?;
     // nginx prints nothing; ab starts after this time.
     supervisor.rest(LISTENS)?;
-    let mut measured = Measured::default();
-    closed(&mut supervisor, bench, &directory, &mut measured)?;
-    open(&mut supervisor, bench, &mut measured)?;
+    let mut measured = Measurement::default();
+    closed(&mut supervisor, rig, &directory, &mut measured)?;
+    open(&mut supervisor, rig, &mut measured)?;
     supervisor.end()?;
-    Limiter::remove()?;
+    remove_namespaces()?;
     Ok(measured)
-}
-
-fn start(
-    supervisor: &mut Supervisor<'_>,
-    bench: &Bench<'_>,
-    guest: u8,
-    program: &str,
-    line: &str,
-    ends: bool,
-) -> Result<usize, LabError> {
-    supervisor.start(Start {
-        name: program.to_owned(),
-        program: program.into(),
-        args: words(line),
-        netns: &namespace_path(&guest_name(guest)),
-        cpus: bench.guests.place.cpus.all,
-        policy: bench.guests.policy,
-        ready: Ready::Silent,
-        ends,
-    })
 }
 
 /// Measures the closed loop: clients of its own fetch the page of each size, all at the same time.
 fn closed(
     supervisor: &mut Supervisor<'_>,
-    bench: &Bench<'_>,
+    rig: &Rig<'_>,
     directory: &Path,
-    measured: &mut Measured,
+    measured: &mut Measurement,
 ) -> Result<(), LabError> {
     let mut tables = Vec::new();
     for (size, tenths) in SIZES {
@@ -99,9 +81,13 @@ fn closed(
             "-q -r -n {} -c {CLIENTS} -g {} http://{}:{PORT}/{size}",
             REQUESTS * tenths,
             table.display(),
-            address(1),
+            Guest::alone(1).ip,
         );
-        start(supervisor, bench, 2, "ab", &line, true)?;
+        supervisor.start(Start {
+            policy: rig.policy,
+            ends: true,
+            ..rig.program("ab", &guest_name(2), words(&line))
+        })?;
         tables.push(table);
     }
     // The clients write their tables at their end.
@@ -120,45 +106,40 @@ fn closed(
         (&wait, 99.0),
     ];
     for (name, (times, percent)) in FIGURES.iter().zip(figures) {
-        let figure = ("ms", percentile(times, percent));
-        measured.figures.insert(format!("closed_{name}"), figure);
+        measured.value(format!("closed_{name}"), "ms", percentile(times, percent));
     }
     let points = (0..=100).map(|percent| {
         let percent = f64::from(percent);
         (percent, percentile(&wait, percent))
     });
-    measured
-        .lines
-        .insert("closed_waiting".to_owned(), points.collect());
+    let name = "closed_waiting".to_owned();
+    measured.lines.insert(name, points.collect());
     Ok(())
 }
 
 /// Measures the open loop: pages are fetched at random times.
 fn open(
     supervisor: &mut Supervisor<'_>,
-    bench: &Bench<'_>,
-    measured: &mut Measured,
+    rig: &Rig<'_>,
+    measured: &mut Measurement,
 ) -> Result<(), LabError> {
     let tenths = SIZES
         .iter()
         .flat_map(|(size, tenths)| (0..*tenths).map(move |_| size.to_string()));
     let work = Work::Pages(Pages {
-        to: SocketAddrV4::new(address(1), PORT),
+        to: SocketAddrV4::new(Guest::alone(1).ip, PORT),
         paths: tenths.collect(),
         mean_gap: Nanos(LIMIT.time_for(MEAN).0 * 100 / LOAD),
         seed: 1,
     });
     let first = supervisor.len();
-    let path = bench.start_task(supervisor, 2, work, GRACE)?;
-    bench.guests.rest(supervisor, first, GRACE)?;
+    let path = rig.start_task(supervisor, 2, work, GRACE)?;
+    rig.rest(supervisor, first, GRACE)?;
     let outcome = outcome(supervisor, &path)?;
     for (name, figure) in outcome.figures {
-        measured
-            .figures
-            .insert(format!("open_{name}"), ("ms", figure));
+        measured.value(format!("open_{name}"), "ms", figure);
     }
-    let missed = ("", outcome.unanswered as f64);
-    measured.figures.insert("open_missed".to_owned(), missed);
+    measured.value("open_missed", "", outcome.unanswered as f64);
     Ok(())
 }
 
@@ -170,9 +151,7 @@ fn serve(directory: &Path) -> Result<(), LabError> {
         std::fs::write(&path, vec![b'x'; size * 1024]).map_err(LabError::file("writing", &path))?;
     }
     let root = directory.display();
-    let mut config = String::new();
-    let _ = write!(
-        config,
+    let config = format!(
         "daemon off; master_process off; pid {root}/nginx.pid; error_log {root}/error.log;\n\
          events {{ worker_connections 1024; }}\n\
          http {{ access_log off; default_type text/plain; tcp_nodelay on;\n\

@@ -1,12 +1,12 @@
 //! The guests of a variant that are VMs: starts them, and returns the commands that run programs in
 //! them.
 
-use super::Run;
+use super::Crew;
 use crate::LabError;
-use crate::guest;
+use crate::guest::command as task_command;
 use crate::hosts;
-use crate::processes::{Rank, Ready, Start};
-use crate::topology::{Guest, GuestKind, namespace_path};
+use crate::processes::{POLL, Rank, Start};
+use crate::topology::{Guest, GuestKind};
 use crate::vm::{self, Asked, Boot, Card};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -28,14 +28,14 @@ pub(super) struct Started {
     clock_error: Option<Nanos>,
 }
 
-impl<'a> Run<'a> {
+impl<'a> Crew<'a> {
     /// Starts all VMs of a variant with a network in parallel, and waits until they accept orders.
-    pub(super) fn start_machines(&mut self) -> Result<(), LabError> {
+    pub(in crate::variant) fn start_machines(&mut self) -> Result<(), LabError> {
         if self.variant.pipeline.is_none() {
             return Ok(());
         }
         let topology = self.context.topology;
-        let directory = self.context.run_dir.path();
+        let directory = self.context.session.directory();
         let guests = topology.guests.iter();
         for guest in guests.filter(|guest| guest.kind == GuestKind::Machine) {
             let socket = hosts::card(directory, &guest.name);
@@ -50,7 +50,7 @@ impl<'a> Run<'a> {
     }
 
     /// Starts a guest's VM.
-    pub(super) fn start_machine(
+    pub(in crate::variant) fn start_machine(
         &mut self,
         guest: &'a Guest,
         card: Option<&Card<'_>>,
@@ -60,27 +60,24 @@ impl<'a> Run<'a> {
                 std::io::ErrorKind::NotFound.into(),
             ));
         };
-        let directory = self.context.run_dir.path();
+        let directory = self.context.session.directory();
         // Sockets of the previous variant.
         for number in 0..=vm::ORDERS {
             let _ = std::fs::remove_file(vm::channel(directory, &guest.name, number));
         }
-        let cpus = &self.context.cpus;
-        let place = self.supervisor.start(Start {
-            name: format!("guest {}'s machine", guest.name),
-            program: vm::QEMU.into(),
+        let session = self.context.session;
+        let cpus = if self.shares_core(guest) {
+            session.cpus.shared()
+        } else {
+            session.cpus.others
+        };
+        let name = format!("guest {}'s machine", guest.name);
+        let child = self.supervisor.start(Start {
             args: machines.arguments(&guest.name, directory, card),
-            netns: &namespace_path(&guest.name),
-            cpus: if self.shares_core(guest) {
-                cpus.shared()
-            } else {
-                cpus.others
-            },
-            policy: self.context.policy(Rank::Tested),
-            ready: Ready::Silent,
-            ends: false,
+            policy: session.policy(Rank::Tested),
+            ..Start::new(name, vm::QEMU, &guest.name, cpus)
         })?;
-        self.inside.entry(&guest.name).or_default().push(place);
+        self.inside.entry(&guest.name).or_default().push(child);
         let links = card.map_or_else(String::new, |_| self.context.topology.guest_links(guest));
         let started = Started {
             links,
@@ -92,8 +89,8 @@ impl<'a> Run<'a> {
     }
 
     /// Waits until all started VMs accept orders.
-    pub(super) fn finish_boots(&mut self) -> Result<(), LabError> {
-        let directory = self.context.run_dir.path();
+    pub(in crate::variant) fn finish_boots(&mut self) -> Result<(), LabError> {
+        let directory = self.context.session.directory();
         for (name, machine) in &mut self.machines {
             if machine.clock_error.is_some() {
                 continue;
@@ -103,7 +100,7 @@ impl<'a> Run<'a> {
                 self.supervisor.look()?;
                 match Boot::begin(directory, name) {
                     Ok(boot) => break boot,
-                    Err(_) if Instant::now() < end => std::thread::sleep(crate::processes::POLL),
+                    Err(_) if Instant::now() < end => std::thread::sleep(POLL),
                     Err(error) => return Err(failed(name)(error)),
                 }
             };
@@ -116,7 +113,7 @@ impl<'a> Run<'a> {
     }
 
     /// Returns the largest error of any VM's clock; `None` without VMs.
-    pub(super) fn clock_error(&self) -> Option<Nanos> {
+    pub(in crate::variant) fn clock_error(&self) -> Option<Nanos> {
         let machines = self.machines.values();
         machines.filter_map(|machine| machine.clock_error).max()
     }
@@ -127,10 +124,10 @@ impl<'a> Run<'a> {
         guest: &Guest,
         asked: Asked,
     ) -> Result<(PathBuf, Vec<String>), LabError> {
-        let program = self.context.program.clone();
+        let program = self.context.session.program.clone();
         let Some(machine) = self.machines.get_mut(guest.name.as_str()) else {
             return Ok(match asked {
-                Asked::Task(path) => (program, guest::command(&path)),
+                Asked::Task(path) => (program, task_command(&path)),
                 Asked::Program(mut words) => {
                     let arguments = words.split_off(1.min(words.len()));
                     (PathBuf::from(words.concat()), arguments)
@@ -142,7 +139,7 @@ impl<'a> Run<'a> {
             return Err(LabError::io(what)(std::io::ErrorKind::QuotaExceeded.into()));
         }
         machine.orders += 1;
-        let directory = self.context.run_dir.path();
+        let directory = self.context.session.directory();
         let socket = vm::channel(directory, &guest.name, machine.orders);
         let mut args = ["lab", "machine", "do"].map(str::to_owned).to_vec();
         args.push(socket.display().to_string());

@@ -1,0 +1,243 @@
+//! Throughput in frames from one VM's NIC to another's: through tailbound's vhost-user ports,
+//! compared with its TAP ports and a Linux bridge.
+//!
+//! DPDK's testpmd plays both VMs, in one process on one CPU; tailbound has another CPU. testpmd
+//! sends a fixed number of frames in a circle, from its first port to its second and back, so that
+//! no frame is lost and the slowest part limits the throughput. On TAPs and the bridge it uses
+//! packet sockets with rings (`net_af_packet`).
+
+use super::rig::{MIDDLE, Rig, add_namespace, bridge, connect, guest_config, remove_namespaces};
+use super::{Bench, Ratio};
+use crate::LabError;
+use crate::build::batch;
+use crate::measurement::Measurement;
+use crate::processes::{POLL, Ready, Start};
+use crate::session::Tool;
+use crate::tools::words;
+use crate::topology::Guest;
+use rustix::thread::CpuSet;
+use std::path::PathBuf;
+
+const TESTPMD: &str = "dpdk-testpmd";
+/// The figures, and the bytes of their frames without the FCS: the smallest, and a full one.
+const FIGURES: [(&str, u32); 2] = [("small_frames_s", 60), ("full_frames_s", 1514)];
+/// Bursts of 32 frames that each port sends first.
+const BURSTS: u32 = 8;
+/// The namespace of testpmd.
+const GUESTS: &str = "cards";
+
+const COMPARED: &[(&str, &str)] = &[("small", FIGURES[0].0), ("full", FIGURES[1].0)];
+
+const RATIOS: [Ratio; 2] = [ratio(Backend::Tap), ratio(Backend::Bridge)];
+
+const fn ratio(to: Backend) -> Ratio {
+    Ratio {
+        of: Backend::Vhost.name(),
+        to: to.name(),
+        figures: COMPARED,
+    }
+}
+
+/// Backend between the two VMs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Backend {
+    /// `tailbound host` with a vhost-user port for each VM.
+    Vhost,
+    /// `tailbound host` with a TAP for each VM.
+    Tap,
+    /// A Linux bridge with a veth pair for each VM.
+    Bridge,
+}
+
+/// The comparison of NICs.
+pub(super) struct Cards;
+
+impl Bench for Cards {
+    fn backends(&self) -> Vec<&'static str> {
+        Backend::ALL.map(Backend::name).into()
+    }
+
+    fn tools(&self) -> &'static [Tool] {
+        &[("ip", "iproute2"), (TESTPMD, "dpdk")]
+    }
+
+    fn figures(&self, _: usize) -> Vec<String> {
+        FIGURES.map(|(name, _)| name.to_owned()).into()
+    }
+
+    fn ratios(&self) -> &'static [Ratio] {
+        &RATIOS
+    }
+
+    fn measure(&self, rig: &Rig<'_>, backend: usize) -> Result<Measurement, LabError> {
+        let mut measured = Measurement::default();
+        for (name, size) in FIGURES {
+            let rate = frames(rig, Backend::ALL[backend], size)?;
+            measured.value(name, "frames/s", rate);
+        }
+        Ok(measured)
+    }
+}
+
+impl Backend {
+    const ALL: [Self; 3] = [Self::Vhost, Self::Tap, Self::Bridge];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Vhost => "vhost-user",
+            Self::Tap => "tap",
+            Self::Bridge => "bridge",
+        }
+    }
+
+    /// Makes the interfaces.
+    fn build(self) -> Result<(), LabError> {
+        add_namespace(GUESTS)?;
+        match self {
+            Self::Vhost => return Ok(()),
+            Self::Tap => batch(
+                "ip",
+                Some(GUESTS),
+                "tuntap add dev eth1 mode tap vnet_hdr\ntuntap add dev eth2 mode tap vnet_hdr\n",
+            )?,
+            Self::Bridge => {
+                add_namespace(MIDDLE)?;
+                (1..=2).try_for_each(|number| connect(number, GUESTS, &format!("eth{number}")))?;
+                bridge()?;
+                let stations = [1, 2].map(|number| {
+                    format!("fdb add {} dev port{number} master static\n", mac(number))
+                });
+                batch("bridge", Some(MIDDLE), &stations.concat())?;
+            }
+        }
+        // The kernel behind these interfaces is not the VM and answers no request: the interfaces
+        // have other MAC addresses, so the kernel drops the frames for testpmd at once.
+        batch(
+            "ip",
+            Some(GUESTS),
+            "link set eth1 arp off up\nlink set eth2 arp off up\n",
+        )
+    }
+}
+
+/// Returns the CPUs of testpmd and of tailbound.
+fn cpus(rig: &Rig<'_>) -> [u32; 2] {
+    let cpus = &rig.session.cpus;
+    let other = (0..CpuSet::MAX_CPU).find(|cpu| cpus.others.is_set(*cpu));
+    let shared = cpus.shared_core;
+    [shared, other.map_or(shared, |cpu| cpu as u32)]
+}
+
+/// Measures the frames of this size per second, of both directions together.
+fn frames(rig: &Rig<'_>, backend: Backend, size: u32) -> Result<f64, LabError> {
+    let mut supervisor = rig.session.supervisor();
+    backend.build()?;
+    if backend != Backend::Bridge {
+        rig.daemon(&mut supervisor, GUESTS, &config(rig, backend))?;
+    }
+    let first = supervisor.len();
+    let testpmd = supervisor.start(Start {
+        ready: Ready::Stdout("testpmd>"),
+        ends: true,
+        ..rig.program(TESTPMD, GUESTS, arguments(rig, backend, size))
+    })?;
+    supervisor.wait_ready(first)?;
+    supervisor.tell(testpmd, &format!("start tx_first {BURSTS}\n"))?;
+    supervisor.rest(rig.warmup.into())?;
+    // The second output covers the time since the first.
+    supervisor.tell(testpmd, "show port stats all\n")?;
+    supervisor.rest(rig.options.duration.into())?;
+    supervisor.tell(testpmd, "show port stats all\nstop\nquit\n")?;
+    while !supervisor.all_ended()? {
+        supervisor.rest(POLL)?;
+    }
+    let output = &supervisor.member(testpmd).stdout;
+    let text = std::fs::read_to_string(output).map_err(LabError::file("reading", output))?;
+    let rate = rate(&text).ok_or_else(|| LabError::Child {
+        who: "testpmd".to_owned(),
+        what: "did not say how much it received".to_owned(),
+        stderr: text,
+    })?;
+    supervisor.end()?;
+    remove_namespaces()?;
+    Ok(rate)
+}
+
+/// Returns the configuration of a daemon with both VMs, on a CPU of its own.
+fn config(rig: &Rig<'_>, backend: Backend) -> String {
+    let [testpmd, own] = cpus(rig);
+    let pinned = (own != testpmd).then(|| format!("cpu = {own}\n"));
+    let guest = |number| {
+        let port = match backend {
+            Backend::Vhost => {
+                let socket = socket(rig, number);
+                format!("kind = \"vhost-user\", socket = \"{}\"", socket.display())
+            }
+            _ => format!("kind = \"tap\", interface = \"eth{number}\""),
+        };
+        // Both VMs' frames from testpmd have the same IP source.
+        let more = "anti_spoofing = false\npipeline = { segment = false, meter = {}, \
+                    queue = { kind = \"fq-codel\" } }\n";
+        guest_config(number, &port, more)
+    };
+    pinned.into_iter().chain((1..=2).map(guest)).collect()
+}
+
+/// Returns the arguments of testpmd with both VMs, on a CPU of their own.
+fn arguments(rig: &Rig<'_>, backend: Backend, size: u32) -> Vec<String> {
+    let [cpu, _] = cpus(rig);
+    let device = |number: u8| match backend {
+        Backend::Vhost => format!(
+            "--vdev=net_virtio_user{number},path={},mac={},queue_size=1024",
+            socket(rig, number).display(),
+            mac(number)
+        ),
+        Backend::Tap | Backend::Bridge => {
+            format!("--vdev=net_af_packet{number},iface=eth{number},framecnt=1024,qdisc_bypass=1")
+        }
+    };
+    words(&format!(
+        "--lcores=0@{cpu},1@{cpu} --no-huge -m 256 --no-pci --no-telemetry \
+         --file-prefix=cards{} {} {} -- -i --nb-cores=1 --total-num-mbufs=16384 \
+         --no-mlockall --forward-mode=mac --eth-peer=0,{} --eth-peer=1,{} \
+         --txd=1024 --rxd=1024 --txpkts={size}",
+        std::process::id(),
+        device(1),
+        device(2),
+        mac(2),
+        mac(1),
+    ))
+}
+
+fn mac(number: u8) -> String {
+    Guest::alone(number).mac_text()
+}
+
+fn socket(rig: &Rig<'_>, number: u8) -> PathBuf {
+    rig.session.directory().join(format!("card{number}"))
+}
+
+/// Parses the frames per second that both ports received from testpmd's last output.
+fn rate(text: &str) -> Option<f64> {
+    let rates = text.lines().filter_map(|line| {
+        let (_, rest) = line.split_once("Rx-pps:")?;
+        rest.split_whitespace().next()?.parse().ok()
+    });
+    let rates: Vec<f64> = rates.collect();
+    let last = rates.last_chunk::<2>()?;
+    // testpmd printed the statistics twice: the first output covers the warm-up.
+    (rates.len() == 4).then(|| last.iter().sum())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_received_is_that_of_the_second_time() {
+        let port = |rate| format!("  Rx-pps:   {rate}   Rx-bps:  64\n  Tx-pps: 9  Tx-bps: 9\n");
+        let text = [1, 2, 30, 12].map(port).concat();
+        assert_eq!(rate(&text), Some(42.0));
+        assert_eq!(rate("testpmd> Bye...\n"), None);
+    }
+}

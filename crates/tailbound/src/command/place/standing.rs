@@ -6,11 +6,11 @@ use crate::command::output::{self, paint};
 use crate::exit::{Exit, Failure};
 use std::fmt::Write as _;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tailbound_api::client::{Client, ClientError};
 use tailbound_api::{
     Event, Following, Host, HostStanding, HostWord, Measured, Standing, Tenant, TenantEvent,
     TenantState, UnpromisedGuest, WorstTail,
 };
-use tailbound_client::{Client, ClientError};
 use tailbound_placement::Thousandths;
 use tailbound_report::{NOTHING, Paint, Table};
 

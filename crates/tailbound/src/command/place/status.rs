@@ -5,7 +5,7 @@ use super::service::Service;
 use crate::exit::{Exit, Failure};
 use serde::Serialize;
 use tailbound_api::Role;
-use tailbound_client::Client;
+use tailbound_api::client::Client;
 use tailbound_placement::Policy;
 
 /// Arguments of `tailbound place status`.

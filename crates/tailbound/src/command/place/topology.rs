@@ -8,7 +8,7 @@ use crate::exit::{Exit, Failure};
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use tailbound_api::TopologyDiff;
-use tailbound_client::Client;
+use tailbound_api::client::Client;
 use tailbound_report::{Paint, Table};
 
 /// Arguments of `tailbound place topology`.

@@ -1,6 +1,6 @@
 //! The pauses between attempts: exponential back-off with jitter.
 
-use crate::random;
+use super::random::random;
 use std::time::Duration;
 
 /// Pauses that double up to a limit, each shortened at random by up to a half, so that clients that

@@ -97,7 +97,7 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::Value;
 
-    const SOON: Duration = Duration::from_mins(1);
+    const TEST_TIMEOUT: Duration = Duration::from_mins(1);
 
     /// A reader that returns its pieces one at a time.
     struct Pieces(Vec<Vec<u8>>);
@@ -131,15 +131,21 @@ mod tests {
     #[test]
     fn an_end_within_a_line_is_no_end() {
         let mut lines = Lines::new(&b"{\"a\":1}\n\n{\"a\":"[..]);
-        let first: Option<Value> = lines.next(SOON).unwrap();
+        let first: Option<Value> = lines.next(TEST_TIMEOUT).unwrap();
         assert_eq!(first.unwrap()["a"], 1);
-        assert!(matches!(lines.next::<Value>(SOON), Err(LineError::Cut)));
+        assert!(matches!(
+            lines.next::<Value>(TEST_TIMEOUT),
+            Err(LineError::Cut)
+        ));
     }
 
     #[test]
     fn a_line_without_end_is_given_up() {
         let mut lines = Lines::new(io::repeat(b'x'));
-        assert!(matches!(lines.next::<Value>(SOON), Err(LineError::TooLong)));
+        assert!(matches!(
+            lines.next::<Value>(TEST_TIMEOUT),
+            Err(LineError::TooLong)
+        ));
         assert!(lines.buffer.len() <= MAX_LINE + CHUNK);
     }
 
@@ -163,7 +169,7 @@ mod tests {
             let text = numbers.iter().map(line).collect::<Vec<_>>().concat();
             let mut lines = Lines::new(cut(text.into_bytes(), &lengths));
             let mut seen = Vec::new();
-            while let Some(value) = lines.next::<Value>(SOON).unwrap() {
+            while let Some(value) = lines.next::<Value>(TEST_TIMEOUT).unwrap() {
                 seen.push(value["n"].as_i64().unwrap());
             }
             prop_assert_eq!(seen, numbers);
@@ -177,7 +183,7 @@ mod tests {
             let parts = text.split(|byte| *byte == b'\n').count();
             let mut lines = Lines::new(cut(text, &lengths));
             for _ in 0..parts {
-                match lines.next::<Value>(SOON) {
+                match lines.next::<Value>(TEST_TIMEOUT) {
                     Ok(Some(_)) | Err(LineError::Content(_)) => {}
                     Ok(None) | Err(LineError::Cut) => return Ok(()),
                     Err(error) => prop_assert!(false, "{error:?}"),

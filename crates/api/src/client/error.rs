@@ -1,7 +1,7 @@
 //! Errors between a client and the service.
 
+use crate::{Code, Problem};
 use std::path::PathBuf;
-use tailbound_api::{Code, Problem};
 
 /// Failure of a request.
 #[derive(Debug, thiserror::Error)]

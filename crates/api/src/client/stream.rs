@@ -1,12 +1,12 @@
 //! Streams: of a host's guarantees, and of events.
 
-use crate::ClientError;
-use crate::exchange::{Call, Exchange};
-use crate::lines::{LineError, Lines};
+use super::ClientError;
+use super::exchange::{Call, Exchange};
+use super::lines::{LineError, Lines};
+use crate::{Event, HostGuarantees};
 use serde::de::DeserializeOwned;
 use std::fmt;
 use std::time::Duration;
-use tailbound_api::{Event, HostGuarantees};
 use ureq::BodyReader;
 
 /// Lines of JSON that come one by one.

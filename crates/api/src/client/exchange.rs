@@ -1,13 +1,13 @@
 //! One request and its answer, with repeated attempts if they are safe.
 
-use crate::{Backoff, ClientError, SettingsError, UnreachableReplica, random};
+use super::{Backoff, ClientError, SettingsError, UnreachableReplica, random};
+use crate::Problem;
 use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-use tailbound_api::Problem;
 use ureq::http::{Method, Request, Response, Uri, header};
 use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::{Agent, Body};
@@ -282,7 +282,7 @@ impl Exchange {
             }
         }
         Err(AttemptError {
-            error: failed.expect("what is split has one part at least, so there is a replica"),
+            error: failed.expect("a split has at least one part, so there is a replica"),
             retry: true,
         })
     }

@@ -20,13 +20,13 @@ pub(crate) enum Step {
 
 /// A request as it came.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct ReceivedRequest {
     pub(crate) line: String,
     headers: Vec<String>,
     pub(crate) body: Vec<u8>,
 }
 
-impl Asked {
+impl ReceivedRequest {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find_map(|line| {
             let (key, value) = line.split_once(':')?;
@@ -37,7 +37,7 @@ impl Asked {
 
 pub(crate) struct Server {
     pub(crate) url: String,
-    pub(crate) asked: Receiver<Asked>,
+    pub(crate) asked: Receiver<ReceivedRequest>,
 }
 
 impl Server {
@@ -75,7 +75,7 @@ impl Server {
     }
 }
 
-pub(crate) fn read(stream: &mut impl Read) -> Asked {
+pub(crate) fn read(stream: &mut impl Read) -> ReceivedRequest {
     let mut text = Vec::new();
     let head = loop {
         let mut byte = [0];
@@ -89,7 +89,7 @@ pub(crate) fn read(stream: &mut impl Read) -> Asked {
     };
     let head = String::from_utf8_lossy(&text[..head]).into_owned();
     let mut lines = head.lines().map(str::to_owned);
-    let mut asked = Asked {
+    let mut asked = ReceivedRequest {
         line: lines.next().unwrap_or_default(),
         headers: lines.collect(),
         body: Vec::new(),

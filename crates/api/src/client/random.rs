@@ -1,6 +1,6 @@
 //! Random numbers of the system.
 
-use crate::SettingsError;
+use super::SettingsError;
 
 /// Returns `N` unpredictable bytes.
 ///

@@ -1,14 +1,34 @@
-//! The client: one method for each operation of the API.
+//! A blocking client of the placement service (feature `client`).
+//!
+//! Use it in programs that admit, list or delete tenants, or that follow a host's guarantees.
+//! [`Client`] has one method for each operation of the API; it repeats requests with their
+//! idempotency key and tries further replicas. [`Guarantees`] is the stream of a host's guarantees,
+//! and [`Events`] that of changes of tenants' states.
+//!
+//! All calls block. An asynchronous program calls them on a separate thread, or uses the types of
+//! this crate with its own HTTP client.
 
-use crate::exchange::{Call, Exchange, Target, shown};
-use crate::{ClientError, Events, Guarantees, Settings, SettingsError};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
-use std::time::Duration;
-use tailbound_api::{
+mod backoff;
+mod error;
+mod exchange;
+mod lines;
+mod random;
+mod stream;
+
+pub use backoff::Backoff;
+pub use error::{ClientError, SettingsError, UnreachableReplica};
+pub use exchange::Settings;
+pub use random::random;
+pub use stream::{Events, Guarantees};
+
+use crate::{
     Explanation, HoseKeys, Host, HostChange, HostGuarantees, HostReport, HostState, MoveVm,
     NewTenant, Page, PairBound, Resize, Status, Tenant, TopologyDiff, TopologyState, VmLimit,
 };
+use exchange::{Call, Exchange, Target, shown};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::time::Duration;
 use tailbound_placement::{Request, Spec, TenantId};
 use ureq::http::Method;
 

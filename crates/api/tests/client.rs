@@ -8,9 +8,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use support::{Server, Step, answer, nobody, read, stream, with_connections};
+use tailbound_api::client::{Client, ClientError, Settings, SettingsError, TenantFilter};
 use tailbound_api::{Code, NewTenant, Tenant, VmLimit};
 use tailbound_classes::Classes;
-use tailbound_client::{Client, ClientError, Settings, SettingsError, TenantFilter};
 use tailbound_placement::{Spec, TenantId};
 
 const TENANT: &str = r#"{"id":7,"owner":"acme","name":"web","request":{"vms":2,"cpu":0,

@@ -11,8 +11,8 @@ use serde::Serialize;
 use std::path::PathBuf;
 use std::time::SystemTime;
 use tailbound_probe::network::RATES;
+use tailbound_probe::run::workflows::{Load, Outcome, Pattern, draw, run};
 use tailbound_probe::workflow::{Answered, CALLS, Counts, GROUPS};
-use tailbound_probe_run::workflows::{Load, Outcome, Pattern, draw, run};
 use tailbound_report::{NOTHING, Paint, Statistic, Stats, Table, empty_histogram, human, one_line};
 use tailbound_units::Nanos;
 

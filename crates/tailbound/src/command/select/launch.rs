@@ -7,9 +7,9 @@ use super::{Selection, results};
 use crate::exit::{Failure, print_error};
 use std::time::Duration;
 use tailbound_probe::Outcome;
+use tailbound_probe::run::launch::{Probed, Probes, end_all, is_empty, tag};
+use tailbound_probe::run::launcher::Launcher;
 use tailbound_probe::select::{Candidate, Use};
-use tailbound_probe_run::launch::{Probed, Probes, end_all, is_empty, tag};
-use tailbound_probe_run::launcher::Launcher;
 use tailbound_units::Nanos;
 
 /// Largest number of nodes that are started.

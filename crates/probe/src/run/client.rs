@@ -4,6 +4,8 @@
 //! No call waits for the answer of another (open loop), so all due calls count against a node that
 //! stops answering.
 
+use crate::network::{ANSWER, Calls, LATE};
+use crate::wire::{HEADER, Header, Kind, Size};
 use hdrhistogram::Histogram;
 use rand::{Rng, RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
@@ -11,8 +13,6 @@ use std::io::{self, Read as _, Write as _};
 use std::net::{TcpStream, ToSocketAddrs as _};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
-use tailbound_probe::network::{ANSWER, Calls, LATE};
-use tailbound_probe::wire::{HEADER, Header, Kind, Size};
 use tailbound_sys::timer;
 use tailbound_units::Nanos;
 

@@ -1,6 +1,7 @@
 //! Answers the calls of a network test, with a thread for each connection and a limited number of
 //! connections. A client that sends anything but calls, or nothing for 30 s, is disconnected.
 
+use crate::wire::{HEADER, Header, Kind, LONGEST, REQUEST, WireError};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 use std::fmt;
@@ -9,7 +10,6 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
-use tailbound_probe::wire::{HEADER, Header, Kind, LONGEST, REQUEST, WireError};
 use tailbound_sys::timer;
 use tailbound_units::Nanos;
 

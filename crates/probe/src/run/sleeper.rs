@@ -1,16 +1,16 @@
 //! The thread that sleeps on one vCPU.
 //!
 //! Between two sleeps it reads the clock twice, records into an existing histogram, and makes no
-//! other system call, except the few readings of `/proc` that `tailbound_probe::Probe` requests.
+//! other system call, except the few readings of `/proc` that `Probe` requests.
 
+use crate::{
+    Counts, CpuTime, Note, Outcome, Probe, QuotaTime, Rule, Sample, ThreadTime, Verdict, Witness,
+};
 use hdrhistogram::Histogram;
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use tailbound_probe::{
-    Counts, CpuTime, Note, Outcome, Probe, QuotaTime, Rule, Sample, ThreadTime, Verdict, Witness,
-};
 use tailbound_sys::cgroup::{self, Quota};
 use tailbound_sys::cpuset::{Cpus, set_affinity};
 use tailbound_sys::procfs::{self, Reread};

@@ -1,12 +1,12 @@
 //! A run of the probe: one sleeper on each vCPU, until all have ended.
 
-use crate::sleeper::{Finished, Sleeper, SleeperError};
+use super::sleeper::{Finished, Sleeper, SleeperError};
+use crate::Rule;
 use hdrhistogram::Histogram;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
-use tailbound_probe::Rule;
 use tailbound_sys::cpuset::Cpus;
 use tailbound_sys::timer;
 use tailbound_units::Nanos;

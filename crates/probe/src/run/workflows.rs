@@ -1,15 +1,15 @@
 //! Workflows to a group of nodes, at random moments, each timed from its due moment, over one open
 //! connection to each node. One thread runs all of them.
 
-use crate::client::{connect, gap};
+use super::client::{connect, gap};
+use crate::wire::Size;
+use crate::workflow::{Answered, Counts, Fault, Work, Workflows};
 use rand::seq::{IndexedRandom as _, SliceRandom as _};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 use rustix::event::{PollFd, PollFlags, poll};
 use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
-use tailbound_probe::wire::Size;
-use tailbound_probe::workflow::{Answered, Counts, Fault, Work, Workflows};
 use tailbound_sys::timer;
 use tailbound_units::Nanos;
 

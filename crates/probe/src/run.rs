@@ -1,8 +1,7 @@
 //! The I/O of the probe: threads that sleep, call and answer on this computer.
 //!
-//! Use this crate to run the probe or the network test inside a program. It measures and passes the
-//! results to `tailbound_probe`, which judges them. Without I/O, for example in a simulation, use
-//! `tailbound_probe` alone.
+//! Use this module to run the probe or the network test inside a program. It measures and passes
+//! the results to the rest of the crate, which judges them.
 //!
 //! [`sleepers`] runs one [`sleeper`] on each vCPU until there is a verdict. [`client`] and
 //! [`server`] are the two ends of the network test, and [`workflows`] calls many nodes for one

@@ -1,13 +1,13 @@
 //! Nodes that a launcher starts: probed some at a time, and ended by their tag.
 
-use crate::launcher::{Launched, Launcher, Request, end, not_started};
+use super::launcher::{Launched, Launcher, Request, end, not_started};
+use crate::select::Candidate;
 use std::collections::VecDeque;
 use std::io::Read as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use tailbound_probe::select::Candidate;
 
 /// The longest result of a probe, in bytes.
 const MAX_RESULT: u64 = 4 << 20;

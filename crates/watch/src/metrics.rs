@@ -5,9 +5,6 @@ use std::fmt::Error;
 use std::sync::Arc;
 use tailbound_metrics::{Encoder, Exposition, Family, Kind, Number, Unit, gauge};
 
-/// The media type of the text.
-pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
 /// Guests that have metrics: the slowest. The others are counted.
 const MAX_GUESTS: usize = 1_024;
 

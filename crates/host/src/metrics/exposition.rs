@@ -1,4 +1,4 @@
-//! Formats of a snapshot that Prometheus reads: text (`OpenMetrics` 1.0), and protobuf.
+//! The content of one scrape: the counters of loop, agent and service connection.
 
 use crate::control::WatchStatus;
 use crate::guarantees::Guarantees;
@@ -7,7 +7,7 @@ use crate::inventory::Inventory;
 use std::fmt::Error;
 use std::sync::Arc;
 use tailbound_agent::meters::AgentSnapshot;
-use tailbound_metrics::{Encoder, Histogram, Kind, Labels, Unit, counter, gauge, protobuf, text};
+use tailbound_metrics::{Encoder, Histogram, Kind, Labels, Unit, counter, gauge};
 use tailbound_switch::{Link, PortSnapshot, Snapshot, Sojourn};
 use tailbound_units::Nanos;
 
@@ -66,54 +66,6 @@ pub(crate) struct ClassState {
     pub(crate) is_real_time: bool,
     /// The number of times that it was left, as the loop had packets without end.
     pub(crate) left: u64,
-}
-
-/// A format that a scraper may request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Form {
-    Text,
-    Protobuf,
-}
-
-impl Form {
-    /// Returns the format with the best quality in a scraper's `Accept` header (RFC 9110, 12.5.1);
-    /// text if the header names neither.
-    pub(super) fn accepted_by(accept: &str) -> Self {
-        let quality = |wanted: &str| {
-            let range = accept.split(',').find(|range| range.contains(wanted))?;
-            let mut parameters = range.split(';').map(str::trim);
-            let quality = parameters.find_map(|parameter| parameter.strip_prefix("q="));
-            quality.map_or(Some(1.0), |quality| quality.parse::<f64>().ok())
-        };
-        let protobuf = quality("proto=io.prometheus.client.MetricFamily");
-        let text = quality("application/openmetrics-text").unwrap_or_default();
-        match protobuf {
-            Some(protobuf) if protobuf > text => Self::Protobuf,
-            _ => Self::Text,
-        }
-    }
-
-    /// Returns the media type.
-    pub(super) const fn content_type(self) -> &'static str {
-        match self {
-            Self::Text => "application/openmetrics-text; version=1.0.0; charset=utf-8",
-            Self::Protobuf => {
-                "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; \
-                 encoding=delimited"
-            }
-        }
-    }
-}
-
-impl Exposition {
-    /// Encodes everything in one format.
-    pub(super) fn encode(self, form: Form) -> Result<Vec<u8>, String> {
-        let page = match form {
-            Form::Text => text(self).map(String::into_bytes),
-            Form::Protobuf => protobuf(&self),
-        };
-        page.map_err(|error| error.to_string())
-    }
 }
 
 impl HostCounts {
@@ -381,22 +333,7 @@ impl HostCounts {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_scraper_gets_the_form_that_it_likes_best() {
-        // What Prometheus 2.40 and later send with native histograms, and without.
-        let native = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;\
-                      encoding=delimited,application/openmetrics-text;version=1.0.0;q=0.8,\
-                      application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4;\
-                      q=0.5,*/*;q=0.1";
-        let classic = "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,\
-                       application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;\
-                       encoding=delimited;q=0.5,text/plain;version=1.0.0;q=0.3,*/*;q=0.1";
-        assert_eq!(Form::accepted_by(native), Form::Protobuf);
-        for accept in [classic, "", "*/*", "text/html", "q=;;,,;q=x"] {
-            assert_eq!(Form::accepted_by(accept), Form::Text, "{accept}");
-        }
-    }
+    use tailbound_metrics::Format;
 
     #[test]
     fn in_protobuf_500_guests_with_full_histograms_are_a_megabyte_at_most() {
@@ -440,9 +377,11 @@ mod tests {
             }),
             ..Exposition::default()
         };
-        let protobuf = exposition.clone().encode(Form::Protobuf).expect("written");
+        let protobuf = Format::Protobuf
+            .encode(exposition.clone())
+            .expect("written");
         assert!(protobuf.len() < 1_000_000, "{} bytes", protobuf.len());
-        let text = exposition.encode(Form::Text).expect("written");
+        let text = Format::Text.encode(exposition).expect("written");
         let text = String::from_utf8(text).expect("text");
         assert!(text.contains("le=\"32.0\"") && text.ends_with("# EOF\n"));
     }

@@ -13,8 +13,6 @@ mod documented;
 mod elsewhere;
 #[cfg(any(feature = "lab", feature = "sim"))]
 mod experiment;
-#[cfg(any(feature = "calc", feature = "host", feature = "place"))]
-mod figures;
 #[cfg(feature = "host")]
 mod host;
 #[cfg(feature = "lab")]

@@ -1,7 +1,6 @@
 //! State of tenants' guarantees: words and tables, and `tailbound place events`.
 
 use super::service::Service;
-use crate::command::figures::time;
 use crate::command::output::{self, paint};
 use crate::exit::{Exit, Failure};
 use std::fmt::Write as _;
@@ -13,6 +12,7 @@ use tailbound_api::{
 };
 use tailbound_placement::Thousandths;
 use tailbound_report::{NOTHING, Paint, Table};
+use tailbound_units::rounded_up::time;
 
 /// Longest silence of the service, which sends a line every ten seconds.
 const SILENCE: Duration = Duration::from_secs(30);

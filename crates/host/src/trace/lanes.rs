@@ -5,7 +5,7 @@
 pub(super) struct Lanes(Vec<u64>);
 
 /// Largest number of parallel waits; a screen shows fewer.
-const MOST: usize = 256;
+const MAX_PARALLEL_WAITS: usize = 256;
 
 impl Lanes {
     /// Returns the first track that is free from `from` to `until`. Calls must be in the order of
@@ -14,7 +14,7 @@ impl Lanes {
         let free = self.0.iter().position(|end| *end <= from);
         let lane = match free {
             Some(lane) => lane,
-            None if self.0.len() < MOST => {
+            None if self.0.len() < MAX_PARALLEL_WAITS => {
                 self.0.push(0);
                 self.0.len() - 1
             }
@@ -55,7 +55,7 @@ mod tests {
     #[test]
     fn too_many_at_once_are_left_out() {
         let mut lanes = Lanes::default();
-        for lane in 0..MOST {
+        for lane in 0..MAX_PARALLEL_WAITS {
             assert_eq!(lanes.place(0, 10), Some(lane));
         }
         assert_eq!(lanes.place(5, 10), None);

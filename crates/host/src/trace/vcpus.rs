@@ -1,8 +1,7 @@
 //! Waits of guests' threads for a CPU, as reported by the kernel.
 
-use super::Args;
 use super::events::Events;
-use crate::exit::Failure;
+use super::{Plan, TraceError};
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::thread;
@@ -13,9 +12,9 @@ use tailbound_agent::scan::Scanner;
 use tailbound_agent::tail::Tail;
 
 /// Interval of reading waits: the kernel stores some hundred.
-const SAMPLE: Duration = Duration::from_millis(20);
+const READ_INTERVAL: Duration = Duration::from_millis(20);
 /// Interval of the search for new threads.
-const LOOK: Duration = Duration::from_secs(1);
+const SCAN_INTERVAL: Duration = Duration::from_secs(1);
 
 /// State of the recording.
 pub(super) struct Vcpus {
@@ -26,47 +25,47 @@ pub(super) struct Vcpus {
 
 impl Vcpus {
     /// Checks that there are guests and that their waits can be recorded.
-    pub(super) fn open(args: &Args) -> Result<Self, Failure> {
+    pub(super) fn open(plan: &Plan) -> Result<Self, TraceError> {
         let rule = |pid: &u32| GuestRule {
             pid: Some(*pid),
             ..GuestRule::default()
         };
         let mut vcpus = Self {
-            scanner: Scanner::new().map_err(Failure::new)?,
-            rules: args.pid.iter().map(rule).collect(),
-            tail: Tail::open(args.least).map_err(Failure::new)?,
+            scanner: Scanner::new().map_err(TraceError::Scan)?,
+            rules: plan.pids.iter().map(rule).collect(),
+            tail: Tail::open(plan.least)?,
         };
-        vcpus.guests(args)?;
+        vcpus.guests(plan)?;
         Ok(vcpus)
     }
 
     /// Records for the requested duration. Returns remarks.
     pub(super) fn look<W: Write>(
         mut self,
-        args: &Args,
+        plan: &Plan,
         events: &mut Events<W>,
-    ) -> Result<Vec<String>, Failure> {
+    ) -> Result<Vec<String>, TraceError> {
         let begin = Instant::now();
-        let end = begin + Duration::from(args.duration);
+        let end = begin + Duration::from(plan.duration);
         let mut look = begin;
         let mut beyond = 0;
         while Instant::now() < end {
             if Instant::now() >= look {
-                let guests = self.guests(args)?;
-                events.name(&guests).map_err(|error| args.cannot(&error))?;
+                let guests = self.guests(plan)?;
+                events.name(&guests).map_err(|error| plan.cannot(error))?;
                 let threads = guests.iter().flat_map(|guest| &guest.threads);
                 let threads: BTreeSet<_> = threads.map(|thread| thread.id).collect();
-                beyond = self.tail.follow(&threads).map_err(Failure::new)?;
-                look += LOOK;
+                beyond = self.tail.follow(&threads)?;
+                look += SCAN_INTERVAL;
             }
             let waits = self.tail.late_waits();
-            events.take(waits).map_err(|error| args.cannot(&error))?;
-            thread::sleep(SAMPLE.min(end.saturating_duration_since(Instant::now())));
+            events.take(waits).map_err(|error| plan.cannot(error))?;
+            thread::sleep(READ_INTERVAL.min(end.saturating_duration_since(Instant::now())));
         }
         let waits = self.tail.late_waits();
-        events.take(waits).map_err(|error| args.cannot(&error))?;
+        events.take(waits).map_err(|error| plan.cannot(error))?;
         let lost: u64 = self.tail.read().iter().map(|(_, new)| new.lost).sum();
-        events.end_vcpus(args.least, lost);
+        events.end_vcpus(plan.least, lost);
         let mut remarks = Vec::new();
         if lost > 0 {
             remarks.push(format!(
@@ -75,6 +74,7 @@ impl Vcpus {
         }
         if beyond > 0 {
             remarks.push(format!(
+                // words: allow P7, the command prints it.
                 "{beyond} threads are too many to be followed; say --guest"
             ));
         }
@@ -82,10 +82,10 @@ impl Vcpus {
     }
 
     /// Returns the guests to record.
-    fn guests(&mut self, args: &Args) -> Result<Vec<Guest>, Failure> {
-        let mut guests = self.scanner.scan(&self.rules).map_err(Failure::new)?;
-        if let Some(name) = args
-            .guest
+    fn guests(&mut self, plan: &Plan) -> Result<Vec<Guest>, TraceError> {
+        let mut guests = self.scanner.scan(&self.rules).map_err(TraceError::Scan)?;
+        if let Some(name) = plan
+            .guests
             .iter()
             .find(|name| guests.iter().all(|it| it.name != **name))
         {
@@ -94,17 +94,16 @@ impl Vcpus {
                 [] => "none is recognised; pick a process with --pid".to_owned(),
                 known => format!("there are: {}", known.join(", ")),
             };
-            return Err(Failure::new(format!(
-                "there is no guest {name:?} here; {known}"
-            )));
+            return Err(TraceError::OtherGuests {
+                name: name.clone(),
+                known,
+            });
         }
-        if !args.guest.is_empty() {
-            guests.retain(|guest| args.guest.contains(&guest.name));
+        if !plan.guests.is_empty() {
+            guests.retain(|guest| plan.guests.contains(&guest.name));
         }
         if guests.is_empty() {
-            return Err(Failure::new(
-                "no guest is running here that can be recognised; pick a process with --pid",
-            ));
+            return Err(TraceError::NoGuest);
         }
         Ok(guests)
     }

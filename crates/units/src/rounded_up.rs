@@ -1,13 +1,20 @@
-//! Text form of bounds.
+//! Text form of bounds: three decimals, rounded up, so the text is a bound as well.
+//!
+//! ```
+//! use tailbound_units::rounded_up;
+//!
+//! assert_eq!(rounded_up::time(1_000_001), "1.001 ms");
+//! assert_eq!(rounded_up::size(422_553), "422.553 KB");
+//! ```
 
 /// Returns nanoseconds as text, never below the value.
-pub(super) fn time(nanos: u64) -> String {
+pub fn time(nanos: u64) -> String {
     let units = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000)];
     rounded_up(nanos, &units, "ns")
 }
 
 /// Returns bytes as text, never below the value.
-pub(super) fn size(bytes: u64) -> String {
+pub fn size(bytes: u64) -> String {
     let units = [("GB", 1_000_000_000), ("MB", 1_000_000), ("KB", 1_000)];
     rounded_up(bytes, &units, "B")
 }

@@ -5,21 +5,21 @@
 //! them.
 
 use super::lanes::Lanes;
+use crate::socket::{TraceFrame, Wait};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::io::{self, Write};
 use tailbound_agent::guest::Guest;
-use tailbound_host::socket::{TraceFrame, Wait};
 use tailbound_sys::thread::ThreadId;
 use tailbound_sys::waits::{Kind, LateWait};
-use tailbound_units::Nanos;
+use tailbound_units::{Nanos, rounded_up};
 
 /// Largest number of events, some 200 MB; further ones are only counted.
-const MOST: u64 = 1_000_000;
+const MAX_EVENTS: u64 = 1_000_000;
 /// Largest number of guests and threads with names, so that a guest that starts threads all the
 /// time does not exhaust memory.
-const MOST_NAMES: usize = 16_384;
+const MAX_NAMES: usize = 16_384;
 
 /// Process number of a guest's frames: no process of the system has this number, nor a thread the
 /// next one.
@@ -93,14 +93,14 @@ impl<W: Write> Events<W> {
     }
 
     fn name_guest(&mut self, pid: u32, name: &str) -> io::Result<()> {
-        if self.guests.len() < MOST_NAMES && self.guests.insert(pid, name.to_owned()).is_none() {
+        if self.guests.len() < MAX_NAMES && self.guests.insert(pid, name.to_owned()).is_none() {
             self.write(&named("process_name", pid, pid, name))?;
         }
         Ok(())
     }
 
     fn name_thread(&mut self, tid: u32, pid: u32, name: String) -> io::Result<()> {
-        if self.threads.len() >= MOST_NAMES || self.threads.contains_key(&tid) {
+        if self.threads.len() >= MAX_NAMES || self.threads.contains_key(&tid) {
             return Ok(());
         }
         self.write(&named("thread_name", pid, tid, &name))?;
@@ -124,7 +124,7 @@ impl<W: Write> Events<W> {
         for (thread, wait) in waits {
             self.waits += 1;
             self.longest = self.longest.max(wait.until.since(wait.from));
-            if self.written + wait.runs.len() as u64 >= MOST {
+            if self.written + wait.runs.len() as u64 >= MAX_EVENTS {
                 self.left_out += 1;
                 continue;
             }
@@ -203,7 +203,7 @@ impl<W: Write> Events<W> {
             let kind = waits(frame.wait);
             let lane = kinds.entry(kind).or_default().place(from, until);
             // A frame, its parts, and the name of a track.
-            let Some(lane) = lane.filter(|_| self.written + 5 <= MOST) else {
+            let Some(lane) = lane.filter(|_| self.written + 5 <= MAX_EVENTS) else {
                 self.left_out += 1;
                 continue;
             };
@@ -258,7 +258,7 @@ impl<W: Write> Events<W> {
     fn summary(&self) -> String {
         let longest = |many: u64, longest: Nanos| match many {
             0 => String::new(),
-            _ => format!(", the longest {}", super::super::figures::time(longest.0)),
+            _ => format!(", the longest {}", rounded_up::time(longest.0)),
         };
         let mut parts = Vec::new();
         if self.vcpus.is_some() {
@@ -411,9 +411,9 @@ mod tests {
     }
     /// Counts the written bytes, and discards them.
     #[derive(Default)]
-    struct Counted(u64);
+    struct ByteCounter(u64);
 
-    impl Write for Counted {
+    impl Write for ByteCounter {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0 += bytes.len() as u64;
             Ok(bytes.len())
@@ -426,13 +426,13 @@ mod tests {
 
     #[test]
     fn a_storm_of_threads_and_waits_fills_neither_the_memory_nor_the_disk() {
-        let mut events = Events::begin(Counted::default()).unwrap();
+        let mut events = Events::begin(ByteCounter::default()).unwrap();
         for tid in 0..100_000 {
             events.name_guest(tid, "web").unwrap();
             events.name_thread(tid, tid, "vCPU 0".to_owned()).unwrap();
         }
-        assert_eq!(events.threads.len(), MOST_NAMES);
-        assert_eq!(events.guests.len(), MOST_NAMES);
+        assert_eq!(events.threads.len(), MAX_NAMES);
+        assert_eq!(events.guests.len(), MAX_NAMES);
         let wait = LateWait {
             place: 0,
             kind: Kind::Woken,

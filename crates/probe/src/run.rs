@@ -5,12 +5,14 @@
 //!
 //! [`sleepers`] runs one [`sleeper`] on each vCPU until there is a verdict. [`client`] and
 //! [`server`] are the two ends of the network test, and [`workflows`] calls many nodes for one
-//! answer. [`launch`] starts, probes and ends nodes through a [`launcher`]. The caller provides the
-//! histograms, with bounds of its choice, and merges and writes them.
+//! answer; [`comparison`] measures workflows among all nodes and among selected ones. [`launch`]
+//! starts, probes and selects nodes by a program, and [`results`] reads the results of other nodes.
 
 pub mod client;
+pub mod comparison;
 pub mod launch;
-pub mod launcher;
+mod launcher;
+pub mod results;
 pub mod server;
 pub mod sleeper;
 pub mod sleepers;

@@ -8,7 +8,7 @@ pub const HEADER: usize = 29;
 /// Bytes that a call carries.
 pub const REQUEST: usize = 8;
 /// Bytes that the longest answer carries.
-pub const LONGEST: usize = Size::Large.bytes();
+pub const MAX_ANSWER_BYTES: usize = Size::Large.bytes();
 
 const MAGIC: [u8; 4] = *b"TBRP";
 const VERSION: u8 = 1;

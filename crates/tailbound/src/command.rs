@@ -31,8 +31,6 @@ mod report;
 #[cfg(feature = "sim")]
 mod reproduce;
 #[cfg(feature = "probe")]
-mod results;
-#[cfg(feature = "probe")]
 mod select;
 #[cfg(feature = "sim")]
 mod sim;

@@ -4,7 +4,7 @@
 //! No call waits for the answer of another (open loop), so all due calls count against a node that
 //! stops answering.
 
-use crate::network::{ANSWER, Calls, LATE};
+use crate::network::{ANSWER, Calls, LATE_CALL};
 use crate::wire::{HEADER, Header, Kind, Size};
 use hdrhistogram::Histogram;
 use rand::{Rng, RngExt as _, SeedableRng as _};
@@ -197,7 +197,7 @@ fn receive(
         let time = timer::now().since(call.at);
         answers.times.saturating_record(time.as_nanos());
         answers.calls.calls += 1;
-        if time >= LATE {
+        if time >= LATE_CALL {
             answers.calls.late += 1;
             let lag = call.sent.since(call.at).as_nanos();
             answers.calls.ours += u64::from(lag >= time.as_nanos().div_ceil(2));

@@ -1,24 +1,143 @@
-//! Nodes that a launcher starts: probed some at a time, and ended by their tag.
+//! Nodes that a launcher starts: probed some at a time, selected, and ended by their tag.
+//!
+//! Read [`Launching`] first. Only nodes with its tag are ended: those that the launcher reported as
+//! started, and unreported ones with the tag.
 
 use super::launcher::{Launched, Launcher, Request, end, not_started};
-use crate::select::Candidate;
+use super::results;
+use crate::Outcome;
+use crate::select::{Candidate, Row, Selection, Use};
 use std::collections::VecDeque;
 use std::io::Read as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tailbound_units::Nanos;
 
 /// The longest result of a probe, in bytes.
 const MAX_RESULT: u64 = 4 << 20;
 
+/// A selection among nodes that are started for it.
+#[derive(Debug)]
+pub struct Launching<'a> {
+    command: &'a str,
+    timeout: Duration,
+    launcher: Launcher,
+    tag: String,
+}
+
+impl<'a> Launching<'a> {
+    /// Starts the launcher `command`, which has `timeout` for each answer. No node is started.
+    ///
+    /// # Errors
+    /// The launcher failed, or does not distinguish nodes by their tag.
+    pub fn begin(command: &'a str, timeout: Duration) -> Result<Self, String> {
+        let tag = tag();
+        let mut launcher = Launcher::start(command, timeout)?;
+        if !is_empty(&mut launcher, &tag)? {
+            return Err(format!(
+                "the launcher names nodes with the tag {tag}, which is new: it does not go by tags"
+            ));
+        }
+        Ok(Self {
+            command,
+            timeout,
+            launcher,
+            tag,
+        })
+    }
+
+    /// Returns the tag of the nodes.
+    pub fn tag(&self) -> &str {
+        &self.tag
+    }
+
+    /// Starts `count` nodes, probes them, keeps the best `want` and ends the others.
+    ///
+    /// # Errors
+    /// The launcher failed; all nodes with the tag were ended then, as far as possible.
+    pub fn select(
+        mut self,
+        probes: &Probes<'_>,
+        count: usize,
+        want: usize,
+    ) -> Result<Selection, String> {
+        let why = match choose(probes, &mut self.launcher, &self.tag, count, want) {
+            Ok(selection) => return Ok(selection),
+            Err(why) => why,
+        };
+        let tag = self.tag;
+        drop(self.launcher);
+        let after = match end_tag(self.command, self.timeout, &tag) {
+            Ok(count) => format!("all {count} nodes of {tag} were ended"),
+            Err(error) => {
+                format!("nodes may be left: {error}; end them with --launch ... --end {tag}")
+            }
+        };
+        Err(format!("{why}; {after}"))
+    }
+}
+
+/// Ends all nodes with the tag, which an interrupted run left. Returns their number.
+///
+/// # Errors
+/// The launcher failed; some may be left.
+pub fn end_tag(command: &str, timeout: Duration, tag: &str) -> Result<usize, String> {
+    end_all(&mut Launcher::start(command, timeout)?, tag, &[])
+}
+
+fn choose(
+    probes: &Probes<'_>,
+    launcher: &mut Launcher,
+    tag: &str,
+    count: usize,
+    want: usize,
+) -> Result<Selection, String> {
+    let nodes = probes.create(launcher, tag, count)?;
+    let rows: Vec<_> = nodes.iter().map(row).collect();
+    let selection = Selection::of(&rows, want);
+    let kept: Vec<&str> = selection
+        .nodes
+        .iter()
+        .filter(|node| node.what == Use::Keep)
+        .map(|node| node.node.as_str())
+        .collect();
+    end_all(launcher, tag, &kept)?;
+    Ok(selection)
+}
+
+/// Returns a node as a candidate of the selection; without a result it cannot be kept.
+fn row(probed: &Probed) -> Row {
+    let name = probed.launched.node.clone();
+    let (candidate, note) = match &probed.found {
+        Ok(candidate) => (
+            Candidate {
+                name,
+                ..candidate.clone()
+            },
+            probed.launched.address.clone(),
+        ),
+        Err(why) => {
+            let nothing = Candidate {
+                name,
+                outcome: Outcome::Inconclusive,
+                network: None,
+                samples: 0,
+                late: 0,
+                p99_9: Nanos::ZERO,
+            };
+            (nothing, format!("{}: {why}", probed.launched.address))
+        }
+    };
+    Row { candidate, note }
+}
+
 /// A node that was started, with the result of its probe or the reason why there is none.
 #[derive(Debug)]
-pub struct Probed {
-    /// The node.
-    pub launched: Launched,
-    /// Its result.
-    pub found: Result<Candidate, String>,
+struct Probed {
+    launched: Launched,
+    found: Result<Candidate, String>,
 }
 
 /// Settings of the probes.
@@ -33,17 +152,13 @@ pub struct Probes<'a> {
 }
 
 impl Probes<'_> {
-    /// Starts `count` nodes with a tag, and probes them. `read` reads the output of a probe.
-    /// The results have the order of the nodes.
-    ///
-    /// # Errors
-    /// The launcher failed, or names a node twice. A probe that fails is a result.
-    pub fn create(
+    /// Starts `count` nodes with a tag, and probes them. The results have the order of the nodes. A
+    /// probe that fails is a result.
+    fn create(
         &self,
         launcher: &mut Launcher,
         tag: &str,
         count: usize,
-        read: impl Fn(&[u8]) -> Result<Candidate, String> + Sync,
     ) -> Result<Vec<Probed>, String> {
         let nodes = launcher.request(Request::Create { count, tag })?;
         different(&nodes)?;
@@ -61,7 +176,8 @@ impl Probes<'_> {
                         let Some((place, node)) = next else {
                             return;
                         };
-                        let found = self.output(&node).and_then(|text| read(&text));
+                        let found = self.output(&node);
+                        let found = found.and_then(|text| results::candidate(&text));
                         let probed = Probed {
                             launched: node,
                             found,
@@ -119,10 +235,7 @@ fn wait(child: &mut Child, patience: Duration) -> Result<(), String> {
 }
 
 /// Returns true if no node has the tag.
-///
-/// # Errors
-/// The launcher failed.
-pub fn is_empty(launcher: &mut Launcher, tag: &str) -> Result<bool, String> {
+fn is_empty(launcher: &mut Launcher, tag: &str) -> Result<bool, String> {
     launcher
         .request(Request::List { tag })
         .map(|nodes| nodes.is_empty())
@@ -138,10 +251,7 @@ fn different(nodes: &[Launched]) -> Result<(), String> {
 }
 
 /// Ends all nodes with the tag except those that are kept. Returns their number.
-///
-/// # Errors
-/// The launcher failed; some may be left.
-pub fn end_all(launcher: &mut Launcher, tag: &str, kept: &[&str]) -> Result<usize, String> {
+fn end_all(launcher: &mut Launcher, tag: &str, kept: &[&str]) -> Result<usize, String> {
     let nodes = launcher.request(Request::List { tag })?;
     let others = nodes
         .iter()
@@ -155,7 +265,7 @@ pub fn end_all(launcher: &mut Launcher, tag: &str, kept: &[&str]) -> Result<usiz
 }
 
 /// A tag that no other run has.
-pub fn tag() -> String {
+fn tag() -> String {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     let nanos = since.unwrap_or_default().as_nanos();
     format!("tailbound-{nanos:x}-{}", std::process::id())

@@ -18,7 +18,7 @@ const MAX_NAME: usize = 255;
 /// A request to a launcher.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[serde(tag = "op", rename_all = "lowercase")]
-pub enum Request<'a> {
+pub(super) enum Request<'a> {
     /// Start `count` nodes with the tag.
     Create {
         /// Number of nodes.
@@ -59,16 +59,16 @@ struct Answer {
 
 /// A node that a launcher started.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub struct Launched {
+pub(super) struct Launched {
     /// Its name, by the launcher.
-    pub node: String,
+    pub(super) node: String,
     /// Its address.
-    pub address: String,
+    pub(super) address: String,
 }
 
 /// A launcher that runs.
 #[derive(Debug)]
-pub struct Launcher {
+pub(super) struct Launcher {
     child: Child,
     input: Option<ChildStdin>,
     lines: Receiver<io::Result<String>>,
@@ -81,7 +81,7 @@ impl Launcher {
     ///
     /// # Errors
     /// The program cannot be started.
-    pub fn start(command: &str, patience: Duration) -> Result<Self, String> {
+    pub(super) fn start(command: &str, patience: Duration) -> Result<Self, String> {
         let mut words = command.split_whitespace();
         let program = words.next().ok_or("the launcher's command is empty")?;
         let mut child = Command::new(program)
@@ -118,7 +118,7 @@ impl Launcher {
     /// # Errors
     /// The launcher reports a failure, is late, or answers wrongly. Nodes may have been started or
     /// ended nevertheless.
-    pub fn request(&mut self, request: Request<'_>) -> Result<Vec<Launched>, String> {
+    pub(super) fn request(&mut self, request: Request<'_>) -> Result<Vec<Launched>, String> {
         self.asked += 1;
         let id = self.asked;
         let asked = RequestLine { id, request };

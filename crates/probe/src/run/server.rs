@@ -1,7 +1,7 @@
 //! Answers the calls of a network test, with a thread for each connection and a limited number of
 //! connections. A client that sends anything but calls, or nothing for 30 s, is disconnected.
 
-use crate::wire::{HEADER, Header, Kind, LONGEST, REQUEST, WireError};
+use crate::wire::{HEADER, Header, Kind, MAX_ANSWER_BYTES, REQUEST, WireError};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 use std::fmt;
@@ -138,7 +138,7 @@ fn answer(mut stream: TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(IDLE))?;
     stream.set_write_timeout(Some(STUCK))?;
-    let mut response = [0; HEADER + LONGEST];
+    let mut response = [0; HEADER + MAX_ANSWER_BYTES];
     // Random, as the paper's, so that nothing on the way makes it smaller; once,
     // because the answer is to cost the network's time and not this node's.
     Pcg64Mcg::seed_from_u64(timer::now().as_nanos()).fill(&mut response[HEADER..]);

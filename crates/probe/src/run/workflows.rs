@@ -3,23 +3,43 @@
 
 use super::client::{connect, gap};
 use crate::wire::Size;
-use crate::workflow::{Answered, Counts, Fault, Work, Workflows};
+use crate::workflow::{Answered, CALLS, Counts, Fault, Work, Workflows};
 use rand::seq::{IndexedRandom as _, SliceRandom as _};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 use rustix::event::{PollFd, PollFlags, poll};
+use serde::Serialize;
 use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
 use tailbound_sys::timer;
 use tailbound_units::Nanos;
 
 /// Calls of workflows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Pattern {
     /// Ten calls to one node at random, one after the other, for 1, 2 or 4 KB each.
     Sequential,
     /// One call to each node in parallel, for 2 KB.
     FanOut,
+}
+
+impl Pattern {
+    /// Returns the name of the pattern.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Sequential => "sequential",
+            Self::FanOut => "fan-out",
+        }
+    }
+
+    /// Returns the number of calls of a workflow that are counted in its rate.
+    pub(super) const fn calls(self) -> u32 {
+        match self {
+            Self::Sequential => CALLS as u32,
+            Self::FanOut => 1,
+        }
+    }
 }
 
 /// The workflows of one run.
@@ -45,7 +65,7 @@ pub struct Outcome {
 }
 
 /// Returns `count` of the nodes, at random.
-pub fn draw(nodes: &[String], count: usize, seed: u64) -> Vec<String> {
+pub(super) fn draw(nodes: &[String], count: usize, seed: u64) -> Vec<String> {
     let mut drawn = nodes.to_vec();
     drawn.shuffle(&mut Pcg64Mcg::seed_from_u64(seed));
     drawn.truncate(count);

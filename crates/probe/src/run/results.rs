@@ -1,18 +1,20 @@
-//! Parser for the output of `tailbound probe` and `tailbound probe network`.
+//! Parser for the output of `tailbound probe`, `tailbound probe network` and `tailbound select`.
 
+use crate::select::Candidate;
+use crate::{Outcome, worst};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
-use tailbound_probe::select::Candidate;
-use tailbound_probe::{Outcome, worst};
 use tailbound_units::Nanos;
 
 /// A node that was probed, with the result of its network test, if there was one.
 #[derive(Debug)]
-pub(super) struct Node {
-    pub(super) file: PathBuf,
-    pub(super) candidate: Candidate,
+pub struct Node {
+    /// The file of the probe's result.
+    pub file: PathBuf,
+    /// The node, with both verdicts.
+    pub candidate: Candidate,
     /// Share of a whole run that its sleeps are; `None` if its document does not have it.
-    pub(super) part: Option<f64>,
+    pub part: Option<f64>,
 }
 
 /// The relevant parts of both documents.
@@ -64,19 +66,19 @@ struct Rate {
 
 /// Results of one node for others.
 #[derive(Debug)]
-pub(super) struct NetworkTest {
+pub struct NetworkTest {
     /// Its host name.
-    pub(super) caller: String,
+    pub caller: String,
     /// Nodes that it called, their verdicts, and the longest 99.9th percentile of all rates in
     /// nanoseconds.
-    pub(super) found: Vec<(String, Outcome, Option<u64>)>,
+    pub found: Vec<(String, Outcome, Option<u64>)>,
 }
 
 /// Reads results of network tests, each of a different caller.
 ///
 /// # Errors
 /// A file that is no result of a network test, or two of one caller.
-pub(super) fn network_tests(files: &[PathBuf]) -> Result<Vec<NetworkTest>, String> {
+pub fn network_tests(files: &[PathBuf]) -> Result<Vec<NetworkTest>, String> {
     let mut tests: Vec<NetworkTest> = Vec::new();
     for file in files {
         let of_file = |why: String| format!("{}: {why}", file.display());
@@ -112,7 +114,7 @@ pub(super) fn network_tests(files: &[PathBuf]) -> Result<Vec<NetworkTest>, Strin
 /// # Errors
 /// A file that is no result, a test of a node that was not probed, or a test that matches several
 /// nodes.
-pub(super) fn read(files: &[PathBuf]) -> Result<Vec<Node>, String> {
+pub fn read(files: &[PathBuf]) -> Result<Vec<Node>, String> {
     let (mut nodes, mut tests) = (Vec::new(), Vec::new());
     for file in files {
         let of_file = |why: String| format!("{}: {why}", file.display());
@@ -133,11 +135,28 @@ pub(super) fn read(files: &[PathBuf]) -> Result<Vec<Node>, String> {
     Ok(nodes)
 }
 
+/// Returns the warning about the first node that has two results, if any. It is no error: VMs that
+/// were cloned may have the same host name.
+pub fn twice(nodes: &[Node]) -> Option<String> {
+    nodes.iter().enumerate().find_map(|(place, node)| {
+        let name = &node.candidate.name;
+        let first = nodes[..place]
+            .iter()
+            .find(|it| it.candidate.name == *name)?;
+        Some(format!(
+            "warning: {} and {} are both of a node {name}, which counts twice; pass one result of \
+             each node, and set a host name of its own on each node",
+            first.file.display(),
+            node.file.display()
+        ))
+    })
+}
+
 /// Parses the output of a probe.
 ///
 /// # Errors
 /// The text is no result of a probe.
-pub(super) fn candidate(text: &[u8]) -> Result<Candidate, String> {
+pub fn candidate(text: &[u8]) -> Result<Candidate, String> {
     let document = parse(text)?;
     node(Path::new(""), document).map(|node| node.candidate)
 }
@@ -213,11 +232,11 @@ fn is_named(node: &str, name: &str, file: &Path) -> bool {
 #[derive(Debug, Deserialize)]
 struct Selection {
     schema: u32,
-    nodes: Vec<Kept>,
+    nodes: Vec<SelectedNode>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Kept {
+struct SelectedNode {
     node: String,
     file: PathBuf,
     #[serde(rename = "use")]
@@ -228,7 +247,7 @@ struct Kept {
 ///
 /// # Errors
 /// The file is no selection, or keeps a node that is none of these, or that matches several.
-pub(super) fn selected(file: &Path, nodes: &[String]) -> Result<Vec<String>, String> {
+pub fn selected(file: &Path, nodes: &[String]) -> Result<Vec<String>, String> {
     let of_file = |why: String| format!("{}: {why}", file.display());
     let text = std::fs::read(file).map_err(|error| of_file(error.to_string()))?;
     let selection: Selection = serde_json::from_slice(&text).map_err(|error| {

@@ -1,12 +1,12 @@
 //! All items as a page: `docs/reference/reproduction.md`.
 
-use super::outcome;
-use super::registry::{By, Checks, Item, Ran, Registry, Size, command};
+use crate::outcome::{line, outcome};
+use crate::registry::{By, Checks, Item, Registry, ResultsByExperiment, Size, command};
 use std::fmt::Write as _;
-use tailbound_report::{CheckResult, Made, NOTHING, Outcome, human};
+use tailbound_report::{CheckResult, Made, Outcome};
 
 /// Outcome of an item whose experiment did not run.
-pub(super) const NOT_RUN: &str = "not run";
+pub(crate) const NOT_RUN: &str = "not run";
 
 /// Text above the tables.
 const HEAD: &str = "\
@@ -14,8 +14,8 @@ const HEAD: &str = "\
 
 `tailbound reproduce` runs the experiments in virtual time and compares each item of the papers with the result.
 `tailbound reproduce silo-10` runs one item, the tenth of Silo. A run depends on its seed only, which is 1 here. The
-items are in `crates/tailbound/src/command/reproduce/items.toml`, the bounds of each check in its experiment
-(`tailbound sim KIND show NAME`, `tailbound lab show NAME`).
+items are in `crates/reproduce/src/items.toml`, the bounds of each check in its experiment (`tailbound sim KIND show
+NAME`, `tailbound lab show NAME`) and behind its result: `0.749 (>= 0.5)`.
 
 - `make reproduce` writes this page: it runs the lab's experiments, then all others, and stores the results in
   `out/reproduce`. After an interruption it continues; results of another version or another text are computed again.
@@ -43,9 +43,9 @@ items are in `crates/tailbound/src/command/reproduce/items.toml`, the bounds of 
 const FULL: &str = "\
 # The papers' items at the papers' sizes
 
-`tailbound reproduce ITEM ... --full --results DIR --page FILE` wrote this page, for items of a few minutes. Other items
-are **not run**, with the time they take. If the usual size is the paper's, the row repeats that run.
-[reproduction.md](reproduction.md) has all items at the sizes of `make reproduce`, and the meaning of the results.
+This page has the items whose papers measured at a larger size than `make reproduce`. `tailbound reproduce ITEM ...
+--full --results DIR --page FILE` writes it. [reproduction.md](reproduction.md) has all items at the usual sizes, and
+the meaning of the results.
 
 ";
 
@@ -53,7 +53,7 @@ are **not run**, with the time they take. If the usual size is the paper's, the 
 const MADE: &str = "Made ";
 
 /// Returns the page. Items whose experiments did not run are marked.
-pub(super) fn page(registry: &Registry, size: Size, made: &Made, ran: &Ran) -> String {
+pub fn page(registry: &Registry, size: Size, made: &Made, ran: &ResultsByExperiment) -> String {
     let (head, sizes) = match size {
         Size::Quick => (HEAD, "experiments of seconds"),
         Size::Usual => (HEAD, "at the stated sizes"),
@@ -62,12 +62,16 @@ pub(super) fn page(registry: &Registry, size: Size, made: &Made, ran: &Ran) -> S
     let mut page = head.to_owned();
     let _ = writeln!(page, "{MADE}{}, {sizes}.", made.words());
     for paper in &registry.paper {
+        let is_shown = |item: &Item| size != Size::Full || item.has_larger(registry);
+        if !paper.item.iter().any(is_shown) {
+            continue;
+        }
         let _ = write!(
             page,
             "\n## {}\n\n| | item | section | the paper | here | command |\n|---|---|---|---|---|---|\n",
             paper.name
         );
-        for (at, item) in (1..).zip(&paper.item) {
+        for (at, item) in (1..).zip(&paper.item).filter(|(_, item)| is_shown(item)) {
             let _ = writeln!(
                 page,
                 "| {at} | {} | {} | {} | {} | {} |",
@@ -75,35 +79,55 @@ pub(super) fn page(registry: &Registry, size: Size, made: &Made, ran: &Ran) -> S
                 item.section,
                 item.value.as_deref().unwrap_or_default(),
                 here(item, registry, size, ran),
-                commands(item),
+                commands(item, registry, size),
             );
         }
     }
     page
 }
 
+/// Returns the checks of an item that a page of this size shows.
+fn shown<'i>(item: &'i Item, registry: &Registry, size: Size) -> Vec<&'i Checks> {
+    let is_shown = |checks: &&Checks| size != Size::Full || registry.is_larger(&checks.experiment);
+    item.checks().filter(is_shown).collect()
+}
+
 /// Returns the commands that show an item.
-fn commands(item: &Item) -> String {
-    let beside = item.beside.iter().map(|it| command(&it.experiment));
-    let all = item.command().into_iter().chain(beside);
-    let all: Vec<String> = all.map(|it| format!("`{it}`")).collect();
+fn commands(item: &Item, registry: &Registry, size: Size) -> String {
+    let test = match &item.by {
+        By::Test(command) if size != Size::Full => Some(command.clone()),
+        _ => None,
+    };
+    let checks = shown(item, registry, size).into_iter();
+    let checks = checks.map(|it| command(&it.experiment));
+    let all: Vec<String> = test
+        .into_iter()
+        .chain(checks)
+        .map(|it| format!("`{it}`"))
+        .collect();
     all.join("<br>")
 }
 
 /// Returns the outcome of an item.
-fn here(item: &Item, registry: &Registry, size: Size, ran: &Ran) -> String {
+fn here(item: &Item, registry: &Registry, size: Size, ran: &ResultsByExperiment) -> String {
     let first = match &item.by {
         By::Test(_) => Some("test".to_owned()),
         By::Not(why) | By::Elsewhere(why) => Some(format!("- {why}")),
         By::Checks(_) => None,
     };
-    let checks = item.checks().map(|it| of_checks(it, registry, size, ran));
+    let checks = shown(item, registry, size).into_iter();
+    let checks = checks.map(|it| of_checks(it, registry, size, ran));
     let all: Vec<String> = first.into_iter().chain(checks).collect();
     all.join("<br>")
 }
 
 /// Returns the outcome of an experiment's checks, and its size.
-fn of_checks(checks: &Checks, registry: &Registry, size: Size, ran: &Ran) -> String {
+fn of_checks(
+    checks: &Checks,
+    registry: &Registry,
+    size: Size,
+    ran: &ResultsByExperiment,
+) -> String {
     let planned = registry.planned(&checks.experiment, size);
     let place = if planned.is_of_lab() { "lab: " } else { "" };
     let results = checks.results(ran);
@@ -158,26 +182,14 @@ fn in_words(results: &[&CheckResult]) -> String {
     text
 }
 
-/// Returns a check in a line: expected value, result, and the reason of a known miss.
-pub(super) fn check(result: &CheckResult) -> String {
-    // The result has the unit of the expected value, which follows its last digit.
-    let last = result.want.rsplit_once(|it: char| it.is_ascii_digit());
-    let unit = last.map_or("", |(_, unit)| unit);
-    let got = result
-        .got
-        .map_or_else(|| NOTHING.to_owned(), |got| human(got, "") + unit);
-    let name = result.name.replace('_', " ");
-    let why = match (result.outcome(), result.remark()) {
-        (Outcome::Pass, _) => String::new(),
-        (outcome, Some(why)) => format!(", {outcome}: {why}"),
-        (outcome, None) => format!(", {outcome}"),
-    };
-    format!("{name}: {got} (wanted {}){why}", result.want)
+/// Returns a check in a line; the page's head explains the bounds in parentheses.
+fn check(result: &CheckResult) -> String {
+    line(result, "")
 }
 
 /// Returns a line of the page without results of a run.
 #[cfg(test)]
-pub(super) fn without_outcome(line: &str) -> String {
+pub(crate) fn without_outcome(line: &str) -> String {
     if line.starts_with(MADE) {
         return MADE.to_owned();
     }
@@ -193,20 +205,6 @@ pub(super) fn without_outcome(line: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_was_found_has_the_unit_of_what_was_wanted() {
-        let of = |want: &str| {
-            let want = want.to_owned();
-            check(&CheckResult {
-                want,
-                ..result("a", true, None)
-            })
-        };
-        assert_eq!(of("<= 2 ms"), "a: 1 ms (wanted <= 2 ms)");
-        assert_eq!(of("19/s to 44/s"), "a: 1/s (wanted 19/s to 44/s)");
-        assert_eq!(of(">= 0.5"), "a: 1 (wanted >= 0.5)");
-    }
 
     fn result(name: &str, pass: bool, misses: Option<&str>) -> CheckResult {
         CheckResult {
@@ -233,10 +231,10 @@ mod tests {
         let lines = in_words(&results.each_ref());
         assert_eq!(
             lines,
-            "<br>a: 3 (wanted <= 2), misses: it rains\
-             <br>b: 3 (wanted <= 2), misses: it snows\
-             <br>c: 3 (wanted <= 2), misses: as above\
-             <br>d: 3 (wanted <= 2), FAIL"
+            "<br>a: 3 (<= 2), misses: it rains\
+             <br>b: 3 (<= 2), misses: it snows\
+             <br>c: 3 (<= 2), misses: as above\
+             <br>d: 3 (<= 2), FAIL"
         );
     }
 
@@ -247,10 +245,7 @@ mod tests {
             all.push(result("b", false, Some("it rains")));
             in_cell(all.iter().collect())
         };
-        assert_eq!(
-            found(1),
-            "<br>b: 3 (wanted <= 2), misses: it rains<br>a: 1 (wanted <= 2)"
-        );
+        assert_eq!(found(1), "<br>b: 3 (<= 2), misses: it rains<br>a: 1 (<= 2)");
         assert!(found(FOLDED).contains("it rains<details><summary>7 checks hold</summary>a: 1 "));
         assert!(found(FOLDED).ends_with("</details>"));
     }

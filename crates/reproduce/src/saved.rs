@@ -1,7 +1,7 @@
-//! Stored results of experiments: a directory from which an interrupted run continues.
+//! Saved results of experiments: a directory from which an interrupted run continues.
 
-use super::registry::{Planned, Size};
-use crate::exit::{Failure, print_error};
+use crate::ReproduceError;
+use crate::registry::{PlannedRun, Size};
 use std::fs;
 use std::path::{Path, PathBuf};
 use tailbound_report::Results;
@@ -10,12 +10,12 @@ use tailbound_sim::grid::{GridError, Row};
 /// A directory with a file for each experiment: `KIND/NAME.row`, under `full` with the papers'
 /// sizes, and the reports of `tailbound lab run NAME --out DIR/lab`.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(crate) struct SavedResults {
     directory: PathBuf,
 }
 
-impl Kept {
-    pub(super) const fn new(directory: PathBuf) -> Self {
+impl SavedResults {
+    pub(crate) const fn new(directory: PathBuf) -> Self {
         Self { directory }
     }
 
@@ -23,7 +23,10 @@ impl Kept {
     ///
     /// # Errors
     /// The file is no file of results.
-    pub(super) fn of_lab(&self, planned: &Planned<'_>) -> Result<Option<Results>, Failure> {
+    pub(crate) fn of_lab(
+        &self,
+        planned: &PlannedRun<'_>,
+    ) -> Result<Option<Results>, ReproduceError> {
         let file = format!("{}.json", planned.experiment);
         let path = self.directory.join(file);
         if !path.exists() {
@@ -33,21 +36,22 @@ impl Kept {
     }
 
     /// Returns the results of an experiment with this key: `None` if it did not run, or ran with
-    /// another key. A corrupt file is reported and ignored.
+    /// another key. `warn` receives the description of a corrupt file, which is ignored.
     ///
     /// # Errors
     /// A file cannot be read.
-    pub(super) fn read(
+    pub(crate) fn read(
         &self,
-        planned: &Planned<'_>,
+        planned: &PlannedRun<'_>,
         size: Size,
         key: &str,
-    ) -> Result<Option<Results>, Failure> {
+        warn: impl FnOnce(&str),
+    ) -> Result<Option<Results>, ReproduceError> {
         let path = self.path(planned, size);
         match Row::read(&path) {
             Ok(row) => Ok(row.filter(|row| row.key == key).map(|row| row.results)),
             Err(GridError::Corrupt { path, why }) => {
-                print_error(&format!("{}: {why}; it is run again", path.display()));
+                warn(&format!("{}: {why}; it is run again", path.display()));
                 Ok(None)
             }
             Err(error) => Err(error.into()),
@@ -58,17 +62,19 @@ impl Kept {
     ///
     /// # Errors
     /// The file cannot be written.
-    pub(super) fn write(
+    pub(crate) fn write(
         &self,
-        planned: &Planned<'_>,
+        planned: &PlannedRun<'_>,
         size: Size,
         key: &str,
         results: &Results,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), ReproduceError> {
         let path = self.path(planned, size);
         let folder = path.parent().unwrap_or(Path::new("."));
-        fs::create_dir_all(folder)
-            .map_err(|error| Failure::new(format!("{}: {error}", folder.display())))?;
+        fs::create_dir_all(folder).map_err(|source| ReproduceError::Directory {
+            path: folder.to_owned(),
+            source,
+        })?;
         let row = Row {
             point: 0,
             key: key.to_owned(),
@@ -77,7 +83,7 @@ impl Kept {
         Ok(row.write(&path)?)
     }
 
-    fn path(&self, planned: &Planned<'_>, size: Size) -> PathBuf {
+    fn path(&self, planned: &PlannedRun<'_>, size: Size) -> PathBuf {
         let folder = match size {
             Size::Full if planned.set.is_some() => self.directory.join("full"),
             _ => self.directory.clone(),

@@ -1,7 +1,6 @@
 //! The items of the papers, and their experiments: `items.toml`.
 
-use crate::command::sim;
-use crate::exit::Failure;
+use crate::ReproduceError;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use tailbound_report::{CheckResult, Results};
@@ -13,21 +12,21 @@ const QUICK: Nanos = Nanos(10_000_000_000);
 /// All items.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Registry {
+pub struct Registry {
     /// All experiments of the items.
-    pub(super) run: Vec<Run>,
-    pub(super) paper: Vec<Paper>,
+    pub(crate) run: Vec<Run>,
+    pub(crate) paper: Vec<Paper>,
 }
 
 /// Size of an experiment.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Run {
+pub(crate) struct Run {
     /// KIND/NAME.
-    pub(super) experiment: String,
-    pub(super) size: String,
+    pub experiment: String,
+    pub size: String,
     /// Run time on one CPU; in the lab on the whole computer.
-    pub(super) takes: Nanos,
+    pub takes: Nanos,
     /// The paper's size, if it is larger.
     full: Option<Full>,
 }
@@ -45,31 +44,33 @@ struct Full {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Paper {
+pub(crate) struct Paper {
     /// Prefix of the items' names: KEY-1 is the first.
-    pub(super) key: String,
-    pub(super) name: String,
-    pub(super) item: Vec<Item>,
+    pub key: String,
+    pub name: String,
+    pub item: Vec<Item>,
 }
 
 /// A table, a figure, a mechanism or a claim.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Item {
-    pub(super) what: String,
+pub struct Item {
+    /// Subject.
+    pub what: String,
     /// Section of the paper.
-    pub(super) section: String,
+    pub section: String,
     /// Value in the paper, if it is a figure.
-    pub(super) value: Option<String>,
-    pub(super) by: By,
+    pub value: Option<String>,
+    /// Reproduction.
+    pub by: By,
     /// Checks of a lab's experiment for the same item.
-    pub(super) beside: Option<Checks>,
+    pub beside: Option<Checks>,
 }
 
 /// Reproduction of an item.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum By {
+pub enum By {
     /// Checks of an experiment: in virtual time, or on this computer (`lab/NAME`).
     Checks(Checks),
     /// A command that tests the mechanism.
@@ -83,15 +84,15 @@ pub(super) enum By {
 /// Checks of an experiment.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Checks {
+pub struct Checks {
     /// KIND/NAME.
-    pub(super) experiment: String,
-    pub(super) checks: Vec<String>,
+    pub(crate) experiment: String,
+    pub(crate) checks: Vec<String>,
 }
 
 /// Size of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Size {
+pub enum Size {
     /// Experiments of seconds.
     Quick,
     /// Experiments of minutes.
@@ -102,24 +103,34 @@ pub(super) enum Size {
 
 /// An experiment at a size.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Planned<'r> {
-    pub(super) experiment: &'r str,
-    pub(super) size: &'r str,
-    pub(super) takes: Nanos,
+pub struct PlannedRun<'r> {
+    /// KIND/NAME.
+    pub experiment: &'r str,
+    /// Its size, in words.
+    pub size: &'r str,
+    /// Run time on one CPU; in the lab on the whole computer.
+    pub takes: Nanos,
     /// Changed values of the experiment.
-    pub(super) set: Option<&'r toml::Table>,
+    pub(crate) set: Option<&'r toml::Table>,
 }
 
 /// Results, by experiment.
-pub(super) type Ran = BTreeMap<String, Results>;
+pub type ResultsByExperiment = BTreeMap<String, Results>;
 
 impl Registry {
-    pub(super) fn read() -> Result<Self, Failure> {
-        toml::from_str(include_str!("items.toml")).map_err(Failure::new)
+    /// Reads the registry of the program.
+    ///
+    /// # Errors
+    /// The registry has errors.
+    pub fn read() -> Result<Self, ReproduceError> {
+        Ok(toml::from_str(include_str!("items.toml"))?)
     }
 
     /// Returns the items that these words name, each with its own name.
-    pub(super) fn chosen(&self, words: &[String]) -> Result<Vec<(String, &Item)>, Failure> {
+    ///
+    /// # Errors
+    /// [`ReproduceError::UnknownItem`].
+    pub fn chosen(&self, words: &[String]) -> Result<Vec<(String, &Item)>, ReproduceError> {
         let mut chosen = Vec::new();
         for word in words {
             let before = chosen.len();
@@ -129,22 +140,17 @@ impl Registry {
                 }
             }
             if chosen.len() == before {
-                let message = format!(
-                    "there is no item {word:?}: name a paper ({}), an item such as vsnoop-12, or \
-                     all; --list shows them",
-                    self.paper
-                        .iter()
-                        .map(|paper| paper.key.as_str())
-                        .collect::<Vec<_>>()
-                        .join(", ")
-                );
-                return Err(Failure::wrong_arguments(message));
+                let papers: Vec<_> = self.paper.iter().map(|paper| paper.key.as_str()).collect();
+                return Err(ReproduceError::UnknownItem {
+                    word: word.clone(),
+                    papers: papers.join(", "),
+                });
             }
         }
         Ok(chosen)
     }
 
-    pub(super) fn items(&self) -> impl Iterator<Item = (String, &Paper, &Item)> {
+    pub(crate) fn items(&self) -> impl Iterator<Item = (String, &Paper, &Item)> {
         self.paper.iter().flat_map(|paper| {
             (1..)
                 .zip(&paper.item)
@@ -152,19 +158,28 @@ impl Registry {
         })
     }
 
-    /// Returns an experiment at a size.
-    pub(super) fn planned(&self, experiment: &str, size: Size) -> Planned<'_> {
+    fn run_of(&self, experiment: &str) -> &Run {
         let mut all = self.run.iter();
         let run = all.find(|run| run.experiment == experiment);
-        let run = run.expect("a test looks that every experiment has a size");
+        run.expect("a test looks that every experiment has a size")
+    }
+
+    /// Returns true if the paper's size of an experiment differs from the usual one.
+    pub(crate) fn is_larger(&self, experiment: &str) -> bool {
+        self.run_of(experiment).full.is_some()
+    }
+
+    /// Returns an experiment at a size.
+    pub(crate) fn planned(&self, experiment: &str, size: Size) -> PlannedRun<'_> {
+        let run = self.run_of(experiment);
         match &run.full {
-            Some(full) if size == Size::Full => Planned {
+            Some(full) if size == Size::Full => PlannedRun {
                 experiment: &run.experiment,
                 size: &full.size,
                 takes: full.takes,
                 set: Some(&full.set),
             },
-            _ => Planned {
+            _ => PlannedRun {
                 experiment: &run.experiment,
                 size: &run.size,
                 takes: run.takes,
@@ -174,8 +189,8 @@ impl Registry {
     }
 
     /// Returns the experiments of these items, each once.
-    pub(super) fn plan(&self, chosen: &[(String, &Item)], size: Size) -> Vec<Planned<'_>> {
-        let mut plan: BTreeMap<&str, Planned<'_>> = BTreeMap::new();
+    pub fn plan(&self, chosen: &[(String, &Item)], size: Size) -> Vec<PlannedRun<'_>> {
+        let mut plan: BTreeMap<&str, PlannedRun<'_>> = BTreeMap::new();
         for checks in chosen.iter().flat_map(|(_, item)| item.checks()) {
             let planned = self.planned(&checks.experiment, size);
             if size != Size::Quick || planned.takes <= QUICK {
@@ -186,25 +201,16 @@ impl Registry {
     }
 }
 
-impl Planned<'_> {
+impl PlannedRun<'_> {
     /// Returns true if it runs on this computer, and not in virtual time.
-    pub(super) fn is_of_lab(&self) -> bool {
+    pub fn is_of_lab(&self) -> bool {
         self.experiment.starts_with("lab/")
-    }
-
-    /// Reads its experiment and the text.
-    ///
-    /// # Errors
-    /// The experiment has errors with the values of this size.
-    pub(super) fn read(&self) -> Result<(Box<dyn sim::AnyNamed>, String), Failure> {
-        let none = toml::Table::new();
-        sim::named(self.experiment, self.set.unwrap_or(&none))
     }
 }
 
 impl Item {
     /// Returns the checks of the item.
-    pub(super) fn checks(&self) -> impl Iterator<Item = &Checks> {
+    pub fn checks(&self) -> impl Iterator<Item = &Checks> {
         let by = match &self.by {
             By::Checks(checks) => Some(checks),
             By::Test(_) | By::Not(_) | By::Elsewhere(_) => None,
@@ -212,8 +218,14 @@ impl Item {
         by.into_iter().chain(&self.beside)
     }
 
+    /// Returns true if one of its experiments has a larger size in the paper.
+    pub(crate) fn has_larger(&self, registry: &Registry) -> bool {
+        self.checks()
+            .any(|checks| registry.is_larger(&checks.experiment))
+    }
+
     /// Returns the command that shows it, if there is one.
-    pub(super) fn command(&self) -> Option<String> {
+    pub fn command(&self) -> Option<String> {
         match &self.by {
             By::Checks(checks) => Some(command(&checks.experiment)),
             By::Test(command) => Some(command.clone()),
@@ -224,7 +236,7 @@ impl Item {
 
 impl Checks {
     /// Returns the results of the checks.
-    pub(super) fn results<'r>(&self, ran: &'r Ran) -> Vec<&'r CheckResult> {
+    pub fn results<'r>(&self, ran: &'r ResultsByExperiment) -> Vec<&'r CheckResult> {
         let results = ran
             .get(&self.experiment)
             .map_or(&[][..], |results| &results.checks);
@@ -234,7 +246,7 @@ impl Checks {
 }
 
 /// Returns the command that runs KIND/NAME.
-pub(super) fn command(experiment: &str) -> String {
+pub(crate) fn command(experiment: &str) -> String {
     match experiment.split_once('/') {
         Some(("lab", name)) => format!("tailbound lab run {name}"),
         _ => format!("tailbound sim {}", experiment.replacen('/', " run ", 1)),

@@ -17,8 +17,6 @@ mod experiment;
 mod host;
 #[cfg(feature = "lab")]
 mod lab;
-#[cfg(feature = "look")]
-mod look;
 #[cfg(feature = "manual")]
 mod manual;
 mod output;

@@ -90,7 +90,7 @@ fn check(file: &File) -> io::Result<()> {
 }
 
 /// Reads a file that may be a record, up to a byte more than the largest one.
-pub(in crate::command) fn contents(file: &File) -> io::Result<Vec<u8>> {
+pub(crate) fn contents(file: &File) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let most = FILE_SIZE as u64;
     file.take(most + 1).read_to_end(&mut bytes)?;

@@ -1,4 +1,4 @@
-//! The loop that `why` and `watch` share: from what the kernel measures of guests to evidence.
+//! The loop of `why` and `watch`: from the kernel's measurements of guests to evidence.
 //!
 //! [`Sight`] looks for guests once a second, or down to once in 10 s if that costs more than 1 % of a
 //! core, and takes late waits for a CPU each [`SAMPLE`]. Evidence is judged by slices of 10 s
@@ -13,8 +13,10 @@ mod packets;
 mod recorder;
 mod records;
 
-pub(super) use recorder::contents;
+pub(crate) use recorder::contents;
 
+use crate::document::GuestDocument;
+use crate::{Hours, Row, Snapshot};
 use expense::Expense;
 use hour::{Facts, Hour, Judged};
 use packets::{GuestName, Packets};
@@ -33,8 +35,6 @@ use tailbound_look::{Verdict, judge};
 use tailbound_sys::thread::{PolicyNumber, ThreadId};
 use tailbound_sys::waits::{Kind, LateWait, Run as SeenRun};
 use tailbound_units::Nanos;
-use tailbound_watch::document::GuestDocument;
-use tailbound_watch::{Hours, Row, Snapshot};
 
 /// The time between two readings of late waits: the kernel keeps some hundred.
 const SAMPLE: Duration = Duration::from_millis(50);
@@ -43,20 +43,20 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// The pause between two looks, in times of the CPU time that a look takes.
 const PAUSE_FACTOR: u32 = 100;
 /// The shortest wait that is examined of all guests.
-pub(super) const MIN_WAIT: Nanos = Nanos::from_millis(1);
+pub const MIN_WAIT: Nanos = Nanos::from_millis(1);
 /// The same if one guest alone is: a request may wait several times, and a thread gets a CPU for less
 /// than 1 ms at a time where many compute.
-pub(super) const MIN_WAIT_OF_ONE: Nanos = Nanos::from_micros(250);
+pub const MIN_WAIT_OF_ONE: Nanos = Nanos::from_micros(250);
 /// The window that is judged by all evidence. A longer one is judged by what its slices keep: the
 /// slowest periods of each.
-pub(super) const RECENT: Nanos = Nanos::from_secs(60);
+pub const RECENT: Nanos = Nanos::from_secs(60);
 /// The time that all evidence is held: as long, and a slice with late looks.
 const HELD: Nanos = Nanos::from_secs(80);
 /// Threads of one guest that are examined, if it is the only one.
 const MAX_THREADS: usize = 1_024;
 
 /// The guests of a host, and the evidence about them.
-pub(super) struct Sight {
+pub struct Sight {
     inventory: Inventory,
     /// The measurement of waits, or why there is none.
     tail: Result<Tail, String>,
@@ -78,8 +78,11 @@ pub(super) struct Sight {
 
 impl Sight {
     /// Opens the measurement of waits of at least `min_wait`, and looks for guests; none is examined yet.
-    /// Windows of up to `window` can be judged.
-    pub(super) fn open(min_wait: Nanos, window: Nanos) -> io::Result<Self> {
+    /// Windows of up to `window` can be judged. A record names the version `program`.
+    ///
+    /// # Errors
+    /// Processes cannot be read.
+    pub fn open(min_wait: Nanos, window: Nanos, program: &str) -> io::Result<Self> {
         let mut inventory = Inventory::new()?;
         inventory.look(Instant::now())?;
         let mut sight = Self {
@@ -95,19 +98,19 @@ impl Sight {
             begin: Instant::now(),
             hours: Hours::default(),
             notes: Vec::new(),
-            hour: Hour::begin(clock(), window > RECENT),
+            hour: Hour::begin(clock(), window > RECENT, program),
         };
         sight.name();
         Ok(sight)
     }
 
     /// The guests.
-    pub(super) fn inventory(&self) -> &Inventory {
+    pub fn inventory(&self) -> &Inventory {
         &self.inventory
     }
 
     /// Why neither waits nor packets can be measured; `None` if one of them can.
-    pub(super) fn blind(&self) -> Option<String> {
+    pub fn blind(&self) -> Option<String> {
         let waits = self.tail.as_ref().err()?;
         let packets = self.packets.examined().err()?;
         Some(format!(
@@ -116,7 +119,7 @@ impl Sight {
     }
 
     /// Examines one guest alone.
-    pub(super) fn choose(&mut self, key: &Arc<str>) {
+    pub fn choose(&mut self, key: &Arc<str>) {
         self.only = Some(Arc::clone(key));
         self.inventory.bound(MAX_THREADS);
     }
@@ -125,18 +128,21 @@ impl Sight {
     ///
     /// # Errors
     /// The file cannot be written, or is no record.
-    pub(super) fn record(&mut self, file: &Path) -> io::Result<()> {
+    pub fn record(&mut self, file: &Path) -> io::Result<()> {
         self.hour.record(file)
     }
 
     /// The facts that are not known, and why.
-    pub(super) fn notes(&self) -> impl Iterator<Item = &String> {
+    pub fn notes(&self) -> impl Iterator<Item = &String> {
         let notes = self.inventory.notes().iter().chain(&self.notes);
         notes.chain(self.packets.notes()).chain(self.expense.note())
     }
 
     /// Examines guests until `end`.
-    pub(super) fn run_until(&mut self, end: Instant) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// Processes cannot be read, or the record cannot be written.
+    pub fn run_until(&mut self, end: Instant) -> io::Result<()> {
         loop {
             let now = Instant::now();
             if now >= self.next_look {
@@ -156,7 +162,10 @@ impl Sight {
 
     /// As [`run_until`](Self::run_until), for a window that is judged as a whole: looks at the end, too, since
     /// the time behind the last look has neither CPU use nor counters.
-    pub(super) fn run_window(&mut self, end: Instant) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// As [`run_until`](Self::run_until).
+    pub fn run_window(&mut self, end: Instant) -> io::Result<()> {
         self.run_until(end)?;
         self.next_look = Instant::now();
         self.run_until(Instant::now())
@@ -290,7 +299,7 @@ impl Sight {
     ///
     /// # Errors
     /// The record cannot be written.
-    pub(super) fn finish(&mut self) -> io::Result<()> {
+    pub fn finish(&mut self) -> io::Result<()> {
         self.run_window(Instant::now())?;
         let now = clock();
         if now.saturating_sub(self.hour.from()) > Nanos::from(SAMPLE) {
@@ -373,7 +382,7 @@ impl Sight {
     }
 
     /// The guests that are examined, each with the verdict on the last `window`.
-    pub(super) fn judge_all(&self, window: Nanos) -> Vec<(&Guest, Verdict)> {
+    pub fn judge_all(&self, window: Nanos) -> Vec<(&Guest, Verdict)> {
         let only = self.only.as_ref();
         let guests = self.inventory.guests().iter();
         let guests = guests.filter(|guest| only.is_none_or(|key| *key == guest.key));
@@ -393,7 +402,7 @@ impl Sight {
     }
 
     /// All guests with their verdicts on the last `window`.
-    pub(super) fn snapshot(&self, window: Nanos) -> Snapshot {
+    pub fn snapshot(&self, window: Nanos) -> Snapshot {
         let elapsed = self.begin.elapsed();
         let window = window.min(Nanos::from(elapsed));
         let rows = self.judge_all(window).into_iter().map(|(guest, verdict)| {
@@ -492,14 +501,14 @@ impl Occupants<'_> {
 }
 
 /// The monotonic clock.
-pub(super) fn clock() -> Nanos {
+fn clock() -> Nanos {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     Nanos::from_secs(u64::try_from(now.tv_sec).unwrap_or(0))
         + Nanos(u64::try_from(now.tv_nsec).unwrap_or(0))
 }
 
 /// The CPU time of this process.
-pub(super) fn cpu_time() -> Duration {
+pub fn cpu_time() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     let whole = u64::try_from(now.tv_sec).unwrap_or(0);
     Duration::new(whole, u32::try_from(now.tv_nsec).unwrap_or(0))

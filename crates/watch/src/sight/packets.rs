@@ -11,7 +11,7 @@ use tailbound_look::evidence::{
 };
 use tailbound_sys::origin::Origin;
 use tailbound_sys::packets::{
-    Delay, Direction as Way, Event, Kind, Measurement, Occupant, Settings,
+    Delay, Direction as PacketDirection, Event, Kind, Measurement, Occupant, Settings,
     SlowRequest as SeenRequest, Tracer,
 };
 use tailbound_units::Nanos;
@@ -69,7 +69,7 @@ struct Followed {
     stalls: VecDeque<Stall>,
     waits: VecDeque<QueueWaits>,
     /// Waits in queues until the last look, by direction, interface and sender ahead.
-    behind: BTreeMap<(Way, u32, Occupant), Delay>,
+    behind: BTreeMap<(PacketDirection, u32, Occupant), Delay>,
     /// The waits for peers to take data until the last look, and how long they took.
     held: Option<(Nanos, u64, Nanos)>,
 }
@@ -110,12 +110,12 @@ impl Followed {
             let before = self.behind.get(key).copied().unwrap_or_default();
             let count = delay.packets.saturating_sub(before.packets);
             if count > 0 {
-                let (way, interface, occupant) = *key;
+                let (packet_direction, interface, occupant) = *key;
                 self.waits.push_back(QueueWaits {
                     until: now,
                     count,
                     time: delay.wait.saturating_sub(before.wait),
-                    is_outward: way == Way::Out,
+                    is_outward: packet_direction == PacketDirection::Out,
                     ahead: ahead(occupant, interface, &self.interfaces, names),
                 });
             }

@@ -1,6 +1,7 @@
 //! The measurements of each guest in the window.
 
 use super::MIN_WAIT;
+use crate::Counts;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use tailbound_agent::inventory::Guest;
@@ -12,7 +13,6 @@ use tailbound_sys::interfaces::{Limit, LimitKind};
 use tailbound_sys::root::Root;
 use tailbound_sys::thread::{Tasks, ThreadId};
 use tailbound_units::Nanos;
-use tailbound_watch::Counts;
 
 /// Late waits of one guest that are kept.
 const MAX_WAITS: usize = 10_000;

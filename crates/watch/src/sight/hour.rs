@@ -26,6 +26,8 @@ pub(super) struct Hour {
     /// The names that stay the same: the host's and the boot's.
     host: Arc<str>,
     boot: Arc<str>,
+    /// The version of the program that records.
+    program: Arc<str>,
 }
 
 /// A guest in a slice.
@@ -48,7 +50,7 @@ pub(super) struct Facts {
 impl Hour {
     /// Begins at `now`. With `keeps_evidence` the evidence of the last hour is kept as well, in at
     /// most 50 MB.
-    pub(super) fn begin(now: Nanos, keeps_evidence: bool) -> Self {
+    pub(super) fn begin(now: Nanos, keeps_evidence: bool, program: &str) -> Self {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
         let host = rustix::system::uname();
         Self {
@@ -59,6 +61,7 @@ impl Hour {
             recorder: None,
             host: host.nodename().to_string_lossy().into(),
             boot: boot.unwrap_or_default().trim().into(),
+            program: program.into(),
         }
     }
 
@@ -112,7 +115,7 @@ impl Hour {
             from,
             boot: Arc::clone(&self.boot),
             host: Arc::clone(&self.host),
-            program: crate::command::version().into(),
+            program: Arc::clone(&self.program),
             examined: facts.examined,
             notes: facts.notes,
             guests: guests.into_iter().map(|guest| guest.entry).collect(),

@@ -15,6 +15,8 @@ mod elsewhere;
 mod experiment;
 #[cfg(feature = "host")]
 mod host;
+#[cfg(feature = "host")]
+mod interval;
 #[cfg(feature = "lab")]
 mod lab;
 #[cfg(feature = "manual")]

@@ -70,7 +70,7 @@ fn text(status: &tailbound_api::Status) -> String {
          used ({}.{}%), {} of {} hosts open\n",
         status.version,
         status.revision,
-        policy(status.policy),
+        status.policy.name(),
         count(status.tenants, "tenant"),
         status.pending,
         status.degraded,
@@ -81,14 +81,4 @@ fn text(status: &tailbound_api::Status) -> String {
         status.open_hosts,
         status.hosts,
     )
-}
-
-/// Returns the name of a policy.
-pub(super) const fn policy(policy: Policy) -> &'static str {
-    match policy {
-        Policy::Silo => "silo",
-        Policy::Oktopus => "oktopus",
-        Policy::OktopusBursts => "oktopus-bursts",
-        Policy::Locality => "locality",
-    }
 }

@@ -1,12 +1,15 @@
 //! Types of the placement service's HTTP API: requests, answers and errors.
 //!
 //! Use this crate to build requests or read answers, for example with the HTTP library of your
-//! program. To call the service, use `tailbound-client`, which does I/O, retries and streams. The
-//! server is `tailbound-control`. The crate has no I/O and keeps no state.
+//! program. To call the service, use `client` (feature `client`), which does I/O, retries and
+//! streams. The server is `tailbound-control`. Without the feature the crate has no I/O and keeps
+//! no state.
 //!
 //! A VM or container of a tenant is a *machine* in this API. Quantities are strings with a unit
 //! (`"1Gbit/s"`, `"100KB"`, `"1ms"`).
 
+#[cfg(feature = "client")]
+pub mod client;
 mod limit;
 mod measured;
 mod message;

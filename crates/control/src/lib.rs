@@ -2,7 +2,7 @@
 //!
 //! This crate adds names, owners, durability, replicas and the HTTP API to the decisions of
 //! `tailbound-placement`. Use it to run or embed the service. For decisions without a service use
-//! `tailbound-placement`; to call a running service use `tailbound-client`.
+//! `tailbound-placement`; to call a running service use `tailbound-api`.
 //!
 //! Read [`ledger::Ledger`] (the state, without I/O) and [`service::Service`] (one thread that
 //! decides, many readers) first. A call is answered once its changes are durable in a [`store`].

@@ -4,11 +4,12 @@
 //! kinds.
 //!
 //! Read [`Experiment`] first: a kind of experiments implements it, and [`Loaded`] is one
-//! experiment, read and checked. An experiment is a TOML file. Its name, title, source and
+//! experiment, read and checked; [`AnyExperiment`] is one of any kind. An experiment is a TOML file. Its name, title, source and
 //! [`Check`]s are the same in every kind and are read here; the kind reads the rest. All names in a
 //! check are validated against [`Experiment::outline`] before a run, so that a mistake costs no
 //! run.
 
+mod any;
 mod chart;
 mod check;
 mod error;
@@ -21,6 +22,7 @@ mod source;
 mod trace;
 mod verdict;
 
+pub use any::{AnyExperiment, read_any};
 pub use chart::{AxisSpec, CdfSpec, ChartSpec, Curve, KnownLine};
 pub use check::{COMPUTED, Check, CheckKind, PROMISED};
 pub use error::ExperimentError;

@@ -23,8 +23,8 @@ pub(crate) use watch::{WatchClient, WatchStatus};
 use state::Kept;
 use std::collections::HashSet;
 use std::path::PathBuf;
+use tailbound_api::client::{Settings, SettingsError};
 use tailbound_api::{HostGuarantees, VmName};
-use tailbound_client::{Settings, SettingsError};
 
 /// The default path of the state file.
 pub const DEFAULT_STATE: &str = "/var/lib/tailbound/guarantees.json";

@@ -5,7 +5,9 @@
 //! except for its ports. [`port`] has the ports of a real host, [`config`] the configuration file,
 //! and [`run`] the daemon that opens ports, waits for them and handles signals and scrapes.
 //! [`control`] receives guests' guarantees from the placement service, [`socket`] adds, removes and
-//! shows guests, and [`libvirt`] does so for domains.
+//! shows guests, and [`libvirt`] does so for domains. [`verify`] judges from the shown counters
+//! whether a guest gets its guarantee, [`trace`] records the times of its frames and the waits of
+//! its threads.
 
 pub mod config;
 pub mod control;
@@ -22,6 +24,8 @@ pub mod port;
 mod reserved;
 mod retire;
 pub mod socket;
+pub mod trace;
+pub mod verify;
 pub mod void_test;
 mod wake;
 

@@ -7,15 +7,14 @@
 
 mod collector;
 mod control;
+mod exposition;
 mod inward;
 mod limits;
 mod pacing;
 mod snoop;
-mod text;
 
 pub(crate) use collector::Collector;
-use text::Form;
-pub(crate) use text::{AsideTimes, ClassState, Exposition, HostCounts};
+pub(crate) use exposition::{AsideTimes, ClassState, Exposition, HostCounts};
 
 use crate::control::WatchStatus;
 use crate::wake::Waker;
@@ -29,6 +28,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tailbound_agent::meters::{AgentSnapshot, Shared};
 use tailbound_agent::{Periodic, Pool};
+use tailbound_metrics::Format;
 use tailbound_serve::{Access, Answer, Content, Lack, Limits, NO_ACTIVE_CONTENT, Request, Site};
 
 /// Metrics cannot be served.
@@ -193,9 +193,9 @@ impl Site for Pages {
         if request.path() == "/healthz" {
             return Answer::Content(Content::text("ok\n"));
         }
-        let form = Form::accepted_by(request.accept());
-        match exposition.encode(form) {
-            Ok(bytes) => Answer::Content(packed(bytes, form, request.accept_encoding())),
+        let format = Format::accepted_by(request.accept());
+        match format.encode(exposition) {
+            Ok(bytes) => Answer::Content(packed(bytes, format, request.accept_encoding())),
             Err(error) => Answer::None(Lack::Failure, format!("{error}\n").into()),
         }
     }
@@ -212,7 +212,7 @@ impl Client {
 }
 
 /// A page, packed if the scraper takes that: it is then a tenth as long.
-fn packed(page: Vec<u8>, form: Form, encodings: &str) -> Content {
+fn packed(page: Vec<u8>, format: Format, encodings: &str) -> Content {
     let gzip = || {
         let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
         gzip.write_all(&page).and_then(|()| gzip.finish()).ok()
@@ -223,7 +223,7 @@ fn packed(page: Vec<u8>, form: Form, encodings: &str) -> Content {
     };
     let packed = encodings.split(',').any(takes).then(gzip).flatten();
     Content {
-        kind: form.content_type().into(),
+        kind: format.content_type().into(),
         encoding: packed.is_some().then_some("gzip"),
         policy: NO_ACTIVE_CONTENT.to_owned(),
         body: packed.unwrap_or(page).into(),
@@ -260,7 +260,7 @@ mod tests {
             ("identity", false),
             ("gzip;q=0", false),
         ] {
-            let content = packed(page.clone(), Form::Text, encodings);
+            let content = packed(page.clone(), Format::Text, encodings);
             assert_eq!(content.encoding.is_some(), is_packed, "{encodings}");
             let mut sent = content.body.to_vec();
             assert_eq!(sent.len() < page.len() / 10, is_packed, "{encodings}");

@@ -97,7 +97,19 @@ pub enum Policy {
     Locality,
 }
 
-/// Largest number of a machine's vCPUs.
+impl Policy {
+    /// Returns the name of the policy in files and requests.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Silo => "silo",
+            Self::Oktopus => "oktopus",
+            Self::OktopusBursts => "oktopus-bursts",
+            Self::Locality => "locality",
+        }
+    }
+}
+
+/// The most vCPUs of one machine.
 const MAX_VCPUS: u32 = 4_096;
 /// A burst that any number of machines may have.
 const SMALL_BURST: Bytes = Bytes(100_000);

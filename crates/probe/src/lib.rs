@@ -6,7 +6,7 @@
 //!
 //! Use this crate to judge sleeps and calls that your program, or a simulation, has measured. It
 //! has no clock and no I/O: sleeps and readings of `/proc` are arguments. To measure on this
-//! computer, use `tailbound-probe-run`.
+//! computer, use `run` (feature `run`).
 //!
 //! Read [`Rule`] first: Algorithm 1, and its early end. [`Probe`] passes sleeps to a rule and
 //! attributes late ones by a [`Witness`]. [`network`] judges the network test, which decides
@@ -22,6 +22,8 @@ pub mod network;
 pub mod pairs;
 mod probe;
 mod rule;
+#[cfg(feature = "run")]
+pub mod run;
 pub mod select;
 mod verdict;
 pub mod wire;

@@ -8,8 +8,8 @@ use serde::Serialize;
 use std::fmt;
 use tailbound_units::Nanos;
 
-/// Shortest late call.
-pub const LATE: Nanos = Nanos::from_millis(10);
+/// A call that takes this long or longer is late.
+pub const LATE_CALL: Nanos = Nanos::from_millis(10);
 /// Time limit for an answer. After it the node is given up, and calls that were due meanwhile are
 /// late even if they are answered afterwards.
 pub const ANSWER: Nanos = Nanos::from_secs(5);
@@ -82,7 +82,7 @@ impl fmt::Display for Reason {
 }
 
 impl Calls {
-    /// Returns whether the 99.9th percentile would be under [`LATE`] with `late` late calls: the
+    /// Returns whether the 99.9th percentile would be under [`LATE_CALL`] with `late` late calls: the
     /// smallest value that 99.9 % of the calls do not exceed is one in time.
     const fn holds(&self, late: u64) -> bool {
         late <= self.calls / ALLOWED

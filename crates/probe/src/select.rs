@@ -93,6 +93,84 @@ fn better(a: &Candidate, b: &Candidate) -> Ordering {
         .then_with(|| a.name.cmp(&b.name))
 }
 
+/// Result of the selection.
+#[derive(Debug, Serialize)]
+pub struct Selection {
+    /// Number of needed nodes.
+    pub wanted: usize,
+    /// Number of GOOD nodes.
+    pub good: usize,
+    /// Estimate, from nodes with both verdicts, of the number of nodes to start.
+    #[serde(rename = "yield")]
+    pub found: Option<Yield>,
+    /// All nodes, the best first.
+    pub nodes: Vec<SelectedNode>,
+}
+
+/// A node, with its use.
+#[derive(Debug, Serialize)]
+pub struct SelectedNode {
+    /// Name of the node.
+    pub node: String,
+    /// File of its result, or its address.
+    pub file: String,
+    /// The verdict of the sleeps.
+    pub verdict: Outcome,
+    /// Verdict of the network test, if there was one.
+    pub network: Option<Outcome>,
+    /// The use.
+    #[serde(rename = "use")]
+    pub what: Use,
+    /// Late sleeps of its worst vCPU.
+    pub late: u64,
+    /// All sleeps of that vCPU.
+    pub samples: u64,
+    /// The 99.9th percentile of their times, in nanoseconds.
+    pub p99_9_ns: u64,
+}
+
+/// A candidate, and its address or the file of its result.
+#[derive(Debug)]
+pub struct Row {
+    /// The candidate.
+    pub candidate: Candidate,
+    /// File of its result, or its address.
+    pub note: String,
+}
+
+impl SelectedNode {
+    fn new(row: &Row, what: Use) -> Self {
+        let candidate = &row.candidate;
+        Self {
+            node: candidate.name.clone(),
+            file: row.note.clone(),
+            verdict: candidate.outcome,
+            network: candidate.network,
+            what,
+            late: candidate.late,
+            samples: candidate.samples,
+            p99_9_ns: candidate.p99_9.as_nanos(),
+        }
+    }
+}
+
+impl Selection {
+    /// Returns the best `wanted` of the rows.
+    pub fn of(rows: &[Row], wanted: usize) -> Self {
+        let candidates: Vec<_> = rows.iter().map(|row| row.candidate.clone()).collect();
+        let is_good = |candidate: &&Candidate| candidate.verdict() == Outcome::Good;
+        let chosen = select(&candidates, wanted).into_iter();
+        Self {
+            wanted,
+            good: candidates.iter().filter(is_good).count(),
+            found: Yield::of(&candidates),
+            nodes: chosen
+                .map(|(place, what)| SelectedNode::new(&rows[place], what))
+                .collect(),
+        }
+    }
+}
+
 /// Estimated number of nodes to start for one good node, from nodes with both verdicts (4.3).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Yield {

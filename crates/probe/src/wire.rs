@@ -7,8 +7,8 @@
 pub const HEADER: usize = 29;
 /// Length of a call without its header, in bytes.
 pub const REQUEST: usize = 8;
-/// The longest answer, in bytes of payload.
-pub const LONGEST: usize = Size::Large.bytes();
+/// Bytes that the longest answer carries.
+pub const MAX_ANSWER_BYTES: usize = Size::Large.bytes();
 
 const MAGIC: [u8; 4] = *b"TBRP";
 const VERSION: u8 = 1;

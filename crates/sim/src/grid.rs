@@ -4,10 +4,13 @@
 //! experiment's text and a seed, so it is one deterministic call, on any computer. A [`Store`] is a
 //! directory with a row for each point, each a file of its own that is written atomically and has a
 //! checksum. A run that was killed therefore continues where it stopped, several computers may
-//! share a grid, and the [`summary`] of their rows together equals that of one run.
+//! share a grid, and the report of their rows together equals that of one run
+//! ([`Store::write_report`]).
 
 mod error;
 mod file;
+mod files;
+mod read;
 mod row;
 mod run;
 mod scenario;
@@ -19,10 +22,11 @@ mod tests;
 mod vary;
 
 pub use error::GridError;
+pub use files::GridFiles;
 pub use row::Row;
 pub use run::{Left, Shard, run};
 pub use scenario::{GridPoint, Scenario, key};
 pub use store::{Manifest, Store};
-pub use summary::summary;
-pub use table::{csv, parquet};
+use summary::summary;
+use table::{csv, parquet};
 pub use vary::changed;

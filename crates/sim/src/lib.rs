@@ -15,6 +15,7 @@ mod distribution;
 mod fields;
 pub mod flows;
 pub mod grid;
+pub mod kinds;
 pub mod net;
 pub mod pacer;
 pub mod packets;

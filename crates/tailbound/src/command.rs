@@ -13,14 +13,12 @@ mod documented;
 mod elsewhere;
 #[cfg(any(feature = "lab", feature = "sim"))]
 mod experiment;
-#[cfg(any(feature = "calc", feature = "host", feature = "place"))]
-mod figures;
 #[cfg(feature = "host")]
 mod host;
+#[cfg(feature = "host")]
+mod interval;
 #[cfg(feature = "lab")]
 mod lab;
-#[cfg(feature = "look")]
-mod look;
 #[cfg(feature = "manual")]
 mod manual;
 mod output;
@@ -32,8 +30,6 @@ mod probe;
 mod report;
 #[cfg(feature = "sim")]
 mod reproduce;
-#[cfg(feature = "probe")]
-mod results;
 #[cfg(feature = "probe")]
 mod select;
 #[cfg(feature = "sim")]

@@ -8,7 +8,8 @@
 //! the name of the method states the rounding, so a shaper built on these types loses no remainder
 //! silently. [`Position`] and [`WireBytes`] are a moment and a length in a wire's own time.
 //!
-//! [`exact`] is the arithmetic of wires and token buckets on top of these types.
+//! [`exact`] is the arithmetic of wires and token buckets on top of these types, [`rounded_up`] the
+//! text of bounds.
 //!
 //! `Nanos`, `Bytes` and `Rate` parse from and print as text with their unit: `10ms`, `37500B`,
 //! `1.5KB`, `64KiB`, `1Gbit/s`. `KB` is 1000 bytes and `KiB` 1024. Parsing is exact too: `1.5KB` is
@@ -32,6 +33,7 @@ mod nanos;
 mod openapi;
 mod parse;
 mod rate;
+pub mod rounded_up;
 mod wire;
 
 pub use bytes::Bytes;

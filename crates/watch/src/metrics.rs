@@ -5,10 +5,7 @@ use std::fmt::Error;
 use std::sync::Arc;
 use tailbound_metrics::{Encoder, Exposition, Family, Kind, Number, Unit, gauge};
 
-/// The media type of the text.
-pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
-/// Largest number of guests with metrics of their own: the slowest. The others are counted.
+/// Guests that have metrics: the slowest. The others are counted.
 const MAX_GUESTS: usize = 1_024;
 
 /// Returns a snapshot as `OpenMetrics` text.

@@ -4,6 +4,7 @@ use crate::metrics;
 use crate::page;
 use crate::snapshot::Snapshot;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use tailbound_metrics::Format;
 use tailbound_serve::{Answer, Content, Lack, NO_ACTIVE_CONTENT, Request, Site};
 
 /// The last snapshot, which the measurement sets and the views read.
@@ -63,7 +64,7 @@ impl Site for Views {
         }
         let (kind, is_metrics) = match path {
             "/api/watch" => ("application/json", false),
-            "/metrics" => (metrics::CONTENT_TYPE, true),
+            "/metrics" => (Format::Text.content_type(), true),
             _ => {
                 let text = "there are /, /api/watch and /metrics\n";
                 return Answer::None(Lack::Path, text.into());

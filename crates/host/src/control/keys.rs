@@ -13,7 +13,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tailbound_api::HoseKeys;
-use tailbound_client::{Backoff, Client, ClientError, Settings, random};
+use tailbound_api::client::{Backoff, Client, ClientError, Settings, random};
 use tailbound_hose::{HostId, Key, KeyEpoch, PairKeys};
 
 /// The longest pause between requests: another host may have joined the topology by then.

@@ -7,10 +7,10 @@
 use super::{ControlConfig, ControlError};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
+use tailbound_api::client::{Backoff, Client, ClientError, Settings};
 use tailbound_api::{
     CpuUse, HostCpu, HostLimits, HostMeasured, HostReport, RefusedVm, UnpromisedGuest,
 };
-use tailbound_client::{Backoff, Client, ClientError, Settings};
 use tailbound_dataplane::{Guarantee, PacerConfig};
 use tailbound_units::Rate;
 

@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel}
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tailbound_api::HostGuarantees;
-use tailbound_client::{Backoff, Client, ClientError, Settings, UnreachableReplica};
+use tailbound_api::client::{Backoff, Client, ClientError, Settings, UnreachableReplica};
 
 /// Longest silence of the service: three times its longest interval between lines.
 const SILENCE: Duration = Duration::from_secs(30);

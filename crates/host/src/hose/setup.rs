@@ -205,7 +205,7 @@ mod tests {
     use super::*;
     use std::fs::{Permissions, set_permissions, write};
     use std::os::unix::fs::PermissionsExt;
-    use tailbound_client::Settings;
+    use tailbound_api::client::Settings;
 
     #[test]
     fn keys_that_are_issued_need_a_service_that_knows_this_host_by_its_name() {

@@ -1,9 +1,9 @@
 //! Push of all metrics to a collector by OTLP.
 
-use super::text::Form;
 use super::{AskWatch, Asker, Client, Vcpus};
 use crate::retire::retire;
 use std::io;
+use tailbound_metrics::Format;
 use tailbound_otlp::{Endpoint, Exporter, Settings};
 
 /// Sends metrics to a collector until it is dropped. The packet loop waits for the collector no
@@ -32,7 +32,7 @@ impl Collector {
             watch,
         };
         let ask = move || {
-            let page = client.ask()?.encode(Form::Text).ok()?;
+            let page = Format::Text.encode(client.ask()?).ok()?;
             String::from_utf8(page).ok()
         };
         let settings = Settings {

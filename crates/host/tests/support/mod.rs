@@ -568,7 +568,7 @@ pub(crate) fn daemon_process() {
         return;
     };
     let control = std::env::var(CONTROL).ok().map(|url| ControlConfig {
-        service: tailbound_client::Settings::new(url),
+        service: tailbound_api::client::Settings::new(url),
         host: "h".to_owned(),
         state: std::env::var_os(STATE).unwrap_or_default().into(),
     });

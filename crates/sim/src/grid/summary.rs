@@ -49,7 +49,7 @@ impl<'r> Combination<'r> {
 /// Variants are called `NAME KEY=VALUE`, with the last words of keys that have several values.
 /// Their values are medians of the repetitions, with the least and the greatest; their series have
 /// the samples of all.
-pub fn summary(manifest: &Manifest, rows: &[Row]) -> Results {
+pub(super) fn summary(manifest: &Manifest, rows: &[Row]) -> Results {
     let combinations = combinations(manifest, rows);
     let sampled = sampled(rows);
     let variants = combinations.iter().flat_map(|it| variants(manifest, it));

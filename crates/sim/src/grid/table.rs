@@ -39,7 +39,7 @@ fn lines(rows: &[Row]) -> impl Iterator<Item = Line<'_>> {
 }
 
 /// Returns every figure of every row as CSV: a line each, with the varied values.
-pub fn csv(manifest: &Manifest, rows: &[Row]) -> String {
+pub(super) fn csv(manifest: &Manifest, rows: &[Row]) -> String {
     let mut text = "point,repetition,seed".to_owned();
     for key in &manifest.keys {
         let _ = write!(text, ",{}", quoted(key));
@@ -63,7 +63,7 @@ pub fn csv(manifest: &Manifest, rows: &[Row]) -> String {
 
 /// Returns the table as Parquet: `point`, `repetition` and `seed` are INT64, `value` is a DOUBLE
 /// that is null if it could not be computed, all other columns are text.
-pub fn parquet(manifest: &Manifest, rows: &[Row]) -> Vec<u8> {
+pub(super) fn parquet(manifest: &Manifest, rows: &[Row]) -> Vec<u8> {
     let numbers = |of: &dyn Fn(&Row) -> u64| {
         // A seed of 2^63 or more is the negative number of the same bits.
         Column::Numbers(lines(rows).map(|line| of(line.row).cast_signed()).collect())

@@ -1,6 +1,5 @@
 //! `tailbound calc`: the bounds of a network, as text or JSON.
 
-use super::figures::{size, time};
 use super::output::{self, Output};
 use crate::exit::{Exit, Failure};
 use serde::Serialize;
@@ -10,6 +9,7 @@ use tailbound_netcalc::{
     Bounds, ClassBounds, Flow, FlowBounds, Network, NetworkFile, Overflow, Port, PortBounds, Ratio,
 };
 use tailbound_report::{NOTHING, Paint, Table};
+use tailbound_units::rounded_up::{size, time};
 
 /// Version of the JSON document's format.
 const SCHEMA: u32 = 1;

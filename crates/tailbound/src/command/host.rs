@@ -12,7 +12,7 @@ use crate::exit::{Exit, Failure};
 use crate::log;
 use ask::Ask;
 use std::path::PathBuf;
-use tailbound_client::Settings;
+use tailbound_api::client::Settings;
 use tailbound_host::Instance;
 use tailbound_host::control::{ControlConfig, DEFAULT_STATE};
 

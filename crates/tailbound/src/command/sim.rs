@@ -8,12 +8,9 @@ mod runner;
 
 use crate::exit::{Exit, Failure};
 pub(super) use grid::Merge;
-pub(super) use runner::AnyNamed;
-use runner::{AnyKind, Args as Of, Parallel, Share};
-use tailbound_experiment::ExperimentError;
+pub(super) use placement::ThisComputer;
+use runner::{Args as Of, Parallel};
 use tailbound_sim::flows::FlowsExperiment;
-use tailbound_sim::grid::changed;
-use tailbound_sim::net::NetExperiment;
 use tailbound_sim::pacer::PacerExperiment;
 use tailbound_sim::packets::PacketsExperiment;
 use tailbound_sim::shaper::ShaperExperiment;
@@ -62,45 +59,4 @@ impl Args {
             Subject::Vcpu(args) => args.run(),
         }
     }
-}
-
-/// The kinds whose results follow from an experiment and a seed alone.
-const KINDS: [&str; 6] = ["flows", "net", "pacer", "packets", "shaper", "vcpu"];
-
-/// Returns one of [`KINDS`], with threads according to `threads`.
-fn kind(name: &str, threads: Share) -> Option<Box<dyn AnyKind>> {
-    Some(match name {
-        "flows" => Box::new(Parallel::<FlowsExperiment>::of(threads)),
-        "net" => Box::new(Parallel::<NetExperiment>::of(threads)),
-        "pacer" => Box::new(Parallel::<PacerExperiment>::of(threads)),
-        "packets" => Box::new(Parallel::<PacketsExperiment>::of(threads)),
-        "shaper" => Box::new(Parallel::<ShaperExperiment>::of(threads)),
-        "vcpu" => Box::new(Parallel::<VcpuExperiment>::of(threads)),
-        _ => return None,
-    })
-}
-
-/// Reads the experiment `KIND/NAME`, one of those that come with the program, with other values for
-/// some of its keys. Returns it with its text.
-///
-/// # Errors
-/// The experiment does not exist, or it has errors.
-pub(super) fn named(
-    kind_and_name: &str,
-    values: &toml::Table,
-) -> Result<(Box<dyn AnyNamed>, String), Failure> {
-    let (kind, name) = kind_and_name.split_once('/').unwrap_or(("", kind_and_name));
-    let kind = match kind {
-        "placement" => Box::new(placement::Timed {}),
-        kind => self::kind(kind, Share::AllCpus).ok_or_else(|| ExperimentError::Unknown {
-            name: kind_and_name.to_owned(),
-            known: format!("{}/NAME, placement/NAME", KINDS.join("/NAME, ")),
-        })?,
-    };
-    let mut source = kind.catalogue().source(name)?;
-    if !values.is_empty() {
-        source.text = changed(&source.text, values)
-            .map_err(|why| Failure::new(format!("{}: {why}", source.file)))?;
-    }
-    Ok((kind.read(&source)?, source.text))
 }

@@ -1,6 +1,5 @@
 //! `tailbound support-bundle`: one file for support.
 
-use super::why::read;
 use super::{output, version};
 use crate::exit::{Exit, Failure};
 use flate2::Compression;
@@ -12,6 +11,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use tailbound_agent::text::printable;
+use tailbound_watch::past::read;
 
 /// Arguments of `tailbound support-bundle`.
 #[derive(Debug, clap::Args)]
@@ -40,7 +40,8 @@ struct Part {
 
 impl Args {
     pub(crate) fn run(self) -> Result<Exit, Failure> {
-        let record = self.record.as_deref().map(read).transpose()?;
+        let record = self.record.as_deref().map(read).transpose();
+        let record = record.map_err(Failure::new)?;
         let mut parts = vec![
             Part {
                 name: "version.txt",

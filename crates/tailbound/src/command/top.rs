@@ -1,6 +1,7 @@
 //! `tailbound top`: live table of a daemon's guests.
 
 use super::host::Which;
+use super::interval;
 use super::output::{paint, print};
 use crate::exit::{Exit, Failure};
 use std::io::{IsTerminal as _, stdin, stdout};
@@ -11,9 +12,7 @@ use tailbound_host::socket::{Outcome, Request};
 use tailbound_top::{Column, Look, State, watch};
 use tailbound_units::Nanos;
 
-/// Shortest interval between two updates.
-const SHORTEST: Nanos = Nanos::from_millis(100);
-/// Longest interval between two updates.
+/// The longest interval between two updates.
 const LONGEST: Nanos = Nanos::from_secs(60);
 
 /// Arguments of `tailbound top`.
@@ -40,12 +39,7 @@ pub(crate) struct Args {
 }
 
 fn interval(text: &str) -> Result<Nanos, String> {
-    let interval: Nanos = text.parse().map_err(|error| format!("{error}"))?;
-    if (SHORTEST..=LONGEST).contains(&interval) {
-        Ok(interval)
-    } else {
-        Err(format!("use {SHORTEST} to {LONGEST}"))
-    }
+    interval::interval(text, LONGEST)
 }
 
 impl Args {

@@ -1,21 +1,12 @@
 //! `tailbound trace`: waits of guests' threads for a CPU, the threads that ran meanwhile, and the
 //! times of each frame of a guest, in a file for Perfetto.
 
-mod events;
-mod frames;
-mod lanes;
-mod vcpus;
-
 use super::host::Which;
 use super::output;
 use crate::exit::{Exit, Failure};
-use events::Events;
-use frames::Frames;
-use std::fs::File;
-use std::io::{self, BufWriter};
 use std::path::PathBuf;
+use tailbound_host::trace::Plan;
 use tailbound_units::Nanos;
-use vcpus::Vcpus;
 
 /// Shortest wait that can be recorded individually.
 const LEAST: Nanos = Nanos::from_micros(10);
@@ -71,29 +62,21 @@ pub(crate) struct Args {
 impl Args {
     pub(crate) fn run(self) -> Result<Exit, Failure> {
         self.check()?;
-        // An existing file of that name stays if there is no subject; an unwritable file is
-        // reported before the wait.
-        let vcpus = match self.of {
-            Of::Packets => None,
-            Of::Vcpus | Of::Both => Some(Vcpus::open(&self)?),
+        let plan = Plan {
+            waits: self.of != Of::Packets,
+            frames_of: match self.of {
+                Of::Vcpus => None,
+                Of::Packets | Of::Both => self.guest.first().cloned(),
+            },
+            guests: self.guest,
+            pids: self.pid,
+            duration: self.duration,
+            least: self.least,
+            out: self.out,
         };
-        let frames = match (self.of, self.guest.as_slice()) {
-            (Of::Packets | Of::Both, [guest]) => Some(Frames::begin(&self, guest)?),
-            _ => None,
-        };
-        let file = File::create(&self.out).map_err(|error| self.cannot(&error))?;
-        let events = Events::begin(BufWriter::new(file));
-        let mut events = events.map_err(|error| self.cannot(&error))?;
-        let mut remarks = Vec::new();
-        if let Some(vcpus) = vcpus {
-            remarks.extend(vcpus.look(&self, &mut events)?);
-        }
-        if let Some(frames) = frames {
-            remarks.extend(frames.end(&self, &mut events)?);
-        }
-        let (_, summary) = events.end().map_err(|error| self.cannot(&error))?;
-        let mut said = format!("{}\n{summary}\n", self.out.display());
-        for remark in remarks {
+        let recorded = plan.record(|| self.daemon.connect())?;
+        let mut said = format!("{}\n{}\n", plan.out.display(), recorded.summary);
+        for remark in recorded.remarks {
             said.push_str(&remark);
             said.push('\n');
         }
@@ -124,10 +107,5 @@ impl Args {
             ));
         }
         Ok(())
-    }
-
-    fn cannot(&self, error: &io::Error) -> Failure {
-        let out = self.out.display();
-        Failure::new(format!("{out}: cannot be written: {error}"))
     }
 }

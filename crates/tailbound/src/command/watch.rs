@@ -3,7 +3,6 @@
 mod listen;
 
 use super::address::address;
-use super::look::{MIN_WAIT, RECENT, Sight, cpu_time};
 use super::output::{self, Output};
 use super::why::window;
 use crate::exit::{Exit, Failure};
@@ -21,6 +20,7 @@ use std::time::{Duration, Instant};
 use tailbound_otlp::{Endpoint, Exporter, Settings};
 use tailbound_top::guests::{Guests, Look, watch};
 use tailbound_units::Nanos;
+use tailbound_watch::sight::{MIN_WAIT, RECENT, Sight, cpu_time};
 use tailbound_watch::{Board, Snapshot, text};
 
 /// Version of the JSON document's format.
@@ -137,7 +137,7 @@ impl Args {
     }
 
     fn open(&self) -> Result<Sight, Failure> {
-        let mut sight = Sight::open(MIN_WAIT, self.window)?;
+        let mut sight = Sight::open(MIN_WAIT, self.window, &super::version())?;
         if let Some(why) = sight.blind() {
             return Err(Failure::new(why));
         }

@@ -3,9 +3,6 @@
 mod inside;
 mod past;
 
-pub(super) use past::read;
-
-use super::look::{MIN_WAIT_OF_ONE, Sight};
 use super::output::{self, Output};
 use crate::exit::{Exit, Failure};
 use serde::Serialize;
@@ -16,6 +13,8 @@ use std::time::{Duration, Instant};
 use tailbound_look::{Finding, Verdict};
 use tailbound_units::Nanos;
 use tailbound_watch::document::{GuestDocument, VerdictDocument};
+use tailbound_watch::past::At;
+use tailbound_watch::sight::{MIN_WAIT_OF_ONE, Sight};
 use tailbound_watch::text;
 
 /// Version of the JSON document's format.
@@ -49,7 +48,7 @@ pub(crate) struct Args {
     inside: bool,
     /// The begin of the window in FILE
     #[arg(long, value_name = "TIME", requires = "record")]
-    at: Option<past::At>,
+    at: Option<At>,
     /// The time for which the guest is examined, 1s to 1h
     #[arg(long = "for", value_name = "TIME", default_value = "60s", value_parser = window)]
     window: Nanos,
@@ -85,7 +84,7 @@ impl Args {
             let verdict = past::answer(asked, at, self.window, file, self.output)?;
             return Ok(exit(&verdict));
         }
-        let mut sight = Sight::open(MIN_WAIT_OF_ONE, self.window)?;
+        let mut sight = Sight::open(MIN_WAIT_OF_ONE, self.window, &super::version())?;
         let key = Arc::clone(&sight.inventory().find(asked)?.key);
         if let Some(why) = sight.blind() {
             return Err(Failure::new(why));

@@ -51,7 +51,7 @@ impl Scenario for Admitted {
     }
 
     fn outline(&self) -> Vec<Variant> {
-        let names = self.policies().map(policy_name);
+        let names = self.policies().map(Policy::name);
         names.map(|name| of_policy(name, &[])).collect()
     }
 
@@ -59,7 +59,7 @@ impl Scenario for Admitted {
         let seed = run.seed;
         let centres = |policy| (0..self.centres).map(move |number| (policy, number));
         let items: Vec<(Policy, u32)> = self.policies().flat_map(centres).collect();
-        let name = |&(policy, _): &_| policy_name(policy).to_owned();
+        let name = |(policy, _): &(Policy, u32)| policy.name().to_owned();
         let outcomes = parallel::map(run, &items, name, |&(policy, number)| {
             self.judge(policy, seed, number)
         })?;
@@ -67,7 +67,7 @@ impl Scenario for Admitted {
         let mut lines = Vec::new();
         let of_centres = outcomes.chunks(self.centres as usize);
         for (policy, outcomes) in self.policies().zip(of_centres) {
-            let name = policy_name(policy);
+            let name = policy.name();
             found.variants.push(of_policy(name, outcomes));
             let ports = sorted(outcomes.iter().flat_map(|it| it.ports.iter().copied()));
             if !ports.is_empty() {
@@ -99,15 +99,6 @@ impl Admitted {
     /// Returns Silo, and the control policies.
     fn policies(&self) -> impl Iterator<Item = Policy> {
         iter::once(Policy::Silo).chain(self.controls.iter().copied())
-    }
-}
-
-fn policy_name(policy: Policy) -> &'static str {
-    match policy {
-        Policy::Silo => "silo",
-        Policy::Oktopus => "oktopus",
-        Policy::OktopusBursts => "oktopus-bursts",
-        Policy::Locality => "locality",
     }
 }
 

@@ -11,7 +11,7 @@ use tailbound_hypervisor::{
     Arrivals, Costs, Credit, DEFAULT_WEIGHT, Domain, Host, Load, Machine, Simulation,
     SimulationConfig, Task, VcpuId, Workload,
 };
-use tailbound_probe::network::{Calls, LATE, RATES, judge};
+use tailbound_probe::network::{Calls, LATE_CALL, RATES, judge};
 use tailbound_probe::select::Candidate;
 use tailbound_probe::{Outcome, Rule};
 use tailbound_report::empty_histogram;
@@ -176,7 +176,7 @@ impl Node {
         for (salt, rate) in (1..).zip(RATES) {
             let mean = Nanos(1_000_000_000 / u64::from(rate));
             let took = self.answers(population, Arrivals::Poisson { mean }, salt, end)?;
-            let late = took.iter().filter(|took| **took >= LATE).count();
+            let late = took.iter().filter(|took| **took >= LATE_CALL).count();
             let calls = Calls {
                 calls: took.len() as u64,
                 late: late as u64,

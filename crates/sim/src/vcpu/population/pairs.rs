@@ -16,7 +16,7 @@ use serde::Deserialize;
 use tailbound_experiment::{ExperimentError, Run, Section};
 use tailbound_hypervisor::{Simulation, Wake};
 use tailbound_probe::Outcome;
-use tailbound_probe::network::{Calls, LATE, judge};
+use tailbound_probe::network::{Calls, LATE_CALL, judge};
 use tailbound_probe::pairs::{Owner, owners};
 use tailbound_report::{Chart, ChartAxis, Line, LineStyle, Variant};
 use tailbound_units::Nanos;
@@ -50,8 +50,8 @@ type Row = Vec<Option<Found>>;
 
 impl Pairs {
     pub(super) fn check(&self, section: &mut Section<'_>, nodes: u32) {
-        section.range("wire", self.wire, Nanos::from_micros(2)..=LATE);
-        section.range("work", self.work, Nanos(1)..=LATE);
+        section.range("wire", self.wire, Nanos::from_micros(2)..=LATE_CALL);
+        section.range("work", self.work, Nanos(1)..=LATE_CALL);
         let pauses = Nanos::from_micros(100)..=Nanos::from_secs(1);
         section.range("pause", self.pause, pauses);
         let times = Nanos::from_secs(1)..=Nanos::from_secs(1_000_000);
@@ -100,7 +100,7 @@ impl Pairs {
         took.sort_unstable();
         let calls = Calls {
             calls: took.len() as u64,
-            late: took.iter().filter(|took| **took >= LATE).count() as u64,
+            late: took.iter().filter(|took| **took >= LATE_CALL).count() as u64,
             ..Calls::default()
         };
         let place = took.len() * 999 / 1000;
@@ -280,7 +280,7 @@ fn chart(matrix: &[Row]) -> Chart {
         Line::new(name, LineStyle::Measured, points)
     };
     let last = number(matrix.len().saturating_sub(1));
-    let bad = [1.0, last].map(|at| (at, LATE.0 as f64));
+    let bad = [1.0, last].map(|at| (at, LATE_CALL.0 as f64));
     Chart {
         name: "figure_2".to_owned(),
         title:

@@ -11,7 +11,7 @@ use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use tailbound_client::Client;
+use tailbound_api::client::Client;
 use tailbound_control::audit::audit;
 use tailbound_control::backup;
 use tailbound_control::ledger::{Ledger, Snapshot};

@@ -3,12 +3,12 @@
 use super::name::TenantName;
 use super::service::Service;
 use super::tables::ports;
-use crate::command::figures::time;
 use crate::exit::{Exit, Failure};
 use std::fmt::Write as _;
 use tailbound_api::{MessageBound, PairBound};
 use tailbound_placement::CpuLatency;
 use tailbound_report::{NOTHING, Paint};
+use tailbound_units::rounded_up::time;
 use tailbound_units::{Bytes, Nanos};
 
 /// Arguments of `tailbound place bound`.

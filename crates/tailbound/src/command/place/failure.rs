@@ -2,7 +2,7 @@
 
 use crate::exit::{Exit, Failure};
 use tailbound_api::Code;
-use tailbound_client::ClientError;
+use tailbound_api::client::ClientError;
 
 /// Returns the failure for an error of the service, or for a missing answer.
 pub(super) fn failure(error: &ClientError) -> Failure {

@@ -5,7 +5,7 @@ use crate::command::output::{self, paint};
 use crate::exit::{Exit, Failure};
 use std::time::Duration;
 use tailbound_api::HostGuarantees;
-use tailbound_client::ClientError;
+use tailbound_api::client::ClientError;
 use tailbound_report::{NOTHING, Paint, Table};
 
 /// Longest silence of the service, which sends a line every ten seconds.

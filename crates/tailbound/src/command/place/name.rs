@@ -3,8 +3,8 @@
 use super::service::Service;
 use crate::exit::Failure;
 use std::str::FromStr;
+use tailbound_api::client::{Client, TenantFilter};
 use tailbound_api::is_name;
-use tailbound_client::{Client, TenantFilter};
 use tailbound_placement::TenantId;
 
 /// A tenant: its ID, its name, or its owner and name.

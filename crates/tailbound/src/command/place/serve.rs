@@ -1,7 +1,6 @@
 //! `tailbound place serve`.
 
 use super::request::read_topology;
-use super::status;
 use super::store::StoreUrl;
 use crate::command::address::address;
 use crate::command::output;
@@ -321,8 +320,8 @@ impl Serve {
             return Err(Failure::new(format!(
                 "the store admits by the rules of {}, not {}; leave --policy out, or begin a new \
                  store",
-                status::policy(kept.policy),
-                status::policy(asked),
+                kept.policy.name(),
+                asked.name(),
             )));
         }
         match initial {

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
-use tailbound_client::{Client, ClientError, Settings};
+use tailbound_api::client::{Client, ClientError, Settings};
 use tailbound_report::Paint;
 use tailbound_units::Nanos;
 

@@ -1,18 +1,18 @@
 //! State of tenants' guarantees: words and tables, and `tailbound place events`.
 
 use super::service::Service;
-use crate::command::figures::time;
 use crate::command::output::{self, paint};
 use crate::exit::{Exit, Failure};
 use std::fmt::Write as _;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tailbound_api::client::{Client, ClientError};
 use tailbound_api::{
     Event, Following, Host, HostStanding, HostWord, Measured, Standing, Tenant, TenantEvent,
     TenantState, UnpromisedGuest, WorstTail,
 };
-use tailbound_client::{Client, ClientError};
 use tailbound_placement::Thousandths;
 use tailbound_report::{NOTHING, Paint, Table};
+use tailbound_units::rounded_up::time;
 
 /// Longest silence of the service, which sends a line every ten seconds.
 const SILENCE: Duration = Duration::from_secs(30);

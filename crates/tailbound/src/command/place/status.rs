@@ -5,7 +5,7 @@ use super::service::Service;
 use crate::exit::{Exit, Failure};
 use serde::Serialize;
 use tailbound_api::Role;
-use tailbound_client::Client;
+use tailbound_api::client::Client;
 use tailbound_placement::Policy;
 
 /// Arguments of `tailbound place status`.
@@ -70,7 +70,7 @@ fn text(status: &tailbound_api::Status) -> String {
          used ({}.{}%), {} of {} hosts open\n",
         status.version,
         status.revision,
-        policy(status.policy),
+        status.policy.name(),
         count(status.tenants, "tenant"),
         status.pending,
         status.degraded,
@@ -81,14 +81,4 @@ fn text(status: &tailbound_api::Status) -> String {
         status.open_hosts,
         status.hosts,
     )
-}
-
-/// Returns the name of a policy.
-pub(super) const fn policy(policy: Policy) -> &'static str {
-    match policy {
-        Policy::Silo => "silo",
-        Policy::Oktopus => "oktopus",
-        Policy::OktopusBursts => "oktopus-bursts",
-        Policy::Locality => "locality",
-    }
 }

@@ -1,9 +1,9 @@
 //! Tables of several commands.
 
 use super::request::machines;
-use crate::command::figures::{size, time};
 use tailbound_api::{Affected, Placed, PortState, Run};
 use tailbound_report::{Paint, Table, human};
+use tailbound_units::rounded_up::{size, time};
 
 /// Table of VMs by host.
 pub(super) fn placed(hosts: &[Placed], paint: Paint) -> String {

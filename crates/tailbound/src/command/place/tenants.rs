@@ -12,8 +12,8 @@ use crate::command::output::{self, paint};
 use crate::exit::{Exit, Failure};
 use serde::Serialize;
 use std::collections::BTreeSet;
+use tailbound_api::client::TenantFilter;
 use tailbound_api::{Code, Page, Tenant};
-use tailbound_client::TenantFilter;
 use tailbound_report::{NOTHING, Paint, Table};
 
 /// Arguments of `tailbound place create`.

@@ -6,8 +6,8 @@ use crate::exit::{Exit, Failure};
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 use std::fmt::Write as _;
+use tailbound_api::client::random;
 use tailbound_api::is_name;
-use tailbound_client::random;
 
 /// The role of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, Serialize)]

@@ -2,13 +2,12 @@
 
 use super::request::read_topology;
 use super::service::Service;
-use super::status::policy;
 use crate::command::output::{self, paint};
 use crate::exit::{Exit, Failure};
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use tailbound_api::TopologyDiff;
-use tailbound_client::Client;
+use tailbound_api::client::Client;
 use tailbound_report::{Paint, Table};
 
 /// Arguments of `tailbound place topology`.
@@ -50,7 +49,7 @@ impl Show {
         let topology = self.service.ask(Client::topology)?;
         let file = toml::to_string(&topology.spec).map_err(Failure::new)?;
         self.service.print("place-topology", &topology, |_| {
-            let policy = policy(topology.policy);
+            let policy = topology.policy.name();
             format!("# revision {}, policy {policy}\n{file}", topology.revision)
         });
         Ok(Exit::Holds)

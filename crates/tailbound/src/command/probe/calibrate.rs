@@ -2,13 +2,13 @@
 
 use super::document::SCHEMA;
 use crate::command::output::{self, Output};
-use crate::command::results::{self, Node};
 use crate::exit::{Exit, Failure};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use tailbound_probe::Outcome;
 use tailbound_probe::calibrate::{Known, Marks, calibrate};
+use tailbound_probe::run::results::{self, Node};
 
 /// Number of nodes of a kind below which a warning is printed.
 const FEW: usize = 10;

@@ -3,8 +3,8 @@
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::time::SystemTime;
+use tailbound_probe::run::sleeper::Finished;
 use tailbound_probe::{Config, Counts, Note, Outcome, StealFault, Stop, worst};
-use tailbound_probe_run::sleeper::Finished;
 use tailbound_report::{Stats, human};
 use tailbound_units::Nanos;
 

@@ -3,7 +3,6 @@
 
 use super::document::SCHEMA;
 use crate::command::output::{self, Output, print};
-use crate::command::results::{self, NetworkTest};
 use crate::exit::{Exit, Failure};
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -11,6 +10,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use tailbound_probe::Outcome;
 use tailbound_probe::pairs::{Owner, owners};
+use tailbound_probe::run::results::{self, NetworkTest};
 use tailbound_report::{NOTHING, Paint, Table, human};
 
 /// Arguments of `tailbound probe pairs`.

@@ -3,7 +3,7 @@
 use crate::command::output::print;
 use crate::exit::{Exit, Failure, print_error};
 use std::io;
-use tailbound_probe_run::server::Server;
+use tailbound_probe::run::server::Server;
 
 /// Arguments of `tailbound probe serve`.
 #[derive(Debug, clap::Args)]

@@ -4,16 +4,18 @@
 use super::document::{self, SCHEMA};
 use super::network::{check, node};
 use crate::command::output::{self, print};
-use crate::command::results;
 use crate::exit::{Exit, Failure};
-use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::path::PathBuf;
 use std::time::SystemTime;
 use tailbound_probe::network::RATES;
-use tailbound_probe::workflow::{Answered, CALLS, Counts, GROUPS};
-use tailbound_probe_run::workflows::{Load, Outcome, Pattern, draw, run};
-use tailbound_report::{NOTHING, Paint, Statistic, Stats, Table, empty_histogram, human, one_line};
+use tailbound_probe::run::comparison::{
+    Among, Gain, GroupResult, LostNode, Settings, default_groups, gains,
+};
+use tailbound_probe::run::results;
+use tailbound_probe::run::workflows::Pattern;
+use tailbound_probe::workflow::Answered;
+use tailbound_report::{NOTHING, Paint, Table, human};
 use tailbound_units::Nanos;
 
 /// Arguments of `tailbound probe workflows`.
@@ -67,8 +69,7 @@ enum Form {
 }
 
 /// Kind of a workflow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, clap::ValueEnum)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Kind {
     /// Sequential: ten requests to one instance, one after the other
     Sequential,
@@ -76,15 +77,7 @@ enum Kind {
     FanOut,
 }
 
-/// Set of nodes from which a group is drawn.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-enum Among {
-    All,
-    Selected,
-}
-
-/// The printed document.
+/// Result.
 #[derive(Debug, Serialize)]
 struct Document {
     /// Host name of this side.
@@ -93,64 +86,20 @@ struct Document {
     start_unix_s: f64,
     seed: u64,
     duration_ns: u64,
-    runs: Vec<RunDocument>,
+    runs: Vec<GroupResult>,
     gains: Vec<Gain>,
-}
-
-/// Workflows of one kind, to one group, at one rate.
-#[derive(Debug, Serialize)]
-struct RunDocument {
-    among: Among,
-    workflow: Kind,
-    /// Workflows per second.
-    rate: f64,
-    nodes: Vec<String>,
-    #[serde(flatten)]
-    counts: Counts,
-    time_ns: Times,
-    /// Times of the answered workflows: V2 `HdrHistogram`, deflated, in base64.
-    hdr: String,
-    given_up: Vec<GivenUp>,
-}
-
-/// Percentiles of all workflows, each if there are enough workflows for it: a workflow without an
-/// answer counts as longer than all others.
-#[derive(Debug, Clone, Copy, Serialize)]
-struct Times {
-    p50: Option<u64>,
-    p90: Option<u64>,
-    p99: Option<u64>,
-    p99_9: Option<u64>,
-    max: Option<u64>,
-}
-
-/// A node with a wrong or missing answer.
-#[derive(Debug, Serialize)]
-struct GivenUp {
-    node: String,
-    reason: String,
 }
 
 /// A line of `--output jsonl`: a workflow that was answered.
 #[derive(Debug, Serialize)]
 struct Line {
     among: Among,
-    workflow: Kind,
+    workflow: Pattern,
     group: usize,
     rate: f64,
     /// Due time on this side's `CLOCK_MONOTONIC`.
     due_ns: u64,
     time_ns: u64,
-}
-
-/// Benefit of the selection: percentage by which times are shorter than among all.
-#[derive(Debug, Serialize)]
-struct Gain {
-    workflow: Kind,
-    group: usize,
-    rate: f64,
-    p99_percent: Option<f64>,
-    p99_9_percent: Option<f64>,
 }
 
 impl Args {
@@ -173,10 +122,9 @@ impl Args {
         let mut runs = Vec::new();
         for &group in &groups {
             for &rate in &self.rates {
-                for kind in self.kinds() {
+                for pattern in self.patterns() {
                     for (among, nodes) in &sets {
-                        let nodes = draw(nodes, group, self.seed);
-                        runs.push(self.measure(*among, nodes, kind, rate)?);
+                        runs.push(self.measure((*among, nodes), group, pattern, rate)?);
                     }
                 }
             }
@@ -196,15 +144,16 @@ impl Args {
             Form::Jsonl => output::line("probe-workflows", SCHEMA, &document),
             Form::Text => print(&document.text(output::paint())),
         }
-        let all = |run: &RunDocument| run.counts.answered() == run.counts.workflows;
+        let all = |run: &GroupResult| run.counts.answered() == run.counts.workflows;
         Ok(Exit::holds(document.runs.iter().all(all)))
     }
 
     /// Returns the kinds of workflows to run.
-    fn kinds(&self) -> impl Iterator<Item = Kind> + use<> {
-        let only = self.only;
-        let all = [Kind::Sequential, Kind::FanOut].into_iter();
-        all.filter(move |kind| only.is_none_or(|only| only == *kind))
+    fn patterns(&self) -> Vec<Pattern> {
+        match self.only {
+            Some(kind) => vec![kind.into()],
+            None => vec![Pattern::Sequential, Pattern::FanOut],
+        }
     }
 
     /// Returns the sizes of the groups.
@@ -225,118 +174,48 @@ impl Args {
         if !self.groups.is_empty() {
             return Ok(self.groups.clone());
         }
-        let mut groups = GROUPS.to_vec();
-        groups.retain(|group| *group <= fewest);
-        if groups.is_empty() {
-            groups.push(fewest);
-        }
-        Ok(groups)
+        Ok(default_groups(fewest))
     }
 
     fn measure(
         &self,
-        among: Among,
-        nodes: Vec<String>,
-        kind: Kind,
+        set: (Among, &[String]),
+        group: usize,
+        pattern: Pattern,
         rate: u32,
-    ) -> Result<RunDocument, Failure> {
-        let (pattern, calls) = match kind {
-            Kind::Sequential => (Pattern::Sequential, CALLS as u32),
-            Kind::FanOut => (Pattern::FanOut, 1),
-        };
-        let group = nodes.len();
-        let what = format!("{}, {group} nodes, {rate} calls a second", kind.word());
+    ) -> Result<GroupResult, Failure> {
+        let what = format!("{}, {group} nodes, {rate} calls a second", pattern.word());
         output::progress(output::shows_progress(), &what);
-        let load = Load {
-            pattern,
-            mean_gap: Nanos(1_000_000_000 * u64::from(calls) / u64::from(rate)),
+        let settings = Settings {
             duration: self.duration,
-            // Different rates and patterns must not be in step.
-            seed: self.seed ^ u64::from(rate) << 16 ^ u64::from(calls),
+            seed: self.seed,
         };
         let failed = |error| Failure::new(format!("waiting for answers: {error}"));
-        let (mut times, mut answered) = (empty_histogram(), Vec::new());
-        let mut record = |it: Answered| {
-            times.saturating_record(it.took.as_nanos());
-            answered.push(it);
-        };
-        let outcome = run(&nodes, load, &mut record).map_err(failed)?;
-        let Outcome { counts, given_up } = outcome;
-        let rate = f64::from(rate) / f64::from(calls);
+        let measured = settings.measure(set, group, pattern, rate);
+        let (result, answered) = measured.map_err(failed)?;
         // Not during the run: writing would delay it.
         for Answered { due, took } in answered.into_iter().filter(|_| self.output == Form::Jsonl) {
             let line = Line {
-                among,
-                workflow: kind,
+                among: result.among,
+                workflow: result.workflow,
                 group,
-                rate,
+                rate: result.rate,
                 due_ns: due.as_nanos(),
                 time_ns: took.as_nanos(),
             };
             output::line("workflow", SCHEMA, &line);
         }
-        let given_up = given_up.into_iter().map(|(place, fault)| GivenUp {
-            node: nodes[place].clone(),
-            reason: one_line(&fault.to_string()),
-        });
-        Ok(RunDocument {
-            among,
-            workflow: kind,
-            rate,
-            counts,
-            time_ns: Times::of(&times, counts.workflows),
-            hdr: Stats::from_histogram(&times).hdr,
-            given_up: given_up.collect(),
-            nodes,
-        })
+        Ok(result)
     }
 }
 
-impl Kind {
-    const fn word(self) -> &'static str {
-        match self {
-            Self::Sequential => "sequential",
-            Self::FanOut => "fan-out",
+impl From<Kind> for Pattern {
+    fn from(kind: Kind) -> Self {
+        match kind {
+            Kind::Sequential => Self::Sequential,
+            Kind::FanOut => Self::FanOut,
         }
     }
-}
-
-impl Times {
-    /// Returns the percentiles of `workflows` workflows, of which those in `answered` were
-    /// answered.
-    fn of(answered: &Histogram<u64>, workflows: u64) -> Self {
-        let at = |statistic: Statistic, part: f64| {
-            let rank = (workflows as f64 * part).ceil() as u64;
-            let is_there = statistic.is_carried_by(workflows) && rank <= answered.len();
-            is_there.then(|| answered.value_at_quantile(rank as f64 / answered.len() as f64))
-        };
-        Self {
-            p50: at(Statistic::P50, 0.5),
-            p90: at(Statistic::P90, 0.9),
-            p99: at(Statistic::P99, 0.99),
-            p99_9: at(Statistic::P999, 0.999),
-            max: at(Statistic::Max, 1.0),
-        }
-    }
-}
-
-/// Returns the benefit of the selection, from runs that differ only in it.
-fn gains(runs: &[RunDocument]) -> Vec<Gain> {
-    let pairs = runs.windows(2).filter_map(|pair| match pair {
-        [all, kept] if kept.among == Among::Selected => Some((all, kept)),
-        _ => None,
-    });
-    let less = |all: Option<u64>, kept: Option<u64>| {
-        Some(100.0 * (1.0 - kept? as f64 / all?.max(1) as f64))
-    };
-    let gain = |(all, kept): (&RunDocument, &RunDocument)| Gain {
-        workflow: kept.workflow,
-        group: kept.nodes.len(),
-        rate: kept.rate,
-        p99_percent: less(all.time_ns.p99, kept.time_ns.p99),
-        p99_9_percent: less(all.time_ns.p99_9, kept.time_ns.p99_9),
-    };
-    pairs.map(gain).collect()
 }
 
 impl Document {
@@ -415,35 +294,7 @@ impl Document {
 }
 
 /// Returns the reasons for which nodes were given up.
-fn notes(run: &RunDocument) -> impl Iterator<Item = String> {
-    let note = |it: &GivenUp| format!("note  {}: {}\n", it.node, it.reason);
+fn notes(run: &GroupResult) -> impl Iterator<Item = String> {
+    let note = |it: &LostNode| format!("note  {}: {}\n", it.node, it.reason);
     run.given_up.iter().map(note)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn times(answered: u64, workflows: u64) -> Times {
-        let mut histogram = empty_histogram();
-        (1..=answered).for_each(|time| histogram.saturating_record(time));
-        Times::of(&histogram, workflows)
-    }
-
-    #[test]
-    fn percentiles_are_those_that_so_many_workflows_carry() {
-        let few = times(99, 99);
-        assert_eq!((few.p50, few.p99, few.max), (Some(50), None, Some(99)));
-        let more = times(999, 999);
-        assert_eq!((more.p99, more.p99_9), (Some(990), None));
-        let enough = times(1000, 1000);
-        assert_eq!((enough.p99, enough.p99_9), (Some(990), Some(999)));
-        assert_eq!(times(0, 0).max, None);
-    }
-
-    #[test]
-    fn what_has_no_answer_is_longer_than_all_else() {
-        let lost = times(985, 1000);
-        assert_eq!((lost.p90, lost.p99, lost.max), (Some(900), None, None));
-    }
 }

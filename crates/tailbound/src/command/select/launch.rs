@@ -1,15 +1,9 @@
-//! Starts nodes, probes them, keeps the best and ends the others.
-//!
-//! Read [`Options::run`] first. Only nodes with this run's tag are ended: those that the launcher
-//! reported as started, and unreported ones with the tag.
+//! Options of `tailbound select` that start nodes, probe them, keep the best and end the others.
 
-use super::{Selection, results};
 use crate::exit::{Failure, print_error};
 use std::time::Duration;
-use tailbound_probe::Outcome;
-use tailbound_probe::select::{Candidate, Use};
-use tailbound_probe_run::launch::{Probed, Probes, end_all, is_empty, tag};
-use tailbound_probe_run::launcher::Launcher;
+use tailbound_probe::run::launch::{Launching, Probes, end_tag};
+use tailbound_probe::select::Selection;
 use tailbound_units::Nanos;
 
 /// Largest number of nodes that can be started.
@@ -72,10 +66,9 @@ impl Options {
     /// # Errors
     /// The launcher failed; all nodes with the tag were ended then, as far as possible.
     pub(super) fn run(&self, launch: &str) -> Result<Outcomes, Failure> {
-        let start = || Launcher::start(launch, Duration::from(self.launch_timeout));
+        let timeout = Duration::from(self.launch_timeout);
         if let Some(tag) = &self.end {
-            let mut launcher = start().map_err(Failure::new)?;
-            let ended = end_all(&mut launcher, tag, &[]).map_err(Failure::new)?;
+            let ended = end_tag(launch, timeout, tag).map_err(Failure::new)?;
             return Ok(Outcomes::Said(format!("{ended} nodes of {tag} ended\n")));
         }
         let want = self.want.ok_or_else(|| {
@@ -87,83 +80,22 @@ impl Options {
                 "{count} nodes: at most {MOST} are started"
             )));
         }
-        let tag = tag();
-        let mut launcher = start().map_err(Failure::new)?;
-        if !is_empty(&mut launcher, &tag).map_err(Failure::new)? {
-            return Err(Failure::new(format!(
-                "the launcher names nodes with the tag {tag}, which is new: it does not go by tags"
-            )));
-        }
+        let launching = Launching::begin(launch, timeout).map_err(Failure::new)?;
         if self.dry_run {
             return Ok(Outcomes::Said(format!(
                 "would start {count} nodes, keep the best {want} and end the others\n"
             )));
         }
-        print_error(&format!("nodes of this run have the tag {tag}"));
-        match self.choose(&mut launcher, &tag, count, want) {
-            Ok(selection) => Ok(Outcomes::Chosen(selection)),
-            Err(why) => {
-                drop(launcher);
-                let ended = start().and_then(|mut launcher| end_all(&mut launcher, &tag, &[]));
-                let after = match ended {
-                    Ok(count) => format!("all {count} nodes of {tag} were ended"),
-                    Err(error) => format!(
-                        "nodes may be left: {error}; end them with --launch ... --end {tag}"
-                    ),
-                };
-                Err(Failure::new(format!("{why}; {after}")))
-            }
-        }
-    }
-
-    fn choose(
-        &self,
-        launcher: &mut Launcher,
-        tag: &str,
-        count: usize,
-        want: usize,
-    ) -> Result<Selection, String> {
-        let settings = Probes {
+        print_error(&format!(
+            "nodes of this run have the tag {}",
+            launching.tag()
+        ));
+        let probes = Probes {
             command: &self.probe,
             parallel: self.parallel,
             patience: Duration::from(self.probe_timeout),
         };
-        let probed = settings.create(launcher, tag, count, results::candidate)?;
-        let rows: Vec<_> = probed.iter().map(row).collect();
-        let selection = Selection::of(&rows, want);
-        let kept: Vec<&str> = selection
-            .nodes
-            .iter()
-            .filter(|node| node.what == Use::Keep)
-            .map(|node| node.node.as_str())
-            .collect();
-        end_all(launcher, tag, &kept)?;
-        Ok(selection)
+        let selection = launching.select(&probes, count, want);
+        selection.map(Outcomes::Chosen).map_err(Failure::new)
     }
-}
-
-/// Returns a node as a candidate of the selection; without a result it cannot be kept.
-fn row(probed: &Probed) -> super::Row {
-    let name = probed.launched.node.clone();
-    let (candidate, note) = match &probed.found {
-        Ok(candidate) => (
-            Candidate {
-                name,
-                ..candidate.clone()
-            },
-            probed.launched.address.clone(),
-        ),
-        Err(why) => {
-            let nothing = Candidate {
-                name,
-                outcome: Outcome::Inconclusive,
-                network: None,
-                samples: 0,
-                late: 0,
-                p99_9: Nanos::ZERO,
-            };
-            (nothing, format!("{}: {why}", probed.launched.address))
-        }
-    };
-    super::Row { candidate, note }
 }

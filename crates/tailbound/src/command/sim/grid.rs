@@ -1,6 +1,5 @@
 //! `tailbound sim run` and `tailbound report merge`: grids.
 
-use super::{KINDS, Share, kind};
 use crate::command;
 use crate::command::experiment::Line;
 use crate::command::output::{self, Output};
@@ -9,17 +8,15 @@ use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::fmt::Write as _;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
 use std::time::Instant;
-use tailbound_experiment::{ExperimentError, Source};
-use tailbound_report::{Made, ReportError, Results, human, write_file};
+use tailbound_report::{Made, human};
 use tailbound_sim::Threads;
-use tailbound_sim::grid::{self, Left, Manifest, Scenario, Shard, Store};
+use tailbound_sim::grid::{self, GridFiles, Left, Manifest, Scenario, Shard, Store};
 
 /// Arguments of `tailbound sim run`.
 #[derive(Debug, clap::Args)]
@@ -86,32 +83,10 @@ struct Told {
     computed: usize,
     /// Corrupt rows.
     corrupt: Vec<String>,
-    report: Option<Written>,
-}
-
-/// The files of a report.
-#[derive(Debug, Serialize)]
-struct Written {
-    html: PathBuf,
-    json: PathBuf,
-    csv: PathBuf,
-    parquet: PathBuf,
+    report: Option<GridFiles>,
 }
 
 impl Run {
-    fn scenario(&self) -> Result<Scenario, ExperimentError> {
-        let path = &self.scenario;
-        let text = fs::read_to_string(path).map_err(|source| ReportError::Read {
-            path: path.clone(),
-            source,
-        })?;
-        let source = Source {
-            text,
-            file: path.display().to_string(),
-        };
-        Scenario::parse(&source, &command::version(), |name| find(name, path), check)
-    }
-
     fn directory(&self, scenario: &Scenario) -> PathBuf {
         let default = || Path::new("out").join(&scenario.name);
         self.out.clone().unwrap_or_else(default)
@@ -123,7 +98,7 @@ impl Run {
     }
 
     pub(super) fn run(self) -> Result<Exit, Failure> {
-        let scenario = self.scenario()?;
+        let scenario = Scenario::read(&self.scenario, &command::version())?;
         let directory = self.directory(&scenario);
         let store = Store::create(&directory, Manifest::new(&scenario))?;
         let left = Left::of(&store, self.shard)?;
@@ -175,34 +150,10 @@ impl Run {
             Threads(self.threads()),
             || stop.signal().is_some(),
             progress,
-            |point| {
-                let kind = kind(scenario.kind(), Share::One).expect("it was found");
-                kind.read(&point.source)?.run(point.seed, &mut |_| {})
-            },
+            |point| scenario.measure(point),
         );
         Ok(computed?)
     }
-}
-
-/// Returns the text of KIND/NAME, or of KIND/FILE with a file beside the scenario.
-fn find(name: &str, scenario: &Path) -> Result<Source, ExperimentError> {
-    let unknown = || ExperimentError::Unknown {
-        name: name.to_owned(),
-        known: format!("{}/NAME", KINDS.join("/NAME, ")),
-    };
-    let (of, name) = name.split_once('/').ok_or_else(unknown)?;
-    let catalogue = kind(of, Share::One).ok_or_else(unknown)?.catalogue();
-    if catalogue.names().any(|it| it == name) || !name.contains('.') {
-        return catalogue.source(name);
-    }
-    let folder = scenario.parent().unwrap_or(Path::new(""));
-    catalogue.source(&folder.join(name).to_string_lossy())
-}
-
-fn check(experiment: &str, source: &Source) -> Result<String, ExperimentError> {
-    let of = experiment.split('/').next().unwrap_or_default();
-    let kind = kind(of, Share::One).expect("it was found");
-    Ok(kind.read(source)?.inputs())
 }
 
 impl Merge {
@@ -244,9 +195,9 @@ impl Told {
         let elsewhere = self.points - self.asked;
         let is_whole = elsewhere == 0 || Left::of(store, Shard::WHOLE)?.points.is_empty();
         if is_whole {
-            let (results, written) = write(store)?;
+            let (results, written) = store.write_report(Made::now(command::commit()))?;
             text = results.summary(output::paint().0) + "\n";
-            let Written {
+            let GridFiles {
                 html,
                 json,
                 csv,
@@ -279,32 +230,6 @@ impl Told {
         });
         Ok(Exit::Holds)
     }
-}
-
-/// Writes the report of all rows.
-fn write(store: &Store) -> Result<(Results, Written), Failure> {
-    let rows = store.all()?;
-    let results = Results {
-        made: Some(Made::now(command::commit())),
-        ..grid::summary(store.manifest(), &rows)
-    };
-    let files = results.write(store.directory())?;
-    let csv = files.json.with_extension("csv");
-    let parquet = files.json.with_extension("parquet");
-    let table = grid::csv(store.manifest(), &rows).into_bytes();
-    for (path, bytes) in [
-        (&csv, table),
-        (&parquet, grid::parquet(store.manifest(), &rows)),
-    ] {
-        write_file(path, bytes)?;
-    }
-    let written = Written {
-        html: files.html,
-        json: files.json,
-        csv,
-        parquet,
-    };
-    Ok((results, written))
 }
 
 /// Flag that a signal has requested the end.

@@ -16,7 +16,7 @@ impl Kind for Timed {
         CPU time depends on the computer.";
 
     fn options(&self) -> Box<dyn Stopwatch> {
-        Box::new(ThisMachine)
+        Box::new(ThisComputer)
     }
 }
 
@@ -24,9 +24,9 @@ impl Kind for Timed {
 /// its CPU time equals its time on an idle computer, and the longest of 100,000 decisions does not
 /// include delays by neighbours.
 #[derive(Debug)]
-struct ThisMachine;
+pub(in crate::command) struct ThisComputer;
 
-impl Stopwatch for ThisMachine {
+impl Stopwatch for ThisComputer {
     fn now(&self) -> Nanos {
         timer::thread_cpu_time()
     }
@@ -48,16 +48,16 @@ mod tests {
 
     #[test]
     fn waiting_for_a_cpu_is_no_part_of_a_decision() {
-        let before = ThisMachine.now();
+        let before = ThisComputer.now();
         std::thread::sleep(Duration::from_millis(100));
-        let took = ThisMachine.now().saturating_sub(before);
+        let took = ThisComputer.now().saturating_sub(before);
         assert!(took < Nanos::from_millis(50), "{took}");
     }
 
     #[test]
     fn what_is_computed_is() {
-        let before = ThisMachine.now();
-        while ThisMachine.now() == before {}
-        assert!(ThisMachine.now() > before);
+        let before = ThisComputer.now();
+        while ThisComputer.now() == before {}
+        assert!(ThisComputer.now() > before);
     }
 }

@@ -4,8 +4,7 @@ use crate::command::experiment::{Line, List, Report, show};
 use crate::exit::{Exit, Failure};
 use std::marker::PhantomData;
 use std::thread::available_parallelism;
-use tailbound_experiment::{Catalogue, Experiment, ExperimentError, Loaded, Progress, Source};
-use tailbound_report::Results;
+use tailbound_experiment::{Experiment, ExperimentError, Loaded};
 use tailbound_sim::Threads;
 
 /// A kind of experiments, with the arguments of `run` that only some kinds have.
@@ -29,29 +28,6 @@ pub(super) struct Parallel<E: Send + Sync + 'static> {
     experiments: PhantomData<E>,
 }
 
-impl<E: Send + Sync> Parallel<E> {
-    /// Returns the kind with this number of threads.
-    pub(super) const fn of(threads: Share) -> Self {
-        let threads = match threads {
-            Share::AllCpus => None,
-            Share::One => Some(1),
-        };
-        Self {
-            threads,
-            experiments: PhantomData,
-        }
-    }
-}
-
-/// Number of threads that share the work of an experiment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Share {
-    /// One thread for each CPU.
-    AllCpus,
-    /// One thread.
-    One,
-}
-
 impl<E> Kind for Parallel<E>
 where
     E: Experiment<Options = Threads, Error = ExperimentError> + Send + Sync + 'static,
@@ -64,66 +40,6 @@ where
     fn options(&self) -> Threads {
         let all = || available_parallelism().map_or(1, usize::from);
         Threads(self.threads.map_or_else(all, usize::from))
-    }
-}
-
-/// A kind of experiments, as an object.
-pub(super) trait AnyKind {
-    /// Returns the experiments of the kind that come with the program.
-    fn catalogue(&self) -> Catalogue;
-
-    /// Reads an experiment.
-    ///
-    /// # Errors
-    /// All errors of the experiment.
-    fn read(self: Box<Self>, source: &Source) -> Result<Box<dyn AnyNamed>, ExperimentError>;
-}
-
-impl<K: Kind + 'static> AnyKind for K {
-    fn catalogue(&self) -> Catalogue {
-        K::Experiment::CATALOGUE
-    }
-
-    fn read(self: Box<Self>, source: &Source) -> Result<Box<dyn AnyNamed>, ExperimentError> {
-        let loaded = Loaded::parse(source)?;
-        Ok(Box::new(Named {
-            loaded,
-            kind: *self,
-        }))
-    }
-}
-
-/// An experiment of a kind, after reading.
-struct Named<K: Kind> {
-    loaded: Loaded<K::Experiment>,
-    kind: K,
-}
-
-/// An experiment of any kind, after reading.
-pub(in crate::command) trait AnyNamed {
-    /// Returns the names of its checks.
-    #[cfg(test)]
-    fn checks(&self) -> Vec<&str>;
-
-    /// Returns the content of files that the experiment names.
-    fn inputs(&self) -> String;
-
-    /// Runs the experiment.
-    fn run(&self, seed: u64, progress: &mut Progress<'_>) -> Result<Results, ExperimentError>;
-}
-
-impl<K: Kind> AnyNamed for Named<K> {
-    #[cfg(test)]
-    fn checks(&self) -> Vec<&str> {
-        self.loaded.checks().collect()
-    }
-
-    fn inputs(&self) -> String {
-        self.loaded.experiment.inputs()
-    }
-
-    fn run(&self, seed: u64, progress: &mut Progress<'_>) -> Result<Results, ExperimentError> {
-        self.loaded.run(seed, &self.kind.options(), progress)
     }
 }
 

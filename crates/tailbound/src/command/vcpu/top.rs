@@ -1,6 +1,7 @@
 //! `tailbound vcpu top`.
 
 use super::super::output::{self, Output, paint};
+use crate::command::interval;
 use crate::exit::{Exit, Failure};
 use serde::Serialize;
 use std::io::{IsTerminal as _, stdin, stdout};
@@ -15,9 +16,7 @@ use tailbound_units::Nanos;
 /// Version of the JSON document's format.
 const SCHEMA: u32 = 1;
 
-/// Shortest interval between two updates.
-const SHORTEST: Nanos = Nanos::from_millis(100);
-/// Longest interval between two updates.
+/// The longest interval between two updates.
 const LONGEST: Nanos = Nanos::from_secs(3_600);
 
 /// Interval of reading late waits.
@@ -55,12 +54,7 @@ pub(super) struct Top {
 }
 
 fn interval(text: &str) -> Result<Nanos, String> {
-    let interval: Nanos = text.parse().map_err(|error| format!("{error}"))?;
-    if (SHORTEST..=LONGEST).contains(&interval) {
-        Ok(interval)
-    } else {
-        Err(format!("use {SHORTEST} to {LONGEST}"))
-    }
+    interval::interval(text, LONGEST)
 }
 
 /// JSON document of `--output json`.

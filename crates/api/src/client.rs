@@ -1,0 +1,260 @@
+//! A blocking client of the placement service (feature `client`).
+//!
+//! Use it in programs that admit, list or delete tenants, or that follow a host's guarantees.
+//! [`Client`] has one method for each operation of the API; it repeats requests with their
+//! idempotency key and tries further replicas. [`Guarantees`] is the stream of a host's guarantees,
+//! and [`Events`] that of changes of tenants' states.
+//!
+//! All calls block. An asynchronous program calls them on a separate thread, or uses the types of
+//! this crate with its own HTTP client.
+
+mod backoff;
+mod error;
+mod exchange;
+mod lines;
+mod random;
+mod stream;
+
+pub use backoff::Backoff;
+pub use error::{ClientError, SettingsError, UnreachableReplica};
+pub use exchange::Settings;
+pub use random::random;
+pub use stream::{Events, Guarantees};
+
+use crate::{
+    Explanation, HoseKeys, Host, HostChange, HostGuarantees, HostReport, HostState, MoveVm,
+    NewTenant, Page, PairBound, Resize, Status, Tenant, TopologyDiff, TopologyState, VmLimit,
+};
+use exchange::{Call, Exchange, Target, shown};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::time::Duration;
+use tailbound_placement::{Request, Spec, TenantId};
+use ureq::http::Method;
+
+/// The number of items of one page of a list.
+const PAGE: &str = "500";
+
+/// Selects the tenants of a list.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TenantFilter {
+    /// Owner of the tenants; all owners without.
+    pub owner: Option<String>,
+    /// Name of the tenants; all names without.
+    pub name: Option<String>,
+}
+
+/// A blocking client of the placement service. Clones share their connections.
+///
+/// Every change carries an idempotency key that is made for each call and kept for every attempt,
+/// also at another replica: the change is made once, however often the connection is lost.
+///
+/// If a replica is away or knows no leader, the next one is asked. The replica that answered last
+/// is asked first.
+#[derive(Debug, Clone)]
+pub struct Client {
+    exchange: Exchange,
+}
+
+type Answer<T> = Result<T, ClientError>;
+
+impl Client {
+    /// Makes a client and sends nothing yet.
+    ///
+    /// # Errors
+    /// The address is not a URL of a service, or a file cannot be used.
+    pub fn new(settings: &Settings) -> Result<Self, SettingsError> {
+        Ok(Self {
+            exchange: Exchange::new(settings)?,
+        })
+    }
+
+    /// Ends the requests of this client and its clones on all threads. The client and its clones
+    /// cannot be used any more.
+    pub fn shutdown(&self) {
+        self.exchange.shutdown();
+    }
+
+    /// Admits a tenant.
+    pub fn create(&self, tenant: &NewTenant) -> Answer<Tenant> {
+        self.change(Method::POST, Target::new(&["tenants"]), Some(tenant))
+    }
+
+    /// Returns a page of tenants in ascending order of their numbers, beginning behind `after`,
+    /// which is the `next` of the page before.
+    pub fn tenants(&self, filter: &TenantFilter, after: Option<&str>) -> Answer<Page<Tenant>> {
+        let target = Target::new(&["tenants"])
+            .query("limit", Some(PAGE))
+            .query("after", after)
+            .query("owner", filter.owner.as_deref())
+            .query("name", filter.name.as_deref());
+        self.read(target)
+    }
+
+    /// Returns a tenant.
+    pub fn tenant(&self, id: TenantId) -> Answer<Tenant> {
+        self.read(tenant(id, &[]))
+    }
+
+    /// Changes the number of a tenant's machines.
+    pub fn resize(&self, id: TenantId, vms: u32) -> Answer<Tenant> {
+        self.change(Method::PATCH, tenant(id, &[]), Some(&Resize { vms }))
+    }
+
+    /// Deletes a tenant.
+    pub fn delete(&self, id: TenantId) -> Answer<()> {
+        let call = Call::change(Method::DELETE, tenant(id, &[]), None);
+        self.exchange.send(&call).map(|_| ())
+    }
+
+    /// Moves a tenant's machines off hosts that are closed.
+    pub fn relocate(&self, id: TenantId) -> Answer<Tenant> {
+        self.change::<(), _>(Method::POST, tenant(id, &["relocate"]), None)
+    }
+
+    /// Moves a machine of a tenant to another host, or ends the move.
+    pub fn move_vm(&self, id: TenantId, step: &MoveVm) -> Answer<Tenant> {
+        self.change(Method::POST, tenant(id, &["move"]), Some(step))
+    }
+
+    /// Limits what each machine of a tenant may send and be sent.
+    pub fn limit(&self, id: TenantId, limit: &VmLimit) -> Answer<Tenant> {
+        self.change(Method::POST, tenant(id, &["limit"]), Some(limit))
+    }
+
+    /// Returns how long a frame takes at most between two machines of a tenant.
+    pub fn bound(&self, id: TenantId, from: u32, to: u32) -> Answer<PairBound> {
+        let target = tenant(id, &["bound"])
+            .query("from", Some(&from.to_string()))
+            .query("to", Some(&to.to_string()));
+        self.read(target)
+    }
+
+    /// Returns whether a request would be admitted now, and where its machines would go.
+    pub fn fit(&self, request: &Request) -> Answer<Explanation> {
+        self.ask(Target::new(&["fit"]), request)
+    }
+
+    /// Returns the same, and if it would be refused, which requests would be admitted.
+    pub fn explain(&self, request: &Request) -> Answer<Explanation> {
+        self.ask(Target::new(&["explain"]), request)
+    }
+
+    /// Returns a page of hosts, beginning behind `after`; only those in `state` if it is given.
+    pub fn hosts(&self, state: Option<HostState>, after: Option<&str>) -> Answer<Page<Host>> {
+        let target = Target::new(&["hosts"])
+            .query("limit", Some(PAGE))
+            .query("after", after)
+            .query("state", state.map(HostState::word));
+        self.read(target)
+    }
+
+    /// Returns a host, its machines and its ports.
+    pub fn host(&self, name: &str) -> Answer<Host> {
+        self.read(Target::new(&["hosts", name]))
+    }
+
+    /// Opens or closes a host, or all of a rack or pod.
+    pub fn set_hosts(&self, node: &str, state: HostState) -> Answer<HostChange> {
+        let verb = match state {
+            HostState::Open => "restore",
+            HostState::Drained => "drain",
+            HostState::Failed => "fail",
+        };
+        self.change::<(), _>(Method::POST, Target::new(&["hosts", node, verb]), None)
+    }
+
+    /// Returns the guarantees of a host's machines.
+    pub fn guarantees(&self, host: &str) -> Answer<HostGuarantees> {
+        self.read(Target::new(&["hosts", host, "guarantees"]))
+    }
+
+    /// Returns a stream of the same as it changes. It ends with an error when nothing is received
+    /// for `silence`; the service sends a line every ten seconds. After its end the next call
+    /// begins at the next replica.
+    pub fn follow(&self, host: &str, silence: Duration) -> Answer<Guarantees> {
+        let call = Call::read(Target::new(&["hosts", host, "guarantees", "stream"]));
+        Guarantees::open(self.exchange.clone(), call, host, silence)
+    }
+
+    /// Reports a host's capacity for guarantees, and the guarantees that it follows.
+    pub fn report(&self, host: &str, report: &HostReport) -> Answer<()> {
+        let call = Call::ask(Target::new(&["hosts", host, "report"]), json(report));
+        self.exchange.send(&call).map(|_| ())
+    }
+
+    /// Returns a stream of events: tenants that are degraded now, and each whose state becomes
+    /// another one. It ends as that of [`Self::follow`] does.
+    pub fn events(&self, silence: Duration) -> Answer<Events> {
+        let call = Call::read(Target::new(&["events"]));
+        Events::open(self.exchange.clone(), call, silence)
+    }
+
+    /// Returns the keys with which a host signs its messages about rates to other hosts.
+    pub fn hose_keys(&self, host: &str) -> Answer<HoseKeys> {
+        self.read(Target::new(&["hosts", host, "hose-keys"]))
+    }
+
+    /// Returns the topology in force.
+    pub fn topology(&self) -> Answer<TopologyState> {
+        self.read(Target::new(&["topology"]))
+    }
+
+    /// Returns what another topology would change.
+    pub fn diff(&self, spec: &Spec) -> Answer<TopologyDiff> {
+        self.ask(Target::new(&["topology", "diff"]), spec)
+    }
+
+    /// Replaces the topology; with a revision, only if that is still the one in force.
+    pub fn apply(&self, spec: &Spec, revision: Option<u64>) -> Answer<TopologyDiff> {
+        let body = Some(json(spec));
+        let call = Call::change(Method::PUT, Target::new(&["topology"]), body);
+        self.answer(&call.if_match(revision))
+    }
+
+    /// Returns a summary of the service and the data centre.
+    pub fn status(&self) -> Answer<Status> {
+        self.read(Target::new(&["status"]))
+    }
+
+    /// Returns a backup of all that the service keeps, as text.
+    pub fn backup(&self) -> Answer<String> {
+        let call = Call::read(Target::new(&["backup"]));
+        let (body, replica) = self.exchange.send(&call)?;
+        String::from_utf8(body).map_err(|error| replica.unexpected(&call, &error.to_string()))
+    }
+
+    fn read<T: DeserializeOwned>(&self, target: Target) -> Answer<T> {
+        self.answer(&Call::read(target))
+    }
+
+    fn ask<B: Serialize, T: DeserializeOwned>(&self, target: Target, body: &B) -> Answer<T> {
+        self.answer(&Call::ask(target, json(body)))
+    }
+
+    fn change<B: Serialize, T: DeserializeOwned>(
+        &self,
+        method: Method,
+        target: Target,
+        body: Option<&B>,
+    ) -> Answer<T> {
+        self.answer(&Call::change(method, target, body.map(json)))
+    }
+
+    fn answer<T: DeserializeOwned>(&self, call: &Call) -> Answer<T> {
+        let (body, replica) = self.exchange.send(call)?;
+        serde_json::from_slice(&body).map_err(|error| {
+            let what = format!("{error} in {}", shown(&body));
+            replica.unexpected(call, &what)
+        })
+    }
+}
+
+fn tenant(id: TenantId, rest: &[&str]) -> Target {
+    let id = id.0.to_string();
+    Target::new(&[&["tenants", id.as_str()], rest].concat())
+}
+
+fn json(document: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(document).expect("documents have strings as keys and values that serialize")
+}

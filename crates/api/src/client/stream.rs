@@ -1,0 +1,150 @@
+//! Streams: of a host's guarantees, and of events.
+
+use super::ClientError;
+use super::exchange::{Call, Exchange};
+use super::lines::{LineError, Lines};
+use crate::{Event, HostGuarantees};
+use serde::de::DeserializeOwned;
+use std::fmt;
+use std::time::Duration;
+use ureq::BodyReader;
+
+/// Lines of JSON that come one by one.
+struct Stream {
+    exchange: Exchange,
+    /// The index of the replica that sends the stream.
+    replica: usize,
+    call: Call,
+    silence: Duration,
+    /// `None` once it has ended.
+    lines: Option<Lines<BodyReader<'static>>>,
+}
+
+impl Stream {
+    fn open(exchange: Exchange, call: Call, silence: Duration) -> Result<Self, ClientError> {
+        let (body, replica) = exchange.open(&call, silence)?;
+        Ok(Self {
+            exchange,
+            replica,
+            call,
+            silence,
+            lines: Some(Lines::new(body.into_reader())),
+        })
+    }
+
+    fn advance<T: DeserializeOwned>(&mut self) -> Result<Option<T>, ClientError> {
+        let Some(lines) = &mut self.lines else {
+            return Ok(None);
+        };
+        let replica = self.exchange.replica(self.replica);
+        lines.next(self.silence).map_err(|error| match error {
+            LineError::Read(error) => replica.broken(&self.call, error, self.silence),
+            LineError::Cut => replica.unreachable("the stream ended within a line"),
+            LineError::TooLong => replica.unexpected(&self.call, "a line without end"),
+            LineError::Content(error) => {
+                replica.unexpected(&self.call, &format!("a line that is none: {error}"))
+            }
+        })
+    }
+
+    fn unexpected(&self, what: &str) -> ClientError {
+        let replica = self.exchange.replica(self.replica);
+        replica.unexpected(&self.call, what)
+    }
+
+    /// Ends the stream. Further calls have no effect.
+    fn end(&mut self) {
+        if self.lines.take().is_some() {
+            self.exchange.pass_over(self.replica);
+        }
+    }
+
+    fn debug(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct(name)
+            .field("ended", &self.lines.is_none())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The stream of a host's guarantees: all of them, each time one changes, and
+/// every ten seconds even if none does.
+///
+/// As an iterator it blocks until the next line, and ends after the first error
+/// or when the service ends the stream.
+pub struct Guarantees {
+    stream: Stream,
+    host: String,
+}
+
+impl Guarantees {
+    pub(crate) fn open(
+        exchange: Exchange,
+        call: Call,
+        host: &str,
+        silence: Duration,
+    ) -> Result<Self, ClientError> {
+        Ok(Self {
+            stream: Stream::open(exchange, call, silence)?,
+            host: host.to_owned(),
+        })
+    }
+
+    fn advance(&mut self) -> Result<Option<HostGuarantees>, ClientError> {
+        match self.stream.advance::<HostGuarantees>()? {
+            Some(line) if line.host != self.host => {
+                let what = format!("guarantees of {:?}, not of {:?}", line.host, self.host);
+                Err(self.stream.unexpected(&what))
+            }
+            line => Ok(line),
+        }
+    }
+}
+
+impl Iterator for Guarantees {
+    type Item = Result<HostGuarantees, ClientError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let next = self.advance().transpose();
+        if !matches!(next, Some(Ok(_))) {
+            self.stream.end();
+        }
+        next
+    }
+}
+
+impl fmt::Debug for Guarantees {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.stream.debug("Guarantees", f)
+    }
+}
+
+/// The stream of what becomes of promises, as an iterator like [`Guarantees`].
+pub struct Events(Stream);
+
+impl Events {
+    pub(crate) fn open(
+        exchange: Exchange,
+        call: Call,
+        silence: Duration,
+    ) -> Result<Self, ClientError> {
+        Stream::open(exchange, call, silence).map(Self)
+    }
+}
+
+impl Iterator for Events {
+    type Item = Result<Event, ClientError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let next = self.0.advance().transpose();
+        if !matches!(next, Some(Ok(_))) {
+            self.0.end();
+        }
+        next
+    }
+}
+
+impl fmt::Debug for Events {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.debug("Events", f)
+    }
+}

@@ -1,0 +1,95 @@
+//! Outcomes of items and their checks.
+
+use tailbound_report::{CheckResult, NOTHING, Outcome, Verdict, human};
+
+/// Returns the worst outcome of an item's checks, in a word.
+pub fn outcome(results: &[&CheckResult]) -> (&'static str, Verdict) {
+    let is = |outcome: Outcome| results.iter().any(|result| result.outcome() == outcome);
+    if results.is_empty() {
+        ("not run", Verdict::Pass)
+    } else if is(Outcome::Fail) {
+        ("FAIL", Verdict::Fail)
+    } else if is(Outcome::Noisy) {
+        ("NOISY", Verdict::Noisy)
+    } else if is(Outcome::NotTested) {
+        ("NOT TESTED", Verdict::NotTested)
+    } else if is(Outcome::Misses) {
+        ("misses", Verdict::Pass)
+    } else {
+        ("PASS", Verdict::Pass)
+    }
+}
+
+/// Returns a check in a line: result, expected value, and the reason of a known miss.
+pub fn result_text(result: &CheckResult) -> String {
+    line(result, "wanted ")
+}
+
+/// Returns a check in a line; `wanted` stands before the expected value.
+pub(crate) fn line(result: &CheckResult, wanted: &str) -> String {
+    // The result has the unit of the expected value, which follows its last digit.
+    let last = result.want.rsplit_once(|it: char| it.is_ascii_digit());
+    let unit = last.map_or("", |(_, unit)| unit);
+    let got = result
+        .got
+        .map_or_else(|| NOTHING.to_owned(), |got| human(got, "") + unit);
+    let name = result.name.replace('_', " ");
+    let why = match (result.outcome(), result.remark()) {
+        (Outcome::Pass, _) => String::new(),
+        (outcome, Some(why)) => format!(", {outcome}: {why}"),
+        (outcome, None) => format!(", {outcome}"),
+    };
+    format!("{name}: {got} ({wanted}{}){why}", result.want)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_the_checks_of_an_item_the_worst_counts() {
+        let check = |pass: bool, misses: bool, noise: bool, not_judged: bool| CheckResult {
+            name: String::new(),
+            want: String::new(),
+            got: None,
+            pass,
+            source: String::new(),
+            note: None,
+            misses: misses.then(String::new),
+            noise: noise.then(String::new),
+            not_judged: not_judged.then(String::new),
+        };
+        let held = check(true, false, false, false);
+        let known = check(false, true, false, false);
+        let noisy = check(false, false, true, false);
+        let missing = check(false, false, false, true);
+        let failed = check(false, false, false, false);
+        let of = |checks: &[&CheckResult]| outcome(checks);
+        assert_eq!(of(&[]), ("not run", Verdict::Pass));
+        assert_eq!(of(&[&held, &held]), ("PASS", Verdict::Pass));
+        assert_eq!(of(&[&held, &known]), ("misses", Verdict::Pass));
+        assert_eq!(of(&[&missing, &held]), ("NOT TESTED", Verdict::NotTested));
+        assert_eq!(of(&[&noisy, &missing]), ("NOISY", Verdict::Noisy));
+        assert_eq!(of(&[&noisy, &failed]), ("FAIL", Verdict::Fail));
+    }
+
+    #[test]
+    fn what_was_found_has_the_unit_of_what_was_wanted() {
+        let of = |want: &str| {
+            result_text(&CheckResult {
+                name: "a".to_owned(),
+                want: want.to_owned(),
+                got: Some(1.0),
+                pass: true,
+                source: String::new(),
+                note: None,
+                misses: None,
+                noise: None,
+                not_judged: None,
+            })
+        };
+        assert_eq!(of("<= 2 ms"), "a: 1 ms (wanted <= 2 ms)");
+        assert_eq!(of("19/s to 44/s"), "a: 1/s (wanted 19/s to 44/s)");
+        assert_eq!(of(">= 0.5"), "a: 1 (wanted >= 0.5)");
+    }
+}

@@ -1,0 +1,252 @@
+//! All items as a page: `docs/reference/reproduction.md`.
+
+use crate::outcome::{line, outcome};
+use crate::registry::{By, Checks, Item, Registry, ResultsByExperiment, Size, command};
+use std::fmt::Write as _;
+use tailbound_report::{CheckResult, Made, Outcome};
+
+/// Outcome of an item whose experiment did not run.
+pub(crate) const NOT_RUN: &str = "not run";
+
+/// Text above the tables.
+const HEAD: &str = "\
+# Every table and figure of the papers
+
+`tailbound reproduce` runs the experiments in virtual time and compares each item of the papers with the result.
+`tailbound reproduce silo-10` runs one item, the tenth of Silo. A run depends on its seed only, which is 1 here. The
+items are in `crates/reproduce/src/items.toml`, the bounds of each check in its experiment (`tailbound sim KIND show
+NAME`, `tailbound lab show NAME`) and behind its result: `0.749 (>= 0.5)`.
+
+- `make reproduce` writes this page: it runs the lab's experiments, then all others, and stores the results in
+  `out/reproduce`. After an interruption it continues; results of another version or another text are computed again.
+- `tailbound reproduce all --price` prints the run times, `--full --price` those at the papers' sizes.
+  `--full --results DIR --shard I/N` runs a part of them, on several computers if needed; the files of all parts in one
+  directory equal those of one run, and `--page` writes the page. `tailbound reproduce silo-10 vsnoop-4 --full --results
+  DIR --page FILE` adds these items to the results in DIR.
+- `--quick` omits experiments of more than ten seconds.
+
+| result | meaning |
+|---|---|
+| **PASS** | within the stated bounds |
+| **misses** | outside the bounds, for the stated reason |
+| **FAIL** | outside the bounds, without a known reason |
+| **NOISY** | not judged: this computer was too busy |
+| **NOT TESTED** | too few samples, or a necessary program did not run |
+| **not run** | the command runs it, in the stated time on one CPU (lab: on the whole computer) |
+| lab | real threads and packets of one computer, at a smaller scale; see [results.md](../explanation/results.md) |
+| test | the command tests the mechanism; the paper has no figure for it, or its hardware is missing |
+| - | not reproduced, or impossible, for the stated reason |
+
+";
+
+/// Text above the tables at the papers' sizes.
+const FULL: &str = "\
+# The papers' items at the papers' sizes
+
+This page has the items whose papers measured at a larger size than `make reproduce`. `tailbound reproduce ITEM ...
+--full --results DIR --page FILE` writes it. [reproduction.md](reproduction.md) has all items at the usual sizes, and
+the meaning of the results.
+
+";
+
+/// Begin of the line that describes the page's origin.
+const MADE: &str = "Made ";
+
+/// Returns the page. Items whose experiments did not run are marked.
+pub fn page(registry: &Registry, size: Size, made: &Made, ran: &ResultsByExperiment) -> String {
+    let (head, sizes) = match size {
+        Size::Quick => (HEAD, "experiments of seconds"),
+        Size::Usual => (HEAD, "at the stated sizes"),
+        Size::Full => (FULL, "at the papers' sizes"),
+    };
+    let mut page = head.to_owned();
+    let _ = writeln!(page, "{MADE}{}, {sizes}.", made.words());
+    for paper in &registry.paper {
+        let is_shown = |item: &Item| size != Size::Full || item.has_larger(registry);
+        if !paper.item.iter().any(is_shown) {
+            continue;
+        }
+        let _ = write!(
+            page,
+            "\n## {}\n\n| | item | section | the paper | here | command |\n|---|---|---|---|---|---|\n",
+            paper.name
+        );
+        for (at, item) in (1..).zip(&paper.item).filter(|(_, item)| is_shown(item)) {
+            let _ = writeln!(
+                page,
+                "| {at} | {} | {} | {} | {} | {} |",
+                item.what,
+                item.section,
+                item.value.as_deref().unwrap_or_default(),
+                here(item, registry, size, ran),
+                commands(item, registry, size),
+            );
+        }
+    }
+    page
+}
+
+/// Returns the checks of an item that a page of this size shows.
+fn shown<'i>(item: &'i Item, registry: &Registry, size: Size) -> Vec<&'i Checks> {
+    let is_shown = |checks: &&Checks| size != Size::Full || registry.is_larger(&checks.experiment);
+    item.checks().filter(is_shown).collect()
+}
+
+/// Returns the commands that show an item.
+fn commands(item: &Item, registry: &Registry, size: Size) -> String {
+    let test = match &item.by {
+        By::Test(command) if size != Size::Full => Some(command.clone()),
+        _ => None,
+    };
+    let checks = shown(item, registry, size).into_iter();
+    let checks = checks.map(|it| command(&it.experiment));
+    let all: Vec<String> = test
+        .into_iter()
+        .chain(checks)
+        .map(|it| format!("`{it}`"))
+        .collect();
+    all.join("<br>")
+}
+
+/// Returns the outcome of an item.
+fn here(item: &Item, registry: &Registry, size: Size, ran: &ResultsByExperiment) -> String {
+    let first = match &item.by {
+        By::Test(_) => Some("test".to_owned()),
+        By::Not(why) | By::Elsewhere(why) => Some(format!("- {why}")),
+        By::Checks(_) => None,
+    };
+    let checks = shown(item, registry, size).into_iter();
+    let checks = checks.map(|it| of_checks(it, registry, size, ran));
+    let all: Vec<String> = first.into_iter().chain(checks).collect();
+    all.join("<br>")
+}
+
+/// Returns the outcome of an experiment's checks, and its size.
+fn of_checks(
+    checks: &Checks,
+    registry: &Registry,
+    size: Size,
+    ran: &ResultsByExperiment,
+) -> String {
+    let planned = registry.planned(&checks.experiment, size);
+    let place = if planned.is_of_lab() { "lab: " } else { "" };
+    let results = checks.results(ran);
+    let word = match outcome(&results) {
+        _ if results.is_empty() => NOT_RUN,
+        (word, _) => word,
+    };
+    let price = if results.is_empty() {
+        format!(", takes {}", planned.takes)
+    } else {
+        String::new()
+    };
+    let mut text = format!("**{word}** ({place}{}{price})", planned.size);
+    text.push_str(&in_cell(results));
+    text
+}
+
+/// Number of passed checks from which a cell shows them folded.
+const FOLDED: usize = 7;
+
+/// Returns checks in a cell: failed ones before passed ones.
+fn in_cell(results: Vec<&CheckResult>) -> String {
+    let holds = |result: &&CheckResult| result.outcome() == Outcome::Pass;
+    let (held, others): (Vec<_>, Vec<_>) = results.into_iter().partition(holds);
+    let mut text = in_words(&others);
+    let held: Vec<String> = held.into_iter().map(check).collect();
+    if held.len() < FOLDED {
+        text.extend(held.iter().map(|line| format!("<br>{line}")));
+    } else {
+        let (count, held) = (held.len(), held.join("<br>"));
+        // Writing to a String does not fail.
+        let _ = write!(
+            text,
+            "<details><summary>{count} checks hold</summary>{held}</details>"
+        );
+    }
+    text
+}
+
+/// Returns failed checks, a line each; a repeated reason is replaced by a reference.
+fn in_words(results: &[&CheckResult]) -> String {
+    let mut text = String::new();
+    for (at, result) in results.iter().enumerate() {
+        let why = result.remark();
+        let is_told = results[..at].iter().any(|before| before.remark() == why);
+        let line = match why {
+            Some(why) if is_told => check(result).replace(why, "as above"),
+            _ => check(result),
+        };
+        let _ = write!(text, "<br>{line}");
+    }
+    text
+}
+
+/// Returns a check in a line; the page's head explains the bounds in parentheses.
+fn check(result: &CheckResult) -> String {
+    line(result, "")
+}
+
+/// Returns a line of the page without results of a run.
+#[cfg(test)]
+pub(crate) fn without_outcome(line: &str) -> String {
+    if line.starts_with(MADE) {
+        return MADE.to_owned();
+    }
+    let mut columns: Vec<&str> = line.split(" | ").collect();
+    if let [_, _, _, _, here, _] = columns.as_mut_slice()
+        && here.contains("**")
+    {
+        *here = "";
+    }
+    columns.join(" | ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn result(name: &str, pass: bool, misses: Option<&str>) -> CheckResult {
+        CheckResult {
+            name: name.to_owned(),
+            want: "<= 2".to_owned(),
+            got: Some(if pass { 1.0 } else { 3.0 }),
+            pass,
+            source: String::new(),
+            note: None,
+            misses: misses.map(str::to_owned),
+            noise: None,
+            not_judged: None,
+        }
+    }
+
+    #[test]
+    fn what_misses_comes_first_and_its_reason_once() {
+        let results = [
+            result("a", false, Some("it rains")),
+            result("b", false, Some("it snows")),
+            result("c", false, Some("it rains")),
+            result("d", false, None),
+        ];
+        let lines = in_words(&results.each_ref());
+        assert_eq!(
+            lines,
+            "<br>a: 3 (<= 2), misses: it rains\
+             <br>b: 3 (<= 2), misses: it snows\
+             <br>c: 3 (<= 2), misses: as above\
+             <br>d: 3 (<= 2), FAIL"
+        );
+    }
+
+    #[test]
+    fn many_checks_that_hold_are_folded_away() {
+        let found = |count: usize| {
+            let mut all = vec![result("a", true, None); count];
+            all.push(result("b", false, Some("it rains")));
+            in_cell(all.iter().collect())
+        };
+        assert_eq!(found(1), "<br>b: 3 (<= 2), misses: it rains<br>a: 1 (<= 2)");
+        assert!(found(FOLDED).contains("it rains<details><summary>7 checks hold</summary>a: 1 "));
+        assert!(found(FOLDED).ends_with("</details>"));
+    }
+}

@@ -1,0 +1,159 @@
+use crate::page::{NOT_RUN, page, without_outcome};
+use crate::registry::{By, Checks, Registry, ResultsByExperiment, Run, Size, command};
+use crate::runner::Runner;
+use crate::saved::SavedResults;
+use std::fs;
+use std::path::{Path, PathBuf};
+use tailbound_report::Made;
+use tailbound_sim::Threads;
+use tailbound_sim::grid::Shard;
+use tailbound_sim::placement::Stopwatch;
+use tailbound_units::{Bytes, Nanos};
+
+/// A stopwatch that stands: these tests run no placement.
+#[derive(Debug)]
+struct StoppedStopwatch;
+
+impl Stopwatch for StoppedStopwatch {
+    fn now(&self) -> Nanos {
+        Nanos::ZERO
+    }
+
+    fn reset_peak_memory(&self) {}
+
+    fn peak_memory(&self) -> Option<Bytes> {
+        None
+    }
+}
+
+fn runner(size: Size) -> Runner {
+    Runner {
+        size,
+        seed: 1,
+        shard: Shard::WHOLE,
+        results: None,
+        version: String::new(),
+        threads: Threads(1),
+        stopwatch: || Box::new(StoppedStopwatch),
+    }
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+#[test]
+fn every_item_names_what_there_is() {
+    let registry = Registry::read().unwrap();
+    let counts: Vec<usize> = registry
+        .paper
+        .iter()
+        .map(|paper| paper.item.len())
+        .collect();
+    assert_eq!(counts, [32, 23, 15, 24, 37]);
+    let lab: Vec<String> = registry.run.iter().flat_map(of_lab).collect();
+    for (name, _, item) in registry.items() {
+        if let By::Test(text) | By::Not(text) | By::Elsewhere(text) = &item.by {
+            assert!(!text.trim().is_empty(), "{name}");
+        }
+        for checks in item.checks() {
+            let planned = registry.planned(&checks.experiment, Size::Full);
+            let known = if planned.is_of_lab() {
+                lab.clone()
+            } else {
+                let (experiment, _) = runner(Size::Full).read(&planned).unwrap();
+                let known = experiment.checks().into_iter();
+                let of_it = |check| format!("{}/{check}", planned.experiment);
+                known.map(of_it).collect()
+            };
+            assert!(!checks.checks.is_empty(), "{name}");
+            for check in &checks.checks {
+                let check = format!("{}/{check}", planned.experiment);
+                assert!(known.contains(&check), "{name}: {check}");
+            }
+        }
+    }
+    for run in &registry.run {
+        let is_it = |checks: &Checks| checks.experiment == run.experiment;
+        let mut items = registry.items();
+        let is_used = items.any(|(_, _, item)| item.checks().any(is_it));
+        assert!(is_used, "no item rests on {}", run.experiment);
+    }
+}
+
+/// Returns the checks of a lab's experiment: `lab/NAME/CHECK`.
+fn of_lab(run: &Run) -> Vec<String> {
+    let Some(("lab", name)) = run.experiment.split_once('/') else {
+        return Vec::new();
+    };
+    let text = fs::read_to_string(root().join(format!("experiments/{name}.toml"))).unwrap();
+    let table: toml::Table = text.parse().unwrap();
+    let checks = table["check"].as_array().unwrap().iter();
+    let named = |check: &toml::Value| check["name"].as_str().unwrap().to_owned();
+    checks
+        .map(|check| format!("lab/{name}/{}", named(check)))
+        .collect()
+}
+
+#[test]
+fn pages_are_those_of_the_table_but_for_what_came_out() {
+    let registry = Registry::read().unwrap();
+    let made = Made::now(None);
+    let read = |name| fs::read_to_string(root().join("docs/reference").join(name)).unwrap();
+    let text = read("reproduction.md");
+    for (size, text) in [
+        (Size::Usual, &text),
+        (Size::Full, &read("reproduction-full.md")),
+    ] {
+        let known = page(&registry, size, &made, &ResultsByExperiment::new());
+        assert_eq!(text.lines().count(), known.lines().count());
+        for (line, known) in text.lines().zip(known.lines()) {
+            assert_eq!(without_outcome(line), without_outcome(known));
+        }
+    }
+    let quick = registry.plan(&registry.chosen(&["all".to_owned()]).unwrap(), Size::Quick);
+    for planned in quick.iter().filter(|planned| !planned.is_of_lab()) {
+        let not_run = format!("**{}** ({},", NOT_RUN, planned.size);
+        let of_it = format!("`{}`", command(planned.experiment));
+        let is_left_out = |line: &&str| line.contains(&of_it) && line.contains(&not_run);
+        assert_eq!(text.lines().find(is_left_out), None, "run `make reproduce`");
+    }
+}
+
+#[test]
+fn what_is_kept_is_not_run_again_unless_it_is_of_something_else_or_damaged() {
+    let directory = tempfile::tempdir().unwrap();
+    let registry = Registry::read().unwrap();
+    let planned = registry.planned("net/silo-figure5", Size::Usual);
+    let stored = SavedResults::new(directory.path().to_owned());
+    let read = |key| stored.read(&planned, Size::Usual, key, |_| ()).unwrap();
+    assert!(read("a").is_none());
+    let (experiment, _) = runner(Size::Usual).read(&planned).unwrap();
+    let results = experiment.run(1, &mut |_| ()).unwrap();
+    stored.write(&planned, Size::Usual, "a", &results).unwrap();
+    assert_eq!(read("a"), Some(results));
+    assert!(read("b").is_none());
+    let file = directory.path().join("net/silo-figure5.row");
+    let text = fs::read_to_string(&file).unwrap();
+    fs::write(&file, text.replace("400000", "400001")).unwrap();
+    assert!(read("a").is_none());
+}
+
+#[test]
+fn a_word_that_names_nothing_is_refused_with_those_that_do() {
+    let registry = Registry::read().unwrap();
+    assert_eq!(registry.chosen(&["all".to_owned()]).unwrap().len(), 131);
+    assert_eq!(
+        registry
+            .chosen(&["vsnoop".to_owned(), "silo-3".to_owned()])
+            .unwrap()
+            .len(),
+        16
+    );
+    let refused = registry.chosen(&["vsnoop-99".to_owned()]).unwrap_err();
+    assert!(
+        refused
+            .to_string()
+            .contains("name a paper (small, bobtail, vsnoop, qos, silo)")
+    );
+}

@@ -1,0 +1,16 @@
+//! The interval between two updates in arguments.
+
+use tailbound_units::Nanos;
+
+/// The shortest interval.
+const SHORTEST: Nanos = Nanos::from_millis(100);
+
+/// Parses an interval of up to `longest`.
+pub(super) fn interval(text: &str, longest: Nanos) -> Result<Nanos, String> {
+    let interval: Nanos = text.parse().map_err(|error| format!("{error}"))?;
+    if (SHORTEST..=longest).contains(&interval) {
+        Ok(interval)
+    } else {
+        Err(format!("use {SHORTEST} to {longest}"))
+    }
+}

@@ -1,25 +1,22 @@
 //! A run as one page: no script, no external resource, light and dark.
 //!
-//! All text from the results goes through [`escape`], and the page forbids scripts and requests to
-//! itself, so a file from another source can be rendered and opened.
+//! The template escapes all text from the results, and the page forbids scripts and requests to
+//! itself, so a file from another source can be rendered and opened. Only the style sheet and the
+//! SVG pictures are inserted without escaping.
 
 use crate::chart_plot::chart_svg;
 use crate::error::ReportError;
 use crate::plot::{LEAST_FOR_TAIL, View, distribution_svg};
 use crate::results::{CheckResult, Results, Series, Variant, Verdict};
-use crate::stats::{Statistic, Stats};
+use crate::stats::Statistic;
 use crate::summary::{carried, figure, missing};
 use crate::text::{NOTHING, human, plain};
-use std::fmt::Write as _;
+use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 const STYLE: &str = include_str!("page.css");
 
-/// Writes to a `String`, which does not fail.
-macro_rules! put {
-    ($out:expr, $($arguments:tt)*) => {
-        let _ = writeln!($out, $($arguments)*);
-    };
-}
+/// Heads of a series' columns behind those of the statistics.
+const COUNTS: [&str; 4] = ["unanswered", "unexplained", "disturbed: ours", "hypervisor"];
 
 /// Returns the page of a run: verdict, checks, charts, each series with its pictures,
 /// values, conditions.
@@ -27,345 +24,343 @@ macro_rules! put {
 /// # Errors
 /// A histogram is damaged.
 pub fn page(results: &Results) -> Result<String, ReportError> {
-    let mut out = String::new();
-    results.head(&mut out);
-    // The picture of the main series is before everything else.
     let names = results.series_names();
-    if let Some(first) = names.first() {
-        results.picture(&mut out, first, View::Percentiles)?;
-    }
-    results.checks(&mut out);
-    results.charts(&mut out)?;
-    for (index, name) in names.into_iter().enumerate() {
-        results.series(&mut out, name, index > 0)?;
-    }
-    results.values(&mut out);
-    results.conditions(&mut out);
-    put!(
-        out,
-        "<footer>All of this, histograms included, is in {}.json beside this page. \
-         Made by tailbound {}.</footer>\n</body>\n</html>",
-        escape(&results.experiment),
-        env!("CARGO_PKG_VERSION")
-    );
-    Ok(out)
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta http-equiv="Content-Security-Policy"
+                    content="default-src 'none'; style-src 'unsafe-inline'";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                title { (results.verdict) " " (results.experiment) ": " (results.title) }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                (results.head())
+                // The picture of the main series is before everything else.
+                @if let Some(first) = names.first() {
+                    (results.picture(first, View::Percentiles)?)
+                }
+                (results.checks())
+                (results.charts()?)
+                @for (index, name) in names.iter().enumerate() {
+                    (results.series(name, index > 0)?)
+                }
+                (results.values())
+                (results.conditions())
+                footer {
+                    "All of this, histograms included, is in " (results.experiment)
+                    ".json beside this page. Made by tailbound " (env!("CARGO_PKG_VERSION")) "."
+                }
+            }
+        }
+    };
+    Ok(page.into_string())
 }
 
 impl Results {
-    fn head(&self, out: &mut String) {
-        let (name, title) = (escape(&self.experiment), escape(&self.title));
-        put!(
-            out,
-            "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-             <meta http-equiv=\"Content-Security-Policy\" \
-             content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
-             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-             <title>{} {name}: {title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>",
-            self.verdict
-        );
+    fn head(&self) -> Markup {
         let class = match self.verdict {
             Verdict::Pass => "pass",
             Verdict::Fail => "fail",
             Verdict::Noisy | Verdict::NotTested => "noisy",
         };
-        put!(
-            out,
-            "<h1>{name}: {title}</h1>\n<p class=\"soft\">{}</p>\n\
-             <div class=\"verdict\"><span class=\"badge {class}\">{}</span> <span>{}</span></div>",
-            escape(&self.source),
-            self.verdict,
-            escape(&self.verdict_reason)
-        );
-        if let Some(sentence) = &self.sentence {
-            put!(out, "<p>{}</p>", escape(sentence));
-        }
-    }
-
-    fn checks(&self, out: &mut String) {
-        if self.checks.is_empty() {
-            return;
-        }
-        put!(
-            out,
-            "<h2>Checks</h2>\n<div class=\"wide\"><table>\n<thead><tr><th>check</th><th>want</th>\
-             <th>got</th><th>result</th><th>source</th></tr></thead>\n<tbody>"
-        );
-        for check in &self.checks {
-            check_row(out, check);
-        }
-        put!(out, "</tbody></table></div>");
-    }
-
-    fn charts(&self, out: &mut String) -> Result<(), ReportError> {
-        if self.charts.is_empty() {
-            return Ok(());
-        }
-        put!(out, "<h2>Charts</h2>");
-        for chart in &self.charts {
-            put!(out, "<figure>\n{}</figure>", chart_svg(chart)?);
-            if let Some(note) = &chart.note {
-                put!(out, "<p class=\"note\">{}</p>", escape(note));
+        html! {
+            h1 { (self.experiment) ": " (self.title) }
+            p.soft { (self.source) }
+            div.verdict {
+                span class={ "badge " (class) } { (self.verdict) }
+                " "
+                span { (self.verdict_reason) }
+            }
+            @if let Some(sentence) = &self.sentence {
+                p { (sentence) }
             }
         }
-        Ok(())
     }
 
-    /// Writes a series; `with_percentiles` unless the top of the page has that picture.
-    fn series(
-        &self,
-        out: &mut String,
-        name: &str,
-        with_percentiles: bool,
-    ) -> Result<(), ReportError> {
+    fn checks(&self) -> Markup {
+        let heads = ["check", "want", "got", "result", "source"];
+        let rows = html! {
+            @for check in &self.checks {
+                (check_row(check))
+            }
+        };
+        html! {
+            @if !self.checks.is_empty() {
+                h2 { "Checks" }
+                (table(None, &heads, &rows))
+            }
+        }
+    }
+
+    fn charts(&self) -> Result<Markup, ReportError> {
+        Ok(html! {
+            @if !self.charts.is_empty() {
+                h2 { "Charts" }
+            }
+            @for chart in &self.charts {
+                figure { (PreEscaped(chart_svg(chart)?)) }
+                @if let Some(note) = &chart.note {
+                    p.note { (note) }
+                }
+            }
+        })
+    }
+
+    /// Returns a series; `with_percentiles` unless the top of the page has that picture.
+    fn series(&self, name: &str, with_percentiles: bool) -> Result<Markup, ReportError> {
         let label = self.label(name);
-        put!(out, "<h2>{}</h2>", escape(label));
-        if label != name {
-            let name = escape(name);
-            put!(out, "<p class=\"note\">Its name in the file is {name}.</p>");
-        }
-        if with_percentiles {
-            self.picture(out, name, View::Percentiles)?;
-        }
-        put!(
-            out,
-            "<div class=\"wide\"><table class=\"figures\">\n<thead><tr><th>variant</th>"
-        );
-        for label in Statistic::ALL.map(Statistic::label) {
-            put!(out, "<th>{label}</th>");
-        }
-        put!(
-            out,
-            "<th>unanswered</th><th>unexplained</th><th>disturbed: ours</th><th>hypervisor</th></tr></thead>\n<tbody>"
-        );
-        for variant in &self.variants {
-            match variant.series.get(name) {
-                Some(series) => series_rows(out, &self.head_of(variant), series),
-                None => remark(
-                    out,
-                    &self.head_of(variant),
-                    variant,
-                    Statistic::ALL.len() + 4,
-                ),
+        let heads = [
+            &["variant"][..],
+            &Statistic::ALL.map(Statistic::label),
+            &COUNTS,
+        ]
+        .concat();
+        let rows = html! {
+            @for variant in &self.variants {
+                @match variant.series.get(name) {
+                    Some(series) => (series_rows(&self.head_of(variant), series)),
+                    None => (self.remark(variant, heads.len() - 1)),
+                }
             }
-        }
-        put!(
-            out,
-            "</tbody></table></div>\n<p class=\"note\">Disturbed: samples beside time in which the \
-             measurement had no CPU, late or not, by cause: the test's own processes (ours) or the \
-             hypervisor (stolen). The figures are without them, the row below a variant has all \
-             samples, and a check is judged on both. Unexplained: late and not disturbed, the \
-             mechanism's own tail. Unanswered requests are in no figure.{}</p>",
-            if self.has_spread(name) {
-                " Figures are medians over the repeats, with least and greatest below."
-            } else {
-                ""
+        };
+        Ok(html! {
+            h2 { (label) }
+            @if label != name {
+                p.note { "Its name in the file is " (name) "." }
             }
-        );
-        self.bounds(out, name);
-        if self.has_tail(name) {
-            self.picture(out, name, View::Tail)?;
-        }
-        self.picture(out, name, View::Full)
+            @if with_percentiles {
+                (self.picture(name, View::Percentiles)?)
+            }
+            (table(Some("figures"), &heads, &rows))
+            p.note {
+                "Disturbed: samples beside time in which the measurement had no CPU, late or not, by \
+                 cause: the test's own processes (ours) or the hypervisor (stolen). The figures are \
+                 without them, the row below a variant has all samples, and a check is judged on both. \
+                 Unexplained: late and not disturbed, the mechanism's own tail. Unanswered requests \
+                 are in no figure."
+                @if self.has_spread(name) {
+                    " Figures are medians over the repeats, with least and greatest below."
+                }
+            }
+            (self.bounds(name))
+            @if self.has_tail(name) {
+                (self.picture(name, View::Tail)?)
+            }
+            (self.picture(name, View::Full)?)
+        })
     }
 
-    /// Writes the bounds of a series, and the share of samples above them.
-    fn bounds(&self, out: &mut String, name: &str) {
-        if !self.has_bounds(name) {
-            return;
-        }
-        put!(
-            out,
-            "<div class=\"wide\"><table class=\"figures\">\n<thead><tr><th>variant</th><th>bound</th>\
-             <th>at</th><th>p99.9</th><th>samples above</th></tr></thead>\n<tbody>"
-        );
-        for [variant, cells @ ..] in self.bound_rows(name) {
-            put!(out, "<tr><th>{}</th>", escape(self.label(&variant)));
-            for cell in cells {
-                put!(out, "<td>{}</td>", escape(&cell));
+    /// Returns the bounds of a series, and the share of samples above them.
+    fn bounds(&self, name: &str) -> Markup {
+        let heads = ["variant", "bound", "at", "p99.9", "samples above"];
+        let rows = html! {
+            @for [variant, cells @ ..] in self.bound_rows(name) {
+                tr {
+                    th { (self.label(&variant)) }
+                    @for cell in cells {
+                        td { (cell) }
+                    }
+                }
             }
-            put!(out, "</tr>");
+        };
+        html! {
+            @if self.has_bounds(name) {
+                (table(Some("figures"), &heads, &rows))
+            }
         }
-        put!(out, "</tbody></table></div>");
+    }
+
+    /// Returns all results of a series.
+    fn all_of<'r>(&'r self, name: &'r str) -> impl Iterator<Item = &'r Series> {
+        let variants = self.variants.iter();
+        variants.filter_map(move |variant| variant.series.get(name))
     }
 
     /// Returns true if a variant has enough samples of a series for a picture of its slowest tenth.
     fn has_tail(&self, name: &str) -> bool {
-        let mut series = self
-            .variants
-            .iter()
-            .filter_map(|variant| variant.series.get(name));
-        series.any(|series| series.stats.count >= LEAST_FOR_TAIL)
-    }
-
-    /// Returns the head of a variant's row: its label, with its name as a tooltip.
-    fn head_of(&self, variant: &Variant) -> String {
-        let label = escape(self.label(&variant.name));
-        if label == escape(&variant.name) {
-            return format!("<th>{label}</th>");
-        }
-        format!("<th title=\"{}\">{label}</th>", escape(&variant.name))
+        let mut all = self.all_of(name);
+        all.any(|series| series.stats.count >= LEAST_FOR_TAIL)
     }
 
     fn has_spread(&self, name: &str) -> bool {
-        let mut series = self
-            .variants
-            .iter()
-            .filter_map(|variant| variant.series.get(name));
-        series.any(|series| series.spread.is_some())
+        self.all_of(name).any(|series| series.spread.is_some())
     }
 
-    fn picture(&self, out: &mut String, name: &str, view: View) -> Result<(), ReportError> {
-        put!(
-            out,
-            "<figure>\n{}</figure>",
-            distribution_svg(self, name, view)?
-        );
-        Ok(())
+    /// Returns the head of a variant's row: its label, with its name as a tooltip.
+    fn head_of(&self, variant: &Variant) -> Markup {
+        let label = self.label(&variant.name);
+        let name = (label != variant.name).then_some(&variant.name);
+        html! {
+            th title=[name] { (label) }
+        }
     }
 
-    fn values(&self, out: &mut String) {
+    /// Returns the row of a variant without figures.
+    fn remark(&self, variant: &Variant, columns: usize) -> Markup {
+        html! {
+            tr.soft {
+                (self.head_of(variant))
+                td.remark colspan=(columns) { (missing(variant)) }
+            }
+        }
+    }
+
+    fn picture(&self, name: &str, view: View) -> Result<Markup, ReportError> {
+        let svg = PreEscaped(distribution_svg(self, name, view)?);
+        Ok(html! {
+            figure { (svg) }
+        })
+    }
+
+    fn values(&self) -> Markup {
         let names = self.value_names();
-        if names.is_empty() {
-            return;
-        }
-        put!(
-            out,
-            "<h2>Values</h2>\n<div class=\"wide\"><table class=\"figures\">\n<thead><tr><th>variant</th>"
-        );
-        for name in &names {
-            put!(out, "<th>{}</th>", escape(self.label(name)));
-        }
-        put!(out, "</tr></thead>\n<tbody>");
-        for variant in &self.variants {
-            if variant.values.is_empty() {
-                remark(out, &self.head_of(variant), variant, names.len());
-                continue;
+        let heads: Vec<_> = names.iter().map(|name| self.label(name)).collect();
+        let heads = [&["variant"][..], &heads[..]].concat();
+        let rows = html! {
+            @for variant in &self.variants {
+                @if variant.values.is_empty() {
+                    (self.remark(variant, names.len()))
+                } @else {
+                    tr {
+                        (self.head_of(variant))
+                        @for name in &names {
+                            (value_cell(variant, name))
+                        }
+                    }
+                }
             }
-            put!(out, "<tr>{}", self.head_of(variant));
-            for name in &names {
-                let Some(value) = variant.values.get(*name) else {
-                    put!(out, "<td>{NOTHING}</td>");
-                    continue;
-                };
-                let shown = |figure| escape(&human(figure, &value.unit));
-                let spread = value.spread.map(|ends| ends.map(shown));
-                put!(out, "<td>{}{}</td>", shown(value.value), range(spread));
+        };
+        html! {
+            @if !names.is_empty() {
+                h2 { "Values" }
+                (table(Some("figures"), &heads, &rows))
             }
-            put!(out, "</tr>");
         }
-        put!(out, "</tbody></table></div>");
     }
 
-    fn conditions(&self, out: &mut String) {
-        put!(
-            out,
-            "<h2>Conditions</h2>\n<div class=\"wide\"><table>\n<tbody>\n<tr><th>seed</th><td>{}</td></tr>",
-            self.seed
-        );
-        if let Some(made) = &self.made {
-            put!(
-                out,
-                "<tr><th>made</th><td>{}</td></tr>",
-                escape(&made.words())
-            );
+    fn conditions(&self) -> Markup {
+        html! {
+            h2 { "Conditions" }
+            div.wide {
+                table {
+                    tbody {
+                        tr { th { "seed" } td { (self.seed) } }
+                        @if let Some(made) = &self.made {
+                            tr { th { "made" } td { (made.words()) } }
+                        }
+                        @for (key, value) in &self.conditions {
+                            tr { th { (key) } td.long { (plain(value)) } }
+                        }
+                    }
+                }
+            }
         }
-        for (key, value) in &self.conditions {
-            put!(
-                out,
-                "<tr><th>{}</th><td class=\"long\">{}</td></tr>",
-                escape(key),
-                escape(&plain(value))
-            );
-        }
-        put!(out, "</tbody></table></div>");
     }
 }
 
-fn check_row(out: &mut String, check: &CheckResult) {
+/// Returns a table that scrolls if it is too wide.
+fn table(class: Option<&str>, heads: &[&str], rows: &Markup) -> Markup {
+    html! {
+        div.wide {
+            table class=[class] {
+                thead {
+                    tr {
+                        @for head in heads {
+                            th { (head) }
+                        }
+                    }
+                }
+                tbody { (rows) }
+            }
+        }
+    }
+}
+
+fn check_row(check: &CheckResult) -> Markup {
     let result = check.outcome();
     // Classes of the style sheet; NOT TESTED has no colour.
     let class = result.to_string().to_ascii_lowercase();
-    let got = check
-        .got
-        .map_or_else(|| NOTHING.into(), |got| human(got, ""));
-    let note = check.remark().map_or_else(String::new, |note| {
-        format!("<span class=\"spread\">{}</span>", escape(note))
-    });
-    put!(
-        out,
-        "<tr><th>{}</th><td>{}</td><td>{got}</td><td class=\"{class}\">{result}</td>\
-         <td class=\"long\">{}{note}</td></tr>",
-        escape(&check.name),
-        escape(&check.want),
-        escape(&check.source)
-    );
+    let got = check.got.map(|got| human(got, ""));
+    html! {
+        tr {
+            th { (check.name) }
+            td { (check.want) }
+            td { (got.as_deref().unwrap_or(NOTHING)) }
+            td class=(class) { (result) }
+            td.long {
+                (check.source)
+                @if let Some(note) = check.remark() {
+                    span.spread { (note) }
+                }
+            }
+        }
+    }
 }
 
-/// Writes a variant's figures, and below them those with the disturbed samples.
-fn series_rows(out: &mut String, head: &str, series: &Series) {
-    put!(out, "<tr>{head}");
-    for statistic in Statistic::ALL {
-        let shown = |value| escape(&figure(value, statistic, &series.unit));
-        let spread = series
-            .spread
-            .as_ref()
-            .and_then(|spread| spread.get(statistic.key()))
-            .filter(|_| statistic.is_carried_by(series.stats.count))
-            .map(|ends| ends.map(shown));
-        put!(
-            out,
-            "<td>{}{}</td>",
-            escape(&carried(&series.stats, statistic, &series.unit)),
-            range(spread)
-        );
-    }
-    put!(
-        out,
-        "<td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+/// Returns a variant's figures, and below them those with the disturbed samples.
+fn series_rows(head: &Markup, series: &Series) -> Markup {
+    let unit = &series.unit;
+    let counts = [
         series.unanswered,
         series.unexplained,
         series.hit.ours,
-        series.hit.stolen
-    );
-    if series.hit.total() > 0 {
-        put!(out, "<tr class=\"soft\"><td>disturbed included</td>");
-        all_cells(out, &series.all, &series.unit);
-        put!(out, "<td></td><td></td><td></td><td></td></tr>");
-    }
-}
-
-fn all_cells(out: &mut String, stats: &Stats, unit: &str) {
-    for statistic in Statistic::ALL {
-        put!(out, "<td>{}</td>", escape(&carried(stats, statistic, unit)));
-    }
-}
-
-fn remark(out: &mut String, head: &str, variant: &Variant, columns: usize) {
-    put!(
-        out,
-        "<tr class=\"soft\">{head}<td class=\"remark\" colspan=\"{columns}\">{}</td></tr>",
-        escape(&missing(variant))
-    );
-}
-
-fn range(ends: Option<[String; 2]>) -> String {
-    ends.map_or_else(String::new, |[least, greatest]| {
-        format!("<span class=\"spread\">{least} to {greatest}</span>")
-    })
-}
-
-/// Returns the text for an element or a quoted attribute.
-fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            other => out.push(other),
+        series.hit.stolen,
+    ];
+    html! {
+        tr {
+            (head)
+            @for statistic in Statistic::ALL {
+                td {
+                    (carried(&series.stats, statistic, unit))
+                    (range(spread(series, statistic)))
+                }
+            }
+            @for count in counts {
+                td { (count) }
+            }
+        }
+        @if series.hit.total() > 0 {
+            tr.soft {
+                td { "disturbed included" }
+                @for statistic in Statistic::ALL {
+                    td { (carried(&series.all, statistic, unit)) }
+                }
+                @for _ in COUNTS {
+                    td {}
+                }
+            }
         }
     }
-    out
+}
+
+/// Returns the least and the greatest figure over the repeats.
+fn spread(series: &Series, statistic: Statistic) -> Option<[String; 2]> {
+    let ends = series.spread.as_ref()?.get(statistic.key())?;
+    let shown = |value| figure(value, statistic, &series.unit);
+    let is_carried = statistic.is_carried_by(series.stats.count);
+    is_carried.then(|| ends.map(shown))
+}
+
+fn value_cell(variant: &Variant, name: &str) -> Markup {
+    let Some(value) = variant.values.get(name) else {
+        return html! { td { (NOTHING) } };
+    };
+    let shown = |figure| human(figure, &value.unit);
+    html! {
+        td {
+            (shown(value.value))
+            (range(value.spread.map(|ends| ends.map(shown))))
+        }
+    }
+}
+
+fn range(ends: Option<[String; 2]>) -> Markup {
+    html! {
+        @if let Some([least, greatest]) = ends {
+            span.spread { (least) " to " (greatest) }
+        }
+    }
 }

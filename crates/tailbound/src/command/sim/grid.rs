@@ -291,9 +291,8 @@ fn write(store: &Store) -> Result<(Results, Written), Failure> {
     let files = results.write(store.directory())?;
     let csv = files.json.with_extension("csv");
     let parquet = files.json.with_extension("parquet");
-    let table = grid::csv(store.manifest(), &rows).into_bytes();
     for (path, bytes) in [
-        (&csv, table),
+        (&csv, grid::csv(store.manifest(), &rows)),
         (&parquet, grid::parquet(store.manifest(), &rows)),
     ] {
         write_file(path, bytes)?;

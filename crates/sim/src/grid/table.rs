@@ -38,6 +38,9 @@ fn lines(rows: &[Row]) -> impl Iterator<Item = Line<'_>> {
 }
 
 /// Returns every figure of every row as CSV: a line each, with the varied values.
+///
+/// # Panics
+/// Never: all rows have the same length, and memory takes every write.
 pub fn csv(manifest: &Manifest, rows: &[Row]) -> Vec<u8> {
     write(manifest, rows).expect("rows of the same length, into memory")
 }

@@ -22,6 +22,8 @@ use tailbound_dataplane::{
 };
 use tailbound_units::{Nanos, Rate};
 
+#[path = "../src/testing/frames.rs"]
+mod frames;
 #[path = "../src/testing/tcp.rs"]
 mod tcp;
 use tcp::Tcp;

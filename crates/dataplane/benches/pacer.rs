@@ -12,6 +12,8 @@ use tailbound_dataplane::pacer::{Guarantee, Paced, Pacer, PacerConfig, PacerDrop
 use tailbound_dataplane::{Frame, GuestId, HashKeys, Packet, Pool};
 use tailbound_units::{Bytes, Nanos, Rate};
 
+#[path = "../src/testing/frames.rs"]
+mod frames;
 #[path = "../src/testing/tcp.rs"]
 mod tcp;
 use tcp::Tcp;

@@ -79,7 +79,7 @@ pub(crate) fn pseudo_header(addresses: &[u8], protocol: u8) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::tcp::plain_sum;
+    use crate::testing::frames::plain_sum;
     use proptest::prelude::*;
 
     #[test]

@@ -126,12 +126,16 @@ pub trait Frame: Sized {
     /// Longer than the MTU for a packet that needs segmentation; always less than 500 MB.
     fn len(&self) -> usize;
 
-    /// The guest of this host that sent the packet; `None` for a packet from outside.
-    fn source(&self) -> Option<GuestId>;
+    /// The guest of this host that sent the packet; `None`, the default, for a packet from outside.
+    fn source(&self) -> Option<GuestId> {
+        None
+    }
 
     /// The flow of the packet; `None` if its source is not a guest of this host, or its destination
-    /// is unknown because the packet is not IP.
-    fn flow(&self) -> Option<FlowKey>;
+    /// is unknown because the packet is not IP. `None` by default.
+    fn flow(&self) -> Option<FlowKey> {
+        None
+    }
 
     /// The connection of the packet, which divides flows of a guest. By default all frames belong
     /// to one connection.
@@ -150,12 +154,16 @@ pub trait Frame: Sized {
         Bytes(self.len() as u64)
     }
 
-    /// The class that was assigned last.
-    fn class(&self) -> Class;
+    /// The class that was assigned last. By default packets have no class.
+    fn class(&self) -> Class {
+        Class::Lowest
+    }
 
     /// Assigns a class, and writes the class's mark into the fields that switches read (DSCP, and
-    /// PCP if the frame has a VLAN tag), over the guest's values.
-    fn set_class(&mut self, class: Class, mark: Mark);
+    /// PCP if the frame has a VLAN tag), over the guest's values. Ignored by default.
+    fn set_class(&mut self, class: Class, mark: Mark) {
+        let _ = (class, mark);
+    }
 
     /// Returns the IPv4 header, to assign a class by flow: the same as [`Frame::flow`] and
     /// [`Frame::set_class`] with a single access. `None` unless the packet is IPv4 without a VLAN
@@ -196,8 +204,11 @@ pub trait Frame: Sized {
         let _ = mark;
     }
 
-    /// Number of packets of at most one MTU that segmentation will make of this one; at least 1.
-    fn segments(&self) -> usize;
+    /// Number of packets of at most one MTU that segmentation will make of this one; at least 1,
+    /// the default.
+    fn segments(&self) -> usize {
+        1
+    }
 
     /// Bytes that the packet needs on a wire: the sum of all its segments, each with its own
     /// headers.
@@ -206,6 +217,8 @@ pub trait Frame: Sized {
     }
 
     /// Cuts the packet into packets of at most one MTU and passes each to `sink` in order. A packet
-    /// that needs no segmentation is passed unchanged.
-    fn segment(self, sink: impl FnMut(Self));
+    /// that needs no segmentation, by default each, is passed unchanged.
+    fn segment(self, mut sink: impl FnMut(Self)) {
+        sink(self);
+    }
 }

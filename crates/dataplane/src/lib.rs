@@ -28,8 +28,8 @@ pub mod queue;
 mod record;
 pub mod shaper;
 pub mod snoop;
-#[cfg(test)]
-mod testing;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 
 pub use frame::ipv4::Ipv4Header;
 pub use frame::{Connection, Control, FlowKey, Frame, GuestId};

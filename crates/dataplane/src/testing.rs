@@ -1,97 +1,29 @@
-//! Helpers of the tests: a frame without bytes, and TCP packets.
+//! Helpers of tests: frames as bytes, and a frame without bytes.
 
+pub mod frames;
+#[cfg(test)]
+mod record;
+#[cfg(test)]
 pub(crate) mod tcp;
 
-use crate::{Class, Connection, FlowKey, Frame, GuestId, HashKeys, Malformed, Mark, Packet, Pool};
-use tailbound_units::Bytes;
+#[cfg(test)]
+pub(crate) use record::Record;
 
-/// A simulated packet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Record {
-    pub(crate) id: u64,
-    pub(crate) len: usize,
-    pub(crate) source: Option<GuestId>,
-    pub(crate) destination: Option<u128>,
-    pub(crate) connection: u32,
-    pub(crate) is_scalable: bool,
-    /// Memory of the packet, if it differs from its length.
-    pub(crate) truesize: Option<u64>,
-    pub(crate) class: Class,
-    pub(crate) takes_marks: bool,
-    pub(crate) marked: bool,
-}
+use crate::{GuestId, HashKeys, Malformed, Packet, Pool};
 
-impl Record {
-    pub(crate) fn new(id: u64, guest: u32, len: usize) -> Self {
-        Self {
-            id,
-            len,
-            source: Some(GuestId::first(guest)),
-            destination: Some(1),
-            connection: 0,
-            is_scalable: false,
-            truesize: None,
-            class: Class::Lowest,
-            takes_marks: false,
-            marked: false,
-        }
-    }
-}
-
-/// Payload bytes of a record's segments.
-pub(crate) const RECORD_MTU: usize = 1500;
-
-impl Frame for Record {
-    fn len(&self) -> usize {
-        self.len
-    }
-    fn source(&self) -> Option<GuestId> {
-        self.source
-    }
-    fn flow(&self) -> Option<FlowKey> {
-        Some(FlowKey {
-            source: self.source?,
-            destination: self.destination?,
-        })
-    }
-    fn connection(&self) -> Connection {
-        Connection(self.connection)
-    }
-    fn truesize(&self) -> Bytes {
-        Bytes(self.truesize.unwrap_or(self.len as u64))
-    }
-    fn is_scalable(&self) -> bool {
-        self.is_scalable
-    }
-    fn class(&self) -> Class {
-        self.class
-    }
-    fn set_class(&mut self, class: Class, _: Mark) {
-        self.class = class;
-    }
-    fn mark_congestion(&mut self) -> bool {
-        self.marked = self.takes_marks;
-        self.takes_marks
-    }
-    fn segments(&self) -> usize {
-        self.len.div_ceil(RECORD_MTU)
-    }
-    fn segment(self, mut sink: impl FnMut(Self)) {
-        let mut left = self.len;
-        while left > 0 {
-            let len = left.min(RECORD_MTU);
-            sink(Self { len, ..self });
-            left -= len;
-        }
-    }
-}
-
-/// A packet of `frame` from guest 1, in a pool of its own.
-pub(crate) fn packet(frame: &[u8], virtio: Option<[u8; 10]>) -> Result<Packet, Malformed> {
+/// Returns a packet from guest 1, in a pool of its own.
+///
+/// # Errors
+/// The frame is malformed.
+pub fn packet(frame: &[u8], virtio: Option<[u8; 10]>) -> Result<Packet, Malformed> {
     packet_from(frame, virtio, Some(GuestId::first(1)))
 }
 
-pub(crate) fn packet_from(
+/// Returns a packet from a guest, or from elsewhere, in a pool of its own.
+///
+/// # Errors
+/// The frame is malformed.
+pub fn packet_from(
     frame: &[u8],
     virtio: Option<[u8; 10]>,
     source: Option<GuestId>,

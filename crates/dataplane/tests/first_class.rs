@@ -65,12 +65,6 @@ impl Frame for Record {
     fn set_class(&mut self, class: Class, _: Mark) {
         self.class = class;
     }
-    fn segments(&self) -> usize {
-        1
-    }
-    fn segment(self, mut sink: impl FnMut(Self)) {
-        sink(self);
-    }
 }
 
 fn exponential(random: &mut Pcg64Mcg, mean: f64) -> Nanos {

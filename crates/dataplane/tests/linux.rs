@@ -17,8 +17,7 @@ use std::process::{Command, Stdio};
 use std::rc::Rc;
 use std::sync::OnceLock;
 use tailbound_dataplane::{
-    Class, CodelConfig, Connection, FlowKey, FqCodelConfig, Frame, GuestId, Mark, Queue,
-    QueueConfig, QueueStats,
+    CodelConfig, Connection, FqCodelConfig, Frame, GuestId, Queue, QueueConfig, QueueStats,
 };
 use tailbound_sys::probe::required::{Part, skipped};
 use tailbound_units::{Bytes, Nanos};
@@ -158,19 +157,12 @@ impl Frame for Told {
     fn source(&self) -> Option<GuestId> {
         Some(GuestId::first(0))
     }
-    fn flow(&self) -> Option<FlowKey> {
-        None
-    }
     fn connection(&self) -> Connection {
         Connection(self.connection)
     }
     fn truesize(&self) -> Bytes {
         Bytes(self.truesize)
     }
-    fn class(&self) -> Class {
-        Class::Lowest
-    }
-    fn set_class(&mut self, _: Class, _: Mark) {}
     fn mark_congestion(&mut self) -> bool {
         let takes_marks = self.ecn != 0;
         if takes_marks {
@@ -180,12 +172,6 @@ impl Frame for Told {
     }
     fn is_scalable(&self) -> bool {
         self.ecn == 1
-    }
-    fn segments(&self) -> usize {
-        1
-    }
-    fn segment(self, mut sink: impl FnMut(Self)) {
-        sink(self);
     }
 }
 

@@ -9,6 +9,8 @@ use tailbound_dataplane::{
 };
 use tailbound_units::{Bytes, Nanos, Rate};
 
+#[path = "../src/testing/frames.rs"]
+mod frames;
 #[path = "../src/testing/tcp.rs"]
 mod tcp;
 use tcp::Tcp;

@@ -9,7 +9,7 @@ use tailbound_units::{Bytes, Nanos};
 const TEST_SOURCE: &str = include_str!("../../../experiments/shaped/testsrc.csv");
 
 /// The first line of such a file.
-const HEAD: &str = "time_ms,bytes,key";
+const HEAD: [&str; 3] = ["time_ms", "bytes", "key"];
 
 /// A picture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,21 +33,19 @@ pub struct Trace {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TraceError {
     /// The file is no trace.
-    #[error("a trace begins with the line {HEAD:?}; write one with scripts/trace")]
+    #[error("a trace begins with the line {:?}; write one with scripts/trace", HEAD.join(","))]
     Head,
     /// A line is not a picture.
-    #[error("line {line}: {text:?} is no picture; say milliseconds, bytes, and 0 or 1")]
+    #[error("line {line} is no picture; say milliseconds, bytes, and 0 or 1")]
     Line {
         /// Its number, from 1 on.
-        line: usize,
-        /// Text of the line.
-        text: String,
+        line: u64,
     },
     /// Pictures are not in order.
     #[error("line {line}: it is not later than the one before")]
     Order {
         /// Its number.
-        line: usize,
+        line: u64,
     },
     /// The file has no length: the length needs the distance of the last two pictures.
     #[error("a trace has at least two pictures")]
@@ -68,16 +66,20 @@ impl Trace {
     /// # Errors
     /// The first mistake.
     pub fn parse(text: &str) -> Result<Self, TraceError> {
-        let mut lines = text.lines().map(str::trim).zip(1..);
-        if lines.next().is_none_or(|(head, _)| head != HEAD) {
+        let mut reader = csv::ReaderBuilder::new();
+        let mut reader = reader.trim(csv::Trim::All).from_reader(text.as_bytes());
+        if !reader.headers().is_ok_and(|head| head == HEAD.as_slice()) {
             return Err(TraceError::Head);
         }
         let mut pictures: Vec<Picture> = Vec::new();
-        for (text, line) in lines.filter(|(text, _)| !text.is_empty()) {
-            let picture = picture(text).ok_or_else(|| TraceError::Line {
-                line,
-                text: text.to_owned(),
+        for record in reader.records() {
+            let line = |at: Option<&csv::Position>| at.map_or(0, csv::Position::line);
+            let record = record.map_err(|error| TraceError::Line {
+                line: line(error.position()),
             })?;
+            let line = line(record.position());
+            let picture = record.deserialize(None).ok().and_then(picture);
+            let picture = picture.ok_or(TraceError::Line { line })?;
             if pictures.last().is_some_and(|last| last.at >= picture.at) {
                 return Err(TraceError::Order { line });
             }
@@ -111,13 +113,10 @@ impl Trace {
     }
 }
 
-fn picture(line: &str) -> Option<Picture> {
-    let mut cells = line.split(',');
-    let mut cell = || cells.next()?.trim().parse::<u64>().ok();
-    let (millis, bytes, key) = (cell()?, cell()?, cell()?);
+fn picture((millis, bytes, key): (u64, u64, u64)) -> Option<Picture> {
     // Within an hour, and no longer than a second at 100 Gbit/s.
     let is_sound = millis < 3_600_000 && bytes < 12_500_000_000 && key <= 1;
-    (is_sound && cells.next().is_none()).then_some(Picture {
+    is_sound.then_some(Picture {
         at: Nanos::from_millis(millis),
         size: Bytes(bytes),
         is_key: key == 1,
@@ -165,10 +164,7 @@ mod tests {
             ("", "begins with the line"),
             ("0,1,1\n40,1,0\n", "begins with the line"),
             ("time_ms,bytes,key\n0,1,1\n", "at least two"),
-            (
-                "time_ms,bytes,key\n0,1,1\n40,x,0\n",
-                "line 3: \"40,x,0\" is no picture",
-            ),
+            ("time_ms,bytes,key\n0,1,1\n40,x,0\n", "line 3 is no picture"),
             ("time_ms,bytes,key\n0,1,1\n40,1,2\n", "line 3"),
             ("time_ms,bytes,key\n0,1,1\n40,1,0,9\n", "line 3"),
             (

@@ -1,7 +1,5 @@
 //! The daemon as a process, on real interfaces.
 
-#[path = "../../otlp/tests/support/mod.rs"]
-mod collector;
 mod support;
 
 use rustix::process::Signal;
@@ -14,6 +12,7 @@ use support::{
     sandboxed, until,
 };
 use tailbound_dataplane::Mark;
+use tailbound_otlp::testing::{attribute, collector, number};
 use tailbound_sys::cpuset::Cpus;
 use tailbound_sys::probe::required::{Part, skipped};
 use tailbound_sys::process::Spawn;
@@ -150,26 +149,22 @@ fn a_collector_is_told_what_a_scraper_would_be_until_a_reload_ends_that() {
     sandboxed(
         "a_collector_is_told_what_a_scraper_would_be_until_a_reload_ends_that",
         || {
-            let (endpoint, requests) = collector::collector(&[]);
+            let (endpoint, requests) = collector(&[]);
             let (a, b) = (Guest::new(Kind::Veth, 1), Guest::new(Kind::Veth, 2));
             let told = format!("otlp = {endpoint:?}");
             let daemon = Daemon::start(&config(&[&a, &b], &told));
             a.nic().send(&datagram(&b, &a, 1));
             // Some fifteen seconds apart.
             let patience = std::time::Duration::from_mins(2);
-            let (path, body) = requests.recv_timeout(patience).expect("it is told");
-            assert_eq!(path, "/v1/metrics");
-            let all = &body["resourceMetrics"][0];
-            let name = &all["resource"]["attributes"][0]["value"]["stringValue"];
-            assert_eq!(name, "tailbound-host");
-            let metrics = all["scopeMetrics"][0]["metrics"].as_array();
-            let metrics = metrics.expect("a list");
-            let guests = metrics.iter().find(|it| it["name"] == "tailbound_packets");
-            let points = guests.expect("it is there")["sum"]["dataPoints"].as_array();
-            assert!(points.expect("a list").iter().any(|point| {
-                let label = |index: usize| &point["attributes"][index]["value"]["stringValue"];
-                (label(0), label(1)) == (&"g1".into(), &"received".into())
-                    && point["asDouble"].as_f64() >= Some(1.0)
+            let request = requests.recv_timeout(patience).expect("it is told");
+            let name = attribute(&request.resource, "service.name");
+            assert_eq!(name.as_deref(), Some("tailbound-host"));
+            let points = request.points("tailbound_packets");
+            assert!(points.iter().any(|point| {
+                let label = |name| attribute(&point.attributes, name);
+                label("port").as_deref() == Some("g1")
+                    && label("direction").as_deref() == Some("received")
+                    && number(point) >= 1.0
             }));
 
             daemon.configure(&config(&[&a, &b], ""));

@@ -3,8 +3,14 @@
 use crate::endpoint::Endpoint;
 use crate::metrics::{Times, of_text};
 use crate::span::{Span, nanos};
-use crate::{attributes, scope, text};
-use serde_json::{Value, json};
+use crate::{attribute, text};
+use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::InstrumentationScope;
+use opentelemetry_proto::tonic::metrics::v1::{ResourceMetrics, ScopeMetrics};
+use opentelemetry_proto::tonic::resource::v1::Resource;
+use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans};
+use prost::Message;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -73,7 +79,7 @@ impl Exporter {
     pub fn start(settings: Settings, metrics: AskMetrics) -> std::io::Result<Self> {
         let (to_thread, queue) = sync_channel(ROOM);
         let dropped = Arc::default();
-        let telling = Telling {
+        let sender = Sender {
             agent: ureq::Agent::config_builder()
                 .http_status_as_error(false)
                 .timeout_global(Some(PATIENCE))
@@ -88,7 +94,7 @@ impl Exporter {
         };
         let thread = std::thread::Builder::new()
             .name("otlp".to_owned())
-            .spawn(move || telling.run(&queue))?;
+            .spawn(move || sender.run(&queue))?;
         Ok(Self(Arc::new(Inner {
             queue: Some(to_thread),
             dropped,
@@ -118,7 +124,7 @@ impl Exporter {
 impl Drop for Inner {
     fn drop(&mut self) {
         drop(self.queue.take());
-        // Whoever asks for metrics may be the last who has this, on the thread itself.
+        // The last clone may be dropped by the thread itself, with its source of metrics.
         let is_itself =
             |thread: &JoinHandle<()>| thread.thread().id() == std::thread::current().id();
         if let Some(thread) = self.thread.take_if(|thread| !is_itself(thread)) {
@@ -128,21 +134,21 @@ impl Drop for Inner {
 }
 
 /// The state of the thread.
-struct Telling {
+struct Sender {
     settings: Settings,
     agent: ureq::Agent,
     metrics: AskMetrics,
-    /// Start time in OTLP's form: counts refer to the time since then.
-    begin: String,
+    /// Start time, in nanoseconds since 1970: counts refer to the time since then.
+    begin: u64,
     /// Spans that are not sent yet.
     waiting: Vec<Span>,
     dropped: Arc<AtomicU64>,
     is_away: bool,
 }
 
-/// The result of a request.
+/// The collector's reply to a request.
 #[derive(Debug, PartialEq, Eq)]
-enum Told {
+enum Reply {
     Taken,
     /// A retry may succeed.
     NotNow(String),
@@ -150,7 +156,7 @@ enum Told {
     Refused(String),
 }
 
-impl Telling {
+impl Sender {
     fn run(mut self, queue: &Receiver<Item>) {
         let mut spans_at = Instant::now() + SPANS_EVERY;
         let mut metrics_at = Instant::now() + METRICS_EVERY;
@@ -205,20 +211,25 @@ impl Telling {
     fn tell_spans(&mut self) {
         while !self.waiting.is_empty() {
             let many = self.waiting.len().min(AT_ONCE);
-            let spans: Vec<_> = self.waiting[..many].iter().map(Span::json).collect();
-            let body = json!({"resourceSpans": [{
-                "resource": self.resource(),
-                "scopeSpans": [{"scope": scope(), "spans": spans}],
-            }]});
-            let told = self.post("traces", &body);
-            let is_away = matches!(told, Told::NotNow(_));
+            let scope_spans = vec![ScopeSpans {
+                scope: Some(scope()),
+                spans: self.waiting[..many].iter().map(Into::into).collect(),
+                ..ScopeSpans::default()
+            }];
+            let resource_spans = vec![ResourceSpans {
+                resource: Some(self.resource()),
+                scope_spans,
+                ..ResourceSpans::default()
+            }];
+            let reply = self.post("traces", &ExportTraceServiceRequest { resource_spans });
+            let is_away = matches!(reply, Reply::NotNow(_));
             if !is_away {
                 self.waiting.drain(..many);
             }
-            if matches!(told, Told::Refused(_)) {
+            if matches!(reply, Reply::Refused(_)) {
                 self.dropped.fetch_add(many as u64, Ordering::Relaxed);
             }
-            self.note(told);
+            self.note(reply);
             if is_away {
                 return;
             }
@@ -230,57 +241,67 @@ impl Telling {
             return;
         };
         let times = Times {
-            begin: self.begin.clone(),
+            begin: self.begin,
             now: nanos(SystemTime::now()),
         };
-        let metrics = of_text(&page, &times);
+        let metrics = of_text(&page, times);
         if metrics.is_empty() {
             return;
         }
-        let body = json!({"resourceMetrics": [{
-            "resource": self.resource(),
-            "scopeMetrics": [{"scope": scope(), "metrics": metrics}],
-        }]});
-        let told = self.post("metrics", &body);
-        // The next ones have all that these had.
-        self.note(told);
+        let scope_metrics = vec![ScopeMetrics {
+            scope: Some(scope()),
+            metrics,
+            ..ScopeMetrics::default()
+        }];
+        let resource_metrics = vec![ResourceMetrics {
+            resource: Some(self.resource()),
+            scope_metrics,
+            ..ResourceMetrics::default()
+        }];
+        let reply = self.post("metrics", &ExportMetricsServiceRequest { resource_metrics });
+        // The next request has these metrics again, so a refused one is not repeated.
+        self.note(reply);
     }
 
-    fn resource(&self) -> Value {
-        let Settings {
-            service, instance, ..
-        } = &self.settings;
-        let all = [
-            ("service.name", text(service)),
-            ("service.version", text(env!("CARGO_PKG_VERSION"))),
-            ("service.instance.id", text(instance)),
+    fn resource(&self) -> Resource {
+        let attributes = [
+            ("service.name", self.settings.service),
+            ("service.version", env!("CARGO_PKG_VERSION")),
+            ("service.instance.id", self.settings.instance.as_str()),
         ];
-        json!({ "attributes": attributes(all.into_iter()) })
+        Resource {
+            attributes: attributes
+                .map(|(name, of)| attribute(name, text(of)))
+                .into(),
+            ..Resource::default()
+        }
     }
 
-    fn post(&self, signal: &str, body: &Value) -> Told {
+    fn post(&self, signal: &str, request: &impl Message) -> Reply {
         let address = self.settings.endpoint.of(signal);
-        match self.agent.post(&address).send_json(body) {
+        let post = self.agent.post(&address);
+        let post = post.content_type("application/x-protobuf");
+        match post.send(&request.encode_to_vec()[..]) {
             Ok(answer) => match answer.status().as_u16() {
-                200..300 => Told::Taken,
+                200..300 => Reply::Taken,
                 // OTLP 1, 4.1: these alone.
-                status @ (429 | 502 | 503 | 504) => Told::NotNow(format!("status {status}")),
-                status => Told::Refused(format!("status {status}")),
+                status @ (429 | 502 | 503 | 504) => Reply::NotNow(format!("status {status}")),
+                status => Reply::Refused(format!("status {status}")),
             },
-            Err(error) => Told::NotNow(error.to_string()),
+            Err(error) => Reply::NotNow(error.to_string()),
         }
     }
 
     /// Logs once when the collector becomes unreachable, and once when it returns.
-    fn note(&mut self, told: Told) {
+    fn note(&mut self, reply: Reply) {
         let endpoint = &self.settings.endpoint;
         let dropped = self.dropped.load(Ordering::Relaxed);
-        match told {
-            Told::Taken if std::mem::take(&mut self.is_away) => {
+        match reply {
+            Reply::Taken if std::mem::take(&mut self.is_away) => {
                 tracing::info!(%endpoint, dropped, "the collector takes traces and metrics again");
             }
-            Told::Taken => {}
-            Told::NotNow(why) | Told::Refused(why) => {
+            Reply::Taken => {}
+            Reply::NotNow(why) | Reply::Refused(why) => {
                 if std::mem::replace(&mut self.is_away, true) {
                     tracing::debug!(%endpoint, why, dropped, "the collector takes nothing still");
                 } else {
@@ -292,6 +313,15 @@ impl Telling {
                 }
             }
         }
+    }
+}
+
+/// Returns the program's name and version.
+fn scope() -> InstrumentationScope {
+    InstrumentationScope {
+        name: "tailbound".to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        ..InstrumentationScope::default()
     }
 }
 

@@ -1,97 +1,83 @@
 //! Converts metrics from Prometheus text to OTLP.
 
-use crate::{attributes, text};
-use serde_json::{Value, json};
+use crate::{attribute, text};
+use opentelemetry_proto::tonic::common::v1::KeyValue;
+use opentelemetry_proto::tonic::metrics::v1::{
+    AggregationTemporality, Gauge, Histogram, HistogramDataPoint, Metric, NumberDataPoint, Sum,
+    metric::Data, number_data_point::Value,
+};
 use std::collections::BTreeMap;
 
-/// OTLP's constant for counts since a start.
-const CUMULATIVE: u8 = 2;
+type Labels = Vec<(String, String)>;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Counter,
-    Gauge,
-    Histogram,
+/// Start of the counts, and now, in nanoseconds since 1970.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Times {
+    pub(crate) begin: u64,
+    pub(crate) now: u64,
 }
 
 /// A metric of the text.
-struct Metric<'t> {
+struct Family<'t> {
     name: &'t str,
-    help: &'t str,
-    unit: &'t str,
-    kind: Kind,
-    points: Vec<Value>,
-    /// For each set of labels: the bounds and cumulative counts of buckets, and the sum.
-    histograms: BTreeMap<Vec<(String, String)>, Buckets>,
+    data: Data,
+    /// For each set of labels: a histogram whose counts are cumulative.
+    histograms: BTreeMap<Labels, HistogramDataPoint>,
 }
 
-#[derive(Default)]
-struct Buckets {
-    up_to: Vec<(f64, u64)>,
-    sum: f64,
-    count: u64,
-}
-
-/// Times in OTLP's form: the start of the counts, and now.
-#[derive(Debug, Clone)]
-pub(crate) struct Times {
-    pub(crate) begin: String,
-    pub(crate) now: String,
-}
-
-/// Returns OTLP's `metrics` for a text of `OpenMetrics` 1.0. Exemplars are omitted, and metrics
-/// other than counters, gauges and histograms.
-pub(crate) fn of_text(page: &str, times: &Times) -> Vec<Value> {
-    let mut metrics: Vec<Metric<'_>> = Vec::new();
-    let (mut help, mut unit) = (BTreeMap::new(), BTreeMap::new());
+/// Returns the metrics of a text of `OpenMetrics` 1.0. Exemplars are omitted, and metrics other
+/// than counters, gauges and histograms.
+pub(crate) fn of_text(page: &str, times: Times) -> Vec<Metric> {
+    let mut families: Vec<Family<'_>> = Vec::new();
+    let (mut helps, mut units) = (BTreeMap::new(), BTreeMap::new());
     for line in page.lines() {
         let mut words = line.splitn(4, ' ');
         match (words.next(), words.next(), words.next(), words.next()) {
-            (Some("#"), Some("HELP"), Some(name), said) => {
-                help.insert(name, said.unwrap_or_default());
+            (Some("#"), Some("HELP"), Some(name), Some(help)) => {
+                helps.insert(name, help);
             }
-            (Some("#"), Some("UNIT"), Some(name), said) => {
-                unit.insert(name, said.unwrap_or_default());
+            (Some("#"), Some("UNIT"), Some(name), Some(unit)) => {
+                units.insert(name, unit);
             }
             (Some("#"), Some("TYPE"), Some(name), Some(kind)) => {
-                let kind = match kind {
-                    "counter" => Kind::Counter,
-                    "gauge" => Kind::Gauge,
-                    "histogram" => Kind::Histogram,
-                    _ => continue,
-                };
-                metrics.push(Metric {
-                    name,
-                    help: "",
-                    unit: "",
-                    kind,
-                    points: Vec::new(),
-                    histograms: BTreeMap::new(),
-                });
+                families.extend(Family::new(name, kind));
             }
             _ => {
-                let Some(sample) = Sample::of(line) else {
-                    continue;
-                };
-                // The samples of a metric follow its type; what belongs to none is left out.
-                if let Some(metric) = metrics.last_mut() {
-                    metric.take(sample, times);
+                // The samples of a metric follow its type; others are omitted.
+                if let (Some(sample), Some(family)) = (Sample::of(line), families.last_mut()) {
+                    family.take(sample, times);
                 }
             }
         }
     }
-    for metric in &mut metrics {
-        metric.help = help.get(metric.name).copied().unwrap_or_default();
-        metric.unit = unit.get(metric.name).copied().unwrap_or_default();
+    let metrics = families.into_iter().filter_map(|family| {
+        let name = family.name;
+        let help = helps.get(name).copied().unwrap_or_default();
+        let unit = units.get(name).copied().unwrap_or_default();
+        Some(Metric {
+            name: name.to_owned(),
+            description: help.to_owned(),
+            unit: ucum(unit).to_owned(),
+            data: Some(family.end(times)?),
+            ..Metric::default()
+        })
+    });
+    metrics.collect()
+}
+
+/// Returns a unit as OTLP writes it.
+fn ucum(unit: &str) -> &str {
+    match unit {
+        "seconds" => "s",
+        "bytes" => "By",
+        other => other,
     }
-    let metrics = metrics.into_iter().map(|metric| metric.json(times));
-    metrics.flatten().collect()
 }
 
 /// A sample: one line with a number.
 struct Sample<'t> {
     name: &'t str,
-    labels: Vec<(String, String)>,
+    labels: Labels,
     value: f64,
 }
 
@@ -116,7 +102,7 @@ impl<'t> Sample<'t> {
 }
 
 /// Labels and the rest of the line, after the first brace.
-fn labels(mut rest: &str) -> Option<(Vec<(String, String)>, &str)> {
+fn labels(mut rest: &str) -> Option<(Labels, &str)> {
     let mut all = Vec::new();
     loop {
         rest = rest.trim_start_matches(',');
@@ -144,134 +130,113 @@ fn labels(mut rest: &str) -> Option<(Vec<(String, String)>, &str)> {
     }
 }
 
-impl Metric<'_> {
-    fn take(&mut self, mut sample: Sample<'_>, times: &Times) {
+impl<'t> Family<'t> {
+    /// Returns an empty metric, or `None` for other kinds.
+    fn new(name: &'t str, kind: &str) -> Option<Self> {
+        let cumulative = AggregationTemporality::Cumulative.into();
+        let data = match kind {
+            "counter" => Data::Sum(Sum {
+                aggregation_temporality: cumulative,
+                is_monotonic: true,
+                ..Sum::default()
+            }),
+            "gauge" => Data::Gauge(Gauge::default()),
+            "histogram" => Data::Histogram(Histogram {
+                aggregation_temporality: cumulative,
+                ..Histogram::default()
+            }),
+            _ => return None,
+        };
+        Some(Self {
+            name,
+            data,
+            histograms: BTreeMap::new(),
+        })
+    }
+
+    fn take(&mut self, mut sample: Sample<'_>, times: Times) {
         let Some(part) = sample.name.strip_prefix(self.name) else {
             return;
         };
-        match (self.kind, part) {
-            (Kind::Gauge, "") => self.points.push(json!({
-                "attributes": of_labels(&sample.labels),
-                "timeUnixNano": times.now,
-                "asDouble": number(sample.value),
-            })),
-            (Kind::Counter, "_total") => self.points.push(json!({
-                "attributes": of_labels(&sample.labels),
-                "startTimeUnixNano": times.begin,
-                "timeUnixNano": times.now,
-                "asDouble": number(sample.value),
-            })),
-            (Kind::Histogram, "_bucket") => {
+        match (&mut self.data, part) {
+            (Data::Gauge(gauge), "") => gauge.data_points.push(NumberDataPoint {
+                attributes: attributes(sample.labels),
+                time_unix_nano: times.now,
+                value: Some(Value::AsDouble(sample.value)),
+                ..NumberDataPoint::default()
+            }),
+            (Data::Sum(sum), "_total") => sum.data_points.push(NumberDataPoint {
+                attributes: attributes(sample.labels),
+                start_time_unix_nano: times.begin,
+                time_unix_nano: times.now,
+                value: Some(Value::AsDouble(sample.value)),
+                ..NumberDataPoint::default()
+            }),
+            (Data::Histogram(_), "_bucket") => {
                 let Some(place) = sample.labels.iter().position(|(name, _)| name == "le") else {
                     return;
                 };
                 let (_, bound) = sample.labels.remove(place);
-                let bound = match bound.as_str() {
-                    "+Inf" => f64::INFINITY,
-                    other => other.parse().unwrap_or(f64::NAN),
-                };
-                let histogram = self.histograms.entry(sample.labels).or_default();
-                histogram.up_to.push((bound, sample.value as u64));
+                let point = self.histograms.entry(sample.labels).or_default();
+                point.bucket_counts.push(sample.value as u64);
+                let bound = bound.parse().ok();
+                let bound = bound.filter(|bound: &f64| bound.is_finite());
+                point.explicit_bounds.extend(bound);
             }
-            (Kind::Histogram, "_sum") => {
-                self.histograms.entry(sample.labels).or_default().sum = sample.value;
+            (Data::Histogram(_), "_sum") => {
+                let point = self.histograms.entry(sample.labels).or_default();
+                point.sum = Some(sample.value);
             }
-            (Kind::Histogram, "_count") => {
-                let histogram = self.histograms.entry(sample.labels).or_default();
-                histogram.count = sample.value as u64;
+            (Data::Histogram(_), "_count") => {
+                let point = self.histograms.entry(sample.labels).or_default();
+                point.count = sample.value as u64;
             }
             _ => {}
         }
     }
 
-    /// Returns `None` without any count.
-    fn json(self, times: &Times) -> Option<Value> {
-        let Self {
-            name,
-            help,
-            unit,
-            kind,
-            mut points,
-            histograms,
-        } = self;
-        points.extend(
-            histograms
-                .iter()
-                .map(|(labels, buckets)| buckets.json(labels, times)),
-        );
-        if points.is_empty() {
-            return None;
-        }
-        let unit = match unit {
-            "seconds" => "s",
-            "bytes" => "By",
-            other => other,
+    /// Returns the data, or `None` without any.
+    fn end(mut self, times: Times) -> Option<Data> {
+        let is_empty = match &mut self.data {
+            Data::Histogram(histogram) => {
+                let points = self.histograms.into_iter();
+                let points = points.map(|(labels, point)| ended(labels, point, times));
+                histogram.data_points.extend(points);
+                histogram.data_points.is_empty()
+            }
+            Data::Sum(sum) => sum.data_points.is_empty(),
+            Data::Gauge(gauge) => gauge.data_points.is_empty(),
+            Data::ExponentialHistogram(_) | Data::Summary(_) => true,
         };
-        let mut metric = json!({"name": name, "description": help, "unit": unit});
-        metric[match kind {
-            Kind::Counter => "sum",
-            Kind::Gauge => "gauge",
-            Kind::Histogram => "histogram",
-        }] = match kind {
-            Kind::Counter => json!({
-                "aggregationTemporality": CUMULATIVE, "isMonotonic": true, "dataPoints": points,
-            }),
-            Kind::Gauge => json!({ "dataPoints": points }),
-            Kind::Histogram => json!({
-                "aggregationTemporality": CUMULATIVE, "dataPoints": points,
-            }),
-        };
-        Some(metric)
+        (!is_empty).then_some(self.data)
     }
 }
 
-impl Buckets {
-    fn json(&self, labels: &[(String, String)], times: &Times) -> Value {
-        let mut before = 0;
-        let counts = self.up_to.iter().map(|(_, count)| {
-            let own = count.saturating_sub(before);
-            before = *count;
-            own.to_string()
-        });
-        let counts: Vec<_> = counts.collect();
-        let bounds = self.up_to.iter().map(|(bound, _)| *bound);
-        let bounds: Vec<_> = bounds.filter(|bound| bound.is_finite()).collect();
-        json!({
-            "attributes": of_labels(labels),
-            "startTimeUnixNano": times.begin,
-            "timeUnixNano": times.now,
-            "count": self.count.to_string(),
-            "sum": number(self.sum),
-            "bucketCounts": counts,
-            "explicitBounds": bounds,
-        })
+/// Returns a histogram with the count of each bucket alone.
+fn ended(labels: Labels, mut point: HistogramDataPoint, times: Times) -> HistogramDataPoint {
+    let mut before = 0;
+    for count in &mut point.bucket_counts {
+        let own = count.saturating_sub(before);
+        before = std::mem::replace(count, own);
+    }
+    HistogramDataPoint {
+        attributes: attributes(labels),
+        start_time_unix_nano: times.begin,
+        time_unix_nano: times.now,
+        ..point
     }
 }
 
-fn of_labels(labels: &[(String, String)]) -> Value {
-    attributes(
-        labels
-            .iter()
-            .map(|(name, value)| (name.as_str(), text(value))),
-    )
-}
-
-/// Writes numbers that JSON cannot express, in the form of protobuf's JSON.
-fn number(value: f64) -> Value {
-    if value.is_finite() {
-        json!(value)
-    } else if value.is_nan() {
-        json!("NaN")
-    } else if value > 0.0 {
-        json!("Infinity")
-    } else {
-        json!("-Infinity")
-    }
+fn attributes(labels: Labels) -> Vec<KeyValue> {
+    let labels = labels.into_iter();
+    let attributes = labels.map(|(name, value)| attribute(&name, text(&value)));
+    attributes.collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing;
     use proptest::prelude::*;
 
     const PAGE: &str = r#"# HELP place_requests Requests answered.
@@ -296,50 +261,62 @@ place_build_info{version="1"} 1
 # EOF
 "#;
 
-    fn times() -> Times {
-        Times {
-            begin: "1".to_owned(),
-            now: "2".to_owned(),
-        }
+    const TIMES: Times = Times { begin: 1, now: 2 };
+
+    fn numbers(points: &[NumberDataPoint]) -> Vec<f64> {
+        points.iter().map(testing::number).collect()
     }
 
     #[test]
     fn counters_gauges_and_histograms_are_what_they_were() {
-        let all = of_text(PAGE, &times());
-        let names: Vec<_> = all.iter().map(|metric| metric["name"].clone()).collect();
+        let metrics = of_text(PAGE, TIMES);
+        let [counter, gauge, histogram] = &metrics[..] else {
+            panic!("three metrics");
+        };
+        assert_eq!(counter.name, "place_requests");
+        let Some(Data::Sum(sum)) = &counter.data else {
+            panic!("{counter:?}");
+        };
+        let temporality = sum.aggregation_temporality();
+        assert_eq!(temporality, AggregationTemporality::Cumulative);
+        assert!(sum.is_monotonic);
+        assert_eq!(numbers(&sum.data_points), [7.0, 2.0]);
+        let [first, second] = [0, 1].map(|index| &sum.data_points[index].attributes);
+        let said = testing::attribute(first, "said");
+        assert_eq!(said.as_deref(), Some("a \"b\\\n"));
+        assert!(second.is_empty());
         assert_eq!(
-            names,
-            ["place_requests", "place_slots", "place_commit_seconds"]
+            (gauge.name.as_str(), gauge.description.as_str()),
+            ("place_slots", "Places.")
         );
-        let counter = &all[0]["sum"];
+        let Some(Data::Gauge(data)) = &gauge.data else {
+            panic!("{gauge:?}");
+        };
+        assert_eq!(numbers(&data.data_points), [632.0, f64::INFINITY]);
         assert_eq!(
-            (&counter["isMonotonic"], &counter["aggregationTemporality"]),
-            (&json!(true), &json!(2))
+            (histogram.name.as_str(), histogram.unit.as_str()),
+            ("place_commit_seconds", "s")
         );
-        let [first, second] = [0, 1].map(|index| &counter["dataPoints"][index]);
-        assert_eq!(first["asDouble"], 7.0);
-        assert_eq!(first["attributes"][1]["value"]["stringValue"], "a \"b\\\n");
-        assert_eq!(
-            (&second["asDouble"], &second["attributes"]),
-            (&json!(2.0), &json!([]))
-        );
-        assert_eq!(all[1]["description"], "Places.");
-        assert_eq!(all[1]["gauge"]["dataPoints"][1]["asDouble"], "Infinity");
-        let histogram = &all[2]["histogram"]["dataPoints"][0];
-        assert_eq!(all[2]["unit"], "s");
-        assert_eq!(histogram["bucketCounts"], json!(["4", "3", "2"]));
-        assert_eq!(histogram["explicitBounds"], json!([0.1, 1.0]));
-        assert_eq!(
-            (&histogram["count"], &histogram["sum"]),
-            (&json!("9"), &json!(0.5))
-        );
-        assert_eq!(histogram["attributes"].as_array().map(Vec::len), Some(1));
+        let Some(Data::Histogram(data)) = &histogram.data else {
+            panic!("{histogram:?}");
+        };
+        let expected = HistogramDataPoint {
+            attributes: vec![attribute("outcome", text("ok"))],
+            start_time_unix_nano: 1,
+            time_unix_nano: 2,
+            count: 9,
+            sum: Some(0.5),
+            bucket_counts: vec![4, 3, 2],
+            explicit_bounds: vec![0.1, 1.0],
+            ..HistogramDataPoint::default()
+        };
+        assert_eq!(data.data_points, [expected]);
     }
 
     proptest! {
         #[test]
         fn any_text_is_read(page in "(# TYPE a (counter|gauge|histogram)\n|a(_total|_bucket)?[{]?[a-z=\"\\\\,}]{0,9} [0-9.]{1,3}\n){0,9}") {
-            of_text(&page, &times());
+            of_text(&page, TIMES);
         }
     }
 }

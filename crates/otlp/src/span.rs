@@ -1,9 +1,13 @@
 //! Spans, and the trace that they belong to.
 
-use crate::{attributes, text};
-use serde_json::json;
-use std::fmt::Write as _;
+use crate::attribute;
+use opentelemetry_proto::tonic::trace::v1::{self as trace, status::StatusCode};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Value of an attribute.
+pub use opentelemetry_proto::tonic::common::v1::any_value::Value;
+/// Side of a call.
+pub use opentelemetry_proto::tonic::trace::v1::span::SpanKind as Kind;
 
 /// The trace and the parent span of an operation (W3C Trace Context).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,43 +74,8 @@ fn hex<const N: usize>(text: &str) -> Option<[u8; N]> {
     Some(bytes)
 }
 
-fn digits(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        // Writing to a String does not fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
-}
-
-/// The side of a call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// An internal operation.
-    Internal = 1,
-    /// The server.
-    Server = 2,
-}
-
-/// The result of an operation.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Status {
-    /// No result was set.
-    Unset,
-    /// An error, with its reason.
-    Failed(String),
-}
-
-/// The value of an attribute.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Value {
-    /// A text.
-    Text(String),
-    /// A whole number.
-    Number(i64),
-}
-
 /// An operation with a duration.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Span {
     /// Its own context.
     pub context: Context,
@@ -122,46 +91,43 @@ pub struct Span {
     pub took: Duration,
     /// Attributes of the operation: name and value.
     pub attributes: Vec<(&'static str, Value)>,
-    /// The result of an operation.
-    pub status: Status,
+    /// Reason of a failure; `None` if the operation succeeded or refused its request.
+    pub failure: Option<String>,
 }
 
-/// Nanoseconds since 1970, in protobuf's JSON form of 64-bit numbers.
-pub(crate) fn nanos(at: SystemTime) -> String {
+/// Returns the nanoseconds since 1970.
+pub(crate) fn nanos(at: SystemTime) -> u64 {
     let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
-    since.as_nanos().to_string()
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
-impl Span {
-    pub(crate) fn json(&self) -> serde_json::Value {
-        let value = |value: &Value| match value {
-            Value::Text(value) => text(value),
-            Value::Number(value) => json!({ "intValue": value.to_string() }),
-        };
-        let all = self.attributes.iter().map(|(key, of)| (*key, value(of)));
-        let mut span = json!({
-            "traceId": digits(&self.context.trace),
-            "spanId": digits(&self.context.span),
-            "name": self.name,
-            "kind": self.kind as u8,
-            "startTimeUnixNano": nanos(self.begin),
-            "endTimeUnixNano": nanos(self.begin + self.took),
-            "attributes": attributes(all),
-            "status": match &self.status {
-                Status::Unset => json!({}),
-                Status::Failed(why) => json!({"code": 2, "message": why}),
-            },
+impl From<&Span> for trace::Span {
+    fn from(span: &Span) -> Self {
+        let status = span.failure.as_ref().map(|failure| trace::Status {
+            code: StatusCode::Error.into(),
+            message: failure.clone(),
         });
-        if let Some(parent) = &self.parent {
-            span["parentSpanId"] = digits(&parent.span).into();
+        let attributes = span.attributes.iter();
+        let attributes = attributes.map(|(name, value)| attribute(name, value.clone()));
+        Self {
+            trace_id: span.context.trace.into(),
+            span_id: span.context.span.into(),
+            parent_span_id: span.parent.map_or(Vec::new(), |parent| parent.span.into()),
+            name: span.name.clone(),
+            kind: span.kind.into(),
+            start_time_unix_nano: nanos(span.begin),
+            end_time_unix_nano: nanos(span.begin + span.took),
+            attributes: attributes.collect(),
+            status,
+            ..Self::default()
         }
-        span
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{testing, text};
     use proptest::prelude::*;
 
     const HEADER: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
@@ -179,18 +145,24 @@ mod tests {
             begin: UNIX_EPOCH + Duration::from_secs(3),
             took: Duration::from_micros(7),
             attributes: vec![
-                ("http.request.method", Value::Text("GET".to_owned())),
-                ("http.response.status_code", Value::Number(200)),
+                ("http.request.method", text("GET")),
+                ("http.response.status_code", Value::IntValue(200)),
             ],
-            status: Status::Unset,
+            failure: None,
         };
-        let json = span.json();
-        assert_eq!(json["traceId"], "0af7651916cd43dd8448eb211c80319c");
-        assert_eq!(json["parentSpanId"], "b7ad6b7169203331");
-        assert_ne!(json["spanId"], json["parentSpanId"]);
-        assert_eq!(json["startTimeUnixNano"], "3000000000");
-        assert_eq!(json["endTimeUnixNano"], "3000007000");
-        assert_eq!(json["attributes"][1]["value"]["intValue"], "200");
+        let message = trace::Span::from(&span);
+        let [.., trace, parent, _] = &*HEADER.split('-').collect::<Vec<_>>() else {
+            panic!("four parts");
+        };
+        assert_eq!(Some(message.trace_id), hex::<16>(trace).map(Vec::from));
+        assert_eq!(message.parent_span_id, caller.span);
+        assert_eq!(hex(parent), Some(caller.span));
+        assert_ne!(message.span_id, message.parent_span_id);
+        let times = (message.start_time_unix_nano, message.end_time_unix_nano);
+        assert_eq!(times, (3_000_000_000, 3_000_007_000));
+        let status = testing::attribute(&message.attributes, "http.response.status_code");
+        assert_eq!(status.as_deref(), Some("200"));
+        assert_eq!(message.status, None);
     }
 
     #[test]

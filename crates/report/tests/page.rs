@@ -58,8 +58,14 @@ fn what_a_file_says_stays_text() {
     }
     results.variants.push(variant);
     let page = tailbound_report::page(&results).unwrap();
+    let escaped = "&lt;script&gt;alert('1')&lt;/script&gt;&quot;&amp;";
     assert!(!page.contains("<script"));
-    assert!(page.contains("&lt;script&gt;"));
+    assert!(page.contains(&format!("<th>{escaped}</th>")));
+    // With a label, the name is an attribute.
+    results.words.insert(evil.into(), "a label".into());
+    let page = tailbound_report::page(&results).unwrap();
+    let head = format!("<th title=\"{escaped}\">a label</th>");
+    assert!(page.contains(&head));
 }
 
 #[test]
@@ -163,7 +169,7 @@ fn a_chart_shows_what_was_measured_what_the_paper_says_and_what_was_promised() {
     let page = tailbound_report::page(&results).unwrap();
     let place = |text: &str| page.find(text).unwrap();
     assert!(place("<h2>Charts</h2>") < place("<h2>small_fct</h2>"));
-    assert!(page.contains("The paper&#39;s points are from its text."));
+    assert!(page.contains("The paper's points are from its text."));
     let error = results.chart("p50").unwrap_err().to_string();
     assert_eq!(error, "no chart \"p50\"; there are: p99_9_by_neighbours");
 }

@@ -5,7 +5,6 @@
 //! `cargo run --release -p tailbound-sim --example ns3 -- STAR_OF_NS3 [SEEDS [MILLISECONDS]]`
 
 use std::error::Error;
-use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -193,18 +192,11 @@ fn run_theirs(
     directory: &Path,
 ) -> Result<Side, Box<dyn Error>> {
     let (list, took) = (directory.join("flows.csv"), directory.join("took"));
-    let mut text = String::new();
+    let mut writer = csv::Writer::from_path(&list)?;
     for flow in flows {
-        let Told {
-            begun,
-            from,
-            to,
-            size,
-            ..
-        } = flow;
-        writeln!(text, "{},{from},{to},{}", begun.0, size.0)?;
+        writer.serialize((flow.begun.0, flow.from, flow.to, flow.size.0))?;
     }
-    fs::write(&list, text)?;
+    writer.flush()?;
     let mark_at = if case.marks { MARK_AT } else { 0 };
     let output = Command::new(star)
         .arg(format!("--flows={}", list.display()))

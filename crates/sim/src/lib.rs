@@ -10,9 +10,7 @@
 //! number of threads.
 
 mod columnar;
-mod csv;
 mod distribution;
-mod fields;
 pub mod flows;
 pub mod grid;
 pub mod kinds;
@@ -22,6 +20,7 @@ pub mod packets;
 mod parallel;
 pub mod placement;
 pub mod replay;
+mod rows;
 mod scenario;
 mod scheduler;
 pub mod shaper;

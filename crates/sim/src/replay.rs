@@ -21,6 +21,8 @@ pub use placement::{Network, NoPlace};
 pub use run::{Way, replay};
 pub use tail::Tail;
 
+pub use crate::rows::Wrong;
+
 use crate::pacer::Excess;
 use std::path::{Path, PathBuf};
 use tailbound_dataplane::{Guarantee, PacketRecord};
@@ -37,7 +39,7 @@ pub enum ReplayError {
         /// Error of the system.
         source: std::io::Error,
     },
-    /// The file is no capture of Ethernet frames, or is damaged.
+    /// The file is no capture of Ethernet frames, is damaged or too large.
     #[error("{}: {what}", path.display())]
     Capture {
         /// The file.
@@ -45,34 +47,13 @@ pub enum ReplayError {
         /// The error.
         what: String,
     },
-    /// A row of a log of flows has an error.
-    #[error("{}:{line}:{column}: {what}", path.display())]
+    /// A log of flows has an error.
+    #[error("{}{wrong}", path.display())]
     Log {
         /// The file.
         path: PathBuf,
-        /// The line, from 1 on.
-        line: usize,
-        /// The column, from 1 on.
-        column: usize,
-        /// The error, and the expected format.
-        what: String,
-    },
-    /// A log of flows as Parquet has an error.
-    #[error("{}: {wrong}", path.display())]
-    Table {
-        /// The file.
-        path: PathBuf,
-        /// Its row and column, the error, and the expected format.
-        wrong: crate::columnar::Wrong,
-    },
-    /// The recording exceeds the limit of memory.
-    #[error(
-        "{}: more than {} packets, which take {} of memory: replay a part of it",
-        path.display(), MOST_PACKETS, Bytes((MOST_PACKETS * size_of::<PacketRecord>()) as u64)
-    )]
-    TooLarge {
-        /// The file.
-        path: PathBuf,
+        /// Its line or row, its column, the error, and the expected format.
+        wrong: Wrong,
     },
     /// A topology has an error.
     #[error("{}: {what}", path.display())]
@@ -176,7 +157,11 @@ impl Recording {
         if capture::is_capture(path).map_err(unreadable)? {
             capture::read(path, &mut recording)?;
         } else {
-            log::read(path, &mut recording)?;
+            let read = log::read(path, &mut recording);
+            read.map_err(|wrong| ReplayError::Log {
+                path: path.to_owned(),
+                wrong,
+            })?;
         }
         if recording.messages.is_empty() {
             return Err(ReplayError::Nothing {
@@ -291,14 +276,15 @@ impl Recording {
         Ok(())
     }
 
-    /// Checks that there is room for another message.
-    fn check_size(&self, path: &Path) -> Result<(), ReplayError> {
+    /// Checks that there is room for another message; returns the reason otherwise.
+    fn check_size(&self) -> Result<(), String> {
         if self.packets.len() <= MOST_PACKETS {
             return Ok(());
         }
-        Err(ReplayError::TooLarge {
-            path: path.to_owned(),
-        })
+        let memory = Bytes((MOST_PACKETS * size_of::<PacketRecord>()) as u64);
+        Err(format!(
+            "more than {MOST_PACKETS} packets, which take {memory} of memory: replay a part of it"
+        ))
     }
 
     /// Adds a message of packets that arrive together, not before the last one.

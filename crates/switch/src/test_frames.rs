@@ -3,7 +3,10 @@
 use crate::mac::Mac;
 use crate::prefix::Prefix;
 use std::net::{Ipv4Addr, Ipv6Addr};
-use tailbound_dataplane::{GuestId, Malformed, Packet, Pool};
+use tailbound_dataplane::testing::{frames, packet_from};
+use tailbound_dataplane::{GuestId, Malformed, Packet};
+
+pub(crate) use frames::{ipv4, ipv6, udp};
 
 pub(crate) const MAC_A: Mac = Mac([2, 0, 0, 0, 0, 1]);
 pub(crate) const MAC_B: Mac = Mac([2, 0, 0, 0, 0, 2]);
@@ -21,36 +24,7 @@ pub(crate) const A_LINK_LOCAL: Ipv6Addr =
     Ipv6Addr::new(0xfe80, 0, 0, 0, 0x0000, 0x00ff, 0xfe00, 0x0001);
 
 pub(crate) fn ethernet(to: Mac, from: Mac, ethertype: u16, payload: &[u8]) -> Vec<u8> {
-    let mut frame = [&to.0[..], &from.0, &ethertype.to_be_bytes(), payload].concat();
-    frame.resize(frame.len().max(60), 0);
-    frame
-}
-
-/// An IPv4 packet without payload checksum; the header's is not looked at.
-pub(crate) fn ipv4(from: Ipv4Addr, to: Ipv4Addr, protocol: u8, payload: &[u8]) -> Vec<u8> {
-    let len = (20 + payload.len()) as u16;
-    let mut packet = vec![0x45, 0, 0, 0, 0, 0, 0, 0, 64, protocol, 0, 0];
-    packet[2..4].copy_from_slice(&len.to_be_bytes());
-    packet.extend(from.octets());
-    packet.extend(to.octets());
-    packet.extend(payload);
-    packet
-}
-
-pub(crate) fn ipv6(from: Ipv6Addr, to: Ipv6Addr, next: u8, payload: &[u8]) -> Vec<u8> {
-    let len = payload.len() as u16;
-    let mut packet = vec![0x60, 0, 0, 0, 0, 0, next, 255];
-    packet[4..6].copy_from_slice(&len.to_be_bytes());
-    packet.extend(from.octets());
-    packet.extend(to.octets());
-    packet.extend(payload);
-    packet
-}
-
-pub(crate) fn udp(from: u16, to: u16, payload: &[u8]) -> Vec<u8> {
-    let len = (8 + payload.len()) as u16;
-    let words = [from, to, len, 0].map(u16::to_be_bytes).concat();
-    [&words[..], payload].concat()
+    frames::ethernet(to.0, from.0, ethertype, payload)
 }
 
 pub(crate) fn arp(operation: u16, mac: Mac, ip: Ipv4Addr, target: Ipv4Addr) -> Vec<u8> {
@@ -73,8 +47,5 @@ pub(crate) fn advertisement(target: Ipv6Addr, mac: Mac) -> Vec<u8> {
 }
 
 pub(crate) fn packet(frame: &[u8], source: Option<GuestId>) -> Result<Packet, Malformed> {
-    let end = Packet::HEADROOM + frame.len();
-    let mut buffer = Pool::new().buffer(end);
-    buffer[Packet::HEADROOM..end].copy_from_slice(frame);
-    Packet::new(buffer, Packet::HEADROOM, frame.len(), None, source)
+    packet_from(frame, None, source)
 }

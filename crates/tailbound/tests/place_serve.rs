@@ -1,10 +1,6 @@
 //! `tailbound place serve`: how it starts, what it refuses to start with, and how
 //! it ends.
 
-#[path = "../../otlp/tests/support/mod.rs"]
-mod collector;
-
-use serde_json::Value;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
@@ -12,6 +8,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use tailbound_api::TopologyState;
 use tailbound_control::backup;
+use tailbound_otlp::testing::{attribute, collector, number};
 use tailbound_placement::Policy;
 use tempfile::TempDir;
 
@@ -499,13 +496,6 @@ fn a_backup_of_tenants_by_other_rules_is_imported_where_that_is_asked_for() {
     assert_eq!(again.end().status.code(), Some(0));
 }
 
-/// The value of an attribute in OTLP's JSON.
-fn attribute<'v>(of: &'v Value, key: &str) -> Option<&'v Value> {
-    let mut all = of["attributes"].as_array()?.iter();
-    let found = all.find(|attribute| attribute["key"] == key)?;
-    found["value"].as_object()?.values().next()
-}
-
 /// Creates a tenant, as part of a trace.
 fn post(address: &str, body: &str, traceparent: &str) -> String {
     let head = format!(
@@ -523,7 +513,7 @@ fn post(address: &str, body: &str, traceparent: &str) -> String {
 
 #[test]
 fn a_collector_is_told_of_requests_and_of_what_was_decided_in_them() {
-    let (endpoint, requests) = collector::collector(&[]);
+    let (endpoint, requests) = collector(&[]);
     let dir = dir();
     let serve = [
         "--topology",
@@ -543,52 +533,43 @@ fn a_collector_is_told_of_requests_and_of_what_was_decided_in_them() {
     assert!(running.end().status.success());
 
     let told: Vec<_> = requests.try_iter().collect();
-    let spans = told.iter().filter(|(path, _)| path == "/v1/traces");
-    let spans = spans.flat_map(|(_, body)| {
-        let resource = &body["resourceSpans"][0]["resource"];
-        assert_eq!(
-            attribute(resource, "service.name").unwrap(),
-            "tailbound-place"
-        );
-        assert_eq!(attribute(resource, "service.instance.id").unwrap(), &*url);
-        body["resourceSpans"][0]["scopeSpans"][0]["spans"]
-            .as_array()
-            .unwrap()
+    let traces = told.iter().filter(|request| !request.spans.is_empty());
+    let spans = traces.flat_map(|request| {
+        let resource = |name| attribute(&request.resource, name);
+        assert_eq!(resource("service.name").as_deref(), Some("tailbound-place"));
+        assert_eq!(resource("service.instance.id").as_ref(), Some(&url));
+        &request.spans
     });
     let spans: Vec<_> = spans.collect();
-    let named = |name: &str| spans.iter().find(|span| span["name"] == name).copied();
-    let create = named("POST /v1/tenants").expect("it was answered");
-    assert_eq!(
-        (&create["traceId"], &create["parentSpanId"]),
-        (&trace.into(), &caller.into())
-    );
-    assert_eq!(
-        attribute(create, "http.response.status_code").unwrap(),
-        "201"
-    );
-    let decide = named("decide create").expect("it was decided");
-    assert_eq!(decide["traceId"], trace);
-    assert_eq!(decide["parentSpanId"], create["spanId"]);
-    assert_eq!(attribute(decide, "tailbound.outcome").unwrap(), "ok");
-    let absent = named("GET /v1/tenants/{id}").expect("it was answered");
-    assert_eq!(
-        attribute(absent, "http.response.status_code").unwrap(),
-        "404"
-    );
-    assert_ne!(absent["traceId"], trace);
-    assert!(absent["parentSpanId"].is_null());
+    let named = |name: &str| {
+        let span = spans.iter().find(|span| span.name == name).copied();
+        let span = span.unwrap_or_else(|| panic!("no {name} in {spans:?}"));
+        let of = move |name: &str| attribute(&span.attributes, name).unwrap();
+        (span, of)
+    };
+    let hex = |id: &[u8]| {
+        id.iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect::<String>()
+    };
+    let (create, of_create) = named("POST /v1/tenants");
+    let ids = (hex(&create.trace_id), hex(&create.parent_span_id));
+    assert_eq!(ids, (trace.to_owned(), caller.to_owned()));
+    assert_eq!(of_create("http.response.status_code"), "201");
+    let (decide, of_decide) = named("decide create");
+    assert_eq!(decide.trace_id, create.trace_id);
+    assert_eq!(decide.parent_span_id, create.span_id);
+    assert_eq!(of_decide("tailbound.outcome"), "ok");
+    let (absent, of_absent) = named("GET /v1/tenants/{id}");
+    assert_eq!(of_absent("http.response.status_code"), "404");
+    assert_ne!(absent.trace_id, create.trace_id);
+    assert!(absent.parent_span_id.is_empty());
     assert_eq!(spans.len(), 3, "{spans:?}");
 
-    let (_, metrics) = told
-        .iter()
-        .find(|(path, _)| path == "/v1/metrics")
-        .expect("at the end");
-    let metrics = &metrics["resourceMetrics"][0]["scopeMetrics"][0]["metrics"];
-    let mut metrics = metrics.as_array().unwrap().iter();
-    let tenants = metrics
-        .find(|metric| metric["name"] == "tailbound_place_tenants")
-        .unwrap();
-    assert_eq!(tenants["gauge"]["dataPoints"][0]["asDouble"], 1.0);
+    let metrics = told.iter().find(|request| !request.metrics.is_empty());
+    let metrics = metrics.expect("at the end");
+    let tenants = metrics.points("tailbound_place_tenants");
+    assert_eq!(tenants.iter().map(number).collect::<Vec<_>>(), [1.0]);
 }
 
 #[test]

@@ -84,7 +84,7 @@ fn show_writes_the_page_and_prints_the_picture() {
     assert!(
         std::fs::read_to_string(page)
             .unwrap()
-            .starts_with("<!doctype html>")
+            .starts_with("<!DOCTYPE html>")
     );
     for view in ["percentiles", "full", "tail"] {
         let picture = tailbound(&["report", "show", file, "--svg", "rtt", "--view", view]);

@@ -1,16 +1,19 @@
 //! Features of the backend, and their negotiation.
 
 use tailbound_dataplane::{Cwr, GsoKind, Offload};
+use vhost::vhost_user::message::VhostUserVirtioFeatures;
 use virtio_bindings::bindings::virtio_config::{VIRTIO_F_ANY_LAYOUT, VIRTIO_F_VERSION_1};
 use virtio_bindings::bindings::virtio_net as net;
 use virtio_bindings::bindings::virtio_ring::{
     VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC,
 };
 
-/// `VHOST_F_LOG_ALL`: writes to the guest's memory are logged.
-const LOG_ALL: u32 = 26;
-/// `VHOST_USER_F_PROTOCOL_FEATURES`.
-const PROTOCOL_FEATURES: u32 = 30;
+/// Bit of `VHOST_F_LOG_ALL`: writes to the guest's memory are logged.
+const LOG_ALL: u32 = VhostUserVirtioFeatures::LOG_ALL.bits().trailing_zeros();
+/// Bit of `VHOST_USER_F_PROTOCOL_FEATURES`.
+const PROTOCOL_FEATURES: u32 = VhostUserVirtioFeatures::PROTOCOL_FEATURES
+    .bits()
+    .trailing_zeros();
 
 /// Each with its name in virtio 1.2.
 const OFFERED: [(u32, &str); 22] = [

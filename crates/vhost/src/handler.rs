@@ -4,19 +4,28 @@ use crate::caller::Event;
 use crate::device::{Device, LARGEST, Parts, RingIndex, Shared, StartError, State, Vring};
 use crate::features::{FeatureError, Features};
 use crate::memory::{MOST_REGIONS, Memory, MemoryError, Place};
-use crate::message::{LengthError, Request, code};
+use crate::message::{LengthError, Request, message};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use tailbound_sys::guest_memory::MapError;
+use vhost::vhost_user::message::{
+    FrontendReq, VhostUserLog, VhostUserMemoryRegion, VhostUserProtocolFeatures as Protocol,
+    VhostUserSingleMemoryRegion, VhostUserVringAddr, VhostUserVringState,
+};
+use vm_memory::ByteValued as _;
 
-/// Bits of the offered protocol features: several queues (`MQ`), the log as a file, announcements
-/// (`RARP`), acknowledgements, device reset, dynamic memory (`CONFIGURE_MEM_SLOTS`).
-const PROTOCOL_FEATURES: u64 = 1 | 1 << 1 | 1 << 2 | REPLY_ACK | 1 << 13 | 1 << 15;
-/// `VHOST_USER_PROTOCOL_F_REPLY_ACK`.
-const REPLY_ACK: u64 = 1 << 3;
+/// Offered protocol features: several queues, the log as a file, announcements, acknowledgements,
+/// device reset, dynamic memory.
+const PROTOCOL_FEATURES: u64 = Protocol::MQ
+    .union(Protocol::LOG_SHMFD)
+    .union(Protocol::RARP)
+    .union(Protocol::REPLY_ACK)
+    .union(Protocol::RESET_DEVICE)
+    .union(Protocol::CONFIGURE_MEM_SLOTS)
+    .bits();
 
 /// Reason for the refusal of a request.
 #[derive(Debug, thiserror::Error)]
@@ -94,7 +103,7 @@ impl Handler {
 
     /// Returns whether requests are acknowledged on demand.
     pub(crate) const fn acknowledges(&self) -> bool {
-        self.agreed & REPLY_ACK != 0
+        self.agreed & Protocol::REPLY_ACK.bits() != 0
     }
 
     /// Carries out a request.
@@ -102,49 +111,46 @@ impl Handler {
     /// # Errors
     /// The request is invalid; no state has changed.
     pub(crate) fn carry_out(&mut self, request: Request) -> Answered {
-        match request.code {
-            code::GET_FEATURES => return Ok(number(Features::offered())),
-            code::SET_FEATURES => self.set_features(request.words()?)?,
-            code::GET_PROTOCOL_FEATURES => return Ok(number(PROTOCOL_FEATURES)),
-            code::SET_PROTOCOL_FEATURES => self.set_protocol_features(request.words()?)?,
-            code::GET_QUEUE_NUM => return Ok(number(self.pairs as u64)),
-            code::GET_MAX_MEM_SLOTS => return Ok(number(MOST_REGIONS as u64)),
-            code::SET_OWNER => {}
+        let Ok(code) = FrontendReq::try_from(request.code) else {
+            return Err(Refusal::Unknown(request.code));
+        };
+        match code {
+            FrontendReq::GET_FEATURES => return Ok(number(Features::offered())),
+            FrontendReq::SET_FEATURES => self.set_features(request.number()?)?,
+            FrontendReq::GET_PROTOCOL_FEATURES => return Ok(number(PROTOCOL_FEATURES)),
+            FrontendReq::SET_PROTOCOL_FEATURES => self.set_protocol_features(request.number()?)?,
+            FrontendReq::GET_QUEUE_NUM => return Ok(number(self.pairs as u64)),
+            FrontendReq::GET_MAX_MEM_SLOTS => return Ok(number(MOST_REGIONS as u64)),
+            FrontendReq::SET_OWNER => {}
             // Obsolete: as a device that is reset.
-            code::RESET_OWNER | code::RESET_DEVICE => self.reset_device(),
-            code::SET_MEM_TABLE => self.set_memory_table(request)?,
-            code::ADD_MEM_REG => self.add_region(request)?,
-            code::REM_MEM_REG => self.remove_region(request.words()?)?,
-            code::SET_LOG_BASE => return self.set_log(request),
-            code::SET_VRING_NUM => {
-                let (index, size) = request.of_ring()?;
-                self.set_size(index, size)?;
-            }
-            code::SET_VRING_ADDR => self.set_addresses(request.words()?)?,
-            code::SET_VRING_BASE => {
-                let (index, base) = request.of_ring()?;
+            FrontendReq::RESET_OWNER | FrontendReq::RESET_DEVICE => self.reset_device(),
+            FrontendReq::SET_MEM_TABLE => self.set_memory_table(request)?,
+            FrontendReq::ADD_MEM_REG => self.add_region(request)?,
+            FrontendReq::REM_MEM_REG => self.remove_region(&request.message()?)?,
+            FrontendReq::SET_LOG_BASE => return self.set_log(request),
+            FrontendReq::SET_VRING_NUM => self.set_size(request.message()?)?,
+            FrontendReq::SET_VRING_ADDR => self.set_addresses(request.message()?)?,
+            FrontendReq::SET_VRING_BASE => {
+                let VhostUserVringState { index, num } = request.message()?;
                 // The ring itself knows better: it starts where its used part is.
-                self.prepare(index, |ring| ring.index = base as u16)?;
+                self.prepare(index, |ring| ring.index = num as u16)?;
             }
-            code::GET_VRING_BASE => return self.stop(request.of_ring()?.0),
-            code::SET_VRING_KICK => self.set_kick(request)?,
-            code::SET_VRING_CALL => self.set_call(request)?,
-            code::SET_VRING_ERR => {
+            FrontendReq::GET_VRING_BASE => return self.stop(request.message()?),
+            FrontendReq::SET_VRING_KICK => self.set_kick(request)?,
+            FrontendReq::SET_VRING_CALL => self.set_call(request)?,
+            FrontendReq::SET_VRING_ERR => {
                 let (number, file) = self.event(request)?;
                 let replace =
                     |device: &mut Device| device.caller.replace(Event::Error, number, file);
                 drop(self.shared.change(replace));
             }
-            code::SET_VRING_ENABLE => {
-                let (index, on) = request.of_ring()?;
-                self.enable(index, on)?;
-            }
-            code::SEND_RARP => {
+            FrontendReq::SET_VRING_ENABLE => self.enable(request.message()?)?,
+            FrontendReq::SEND_RARP => {
                 // The station that it names is the one that the guest was given.
-                let [_] = request.words()?;
+                request.number()?;
                 self.shared.announce();
             }
-            unknown => return Err(Refusal::Unknown(unknown)),
+            _ => return Err(Refusal::Unknown(request.code)),
         }
         Ok(Answer::Done)
     }
@@ -189,7 +195,7 @@ impl Handler {
     fn event(&self, request: Request) -> Result<(RingIndex, Option<File>), Refusal> {
         /// In the number of the ring: no descriptor comes with it.
         const NONE: u64 = 1 << 8;
-        let [word] = request.words()?;
+        let word = request.number()?;
         let index = self.ring(word & 0xff)?;
         let count = request.files.len();
         if count != usize::from(word & NONE == 0) {
@@ -215,7 +221,7 @@ impl Handler {
         drop(kicks);
     }
 
-    fn set_features(&self, [features]: [u64; 1]) -> Result<(), Refusal> {
+    fn set_features(&self, features: u64) -> Result<(), Refusal> {
         let chosen = Features::choose(features)?;
         self.shared.change(|device| {
             let running = |ring: &Vring| matches!(ring.state, State::Running(_));
@@ -234,7 +240,7 @@ impl Handler {
         Ok(())
     }
 
-    fn set_protocol_features(&mut self, [features]: [u64; 1]) -> Result<(), Refusal> {
+    fn set_protocol_features(&mut self, features: u64) -> Result<(), Refusal> {
         let unknown = features & !PROTOCOL_FEATURES;
         if unknown != 0 {
             return Err(Refusal::Protocol(unknown));
@@ -259,57 +265,61 @@ impl Handler {
         if request.files.len() != count {
             return Err(Refusal::Files(request.code, request.files.len()));
         }
-        let regions = regions.iter().map(place).zip(request.files);
-        let memory = Memory::map(regions, &self.shared.log)?;
+        let regions = regions.iter().filter_map(|region| message(region));
+        let places = regions.map(|region| place(&region)).zip(request.files);
+        let memory = Memory::map(places, &self.shared.log)?;
         self.set_memory(memory);
         Ok(())
     }
 
     fn add_region(&self, mut request: Request) -> Result<(), Refusal> {
-        let [_, words @ ..] = request.words::<5>()?;
+        let region: VhostUserSingleMemoryRegion = request.message()?;
         let (Some(file), true) = (request.files.pop(), request.files.is_empty()) else {
             return Err(Refusal::Files(request.code, request.files.len()));
         };
         let memory = self.memory();
-        let memory = memory.with(place_of(words), file, &self.shared.log)?;
+        let memory = memory.with(place(&region), file, &self.shared.log)?;
         self.set_memory(memory);
         Ok(())
     }
 
-    fn remove_region(&self, [_, words @ ..]: [u64; 5]) -> Result<(), Refusal> {
-        let place = place_of(words);
+    fn remove_region(&self, region: &VhostUserSingleMemoryRegion) -> Result<(), Refusal> {
+        let place = place(region);
         let memory = self.memory().without(place.guest, place.len)?;
         self.set_memory(memory);
         Ok(())
     }
 
     fn set_log(&self, mut request: Request) -> Answered {
-        let [len, offset] = request.words()?;
+        let VhostUserLog {
+            mmap_size,
+            mmap_offset,
+        } = request.message()?;
         let (Some(file), true) = (request.files.pop(), request.files.is_empty()) else {
             return Err(Refusal::Files(request.code, request.files.len()));
         };
-        let len = usize::try_from(len).unwrap_or(usize::MAX);
-        let begun = self.shared.log.begin(file, offset, len);
+        let len = usize::try_from(mmap_size).unwrap_or(usize::MAX);
+        let begun = self.shared.log.begin(file, mmap_offset, len);
         begun.map_err(Refusal::Log)?;
         Ok(Answer::Body(request.body))
     }
 
-    fn set_size(&self, index: u32, size: u32) -> Result<(), Refusal> {
+    fn set_size(&self, state: VhostUserVringState) -> Result<(), Refusal> {
+        let (index, size) = (state.index, state.num);
         if !size.is_power_of_two() || size > LARGEST {
             return Err(Refusal::Size(self.ring(index.into())?, size));
         }
         self.prepare(index, |ring| ring.size = size)
     }
 
-    fn set_addresses(&self, words: [u64; 5]) -> Result<(), Refusal> {
-        // Behind the ring's number are flags, of which nothing here depends.
-        let [index, descriptors, used, available, _] = words;
+    fn set_addresses(&self, addresses: VhostUserVringAddr) -> Result<(), Refusal> {
+        // Nothing here depends on the flags.
         let parts = Parts {
-            descriptors,
-            available,
-            used,
+            descriptors: addresses.descriptor,
+            available: addresses.available,
+            used: addresses.used,
         };
-        let index = index as u32;
+        let index = addresses.index;
         let number = self.ring(index.into())?;
         // Told again when the log begins. The used part is in the guest's memory, and
         // logged as that.
@@ -322,15 +332,16 @@ impl Handler {
         self.prepare(index, |ring| ring.parts = Some(parts))
     }
 
-    fn stop(&self, index: u32) -> Answered {
+    fn stop(&self, state: VhostUserVringState) -> Answered {
+        let index = state.index;
         let number = self.ring(index.into())?;
         let (kick, base) = self.shared.change(|device| {
             let ring = &mut device.rings[number];
             (ring.stop(), ring.index())
         });
         drop(kick);
-        let body = [index, base.into()].map(u32::to_le_bytes);
-        Ok(Answer::Body(body.as_flattened().into()))
+        let state = VhostUserVringState::new(index, base.into());
+        Ok(Answer::Body(state.as_slice().into()))
     }
 
     fn set_kick(&self, request: Request) -> Result<(), Refusal> {
@@ -364,7 +375,8 @@ impl Handler {
     }
 
     /// Enables a ring. QEMU requests this before it negotiates features (`vhost_net_start`).
-    fn enable(&self, index: u32, on: u32) -> Result<(), Refusal> {
+    fn enable(&self, state: VhostUserVringState) -> Result<(), Refusal> {
+        let (index, on) = (state.index, state.num);
         let number = self.ring(index.into())?;
         if on > 1 {
             return Err(Refusal::Enable(on));
@@ -389,18 +401,11 @@ fn check_event(index: RingIndex, file: File) -> Result<File, Refusal> {
     Ok(file)
 }
 
-/// A region: the guest's address, its length, the VMM's address, and the offset in the file.
-fn place_of([guest, len, monitor, offset]: [u64; 4]) -> Place {
+fn place(region: &VhostUserMemoryRegion) -> Place {
     Place {
-        guest,
-        monitor,
-        len,
-        offset,
+        guest: region.guest_phys_addr,
+        monitor: region.user_addr,
+        len: region.memory_size,
+        offset: region.mmap_offset,
     }
-}
-
-fn place(region: &[u8; 32]) -> Place {
-    let (words, _) = region.as_chunks::<8>();
-    let word = |at: usize| words.get(at).copied().map_or(0, u64::from_le_bytes);
-    place_of([word(0), word(1), word(2), word(3)])
 }

@@ -6,7 +6,8 @@
 //! [`Port`](tailbound_switch::port::Port).
 //!
 //! Do not use it for other virtio devices, for packed rings, or for guests without shared memory.
-//! docs/explanation/vhost-user.md explains why the crate `vhost` is not used.
+//! The messages are those of the crate `vhost`; docs/explanation/vhost-user.md explains why its
+//! request handler is not used.
 //!
 //! ```text
 //! VMM     ► socket ► server (a thread) ► handler ► device: memory, features, rings

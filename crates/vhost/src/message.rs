@@ -9,45 +9,19 @@ use std::fs::File;
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::unix::net::UnixStream;
-
-/// Numbers of requests.
-pub(crate) mod code {
-    pub(crate) const GET_FEATURES: u32 = 1;
-    pub(crate) const SET_FEATURES: u32 = 2;
-    pub(crate) const SET_OWNER: u32 = 3;
-    pub(crate) const RESET_OWNER: u32 = 4;
-    pub(crate) const SET_MEM_TABLE: u32 = 5;
-    pub(crate) const SET_LOG_BASE: u32 = 6;
-    pub(crate) const SET_VRING_NUM: u32 = 8;
-    pub(crate) const SET_VRING_ADDR: u32 = 9;
-    pub(crate) const SET_VRING_BASE: u32 = 10;
-    pub(crate) const GET_VRING_BASE: u32 = 11;
-    pub(crate) const SET_VRING_KICK: u32 = 12;
-    pub(crate) const SET_VRING_CALL: u32 = 13;
-    pub(crate) const SET_VRING_ERR: u32 = 14;
-    pub(crate) const GET_PROTOCOL_FEATURES: u32 = 15;
-    pub(crate) const SET_PROTOCOL_FEATURES: u32 = 16;
-    pub(crate) const GET_QUEUE_NUM: u32 = 17;
-    pub(crate) const SET_VRING_ENABLE: u32 = 18;
-    pub(crate) const SEND_RARP: u32 = 19;
-    pub(crate) const RESET_DEVICE: u32 = 34;
-    pub(crate) const GET_MAX_MEM_SLOTS: u32 = 36;
-    pub(crate) const ADD_MEM_REG: u32 = 37;
-    pub(crate) const REM_MEM_REG: u32 = 38;
-}
+use vhost::vhost_user::message::{
+    MAX_ATTACHED_FD_ENTRIES as MOST_FILES, MAX_MSG_SIZE as MOST_BODY, VhostUserHeaderFlag,
+    VhostUserU64,
+};
+use vm_memory::ByteValued;
 
 /// Bytes of a header: a code, flags, and the body's length.
 const HEADER: usize = 12;
-/// The longest body, in bytes.
-const MOST_BODY: usize = 4096;
-/// Largest number of descriptors with one request: one per memory region.
-const MOST_FILES: usize = 32;
-
-/// Flags: the protocol's version and its mask.
+/// The protocol's version, and the flags of a header.
 const VERSION: u32 = 1;
-const VERSION_MASK: u32 = 3;
-const REPLY: u32 = 1 << 2;
-const NEED_REPLY: u32 = 1 << 3;
+const VERSION_MASK: u32 = VhostUserHeaderFlag::VERSION.bits();
+const REPLY: u32 = VhostUserHeaderFlag::REPLY.bits();
+const NEED_REPLY: u32 = VhostUserHeaderFlag::NEED_REPLY.bits();
 
 /// Reason for the end of a connection.
 #[derive(Debug, thiserror::Error)]
@@ -86,23 +60,14 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// Returns the body as `N` numbers.
-    pub(crate) fn words<const N: usize>(&self) -> Result<[u64; N], LengthError> {
-        let (words, rest) = self.body.as_chunks::<8>();
-        if words.len() != N || !rest.is_empty() {
-            return Err(self.wrong_length());
-        }
-        let mut numbers = [0; N];
-        for (number, word) in numbers.iter_mut().zip(words) {
-            *number = u64::from_le_bytes(*word);
-        }
-        Ok(numbers)
+    /// Returns the body as a message.
+    pub(crate) fn message<T: ByteValued + Default>(&self) -> Result<T, LengthError> {
+        message(&self.body).ok_or_else(|| self.wrong_length())
     }
 
-    /// Returns the body as a ring's index and its value.
-    pub(crate) fn of_ring(&self) -> Result<(u32, u32), LengthError> {
-        let [word] = self.words()?;
-        Ok((word as u32, (word >> 32) as u32))
+    /// Returns the body as a number.
+    pub(crate) fn number(&self) -> Result<u64, LengthError> {
+        Ok(self.message::<VhostUserU64>()?.value)
     }
 
     pub(crate) fn wrong_length(&self) -> LengthError {
@@ -111,6 +76,14 @@ impl Request {
             len: self.body.len(),
         }
     }
+}
+
+/// Returns a message of these bytes, or `None` if it has another length.
+pub(crate) fn message<T: ByteValued + Default>(bytes: &[u8]) -> Option<T> {
+    let mut message = T::default();
+    let place = message.as_mut_slice();
+    (place.len() == bytes.len()).then(|| place.copy_from_slice(bytes))?;
+    Some(message)
 }
 
 /// Non-blocking reader of requests, which keeps an incomplete request until the rest arrives.
@@ -218,6 +191,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::io::Write;
+    use vhost::vhost_user::message::VhostUserLog;
 
     #[test]
     fn a_request_is_there_when_its_last_byte_is() {
@@ -232,8 +206,9 @@ mod tests {
         }
         let request = reader.read(&back_end).unwrap().unwrap();
         assert_eq!((request.code, request.needs_reply), (2, true));
-        assert_eq!(request.words(), Ok([7]));
-        assert_eq!(request.words::<2>(), Err(request.wrong_length()));
+        assert_eq!(request.number(), Ok(7));
+        let longer = request.message::<VhostUserLog>();
+        assert_eq!(longer.err(), Some(request.wrong_length()));
         assert!(!reader.is_amid());
         drop(monitor);
         assert!(matches!(reader.read(&back_end), Err(MessageError::Left)));

@@ -4,7 +4,7 @@
 use super::App;
 use axum::http::HeaderMap;
 use std::time::{Duration, SystemTime};
-use tailbound_otlp::{Context, Exporter, Kind, Span, Status, Value};
+use tailbound_otlp::{Context, Exporter, Kind, Span, Value};
 
 /// Paths that are asked for all the time, and by machines alone.
 const UNTOLD: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
@@ -61,15 +61,12 @@ impl Answering {
             begin: self.begin,
             took,
             attributes: vec![
-                ("http.request.method", Value::Text(method.to_owned())),
-                ("http.route", Value::Text(route.to_owned())),
-                ("http.response.status_code", Value::Number(status.into())),
+                ("http.request.method", Value::StringValue(method.to_owned())),
+                ("http.route", Value::StringValue(route.to_owned())),
+                ("http.response.status_code", Value::IntValue(status.into())),
             ],
             // A refusal is an answer; what failed here is an error (OpenTelemetry, HTTP spans).
-            status: match status {
-                500.. => Status::Failed(format!("status {status}")),
-                _ => Status::Unset,
-            },
+            failure: (status >= 500).then(|| format!("status {status}")),
         });
     }
 }
@@ -91,9 +88,9 @@ pub(super) fn decided(app: &App, command: &str, outcome: &str, took: Duration) {
         begin: SystemTime::now() - took,
         took,
         attributes: vec![
-            ("tailbound.command", Value::Text(command.to_owned())),
-            ("tailbound.outcome", Value::Text(outcome.to_owned())),
+            ("tailbound.command", Value::StringValue(command.to_owned())),
+            ("tailbound.outcome", Value::StringValue(outcome.to_owned())),
         ],
-        status: Status::Unset,
+        failure: None,
     });
 }

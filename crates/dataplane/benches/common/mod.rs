@@ -1,5 +1,9 @@
 //! Segments for the benchmarks of early acknowledgement, and the guest that receives them.
 
+#[path = "../../src/testing/frames.rs"]
+mod frames;
+
+use frames::{Segment, ethernet, ipv4};
 use tailbound_dataplane::snoop::Origin;
 use tailbound_dataplane::{GuestId, HashKeys, Packet, Pool, Snoop, SnoopConfig, TcpMaker};
 use tailbound_units::{Bytes, Nanos};
@@ -51,26 +55,18 @@ pub(crate) fn segment(
         (guest, peer, [80_u16, 9])
     };
     let flags = if ack == 1 && seq == 0 { 0x12 } else { 0x10 };
-    let mut tcp = ports.map(u16::to_be_bytes).concat();
-    tcp.extend(seq.to_be_bytes());
-    tcp.extend(ack.to_be_bytes());
-    tcp.extend([0x80, flags, 0xff, 0xff, 0, 0, 0, 0]);
-    tcp.extend([1, 1, 8, 10, 0, 0, 0, 9, 0, 0, 0, 9]);
-    tcp.resize(32 + payload as usize, 5);
-    let mut sum = 6 + tcp.len() as u32;
-    for pair in [&from[..], &to, &tcp].concat().chunks(2) {
-        sum += u32::from(pair[0]) << 8 | u32::from(pair.get(1).copied().unwrap_or(0));
-    }
-    while sum >> 16 != 0 {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    tcp[16..18].copy_from_slice(&(!(sum as u16)).to_be_bytes());
-    let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0];
-    frame.extend((20 + tcp.len() as u16).to_be_bytes());
-    frame.extend([0, 1, 0x40, 0, 64, 6, 0, 0]);
-    frame.extend(from);
-    frame.extend(to);
-    frame.extend(tcp);
+    let segment = Segment {
+        ports,
+        seq,
+        ack,
+        flags,
+        window: 0xffff,
+        options: vec![1, 1, 8, 10, 0, 0, 0, 9, 0, 0, 0, 9],
+        payload: vec![5; payload as usize],
+    };
+    let segment = segment.complete(&[from, to].concat());
+    let packet = ipv4(from.into(), to.into(), 6, &segment);
+    let frame = ethernet([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2], 0x0800, &packet);
     let start = Packet::HEADROOM;
     let mut buffer = pool.buffer(start + frame.len());
     buffer[start..start + frame.len()].copy_from_slice(&frame);

@@ -185,7 +185,7 @@ fn a_checksum_of_zero_is_sent_as_all_ones() {
     frame[14 + 2..14 + 4].copy_from_slice(&30u16.to_be_bytes());
     let udp = 34;
     frame[udp..].copy_from_slice(&[0, 1, 0, 2, 0, 10, 0, 0, 0, 0]);
-    let rest = !crate::testing::tcp::plain_sum(&frame[udp..], 0);
+    let rest = !crate::testing::frames::plain_sum(&frame[udp..], 0);
     frame[udp + 8..].copy_from_slice(&rest.to_be_bytes());
     let virtio = [1, 0, 0, 0, 0, 0, 34, 0, 6, 0];
     let mut packet = packet(&frame, Some(virtio)).expect("well formed");

@@ -1,6 +1,8 @@
 //! TCP packets as a guest's kernel hands them to its NIC. Only bytes, so that the
 //! benchmarks can share it; slow and plain, so that it can be checked by eye.
 
+use super::frames::{Ipv4, Ipv6, Segment};
+
 /// Fields of a TCP packet.
 #[derive(Debug, Clone)]
 pub(crate) struct Tcp {
@@ -64,59 +66,55 @@ impl Tcp {
 
     /// The frame; its TCP checksum is partial.
     pub(crate) fn frame(&self) -> Vec<u8> {
-        let mut bytes = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
+        let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
         for (tpid, tci) in &self.tags {
-            bytes.extend(tpid.to_be_bytes());
-            bytes.extend(tci.to_be_bytes());
+            frame.extend([*tpid, *tci].map(u16::to_be_bytes).concat());
         }
-        let tcp_len = 20 + 4 * self.options + self.payload;
-        let addresses = if self.v6 {
-            self.ipv6(&mut bytes, tcp_len)
-        } else {
-            self.ipv4(&mut bytes, tcp_len)
+        let segment = Segment {
+            ports: [40_000, 80],
+            seq: self.sequence,
+            ack: 77,
+            flags: self.flags.into(),
+            window: 512,
+            options: vec![1; 4 * self.options],
+            payload: (0..self.payload).map(Self::payload_byte).collect(),
         };
-        bytes.extend(40_000u16.to_be_bytes());
-        bytes.extend(80u16.to_be_bytes());
-        bytes.extend(self.sequence.to_be_bytes());
-        bytes.extend(77u32.to_be_bytes());
-        bytes.push(((5 + self.options) as u8) << 4);
-        bytes.push(self.flags);
-        bytes.extend(512u16.to_be_bytes());
-        let partial = plain_sum(&addresses, 6 + tcp_len as u64);
-        bytes.extend(partial.to_be_bytes());
-        bytes.extend([0, 0]);
-        bytes.extend(vec![1; 4 * self.options]);
-        bytes.extend((0..self.payload).map(Self::payload_byte));
-        bytes
-    }
-
-    fn ipv4(&self, bytes: &mut Vec<u8>, tcp_len: usize) -> Vec<u8> {
-        let start = bytes.len() + 2;
-        let header_len = 20 + 4 * self.ip_options;
-        bytes.extend([8, 0, 0x40 | (header_len / 4) as u8, self.tos]);
-        bytes.extend(((header_len + tcp_len) as u16).to_be_bytes());
-        bytes.extend(self.id.to_be_bytes());
-        bytes.extend([0x40, 0, 64, 6, 0, 0]);
-        let addresses = vec![10, 77, 0, 1, 10, 77, 0, 2];
-        bytes.extend(&addresses);
-        bytes.extend(vec![1; 4 * self.ip_options]);
-        let checksum = !plain_sum(&bytes[start..], 0);
-        bytes[start + 10..start + 12].copy_from_slice(&checksum.to_be_bytes());
-        addresses
-    }
-
-    fn ipv6(&self, bytes: &mut Vec<u8>, tcp_len: usize) -> Vec<u8> {
-        bytes.extend([0x86, 0xdd, 0x60 | self.tos >> 4, self.tos << 4, 0, 0]);
-        bytes.extend(((8 * self.ip_options + tcp_len) as u16).to_be_bytes());
-        bytes.extend([if self.ip_options > 0 { 60 } else { 6 }, 64]);
-        let mut addresses = vec![0xfd; 31];
-        addresses.push(2);
-        bytes.extend(&addresses);
-        for left in (0..self.ip_options).rev() {
-            // PadN of four bytes.
-            bytes.extend([if left > 0 { 60 } else { 6 }, 0, 1, 4, 0, 0, 0, 0]);
+        if self.v6 {
+            frame.extend([0x86, 0xdd]);
+            frame.extend(self.ipv6(&segment));
+        } else {
+            frame.extend([8, 0]);
+            frame.extend(self.ipv4(&segment));
         }
-        addresses
+        frame
+    }
+
+    fn ipv4(&self, segment: &Segment) -> Vec<u8> {
+        let (from, to) = ([10, 77, 0, 1], [10, 77, 0, 2]);
+        let header = Ipv4 {
+            tos: self.tos,
+            id: self.id,
+            options: self.ip_options,
+            ..Ipv4::new(from.into(), to.into(), 6)
+        };
+        header.packet(&segment.partial(&[from, to].concat()))
+    }
+
+    fn ipv6(&self, segment: &Segment) -> Vec<u8> {
+        let (from, mut to) = ([0xfd; 16], [0xfd; 16]);
+        to[15] = 2;
+        let kind = |left: usize| if left > 0 { 60 } else { 6 };
+        let header = Ipv6 {
+            traffic_class: self.tos,
+            hops: 64,
+            ..Ipv6::new(from.into(), to.into(), kind(self.ip_options))
+        };
+        // Each option is PadN of four bytes.
+        let options = (0..self.ip_options).rev();
+        let options = options.flat_map(|left| [kind(left), 0, 1, 4, 0, 0, 0, 0]);
+        let mut payload: Vec<u8> = options.collect();
+        payload.extend(segment.partial(&[from, to].concat()));
+        header.packet(&payload)
     }
 
     /// The virtio header that a guest's kernel writes.
@@ -132,16 +130,4 @@ impl Tcp {
         header[8..10].copy_from_slice(&16u16.to_le_bytes());
         header
     }
-}
-
-/// The one's complement sum of `bytes` and `more`, by the definition.
-pub(crate) fn plain_sum(bytes: &[u8], more: u64) -> u16 {
-    let mut total = more;
-    for pair in bytes.chunks(2) {
-        total += u64::from(pair[0]) << 8 | u64::from(pair.get(1).copied().unwrap_or(0));
-    }
-    while total >> 16 != 0 {
-        total = (total & 0xffff) + (total >> 16);
-    }
-    total as u16
 }

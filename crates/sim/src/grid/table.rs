@@ -2,7 +2,6 @@
 
 use super::{Manifest, Row};
 use crate::columnar::{self, Column};
-use std::fmt::Write as _;
 use tailbound_report::Statistic;
 
 /// A figure of a row.
@@ -39,26 +38,33 @@ fn lines(rows: &[Row]) -> impl Iterator<Item = Line<'_>> {
 }
 
 /// Returns every figure of every row as CSV: a line each, with the varied values.
-pub(super) fn csv(manifest: &Manifest, rows: &[Row]) -> String {
-    let mut text = "point,repetition,seed".to_owned();
-    for key in &manifest.keys {
-        let _ = write!(text, ",{}", quoted(key));
-    }
-    text += ",variant,figure,unit,value\n";
+///
+/// # Panics
+/// Never: all rows have the same length, and memory takes every write.
+pub fn csv(manifest: &Manifest, rows: &[Row]) -> Vec<u8> {
+    write(manifest, rows).expect("rows of the same length, into memory")
+}
+
+fn write(manifest: &Manifest, rows: &[Row]) -> csv::Result<Vec<u8>> {
+    let mut writer = csv::WriterBuilder::new();
+    let mut table = Vec::new();
+    let mut writer = writer.has_headers(false).from_writer(&mut table);
+    let keys = manifest.keys.iter().map(String::as_str);
+    let heads = ["point", "repetition", "seed"].into_iter().chain(keys);
+    writer.write_record(heads.chain(["variant", "figure", "unit", "value"]))?;
     for line in lines(rows) {
-        let point = line.row.point;
-        let planned = &manifest.points[point];
-        // Writing to a String does not fail.
-        let _ = write!(text, "{point},{},{}", planned.repetition, planned.seed);
-        let texts = planned.settings.iter().map(String::as_str);
-        for field in texts.chain([line.variant, &line.figure, line.unit]) {
-            let _ = write!(text, ",{}", quoted(field));
-        }
-        // A figure that could not be computed is empty.
+        let planned = &manifest.points[line.row.point];
         let value = line.value.map(|value| value.to_string());
-        let _ = writeln!(text, ",{}", value.unwrap_or_default());
+        writer.serialize((
+            (line.row.point, planned.repetition, planned.seed),
+            &planned.settings,
+            // A figure that could not be computed is empty.
+            (line.variant, line.figure, line.unit, value),
+        ))?;
     }
-    text
+    writer.flush()?;
+    drop(writer);
+    Ok(table)
 }
 
 /// Returns the table as Parquet: `point`, `repetition` and `seed` are INT64, `value` is a DOUBLE
@@ -90,13 +96,4 @@ pub(super) fn parquet(manifest: &Manifest, rows: &[Row]) -> Vec<u8> {
         ("value".to_owned(), value),
     ]);
     columnar::table(&columns)
-}
-
-/// Returns a field in the format of RFC 4180.
-fn quoted(text: &str) -> String {
-    if text.contains([',', '"', '\n', '\r']) {
-        format!("\"{}\"", text.replace('"', "\"\""))
-    } else {
-        text.to_owned()
-    }
 }

@@ -66,12 +66,6 @@ impl Frame for Sent {
     fn is_local(&self) -> bool {
         self.sender.is_local
     }
-    fn segments(&self) -> usize {
-        1
-    }
-    fn segment(self, mut sink: impl FnMut(Self)) {
-        sink(self);
-    }
 }
 
 /// A host with guests, its pacer, and its link.

@@ -12,7 +12,7 @@ use tailbound_dataplane::snoop::{
     Bare, Change, Flags, FlowId, Handshake, Link, Options, Sacks, Segment as Seen, Seq, Sight,
     TcpFrame, Timestamps, Way,
 };
-use tailbound_dataplane::{Class, FlowKey, Frame, GuestId, Mark, Snoop, SnoopConfig};
+use tailbound_dataplane::{Frame, Snoop, SnoopConfig};
 use tailbound_units::{Bytes, Nanos};
 
 /// Window scale, in bits.
@@ -130,22 +130,6 @@ fn seen(segment: &Segment) -> Seen {
 impl Frame for Inside {
     fn len(&self) -> usize {
         self.packet.len()
-    }
-    fn source(&self) -> Option<GuestId> {
-        None
-    }
-    fn flow(&self) -> Option<FlowKey> {
-        None
-    }
-    fn class(&self) -> Class {
-        Class::Lowest
-    }
-    fn set_class(&mut self, _: Class, _: Mark) {}
-    fn segments(&self) -> usize {
-        1
-    }
-    fn segment(self, mut sink: impl FnMut(Self)) {
-        sink(self);
     }
 }
 

@@ -1,14 +1,9 @@
 //! A trace as a load: senders, receivers, lengths and times of messages from a file.
 
 use super::sizes::Kind;
-use crate::columnar;
-use crate::csv;
-use crate::fields::Fields;
-use parquet::file::reader::ChunkReader;
+use crate::rows::{self, Wrong};
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
 use tailbound_experiment::{Mistakes, Name};
@@ -52,7 +47,7 @@ impl Trace {
         let shown = path.display();
         match read(&path, hosts) {
             Ok(rows) => self.rows = rows.into(),
-            Err(what) => mistakes.at(&self.file, format!("{shown}{what}")),
+            Err(wrong) => mistakes.at(&self.file, format!("{shown}{wrong}")),
         }
     }
 
@@ -80,40 +75,11 @@ impl Trace {
     }
 }
 
-/// Returns the rows of a file, or an error message that continues after the file's name.
-fn read(path: &Path, hosts: usize) -> Result<Vec<Row>, String> {
-    let failed = |error| format!(" cannot be read: {error}");
-    let mut file = File::open(path).map_err(failed)?;
-    if columnar::is_it(&file).map_err(failed)? {
-        return of_parquet(file, hosts).map_err(|wrong| format!(": {wrong}"));
-    }
-    let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes).map_err(failed)?;
-    let Ok(text) = String::from_utf8(bytes) else {
-        let head = COLUMNS.join(",");
-        return Err(format!(
-            " is no text: write CSV, with the line `{head}` first, or Parquet"
-        ));
-    };
-    of_csv(&text, hosts)
-        .map_err(|csv::Wrong { line, column, what }| format!(":{line}:{column}: {what}"))
-}
-
-fn of_csv(text: &str, hosts: usize) -> Result<Vec<Row>, csv::Wrong> {
+/// Returns the rows of a file.
+fn read(path: &Path, hosts: usize) -> Result<Vec<Row>, Wrong> {
     let mut rows = Rows::of(hosts);
-    for row in csv::rows(text, COLUMNS, "a trace")? {
-        rows.add(&row?)?;
-    }
-    rows.all().map_err(|what| {
-        let (line, column) = (2, 1);
-        csv::Wrong { line, column, what }
-    })
-}
-
-fn of_parquet(file: impl ChunkReader + 'static, hosts: usize) -> Result<Vec<Row>, columnar::Wrong> {
-    let mut rows = Rows::of(hosts);
-    columnar::read(file, COLUMNS, MOST_ROWS as u64, |row| rows.add(&row))?;
-    rows.all().map_err(columnar::Wrong::file)
+    rows::read(path, COLUMNS, MOST_ROWS, |row| rows.add(row))?;
+    rows.all()
 }
 
 /// The rows of a trace, while they are read.
@@ -130,7 +96,7 @@ impl Rows {
         }
     }
 
-    fn add<F: Fields>(&mut self, row: &F) -> Result<(), F::Wrong> {
+    fn add(&mut self, row: &rows::Row<'_, 4>) -> Result<(), Wrong> {
         let hosts = 0..=self.last_host;
         let read = Row {
             begins: Nanos(row.number(0, 0..=u64::MAX / 2)?),
@@ -140,25 +106,21 @@ impl Rows {
         };
         if self.rows.last().is_some_and(|it| it.begins > read.begins) {
             let what = "it is before the row above: rows are in the order of their times";
-            return Err(row.wrong(0, what.to_owned()));
+            return Err(row.wrong(0, what));
         }
         if read.from == read.to {
             let what = "it is the source: frames pass switches here, so name another host";
-            return Err(row.wrong(2, what.to_owned()));
-        }
-        if self.rows.len() == MOST_ROWS {
-            let what = format!("a trace has at most {MOST_ROWS} rows: take a part of it");
-            return Err(row.wrong(0, what));
+            return Err(row.wrong(2, what));
         }
         self.rows.push(read);
         Ok(())
     }
 
     /// Returns all rows; fails if there are none.
-    fn all(self) -> Result<Vec<Row>, String> {
+    fn all(self) -> Result<Vec<Row>, Wrong> {
         if self.rows.is_empty() {
             let what = "there is no row: write `0,0,1,1000` for 1,000 bytes from host 0 to 1";
-            return Err(what.to_owned());
+            return Err(Wrong::file(what));
         }
         Ok(self.rows)
     }
@@ -214,68 +176,56 @@ impl Replaying {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bytes::Bytes;
+    use crate::columnar::{Column, table};
+
+    /// Reads a file of these bytes, for four hosts; an error follows the file's path.
+    fn of(bytes: impl AsRef<[u8]>) -> Result<Vec<Row>, String> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), bytes).unwrap();
+        read(file.path(), 4).map_err(|wrong| wrong.to_string())
+    }
 
     #[test]
     fn mistakes_of_a_trace_are_told_where_they_are() {
         let head = "start_ns,source,destination,bytes\n";
-        let row = |row: &str| format!("{head}0,0,1,1000\n{row}\n");
-        let cases = [
-            (String::new(), (1, 1), "the file is empty"),
-            (head.to_owned(), (2, 1), "there is no row: write"),
+        assert!(
+            of(head)
+                .unwrap_err()
+                .starts_with(": there is no row: write")
+        );
+        for (row, expected) in [
+            ("5,0,1", ":3: a row has 4 fields, and this one 3"),
+            ("5,0,,9", ":3: column `destination`: \"\" is not"),
+            ("1ms,0,1,9", ":3: column `start_ns`: \"1ms\" is not a whole"),
             (
-                "start_us,source,destination,bytes\n".to_owned(),
-                (1, 1),
-                "a trace begins with the line `start_ns,source,destination,bytes`",
+                "5,0,1,9KB",
+                ":3: column `bytes`: \"9KB\" is not a whole number from 1",
             ),
             (
-                "start_ns,source,bytes\n".to_owned(),
-                (1, 1),
-                "a trace begins with the line",
+                "5,4,1,9",
+                ":3: column `source`: \"4\" is not a whole number from 0 to 3",
             ),
-            (row("5,0,1"), (3, 1), "a row has 4 fields, and this one 3"),
-            (row("5,0,,9"), (3, 5), "`destination` is empty"),
+            ("5,2,web,9", ":3: column `destination`: \"web\" is not"),
+            ("5,2,2,9", ":3: column `destination`: it is the source"),
             (
-                row("1ms,0,1,9"),
-                (3, 1),
-                "`start_ns` is \"1ms\", and not a whole number",
+                "5,0,1,9\n4,0,1,9",
+                ":4: column `start_ns`: it is before the row above",
             ),
-            (
-                row("5,0,1,9KB"),
-                (3, 7),
-                "`bytes` is \"9KB\", and not a whole number from 1",
-            ),
-            (
-                row("5,4,1,9"),
-                (3, 3),
-                "`source` is \"4\", and not a whole number from 0 to 3",
-            ),
-            (
-                row("5,2,web,9"),
-                (3, 5),
-                "`destination` is \"web\", and not",
-            ),
-            (row("5,2,2,9"), (3, 5), "it is the source"),
-            (
-                row("5,0,1,9\n4,0,1,9"),
-                (4, 1),
-                "it is before the row above",
-            ),
-        ];
-        for (text, place, expected) in cases {
-            let wrong = of_csv(&text, 4).unwrap_err();
-            assert_eq!((wrong.line, wrong.column), place, "{text}");
-            assert!(wrong.what.contains(expected), "{}", wrong.what);
+        ] {
+            let told = of(format!("{head}0,0,1,1000\n{row}\n")).unwrap_err();
+            assert!(told.starts_with(expected), "{told}");
         }
-        assert_eq!(of_csv(&row("\n7, 3, 0, 12"), 4).unwrap().len(), 2);
+        assert_eq!(
+            of(format!("{head}0,0,1,9\n\n7, 3, 0, 12\n")).unwrap().len(),
+            2
+        );
     }
 
     /// Returns a Parquet file with these rows.
-    fn parquet(rows: &[[i64; 4]]) -> Bytes {
-        let column =
-            |at: usize| columnar::Column::Numbers(rows.iter().map(|row| row[at]).collect());
+    fn parquet(rows: &[[i64; 4]]) -> Vec<u8> {
+        let column = |at: usize| Column::Numbers(rows.iter().map(|row| row[at]).collect());
         let columns = (0..4).map(|at| (COLUMNS[at].to_owned(), column(at)));
-        columnar::table(&columns.collect::<Vec<_>>()).into()
+        table(&columns.collect::<Vec<_>>())
     }
 
     #[test]
@@ -286,34 +236,31 @@ mod tests {
             [1_000_000, 2, 0, 7],
         ];
         let text = COLUMNS.join(",") + "\n0,2,0,5000\n1000000,1,3,200\n1000000,2,0,7\n";
-        let of_text = of_csv(&text, 4).unwrap();
-        let of_table = of_parquet(parquet(&rows), 4).unwrap();
-        assert_eq!(format!("{of_text:?}"), format!("{of_table:?}"));
-        let cases = [
+        let of_table = of(parquet(&rows)).unwrap();
+        assert_eq!(format!("{:?}", of(text).unwrap()), format!("{of_table:?}"));
+        for (wrong, expected) in [
             (
                 [999_999, 0, 1, 9],
-                "row 4, column `start_ns`: it is before the row above",
+                ": row 4, column `start_ns`: it is before the row above",
             ),
             (
                 [-1, 0, 1, 9],
-                "row 4, column `start_ns`: -1 is not a whole number from 0",
+                ": row 4, column `start_ns`: -1 is not a whole number from 0",
             ),
             (
                 [1_000_000, 4, 1, 9],
-                "row 4, column `source`: 4 is not a whole number from 0 to 3",
+                ": row 4, column `source`: 4 is not a whole number from 0 to 3",
             ),
             (
                 [1_000_000, 2, 2, 9],
-                "row 4, column `destination`: it is the source",
+                ": row 4, column `destination`: it is the source",
             ),
-            ([1_000_000, 2, 1, 0], "row 4, column `bytes`: 0 is not"),
-        ];
-        for (wrong, expected) in cases {
-            let rows = [&rows[..], &[wrong]].concat();
-            let told = of_parquet(parquet(&rows), 4).unwrap_err().to_string();
+            ([1_000_000, 2, 1, 0], ": row 4, column `bytes`: 0 is not"),
+        ] {
+            let told = of(parquet(&[&rows[..], &[wrong]].concat())).unwrap_err();
             assert!(told.starts_with(expected), "{told}");
         }
-        let told = of_parquet(parquet(&[]), 4).unwrap_err().to_string();
-        assert!(told.starts_with("there is no row"), "{told}");
+        let told = of(parquet(&[])).unwrap_err();
+        assert!(told.starts_with(": there is no row"), "{told}");
     }
 }

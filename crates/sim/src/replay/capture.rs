@@ -76,7 +76,7 @@ pub(super) fn read(path: &Path, recording: &mut Recording) -> Result<(), ReplayE
                 Block::EnhancedPacket(packet) => {
                     let at = packet.timestamp;
                     (frames.add(at, &packet.data, packet.original_len)).ok_or_else(too_long)?;
-                    frames.recording.check_size(path)?;
+                    frames.recording.check_size().map_err(wrong)?;
                 }
                 _ => {}
             }
@@ -91,7 +91,7 @@ pub(super) fn read(path: &Path, recording: &mut Recording) -> Result<(), ReplayE
             let packet = packet.map_err(broken)?;
             let at = packet.timestamp;
             (frames.add(at, &packet.data, packet.orig_len)).ok_or_else(too_long)?;
-            frames.recording.check_size(path)?;
+            frames.recording.check_size().map_err(wrong)?;
         }
     }
     Ok(())

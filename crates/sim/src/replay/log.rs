@@ -1,11 +1,7 @@
 //! Logs of flows: CSV with a line of names, or Parquet, and a row for each message.
 
-use super::{Guest, LONGEST, Recording, ReplayError};
-use crate::columnar;
-use crate::csv::{self, Wrong};
-use crate::fields::Fields;
-use std::fs::File;
-use std::io::Read as _;
+use super::{Guest, LONGEST, MOST_PACKETS, Recording};
+use crate::rows::{self, Row, Wrong};
 use std::path::Path;
 use tailbound_dataplane::PacketRecord;
 use tailbound_units::Nanos;
@@ -25,52 +21,9 @@ const MOST_GUESTS: usize = 1024;
 const MOST: u64 = 1_000_000_000;
 
 /// Adds the rows of a log.
-pub(super) fn read(path: &Path, recording: &mut Recording) -> Result<(), ReplayError> {
-    let unreadable = |source| ReplayError::Unreadable {
-        path: path.to_owned(),
-        source,
-    };
-    let mut file = File::open(path).map_err(unreadable)?;
+pub(super) fn read(path: &Path, recording: &mut Recording) -> Result<(), Wrong> {
     let mut messages = Messages::of(recording);
-    if columnar::is_it(&file).map_err(unreadable)? {
-        return of_parquet(path, file, &mut messages);
-    }
-    let mut text = String::new();
-    file.read_to_string(&mut text).map_err(unreadable)?;
-    of_csv(path, &text, &mut messages)
-}
-
-fn of_csv(path: &Path, text: &str, messages: &mut Messages<'_>) -> Result<(), ReplayError> {
-    let wrong = |Wrong { line, column, what }| ReplayError::Log {
-        path: path.to_owned(),
-        line,
-        column,
-        what,
-    };
-    for row in csv::rows(text, COLUMNS, "a log of flows").map_err(wrong)? {
-        messages.add(&row.map_err(wrong)?).map_err(wrong)?;
-        messages.recording.check_size(path)?;
-    }
-    Ok(())
-}
-
-fn of_parquet(path: &Path, file: File, messages: &mut Messages<'_>) -> Result<(), ReplayError> {
-    let mut too_large = None;
-    let read = columnar::read(file, COLUMNS, super::MOST_PACKETS as u64, |row| {
-        messages.add(&row)?;
-        messages.recording.check_size(path).map_err(|error| {
-            too_large = Some(error);
-            columnar::Wrong::file("is too large")
-        })
-    });
-    match (read, too_large) {
-        (_, Some(error)) => Err(error),
-        (Err(wrong), None) => Err(ReplayError::Table {
-            path: path.to_owned(),
-            wrong,
-        }),
-        (Ok(()), None) => Ok(()),
-    }
+    rows::read(path, COLUMNS, MOST_PACKETS, |row| messages.add(row))
 }
 
 /// State of reading a log's messages.
@@ -92,18 +45,18 @@ impl<'r> Messages<'r> {
         }
     }
 
-    fn add<F: Fields>(&mut self, row: &F) -> Result<(), F::Wrong> {
+    fn add(&mut self, row: &Row<'_, 4>) -> Result<(), Wrong> {
         let (guest, destination) = (row.text(1)?, row.text(2)?);
         let time = row.number(0, 0..=u64::MAX)?;
         let bytes = row.number(3, 1..=MOST)?;
         let came = Nanos(time.saturating_sub(*self.first.get_or_insert(time)));
         if time < std::mem::replace(&mut self.last, time) {
             let what = "it is before the row above: rows are in the order of their times";
-            return Err(row.wrong(0, what.to_owned()));
+            return Err(row.wrong(0, what));
         }
         if came > LONGEST {
             let what = "it is more than a month after the first row";
-            return Err(row.wrong(0, what.to_owned()));
+            return Err(row.wrong(0, what));
         }
         let Some(guest) = guest_of(self.recording, guest, self.takes_all) else {
             self.recording.left_out.of_others += 1;
@@ -114,7 +67,7 @@ impl<'r> Messages<'r> {
             return Err(row.wrong(1, what));
         }
         self.recording.add(guest, came, packets(destination, bytes));
-        Ok(())
+        self.recording.check_size().map_err(Wrong::file)
     }
 }
 

@@ -162,19 +162,22 @@ fn a_log_with_a_mistake_says_where_it_is() {
         error.split_once("flows.csv:").unwrap().1.to_owned()
     };
     for (rows, wanted) in [
-        ("0,a,x\n", "2:1: a row has 4 fields, and this one 3"),
-        ("0,a,x,12,\n", "2:1: a row has 4 fields, and this one 5"),
-        ("0,a,x,0\n", "2:7: `bytes` is \"0\""),
-        ("0,a,x,1\n5,a,,1\n", "3:5: `destination` is empty"),
-        ("0,a,x,1\n-5,a,x,1\n", "3:1: `time_ns` is \"-5\""),
-        ("5,a,x,1\n4,a,x,1\n", "3:1: it is before the row above"),
+        ("0,a,x\n", "2: a row has 4 fields, and this one 3"),
+        ("0,a,x,12,\n", "2: a row has 4 fields, and this one 5"),
+        ("0,a,x,0\n", "2: column `bytes`: \"0\" is not"),
+        ("0,a,x,1\n5,a,,1\n", "3: column `destination`: is empty"),
+        ("0,a,x,1\n-5,a,x,1\n", "3: column `time_ns`: \"-5\" is not"),
+        (
+            "5,a,x,1\n4,a,x,1\n",
+            "3: column `time_ns`: it is before the row above",
+        ),
         (
             "5,a,x,1\n9999999999999999,a,x,1\n",
-            "3:1: it is more than a month after",
+            "3: column `time_ns`: it is more than a month after",
         ),
         (
             "1,a,x,1\n3,a,x,1\n2,a,x,1\n",
-            "4:1: it is before the row above",
+            "4: column `time_ns`: it is before the row above",
         ),
     ] {
         let said = place(rows);
@@ -182,16 +185,23 @@ fn a_log_with_a_mistake_says_where_it_is() {
     }
     let many: Vec<_> = (0..1025).map(|guest| format!("0,g{guest},x,1\n")).collect();
     let said = place(&many.concat());
-    assert_eq!(said, "1026:3: a log of one host has at most 1024 guests");
+    assert_eq!(
+        said,
+        "1026: column `guest`: a log of one host has at most 1024 guests"
+    );
     // Rows of others are in their order, too.
     let error = named("0,a,x,1\n9,b,x,1\n8,a,x,1\n", &["a"]).unwrap_err();
-    assert!(error.to_string().contains(":4:1: it is before"), "{error}");
+    let wanted = ":4: column `time_ns`: it is before";
+    assert!(error.to_string().contains(wanted), "{error}");
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("empty");
-    for text in ["", "guest,bytes\n"] {
+    for (text, wanted) in [
+        ("", "empty: it is empty: begin with the line `time_ns,"),
+        ("guest,bytes\n", "empty: column `time_ns`: is not there"),
+    ] {
         std::fs::write(&path, text).unwrap();
         let error = Recording::read(&path, Vec::new()).unwrap_err();
-        assert!(error.to_string().contains("empty:1:1: "), "{error}");
+        assert!(error.to_string().contains(wanted), "{error}");
     }
     let error = named("0,a,x,1\n", &["b", "c"]).unwrap_err();
     assert!(

@@ -1,8 +1,11 @@
 //! Ports with a capture of their traffic: for a VM's card, which has no interface at which other
 //! programs could listen.
 
-use super::pcap::make_writer;
+use super::pcap::{SNAP_LEN, make_writer};
 use super::{Burst, Estate, More, Outgoing, PcapError, Port, Presence, Sent};
+use byteorder_slice::NativeEndian;
+use pcap_file::TsResolution;
+use pcap_file::pcap::PcapPacket;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, BufWriter, Write as _};
@@ -82,18 +85,12 @@ impl Capture {
         let Some(writer) = &mut self.writer else {
             return;
         };
-        // The format has seconds, nanoseconds, the stored length and the whole length. The crate
-        // that writes the header can write these, but not flush.
         let time = self.epoch.saturating_add(now.into());
-        let lengths = [head.stored, head.whole].map(|len| len as u32);
-        let times = [time.as_secs() as u32, time.subsec_nanos()];
-        let numbers = [times, lengths].concat();
-        let record = numbers
-            .iter()
-            .flat_map(|number| number.to_ne_bytes())
-            .chain(head.bytes[..head.stored].iter().copied())
-            .collect::<Vec<u8>>();
-        if let Err(error) = writer.write_all(&record) {
+        let record = PcapPacket::new(time, head.whole as u32, &head.bytes[..head.stored]);
+        // The crate's own writer cannot flush.
+        let resolution = TsResolution::NanoSecond;
+        let written = record.write_to::<_, NativeEndian>(writer, resolution, SNAP_LEN);
+        if let Err(error) = written {
             self.end(&error);
         }
     }

@@ -14,7 +14,7 @@ use tailbound_dataplane::{Packet, Pool, VoidFrame};
 use tailbound_units::Nanos;
 
 /// Longest frame that a capture holds, in bytes: a 64 KiB packet.
-const SNAP_LEN: u32 = 256 * 1024;
+pub(super) const SNAP_LEN: u32 = 256 * 1024;
 
 /// Reason why a capture cannot be read or written.
 #[derive(Debug, thiserror::Error)]

@@ -6,6 +6,7 @@ use std::fs::File;
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::time::Duration;
+use tailbound_dataplane::testing::frames::{self, Ipv4, Segment, ethernet};
 
 /// A sender or receiver.
 #[derive(Debug, Clone, Copy)]
@@ -36,28 +37,6 @@ pub(crate) const fn far(n: u8) -> Station {
     }
 }
 
-fn ethernet(to: [u8; 6], from: [u8; 6], ethertype: u16, payload: &[u8]) -> Vec<u8> {
-    let mut frame = [&to[..], &from, &ethertype.to_be_bytes(), payload].concat();
-    frame.resize(frame.len().max(60), 0);
-    frame
-}
-
-fn ipv4(from: Ipv4Addr, to: Ipv4Addr, protocol: u8, tos: u8, payload: &[u8]) -> Vec<u8> {
-    let len = (20 + payload.len()) as u16;
-    let mut packet = vec![0x45, tos, 0, 0, 0, 0, 0x40, 0, 64, protocol, 0, 0];
-    packet[2..4].copy_from_slice(&len.to_be_bytes());
-    packet.extend(from.octets());
-    packet.extend(to.octets());
-    let words = packet
-        .chunks(2)
-        .map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1]));
-    let sum: u32 = words.sum();
-    let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
-    packet[10..12].copy_from_slice(&sum.to_be_bytes());
-    packet.extend(payload);
-    packet
-}
-
 /// Makes a datagram of `len` bytes of payload, with a unique number.
 pub(crate) fn udp(from: Station, to: Station, n: u32, len: usize) -> Vec<u8> {
     datagram(from, to, n, len, 0)
@@ -65,28 +44,34 @@ pub(crate) fn udp(from: Station, to: Station, n: u32, len: usize) -> Vec<u8> {
 
 /// Makes such a datagram with a given TOS byte.
 pub(crate) fn datagram(from: Station, to: Station, n: u32, len: usize, tos: u8) -> Vec<u8> {
-    let words = [7, 9, 8 + len as u16, 0].map(u16::to_be_bytes).concat();
-    let mut payload = words;
-    payload.extend(n.to_be_bytes());
-    payload.resize(8 + len, n as u8);
-    ethernet(
-        to.mac,
-        from.mac,
-        0x0800,
-        &ipv4(from.ip, to.ip, 17, tos, &payload),
-    )
+    let mut payload = n.to_be_bytes().to_vec();
+    payload.resize(len, n as u8);
+    between(from, to, 17, tos, &frames::udp(7, 9, &payload))
+}
+
+/// Makes a frame of an IPv4 packet.
+fn between(from: Station, to: Station, protocol: u8, tos: u8, payload: &[u8]) -> Vec<u8> {
+    let header = Ipv4 {
+        tos,
+        ..Ipv4::new(from.ip, to.ip, protocol)
+    };
+    ethernet(to.mac, from.mac, 0x0800, &header.packet(payload))
 }
 
 /// Makes the `n`th packet of a TCP connection that takes marks (ECT(0)), of `segments` full
 /// segments. With more than one it is longer than a frame, and the port describes its segmentation
 /// ([`super::bench::virtio`]).
 pub(crate) fn tcp(from: Station, to: Station, n: u32, segments: usize) -> Vec<u8> {
-    let payload = vec![n as u8; segments * SEGMENT];
-    let mut tcp = [40_000u16, 80].map(u16::to_be_bytes).concat();
-    tcp.extend((n * payload.len() as u32).to_be_bytes());
-    tcp.extend([0, 0, 0, 1, 5 << 4, 0x10, 2, 0, 0, 0, 0, 0]);
-    tcp.extend(payload);
-    ethernet(to.mac, from.mac, 0x0800, &ipv4(from.ip, to.ip, 6, 2, &tcp))
+    let segment = Segment {
+        ports: [40_000, 80],
+        seq: n * (segments * SEGMENT) as u32,
+        ack: 1,
+        flags: 0x10,
+        window: 512,
+        options: Vec::new(),
+        payload: vec![n as u8; segments * SEGMENT],
+    };
+    between(from, to, 6, 2, &segment.bytes())
 }
 
 /// Bytes of payload in a full segment of [`tcp`].

@@ -1,6 +1,7 @@
 //! Frames of guests.
 
 use std::net::Ipv4Addr;
+use tailbound_dataplane::testing::frames::{self, Segment, ipv4};
 
 pub(crate) type Mac = [u8; 6];
 
@@ -103,8 +104,16 @@ impl Neighbour {
 
 /// Makes a TCP packet to be segmented into 500 segments of one byte.
 fn segments() -> Sent {
-    let tcp = [&[0; 12][..], &[5 << 4, 0x10], &[0; 6], &[0; 500]].concat();
-    let frame = ethernet(GATEWAY, NEIGHBOUR, &ipv4(NEIGHBOUR_IP, FAR, 6, &tcp));
+    let tcp = Segment {
+        flags: 0x10,
+        payload: vec![0; 500],
+        ..Segment::default()
+    };
+    let frame = ethernet(
+        GATEWAY,
+        NEIGHBOUR,
+        &ipv4(NEIGHBOUR_IP, FAR, 6, &tcp.bytes()),
+    );
     let mut virtio = [1, 1, 54, 0, 1, 0, 34, 0, 16, 0];
     virtio[2..4].copy_from_slice(&54u16.to_le_bytes());
     (frame, Some(virtio))
@@ -135,22 +144,9 @@ pub(crate) fn greeting() -> Vec<u8> {
 }
 
 fn ethernet(to: Mac, from: Mac, packet: &[u8]) -> Vec<u8> {
-    let mut frame = [&to[..], &from, &[0x08, 0x00], packet].concat();
-    frame.resize(frame.len().max(60), 0);
-    frame
-}
-
-fn ipv4(from: Ipv4Addr, to: Ipv4Addr, protocol: u8, payload: &[u8]) -> Vec<u8> {
-    let len = (20 + payload.len()) as u16;
-    let mut packet = vec![0x45, 0, 0, 0, 0, 0, 0, 0, 64, protocol, 0, 0];
-    packet[2..4].copy_from_slice(&len.to_be_bytes());
-    packet.extend(from.octets());
-    packet.extend(to.octets());
-    packet.extend(payload);
-    packet
+    frames::ethernet(to, from, 0x0800, packet)
 }
 
 fn udp(port: u16, payload: &[u8]) -> Vec<u8> {
-    let words = [7, port, 8 + payload.len() as u16, 0].map(u16::to_be_bytes);
-    [&words.concat()[..], payload].concat()
+    frames::udp(7, port, payload)
 }

@@ -7,7 +7,7 @@ use crate::snoop::{
     Bare, Change, Flags, FlowId, Handshake, Link, Mode, Options, Origin, Placed, Segment, Seq,
     Sight, Snoop, SnoopConfig, SnoopMode, TcpFrame, Timestamps, Way,
 };
-use crate::{Class, FlowKey, Frame, GuestId, Mark};
+use crate::{Frame, GuestId};
 use proptest::prelude::*;
 use std::collections::VecDeque;
 use tailbound_units::{Bytes, Nanos};
@@ -42,19 +42,6 @@ impl Frame for Record {
     }
     fn source(&self) -> Option<GuestId> {
         (self.way == Way::ToPeer).then_some(GuestId::first(0))
-    }
-    fn flow(&self) -> Option<FlowKey> {
-        None
-    }
-    fn class(&self) -> Class {
-        Class::Lowest
-    }
-    fn set_class(&mut self, _: Class, _: Mark) {}
-    fn segments(&self) -> usize {
-        1
-    }
-    fn segment(self, mut sink: impl FnMut(Self)) {
-        sink(self);
     }
 }
 

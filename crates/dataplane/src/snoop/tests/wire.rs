@@ -1,6 +1,6 @@
 //! TCP segments as bytes: slow and plain, so that it can be checked by eye.
 
-use crate::testing::tcp::plain_sum;
+use crate::testing::frames::{Ipv4, Ipv6, Segment, plain_sum};
 use crate::{GuestId, HashKeys, Packet, Pool};
 
 /// The guest of all tests here.
@@ -31,70 +31,60 @@ const GUEST_MAC: [u8; 6] = [2, 0, 0, 0, 0, 3];
 
 impl Tcp {
     pub(super) fn bytes(&self) -> Vec<u8> {
-        let (to, from) = if self.to_guest {
-            (GUEST_MAC, PEER_MAC)
+        let (stations, hosts, ports) = if self.to_guest {
+            ([GUEST_MAC, PEER_MAC], [9, 3], [self.port, 80])
         } else {
-            (PEER_MAC, GUEST_MAC)
+            ([PEER_MAC, GUEST_MAC], [3, 9], [80, self.port])
         };
-        let mut frame = [to, from].concat();
-        if let Some(tag) = self.tag {
-            frame.extend([0x81, 0]);
-            frame.extend(tag.to_be_bytes());
-        }
         let mut options = self.options.clone();
-        while !options.len().is_multiple_of(4) {
-            options.push(1);
-        }
-        let tcp_len = 20 + options.len() + self.payload.len();
-        let addresses = self.ip(&mut frame, tcp_len);
-        let tcp = frame.len();
-        let (source, destination) = if self.to_guest {
-            (self.port, 80)
-        } else {
-            (80, self.port)
+        options.resize(options.len().next_multiple_of(4), 1);
+        let segment = Segment {
+            ports,
+            seq: self.seq,
+            ack: self.ack,
+            flags: self.flags,
+            window: self.window,
+            options,
+            payload: self.payload.clone(),
         };
-        frame.extend(source.to_be_bytes());
-        frame.extend(destination.to_be_bytes());
-        frame.extend(self.seq.to_be_bytes());
-        frame.extend(self.ack.to_be_bytes());
-        frame.push(((5 + options.len() / 4) as u8) << 4 | (self.flags >> 8) as u8);
-        frame.push(self.flags as u8);
-        frame.extend(self.window.to_be_bytes());
-        frame.extend([0; 4]);
-        frame.extend(&options);
-        frame.extend(&self.payload);
-        let pseudo = plain_sum(&addresses, 6 + tcp_len as u64);
-        let checksum = !plain_sum(&frame[tcp..], pseudo.into());
-        frame[tcp + 16..tcp + 18].copy_from_slice(&checksum.to_be_bytes());
+        let mut frame = stations.concat();
+        if let Some(tag) = self.tag {
+            frame.extend([0x8100, tag].map(u16::to_be_bytes).concat());
+        }
+        if self.v6 {
+            frame.extend([0x86, 0xdd]);
+            frame.extend(self.ipv6(hosts, &segment));
+        } else {
+            frame.extend([8, 0]);
+            frame.extend(self.ipv4(hosts, &segment));
+        }
         frame
     }
 
-    fn ip(&self, frame: &mut Vec<u8>, tcp_len: usize) -> Vec<u8> {
-        let start = frame.len() + 2;
-        if self.v6 {
-            frame.extend([0x86, 0xdd, 0x60 | self.traffic_class >> 4]);
-            frame.extend([self.traffic_class << 4 | 0xa, 0xbc, 0xde]);
-            frame.extend((tcp_len as u16).to_be_bytes());
-            frame.extend([6, self.hops]);
-        } else {
-            frame.extend([8, 0, 0x45, self.traffic_class]);
-            frame.extend((20 + tcp_len as u16).to_be_bytes());
-            frame.extend([0, 7, 0x40, 0, self.hops, 6, 0, 0]);
-        }
-        let address = |host| {
-            let len = if self.v6 { 16 } else { 4 };
-            let mut address = vec![0xfd; len];
-            address[len - 1] = host;
-            address
+    fn ipv4(&self, hosts: [u8; 2], segment: &Segment) -> Vec<u8> {
+        let [from, to] = hosts.map(|host| [0xfd, 0xfd, 0xfd, host]);
+        let header = Ipv4 {
+            tos: self.traffic_class,
+            id: 7,
+            ttl: self.hops,
+            ..Ipv4::new(from.into(), to.into(), 6)
         };
-        let (from, to) = if self.to_guest { (9, 3) } else { (3, 9) };
-        let addresses = [address(from), address(to)].concat();
-        frame.extend(&addresses);
-        if !self.v6 {
-            let checksum = !plain_sum(&frame[start..], 0);
-            frame[start + 10..start + 12].copy_from_slice(&checksum.to_be_bytes());
-        }
-        addresses
+        header.packet(&segment.complete(&[from, to].concat()))
+    }
+
+    fn ipv6(&self, hosts: [u8; 2], segment: &Segment) -> Vec<u8> {
+        let [from, to] = hosts.map(|host| {
+            let mut address = [0xfd; 16];
+            address[15] = host;
+            address
+        });
+        let header = Ipv6 {
+            traffic_class: self.traffic_class,
+            label: 0xabcde,
+            hops: self.hops,
+            ..Ipv6::new(from.into(), to.into(), 6)
+        };
+        header.packet(&segment.complete(&[from, to].concat()))
     }
 
     pub(super) fn packet(&self, pool: &Pool) -> Packet {

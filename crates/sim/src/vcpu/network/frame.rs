@@ -2,11 +2,11 @@
 
 use crate::tcp::{Ecn, Edge, Sack, Segment};
 use crate::xen_host::{Carried, Step};
+use tailbound_dataplane::Frame as _;
 use tailbound_dataplane::snoop::{
     Bare, Change, Flags, FlowId, Handshake, Link, Options, Segment as Seen, Seq, Sight, TcpFrame,
     Timestamps, Way,
 };
-use tailbound_dataplane::{Class, FlowKey, Frame as _, GuestId, Mark};
 use tailbound_units::Nanos;
 
 /// End of a connection: the one that opened it, or the one that accepted.
@@ -180,22 +180,6 @@ impl Frame {
 impl tailbound_dataplane::Frame for Frame {
     fn len(&self) -> usize {
         (HEADERS + self.segment.len) as usize
-    }
-    fn source(&self) -> Option<GuestId> {
-        None
-    }
-    fn flow(&self) -> Option<FlowKey> {
-        None
-    }
-    fn class(&self) -> Class {
-        Class::Lowest
-    }
-    fn set_class(&mut self, _: Class, _: Mark) {}
-    fn segments(&self) -> usize {
-        1
-    }
-    fn segment(self, mut sink: impl FnMut(Self)) {
-        sink(self);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::port::Presence;
+use tailbound_dataplane::testing::frames::Segment;
 use tailbound_dataplane::{SnoopConfig, SnoopMode};
 
 const PEER: Mac = GATEWAY;
@@ -10,31 +11,22 @@ const ACK: u8 = 0x10;
 
 /// A TCP segment between [`FAR`] and A, with its checksum.
 fn tcp(to_guest: bool, seq: u32, ack: u32, flags: u8, payload: usize) -> Vec<u8> {
-    let (from_mac, to_mac, from, to, ports) = if to_guest {
-        (PEER, MAC_A, FAR, A4, [5000_u16, 80])
+    let (to_mac, from_mac, from, to, ports) = if to_guest {
+        (MAC_A, PEER, FAR, A4, [5000, 80])
     } else {
-        (MAC_A, PEER, A4, FAR, [80, 5000])
+        (PEER, MAC_A, A4, FAR, [80, 5000])
     };
-    let mut segment = ports.map(u16::to_be_bytes).concat();
-    segment.extend(seq.to_be_bytes());
-    segment.extend(ack.to_be_bytes());
-    segment.extend([0x50, flags]);
-    segment.extend(60_000_u16.to_be_bytes());
-    segment.extend([0; 4]);
-    segment.extend(vec![3; payload]);
-    let mut sum = 6 + segment.len() as u32;
-    for pair in [&from.octets()[..], &to.octets(), &segment]
-        .concat()
-        .chunks(2)
-    {
-        sum += u32::from(pair[0]) << 8 | u32::from(pair.get(1).copied().unwrap_or(0));
-    }
-    while sum >> 16 != 0 {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    segment[16..18].copy_from_slice(&(!(sum as u16)).to_be_bytes());
-    let packet = ipv4(from, to, 6, &segment);
-    [&to_mac.0[..], &from_mac.0, &[8, 0], &packet].concat()
+    let segment = Segment {
+        ports,
+        seq,
+        ack,
+        flags: flags.into(),
+        window: 60_000,
+        options: Vec::new(),
+        payload: vec![3; payload],
+    };
+    let segment = segment.complete(&[from.octets(), to.octets()].concat());
+    ethernet(to_mac, from_mac, 0x0800, &ipv4(from, to, 6, &segment))
 }
 
 /// Returns sequence number, acknowledgement, flags and payload of each TCP frame.

@@ -12,6 +12,7 @@ mod traced;
 
 use super::*;
 use tailbound_dataplane::pacer::void;
+use tailbound_dataplane::testing::frames::{Ipv4, Segment};
 use tailbound_dataplane::{FlowKey, Guarantee, PacedPipelineConfig, PacerConfig};
 
 const LINK: Rate = Rate::from_mbit(1000);
@@ -140,20 +141,20 @@ impl OnTheWire {
 /// bytes.
 fn tcp(guest: usize, n: u32, len: usize, size: u16) -> (Vec<u8>, [u8; 10]) {
     let (mac, ip) = if guest == A { (MAC_A, A4) } else { (MAC_B, B4) };
-    let payload = vec![n as u8; len];
-    let sequence = n * payload.len() as u32;
-    let mut tcp = [40_000u16, 80].map(u16::to_be_bytes).concat();
-    tcp.extend(sequence.to_be_bytes());
-    tcp.extend([0, 0, 0, 1, 5 << 4, 0x10, 2, 0, 0, 0, 0, 0]);
-    tcp.extend(payload);
-    let mut packet = ipv4(ip, FAR, 6, &tcp);
-    packet[1] = 2;
-    let words = packet[..20].chunks(2);
-    let sum: u32 = words
-        .map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1]))
-        .sum();
-    let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
-    packet[10..12].copy_from_slice(&sum.to_be_bytes());
+    let segment = Segment {
+        ports: [40_000, 80],
+        seq: n * len as u32,
+        ack: 1,
+        flags: 0x10,
+        window: 512,
+        options: Vec::new(),
+        payload: vec![n as u8; len],
+    };
+    let header = Ipv4 {
+        tos: 2,
+        ..Ipv4::new(ip, FAR, 6)
+    };
+    let packet = header.packet(&segment.bytes());
     let frame = ethernet(GATEWAY, mac, 0x0800, &packet);
     let mut virtio = [1, 1, 54, 0, 0, 0, 34, 0, 16, 0];
     virtio[4..6].copy_from_slice(&size.to_le_bytes());

@@ -41,7 +41,7 @@ fn lines(rows: &[Row]) -> impl Iterator<Item = Line<'_>> {
 ///
 /// # Panics
 /// Never: all rows have the same length, and memory takes every write.
-pub fn csv(manifest: &Manifest, rows: &[Row]) -> Vec<u8> {
+pub(super) fn csv(manifest: &Manifest, rows: &[Row]) -> Vec<u8> {
     write(manifest, rows).expect("rows of the same length, into memory")
 }
 

@@ -4,7 +4,7 @@
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use tailbound_dataplane::snoop::{Origin, Placed};
+use tailbound_dataplane::snoop::{Origin, RingPlacement};
 use tailbound_dataplane::{GuestId, Packet, Pool, Snoop, SnoopConfig, SnoopMode, TcpMaker};
 use tailbound_units::{Bytes, Nanos};
 
@@ -38,7 +38,7 @@ enum Step {
 
 const GUEST: GuestId = GuestId::first(0);
 /// Limit of retained data, of a flow and of the guest.
-const MOST: Bytes = Bytes(20_000);
+const MAX_BYTES: Bytes = Bytes(20_000);
 
 fn frame(step: &Step) -> Option<(Vec<u8>, bool)> {
     let Step::Segment {
@@ -110,8 +110,8 @@ fuzz_target!(|input: Input| {
         } else {
             SnoopMode::Retaining
         },
-        flow: MOST,
-        guest: MOST,
+        flow: MAX_BYTES,
+        guest: MAX_BYTES,
         flows: 2,
         ..SnoopConfig::default()
     };
@@ -121,7 +121,7 @@ fuzz_target!(|input: Input| {
     };
     let mut snoop = Snoop::new(config, maker);
     let mut now = Nanos::from_secs(1);
-    let mut placed = Placed::All;
+    let mut placed = RingPlacement::All;
     for step in &input.steps {
         match step {
             Step::Wait(millis) => {
@@ -129,8 +129,8 @@ fuzz_target!(|input: Input| {
                 snoop.handle_timeout(now);
             }
             Step::Runs => snoop.handle_alive(now),
-            Step::NotPlaced(false) => placed = Placed::Waits,
-            Step::NotPlaced(true) => placed = Placed::Lost,
+            Step::NotPlaced(false) => placed = RingPlacement::Waits,
+            Step::NotPlaced(true) => placed = RingPlacement::Lost,
             Step::Drain(true) => snoop.begin_drain(),
             Step::Drain(false) => snoop.end_drain(),
             Step::Abort => drop(snoop.abort()),
@@ -149,7 +149,7 @@ fuzz_target!(|input: Input| {
                 };
                 let passed = if to_guest {
                     let passed = snoop.handle_ingress(now, packet);
-                    snoop.handle_placed(std::mem::replace(&mut placed, Placed::All));
+                    snoop.handle_placed(std::mem::replace(&mut placed, RingPlacement::All));
                     passed
                 } else {
                     snoop.handle_egress(now, packet, Origin::OUTSIDE)
@@ -165,7 +165,7 @@ fuzz_target!(|input: Input| {
         while let Some(frame) = snoop.poll_to_peer() {
             check(frame);
         }
-        assert!(snoop.retained() <= MOST, "bounded");
+        assert!(snoop.retained() <= MAX_BYTES, "bounded");
         assert_eq!(snoop.owes(), !snoop.drained().is_done());
         assert!(snoop.len() <= 2);
     }

@@ -30,7 +30,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         for class in classes() {
             let seen = measure(class, core, work)?;
             let rate = seen.hogs / *alone.get_or_insert(seen.hogs);
-            let Seen { late, .. } = seen;
+            let LatenessSamples { late, .. } = seen;
             let at = |share: f64| {
                 let index = (late.len() as f64 * share) as usize;
                 late[index.min(late.len() - 1)] / 1000
@@ -65,14 +65,14 @@ fn classes() -> Vec<Class> {
     classes
 }
 
-struct Seen {
+struct LatenessSamples {
     /// Nanoseconds, ascending.
     late: Vec<u64>,
     /// Rounds of all hogs in a second of the thread's.
     hogs: f64,
 }
 
-fn measure(class: Class, core: u32, work: Duration) -> Result<Seen, Box<dyn Error>> {
+fn measure(class: Class, core: u32, work: Duration) -> Result<LatenessSamples, Box<dyn Error>> {
     let stop = Arc::new(AtomicBool::new(false));
     let rounds = Arc::new(AtomicU64::new(0));
     let all = affinity(0)?;
@@ -120,7 +120,7 @@ fn measure(class: Class, core: u32, work: Duration) -> Result<Seen, Box<dyn Erro
     Ok(seen)
 }
 
-fn sleep_and_work(work: Duration, rounds: &AtomicU64) -> Seen {
+fn sleep_and_work(work: Duration, rounds: &AtomicU64) -> LatenessSamples {
     let mut late = Vec::new();
     let mut random = 88_172_645_463_325_252_u64;
     let (begin, before) = (Instant::now(), rounds.load(Ordering::Relaxed));
@@ -139,7 +139,7 @@ fn sleep_and_work(work: Duration, rounds: &AtomicU64) -> Seen {
     }
     let hogs = rounds.load(Ordering::Relaxed) - before;
     late.sort_unstable();
-    Seen {
+    LatenessSamples {
         hogs: hogs as f64 / begin.elapsed().as_secs_f64(),
         late,
     }

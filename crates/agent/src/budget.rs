@@ -65,7 +65,7 @@ impl fmt::Display for Beyond {
 
 /// The desired states of the threads of all guests.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct DesiredStates {
     /// The desired states that budgets allow.
     pub desired: Vec<Desired>,
     /// Excess over the budget, by guest.
@@ -81,9 +81,9 @@ pub fn desired(
     guests: &[Guest],
     cpus: u32,
     holds: impl Fn(ThreadId) -> bool,
-) -> Wanted {
-    let mut wanted = Wanted::default();
-    let mut by_rule: BTreeMap<usize, Vec<Asked<'_>>> = BTreeMap::new();
+) -> DesiredStates {
+    let mut wanted = DesiredStates::default();
+    let mut by_rule: BTreeMap<usize, Vec<ThreadRequest<'_>>> = BTreeMap::new();
     for guest in guests {
         let Some((index, rule)) = guest.rule.and_then(|at| Some((at, rules.get(at)?))) else {
             continue;
@@ -116,7 +116,7 @@ pub fn desired(
 type Order = (Reverse<bool>, Option<u64>, u32, u32, ThreadId);
 
 /// A thread of a guest, and what its rule wants for it.
-type Asked<'g> = (Order, &'g Guest, Desired);
+type ThreadRequest<'g> = (Order, &'g Guest, Desired);
 
 /// vCPUs by their numbers, then all others.
 fn rank(thread: &GuestThread) -> u32 {
@@ -127,7 +127,7 @@ fn rank(thread: &GuestThread) -> u32 {
     }
 }
 
-fn spend(budget: Budget, asked: Vec<Asked<'_>>, wanted: &mut Wanted) {
+fn spend(budget: Budget, asked: Vec<ThreadRequest<'_>>, wanted: &mut DesiredStates) {
     let (mut threads, mut cpus) = (0, 0);
     let mut left_out: BTreeMap<&str, usize> = BTreeMap::new();
     for (_, guest, desired) in asked {
@@ -162,7 +162,7 @@ mod tests {
         crate::AgentConfig::parse(&text).unwrap().rules
     }
 
-    fn names(wanted: &Wanted) -> Vec<&str> {
+    fn names(wanted: &DesiredStates) -> Vec<&str> {
         let names = wanted.desired.iter().map(|desired| desired.name.as_str());
         names.collect()
     }

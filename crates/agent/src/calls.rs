@@ -2,7 +2,7 @@
 //! them, so that a recorded computer can replay its results.
 
 use super::cri::{self, CriError, Pod};
-use super::taken::InterruptTime;
+use super::losses::InterruptTime;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::fs;

@@ -25,7 +25,7 @@ const SOCKETS: [&str; 3] = [
 ];
 
 /// Time limit of a query, during which the agent does not look at guests.
-const PATIENCE: Duration = Duration::from_millis(500);
+const QUERY_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Maximum size of a reply: about 300 bytes for each pod, of which a host has hundreds.
 const LARGEST: usize = 4 << 20;
@@ -59,7 +59,7 @@ pub enum CriError {
         source: io::Error,
     },
     /// The query timed out.
-    #[error("{}: no answer within {} ms", .0.display(), PATIENCE.as_millis())]
+    #[error("{}: no answer within {} ms", .0.display(), QUERY_TIMEOUT.as_millis())]
     Slow(PathBuf),
     /// The answer is not one of the protocol.
     #[error("{}: its answer is not one of CRI (runtime.v1): {why}", .socket.display())]
@@ -138,7 +138,7 @@ pub fn pods(socket: Option<&Path>) -> Result<Vec<Pod>, CriError> {
             why: why.chars().take(WORDS).collect(),
         })
     };
-    let answer = runtime.block_on(async { tokio::time::timeout(PATIENCE, asked).await });
+    let answer = runtime.block_on(async { tokio::time::timeout(QUERY_TIMEOUT, asked).await });
     // What is still on its way waits for nobody.
     runtime.shutdown_background();
     answer.unwrap_or_else(|_| Err(CriError::Slow(socket.to_owned())))

@@ -41,6 +41,7 @@ pub mod journal;
 pub mod kernel;
 pub mod live;
 pub mod look;
+pub mod losses;
 pub mod meters;
 pub mod metrics;
 pub mod observed;
@@ -58,7 +59,6 @@ mod standstill;
 pub mod step;
 mod strikes;
 pub mod tail;
-pub mod taken;
 #[cfg(test)]
 mod testing;
 pub mod text;

@@ -8,7 +8,7 @@ use tailbound_sys::thread::ThreadId;
 use tailbound_units::Nanos;
 
 /// Time limit for a guest's vCPUs in one observation: an idle vCPU sleeps.
-const PATIENCE: Duration = Duration::from_secs(2);
+const VCPU_TIME_LIMIT: Duration = Duration::from_secs(2);
 
 /// Settles the roles of guests' threads in one observation of at most two seconds; returns notes.
 pub fn settle_once(guests: &mut [Guest], holds: impl Fn(ThreadId) -> bool) -> Vec<String> {
@@ -35,7 +35,7 @@ pub fn settle_once(guests: &mut [Guest], holds: impl Fn(ThreadId) -> bool) -> Ve
     if let Err(error) = tail.follow(&threads) {
         return by_name(&error.to_string());
     }
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + VCPU_TIME_LIMIT;
     loop {
         let entries = tail.entries(&threads);
         if let Entries::Unknown(why) = &entries {

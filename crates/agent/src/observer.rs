@@ -5,10 +5,10 @@
 use super::calls::{Facts, Live, SystemCalls, has_exited};
 use super::class::{CPU, Class, Periodic, bandwidth};
 use super::desired::Desired;
+use super::losses::InterruptTime;
 use super::observed::{
     Domain, Limits, Observed, ObservedGroup, ObservedMachine, ObservedThread, ThreadState,
 };
-use super::taken::InterruptTime;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::io;

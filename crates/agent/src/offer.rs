@@ -3,9 +3,9 @@
 //! host.
 
 use super::class::{Bandwidth, CPU};
+use super::losses::{LargestLosses, LongRun, Meter};
 use super::observed::{Domain, Limits, ObservedMachine};
 use super::observer::Observer;
-use super::taken::{LongRun, Measured, Meter};
 use super::worth::deadline;
 use serde::Deserialize;
 use std::fmt;
@@ -75,7 +75,7 @@ impl OfferConfig {
         &self,
         domain: &Domain,
         limits: &Limits,
-        taken: Measured,
+        taken: LargestLosses,
     ) -> Result<Pool, Withheld> {
         let cpus = domain.cpus.count();
         let wide = u64::from(cpus);
@@ -294,7 +294,7 @@ mod tests {
             let reservation = reservation(*runtime, *period);
             domain.booked.insert(crate::testing::id(tid), reservation);
         }
-        let offer = config.pool(domain, &machine.limits, Measured::default());
+        let offer = config.pool(domain, &machine.limits, LargestLosses::default());
         offer.map_err(|why| why.to_string())
     }
 
@@ -310,7 +310,7 @@ mod tests {
         assert_eq!(pool.disturbance.interrupts, Nanos::from_micros(500));
         assert_eq!(pool.disturbance.share, 50);
         assert_eq!(offer(&config, "5", &[]).unwrap().reservable, 475);
-        let measured = Measured {
+        let measured = LargestLosses {
             interrupts: Nanos::from_millis(2),
             steal: Nanos::from_millis(30),
             long_run: LongRun::default(),
@@ -371,13 +371,13 @@ mod tests {
     #[test]
     fn more_in_the_long_run_than_is_stated_is_offered_with_or_names_its_cpu() {
         let config = OfferConfig::default();
-        let lost = |thousandths: u64| Measured {
+        let lost = |thousandths: u64| LargestLosses {
             long_run: LongRun {
                 cpu: 3,
                 interrupts: Bandwidth(CPU * thousandths / 1000),
                 steal: Bandwidth(0),
             },
-            ..Measured::default()
+            ..LargestLosses::default()
         };
         let machine = machine();
         let pool = |config: &OfferConfig, measured| {

@@ -204,7 +204,7 @@ impl Scanner {
     }
 
     /// Returns the processes that `rules` name themselves.
-    fn named(&mut self, rules: &[GuestRule]) -> HashMap<u32, Named> {
+    fn named(&mut self, rules: &[GuestRule]) -> HashMap<u32, ProcessRules> {
         let mut found = HashMap::new();
         let numbers: BTreeSet<_> = rules.iter().filter_map(|rule| rule.pid).collect();
         self.bound.retain(|pid, _| numbers.contains(pid));
@@ -233,7 +233,7 @@ impl Scanner {
                 }
             };
             for pid in pids {
-                let named = found.entry(pid).or_insert_with(|| Named {
+                let named = found.entry(pid).or_insert_with(|| ProcessRules {
                     name: rule.label.clone().or_else(|| name.clone()),
                     rules: Vec::new(),
                 });
@@ -444,7 +444,7 @@ impl fmt::Display for GroupQuota {
 }
 
 /// Rules about a process that they name.
-struct Named {
+struct ProcessRules {
     name: Option<String>,
     /// Their indices among the rules.
     rules: Vec<usize>,

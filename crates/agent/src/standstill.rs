@@ -14,7 +14,7 @@ use tailbound_units::Nanos;
 /// long.
 const PERIODS: u64 = 10;
 /// Additional wait for readings and for steal time, 2 s.
-const LEAST: Nanos = Nanos::from_secs(2);
+const ADDITIONAL_WAIT: Nanos = Nanos::from_secs(2);
 /// Longest run of a thread beyond its runtime, for which it pays before it runs again: the longest
 /// tick that Linux has (HZ = 100).
 const OVERRUN: Nanos = Nanos::from_millis(10);
@@ -22,9 +22,9 @@ const OVERRUN: Nanos = Nanos::from_millis(10);
 /// between two readings long.
 const READINGS: u32 = 3;
 /// First period without the reservation, 10 s; each further period is ten times as long.
-const PAUSE: Nanos = Nanos::from_secs(10);
+const FIRST_NORMAL_TIME: Nanos = Nanos::from_secs(10);
 /// Largest number of new reservations of one thread.
-const MOST: u32 = 3;
+const MAX_NEW_RESERVATIONS: u32 = 3;
 /// Time of normal operation after which earlier standstills no longer count.
 const FORGOTTEN: Nanos = Nanos::from_secs(3600);
 
@@ -39,7 +39,7 @@ pub(super) struct Reading {
 
 /// Thread that stands still.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Stands {
+pub(super) struct Standstill {
     /// Duration without CPU time.
     pub(super) stood: Nanos,
     /// Time as a normal thread; `None`: for good.
@@ -84,7 +84,7 @@ impl Standstills {
         thread: ThreadId,
         reservation: Periodic,
         reading: Reading,
-    ) -> Option<Stands> {
+    ) -> Option<Standstill> {
         let known = self.0.entry(thread).or_insert(Thread {
             state: State::Reserved { waits: None },
             times: 0,
@@ -105,12 +105,12 @@ impl Standstills {
                 }
                 known.times += 1;
                 known.last = now;
-                let again = known.times <= MOST;
-                let plain = again.then(|| Nanos(PAUSE.0 * 10_u64.pow(known.times - 1)));
+                let again = known.times <= MAX_NEW_RESERVATIONS;
+                let plain = again.then(|| Nanos(FIRST_NORMAL_TIME.0 * 10_u64.pow(known.times - 1)));
                 known.state = State::Plain {
                     until: plain.map(|plain| now.saturating_add(plain)),
                 };
-                Some(Stands { stood, plain })
+                Some(Standstill { stood, plain })
             }
             _ => {
                 *waits = reading.is_ready.then_some(Wait {
@@ -158,7 +158,7 @@ fn longest(reservation: Periodic) -> Nanos {
     let debt = u128::from(OVERRUN.0) * u128::from(period.0) / u128::from(runtime.0.max(1));
     let debt = Nanos(u64::try_from(debt).unwrap_or(u64::MAX));
     let periods = Nanos(period.0.saturating_mul(PERIODS));
-    LEAST.saturating_add(periods).saturating_add(debt)
+    ADDITIONAL_WAIT.saturating_add(periods).saturating_add(debt)
 }
 
 #[cfg(test)]

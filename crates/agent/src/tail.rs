@@ -6,14 +6,14 @@ use tailbound_metrics::FineHistogram;
 use tailbound_sys::probe::times_interrupts;
 use tailbound_sys::thread::ThreadId;
 use tailbound_sys::waits::{
-    BUCKETS, Interruption, LateWait, Measured, Settings, Tracer, Waits, WaitsError,
+    BUCKETS, Interruption, LateWait, Settings, ThreadWaits, Tracer, Waits, WaitsError,
 };
 use tailbound_units::Nanos;
 
 /// Smallest number of measured threads: the kernel needs 3.8 KB for each.
-const LEAST: u32 = 256;
+const MIN_THREADS: u32 = 256;
 /// Largest number of measured threads.
-const MOST: u32 = 16_384;
+const MAX_THREADS: u32 = 16_384;
 
 /// The waits of one kind between two readings.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,8 +62,8 @@ pub struct New {
 }
 
 impl New {
-    fn between(before: Option<&Measured>, now: &Measured) -> Self {
-        let since = |of: fn(&Measured) -> u64| of(now) - before.map_or(0, of);
+    fn between(before: Option<&ThreadWaits>, now: &ThreadWaits) -> Self {
+        let since = |of: fn(&ThreadWaits) -> u64| of(now) - before.map_or(0, of);
         Self {
             woken: NewWaits::between(before.map(|before| &before.woken), &now.woken),
             preempted: NewWaits::between(before.map(|before| &before.preempted), &now.preempted),
@@ -77,7 +77,7 @@ impl New {
 #[derive(Debug)]
 struct Place {
     number: u32,
-    before: Option<Measured>,
+    before: Option<ThreadWaits>,
 }
 
 /// Measures threads in the kernel.
@@ -130,10 +130,10 @@ impl Tail {
             late,
             times_softirqs,
             is_paused: false,
-            capacity: LEAST,
-            tracer: load(late, times_softirqs, histograms, LEAST)?,
+            capacity: MIN_THREADS,
+            tracer: load(late, times_softirqs, histograms, MIN_THREADS)?,
             places: BTreeMap::new(),
-            free: (0..LEAST).rev().collect(),
+            free: (0..MIN_THREADS).rev().collect(),
             last: Vec::new(),
             entered: BTreeSet::new(),
             taken: Vec::new(),
@@ -182,7 +182,7 @@ impl Tail {
         let gone = gone.filter(|thread| !threads.contains(thread)).collect();
         self.leave(gone);
         let wanted = u32::try_from(threads.len()).unwrap_or(u32::MAX);
-        let capacity = wanted.clamp(LEAST, MOST).next_power_of_two();
+        let capacity = wanted.clamp(MIN_THREADS, MAX_THREADS).next_power_of_two();
         if capacity > self.capacity {
             self.grow(capacity)?;
         }
@@ -338,7 +338,7 @@ fn load(
     Tracer::load(&Settings {
         threads,
         late,
-        bounds: &FineHistogram::LONGEST,
+        bounds: &FineHistogram::BUCKET_BOUNDS_NS,
         cells: &FineHistogram::cells(),
         times_softirqs,
         histograms,

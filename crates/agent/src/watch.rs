@@ -2,11 +2,11 @@
 //! how long their threads wait.
 
 mod drift;
-mod standing;
+mod standstills;
 
 use super::agent::{Agent, AgentError};
 use super::apply::Restored;
-use super::budget::{Wanted, desired};
+use super::budget::{DesiredStates, desired};
 use super::config::AgentConfig;
 use super::desired::Desired;
 use super::entries::{Claims, settle};
@@ -146,7 +146,7 @@ impl Watcher {
         }
         let held = &self.agent.changes().threads;
         let cpus = self.scanner.cpus()?;
-        let Wanted {
+        let DesiredStates {
             mut desired,
             beyond,
         } = desired(&self.config.rules, &self.guests, cpus, |thread| {
@@ -157,7 +157,7 @@ impl Watcher {
         }
         self.note_guests();
         self.release(&desired);
-        let plain = self.release_standing(&mut desired);
+        let plain = self.release_standstills(&mut desired);
         // All at once where nothing is in the way; otherwise each guest by itself, so
         // that one does not keep the others from their classes.
         let mut in_force = match self.apply(&desired) {

@@ -19,7 +19,7 @@ const RESERVATION: Scheduling = Scheduling {
 };
 
 /// Time limit of each wait.
-const PATIENCE: Duration = Duration::from_mins(1);
+const STEP_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// A process that never sleeps.
 struct Spinner(Child);
@@ -128,12 +128,12 @@ fn who_stands_still_runs_again() {
     println!("this kernel lets it stand still: {is_standing}");
     let begin = Instant::now();
     while is_standing && stood(&watcher) == 0 {
-        assert!(begin.elapsed() < PATIENCE, "it was not seen");
+        assert!(begin.elapsed() < STEP_TIMEOUT, "it was not seen");
         watcher.round();
         std::thread::sleep(Duration::from_millis(100));
     }
     while guest.stands() {
-        assert!(begin.elapsed() < PATIENCE, "it stands still");
+        assert!(begin.elapsed() < STEP_TIMEOUT, "it stands still");
     }
     if is_standing {
         let policy = scheduling(guest.0.id()).unwrap().policy;

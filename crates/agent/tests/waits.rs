@@ -24,7 +24,7 @@ const TURNS: u64 = 400;
 const HOGS: usize = 3;
 
 /// Shortest late wait.
-const LATE: Nanos = Nanos::from_millis(1);
+const LATE_WAIT: Nanos = Nanos::from_millis(1);
 
 const GUEST: &str = "TAILBOUND_TEST_GUEST";
 
@@ -197,7 +197,7 @@ fn perf(vcpus: &[u32], data: &Path) -> Option<Talker> {
 
 /// A thread, as observed by perf.
 #[derive(Debug, Default)]
-struct Seen {
+struct ThreadWaits {
     left: Option<(u64, bool)>,
     woken: Option<u64>,
     waits: Vec<u64>,
@@ -205,7 +205,7 @@ struct Seen {
 }
 
 /// Makes waits of what perf recorded.
-fn waits(data: &Path, vcpus: &[u32]) -> BTreeMap<u32, Seen> {
+fn waits(data: &Path, vcpus: &[u32]) -> BTreeMap<u32, ThreadWaits> {
     let output = Command::new("perf")
         .args(["script", "--ns", "-F", "time,event,trace", "-i"])
         .arg(data)
@@ -213,7 +213,10 @@ fn waits(data: &Path, vcpus: &[u32]) -> BTreeMap<u32, Seen> {
         .output()
         .unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
-    let mut seen: BTreeMap<_, _> = vcpus.iter().map(|tid| (*tid, Seen::default())).collect();
+    let mut seen: BTreeMap<_, _> = vcpus
+        .iter()
+        .map(|tid| (*tid, ThreadWaits::default()))
+        .collect();
     for line in text.lines() {
         let (time, event) = line.trim_start().split_once(": ").unwrap();
         let (seconds, nanos) = time.split_once('.').unwrap();
@@ -278,7 +281,7 @@ fn all(new: &[(ThreadId, tailbound_agent::tail::New)], vcpu: ThreadId) -> FineHi
 }
 
 fn open() -> Option<Tail> {
-    match Tail::open(LATE) {
+    match Tail::open(LATE_WAIT) {
         Ok(tail) => Some(tail),
         Err(error) => {
             skipped(Part::BpfWaits, error);
@@ -376,7 +379,7 @@ fn in_their_buckets(told: &FineHistogram, late: &[(ThreadId, LateWait)], vcpu: T
     for (_, wait) in late.iter().filter(|(thread, _)| *thread == vcpu) {
         exact.record(wait.until.since(wait.from));
     }
-    let least = FineHistogram::bucket(LATE.0);
+    let least = FineHistogram::bucket(LATE_WAIT.0);
     let beyond = |histogram: &FineHistogram| -> Vec<_> {
         let used = histogram.used().filter(|(bucket, _)| *bucket > least);
         used.collect()

@@ -10,20 +10,20 @@
 
 #[cfg(feature = "client")]
 pub mod client;
+mod enforcement;
 mod limit;
-mod measured;
+mod measurements;
 mod message;
 mod moving;
 mod names;
-mod standing;
 mod types;
 
+pub use enforcement::*;
 pub use limit::{InLimit, LimitError, LimitKind, OutLimit, VmLimit};
-pub use measured::*;
+pub use measurements::*;
 pub use message::MessageBound;
 pub use moving::{MoveEnd, MoveStep, MoveVm, Moving};
 pub use names::{NameError, VmName};
-pub use standing::*;
 pub use tailbound_classes::{Classes, Fabric};
 pub use tailbound_placement::{CpuReservation, CpuUse, HostCpu, HostLimits, TenantId, Thousandths};
 pub use types::*;

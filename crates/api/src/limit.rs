@@ -70,7 +70,7 @@ impl LimitKind {
 pub enum LimitError {
     /// The rate is below one full frame a second.
     #[error(
-        "the limit {direction} of {rate} is below one full frame a second; use at least {LEAST}, \
+        "the limit {direction} of {rate} is below one full frame a second; use at least {MIN_RATE}, \
          or leave it out"
     )]
     Low {
@@ -100,7 +100,7 @@ pub enum LimitError {
 }
 
 /// The rate of one full Ethernet frame a second.
-const LEAST: Rate = Rate(8 * 1514);
+const MIN_RATE: Rate = Rate(8 * 1514);
 
 impl VmLimit {
     /// Returns true if no direction is limited.
@@ -116,7 +116,7 @@ impl VmLimit {
         let out = self.out.map(|limit| ("out", limit.rate));
         let inward = self.inward.map(|limit| ("in", limit.rate));
         for (direction, rate) in out.into_iter().chain(inward) {
-            if rate < LEAST {
+            if rate < MIN_RATE {
                 return Err(LimitError::Low { direction, rate });
             }
             let above = guarantee.map(|guarantee| guarantee.bandwidth);

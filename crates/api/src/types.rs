@@ -4,10 +4,10 @@
 //! `"1ms"`). Numbers with the unit in their name (`_ns`, `_bytes`, `_bit_s`) are for charts and
 //! programs.
 
+use crate::enforcement::{Following, HostWord, TenantEnforcement};
 use crate::limit::VmLimit;
 use crate::message::MessageBound;
 use crate::moving::{MoveEnd, Moving};
-use crate::standing::{Following, HostWord, Standing};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -133,7 +133,7 @@ pub struct Tenant {
     pub change: u64,
     /// The state of the tenant's guarantee on its hosts; absent if not requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub standing: Option<Standing>,
+    pub standing: Option<TenantEnforcement>,
 }
 
 impl Tenant {
@@ -175,8 +175,8 @@ pub struct Resize {
 
 /// A number of machines on a host, without their tenant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Placed {
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Placed))]
+pub struct HostShare {
     /// The host's name.
     pub host: String,
     /// The number of machines.
@@ -191,7 +191,7 @@ pub struct Explanation {
     /// True if the request would be admitted now.
     pub fits: bool,
     /// The placement; empty if the request would be refused.
-    pub hosts: Vec<Placed>,
+    pub hosts: Vec<HostShare>,
     /// The rule that refuses the request, as text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refusal: Option<String>,
@@ -375,7 +375,7 @@ pub struct Affected {
     /// The number of the tenant's machines on these hosts.
     pub lost: u32,
     /// A placement of the whole tenant without these hosts; empty if there is none.
-    pub refit: Vec<Placed>,
+    pub refit: Vec<HostShare>,
     /// The reason why there is no other placement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refusal: Option<String>,

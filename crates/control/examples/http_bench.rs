@@ -104,7 +104,7 @@ fn serve(options: &Options) -> Result<(), Failure> {
 
 /// Measurements of a client.
 #[derive(Default)]
-struct Seen {
+struct ClientMeasurements {
     admitted: Vec<Duration>,
     deleted: Vec<Duration>,
     /// Refused requests by class and reason: their number, and their number of machines.
@@ -125,7 +125,7 @@ fn bench(options: &Options) -> Result<(), Failure> {
     let url = url.trim_end();
 
     let begin = Instant::now();
-    let mut seen = Seen::default();
+    let mut seen = ClientMeasurements::default();
     let mut memory = Vec::new();
     std::thread::scope(|scope| {
         let clients: Vec<_> = (0..options.clients)
@@ -196,7 +196,7 @@ fn resident(process: &Child) -> Result<u64, Failure> {
 }
 
 /// Admits and deletes until the time is over.
-fn calls(client: u64, url: &str, options: &Options) -> Result<Seen, Failure> {
+fn calls(client: u64, url: &str, options: &Options) -> Result<ClientMeasurements, Failure> {
     let mut random = Pcg64Mcg::seed_from_u64(client);
     let agent = ureq::Agent::config_builder()
         .http_status_as_error(false)
@@ -204,7 +204,7 @@ fn calls(client: u64, url: &str, options: &Options) -> Result<Seen, Failure> {
         .build()
         .new_agent();
     let end = Instant::now() + Duration::from_secs(options.seconds);
-    let mut seen = Seen::default();
+    let mut seen = ClientMeasurements::default();
     let mut here: VecDeque<u64> = VecDeque::new();
     for number in 0_u64.. {
         if Instant::now() >= end {

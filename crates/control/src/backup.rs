@@ -4,7 +4,7 @@
 //! truncated or changed files. Between them is one document a line, for `jq` and `grep`. The format
 //! is independent of the store.
 
-use crate::ledger::{Change, Hosts, KeyId, KeyRecord, Said, Snapshot};
+use crate::ledger::{Change, Hosts, KeyId, KeyRecord, ReceivedReport, Snapshot};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use std::fmt::Write as _;
@@ -24,9 +24,15 @@ enum Line {
     Backup(Head),
     Topology(Arc<TopologyState>),
     Hosts(Arc<Hosts>),
-    Said { host: String, said: Arc<Said> },
+    Said {
+        host: String,
+        said: Arc<ReceivedReport>,
+    },
     Tenant(Arc<Tenant>),
-    Key { key: KeyId, record: Arc<KeyRecord> },
+    Key {
+        key: KeyId,
+        record: Arc<KeyRecord>,
+    },
     End(End),
 }
 

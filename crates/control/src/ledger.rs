@@ -9,6 +9,7 @@ mod apply;
 mod change;
 mod command;
 mod decide;
+mod enforcement;
 mod error;
 mod hosts;
 mod keys;
@@ -19,7 +20,6 @@ mod owners;
 mod quota;
 mod read;
 mod runs;
-mod standing;
 mod topology;
 
 #[cfg(test)]
@@ -28,20 +28,20 @@ pub(crate) mod testing;
 mod tests;
 
 pub use apply::Touched;
-pub use change::{Change, Hosts, KeyId, KeyRecord, Said, Snapshot, Subject};
+pub use change::{Change, Hosts, KeyId, KeyRecord, ReceivedReport, Snapshot, Subject};
 pub use command::{Call, Command, Reply};
 pub use decide::{Decision, Undo};
+pub use enforcement::HostCounts;
 pub use error::{LedgerError, LoadError};
 pub use keys::{KEY_LIFE, MAX_KEYS};
 pub use quota::{Quota, Usage};
 pub use read::TenantFilter;
-pub use standing::HostCounts;
 pub use topology::compare;
 
+use enforcement::TenantStates;
 use hosts::HostIndex;
 use keys::Keys;
 use owners::Owners;
-use standing::Standings;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tailbound_api::{Tenant, TopologyState};
@@ -65,7 +65,7 @@ pub struct Ledger {
     /// The states of hosts that are not open.
     hosts: Arc<Hosts>,
     /// Reports of hosts, and the states of tenants that follow from them.
-    standings: Standings,
+    standings: TenantStates,
     keys: Keys,
     next_id: u64,
     /// The number of all machines.
@@ -149,7 +149,7 @@ impl Ledger {
             revision: 0,
             topology,
             index: HostIndex::new(datacentre.topology().len()),
-            standings: Standings::new(datacentre.topology().len()),
+            standings: TenantStates::new(datacentre.topology().len()),
             datacentre,
             tenants: BTreeMap::new(),
             owners: Owners::default(),

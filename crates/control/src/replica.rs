@@ -39,9 +39,9 @@ use tokio::{task, time};
 /// Time limit for the first read of the store.
 const START: Duration = Duration::from_secs(30);
 /// First pause between two attempts to reach etcd.
-const PAUSE: Duration = Duration::from_millis(100);
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// Time limit for a call to etcd, except for calls about the lease.
-const PATIENCE: Duration = Duration::from_secs(2);
+const CALL_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time limit for this replica to apply a forwarded write before the caller receives the answer.
 const SEEN: Duration = Duration::from_secs(1);
 
@@ -114,7 +114,7 @@ impl Replica {
         options: Options,
         start: impl FnOnce(Ledger) -> Service,
     ) -> Result<(Service, Self), StartError> {
-        let mut link = Link::new(&options.location, PATIENCE)?;
+        let mut link = Link::new(&options.location, CALL_TIMEOUT)?;
         let forwarder = Forwarder::new(options.leader_ca.as_deref())?;
         let loaded = load_or_create(&mut link, &options).await?;
         let service = start(Ledger::load(loaded.snapshot.clone())?);
@@ -214,7 +214,7 @@ async fn load_or_create(link: &mut Link, options: &Options) -> Result<Loaded, St
             return Err(error.into());
         }
         tracing::warn!(%error, "the store cannot be read; trying again");
-        time::sleep(PAUSE).await;
+        time::sleep(RETRY_PAUSE).await;
     }
 }
 
@@ -250,7 +250,7 @@ fn store(
 ) -> Result<EtcdStore, LinkError> {
     Ok(EtcdStore::new(
         Handle::current(),
-        Link::new(&options.location, PATIENCE)?,
+        Link::new(&options.location, CALL_TIMEOUT)?,
         Keys::new(&options.location.prefix),
         elected.term.clone(),
         long,

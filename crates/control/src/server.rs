@@ -12,7 +12,6 @@ mod events;
 mod extract;
 mod forward;
 mod guarantees;
-mod heard;
 mod hose_keys;
 mod hosts;
 mod map;
@@ -21,6 +20,7 @@ mod openapi;
 mod page;
 mod problem;
 mod rates;
+mod report_times;
 mod signals;
 mod status;
 mod tenants;
@@ -45,10 +45,10 @@ use axum::middleware::{from_fn, from_fn_with_state};
 use axum_server::tls_rustls::{RustlsAcceptor, RustlsConfig};
 use connections::{Connections, Entrance};
 use extract::Author;
-use heard::Heard;
 use hose_keys::KeyMaker;
 use problem::ApiError;
 use rates::Limiters;
+use report_times::ReportTimes;
 use std::net::{SocketAddr, TcpListener};
 use std::num::NonZero;
 use std::path::PathBuf;
@@ -167,7 +167,7 @@ pub(crate) struct App {
     /// One permit for each stream of events that can still be opened.
     event_streams: Arc<Semaphore>,
     /// Time of each host's last report.
-    heard: Heard,
+    heard: ReportTimes,
     /// Derives the keys of hosts, if this service issues any.
     keys: Option<Arc<KeyMaker>>,
     /// One permit for comparisons of topologies, each of which builds a data centre.
@@ -288,7 +288,7 @@ impl Server {
                 available_parallelism().map_or(1, NonZero::get),
             )),
             event_streams: Arc::new(Semaphore::new(EVENT_STREAMS)),
-            heard: Heard::default(),
+            heard: ReportTimes::default(),
             keys: keys.map(Arc::new),
             comparisons: Arc::new(Semaphore::new(1)),
             limiters: Limiters::default(),
@@ -354,7 +354,7 @@ impl Server {
         let ended = tokio::select! {
             done = serving => Ok(done?),
             () = stopping => Ok(()),
-            () = heard::watch(Arc::clone(&self.app)) => Ok(()),
+            () = report_times::watch(Arc::clone(&self.app)) => Ok(()),
         };
         if let Some(exporter) = self.app.exporter.get().cloned() {
             // All that was answered is to be told; nothing else is to be done any more.

@@ -30,9 +30,9 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::time::sleep;
 
 /// Time limit for a call to etcd.
-const PATIENCE: Duration = Duration::from_secs(2);
+const CALL_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time limit for any condition of a test.
-const WAIT: Duration = Duration::from_secs(20);
+const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 fn runtime() -> Runtime {
     Builder::new_multi_thread()
@@ -59,7 +59,7 @@ fn spec() -> Spec {
 /// Returns a store that leads with a lease that does not end in this test.
 fn lead(runtime: &Runtime, location: &Location) -> EtcdStore {
     let keys = Keys::new(&location.prefix);
-    let mut link = Link::new(location, PATIENCE).unwrap();
+    let mut link = Link::new(location, CALL_TIMEOUT).unwrap();
     let (term, long) = runtime.block_on(async {
         let long = load(&mut link, &keys).await.unwrap().long;
         let lease = link
@@ -222,7 +222,7 @@ fn a_leader_whose_lease_may_have_ended_answers_nothing() {
         created: 1,
         deadline: Deadline::new(Instant::now()),
     };
-    let link = Link::new(&location, PATIENCE).unwrap();
+    let link = Link::new(&location, CALL_TIMEOUT).unwrap();
     let mut store = EtcdStore::new(runtime.handle().clone(), link, keys, term, HashMap::new());
     assert_eq!(store.commit(&[]), Err(StoreError::NotLeader));
 }
@@ -274,7 +274,7 @@ async fn replica(location: &Location, number: u32) -> (Service, Replica) {
 }
 
 async fn until(what: &str, holds: impl Fn() -> bool) {
-    let end = Instant::now() + WAIT;
+    let end = Instant::now() + TEST_TIMEOUT;
     while !holds() {
         assert!(Instant::now() < end, "in vain: {what}");
         sleep(Duration::from_millis(5)).await;
@@ -327,7 +327,7 @@ fn link(service: &Service) -> Option<u64> {
 
 /// Has the one that leads decide.
 async fn decide(replicas: &[(Service, Replica)], name: &str) -> usize {
-    let end = Instant::now() + WAIT;
+    let end = Instant::now() + TEST_TIMEOUT;
     loop {
         for (number, (service, _)) in replicas.iter().enumerate() {
             match service.call(create(name)).await {
@@ -469,7 +469,7 @@ fn tls_and_a_user_that_may_do_nothing_else_are_enough() {
 
     let location = at("own");
     let keys = Keys::new(&location.prefix);
-    let mut link = Link::new(&location, PATIENCE).unwrap();
+    let mut link = Link::new(&location, CALL_TIMEOUT).unwrap();
     runtime.block_on(load(&mut link, &keys)).unwrap();
     // This ends all tokens, and leaves the connection as it is.
     for switch in ["disable", "enable"] {

@@ -15,7 +15,7 @@ const EXAMPLES: u32 = 8;
 /// The same at night.
 const EXAMPLES_AT_NIGHT: u32 = 100;
 /// Time limit of a run, which takes about 20 s.
-const MOST: Duration = Duration::from_mins(3);
+const RUN_TIMEOUT: Duration = Duration::from_mins(3);
 
 /// Returns the path of the fuzzer, or the reason why it is missing.
 fn schemathesis() -> Result<String, String> {
@@ -73,7 +73,7 @@ fn fuzz(token: &str, phases: &str, examples: u32) {
     let ended = loop {
         match running.try_wait().unwrap() {
             Some(status) => break status.success(),
-            None if begin.elapsed() > MOST * examples.div_ceil(EXAMPLES) => {
+            None if begin.elapsed() > RUN_TIMEOUT * examples.div_ceil(EXAMPLES) => {
                 running.kill().unwrap();
                 running.wait().unwrap();
                 break false;

@@ -8,7 +8,7 @@ use gungraun::prelude::*;
 use gungraun::{Callgrind, EventKind};
 use std::collections::VecDeque;
 use std::hint::black_box;
-use tailbound_dataplane::pacer::{Guarantee, Paced, Pacer, PacerConfig, PacerDrops};
+use tailbound_dataplane::pacer::{Guarantee, Pacer, PacerConfig, PacerDrops, WireItem};
 use tailbound_dataplane::{Frame, GuestId, HashKeys, Packet, Pool};
 use tailbound_units::{Bytes, Nanos, Rate};
 
@@ -164,7 +164,7 @@ impl Host {
             }
             let sent = &mut self.sent;
             self.pacer.batch(self.now).for_each(|paced| {
-                if let Paced::Guaranteed { frame, .. } = paced {
+                if let WireItem::Guaranteed { frame, .. } = paced {
                     sent.push(black_box(frame));
                 }
             });
@@ -247,7 +247,7 @@ fn void(mut pacer: Pacer<Packet>) -> Pacer<Packet> {
     let mut voids = 0_u64;
     while let Some(at) = pacer.poll_at() {
         pacer.batch(at).for_each(|paced| {
-            if let Paced::Void { wire, .. } = paced {
+            if let WireItem::Void { wire, .. } = paced {
                 voids += u64::from(black_box(wire).0 > 0);
             }
         });

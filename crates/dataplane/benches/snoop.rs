@@ -11,7 +11,7 @@ use common::{PAYLOAD, START, segment};
 use gungraun::prelude::*;
 use gungraun::{Callgrind, EventKind};
 use std::hint::black_box;
-use tailbound_dataplane::snoop::{Origin, Placed, TcpFrame};
+use tailbound_dataplane::snoop::{Origin, RingPlacement, TcpFrame};
 use tailbound_dataplane::{Packet, Pool, Snoop};
 use tailbound_units::Nanos;
 
@@ -62,7 +62,7 @@ fn take_in(mut guest: Guest) -> Guest {
     for frame in guest.segments.drain(..) {
         now += Nanos::from_micros(1);
         black_box(guest.snoop.handle_ingress(now, black_box(frame)));
-        guest.snoop.handle_placed(Placed::All);
+        guest.snoop.handle_placed(RingPlacement::All);
         black_box(guest.snoop.poll_to_peer());
     }
     assert_eq!(guest.snoop.stats().early, u64::from(PACKETS));

@@ -10,7 +10,7 @@
 use std::error::Error;
 use std::fs;
 use std::process::ExitCode;
-use tailbound_dataplane::pacer::{Guarantee, Paced, Pacer, PacerConfig};
+use tailbound_dataplane::pacer::{Guarantee, Pacer, PacerConfig, WireItem};
 use tailbound_dataplane::{GuestId, PacketRecord};
 use tailbound_units::{Bytes, Nanos, Rate};
 
@@ -40,7 +40,7 @@ fn cpu_time() -> Result<f64, Box<dyn Error>> {
 
 /// Items on the wire.
 #[derive(Debug, Default)]
-struct Sent {
+struct WireTotals {
     data: u64,
     data_bytes: u64,
     voids: u64,
@@ -55,7 +55,7 @@ fn fill(
     rate: Rate,
     len: usize,
     count: u64,
-) -> Result<Sent, Box<dyn Error>> {
+) -> Result<WireTotals, Box<dyn Error>> {
     let mut pacer = Pacer::new(&PacerConfig::strict(LINK))?;
     let share = Rate(rate.0 / u64::from(guests));
     let guarantee = Guarantee {
@@ -69,7 +69,7 @@ fn fill(
         free.extend((0..each).map(|_| frame(guest, len)));
     }
     let mut now = START;
-    let mut sent = Sent::default();
+    let mut sent = WireTotals::default();
     let warm = count / 5;
     let mut started = cpu_time()?;
     let mut warmed = false;
@@ -78,19 +78,19 @@ fn fill(
             pacer.enqueue(now, frame);
         }
         pacer.batch(now).for_each(|paced| match paced {
-            Paced::Guaranteed { frame, .. } => {
+            WireItem::Guaranteed { frame, .. } => {
                 sent.data += 1;
                 sent.data_bytes += frame.wire().0;
                 free.push(frame);
             }
-            Paced::BestEffort { .. } | Paced::Elastic { .. } | Paced::Local { .. } => {}
-            Paced::Void { .. } => sent.voids += 1,
+            WireItem::BestEffort { .. } | WireItem::Elastic { .. } | WireItem::Local { .. } => {}
+            WireItem::Void { .. } => sent.voids += 1,
         });
         if let Some(at) = pacer.poll_at() {
             now = now.max(at);
         }
         if !warmed && sent.data + sent.voids >= warm {
-            sent = Sent::default();
+            sent = WireTotals::default();
             (started, warmed) = (cpu_time()?, true);
         }
     }

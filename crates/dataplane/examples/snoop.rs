@@ -14,7 +14,7 @@ use std::error::Error;
 use std::fs;
 use std::process::ExitCode;
 use tailbound_dataplane::Packet;
-use tailbound_dataplane::snoop::{Origin, Placed};
+use tailbound_dataplane::snoop::{Origin, RingPlacement};
 use tailbound_units::Nanos;
 
 /// Maximum time of a segment with a million connections, relative to 100.
@@ -61,7 +61,7 @@ fn time(flows: u32) -> Result<f64, Box<dyn Error>> {
         for frame in come {
             now += Nanos::from_micros(1);
             drop::<Option<Packet>>(snoop.handle_ingress(now, frame));
-            snoop.handle_placed(Placed::All);
+            snoop.handle_placed(RingPlacement::All);
             drop(snoop.poll_to_peer());
         }
         for frame in answers {

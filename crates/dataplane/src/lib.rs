@@ -36,7 +36,7 @@ pub use frame::{Connection, Control, FlowKey, Frame, GuestId};
 pub use hash::HashKeys;
 pub use inward::{Admission, Inward, InwardConfig, InwardStats, SenderId};
 pub use meter::{Meter, MeterConfig, MeterStats};
-pub use pacer::{Guarantee, Paced, Pacer, PacerConfig, PacerStats, VoidFrame, WireClock};
+pub use pacer::{Guarantee, Pacer, PacerConfig, PacerStats, VoidFrame, WireClock, WireItem};
 pub use packet::{
     Buffer, Checksum, Claim, Cwr, Gso, GsoKind, Malformed, Offload, Packet, Pool, Role, Station,
     TcpMaker, VIRTIO_HEADER,

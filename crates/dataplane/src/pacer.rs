@@ -116,13 +116,13 @@ mod translate;
 pub mod void;
 mod wheel;
 
-pub use batch::{Batch, Paced};
+pub use batch::{Batch, WireItem};
 pub use cap::CapUse;
 pub use clock::WireClock;
 pub use config::{Guarantee, MAX_GUESTS, MAX_RATIO, PacerConfig, PacerError};
 pub use level::{DestinationLevel, GuestLevel};
 pub use limit::FlowUse;
-pub use take::Standing;
+pub use take::FrameGuarantee;
 pub use void::VoidFrame;
 
 use crate::queue::{Backlog, Queue, QueueStats, Spare};

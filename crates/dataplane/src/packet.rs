@@ -532,7 +532,7 @@ impl Frame for Packet {
 
     #[inline]
     fn control(&self) -> Option<Control> {
-        if self.facts().len as usize > control::LONGEST {
+        if self.facts().len as usize > control::MAX_CONTROL_PACKET {
             return None;
         }
         self.control_of_short()

@@ -82,15 +82,15 @@ pub struct WindowPosition {
 
 /// A frame that waits in order of arrival.
 #[derive(Debug)]
-struct Held<F> {
+struct HeldFrame<F> {
     frame: F,
     came: Nanos,
     /// Release time by the window alone.
     release: Nanos,
 }
 
-impl<F> From<Held<F>> for Queued<F> {
-    fn from(held: Held<F>) -> Self {
+impl<F> From<HeldFrame<F>> for Queued<F> {
+    fn from(held: HeldFrame<F>) -> Self {
         Self {
             frame: held.frame,
             enqueued: held.came,
@@ -119,7 +119,7 @@ enum Kind<F> {
 /// Frames in order of arrival.
 #[derive(Debug)]
 struct Line<F> {
-    frames: VecDeque<Held<F>>,
+    frames: VecDeque<HeldFrame<F>>,
     /// Bytes of all frames that arrived and of all that left, and the memory of the waiting frames.
     came: u64,
     left: u64,
@@ -218,7 +218,7 @@ impl<F: Frame> Shaper<F> {
         if line.memory > self.full {
             return self.count_drop();
         }
-        line.push(Held {
+        line.push(HeldFrame {
             frame,
             came,
             release,
@@ -237,7 +237,7 @@ impl<F: Frame> Shaper<F> {
                     return self.count_drop();
                 }
                 let release = came;
-                line.push(Held {
+                line.push(HeldFrame {
                     frame,
                     came,
                     release,
@@ -302,7 +302,7 @@ impl<F: Frame> Shaper<F> {
         let Kind::Smooth { gate, window, line } = &mut self.kind else {
             return self.pull_otherwise();
         };
-        let Held { came, release, .. } = *line.frames.front()?;
+        let HeldFrame { came, release, .. } = *line.frames.front()?;
         let opens = gate.opens_at();
         if release > now || opens > now {
             return None;
@@ -461,13 +461,13 @@ impl<F: Frame> Shaper<F> {
     }
 
     /// Takes out all queued frames, in order of arrival.
-    fn take(&mut self) -> Vec<Held<F>> {
+    fn take(&mut self) -> Vec<HeldFrame<F>> {
         match &mut self.kind {
             Kind::Bucket { queue, .. } => {
                 let mut waiting = Vec::with_capacity(queue.backlog().packets);
                 queue.drain(&mut waiting);
                 waiting.sort_by_key(|queued| queued.enqueued);
-                let held = waiting.into_iter().map(|queued| Held {
+                let held = waiting.into_iter().map(|queued| HeldFrame {
                     frame: queued.frame,
                     came: queued.enqueued,
                     release: queued.enqueued,
@@ -480,7 +480,7 @@ impl<F: Frame> Shaper<F> {
         }
     }
 
-    fn restore(&mut self, held: Held<F>) {
+    fn restore(&mut self, held: HeldFrame<F>) {
         match &mut self.kind {
             Kind::Bucket { queue, .. } => queue.restore(held.into()),
             Kind::Smooth { line, .. } | Kind::Credit { line, .. } => line.push(held),
@@ -523,14 +523,14 @@ impl<F> Default for Line<F> {
 
 impl<F: Frame> Line<F> {
     #[inline]
-    fn push(&mut self, held: Held<F>) {
+    fn push(&mut self, held: HeldFrame<F>) {
         self.came += held.frame.len() as u64;
         self.memory.0 += held.frame.truesize().0;
         self.frames.push_back(held);
     }
 
     #[inline]
-    fn pop(&mut self) -> Option<Held<F>> {
+    fn pop(&mut self) -> Option<HeldFrame<F>> {
         let held = self.frames.pop_front()?;
         self.left += held.frame.len() as u64;
         self.memory.0 -= held.frame.truesize().0;

@@ -48,7 +48,9 @@ mod timers;
 
 pub use config::{SnoopConfig, SnoopMode};
 pub use estate::Damaged;
-pub use frame::{Bare, Change, FlowId, Link, Origin, Plain, Sight, StoredFrame, TcpFrame, Way};
+pub use frame::{
+    Bare, Change, Direction, FlowId, Link, Origin, Plain, Sight, StoredFrame, TcpFrame,
+};
 pub use lifecycle::{Drained, FlowView};
 pub use mode::{Bar, Mode, Pause};
 pub use segment::{Exotic, Flags, Handshake, Options, Sacks, Segment, Timestamps};
@@ -66,7 +68,7 @@ use timers::Timers;
 
 /// Result of placing the frames that [`Snoop::handle_ingress`] returned in the guest's ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Placed {
+pub enum RingPlacement {
     /// All frames are in the ring.
     All,
     /// Some frames wait for room.
@@ -249,7 +251,7 @@ impl<F: TcpFrame> Snoop<F> {
 fn answer<F: TcpFrame>(maker: &F::Maker, id: FlowId, hash: u32, flow: &mut Flow, window: u32) -> F {
     let ack = flow.next;
     let bare = Bare {
-        way: Way::ToPeer,
+        direction: Direction::ToPeer,
         flow: id,
         hash,
         link: flow.link,

@@ -133,7 +133,7 @@ type Load = Vec<(Nanos, Event)>;
 
 /// A packet that reports its drop.
 #[derive(Debug)]
-struct Told {
+struct TrackedPacket {
     id: u64,
     connection: u32,
     len: usize,
@@ -142,7 +142,7 @@ struct Told {
     dropped: Option<Rc<RefCell<String>>>,
 }
 
-impl Drop for Told {
+impl Drop for TrackedPacket {
     fn drop(&mut self) {
         if let Some(dropped) = &self.dropped {
             let _ = write!(dropped.borrow_mut(), " {}", self.id);
@@ -150,7 +150,7 @@ impl Drop for Told {
     }
 }
 
-impl Frame for Told {
+impl Frame for TrackedPacket {
     fn len(&self) -> usize {
         self.len
     }
@@ -193,7 +193,7 @@ fn ours(config: &QueueConfig, flows: usize, load: &Load) -> (Vec<String>, QueueS
                 truesize,
                 ecn,
             } => {
-                let frame = Told {
+                let frame = TrackedPacket {
                     id: id as u64,
                     connection: hash(flow, flows),
                     len,
@@ -206,7 +206,7 @@ fn ours(config: &QueueConfig, flows: usize, load: &Load) -> (Vec<String>, QueueS
             Event::Leaves => {
                 if let Some(mut queued) = queue.pull(now, &mut stats) {
                     queued.frame.dropped = None;
-                    let Told { id, ecn, .. } = queued.frame;
+                    let TrackedPacket { id, ecn, .. } = queued.frame;
                     let _ = write!(lines.borrow_mut(), " -> {id} ecn {ecn}");
                 }
             }

@@ -1,7 +1,7 @@
 //! The packet path allocates no memory for a packet after it has warmed up.
 
 use tailbound_dataplane::shaper::{BucketConfig, CreditConfig, WindowConfig};
-use tailbound_dataplane::snoop::{Origin, Placed};
+use tailbound_dataplane::snoop::{Origin, RingPlacement};
 use tailbound_dataplane::{
     Classes, CodelConfig, Fabric, FifoConfig, FqCodelConfig, Frame, Guarantee, GuestId,
     MeterConfig, NicConfig, Pacer, PacerConfig, Packet, Pipeline, PipelineConfig, Pool,
@@ -326,7 +326,11 @@ fn acknowledged_early(snoop: &mut Snoop<Packet>, pool: &Pool, round: u32) {
         let segment = between(pool, true, [first + n * 1448, 100], 0x10, 1448);
         assert!(snoop.handle_ingress(now, segment).is_some());
         let lost = round % 2 == 1 && n == 19;
-        snoop.handle_placed(if lost { Placed::Lost } else { Placed::All });
+        snoop.handle_placed(if lost {
+            RingPlacement::Lost
+        } else {
+            RingPlacement::All
+        });
         while snoop.poll_to_peer().is_some() {}
     }
     for ack in [0, 0, 0, 0, 4, 10, 19, 20] {

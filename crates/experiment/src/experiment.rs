@@ -57,7 +57,7 @@ pub trait Experiment: Sized {
     ///
     /// # Errors
     /// The run did not end.
-    fn run(&self, run: &mut Run<'_, Self::Options>) -> Result<Found, Self::Error>;
+    fn run(&self, run: &mut Run<'_, Self::Options>) -> Result<RunOutput, Self::Error>;
 }
 
 /// Inputs of a run beside its experiment, and the receiver of its progress.
@@ -75,7 +75,7 @@ pub type Progress<'p> = dyn FnMut(&str) + Send + 'p;
 
 /// Result of a run, before it is judged.
 #[derive(Debug, Clone, Default)]
-pub struct Found {
+pub struct RunOutput {
     /// The compared variants.
     pub variants: Vec<Variant>,
     /// Charts beside those of the experiment.
@@ -86,7 +86,7 @@ pub struct Found {
     pub noise: Noise,
 }
 
-impl Found {
+impl RunOutput {
     /// Returns a result with these variants and without conditions.
     pub fn of(variants: Vec<Variant>) -> Self {
         Self {

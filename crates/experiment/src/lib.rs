@@ -26,7 +26,7 @@ pub use any::{AnyExperiment, read_any};
 pub use chart::{AxisSpec, CdfSpec, ChartSpec, Curve, KnownLine};
 pub use check::{COMPUTED, Check, CheckKind, PROMISED};
 pub use error::ExperimentError;
-pub use experiment::{Experiment, Found, Loaded, Progress, Run};
+pub use experiment::{Experiment, Loaded, Progress, Run, RunOutput};
 pub use figure::{Figure, figure_of};
 pub use mistakes::{Mistakes, Name, Section};
 pub use source::{Catalogue, Source};

@@ -5,8 +5,8 @@ use serde::Deserialize;
 use std::cell::Cell;
 use tailbound_document::{Document, Mistake};
 use tailbound_experiment::{
-    Catalogue, Cause, ChartSpec, Curve, Disturbance, Experiment, ExperimentError, Found, Harm,
-    Loaded, Mistakes, Name, Noise, Run, Source,
+    Catalogue, Cause, ChartSpec, Curve, Disturbance, Experiment, ExperimentError, Harm, Loaded,
+    Mistakes, Name, Noise, Run, RunOutput, Source,
 };
 use tailbound_report::{
     Bound, CheckResult, Outcome, Results, Series, Stats, Value, Variant, Verdict, empty_histogram,
@@ -125,7 +125,7 @@ impl Experiment for Toy {
         }]
     }
 
-    fn run(&self, run: &mut Run<'_, Cell<u32>>) -> Result<Found, Self::Error> {
+    fn run(&self, run: &mut Run<'_, Cell<u32>>) -> Result<RunOutput, Self::Error> {
         run.options.set(run.options.get() + 1);
         let disturbed = self.variant.iter().filter_map(|it| {
             Some(Disturbance {
@@ -148,10 +148,10 @@ impl Experiment for Toy {
         } else {
             Noise::Virtual
         };
-        Ok(Found {
+        Ok(RunOutput {
             variants: self.variant.iter().map(ToyVariant::measure).collect(),
             noise,
-            ..Found::default()
+            ..RunOutput::default()
         })
     }
 }

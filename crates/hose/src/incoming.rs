@@ -115,7 +115,7 @@ impl ReceiverLimits {
 
 /// A sender, as it was reported.
 #[derive(Debug)]
-struct Told {
+struct AnnouncedSender {
     guest: GuestId,
     sources: Vec<Destination>,
     rate: Rate,
@@ -174,7 +174,7 @@ pub(crate) struct Sight<'h> {
 #[derive(Debug, Default)]
 pub(crate) struct IncomingSide {
     receivers: BTreeMap<MachineId, (GuestId, ReceiverLimits)>,
-    senders: BTreeMap<Sender, Told>,
+    senders: BTreeMap<Sender, AnnouncedSender>,
     /// Time of the next full scan.
     next_scan: Nanos,
     /// Index of the next machine of a full scan in progress.
@@ -334,14 +334,19 @@ impl IncomingSide {
         count
     }
 
-    fn announce(&mut self, sender: Sender, guest: GuestId, announced: &Announced) -> Told {
+    fn announce(
+        &mut self,
+        sender: Sender,
+        guest: GuestId,
+        announced: &Announced,
+    ) -> AnnouncedSender {
         let sources: Vec<_> = announced.destinations().collect();
         self.changes.push(Incoming::Sender {
             guest,
             sender: sender.known_as(),
             sources: sources.clone(),
         });
-        Told {
+        AnnouncedSender {
             guest,
             sources,
             rate: Rate::ZERO,
@@ -353,7 +358,7 @@ impl IncomingSide {
     }
 }
 
-impl Told {
+impl AnnouncedSender {
     fn is(&self, guest: GuestId, sender: &Announced) -> bool {
         let sources = sender.destinations();
         self.guest == guest && self.sources.iter().copied().eq(sources)

@@ -15,7 +15,7 @@ use tailbound_units::Nanos;
 /// Number of epochs that are tried, one after the other, before they begin anew: eight hours from
 /// the present time on, and from the peer's last known epoch. The peer's epoch advances by some
 /// minutes with each loss of its state.
-const TRIES: u32 = 64;
+const MAX_EPOCHS: u32 = 64;
 
 /// A host's list of machines, by their ids.
 #[derive(Debug, Default)]
@@ -212,7 +212,7 @@ impl Peer {
         };
         let tries = self.tries.filter(|_| self.is_silent(now, times));
         let epoch = if let Some(tries) = tries {
-            self.tries = Some((tries + 1) % TRIES);
+            self.tries = Some((tries + 1) % MAX_EPOCHS);
             let since = [Epoch::starting(today), self.epoch_known.max(self.life)];
             since[tries as usize % 2].tried(self.life, tries / 2)
         } else if self.epoch_known > self.epoch {

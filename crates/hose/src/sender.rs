@@ -12,7 +12,7 @@ use crate::machines::{LocalIndex, Locals};
 use crate::schedule::{Scope, is_worth_a_datagram};
 use crate::share::{Claim, Divider};
 use crate::table::Beside;
-use crate::view::Wanted;
+use crate::view::PairRequest;
 use crate::wire::Entry;
 pub use flow::Usage;
 use flow::{Flow, Sample};
@@ -147,7 +147,7 @@ impl SendingSide {
         cx: &mut Context<'_>,
         local: LocalIndex,
         peer: PeerIndex,
-        wanted: &[Wanted],
+        wanted: &[PairRequest],
         latest: SequenceNumber,
     ) {
         let before: Vec<_> = self.pairs.of(local, peer).collect();
@@ -179,7 +179,7 @@ impl SendingSide {
         cx: &mut Context<'_>,
         local: LocalIndex,
         key: PairKey,
-        wanted: &Wanted,
+        wanted: &PairRequest,
         latest: SequenceNumber,
     ) {
         let pair = Pair::new(key, local, wanted.share, latest);

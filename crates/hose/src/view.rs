@@ -9,7 +9,7 @@ use tailbound_units::{Nanos, Rate};
 
 /// A pair to create, of a local VM and a remote or local one.
 #[derive(Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct PairRequest {
     /// The machine that receives.
     pub(crate) receiver: MachineId,
     /// The static share of its bandwidth.
@@ -79,14 +79,14 @@ impl View {
 
     /// The pairs of a machine here, as the one that sends, and those of its tenant on a
     /// peer, or here, by their receivers.
-    pub(crate) fn wanted(&self, local: LocalIndex, peer: PeerIndex) -> Vec<Wanted> {
+    pub(crate) fn wanted(&self, local: LocalIndex, peer: PeerIndex) -> Vec<PairRequest> {
         let tenant = self.locals[local].tenant();
         if peer == self.here() {
             let others = self.locals.of(tenant).filter(|other| *other != local);
             let mut wanted: Vec<_> = others
                 .map(|other| {
                     let receiver = &self.locals[other];
-                    Wanted {
+                    PairRequest {
                         receiver: receiver.id,
                         share: receiver.share(),
                         destinations: receiver.destinations().collect(),
@@ -100,7 +100,7 @@ impl View {
         // One that is announced elsewhere and is here is here.
         let receivers = receivers.filter(|receiver| !self.locals.has(&receiver.name));
         receivers
-            .map(|receiver| Wanted {
+            .map(|receiver| PairRequest {
                 receiver: receiver.id,
                 share: receiver.share,
                 destinations: receiver.destinations().collect(),

@@ -52,7 +52,7 @@ const LOADS: [Load; 4] = [
 
 /// The measurement of one load on one kind of port.
 #[derive(Clone, Copy)]
-struct Measured {
+struct LoadMeasurement {
     packets_s: f64,
     cpu_ns: f64,
     /// Share of the sent frames that did not come out of the other end.
@@ -104,7 +104,7 @@ fn measure(
     port: &mut dyn Port,
     load: Load,
     softirq: Option<&str>,
-) -> Result<Measured, Box<dyn Error>> {
+) -> Result<LoadMeasurement, Box<dyn Error>> {
     let pool = Pool::new();
     let template = match load {
         Load::Data(_, len) => Some(frame(&pool, len)?),
@@ -143,7 +143,7 @@ fn measure(
     settle()?;
     let came = came()? - came_before;
     let cpu = cpu + run_time(softirq).saturating_sub(softirq_before);
-    Ok(Measured {
+    Ok(LoadMeasurement {
         packets_s: sent as f64 / wall.as_secs_f64(),
         cpu_ns: cpu.as_nanos() as f64 / sent as f64,
         lost: 1.0 - came as f64 / sent as f64,
@@ -240,7 +240,7 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
         .unwrap_or(f64::NAN)
 }
 
-type ByKindAndLoad = [[Vec<Measured>; LOADS.len()]; KINDS.len()];
+type ByKindAndLoad = [[Vec<LoadMeasurement>; LOADS.len()]; KINDS.len()];
 
 fn print(measured: &ByKindAndLoad, rounds: usize, cpu: u32, softirq: bool) {
     let beside = if softirq { "with" } else { "without" };
@@ -262,7 +262,7 @@ fn print(measured: &ByKindAndLoad, rounds: usize, cpu: u32, softirq: bool) {
             );
         }
         let [packet, xdp] = [&measured[0][load], &measured[1][load]];
-        let ratio = |of: fn(&Measured) -> f64| {
+        let ratio = |of: fn(&LoadMeasurement) -> f64| {
             median(
                 packet
                     .iter()

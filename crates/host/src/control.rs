@@ -7,20 +7,20 @@
 //! requests keys on a third. `state` stores the last answers in a file. The packet loop receives
 //! news through channels.
 
+mod indexed;
 mod keys;
 mod report;
-mod said;
 mod staleness;
 mod state;
 mod watch;
 
+pub(crate) use indexed::IndexedGuarantees;
 pub(crate) use keys::{KeyClient, KeyStatus, Keys};
-pub(crate) use report::{AskCpu, AskMeasured, Asked, ReportClient, Reserved, limits};
-pub(crate) use said::Said;
+pub(crate) use report::{AskCpu, AskMeasured, ReportClient, ReportMeasurements, Reserved, limits};
 pub use state::StateError;
 pub(crate) use watch::{WatchClient, WatchStatus};
 
-use state::Kept;
+use state::StoredAnswer;
 use std::collections::HashSet;
 use std::path::PathBuf;
 use tailbound_api::client::{Settings, SettingsError};
@@ -54,7 +54,7 @@ pub enum ControlError {
     Thread(std::io::Error),
 }
 
-impl Kept for HostGuarantees {
+impl StoredAnswer for HostGuarantees {
     /// Checks that the guarantees are for `host` and name each VM once.
     fn check(&self, host: &str) -> Result<(), String> {
         is_about(&self.host, host)?;

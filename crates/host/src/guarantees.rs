@@ -7,7 +7,7 @@
 mod limits;
 
 use crate::config::{Config, LimitConfig, LimitError};
-use crate::control::Said;
+use crate::control::IndexedGuarantees;
 use crate::hose::HoseGuest;
 use limits::Ways;
 use std::collections::HashSet;
@@ -31,10 +31,10 @@ pub(crate) struct Guarantees {
     /// The guests, in the order of the configuration, which is that of their ports.
     guests: Arc<[Guest]>,
     /// The last known configuration of the placement service, if one was ever received.
-    service: Option<Arc<Said>>,
+    service: Option<Arc<IndexedGuarantees>>,
     /// The service's last configuration, if its fabric has other classes than this host. That
     /// configuration is not in force.
-    refused: Option<Arc<Said>>,
+    refused: Option<Arc<IndexedGuarantees>>,
 }
 
 /// The placement service's fabric has other classes than this host.
@@ -132,7 +132,7 @@ impl Guarantees {
 
     /// Applies a new configuration of the placement service, which replaces the one before. Returns
     /// false if it is refused; then nothing changes.
-    pub(crate) fn update(&mut self, service: Arc<Said>) -> bool {
+    pub(crate) fn update(&mut self, service: Arc<IndexedGuarantees>) -> bool {
         match agree(self.classes, &service) {
             Ok(()) => {
                 self.refused = None;
@@ -151,7 +151,7 @@ impl Guarantees {
     }
 
     /// Returns the placement service's last configuration, in force or refused.
-    fn said_last(&self) -> Option<&Arc<Said>> {
+    fn said_last(&self) -> Option<&Arc<IndexedGuarantees>> {
         self.refused.as_ref().or(self.service.as_ref())
     }
 
@@ -316,7 +316,7 @@ impl Guarantees {
 }
 
 /// Checks that a host of these classes is one of the service's fabric.
-fn agree(host: Option<Classes>, service: &Said) -> Result<(), ClassesDiffer> {
+fn agree(host: Option<Classes>, service: &IndexedGuarantees) -> Result<(), ClassesDiffer> {
     let service = service.all();
     let other = host.filter(|host| *host != service.classes);
     other.map_or(Ok(()), |host| {
@@ -401,7 +401,7 @@ guarantee = { bandwidth = "50Mbit/s", burst = "15380B", burst_rate = "1Gbit/s" }
         serde_json::from_value(all).expect("the service's own form")
     }
 
-    fn service(vms: &[(u32, Option<u64>)]) -> Arc<Said> {
+    fn service(vms: &[(u32, Option<u64>)]) -> Arc<IndexedGuarantees> {
         Arc::new(said(vms).into())
     }
 
@@ -466,7 +466,7 @@ guarantee = { bandwidth = "50Mbit/s", burst = "15380B", burst_rate = "1Gbit/s" }
         assert!(all.update(service(&[(0, Some(300))])));
         let mut other = said(&[(0, Some(200)), (1, Some(200))]);
         other.classes = Classes::of(Fabric::ThreeClasses);
-        let other: Arc<Said> = Arc::new(other.into());
+        let other: Arc<IndexedGuarantees> = Arc::new(other.into());
         let agreed = all.clone();
         assert!(!all.update(Arc::clone(&other)));
         assert_eq!(wanted(&all), [Some(300), None, Some(50)]);

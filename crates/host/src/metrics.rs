@@ -42,7 +42,7 @@ pub struct MetricsError {
 }
 
 /// Time limit for the packet loop's answer to a scrape.
-const PATIENCE: Duration = Duration::from_secs(1);
+const SCRAPE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The vCPU agent whose measurements are served, if any. A reload may replace it.
 #[derive(Debug, Clone, Default)]
@@ -98,7 +98,7 @@ impl Asker {
         let (answer, wait) = sync_channel(1);
         self.ask.send(Scrape(answer)).ok()?;
         self.waker.wake();
-        wait.recv_timeout(PATIENCE).ok()
+        wait.recv_timeout(SCRAPE_TIMEOUT).ok()
     }
 }
 

@@ -8,16 +8,16 @@
 mod client;
 mod connection;
 mod server;
-mod shown;
+mod status;
 mod traced;
 mod wire;
 
 pub use client::{Client, ClientError};
-pub(crate) use server::{Asked, Reply, Sending, Server};
-pub(crate) use shown::View;
-pub use shown::{
-    Bucket, Count, Guarantee, GuaranteedBy, Guest, Kept, Limit, Limits, Link, PacketLoop, Port,
-    Shown, Waits,
+pub(crate) use server::{LoopRequest, Reply, Sending, Server};
+pub(crate) use status::View;
+pub use status::{
+    Bucket, Count, Guarantee, GuaranteedBy, Guest, GuestSource, HostStatus, Limit, Limits, Link,
+    PacketLoop, Port, Waits,
 };
 pub(crate) use traced::Trace;
 pub use traced::{TRACE_FRAMES, TraceFrame, Wait};

@@ -3,7 +3,7 @@
 //! [`judge`] compares two readings of each daemon's status ([`Readings`]) and returns a [`Check`]
 //! with the responsible [`Side`] for each part of the guarantee. It has no clock and no I/O.
 
-use crate::socket::{Guest, Shown};
+use crate::socket::{Guest, HostStatus};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -76,9 +76,9 @@ pub struct Check {
 #[derive(Debug)]
 pub struct Readings {
     /// The status at the begin.
-    pub before: Shown,
+    pub before: HostStatus,
     /// The status at the end.
-    pub after: Shown,
+    pub after: HostStatus,
 }
 
 /// Reason why nothing can be verified.
@@ -128,7 +128,7 @@ pub fn is_guaranteed(guest: &Guest) -> Result<(), VerifyError> {
 ///
 /// # Errors
 /// [`VerifyError::UnknownGuest`].
-pub fn guest_of<'s>(shown: &'s Shown, name: &str) -> Result<&'s Guest, VerifyError> {
+pub fn guest_of<'s>(shown: &'s HostStatus, name: &str) -> Result<&'s Guest, VerifyError> {
     let mut guests = shown.guests.iter();
     guests
         .find(|guest| guest.port.name == name)

@@ -20,7 +20,7 @@ use tailbound_sys::tap::VIRTIO_HEADER_LEN;
 /// The number of voids, and the number of controls.
 const COUNT: u16 = 100;
 /// Interval between two frames: 200 frames at this rate fill no queue.
-const PAUSE: Duration = Duration::from_millis(1);
+const FRAME_INTERVAL: Duration = Duration::from_millis(1);
 /// The time of listening after the last frame.
 const LISTEN: Duration = Duration::from_secs(1);
 
@@ -114,7 +114,7 @@ impl Answer {
                 port.send(&run.frame(kind, number))?;
                 sent[kind as usize] += 1;
             }
-            let until = Instant::now() + PAUSE;
+            let until = Instant::now() + FRAME_INTERVAL;
             listen(&mut port, witness.as_mut(), &run, until)?;
         }
         listen(&mut port, witness.as_mut(), &run, Instant::now() + LISTEN)?;

@@ -30,7 +30,7 @@ fn daemon_process() {
 }
 
 /// Time limit for progress of a connection: several retransmissions may be lost in a row.
-const PATIENCE: Duration = Duration::from_mins(1);
+const PROGRESS_TIMEOUT: Duration = Duration::from_mins(1);
 /// The longest time for opening a connection: four lost SYNs, and a margin.
 const GREETING: Duration = Duration::from_secs(25);
 /// The ports of the guest: one with default buffers, and one with buffers of few segments, so that
@@ -88,7 +88,7 @@ impl Faults {
 }
 
 /// One direction of a side: the frames on their way, with their arrival times.
-struct Way {
+struct LossyLink {
     faults: Faults,
     /// True to flip odd bits of a byte, false for even bits. A frame of the peer passes two ways,
     /// and a checksum does not notice two flipped bits in the same column.
@@ -97,7 +97,7 @@ struct Way {
     frames: Vec<(Instant, Vec<u8>)>,
 }
 
-impl Way {
+impl LossyLink {
     fn new(faults: Faults, odd: bool, seed: u64) -> Self {
         Self {
             faults,
@@ -141,8 +141,8 @@ struct Side {
     machine: Machine,
     tap: Tap,
     /// The way from the ring to the kernel; the next field is the way back.
-    inward: Way,
-    outward: Way,
+    inward: LossyLink,
+    outward: LossyLink,
     random: Random,
     /// The end of the side's pause.
     asleep: Option<Instant>,
@@ -177,8 +177,8 @@ impl Side {
         Some(Self {
             machine: Machine::start(card, build),
             tap,
-            inward: Way::new(Faults::OF_THE_NETWORK, true, seed),
-            outward: Way::new(outward, false, seed + 1),
+            inward: LossyLink::new(Faults::OF_THE_NETWORK, true, seed),
+            outward: LossyLink::new(outward, false, seed + 1),
             random: Random(seed + 2),
             asleep: None,
         })
@@ -316,8 +316,8 @@ impl Plan {
 
     /// Sends and receives at the same time.
     fn exchange(self, sends: usize, stream: &TcpStream) -> io::Result<()> {
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(PROGRESS_TIMEOUT))?;
+        stream.set_write_timeout(Some(PROGRESS_TIMEOUT))?;
         thread::scope(|scope| {
             let sending = scope.spawn(move || self.send(sends, stream));
             self.receive(1 - sends, stream)?;
@@ -394,7 +394,9 @@ impl Servers {
                 scope.spawn(move || {
                     stream.set_nonblocking(false).expect("ours");
                     ends.note(&stream);
-                    stream.set_read_timeout(Some(PATIENCE)).expect("ours");
+                    stream
+                        .set_read_timeout(Some(PROGRESS_TIMEOUT))
+                        .expect("ours");
                     let mut head = [0; Plan::LEN];
                     let ended = (&stream).read_exact(&mut head);
                     let plan = Plan::read(head);

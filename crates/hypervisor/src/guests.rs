@@ -45,7 +45,7 @@ pub enum Happening<J> {
 }
 
 /// CPU time of one reading of the clock, for a load that ends by the clock.
-const LOOK: Nanos = Nanos(1);
+const CLOCK_READING_TIME: Nanos = Nanos(1);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Doing {
@@ -273,9 +273,9 @@ impl<S: Scheduler, J> Guests<S, J> {
         if guest.is_spinning {
             // It sees that as soon as it runs.
             if guest.doing == Doing::Load {
-                self.machine.set_work(vcpu, LOOK);
+                self.machine.set_work(vcpu, CLOCK_READING_TIME);
             } else {
-                guest.load_left = Some(LOOK);
+                guest.load_left = Some(CLOCK_READING_TIME);
             }
             return;
         }
@@ -315,7 +315,7 @@ impl<S: Scheduler, J> Guests<S, J> {
                 guest.is_spinning = false;
                 let end = guest.load_from.saturating_add(period);
                 if now >= end {
-                    guest.load_left = Some(LOOK);
+                    guest.load_left = Some(CLOCK_READING_TIME);
                 } else {
                     let late = self.random.up_to(jitter);
                     self.set_slot(slot, end.saturating_add(late));
@@ -336,7 +336,7 @@ impl<J> Guest<J> {
             Load::None => Nanos::ZERO,
             Load::Endless => Nanos::MAX,
             Load::DutyCycle { busy, .. } => busy,
-            Load::WallClock { .. } => LOOK,
+            Load::WallClock { .. } => CLOCK_READING_TIME,
             Load::Bursts { work, .. } => work,
         }
     }

@@ -46,7 +46,7 @@ impl NetifConfig {
 
 /// Result for a frame that the bridge passed to netback.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Taken {
+pub enum EnqueueResult {
     /// The frame has a slot of the ring.
     Placed,
     /// The frame waits in the interface's queue.
@@ -132,17 +132,17 @@ impl<F> Receive<F> {
     /// Netback gets a frame of one slot from the bridge (`netif_be_start_xmit`, and the
     /// queue before it). A frame with a slot is seen by the guest after
     /// [`Receive::answer`].
-    pub fn give(&mut self, frame: F) -> Taken {
+    pub fn give(&mut self, frame: F) -> EnqueueResult {
         if self.stopped_until.is_none() && self.queue.is_empty() {
             self.place(frame);
-            return Taken::Placed;
+            return EnqueueResult::Placed;
         }
         if self.queue.len() < self.config.queue as usize {
             self.queue.push_back(frame);
-            return Taken::Queued;
+            return EnqueueResult::Queued;
         }
         self.dropped += 1;
-        Taken::Dropped
+        EnqueueResult::Dropped
     }
 
     fn place(&mut self, frame: F) {

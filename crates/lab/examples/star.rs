@@ -85,7 +85,7 @@ transport = {{ congestion = "cubic" }}
 fn flows(simulated: &Outcome) -> Vec<Flow> {
     let mut told: Vec<_> = simulated.messages().collect();
     told.sort_by_key(|it| (it.begun, it.from, it.to));
-    let flow = |it: &tailbound_sim::packets::Told| Flow {
+    let flow = |it: &tailbound_sim::packets::ReceivedMessage| Flow {
         begun: it.begun,
         from: it.from as usize,
         to: it.to as usize,

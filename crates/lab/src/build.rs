@@ -52,7 +52,7 @@ pub(crate) fn build(topology: &Topology) -> Result<(), LabError> {
 }
 
 /// Time limit for the kernel to detect the plugged-in cables, which takes less than 1 s.
-const PATIENCE: Duration = Duration::from_secs(10);
+const LINK_TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval of these checks.
 const POLL: Duration = Duration::from_millis(20);
 
@@ -80,7 +80,7 @@ struct BridgePort {
 /// the switch's port drops frames, also the only frames from which a host could learn the location
 /// of a guest.
 fn await_cables(topology: &Topology) -> Result<(), LabError> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + LINK_TIMEOUT;
     let hosts = topology.hosts.iter().map(String::as_str);
     let service = topology.has_service.then_some(PLACE);
     for place in hosts.chain([SWITCH]).chain(service) {
@@ -88,7 +88,10 @@ fn await_cables(topology: &Topology) -> Result<(), LabError> {
             if Instant::now() > deadline {
                 return Err(LabError::Build {
                     command: format!("ip -n {place} link show {interface}"),
-                    message: format!("it is not up {} s after it was set so", PATIENCE.as_secs()),
+                    message: format!(
+                        "it is not up {} s after it was set so",
+                        LINK_TIMEOUT.as_secs()
+                    ),
                 });
             }
             std::thread::sleep(POLL);

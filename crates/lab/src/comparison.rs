@@ -28,7 +28,7 @@ use rig::Rig;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use tailbound_experiment::{
-    Catalogue, Document, Experiment, Found, Mistake, Mistakes, Run, Trace, catalogue,
+    Catalogue, Document, Experiment, Mistake, Mistakes, Run, RunOutput, Trace, catalogue,
 };
 use tailbound_report::{Chart, ChartAxis, Line, LineStyle, Value, Variant};
 use tailbound_units::Nanos;
@@ -176,7 +176,7 @@ impl Experiment for Comparison {
     }
 
     /// Moves this process into namespaces of its own, as a run of the lab does.
-    fn run(&self, run: &mut Run<'_, Options>) -> Result<Found, LabError> {
+    fn run(&self, run: &mut Run<'_, Options>) -> Result<RunOutput, LabError> {
         let (bench, options) = (self.load.bench(), run.options);
         require(bench.tools().iter().copied())?;
         let session = Session::enter(false)?;

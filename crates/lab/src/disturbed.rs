@@ -5,7 +5,7 @@ use crate::core_use::CpusTaken;
 use crate::experiment::LabExperiment;
 use crate::measurement::{FOREIGN_SHARE, Measurement};
 use crate::summarise;
-use tailbound_experiment::{Cause, Disturbance, Found, Harm, Noise};
+use tailbound_experiment::{Cause, Disturbance, Harm, Noise, RunOutput};
 use tailbound_report::Variant;
 
 /// Share of a core used by other programs, above which the work on that core cannot be judged.
@@ -67,7 +67,7 @@ impl Disturbances {
     }
 
     /// Adds the noise of the run to its result.
-    pub(crate) fn finish(self, found: &mut Found) {
+    pub(crate) fn finish(self, found: &mut RunOutput) {
         found.condition("used_by_others", self.used_by_others);
         found.noise = Noise::Watched(self.found);
     }

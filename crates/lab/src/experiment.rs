@@ -11,7 +11,7 @@ mod validate;
 mod workflow;
 
 pub(crate) use crate::guest::Manner;
-pub(crate) use loads::Named;
+pub(crate) use loads::NamedLoad;
 pub(crate) use paced::{Etc, Guaranteed, Pacing, Shuffle, Wire};
 pub(crate) use probe::{Duty, Probe, Surroundings};
 pub(crate) use traffic::{Flood, Iperf, Message, Meter, Rtp, Transfer, Watch};

@@ -50,7 +50,7 @@ pub(crate) use rtp::jitter_of;
 pub use rtp::{Encoder, Stream};
 pub use transfer::Transfers;
 pub use watch::Watch;
-pub(crate) use workflows::Chosen;
+pub(crate) use workflows::NodeSelection;
 pub use workflows::{Choice, Flows, Workflows};
 
 use crate::LabError;

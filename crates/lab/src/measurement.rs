@@ -22,7 +22,7 @@ pub(crate) struct Measurement {
     /// Time that the hypervisor took from all CPUs together.
     pub(crate) stolen: Nanos,
     /// CPU time taken by interrupts, as measured by the vCPU agent.
-    pub(crate) taken: tailbound_agent::taken::Measured,
+    pub(crate) taken: tailbound_agent::losses::LargestLosses,
     /// Reason why the figures do not show the variant's configuration.
     pub(crate) flaw: Option<String>,
     /// The value that this computer disturbed, and the cause.

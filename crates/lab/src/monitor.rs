@@ -2,14 +2,14 @@
 //! [`crate::noise`].
 
 use crate::guest::now;
-use crate::noise::Lost;
+use crate::noise::LossTotal;
 use crate::watcher::Watcher;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::Ordering;
 use tailbound_agent::OfferConfig;
+use tailbound_agent::losses::{LargestLosses, Meter};
 use tailbound_agent::observer::Observer;
-use tailbound_agent::taken::{Measured, Meter};
 use tailbound_sys::cpuset::Cpus;
 use tailbound_sys::procfs::{self, Reread};
 use tailbound_sys::sched::Policy;
@@ -24,13 +24,13 @@ pub(crate) const CPUS_EVERY: Nanos = procfs::TICK;
 #[derive(Debug, Default)]
 pub(crate) struct Record {
     /// Time that the hypervisor has taken from each CPU.
-    pub(crate) stolen: BTreeMap<u32, Lost>,
+    pub(crate) stolen: BTreeMap<u32, LossTotal>,
     /// CPU time taken by interrupts, as measured by the vCPU agent.
-    pub(crate) taken: Measured,
+    pub(crate) taken: LargestLosses,
     /// Time that each thread of each process waited in a run queue.
-    pub(crate) waited: BTreeMap<u32, Vec<Lost>>,
+    pub(crate) waited: BTreeMap<u32, Vec<LossTotal>>,
     /// Total wait of threads that run vCPUs, by guest.
-    pub(crate) vcpus: BTreeMap<String, Vec<Lost>>,
+    pub(crate) vcpus: BTreeMap<String, Vec<LossTotal>>,
 }
 
 /// A thread that runs a vCPU.
@@ -50,7 +50,7 @@ pub(crate) fn start(
 ) -> io::Result<Watcher<Record>> {
     let open = |process, thread| {
         Reread::open(format!("/proc/{process}/task/{thread}/schedstat"))
-            .map(|file| (file, Lost::default()))
+            .map(|file| (file, LossTotal::default()))
     };
     let mut vcpus = vcpus
         .iter()

@@ -3,7 +3,7 @@
 //! The computers that run the lab are shared. While an experiment runs, a monitor records the time
 //! that the hypervisor has taken from each CPU (*stolen*), and the waits in a run queue of the
 //! threads that a request passes through (*ours*: our infrastructure had no CPU; stalls only, see
-//! [`Lost::read_stalls`]). Threads whose waits are the subject of the measurement are not among
+//! [`LossTotal::read_stalls`]). Threads whose waits are the subject of the measurement are not among
 //! them.
 //!
 //! A sample is *late* when it took more than twice its variant's median. A sample is *disturbed*,
@@ -22,7 +22,7 @@ use crate::guest::Sample;
 use tailbound_units::Nanos;
 
 /// Time above which a sample is late, in medians.
-const LATE: u64 = 2;
+const LATE_MEDIANS: u64 = 2;
 
 /// A growing total with occasional readings, for example a CPU's steal time.
 ///
@@ -30,7 +30,7 @@ const LATE: u64 = 2;
 /// loss lie somewhere since the previous step, so they are spread evenly over that time; the rest
 /// of a larger step was lost since the previous reading.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Lost {
+pub(crate) struct LossTotal {
     /// Amounts, each spread evenly over its time.
     spans: Vec<Span>,
     previous: Option<Reading>,
@@ -51,7 +51,7 @@ struct Reading {
     total: Nanos,
 }
 
-impl Lost {
+impl LossTotal {
     /// Adds a reading of a total that is shown in steps of `tick` (1 ns: exact).
     pub(crate) fn read(&mut self, at: Nanos, total: Nanos, tick: Nanos) {
         let Some(previous) = self.previous.replace(Reading { at, total }) else {
@@ -150,7 +150,7 @@ impl SampleClass {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Losses<'a> {
     /// Losses: one entry for each CPU or thread.
-    pub(crate) lost: Vec<&'a Lost>,
+    pub(crate) lost: Vec<&'a LossTotal>,
     /// Interval of the readings: the time of a loss within it is unknown, so the interval is added
     /// to both ends of a sample.
     pub(crate) margin: Nanos,
@@ -162,7 +162,7 @@ pub(crate) struct Losses<'a> {
 impl Losses<'_> {
     /// Returns the loss between two times.
     pub(crate) fn between(&self, from: Nanos, to: Nanos) -> Nanos {
-        let amount = |lost: &&Lost| match self.passages {
+        let amount = |lost: &&LossTotal| match self.passages {
             Some(count) => lost.largest(count, from, to).as_nanos(),
             None => lost.between(from, to).as_nanos(),
         };
@@ -210,7 +210,7 @@ pub(crate) fn judge(
     ours: &Losses<'_>,
 ) -> Vec<SampleClass> {
     let median = median(samples);
-    let late = |sample: &Sample| sample.latency().as_nanos() > median.saturating_mul(LATE);
+    let late = |sample: &Sample| sample.latency().as_nanos() > median.saturating_mul(LATE_MEDIANS);
     let in_time = || samples.iter().filter(|sample| !late(sample));
     let usual = [stolen.usual(in_time()), ours.usual(in_time())];
     let class = |sample: &Sample| {
@@ -247,8 +247,8 @@ mod tests {
     const TICK: Nanos = Nanos::from_millis(10);
     const EXACT: Nanos = Nanos(1);
 
-    fn lost(tick: Nanos, readings: &[(u64, u64)]) -> Lost {
-        let mut lost = Lost::default();
+    fn lost(tick: Nanos, readings: &[(u64, u64)]) -> LossTotal {
+        let mut lost = LossTotal::default();
         for (at, total) in readings {
             lost.read(MS(*at), MS(*total), tick);
         }
@@ -269,7 +269,7 @@ mod tests {
         usual.chain([late]).collect()
     }
 
-    fn losses<'a>(lost: &[&'a Lost]) -> Losses<'a> {
+    fn losses<'a>(lost: &[&'a LossTotal]) -> Losses<'a> {
         Losses {
             lost: lost.to_vec(),
             margin: MS(10),
@@ -392,7 +392,7 @@ mod tests {
 
     #[test]
     fn only_stalls_count_of_a_thread_that_waits_a_little_all_the_time() {
-        let mut lost = Lost::default();
+        let mut lost = LossTotal::default();
         for (at, total) in [(0, 0), (20, 4), (40, 8), (60, 13), (80, 33)] {
             lost.read_stalls(MS(at), MS(total));
         }
@@ -411,7 +411,7 @@ mod tests {
             steps in prop::collection::vec((1u64..50, 0u64..5), 1..50), cut in 0u64..2000,
         ) {
             let (mut at, mut total) = (0, 0);
-            let mut lost = Lost::default();
+            let mut lost = LossTotal::default();
             lost.read(MS(0), MS(0), TICK);
             for (time, ticks) in steps {
                 at += time;

@@ -19,7 +19,7 @@ use tailbound_units::Nanos;
 /// Interval of the checks of children.
 pub(crate) const POLL: Duration = Duration::from_millis(20);
 /// Time limit for a child to become ready.
-const PATIENCE: Duration = Duration::from_secs(15);
+const READY_TIMEOUT: Duration = Duration::from_secs(15);
 /// Number of the last lines of a dead child's standard error in the error message.
 const TAIL_LINES: usize = 12;
 
@@ -241,7 +241,7 @@ impl<'a> Supervisor<'a> {
 
     /// Waits until all children from `first` on are ready.
     pub(crate) fn wait_ready(&mut self, first: usize) -> Result<(), LabError> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + READY_TIMEOUT;
         let is_ready = |member: &Member| {
             let (path, word) = match member.ready {
                 Ready::Stdout(word) => (&member.stdout, word),
@@ -259,7 +259,7 @@ impl<'a> Supervisor<'a> {
                 None => return Ok(()),
                 Some(late) if Instant::now() > deadline => {
                     return Err(
-                        late.problem(format!("is not ready after {} s", PATIENCE.as_secs()))
+                        late.problem(format!("is not ready after {} s", READY_TIMEOUT.as_secs()))
                     );
                 }
                 Some(_) => std::thread::sleep(POLL),
@@ -293,7 +293,7 @@ impl<'a> Supervisor<'a> {
 
     /// Waits for a child that ends by itself, and returns its output.
     pub(crate) fn finish(&mut self, place: usize) -> Result<String, LabError> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + READY_TIMEOUT;
         loop {
             self.look()?;
             let member = &mut self.members[place];
@@ -302,7 +302,9 @@ impl<'a> Supervisor<'a> {
                 return std::fs::read_to_string(path).map_err(LabError::file("reading", path));
             }
             if Instant::now() > deadline {
-                return Err(member.problem(format!("has not ended after {} s", PATIENCE.as_secs())));
+                return Err(
+                    member.problem(format!("has not ended after {} s", READY_TIMEOUT.as_secs()))
+                );
             }
             std::thread::sleep(POLL);
         }

@@ -31,7 +31,7 @@ const FIRST: u32 = 50;
 /// exceeded its share by far less than another.
 const DEBT: u64 = 3;
 /// Time limit for a process to stop.
-const PATIENCE: Nanos = Nanos::from_secs(1);
+const STOP_TIMEOUT: Nanos = Nanos::from_secs(1);
 
 /// Keeps processes with that reservation on the shared core. The watcher itself runs with the class
 /// `priority`; its result is the number of times that a process was moved back.
@@ -112,7 +112,7 @@ fn bring_back(pid: u32, deadline: Deadline, cpus: &Cpus) -> io::Result<()> {
 
 fn reserve_stopped(pid: u32, thread: u32, deadline: Deadline, cpus: &Cpus) -> io::Result<()> {
     let mut stat = Reread::open(format!("/proc/{pid}/task/{thread}/stat"))?;
-    let latest = now().saturating_add(PATIENCE);
+    let latest = now().saturating_add(STOP_TIMEOUT);
     while stat.text()?.and_then(procfs::parse_state) != Some('T') {
         if now() > latest {
             return Err(io::ErrorKind::TimedOut.into());

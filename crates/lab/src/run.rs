@@ -4,7 +4,7 @@ use crate::LabError;
 use crate::bounds;
 use crate::build;
 use crate::disturbed::Disturbances;
-use crate::experiment::{GuaranteesBy, LabExperiment, Named, Variant};
+use crate::experiment::{GuaranteesBy, LabExperiment, NamedLoad, Variant};
 use crate::guest::CONGESTION_CONTROL;
 use crate::hosts;
 use crate::machine::load_average;
@@ -21,7 +21,7 @@ use crate::vm::{Kernel, Machines};
 use std::path::PathBuf;
 use std::time::Duration;
 use tailbound_experiment::{
-    Catalogue, ChartSpec, Curve, Document, Experiment, Found, Mistake, Mistakes, catalogue,
+    Catalogue, ChartSpec, Curve, Document, Experiment, Mistake, Mistakes, RunOutput, catalogue,
     unknown_word,
 };
 
@@ -80,7 +80,7 @@ impl Experiment for LabExperiment {
 
     /// Moves this process into namespaces of its own, so it must have a single thread, and cannot
     /// return. An error also leaves no state of the run.
-    fn run(&self, run: &mut tailbound_experiment::Run<'_, Options>) -> Result<Found, LabError> {
+    fn run(&self, run: &mut tailbound_experiment::Run<'_, Options>) -> Result<RunOutput, LabError> {
         let options = run.options;
         let chosen = choose(self, options)?;
         require(tools_of(self, &chosen))?;
@@ -129,7 +129,7 @@ impl LabExperiment {
         chosen: &[&Variant],
         refusals: &Refusals,
         measured: Vec<Vec<Measurement>>,
-        found: &mut Found,
+        found: &mut RunOutput,
     ) -> Result<(), LabError> {
         let all = measured.iter().flatten();
         let stolen: u64 = all.map(|it| it.stolen.as_nanos()).sum();
@@ -242,7 +242,7 @@ fn tools_of(experiment: &LabExperiment, chosen: &[&Variant]) -> Vec<Tool> {
 }
 
 /// Returns whether one of the variants has one of these loads.
-fn variants_with<L: Named>(chosen: &[&Variant], loads: &[L]) -> bool {
+fn variants_with<L: NamedLoad>(chosen: &[&Variant], loads: &[L]) -> bool {
     let mut chosen = chosen.iter();
     chosen.any(|variant| variant.running(loads).next().is_some())
 }
@@ -260,7 +260,7 @@ fn guest_port() -> GuestPort {
     }
 }
 
-fn conditions(context: &Context<'_>, options: &Options) -> Found {
+fn conditions(context: &Context<'_>, options: &Options) -> RunOutput {
     let (experiment, session) = (context.experiment, context.session);
     let mut found = session.found(experiment.duration, options.repeat);
     let class = if session.real_time {

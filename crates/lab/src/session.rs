@@ -10,7 +10,7 @@ use crate::run_dir::RunDir;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
-use tailbound_experiment::Found;
+use tailbound_experiment::RunOutput;
 use tailbound_sys::process::find_program;
 use tailbound_sys::sched::Policy;
 use tailbound_sys::user_namespace::{self, Privilege};
@@ -87,10 +87,10 @@ impl Session {
     }
 
     /// Returns a result with the conditions of this computer and of the run.
-    pub(crate) fn found(&self, duration: Nanos, repeat: u32) -> Found {
-        let mut found = Found {
+    pub(crate) fn found(&self, duration: Nanos, repeat: u32) -> RunOutput {
+        let mut found = RunOutput {
             conditions: machine::conditions(self.privilege, &self.cpus),
-            ..Found::default()
+            ..RunOutput::default()
         };
         found.condition("duration_ns", duration.as_nanos());
         found.condition("repeat", repeat);

@@ -31,12 +31,12 @@ use wires::{Framed, Wires};
 const OVERHEAD: u64 = 24;
 const SHORTEST: u64 = 84;
 /// The longest frame that a TAP passes, in bytes.
-const LONGEST: usize = 65_550;
+const MAX_FRAME: usize = 65_550;
 const PORT: u16 = 7_100;
 /// Time limit of a star's wait for missing bytes after the last flow has begun.
-const PATIENCE: Nanos = Nanos::from_secs(10);
+const MISSING_BYTES_TIMEOUT: Nanos = Nanos::from_secs(10);
 /// Interval in which the switch checks for its end.
-const LOOK: Nanos = Nanos::from_millis(20);
+const END_CHECK_INTERVAL: Nanos = Nanos::from_millis(20);
 /// Time from the end of the setup to the beginning of flows.
 const HEAD_START: Nanos = Nanos::from_millis(50);
 
@@ -149,7 +149,7 @@ impl Star {
             events.add(tap, key)?;
         }
         let mut happened = Vec::new();
-        let mut buffer = vec![0; LONGEST];
+        let mut buffer = vec![0; MAX_FRAME];
         while !is_over.load(Ordering::Relaxed) {
             for (from, tap) in self.taps.iter().enumerate() {
                 receive(tap, from, &mut buffer, &mut wires)?;
@@ -158,7 +158,7 @@ impl Star {
                 late.saturating_record(now().since(at).0.max(1));
                 transmit(&self.taps[framed.to], &framed.frame)?;
             }
-            events.set_alarm(wires.poll_at().min(now() + LOOK))?;
+            events.set_alarm(wires.poll_at().min(now() + END_CHECK_INTERVAL))?;
             events.wait(&mut happened)?;
         }
         Ok((wires.lost, late))
@@ -174,7 +174,8 @@ impl Star {
             events.add(&pair.receiver, 2 * key + 1)?;
         }
         let start = now() + HEAD_START;
-        let give_up = start + flows.last().map_or(Nanos::ZERO, |it| it.begun) + PATIENCE;
+        let give_up =
+            start + flows.last().map_or(Nanos::ZERO, |it| it.begun) + MISSING_BYTES_TIMEOUT;
         let mut took = vec![None; flows.len()];
         let (mut begun, mut ended) = (0, 0);
         let mut happened = Vec::new();

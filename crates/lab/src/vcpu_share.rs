@@ -11,8 +11,8 @@ use crate::measurement::Measurement;
 use crate::noise::SampleClass;
 use std::collections::BTreeMap;
 use std::io;
+use tailbound_agent::losses::{LargestLosses, LongRun};
 use tailbound_agent::observer::Observer;
-use tailbound_agent::taken::{LongRun, Measured as Taken};
 use tailbound_agent::{Bandwidth, OfferConfig, Pool};
 use tailbound_experiment::COMPUTED;
 use tailbound_hypervisor::reservation::Deadline;
@@ -20,7 +20,7 @@ use tailbound_report::Bound;
 use tailbound_units::Nanos;
 
 /// Limit of a busy period's length, above which there is no bound.
-const LONGEST: Nanos = Nanos::from_secs(10);
+const MAX_BUSY_PERIOD: Nanos = Nanos::from_secs(10);
 
 /// The bounds of each series.
 pub(crate) type Bounds = BTreeMap<String, Vec<Bound>>;
@@ -78,7 +78,7 @@ fn reservation_of(
 }
 
 /// Returns the pool that the agent offers for one such reservation.
-fn pool(reservation: Deadline, taken: Taken) -> io::Result<Option<Pool>> {
+fn pool(reservation: Deadline, taken: LargestLosses) -> io::Result<Option<Pool>> {
     let machine = Observer::new()?.machine()?;
     let domains = machine.domains.iter();
     let Some(domain) = domains.max_by_key(|domain| domain.cpus.count()) else {
@@ -96,9 +96,9 @@ fn pool(reservation: Deadline, taken: Taken) -> io::Result<Option<Pool>> {
 }
 
 /// Returns the largest interrupt time in any of `measured`, without stolen time.
-pub(crate) fn interrupts<'a>(measured: impl IntoIterator<Item = &'a Measurement>) -> Taken {
-    let mut most = Taken::default();
-    for Taken {
+pub(crate) fn interrupts<'a>(measured: impl IntoIterator<Item = &'a Measurement>) -> LargestLosses {
+    let mut most = LargestLosses::default();
+    for LargestLosses {
         interrupts,
         long_run,
         ..
@@ -126,7 +126,7 @@ fn whole(
 ) -> Option<Nanos> {
     let service = pool.service(reservation).ok()?;
     let mut whole = network;
-    while whole < LONGEST {
+    while whole < MAX_BUSY_PERIOD {
         let messages = whole.as_nanos() / every.as_nanos().max(1) + 1;
         let demand = Nanos(cpu.as_nanos().saturating_mul(messages));
         let next = network.saturating_add(service.latency(demand).total());

@@ -24,7 +24,7 @@ mod tree;
 pub use boot::Boot;
 use channel::{Message, Order};
 pub use inside::{boot, prove, serve};
-pub use relay::{Asked, relay};
+pub use relay::{GuestCommand, relay};
 use tree::{LIBRARIES, MODULES, PROGRAMS};
 
 use crate::tools::words;
@@ -45,7 +45,7 @@ const PROVE: &str = "prove";
 const PROVEN: &str = "the machine runs";
 
 /// Time limit for this output: several times the usual time.
-const PATIENCE: Duration = Duration::from_secs(4);
+const OUTPUT_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// A kernel that guests can boot, and its modules.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -164,7 +164,7 @@ impl Machines {
             .args(self.hardware(PROVE))
             .output(output.try_clone()?, output)
             .start()?;
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + OUTPUT_TIMEOUT;
         while child.try_wait()?.is_none() && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(20));
         }

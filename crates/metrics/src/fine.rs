@@ -32,7 +32,7 @@ impl FineHistogram {
     const IN_FIRST: usize = Self::PARTS * (-20 - Self::LOWEST) as usize;
 
     /// The longest time of each bucket that has a bound, in nanoseconds.
-    pub const LONGEST: [u64; Self::BOUNDS] = longest();
+    pub const BUCKET_BOUNDS_NS: [u64; Self::BOUNDS] = longest();
 
     /// Adds counts, one for each bucket, of times that sum up to `sum` and are at most `longest`.
     ///
@@ -81,7 +81,7 @@ impl FineHistogram {
 
     /// Returns the bucket of a time: the first whose bound is not below it.
     pub fn bucket(nanos: u64) -> usize {
-        Self::LONGEST.partition_point(|longest| *longest < nanos)
+        Self::BUCKET_BOUNDS_NS.partition_point(|longest| *longest < nanos)
     }
 
     /// Returns the bucket of the shortest time of each cell. A cell has the times with the same
@@ -196,7 +196,7 @@ mod tests {
     fn every_bound_of_the_coarser_one_is_one_of_these() {
         let first = FineHistogram::IN_FIRST;
         for index in 0..Histogram::BUCKETS {
-            let fine = FineHistogram::LONGEST[first + index * FineHistogram::IN_ONE];
+            let fine = FineHistogram::BUCKET_BOUNDS_NS[first + index * FineHistogram::IN_ONE];
             assert_eq!(fine, Histogram::longest(index), "{index}");
         }
         assert_eq!(
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn bounds_grow_by_the_sixteenth_root_of_two() {
-        for (index, longest) in FineHistogram::LONGEST.into_iter().enumerate() {
+        for (index, longest) in FineHistogram::BUCKET_BOUNDS_NS.into_iter().enumerate() {
             let bound = FineHistogram::bound(index) * 1e9;
             let longest = longest as f64;
             assert!((longest..longest + 1.0001).contains(&bound), "{bound} ns");
@@ -220,7 +220,7 @@ mod tests {
         let bits = ((u128::from(nanos) << 4) >> power) & 15;
         let mut bucket = cells[(power as usize) << 4 | bits as usize] as usize;
         for _ in 0..2 {
-            if bucket < FineHistogram::BOUNDS && nanos > FineHistogram::LONGEST[bucket] {
+            if bucket < FineHistogram::BOUNDS && nanos > FineHistogram::BUCKET_BOUNDS_NS[bucket] {
                 bucket += 1;
             }
         }
@@ -231,7 +231,7 @@ mod tests {
     fn a_cell_and_two_comparisons_find_every_bounds_bucket() {
         let cells = FineHistogram::cells();
         let powers = (0..64).map(|power| 1_u64 << power);
-        let at = FineHistogram::LONGEST.into_iter().chain(powers);
+        let at = FineHistogram::BUCKET_BOUNDS_NS.into_iter().chain(powers);
         let around = at.flat_map(|at| [at - 1, at, at.saturating_add(1)]);
         for nanos in around.chain([0, u64::MAX]) {
             assert_eq!(

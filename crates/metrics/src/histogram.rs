@@ -24,7 +24,7 @@ impl Histogram {
     pub const BUCKETS: usize = 2 * (Self::HIGHEST - Self::LOWEST) as usize + 1;
 
     /// The longest time of each bucket that has a bound, in nanoseconds.
-    const LONGEST: [u64; Self::BUCKETS] = {
+    const BUCKET_BOUNDS_NS: [u64; Self::BUCKETS] = {
         let mut longest = [0; Self::BUCKETS];
         let mut index = 0;
         while index < Self::BUCKETS {
@@ -58,7 +58,7 @@ impl Histogram {
         // 2^(e / 2) s are 2^(e / 2 + 29.9) ns: the bounds of all buckets before this one are lower.
         let from = (2 * nanos.max(1).ilog2() + 1).saturating_sub(20);
         let mut bucket = (from as usize).min(Self::BUCKETS);
-        while bucket < Self::BUCKETS && Self::LONGEST[bucket] < nanos {
+        while bucket < Self::BUCKETS && Self::BUCKET_BOUNDS_NS[bucket] < nanos {
             bucket += 1;
         }
         bucket
@@ -75,7 +75,7 @@ impl Histogram {
     /// Returns the longest time of bucket `index`, in nanoseconds.
     #[cfg(test)]
     pub(crate) const fn longest(index: usize) -> u64 {
-        Self::LONGEST[index]
+        Self::BUCKET_BOUNDS_NS[index]
     }
 
     /// Returns the index in a native histogram: the upper bound of bucket `index` is `2^(exponent /
@@ -124,11 +124,11 @@ mod tests {
             let at = 1u64 << power;
             [at - 1, at, at + 1, at + at / 2, at + at / 2 + 1]
         });
-        let bounds = Histogram::LONGEST;
+        let bounds = Histogram::BUCKET_BOUNDS_NS;
         let bounds = bounds.into_iter().flat_map(|at| [at - 1, at, at + 1]);
         for nanos in around.chain(bounds).chain([0, u64::MAX]) {
             let bucket = Histogram::bucket(nanos);
-            let longest = |bucket: usize| Histogram::LONGEST[bucket];
+            let longest = |bucket: usize| Histogram::BUCKET_BOUNDS_NS[bucket];
             if bucket < Histogram::BUCKETS {
                 assert!(nanos <= longest(bucket), "{nanos} in {bucket}");
             }
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn bounds_are_those_of_a_native_histogram() {
-        for (bucket, longest) in Histogram::LONGEST.into_iter().enumerate() {
+        for (bucket, longest) in Histogram::BUCKET_BOUNDS_NS.into_iter().enumerate() {
             let bound = Histogram::bound(bucket) * 1e9;
             let longest = longest as f64;
             assert!((longest..longest + 1.0001).contains(&bound), "{bound} ns");

@@ -30,7 +30,7 @@ const SPANS_EVERY: Duration = Duration::from_secs(5);
 /// Interval for metrics.
 const METRICS_EVERY: Duration = Duration::from_secs(15);
 /// Timeout of a request.
-const PATIENCE: Duration = Duration::from_secs(5);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Returns all metrics as text of `OpenMetrics` 1.0, or `None` if they are unavailable now.
 pub type AskMetrics = Box<dyn FnMut() -> Option<String> + Send>;
@@ -82,7 +82,7 @@ impl Exporter {
         let sender = Sender {
             agent: ureq::Agent::config_builder()
                 .http_status_as_error(false)
-                .timeout_global(Some(PATIENCE))
+                .timeout_global(Some(REQUEST_TIMEOUT))
                 .build()
                 .new_agent(),
             settings,
@@ -116,7 +116,7 @@ impl Exporter {
         let queue = self.0.queue.as_ref();
         if queue.is_some_and(|queue| queue.send(Item::Flush(told)).is_ok()) {
             // One for spans and one for metrics.
-            let _ = wait.recv_timeout(2 * PATIENCE);
+            let _ = wait.recv_timeout(2 * REQUEST_TIMEOUT);
         }
     }
 }

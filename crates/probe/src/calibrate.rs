@@ -5,7 +5,7 @@ use serde::Serialize;
 
 /// A node that both tests judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Known {
+pub struct JudgedNode {
     /// Late sleeps of its whole run.
     pub late: u64,
     /// True if the network test found it GOOD.
@@ -48,7 +48,7 @@ pub enum CalibrateError {
 ///
 /// # Errors
 /// All nodes are good, or all are bad.
-pub fn calibrate(nodes: &[Known], wrong: f64) -> Result<Marks, CalibrateError> {
+pub fn calibrate(nodes: &[JudgedNode], wrong: f64) -> Result<Marks, CalibrateError> {
     let lates = |is_good: bool| {
         let those = nodes.iter().filter(move |node| node.is_good == is_good);
         let mut lates: Vec<u64> = those.map(|node| node.late).collect();
@@ -110,9 +110,9 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn nodes(good: &[u64], bad: &[u64]) -> Vec<Known> {
+    fn nodes(good: &[u64], bad: &[u64]) -> Vec<JudgedNode> {
         let of = |is_good| {
-            move |late: &u64| Known {
+            move |late: &u64| JudgedNode {
                 late: *late,
                 is_good,
             }

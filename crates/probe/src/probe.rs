@@ -61,9 +61,9 @@ pub enum Note {
 /// Readings take at most one part in this number of the time: `/proc/stat` is long on large guests.
 const READINGS: u64 = 500;
 /// Longest interval between readings, independent of their cost.
-const SELDOM: Nanos = Nanos::from_secs(1);
+const MAX_READING_INTERVAL: Nanos = Nanos::from_secs(1);
 /// Shortest sleep that counts as a pause of the VM.
-const PAUSE: Nanos = Nanos::from_secs(1);
+const MIN_PAUSE: Nanos = Nanos::from_secs(1);
 
 /// A probe of one vCPU. Feed it each sleep with [`Probe::sample`] until that
 /// returns a verdict.
@@ -169,7 +169,7 @@ impl Probe {
         self.has_read = true;
         let reading = self.reading.unwrap_or_default();
         let apart = Nanos(reading.as_nanos().saturating_mul(READINGS));
-        let apart = apart.max(self.rule.config().late).min(SELDOM);
+        let apart = apart.max(self.rule.config().late).min(MAX_READING_INTERVAL);
         self.due = self.now.saturating_add(apart);
     }
 
@@ -302,7 +302,7 @@ impl Probe {
             }
         };
         let wait = (!ledger.knows_thread()).then_some(Note::NoWait);
-        let pause = (self.longest >= PAUSE).then_some(Note::Pause(self.longest));
+        let pause = (self.longest >= MIN_PAUSE).then_some(Note::Pause(self.longest));
         let quota = ledger.used_up_quota().map(|quota| Note::Quota {
             runtime: quota.runtime,
             period: quota.period,

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 /// The files of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Written {
+pub struct RunFiles {
     /// The result file.
     pub json: PathBuf,
     /// The HTML page.
@@ -24,7 +24,7 @@ impl Results {
     /// # Errors
     /// The experiment's name cannot name a file, the directory is not writable, or a histogram is
     /// damaged.
-    pub fn write(&self, directory: &Path) -> Result<Written, ReportError> {
+    pub fn write(&self, directory: &Path) -> Result<RunFiles, ReportError> {
         let stem = self.file_stem()?;
         let json = directory.join(format!("{stem}.json"));
         let html = directory.join(format!("{stem}.html"));
@@ -34,7 +34,7 @@ impl Results {
         })?;
         write_file(&json, self.to_json())?;
         write_file(&html, html::page(self)?)?;
-        Ok(Written { json, html })
+        Ok(RunFiles { json, html })
     }
 
     fn file_stem(&self) -> Result<&str, ReportError> {

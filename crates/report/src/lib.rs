@@ -17,8 +17,8 @@ mod error;
 mod files;
 mod hlog;
 mod html;
-mod made;
 mod plot;
+mod provenance;
 mod results;
 mod stats;
 mod summary;
@@ -29,11 +29,11 @@ pub use chart::{Chart, ChartAxis, Line, LineStyle, Point, Scale};
 pub use chart_plot::chart_svg;
 pub use compare::{Comparison, ConditionPair, FigurePair, Run};
 pub use error::{HistogramError, ReportError};
-pub use files::{Written, write_file};
+pub use files::{RunFiles, write_file};
 pub use hlog::IntervalLog;
 pub use html::page;
-pub use made::Made;
 pub use plot::{View, distribution_svg};
+pub use provenance::Provenance;
 pub use results::{
     Bound, CheckResult, Hit, Outcome, Results, Series, Spread, Value, Variant, Verdict,
 };

@@ -3,7 +3,7 @@
 use crate::SCHEMA;
 use crate::chart::{Chart, null_is_nan};
 use crate::error::ReportError;
-use crate::made::Made;
+use crate::provenance::Provenance;
 use crate::stats::Stats;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
@@ -26,7 +26,7 @@ pub struct Results {
     /// Origin of the result; absent before it is written, and in files of versions without this
     /// field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub made: Option<Made>,
+    pub made: Option<Provenance>,
     /// Seed of all random numbers of the run.
     pub seed: u64,
     /// Conditions of the run: link rate, kernel, CPUs, durations.

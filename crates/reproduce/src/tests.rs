@@ -4,7 +4,7 @@ use crate::runner::Runner;
 use crate::saved::SavedResults;
 use std::fs;
 use std::path::{Path, PathBuf};
-use tailbound_report::Made;
+use tailbound_report::Provenance;
 use tailbound_sim::Threads;
 use tailbound_sim::grid::Shard;
 use tailbound_sim::placement::Stopwatch;
@@ -98,7 +98,7 @@ fn of_lab(run: &Run) -> Vec<String> {
 #[test]
 fn pages_are_those_of_the_table_but_for_what_came_out() {
     let registry = Registry::read().unwrap();
-    let made = Made::now(None);
+    let made = Provenance::now(None);
     let read = |name| fs::read_to_string(root().join("docs/reference").join(name)).unwrap();
     let text = read("reproduction.md");
     for (size, text) in [

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 use tailbound_experiment::{Loaded, Source};
-use tailbound_sim::packets::{Messages, PacketsExperiment, Told};
+use tailbound_sim::packets::{Messages, PacketsExperiment, ReceivedMessage};
 
 const HOSTS: u32 = 16;
 const DELAY: &str = "20us";
@@ -163,14 +163,17 @@ probes = false
 }
 
 /// Runs this simulator; returns the flows, too, in the order in which they begin.
-fn run_ours(messages: &Messages, seed: u64) -> Result<(Side, Vec<Told>), Box<dyn Error>> {
+fn run_ours(
+    messages: &Messages,
+    seed: u64,
+) -> Result<(Side, Vec<ReceivedMessage>), Box<dyn Error>> {
     let start = on_the_cpu();
     let outcome = messages.simulate(&messages.setting[0], seed)?;
     let seconds = on_the_cpu().saturating_sub(start).as_secs_f64();
     if outcome.begun != outcome.ended {
         return Err(format!("{} of {} flows ended", outcome.ended, outcome.begun).into());
     }
-    let mut flows: Vec<Told> = outcome.messages().collect();
+    let mut flows: Vec<ReceivedMessage> = outcome.messages().collect();
     flows.sort_by_key(|it| (it.begun, it.from, it.to));
     let side = Side {
         took: flows.iter().map(|it| it.took.0).collect(),
@@ -188,7 +191,7 @@ fn run_ours(messages: &Messages, seed: u64) -> Result<(Side, Vec<Told>), Box<dyn
 fn run_theirs(
     case: &Case,
     star: &Path,
-    flows: &[Told],
+    flows: &[ReceivedMessage],
     directory: &Path,
 ) -> Result<Side, Box<dyn Error>> {
     let (list, took) = (directory.join("flows.csv"), directory.join("took"));

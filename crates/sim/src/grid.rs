@@ -24,7 +24,7 @@ mod vary;
 pub use error::GridError;
 pub use files::GridFiles;
 pub use row::Row;
-pub use run::{Left, Shard, run};
+pub use run::{MissingPoints, Shard, run};
 pub use scenario::{GridPoint, Scenario, key};
 pub use store::{Manifest, Store};
 use summary::summary;

@@ -29,7 +29,7 @@ pub use fabric::{Fabric, FabricRun, FlowConfig, FlowStats, Sink};
 pub use given::GivenNetwork;
 pub use port::{CLASSES, Drops, Port, PortConfig, PortStats, Wire};
 pub(crate) use random::exact;
-pub use random::{DelayTightness, Drawn, Outcome, RandomNetworks};
+pub use random::{DelayTightness, Outcome, RandomNetwork, RandomNetworks};
 pub use search::Effort;
 pub use simulation::{Frame, Node, Observer, Simulation, Travels};
 pub use source::{Envelope, Pattern, Source, SourceConfig};

@@ -56,7 +56,7 @@ pub use racks::Racks;
 pub use sizes::{Empirical, Pareto, Sizes};
 pub use streams::Streams;
 pub use talks::{GuestSpec, Talk};
-pub use tally::{Outcome, Told, Totals};
+pub use tally::{Outcome, ReceivedMessage, Totals};
 pub use tenants::{Length, Pattern, TenantClass, Tenants};
 pub use topology::{FatTree, Star};
 pub use trace::Trace;

@@ -2,7 +2,7 @@
 //! mechanisms.
 //!
 //! A [`Recording`] has the packets that the guests of one host sent, with their times: a capture,
-//! or a log of flows. [`replay`] sends them through one [`Way`] out of the host, the mechanisms of
+//! or a log of flows. [`replay`] sends them through one [`Discipline`] out of the host, the mechanisms of
 //! the data path themselves, onto a wire of the link's rate, and returns the departure time of each
 //! message's last bit. [`Network::least_delay`] returns the shortest delay that the network behind
 //! the host could guarantee.
@@ -18,7 +18,7 @@ mod run;
 mod tail;
 
 pub use placement::{Network, NoPlace};
-pub use run::{Way, replay};
+pub use run::{Discipline, replay};
 pub use tail::Tail;
 
 pub use crate::rows::Wrong;
@@ -304,7 +304,7 @@ impl Recording {
 /// Largest number of packets of a recording.
 const MOST_PACKETS: usize = 50_000_000;
 /// Longest recording: a month.
-const LONGEST: Nanos = Nanos::from_secs(31 * 24 * 3600);
+const MAX_RECORDING: Nanos = Nanos::from_secs(31 * 24 * 3600);
 
 /// Smallest burst, one longest frame, and step of a fitted bandwidth.
 const LEAST_BURST: Bytes = Bytes(1538);

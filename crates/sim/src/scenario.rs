@@ -2,7 +2,7 @@
 //! one of them.
 
 use crate::Threads;
-use tailbound_experiment::{ExperimentError, Found, Mistakes, Run, Section};
+use tailbound_experiment::{ExperimentError, Mistakes, Run, RunOutput, Section};
 use tailbound_report::Variant;
 
 /// A scenario under a key of its own.
@@ -18,7 +18,7 @@ pub(crate) trait Scenario {
     ///
     /// # Errors
     /// A variant that failed.
-    fn run(&self, run: &mut Run<'_, Threads>) -> Result<Found, ExperimentError>;
+    fn run(&self, run: &mut Run<'_, Threads>) -> Result<RunOutput, ExperimentError>;
 }
 
 /// The scenarios of an experiment, each with its key; `None` if it is not in the file.
@@ -57,7 +57,7 @@ pub(crate) fn outline<const N: usize>(scenarios: &Scenarios<'_, N>) -> Vec<Varia
 pub(crate) fn run<const N: usize>(
     scenarios: &Scenarios<'_, N>,
     run: &mut Run<'_, Threads>,
-) -> Result<Found, ExperimentError> {
+) -> Result<RunOutput, ExperimentError> {
     let mut there = scenarios.iter().filter_map(|(_, scenario)| *scenario);
     let only = there.next().expect("a checked experiment has a scenario");
     let mut found = only.run(run)?;

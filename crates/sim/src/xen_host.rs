@@ -8,9 +8,9 @@
 
 use crate::scheduler::{AnyScheduler, SchedulerSpec};
 use std::collections::VecDeque;
-use tailbound_dataplane::snoop::{Origin, Placed, TcpFrame, Way};
+use tailbound_dataplane::snoop::{Direction, Origin, RingPlacement, TcpFrame};
 use tailbound_dataplane::{Snoop, SnoopStats};
-use tailbound_hypervisor::netif::{NetifConfig, POLL_BUDGET, Receive, Taken, Transmit};
+use tailbound_hypervisor::netif::{EnqueueResult, NetifConfig, POLL_BUDGET, Receive, Transmit};
 use tailbound_hypervisor::{
     Costs, Domain, Guests, Happening, Host, Machine, PcpuSet, SimulationConfig, VcpuId, Wake,
 };
@@ -174,7 +174,7 @@ pub(crate) trait Early<F>: Send {
     /// Handles a frame for the guest; returns it unless it is answered here.
     fn arrives(&mut self, now: Nanos, frame: F) -> Option<F>;
     /// Handles the outcome of the last frame that arrived.
-    fn placed(&mut self, placed: Placed);
+    fn placed(&mut self, placed: RingPlacement);
     /// Handles a frame of the guest.
     fn leaves(&mut self, now: Nanos, frame: F) -> Option<F>;
     /// Returns the time of the next timer.
@@ -196,7 +196,7 @@ where
     fn arrives(&mut self, now: Nanos, frame: F) -> Option<F> {
         self.handle_ingress(now, frame)
     }
-    fn placed(&mut self, placed: Placed) {
+    fn placed(&mut self, placed: RingPlacement) {
         self.handle_placed(placed);
     }
     fn leaves(&mut self, now: Nanos, frame: F) -> Option<F> {
@@ -240,9 +240,9 @@ impl<F> Card<F> {
         let passed = early.arrives(now, frame);
         let taken = passed.map(|frame| self.receive.give(frame));
         early.placed(match taken {
-            None | Some(Taken::Placed) => Placed::All,
-            Some(Taken::Queued) => Placed::Waits,
-            Some(Taken::Dropped) => Placed::Lost,
+            None | Some(EnqueueResult::Placed) => RingPlacement::All,
+            Some(EnqueueResult::Queued) => RingPlacement::Waits,
+            Some(EnqueueResult::Dropped) => RingPlacement::Lost,
         });
     }
 
@@ -299,18 +299,18 @@ impl<F: Carried, W: Copy> XenHost<F, W> {
 
     /// Passes the handshake of a connection that was opened earlier to the early acknowledgement of
     /// a guest.
-    pub(crate) fn shake(&mut self, guest: VcpuId, steps: impl IntoIterator<Item = (Way, F)>) {
+    pub(crate) fn shake(&mut self, guest: VcpuId, steps: impl IntoIterator<Item = (Direction, F)>) {
         let now = self.guests.machine().now();
         let Some(early) = &mut self.cards[guest.index()].early else {
             return;
         };
-        for (way, frame) in steps {
-            match way {
-                Way::ToGuest => {
+        for (direction, frame) in steps {
+            match direction {
+                Direction::ToGuest => {
                     early.arrives(now, frame);
-                    early.placed(Placed::All);
+                    early.placed(RingPlacement::All);
                 }
-                Way::ToPeer => {
+                Direction::ToPeer => {
                     early.leaves(now, frame);
                 }
             }

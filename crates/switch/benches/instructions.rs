@@ -19,7 +19,7 @@ use tailbound_dataplane::{
     EgressConfig, FqCodelConfig, PacedPipelineConfig, PacerConfig, Packet, PipelineConfig, Pool,
     QueueConfig,
 };
-use tailbound_switch::port::{Burst, More, Outgoing, Port, Received, Sent};
+use tailbound_switch::port::{Burst, More, Outgoing, Port, Received, TransmitResult};
 use tailbound_switch::{GuestConfig, Mac, PortIndex, Switch, SwitchConfig};
 use tailbound_units::{Nanos, Rate};
 
@@ -57,8 +57,12 @@ impl Port for Station {
         Ok(More::No)
     }
 
-    fn transmit(&mut self, _now: Nanos, outgoing: &mut VecDeque<Outgoing>) -> io::Result<Sent> {
-        let mut sent = Sent::default();
+    fn transmit(
+        &mut self,
+        _now: Nanos,
+        outgoing: &mut VecDeque<Outgoing>,
+    ) -> io::Result<TransmitResult> {
+        let mut sent = TransmitResult::default();
         for next in outgoing.drain(..) {
             sent.add(&next);
         }

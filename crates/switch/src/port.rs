@@ -104,7 +104,7 @@ pub struct Estate {
 
 /// The result of [`Port::transmit`].
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub struct Sent {
+pub struct TransmitResult {
     /// Frames sent, without voids.
     pub packets: u64,
     /// The bytes of these frames.
@@ -125,7 +125,7 @@ pub struct Sent {
     pub pieces: usize,
 }
 
-impl Sent {
+impl TransmitResult {
     /// Counts one sent frame or void.
     pub fn add(&mut self, outgoing: &Outgoing) {
         match outgoing {
@@ -165,7 +165,11 @@ pub trait Port: Send {
     /// Sends from the front of `outgoing`, in order, and removes sent and lost items. The remaining
     /// ones found no room, or, if the port is not full, would have made the burst too long. A lost
     /// void is not counted.
-    fn transmit(&mut self, now: Nanos, outgoing: &mut VecDeque<Outgoing>) -> io::Result<Sent>;
+    fn transmit(
+        &mut self,
+        now: Nanos,
+        outgoing: &mut VecDeque<Outgoing>,
+    ) -> io::Result<TransmitResult>;
 
     /// Returns the descriptor that is ready when the port can receive or transmit; `None` if
     /// [`Port::receive_at`] applies instead.

@@ -68,7 +68,7 @@ use crate::mac::Mac;
 use crate::port::{Burst, Port};
 use crate::reason::Reason;
 use agenda::Agenda;
-use gathered::Gathered;
+use gathered::GuestBatch;
 use guest::GuestPort;
 use memory::GiveBack;
 use receive::Round;
@@ -133,7 +133,7 @@ pub struct Switch {
     reads: bool,
     agenda: Agenda,
     burst: Burst,
-    gathered: Gathered,
+    gathered: GuestBatch,
     /// Frees unused buffers over time.
     excess: GiveBack,
     /// Scratch space for the guests whose ports are read again, empty between calls.
@@ -187,7 +187,7 @@ impl Switch {
             reads: true,
             agenda: Agenda::default(),
             burst: Burst::default(),
-            gathered: Gathered::default(),
+            gathered: GuestBatch::default(),
             excess: GiveBack::default(),
             again: Vec::new(),
             local: Vec::new(),

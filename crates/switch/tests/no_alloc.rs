@@ -6,7 +6,7 @@ use std::ops::Range;
 use tailbound_dataplane::{
     EgressConfig, Guarantee, PacedPipelineConfig, PacerConfig, Packet, PipelineConfig, Pool,
 };
-use tailbound_switch::port::{BURST, Burst, More, Outgoing, Port, Received, Sent};
+use tailbound_switch::port::{BURST, Burst, More, Outgoing, Port, Received, TransmitResult};
 use tailbound_switch::{GuestConfig, Mac, PortIndex, Switch, SwitchConfig};
 use tailbound_units::{Bytes, Nanos, Rate};
 
@@ -37,12 +37,16 @@ impl Port for Endless {
         Ok(More::No)
     }
 
-    fn transmit(&mut self, _now: Nanos, outgoing: &mut VecDeque<Outgoing>) -> io::Result<Sent> {
+    fn transmit(
+        &mut self,
+        _now: Nanos,
+        outgoing: &mut VecDeque<Outgoing>,
+    ) -> io::Result<TransmitResult> {
         let packets = outgoing.len() as u64;
         outgoing.clear();
-        Ok(Sent {
+        Ok(TransmitResult {
             packets,
-            ..Sent::default()
+            ..TransmitResult::default()
         })
     }
 }

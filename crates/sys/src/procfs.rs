@@ -120,7 +120,7 @@ pub fn user_time(pid: u32) -> Option<Nanos> {
 
 /// Time of one CPU that no thread could use, since boot, in whole ticks of [`TICK`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Taken {
+pub struct LostCpuTime {
     /// The CPU.
     pub cpu: u32,
     /// The time that interrupts took, soft ones included.
@@ -130,7 +130,7 @@ pub struct Taken {
 }
 
 /// Returns the lost time of each CPU, from the text of `/proc/stat`.
-pub fn parse_taken(stat: &str) -> Vec<Taken> {
+pub fn parse_taken(stat: &str) -> Vec<LostCpuTime> {
     let of_cpu = |line: &str| {
         let mut fields = line.split_ascii_whitespace();
         let cpu = fields.next()?.strip_prefix("cpu")?.parse().ok()?;
@@ -139,7 +139,7 @@ pub fn parse_taken(stat: &str) -> Vec<Taken> {
             let ticks: u64 = fields.nth(skipped)?.parse().ok()?;
             Some(Nanos(ticks.saturating_mul(TICK.as_nanos())))
         };
-        Some(Taken {
+        Some(LostCpuTime {
             cpu,
             interrupts: time(5)?.saturating_add(time(0)?),
             steal: time(0)?,
@@ -309,7 +309,7 @@ mod tests {
     fn interrupts_and_steal_are_told_of_each_cpu() {
         let stat =
             "cpu  9 9 9 9 9 9 9 9 0 0\ncpu0 1 2 3 4 5 6 7 8 0 0\nintr 5\ncpu3 1 1 1 1 1 0 0 0\n";
-        let taken = |cpu, interrupts, steal| Taken {
+        let taken = |cpu, interrupts, steal| LostCpuTime {
             cpu,
             interrupts: Nanos::from_millis(interrupts),
             steal: Nanos::from_millis(steal),

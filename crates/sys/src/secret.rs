@@ -7,7 +7,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 /// The longest secret, in bytes: a longer one would not be safer.
-const LONGEST: u64 = 4096;
+const MAX_SECRET_BYTES: u64 = 4096;
 
 /// Reason why a secret cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -33,7 +33,7 @@ pub enum SecretError {
         shortest: usize,
     },
     /// The path is no file, or the file is longer than a secret may be.
-    #[error("is longer than {LONGEST} B, or no file; use one from `openssl rand -hex 32`")]
+    #[error("is longer than {MAX_SECRET_BYTES} B, or no file; use one from `openssl rand -hex 32`")]
     NoSecret,
 }
 
@@ -58,8 +58,8 @@ pub fn read(path: &Path, shortest: usize) -> Result<Vec<u8>, SecretError> {
         return Err(SecretError::Open(mode));
     }
     let mut secret = Vec::new();
-    file.take(LONGEST + 1).read_to_end(&mut secret)?;
-    if secret.len() as u64 > LONGEST {
+    file.take(MAX_SECRET_BYTES + 1).read_to_end(&mut secret)?;
+    if secret.len() as u64 > MAX_SECRET_BYTES {
         return Err(SecretError::NoSecret);
     }
     let secret = secret.trim_ascii();

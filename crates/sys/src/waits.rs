@@ -56,7 +56,7 @@ pub struct Settings<'a> {
     pub cells: &'a [u32; CELLS],
     /// True if soft interrupts are timed by this program, as the kernel does not time interrupts.
     pub times_softirqs: bool,
-    /// True if all waits are counted in [`Measured`]; false if only late ones are reported, which costs
+    /// True if all waits are counted in [`ThreadWaits`]; false if only late ones are reported, which costs
     /// less.
     pub histograms: bool,
 }
@@ -94,7 +94,7 @@ pub struct Waits {
 
 /// Measurements of a thread since it is followed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Measured {
+pub struct ThreadWaits {
     /// Waits from a wake-up on.
     pub woken: Waits,
     /// Waits after another thread got its CPU.
@@ -461,9 +461,9 @@ impl Tracer {
     ///
     /// # Errors
     /// There is no such place.
-    pub fn read(&self, place: u32) -> Result<Measured, WaitsError> {
+    pub fn read(&self, place: u32) -> Result<ThreadWaits, WaitsError> {
         let meter = self.meters.get(&place, 0).map_err(|e| refused(&e))?;
-        Ok(Measured {
+        Ok(ThreadWaits {
             woken: meter.waits(0),
             preempted: meter.waits(1),
             unknown: meter.unknown,

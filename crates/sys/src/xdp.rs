@@ -21,7 +21,7 @@ mod ring;
 pub use clock::NicClock;
 pub use features::Features;
 pub use program::Attachment;
-pub use queue::{LONGEST, Losses, Queue, Refused};
+pub use queue::{Losses, MAX_FRAME_BYTES, Queue, SendRefusal};
 
 use crate::ethtool::Ethtool;
 use program::Program;
@@ -329,7 +329,7 @@ impl Facts {
         let chunk = queue::chunk_for(mtu.saturating_add(HEADERS)).ok_or_else(|| XdpError::Mtu {
             interface: interface.to_owned(),
             mtu,
-            most: LONGEST - HEADERS,
+            most: MAX_FRAME_BYTES - HEADERS,
         })?;
         // An older kernel does not say: then there are no launch times either.
         let features = Features::of_here(interface).unwrap_or_default();

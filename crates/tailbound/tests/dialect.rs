@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
-use support::{Said, Service, TREE, tailbound};
+use support::{CommandOutput, Service, TREE, tailbound};
 use tailbound_units::Nanos;
 
 /// The tested commands, without `--output json`, in the order of their runs: each uses the results
@@ -199,7 +199,7 @@ fn check(line: &str, text: &str, wrong: &mut Vec<String>) {
 fn commands(directory: &Path) -> BTreeSet<String> {
     let pages = directory.join("man");
     let pages = pages.to_str().unwrap();
-    Said::new(tailbound().args(["man", "--out", pages]).output().unwrap()).done();
+    CommandOutput::new(tailbound().args(["man", "--out", pages]).output().unwrap()).done();
     let mut found = BTreeSet::new();
     for page in std::fs::read_dir(pages).unwrap() {
         let text = std::fs::read_to_string(page.unwrap().path()).unwrap();
@@ -278,7 +278,7 @@ fn every_document_has_its_schema_its_version_and_whole_nanoseconds() {
         );
         run.args(["--output", "json"])
             .env("TAILBOUND_URL", &service.url);
-        let said = Said::new(run.current_dir(directory).output().unwrap());
+        let said = CommandOutput::new(run.current_dir(directory).output().unwrap());
         if said.out.is_empty() {
             wrong.push(format!("{line}: {}", said.err));
         } else {

@@ -8,7 +8,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
-use support::{Said, Service, TREE, tailbound, until};
+use support::{CommandOutput, Service, TREE, tailbound, until};
 use tailbound_api::{Explanation, HostGuarantees, Page, Problem, Tenant, TopologyState};
 
 const WEB: [&str; 13] = [
@@ -27,7 +27,7 @@ const WEB: [&str; 13] = [
     "--burst-rate=10Gbit/s",
 ];
 
-fn json<T: serde::de::DeserializeOwned>(said: Said) -> T {
+fn json<T: serde::de::DeserializeOwned>(said: CommandOutput) -> T {
     wire(&said.done())
 }
 
@@ -220,7 +220,7 @@ fn token(directory: &Path, name: &str, arguments: &[&str]) -> (PathBuf, String) 
         .args(["place", "token"])
         .args(arguments)
         .output();
-    let said = Said::new(output.unwrap());
+    let said = CommandOutput::new(output.unwrap());
     assert_eq!(said.code, Some(0), "{said:?}");
     let secret = said.err.lines().last().unwrap();
     assert!(!said.out.contains(secret));
@@ -273,7 +273,7 @@ fn a_service_that_is_not_there_or_is_none_is_told_apart() {
     drop(nobody);
     let ask = |url: &str| {
         let arguments = ["place", "status", "--patience", "0s", "--url", url];
-        Said::new(tailbound().args(arguments).output().unwrap()).failed(2)
+        CommandOutput::new(tailbound().args(arguments).output().unwrap()).failed(2)
     };
     let away = ask(&format!("http://{address}"));
     assert!(
@@ -345,7 +345,7 @@ fn an_audit_reads_the_store_once_the_service_has_left_it() {
     let audit = || {
         let store = format!("sqlite:{}/place.db", directory.path().display());
         let arguments = ["place", "audit", "--store", &store];
-        Said::new(tailbound().args(arguments).output().unwrap())
+        CommandOutput::new(tailbound().args(arguments).output().unwrap())
     };
     let missing = audit().failed(2);
     assert!(missing.contains("there is no file"), "{missing}");
@@ -504,6 +504,6 @@ fn the_help_is_stable() {
         ("host-help", &["host", "--help"]),
     ] {
         let output = tailbound().args(arguments).output().unwrap();
-        insta::assert_snapshot!(name, Said::new(output).done());
+        insta::assert_snapshot!(name, CommandOutput::new(output).done());
     }
 }

@@ -48,7 +48,7 @@ fn with<'a>(base: &[&'a str], more: &[&'a str]) -> Output {
 }
 
 /// A run in which all sleeps are late: sleeps of 1 µs take longer than 2 µs.
-const LATE: [&str; 7] = ["probe", "--sleep", "1us", "--late", "2us", "--busy", "1"];
+const ALL_LATE: [&str; 7] = ["probe", "--sleep", "1us", "--late", "2us", "--busy", "1"];
 
 #[test]
 fn a_quiet_node_is_good_in_the_first_line_and_the_exit_code() {
@@ -65,7 +65,7 @@ fn a_quiet_node_is_good_in_the_first_line_and_the_exit_code() {
 
 #[test]
 fn a_node_whose_sleeps_are_late_is_bad_or_found_busy() {
-    let output = with(&LATE, &["--output", "line"]);
+    let output = with(&ALL_LATE, &["--output", "line"]);
     let line = text(&output.stdout);
     assert!(line.len() <= 81 && line.ends_with('\n'), "{line}");
     match output.status.code() {

@@ -8,7 +8,9 @@ use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use tailbound_report::{Made, Results, SCHEMA, Series, Stats, Variant, Verdict, empty_histogram};
+use tailbound_report::{
+    Provenance, Results, SCHEMA, Series, Stats, Variant, Verdict, empty_histogram,
+};
 
 fn tailbound(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_tailbound"))
@@ -165,7 +167,7 @@ fn the_help_is_stable() {
 fn a_result_says_when_and_by_what_it_was_made() {
     let directory = tempfile::tempdir().unwrap();
     let file = run(directory.path(), "one", 1_500_000);
-    let made = Made {
+    let made = Provenance {
         at: "2026-01-31T09:05:01Z".to_owned(),
         version: "1.2.3".to_owned(),
         commit: Some("1f2e3d4c5b6a".to_owned()),

@@ -12,7 +12,7 @@ use tailbound_sys::probe::required::{Part, skipped};
 const OLDEST: u32 = 247;
 
 /// Highest exposure of each unit, out of 10.
-const MOST: [(&str, f64); 3] = [("host", 3.0), ("vcpu", 3.0), ("place", 2.0)];
+const MAX_EXPOSURE: [(&str, f64); 3] = [("host", 3.0), ("vcpu", 3.0), ("place", 2.0)];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -122,7 +122,7 @@ fn analyze(arguments: &[&str], files: &[PathBuf]) -> Option<std::process::Output
 #[test]
 fn systemd_finds_no_fault_in_the_units() {
     let directory = tempfile::tempdir().unwrap();
-    let copies: Vec<_> = MOST
+    let copies: Vec<_> = MAX_EXPOSURE
         .iter()
         .map(|(name, _)| {
             // The program is not installed here.
@@ -143,7 +143,7 @@ fn systemd_finds_no_fault_in_the_units() {
 #[test]
 fn what_a_unit_may_still_do_is_little_and_named() {
     let points = rows(&document(), |cell| cell.starts_with('`'));
-    for (column, (name, most)) in MOST.into_iter().enumerate() {
+    for (column, (name, most)) in MAX_EXPOSURE.into_iter().enumerate() {
         let threshold = format!("--threshold={}", most * 10.0);
         let arguments = ["security", "--offline=true", "--json=short", &threshold];
         let Some(output) = analyze(&arguments, &[service(name)]) else {

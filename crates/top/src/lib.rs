@@ -21,11 +21,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
-use tailbound_host::socket::Shown;
+use tailbound_host::socket::HostStatus;
 use tailbound_report::Paint;
 
 /// The data of a look at a daemon, or the reason of its failure.
-pub type Look = Result<Box<Shown>, String>;
+pub type Look = Result<Box<HostStatus>, String>;
 
 /// Interval of the checks for keys.
 const KEYS: Duration = Duration::from_millis(50);

@@ -3,7 +3,7 @@
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap};
-use tailbound_host::socket::{Guest, Link, Port, Shown, Waits};
+use tailbound_host::socket::{Guest, HostStatus, Link, Port, Waits};
 
 /// The next action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,7 +71,7 @@ pub(crate) struct Line {
 #[derive(Debug)]
 pub struct State {
     /// The previous look.
-    last: Option<Shown>,
+    last: Option<HostStatus>,
     pub(crate) uplink: Option<Line>,
     guests: Vec<Line>,
     pub(crate) sort: Column,
@@ -98,7 +98,7 @@ impl State {
     }
 
     /// Takes a look: rates cover the time since the previous look, if that was at the same daemon.
-    pub fn update(&mut self, now: Shown) {
+    pub fn update(&mut self, now: HostStatus) {
         let last = self.last.take();
         let last = last.filter(|last| last.pid == now.pid && last.uptime_ns < now.uptime_ns);
         let seconds = last.as_ref().map(|last| {
@@ -154,7 +154,7 @@ impl State {
     }
 
     /// Returns the last look at the daemon.
-    pub(crate) fn last(&self) -> Option<&Shown> {
+    pub(crate) fn last(&self) -> Option<&HostStatus> {
         self.last.as_ref()
     }
 

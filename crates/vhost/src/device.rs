@@ -7,7 +7,7 @@ use crate::allowance::{Card, Part};
 use crate::caller::{Caller, Event};
 use crate::features::Features;
 use crate::memory::{Log, Memory};
-use crate::ring::{Format, Layout, MOST, Ring, RingError};
+use crate::ring::{Format, Layout, MAX_RING_ENTRIES, Ring, RingError};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use serde::{Deserialize, Serialize};
@@ -36,13 +36,13 @@ pub(crate) struct Shared {
     is_dead: AtomicBool,
     /// Its part of the allowance for guests' memory.
     pub(crate) part: Part,
-    /// Its [`Standing`].
-    standing: AtomicU8,
+    /// Its [`AllowanceState`].
+    allowance_state: AtomicU8,
 }
 
 /// State of a NIC with regard to its share of the allowance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum AllowanceState {
     /// Within its part, or the true charge was less than the count.
     Good,
     /// The system is asked: the card is held.
@@ -51,7 +51,7 @@ pub(crate) enum Standing {
     Broken,
 }
 
-impl Standing {
+impl AllowanceState {
     const ALL: [Self; 3] = [Self::Good, Self::Asked, Self::Broken];
 }
 
@@ -66,7 +66,7 @@ impl Shared {
             device: Mutex::new(Device::new(pairs, Arc::new(Caller::start(2 * pairs)?))),
             log: Arc::new(Log::of(Arc::clone(&part.touches))),
             part,
-            standing: AtomicU8::new(Standing::Good as u8),
+            allowance_state: AtomicU8::new(AllowanceState::Good as u8),
             epoll: Arc::new(epoll),
             wake,
             whereabouts: Whereabouts::default(),
@@ -128,33 +128,34 @@ impl Shared {
 
     /// The standing of the card; requests a judgement if it has touched more than its part.
     /// Never waits.
-    pub(crate) fn standing(self: &Arc<Self>) -> Standing {
-        let standing = self.standing.load(Ordering::Acquire);
-        let standing = Standing::ALL[usize::from(standing)];
-        match standing {
-            Standing::Good if self.part.is_exceeded() => {
+    pub(crate) fn allowance_state(self: &Arc<Self>) -> AllowanceState {
+        let allowance_state = self.allowance_state.load(Ordering::Acquire);
+        let allowance_state = AllowanceState::ALL[usize::from(allowance_state)];
+        match allowance_state {
+            AllowanceState::Good if self.part.is_exceeded() => {
                 match self.device().map(|device| device.runs()) {
                     // Held until it can be looked at.
-                    None => Standing::Asked,
-                    Some(false) => Standing::Good,
+                    None => AllowanceState::Asked,
+                    Some(false) => AllowanceState::Good,
                     Some(true) => {
-                        self.stand(Standing::Asked);
+                        self.set_allowance_state(AllowanceState::Asked);
                         let card = Arc::downgrade(self);
                         self.part.ask(card);
-                        Standing::Asked
+                        AllowanceState::Asked
                     }
                 }
             }
-            Standing::Broken => {
-                self.stand(Standing::Good);
-                Standing::Broken
+            AllowanceState::Broken => {
+                self.set_allowance_state(AllowanceState::Good);
+                AllowanceState::Broken
             }
-            Standing::Good | Standing::Asked => standing,
+            AllowanceState::Good | AllowanceState::Asked => allowance_state,
         }
     }
 
-    fn stand(&self, standing: Standing) {
-        self.standing.store(standing as u8, Ordering::Release);
+    fn set_allowance_state(&self, allowance_state: AllowanceState) {
+        self.allowance_state
+            .store(allowance_state as u8, Ordering::Release);
     }
 
     /// Watches a ring's kick descriptor, edge-triggered. It is never read, because the other end
@@ -201,10 +202,10 @@ impl Card for Shared {
                 }
             });
         }
-        self.stand(if is_exceeded {
-            Standing::Broken
+        self.set_allowance_state(if is_exceeded {
+            AllowanceState::Broken
         } else {
-            Standing::Good
+            AllowanceState::Good
         });
         self.wake();
     }
@@ -455,4 +456,4 @@ pub(crate) enum StartError {
 }
 
 /// Largest ring that is reported to the VMM, in entries.
-pub(crate) const LARGEST: u32 = MOST as u32;
+pub(crate) const LARGEST: u32 = MAX_RING_ENTRIES as u32;

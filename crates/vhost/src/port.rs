@@ -3,7 +3,7 @@
 use crate::allowance::Fresh;
 use crate::caller::Event;
 use crate::config::VhostConfig;
-use crate::device::{Device, Shared, Standing};
+use crate::device::{AllowanceState, Device, Shared};
 use crate::estate;
 use crate::features::Preparation;
 use crate::gate::Gate;
@@ -14,7 +14,9 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use tailbound_dataplane::{Connection, Frame, Packet, Pool};
-use tailbound_switch::port::{BURST, Burst, Estate, More, Outgoing, Port, Presence, Sent};
+use tailbound_switch::port::{
+    BURST, Burst, Estate, More, Outgoing, Port, Presence, TransmitResult,
+};
 use tailbound_sys::guest_memory::PAGE;
 use tailbound_units::Nanos;
 
@@ -80,10 +82,10 @@ impl VhostPort {
 
     /// True while the card is held, as it has touched more of its guest's memory than its part.
     fn is_held(&mut self, now: Nanos) -> bool {
-        match self.shared.standing() {
-            Standing::Good => false,
-            Standing::Asked => true,
-            Standing::Broken => {
+        match self.shared.allowance_state() {
+            AllowanceState::Good => false,
+            AllowanceState::Asked => true,
+            AllowanceState::Broken => {
                 if let Some(before) = self.broken.pass(now) {
                     let bytes = self.borrowed();
                     tracing::warn!(
@@ -280,7 +282,7 @@ fn fill(
     index: usize,
     active: &Active,
     outgoing: &mut VecDeque<Outgoing>,
-    sent: &mut Sent,
+    sent: &mut TransmitResult,
     fresh: &Fresh<'_>,
 ) -> Result<End, RingError> {
     let (format, features) = (device.format(), device.features);
@@ -332,7 +334,7 @@ fn fill(
 fn transmit(
     device: &mut Device,
     outgoing: &mut VecDeque<Outgoing>,
-    sent: &mut Sent,
+    sent: &mut TransmitResult,
     fresh: &Fresh<'_>,
     touched: &mut u64,
 ) -> Result<End, (usize, RingError)> {
@@ -427,8 +429,12 @@ impl Port for VhostPort {
         Ok(more)
     }
 
-    fn transmit(&mut self, now: Nanos, outgoing: &mut VecDeque<Outgoing>) -> io::Result<Sent> {
-        let mut sent = Sent::default();
+    fn transmit(
+        &mut self,
+        now: Nanos,
+        outgoing: &mut VecDeque<Outgoing>,
+    ) -> io::Result<TransmitResult> {
+        let mut sent = TransmitResult::default();
         if self.is_held(now) {
             sent.full = true;
             return Ok(sent);

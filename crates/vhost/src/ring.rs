@@ -20,7 +20,7 @@ use vm_memory::{
 pub const HEADER: usize = 12;
 
 /// The largest ring, in entries.
-pub const MOST: u16 = 32_768;
+pub const MAX_RING_ENTRIES: u16 = 32_768;
 
 /// Maximum of descriptors per frame. Chains of drivers are shorter, and this bounds the cost of a
 /// guest's chain.
@@ -50,7 +50,7 @@ const NO_INTERRUPT: u16 = 1;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RingError {
     /// Its size.
-    #[error("a ring of {0} entries: a power of 2 up to {MOST} is wanted")]
+    #[error("a ring of {0} entries: a power of 2 up to {MAX_RING_ENTRIES} is wanted")]
     Size(u32),
     /// A part of it.
     #[error("its {0} is not where the guest has memory, or not aligned")]
@@ -118,7 +118,7 @@ pub enum Put {
 
 /// Frame taken from a ring.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Taken {
+pub struct FrameChains {
     /// Number of the frame's chains.
     pub chains: usize,
     /// Number of chains that are longer than any frame.
@@ -219,7 +219,7 @@ impl Ring {
     /// The ring is not in the guest's memory.
     pub fn start<M: GuestMemoryBackend>(layout: Layout, memory: &M) -> Result<Self, RingError> {
         let size = u16::try_from(layout.size).unwrap_or(u16::MAX);
-        let mut queue = Queue::new(MOST).map_err(|_| RingError::Size(layout.size))?;
+        let mut queue = Queue::new(MAX_RING_ENTRIES).map_err(|_| RingError::Size(layout.size))?;
         queue
             .try_set_size(size)
             .map_err(|_| RingError::Size(layout.size))?;
@@ -288,7 +288,7 @@ impl Ring {
         most: usize,
         pool: &Pool,
         frames: &mut Vec<Received>,
-    ) -> Result<Taken, RingError> {
+    ) -> Result<FrameChains, RingError> {
         self.take_until(memory, format, most, pool, frames, || false)
     }
 
@@ -301,13 +301,13 @@ impl Ring {
         pool: &Pool,
         frames: &mut Vec<Received>,
         is_enough: impl Fn() -> bool,
-    ) -> Result<Taken, RingError> {
+    ) -> Result<FrameChains, RingError> {
         self.quieten(memory)?;
         let parts = Parts::of(&self.queue, memory)?;
         let size = self.queue.size();
         let available = parts.available(self.queue.next_avail(), size)?;
         self.unpublished = 0;
-        let mut taken = Taken::default();
+        let mut taken = FrameChains::default();
         let mut bytes = 0;
         while taken.chains < most
             && bytes < BURST_BYTES

@@ -29,10 +29,10 @@ pub enum Mode {
 }
 
 /// Delay before the next attempt after a missing or refused VMM.
-const AGAIN: Duration = Duration::from_millis(100);
+const RECONNECT_DELAY: Duration = Duration::from_millis(100);
 
 /// Time limit of a pause: the thread blocks on no other call, but may wait for a CPU.
-const PATIENCE: Duration = Duration::from_millis(100);
+const PAUSE_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Reason why the socket is unusable.
 #[derive(Debug, thiserror::Error)]
@@ -146,7 +146,7 @@ impl Server {
     /// returned, or with nothing where the monitor is amid a request.
     pub(crate) fn pause(&mut self) -> Option<&Requests> {
         let _ = rustix::io::write(&*self.end, &1u64.to_ne_bytes());
-        let ended = self.ended.recv_timeout(PATIENCE);
+        let ended = self.ended.recv_timeout(PAUSE_TIMEOUT);
         self.pause = ended.map_or(Pause::Late, |ended| Pause::Whole(Box::new(ended)));
         let Pause::Whole(paused) = &self.pause else {
             return None;
@@ -403,7 +403,7 @@ impl Requests {
                                 "no machine monitor is served"
                             );
                         }
-                        self.pause(Some(AGAIN));
+                        self.pause(Some(RECONNECT_DELAY));
                     }
                 },
             }
@@ -455,7 +455,7 @@ impl Requests {
                         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
                     ) =>
                 {
-                    self.pause(Some(AGAIN));
+                    self.pause(Some(RECONNECT_DELAY));
                     return Ok(None);
                 }
                 Err(error) => return Err(error),
@@ -491,7 +491,7 @@ impl Requests {
                         %socket, %error, before, "the machine monitor is not served any more"
                     );
                 }
-                self.pause(Some(AGAIN));
+                self.pause(Some(RECONNECT_DELAY));
             }
         }
         None

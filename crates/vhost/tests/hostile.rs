@@ -20,11 +20,11 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 use support::{
-    BASE, Build, Descriptor, IS_INDIRECT, LEN, Machine, Monitor, NEXT, PATIENCE, WRITE, feature,
-    make_wait, memfd, rang, request, until,
+    BASE, Build, Descriptor, IS_INDIRECT, LEN, Machine, Monitor, NEXT, STEP_TIMEOUT, WRITE,
+    feature, make_wait, memfd, rang, request, until,
 };
 use tailbound_dataplane::Pool;
-use tailbound_switch::port::{Burst, Port, Presence, Sent};
+use tailbound_switch::port::{Burst, Port, Presence, TransmitResult};
 use tailbound_sys::probe::required::{Part, skipped};
 use tailbound_units::Nanos;
 use tailbound_vhost::{Mode, VhostConfig, VhostPort};
@@ -396,7 +396,7 @@ fn a_monitor_that_makes_its_calls_wait_stops_no_other_card_and_no_end() {
         drop(port);
         told.send(()).expect("somebody waits");
     });
-    let ended = ended.recv_timeout(PATIENCE);
+    let ended = ended.recv_timeout(STEP_TIMEOUT);
     assert_ne!(
         ended,
         Err(RecvTimeoutError::Timeout),
@@ -414,7 +414,7 @@ fn a_guest_whose_buffers_hold_nothing_loses_its_ring_and_others_get_their_frames
     });
     let (_other_socket, mut other, mut neighbour) = started(Build::default());
     let pool = Pool::new();
-    let mut total = Sent::default();
+    let mut total = TransmitResult::default();
     for mark in 0..20 {
         let mut frames: VecDeque<_> = (0..32)
             .map(|_| outgoing(&pool, &frame(600, mark), None))
@@ -523,7 +523,7 @@ fn as_user<T: Send>(user: u32, act: impl FnOnce() -> io::Result<T> + Send) -> io
 
 /// Returns true if the other side closes the connection without a message.
 fn is_left_alone(mut stream: &UnixStream) -> bool {
-    stream.set_read_timeout(Some(PATIENCE)).expect("set");
+    stream.set_read_timeout(Some(STEP_TIMEOUT)).expect("set");
     match stream.read(&mut [0]) {
         Ok(count) => count == 0,
         Err(error) => error.kind() == io::ErrorKind::ConnectionReset,

@@ -8,12 +8,12 @@ use syn::visit::{self, Visit};
 use syn::{Attribute, Item, Meta, UseTree};
 
 /// A path as it is written: `crate`, `self` and `super` included.
-pub(crate) type Written = Vec<String>;
+pub(crate) type ImportPath = Vec<String>;
 
 /// A path that a module mentions.
 #[derive(Debug, Clone)]
 pub(crate) struct Mention {
-    pub(crate) path: Written,
+    pub(crate) path: ImportPath,
     pub(crate) line: usize,
 }
 
@@ -30,11 +30,11 @@ pub(crate) struct Module {
     /// The number of fields of each type that is defined here; of an enum, of its largest variant.
     pub(crate) fields: BTreeMap<String, usize>,
     /// Inherent impls: the path of their type, and the number of their functions.
-    pub(crate) impls: Vec<(Written, usize)>,
+    pub(crate) impls: Vec<(ImportPath, usize)>,
     /// Names that a `use` brings here, and what they stand for.
-    pub(crate) imports: BTreeMap<String, Written>,
+    pub(crate) imports: BTreeMap<String, ImportPath>,
     /// Modules of which a `use` brings everything here.
-    pub(crate) globs: Vec<Written>,
+    pub(crate) globs: Vec<ImportPath>,
     pub(crate) mentions: Vec<Mention>,
 }
 
@@ -191,11 +191,11 @@ impl Reader<'_> {
 struct Mentions<'a>(&'a mut Module);
 
 impl Mentions<'_> {
-    fn add(&mut self, path: Written, line: usize) {
+    fn add(&mut self, path: ImportPath, line: usize) {
         self.0.mentions.push(Mention { path, line });
     }
 
-    fn import(&mut self, tree: &UseTree, prefix: &Written) {
+    fn import(&mut self, tree: &UseTree, prefix: &ImportPath) {
         let line = tree.span().start().line;
         let with = |name: &syn::Ident| {
             let mut path = prefix.clone();
@@ -231,7 +231,7 @@ impl Mentions<'_> {
 
     /// Finds paths among the tokens of a macro or an attribute.
     fn tokens(&mut self, tokens: TokenStream) {
-        let mut path: Written = Vec::new();
+        let mut path: ImportPath = Vec::new();
         let (mut colons, mut line) = (0, 0);
         for token in tokens {
             match token {
@@ -261,7 +261,7 @@ impl Mentions<'_> {
         self.flush(&mut path, line);
     }
 
-    fn flush(&mut self, path: &mut Written, line: usize) {
+    fn flush(&mut self, path: &mut ImportPath, line: usize) {
         if !path.is_empty() {
             self.add(std::mem::take(path), line);
         }

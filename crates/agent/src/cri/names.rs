@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 /// Pause after a query that failed, or that did not return a pod.
-const PAUSE: Duration = Duration::from_secs(30);
+const RETRY_PAUSE: Duration = Duration::from_secs(30);
 
 /// Known names.
 #[derive(Debug, Default)]
@@ -52,7 +52,7 @@ impl PodNames {
             }
         }
         let all = uids.iter().all(|uid| self.known.contains_key(uid));
-        self.not_before = (!all).then(|| now + PAUSE);
+        self.not_before = (!all).then(|| now + RETRY_PAUSE);
     }
 
     /// Returns the name of a pod.

@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use tailbound_agent::AgentConfig;
-use tailbound_agent::budget::{Wanted, desired};
+use tailbound_agent::budget::{DesiredStates, desired};
 use tailbound_agent::guest::{Guest, Weighed};
 use tailbound_agent::journal::peek;
 use tailbound_agent::observed::{Domain, Limits, ObservedMachine};
@@ -90,7 +90,7 @@ fn planned(tree: &Tree) -> String {
     let mut scanner = Scanner::on(root.clone(), facts.user, Box::new(calls.clone())).unwrap();
     let guests = scanner.scan(&config.rules).unwrap();
     let cpus = scanner.cpus().unwrap();
-    let Wanted { desired, beyond } = desired(&config.rules, &guests, cpus, |_| false);
+    let DesiredStates { desired, beyond } = desired(&config.rules, &guests, cpus, |_| false);
     let mut observer = Observer::on(root.clone(), facts, Box::new(calls)).unwrap();
     let seen = observer.observe(&desired).unwrap();
     let originals = peek(&root, &root.path(&config.state)).unwrap().originals();

@@ -11,11 +11,11 @@ pub(super) struct Tenants<'a> {
     topology: &'a Topology,
     names: HashMap<(&'a str, &'a str), TenantId>,
     /// Used resources by node.
-    taken: Vec<Taken>,
+    taken: Vec<HostUse>,
 }
 
 #[derive(Clone, Copy, Default)]
-struct Taken {
+struct HostUse {
     slots: u64,
     cpu: u128,
     memory: u128,
@@ -26,7 +26,7 @@ impl<'a> Tenants<'a> {
         Self {
             topology,
             names: HashMap::new(),
-            taken: vec![Taken::default(); topology.len()],
+            taken: vec![HostUse::default(); topology.len()],
         }
     }
 

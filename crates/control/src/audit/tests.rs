@@ -1,7 +1,7 @@
 use super::traffic::{Crossing, follow};
 use super::*;
 use crate::ledger::testing::{TREE, create};
-use crate::ledger::{Call, Hosts, KeyId, KeyRecord, Ledger, Reply, Said};
+use crate::ledger::{Call, Hosts, KeyId, KeyRecord, Ledger, ReceivedReport, Reply};
 use proptest::prelude::*;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
@@ -225,7 +225,7 @@ fn what_is_reserved_of_cpus_is_held_against_what_hosts_said_last() {
             "overrun": "0ns", "interrupts": "0ns", "steal": "0ns", "share": 0,
         });
         let report = json!({"revision": 1, "change": 1, "cpu": cpu});
-        let said = Said {
+        let said = ReceivedReport {
             report: serde_json::from_value(report).unwrap(),
             silent_since,
         };
@@ -241,7 +241,7 @@ fn what_is_reserved_of_cpus_is_held_against_what_hosts_said_last() {
         });
         let named = json!([{"guest": "own", "what": "it has much"}]);
         let report = json!({"revision": 1, "change": 1, "cpu": cpu, "unpromised": named});
-        let said = Said {
+        let said = ReceivedReport {
             report: serde_json::from_value(report).unwrap(),
             silent_since: None,
         };

@@ -37,7 +37,7 @@ pub type Hosts = BTreeMap<String, HostState>;
 /// Last report of a host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Said {
+pub struct ReceivedReport {
     /// Report of the host.
     pub report: HostReport,
     /// Start of its silence, in seconds since 1970; None if it is not silent.
@@ -58,7 +58,7 @@ pub enum Change {
     /// The states of all hosts that are not open.
     Hosts(Arc<Hosts>),
     /// A host reported a change, or became silent.
-    Said(String, Arc<Said>),
+    Said(String, Arc<ReceivedReport>),
     /// A host's report was deleted.
     SaidGone(String),
     /// A new topology.
@@ -127,7 +127,7 @@ pub struct Snapshot {
     /// The states of hosts that are not open.
     pub hosts: Arc<Hosts>,
     /// Last reports of hosts, by name.
-    pub said: BTreeMap<String, Arc<Said>>,
+    pub said: BTreeMap<String, Arc<ReceivedReport>>,
     /// The kept replies.
     pub keys: BTreeMap<KeyId, Arc<KeyRecord>>,
     /// The next tenant's number; 0 in a store that is new.

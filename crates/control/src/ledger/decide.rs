@@ -1,6 +1,6 @@
 //! Decides calls: from a command to the reply, the changes and how to undo them.
 
-use super::change::{Change, Hosts, KeyId, KeyRecord, Said};
+use super::change::{Change, Hosts, KeyId, KeyRecord, ReceivedReport};
 use super::command::{Call, Command, Reply};
 use super::quota::{Quota, Usage};
 use super::{Ledger, LedgerError, LoadError, runs, topology};
@@ -302,7 +302,7 @@ impl Ledger {
         silent_since: Option<u64>,
         draft: &mut Draft,
     ) {
-        let said = Said {
+        let said = ReceivedReport {
             report,
             silent_since,
         };

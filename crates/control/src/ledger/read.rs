@@ -4,8 +4,8 @@ use super::{Ledger, LedgerError, runs};
 use std::ops::Bound;
 use std::sync::Arc;
 use tailbound_api::{
-    Classes, Explanation, Host, HostGuarantees, HostState, HostedRun, Line, MoveEnd, Nearest,
-    Overload, Page, PairBound, Placed, PortState, Role, Status, Tenant, VmGuarantee,
+    Classes, Explanation, Host, HostGuarantees, HostShare, HostState, HostedRun, Line, MoveEnd,
+    Nearest, Overload, Page, PairBound, PortState, Role, Status, Tenant, VmGuarantee,
 };
 use tailbound_placement::{
     AdmitError, Direction, NodeId, Placement, PlacementError, Port, PortId, Request, TenantId,
@@ -109,11 +109,11 @@ impl Ledger {
         }
     }
 
-    pub(super) fn placed(&self, placement: &Placement) -> Vec<Placed> {
+    pub(super) fn placed(&self, placement: &Placement) -> Vec<HostShare> {
         let topology = self.datacentre.topology();
         let hosts = placement.hosts().iter();
         hosts
-            .map(|(host, vms)| Placed {
+            .map(|(host, vms)| HostShare {
                 host: topology.name(*host).to_owned(),
                 vms: *vms,
             })

@@ -20,7 +20,7 @@ struct Observed {
     hosts: Vec<Option<Host>>,
     guarantees: Vec<Option<HostGuarantees>>,
     owned: Vec<Vec<Arc<Tenant>>>,
-    standings: Vec<Option<tailbound_api::Standing>>,
+    standings: Vec<Option<tailbound_api::TenantEnforcement>>,
     counts: (u64, u64),
     by_word: HostCounts,
     used: u64,

@@ -20,7 +20,7 @@ pub const FORWARDED: HeaderName = HeaderName::from_static("tailbound-forwarded")
 pub const REVISION: HeaderName = HeaderName::from_static("tailbound-revision");
 
 /// Time limit for a forwarded request: longer than the leader's limit for a commit.
-const PATIENCE: Duration = Duration::from_secs(15);
+const FORWARD_TIMEOUT: Duration = Duration::from_secs(15);
 /// Time limit for a connection to the leader.
 const CONNECT: Duration = Duration::from_secs(2);
 /// Largest number of forwarded requests in progress; each needs a thread.
@@ -78,7 +78,7 @@ impl Forwarder {
             .http_status_as_error(false)
             .max_redirects(0)
             .proxy(None)
-            .timeout_global(Some(PATIENCE))
+            .timeout_global(Some(FORWARD_TIMEOUT))
             .timeout_connect(Some(CONNECT))
             .max_idle_connections(AT_ONCE)
             .max_idle_connections_per_host(AT_ONCE)
@@ -118,7 +118,7 @@ impl Forwarder {
             .body(body.to_vec())
             .map_err(|error| format!("{url}: {error}"))?;
         let permits = Arc::clone(&self.permits);
-        let permit = time::timeout(PATIENCE, permits.acquire_owned())
+        let permit = time::timeout(FORWARD_TIMEOUT, permits.acquire_owned())
             .await
             .map_err(|_| "too many requests are on their way to the leader".to_owned())?
             .map_err(|error| error.to_string())?;

@@ -7,7 +7,7 @@ use tokio::task::JoinHandle;
 use tokio::time;
 
 /// Pause between two attempts to keep a lease alive after a failure.
-const PAUSE: Duration = Duration::from_millis(50);
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
 /// A term as the leader, and the task that keeps its lease alive.
 pub(super) struct ElectedTerm {
@@ -118,7 +118,7 @@ async fn keep(mut link: Link, id: i64, lease: Duration, deadline: Deadline) {
             Ok(false) => return,
             Err(error) => {
                 tracing::warn!(%error, "the lease was not kept alive; trying again");
-                PAUSE
+                RETRY_PAUSE
             }
         };
         if !deadline.holds() {

@@ -2,7 +2,7 @@
 
 use super::follow::{FollowError, Follower, LeaderChange};
 use super::lease::ElectedTerm;
-use super::{Leadership, Options, PATIENCE, PAUSE, campaign, lease, store};
+use super::{CALL_TIMEOUT, Leadership, Options, RETRY_PAUSE, campaign, lease, store};
 use crate::ledger::{Ledger, LoadError};
 use crate::service::{Service, ServiceError};
 use crate::store::StoreError;
@@ -75,7 +75,7 @@ impl RoleLoop {
     /// Runs until the replica resigns, or until every handle that could stop it is dropped. The
     /// service must hold the ledger that was loaded.
     pub(super) async fn run(mut self, mut link: Link, mut loaded: Loaded) {
-        let mut pause = PAUSE;
+        let mut pause = RETRY_PAUSE;
         loop {
             let begun = Instant::now();
             let mut elected = None;
@@ -93,7 +93,7 @@ impl RoleLoop {
             // The lease is given back only now: nothing is decided here once another replica may
             // decide.
             if let StepDownReason::Resigned(done) = reason {
-                match (elected, Link::new(&self.options.location, PATIENCE)) {
+                match (elected, Link::new(&self.options.location, CALL_TIMEOUT)) {
                     (Some(elected), Ok(mut link)) => {
                         lease::revoke(&mut link, elected.term.lease).await;
                     }
@@ -114,7 +114,7 @@ impl RoleLoop {
             }
             tracing::warn!(%reason, "reading the store anew");
             if begun.elapsed() >= CALM {
-                pause = PAUSE;
+                pause = RETRY_PAUSE;
             }
             loaded = match self.reload_until_done(&mut link, &mut pause).await {
                 Some(loaded) => loaded,
@@ -127,7 +127,7 @@ impl RoleLoop {
     /// replacement. Returns None if the replica is stopped meanwhile.
     async fn link(&mut self) -> Option<Link> {
         loop {
-            match Link::new(&self.options.location, PATIENCE) {
+            match Link::new(&self.options.location, CALL_TIMEOUT) {
                 Ok(link) => return Some(link),
                 Err(error) => tracing::warn!(%error, "etcd cannot be asked; trying again"),
             }
@@ -182,7 +182,7 @@ impl RoleLoop {
         loaded: &Loaded,
         elected: &mut Option<ElectedTerm>,
     ) -> Result<Infallible, StepDownReason> {
-        let mut candidate = Link::new(&self.options.location, PATIENCE)?;
+        let mut candidate = Link::new(&self.options.location, CALL_TIMEOUT)?;
         let mut follower = Follower::start(link, self.keys.clone(), loaded).await?;
         let mut leader = loaded.leader.clone();
         let mut heard_by = Instant::now();

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use tokio_stream::StreamExt as _;
 
 /// A body that has not arrived whole within this time is refused.
-const PATIENCE: Duration = Duration::from_secs(30);
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Limits in bytes and time on the part of an unwanted body that is still read. If the server
 /// closed the connection while its caller is sending, the answer could be lost.
 const UNWANTED: usize = 4_000_000;
@@ -25,7 +25,7 @@ pub(super) async fn read(headers: &HeaderMap, body: Body, limit: usize) -> Resul
         return Err(too_large(limit));
     }
     let mut rest = body.into_data_stream();
-    match timeout(PATIENCE, gather(&mut rest, limit)).await {
+    match timeout(BODY_TIMEOUT, gather(&mut rest, limit)).await {
         Ok(Ok(Some(body))) => Ok(body),
         Ok(Ok(None)) => {
             linger(rest).await;
@@ -35,7 +35,7 @@ pub(super) async fn read(headers: &HeaderMap, body: Body, limit: usize) -> Resul
         Ok(Err(error)) => Err(ApiError::malformed(format!("the body broke off: {error}"))),
         Err(_) => Err(ApiError::malformed(format!(
             "the body has not come whole within {} s",
-            PATIENCE.as_secs()
+            BODY_TIMEOUT.as_secs()
         ))),
     }
 }

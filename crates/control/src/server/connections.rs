@@ -18,11 +18,11 @@ use tokio::net::TcpStream;
 #[derive(Debug)]
 pub(super) struct Connections {
     most: usize,
-    held: Mutex<Held>,
+    held: Mutex<ConnectionTable>,
 }
 
 #[derive(Debug, Default)]
-struct Held {
+struct ConnectionTable {
     /// Number of open connections that were not shut.
     open: usize,
     /// The number of the next one.

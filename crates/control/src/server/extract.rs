@@ -20,7 +20,7 @@ use tailbound_placement::{Request as PlacementRequest, Spec, TenantId};
 pub(super) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// Bodies above this length in bytes are parsed on a separate thread.
-const LONG: usize = 64 * 1024;
+const LONG_BODY: usize = 64 * 1024;
 
 /// The query. Unknown parameters are refused.
 pub(super) struct Params<T>(pub(super) T);
@@ -47,7 +47,7 @@ impl FromRequestParts<Arc<App>> for Id {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, ApiError> {
-        let Named(text) = Named::from_request_parts(parts, app).await?;
+        let PathName(text) = PathName::from_request_parts(parts, app).await?;
         // What `parse` reads besides, such as a sign, has another form already.
         match text.parse() {
             Ok(id) if text.bytes().all(|byte| byte.is_ascii_digit()) => Ok(Self(TenantId(id))),
@@ -59,9 +59,9 @@ impl FromRequestParts<Arc<App>> for Id {
 }
 
 /// The name of a host, rack or pod in the path.
-pub(super) struct Named(pub(super) String);
+pub(super) struct PathName(pub(super) String);
 
-impl FromRequestParts<Arc<App>> for Named {
+impl FromRequestParts<Arc<App>> for PathName {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, ApiError> {
@@ -231,7 +231,7 @@ async fn bytes(body: axum::body::Body) -> Result<Bytes, ApiError> {
 }
 
 async fn content<T: Content>(headers: HeaderMap, body: Bytes) -> Result<T, ApiError> {
-    if body.len() <= LONG {
+    if body.len() <= LONG_BODY {
         return T::read(&headers, &body);
     }
     tokio::task::spawn_blocking(move || T::read(&headers, &body))

@@ -1,7 +1,7 @@
 //! The guarantees of each host, once or as a stream.
 
 use super::App;
-use super::extract::{By, Named};
+use super::extract::{By, PathName};
 use super::problem::{Absent, ApiError, Busy, Guarded};
 use super::tokens::{Caller, Identity};
 use axum::Json;
@@ -49,7 +49,7 @@ fn read(app: &App, name: &str) -> Result<HostGuarantees, ApiError> {
 pub(super) async fn get(
     State(app): State<Arc<App>>,
     By(by): By,
-    Named(name): Named,
+    PathName(name): PathName,
 ) -> Result<Json<HostGuarantees>, ApiError> {
     check(&by, &name)?;
     read(&app, &name).map(Json)
@@ -72,7 +72,7 @@ pub(super) async fn get(
 pub(super) async fn stream(
     State(app): State<Arc<App>>,
     By(by): By,
-    Named(name): Named,
+    PathName(name): PathName,
 ) -> Result<Response, ApiError> {
     check(&by, &name)?;
     // Watch before the first read, so that no change falls between.
@@ -195,7 +195,7 @@ mod tests {
         let service = Service::start(ledger, |_| {});
         let server = Server::new(config, service, None, Metrics::new()).unwrap();
         let app = Arc::clone(&server.app);
-        let answer = stream(State(app), operator(), Named("a".to_owned())).await;
+        let answer = stream(State(app), operator(), PathName("a".to_owned())).await;
         let mut lines = answer.unwrap().into_body().into_data_stream();
         let begin = Instant::now();
         for beat in 0..4 {

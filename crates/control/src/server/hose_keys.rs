@@ -5,7 +5,7 @@
 //! number of seconds of the time of day, so that replicas share the secret only.
 
 use super::App;
-use super::extract::{By, Named};
+use super::extract::{By, PathName};
 use super::guarantees::check;
 use super::problem::{Absent, ApiError, Guarded};
 use axum::Json;
@@ -110,7 +110,7 @@ impl KeyMaker {
 pub(super) async fn get(
     State(app): State<Arc<App>>,
     By(by): By,
-    Named(name): Named,
+    PathName(name): PathName,
 ) -> Result<Json<HoseKeys>, ApiError> {
     check(&by, &name)?;
     let Some(maker) = app.keys.clone() else {

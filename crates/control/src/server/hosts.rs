@@ -1,7 +1,7 @@
 //! The hosts.
 
 use super::App;
-use super::extract::{Named, Params, Write};
+use super::extract::{Params, PathName, Write};
 use super::problem::{self, Absent, ApiError, Guarded, Stored};
 use super::tenants::Limit;
 use crate::ledger::{Command, Reply};
@@ -55,7 +55,7 @@ pub(super) async fn list(
 )]
 pub(super) async fn get(
     State(app): State<Arc<App>>,
-    Named(name): Named,
+    PathName(name): PathName,
 ) -> Result<Json<Host>, ApiError> {
     let host = app.service.read(|ledger| ledger.host(&name));
     let mut host = host.ok_or_else(|| ApiError::not_found(format!("there is no host {name:?}")))?;
@@ -85,7 +85,7 @@ impl App {
 )]
 pub(super) async fn drain(
     app: State<Arc<App>>,
-    name: Named,
+    name: PathName,
     write: Write<()>,
 ) -> Result<Json<Arc<HostChange>>, ApiError> {
     set(app, name, write, HostState::Drained).await
@@ -101,7 +101,7 @@ pub(super) async fn drain(
 )]
 pub(super) async fn fail(
     app: State<Arc<App>>,
-    name: Named,
+    name: PathName,
     write: Write<()>,
 ) -> Result<Json<Arc<HostChange>>, ApiError> {
     set(app, name, write, HostState::Failed).await
@@ -115,7 +115,7 @@ pub(super) async fn fail(
 )]
 pub(super) async fn restore(
     app: State<Arc<App>>,
-    name: Named,
+    name: PathName,
     write: Write<()>,
 ) -> Result<Json<Arc<HostChange>>, ApiError> {
     set(app, name, write, HostState::Open).await
@@ -123,7 +123,7 @@ pub(super) async fn restore(
 
 async fn set(
     State(app): State<Arc<App>>,
-    Named(node): Named,
+    PathName(node): PathName,
     Write { author, .. }: Write<()>,
     state: HostState,
 ) -> Result<Json<Arc<HostChange>>, ApiError> {

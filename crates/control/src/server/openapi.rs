@@ -3,8 +3,8 @@
 use super::access::{Access, Kind, RULES, Rule};
 use super::extract::IDEMPOTENCY_KEY;
 use super::{
-    App, ask, events, guarantees, heard, hose_keys, hosts, map, metrics, page, status, tenants,
-    topology,
+    App, ask, events, guarantees, hose_keys, hosts, map, metrics, page, report_times, status,
+    tenants, topology,
 };
 use axum::Json;
 use std::sync::Arc;
@@ -60,7 +60,7 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(guarantees::get))
         .routes(routes!(guarantees::stream))
         .routes(routes!(hose_keys::get))
-        .routes(routes!(heard::report))
+        .routes(routes!(report_times::report))
         .routes(routes!(events::stream))
         .routes(routes!(topology::get, topology::put))
         .routes(routes!(topology::diff))

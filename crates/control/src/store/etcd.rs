@@ -40,9 +40,9 @@ const MAX_OPS: usize = 128;
 /// headers.
 const MAX_BYTES: usize = 1 << 20;
 /// Time limit for a commit with its retries.
-const PATIENCE: Duration = Duration::from_secs(10);
+const COMMIT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause between two attempts to commit.
-const PAUSE: Duration = Duration::from_millis(50);
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
 /// Time until which this replica may assume that it leads, by its own clock.
 #[derive(Debug, Clone)]
@@ -300,7 +300,7 @@ impl EtcdStore {
     /// Sends a transaction until there is an answer. Also returns whether an earlier attempt may
     /// have been applied.
     async fn settle(&mut self, txn: TxnRequest) -> Result<(TxnResponse, bool), StoreError> {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + COMMIT_TIMEOUT;
         let mut again = false;
         loop {
             let txn = txn.clone();
@@ -316,7 +316,7 @@ impl EtcdStore {
                 return Err(StoreError::Uncertain(error.to_string()));
             }
             tracing::warn!(%error, "a transaction has no answer; trying again");
-            time::sleep(PAUSE).await;
+            time::sleep(RETRY_PAUSE).await;
         }
     }
 }
@@ -361,7 +361,7 @@ pub fn snapshot(location: &Location) -> Result<Snapshot, StoreError> {
         .enable_all()
         .build()
         .map_err(|error| failed(&error))?;
-    let mut link = Link::new(location, PATIENCE).map_err(|error| failed(&error))?;
+    let mut link = Link::new(location, COMMIT_TIMEOUT).map_err(|error| failed(&error))?;
     let keys = Keys::new(&location.prefix);
     runtime.block_on(async {
         for _ in &location.endpoints {

@@ -1,6 +1,6 @@
 //! A page in a headless Chromium that is watched for errors.
 
-use crate::devtools::{Browser, Connection, Event, PATIENCE};
+use crate::devtools::{Browser, Connection, Event, PAGE_TIMEOUT};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
@@ -27,7 +27,7 @@ const NAVIGATED: &str = "Inspected target navigated or closed";
 
 /// Errors and requests of a page, beside the tested content.
 #[derive(Debug, Default)]
-struct Seen {
+struct PageLog {
     /// Errors of scripts, of the policy, of anything but answers of the service.
     errors: Vec<String>,
     /// Answers that the browser's log calls errors.
@@ -126,7 +126,7 @@ impl Page {
 
     /// Waits until an expression is true, and returns its value.
     pub(crate) fn until(&self, expression: &str) -> Value {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + PAGE_TIMEOUT;
         loop {
             // A click may have loaded another page, which is then asked.
             let value = match self.try_eval(expression) {
@@ -230,7 +230,7 @@ impl Page {
     /// went to another origin. `refusals` are the statuses, other than success, that the service
     /// may have answered.
     pub(crate) fn is_clean(&self, refusals: &[u16]) {
-        let mut seen = Seen::default();
+        let mut seen = PageLog::default();
         for event in self.tab.borrow_mut().events() {
             seen.note(event);
         }
@@ -259,7 +259,7 @@ impl Drop for Page {
     }
 }
 
-impl Seen {
+impl PageLog {
     fn note(&mut self, event: &Event) {
         let params = &event.params;
         match event.method.as_str() {

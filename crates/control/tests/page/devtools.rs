@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use tungstenite::{Message, WebSocket};
 
 /// Time limit for any step of a page, also on a busy computer.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PAGE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Names under which Chromium and its kin are installed.
 const NAMES: [&str; 4] = [
@@ -68,7 +68,7 @@ impl Browser {
             .stdout(Stdio::null())
             .stderr(Stdio::null());
         let mut child = command.spawn().expect("Chromium does not start");
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + PAGE_TIMEOUT;
         loop {
             let file = files.path().join("DevToolsActivePort");
             let text = std::fs::read_to_string(file).unwrap_or_default();
@@ -126,7 +126,7 @@ pub(crate) struct Event {
 impl Connection {
     fn new(port: u16, path: &str) -> Self {
         let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(PAGE_TIMEOUT)).unwrap();
         let url = format!("ws://127.0.0.1:{port}{path}");
         let (socket, _) = tungstenite::client(url, stream).unwrap();
         Self {

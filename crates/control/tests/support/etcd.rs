@@ -10,7 +10,7 @@ use tailbound_sys::probe::required::{Part, skipped};
 use tempfile::TempDir;
 
 /// Time limit for a cluster's start and elections.
-const PATIENCE: Duration = Duration::from_secs(30);
+const CLUSTER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Several members, killed when this is dropped.
 pub(crate) struct Etcd {
@@ -91,7 +91,7 @@ impl Etcd {
 
     /// Waits for a leader, and returns its index.
     pub(crate) fn leader(&self) -> usize {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + CLUSTER_TIMEOUT;
         loop {
             for member in 0..self.members.len() {
                 let status = self.etcdctl(member, &["endpoint", "status", "-w", "json"]);

@@ -8,11 +8,11 @@ use tailbound_units::{Nanos, Position, WireBytes};
 
 /// Number of batches from the end of one within which departures are in a row
 /// ([`super::departures`]): the departures of a busy guest's next frame.
-const SOON: u64 = 4;
+const ROW_BATCHES: u64 = 4;
 
 /// Next item on the wire. [`Batch::clock`] converts its positions into times.
 #[derive(Debug)]
-pub enum Paced<F> {
+pub enum WireItem<F> {
     /// A frame of a guaranteed guest.
     Guaranteed {
         /// The frame.
@@ -78,7 +78,7 @@ impl<F: Frame> Batch<'_, F> {
 
     /// Passes on all items in order.
     #[inline]
-    pub fn for_each(self, sink: impl FnMut(Paced<F>)) {
+    pub fn for_each(self, sink: impl FnMut(WireItem<F>)) {
         self.pacer.hand_over_batch(self.now, self.start, sink);
     }
 }
@@ -99,9 +99,11 @@ impl<F: Frame> Pacer<F> {
         }
     }
 
-    fn hand_over_batch(&mut self, now: Nanos, start: Position, mut sink: impl FnMut(Paced<F>)) {
+    fn hand_over_batch(&mut self, now: Nanos, start: Position, mut sink: impl FnMut(WireItem<F>)) {
         let end = start + self.batch;
-        self.chain.departures.expect_until(end + self.batch * SOON);
+        self.chain
+            .departures
+            .expect_until(end + self.batch * ROW_BATCHES);
         if self.elastic.is_busy() {
             self.settle_elastic(start);
         }
@@ -177,7 +179,7 @@ impl<F: Frame> Pacer<F> {
         now: Nanos,
         due: Position,
         at: Position,
-        sink: &mut impl FnMut(Paced<F>),
+        sink: &mut impl FnMut(WireItem<F>),
     ) -> Position {
         let Self {
             config,
@@ -217,7 +219,7 @@ impl<F: Frame> Pacer<F> {
         if let Some(cap) = &mut guest.cap {
             cap.charge(at, frame.len());
         }
-        sink(Paced::Guaranteed {
+        sink(WireItem::Guaranteed {
             frame,
             departure,
             at,
@@ -266,14 +268,14 @@ impl<F: Frame> Pacer<F> {
         &mut self,
         now: Nanos,
         at: Position,
-        sink: &mut impl FnMut(Paced<F>),
+        sink: &mut impl FnMut(WireItem<F>),
     ) -> Option<Position> {
         let queued = self.best_effort.pull(now, &mut self.chain.stats.queue)?;
         let (frame, sojourn) = (queued.frame, now.since(queued.enqueued));
         let wire = void::on_the_wire(frame.len());
         self.chain.stats.best_effort.packets += 1;
         self.chain.stats.best_effort.bytes += wire;
-        sink(Paced::BestEffort { frame, at, sojourn });
+        sink(WireItem::BestEffort { frame, at, sojourn });
         Some(at + wire)
     }
 
@@ -283,7 +285,7 @@ impl<F: Frame> Pacer<F> {
         &mut self,
         mut at: Position,
         due: Position,
-        sink: &mut impl FnMut(Paced<F>),
+        sink: &mut impl FnMut(WireItem<F>),
     ) -> Position {
         if !self.config.voids {
             return due;
@@ -291,15 +293,15 @@ impl<F: Frame> Pacer<F> {
         let start = at;
         let mut voids = 0;
         // Most gaps are long.
-        while due - at >= void::LONGEST + void::SHORTEST {
-            let wire = void::LONGEST;
-            sink(Paced::Void { wire, at });
+        while due - at >= void::MAX_VOID + void::SHORTEST {
+            let wire = void::MAX_VOID;
+            sink(WireItem::Void { wire, at });
             voids += 1;
             at += wire;
         }
         while at < due {
             let wire = void::next(due - at);
-            sink(Paced::Void { wire, at });
+            sink(WireItem::Void { wire, at });
             voids += 1;
             at += wire;
         }

@@ -18,7 +18,7 @@ const ROW: usize = 16;
 
 /// Maximum number of guests in the row between departures: a guest that comes from the wheel to
 /// depart needs a place.
-const MOST: u32 = ROW as u32 - 1;
+const MAX_GUESTS_IN_ROW: u32 = ROW as u32 - 1;
 
 /// A guest in the row.
 #[derive(Debug, Clone, Copy)]
@@ -105,7 +105,7 @@ impl Departures {
             self.position = self.position.max(floor.min(departure));
         }
         let departure = departure.max(self.position);
-        if departure >= self.soon || len >= MOST {
+        if departure >= self.soon || len >= MAX_GUESTS_IN_ROW {
             return self.insert_into_wheel(guest, departure);
         }
         self.insert_into_row(guest, departure);
@@ -167,7 +167,7 @@ impl Departures {
         if departure >= self.soon {
             return self.depart_later(guest, departure);
         }
-        if self.tail.wrapping_sub(self.head) > MOST {
+        if self.tail.wrapping_sub(self.head) > MAX_GUESTS_IN_ROW {
             return self.depart_later(guest, departure);
         }
         self.head = self.head.wrapping_add(1);

@@ -28,7 +28,7 @@
 //!
 //! The cost is bounded for any traffic. A guest has at most [`MOST_FLOWS`] such flows. Their frames
 //! hold at most the memory of one line, frames in front are dropped, and each flow has a `CoDel` of
-//! its own. A search for a flow reads at most [`FRAMES`] frames, and for each of them [`LOOK`] must
+//! its own. A search for a flow reads at most [`FRAMES`] frames, and for each of them [`SEARCH_PAUSE_PER_FRAME`] must
 //! pass before the next search.
 
 mod begin;
@@ -57,14 +57,14 @@ const FRAMES: usize = 4096;
 
 /// Pause before the next search, for each frame that a search has read: searches use between 1 %
 /// and 10 % of a CPU.
-const LOOK: Nanos = Nanos(500);
+const SEARCH_PAUSE_PER_FRAME: Nanos = Nanos(500);
 
 /// Maximum busy time of the wire that others may use beyond the part that leaves a guest B.
-const PATIENCE: Nanos = Nanos::from_micros(500);
+const MAX_FOREIGN_TIME: Nanos = Nanos::from_micros(500);
 
 /// First pause after a guest's elastic flows stopped because they got less than B; further pauses
 /// are longer.
-const PAUSE: Nanos = Nanos::from_millis(10);
+const FIRST_PAUSE: Nanos = Nanos::from_millis(10);
 /// Longest of these pauses.
 const MOST_PAUSE: Nanos = Nanos::from_secs(1);
 
@@ -192,7 +192,7 @@ impl Flows {
 /// State that all guests' elastic flows share.
 #[derive(Debug)]
 pub(super) struct Elastic {
-    /// `drain`, [`PATIENCE`] and the pauses in bytes of the wire.
+    /// `drain`, [`MAX_FOREIGN_TIME`] and the pauses in bytes of the wire.
     drain: WireBytes,
     patience: WireBytes,
     pause: WireBytes,
@@ -242,8 +242,8 @@ impl Elastic {
         let length = |time| WireBytes::from(config.link.bytes_in(time));
         self.drain = length(config.drain);
         // At least a few frames, on a slow wire.
-        self.patience = length(PATIENCE).max(config.longest_frame() * 4);
-        self.pause = length(PAUSE).max(self.drain * 8);
+        self.patience = length(MAX_FOREIGN_TIME).max(config.longest_frame() * 4);
+        self.pause = length(FIRST_PAUSE).max(self.drain * 8);
         self.most_pause = length(MOST_PAUSE).max(self.drain * 64);
     }
 

@@ -193,7 +193,7 @@ impl Line {
             ce_threshold: None,
         };
         let mut control = self.control;
-        let mut judged = Standing {
+        let mut judged = CodelLine {
             line: self,
             store,
             may_drop,
@@ -212,7 +212,7 @@ impl Line {
 const FULL_FRAME: Bytes = Bytes(1514);
 
 /// A line as seen by `CoDel`.
-struct Standing<'l, F, D> {
+struct CodelLine<'l, F, D> {
     line: &'l mut Line,
     store: &'l mut Store<F>,
     may_drop: bool,
@@ -220,7 +220,7 @@ struct Standing<'l, F, D> {
     drop: D,
 }
 
-impl<F: Frame, D: FnMut(&mut Store<F>, u32)> Judged for Standing<'_, F, D> {
+impl<F: Frame, D: FnMut(&mut Store<F>, u32)> Judged for CodelLine<'_, F, D> {
     fn head(&self) -> Option<(Nanos, u64)> {
         if self.line.is_empty() {
             return None;

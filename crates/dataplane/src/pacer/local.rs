@@ -8,7 +8,7 @@
 
 use super::guest::Ring;
 use super::store::NIL;
-use super::{Paced, Pacer};
+use super::{Pacer, WireItem};
 use crate::Frame;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -91,7 +91,7 @@ impl<F: Frame> Pacer<F> {
     /// Passes on the first frame to a guest of this host, and determines the departure time of its
     /// guest's next frame.
     #[inline(never)]
-    pub(super) fn hand_over_local(&mut self, now: Nanos, sink: &mut impl FnMut(Paced<F>)) {
+    pub(super) fn hand_over_local(&mut self, now: Nanos, sink: &mut impl FnMut(WireItem<F>)) {
         let Self {
             config,
             guests,
@@ -129,7 +129,7 @@ impl<F: Frame> Pacer<F> {
         if is_unread {
             self.read_again(number);
         }
-        sink(Paced::Local {
+        sink(WireItem::Local {
             frame,
             departure,
             sojourn,

@@ -11,7 +11,7 @@ use tailbound_units::{Bytes, Nanos};
 
 /// Guarantee that applies to a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
+pub enum FrameGuarantee {
     /// None: its guest has no guarantee, or it comes from outside.
     BestEffort,
     /// {B, S} only: its destination has no limit.
@@ -40,7 +40,7 @@ impl<F: Frame> Pacer<F> {
         &mut self,
         now: Nanos,
         frames: impl IntoIterator<Item = F>,
-        mut prepare: impl FnMut(&mut F, Standing),
+        mut prepare: impl FnMut(&mut F, FrameGuarantee),
     ) {
         let arrival = Arrival {
             enqueued: now,
@@ -63,7 +63,7 @@ impl<F: Frame> Pacer<F> {
         arrival: Arrival,
         mut frame: F,
         frames: &mut impl Iterator<Item = F>,
-        prepare: &mut impl FnMut(&mut F, Standing),
+        prepare: &mut impl FnMut(&mut F, FrameGuarantee),
     ) -> Option<F> {
         let longest = self.config.longest_frame();
         let Self {
@@ -74,7 +74,7 @@ impl<F: Frame> Pacer<F> {
         } = self;
         let source = frame.source();
         let Some(guest) = guest::guaranteed(guests, source) else {
-            prepare(&mut frame, Standing::BestEffort);
+            prepare(&mut frame, FrameGuarantee::BestEffort);
             self.enqueue_best_effort(arrival.enqueued, frame);
             return frames.next();
         };
@@ -93,13 +93,13 @@ impl<F: Frame> Pacer<F> {
                     }
                 }
             };
-            let standing = if index == guest.unlimited {
-                Standing::Unlimited
+            let frame_guarantee = if index == guest.unlimited {
+                FrameGuarantee::Unlimited
             } else {
-                Standing::Limited
+                FrameGuarantee::Limited
             };
             loop {
-                prepare(&mut frame, standing);
+                prepare(&mut frame, frame_guarantee);
                 if guest.elastic.slot != NIL {
                     self.enqueue_beside_elastic(index, frame, arrival);
                     return frames.next();

@@ -9,16 +9,16 @@ pub use crate::ethernet::{OVERHEAD, SHORTEST, on_the_wire};
 use tailbound_units::WireBytes;
 
 /// The longest void on the wire: a full frame of 1500 B of payload.
-pub const LONGEST: WireBytes = WireBytes(1538);
+pub const MAX_VOID: WireBytes = WireBytes(1538);
 
 /// Returns the next void for a gap of `gap` bytes, above zero. Voids are as few as possible, the
 /// longest first, and together fill exactly a gap of at least [`SHORTEST`]; a shorter gap is
 /// overrun by less than that.
 #[inline]
 pub(super) fn next(gap: WireBytes) -> WireBytes {
-    if gap >= LONGEST + SHORTEST {
-        LONGEST
-    } else if gap > LONGEST {
+    if gap >= MAX_VOID + SHORTEST {
+        MAX_VOID
+    } else if gap > MAX_VOID {
         // The rest must be a void as well.
         gap - SHORTEST
     } else if gap < SHORTEST {
@@ -33,7 +33,7 @@ pub(super) fn next(gap: WireBytes) -> WireBytes {
 pub struct VoidFrame([u8; LONGEST_LEN]);
 
 /// Bytes of the longest void without FCS.
-const LONGEST_LEN: usize = (LONGEST.0 - OVERHEAD.0) as usize;
+const LONGEST_LEN: usize = (MAX_VOID.0 - OVERHEAD.0) as usize;
 
 impl VoidFrame {
     /// `IEEE 802 Local Experimental Ethertype 1`, which no protocol uses.
@@ -48,9 +48,9 @@ impl VoidFrame {
         Self(bytes)
     }
 
-    /// Returns the frame, without FCS, of `wire` bytes on the wire: [`SHORTEST`] to [`LONGEST`].
+    /// Returns the frame, without FCS, of `wire` bytes on the wire: [`SHORTEST`] to [`MAX_VOID`].
     pub fn bytes(&self, wire: WireBytes) -> &[u8] {
-        let len = wire.clamp(SHORTEST, LONGEST) - OVERHEAD;
+        let len = wire.clamp(SHORTEST, MAX_VOID) - OVERHEAD;
         &self.0[..len.0 as usize]
     }
 }

@@ -5,7 +5,7 @@ use super::wire::{ICMP, ICMPV6, Network, TCP, UDP, be16};
 use crate::{Control, Frame};
 
 /// The longest control packet, in bytes: 512 bytes of DNS (RFC 1035, 2.3.4) with all headers.
-pub(super) const LONGEST: usize = 512 + 8 + 40 + 22;
+pub(super) const MAX_CONTROL_PACKET: usize = 512 + 8 + 40 + 22;
 
 const FIN: u8 = 1;
 const SYN: u8 = 2;

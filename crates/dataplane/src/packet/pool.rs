@@ -31,12 +31,12 @@ struct Lists {
     held: Cell<u64>,
 }
 
-type List = RefCell<Vec<Rc<Held>>>;
+type List = RefCell<Vec<Rc<Storage>>>;
 
 /// A buffer's bytes, and the facts of the packet in it. It has one owner, a [`Buffer`] or a list,
 /// and moves between them without a copy; or several [`Buffer`]s share it, and none of them changes
 /// it.
-struct Held {
+struct Storage {
     bytes: Box<[u8]>,
     /// The pool that the buffer returns to; `None` while it is unused.
     pool: Option<Pool>,
@@ -94,12 +94,12 @@ impl Pool {
     }
 
     #[inline]
-    fn take(&self, at_least: usize) -> Option<Rc<Held>> {
+    fn take(&self, at_least: usize) -> Option<Rc<Storage>> {
         self.list_for(at_least)?.borrow_mut().pop()
     }
 
     #[inline]
-    fn hand_out(&self, mut held: Rc<Held>) -> Buffer {
+    fn hand_out(&self, mut held: Rc<Storage>) -> Buffer {
         only(&mut held).pool = Some(self.clone());
         Buffer(held)
     }
@@ -116,11 +116,11 @@ impl Pool {
     }
 
     #[cold]
-    fn fresh(&self, at_least: usize) -> Rc<Held> {
+    fn fresh(&self, at_least: usize) -> Rc<Storage> {
         let capacity = Self::capacity_for(at_least);
         self.make_room(capacity);
         self.0.held.set(self.0.held.get() + capacity as u64);
-        Rc::new(Held {
+        Rc::new(Storage {
             bytes: vec![0; capacity].into_boxed_slice(),
             pool: None,
             facts: Facts::NONE,
@@ -199,12 +199,12 @@ impl fmt::Debug for Pool {
 
 /// A buffer from a [`Pool`], as a slice of its full capacity. One word; the facts of the packet are
 /// stored behind it. A shared buffer becomes a copy of its own before it changes.
-pub struct Buffer(Rc<Held>);
+pub struct Buffer(Rc<Storage>);
 
 /// Returns mutable access to a buffer that has one owner.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "for each change of a frame")]
-fn only(held: &mut Rc<Held>) -> &mut Held {
+fn only(held: &mut Rc<Storage>) -> &mut Storage {
     Rc::get_mut(held).expect("a buffer has one owner")
 }
 

@@ -9,8 +9,8 @@ use super::{Checksum, Gso, GsoKind, Offload, Packet, Pool, VIRTIO_HEADER};
 use crate::checksum::{fold, pseudo_header, sum, update};
 use crate::frame::ipv4::mapped;
 use crate::snoop::{
-    Bare, Change, Flags, FlowId, Link, Options, Plain, Segment, Seq, Sight, StoredFrame, TcpFrame,
-    Timestamps, Way,
+    Bare, Change, Direction, Flags, FlowId, Link, Options, Plain, Segment, Seq, Sight, StoredFrame,
+    TcpFrame, Timestamps,
 };
 use crate::{Class, GuestId};
 
@@ -104,7 +104,7 @@ impl TcpFrame for Packet {
     type Maker = TcpMaker;
 
     #[inline]
-    fn sight(&self, way: Way) -> Option<Sight> {
+    fn sight(&self, direction: Direction) -> Option<Sight> {
         let facts = self.facts();
         let headers = facts.headers;
         if headers.protocol != TCP {
@@ -122,9 +122,9 @@ impl TcpFrame for Packet {
         };
         let tcp = frame.get(transport..network + around.len)?;
         let ports = word(tcp.first_chunk::<4>()?, 0);
-        let (guest, peer, ports) = match way {
-            Way::ToPeer => (around.source, around.destination, ports),
-            Way::ToGuest => (around.destination, around.source, ports.rotate_left(16)),
+        let (guest, peer, ports) = match direction {
+            Direction::ToPeer => (around.source, around.destination, ports),
+            Direction::ToGuest => (around.destination, around.source, ports.rotate_left(16)),
         };
         let flow = FlowId {
             guest,
@@ -132,9 +132,9 @@ impl TcpFrame for Packet {
             ports,
             v6,
         };
-        let hash = match (way, facts.source) {
+        let hash = match (direction, facts.source) {
             // The connection was hashed when the packet came in.
-            (Way::ToPeer, Some(_)) => facts.connection.0,
+            (Direction::ToPeer, Some(_)) => facts.connection.0,
             _ => connection_of(self.pool().hash(), &flow),
         };
         // All parts around the TCP header are known: at most one VLAN tag, and no extension header
@@ -154,8 +154,8 @@ impl TcpFrame for Packet {
 
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "once for every frame of TCP")]
-    fn plain(&self, way: Way) -> Option<Plain> {
-        self.read_plain(way)
+    fn plain(&self, direction: Direction) -> Option<Plain> {
+        self.read_plain(direction)
     }
 
     #[inline]
@@ -303,7 +303,7 @@ impl Packet {
         let len = transport + HEADER + options;
         let mut buffer = maker.pool.buffer(Self::HEADROOM + len);
         let (bytes, facts) = buffer.parts_mut();
-        let is_to_peer = bare.way == Way::ToPeer;
+        let is_to_peer = bare.direction == Direction::ToPeer;
         let destination = if is_to_peer {
             bare.flow.peer
         } else {
@@ -416,7 +416,7 @@ fn put<const N: usize>(bytes: &mut [u8], at: usize, value: [u8; N]) {
 fn write_link(frame: &mut [u8], bare: &Bare) {
     let Bare { link, flow, .. } = bare;
     let [near, far] = [6, 0].map(|at| std::array::from_fn(|i| link.stations[at + i]));
-    let (to, from): ([u8; 6], [u8; 6]) = if bare.way == Way::ToPeer {
+    let (to, from): ([u8; 6], [u8; 6]) = if bare.direction == Direction::ToPeer {
         (far, near)
     } else {
         (near, far)
@@ -439,7 +439,7 @@ fn write_link(frame: &mut [u8], bare: &Bare) {
 /// for TCP's checksum.
 #[inline]
 fn write_ipv4(ip: &mut [u8; IPV4], bare: &Bare, tcp: usize) -> u32 {
-    let (source, destination) = if bare.way == Way::ToPeer {
+    let (source, destination) = if bare.direction == Direction::ToPeer {
         (bare.flow.guest[1] as u32, bare.flow.peer[1] as u32)
     } else {
         (bare.flow.peer[1] as u32, bare.flow.guest[1] as u32)
@@ -463,7 +463,7 @@ fn write_ipv4(ip: &mut [u8; IPV4], bare: &Bare, tcp: usize) -> u32 {
 /// Does the same for IPv6.
 #[inline(never)]
 fn write_ipv6(ip: &mut [u8], bare: &Bare, tcp: usize) -> u32 {
-    let (source, destination) = if bare.way == Way::ToPeer {
+    let (source, destination) = if bare.direction == Direction::ToPeer {
         (bare.flow.guest, bare.flow.peer)
     } else {
         (bare.flow.peer, bare.flow.guest)
@@ -481,9 +481,9 @@ fn write_ipv6(ip: &mut [u8], bare: &Bare, tcp: usize) -> u32 {
 /// Writes the header of a segment without payload; `pseudo` is the sum of the pseudo-header.
 #[inline]
 fn write_tcp(tcp: &mut [u8], bare: &Bare, pseudo: u16) {
-    let ports = match bare.way {
-        Way::ToPeer => bare.flow.ports,
-        Way::ToGuest => bare.flow.ports.rotate_left(16),
+    let ports = match bare.direction {
+        Direction::ToPeer => bare.flow.ports,
+        Direction::ToGuest => bare.flow.ports.rotate_left(16),
     };
     let words = (tcp.len() as u16 / 4) << 12;
     let Some((header, options)) = tcp.split_first_chunk_mut::<HEADER>() else {

@@ -9,10 +9,10 @@
 //! host may read further frames from the guest ([`Pacer::is_read`]).
 
 use super::{Classifier, Outgoing, Promise};
-use crate::pacer::{PacerError, Standing, WireClock};
+use crate::pacer::{FrameGuarantee, PacerError, WireClock};
 use crate::{
-    Class, Classes, Fabric, Frame, HashKeys, Mark, MeterConfig, MeterStats, Paced, Pacer,
-    PacerConfig,
+    Class, Classes, Fabric, Frame, HashKeys, Mark, MeterConfig, MeterStats, Pacer, PacerConfig,
+    WireItem,
 };
 use std::collections::VecDeque;
 use tailbound_units::{Bytes, Nanos, Position};
@@ -130,21 +130,21 @@ impl<F: Frame> PacedPipeline<F> {
             pacer,
             segmented,
         } = self;
-        pacer.enqueue_burst(now, frames, |frame, standing| {
+        pacer.enqueue_burst(now, frames, |frame, frame_guarantee| {
             *segmented += u64::from(frame.segments() > 1);
             if frame.is_local() {
-                let class = match standing {
-                    Standing::Limited => Class::Guaranteed,
-                    Standing::Unlimited | Standing::BestEffort => Class::Lowest,
+                let class = match frame_guarantee {
+                    FrameGuarantee::Limited => Class::Guaranteed,
+                    FrameGuarantee::Unlimited | FrameGuarantee::BestEffort => Class::Lowest,
                 };
                 return frame.set_class(class, config.classes.mark(class));
             }
-            let promise = match standing {
-                Standing::BestEffort => Promise::Nothing,
-                Standing::Unlimited if coverage == Coverage::LimitedDestinations => {
+            let promise = match frame_guarantee {
+                FrameGuarantee::BestEffort => Promise::Nothing,
+                FrameGuarantee::Unlimited if coverage == Coverage::LimitedDestinations => {
                     Promise::Unannounced
                 }
-                Standing::Unlimited | Standing::Limited => Promise::Guarantee,
+                FrameGuarantee::Unlimited | FrameGuarantee::Limited => Promise::Guarantee,
             };
             classifier.classify(now, frame, promise);
             if config.priority_tag {
@@ -182,13 +182,13 @@ impl<F: Frame> PacedPipeline<F> {
         let clock = batch.clock();
         batch.for_each(|next| {
             let (frame, at, waited) = match next {
-                Paced::Guaranteed {
+                WireItem::Guaranteed {
                     frame, at, sojourn, ..
                 } => (frame, at, sojourn),
-                Paced::BestEffort { frame, at, sojourn } => {
+                WireItem::BestEffort { frame, at, sojourn } => {
                     (unguaranteed(frame, lowest), at, sojourn)
                 }
-                Paced::Elastic {
+                WireItem::Elastic {
                     mut frame,
                     at,
                     sojourn,
@@ -196,8 +196,8 @@ impl<F: Frame> PacedPipeline<F> {
                     frame.set_class(Class::Lowest, lowest);
                     (frame, at, sojourn)
                 }
-                Paced::Local { frame, sojourn, .. } => return local(frame, sojourn),
-                Paced::Void { wire: length, at } => {
+                WireItem::Local { frame, sojourn, .. } => return local(frame, sojourn),
+                WireItem::Void { wire: length, at } => {
                     let leaving = Leaving {
                         waited: Nanos::ZERO,
                         at,
@@ -250,12 +250,12 @@ impl<F: Frame> PacedPipeline<F> {
         while let Some(at) = self.pacer.poll_at() {
             now = now.max(at) + self.config.pacer.batch;
             self.pacer.batch(now).for_each(|next| match next {
-                Paced::Guaranteed { frame, .. }
-                | Paced::BestEffort { frame, .. }
-                | Paced::Elastic { frame, .. } => {
+                WireItem::Guaranteed { frame, .. }
+                | WireItem::BestEffort { frame, .. }
+                | WireItem::Elastic { frame, .. } => {
                     waiting.push_back(unguaranteed(frame, lowest));
                 }
-                Paced::Void { .. } | Paced::Local { .. } => {}
+                WireItem::Void { .. } | WireItem::Local { .. } => {}
             });
         }
         debug_assert_eq!(self.waiting(), 0, "a frame that waits has its time");

@@ -1,7 +1,7 @@
 //! The host as a TCP sender to the guest, for data that it acknowledged early.
 
 use super::flow::{Flow, TICK, ticks};
-use super::frame::{Bare, Change, TcpFrame, Way};
+use super::frame::{Bare, Change, Direction, TcpFrame};
 use super::segment::Flags;
 use super::seq::Seq;
 use super::table::Place;
@@ -224,7 +224,7 @@ impl<F: TcpFrame> Snoop<F> {
         // The guest may have dropped segments that were placed beyond its window.
         let before = if flow.is_ahead() { flow.vm } else { flow.sent };
         let bare = Bare {
-            way: Way::ToGuest,
+            direction: Direction::ToGuest,
             flow: id,
             hash,
             link: flow.link,
@@ -266,7 +266,7 @@ impl<F: TcpFrame> Snoop<F> {
         let (id, hash) = (self.flows.key(place), self.flows.hash(place));
         let flow = self.flows.get(place);
         let bare = Bare {
-            way: Way::ToGuest,
+            direction: Direction::ToGuest,
             flow: id,
             hash,
             link: flow.link,

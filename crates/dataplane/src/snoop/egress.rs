@@ -1,7 +1,7 @@
 //! Processes frames from the guest.
 
 use super::flow::{Closing, Counter, Ecn, Flow, Stage};
-use super::frame::{Change, Origin, Sight, TcpFrame, Way};
+use super::frame::{Change, Direction, Origin, Sight, TcpFrame};
 use super::ingress::echo;
 use super::mode::{Bar, Mode, Pause};
 use super::segment::{Flags, Segment};
@@ -36,7 +36,7 @@ impl<F: TcpFrame> Snoop<F> {
     /// Processes any frame of the guest.
     #[inline(never)]
     fn pass(&mut self, now: Nanos, mut frame: F, peer: Origin) -> Option<F> {
-        let Some(sight) = frame.sight(Way::ToPeer) else {
+        let Some(sight) = frame.sight(Direction::ToPeer) else {
             return Some(frame);
         };
         let known = self.flows.find(&sight.flow, sight.hash);

@@ -9,7 +9,7 @@
 use super::Snoop;
 use super::flow::record::WORDS;
 use super::flow::{Flow, TICK, ticks};
-use super::frame::{FlowId, Origin, StoredFrame, Way};
+use super::frame::{Direction, FlowId, Origin, StoredFrame};
 use super::reach::Reach;
 use super::seq::Seq;
 use crate::GuestId;
@@ -140,7 +140,9 @@ impl<F: StoredFrame> Snoop<F> {
         let [seq, end, len] = from.words()?;
         let frame = F::from_bytes(&self.maker, from.bytes(len)?).ok_or(Damaged)?;
         // `TcpFrame::part` finds its bytes by these numbers.
-        let segment = frame.sight(Way::ToGuest).and_then(|sight| sight.segment);
+        let segment = frame
+            .sight(Direction::ToGuest)
+            .and_then(|sight| sight.segment);
         let segment =
             segment.filter(|segment| segment.seq == Seq(seq) && segment.end() == Seq(end));
         if segment.is_none() {

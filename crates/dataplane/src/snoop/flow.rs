@@ -73,11 +73,11 @@ pub(super) struct Closing {
     pub(super) held: bool,
 }
 
-/// Present counting of a connection: the index of its mode, and [`Counted::OWES`].
+/// Present counting of a connection: the index of its mode, and [`CountState::OWES`].
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Counted(u8);
+pub(super) struct CountState(u8);
 
-impl Counted {
+impl CountState {
     /// Counted among the connections that owe.
     const OWES: u8 = 0x80;
 
@@ -157,7 +157,7 @@ pub(super) struct Flow {
     pub(super) solicited: bool,
     /// True if the host has retransmitted to the guest.
     pub(super) resent: bool,
-    pub(super) counted: Counted,
+    pub(super) counted: CountState,
 }
 
 impl Flow {
@@ -175,7 +175,7 @@ impl Flow {
             recover: start,
             passed: start,
             passed_field: 0,
-            counted: Counted(mode.index() as u8),
+            counted: CountState(mode.index() as u8),
             window: 0,
             peer_stamp: 0,
             guest_stamp: 0,

@@ -6,7 +6,7 @@ use crate::{Frame, GuestId};
 
 /// Direction of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum Direction {
     /// To the guest, from its peer.
     ToGuest,
     /// To the peer, from the guest.
@@ -150,7 +150,7 @@ impl Origin {
 #[derive(Debug, Clone, Copy)]
 pub struct Bare {
     /// The direction.
-    pub way: Way,
+    pub direction: Direction,
     /// The connection.
     pub flow: FlowId,
     /// The hash of the connection: see [`Sight::hash`].
@@ -192,12 +192,12 @@ pub trait TcpFrame: Frame {
     type Maker;
 
     /// Finds TCP in the frame; `None` if the frame has no ports: another protocol, or a fragment.
-    fn sight(&self, way: Way) -> Option<Sight>;
+    fn sight(&self, direction: Direction) -> Option<Sight>;
 
     /// Finds a plain segment with the most common layout; `None` has no meaning for the frame.
     #[inline]
-    fn plain(&self, way: Way) -> Option<Plain> {
-        Plain::of(&self.sight(way)?, self.link())
+    fn plain(&self, direction: Direction) -> Option<Plain> {
+        Plain::of(&self.sight(direction)?, self.link())
     }
 
     /// Returns the headers before TCP of a frame of the guest in which a segment was found.

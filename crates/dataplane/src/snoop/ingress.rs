@@ -1,12 +1,12 @@
 //! Processes frames to the guest.
 
 use super::flow::{Counter, Ecn, Flow, Stage};
-use super::frame::{Change, Origin, TcpFrame, Way};
+use super::frame::{Change, Direction, Origin, TcpFrame};
 use super::mode::{Bar, Mode, Pause};
 use super::segment::{Flags, Segment};
 use super::seq::Seq;
 use super::table::Place;
-use super::{Pending, Placed, Placing, Snoop};
+use super::{Pending, Placing, RingPlacement, Snoop};
 use tailbound_units::Nanos;
 
 impl<F: TcpFrame> Snoop<F> {
@@ -26,7 +26,7 @@ impl<F: TcpFrame> Snoop<F> {
     /// Processes any frame to the guest.
     #[inline(never)]
     fn take(&mut self, now: Nanos, frame: F) -> Option<F> {
-        let Some(sight) = frame.sight(Way::ToGuest) else {
+        let Some(sight) = frame.sight(Direction::ToGuest) else {
             return Some(frame);
         };
         let Some(place) = self.flows.find(&sight.flow, sight.hash) else {
@@ -73,20 +73,20 @@ impl<F: TcpFrame> Snoop<F> {
     /// Reports the result of placing the frames that were returned since the last call. Retained
     /// segments that were lost are withheld until the guest acknowledges data.
     #[inline]
-    pub fn handle_placed(&mut self, placed: Placed) {
+    pub fn handle_placed(&mut self, placed: RingPlacement) {
         // Retained segments that were not lost need no further action.
-        if placed == Placed::Lost || !self.is_retaining() {
+        if placed == RingPlacement::Lost || !self.is_retaining() {
             self.settle(placed);
         }
         self.pending.clear();
     }
 
     #[cold]
-    fn settle(&mut self, placed: Placed) {
+    fn settle(&mut self, placed: RingPlacement) {
         for index in 0..self.pending.len() {
             let Pending { place, bytes } = self.pending[index];
             match bytes {
-                Placing::KeptFrom(_) if placed != Placed::Lost => {}
+                Placing::KeptFrom(_) if placed != RingPlacement::Lost => {}
                 Placing::KeptFrom(seq) => {
                     let flow = self.flows.get(place);
                     flow.sent = flow.sent.earliest(seq.latest(flow.vm));
@@ -97,9 +97,9 @@ impl<F: TcpFrame> Snoop<F> {
         }
     }
 
-    fn placed_up_to(&mut self, place: Place, end: Seq, placed: Placed) {
+    fn placed_up_to(&mut self, place: Place, end: Seq, placed: RingPlacement) {
         let flow = self.flows.get(place);
-        if placed == Placed::All {
+        if placed == RingPlacement::All {
             flow.next = end;
             flow.high = flow.high.latest(end);
             flow.mode = Mode::Active;

@@ -1,11 +1,11 @@
 //! End of early acknowledgement, reconfiguration, and views of connections.
 
 use super::flow::{Stage, ticks};
-use super::frame::{Bare, FlowId, TcpFrame, Way};
+use super::frame::{Bare, Direction, FlowId, TcpFrame};
 use super::mode::Mode;
 use super::segment::Flags;
 use super::table::{Place, Table};
-use super::{Placed, Snoop, SnoopConfig};
+use super::{RingPlacement, Snoop, SnoopConfig};
 use tailbound_units::{Bytes, Nanos};
 
 /// Remaining data of a drain.
@@ -89,7 +89,7 @@ impl<F: TcpFrame> Snoop<F> {
     /// Changes the configuration. Retained data is kept until the guest has it. If the new table is
     /// smaller, it forgets connections, those idle for longest first.
     pub fn reconfigure(&mut self, now: Nanos, config: SnoopConfig) {
-        self.handle_placed(Placed::Waits);
+        self.handle_placed(RingPlacement::Waits);
         let is_resized = config.flows != self.config.flows;
         self.config = config;
         if is_resized {
@@ -169,7 +169,7 @@ impl<F: TcpFrame> Snoop<F> {
         let flow = self.flows.get(place);
         if flow.owes() && flow.stage != Stage::Foreign {
             let bare = Bare {
-                way: Way::ToPeer,
+                direction: Direction::ToPeer,
                 flow: id,
                 hash,
                 link: flow.link,

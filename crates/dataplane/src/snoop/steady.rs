@@ -6,7 +6,7 @@
 
 use super::deliver::queue;
 use super::flow::{Closing, Ecn, Flow, Stage};
-use super::frame::{Change, Origin, Plain, TcpFrame, Way};
+use super::frame::{Change, Direction, Origin, Plain, TcpFrame};
 use super::mode::Mode;
 use super::reach::Reach;
 use super::seq::Seq;
@@ -22,7 +22,7 @@ impl<F: TcpFrame> Snoop<F> {
         if !self.is_retaining() || self.draining {
             return Err(frame);
         }
-        let Some(plain) = frame.plain(Way::ToGuest) else {
+        let Some(plain) = frame.plain(Direction::ToGuest) else {
             return Err(frame);
         };
         let Some((place, slot)) = self.flows.recent(now, &plain.flow, plain.hash) else {
@@ -75,7 +75,7 @@ impl<F: TcpFrame> Snoop<F> {
         mut frame: F,
         peer: Origin,
     ) -> Result<Option<F>, F> {
-        let plain = frame.plain(Way::ToPeer);
+        let plain = frame.plain(Direction::ToPeer);
         let Some(plain) = plain.filter(|plain| plain.payload == 0 && !plain.pushed) else {
             return Err(frame);
         };

@@ -6,7 +6,7 @@ use crate::{Address, Change, Destination, FlowKey, GuestId, Machine, Usage};
 use std::collections::VecDeque;
 use tailbound_dataplane::pacer::MAX_RATIO;
 use tailbound_dataplane::{
-    self as dataplane, Class, Frame, Guarantee, Mark, Paced, Pacer, PacerConfig,
+    self as dataplane, Class, Frame, Guarantee, Mark, Pacer, PacerConfig, WireItem,
 };
 use tailbound_units::{Bytes, Nanos, Rate};
 
@@ -94,7 +94,7 @@ impl Paces {
         let batch = self.pacer.batch(clock);
         let wire = batch.clock();
         batch.for_each(|paced| {
-            if let Paced::Guaranteed { frame, at, .. } = paced {
+            if let WireItem::Guaranteed { frame, at, .. } = paced {
                 self.left.push((wire.moment(at), frame));
             }
         });

@@ -34,7 +34,7 @@ impl Ack {
 const BEHIND: u64 = 128;
 
 #[derive(Debug, Clone, Copy)]
-struct Sent {
+struct SentSegment {
     at: Nanos,
     /// Number of segments that were sent before, in total.
     order: u64,
@@ -47,7 +47,7 @@ pub(super) struct Sender {
     timing: Timing,
     next: u64,
     acked: u64,
-    flying: BTreeMap<u64, Sent>,
+    flying: BTreeMap<u64, SentSegment>,
     lost: BTreeSet<u64>,
     sent: u64,
     window: f64,
@@ -66,7 +66,7 @@ pub(super) struct Sender {
 }
 
 /// Limit on a sender's segments in flight.
-const MOST: f64 = 120.0;
+const MAX_SEGMENTS_IN_FLIGHT: f64 = 120.0;
 /// Factor of the window after a loss, and its growth in a round trip.
 const KEPT: f64 = 0.7;
 const GROWTH: f64 = 3.0 * (1.0 - KEPT) / (1.0 + KEPT);
@@ -98,7 +98,9 @@ impl Sender {
             self.time_out();
         }
         let probes = self.probe.is_some_and(|at| now >= at);
-        if !probes && self.flying.len() as f64 >= self.window.floor().clamp(1.0, MOST) {
+        if !probes
+            && self.flying.len() as f64 >= self.window.floor().clamp(1.0, MAX_SEGMENTS_IN_FLIGHT)
+        {
             return None;
         }
         if self.lost.is_empty() && self.next >= self.acked + BEHIND {
@@ -108,7 +110,7 @@ impl Sender {
         let number = lost.unwrap_or(self.next);
         self.next += u64::from(lost.is_none());
         self.sent += 1;
-        let sent = Sent {
+        let sent = SentSegment {
             at: now,
             order: self.sent,
             again: lost.is_some(),
@@ -196,7 +198,7 @@ impl Sender {
         (self.window, self.threshold) = (window, threshold);
         for number in std::mem::take(&mut self.lost) {
             self.sent += 1;
-            let sent = Sent {
+            let sent = SentSegment {
                 at: now,
                 order: self.sent,
                 again: true,
@@ -229,7 +231,7 @@ impl Sender {
         } else if self.acked >= self.recovered {
             self.window += GROWTH * came / self.window;
         }
-        self.window = self.window.min(MOST);
+        self.window = self.window.min(MAX_SEGMENTS_IN_FLIGHT);
     }
 }
 

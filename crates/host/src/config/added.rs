@@ -86,7 +86,7 @@ pub enum ChangeError {
 
 /// The guests that came by the control socket.
 #[derive(Debug, Clone)]
-pub(crate) struct Added {
+pub(crate) struct AddedGuests {
     path: PathBuf,
     /// The content of the file.
     text: String,
@@ -100,7 +100,7 @@ struct Sections<'s> {
     guest: &'s [toml::Table],
 }
 
-impl Added {
+impl AddedGuests {
     /// Reads the file at `path`. A missing file contains no guests.
     fn read(path: PathBuf) -> Result<Self, DocumentError> {
         let text = match std::fs::read_to_string(&path) {
@@ -194,7 +194,7 @@ fn sections(text: &str) -> Vec<toml::Table> {
 #[derive(Debug, Clone)]
 pub(crate) struct Files {
     file: Arc<Source>,
-    added: Arc<Added>,
+    added: Arc<AddedGuests>,
 }
 
 impl Files {
@@ -211,7 +211,7 @@ impl Files {
         let name = path.to_owned();
         Ok(Self {
             file: Arc::new(Source { name, text }),
-            added: Arc::new(Added::read(place)?),
+            added: Arc::new(AddedGuests::read(place)?),
         })
     }
 
@@ -232,7 +232,7 @@ impl Files {
     }
 
     /// The guests that were added.
-    pub(crate) fn added(&self) -> &Arc<Added> {
+    pub(crate) fn added(&self) -> &Arc<AddedGuests> {
         &self.added
     }
 
@@ -327,7 +327,7 @@ impl Files {
         }
     }
 
-    fn keeping(&self, added: Added) -> Self {
+    fn keeping(&self, added: AddedGuests) -> Self {
         Self {
             file: Arc::clone(&self.file),
             added: Arc::new(added),

@@ -4,7 +4,7 @@
 //! If the service does not answer, the keys stay as they are, also across a restart. A host that
 //! never received an answer has no keys, and exchanges nothing with other hosts.
 
-use super::state::{Kept, StateFile};
+use super::state::{StateFile, StoredAnswer};
 use super::{ControlConfig, ControlError, is_about};
 use crate::wake::Waker;
 use std::collections::HashMap;
@@ -44,7 +44,7 @@ fn status_of(shared: &Shared) -> KeyStatus {
     *shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Kept for HoseKeys {
+impl StoredAnswer for HoseKeys {
     fn check(&self, host: &str) -> Result<(), String> {
         is_about(&self.host, host)?;
         keys_of(self).map(|_| ())

@@ -40,7 +40,7 @@ pub(crate) fn limits(wire: &PacerConfig, reserved: Rate) -> Option<HostLimits> {
 pub(crate) type AskCpu = Box<dyn Fn() -> Option<HostCpu> + Send>;
 
 /// The measurements for a report.
-pub(crate) struct Asked {
+pub(crate) struct ReportMeasurements {
     /// Recent waiting times, if they are known.
     pub(crate) measured: Option<HostMeasured>,
     /// Difference between the CPU that guests have reserved and their promises.
@@ -59,7 +59,7 @@ pub(crate) struct Reserved {
 }
 
 /// Returns the measurements; None if they are unknown at present.
-pub(crate) type AskMeasured = Box<dyn FnMut() -> Option<Asked> + Send>;
+pub(crate) type AskMeasured = Box<dyn FnMut() -> Option<ReportMeasurements> + Send>;
 
 /// Client that sends reports. The thread behind it ends when this is dropped.
 #[derive(Debug)]
@@ -146,7 +146,7 @@ impl Speaking {
             };
             self.told = (self.cpu)();
             let measured = match (self.measured)() {
-                Some(Asked { measured, reserved }) => {
+                Some(ReportMeasurements { measured, reserved }) => {
                     self.reserved = reserved;
                     measured
                 }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 const SCHEMA: u32 = 2;
 
 /// An answer of the placement service that can be stored.
-pub(crate) trait Kept: Serialize + DeserializeOwned {
+pub(crate) trait StoredAnswer: Serialize + DeserializeOwned {
     /// Checks that the answer is about `host` and complete. Returns the reason if it is not.
     fn check(&self, host: &str) -> Result<(), String>;
 }
@@ -44,7 +44,7 @@ pub(crate) struct StateFile<T> {
     kept: PhantomData<T>,
 }
 
-impl<T: Kept> StateFile<T> {
+impl<T: StoredAnswer> StateFile<T> {
     /// Opens the file at `path`, which need not exist yet. Its directory is made if it is missing.
     ///
     /// # Errors

@@ -1,8 +1,8 @@
 //! The watch client of the placement service: a thread that follows one host's guarantees.
 
 use super::staleness::{Decision, StalenessFilter};
-use super::state::{Kept as _, StateFile};
-use super::{ControlConfig, ControlError, Said};
+use super::state::{StateFile, StoredAnswer as _};
+use super::{ControlConfig, ControlError, IndexedGuarantees};
 use crate::wake::Waker;
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
@@ -45,7 +45,7 @@ fn lock(shared: &Shared) -> MutexGuard<'_, Common> {
 /// Watches the guarantees of this host. The thread behind it ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct WatchClient {
-    guarantees: Receiver<Arc<Said>>,
+    guarantees: Receiver<Arc<IndexedGuarantees>>,
     shared: Shared,
     /// Dropped to end the thread.
     stop: Option<Sender<()>>,
@@ -99,7 +99,7 @@ impl WatchClient {
     }
 
     /// Returns the newest guarantees if they were not taken yet.
-    pub(crate) fn take(&self) -> Option<Arc<Said>> {
+    pub(crate) fn take(&self) -> Option<Arc<IndexedGuarantees>> {
         self.guarantees.try_iter().last()
     }
 
@@ -130,7 +130,7 @@ struct WatchLoop {
     /// The last known configuration: what was published last.
     last: Option<HostGuarantees>,
     shared: Shared,
-    send: Sender<Arc<Said>>,
+    send: Sender<Arc<IndexedGuarantees>>,
     waker: Waker,
     stopped: Receiver<()>,
 }

@@ -15,7 +15,7 @@ use tailbound_switch::{Mac, Switch};
 use tailbound_units::Nanos;
 
 /// The longest time for pausing ports, because a successor waits for only 2 s.
-const PAUSE: Nanos = Nanos::from_millis(500);
+const MAX_PAUSE: Nanos = Nanos::from_millis(500);
 
 /// The longest time for guests to take early acknowledged data.
 const SETTLE: Nanos = Nanos::from_millis(400);
@@ -142,9 +142,9 @@ impl Daemon {
     }
 
     /// Pauses ports that are more than a descriptor, and returns the state with which another
-    /// daemon continues. Ports that take longer than [`PAUSE`] are opened anew.
+    /// daemon continues. Ports that take longer than [`MAX_PAUSE`] are opened anew.
     fn pause_ports(&mut self) -> (Vec<Heir>, Vec<OwnedFd>) {
-        let deadline = self.clock.now() + PAUSE;
+        let deadline = self.clock.now() + MAX_PAUSE;
         let (mut heirs, mut descriptors) = (Vec::new(), Vec::new());
         for (plan, port) in self.plans.iter().zip(&mut self.ports) {
             let Some(port) = port else {

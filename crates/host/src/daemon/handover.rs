@@ -41,7 +41,7 @@ const WITH_CONNECTIONS: &Hello = b"tailbound takeover 2\n";
 const TOGETHER: usize = 128;
 
 /// The longest accepted state, in bytes: enough for 2 million addresses.
-const LONGEST: u32 = 64 << 20;
+const MAX_STATE_BYTES: u32 = 64 << 20;
 
 /// The longest accepted state of connections, in bytes: a tenth of a second's work.
 pub(super) const MOST_OF_CONNECTIONS: usize = 64 << 20;
@@ -54,7 +54,7 @@ const ANSWER: Duration = Duration::from_millis(250);
 
 /// The longest wait for the old daemon to send its queued frames, longer than it takes; and for the
 /// new one to take the handover.
-const PATIENCE: Duration = Duration::from_secs(2);
+const HANDOVER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The longest wait for the hello of a connected process.
 const GREETING: Duration = Duration::from_millis(20);
@@ -140,7 +140,7 @@ impl Successor {
         }
         stream.set_nonblocking(false)?;
         stream.set_read_timeout(Some(GREETING))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(HANDOVER_TIMEOUT))?;
         let mut hello = Hello::default();
         stream.read_exact(&mut hello)?;
         if ![HELLO, WITH_CONNECTIONS].contains(&&hello) {
@@ -184,7 +184,7 @@ impl Successor {
             let bytes = [IoSlice::new(&[0])];
             sendmsg(&stream, &bytes, &mut control, SendFlags::NOSIGNAL)?;
         }
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(HANDOVER_TIMEOUT))?;
         expect(&mut stream, TAKEN)
     }
 }
@@ -227,11 +227,11 @@ impl Legacy {
         stream.set_read_timeout(Some(ANSWER))?;
         stream.write_all(hello)?;
         expect(&mut stream, UNDERSTOOD)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(HANDOVER_TIMEOUT))?;
         let mut len = [0; 4];
         stream.read_exact(&mut len)?;
         let len = u32::from_le_bytes(len);
-        if len > LONGEST {
+        if len > MAX_STATE_BYTES {
             return Err(ErrorKind::InvalidData.into());
         }
         let mut text = vec![0; len as usize];

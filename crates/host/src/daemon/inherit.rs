@@ -12,7 +12,7 @@ use tailbound_switch::port::Estate;
 use tailbound_vhost::Mode;
 
 /// Longest name of a descriptor that systemd keeps, in bytes (`sd_notify(3)`).
-const LONGEST: usize = 255;
+const MAX_NAME_BYTES: usize = 255;
 
 /// Descriptors of ports, by [`key`].
 #[derive(Debug, Default)]
@@ -134,7 +134,7 @@ pub(super) fn key(config: &PortConfig) -> Option<String> {
         key.push('/');
         push(&mut key, part);
     }
-    (key.len() <= LONGEST).then_some(key)
+    (key.len() <= MAX_NAME_BYTES).then_some(key)
 }
 
 /// Appends bytes without colons, slashes and line ends.

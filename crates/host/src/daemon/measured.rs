@@ -1,7 +1,7 @@
 //! Waiting times of guaranteed packets in the last minute: from the monotonic counters to the
 //! report that the placement service shows beside its promises.
 
-use crate::control::{AskMeasured, Asked};
+use crate::control::{AskMeasured, ReportMeasurements};
 use crate::guarantees::MachineSnapshot;
 use crate::metrics::{Asker, HostCounts, Vcpus};
 use crate::reserved::Compared;
@@ -19,7 +19,7 @@ type Counts = [u64; Histogram::BUCKETS + 1];
 const NONE: Counts = [0; Histogram::BUCKETS + 1];
 
 /// The counters at a point in time.
-struct Counted {
+struct CounterSample {
     at: Instant,
     /// The lateness of the packet loop for frames that were due on the uplink.
     late: Counts,
@@ -29,7 +29,7 @@ struct Counted {
 
 /// The counters of the last minute.
 #[derive(Default)]
-struct Window(VecDeque<Counted>);
+struct Window(VecDeque<CounterSample>);
 
 /// Returns a function for the measurements of the last minute, and for the guests that have less or
 /// more CPU than promised. The function returns None if the packet loop does not answer.
@@ -38,14 +38,14 @@ pub(super) fn ask_measured(counts: Asker, vcpus: Vcpus) -> AskMeasured {
     Box::new(move || {
         let counts = counts.ask()?.host?;
         let machines = counts.guarantees.snapshot().machines;
-        Some(Asked {
+        Some(ReportMeasurements {
             reserved: Compared::new(&machines, &vcpus.reservations()).told(),
-            measured: window.push(Counted::of(Instant::now(), &counts, machines)),
+            measured: window.push(CounterSample::of(Instant::now(), &counts, machines)),
         })
     })
 }
 
-impl Counted {
+impl CounterSample {
     fn of(at: Instant, counts: &HostCounts, machines: Vec<MachineSnapshot>) -> Self {
         let snapshot = &counts.snapshot;
         let promised = machines.into_iter().filter_map(|machine| {
@@ -76,9 +76,9 @@ impl Counted {
 impl Window {
     /// Adds new counters. Returns the measurements since a minute before, or since the first call;
     /// None at the first call.
-    fn push(&mut self, newest: Counted) -> Option<HostMeasured> {
+    fn push(&mut self, newest: CounterSample) -> Option<HostMeasured> {
         // The one that is a minute old or older is compared with, those before it are not.
-        let is_past = |counted: &Counted| newest.at.duration_since(counted.at) >= WINDOW;
+        let is_past = |counted: &CounterSample| newest.at.duration_since(counted.at) >= WINDOW;
         while self.0.get(1).is_some_and(is_past) {
             self.0.pop_front();
         }
@@ -88,7 +88,7 @@ impl Window {
     }
 }
 
-fn between(old: &Counted, new: &Counted) -> HostMeasured {
+fn between(old: &CounterSample, new: &CounterSample) -> HostMeasured {
     let mut by_tenant: BTreeMap<TenantId, Counts> = BTreeMap::new();
     for (guest, (tenant, counts)) in &new.waited {
         let before = old.waited.get(guest).filter(|(then, _)| then == tenant);
@@ -137,7 +137,7 @@ mod tests {
     type Waits<'t> = (&'t str, u64, &'t [(u64, u64)]);
 
     /// Counters with these waiting times of guests' packets.
-    fn counted(at: Instant, guests: &[Waits<'_>]) -> Counted {
+    fn counted(at: Instant, guests: &[Waits<'_>]) -> CounterSample {
         let waited = guests.iter().map(|(guest, tenant, waits)| {
             let mut histogram = Histogram::default();
             for (micros, packets) in *waits {
@@ -146,7 +146,7 @@ mod tests {
             let counts = *histogram.counts();
             ((*guest).to_owned(), (TenantId(*tenant), counts))
         });
-        Counted {
+        CounterSample {
             at,
             late: NONE,
             waited: waited.collect(),

@@ -155,14 +155,14 @@ pub(super) fn review<'p>(ports: impl Iterator<Item = &'p PortConfig>) {
 
 /// Time of the check of a veth's other end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(super) enum OffloadCheck {
     /// Before the port is used. A port with the offload is not opened.
     Before,
     /// By [`review`], because the packet loop is waiting.
     Later,
 }
 
-impl Asked {
+impl OffloadCheck {
     fn ask(self, config: &PortConfig) -> Result<(), OpenError> {
         let veth = Veth::of(config).filter(|_| self == Self::Before);
         veth.map_or(Ok(()), |veth| veth.leave_no_tunnels())
@@ -241,7 +241,7 @@ fn open_packet(
     config: &PortConfig,
     Opening { side, cpu, .. }: Opening,
     inherited: &mut Inherited,
-    asked: Asked,
+    asked: OffloadCheck,
 ) -> Result<AfPacketPort, OpenError> {
     let PortConfig::AfPacket {
         interface,
@@ -278,7 +278,7 @@ pub(super) fn open(
     config: &PortConfig,
     opening: Opening,
     inherited: &mut Inherited,
-    asked: Asked,
+    asked: OffloadCheck,
 ) -> Result<Box<dyn Port>, OpenError> {
     let Opening { side, epoch, .. } = opening;
     Ok(match config {

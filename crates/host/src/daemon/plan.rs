@@ -1,7 +1,7 @@
 //! Plans the ports and the forwarding of a configuration.
 
 use super::inherit::{self, Inherited};
-use super::open::{Asked, Opening, Side};
+use super::open::{OffloadCheck, Opening, Side};
 use super::{Clock, HostError, open};
 use crate::config::{Config, PortConfig};
 use crate::guarantees::Guarantees;
@@ -98,12 +98,12 @@ impl PortPlan {
         clock: &Clock,
         inherited: &mut Inherited,
     ) -> Result<Box<dyn Port>, HostError> {
-        self.open_as(clock, inherited, Asked::Before)
+        self.open_as(clock, inherited, OffloadCheck::Before)
     }
 
     /// Opens a port again after it was missing, while the packet loop waits.
     pub(super) fn open_again(&self, clock: &Clock) -> Result<Box<dyn Port>, HostError> {
-        let port = self.open_as(clock, &mut Inherited::default(), Asked::Later)?;
+        let port = self.open_as(clock, &mut Inherited::default(), OffloadCheck::Later)?;
         open::review([&self.port].into_iter());
         Ok(port)
     }
@@ -112,7 +112,7 @@ impl PortPlan {
         &self,
         clock: &Clock,
         inherited: &mut Inherited,
-        asked: Asked,
+        asked: OffloadCheck,
     ) -> Result<Box<dyn Port>, HostError> {
         let opening = Opening {
             side: self.side,

@@ -42,7 +42,7 @@ const WORK: usize = 32;
 const DESCRIPTORS: usize = 4;
 
 /// The requested configuration.
-pub(super) enum Wanted {
+pub(super) enum ReloadRequest {
     /// The present content of the files.
     Files,
     /// The configuration in force, with other guests.
@@ -110,7 +110,7 @@ impl<T> Becomes<T> {
 }
 
 /// A port that is no longer configured, with its key in systemd and its mark in the kernel.
-struct Gone {
+struct RemovedPort {
     port: Option<Box<dyn Port>>,
     key: Option<String>,
     mark: Mark,
@@ -139,7 +139,7 @@ pub(super) struct Rest {
 struct Closing {
     /// New ports, which the switch must read and systemd must store.
     fresh: VecDeque<usize>,
-    gone: Vec<Gone>,
+    gone: Vec<RemovedPort>,
     /// Ports that only remain to be closed.
     closed: Vec<Box<dyn Port>>,
 }
@@ -164,14 +164,14 @@ struct InForce {
 }
 
 impl InForce {
-    fn prepare(self, wanted: &Wanted) -> Opened {
+    fn prepare(self, wanted: &ReloadRequest) -> Opened {
         let (files, config) = match wanted {
-            Wanted::Files => {
+            ReloadRequest::Files => {
                 let files = Files::read(self.files.path())?;
                 let config = files.parse()?;
                 (files, config)
             }
-            Wanted::Change(change) => match self.files.changed(change)? {
+            ReloadRequest::Change(change) => match self.files.changed(change)? {
                 Some(changed) => changed,
                 None => return Ok(None),
             },
@@ -206,7 +206,7 @@ impl InForce {
         };
         Ok(Some(Box::new(Prepared {
             inventory: Inventory::new(&files, &config),
-            is_change: matches!(wanted, Wanted::Change(_)),
+            is_change: matches!(wanted, ReloadRequest::Change(_)),
             changes,
             files,
             cpu: config.cpu,
@@ -251,18 +251,18 @@ impl Daemon {
     /// Starts a thread that reads and prepares the configuration. Further reloads wait for it.
     pub(super) fn reload(&mut self) {
         notify(&notify::reloading());
-        self.prepare(Wanted::Files);
+        self.prepare(ReloadRequest::Files);
     }
 
     /// Starts a thread that prepares a configuration. Call it only if no reload is in progress.
-    pub(super) fn prepare(&mut self, wanted: Wanted) {
+    pub(super) fn prepare(&mut self, wanted: ReloadRequest) {
         match self.start_preparing(wanted) {
             Ok(prepared) => self.reloading = Some(Reloading::Opening(prepared)),
             Err(error) => self.reloaded(Err(system("start a thread")(error))),
         }
     }
 
-    fn start_preparing(&self, wanted: Wanted) -> io::Result<Receiver<Opened>> {
+    fn start_preparing(&self, wanted: ReloadRequest) -> io::Result<Receiver<Opened>> {
         let in_force = InForce {
             files: self.files.clone(),
             core: self.core,
@@ -583,7 +583,7 @@ impl Daemon {
         let plans = std::mem::replace(&mut self.plans, Arc::new(plans));
         let gone = old.into_iter().zip(marks).zip(places).enumerate();
         let gone = gone.filter(|(_, (_, place))| place.is_none());
-        let gone = gone.map(|(index, ((port, mark), _))| Gone {
+        let gone = gone.map(|(index, ((port, mark), _))| RemovedPort {
             port,
             key: plans[index].key.clone(),
             mark,
@@ -605,7 +605,7 @@ impl Daemon {
         }
         self.keep_descriptors(closing.fresh.drain(..fresh));
         for _ in 0..DESCRIPTORS {
-            let Some(Gone { port, key, mark }) = closing.gone.pop() else {
+            let Some(RemovedPort { port, key, mark }) = closing.gone.pop() else {
                 break;
             };
             let descriptor = port.as_ref().and_then(|port| port.descriptor());

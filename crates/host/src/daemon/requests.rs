@@ -1,12 +1,12 @@
 //! Requests at the control socket: each is answered between packets. A change is a reload of its
 //! own, and changes are applied one after the other.
 
-use super::reload::Wanted;
+use super::reload::ReloadRequest;
 use super::sending::Trial;
 use super::traced::Tracing;
 use super::{Daemon, HostError, Instance, system};
 use crate::config::{Change, ChangeError, ConfigError};
-use crate::socket::{self, Asked, Outcome, Reply, SNOOP_FLOWS, Wrong};
+use crate::socket::{self, LoopRequest, Outcome, Reply, SNOOP_FLOWS, Wrong};
 use crate::wake::Signals;
 use std::collections::VecDeque;
 use tailbound_dataplane::GuestId;
@@ -111,29 +111,29 @@ impl Daemon {
             let asked: Vec<_> = server.flat_map(socket::Server::asked).collect();
             for asked in asked {
                 match asked {
-                    Asked::Show(reply) => self.scrapes.show(reply),
-                    Asked::Change(change, reply) => {
+                    LoopRequest::Show(reply) => self.scrapes.show(reply),
+                    LoopRequest::Change(change, reply) => {
                         self.requests.changes.push_back((change, reply));
                     }
-                    Asked::Drain {
+                    LoopRequest::Drain {
                         guest,
                         undo,
                         patience,
                         reply,
                     } => self.drain_guests(now, guest.as_deref(), undo, now + patience, reply),
-                    Asked::MigratePrepare {
+                    LoopRequest::MigratePrepare {
                         guest,
                         undo,
                         patience,
                         reply,
                     } => self.prepare_migration(&guest, undo, now + patience, reply),
-                    Asked::ShowSnoop { guest, reply } => self.show_snoop(&guest, reply),
-                    Asked::Trace {
+                    LoopRequest::ShowSnoop { guest, reply } => self.show_snoop(&guest, reply),
+                    LoopRequest::Trace {
                         guest,
                         patience,
                         reply,
                     } => self.begin_tracing(now, &guest, patience, reply),
-                    Asked::Send {
+                    LoopRequest::Send {
                         sending,
                         patience,
                         reply,
@@ -153,7 +153,7 @@ impl Daemon {
                 Change::Remove { name } => vec![name.clone()],
             };
             self.requests.current = Some(Asker { reply, guests });
-            self.prepare(Wanted::Change(change));
+            self.prepare(ReloadRequest::Change(change));
         }
     }
 

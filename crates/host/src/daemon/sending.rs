@@ -25,14 +25,14 @@ pub(super) struct Trial {
 }
 
 /// Largest number of concurrent trials: each occupies the packet loop 5,000 times a second.
-const MOST: usize = 4;
+const MAX_TRIALS: usize = 4;
 
 /// Checks that another trial, of `guest`, may begin beside those of `running`.
 fn check_room(guest: GuestId, running: &[GuestId]) -> Result<(), String> {
     let why = if running.contains(&guest) {
         // Two would share its guarantee, and neither be the whole of it.
         "frames are sent in its name already"
-    } else if running.len() >= MOST {
+    } else if running.len() >= MAX_TRIALS {
         "frames are sent in the names of four guests already"
     } else {
         return Ok(());

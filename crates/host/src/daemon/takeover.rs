@@ -27,7 +27,7 @@ const LOCK: &str = ".lock";
 
 /// The longest time for the running daemon to send its queued frames and end, before it is killed;
 /// and then for the kernel to end it.
-const PATIENCE: Timespec = Timespec {
+const END_TIMEOUT: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 500_000_000,
 };
@@ -318,8 +318,11 @@ fn ends(process: &impl std::os::fd::AsFd) -> io::Result<bool> {
     let started = Instant::now();
     loop {
         let mut fds = [PollFd::new(process, PollFlags::IN)];
-        let passed = Timespec::try_from(started.elapsed()).unwrap_or(PATIENCE);
-        let Some(left) = PATIENCE.checked_sub(passed).filter(|left| left.tv_sec >= 0) else {
+        let passed = Timespec::try_from(started.elapsed()).unwrap_or(END_TIMEOUT);
+        let Some(left) = END_TIMEOUT
+            .checked_sub(passed)
+            .filter(|left| left.tv_sec >= 0)
+        else {
             return Ok(false);
         };
         match poll(&mut fds, Some(&left)) {

@@ -26,7 +26,7 @@ pub(super) enum Telling {
     /// The exchange of rates applies the guests.
     Settling,
     /// The report to the placement service is collected. The number is that of the visited guests.
-    Reporting(Kept, usize),
+    Reporting(GuaranteeReport, usize),
 }
 
 /// Guests that arrived or left, which other hosts must learn.
@@ -60,7 +60,7 @@ impl Moved {
 
 /// The report on guests' guarantees so far.
 #[derive(Default)]
-pub(super) struct Kept {
+pub(super) struct GuaranteeReport {
     /// The total that the configuration guarantees to guests that are no VMs of tenants.
     reserved: Rate,
     /// By tenant: the first VM whose guarantee is refused.
@@ -72,7 +72,7 @@ pub(super) struct Kept {
 impl Telling {
     /// Returns the state of a report alone.
     pub(super) fn report() -> Self {
-        Self::Reporting(Kept::default(), 0)
+        Self::Reporting(GuaranteeReport::default(), 0)
     }
 }
 
@@ -198,7 +198,7 @@ impl Daemon {
     }
 
     /// Visits some more guests, and reports to the placement service once all were visited.
-    fn tell_service(&mut self, mut kept: Kept, looked_at: usize) -> Option<Telling> {
+    fn tell_service(&mut self, mut kept: GuaranteeReport, looked_at: usize) -> Option<Telling> {
         let reporter = self.reporter.as_ref()?;
         let guests = self.switch.guests().count();
         let end = guests.min(looked_at + WORK);

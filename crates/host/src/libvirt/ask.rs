@@ -1,11 +1,11 @@
 //! Requests to a daemon about a domain.
 
 use super::domain::{Card, Domain};
-use crate::socket::{Client, ClientError, Kept, Link, Outcome, Request, Shown};
+use crate::socket::{Client, ClientError, GuestSource, HostStatus, Link, Outcome, Request};
 use std::time::{Duration, Instant};
 
 /// Interval of the checks while waiting.
-const AGAIN: Duration = Duration::from_millis(20);
+const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The longest time for which a card may remain in use after its domain has stopped: until the
 /// daemon has noticed the end of QEMU.
@@ -68,7 +68,7 @@ impl<'d> Asking<'d> {
             let guests = shown.guests.iter();
             let guests = guests.filter(|guest| {
                 let mut cards = self.domain.cards.iter();
-                guest.kept == Kept::Socket
+                guest.kept == GuestSource::Socket
                     && cards.any(|card| card.guest == guest.port.name && is_at(card, guest))
             });
             let guests: Vec<_> = guests.collect();
@@ -85,7 +85,7 @@ impl<'d> Asking<'d> {
                     used.port.name
                 )));
             }
-            std::thread::sleep(AGAIN);
+            std::thread::sleep(CHECK_INTERVAL);
         };
         for guest in &names {
             self.have(&Request::RemoveGuest {
@@ -97,7 +97,7 @@ impl<'d> Asking<'d> {
 
     /// Checks that no other guest has the name or the socket of a card's guest: the daemon would
     /// take it for the same guest, or its error would contain no remedy.
-    fn check(&self, card: &Card, shown: &Shown) -> Result<(), AskError> {
+    fn check(&self, card: &Card, shown: &HostStatus) -> Result<(), AskError> {
         let same_name = shown.guests.iter().find(|it| it.port.name == card.guest);
         if let Some(guest) = same_name.filter(|guest| !is_at(card, guest)) {
             return Err(self.refused(format!(
@@ -119,7 +119,7 @@ impl<'d> Asking<'d> {
         Ok(())
     }
 
-    fn shown(&mut self) -> Result<Shown, AskError> {
+    fn shown(&mut self) -> Result<HostStatus, AskError> {
         match self.ask(&Request::Show {})? {
             Outcome::Shown { host } => Ok(*host),
             other => Err(self.told(other)),

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 const AWAY: Duration = Duration::from_secs(5);
 
 /// Interval of the attempts to connect.
-const AGAIN: Duration = Duration::from_millis(50);
+const CONNECT_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Reason why a hook failed.
 #[derive(Debug, thiserror::Error)]
@@ -152,7 +152,7 @@ fn patiently(connect: &dyn Fn() -> Result<Client, ClientError>) -> Result<Client
     loop {
         match connect() {
             Err(ClientError::Nobody { .. }) if Instant::now() < until => {
-                std::thread::sleep(AGAIN);
+                std::thread::sleep(CONNECT_INTERVAL);
             }
             done => return done,
         }

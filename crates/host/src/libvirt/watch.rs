@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use tailbound_sys::process::{Child, find_program};
 
 /// Pause before a failed request is repeated, and the longest time until a signal is noticed.
-const AGAIN: Duration = Duration::from_millis(500);
+const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
 /// The longest time until `virsh` receives events. Changes within that time are found by reading
 /// all domains once more.
@@ -77,7 +77,7 @@ pub fn watch(
             Ok(()) => tracing::warn!(uri, "libvirt is away; it is looked for again"),
             Err(error) => tracing::warn!(uri, %error, "libvirt cannot be asked for events"),
         }
-        std::thread::sleep(AGAIN);
+        std::thread::sleep(RETRY_PAUSE);
     }
     Ok(())
 }
@@ -99,7 +99,7 @@ impl Watcher<'_> {
         let mut all_at = Some(Instant::now() + LISTENING);
         self.all();
         while !ends.load(Ordering::Relaxed) {
-            match told.recv_timeout(AGAIN) {
+            match told.recv_timeout(RETRY_PAUSE) {
                 Ok(Event::Changed(name)) => {
                     self.due.insert(name);
                     // Those that came meanwhile are of the same moment.

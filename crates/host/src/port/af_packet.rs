@@ -8,7 +8,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use tailbound_dataplane::pacer::void;
 use tailbound_dataplane::{Buffer, Packet, Pool, VoidFrame};
-use tailbound_switch::port::{BURST, Burst, Estate, More, Outgoing, Port, Received, Sent, Spare};
+use tailbound_switch::port::{
+    BURST, Burst, Estate, More, Outgoing, Port, Received, Spare, TransmitResult,
+};
 use tailbound_sys::packet::{self, Batch, PacketError, Socket};
 use tailbound_sys::tap::{VIRTIO_HEADER_LEN, is_gone};
 use tailbound_units::{Nanos, WireBytes};
@@ -49,13 +51,13 @@ struct Voids(Box<[u8]>);
 impl Voids {
     fn new(address: [u8; 6]) -> Self {
         let mut bytes = vec![0; VIRTIO_HEADER_LEN];
-        bytes.extend_from_slice(VoidFrame::new(address).bytes(void::LONGEST));
+        bytes.extend_from_slice(VoidFrame::new(address).bytes(void::MAX_VOID));
         Self(bytes.into())
     }
 
     /// Returns the header and the frame that takes `wire` bytes of the wire.
     fn get(&self, wire: WireBytes) -> &[u8] {
-        let frame = wire.clamp(void::SHORTEST, void::LONGEST) - void::OVERHEAD;
+        let frame = wire.clamp(void::SHORTEST, void::MAX_VOID) - void::OVERHEAD;
         &self.0[..VIRTIO_HEADER_LEN + frame.0 as usize]
     }
 }
@@ -198,8 +200,12 @@ impl Port for AfPacketPort {
         Ok(More::Maybe)
     }
 
-    fn transmit(&mut self, _now: Nanos, outgoing: &mut VecDeque<Outgoing>) -> io::Result<Sent> {
-        let mut sent = Sent::default();
+    fn transmit(
+        &mut self,
+        _now: Nanos,
+        outgoing: &mut VecDeque<Outgoing>,
+    ) -> io::Result<TransmitResult> {
+        let mut sent = TransmitResult::default();
         while let Some(first) = outgoing.front() {
             let lost = u64::from(matches!(first, Outgoing::Frame { .. }));
             let voids = &self.voids;

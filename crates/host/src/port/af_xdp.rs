@@ -16,9 +16,9 @@ use std::path::Path;
 use std::time::Instant;
 use tailbound_dataplane::pacer::void;
 use tailbound_dataplane::{Packet, Pool, VoidFrame};
-use tailbound_switch::port::{BURST, Burst, More, Outgoing, Port, Received, Sent};
+use tailbound_switch::port::{BURST, Burst, More, Outgoing, Port, Received, TransmitResult};
 use tailbound_sys::packet::PacketError;
-use tailbound_sys::xdp::{AttachPreference, Losses, NicClock, Queue, Refused, Xdp, XdpError};
+use tailbound_sys::xdp::{AttachPreference, Losses, NicClock, Queue, SendRefusal, Xdp, XdpError};
 use tailbound_units::Nanos;
 
 /// Copy mode of the sockets: the NIC reads and writes their memory, or the kernel copies.
@@ -95,7 +95,7 @@ impl AfXdpPort {
         tell(interface, &sockets);
         let voids = VoidFrame::new(sockets.address);
         if let Some(queue) = sockets.queues.first_mut() {
-            queue.set_void(voids.bytes(void::LONGEST));
+            queue.set_void(voids.bytes(void::MAX_VOID));
         }
         let epoll = watch(&sockets.queues, &groups).map_err(|source| AfXdpError::Wait {
             interface: interface.to_owned(),
@@ -231,8 +231,12 @@ impl Port for AfXdpPort {
         Ok(More::No)
     }
 
-    fn transmit(&mut self, now: Nanos, outgoing: &mut VecDeque<Outgoing>) -> io::Result<Sent> {
-        let mut sent = Sent::default();
+    fn transmit(
+        &mut self,
+        now: Nanos,
+        outgoing: &mut VecDeque<Outgoing>,
+    ) -> io::Result<TransmitResult> {
+        let mut sent = TransmitResult::default();
         let Some(queue) = self.sockets.queues.first_mut() else {
             return Ok(sent);
         };
@@ -248,20 +252,20 @@ impl Port for AfXdpPort {
                     queue.send(frame.bytes(), launch)
                 }
                 Outgoing::Void { wire } => {
-                    let wire = (*wire).clamp(void::SHORTEST, void::LONGEST);
+                    let wire = (*wire).clamp(void::SHORTEST, void::MAX_VOID);
                     queue.send_void((wire - void::OVERHEAD).0 as usize)
                 }
             };
             match entered {
                 Ok(()) => sent.add(next),
-                Err(Refused::TooLong) => sent.refused += 1,
+                Err(SendRefusal::TooLong) => sent.refused += 1,
                 // The kernel may empty the ring at once.
-                Err(Refused::Full) if !flushed => {
+                Err(SendRefusal::Full) if !flushed => {
                     queue.flush()?;
                     flushed = true;
                     continue;
                 }
-                Err(Refused::Full) => {
+                Err(SendRefusal::Full) => {
                     sent.full = true;
                     break;
                 }

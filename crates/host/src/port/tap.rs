@@ -7,7 +7,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use tailbound_dataplane::{Packet, Pool};
 use tailbound_switch::Mac;
-use tailbound_switch::port::{BURST, BURST_BYTES, Burst, More, Outgoing, Port, Received, Sent};
+use tailbound_switch::port::{
+    BURST, BURST_BYTES, Burst, More, Outgoing, Port, Received, TransmitResult,
+};
 use tailbound_sys::tap::{Tap, TapError, VIRTIO_HEADER_LEN, is_gone};
 use tailbound_units::Nanos;
 
@@ -88,8 +90,12 @@ impl Port for TapPort {
         Ok(More::Maybe)
     }
 
-    fn transmit(&mut self, _now: Nanos, outgoing: &mut VecDeque<Outgoing>) -> io::Result<Sent> {
-        let mut sent = Sent::default();
+    fn transmit(
+        &mut self,
+        _now: Nanos,
+        outgoing: &mut VecDeque<Outgoing>,
+    ) -> io::Result<TransmitResult> {
+        let mut sent = TransmitResult::default();
         while let Some(next) = outgoing.front_mut() {
             let result = match next {
                 Outgoing::Frame { frame, .. } => self.tap.transmit(frame.with_virtio_header()),

@@ -13,10 +13,10 @@ const UNIT: &str = "/run/tailbound-host";
 
 /// The longest wait for an answer, beside the patience in the request: a port is opened in
 /// milliseconds, and at most a few other changes precede.
-const PATIENCE: Duration = Duration::from_secs(30);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The longest answer, in bytes.
-pub(super) const LONGEST: u64 = 64 << 20;
+pub(super) const MAX_ANSWER_BYTES: u64 = 64 << 20;
 
 /// Reason why a daemon does not answer.
 #[derive(Debug, thiserror::Error)]
@@ -123,7 +123,7 @@ impl Client {
             _ => Duration::ZERO,
         };
         let mut line = String::new();
-        self.exchange(request, PATIENCE.saturating_add(own), &mut line)
+        self.exchange(request, ANSWER_TIMEOUT.saturating_add(own), &mut line)
             .map_err(|source| ClientError::Silent {
                 path: self.path.clone(),
                 source,
@@ -145,7 +145,7 @@ impl Client {
         stream.set_read_timeout(Some(patience))?;
         stream.set_write_timeout(Some(patience))?;
         self.stream.get_mut().write_all(request.line().as_bytes())?;
-        (&mut self.stream).take(LONGEST).read_line(line)?;
+        (&mut self.stream).take(MAX_ANSWER_BYTES).read_line(line)?;
         if line.ends_with('\n') {
             return Ok(());
         }

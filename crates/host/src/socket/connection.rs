@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 /// The longest request, in bytes: enough for several hundred guests.
-pub(super) const LONGEST: usize = 256 << 10;
+pub(super) const MAX_REQUEST_BYTES: usize = 256 << 10;
 
 /// The longest time for a client to send a whole request, or to receive an answer.
 pub(super) const IDLE: Duration = Duration::from_mins(1);
@@ -145,10 +145,10 @@ impl Connection {
             self.state = State::Waiting;
             return Some(Ok(line));
         }
-        if self.input.len() > LONGEST {
+        if self.input.len() > MAX_REQUEST_BYTES {
             self.input = Vec::new();
             self.state = State::Waiting;
-            let error = format!("a request is one line of at most {LONGEST} bytes");
+            let error = format!("a request is one line of at most {MAX_REQUEST_BYTES} bytes");
             return Some(Err(error));
         }
         None

@@ -2,7 +2,7 @@
 //! and writes answers. It waits for all connections together.
 
 use super::connection::{Connection, IDLE};
-use super::shown::View;
+use super::status::View;
 use super::traced::Trace;
 use super::wire::{Answer, Outcome, Request};
 use crate::config::{Before, Change};
@@ -22,10 +22,10 @@ use std::time::{Duration, Instant};
 use tailbound_units::Nanos;
 
 /// Largest number of connections. Beyond it, the connection with the longest idle time is closed.
-const MOST: usize = 64;
+const MAX_CONNECTIONS: usize = 64;
 
 /// Pause after a failed accept, for example for want of descriptors.
-const PAUSE: Duration = Duration::from_millis(100);
+const ACCEPT_RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 /// The longest that an answer waits for a drain: an hour.
 const LONGEST_DRAIN_MS: u64 = 3_600_000;
@@ -45,7 +45,7 @@ pub(crate) struct Sending {
 }
 
 /// A request to the packet loop.
-pub(crate) enum Asked {
+pub(crate) enum LoopRequest {
     /// Show everything.
     Show(Reply),
     /// Change the guests.
@@ -85,12 +85,12 @@ pub(crate) enum Asked {
 pub(crate) struct Reply {
     connection: u64,
     uid: u32,
-    told: Sender<(u64, Told)>,
+    told: Sender<(u64, LoopAnswer)>,
     waker: Waker,
 }
 
 /// An answer of the packet loop.
-enum Told {
+enum LoopAnswer {
     Outcome(Outcome),
     View(Box<View>),
     Trace(Trace),
@@ -104,20 +104,20 @@ impl Reply {
 
     /// Sends the outcome of the request.
     pub(crate) fn done(self, outcome: Outcome) {
-        self.tell(Told::Outcome(outcome));
+        self.tell(LoopAnswer::Outcome(outcome));
     }
 
     /// Sends the daemon's state.
     pub(crate) fn show(self, view: View) {
-        self.tell(Told::View(Box::new(view)));
+        self.tell(LoopAnswer::View(Box::new(view)));
     }
 
     /// Sends a trace.
     pub(crate) fn trace(self, trace: Trace) {
-        self.tell(Told::Trace(trace));
+        self.tell(LoopAnswer::Trace(trace));
     }
 
-    fn tell(self, told: Told) {
+    fn tell(self, told: LoopAnswer) {
         // The client may be gone.
         let _ = self.told.send((self.connection, told));
         self.waker.wake();
@@ -140,7 +140,7 @@ impl Reply {
 
 /// A server of the control socket, until it is dropped.
 pub(crate) struct Server {
-    asked: Receiver<Asked>,
+    asked: Receiver<LoopRequest>,
     waker: Waker,
     ends: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -185,7 +185,7 @@ impl Server {
     }
 
     /// Returns the requests since the last call.
-    pub(crate) fn asked(&self) -> impl Iterator<Item = Asked> + '_ {
+    pub(crate) fn asked(&self) -> impl Iterator<Item = LoopRequest> + '_ {
         self.asked.try_iter()
     }
 }
@@ -208,9 +208,9 @@ struct Serving {
     /// The waker for `woken`.
     own: Waker,
     packet_loop: Waker,
-    ask: Sender<Asked>,
-    tell: Sender<(u64, Told)>,
-    told: Receiver<(u64, Told)>,
+    ask: Sender<LoopRequest>,
+    tell: Sender<(u64, LoopAnswer)>,
+    told: Receiver<(u64, LoopAnswer)>,
     ends: Arc<AtomicBool>,
     connections: Vec<Connection>,
     next: u64,
@@ -229,12 +229,12 @@ impl Serving {
         }
         while let Ok((id, told)) = self.told.try_recv() {
             let outcome = match told {
-                Told::Outcome(outcome) => outcome,
-                Told::Trace(trace) => Outcome::Traced {
+                LoopAnswer::Outcome(outcome) => outcome,
+                LoopAnswer::Trace(trace) => Outcome::Traced {
                     frames: trace.frames(),
                     missed: trace.traced.missed,
                 },
-                Told::View(view) => Outcome::Shown {
+                LoopAnswer::View(view) => Outcome::Shown {
                     host: Box::new(view.show()),
                 },
             };
@@ -321,7 +321,7 @@ impl Serving {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) => {
                     tracing::warn!(%error, "the control socket accepts no connections for now");
-                    self.accepts_at = Some(now + PAUSE);
+                    self.accepts_at = Some(now + ACCEPT_RETRY_PAUSE);
                     return;
                 }
             }
@@ -338,7 +338,7 @@ impl Serving {
             }
             Err(error) => return tracing::warn!(%error, "who connects to the control socket?"),
         };
-        if self.connections.len() >= MOST && !self.make_room() {
+        if self.connections.len() >= MAX_CONNECTIONS && !self.make_room() {
             return tracing::warn!("the control socket has all the requests that it can hold");
         }
         self.next += 1;
@@ -367,24 +367,26 @@ struct Ready {
 }
 
 /// Converts a request for the packet loop.
-fn asked(request: Request, reply: Reply) -> Asked {
-    let drain = |guest, undo, patience_ms: u64, reply| Asked::Drain {
+fn asked(request: Request, reply: Reply) -> LoopRequest {
+    let drain = |guest, undo, patience_ms: u64, reply| LoopRequest::Drain {
         guest,
         undo,
         patience: Nanos::from_millis(patience_ms.min(LONGEST_DRAIN_MS)),
         reply,
     };
     match request {
-        Request::Show {} => Asked::Show(reply),
+        Request::Show {} => LoopRequest::Show(reply),
         Request::AddGuest { toml, replace } => {
             let before = if replace { Before::Maybe } else { Before::No };
-            Asked::Change(Change::Add { text: toml, before }, reply)
+            LoopRequest::Change(Change::Add { text: toml, before }, reply)
         }
         Request::ChangeGuest { toml } => {
             let before = Before::Yes;
-            Asked::Change(Change::Add { text: toml, before }, reply)
+            LoopRequest::Change(Change::Add { text: toml, before }, reply)
         }
-        Request::RemoveGuest { guest } => Asked::Change(Change::Remove { name: guest }, reply),
+        Request::RemoveGuest { guest } => {
+            LoopRequest::Change(Change::Remove { name: guest }, reply)
+        }
         Request::Drain {
             guest,
             undo,
@@ -395,14 +397,14 @@ fn asked(request: Request, reply: Reply) -> Asked {
             guest,
             undo,
             patience_ms,
-        } => Asked::MigratePrepare {
+        } => LoopRequest::MigratePrepare {
             guest,
             undo,
             patience: Nanos::from_millis(patience_ms.min(LONGEST_DRAIN_MS)),
             reply,
         },
-        Request::ShowSnoop { guest } => Asked::ShowSnoop { guest, reply },
-        Request::Trace { guest, patience_ms } => Asked::Trace {
+        Request::ShowSnoop { guest } => LoopRequest::ShowSnoop { guest, reply },
+        Request::Trace { guest, patience_ms } => LoopRequest::Trace {
             guest,
             patience: Nanos::from_millis(patience_ms.min(LONGEST_TRACE_MS)),
             reply,
@@ -412,7 +414,7 @@ fn asked(request: Request, reply: Reply) -> Asked {
             mac,
             to,
             patience_ms,
-        } => Asked::Send {
+        } => LoopRequest::Send {
             sending: Sending {
                 guest,
                 mac: mac.0,

@@ -61,7 +61,7 @@ impl Trace {
 
 #[cfg(test)]
 mod tests {
-    use super::super::client::LONGEST;
+    use super::super::client::MAX_ANSWER_BYTES;
     use super::*;
 
     #[test]
@@ -77,7 +77,10 @@ mod tests {
             taken_ns: Some(u64::MAX),
         };
         let line = serde_json::to_string(&frame).unwrap().len() + 1;
-        assert!((line * TRACE_FRAMES) as u64 <= LONGEST / 2, "{line}");
+        assert!(
+            (line * TRACE_FRAMES) as u64 <= MAX_ANSWER_BYTES / 2,
+            "{line}"
+        );
         assert!(size_of::<TracedFrame>() * TRACE_FRAMES < 10_000_000);
     }
 }

@@ -1,6 +1,6 @@
 //! Messages of the control socket: one JSON object per line, in both directions.
 
-use super::shown::Shown;
+use super::status::HostStatus;
 use super::traced::TraceFrame;
 use crate::config::REQUEST;
 use serde::{Deserialize, Serialize};
@@ -157,7 +157,7 @@ pub enum Outcome {
     /// The daemon's state.
     Shown {
         /// The complete state.
-        host: Box<Shown>,
+        host: Box<HostStatus>,
     },
     /// The request is refused; nothing was changed.
     Refused {

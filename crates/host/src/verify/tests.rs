@@ -1,5 +1,5 @@
 use super::*;
-use crate::socket::{Bucket, Count, Guarantee, GuaranteedBy, Kept, PacketLoop, Port, Waits};
+use crate::socket::{Bucket, Count, Guarantee, GuaranteedBy, GuestSource, PacketLoop, Port, Waits};
 
 /// A guest with a guarantee of 100 Mbit/s.
 fn guest(name: &str) -> Guest {
@@ -8,7 +8,7 @@ fn guest(name: &str) -> Guest {
             name: name.to_owned(),
             ..Port::default()
         },
-        kept: Kept::File,
+        kept: GuestSource::File,
         vm: None,
         mac: None,
         ipv4: None,
@@ -27,8 +27,8 @@ fn guest(name: &str) -> Guest {
 }
 
 /// A daemon with this guest after `seconds` seconds.
-fn shown(seconds: u64, guest: Guest) -> Shown {
-    Shown {
+fn shown(seconds: u64, guest: Guest) -> HostStatus {
+    HostStatus {
         pid: 1,
         uptime_ns: seconds * 1_000_000_000,
         config: "host.toml".into(),

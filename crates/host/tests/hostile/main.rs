@@ -145,7 +145,7 @@ fn judge_usage(daemon: &Daemon, before: (u64, usize), watch: &Watch) {
         memory <= before.0 + MORE_KIB && descriptors <= before.1 + MORE_DESCRIPTORS
     };
     let begin = Instant::now();
-    while !is_back(now()) && begin.elapsed() < machine::PATIENCE {
+    while !is_back(now()) && begin.elapsed() < machine::STEP_TIMEOUT {
         thread::sleep(Duration::from_millis(50));
     }
     let after = now();

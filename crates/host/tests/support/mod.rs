@@ -25,7 +25,7 @@ const STATE: &str = "TAILBOUND_TEST_STATE";
 const RUNTIME: &str = "TAILBOUND_TEST_RUNTIME";
 
 /// Time limit for any step on a busy computer.
-const PATIENCE: Duration = Duration::from_secs(20);
+const STEP_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Returns true inside of the sandbox.
 pub(crate) fn is_inside() -> bool {
@@ -93,7 +93,10 @@ pub(crate) fn command(program: &str, arguments: &[&str]) {
 pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
     let start = Instant::now();
     while !done() {
-        assert!(start.elapsed() < PATIENCE, "{what}: not after {PATIENCE:?}");
+        assert!(
+            start.elapsed() < STEP_TIMEOUT,
+            "{what}: not after {STEP_TIMEOUT:?}"
+        );
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -534,7 +537,7 @@ impl Daemon {
 
     pub(crate) fn metrics(&self) -> Option<String> {
         let mut stream = TcpStream::connect(self.address).ok()?;
-        stream.set_read_timeout(Some(PATIENCE)).ok()?;
+        stream.set_read_timeout(Some(STEP_TIMEOUT)).ok()?;
         stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").ok()?;
         let mut text = String::new();
         stream.read_to_string(&mut text).ok()?;

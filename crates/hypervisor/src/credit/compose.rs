@@ -119,7 +119,7 @@ mod tests {
     use proptest::prelude::*;
 
     /// Limit of saved credit in the tests.
-    const MOST: i64 = 300;
+    const MAX_CREDIT: i64 = 300;
 
     fn reserve(percent: i64) -> Reserve {
         Reserve {
@@ -131,17 +131,17 @@ mod tests {
     #[test]
     fn what_is_not_drawn_is_carried_over_until_the_reserve_is_full() {
         let mut reserve = reserve(20);
-        assert_eq!(reserve.fill(100, MOST), 80);
-        assert_eq!(reserve.fill(100, MOST), 80);
+        assert_eq!(reserve.fill(100, MAX_CREDIT), 80);
+        assert_eq!(reserve.fill(100, MAX_CREDIT), 80);
         assert_eq!(reserve.saved, 40);
-        assert_eq!(reserve.fill(1_300, MOST), 1_040, "to the brim");
-        assert_eq!(reserve.fill(100, MOST), 100, "nothing is lost");
+        assert_eq!(reserve.fill(1_300, MAX_CREDIT), 1_040, "to the brim");
+        assert_eq!(reserve.fill(100, MAX_CREDIT), 100, "nothing is lost");
     }
 
     #[test]
     fn only_what_is_drawn_on_pays() {
         let mut reserve = reserve(20);
-        reserve.fill(50, MOST);
+        reserve.fill(50, MAX_CREDIT);
         assert_eq!(reserve.draw(4), 4);
         reserve.drawn_on = true;
         assert_eq!(reserve.draw(4), 0);
@@ -159,10 +159,10 @@ mod tests {
             for (share, used, forgiven, drawn_on) in steps {
                 reserve.drawn_on = drawn_on;
                 reserve.owe(forgiven);
-                let rest = reserve.fill(share, MOST);
+                let rest = reserve.fill(share, MAX_CREDIT);
                 let paid = reserve.draw(used);
                 prop_assert!((0..=share).contains(&rest) && (0..=used).contains(&paid));
-                prop_assert!((0..=MOST).contains(&reserve.saved) && reserve.arrears >= 0);
+                prop_assert!((0..=MAX_CREDIT).contains(&reserve.saved) && reserve.arrears >= 0);
                 sum += share - rest - (used - paid) - forgiven;
                 prop_assert_eq!(sum, reserve.saved - reserve.arrears);
             }

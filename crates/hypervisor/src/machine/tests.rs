@@ -6,14 +6,14 @@ use crate::{Current, PcpuId, PcpuSet, Scheduler, Slice, VcpuId, Wake};
 use tailbound_units::Nanos;
 
 #[derive(Debug, Default)]
-struct Told {
+struct RecordingScheduler {
     calls: Vec<String>,
     next: Option<VcpuId>,
     until: Option<Nanos>,
     timer: Option<Nanos>,
 }
 
-impl Scheduler for Told {
+impl Scheduler for RecordingScheduler {
     fn wake(&mut self, _: Nanos, vcpu: VcpuId, cause: Wake, raise: &mut PcpuSet) {
         self.calls.push(format!("wake {} {cause:?}", vcpu.0));
         self.next = Some(vcpu);
@@ -53,11 +53,11 @@ impl Scheduler for Told {
     }
 }
 
-fn machine() -> Machine<Told> {
-    Machine::new(&host(1, 2), Told::default(), Costs::default())
+fn machine() -> Machine<RecordingScheduler> {
+    Machine::new(&host(1, 2), RecordingScheduler::default(), Costs::default())
 }
 
-fn step(machine: &mut Machine<Told>, at: f64) -> Vec<Event> {
+fn step(machine: &mut Machine<RecordingScheduler>, at: f64) -> Vec<Event> {
     let mut events = Vec::new();
     machine.advance(ms(at), &mut events);
     machine.dispatch(&mut events);
@@ -192,7 +192,7 @@ fn a_switch_is_paid_before_the_work_and_only_as_far_as_it_ran() {
         context_switch: ms(0.1),
         ..Costs::default()
     };
-    let mut machine = Machine::new(&host(1, 2), Told::default(), costs);
+    let mut machine = Machine::new(&host(1, 2), RecordingScheduler::default(), costs);
     machine.wake(A, ms(2.0), Wake::Event);
     step(&mut machine, 0.0);
     assert_eq!(machine.poll_at(), Some(ms(2.1)));
@@ -211,7 +211,7 @@ fn other_work_given_during_a_switch_begins_after_it() {
         context_switch: ms(0.1),
         ..Costs::default()
     };
-    let mut machine = Machine::new(&host(1, 2), Told::default(), costs);
+    let mut machine = Machine::new(&host(1, 2), RecordingScheduler::default(), costs);
     machine.wake(A, ms(2.0), Wake::Event);
     step(&mut machine, 0.0);
     step(&mut machine, 0.04);
@@ -226,7 +226,7 @@ fn coming_back_to_a_pcpu_where_nobody_else_has_run_costs_nothing() {
         migration: ms(0.1),
         cache_refill: ms(0.1),
     };
-    let mut machine = Machine::new(&host(1, 2), Told::default(), costs);
+    let mut machine = Machine::new(&host(1, 2), RecordingScheduler::default(), costs);
     machine.wake(A, ms(1.0), Wake::Event);
     step(&mut machine, 0.0);
     step(&mut machine, 1.1);

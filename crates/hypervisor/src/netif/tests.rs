@@ -15,9 +15,9 @@ fn give(ring: &mut Receive<u32>, frames: u32) -> (u32, u32, u32) {
     let mut fates = (0, 0, 0);
     for frame in 0..frames {
         match ring.give(frame) {
-            Taken::Placed => fates.0 += 1,
-            Taken::Queued => fates.1 += 1,
-            Taken::Dropped => fates.2 += 1,
+            EnqueueResult::Placed => fates.0 += 1,
+            EnqueueResult::Queued => fates.1 += 1,
+            EnqueueResult::Dropped => fates.2 += 1,
         }
     }
     ring.answer();
@@ -186,7 +186,7 @@ proptest! {
         for burst in bursts {
             for _ in 0..burst {
                 sent += 1;
-                if ring.give(sent) != Taken::Dropped {
+                if ring.give(sent) != EnqueueResult::Dropped {
                     kept.push(sent);
                 }
             }

@@ -56,7 +56,7 @@ fn trace_waits(times_softirqs: bool) -> Outcome<waits::Tracer> {
     Ok(waits::Tracer::load(&waits::Settings {
         threads: 2,
         late: Nanos(u64::MAX),
-        bounds: &FineHistogram::LONGEST,
+        bounds: &FineHistogram::BUCKET_BOUNDS_NS,
         cells: &FineHistogram::cells(),
         times_softirqs,
         histograms: false,

@@ -23,7 +23,7 @@ pub(crate) fn run(figures: &mut Figures) -> Outcome<()> {
     let mut tracer = Tracer::load(&Settings {
         threads: 1,
         late: LATE_WAIT,
-        bounds: &FineHistogram::LONGEST,
+        bounds: &FineHistogram::BUCKET_BOUNDS_NS,
         cells: &FineHistogram::cells(),
         times_softirqs: false,
         histograms: true,

@@ -1,6 +1,6 @@
 //! Variants that differ in the count of neighbours.
 
-use super::{LabExperiment, Named, Variant};
+use super::{LabExperiment, NamedLoad, Variant};
 use tailbound_experiment::Name;
 use toml::Spanned;
 
@@ -37,7 +37,7 @@ impl Variant {
     }
 
     /// Returns the loads that the variant has.
-    pub(crate) fn running<'l, L: Named>(&self, loads: &'l [L]) -> impl Iterator<Item = &'l L> {
+    pub(crate) fn running<'l, L: NamedLoad>(&self, loads: &'l [L]) -> impl Iterator<Item = &'l L> {
         loads.iter().filter(|load| self.runs(load.name()))
     }
 

@@ -8,14 +8,14 @@ use tailbound_experiment::Name;
 use tailbound_report::{Series, Value};
 
 /// A load with a name for variants.
-pub(crate) trait Named {
+pub(crate) trait NamedLoad {
     /// Returns the name of the load.
     fn name(&self) -> &Name;
 }
 
 macro_rules! named {
     ($($load:ty),*) => {
-        $(impl Named for $load {
+        $(impl NamedLoad for $load {
             fn name(&self) -> &Name {
                 &self.name
             }
@@ -40,7 +40,7 @@ pub(crate) struct Load<'e> {
 }
 
 impl<'e> Load<'e> {
-    fn value(load: &'e impl Named, value: &'e str) -> Self {
+    fn value(load: &'e impl NamedLoad, value: &'e str) -> Self {
         Self {
             name: load.name(),
             series: Vec::new(),
@@ -49,7 +49,7 @@ impl<'e> Load<'e> {
         }
     }
 
-    fn series(load: &'e impl Named, series: &'e str) -> Self {
+    fn series(load: &'e impl NamedLoad, series: &'e str) -> Self {
         Self {
             series: vec![series],
             values: Vec::new(),

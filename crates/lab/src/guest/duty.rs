@@ -5,7 +5,7 @@ use std::io;
 use tailbound_units::Nanos;
 
 /// Remaining work that is not worth another reading of the clock.
-const LEAST: Nanos = Nanos::from_micros(20);
+const MIN_WORK: Nanos = Nanos::from_micros(20);
 
 pub(super) fn run(starter: &Starter<'_>, busy: Nanos, period: Nanos) -> io::Result<()> {
     let schedule = starter.ready()?;
@@ -37,7 +37,7 @@ pub(super) fn compute(busy: Nanos) -> Nanos {
     loop {
         let used = cpu_time().since(before);
         let left = busy.since(used);
-        if left < LEAST {
+        if left < MIN_WORK {
             return used;
         }
         let until = now().saturating_add(left);

@@ -25,7 +25,7 @@ use tailbound_units::{Bytes, Nanos};
 /// Number of a client's values on the server.
 const ITEMS: usize = 256;
 /// Time limit for a server to store a value.
-const PATIENCE: Duration = Duration::from_secs(5);
+const STORE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Configuration of the requests.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -174,7 +174,7 @@ impl Worker {
 fn store(config: &Requests) -> io::Result<Vec<Item>> {
     let mut random = Pcg64Mcg::seed_from_u64(seed_for(config.seed, "items"));
     let stream = memcached::connect(config.server)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(STORE_TIMEOUT))?;
     let mut items = Vec::with_capacity(ITEMS);
     let mut values = Vec::with_capacity(ITEMS);
     for place in 0..ITEMS {

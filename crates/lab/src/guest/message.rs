@@ -15,7 +15,7 @@ const MAGIC: [u8; 4] = *b"tbm1";
 /// Length of the header in front of each datagram, in bytes.
 pub(super) const HEADER: usize = 24;
 /// The longest datagram in a frame, in bytes.
-const LONGEST: u64 = 1472;
+const MAX_DATAGRAM: u64 = 1472;
 /// Ethernet's, IP's and UDP's part of a frame on the wire.
 const OVERHEAD: u64 = 24 + 14 + 20 + 8;
 /// Time after the load's end in which datagrams may still arrive.
@@ -90,17 +90,17 @@ impl Header {
 /// frames and a rest. If the rest would be too short for a header, the frame before it is
 /// shortened.
 fn datagrams(size: Bytes) -> Vec<usize> {
-    const FULL: u64 = LONGEST + OVERHEAD;
+    const FULL: u64 = MAX_DATAGRAM + OVERHEAD;
     /// The shortest datagram, in bytes on the wire.
-    const LEAST: u64 = HEADER as u64 + OVERHEAD;
+    const MIN_MESSAGE: u64 = HEADER as u64 + OVERHEAD;
     let count = size.as_u64().div_ceil(FULL).max(1);
     let mut frames = vec![FULL; count as usize];
     let rest = size.as_u64().saturating_sub((count - 1) * FULL);
     if let [.., before, last] = frames.as_mut_slice() {
-        *last = rest.max(LEAST);
+        *last = rest.max(MIN_MESSAGE);
         *before -= *last - rest;
     } else if let [only] = frames.as_mut_slice() {
-        *only = rest.max(LEAST);
+        *only = rest.max(MIN_MESSAGE);
     }
     let payload = |frame: u64| (frame - OVERHEAD) as usize;
     frames.into_iter().map(payload).collect()
@@ -110,7 +110,7 @@ pub(super) fn send(starter: &Starter<'_>, span: Nanos, messages: &Messages) -> i
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
     socket.connect(messages.to)?;
     let parts = datagrams(messages.size);
-    let mut datagram = [0x5a; LONGEST as usize];
+    let mut datagram = [0x5a; MAX_DATAGRAM as usize];
     let moments: Vec<Nanos> = match messages.moments {
         Moments::Every(gap) => (0..span.as_nanos() / gap.as_nanos().max(1))
             .map(|n| Nanos(gap.as_nanos() * n))
@@ -243,7 +243,7 @@ mod tests {
         #[test]
         fn a_message_is_as_long_as_asked_for(size in 90u64..1_000_000) {
             let parts = datagrams(Bytes(size));
-            prop_assert!(parts.iter().all(|part| (HEADER..=LONGEST as usize).contains(part)));
+            prop_assert!(parts.iter().all(|part| (HEADER..=MAX_DATAGRAM as usize).contains(part)));
             prop_assert_eq!(on_wire(&parts), size);
         }
 

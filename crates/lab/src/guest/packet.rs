@@ -165,7 +165,7 @@ fn sum(bytes: &[u8]) -> u16 {
 
 /// An IPv4 packet in a received frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Seen<'a> {
+pub(crate) struct ReceivedPacket<'a> {
     /// The sender's address.
     pub(crate) from: Ipv4Addr,
     /// Length of the Ethernet frame without FCS, from the IP header.
@@ -175,7 +175,7 @@ pub(crate) struct Seen<'a> {
 }
 
 /// Reads an Ethernet frame whose tag the kernel has removed; `None` if it is not IPv4.
-pub(crate) fn read(frame: &[u8]) -> Option<Seen<'_>> {
+pub(crate) fn read(frame: &[u8]) -> Option<ReceivedPacket<'_>> {
     let packet = match frame.get(12..ETHERNET)? {
         [0x08, 0x00] => frame.get(ETHERNET..)?,
         _ => return None,
@@ -190,7 +190,7 @@ pub(crate) fn read(frame: &[u8]) -> Option<Seen<'_>> {
         &UDP_PROTOCOL => packet.get(header_len + UDP..).unwrap_or_default(),
         _ => &[],
     };
-    Some(Seen {
+    Some(ReceivedPacket {
         from: from.into(),
         len: ETHERNET as u64 + u64::from(u16::from_be_bytes([high, low])),
         data,

@@ -32,8 +32,8 @@ impl Requests {
     ///
     /// # Errors
     /// The stream is not of this protocol; the following bytes are not parseable.
-    pub(super) fn take(&mut self, mut bytes: &[u8]) -> io::Result<Asked> {
-        let mut asked = Asked::default();
+    pub(super) fn take(&mut self, mut bytes: &[u8]) -> io::Result<RequestCount> {
+        let mut asked = RequestCount::default();
         while !bytes.is_empty() {
             let part = bytes.len().min(REQUEST - self.filled);
             self.partial[self.filled..self.filled + part].copy_from_slice(&bytes[..part]);
@@ -51,7 +51,7 @@ impl Requests {
 
 /// Requests in a piece of the stream.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Asked {
+pub(super) struct RequestCount {
     pub(super) requests: u64,
     pub(super) bytes: u64,
 }
@@ -84,7 +84,7 @@ mod tests {
         ) {
             let stream: Vec<u8> = sizes.iter().flat_map(|size| request(*size)).collect();
             let mut requests = Requests::default();
-            let mut total = Asked::default();
+            let mut total = RequestCount::default();
             for piece in stream.chunks(cut) {
                 let asked = requests.take(piece).unwrap();
                 total.requests += asked.requests;

@@ -19,7 +19,7 @@ const HEADER: usize = 12;
 const VERSION: u8 = 2 << 6;
 const MP2T: u8 = 33;
 /// The shortest packet, in bytes: the header and the sending time.
-const LEAST: usize = HEADER + 8;
+const MIN_PACKET: usize = HEADER + 8;
 
 /// Configuration of the sender, see [`super::Work::RtpSender`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -112,7 +112,7 @@ pub(super) fn send(starter: &Starter<'_>, stream: &Stream) -> io::Result<()> {
         }
         packet[2..4].copy_from_slice(&number.to_be_bytes());
         packet[4..8].copy_from_slice(&timestamp(at).to_be_bytes());
-        packet[HEADER..LEAST].copy_from_slice(&now().as_nanos().to_be_bytes());
+        packet[HEADER..MIN_PACKET].copy_from_slice(&now().as_nanos().to_be_bytes());
         match socket.send(&packet) {
             Ok(_) => outcome.amount += u64::from(schedule.counts(due)),
             Err(error) if super::events::is_retry(&error) => {}
@@ -136,7 +136,7 @@ struct Came {
 }
 
 fn read(packet: &[u8], at: Nanos) -> Option<Came> {
-    let head = packet.first_chunk::<LEAST>()?;
+    let head = packet.first_chunk::<MIN_PACKET>()?;
     if head[0] != VERSION || head[1] != MP2T {
         return None;
     }
@@ -463,7 +463,7 @@ mod tests {
 
     #[test]
     fn what_is_no_rtp_is_passed_over() {
-        let mut packet = vec![0; LEAST];
+        let mut packet = vec![0; MIN_PACKET];
         assert_eq!(read(&packet, Nanos(9)), None);
         packet[..2].copy_from_slice(&[VERSION, MP2T]);
         packet[2..4].copy_from_slice(&7_u16.to_be_bytes());
@@ -476,6 +476,6 @@ mod tests {
             at: Nanos(9),
         };
         assert_eq!(read(&packet, Nanos(9)), Some(came));
-        assert_eq!(read(&packet[..LEAST - 1], Nanos(9)), None);
+        assert_eq!(read(&packet[..MIN_PACKET - 1], Nanos(9)), None);
     }
 }

@@ -18,7 +18,7 @@ use tailbound_units::{Bytes, Nanos};
 /// Length of the transfer's number in front of each transfer.
 const HEADER: usize = 4;
 /// Timeout of a receiver's wait for a connection or bytes, after which it reads the clock.
-const LOOK: Duration = Duration::from_millis(200);
+const CLOCK_INTERVAL: Duration = Duration::from_millis(200);
 /// Time after the measured time in which a transfer may still begin to arrive.
 const DRAIN: Nanos = Nanos::from_secs(1);
 
@@ -123,7 +123,7 @@ pub(super) fn receive(
     closes: bool,
 ) -> io::Result<()> {
     let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, port))?;
-    set_socket_timeout(&listener, Timeout::Recv, Some(LOOK))?;
+    set_socket_timeout(&listener, Timeout::Recv, Some(CLOCK_INTERVAL))?;
     let schedule = starter.ready()?;
     let mut outcome = Outcome::default();
     while now() < schedule.to + DRAIN {
@@ -132,7 +132,7 @@ pub(super) fn receive(
             Err(error) if super::events::is_retry(&error) => continue,
             Err(error) => return Err(error),
         };
-        stream.set_read_timeout(Some(LOOK))?;
+        stream.set_read_timeout(Some(CLOCK_INTERVAL))?;
         stream.set_nodelay(true)?;
         if let Some([sample, pause]) = take(&mut stream, size, closes, schedule.give_up)?
             && schedule.counts(sample.start)

@@ -44,7 +44,7 @@ pub struct Flows {
 
 /// The output of `tailbound select --output json`, as far as the lab reads it.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Chosen {
+pub(crate) struct NodeSelection {
     /// Number of GOOD nodes.
     pub(crate) good: usize,
     nodes: Vec<Candidate>,
@@ -58,7 +58,7 @@ struct Candidate {
     what: String,
 }
 
-impl Chosen {
+impl NodeSelection {
     /// Returns the addresses of kept nodes.
     pub(crate) fn kept(&self) -> impl Iterator<Item = &str> {
         let kept = self.nodes.iter().filter(|node| node.what == "keep");
@@ -122,7 +122,7 @@ fn choose(choice: &Choice, nodes: &[String], latest: Nanos) -> io::Result<Vec<St
     arguments.extend(choice.results.iter().map(|path| path.as_os_str()));
     let text = said(&arguments)?;
     std::fs::write(&choice.selection, &text)?;
-    let selection: Chosen = serde_json::from_str(&text)?;
+    let selection: NodeSelection = serde_json::from_str(&text)?;
     let is_kept = |node: &&String| {
         let address = node
             .rsplit_once(':')
@@ -194,7 +194,7 @@ mod tests {
             {"file": "run/10.77.1.2.json", "use": "keep"},
             {"file": "run/10.77.1.3.json", "use": "spare"},
             {"file": "run/10.77.1.4.json", "use": "drop"}]}"#;
-        let selection: Chosen = serde_json::from_str(text).unwrap();
+        let selection: NodeSelection = serde_json::from_str(text).unwrap();
         assert_eq!(selection.kept().collect::<Vec<_>>(), ["10.77.1.2"]);
         assert_eq!(selection.good, 2);
     }

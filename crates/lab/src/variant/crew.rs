@@ -16,7 +16,7 @@ use crate::processes::{Rank, Ready, Start, Supervisor};
 use crate::session::Phases;
 use crate::tools::FIRST_PORT;
 use crate::topology::Guest;
-use crate::vm::Asked;
+use crate::vm::GuestCommand;
 use machines::Started;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -186,7 +186,7 @@ impl<'a> Crew<'a> {
         &mut self,
         guest: &'a Guest,
         what: &str,
-        asked: Asked,
+        asked: GuestCommand,
         role: Role,
     ) -> Result<usize, LabError> {
         let ends = matches!(role, Role::Foreign { ends: true });
@@ -208,7 +208,7 @@ impl<'a> Crew<'a> {
         let ends = work.ends();
         let (path, outcome) = self.write_task(work)?;
         let ready = Ready::Stdout(guest::READY);
-        let child = self.start_child(guest, what, Asked::Task(path), role, ready, ends)?;
+        let child = self.start_child(guest, what, GuestCommand::Task(path), role, ready, ends)?;
         Ok((child, outcome))
     }
 
@@ -216,7 +216,7 @@ impl<'a> Crew<'a> {
         &mut self,
         guest: &'a Guest,
         what: &str,
-        asked: Asked,
+        asked: GuestCommand,
         role: Role,
         ready: Ready,
         ends: bool,

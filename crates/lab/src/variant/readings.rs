@@ -8,7 +8,7 @@ use crate::core_use::{CpusTaken, ProcessUse};
 use crate::guest::now;
 use crate::monitor::{self, Record};
 use crate::processes::{POLL, Rank};
-use crate::vm::Asked;
+use crate::vm::GuestCommand;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tailbound_units::Nanos;
@@ -18,7 +18,7 @@ const LEAD: Nanos = Nanos::from_millis(300);
 /// The same time if a child in a VM receives the message.
 const MACHINES_LEAD: Nanos = Nanos::from_secs(1);
 /// Time limit for missing outcomes after the end of a run.
-const PATIENCE: Nanos = Nanos::from_secs(10);
+const OUTCOME_TIMEOUT: Nanos = Nanos::from_secs(10);
 
 /// Readings of a measured time.
 #[derive(Debug, Default)]
@@ -58,7 +58,7 @@ pub(super) fn take<'a>(
         .start_at(&format!("{}\n", start.as_nanos()))?;
     crew.supervisor.rest(start.since(now()).into())?;
     for late in loads.iter_mut().filter_map(|load| load.late.as_mut()) {
-        let asked = Asked::Program(late.words.clone());
+        let asked = GuestCommand::Program(late.words.clone());
         let (what, role) = (late.words[0].clone(), Role::Foreign { ends: true });
         late.child = Some(crew.start(late.guest, &what, asked, role)?);
     }
@@ -126,7 +126,7 @@ impl<'a> Readings<'a> {
 fn await_outcomes(crew: &mut Crew<'_>, loads: &[Load<'_>], end: Nanos) -> Result<(), LabError> {
     let probes = crew.variant.running(&crew.experiment().probe);
     let probes = probes.map(|probe| probe.time_limit).max();
-    let latest = end + GRACE + PATIENCE + probes.unwrap_or(Nanos::ZERO);
+    let latest = end + GRACE + OUTCOME_TIMEOUT + probes.unwrap_or(Nanos::ZERO);
     let all = |crew: &Crew<'_>| {
         let of_loads = loads.iter().flat_map(|load| &load.outcomes);
         let mut outcomes = of_loads.chain(crew.served.values().flatten());

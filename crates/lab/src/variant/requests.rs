@@ -9,7 +9,7 @@ use crate::experiment::{Bulk, Etc, Hog, Ping, Query, Shuffle, Wakeup};
 use crate::guest::{Outcome, Queries, Requests, Work};
 use crate::tools;
 use crate::topology::Guest;
-use crate::vm::Asked;
+use crate::vm::GuestCommand;
 use std::net::SocketAddrV4;
 use tailbound_units::Bytes;
 
@@ -51,7 +51,7 @@ pub(super) fn query<'a>(crew: &mut Crew<'a>, query: &'a Query) -> Result<Load<'a
 pub(super) fn etc<'a>(crew: &mut Crew<'a>, etc: &'a Etc) -> Result<Load<'a>, LabError> {
     let mut on_path = crew.daemons_of(std::iter::once(&etc.server).chain(&etc.clients));
     let (guest, port) = (crew.guest(&etc.server)?, crew.port());
-    let asked = Asked::Program(tools::memcached(port));
+    let asked = GuestCommand::Program(tools::memcached(port));
     let child = crew.start(guest, "memcached", asked, Role::Foreign { ends: false })?;
     on_path.extend(crew.unless_tested(guest, child));
     let server = SocketAddrV4::new(guest.ip, port);

@@ -11,7 +11,7 @@ use crate::experiment::Message;
 use crate::guest::{Passage, Passages, Sample, now, passage_of};
 use crate::hosts;
 use crate::measurement::MeasuredSeries;
-use crate::noise::Lost;
+use crate::noise::LossTotal;
 use pcap_file::pcap::PcapReader;
 use std::fs::File;
 use std::io;
@@ -49,7 +49,7 @@ pub(super) fn series(
     if let Some(name) = &message.vcpu_wait {
         let vcpus = reading.record.vcpus.iter();
         let vcpus = vcpus.filter(|(guest, _)| ends.contains(&guest.as_str()));
-        let lost: Vec<&Lost> = vcpus.flat_map(|(_, lost)| lost).collect();
+        let lost: Vec<&LossTotal> = vcpus.flat_map(|(_, lost)| lost).collect();
         let waited = |sample: &Sample| {
             let waits = lost.iter();
             let waits = waits.map(|lost| lost.between(sample.start, sample.end).0);

@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 use tailbound_units::Nanos;
 
 /// Interval of repeated requests.
-const AGAIN: Duration = Duration::from_millis(100);
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 /// Time limit for the hosts' reports.
-const PATIENCE: Duration = Duration::from_secs(30);
+const OUTCOME_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Returns the pacer of a variant that uses the service.
 fn pacing<'a>(crew: &Crew<'a>) -> Option<&'a Pacing> {
@@ -110,7 +110,7 @@ fn until(
     otherwise: &str,
     is_so: impl Fn(&Value) -> bool,
 ) -> Result<Value, LabError> {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + OUTCOME_TIMEOUT;
     loop {
         let answer = ask(crew, words)?;
         if is_so(&answer) {
@@ -119,7 +119,7 @@ fn until(
         if Instant::now() > end {
             return Err(wrong(&format!("{otherwise}: {answer}")));
         }
-        crew.supervisor.rest(AGAIN)?;
+        crew.supervisor.rest(RETRY_INTERVAL)?;
     }
 }
 

@@ -14,7 +14,7 @@ use crate::percentile::percentile;
 use crate::processes::{Rank, Start};
 use crate::tools;
 use crate::topology::{Guest, SWITCH, UPLINK, namespace_path, switch_port};
-use crate::vm::Asked;
+use crate::vm::GuestCommand;
 use hdrhistogram::Histogram;
 use std::net::SocketAddrV4;
 use tailbound_report::Stats;
@@ -53,7 +53,7 @@ pub(super) fn rtp<'a>(crew: &mut Crew<'a>, rtp: &'a Rtp) -> Result<Load<'a>, Lab
 pub(super) fn iperf<'a>(crew: &mut Crew<'a>, iperf: &'a Iperf) -> Result<Load<'a>, LabError> {
     let (from, to) = (crew.guest(&iperf.from)?, crew.guest(&iperf.to)?);
     let port = crew.port();
-    let server = Asked::Program(tools::iperf3_server(port));
+    let server = GuestCommand::Program(tools::iperf3_server(port));
     crew.start(to, "iperf3 server", server, Role::Foreign { ends: true })?;
     let experiment = crew.experiment();
     let (warmup, duration) = (experiment.warmup, experiment.duration);

@@ -4,10 +4,10 @@ use super::crew::{Crew, Role};
 use super::load::Load;
 use crate::LabError;
 use crate::experiment::{Nodes, Selection, Workflow};
-use crate::guest::{Choice, Chosen, Flows, Work, Workflows};
+use crate::guest::{Choice, Flows, NodeSelection, Work, Workflows};
 use crate::measurement::Measurement;
 use crate::topology::Guest;
-use crate::vm::Asked;
+use crate::vm::GuestCommand;
 use std::path::{Path, PathBuf};
 use tailbound_units::Nanos;
 use toml::Spanned;
@@ -35,7 +35,7 @@ pub(super) fn start_nodes(crew: &mut Crew<'_>) -> Result<(), LabError> {
         let program = crew.context.session.program.display().to_string();
         let listen = format!("--listen={}", address(guest));
         let words = [&program, "probe", "serve", &listen].map(str::to_owned);
-        let asked = Asked::Program(words.into());
+        let asked = GuestCommand::Program(words.into());
         crew.start(guest, "server of calls", asked, Role::Node)?;
         if let Some(selection) = selection {
             let result = result_of(crew, guest);
@@ -146,7 +146,7 @@ fn address(node: &Guest) -> String {
     format!("{}:{}", node.ip, Nodes::PORT)
 }
 
-fn read(path: &Path) -> Result<Chosen, LabError> {
+fn read(path: &Path) -> Result<NodeSelection, LabError> {
     let text = std::fs::read(path).map_err(LabError::file("reading", path))?;
     let selection = serde_json::from_slice(&text).map_err(std::io::Error::from);
     selection.map_err(LabError::file("reading", path))

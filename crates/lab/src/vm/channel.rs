@@ -7,7 +7,7 @@ use std::io::{self, Read, Write};
 use tailbound_units::Nanos;
 
 /// The longest content, in bytes: the outcome of a task with a million samples.
-const LONGEST: u32 = 64 << 20;
+const MAX_CONTENT_BYTES: u32 = 64 << 20;
 /// Length of kind and length.
 const HEAD: usize = 5;
 
@@ -53,7 +53,7 @@ impl Message {
     pub(crate) fn write(&self, to: &mut impl Write) -> io::Result<()> {
         let (kind, content) = self.parts()?;
         let length = u32::try_from(content.len()).ok();
-        let length = length.filter(|length| *length <= LONGEST);
+        let length = length.filter(|length| *length <= MAX_CONTENT_BYTES);
         let length = length.ok_or_else(|| invalid("a message that is too long"))?;
         let mut bytes = Vec::with_capacity(HEAD + content.len());
         bytes.push(kind);
@@ -72,7 +72,7 @@ impl Message {
         }
         let [kind, length @ ..] = head;
         let length = u32::from_be_bytes(length);
-        if length > LONGEST {
+        if length > MAX_CONTENT_BYTES {
             return Err(invalid("a message that is too long"));
         }
         let mut content = Vec::new();

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use tailbound_sys::process::Spawn;
 
 /// Time limit for the kernel to make a device file.
-const PATIENCE: Duration = Duration::from_secs(20);
+const DEVICE_TIMEOUT: Duration = Duration::from_secs(20);
 /// Interval of the checks for the file, and for the lab's connection to a port.
 const POLL: Duration = Duration::from_millis(10);
 
@@ -119,7 +119,7 @@ struct Port {
 impl Port {
     fn open(number: usize) -> io::Result<Self> {
         let path = PathBuf::from(format!("/dev/vport0p{}", number + 1));
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + DEVICE_TIMEOUT;
         loop {
             match File::options().read(true).write(true).open(&path) {
                 Ok(file) => {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 /// A program or task for a VM.
 #[derive(Debug, Clone)]
-pub enum Asked {
+pub enum GuestCommand {
     /// The task in this file; its outcome is written to the task's path, on this side.
     Task(PathBuf),
     /// A program with its arguments.
@@ -22,11 +22,11 @@ pub enum Asked {
 ///
 /// # Errors
 /// The VM ends, or a file cannot be read or written.
-pub fn relay(socket: &Path, asked: Asked) -> io::Result<Option<i32>> {
+pub fn relay(socket: &Path, asked: GuestCommand) -> io::Result<Option<i32>> {
     let mut stream = UnixStream::connect(socket)?;
     let (order, outcome) = match asked {
-        Asked::Program(words) => (Order::Program(words), None),
-        Asked::Task(path) => {
+        GuestCommand::Program(words) => (Order::Program(words), None),
+        GuestCommand::Task(path) => {
             let task: Task = serde_json::from_slice(&fs::read(path)?)?;
             let outcome = task.outcome.clone();
             (Order::Task(Box::new(task)), Some(outcome))

@@ -30,7 +30,7 @@ pub(super) struct Search<'a> {
     pub(super) effort: u32,
     /// The height for which [`Self::is_hopeless`] was computed last, and the answer.
     pub(super) hopeless: Option<(u8, bool)>,
-    found: Vec<Found>,
+    found: Vec<ChosenHost>,
 }
 
 /// Combinations of hosts for which no path between two exceeds a limit.
@@ -46,7 +46,7 @@ enum Near {
 
 /// A host that was chosen.
 #[derive(Debug, Clone, Copy)]
-struct Found {
+struct ChosenHost {
     host: NodeId,
     vms: u32,
     /// The longest path to the scope, and from it, of this host and all that were chosen before.
@@ -368,7 +368,7 @@ impl<'a> Search<'a> {
         let most = want.min(self.host_limit).min(fit);
         let count = self.most_through(host, most);
         if count > 0 {
-            self.found.push(Found {
+            self.found.push(ChosenHost {
                 host,
                 vms: count,
                 longest,

@@ -141,8 +141,8 @@ fn changes(before: NodeIn<'_>, now: NodeIn<'_>) -> Vec<Difference> {
         );
         changes = changes
             .compare("slots", was.slots, is.slots)
-            .compare("cpu", Counted(was.cpu), Counted(is.cpu))
-            .compare("memory", Counted(was.memory), Counted(is.memory));
+            .compare("cpu", HostResource(was.cpu), HostResource(is.cpu))
+            .compare("memory", HostResource(was.memory), HostResource(is.memory));
     }
     if let (Some(was), Some(is)) = (
         before.topology.uplink(before.node),
@@ -155,9 +155,9 @@ fn changes(before: NodeIn<'_>, now: NodeIn<'_>) -> Vec<Difference> {
 
 /// A resource of a host, which is not counted where the description leaves it out.
 #[derive(Clone, Copy, PartialEq)]
-struct Counted<T>(T);
+struct HostResource<T>(T);
 
-impl fmt::Display for Counted<u64> {
+impl fmt::Display for HostResource<u64> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             PLENTY => formatter.write_str("not counted"),
@@ -166,7 +166,7 @@ impl fmt::Display for Counted<u64> {
     }
 }
 
-impl fmt::Display for Counted<Bytes> {
+impl fmt::Display for HostResource<Bytes> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Bytes(PLENTY) => formatter.write_str("not counted"),

@@ -7,11 +7,11 @@ use tailbound_placement::{Guarantee, Policy};
 use tailbound_units::Nanos;
 
 /// Largest number of requests of a point, and largest number of machines of a tenant.
-const MOST: u32 = 10_000_000;
+const MAX_REQUESTS: u32 = 10_000_000;
 /// Largest number of machines, and of hosts, of a data centre.
 const MOST_SLOTS: u64 = 4_000_000;
 /// Longest mean computing time of a job.
-const LONGEST: Nanos = Nanos::from_secs(86_400);
+const MAX_COMPUTING_TIME: Nanos = Nanos::from_secs(86_400);
 
 /// Tenants with data to transfer that arrive at networks under policies, and leave after the
 /// transfer.
@@ -175,7 +175,7 @@ impl FlowsExperiment {
         }
         for (index, class) in self.class.iter().enumerate() {
             let mut section = top.item("class", index);
-            section.range("compute", class.compute, Nanos(1)..=LONGEST);
+            section.range("compute", class.compute, Nanos(1)..=MAX_COMPUTING_TIME);
             section.range("transfer", class.transfer, 0.0..=1e6);
         }
         for (index, point) in self.point.iter().enumerate() {
@@ -186,11 +186,15 @@ impl FlowsExperiment {
     fn check_point(&self, point: &FlowPoint, index: usize, mistakes: &mut Mistakes) {
         let mut top = mistakes.top();
         let mut section = top.item("point", index);
-        section.range("mean_vms", point.mean_vms, 1.0..=f64::from(MOST));
-        section.range("most_vms", point.most_vms, 1..=MOST);
-        section.range("requests", point.requests, 1..=MOST);
+        section.range("mean_vms", point.mean_vms, 1.0..=f64::from(MAX_REQUESTS));
+        section.range("most_vms", point.most_vms, 1..=MAX_REQUESTS);
+        section.range("requests", point.requests, 1..=MAX_REQUESTS);
         section.range("occupancy", point.occupancy, 1..=100);
-        section.range("destinations", point.destinations, 0.0..=f64::from(MOST));
+        section.range(
+            "destinations",
+            point.destinations,
+            0.0..=f64::from(MAX_REQUESTS),
+        );
         if point.warmup >= point.requests {
             let message = format!(
                 "warmup {}: nothing is left to measure of {} requests",

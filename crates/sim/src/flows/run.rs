@@ -15,8 +15,8 @@ use rand_pcg::Pcg64Mcg;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use tailbound_experiment::{
-    Catalogue, ChartSpec, Curve, Document, Experiment, ExperimentError, Found, Mistake, Mistakes,
-    Run, catalogue,
+    Catalogue, ChartSpec, Curve, Document, Experiment, ExperimentError, Mistake, Mistakes, Run,
+    RunOutput, catalogue,
 };
 use tailbound_placement::{
     AdmitError, Datacentre, Direction, NodeId, Placement, Policy, PortId, SpecError, TenantId,
@@ -63,11 +63,11 @@ impl Experiment for FlowsExperiment {
         self.lines()
     }
 
-    fn run(&self, run: &mut Run<'_, Threads>) -> Result<Found, ExperimentError> {
+    fn run(&self, run: &mut Run<'_, Threads>) -> Result<RunOutput, ExperimentError> {
         let seed = run.seed;
         let name = |point: &FlowPoint| point.name.get_ref().clone();
         let measure = |point: &FlowPoint| measure(self, point, seed);
-        let mut found = Found::of(parallel::map(run, &self.point, name, measure)?);
+        let mut found = RunOutput::of(parallel::map(run, &self.point, name, measure)?);
         found.condition("virtual_time", true);
         found.condition("model", "flows: no packets, no queues, not for tails");
         Ok(found)

@@ -4,7 +4,7 @@ use super::{GridError, Row, Store, csv, parquet, summary};
 use serde::Serialize;
 use std::path::PathBuf;
 use tailbound_experiment::ExperimentError;
-use tailbound_report::{Made, ReportError, Results, write_file};
+use tailbound_report::{Provenance, ReportError, Results, write_file};
 
 /// The files of a report.
 #[derive(Debug, Serialize)]
@@ -24,7 +24,7 @@ impl Store {
     ///
     /// # Errors
     /// Rows are missing or corrupt, or a file cannot be written.
-    pub fn write_report(&self, made: Made) -> Result<(Results, GridFiles), GridError> {
+    pub fn write_report(&self, made: Provenance) -> Result<(Results, GridFiles), GridError> {
         let rows = self.all()?;
         let results = Results {
             made: Some(made),

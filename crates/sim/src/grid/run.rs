@@ -44,7 +44,7 @@ impl FromStr for Shard {
 
 /// Missing points of a shard.
 #[derive(Debug, Default)]
-pub struct Left {
+pub struct MissingPoints {
     /// Points without a row.
     pub points: Vec<usize>,
     /// Number of points with a row.
@@ -53,7 +53,7 @@ pub struct Left {
     pub corrupt: Vec<GridError>,
 }
 
-impl Left {
+impl MissingPoints {
     /// Checks all rows of a shard.
     ///
     /// # Errors

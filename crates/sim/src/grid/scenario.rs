@@ -10,7 +10,7 @@ use tailbound_experiment::{Document, ExperimentError, Mistake, Name, Source};
 use toml::{Spanned, Table};
 
 /// Largest number of points of a grid.
-const MOST: usize = 100_000;
+const MAX_POINTS: usize = 100_000;
 
 /// A scenario's file.
 #[derive(Debug, Deserialize)]
@@ -335,8 +335,8 @@ impl File {
                 None => points = points.saturating_mul(vary.count() as u128),
             }
         }
-        if points > MOST as u128 {
-            let why = format!("the grid has {points} points; {MOST} at most");
+        if points > MAX_POINTS as u128 {
+            let why = format!("the grid has {points} points; {MAX_POINTS} at most");
             at(self.name.span(), why);
         }
         found.sort_by_key(|mistake: &Mistake| mistake.location);

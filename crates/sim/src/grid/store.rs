@@ -28,12 +28,12 @@ pub struct Manifest {
     /// Figures of the charts over the first key.
     pub show: Vec<String>,
     /// The points.
-    pub points: Vec<Planned>,
+    pub points: Vec<PlannedPoint>,
 }
 
 /// A point of the grid.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Planned {
+pub struct PlannedPoint {
     /// The values of the keys.
     pub settings: Vec<String>,
     /// The repetition.
@@ -47,7 +47,7 @@ pub struct Planned {
 impl Manifest {
     /// Returns the description of a scenario's grid.
     pub fn new(scenario: &Scenario) -> Self {
-        let points = scenario.points.iter().map(|point| Planned {
+        let points = scenario.points.iter().map(|point| PlannedPoint {
             settings: point.settings.clone(),
             repetition: point.repetition,
             seed: point.seed,

@@ -93,7 +93,7 @@ fn found(point: &GridPoint) -> Results {
 }
 
 fn run_shard(scenario: &Scenario, store: &Store, shard: Shard) -> usize {
-    let left = Left::of(store, shard).unwrap();
+    let left = MissingPoints::of(store, shard).unwrap();
     let measure = |point: &GridPoint| Ok(found(point));
     run(
         (scenario, store),
@@ -414,7 +414,7 @@ fn a_run_that_ends_early_goes_on_without_a_wrong_or_doubled_row() {
         "{said}"
     );
     // A caller that requests the end stops the run, too.
-    let left = Left::of(&halted, Shard::WHOLE).unwrap();
+    let left = MissingPoints::of(&halted, Shard::WHOLE).unwrap();
     assert_eq!((left.done, left.points.len()), (5, 7));
     let is_over = || measured.load(Ordering::Relaxed) >= 8;
     let some = |point: &GridPoint| {
@@ -462,7 +462,7 @@ fn a_corrupt_row_is_found_and_computed_again_and_never_merged() {
     ];
     for (bytes, wanted) in damaged {
         fs::write(&path, bytes).unwrap();
-        let left = Left::of(&here, Shard::WHOLE).unwrap();
+        let left = MissingPoints::of(&here, Shard::WHOLE).unwrap();
         assert_eq!((left.points.clone(), left.corrupt.len()), (vec![3], 1));
         let said = left.corrupt[0].to_string();
         assert!(

@@ -6,7 +6,7 @@ use tailbound_experiment::Name;
 use toml::{Spanned, Table, Value};
 
 /// Largest number of values of a key.
-const MOST: usize = 100_000;
+const MAX_VALUES: usize = 100_000;
 
 /// A key of the experiment, and its values.
 #[derive(Debug, Deserialize)]
@@ -50,7 +50,7 @@ impl Vary {
             )),
             Some(range) if !range.get_ref().is_right() => Some((
                 range.span(),
-                format!("{key}: this is no range; forwards, in up to {MOST} steps"),
+                format!("{key}: this is no range; forwards, in up to {MAX_VALUES} steps"),
             )),
             _ => None,
         }
@@ -79,7 +79,7 @@ impl Range {
         let finite = [self.from, self.to, self.step]
             .into_iter()
             .all(f64::is_finite);
-        finite && self.step > 0.0 && self.to >= self.from && self.steps() < MOST as f64
+        finite && self.step > 0.0 && self.to >= self.from && self.steps() < MAX_VALUES as f64
     }
 
     /// Number of steps; rounding does not lose the last one.

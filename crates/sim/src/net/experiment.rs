@@ -7,7 +7,7 @@ use crate::Threads;
 use crate::scenario::{self, Scenarios, under};
 use serde::Deserialize;
 use tailbound_experiment::{
-    Catalogue, Document, Experiment, ExperimentError, Found, Loaded, Mistake, Mistakes, Run,
+    Catalogue, Document, Experiment, ExperimentError, Loaded, Mistake, Mistakes, Run, RunOutput,
     catalogue,
 };
 use tailbound_report::Variant;
@@ -75,7 +75,7 @@ impl Experiment for NetExperiment {
         scenario::outline(&self.scenarios())
     }
 
-    fn run(&self, run: &mut Run<'_, Threads>) -> Result<Found, ExperimentError> {
+    fn run(&self, run: &mut Run<'_, Threads>) -> Result<RunOutput, ExperimentError> {
         scenario::run(&self.scenarios(), run)
     }
 }

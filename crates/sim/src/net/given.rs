@@ -11,7 +11,7 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use tailbound_experiment::{
-    Catalogue, ExperimentError, Found, Mistakes, Name, Run, Section, catalogue,
+    Catalogue, ExperimentError, Mistakes, Name, Run, RunOutput, Section, catalogue,
 };
 use tailbound_netcalc::{
     ArrivalCurve, Bound, Flow, Network, NetworkFile, Overflow, Ratio, TokenBucket,
@@ -134,8 +134,8 @@ impl Scenario for Vec<GivenNetwork> {
             .collect()
     }
 
-    fn run(&self, run: &mut Run<'_, Threads>) -> Result<Found, ExperimentError> {
-        let mut found = Found::default();
+    fn run(&self, run: &mut Run<'_, Threads>) -> Result<RunOutput, ExperimentError> {
+        let mut found = RunOutput::default();
         for (done, network) in self.iter().enumerate() {
             (run.progress)(&format!("{done} of {}", self.len()));
             found.variants.push(network.measure(run.seed)?);

@@ -41,7 +41,7 @@ pub struct RandomNetworks {
 
 /// One random network.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Drawn {
+pub struct RandomNetwork {
     frame: Bytes,
     ports: Vec<Port>,
     /// Flows, with the positions of their ports.
@@ -87,7 +87,7 @@ fn generator(seed: u64, number: u32) -> Pcg64Mcg {
 
 impl RandomNetworks {
     /// Returns network `number` of this seed.
-    pub fn draw(&self, seed: u64, number: u32) -> Drawn {
+    pub fn draw(&self, seed: u64, number: u32) -> RandomNetwork {
         let random = &mut generator(seed, number);
         let frame = *pick(random, &self.frames);
         let count = random.random_range(self.ports.0..=self.ports.1);
@@ -145,7 +145,7 @@ impl RandomNetworks {
             };
             flows.push((flow, path));
         }
-        Drawn {
+        RandomNetwork {
             frame,
             ports,
             flows,
@@ -158,7 +158,7 @@ impl RandomNetworks {
     /// The network has no bounds: the distribution of networks is wrong.
     pub fn judge(
         &self,
-        drawn: &Drawn,
+        drawn: &RandomNetwork,
         seed: u64,
         number: u32,
         change: &dyn Fn(&mut Fabric),
@@ -194,11 +194,11 @@ impl RandomNetworks {
     /// after the other as long as a violation remains.
     pub fn shrink(
         &self,
-        drawn: &Drawn,
+        drawn: &RandomNetwork,
         seed: u64,
         number: u32,
         change: &dyn Fn(&mut Fabric),
-    ) -> Drawn {
+    ) -> RandomNetwork {
         let mut small = drawn.clone();
         let mut index = 0;
         while index < small.flows.len() && small.flows.len() > 1 {
@@ -228,7 +228,7 @@ fn path(random: &mut Pcg64Mcg, ports: usize) -> Vec<usize> {
     path
 }
 
-impl Drawn {
+impl RandomNetwork {
     /// Returns the network.
     pub fn network(&self) -> Network {
         let mut network = Network::new(self.frame, true);

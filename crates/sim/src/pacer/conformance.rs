@@ -11,11 +11,11 @@ use crate::net::{
 };
 use crate::scenario::Scenario;
 use crate::{Threads, parallel};
-use draw::{Drawn, Guest};
+use draw::{Guest, GuestsByHost};
 use serde::Deserialize;
 use serde_json::json;
 use tailbound_dataplane::pacer::{Guarantee, PacerConfig, PacerError, void};
-use tailbound_experiment::{ExperimentError, Found, Run, Section};
+use tailbound_experiment::{ExperimentError, Run, RunOutput, Section};
 use tailbound_netcalc::{Flow, Network, NetworkError, Overflow, Ratio};
 use tailbound_report::{Chart, ChartAxis, Line, LineStyle, Variant};
 use tailbound_units::{Bytes, Nanos, Rate};
@@ -110,17 +110,17 @@ impl Scenario for Conformance {
         vec![summary(&[])]
     }
 
-    fn run(&self, run: &mut Run<'_, Threads>) -> Result<Found, ExperimentError> {
+    fn run(&self, run: &mut Run<'_, Threads>) -> Result<RunOutput, ExperimentError> {
         let seed = run.seed;
         let numbers: Vec<u32> = (0..self.networks).collect();
         let name = |number: &u32| format!("network {number}");
         let outcomes = parallel::map(run, &numbers, name, |number| {
             self.judge(&self.draw(seed, *number))
         })?;
-        let mut found = Found {
+        let mut found = RunOutput {
             variants: vec![summary(&outcomes)],
             charts: charts(&outcomes),
-            ..Found::default()
+            ..RunOutput::default()
         };
         found.condition("networks", self.networks);
         found.condition("hosts", json!(self.hosts));
@@ -143,7 +143,7 @@ impl Conformance {
 
     /// Returns the network of the calculus: each host's wire with the added latency, and the port
     /// behind all of them.
-    fn network(&self, drawn: &Drawn, latency: Nanos) -> Network {
+    fn network(&self, drawn: &GuestsByHost, latency: Nanos) -> Network {
         let mut network = Network::new(Bytes(FRAME), true);
         let port = |name: String, rate, latency| tailbound_netcalc::Port {
             name,
@@ -169,7 +169,7 @@ impl Conformance {
         network
     }
 
-    fn judge(&self, drawn: &Drawn) -> Result<Outcome, Failed> {
+    fn judge(&self, drawn: &GuestsByHost) -> Result<Outcome, Failed> {
         let network = self.network(drawn, self.added());
         let bounds = network.bounds()?;
         let plain = self.network(drawn, Nanos::ZERO).bounds()?;

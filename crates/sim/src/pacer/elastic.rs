@@ -7,8 +7,8 @@ use crate::{Threads, parallel};
 use serde::Deserialize;
 use std::collections::HashMap;
 use tailbound_dataplane::PacketRecord;
-use tailbound_dataplane::pacer::{Guarantee, Paced, PacerConfig, PacerError, WireCount};
-use tailbound_experiment::{ExperimentError, Found, Run, Section};
+use tailbound_dataplane::pacer::{Guarantee, PacerConfig, PacerError, WireCount, WireItem};
+use tailbound_experiment::{ExperimentError, Run, RunOutput, Section};
 use tailbound_report::{Chart, ChartAxis, Line, LineStyle, Variant};
 use tailbound_units::{Bytes, Nanos, Position, Rate, WireBytes};
 
@@ -37,7 +37,7 @@ pub struct Elastic {
 }
 
 /// A frame on the wire.
-struct Sent {
+struct SentFrame {
     at: Position,
     frame: PacketRecord,
     /// Guaranteed position of the frame.
@@ -47,8 +47,8 @@ struct Sent {
 
 /// All frames on the wire.
 #[derive(Default)]
-struct Seen {
-    sent: Vec<Sent>,
+struct WireLog {
+    sent: Vec<SentFrame>,
     elastic: WireCount,
 }
 
@@ -72,19 +72,19 @@ impl Scenario for Elastic {
     }
 
     fn outline(&self) -> Vec<Variant> {
-        let nothing = Seen::default();
+        let nothing = WireLog::default();
         let names = ["on", "off"].into_iter();
         names
             .map(|name| self.variant(name, &nothing, &nothing))
             .collect()
     }
 
-    fn run(&self, run: &mut Run<'_, Threads>) -> Result<Found, ExperimentError> {
+    fn run(&self, run: &mut Run<'_, Threads>) -> Result<RunOutput, ExperimentError> {
         let seed = run.seed;
         let variants = [("on", true), ("off", false)];
         let name = |(name, _): &(&str, bool)| (*name).to_owned();
         let watched = parallel::map(run, &variants, name, |(_, is_on)| self.watch(*is_on, seed))?;
-        let mut found = Found::default();
+        let mut found = RunOutput::default();
         let mut lines = Vec::new();
         for ((name, _), it) in variants.iter().zip(&watched) {
             found.variants.push(self.variant(name, it, &watched[1]));
@@ -112,7 +112,7 @@ impl Scenario for Elastic {
 }
 
 impl Elastic {
-    fn watch(&self, is_on: bool, seed: u64) -> Result<Seen, PacerError> {
+    fn watch(&self, is_on: bool, seed: u64) -> Result<WireLog, PacerError> {
         let mut host = Host::new(&PacerConfig {
             work_conserving: is_on,
             drain: self.drain,
@@ -147,19 +147,21 @@ impl Elastic {
             ..PacketRecord::on_wire(FRAME)
         });
         host.add(None, flood.take_while(move |frame| frame.came < until))?;
-        let mut found = Seen::default();
+        let mut found = WireLog::default();
         host.run_paced(end, |paced| {
             let (at, frame, departure, is_elastic) = match paced {
-                Paced::Guaranteed {
+                WireItem::Guaranteed {
                     frame,
                     departure,
                     at,
                     ..
                 } => (at, frame, Some(departure), false),
-                Paced::Elastic { frame, at, .. } => (at, frame, None, true),
-                Paced::BestEffort { .. } | Paced::Local { .. } | Paced::Void { .. } => return,
+                WireItem::Elastic { frame, at, .. } => (at, frame, None, true),
+                WireItem::BestEffort { .. } | WireItem::Local { .. } | WireItem::Void { .. } => {
+                    return;
+                }
             };
-            found.sent.push(Sent {
+            found.sent.push(SentFrame {
                 at,
                 frame,
                 departure,
@@ -176,7 +178,7 @@ impl Elastic {
     }
 
     /// Returns the bytes that a guest sends between two times.
-    fn bytes(&self, seen: &Seen, guest: u32, from: Nanos, until: Nanos) -> f64 {
+    fn bytes(&self, seen: &WireLog, guest: u32, from: Nanos, until: Nanos) -> f64 {
         let span = self.position(from)..self.position(until);
         let sent = seen.sent.iter();
         let within = sent.filter(|sent| sent.frame.guest == guest && span.contains(&sent.at));
@@ -184,7 +186,7 @@ impl Elastic {
     }
 
     /// Returns the guest's rate in each millisecond, in Mbit/s.
-    fn over_time(&self, seen: &Seen) -> Vec<(f64, f64)> {
+    fn over_time(&self, seen: &WireLog) -> Vec<(f64, f64)> {
         let millis = self.time.0 / 1_000_000;
         let each = (0..millis).map(|at| {
             let span = [at, at + 1].map(Nanos::from_millis);
@@ -194,7 +196,7 @@ impl Elastic {
         each.collect()
     }
 
-    fn variant(&self, name: &str, seen: &Seen, off: &Seen) -> Variant {
+    fn variant(&self, name: &str, seen: &WireLog, off: &WireLog) -> Variant {
         let idle = (SETTLED, self.busy_from);
         let wire = self.link.bytes_in(idle.1.since(idle.0)).0 as f64;
         let left = wire - self.bytes(seen, NEIGHBOUR, idle.0, idle.1);
@@ -218,7 +220,7 @@ impl Elastic {
 
     /// Returns the number of frames that others of their flow overtake if each elastic frame waits
     /// in the network for `drain`, and no other frame waits.
-    fn overtaken(&self, seen: &Seen) -> u64 {
+    fn overtaken(&self, seen: &WireLog) -> u64 {
         let drain = WireBytes::from(self.link.bytes_in(self.drain));
         let of_guest = seen.sent.iter().filter(|sent| sent.frame.guest == GUEST);
         let mut arrivals: Vec<_> = of_guest
@@ -245,8 +247,8 @@ impl Elastic {
 
 /// Returns the difference of the neighbour's departures, and the delay of its frames, compared with
 /// a run without elastic flows.
-fn later(seen: &Seen, off: &Seen) -> (WireBytes, WireBytes) {
-    let of = |seen: &'_ Seen| {
+fn later(seen: &WireLog, off: &WireLog) -> (WireBytes, WireBytes) {
+    let of = |seen: &'_ WireLog| {
         let sent = seen.sent.iter();
         let own = sent.filter(|sent| sent.frame.guest == NEIGHBOUR);
         own.filter_map(|sent| Some((sent.departure?, sent.at)))

@@ -6,7 +6,7 @@ use super::FRAME;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use rayon::prelude::*;
-use tailbound_dataplane::pacer::{Guarantee, Paced, Pacer, PacerConfig};
+use tailbound_dataplane::pacer::{Guarantee, Pacer, PacerConfig, WireItem};
 use tailbound_dataplane::{GuestId, PacketRecord};
 use tailbound_hypervisor::reservation::{Deadline, Disturbance, Pool};
 use tailbound_hypervisor::{Costs, Domain, Enforcement, Event, Host, Machine};
@@ -203,7 +203,7 @@ impl Network {
             turn = self.pacer.poll_at().expect("frames wait").max(turn);
             let clock = self.pacer.clock();
             self.pacer.batch(turn).for_each(|paced| {
-                if let Paced::Guaranteed { at, .. } = paced {
+                if let WireItem::Guaranteed { at, .. } = paced {
                     left -= 1;
                     sent = sent.max(clock.moment(at + Bytes(FRAME).into()));
                 }

@@ -4,7 +4,7 @@ use super::FRAME;
 use crate::distribution::exponential;
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
-use tailbound_dataplane::pacer::{Guarantee, Paced, Pacer, PacerConfig, PacerError, WireClock};
+use tailbound_dataplane::pacer::{Guarantee, Pacer, PacerConfig, PacerError, WireClock, WireItem};
 use tailbound_dataplane::{GuestId, PacketRecord};
 use tailbound_units::{Bytes, Nanos, Position, Rate, WireBytes};
 
@@ -69,7 +69,7 @@ impl Host {
     }
 
     /// Runs one iteration of the packet loop: rings, then the batch, with one `now`.
-    fn turn(&mut self, sink: &mut impl FnMut(Paced<PacketRecord>)) {
+    fn turn(&mut self, sink: &mut impl FnMut(WireItem<PacketRecord>)) {
         let now = self.now;
         for (guest, ring) in (0..).map(GuestId::first).zip(&mut self.rings) {
             while self.pacer.is_read(guest)
@@ -98,7 +98,7 @@ impl Host {
         mut sink: impl FnMut(PacketRecord, Position, Position),
     ) {
         self.run_paced(end, |paced| {
-            if let Paced::Guaranteed {
+            if let WireItem::Guaranteed {
                 frame,
                 departure,
                 at,
@@ -111,7 +111,7 @@ impl Host {
     }
 
     /// Runs like [`Self::run`]; `sink` receives all frames of the pacer.
-    pub(super) fn run_paced(&mut self, end: Nanos, mut sink: impl FnMut(Paced<PacketRecord>)) {
+    pub(super) fn run_paced(&mut self, end: Nanos, mut sink: impl FnMut(WireItem<PacketRecord>)) {
         while let Some(at) = self.wake_at().map(|at| at.max(self.now)) {
             if at >= end {
                 break;

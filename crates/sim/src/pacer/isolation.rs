@@ -10,7 +10,7 @@ use serde::Deserialize;
 use std::iter;
 use tailbound_dataplane::pacer::{Guarantee, PacerConfig, PacerError, void};
 use tailbound_dataplane::{GuestId, PacketRecord};
-use tailbound_experiment::{ExperimentError, Found, Run, Section};
+use tailbound_experiment::{ExperimentError, Run, RunOutput, Section};
 use tailbound_report::{Series, Variant, empty_histogram};
 use tailbound_units::{Bytes, Nanos, Position, Rate, WireBytes};
 
@@ -71,7 +71,7 @@ const VARIANTS: [(&str, Neighbours); 7] = [
 
 /// Measurements of the guest.
 #[derive(Default)]
-struct Seen {
+struct GuestMeasurements {
     /// Time of each message, from its arrival until its last byte has left.
     latencies: Vec<u64>,
     /// Rate with frames always queued, in bit/s.
@@ -94,14 +94,14 @@ impl Scenario for Isolation {
     }
 
     fn outline(&self) -> Vec<Variant> {
-        let nothing = Seen::default();
+        let nothing = GuestMeasurements::default();
         let names = VARIANTS.iter();
         names
             .map(|(name, _)| self.variant(name, &nothing, &nothing))
             .collect()
     }
 
-    fn run(&self, run: &mut Run<'_, Threads>) -> Result<Found, ExperimentError> {
+    fn run(&self, run: &mut Run<'_, Threads>) -> Result<RunOutput, ExperimentError> {
         let seed = run.seed;
         let name = |(name, _): &(&str, _)| (*name).to_owned();
         for variant in &VARIANTS {
@@ -111,7 +111,7 @@ impl Scenario for Isolation {
         let outcomes = parallel::map(run, &VARIANTS, name, |(_, neighbours)| {
             self.watch(*neighbours, seed)
         })?;
-        let mut found = Found::default();
+        let mut found = RunOutput::default();
         for ((name, _), it) in VARIANTS.iter().zip(&outcomes) {
             found.variants.push(self.variant(name, it, &outcomes[0]));
         }
@@ -131,7 +131,7 @@ impl Scenario for Isolation {
 }
 
 impl Isolation {
-    fn variant(&self, name: &str, seen: &Seen, alone: &Seen) -> Variant {
+    fn variant(&self, name: &str, seen: &GuestMeasurements, alone: &GuestMeasurements) -> Variant {
         let mut latencies = empty_histogram();
         for latency in &seen.latencies {
             latencies.saturating_record(*latency);
@@ -168,8 +168,8 @@ impl Isolation {
         self.add_neighbours(&mut host, neighbours, &mut Pcg64Mcg::seed_from_u64(0))
     }
 
-    fn watch(&self, neighbours: Neighbours, seed: u64) -> Result<Seen, PacerError> {
-        Ok(Seen {
+    fn watch(&self, neighbours: Neighbours, seed: u64) -> Result<GuestMeasurements, PacerError> {
+        Ok(GuestMeasurements {
             latencies: self.latencies(neighbours, seed)?,
             rate: self.rate(neighbours, seed)?,
         })

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use std::iter;
 use tailbound_dataplane::PacketRecord;
 use tailbound_dataplane::pacer::{Guarantee, PacerConfig, PacerError};
-use tailbound_experiment::{ExperimentError, Found, Run, Section};
+use tailbound_experiment::{ExperimentError, Run, RunOutput, Section};
 use tailbound_report::{Chart, ChartAxis, Line, LineStyle, Value, Variant};
 use tailbound_units::{Bytes, Nanos, Position, Rate, WireBytes};
 
@@ -59,7 +59,7 @@ struct Case {
 
 /// Measurements of a case.
 #[derive(Debug, Clone, Copy, Default)]
-struct Measured {
+struct CaseMeasurements {
     /// Deviation of the rate over the time, in percent of the configured one.
     error: f64,
     /// Longest pause, in packet times at the rate.
@@ -86,20 +86,20 @@ impl Scenario for Limits {
 
     fn outline(&self) -> Vec<Variant> {
         let cases = self.cases();
-        self.variants(&cases, &vec![Measured::default(); cases.len()])
+        self.variants(&cases, &vec![CaseMeasurements::default(); cases.len()])
     }
 
-    fn run(&self, run: &mut Run<'_, Threads>) -> Result<Found, ExperimentError> {
+    fn run(&self, run: &mut Run<'_, Threads>) -> Result<RunOutput, ExperimentError> {
         let cases = self.cases();
         let name = |_: &_| "all".to_owned();
         let measured = parallel::map(run, &cases, name, |case| self.measure(*case))?;
-        let mut found = Found {
+        let mut found = RunOutput {
             variants: self.variants(&cases, &measured),
             charts: vec![
                 self.rate_chart(&cases, &measured),
                 self.pause_chart(&cases, &measured),
             ],
-            ..Found::default()
+            ..RunOutput::default()
         };
         found.condition("link", self.link.to_string());
         found.condition("time", self.time.to_string());
@@ -124,7 +124,7 @@ impl Limits {
     }
 
     /// Returns all cases together, each bucket, and the other limiters.
-    fn variants(&self, cases: &[Case], measured: &[Measured]) -> Vec<Variant> {
+    fn variants(&self, cases: &[Case], measured: &[CaseMeasurements]) -> Vec<Variant> {
         let mut variants = vec![all(measured)];
         let per_bucket = self.lengths.len().max(1);
         for (cases, measured) in cases.chunks(per_bucket).zip(measured.chunks(per_bucket)) {
@@ -141,7 +141,7 @@ impl Limits {
     }
 
     /// Measures a sender that always has packets queued, from the end of its burst on.
-    fn measure(&self, case: Case) -> Result<Measured, PacerError> {
+    fn measure(&self, case: Case) -> Result<CaseMeasurements, PacerError> {
         let Case {
             rate,
             burst,
@@ -172,7 +172,7 @@ impl Limits {
         let took = last - first.unwrap_or(last);
         let got = bytes.0 as f64 * self.link.0 as f64 / took.0 as f64;
         let packet = longest.0 as f64 * self.link.0 as f64 / rate.0 as f64;
-        Ok(Measured {
+        Ok(CaseMeasurements {
             error: 100.0 * (got / rate.0 as f64 - 1.0),
             pause: pause.0 as f64 / packet,
             frames,
@@ -192,8 +192,8 @@ impl Limits {
     fn lines(
         &self,
         cases: &[Case],
-        measured: &[Measured],
-        figure: impl Fn(&Measured) -> f64,
+        measured: &[CaseMeasurements],
+        figure: impl Fn(&CaseMeasurements) -> f64,
         is_worse: impl Fn(f64, f64) -> bool,
     ) -> Vec<Line> {
         let point = |rate: &Rate, length: usize| {
@@ -210,8 +210,8 @@ impl Limits {
         self.lengths.iter().map(line).collect()
     }
 
-    fn rate_chart(&self, cases: &[Case], measured: &[Measured]) -> Chart {
-        let got = |it: &Measured| 100.0 + it.error;
+    fn rate_chart(&self, cases: &[Case], measured: &[CaseMeasurements]) -> Chart {
+        let got = |it: &CaseMeasurements| 100.0 + it.error;
         let away = |a: f64, b: f64| (a - 100.0).abs() > (b - 100.0).abs();
         let mut lines = self.lines(cases, measured, got, away);
         let other = |other: &Other| {
@@ -239,7 +239,7 @@ impl Limits {
         }
     }
 
-    fn pause_chart(&self, cases: &[Case], measured: &[Measured]) -> Chart {
+    fn pause_chart(&self, cases: &[Case], measured: &[CaseMeasurements]) -> Chart {
         let mut lines = self.lines(cases, measured, |it| it.pause, |a, b| a > b);
         let ends = [self.rates.iter().min(), self.rates.iter().max()];
         let ends = ends.iter().flatten().map(|rate| (rate.0 as f64, 2.0));
@@ -278,8 +278,9 @@ impl Other {
     }
 }
 
-fn all(measured: &[Measured]) -> Variant {
-    let most = |figure: fn(&Measured) -> f64| measured.iter().map(figure).fold(0.0, f64::max);
+fn all(measured: &[CaseMeasurements]) -> Variant {
+    let most =
+        |figure: fn(&CaseMeasurements) -> f64| measured.iter().map(figure).fold(0.0, f64::max);
     let frames: u64 = measured.iter().map(|it| it.frames).sum();
     Variant::of_values(
         "all",
@@ -292,7 +293,7 @@ fn all(measured: &[Measured]) -> Variant {
     )
 }
 
-fn bucket(cases: &[Case], measured: &[Measured]) -> Variant {
+fn bucket(cases: &[Case], measured: &[CaseMeasurements]) -> Variant {
     let mut variant = Variant {
         name: format!("{} {}", cases[0].rate, cases[0].burst),
         ..Variant::default()

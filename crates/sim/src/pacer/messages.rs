@@ -6,7 +6,7 @@ use crate::scenario::Scenario;
 use crate::{Threads, parallel};
 use serde::Deserialize;
 use tailbound_dataplane::pacer::{Guarantee, PacerConfig, PacerError};
-use tailbound_experiment::{ExperimentError, Found, Run, Section};
+use tailbound_experiment::{ExperimentError, Run, RunOutput, Section};
 use tailbound_report::{Chart, ChartAxis, Line, LineStyle, Value, Variant};
 use tailbound_units::{Bytes, Nanos, Position, Rate, WireBytes};
 
@@ -66,7 +66,7 @@ impl Scenario for Messages {
         rows.map(|row| self.variant(row, &nothing)).collect()
     }
 
-    fn run(&self, run: &mut Run<'_, Threads>) -> Result<Found, ExperimentError> {
+    fn run(&self, run: &mut Run<'_, Threads>) -> Result<RunOutput, ExperimentError> {
         let seed = run.seed;
         let bandwidths = |row| self.bandwidths.iter().map(move |percent| (row, *percent));
         let cells: Vec<_> = self.paper.iter().flat_map(bandwidths).collect();
@@ -74,7 +74,7 @@ impl Scenario for Messages {
         let late = parallel::map(run, &cells, name, |(row, percent)| {
             self.late(row.burst, *percent, seed)
         })?;
-        let mut found = Found::default();
+        let mut found = RunOutput::default();
         let rows = late.chunks(self.bandwidths.len());
         let mut lines = Vec::new();
         for (row, late) in self.paper.iter().zip(rows) {

@@ -9,7 +9,7 @@ use rand_pcg::Pcg64Mcg;
 use serde::Deserialize;
 use tailbound_dataplane::PacketRecord;
 use tailbound_dataplane::pacer::{Guarantee, PacerConfig, PacerError, void};
-use tailbound_experiment::{ExperimentError, Found, Run, Section};
+use tailbound_experiment::{ExperimentError, Run, RunOutput, Section};
 use tailbound_report::Variant;
 use tailbound_units::{Bytes, Nanos, Position, Rate, WireBytes};
 
@@ -44,7 +44,7 @@ pub struct Load {
 
 /// Measurements of a load.
 #[derive(Debug, Default)]
-struct Seen {
+struct LoadMeasurements {
     frames: u64,
     /// Frames before their departure.
     early: u64,
@@ -78,14 +78,14 @@ impl Scenario for Spacing {
     fn outline(&self) -> Vec<Variant> {
         let loads = self.load.iter();
         loads
-            .map(|load| self.variant(load, &Seen::default()))
+            .map(|load| self.variant(load, &LoadMeasurements::default()))
             .collect()
     }
 
-    fn run(&self, run: &mut Run<'_, Threads>) -> Result<Found, ExperimentError> {
+    fn run(&self, run: &mut Run<'_, Threads>) -> Result<RunOutput, ExperimentError> {
         let seed = run.seed;
         let name = |load: &Load| load.name.clone();
-        let mut found = Found::of(parallel::map(run, &self.load, name, |load| {
+        let mut found = RunOutput::of(parallel::map(run, &self.load, name, |load| {
             let watched = self.watch(load, seed);
             watched.map(|seen| self.variant(load, &seen))
         })?);
@@ -102,7 +102,7 @@ impl Scenario for Spacing {
 }
 
 impl Spacing {
-    fn watch(&self, load: &Load, seed: u64) -> Result<Seen, PacerError> {
+    fn watch(&self, load: &Load, seed: u64) -> Result<LoadMeasurements, PacerError> {
         let mut random = Pcg64Mcg::seed_from_u64(seed);
         let mut host = Host::new(&PacerConfig::strict(self.link))?;
         host.late = load.late;
@@ -129,7 +129,7 @@ impl Spacing {
             }
             rates.push(rate);
         }
-        let mut found = Seen::default();
+        let mut found = LoadMeasurements::default();
         let (link, rate) = (i128::from(self.link.0), i128::from(rates[0]));
         // End of the frames on a wire without voids, bytes of the first guest, and their first
         // position.
@@ -161,7 +161,7 @@ impl Spacing {
         Ok(found)
     }
 
-    fn variant(&self, load: &Load, seen: &Seen) -> Variant {
+    fn variant(&self, load: &Load, seen: &LoadMeasurements) -> Variant {
         let nanos = |bytes: WireBytes| bytes.0 as f64 * 8e9 / self.link.0 as f64;
         let collisions = 100.0 * seen.collided as f64 / seen.frames as f64;
         Variant::of_values(

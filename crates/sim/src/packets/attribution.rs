@@ -45,7 +45,7 @@ pub(super) struct Parts(pub(super) [u32; PARTS]);
 
 /// Times of the bytes that arrived last.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Way {
+pub(super) struct PacketTimes {
     /// Time at which the guest was due to write them.
     pub(super) asked: Nanos,
     /// Time at which the guest wrote them.
@@ -72,12 +72,12 @@ pub(super) struct Stay {
 
 impl Parts {
     /// Adds the path of a message by the packet that completed it.
-    pub(super) fn add(&mut self, way: &Way, packet: &Packet) {
-        let flight = (way.came.0 as u32).wrapping_sub(packet.sent);
-        let sent = way.came.since(Nanos(flight.into()));
-        let first = way.first_sent.min(sent);
-        let waited = first.since(way.written);
-        let stalled = way.stalled.min(waited);
+    pub(super) fn add(&mut self, times: &PacketTimes, packet: &Packet) {
+        let flight = (times.came.0 as u32).wrapping_sub(packet.sent);
+        let sent = times.came.since(Nanos(flight.into()));
+        let first = times.first_sent.min(sent);
+        let waited = first.since(times.written);
+        let stalled = times.stalled.min(waited);
         let mut queued = 0;
         for (part, waited) in self.0.iter_mut().zip(packet.waited) {
             *part = part.saturating_add(waited);
@@ -87,14 +87,14 @@ impl Parts {
             let nanos = u32::try_from(nanos).unwrap_or(u32::MAX);
             self.0[part] = self.0[part].saturating_add(nanos);
         };
-        let stay = way.stay.ring.0 + way.stay.vcpu.0;
+        let stay = times.stay.ring.0 + times.stay.vcpu.0;
         put(
             WIRE,
             u64::from(flight.saturating_sub(queued)).saturating_sub(stay),
         );
-        put(SENDER_VCPU, way.written.since(way.asked).0);
-        put(RING, way.stay.ring.0);
-        put(RECEIVER_VCPU, way.stay.vcpu.0);
+        put(SENDER_VCPU, times.written.since(times.asked).0);
+        put(RING, times.stay.ring.0);
+        put(RECEIVER_VCPU, times.stay.vcpu.0);
         put(WINDOW, waited.since(stalled).0);
         put(RESENDING, sent.since(first).0 + stalled.0);
     }

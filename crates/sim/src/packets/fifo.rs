@@ -8,21 +8,21 @@ use std::collections::VecDeque;
 pub(super) struct Fifo<T>(VecDeque<T>);
 
 /// Largest capacity of an empty queue, in items.
-const LEAST: usize = 2;
+const EMPTY_CAPACITY: usize = 2;
 /// Largest capacity of a short queue, in items.
-const FEW: usize = 16;
+const SHORT_CAPACITY: usize = 16;
 
 /// Returns the capacity that is allocated for `len` items when a queue grows or shrinks.
 const fn room_for(len: usize) -> usize {
-    len + len / 4 + LEAST
+    len + len / 4 + EMPTY_CAPACITY
 }
 
 /// Returns the largest capacity that is kept with `len` items.
 const fn most_for(len: usize) -> usize {
     match len {
-        0 => LEAST,
-        1..FEW => FEW,
-        _ => len + len.div_ceil(2) + LEAST,
+        0 => EMPTY_CAPACITY,
+        1..SHORT_CAPACITY => SHORT_CAPACITY,
+        _ => len + len.div_ceil(2) + EMPTY_CAPACITY,
     }
 }
 

@@ -1,6 +1,6 @@
 //! All hosts: their connections, timers and messages.
 
-use super::attribution::{Parts, Record, Stay, Way};
+use super::attribution::{PacketTimes, Parts, Record, Stay};
 use super::carrier::{Carrier, LOST_AFTER};
 use super::hull::HullPacer;
 use super::inside::Inside;
@@ -356,7 +356,7 @@ impl Hosts {
         let to = self.ends[number as usize].host;
         let end = &self.ends[number as usize ^ 1];
         let mut parts = message.before;
-        let way = Way {
+        let way = PacketTimes {
             asked: message.asked,
             written: message.written,
             first_sent: message.sent,

@@ -55,7 +55,7 @@ impl HullPacer {
 /// Capacity of a bucket, in bytes: one frame, so that frames leave one by one.
 const DEPTH: f64 = 1_538.0;
 /// Lowest rate as a share of the link's rate, so that no frame waits forever.
-const LEAST: f64 = 0.001;
+const MIN_LINK_SHARE: f64 = 0.001;
 /// Number of intervals without a frame after which the rate is the link's again.
 const FORGETS: u64 = 1_000;
 
@@ -150,7 +150,7 @@ impl Bucket {
             // β is for bits and bit/s, and equally for bytes and bytes a second.
             let backlog = self.config.backlog * self.bytes / 1e12;
             let rate = (1.0 - self.config.gain) * self.rate + self.config.gain * came + backlog;
-            self.rate = rate.clamp(LEAST * self.link, self.link);
+            self.rate = rate.clamp(MIN_LINK_SHARE * self.link, self.link);
             self.came = 0.0;
             self.ends = self.ends + interval;
         }

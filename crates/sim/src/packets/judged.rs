@@ -1,8 +1,8 @@
 //! Outcome of tenants, compared with their guarantees.
 
 use super::attribution::{Record, SENDER_VCPU, put_parts};
-use super::promises::Kept;
-use super::tenants::{Centre, Placed, Tenants};
+use super::promises::GuaranteeCounters;
+use super::tenants::{AdmittedTenant, Centre, Tenants};
 use hdrhistogram::Histogram;
 use tailbound_report::{Series, Value, Variant, empty_histogram};
 
@@ -42,7 +42,7 @@ pub(super) struct TenantsOutcome {
     slots: u64,
     taken: u64,
     /// Frames with a guarantee.
-    pub(super) kept: Kept,
+    pub(super) kept: GuaranteeCounters,
     /// Number of hosts that put a frame on their link later than its bound.
     pub(super) late_hosts: u64,
     /// Number of frames that were dropped before hosts' links.
@@ -66,7 +66,7 @@ impl ClassOutcome {
         }
     }
 
-    fn add(&mut self, tenant: &Placed, messages: &mut [&Record]) {
+    fn add(&mut self, tenant: &AdmittedTenant, messages: &mut [&Record]) {
         if messages.is_empty() {
             return;
         }
@@ -146,7 +146,7 @@ impl TenantsOutcome {
             refused: 0,
             slots: 0,
             taken: 0,
-            kept: Kept::default(),
+            kept: GuaranteeCounters::default(),
             late_hosts: 0,
             lost_in_hosts: 0,
             refused_rates: 0,

@@ -54,7 +54,7 @@ impl Sends {
 }
 
 /// Largest number of hosts; each path needs memory.
-pub(super) const MOST: usize = 16_384;
+pub(super) const MAX_HOSTS: usize = 16_384;
 
 pub(super) fn check_line(key: &'static str, line: Line, section: &mut Section<'_>) {
     let mut section = section.table(key);

@@ -2,7 +2,7 @@
 
 use super::figures::variant;
 use super::hull::HullPacer;
-use super::line::MOST;
+use super::line::MAX_HOSTS;
 use super::machines::{MachineSpec, Machines, Talkers};
 use super::packet::Protocol;
 use super::piped::PipelineSpec;
@@ -22,7 +22,7 @@ use crate::tcp::Congestion;
 use crate::{Threads, parallel};
 use serde::Deserialize;
 use std::sync::Arc;
-use tailbound_experiment::{ExperimentError, Found, Mistakes, Name, Run, Section};
+use tailbound_experiment::{ExperimentError, Mistakes, Name, Run, RunOutput, Section};
 use tailbound_placement::Policy;
 use tailbound_report::Variant;
 use tailbound_units::{Bytes, Nanos, Rate};
@@ -211,12 +211,12 @@ pub struct MeterSpec {
 }
 
 /// Limit of a run's time, as a multiple of the time in which messages begin.
-const LONGEST: u64 = 10;
+const MAX_RUN_MULTIPLE: u64 = 10;
 
 impl Messages {
     /// Time after which a run ends, even if messages are incomplete.
     pub fn longest(&self) -> Nanos {
-        Nanos(self.duration.0.saturating_mul(LONGEST))
+        Nanos(self.duration.0.saturating_mul(MAX_RUN_MULTIPLE))
     }
 
     /// Number of hosts of each configured topology.
@@ -342,7 +342,7 @@ impl Messages {
             section.at("machine", unknown(name));
         }
         // An invalid number is reported by another check.
-        let hosts = self.hosts().next().unwrap_or(1).clamp(1, MOST);
+        let hosts = self.hosts().next().unwrap_or(1).clamp(1, MAX_HOSTS);
         for (place, on) in setting.on.iter().enumerate() {
             let mut section = section.item("on", place);
             section.range("host", on.host, 0..=hosts - 1);
@@ -528,7 +528,7 @@ impl Scenario for Messages {
             .collect()
     }
 
-    fn run(&self, run: &mut Run<'_, Threads>) -> Result<Found, ExperimentError> {
+    fn run(&self, run: &mut Run<'_, Threads>) -> Result<RunOutput, ExperimentError> {
         let seed = run.seed;
         let centres = |setting| (0..self.centres()).map(move |centre| (setting, centre));
         let jobs: Vec<(&Setting, u32)> = self.setting.iter().flat_map(centres).collect();
@@ -544,7 +544,7 @@ impl Scenario for Messages {
         let hosts = self.hosts().next().unwrap_or(1);
         let each = self.setting.iter().zip(&outcomes);
         let each = each.map(|(setting, outcome)| variant(setting.name.get_ref(), outcome, hosts));
-        let mut found = Found::of(each.collect());
+        let mut found = RunOutput::of(each.collect());
         found.condition("hosts", hosts);
         found.condition("duration", self.duration.to_string());
         if let Some(rate) = self.offered(hosts) {

@@ -28,12 +28,12 @@ pub(super) struct Sender {
 
 /// A packet in the form that the data path requires.
 #[derive(Debug, Clone, Copy)]
-struct Sent {
+struct PacedFrame {
     packet: Packet,
     sender: Sender,
 }
 
-impl Frame for Sent {
+impl Frame for PacedFrame {
     fn len(&self) -> usize {
         self.packet.len()
     }
@@ -71,11 +71,11 @@ impl Frame for Sent {
 /// A host with guests, its pacer, and its link.
 #[derive(Debug)]
 pub(super) struct PacedHost {
-    pipeline: PacedPipeline<Sent>,
+    pipeline: PacedPipeline<PacedFrame>,
     /// Senders, by the receiving ends of connections.
     senders: Arc<[Sender]>,
     /// Packets of each guest that the pacer has not accepted.
-    rings: Vec<Fifo<Sent>>,
+    rings: Vec<Fifo<PacedFrame>>,
     read_again: Vec<GuestId>,
     wire: Wire,
     /// End of the last frame on the wire.
@@ -213,7 +213,7 @@ impl PacedHost {
             tally,
             ..
         } = self;
-        let on_the_wire = |outgoing: Outgoing<Sent>, _| {
+        let on_the_wire = |outgoing: Outgoing<PacedFrame>, _| {
             let Outgoing::Frame { frame, launch_at } = outgoing else {
                 return;
             };
@@ -264,7 +264,7 @@ impl Node<Packet> for PacedHost {
         packet.wait(now, Tier::Host);
         let sender = self.senders[packet.to as usize];
         let id = GuestId::first(sender.slot);
-        self.rings[id.slot()].push(Sent { packet, sender });
+        self.rings[id.slot()].push(PacedFrame { packet, sender });
         self.read(id);
     }
 }

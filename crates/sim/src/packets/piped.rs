@@ -87,12 +87,12 @@ pub(super) struct Talker {
 
 /// A packet in the form that the data path requires.
 #[derive(Debug)]
-struct Sent {
+struct PipedFrame {
     packet: Packet,
     talker: Talker,
 }
 
-impl Sent {
+impl PipedFrame {
     const fn guest(&self) -> GuestId {
         GuestId::first(self.talker.guest)
     }
@@ -103,7 +103,7 @@ impl Sent {
     }
 }
 
-impl Frame for Sent {
+impl Frame for PipedFrame {
     fn len(&self) -> usize {
         self.packet.len()
     }
@@ -164,7 +164,7 @@ impl Frame for Sent {
 /// A host, its pipeline, and its link.
 #[derive(Debug)]
 pub(super) struct PipedHost {
-    pipeline: Pipeline<Sent>,
+    pipeline: Pipeline<PipedFrame>,
     /// Senders, by the second position of paths in the routes.
     talkers: Arc<[Talker]>,
     wire: Wire,
@@ -221,7 +221,7 @@ impl PipedHost {
 
     /// Memory of the link and of queued packets, in bytes.
     pub(super) fn memory(&self) -> usize {
-        self.pipeline.backlog().packets * size_of::<Sent>() + self.flying.memory()
+        self.pipeline.backlog().packets * size_of::<PipedFrame>() + self.flying.memory()
     }
 
     /// True if the NIC accepts a packet; with `nic`, the pipeline itself checks that.
@@ -234,7 +234,7 @@ impl PipedHost {
         while self.is_ready()
             && let Some(Departure { frame, .. }) = self.pipeline.pull(self.now.floor())
         {
-            frame.segment(|Sent { mut packet, .. }| {
+            frame.segment(|PipedFrame { mut packet, .. }| {
                 let begins = self.free_at.max(self.now);
                 packet.go_on(begins, Tier::Host);
                 self.free_at = self.wire.send(begins, packet.bytes());
@@ -276,7 +276,8 @@ impl Node<Packet> for PipedHost {
         self.now = now;
         packet.wait(now, Tier::Host);
         let talker = self.talkers[packet.next as usize];
-        self.pipeline.push(now.floor(), Sent { packet, talker });
+        self.pipeline
+            .push(now.floor(), PipedFrame { packet, talker });
         self.pull();
     }
 }

@@ -9,7 +9,7 @@ use super::packet::{OVERHEAD, Protocol};
 use super::promises::{Promise, Promises};
 use super::racks::{BuiltRacks, FRAME};
 use super::rounds::{Rounds, Sends};
-use super::tenants::{Centre, Placed};
+use super::tenants::{AdmittedTenant, Centre};
 use crate::net::NodeId;
 use std::sync::Arc;
 use tailbound_dataplane::Guarantee;
@@ -170,18 +170,19 @@ impl Joined {
         });
         let machines = (0..).zip(&self.machines).zip(owners);
         let machines = machines.filter(|(_, (_, tenant))| tenant.is_promised);
-        let member = |((number, machine), (tenant, of)): ((u32, &Machine), (u32, &Placed))| {
-            let guarantee = paced(of, policy, link);
-            Member {
-                host: machine.host,
-                slot: machine.slot,
-                number,
-                tenant,
-                bandwidth: guarantee.bandwidth,
-                burst: guarantee.burst,
-                machines: of.machines.len() as u32,
-            }
-        };
+        let member =
+            |((number, machine), (tenant, of)): ((u32, &Machine), (u32, &AdmittedTenant))| {
+                let guarantee = paced(of, policy, link);
+                Member {
+                    host: machine.host,
+                    slot: machine.slot,
+                    number,
+                    tenant,
+                    bandwidth: guarantee.bandwidth,
+                    burst: guarantee.burst,
+                    machines: of.machines.len() as u32,
+                }
+            };
         machines.map(member).collect()
     }
 
@@ -230,7 +231,7 @@ impl Joined {
 }
 
 /// Returns the guarantee that the pacer enforces for a tenant's machine under a policy.
-fn paced(tenant: &Placed, policy: Policy, link: Rate) -> Guarantee {
+fn paced(tenant: &AdmittedTenant, policy: Policy, link: Rate) -> Guarantee {
     let of = &tenant.guarantee;
     let bandwidth = of.bandwidth;
     match policy {

@@ -21,12 +21,12 @@ pub(super) struct Promises {
     by_end: Vec<Option<Promise>>,
     /// Rate of hosts' links.
     link: Rate,
-    pub(super) kept: Kept,
+    pub(super) kept: GuaranteeCounters,
 }
 
 /// Counters of frames with a guarantee that were delivered over a wire.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(super) struct Kept {
+pub(super) struct GuaranteeCounters {
     pub(super) frames: u64,
     /// Number of frames that took longer than the bound of their path.
     pub(super) over_bound: u64,
@@ -36,7 +36,7 @@ pub(super) struct Kept {
     pub(super) nearest: f64,
 }
 
-impl Kept {
+impl GuaranteeCounters {
     /// Adds the counters of another data centre.
     pub(super) fn add(&mut self, other: &Self) {
         self.frames += other.frames;
@@ -51,7 +51,7 @@ impl Promises {
         Self {
             by_end,
             link,
-            kept: Kept::default(),
+            kept: GuaranteeCounters::default(),
         }
     }
 

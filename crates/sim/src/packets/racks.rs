@@ -1,7 +1,7 @@
 //! Racks of equal hosts in placement's model: its rules place machines there, and its bounds hold
 //! for their ports.
 
-use super::line::{Line, MOST, Sends, Tier, check_line};
+use super::line::{Line, MAX_HOSTS, Sends, Tier, check_line};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use tailbound_experiment::Section;
@@ -52,8 +52,8 @@ impl Racks {
         section.range("delay", self.delay, Nanos::ZERO..=Nanos::from_millis(100));
         check_line("inside", self.inside, section);
         let hosts = self.racks as usize * self.hosts as usize;
-        if !(2..=MOST).contains(&hosts) {
-            let message = format!("{hosts} hosts in all: choose 2 to {MOST}");
+        if !(2..=MAX_HOSTS).contains(&hosts) {
+            let message = format!("{hosts} hosts in all: choose 2 to {MAX_HOSTS}");
             return section.at("hosts", message);
         }
         for (key, link) in [

@@ -32,7 +32,7 @@ use tailbound_experiment::Name;
 use tailbound_units::{Bytes, Nanos};
 
 /// Interval of the check whether all messages that count were received.
-const LOOK: Nanos = Nanos::from_millis(1);
+const END_CHECK_INTERVAL: Nanos = Nanos::from_millis(1);
 
 /// The kinds of nodes.
 #[derive(Debug)]
@@ -131,7 +131,7 @@ impl Messages {
         let mut now = Nanos::ZERO;
         let (mut flying, mut memory) = (0, 0);
         loop {
-            now += LOOK;
+            now += END_CHECK_INTERVAL;
             network.run(now);
             let held = network.held();
             if held > flying {
@@ -432,7 +432,7 @@ impl Network {
         let Some(hoses) = &mut self.hoses else {
             return self.simulation.run(end.into(), &mut ());
         };
-        let mut now = end.since(LOOK);
+        let mut now = end.since(END_CHECK_INTERVAL);
         while now < end {
             let simulation = &mut self.simulation;
             hoses.step(now, |host, change| {

@@ -9,8 +9,8 @@ use super::packet::{Packet, Protocol};
 use crate::tcp::{Ecn, Edge, Sack, Segment};
 use crate::xen_host::Early;
 use tailbound_dataplane::snoop::{
-    Bare, Change, Flags, FlowId, Handshake, Link, Options, Sacks, Segment as Seen, Seq, Sight,
-    TcpFrame, Timestamps, Way,
+    Bare, Change, Direction, Flags, FlowId, Handshake, Link, Options, Sacks, Segment as Seen, Seq,
+    Sight, TcpFrame, Timestamps,
 };
 use tailbound_dataplane::{Frame, Snoop, SnoopConfig};
 use tailbound_units::{Bytes, Nanos};
@@ -38,7 +38,7 @@ pub(super) struct OpenEnd {
 }
 
 /// Returns the segments of the handshake of a connection that its guest would have opened.
-pub(super) fn handshake(end: OpenEnd) -> [(Way, Inside); 3] {
+pub(super) fn handshake(end: OpenEnd) -> [(Direction, Inside); 3] {
     let segment = |edge: Edge, ack: Option<u64>| Segment {
         sequence: u64::from(edge == Edge::None),
         len: 0,
@@ -52,15 +52,15 @@ pub(super) fn handshake(end: OpenEnd) -> [(Way, Inside); 3] {
         echo_mark: false,
     };
     let steps = [
-        (Way::ToPeer, segment(Edge::Syn, None)),
-        (Way::ToGuest, segment(Edge::Syn, Some(1))),
-        (Way::ToPeer, segment(Edge::None, Some(1))),
+        (Direction::ToPeer, segment(Edge::Syn, None)),
+        (Direction::ToGuest, segment(Edge::Syn, Some(1))),
+        (Direction::ToPeer, segment(Edge::None, Some(1))),
     ];
-    steps.map(|(way, segment)| {
-        let to = end.number ^ u32::from(way == Way::ToPeer);
+    steps.map(|(direction, segment)| {
+        let to = end.number ^ u32::from(direction == Direction::ToPeer);
         let mut packet = Packet::new(Nanos::ZERO, (Protocol::Tcp, segment), to, end.route);
         packet.reused = end.reused;
-        (way, Inside::new(packet))
+        (direction, Inside::new(packet))
     })
 }
 
@@ -136,11 +136,11 @@ impl Frame for Inside {
 impl TcpFrame for Inside {
     type Maker = ();
 
-    fn sight(&self, way: Way) -> Option<Sight> {
+    fn sight(&self, direction: Direction) -> Option<Sight> {
         let Packet { to, reused, .. } = self.packet;
-        let guest = match way {
-            Way::ToGuest => to,
-            Way::ToPeer => to ^ 1,
+        let guest = match direction {
+            Direction::ToGuest => to,
+            Direction::ToPeer => to ^ 1,
         };
         let Segment { ack, edge, .. } = self.packet.segment;
         // Otherwise the packet is a datagram.
@@ -195,9 +195,9 @@ impl TcpFrame for Inside {
     }
 
     fn bare((): &(), bare: &Bare) -> Self {
-        let to = match bare.way {
-            Way::ToGuest => bare.flow.guest[1],
-            Way::ToPeer => bare.flow.peer[1],
+        let to = match bare.direction {
+            Direction::ToGuest => bare.flow.guest[1],
+            Direction::ToPeer => bare.flow.peer[1],
         };
         let [a, b, c, d, ..] = bare.link.stations;
         let stamps = bare.timestamps.unwrap_or_default();

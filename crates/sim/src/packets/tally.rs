@@ -99,7 +99,7 @@ pub struct Outcome {
 
 /// A message that was received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Told {
+pub struct ReceivedMessage {
     /// Time at which it was written; for an answer, its question.
     pub begun: Nanos,
     /// The sending host.
@@ -114,8 +114,8 @@ pub struct Told {
 
 impl Outcome {
     /// Iterates over the received messages that count, in the order of their completion.
-    pub fn messages(&self) -> impl Iterator<Item = Told> {
-        self.records.iter().map(|record| Told {
+    pub fn messages(&self) -> impl Iterator<Item = ReceivedMessage> {
+        self.records.iter().map(|record| ReceivedMessage {
             begun: record.begun,
             from: record.hosts.0,
             to: record.hosts.1,

@@ -86,7 +86,7 @@ const fn one() -> u32 {
 
 /// A tenant that was admitted.
 #[derive(Debug, Clone)]
-pub(super) struct Placed {
+pub(super) struct AdmittedTenant {
     pub(super) class: usize,
     pub(super) guarantee: Guarantee,
     /// True if the tenant has the guarantee.
@@ -108,7 +108,7 @@ pub(super) struct Placed {
 #[derive(Debug)]
 pub(super) struct Centre {
     pub(super) datacentre: Datacentre,
-    pub(super) tenants: Vec<Placed>,
+    pub(super) tenants: Vec<AdmittedTenant>,
     /// Requests, and number of refused ones.
     pub(super) asked: u64,
     pub(super) refused: u64,
@@ -224,7 +224,7 @@ impl TenantClass {
         guarantee: Guarantee,
         machines: Vec<usize>,
         random: &mut Pcg64Mcg,
-    ) -> Placed {
+    ) -> AdmittedTenant {
         let number = machines.len();
         let others = (number - 1) as u64;
         let to = random.random_range(0..number);
@@ -258,7 +258,7 @@ impl TenantClass {
             }
             Pattern::AllToAll => round,
         };
-        Placed {
+        AdmittedTenant {
             class,
             guarantee,
             is_promised: !self.best_effort,

@@ -1,6 +1,6 @@
 //! Hosts, switches and links, and the paths through them.
 
-use super::line::{Line, MOST, Sends, Tier, check_line};
+use super::line::{Line, MAX_HOSTS, Sends, Tier, check_line};
 use super::racks::BuiltRacks;
 use serde::Deserialize;
 use std::sync::Arc;
@@ -52,7 +52,7 @@ pub(super) enum Topology {
 
 impl Star {
     pub(super) fn check(&self, section: &mut Section<'_>) {
-        section.range("hosts", self.hosts, 2..=MOST);
+        section.range("hosts", self.hosts, 2..=MAX_HOSTS);
         check_line("link", self.link, section);
     }
 }
@@ -70,8 +70,8 @@ impl FatTree {
             section.range(key, number, 1..=64);
         }
         let hosts = self.all_hosts();
-        if !(2..=MOST).contains(&hosts) {
-            let message = format!("{hosts} hosts in all: choose 2 to {MOST}");
+        if !(2..=MAX_HOSTS).contains(&hosts) {
+            let message = format!("{hosts} hosts in all: choose 2 to {MAX_HOSTS}");
             section.at("hosts", message);
         }
         check_line("host", self.host, section);

@@ -90,10 +90,10 @@ pub(super) struct HostsLoad {
 }
 
 /// Shortest interval between messages that the checks accept.
-const LEAST: Nanos = Nanos(1_000);
+const MIN_MESSAGE_INTERVAL: Nanos = Nanos(1_000);
 
 fn check_every(every: Nanos, section: &mut Section<'_>) {
-    section.range("every", every, LEAST..=Nanos::from_secs(60));
+    section.range("every", every, MIN_MESSAGE_INTERVAL..=Nanos::from_secs(60));
 }
 
 impl Load {

@@ -6,7 +6,7 @@ use tailbound_placement::{Guarantee, Policy, Uniform, UplinkSpec};
 use tailbound_units::Bytes;
 
 /// Largest number of requests of a point, and largest number of machines of a tenant.
-const MOST: u32 = 10_000_000;
+const MAX_REQUESTS: u32 = 10_000_000;
 /// Largest number of hosts of a data centre.
 const MOST_HOSTS: u64 = 2_000_000;
 
@@ -166,9 +166,9 @@ impl PlacementExperiment {
         for (index, point) in self.point.iter().enumerate() {
             let mut top = mistakes.top();
             let mut section = top.item("point", index);
-            section.range("mean_vms", point.mean_vms, 1.0..=f64::from(MOST));
-            section.range("requests", point.requests, 1..=MOST);
-            section.range("most_vms", point.most_vms, 1..=MOST);
+            section.range("mean_vms", point.mean_vms, 1.0..=f64::from(MAX_REQUESTS));
+            section.range("requests", point.requests, 1..=MAX_REQUESTS);
+            section.range("most_vms", point.most_vms, 1..=MAX_REQUESTS);
             section.range("occupancy", point.occupancy, 1..=100);
             // Other errors are reported when the network is built; here only that it can be built.
             let hosts = self.network(point).map(|network| network.hosts(point.pods));

@@ -6,8 +6,8 @@ use super::workload::{Workload, WorkloadConfig};
 use crate::net::ports;
 use std::fmt::Debug;
 use tailbound_experiment::{
-    Catalogue, ChartSpec, Curve, Document, Experiment, ExperimentError, Found, Mistake, Mistakes,
-    Noise, catalogue,
+    Catalogue, ChartSpec, Curve, Document, Experiment, ExperimentError, Mistake, Mistakes, Noise,
+    RunOutput, catalogue,
 };
 use tailbound_placement::{AdmitError, Datacentre, NodeId, Policy, Request, TenantId};
 use tailbound_report::Variant;
@@ -58,10 +58,10 @@ impl Experiment for PlacementExperiment {
     fn run(
         &self,
         run: &mut tailbound_experiment::Run<'_, Box<dyn Stopwatch>>,
-    ) -> Result<Found, ExperimentError> {
-        let mut found = Found {
+    ) -> Result<RunOutput, ExperimentError> {
+        let mut found = RunOutput {
             noise: Noise::Unknown,
-            ..Found::default()
+            ..RunOutput::default()
         };
         found.condition("virtual_time", false);
         found.condition("explain_every", self.explain_every);

@@ -1,6 +1,6 @@
 //! Captures: frames of guests, identified by their MAC addresses.
 
-use super::{LONGEST, Recording, ReplayError};
+use super::{MAX_RECORDING, Recording, ReplayError};
 use pcap_file::pcap::PcapReader;
 use pcap_file::pcapng::{Block, PcapNgReader};
 use pcap_file::{DataLink, PcapError};
@@ -130,7 +130,7 @@ impl Frames<'_> {
         let came = u64::try_from(at.saturating_sub(first).as_nanos()).ok()?;
         let came = self.recording.time().max(Nanos(came));
         self.recording.add(guest, came, [packet]);
-        (came <= LONGEST).then_some(())
+        (came <= MAX_RECORDING).then_some(())
     }
 
     /// Returns the record of a frame; bytes that were not captured count as zeros.

@@ -1,6 +1,6 @@
 //! Logs of flows: CSV with a line of names, or Parquet, and a row for each message.
 
-use super::{Guest, LONGEST, MOST_PACKETS, Recording};
+use super::{Guest, MAX_RECORDING, MOST_PACKETS, Recording};
 use crate::rows::{self, Row, Wrong};
 use std::path::Path;
 use tailbound_dataplane::PacketRecord;
@@ -18,7 +18,7 @@ const HEADERS: u64 = 66;
 const MOST_GUESTS: usize = 1024;
 
 /// The largest message, in bytes: 1 GB.
-const MOST: u64 = 1_000_000_000;
+const MAX_MESSAGE_BYTES: u64 = 1_000_000_000;
 
 /// Adds the rows of a log.
 pub(super) fn read(path: &Path, recording: &mut Recording) -> Result<(), Wrong> {
@@ -48,13 +48,13 @@ impl<'r> Messages<'r> {
     fn add(&mut self, row: &Row<'_, 4>) -> Result<(), Wrong> {
         let (guest, destination) = (row.text(1)?, row.text(2)?);
         let time = row.number(0, 0..=u64::MAX)?;
-        let bytes = row.number(3, 1..=MOST)?;
+        let bytes = row.number(3, 1..=MAX_MESSAGE_BYTES)?;
         let came = Nanos(time.saturating_sub(*self.first.get_or_insert(time)));
         if time < std::mem::replace(&mut self.last, time) {
             let what = "it is before the row above: rows are in the order of their times";
             return Err(row.wrong(0, what));
         }
-        if came > LONGEST {
+        if came > MAX_RECORDING {
             let what = "it is more than a month after the first row";
             return Err(row.wrong(0, what));
         }

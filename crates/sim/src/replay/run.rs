@@ -14,7 +14,7 @@ const START: Nanos = Nanos::from_secs(10_000);
 
 /// A way out of a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum Discipline {
     /// Linux's default: one queue, first in, first out.
     Fifo,
     /// Small flows first, larger packets segmented and in fair queues (Small is Better, 3).
@@ -23,7 +23,7 @@ pub enum Way {
     Guarantees,
 }
 
-impl Way {
+impl Discipline {
     /// All ways.
     pub const ALL: [Self; 3] = [Self::Fifo, Self::Meter, Self::Guarantees];
 
@@ -69,13 +69,17 @@ impl Way {
     }
 }
 
-/// Sends a recording out of a host by `way`, onto a wire of `link`. Returns the times of each
+/// Sends a recording out of a host by `discipline`, onto a wire of `link`. Returns the times of each
 /// guest's messages, in the order of [`Recording::guests`].
 ///
 /// # Errors
 /// A guarantee breaks a rule of the pacer.
-pub fn replay(recording: &Recording, link: Rate, way: Way) -> Result<Vec<Tail>, ReplayError> {
-    let mut host = Host::new(recording, link, way)?;
+pub fn replay(
+    recording: &Recording,
+    link: Rate,
+    discipline: Discipline,
+) -> Result<Vec<Tail>, ReplayError> {
+    let mut host = Host::new(recording, link, discipline)?;
     let mut packets = recording.packets.iter().peekable();
     loop {
         let comes = packets.peek().map(|packet| START + packet.came);
@@ -101,12 +105,12 @@ struct Host {
 }
 
 impl Host {
-    fn new(recording: &Recording, link: Rate, way: Way) -> Result<Self, ReplayError> {
+    fn new(recording: &Recording, link: Rate, discipline: Discipline) -> Result<Self, ReplayError> {
         let guarantee = |name: &str, source| ReplayError::Guarantee {
             name: name.to_owned(),
             source,
         };
-        let egress = Egress::new(way.egress(link));
+        let egress = Egress::new(discipline.egress(link));
         let mut egress = egress.map_err(|source| guarantee("of any name", source))?;
         egress.set_guests(recording.guests.len());
         if let Some(pacer) = egress.pacer_mut() {

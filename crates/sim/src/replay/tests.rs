@@ -37,13 +37,13 @@ fn a_message_alone_takes_its_time_on_the_wire_whatever_the_way() {
     // Two frames: 1448 B and 552 B, with 66 B of headers and 24 B around each.
     let recording = log("7,a,x,2000\n").unwrap();
     let wire = LINK.time_for(Bytes(2000 + 2 * 90));
-    for way in [Way::Fifo, Way::Meter] {
-        let tails = replay(&recording, LINK, way).unwrap();
-        assert_eq!(longest(&tails, 0), wire, "{way:?}");
+    for discipline in [Discipline::Fifo, Discipline::Meter] {
+        let tails = replay(&recording, LINK, discipline).unwrap();
+        assert_eq!(longest(&tails, 0), wire, "{discipline:?}");
     }
     let mut recording = recording;
     recording.fit(LINK, 2.0).unwrap();
-    let tails = replay(&recording, LINK, Way::Guarantees).unwrap();
+    let tails = replay(&recording, LINK, Discipline::Guarantees).unwrap();
     // A frame that is due leaves in the next batch.
     let batch = PACER_BATCH;
     assert!(longest(&tails, 0) <= wire + batch, "{tails:?}");
@@ -56,10 +56,10 @@ const PACER_BATCH: Nanos = Nanos::from_micros(50);
 fn a_first_in_first_out_queue_lets_the_small_wait_for_the_large() {
     // 12 MB of one guest, and 1 ms later 1000 B of the other.
     let recording = log("0,bulk,x,12000000\n1000000,web,y,1000\n").unwrap();
-    let fifo = replay(&recording, LINK, Way::Fifo).unwrap();
+    let fifo = replay(&recording, LINK, Discipline::Fifo).unwrap();
     let all = LINK.time_for(Bytes(12_000_000 + 8288 * 90 + 1090));
     assert_eq!(longest(&fifo, 1), all - Nanos::from_millis(1));
-    let meter = replay(&recording, LINK, Way::Meter).unwrap();
+    let meter = replay(&recording, LINK, Discipline::Meter).unwrap();
     // What the NIC has, 300 us of the link, and a frame of each of the two.
     let most = Nanos::from_micros(300) + LINK.time_for(Bytes(3 * 1538));
     assert!(longest(&meter, 1) <= most, "{meter:?}");
@@ -76,7 +76,7 @@ fn a_guarantee_holds_beside_a_flood() {
     let mut recording = log(&rows.collect::<String>()).unwrap();
     let rate = Rate::from_mbit(200);
     recording.guests[1].guarantee = Some(Guarantee::new(rate, Bytes(20_000), LINK));
-    let paced = replay(&recording, LINK, Way::Guarantees).unwrap();
+    let paced = replay(&recording, LINK, Discipline::Guarantees).unwrap();
     // Its frames at the rate of its burst, which is the link's, and a batch of others.
     let bound = LINK.time_for(Bytes(15_000 + 11 * 90)) + PACER_BATCH + PACER_BATCH;
     assert!(
@@ -85,7 +85,7 @@ fn a_guarantee_holds_beside_a_flood() {
         paced[1].longest()
     );
     // Without: it waits for what the flood has sent, of which more comes than leaves.
-    let fifo = replay(&recording, LINK, Way::Fifo).unwrap();
+    let fifo = replay(&recording, LINK, Discipline::Fifo).unwrap();
     assert!(
         fifo[1].longest() > Some(Nanos(10 * bound.0)),
         "{:?}",
@@ -97,7 +97,7 @@ fn a_guarantee_holds_beside_a_flood() {
 fn what_a_full_queue_drops_is_lost_and_not_fast() {
     // 2,000 packets at once, where a thousand may wait.
     let recording = log(&"0,a,x,1000\n".repeat(2000)).unwrap();
-    let tails = replay(&recording, LINK, Way::Fifo).unwrap();
+    let tails = replay(&recording, LINK, Discipline::Fifo).unwrap();
     assert_eq!(tails[0].lost + tails[0].count(), 2000);
     assert!((990..=1000).contains(&tails[0].lost), "{}", tails[0].lost);
 }
@@ -110,10 +110,10 @@ fn a_replay_is_the_same_each_time() {
     });
     let mut recording = log(&rows.collect::<String>()).unwrap();
     recording.fit(LINK, 1.5).unwrap();
-    for way in Way::ALL {
+    for discipline in Discipline::ALL {
         assert_eq!(
-            replay(&recording, LINK, way).unwrap(),
-            replay(&recording, LINK, way).unwrap()
+            replay(&recording, LINK, discipline).unwrap(),
+            replay(&recording, LINK, discipline).unwrap()
         );
     }
 }

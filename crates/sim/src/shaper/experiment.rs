@@ -5,7 +5,7 @@ use crate::Threads;
 use crate::scenario::{self, Scenarios, under};
 use serde::Deserialize;
 use tailbound_experiment::{
-    Catalogue, Document, Experiment, ExperimentError, Found, Mistake, Mistakes, Run, catalogue,
+    Catalogue, Document, Experiment, ExperimentError, Mistake, Mistakes, Run, RunOutput, catalogue,
 };
 use tailbound_report::Variant;
 
@@ -50,7 +50,7 @@ impl Experiment for ShaperExperiment {
         scenario::outline(&self.scenarios())
     }
 
-    fn run(&self, run: &mut Run<'_, Threads>) -> Result<Found, ExperimentError> {
+    fn run(&self, run: &mut Run<'_, Threads>) -> Result<RunOutput, ExperimentError> {
         scenario::run(&self.scenarios(), run)
     }
 }

@@ -16,7 +16,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::convert::Infallible;
 use tailbound_dataplane::{Control, PacketRecord};
-use tailbound_experiment::{ExperimentError, Found, Run, Section};
+use tailbound_experiment::{ExperimentError, Run, RunOutput, Section};
 use tailbound_report::Variant;
 use tailbound_units::{Bytes, Nanos, Rate};
 
@@ -116,14 +116,14 @@ impl Scenario for Http {
         names.map(|(name, ..)| variant(&name, &nothing)).collect()
     }
 
-    fn run(&self, run: &mut Run<'_, Threads>) -> Result<Found, ExperimentError> {
+    fn run(&self, run: &mut Run<'_, Threads>) -> Result<RunOutput, ExperimentError> {
         let variants = self.variants();
         let seed = run.seed;
         let name = |(name, ..): &(String, &Shaped, Loop)| name.clone();
         let watched = parallel::map(run, &variants, name, |(_, shaped, kind)| {
             Ok::<_, Infallible>(Server::new(self, shaped, *kind, seed).run())
         })?;
-        let mut found = Found::default();
+        let mut found = RunOutput::default();
         for ((name, ..), it) in variants.iter().zip(&watched) {
             found.variants.push(variant(name, it));
         }

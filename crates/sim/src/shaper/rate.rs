@@ -8,7 +8,7 @@ use crate::{Threads, parallel};
 use serde::Deserialize;
 use std::convert::Infallible;
 use tailbound_dataplane::PacketRecord;
-use tailbound_experiment::{ExperimentError, Found, Run, Section};
+use tailbound_experiment::{ExperimentError, Run, RunOutput, Section};
 use tailbound_report::{Chart, ChartAxis, Line, LineStyle, Variant};
 use tailbound_units::{Nanos, Rate};
 
@@ -35,7 +35,7 @@ enum Transport {
     Tcp(Nanos),
 }
 
-type Named<'s> = (String, &'s Shaped, Rate, Transport);
+type NamedCase<'s> = (String, &'s Shaped, Rate, Transport);
 
 impl Scenario for Rates {
     fn check(&self, section: &mut Section<'_>) {
@@ -59,13 +59,13 @@ impl Scenario for Rates {
             .collect()
     }
 
-    fn run(&self, run: &mut Run<'_, Threads>) -> Result<Found, ExperimentError> {
+    fn run(&self, run: &mut Run<'_, Threads>) -> Result<RunOutput, ExperimentError> {
         let variants = self.variants();
-        let name = |(name, ..): &Named<'_>| name.clone();
+        let name = |(name, ..): &NamedCase<'_>| name.clone();
         let left = parallel::map(run, &variants, name, |(_, shaped, limit, transport)| {
             Ok::<_, Infallible>(self.watch(shaped, *limit, *transport))
         })?;
-        let mut found = Found::default();
+        let mut found = RunOutput::default();
         let mut lines = Vec::new();
         for ((name, _, limit, _), left) in variants.iter().zip(&left) {
             found.variants.push(self.variant(name, *limit, left));
@@ -90,7 +90,7 @@ impl Scenario for Rates {
 }
 
 impl Rates {
-    fn variants(&self) -> Vec<Named<'_>> {
+    fn variants(&self) -> Vec<NamedCase<'_>> {
         let mut all = Vec::new();
         for shaped in &self.shaper {
             for limit in &self.limits {

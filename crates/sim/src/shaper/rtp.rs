@@ -7,7 +7,7 @@ use crate::{Threads, parallel};
 use serde::Deserialize;
 use std::convert::Infallible;
 use tailbound_dataplane::PacketRecord;
-use tailbound_experiment::{ExperimentError, Found, Run, Section, Trace};
+use tailbound_experiment::{ExperimentError, Run, RunOutput, Section, Trace};
 use tailbound_report::{Chart, ChartAxis, Line, LineStyle, Variant};
 use tailbound_units::{Bytes, Nanos, Rate};
 
@@ -107,13 +107,13 @@ impl Scenario for Rtp {
         names.map(|(name, ..)| variant(&name, &nothing)).collect()
     }
 
-    fn run(&self, run: &mut Run<'_, Threads>) -> Result<Found, ExperimentError> {
+    fn run(&self, run: &mut Run<'_, Threads>) -> Result<RunOutput, ExperimentError> {
         let variants = self.variants();
         let name = |(name, ..): &(String, &Shaped, u64)| name.clone();
         let watched = parallel::map(run, &variants, name, |(_, shaped, load)| {
             Ok::<_, Infallible>(self.watch(shaped, *load))
         })?;
-        let mut found = Found::default();
+        let mut found = RunOutput::default();
         let (mut jitters, mut windows) = (Vec::new(), Vec::new());
         for ((name, ..), it) in variants.iter().zip(&watched) {
             found.variants.push(variant(name, it));

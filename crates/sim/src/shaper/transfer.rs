@@ -24,7 +24,7 @@ const LINUX: TcpConfig = TcpConfig {
 };
 
 /// Segments in flight, in the order of their arrival.
-type Way = VecDeque<(Nanos, Segment)>;
+type InFlight = VecDeque<(Nanos, Segment)>;
 
 /// Both ends, and the network between them.
 #[derive(Debug)]
@@ -40,8 +40,8 @@ pub(super) struct Transfer {
     /// Segments in the ring, with the numbers of their frames.
     waiting: VecDeque<(u64, Segment)>,
     number: u64,
-    to_receiver: Way,
-    to_sender: Way,
+    to_receiver: InFlight,
+    to_sender: InFlight,
     out: Vec<Segment>,
 }
 
@@ -57,8 +57,8 @@ impl Transfer {
             before_ring: VecDeque::new(),
             waiting: VecDeque::new(),
             number: 0,
-            to_receiver: Way::new(),
-            to_sender: Way::new(),
+            to_receiver: InFlight::new(),
+            to_sender: InFlight::new(),
             out: Vec::new(),
         }
     }
@@ -98,7 +98,7 @@ impl Transfer {
 
     /// Returns the time of the next arrival or timer.
     pub(super) fn poll_at(&self) -> Nanos {
-        let first = |way: &Way| way.front().map_or(Nanos::MAX, |(at, _)| *at);
+        let first = |in_flight: &InFlight| in_flight.front().map_or(Nanos::MAX, |(at, _)| *at);
         let ends = self.sender.poll_at().min(self.receiver.poll_at());
         ends.min(first(&self.to_receiver))
             .min(first(&self.to_sender))
@@ -140,11 +140,11 @@ impl Transfer {
 }
 
 /// Returns the next segment that has arrived by `now`.
-fn come(way: &mut Way, now: Nanos) -> Option<Segment> {
-    let (at, segment) = *way.front()?;
+fn come(in_flight: &mut InFlight, now: Nanos) -> Option<Segment> {
+    let (at, segment) = *in_flight.front()?;
     if at > now {
         return None;
     }
-    way.pop_front();
+    in_flight.pop_front();
     Some(segment)
 }

@@ -20,7 +20,7 @@ enum State {
 
 /// A segment that was sent and is not acknowledged.
 #[derive(Debug, Clone, Copy)]
-struct Sent {
+struct SentSegment {
     sequence: u64,
     at: Nanos,
     /// Number in the order of sending, to order segments that were sent at the same instant.
@@ -30,7 +30,7 @@ struct Sent {
     resent: bool,
 }
 
-impl Sent {
+impl SentSegment {
     fn end(&self) -> u64 {
         self.sequence + u64::from(self.len)
     }
@@ -49,7 +49,7 @@ pub(super) struct Delivered {
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Scoreboard {
-    sent: VecDeque<Sent>,
+    sent: VecDeque<SentSegment>,
     sacked: u32,
     lost: u32,
     /// Segments of `sent` that were sent more than once.
@@ -91,7 +91,7 @@ impl Scoreboard {
     /// Records the first transmission of a segment.
     pub(super) fn send(&mut self, now: Nanos, sequence: u64, len: u16) {
         self.count = self.count.wrapping_add(1);
-        self.sent.push_back(Sent {
+        self.sent.push_back(SentSegment {
             sequence,
             at: now,
             number: self.count,
@@ -176,7 +176,7 @@ impl Scoreboard {
     }
 
     /// Records a delivered segment (RFC 8985, 6.2, steps 1 to 3).
-    fn deliver(&mut self, now: Nanos, it: Sent, least: Nanos, all: &mut Delivered) {
+    fn deliver(&mut self, now: Nanos, it: SentSegment, least: Nanos, all: &mut Delivered) {
         all.segments += 1;
         let took = now.since(it.at);
         if it.resent {
@@ -200,7 +200,7 @@ impl Scoreboard {
     /// 8985, 6.2, step 4).
     fn widen(&mut self, ack: u64, sack: &Sack) {
         if sack.duplicate && ack > self.widened_until {
-            self.widened_until = self.sent.back().map_or(ack, Sent::end);
+            self.widened_until = self.sent.back().map_or(ack, SentSegment::end);
             self.late += 1;
             self.kept = KEPT;
         }

@@ -9,8 +9,8 @@ use super::sweep::Sweep;
 use super::{check, point};
 use crate::{Threads, parallel};
 use tailbound_experiment::{
-    Catalogue, ChartSpec, Curve, Document, Experiment, ExperimentError, Found, Mistake, Mistakes,
-    Run, catalogue,
+    Catalogue, ChartSpec, Curve, Document, Experiment, ExperimentError, Mistake, Mistakes, Run,
+    RunOutput, catalogue,
 };
 use tailbound_report::Variant;
 
@@ -84,7 +84,7 @@ impl Experiment for VcpuExperiment {
         }
     }
 
-    fn run(&self, run: &mut Run<'_, Threads>) -> Result<Found, ExperimentError> {
+    fn run(&self, run: &mut Run<'_, Threads>) -> Result<RunOutput, ExperimentError> {
         let mut found = match self {
             Self::Sweep(sweep) => run_sweep(sweep, run)?,
             Self::Population(population) => population.run(run)?,
@@ -95,11 +95,11 @@ impl Experiment for VcpuExperiment {
     }
 }
 
-fn run_sweep(sweep: &Sweep, run: &mut Run<'_, Threads>) -> Result<Found, ExperimentError> {
+fn run_sweep(sweep: &Sweep, run: &mut Run<'_, Threads>) -> Result<RunOutput, ExperimentError> {
     let seed = run.seed;
     let runs: Vec<_> = sweep.runs().collect();
     let name = |&(scheduler, point): &_| sweep.variant_name(scheduler, point);
-    let mut found = Found::of(parallel::map(run, &runs, name, |&(scheduler, point)| {
+    let mut found = RunOutput::of(parallel::map(run, &runs, name, |&(scheduler, point)| {
         point::measure(sweep, scheduler, point, seed)
     })?);
     let costs = sweep.costs;

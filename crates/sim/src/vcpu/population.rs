@@ -17,7 +17,7 @@ pub use drift::Drift;
 use node::{Node, Test};
 pub use pairs::Pairs;
 use serde::Deserialize;
-use tailbound_experiment::{ExperimentError, Found, Mistakes, Name, Run, Section};
+use tailbound_experiment::{ExperimentError, Mistakes, Name, Run, RunOutput, Section};
 use tailbound_hypervisor::{Load, Task};
 use tailbound_probe::{Config, ConfigError, Rule};
 use tailbound_report::Variant;
@@ -156,7 +156,7 @@ impl Population {
     }
 
     /// Judges all nodes, and compares selected ones with others.
-    pub(super) fn run(&self, run: &mut Run<'_, Threads>) -> Result<Found, ExperimentError> {
+    pub(super) fn run(&self, run: &mut Run<'_, Threads>) -> Result<RunOutput, ExperimentError> {
         let seed = run.seed;
         let rules = self.rules();
         let rules = rules.map_err(|error| ExperimentError::run("nodes", error))?;
@@ -180,10 +180,10 @@ impl Population {
             }
         };
         let variants = std::iter::once(summary::variant(&judged, rule)).chain(compared);
-        let mut found = Found {
+        let mut found = RunOutput {
             variants: variants.collect(),
             charts: summary::charts(&judged, rule),
-            ..Found::default()
+            ..RunOutput::default()
         };
         if let Some(pairs) = &self.pairs {
             let (variant, chart) = pairs.run(self, &judged, run)?;

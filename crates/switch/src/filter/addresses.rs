@@ -35,9 +35,9 @@ pub(crate) struct AddressBook {
     /// The guest of each chosen address.
     chosen: HashMap<Ipv6Addr, GuestId>,
     /// The addresses that each guest chose.
-    by_guest: HashMap<GuestId, Vec<Chosen>>,
+    by_guest: HashMap<GuestId, Vec<GuestAddress>>,
     /// The addresses of stations without a filter.
-    heard: HashMap<Ipv6Addr, Heard>,
+    heard: HashMap<Ipv6Addr, AddressOwner>,
     /// The time of the last cleanup of `heard`, which visits all entries at most once a second.
     swept: Nanos,
 }
@@ -74,13 +74,13 @@ impl Configured {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Chosen {
+struct GuestAddress {
     address: Ipv6Addr,
     used: Nanos,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Heard {
+struct AddressOwner {
     mac: Mac,
     seen: Nanos,
 }
@@ -168,7 +168,7 @@ impl AddressBook {
             }
         }
         let mac = Mac(packet.source_mac());
-        self.heard.insert(address, Heard { mac, seen: now });
+        self.heard.insert(address, AddressOwner { mac, seen: now });
     }
 
     /// Returns the addresses that a guest has chosen, here or at its former place.
@@ -194,7 +194,7 @@ impl AddressBook {
         address: Ipv6Addr,
         most: usize,
     ) -> Result<(), NotFree> {
-        let new = Chosen { address, used: now };
+        let new = GuestAddress { address, used: now };
         let chosen = self.by_guest.entry(guest).or_default();
         if chosen.len() < most {
             chosen.push(new);

@@ -2,7 +2,7 @@
 //! programs could listen.
 
 use super::pcap::{SNAP_LEN, make_writer};
-use super::{Burst, Estate, More, Outgoing, PcapError, Port, Presence, Sent};
+use super::{Burst, Estate, More, Outgoing, PcapError, Port, Presence, TransmitResult};
 use byteorder_slice::NativeEndian;
 use pcap_file::TsResolution;
 use pcap_file::pcap::PcapPacket;
@@ -125,7 +125,11 @@ impl Port for CapturedPort {
         Ok(more)
     }
 
-    fn transmit(&mut self, now: Nanos, outgoing: &mut VecDeque<Outgoing>) -> io::Result<Sent> {
+    fn transmit(
+        &mut self,
+        now: Nanos,
+        outgoing: &mut VecDeque<Outgoing>,
+    ) -> io::Result<TransmitResult> {
         self.offered.clear();
         self.offered
             .extend(outgoing.iter().filter_map(|next| match next {

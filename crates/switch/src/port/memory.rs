@@ -1,7 +1,7 @@
 //! A port whose wire is a pair of queues in memory: for tests and benchmarks in
 //! virtual time.
 
-use super::{BURST, Burst, More, Outgoing, Port, Presence, Received, Sent};
+use super::{BURST, Burst, More, Outgoing, Port, Presence, Received, TransmitResult};
 use std::collections::VecDeque;
 use std::io;
 use std::ops::Deref;
@@ -104,10 +104,14 @@ impl Port for MemoryPort {
         self.0.borrow().presence
     }
 
-    fn transmit(&mut self, now: Nanos, outgoing: &mut VecDeque<Outgoing>) -> io::Result<Sent> {
+    fn transmit(
+        &mut self,
+        now: Nanos,
+        outgoing: &mut VecDeque<Outgoing>,
+    ) -> io::Result<TransmitResult> {
         let mut wire = self.0.borrow_mut();
         gone(&wire)?;
-        let mut sent = Sent::default();
+        let mut sent = TransmitResult::default();
         while !outgoing.is_empty() {
             if wire.room == Some(0) {
                 sent.full = true;

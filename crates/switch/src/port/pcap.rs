@@ -1,7 +1,7 @@
 //! Captures: frames are read from a file with their original spacing, and sent frames are written
 //! to another.
 
-use super::{BURST, Burst, More, Outgoing, Port, Received, Sent};
+use super::{BURST, Burst, More, Outgoing, Port, Received, TransmitResult};
 use pcap_file::pcap::{PcapHeader, PcapPacket, PcapReader, PcapWriter};
 use pcap_file::{DataLink, Endianness, TsResolution};
 use std::collections::VecDeque;
@@ -180,8 +180,12 @@ impl Port for PcapPort {
         Ok(More::Maybe)
     }
 
-    fn transmit(&mut self, now: Nanos, outgoing: &mut VecDeque<Outgoing>) -> io::Result<Sent> {
-        let mut sent = Sent::default();
+    fn transmit(
+        &mut self,
+        now: Nanos,
+        outgoing: &mut VecDeque<Outgoing>,
+    ) -> io::Result<TransmitResult> {
+        let mut sent = TransmitResult::default();
         let time = self.epoch.saturating_add(now.into());
         for mut next in outgoing.drain(..) {
             let bytes = match &mut next {

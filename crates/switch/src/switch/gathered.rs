@@ -15,7 +15,7 @@ const TAG: usize = 4;
 /// Frames of one guest, each on its way to the wire or, within the guest's guarantee, to another
 /// guest here. The batch is empty at the end of a turn.
 #[derive(Debug, Default)]
-pub(super) struct Gathered {
+pub(super) struct GuestBatch {
     /// The port of the guest, if there are any frames.
     from: Option<PortIndex>,
     frames: Vec<Packet>,
@@ -24,7 +24,7 @@ pub(super) struct Gathered {
     memory: Bytes,
 }
 
-impl Gathered {
+impl GuestBatch {
     fn add(&mut self, from: PortIndex, packet: Packet) {
         self.from = Some(from);
         self.wire += on_the_wire(packet.len() + TAG);

@@ -19,7 +19,7 @@ use tailbound_dataplane::Packet;
 use tailbound_units::Nanos;
 
 /// Largest number of announced addresses of a guest.
-const MOST: usize = 31;
+const MAX_ADDRESSES: usize = 31;
 
 impl Switch {
     /// Returns true if the guest at `place` among [`Switch::guests`] is on another host, or not
@@ -128,7 +128,7 @@ impl Switch {
         let own = own.filter_map(Prefix::single);
         let chosen = self.addresses.chosen_by(id, mac).map(IpAddr::from);
         let chosen = chosen.filter(|address| filter.is_none_or(|filter| filter.is_open(*address)));
-        let addresses: BTreeSet<_> = own.chain(chosen).take(MOST).collect();
+        let addresses: BTreeSet<_> = own.chain(chosen).take(MAX_ADDRESSES).collect();
         let of_addresses = addresses.into_iter();
         let of_addresses = of_addresses.map(|address| announce::of_address(mac, address));
         for frame in std::iter::once(announce::of_station(mac)).chain(of_addresses) {

@@ -11,7 +11,7 @@ use crate::forward::PortIndex;
 use crate::mac::Mac;
 use crate::port::{Port, Presence};
 use std::io;
-use tailbound_dataplane::snoop::{Damaged, Drained, FlowView, Mode, Origin, Placed};
+use tailbound_dataplane::snoop::{Damaged, Drained, FlowView, Mode, Origin, RingPlacement};
 use tailbound_dataplane::{
     Departure, GuestId, Packet, Pool, Snoop, SnoopConfig, SnoopStats, TcpMaker,
 };
@@ -106,11 +106,11 @@ impl PortState {
         let lost = self.counters.lost();
         let full = self.transmit(now, port);
         snoop.handle_placed(if full.is_err() || self.counters.lost() != lost {
-            Placed::Lost
+            RingPlacement::Lost
         } else if self.outgoing.is_empty() {
-            Placed::All
+            RingPlacement::All
         } else {
-            Placed::Waits
+            RingPlacement::Waits
         });
         full
     }

@@ -15,7 +15,7 @@ mod wakes;
 
 use super::*;
 use crate::mac::Mac;
-use crate::port::{BURST, MemoryPort, More, Outgoing, Sent, WireEnd};
+use crate::port::{BURST, MemoryPort, More, Outgoing, TransmitResult, WireEnd};
 use crate::test_frames::*;
 use crate::{BudgetConfig, Prefix, SpoofFilter};
 use proptest::prelude::*;

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tailbound_dataplane::{GuestId, HashKeys, Pacer, Packet, Pool};
-use tailbound_switch::port::{Burst, More, Outgoing, PcapPort, Port, Sent};
+use tailbound_switch::port::{Burst, More, Outgoing, PcapPort, Port, TransmitResult};
 use tailbound_switch::{PortIndex, Switch, SwitchConfig, UPLINK};
 use tailbound_units::{Nanos, Rate};
 
@@ -49,7 +49,11 @@ impl Port for Recorder {
         Ok(more)
     }
 
-    fn transmit(&mut self, now: Nanos, outgoing: &mut VecDeque<Outgoing>) -> io::Result<Sent> {
+    fn transmit(
+        &mut self,
+        now: Nanos,
+        outgoing: &mut VecDeque<Outgoing>,
+    ) -> io::Result<TransmitResult> {
         let mut tape = self.tape.lock().expect("nobody panics");
         let count = outgoing.len().min(tape.room.unwrap_or(usize::MAX));
         tape.room = tape.room.map(|room| room - count);

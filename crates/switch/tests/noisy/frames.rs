@@ -6,7 +6,7 @@ use tailbound_dataplane::testing::frames::{self, Segment, ipv4};
 pub(crate) type Mac = [u8; 6];
 
 /// A frame, with its virtio header.
-pub(crate) type Sent = (Vec<u8>, Option<[u8; 10]>);
+pub(crate) type VirtioFrame = (Vec<u8>, Option<[u8; 10]>);
 
 pub(crate) const VICTIM: Mac = [2, 0, 0, 0, 0, 1];
 pub(crate) const NEIGHBOUR: Mac = [2, 0, 0, 0, 0, 2];
@@ -63,7 +63,7 @@ impl Neighbour {
     }
 
     /// Returns the frame of this number, with its virtio header.
-    pub(crate) fn frame(self, n: u64) -> Sent {
+    pub(crate) fn frame(self, n: u64) -> VirtioFrame {
         let small = |to: Ipv4Addr, port: u16| {
             let udp = udp(port, &[0; 4]);
             ethernet(GATEWAY, NEIGHBOUR, &ipv4(NEIGHBOUR_IP, to, 17, &udp))
@@ -103,7 +103,7 @@ impl Neighbour {
 }
 
 /// Makes a TCP packet to be segmented into 500 segments of one byte.
-fn segments() -> Sent {
+fn segments() -> VirtioFrame {
     let tcp = Segment {
         flags: 0x10,
         payload: vec![0; 500],

@@ -13,7 +13,7 @@ use tailbound_dataplane::pacer::void;
 use tailbound_dataplane::{
     EgressConfig, Guarantee, HashKeys, PacedPipelineConfig, PacerConfig, Packet, Pool,
 };
-use tailbound_switch::port::{BURST, Burst, More, Outgoing, Port, Received, Sent};
+use tailbound_switch::port::{BURST, Burst, More, Outgoing, Port, Received, TransmitResult};
 use tailbound_switch::{
     BudgetConfig, GuestConfig, Mac, PortIndex, SpoofFilter, Switch, SwitchConfig,
 };
@@ -33,7 +33,7 @@ const RING: u64 = 1000;
 const WINDOW: u64 = 12_000;
 
 /// Measurements of the victim.
-pub(crate) struct Seen {
+pub(crate) struct VictimMeasurements {
     /// For each message whose frames all arrived, in their order: the time from its arrival until
     /// its last byte has left.
     pub(crate) latencies: Vec<u64>,
@@ -55,14 +55,14 @@ struct Wire {
 
 /// Counters of a neighbour's frames.
 #[derive(Default)]
-struct Counted {
+struct FrameCounters {
     read: AtomicU64,
     sent: AtomicU64,
     /// Most of its frames on the host, if it conforms.
     window: u64,
 }
 
-impl Counted {
+impl FrameCounters {
     fn both(&self) -> (u64, u64) {
         let (read, sent) = (&self.read, &self.sent);
         (read.load(Ordering::Relaxed), sent.load(Ordering::Relaxed))
@@ -76,7 +76,7 @@ impl Counted {
 
 struct Uplink {
     wire: Arc<Mutex<Wire>>,
-    neighbour: Arc<Counted>,
+    neighbour: Arc<FrameCounters>,
     greets: bool,
 }
 
@@ -88,9 +88,13 @@ impl Port for Uplink {
         Ok(More::No)
     }
 
-    fn transmit(&mut self, now: Nanos, outgoing: &mut VecDeque<Outgoing>) -> io::Result<Sent> {
+    fn transmit(
+        &mut self,
+        now: Nanos,
+        outgoing: &mut VecDeque<Outgoing>,
+    ) -> io::Result<TransmitResult> {
         let mut wire = self.wire.lock().expect("nobody panics");
-        let mut sent = Sent::default();
+        let mut sent = TransmitResult::default();
         wire.taken = wire.taken.max(now);
         for next in outgoing.drain(..) {
             let length: WireBytes = match &next {
@@ -140,8 +144,8 @@ struct Guest {
     arrivals: Arrivals,
     /// The number of the next frame.
     next: u64,
-    frame: Box<dyn Fn(u64) -> frames::Sent + Send>,
-    counted: Arc<Counted>,
+    frame: Box<dyn Fn(u64) -> frames::VirtioFrame + Send>,
+    counted: Arc<FrameCounters>,
 }
 
 impl Guest {
@@ -173,9 +177,13 @@ impl Port for Guest {
         Ok(More::Maybe)
     }
 
-    fn transmit(&mut self, _: Nanos, outgoing: &mut VecDeque<Outgoing>) -> io::Result<Sent> {
+    fn transmit(
+        &mut self,
+        _: Nanos,
+        outgoing: &mut VecDeque<Outgoing>,
+    ) -> io::Result<TransmitResult> {
         outgoing.clear();
-        Ok(Sent::default())
+        Ok(TransmitResult::default())
     }
 
     fn receive_at(&self) -> Option<Nanos> {
@@ -252,7 +260,12 @@ fn arrivals(does: Neighbour) -> Arrivals {
 }
 
 /// Measures the victim's messages beside a neighbour.
-pub(crate) fn watch(victim: Promise, neighbour: Promise, does: Neighbour, count: usize) -> Seen {
+pub(crate) fn watch(
+    victim: Promise,
+    neighbour: Promise,
+    does: Neighbour,
+    count: usize,
+) -> VictimMeasurements {
     let came = messages(count, FRAMES, MEAN_GAP, 7);
     let last = came.last().copied().unwrap_or(START);
     let wire = Arc::new(Mutex::new(Wire {
@@ -260,9 +273,9 @@ pub(crate) fn watch(victim: Promise, neighbour: Promise, does: Neighbour, count:
         ..Wire::default()
     }));
     let longest = void::on_the_wire(does.frame(0).0.len());
-    let counted = Arc::new(Counted {
+    let counted = Arc::new(FrameCounters {
         window: WINDOW / longest.0,
-        ..Counted::default()
+        ..FrameCounters::default()
     });
     let uplink = Uplink {
         wire: Arc::clone(&wire),
@@ -306,7 +319,7 @@ pub(crate) fn watch(victim: Promise, neighbour: Promise, does: Neighbour, count:
     seen(&came, &wire.lock().expect("nobody panics"), &counted)
 }
 
-fn seen(came: &[Nanos], wire: &Wire, neighbour: &Counted) -> Seen {
+fn seen(came: &[Nanos], wire: &Wire, neighbour: &FrameCounters) -> VictimMeasurements {
     let frames = FRAMES as usize;
     let messages = came.chunks(frames).zip(wire.ends.chunks(frames));
     let mut latencies = Vec::new();
@@ -321,7 +334,7 @@ fn seen(came: &[Nanos], wire: &Wire, neighbour: &Counted) -> Seen {
     let last = left.max().copied().unwrap_or(START);
     let (read, sent) = neighbour.both();
     let seconds = last.since(START).as_secs_f64();
-    Seen {
+    VictimMeasurements {
         latencies,
         rate: bits / 1e6 / seconds,
         read: read as f64 / seconds,

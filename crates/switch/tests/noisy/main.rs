@@ -9,7 +9,7 @@ mod frames;
 mod host;
 
 use frames::Neighbour;
-use host::{Seen, watch};
+use host::{VictimMeasurements, watch};
 
 /// The promise to a guest: 40 of the link's 100 Mbit/s, or nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub(crate) enum Promise {
 const MESSAGES: usize = if cfg!(debug_assertions) { 200 } else { 5000 };
 
 /// Returns the latency that this many thousandths of all messages do not exceed, in milliseconds.
-fn quantile(seen: &Seen, thousandths: usize) -> f64 {
+fn quantile(seen: &VictimMeasurements, thousandths: usize) -> f64 {
     let mut latencies = seen.latencies.clone();
     latencies.sort_unstable();
     let rank = (latencies.len() * thousandths).div_ceil(1000);

@@ -536,11 +536,13 @@ pub fn times_interrupts() -> bool {
 /// its package.
 fn kernel_config() -> Option<String> {
     /// Longest kernel configuration that is read, in bytes; a typical one has 300 KB.
-    const MOST: u64 = 4 << 20;
+    const MAX_CONFIG_BYTES: u64 = 4 << 20;
     let own = fs::File::open("/proc/config.gz").and_then(|file| {
         let mut config = String::new();
         let unpacked = flate2::read::GzDecoder::new(file);
-        unpacked.take(MOST).read_to_string(&mut config)?;
+        unpacked
+            .take(MAX_CONFIG_BYTES)
+            .read_to_string(&mut config)?;
         Ok(config)
     });
     let release = rustix::system::uname()

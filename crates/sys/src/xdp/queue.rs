@@ -48,7 +48,7 @@ pub(super) fn chunk_for(len: u32) -> Option<u32> {
 }
 
 /// The longest frame, in bytes without FCS.
-pub const LONGEST: u32 = CHUNKS[1] - RECEIVE_HEADROOM;
+pub const MAX_FRAME_BYTES: u32 = CHUNKS[1] - RECEIVE_HEADROOM;
 
 /// Settings of a socket.
 #[derive(Debug, Clone, Copy)]
@@ -72,7 +72,7 @@ pub struct Losses {
 
 /// Reason why a frame was not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refused {
+pub enum SendRefusal {
     /// The ring is full at present.
     Full,
     /// The frame is longer than a chunk, or this queue does not send.
@@ -238,18 +238,18 @@ impl Queue {
 
     /// Takes a frame to send, without FCS; it leaves with the next [`Queue::flush`]. `launch` is
     /// its launch time, in nanoseconds of the NIC's clock, for a NIC with launch times.
-    pub fn send(&mut self, frame: &[u8], launch: Option<u64>) -> Result<(), Refused> {
+    pub fn send(&mut self, frame: &[u8], launch: Option<u64>) -> Result<(), SendRefusal> {
         let Some(ring) = &mut self.send else {
-            return Err(Refused::TooLong);
+            return Err(SendRefusal::TooLong);
         };
         if frame.len() > self.plan.chunk as usize - SEND_OFFSET {
-            return Err(Refused::TooLong);
+            return Err(SendRefusal::TooLong);
         }
         if !ring.has_room() {
-            return Err(Refused::Full);
+            return Err(SendRefusal::Full);
         }
         let Some(chunk) = self.chunks.take_sending() else {
-            return Err(Refused::Full);
+            return Err(SendRefusal::Full);
         };
         let at = chunk as usize + SEND_OFFSET;
         let metadata = launch.filter(|_| self.plan.launch_times);
@@ -276,19 +276,23 @@ impl Queue {
 
     /// Takes a void of `len` bytes without FCS: a descriptor of the bytes of
     /// [`Queue::set_void`], nothing more.
-    pub fn send_void(&mut self, len: usize) -> Result<(), Refused> {
+    pub fn send_void(&mut self, len: usize) -> Result<(), SendRefusal> {
         let Some(ring) = &mut self.send else {
-            return Err(Refused::TooLong);
+            return Err(SendRefusal::TooLong);
         };
         if len > self.plan.chunk as usize - SEND_OFFSET {
-            return Err(Refused::TooLong);
+            return Err(SendRefusal::TooLong);
         }
         let entered = ring.push(libc::xdp_desc {
             addr: self.chunks.voids() + SEND_OFFSET as u64,
             len: len as u32,
             options: 0,
         });
-        if entered { Ok(()) } else { Err(Refused::Full) }
+        if entered {
+            Ok(())
+        } else {
+            Err(SendRefusal::Full)
+        }
     }
 
     /// Takes back the chunks of sent frames.
@@ -390,8 +394,8 @@ mod tests {
     fn a_chunk_holds_a_frame_and_what_the_kernel_keeps_free_before_it() {
         assert_eq!(chunk_for(1514 + 8), Some(2048));
         assert_eq!(chunk_for(1793), Some(4096));
-        assert_eq!(chunk_for(LONGEST), Some(4096));
-        assert_eq!(chunk_for(LONGEST + 1), None);
+        assert_eq!(chunk_for(MAX_FRAME_BYTES), Some(4096));
+        assert_eq!(chunk_for(MAX_FRAME_BYTES + 1), None);
         assert_eq!(chunk_for(u32::MAX), None);
     }
 
@@ -432,14 +436,14 @@ mod tests {
         let longest = vec![0; 2048 - SEND_OFFSET];
         assert_eq!(
             queue.send(&[&longest[..], &[0]].concat(), None),
-            Err(Refused::TooLong)
+            Err(SendRefusal::TooLong)
         );
-        assert_eq!(queue.send_void(2048), Err(Refused::TooLong));
+        assert_eq!(queue.send_void(2048), Err(SendRefusal::TooLong));
         for _ in 0..SENDING / 2 {
             assert_eq!(queue.send(&longest, None), Ok(()));
             assert_eq!(queue.send_void(1514), Ok(()));
         }
-        assert_eq!(queue.send(&longest, None), Err(Refused::Full));
-        assert_eq!(queue.send_void(60), Err(Refused::Full));
+        assert_eq!(queue.send(&longest, None), Err(SendRefusal::Full));
+        assert_eq!(queue.send_void(60), Err(SendRefusal::Full));
     }
 }

@@ -25,7 +25,7 @@ use tailbound_sys::probe::Purpose;
 pub(crate) struct Args {
     /// The intended use of this computer [default: everything]
     #[arg(value_enum, conflicts_with = "switch")]
-    purpose: Option<Wanted>,
+    purpose: Option<PurposeArgument>,
     /// The output format
     #[arg(long, value_enum, default_value_t)]
     output: Output,
@@ -48,7 +48,7 @@ pub(crate) struct Args {
 
 /// A purpose, on the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Wanted {
+enum PurposeArgument {
     /// Run the demo
     Demo,
     /// Forward the packets of guests
@@ -65,16 +65,16 @@ enum Wanted {
     Lab,
 }
 
-impl From<Wanted> for Purpose {
-    fn from(wanted: Wanted) -> Self {
+impl From<PurposeArgument> for Purpose {
+    fn from(wanted: PurposeArgument) -> Self {
         match wanted {
-            Wanted::Demo => Self::Demo,
-            Wanted::Host => Self::Host,
-            Wanted::Vcpu => Self::Vcpu,
-            Wanted::Look => Self::Look,
-            Wanted::Probe => Self::Probe,
-            Wanted::Place => Self::Place,
-            Wanted::Lab => Self::Lab,
+            PurposeArgument::Demo => Self::Demo,
+            PurposeArgument::Host => Self::Host,
+            PurposeArgument::Vcpu => Self::Vcpu,
+            PurposeArgument::Look => Self::Look,
+            PurposeArgument::Probe => Self::Probe,
+            PurposeArgument::Place => Self::Place,
+            PurposeArgument::Lab => Self::Lab,
         }
     }
 }

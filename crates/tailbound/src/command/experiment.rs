@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 use tailbound_experiment::{Experiment, Loaded};
-use tailbound_report::{Made, Results};
+use tailbound_report::{Provenance, Results};
 
 /// Arguments for the directory of reports and the output format.
 #[derive(Debug, clap::Args)]
@@ -50,7 +50,7 @@ impl Report {
     /// Writes a report and prints the verdict. Returns the exit code.
     pub(super) fn finish(&self, results: &Results) -> Result<Exit, Failure> {
         let dated = Results {
-            made: Some(Made::now(super::commit())),
+            made: Some(Provenance::now(super::commit())),
             ..results.clone()
         };
         let written = dated.write(&self.out)?;
@@ -91,11 +91,11 @@ pub(super) struct List {
 /// JSON document of `list --output json`.
 #[derive(Debug, Serialize)]
 struct Listed {
-    experiments: Vec<Named>,
+    experiments: Vec<ListedExperiment>,
 }
 
 #[derive(Debug, Serialize)]
-struct Named {
+struct ListedExperiment {
     name: String,
     title: String,
     source: String,
@@ -107,7 +107,7 @@ impl List {
         let mut experiments = Vec::new();
         for name in E::CATALOGUE.names() {
             let loaded = Loaded::<E>::parse(&E::CATALOGUE.source(name)?)?;
-            experiments.push(Named {
+            experiments.push(ListedExperiment {
                 name: name.to_owned(),
                 title: loaded.title().to_owned(),
                 source: loaded.source().to_owned(),

@@ -6,7 +6,7 @@ use crate::exit::{Exit, Failure};
 use std::path::{Path, PathBuf};
 use tailbound_experiment::{Experiment, Loaded, Trace};
 use tailbound_lab::comparison::{self, Comparison, Limiter};
-use tailbound_lab::vm::{self, Asked};
+use tailbound_lab::vm::{self, GuestCommand};
 use tailbound_lab::{LabError, LabExperiment, Options};
 use tailbound_units::{Nanos, Rate};
 
@@ -181,7 +181,7 @@ impl Machine {
                 task,
                 program,
             } => {
-                let asked = task.map_or(Asked::Program(program), Asked::Task);
+                let asked = task.map_or(GuestCommand::Program(program), GuestCommand::Task);
                 let ended = vm::relay(&socket, asked).map_err(machine)?;
                 return Ok(Exit::holds(ended == Some(0)));
             }

@@ -6,6 +6,7 @@
 mod audit;
 mod backup;
 mod bound;
+mod enforcement;
 mod explain;
 mod failure;
 mod form;
@@ -18,7 +19,6 @@ mod openapi;
 mod request;
 mod serve;
 mod service;
-mod standing;
 mod status;
 mod store;
 mod summary;
@@ -83,7 +83,7 @@ enum Action {
     /// Show the guarantees that a host must enforce
     Guarantees(guarantees::Guarantees),
     /// Print guarantees as they become broken and as they recover
-    Events(standing::Events),
+    Events(enforcement::Events),
     /// Show a summary of the service and the data centre
     Status(status::Status),
     #[command(about = "Print the OpenAPI document of the service")]

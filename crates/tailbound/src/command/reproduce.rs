@@ -11,7 +11,7 @@ use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::thread::available_parallelism;
-use tailbound_report::{CheckResult, Made, Verdict, write_file};
+use tailbound_report::{CheckResult, Provenance, Verdict, write_file};
 use tailbound_reproduce::{
     By, Event, Item, PlannedRun, Registry, ReproduceError, ResultsByExperiment, Runner, Size,
     outcome, page, result_text,
@@ -78,12 +78,12 @@ struct Only {
 /// JSON document of `--output json`.
 #[derive(Debug, Serialize)]
 struct Document<'r> {
-    items: Vec<Told<'r>>,
+    items: Vec<ItemReport<'r>>,
 }
 
 /// An item, and its results.
 #[derive(Debug, Serialize)]
-struct Told<'r> {
+struct ItemReport<'r> {
     name: &'r str,
     what: &'r str,
     section: &'r str,
@@ -98,7 +98,7 @@ impl<'r> Document<'r> {
     fn new(chosen: &'r [(String, &'r Item)], ran: &'r ResultsByExperiment) -> Self {
         let items = chosen.iter().map(|(name, item)| {
             let checks: Vec<_> = item.checks().flat_map(|it| it.results(ran)).collect();
-            Told {
+            ItemReport {
                 name,
                 what: &item.what,
                 section: &item.section,
@@ -163,7 +163,7 @@ impl Args {
         if let Some(file) = &self.page {
             let whole = registry.plan(&registry.chosen(&all)?, self.size());
             runner.add_stored(&whole, &mut ran, &mut events)?;
-            let made = Made::now(super::commit());
+            let made = Provenance::now(super::commit());
             write_file(file, page(&registry, self.size(), &made, &ran))?;
         }
         let ends = chosen.iter().map(|(name, item)| tell(name, item, &ran).1);

@@ -34,7 +34,7 @@ enum Subject {
     /// Simulate messages over TCP through switches: completion times
     Packets(Of<Parallel<PacketsExperiment>>),
     /// Simulate tenant admission: acceptance, and the cost of a decision
-    Placement(Of<placement::Timed>),
+    Placement(Of<placement::PlacementSimulation>),
     /// Replay a capture of a host through the data path, and show the tail latency
     Replay(replay::Args),
     /// Run a grid: an experiment with varied values and several seeds

@@ -13,7 +13,7 @@ use tailbound_top::{Column, Look, State, watch};
 use tailbound_units::Nanos;
 
 /// The longest interval between two updates.
-const LONGEST: Nanos = Nanos::from_secs(60);
+const MAX_INTERVAL: Nanos = Nanos::from_secs(60);
 
 /// Arguments of `tailbound top`.
 #[derive(Debug, clap::Args)]
@@ -39,7 +39,7 @@ pub(crate) struct Args {
 }
 
 fn interval(text: &str) -> Result<Nanos, String> {
-    interval::interval(text, LONGEST)
+    interval::interval(text, MAX_INTERVAL)
 }
 
 impl Args {

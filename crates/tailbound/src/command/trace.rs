@@ -9,9 +9,9 @@ use tailbound_host::trace::Plan;
 use tailbound_units::Nanos;
 
 /// Shortest wait that can be recorded individually.
-const LEAST: Nanos = Nanos::from_micros(10);
+const MIN_RECORDED_WAIT: Nanos = Nanos::from_micros(10);
 /// Longest duration of a trace.
-const LONGEST: Nanos = Nanos::from_secs(600);
+const MAX_DURATION: Nanos = Nanos::from_secs(600);
 
 /// Subject of the trace.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -86,14 +86,14 @@ impl Args {
 
     fn check(&self) -> Result<(), Failure> {
         super::vcpu::all_run(&self.pid)?;
-        if self.least < LEAST {
+        if self.least < MIN_RECORDED_WAIT {
             return Err(Failure::wrong_arguments(format!(
-                "--least: use at least {LEAST}"
+                "--least: use at least {MIN_RECORDED_WAIT}"
             )));
         }
-        if self.duration > LONGEST || self.duration == Nanos::ZERO {
+        if self.duration > MAX_DURATION || self.duration == Nanos::ZERO {
             return Err(Failure::wrong_arguments(format!(
-                "--duration: use up to {LONGEST}"
+                "--duration: use up to {MAX_DURATION}"
             )));
         }
         if self.of != Of::Vcpus && self.guest.len() != 1 {

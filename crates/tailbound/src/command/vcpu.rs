@@ -12,7 +12,7 @@ use select::Select;
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use tailbound_agent::budget::{Wanted, desired};
+use tailbound_agent::budget::{DesiredStates, desired};
 use tailbound_agent::guest::Guest;
 use tailbound_agent::journal::DEFAULT_STATE;
 use tailbound_agent::look::settle_once;
@@ -134,7 +134,8 @@ impl Apply {
         let held = &agent.changes().threads;
         let holds = |thread| held.contains_key(&thread);
         let notes = settle_once(&mut guests, holds);
-        let Wanted { desired, beyond } = desired(&config.rules, &guests, scanner.cpus()?, holds);
+        let DesiredStates { desired, beyond } =
+            desired(&config.rules, &guests, scanner.cpus()?, holds);
         let rules = config.rules;
         if !beyond.is_empty() {
             let beyond: Vec<_> = beyond.iter().map(ToString::to_string).collect();

@@ -15,7 +15,7 @@ use tailbound_sys::probe::required::{Part, skipped};
 use tailbound_sys::process::find_program;
 
 /// Time limit for an emulated VM on a busy computer.
-pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
+pub(crate) const VM_TIMEOUT: Duration = Duration::from_mins(1);
 
 const REPOSITORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
@@ -219,7 +219,7 @@ impl Hosts {
                 return printed.into_owned();
             }
             assert!(
-                start.elapsed() < PATIENCE,
+                start.elapsed() < VM_TIMEOUT,
                 "{host}# {line} prints still\n{printed}{}{}",
                 String::from_utf8_lossy(&output.stderr),
                 self.logs()

@@ -16,7 +16,7 @@ use tailbound_units::Nanos;
 
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_tailbound");
 /// Time limit for any step by emulation on a busy computer.
-const PATIENCE: Duration = Duration::from_mins(1);
+const VM_TIMEOUT: Duration = Duration::from_mins(1);
 
 pub(crate) struct Process(pub(crate) Child);
 
@@ -28,7 +28,7 @@ impl Drop for Process {
 }
 
 pub(crate) fn until<T>(what: &str, mut come: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + VM_TIMEOUT;
     loop {
         if let Some(value) = come() {
             return value;
@@ -110,7 +110,7 @@ impl Machine {
         let boot = until("a machine's sockets", || {
             Boot::begin(&self.directory, self.name).ok()
         });
-        let error = boot.finish(links, PATIENCE).unwrap_or_else(|error| {
+        let error = boot.finish(links, VM_TIMEOUT).unwrap_or_else(|error| {
             let log = fs::read_to_string(self.directory.join(format!("{}.log", self.name)));
             panic!(
                 "{}: {error}; it said: {}",

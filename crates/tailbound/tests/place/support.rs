@@ -6,7 +6,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// Time limit for any step on a busy computer.
-const PATIENCE: Duration = Duration::from_secs(30);
+const STEP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Two racks of three hosts with four slots.
 pub(crate) const TREE: &str = r#"
@@ -82,11 +82,11 @@ impl Service {
         Self::start(directory, "127.0.0.1:0", &["--insecure-loopback"])
     }
 
-    pub(crate) fn place(&self, arguments: &[&str]) -> Said {
+    pub(crate) fn place(&self, arguments: &[&str]) -> CommandOutput {
         place(&self.url, arguments, None)
     }
 
-    pub(crate) fn place_as(&self, token: &Path, arguments: &[&str]) -> Said {
+    pub(crate) fn place_as(&self, token: &Path, arguments: &[&str]) -> CommandOutput {
         place(&self.url, arguments, Some(token))
     }
 }
@@ -98,7 +98,7 @@ impl Drop for Service {
     }
 }
 
-fn place(url: &str, arguments: &[&str], token: Option<&Path>) -> Said {
+fn place(url: &str, arguments: &[&str], token: Option<&Path>) -> CommandOutput {
     let mut command = tailbound();
     command
         .arg("place")
@@ -107,18 +107,18 @@ fn place(url: &str, arguments: &[&str], token: Option<&Path>) -> Said {
     if let Some(token) = token {
         command.env("TAILBOUND_TOKEN_FILE", token);
     }
-    Said::new(command.output().unwrap())
+    CommandOutput::new(command.output().unwrap())
 }
 
 /// The exit code and the output of a command.
 #[derive(Debug)]
-pub(crate) struct Said {
+pub(crate) struct CommandOutput {
     pub(crate) code: Option<i32>,
     pub(crate) out: String,
     pub(crate) err: String,
 }
 
-impl Said {
+impl CommandOutput {
     pub(crate) fn new(output: Output) -> Self {
         Self {
             code: output.status.code(),
@@ -145,7 +145,10 @@ impl Said {
 pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
     let start = Instant::now();
     while !done() {
-        assert!(start.elapsed() < PATIENCE, "{what}: not after {PATIENCE:?}");
+        assert!(
+            start.elapsed() < STEP_TIMEOUT,
+            "{what}: not after {STEP_TIMEOUT:?}"
+        );
         std::thread::sleep(Duration::from_millis(20));
     }
 }

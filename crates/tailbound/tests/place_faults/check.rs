@@ -10,14 +10,14 @@ use tailbound_control::ledger::Snapshot;
 
 /// The answers that clients received about their tenants.
 #[derive(Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct TenantAnswers {
     /// The last answer about each, by number.
     tenants: BTreeMap<u64, Tenant>,
     /// Answers that cannot be right.
     amiss: Vec<String>,
 }
 
-impl Told {
+impl TenantAnswers {
     pub(crate) fn len(&self) -> usize {
         self.tenants.len()
     }
@@ -88,7 +88,7 @@ impl AddAssign for Findings {
 }
 
 /// Compares, and audits.
-pub(crate) fn check(snapshot: &Snapshot, told: &Told) -> Findings {
+pub(crate) fn check(snapshot: &Snapshot, told: &TenantAnswers) -> Findings {
     let mut findings = Findings {
         doubled: told.amiss.len(),
         messages: told.amiss.clone(),

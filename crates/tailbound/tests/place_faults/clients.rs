@@ -1,6 +1,6 @@
 //! Clients that repeat each request until it is answered.
 
-use crate::check::Told;
+use crate::check::TenantAnswers;
 use rand::{RngExt as _, SeedableRng};
 use rand_pcg::Pcg64;
 use std::ops::AddAssign;
@@ -15,7 +15,7 @@ use ureq::http::{Method, Request, StatusCode};
 /// Time after which a request without an answer is sent again.
 const TRY: Duration = Duration::from_secs(5);
 /// Time limit of a request with all its repeats.
-const PATIENCE: Duration = Duration::from_mins(2);
+const REQUEST_TIMEOUT: Duration = Duration::from_mins(2);
 /// Tenants that one client keeps at most.
 const KEPT: usize = 12;
 
@@ -45,7 +45,7 @@ impl AddAssign for Tally {
 
 /// Clients at work.
 pub(crate) struct Clients {
-    threads: Vec<JoinHandle<(Tally, Told)>>,
+    threads: Vec<JoinHandle<(Tally, TenantAnswers)>>,
     /// Tenants that were admitted.
     admitted: Arc<AtomicUsize>,
     goal: usize,
@@ -86,8 +86,8 @@ impl Clients {
     }
 
     /// Waits for the end of the work.
-    pub(crate) fn finish(self) -> (Tally, Told) {
-        let (mut tally, mut told) = (Tally::default(), Told::default());
+    pub(crate) fn finish(self) -> (Tally, TenantAnswers) {
+        let (mut tally, mut told) = (Tally::default(), TenantAnswers::default());
         for thread in self.threads {
             let (its, was_told) = thread.join().unwrap();
             tally += its;
@@ -105,7 +105,7 @@ struct Client {
     agent: Agent,
     random: Pcg64,
     tally: Tally,
-    told: Told,
+    told: TenantAnswers,
     requests: usize,
 }
 
@@ -123,7 +123,7 @@ impl Client {
                 .new_agent(),
             random: Pcg64::seed_from_u64((round << 16 | number) as u64),
             tally: Tally::default(),
-            told: Told::default(),
+            told: TenantAnswers::default(),
             requests: 0,
         }
     }
@@ -231,7 +231,7 @@ impl Client {
         body: Option<&str>,
         key: &str,
     ) -> (StatusCode, String) {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + REQUEST_TIMEOUT;
         loop {
             let url = format!("{}{path}", self.urls[self.service % self.urls.len()]);
             let request = Request::builder()

@@ -10,7 +10,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 /// Sleep of a paused leader: longer than its lease, so that another replica leads when it resumes.
-const PAUSE: Duration = Duration::from_millis(2500);
+const LEADER_PAUSE: Duration = Duration::from_millis(2500);
 
 /// A process that is killed or paused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,7 +84,7 @@ pub(crate) fn during(
             (Victim::Sleeper, _) => {
                 let leader = services.leader();
                 signal(services, leader, "-STOP");
-                sleep(PAUSE);
+                sleep(LEADER_PAUSE);
                 signal(services, leader, "-CONT");
             }
             (Victim::Follower, _) => {

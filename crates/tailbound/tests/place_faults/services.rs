@@ -13,7 +13,7 @@ use tailbound_control::store::{Sqlite, Store, etcd};
 use tempfile::TempDir;
 
 /// Time limit for the start of a service, and for the election of a leader.
-const PATIENCE: Duration = Duration::from_secs(30);
+const SERVICE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// One service over `SQLite`, or three over etcd.
 pub(crate) struct Services {
@@ -58,7 +58,7 @@ impl Services {
 
     /// Waits for a leader and returns its index.
     pub(crate) fn leader(&self) -> usize {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + SERVICE_TIMEOUT;
         loop {
             let leads = |port: &u16| {
                 get(*port, "/v1/status").is_some_and(|text| text.contains(r#""role":"leader""#))
@@ -114,7 +114,7 @@ impl Services {
 
     /// Waits until one answers that it is ready.
     pub(crate) fn wait_for(&self, service: usize) {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + SERVICE_TIMEOUT;
         while get(self.ports[service], "/readyz").is_none() {
             assert!(Instant::now() < end, "no answer: {}", self.log());
             sleep(Duration::from_millis(20));

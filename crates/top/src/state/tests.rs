@@ -1,5 +1,5 @@
 use super::*;
-use tailbound_host::socket::{Bucket, Count, Kept, Link};
+use tailbound_host::socket::{Bucket, Count, GuestSource, Link};
 
 /// Returns a guest that has sent this number of bytes, with buckets of its packets' waits: the
 /// upper bound in microseconds, and the count.
@@ -12,7 +12,7 @@ pub(crate) fn guest(name: &str, bytes: u64, waits: &[(Option<u64>, u64)]) -> Gue
             drops: [("codel".to_owned(), bytes / 1000)].into(),
             ..Port::default()
         },
-        kept: Kept::File,
+        kept: GuestSource::File,
         vm: None,
         mac: None,
         ipv4: None,
@@ -35,8 +35,8 @@ pub(crate) fn guest(name: &str, bytes: u64, waits: &[(Option<u64>, u64)]) -> Gue
     }
 }
 
-pub(crate) fn shown(seconds: u64, guests: Vec<Guest>) -> Shown {
-    Shown {
+pub(crate) fn shown(seconds: u64, guests: Vec<Guest>) -> HostStatus {
+    HostStatus {
         pid: 7,
         uptime_ns: seconds * 1_000_000_000,
         config: "host.toml".into(),

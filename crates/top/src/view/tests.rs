@@ -3,11 +3,11 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::buffer::Cell;
 use tailbound_host::socket::{
-    Bucket, Count, Guarantee, GuaranteedBy, Guest, Kept, Link, Port, Shown, Waits,
+    Bucket, Count, Guarantee, GuaranteedBy, Guest, GuestSource, HostStatus, Link, Port, Waits,
 };
 
 /// Returns a host after `seconds`, with three guests: one sends, one is drained and one is away.
-fn shown(seconds: u64) -> Shown {
+fn shown(seconds: u64) -> HostStatus {
     let guest = |name: &str, bit_s: u64, link, drained| Guest {
         port: Port {
             name: name.to_owned(),
@@ -19,7 +19,7 @@ fn shown(seconds: u64) -> Shown {
             },
             ..Port::default()
         },
-        kept: Kept::File,
+        kept: GuestSource::File,
         vm: None,
         mac: None,
         ipv4: None,
@@ -42,7 +42,7 @@ fn shown(seconds: u64) -> Shown {
             }],
         }],
     };
-    Shown {
+    HostStatus {
         pid: 4711,
         uptime_ns: seconds * 1_000_000_000,
         config: "/etc/tailbound/host.toml".into(),

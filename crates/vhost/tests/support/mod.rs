@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use vm_memory::{Bytes, FileOffset, GuestAddress, GuestMemoryMmap};
 
 /// Time limit for any step on a busy computer.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const STEP_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Repeats `done` until it is there.
 pub(crate) fn until<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> T {
@@ -28,7 +28,10 @@ pub(crate) fn until<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> T {
         if let Some(found) = done() {
             return found;
         }
-        assert!(start.elapsed() < PATIENCE, "{what}: not after {PATIENCE:?}");
+        assert!(
+            start.elapsed() < STEP_TIMEOUT,
+            "{what}: not after {STEP_TIMEOUT:?}"
+        );
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -99,7 +102,7 @@ impl Monitor {
     }
 
     pub(crate) fn new(stream: UnixStream) -> Self {
-        stream.set_read_timeout(Some(PATIENCE)).expect("set");
+        stream.set_read_timeout(Some(STEP_TIMEOUT)).expect("set");
         Self {
             stream,
             acknowledges: false,

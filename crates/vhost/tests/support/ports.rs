@@ -6,7 +6,7 @@ use crate::support::{Build, Machine, until};
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use tailbound_dataplane::{Packet, Pool};
-use tailbound_switch::port::{Burst, More, Outgoing, Port, Received, Sent};
+use tailbound_switch::port::{Burst, More, Outgoing, Port, Received, TransmitResult};
 use tailbound_units::Nanos;
 use tailbound_vhost::{Mode, VhostConfig, VhostPort};
 
@@ -91,14 +91,14 @@ pub(crate) fn outgoing(pool: &Pool, bytes: &[u8], virtio: Option<[u8; 10]>) -> O
     Outgoing::frame(packet.expect("well-formed"))
 }
 
-pub(crate) fn transmit(port: &mut VhostPort, frames: &mut VecDeque<Outgoing>) -> Sent {
+pub(crate) fn transmit(port: &mut VhostPort, frames: &mut VecDeque<Outgoing>) -> TransmitResult {
     // A change of the device may be under way.
     until("the device to be free", || {
         let sent = port.transmit(Nanos(0), frames).expect("a port");
         (sent
-            != Sent {
+            != TransmitResult {
                 full: true,
-                ..Sent::default()
+                ..TransmitResult::default()
             }
             || frames.is_empty())
         .then_some(sent)

@@ -6,7 +6,7 @@ use super::super::line::Stage;
 use super::super::store::NIL;
 use super::super::take::line_of;
 use super::tally::Largest;
-use super::{FRAMES, Flow, LOOK, MOST_FLOWS, Phase, carried, flow_of};
+use super::{FRAMES, Flow, MOST_FLOWS, Phase, SEARCH_PAUSE_PER_FRAME, carried, flow_of};
 use crate::Frame;
 use tailbound_units::{Nanos, Position, WireBytes};
 
@@ -44,7 +44,7 @@ impl<F: Frame> Pacer<F> {
 
     /// Delays the next search in proportion to the frames that were read.
     fn note_looks(&mut self, looks: usize) {
-        let time = Nanos(LOOK.0 * looks as u64);
+        let time = Nanos(SEARCH_PAUSE_PER_FRAME.0 * looks as u64);
         let busy = WireBytes::from(self.config.link.bytes_in(time));
         self.elastic.not_before += busy;
         #[cfg(test)]

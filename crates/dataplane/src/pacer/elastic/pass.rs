@@ -3,7 +3,7 @@
 use super::super::chain::Chain;
 use super::super::guest::{Guest, Ring};
 use super::super::store::{Arrival, NIL};
-use super::super::{Paced, Pacer};
+use super::super::{Pacer, WireItem};
 use super::{Flows, Phase, carried, flow_of};
 use crate::{Connection, Frame};
 use tailbound_units::{Bytes, Nanos, Position, WireBytes};
@@ -151,7 +151,7 @@ impl<F: Frame> Pacer<F> {
         &mut self,
         now: Nanos,
         at: Position,
-        sink: &mut impl FnMut(Paced<F>),
+        sink: &mut impl FnMut(WireItem<F>),
     ) -> Option<Position> {
         loop {
             if !self.elastic.is_waiting() && !self.begin_elastic(at) {
@@ -173,7 +173,7 @@ impl<F: Frame> Pacer<F> {
         &mut self,
         now: Nanos,
         at: Position,
-        sink: &mut impl FnMut(Paced<F>),
+        sink: &mut impl FnMut(WireItem<F>),
     ) -> Option<Position> {
         let longest = self.config.longest_frame();
         let Self {
@@ -218,7 +218,7 @@ impl<F: Frame> Pacer<F> {
         if guest.ring != Ring::Read {
             self.read_again(number);
         }
-        sink(Paced::Elastic { frame, at, sojourn });
+        sink(WireItem::Elastic { frame, at, sojourn });
         Some(end)
     }
 }

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use tailbound_units::{Bytes, Nanos, Position, Rate};
 
 /// A full frame of 1500 B of payload, on the wire.
-const LONGEST: WireBytes = WireBytes(1538);
+const FULL_FRAME: WireBytes = WireBytes(1538);
 
 /// A configuration with this longest frame.
 fn config() -> PacerConfig {
@@ -24,7 +24,7 @@ fn round_of(weights: &[u32]) -> (Round, Links, Vec<Line>) {
                 enqueued: Nanos::ZERO,
                 at: Position::ZERO,
             };
-            let size = (LONGEST, Bytes(0));
+            let size = (FULL_FRAME, Bytes(0));
             let place = store.place(Record::new(0, 0, 1500), size, arrival);
             line.push(&mut store, place, size);
         }
@@ -69,7 +69,7 @@ proptest! {
             prop_assert!(line.deficit > 0);
             all += looks(&before, &lines);
             for ((before, line), weight) in before.iter().zip(&lines).zip(&weights) {
-                let share = u64::from(*weight) * PARTS * n as u64 / sum * LONGEST.0;
+                let share = u64::from(*weight) * PARTS * n as u64 / sum * FULL_FRAME.0;
                 let added = line.deficit - before;
                 prop_assert!(added == 0 || added == share.cast_signed(), "twice");
             }
@@ -92,7 +92,7 @@ fn one_turn_among_many_lines_costs_as_many_looks_and_pays_for_as_many_frames() {
     let (mut round, mut order, mut lines) = round_of(&weights);
     // A line that joins may send a frame immediately.
     for line in &mut lines {
-        line.deficit -= of_deficit(LONGEST);
+        line.deficit -= of_deficit(FULL_FRAME);
     }
     let before: Vec<_> = lines.iter().map(|line| line.deficit).collect();
     let turn = round.turn(&mut lines, &mut order, &config());
@@ -103,7 +103,7 @@ fn one_turn_among_many_lines_costs_as_many_looks_and_pays_for_as_many_frames() {
         let before: Vec<_> = lines.iter().map(|line| line.deficit).collect();
         round.turn(&mut lines, &mut order, &config());
         assert_eq!(looks(&before, &lines), 0);
-        lines[LINES - 1].deficit -= of_deficit(LONGEST);
+        lines[LINES - 1].deficit -= of_deficit(FULL_FRAME);
         frames += 1;
     }
     assert!(frames > LINES - 10, "{frames}");

@@ -50,28 +50,28 @@ fn pacer() -> Pacer<Record> {
 
 /// An item that was passed on: its frame, its departure or length, its begin, its waiting time, and
 /// its mark.
-type Seen = (u64, u64, u64, Nanos, bool);
+type PassedItem = (u64, u64, u64, Nanos, bool);
 
 /// All visible results of a pacer until `end`, with the guests whose rings may be read again.
-fn seen(pacer: &mut Pacer<Record>, mut now: Nanos, end: Nanos) -> (Vec<Seen>, Vec<GuestId>) {
+fn seen(pacer: &mut Pacer<Record>, mut now: Nanos, end: Nanos) -> (Vec<PassedItem>, Vec<GuestId>) {
     let (mut seen, mut again) = (Vec::new(), Vec::new());
     loop {
         pacer.batch(now).for_each(|paced| {
             let (frame, departure, at, waited) = match paced {
-                Paced::Guaranteed {
+                WireItem::Guaranteed {
                     frame,
                     departure,
                     at,
                     sojourn,
                 } => (frame, departure.0, at.0, sojourn),
-                Paced::BestEffort { frame, at, sojourn } => (frame, 1, at.0, sojourn),
-                Paced::Elastic { frame, at, sojourn } => (frame, 2, at.0, sojourn),
-                Paced::Local {
+                WireItem::BestEffort { frame, at, sojourn } => (frame, 1, at.0, sojourn),
+                WireItem::Elastic { frame, at, sojourn } => (frame, 2, at.0, sojourn),
+                WireItem::Local {
                     frame,
                     departure,
                     sojourn,
                 } => (frame, departure.0, 0, sojourn),
-                Paced::Void { wire, at } => {
+                WireItem::Void { wire, at } => {
                     return seen.push((0, wire.0, at.0, Nanos::ZERO, false));
                 }
             };
@@ -107,8 +107,8 @@ proptest! {
                 one_by_one.enqueue(now, *frame);
             }
             let mut prepared = Vec::new();
-            together.enqueue_burst(now, frames.iter().copied(), |frame, standing| {
-                prepared.push((frame.id, frame.guest, standing == Standing::BestEffort));
+            together.enqueue_burst(now, frames.iter().copied(), |frame, frame_guarantee| {
+                prepared.push((frame.id, frame.guest, frame_guarantee == FrameGuarantee::BestEffort));
             });
             let each = frames.iter().map(|frame| (frame.id, frame.guest, frame.guest == 3));
             prop_assert_eq!(prepared, each.collect::<Vec<_>>());

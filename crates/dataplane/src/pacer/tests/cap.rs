@@ -2,7 +2,7 @@
 
 use super::elastic::{host, in_order, ms, of, offer, run, us};
 use super::harness::{
-    Host, LINK, ROUNDING, Reach, Record, Sent, check_books, check_wire, conform, excess, frame,
+    Host, LINK, ROUNDING, Reach, Record, SentItem, check_books, check_wire, conform, excess, frame,
 };
 use super::*;
 use crate::RateLimit;
@@ -33,7 +33,7 @@ fn capped(limit: &RateLimit) -> Host {
 }
 
 /// Begin of the frames of guest 0, and their bytes without preamble, FCS and gap.
-fn bytes(sent: &[Sent]) -> Vec<(u64, u64)> {
+fn bytes(sent: &[SentItem]) -> Vec<(u64, u64)> {
     let frames = sent
         .iter()
         .filter_map(|sent| Some((sent.at, sent.frame?)))
@@ -43,14 +43,14 @@ fn bytes(sent: &[Sent]) -> Vec<(u64, u64)> {
 }
 
 /// Checks that the traffic of guest 0 is never above a limit, its depth and one packet.
-fn check_limit(limit: &RateLimit, sent: &[Sent]) {
+fn check_limit(limit: &RateLimit, sent: &[SentItem]) {
     let most = limit.depth().0 + FRAME;
     let over = excess(LINK, limit.rate, most, bytes(sent).into_iter());
     assert!(over < ROUNDING, "{over} over {limit:?}");
 }
 
 /// Bits per second between two times.
-fn rate(sent: &[Sent], from: Nanos, to: Nanos) -> f64 {
+fn rate(sent: &[SentItem], from: Nanos, to: Nanos) -> f64 {
     let (first, last) = (LINK.bytes_in(from).0, LINK.bytes_in(to).0);
     let within = bytes(sent)
         .into_iter()

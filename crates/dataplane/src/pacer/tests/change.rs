@@ -1,6 +1,6 @@
 //! Guarantees that change, come and go while frames wait.
 
-use super::harness::{Host, LINK, ROUNDING, Sent, check_wire, conform, excess, frame};
+use super::harness::{Host, LINK, ROUNDING, SentItem, check_wire, conform, excess, frame};
 use super::*;
 use proptest::prelude::*;
 
@@ -167,7 +167,7 @@ proptest! {
             }
         }
         host.run_until(host.now + Nanos::from_secs(60));
-        let frames: Vec<&Sent> = host.sent.iter().filter(|sent| sent.frame.is_some()).collect();
+        let frames: Vec<&SentItem> = host.sent.iter().filter(|sent| sent.frame.is_some()).collect();
         prop_assert_eq!(frames.len(), sent);
         prop_assert_eq!(host.pacer.stats().drops, PacerDrops::default());
         prop_assert_eq!(host.pacer.waiting(), 0);

@@ -1,7 +1,7 @@
 //! Elastic flows: their rate, their effect on other flows, and their cost.
 
 use super::harness::{
-    Host, LINK, ROUNDING, Reach, Record, Sent, check_books, check_wire, conform, excess, frame,
+    Host, LINK, ROUNDING, Reach, Record, SentItem, check_books, check_wire, conform, excess, frame,
 };
 use super::*;
 use crate::RateLimit;
@@ -65,9 +65,9 @@ fn byte(at: Nanos) -> u64 {
 
 /// Share of the wire of some frames between two times, in percent.
 fn share(
-    sent: &[Sent],
+    sent: &[SentItem],
     (from, to): (Nanos, Nanos),
-    counts: impl Fn(&Sent, &Record) -> bool,
+    counts: impl Fn(&SentItem, &Record) -> bool,
 ) -> f64 {
     let (from, to) = (byte(from), byte(to));
     let within = sent.iter().filter(|sent| (from..to).contains(&sent.at));
@@ -86,7 +86,7 @@ pub(super) fn run(host: &mut Host, end: Nanos) {
 
 /// Returns the frames of each flow in order of arrival behind a network that delays only elastic
 /// frames, by `wait`.
-fn overtaken(sent: &[Sent], mut wait: impl FnMut(&Sent) -> u64) -> u64 {
+fn overtaken(sent: &[SentItem], mut wait: impl FnMut(&SentItem) -> u64) -> u64 {
     let mut arrivals: Vec<_> = sent
         .iter()
         .filter_map(|sent| {
@@ -108,7 +108,7 @@ fn overtaken(sent: &[Sent], mut wait: impl FnMut(&Sent) -> u64) -> u64 {
 
 /// Checks that the frames of each flow left in order of their numbers; and that no frame is elastic
 /// while a guaranteed one of its flow waits.
-pub(super) fn in_order(sent: &[Sent]) {
+pub(super) fn in_order(sent: &[SentItem]) {
     assert_eq!(overtaken(sent, |_| 0), 0);
 }
 
@@ -176,7 +176,7 @@ fn it_is_back_at_its_bandwidth_within_drain_and_a_millisecond() {
         run(&mut host, end);
         check_wire(&host.sent);
         in_order(&host.sent);
-        let of_guest = |_: &Sent, frame: &Record| frame.guest == 0;
+        let of_guest = |_: &SentItem, frame: &Record| frame.guest == 0;
         let before = share(&host.sent, (start + ms(1), busy), of_guest);
         assert!(before >= 95.0, "{before} %");
         let back = busy + drain + ms(1);
@@ -185,7 +185,7 @@ fn it_is_back_at_its_bandwidth_within_drain_and_a_millisecond() {
             let got = share(&host.sent, span, of_guest);
             assert!(got >= 9.8, "drain {drain}: {got} % in {millis}");
         }
-        let elastic = |sent: &Sent, _: &Record| sent.is_elastic;
+        let elastic = |sent: &SentItem, _: &Record| sent.is_elastic;
         assert!(share(&host.sent, (back, end), elastic) < 0.01);
     }
 }
@@ -206,7 +206,7 @@ fn a_flow_whose_rate_conforms_again_is_guaranteed_again() {
     run(&mut host, end);
     assert_eq!(host.pacer.elastic_flows(GuestId::first(0)), 0);
     // A window or two, and the drain.
-    let elastic = |sent: &Sent, _: &Record| sent.is_elastic;
+    let elastic = |sent: &SentItem, _: &Record| sent.is_elastic;
     assert!(share(&host.sent, (slow + ms(4), end), elastic) < 0.01);
     in_order(&host.sent);
 }
@@ -239,7 +239,7 @@ fn nothing_is_overtaken_while_no_low_queue_is_longer_than_drain() {
     );
     // A queue that grows and shrinks, and stays in order.
     let mut leaves = 0;
-    let waits = |sent: &Sent| {
+    let waits = |sent: &SentItem| {
         let most = sent.at + drain;
         let now = sent.at + (sent.at / 7) % drain;
         leaves = now.max(leaves + 1).min(most);
@@ -534,7 +534,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
 }
 
 /// Checks the rules of each flow of a host.
-fn check_flows(sent: &[Sent], drain: u64) {
+fn check_flows(sent: &[SentItem], drain: u64) {
     let mut flows: HashMap<_, (u64, u64)> = HashMap::new();
     for sent in sent {
         let Some(frame) = sent.frame.filter(|frame| frame.guest < 2) else {

@@ -38,7 +38,7 @@ pub(super) fn frame(id: u64, guest: u32, wire: u64) -> Record {
 
 /// An item on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Sent {
+pub(super) struct SentItem {
     pub(super) at: u64,
     pub(super) wire: u64,
     /// `None` for a void.
@@ -58,7 +58,7 @@ pub(super) struct Host {
     pub(super) pacer: Pacer<Record>,
     /// Frames of each guest with their arrival times.
     pub(super) rings: Vec<VecDeque<(Nanos, Record)>>,
-    pub(super) sent: Vec<Sent>,
+    pub(super) sent: Vec<SentItem>,
     /// Frames that went to other guests of the host, and their departures in real time.
     pub(super) local: Vec<(u64, Record)>,
     pub(super) now: Nanos,
@@ -108,12 +108,12 @@ impl Host {
         let clock = batch.clock();
         batch.for_each(|paced| {
             sent.push(match paced {
-                Paced::Guaranteed {
+                WireItem::Guaranteed {
                     frame,
                     departure,
                     at,
                     ..
-                } => Sent {
+                } => SentItem {
                     at: at.0,
                     wire: void::on_the_wire(frame.len).0,
                     frame: Some(frame),
@@ -122,7 +122,7 @@ impl Host {
                     is_elastic: false,
                     moment: clock.moment(departure),
                 },
-                Paced::BestEffort { frame, at, .. } => Sent {
+                WireItem::BestEffort { frame, at, .. } => SentItem {
                     at: at.0,
                     wire: void::on_the_wire(frame.len).0,
                     frame: Some(frame),
@@ -131,7 +131,7 @@ impl Host {
                     is_elastic: false,
                     moment: clock.moment(at),
                 },
-                Paced::Elastic { frame, at, .. } => Sent {
+                WireItem::Elastic { frame, at, .. } => SentItem {
                     at: at.0,
                     wire: void::on_the_wire(frame.len).0,
                     frame: Some(frame),
@@ -140,13 +140,13 @@ impl Host {
                     is_elastic: true,
                     moment: clock.moment(at),
                 },
-                Paced::Local {
+                WireItem::Local {
                     frame, departure, ..
                 } => {
                     assert!(departure < end, "{frame:?} is early by more than a batch");
                     return local.push(((departure + lost).0, frame));
                 }
-                Paced::Void { wire, at } => Sent {
+                WireItem::Void { wire, at } => SentItem {
                     at: at.0,
                     wire: wire.0,
                     frame: None,
@@ -190,7 +190,7 @@ impl Host {
     }
 
     /// Frames of one guest, in order.
-    pub(super) fn of(&self, guest: u32) -> impl Iterator<Item = (Sent, Record)> + '_ {
+    pub(super) fn of(&self, guest: u32) -> impl Iterator<Item = (SentItem, Record)> + '_ {
         self.sent
             .iter()
             .filter_map(|sent| Some((*sent, sent.frame?)))
@@ -258,7 +258,7 @@ pub(super) fn conform(config: &PacerConfig, guarantee: &Guarantee, frames: &[(u6
 /// Checks the invariants of a wire for any traffic: no overlaps, no frame before its departure, and
 /// none later than on a wire that sends each scheduled frame at its departure, or right behind the
 /// one before it, by 84 bytes or more, or by the length of the last best-effort frame.
-pub(super) fn check_wire(sent: &[Sent]) {
+pub(super) fn check_wire(sent: &[SentItem]) {
     let (mut taken, mut ideal, mut blocked) = (0, 0, void::SHORTEST.0);
     for (i, sent) in sent.iter().enumerate() {
         assert!(sent.at >= taken, "{i}: {sent:?} overlaps");
@@ -269,7 +269,7 @@ pub(super) fn check_wire(sent: &[Sent]) {
             assert!(sent.at - ideal < blocked, "{i}: {sent:?} is late");
             ideal += sent.wire;
         } else if sent.frame.is_none() {
-            assert!((void::SHORTEST.0..=void::LONGEST.0).contains(&sent.wire));
+            assert!((void::SHORTEST.0..=void::MAX_VOID.0).contains(&sent.wire));
             blocked = void::SHORTEST.0;
         } else {
             blocked = sent.wire;

@@ -1,6 +1,6 @@
 //! Limits by destination.
 
-use super::harness::{Host, LINK, ROUNDING, Record, Sent, check_wire, excess, frame};
+use super::harness::{Host, LINK, ROUNDING, Record, SentItem, check_wire, excess, frame};
 use super::*;
 use proptest::prelude::*;
 
@@ -346,7 +346,7 @@ fn a_flow_whose_limit_comes_and_goes_keeps_its_order_and_obeys_at_once() {
 
 /// Returns the maximum by which frames exceed their burst under changing rates, each from its
 /// position on: in bytes times the link's rate.
-fn excess_of_steps(rates: &[(Position, Rate)], flow: &[(Sent, Record)]) -> i128 {
+fn excess_of_steps(rates: &[(Position, Rate)], flow: &[(SentItem, Record)]) -> i128 {
     let (mut earned, mut at, mut sent) = (0_i128, rates[0].0, 0_i128);
     let (mut least, mut open, mut next) = (0, rates[0].1, 1);
     let mut worst = i128::MIN;

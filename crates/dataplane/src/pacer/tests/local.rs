@@ -1,7 +1,7 @@
 //! Frames between guests of one host: in one sum with the other frames, beside the wire.
 
 use super::harness::{
-    Host, LINK, ROUNDING, Reach, Record, Sent, check_books, check_wire, conform, excess, frame,
+    Host, LINK, ROUNDING, Reach, Record, SentItem, check_books, check_wire, conform, excess, frame,
 };
 use super::*;
 use proptest::prelude::*;
@@ -225,7 +225,7 @@ fn one_behind_a_release_that_waits_for_a_full_wire_keeps_nobody_awake() {
 
 /// A random history: of the guest under test, and of another one whose frames all go on the wire.
 #[derive(Debug, Clone)]
-struct Offered {
+struct LocalHistory {
     limits: Vec<(u128, u64)>,
     b: u64,
     s: u64,
@@ -235,7 +235,7 @@ struct Offered {
     slow: Vec<usize>,
 }
 
-fn offered() -> impl Strategy<Value = Offered> {
+fn offered() -> impl Strategy<Value = LocalHistory> {
     let limits = proptest::collection::vec((prop_oneof![1..5_u128, 10..15_u128], 1..800_u64), 1..8);
     let destination = prop_oneof![1..7_u128, 10..17_u128];
     let frames = proptest::collection::vec((destination, 84..=FULL, 0..60_u64), 1..250);
@@ -244,7 +244,7 @@ fn offered() -> impl Strategy<Value = Offered> {
             let slow = proptest::collection::vec(0..frames.len(), 0..120);
             (Just((limits, b, s, above, frames)), slow)
         })
-        .prop_map(|((limits, b, s, above, frames), slow)| Offered {
+        .prop_map(|((limits, b, s, above, frames), slow)| LocalHistory {
             limits,
             b,
             s,
@@ -254,7 +254,7 @@ fn offered() -> impl Strategy<Value = Offered> {
         })
 }
 
-impl Offered {
+impl LocalHistory {
     fn guarantee(&self) -> Guarantee {
         Guarantee {
             mark: None,
@@ -280,7 +280,7 @@ enum With {
 }
 
 /// Departures in a loop with a turn every 10 us.
-fn departures(offered: &Offered, with: With) -> Host {
+fn departures(offered: &LocalHistory, with: With) -> Host {
     let mut host = Host::new(&PacerConfig::strict(LINK), &[offered.guarantee(); 2]);
     for (destination, mbit) in &offered.limits {
         limit(&mut host, *destination, *mbit);
@@ -390,7 +390,7 @@ proptest! {
         for (destination, ..) in &mut offered.frames {
             *destination += if *destination < 6 { 10 } else { 0 };
         }
-        let of = |with| -> Vec<Sent> {
+        let of = |with| -> Vec<SentItem> {
             let host = departures(&offered, with);
             assert_eq!(host.of(0).count(), 0);
             host.of(1).map(|(sent, _)| sent).collect()

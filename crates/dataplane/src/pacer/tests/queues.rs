@@ -203,7 +203,7 @@ fn a_backlogged_destination_is_shortened_by_codel() {
 
 /// A random history of one guest with limits, and of another without.
 #[derive(Debug, Clone)]
-struct Offered {
+struct LimitsHistory {
     limits: Vec<u64>,
     b: u64,
     s: u64,
@@ -213,7 +213,7 @@ struct Offered {
     closed: Vec<usize>,
 }
 
-fn offered() -> impl Strategy<Value = Offered> {
+fn offered() -> impl Strategy<Value = LimitsHistory> {
     let limits = proptest::collection::vec(1..800_u64, 1..6);
     let frames = proptest::collection::vec((1..8_u128, 84..=FULL, 0..60_u64), 1..250);
     (limits, 50..2000_u64, FULL..40_000, 0..=100_u64, frames)
@@ -221,7 +221,7 @@ fn offered() -> impl Strategy<Value = Offered> {
             let closed = proptest::collection::vec(0..frames.len(), 0..120);
             (Just((limits, b, s, above, frames)), closed)
         })
-        .prop_map(|((limits, b, s, above, frames), closed)| Offered {
+        .prop_map(|((limits, b, s, above, frames), closed)| LimitsHistory {
             limits,
             b,
             s,
@@ -234,7 +234,7 @@ fn offered() -> impl Strategy<Value = Offered> {
 const CLOSED: u128 = 99;
 
 /// Departures in a loop with a turn every 10 us, with or without frames for the closed destination.
-fn departures(offered: &Offered, with_closed: bool) -> Host {
+fn departures(offered: &LimitsHistory, with_closed: bool) -> Host {
     let guarantee = Guarantee {
         mark: None,
         ..Guarantee::new(

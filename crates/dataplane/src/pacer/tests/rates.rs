@@ -23,7 +23,7 @@ fn backlogged(rate: Rate, burst: u64, len: usize, frames: u64) -> (f64, u64, u64
         .map(|(sent, _)| (sent.departure.expect("guaranteed"), sent.wire))
         .collect();
     conform(&config, &guarantee, &departures);
-    let start = frames[0].0 + burst_time(rate, burst + 2 * void::LONGEST.0);
+    let start = frames[0].0 + burst_time(rate, burst + 2 * void::MAX_VOID.0);
     let steady: Vec<_> = frames.into_iter().filter(|(at, _)| *at > start).collect();
     let pause = steady
         .windows(2)
@@ -53,7 +53,7 @@ fn table(most: u64) {
             for len in [100, 576, 1448, 1514, 9000, 65_226] {
                 let rate = Rate::from_mbit(mbit);
                 let wire = void::on_the_wire(len.min(1514)).0;
-                let in_burst = burst_time(rate, burst + 2 * void::LONGEST.0) / wire;
+                let in_burst = burst_time(rate, burst + 2 * void::MAX_VOID.0) / wire;
                 if in_burst > most {
                     continue;
                 }

@@ -1,15 +1,15 @@
 //! Contents of the wire, byte by byte.
 
 use super::harness::{
-    Host, LINK, ROUNDING, Record, Sent, check_wire, conform, excess, excess_of_all_pairs, frame,
+    Host, LINK, ROUNDING, Record, SentItem, check_wire, conform, excess, excess_of_all_pairs, frame,
 };
 use super::*;
 use crate::queue::{FifoConfig, QueueConfig};
 use proptest::prelude::*;
 
-fn shape(sent: &[Sent]) -> Vec<(u64, u64, Option<u64>)> {
+fn shape(sent: &[SentItem]) -> Vec<(u64, u64, Option<u64>)> {
     let start = sent[0].at;
-    let frame = |sent: &Sent| Some(sent.frame?.id);
+    let frame = |sent: &SentItem| Some(sent.frame?.id);
     sent.iter()
         .map(|s| (s.at - start, s.wire, frame(s)))
         .collect()

@@ -217,7 +217,7 @@ enum Step {
 }
 
 /// The longest configured frame on the wire, in bytes.
-const LONGEST: u64 = 1600;
+const MAX_FRAME: u64 = 1600;
 
 fn wire() -> impl Strategy<Value = PacerConfig> {
     let link = prop_oneof![Just(1000), Just(2500), Just(10_000), Just(100_000_u64)];
@@ -229,7 +229,7 @@ fn wire() -> impl Strategy<Value = PacerConfig> {
         link,
         20..200_u64,
         any::<bool>(),
-        1538..=LONGEST,
+        1538..=MAX_FRAME,
         0..1000_u64,
         queue,
     )
@@ -292,7 +292,7 @@ proptest! {
             let departures: Vec<_> = host.of(guest).map(|(sent, _)| (sent.moment.0, sent.wire)).collect();
             prop_assert!(departures.is_sorted_by_key(|(at, _)| *at));
             // Two buckets and a change round up to a byte, 8 ns at 1 Gbit/s.
-            conform_in_time(LONGEST, 3 * 8 + 1, &departures);
+            conform_in_time(MAX_FRAME, 3 * 8 + 1, &departures);
         }
     }
 

@@ -9,7 +9,7 @@ use crate::packet::connection::connection_of;
 use crate::packet::facts::{Destination, Facts};
 use crate::packet::wire::{ETHERNET, Headers, Network, TCP, be16};
 use crate::packet::{Checksum, Offload, Packet};
-use crate::snoop::{Bare, FlowId, Link, Plain, Seq, Timestamps, Way};
+use crate::snoop::{Bare, Direction, FlowId, Link, Plain, Seq, Timestamps};
 use crate::{Class, Connection};
 
 const TRANSPORT: usize = ETHERNET + IPV4;
@@ -42,7 +42,7 @@ impl Packet {
     /// Returns the frame's fields if it has this layout.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "once for every frame of TCP")]
-    pub(super) fn read_plain(&self, way: Way) -> Option<Plain> {
+    pub(super) fn read_plain(&self, direction: Direction) -> Option<Plain> {
         let facts = self.facts();
         let vouched = facts.headers.vouched;
         if facts.headers != (Headers { vouched, ..HEADERS }) {
@@ -66,10 +66,10 @@ impl Packet {
             return None;
         }
         let payload = usize::from(be16(frame, ETHERNET + 2)).checked_sub(header)? as u32;
-        let flow = flow_of(frame, way);
-        let hash = match (way, facts.source) {
+        let flow = flow_of(frame, direction);
+        let hash = match (direction, facts.source) {
             // The connection was hashed when the packet came in.
-            (Way::ToPeer, Some(_)) => facts.connection.0,
+            (Direction::ToPeer, Some(_)) => facts.connection.0,
             _ => connection_of(self.pool().hash(), &flow),
         };
         Some(Plain {
@@ -100,9 +100,9 @@ impl Packet {
             hops,
             ..
         } = bare.link;
-        let (source, destination, ports, stations) = match bare.way {
-            Way::ToPeer => (guest, peer, bare.flow.ports, stations),
-            Way::ToGuest => {
+        let (source, destination, ports, stations) = match bare.direction {
+            Direction::ToPeer => (guest, peer, bare.flow.ports, stations),
+            Direction::ToGuest => {
                 let mut turned = stations;
                 turned.rotate_left(6);
                 (peer, guest, bare.flow.ports.rotate_left(16), turned)
@@ -111,7 +111,7 @@ impl Packet {
         let mut buffer = maker.pool.buffer(Self::HEADROOM + STAMPED);
         let (bytes, facts) = buffer.parts_mut();
         *facts = Facts {
-            source: (bare.way == Way::ToPeer).then_some(maker.guest),
+            source: (bare.direction == Direction::ToPeer).then_some(maker.guest),
             len: STAMPED as u32,
             start: Self::HEADROOM as u16,
             network_start: (Self::HEADROOM + ETHERNET) as u16,
@@ -161,13 +161,13 @@ impl Packet {
 
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "once for every frame of TCP")]
-fn flow_of(frame: &[u8; STAMPED], way: Way) -> FlowId {
+fn flow_of(frame: &[u8; STAMPED], direction: Direction) -> FlowId {
     let source = [0, word(frame, ETHERNET + 12).into()];
     let destination = [0, word(frame, ETHERNET + 16).into()];
     let ports = word(frame, TRANSPORT);
-    let (guest, peer, ports) = match way {
-        Way::ToPeer => (source, destination, ports),
-        Way::ToGuest => (destination, source, ports.rotate_left(16)),
+    let (guest, peer, ports) = match direction {
+        Direction::ToPeer => (source, destination, ports),
+        Direction::ToGuest => (destination, source, ports.rotate_left(16)),
     };
     FlowId {
         guest,

@@ -1,6 +1,6 @@
 //! Control packets that bypass the queue, and their budget.
 
-use super::harness::{Bench, Sent, constant};
+use super::harness::{Bench, GuestFrame, constant};
 use crate::shaper::{BucketConfig, ControlConfig, ShaperConfig, WindowConfig};
 use crate::{Control, PacketRecord, Shaper};
 use tailbound_units::{Nanos, Rate};
@@ -85,9 +85,9 @@ fn a_flood_of_control_packets_gets_its_budget() {
     let mut bench = Bench::new(&smooth(ControlConfig::default()));
     let end = Nanos::from_secs(10);
     let gap = Nanos::from_micros(50);
-    let flood = (0..200_000).map(|i| Sent {
+    let flood = (0..200_000).map(|i| GuestFrame {
         control: Some(Control::Acknowledgement),
-        ..Sent::data(Nanos(i * gap.0), 66)
+        ..GuestFrame::data(Nanos(i * gap.0), 66)
     });
     bench.run(flood, end);
     let stats = bench.shaper.stats();
@@ -105,9 +105,9 @@ fn what_passes_is_charged() {
     let mut bench = Bench::new(&smooth(ControlConfig::default()));
     let end = Nanos::from_secs(10);
     let data = constant(1514, 8e6, (Nanos::ZERO, end));
-    let acks = (0..10_000).map(|i| Sent {
+    let acks = (0..10_000).map(|i| GuestFrame {
         control: Some(Control::Acknowledgement),
-        ..Sent::data(Nanos(i * 1_000_000 + 1), 66)
+        ..GuestFrame::data(Nanos(i * 1_000_000 + 1), 66)
     });
     let mut all: Vec<_> = data.chain(acks).collect();
     all.sort_by_key(|sent| sent.at);

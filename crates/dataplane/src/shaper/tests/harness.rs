@@ -10,14 +10,14 @@ const RING: usize = 256;
 
 /// A frame that the guest sends.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Sent {
+pub(super) struct GuestFrame {
     pub(super) at: Nanos,
     pub(super) len: usize,
     pub(super) port: u16,
     pub(super) control: Option<Control>,
 }
 
-impl Sent {
+impl GuestFrame {
     pub(super) const fn data(at: Nanos, len: usize) -> Self {
         Self {
             at,
@@ -30,7 +30,7 @@ impl Sent {
 
 /// A frame that left.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Left {
+pub(super) struct ReleasedFrame {
     pub(super) id: u64,
     pub(super) len: usize,
     /// Time at which the guest sent the frame.
@@ -41,7 +41,7 @@ pub(super) struct Left {
 pub(super) struct Bench {
     pub(super) shaper: Shaper<PacketRecord>,
     pub(super) ring: VecDeque<PacketRecord>,
-    pub(super) left: Vec<Left>,
+    pub(super) left: Vec<ReleasedFrame>,
     pub(super) lost: u64,
     sent: u64,
 }
@@ -58,7 +58,7 @@ impl Bench {
     }
 
     /// Runs the guest and the shaper until `end`.
-    pub(super) fn run(&mut self, frames: impl IntoIterator<Item = Sent>, end: Nanos) {
+    pub(super) fn run(&mut self, frames: impl IntoIterator<Item = GuestFrame>, end: Nanos) {
         let mut frames = frames.into_iter().peekable();
         loop {
             let next = frames.peek().map(|frame| frame.at);
@@ -73,7 +73,7 @@ impl Bench {
         }
     }
 
-    fn send(&mut self, frame: Sent) {
+    fn send(&mut self, frame: GuestFrame) {
         if self.ring.len() == RING {
             self.lost += 1;
             return;
@@ -97,7 +97,7 @@ impl Bench {
             }
             let before = self.left.len();
             while let Some(queued) = self.shaper.pull(now) {
-                self.left.push(Left {
+                self.left.push(ReleasedFrame {
                     id: queued.frame.id,
                     len: queued.frame.len(),
                     sent: queued.frame.came,
@@ -141,10 +141,10 @@ pub(super) fn constant(
     len: usize,
     rate: f64,
     (from, to): (Nanos, Nanos),
-) -> impl Iterator<Item = Sent> {
+) -> impl Iterator<Item = GuestFrame> {
     let gap = len as f64 * 8e9 / rate;
     (0..)
         .map(move |i| from + Nanos((f64::from(i) * gap) as u64))
         .take_while(move |at| *at < to)
-        .map(move |at| Sent::data(at, len))
+        .map(move |at| GuestFrame::data(at, len))
 }

@@ -1,6 +1,6 @@
 //! Departures are at most the limit and the depth, and no less; waiting frames stay in order.
 
-use super::harness::{Bench, Sent, constant};
+use super::harness::{Bench, GuestFrame, constant};
 use crate::queue::{FifoConfig, QueueConfig};
 use crate::shaper::{BucketConfig, CreditConfig, ShaperConfig, WindowConfig};
 use crate::{Control, Frame, PacketRecord, Shaper};
@@ -22,7 +22,7 @@ fn smooth(rate: Rate) -> ShaperConfig {
     ShaperConfig::SmoothWindow(WindowConfig::new(rate))
 }
 
-fn frames() -> impl Strategy<Value = Vec<Sent>> {
+fn frames() -> impl Strategy<Value = Vec<GuestFrame>> {
     let control = prop_oneof![
         4 => Just(None),
         1 => Just(Some(Control::Acknowledgement)),
@@ -40,7 +40,7 @@ fn frames() -> impl Strategy<Value = Vec<Sent>> {
             } else {
                 len
             };
-            Sent {
+            GuestFrame {
                 at,
                 len,
                 port,
@@ -85,7 +85,7 @@ proptest! {
     ) {
         let config = smooth(Rate::from_mbit(mbit));
         let mut bench = Bench::new(&config);
-        let frames = frames.into_iter().map(|frame| Sent { control: None, ..frame });
+        let frames = frames.into_iter().map(|frame| GuestFrame { control: None, ..frame });
         bench.run(frames, Nanos::from_secs(600));
         prop_assert!(bench.left.is_sorted_by_key(|left| left.id));
     }
@@ -163,7 +163,7 @@ fn what_is_not_read_is_dropped() {
 #[test]
 fn a_large_packet_is_cut_before() {
     let mut bench = Bench::new(&smooth(Rate::from_mbit(4)));
-    bench.run([Sent::data(Nanos::ZERO, 64_000)], Nanos::from_secs(5));
+    bench.run([GuestFrame::data(Nanos::ZERO, 64_000)], Nanos::from_secs(5));
     assert!(bench.left.iter().all(|left| left.len <= 1514));
     assert_eq!(bench.shaper.stats().segmented, 1);
     let took = bench.left.last().expect("it left").at;

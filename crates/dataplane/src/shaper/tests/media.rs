@@ -1,6 +1,6 @@
 //! A stream of RTP at a constant rate (RFC 3550): MPEG-TS in packets of 1,370 B, the paper's.
 
-use super::harness::{Bench, Left, Sent};
+use super::harness::{Bench, GuestFrame, ReleasedFrame};
 use crate::shaper::{CreditConfig, ShaperConfig, WindowConfig};
 use tailbound_units::{Nanos, Rate};
 
@@ -8,7 +8,7 @@ const LIMIT: Rate = Rate::from_mbit(2);
 /// RTP, UDP, IPv4 and Ethernet.
 const FRAME: usize = 1370 + 12 + 8 + 20 + 14;
 
-struct Measured {
+struct StreamQuality {
     /// Highest interarrival jitter (RFC 3550, 6.4.1), and highest gap between arrivals.
     jitter: f64,
     delta: f64,
@@ -17,10 +17,10 @@ struct Measured {
 }
 
 /// A stream at `percent` of the limit for a minute.
-fn stream(config: &ShaperConfig, percent: u64) -> (Measured, Nanos) {
+fn stream(config: &ShaperConfig, percent: u64) -> (StreamQuality, Nanos) {
     let gap = LIMIT.time_for(tailbound_units::Bytes(FRAME as u64));
     let gap = Nanos(gap.0 * 100 / percent);
-    let frames = (0..60_000_000_000 / gap.0).map(|i| Sent::data(Nanos(i * gap.0), FRAME));
+    let frames = (0..60_000_000_000 / gap.0).map(|i| GuestFrame::data(Nanos(i * gap.0), FRAME));
     let mut bench = Bench::new(config);
     bench.run(frames, Nanos::from_secs(62));
     let beyond = bench.shaper.stats().beyond_window as f64;
@@ -29,7 +29,7 @@ fn stream(config: &ShaperConfig, percent: u64) -> (Measured, Nanos) {
     (measured, gap)
 }
 
-fn measure(left: &[Left]) -> Measured {
+fn measure(left: &[ReleasedFrame]) -> StreamQuality {
     let (mut jitter, mut worst, mut delta) = (0.0, 0.0f64, 0.0f64);
     for pair in left.windows(2) {
         let arrivals = pair[1].at.since(pair[0].at).as_millis_f64();
@@ -38,7 +38,7 @@ fn measure(left: &[Left]) -> Measured {
         worst = worst.max(jitter);
         delta = delta.max(arrivals);
     }
-    Measured {
+    StreamQuality {
         jitter: worst,
         delta,
         inside: 1.0,
@@ -75,7 +75,7 @@ fn a_stream_at_its_limit_has_little_jitter() {
 fn credit_below_a_packet_is_lost() {
     let mut bench = Bench::new(&credit(5));
     let gap = LIMIT.time_for(tailbound_units::Bytes(FRAME as u64)).0;
-    let frames = (0..3000).map(|i| Sent::data(Nanos(i * gap), FRAME));
+    let frames = (0..3000).map(|i| GuestFrame::data(Nanos(i * gap), FRAME));
     bench.run(frames, Nanos::from_secs(10));
     let seconds = bench.seconds();
     // One packet in two intervals.

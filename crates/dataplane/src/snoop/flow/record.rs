@@ -71,11 +71,11 @@ impl Ecn {
 
     fn of_number(number: u8) -> Option<Self> {
         /// The highest value of the ACE counter.
-        const MOST: u8 = (Flags::ACE.0 >> super::SHIFT) as u8;
+        const MAX_ACE: u8 = (Flags::ACE.0 >> super::SHIFT) as u8;
         match number {
             0 => Some(Self::Classic),
             1 => Some(Self::Marked),
-            counter => (counter - 2 <= MOST).then_some(Self::Accurate(Counter(counter - 2))),
+            counter => (counter - 2 <= MAX_ACE).then_some(Self::Accurate(Counter(counter - 2))),
         }
     }
 }

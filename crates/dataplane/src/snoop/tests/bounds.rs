@@ -2,7 +2,7 @@
 
 use super::script::{World, config};
 use super::wire::{GUEST, Tcp, pool};
-use crate::snoop::{Origin, Placed, Snoop, SnoopConfig, SnoopMode, TcpFrame};
+use crate::snoop::{Origin, RingPlacement, Snoop, SnoopConfig, SnoopMode, TcpFrame};
 use crate::{Packet, TcpMaker};
 use proptest::prelude::*;
 use tailbound_units::{Bytes, Nanos};
@@ -169,7 +169,7 @@ fn nothing_is_said_of_a_connection_that_is_forgotten() {
             reset
         };
         assert!(snoop.handle_ingress(NOW, reset.packet(&pool)).is_some());
-        snoop.handle_placed(Placed::All);
+        snoop.handle_placed(RingPlacement::All);
         assert!(snoop.is_empty() && !snoop.has_for_peer());
         assert_eq!(snoop.modes().iter().sum::<usize>(), 0);
     }
@@ -261,7 +261,7 @@ proptest! {
             let frame = tcp.packet(&pool);
             if to_guest {
                 snoop.handle_ingress(now, frame);
-                snoop.handle_placed(Placed::All);
+                snoop.handle_placed(RingPlacement::All);
             } else {
                 snoop.handle_egress(now, frame, Origin::OUTSIDE);
             }

@@ -4,8 +4,8 @@
 //! only segments that a correct receiver would send.
 
 use crate::snoop::{
-    Bare, Change, Flags, FlowId, Handshake, Link, Mode, Options, Origin, Placed, Segment, Seq,
-    Sight, Snoop, SnoopConfig, SnoopMode, TcpFrame, Timestamps, Way,
+    Bare, Change, Direction, Flags, FlowId, Handshake, Link, Mode, Options, Origin, RingPlacement,
+    Segment, Seq, Sight, Snoop, SnoopConfig, SnoopMode, TcpFrame, Timestamps,
 };
 use crate::{Frame, GuestId};
 use proptest::prelude::*;
@@ -28,7 +28,7 @@ const MSS: u32 = 300;
 /// A segment of a connection whose bytes are their numbers.
 #[derive(Debug, Clone)]
 struct Record {
-    way: Way,
+    direction: Direction,
     segment: Segment,
     /// True for a frame that the host made.
     is_host: bool,
@@ -41,14 +41,14 @@ impl Frame for Record {
         66 + self.segment.payload as usize
     }
     fn source(&self) -> Option<GuestId> {
-        (self.way == Way::ToPeer).then_some(GuestId::first(0))
+        (self.direction == Direction::ToPeer).then_some(GuestId::first(0))
     }
 }
 
 impl TcpFrame for Record {
     type Maker = ();
 
-    fn sight(&self, _: Way) -> Option<Sight> {
+    fn sight(&self, _: Direction) -> Option<Sight> {
         Some(Sight {
             flow: FLOW,
             hash: 7,
@@ -96,7 +96,7 @@ impl TcpFrame for Record {
     fn bare((): &(), bare: &Bare) -> Self {
         assert_eq!(bare.flow, FLOW);
         Self {
-            way: bare.way,
+            direction: bare.direction,
             segment: Segment {
                 seq: bare.seq,
                 ack: bare.ack,
@@ -304,7 +304,7 @@ impl World {
             ..Segment::default()
         };
         let record = Record {
-            way: Way::ToPeer,
+            direction: Direction::ToPeer,
             segment,
             is_host: false,
             is_intact: true,
@@ -353,7 +353,7 @@ impl World {
 
     fn put_to_guest(&mut self, segment: Segment) {
         self.to_guest.push_back(Record {
-            way: Way::ToGuest,
+            direction: Direction::ToGuest,
             segment,
             is_host: false,
             is_intact: true,
@@ -420,9 +420,9 @@ impl World {
         let is_lost = passed.is_some() && ring_is_full;
         self.ring.extend(passed.filter(|_| !is_lost));
         let placed = match (is_lost, self.mode) {
-            (false, _) => Placed::All,
-            (true, SnoopMode::Retaining) => Placed::Lost,
-            (true, SnoopMode::Strict) => Placed::Waits,
+            (false, _) => RingPlacement::All,
+            (true, SnoopMode::Retaining) => RingPlacement::Lost,
+            (true, SnoopMode::Strict) => RingPlacement::Waits,
         };
         self.snoop.handle_placed(placed);
         self.collect();
@@ -472,7 +472,7 @@ impl World {
         }
         let passed = self.snoop.handle_ingress(self.now, damaged);
         self.ring.extend(passed);
-        self.snoop.handle_placed(Placed::All);
+        self.snoop.handle_placed(RingPlacement::All);
         self.collect();
     }
 
@@ -554,7 +554,7 @@ impl World {
         self.guest.last_ack = segment.ack;
         self.guest.sent = self.guest.sent.latest(seq + len);
         let record = Record {
-            way: Way::ToPeer,
+            direction: Direction::ToPeer,
             segment,
             is_host: false,
             is_intact: true,

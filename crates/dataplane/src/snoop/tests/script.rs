@@ -16,7 +16,7 @@
 //! except flags and numbers; any other frame than the expected one is an error.
 
 use super::wire::{GUEST, Tcp, packet, pool};
-use crate::snoop::{Origin, Placed, Snoop, SnoopConfig, SnoopMode, TcpFrame};
+use crate::snoop::{Origin, RingPlacement, Snoop, SnoopConfig, SnoopMode, TcpFrame};
 use crate::{GuestId, Packet, Pool, TcpMaker};
 use std::collections::VecDeque;
 use std::fmt::Write;
@@ -52,7 +52,7 @@ pub(super) struct World {
     to_ring: VecDeque<Packet>,
     from_guest: VecDeque<Packet>,
     from_host: VecDeque<Packet>,
-    placed: Placed,
+    placed: RingPlacement,
     v6: bool,
     peer_moved: bool,
     /// True: after each line another process continues.
@@ -91,7 +91,7 @@ impl World {
             to_ring: VecDeque::new(),
             from_guest: VecDeque::new(),
             from_host: VecDeque::new(),
-            placed: Placed::All,
+            placed: RingPlacement::All,
             v6,
             peer_moved: false,
             moves: false,
@@ -176,8 +176,8 @@ impl World {
     fn line(&mut self, line: &str, script: &str) {
         let mut words = line.split_whitespace();
         let who = words.next().expect("a word");
-        let way = words.next();
-        if way == Some("<") {
+        let direction = words.next();
+        if direction == Some("<") {
             return self.expect(who, line, script);
         }
         if who == "discard" {
@@ -185,10 +185,10 @@ impl World {
             return;
         }
         self.nothing_more(line, script);
-        match (who, way) {
+        match (who, direction) {
             ("peer" | "guest", Some(">")) => self.send(who == "peer", words),
-            ("full", None) => self.placed = Placed::Waits,
-            ("loses", None) => self.placed = Placed::Lost,
+            ("full", None) => self.placed = RingPlacement::Waits,
+            ("loses", None) => self.placed = RingPlacement::Lost,
             ("moved", None) => self.peer_moved = true,
             ("drain", None) => self.snoop.begin_drain(),
             ("drained", None) => assert!(self.snoop.drained().is_done(), "{script}"),
@@ -232,7 +232,7 @@ impl World {
             if let Some(frame) = self.snoop.handle_ingress(self.now, frame) {
                 self.to_ring.push_back(frame);
             }
-            let placed = std::mem::replace(&mut self.placed, Placed::All);
+            let placed = std::mem::replace(&mut self.placed, RingPlacement::All);
             self.snoop.handle_placed(placed);
         } else {
             let origin = Origin::OUTSIDE;

@@ -3,8 +3,8 @@
 
 use super::wire::{GUEST, Tcp, pool};
 use crate::snoop::{
-    Bare, Change, FlowId, Link, Mode, Origin, Placed, Plain, Sight, Snoop, SnoopConfig, SnoopMode,
-    SnoopStats, StoredFrame, TcpFrame, Way,
+    Bare, Change, Direction, FlowId, Link, Mode, Origin, Plain, RingPlacement, Sight, Snoop,
+    SnoopConfig, SnoopMode, SnoopStats, StoredFrame, TcpFrame,
 };
 use crate::{Class, FlowKey, Frame, GuestId, Mark, Packet, TcpMaker};
 use proptest::prelude::*;
@@ -46,10 +46,10 @@ impl Frame for Devious {
 impl TcpFrame for Devious {
     type Maker = TcpMaker;
 
-    fn sight(&self, way: Way) -> Option<Sight> {
-        self.0.sight(way)
+    fn sight(&self, direction: Direction) -> Option<Sight> {
+        self.0.sight(direction)
     }
-    fn plain(&self, _: Way) -> Option<Plain> {
+    fn plain(&self, _: Direction) -> Option<Plain> {
         None
     }
     fn link(&self) -> Link {
@@ -153,7 +153,7 @@ impl<F: StoredFrame<Maker = TcpMaker>> Host<F> {
         (host, make)
     }
 
-    fn take(&mut self, now: Nanos, placed: Placed, frame: &Tcp, make: fn(Packet) -> F) {
+    fn take(&mut self, now: Nanos, placed: RingPlacement, frame: &Tcp, make: fn(Packet) -> F) {
         let packet = make(frame.packet_of(&self.maker.pool, SEGMENT));
         if frame.to_guest {
             let passed = self.snoop.handle_ingress(now, packet);
@@ -252,7 +252,7 @@ fn do_both(config: SnoopConfig, mut ends: Ends, steps: &[Step]) -> Result<u64, T
     let (mut short, plain) = Host::new(config, |packet| packet);
     let (mut long, devious) = Host::new(config, Devious);
     let mut now = Nanos::from_secs(5);
-    let mut placed = Placed::All;
+    let mut placed = RingPlacement::All;
     let mut open = ends.segment(false, 0);
     (open.seq, open.flags) = (open.seq.wrapping_sub(1), 0x12);
     let opening = [open, ends.segment(false, 0)];
@@ -261,12 +261,18 @@ fn do_both(config: SnoopConfig, mut ends: Ends, steps: &[Step]) -> Result<u64, T
     for (frame, step) in opening.chain(rest) {
         now += Nanos::from_micros(300);
         if let Some(frame) = frame {
-            let placed = std::mem::replace(&mut placed, Placed::All);
+            let placed = std::mem::replace(&mut placed, RingPlacement::All);
             short.take(now, placed, &frame, plain);
             long.take(now, placed, &frame, devious);
         }
         match *step {
-            Step::Unplaced(lost) => placed = if lost { Placed::Lost } else { Placed::Waits },
+            Step::Unplaced(lost) => {
+                placed = if lost {
+                    RingPlacement::Lost
+                } else {
+                    RingPlacement::Waits
+                }
+            }
             Step::Wait(millis) => {
                 now += Nanos::from_millis(millis);
                 short.snoop.handle_timeout(now);

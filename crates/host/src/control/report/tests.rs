@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use tailbound_api::VmGuarantee;
 use tailbound_dataplane::{Guarantee, GuestId, Pacer, PacerConfig, Packet};
 use tailbound_placement::{
-    Datacentre, Guarantee as Asked, HostOffer, NodeId, Policy, Request, Spec, TenantId,
+    Datacentre, Guarantee as ReportMeasurements, HostOffer, NodeId, Policy, Request, Spec, TenantId,
 };
 use tailbound_units::{Bytes, Nanos, Rate};
 
@@ -54,7 +54,7 @@ fn requests() -> impl Strategy<Value = Request> {
     (1_u32..8, bandwidth, burst, proptest::option::of(1_u64..20)).prop_map(
         |(vms, bandwidth, burst, times)| Request {
             vms,
-            guarantee: Some(Asked {
+            guarantee: Some(ReportMeasurements {
                 bandwidth: Rate(bandwidth),
                 burst: Bytes(burst),
                 delay: None,

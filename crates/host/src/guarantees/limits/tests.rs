@@ -1,5 +1,5 @@
 use super::*;
-use crate::control::Said;
+use crate::control::IndexedGuarantees;
 use std::sync::Arc;
 use tailbound_dataplane::QueueConfig;
 use tailbound_units::{Nanos, Rate};
@@ -36,7 +36,7 @@ fn guarantees(config: &str) -> Guarantees {
 }
 
 /// The service's guarantees and limits of VMs of `t/a`.
-fn said(vms: &[(u32, &str)]) -> Arc<Said> {
+fn said(vms: &[(u32, &str)]) -> Arc<IndexedGuarantees> {
     let vms = vms.iter().map(|(number, more)| {
         format!(r#"{{"vm":"t/a/{number}","tenant":1,"tenant_vms":2{more}}}"#)
     });

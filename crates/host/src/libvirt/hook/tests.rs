@@ -1,5 +1,5 @@
 use super::*;
-use crate::socket::{Answer, Guest, Kept, Link, Outcome, Port, Shown, VERSION};
+use crate::socket::{Answer, Guest, GuestSource, HostStatus, Link, Outcome, Port, VERSION};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
@@ -38,7 +38,7 @@ fn shown(link: Option<Link>) -> Outcome {
             link,
             ..Port::default()
         },
-        kept: Kept::Socket,
+        kept: GuestSource::Socket,
         vm: None,
         mac: None,
         ipv4: None,
@@ -50,7 +50,7 @@ fn shown(link: Option<Link>) -> Outcome {
         waits: Vec::new(),
     };
     Outcome::Shown {
-        host: Box::new(Shown {
+        host: Box::new(HostStatus {
             pid: 1,
             uptime_ns: 0,
             config: "/x".into(),

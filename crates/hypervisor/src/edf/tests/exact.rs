@@ -14,7 +14,7 @@ fn units(count: u64) -> Nanos {
 
 /// Work of `who`.
 #[derive(Debug, Clone, Copy)]
-struct Given {
+struct WorkArrival {
     at: u64,
     who: usize,
     work: u64,
@@ -27,7 +27,7 @@ struct Set {
     pcpus: u32,
     rules: Rules,
     kinds: Vec<Kind>,
-    given: Vec<Given>,
+    given: Vec<WorkArrival>,
     /// Number of compared units.
     until: u64,
 }
@@ -71,12 +71,14 @@ impl Set {
                 kinds[0] = Kind::Driver;
             }
             let count = kinds.len();
-            let given = given.into_iter().map(|(at, who, work, is_event)| Given {
-                at,
-                who: who % count,
-                work,
-                is_event,
-            });
+            let given = given
+                .into_iter()
+                .map(|(at, who, work, is_event)| WorkArrival {
+                    at,
+                    who: who % count,
+                    work,
+                    is_event,
+                });
             Self {
                 pcpus,
                 rules,
@@ -195,7 +197,7 @@ fn each_phase_of_two_events_is_served_as_the_exact_schedule_has_it() {
             },
         ]
     };
-    let given = |at, who, work| Given {
+    let given = |at, who, work| WorkArrival {
         at,
         who,
         work,

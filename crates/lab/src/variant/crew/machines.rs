@@ -7,13 +7,13 @@ use crate::guest::command as task_command;
 use crate::hosts;
 use crate::processes::{POLL, Rank, Start};
 use crate::topology::{Guest, GuestKind};
-use crate::vm::{self, Asked, Boot, Card};
+use crate::vm::{self, Boot, Card, GuestCommand};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use tailbound_units::Nanos;
 
 /// Time limit for the boot of a VM, beside others that boot as well.
-const PATIENCE: Duration = Duration::from_mins(1);
+const OUTCOME_TIMEOUT: Duration = Duration::from_mins(1);
 /// Time limit for QEMU to make its sockets.
 const SOCKETS: Duration = Duration::from_secs(10);
 
@@ -104,7 +104,7 @@ impl<'a> Crew<'a> {
                     Err(error) => return Err(failed(name)(error)),
                 }
             };
-            let booted = boot.finish(&machine.links, PATIENCE);
+            let booted = boot.finish(&machine.links, OUTCOME_TIMEOUT);
             // The reason of its end is a better message than the end.
             self.supervisor.look()?;
             machine.clock_error = Some(booted.map_err(failed(name))?);
@@ -122,13 +122,13 @@ impl<'a> Crew<'a> {
     pub(super) fn command(
         &mut self,
         guest: &Guest,
-        asked: Asked,
+        asked: GuestCommand,
     ) -> Result<(PathBuf, Vec<String>), LabError> {
         let program = self.context.session.program.clone();
         let Some(machine) = self.machines.get_mut(guest.name.as_str()) else {
             return Ok(match asked {
-                Asked::Task(path) => (program, task_command(&path)),
-                Asked::Program(mut words) => {
+                GuestCommand::Task(path) => (program, task_command(&path)),
+                GuestCommand::Program(mut words) => {
                     let arguments = words.split_off(1.min(words.len()));
                     (PathBuf::from(words.concat()), arguments)
                 }
@@ -144,8 +144,8 @@ impl<'a> Crew<'a> {
         let mut args = ["lab", "machine", "do"].map(str::to_owned).to_vec();
         args.push(socket.display().to_string());
         match asked {
-            Asked::Task(path) => args.extend(["--task".into(), path.display().to_string()]),
-            Asked::Program(words) => {
+            GuestCommand::Task(path) => args.extend(["--task".into(), path.display().to_string()]),
+            GuestCommand::Program(words) => {
                 args.push("--".into());
                 args.extend(words);
             }

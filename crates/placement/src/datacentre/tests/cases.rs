@@ -418,7 +418,10 @@ fn a_decision_looks_at_no_more_ports_than_it_may() {
                     (effort..11 * effort + 80).contains(&looks),
                     "{looks} of {effort}"
                 );
-                assert_eq!(check::Kept::of(&before), check::Kept::of(&dc));
+                assert_eq!(
+                    check::DatacentreState::of(&before),
+                    check::DatacentreState::of(&dc)
+                );
             }
             other => {
                 other.unwrap();

@@ -106,12 +106,12 @@ pub(super) fn state_is_as_recomputed(dc: &Datacentre) {
         new.set_offer(*host, dc.offer(*host));
         new.set_host_cpu(*host, dc.host_cpu(*host).copied());
     }
-    assert_eq!(Kept::of(dc), Kept::of(&new));
+    assert_eq!(DatacentreState::of(dc), DatacentreState::of(&new));
 }
 
 /// All that changes.
 #[derive(Debug, PartialEq)]
-pub(super) struct Kept<'a> {
+pub(super) struct DatacentreState<'a> {
     loads: &'a [[Load; 2]],
     free: &'a [Resources],
     closed: &'a [bool],
@@ -123,7 +123,7 @@ pub(super) struct Kept<'a> {
     tenants: &'a BTreeMap<TenantId, Tenant>,
 }
 
-impl<'a> Kept<'a> {
+impl<'a> DatacentreState<'a> {
     pub(super) fn of(dc: &'a Datacentre) -> Self {
         Self {
             loads: &dc.loads,

@@ -1,6 +1,6 @@
 //! Reservations of CPU for machines under the limits that hosts report.
 
-use super::check::{Kept, all_promises_hold, state_is_as_recomputed};
+use super::check::{DatacentreState, all_promises_hold, state_is_as_recomputed};
 use super::random::{Change, apply, changes, trees};
 use super::*;
 use crate::cpu::{CpuReservation, Message};
@@ -227,7 +227,7 @@ proptest! {
             }
             let before = dc.clone();
             if !apply(&mut dc, number as u64, &change) {
-                prop_assert_eq!(Kept::of(&before), Kept::of(&dc));
+                prop_assert_eq!(DatacentreState::of(&before), DatacentreState::of(&dc));
             }
             state_is_as_recomputed(&dc);
             all_promises_hold(&dc);

@@ -1,6 +1,6 @@
 //! Admission under the limits that hosts report.
 
-use super::check::{Kept, all_promises_hold, state_is_as_recomputed};
+use super::check::{DatacentreState, all_promises_hold, state_is_as_recomputed};
 use super::random::{apply, changes, requests, trees};
 use super::*;
 use crate::host::{HostLimits, HostOffer, HostRule};
@@ -202,7 +202,7 @@ proptest! {
         for (number, change) in changes.iter().enumerate() {
             let before = dc.clone();
             if !apply(&mut dc, number as u64, change) {
-                prop_assert_eq!(Kept::of(&before), Kept::of(&dc));
+                prop_assert_eq!(DatacentreState::of(&before), DatacentreState::of(&dc));
             }
             state_is_as_recomputed(&dc);
             all_promises_hold(&dc);

@@ -1,6 +1,6 @@
 //! Random trees, random tenants, random changes.
 
-use super::check::{Kept, all_promises_hold, state_is_as_recomputed};
+use super::check::{DatacentreState, all_promises_hold, state_is_as_recomputed};
 use super::*;
 use crate::datacentre::search::Search;
 use proptest::prelude::*;
@@ -168,7 +168,7 @@ proptest! {
         for (number, change) in changes.iter().enumerate() {
             let before = dc.clone();
             if !apply(&mut dc, number as u64, change) {
-                prop_assert_eq!(Kept::of(&before), Kept::of(&dc), "a refused change leaves no trace");
+                prop_assert_eq!(DatacentreState::of(&before), DatacentreState::of(&dc), "a refused change leaves no trace");
             }
             state_is_as_recomputed(&dc);
             all_promises_hold(&dc);
@@ -192,13 +192,13 @@ proptest! {
             }
             let before = dc.clone();
             let fit = dc.fit(&request);
-            prop_assert_eq!(Kept::of(&before), Kept::of(&dc), "fit reserves nothing");
+            prop_assert_eq!(DatacentreState::of(&before), DatacentreState::of(&dc), "fit reserves nothing");
             let admitted = dc.admit(TenantId(99), &request).cloned();
             prop_assert_eq!(&fit, &admitted);
             if admitted.is_ok() {
                 dc.release(TenantId(99)).unwrap();
             }
-            prop_assert_eq!(Kept::of(&before), Kept::of(&dc));
+            prop_assert_eq!(DatacentreState::of(&before), DatacentreState::of(&dc));
         }
     }
 
@@ -281,7 +281,7 @@ proptest! {
         for host in dc.topology.hosts() {
             again.set_closed(*host, dc.is_closed(*host));
         }
-        prop_assert_eq!(Kept::of(&dc), Kept::of(&again));
+        prop_assert_eq!(DatacentreState::of(&dc), DatacentreState::of(&again));
     }
 
     #[test]

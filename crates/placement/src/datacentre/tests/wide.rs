@@ -1,6 +1,6 @@
 //! Nodes with more children than are added up at a time.
 
-use super::check::Kept;
+use super::check::DatacentreState;
 use super::*;
 use proptest::prelude::*;
 
@@ -95,7 +95,7 @@ proptest! {
         let restored = at_once.restore_all(all);
         let expected = if refused.is_some() { &before } else { &one_by_one };
         prop_assert_eq!(restored, refused.map_or(Ok(()), Err));
-        prop_assert_eq!(Kept::of(&at_once), Kept::of(expected));
+        prop_assert_eq!(DatacentreState::of(&at_once), DatacentreState::of(expected));
     }
 }
 

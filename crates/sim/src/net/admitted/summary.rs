@@ -7,7 +7,7 @@ use crate::net::random::{LONGEST_FRAME, exact};
 use crate::scenario::Scenario;
 use crate::{Threads, parallel};
 use std::iter;
-use tailbound_experiment::{ExperimentError, Found, Run, Section};
+use tailbound_experiment::{ExperimentError, Run, RunOutput, Section};
 use tailbound_placement::Policy;
 use tailbound_report::{Chart, ChartAxis, Variant};
 use tailbound_units::{Nanos, Rate};
@@ -55,7 +55,7 @@ impl Scenario for Admitted {
         names.map(|name| of_policy(name, &[])).collect()
     }
 
-    fn run(&self, run: &mut Run<'_, Threads>) -> Result<Found, ExperimentError> {
+    fn run(&self, run: &mut Run<'_, Threads>) -> Result<RunOutput, ExperimentError> {
         let seed = run.seed;
         let centres = |policy| (0..self.centres).map(move |number| (policy, number));
         let items: Vec<(Policy, u32)> = self.policies().flat_map(centres).collect();
@@ -63,7 +63,7 @@ impl Scenario for Admitted {
         let outcomes = parallel::map(run, &items, name, |&(policy, number)| {
             self.judge(policy, seed, number)
         })?;
-        let mut found = Found::default();
+        let mut found = RunOutput::default();
         let mut lines = Vec::new();
         let of_centres = outcomes.chunks(self.centres as usize);
         for (policy, outcomes) in self.policies().zip(of_centres) {

@@ -6,7 +6,7 @@ use crate::net::Wire;
 use crate::scenario::Scenario;
 use crate::{Threads, parallel};
 use serde_json::json;
-use tailbound_experiment::{ExperimentError, Found, Run, Section};
+use tailbound_experiment::{ExperimentError, Run, RunOutput, Section};
 use tailbound_report::{Chart, ChartAxis, Line, LineStyle, Variant};
 use tailbound_units::Rate;
 
@@ -51,7 +51,7 @@ impl Scenario for RandomNetworks {
         vec![Tight::of(&[]).variant(&[])]
     }
 
-    fn run(&self, run: &mut Run<'_, Threads>) -> Result<Found, ExperimentError> {
+    fn run(&self, run: &mut Run<'_, Threads>) -> Result<RunOutput, ExperimentError> {
         let seed = run.seed;
         let numbers: Vec<u32> = (0..self.networks).collect();
         let name = |number: &u32| format!("network {number}");
@@ -59,14 +59,14 @@ impl Scenario for RandomNetworks {
             self.judge(&self.draw(seed, number), seed, number, &|_| {})
         })?;
         let tight = Tight::of(&outcomes);
-        let mut found = Found {
+        let mut found = RunOutput {
             variants: vec![tight.variant(&outcomes)],
             charts: vec![
                 tight.delay_chart(),
                 by_hops(&outcomes),
                 tight.backlog_chart(),
             ],
-            ..Found::default()
+            ..RunOutput::default()
         };
         found.condition("networks", self.networks);
         found.condition("ports", json!(self.ports));
@@ -83,7 +83,7 @@ impl Scenario for RandomNetworks {
 impl RandomNetworks {
     /// Reports the violations of the first network that has any, and a smallest part of it with a
     /// violation.
-    fn tell_violation(&self, seed: u64, outcomes: &[Outcome], found: &mut Found) {
+    fn tell_violation(&self, seed: u64, outcomes: &[Outcome], found: &mut RunOutput) {
         let Some(number) = outcomes.iter().position(|it| !it.violations.is_empty()) else {
             return;
         };

@@ -11,7 +11,7 @@ use tailbound_units::{Bytes, Nanos, Rate};
 
 /// One network: guests by host.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Drawn {
+pub(super) struct GuestsByHost {
     pub(super) hosts: Vec<Vec<Guest>>,
 }
 
@@ -25,7 +25,7 @@ pub(super) struct Guest {
 
 impl Conformance {
     /// Returns network `number` of this seed.
-    pub(super) fn draw(&self, seed: u64, number: u32) -> Drawn {
+    pub(super) fn draw(&self, seed: u64, number: u32) -> GuestsByHost {
         // Consecutive networks have different streams.
         let seed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(number);
         let mut random = Pcg64Mcg::seed_from_u64(seed);
@@ -53,7 +53,7 @@ impl Conformance {
             }
         };
         let hosts = weights.into_iter();
-        Drawn {
+        GuestsByHost {
             hosts: hosts
                 .map(|weights| weights.into_iter().map(&mut guest).collect())
                 .collect(),

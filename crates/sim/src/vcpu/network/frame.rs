@@ -4,8 +4,8 @@ use crate::tcp::{Ecn, Edge, Sack, Segment};
 use crate::xen_host::{Carried, Step};
 use tailbound_dataplane::Frame as _;
 use tailbound_dataplane::snoop::{
-    Bare, Change, Flags, FlowId, Handshake, Link, Options, Segment as Seen, Seq, Sight, TcpFrame,
-    Timestamps, Way,
+    Bare, Change, Direction, Flags, FlowId, Handshake, Link, Options, Segment as Seen, Seq, Sight,
+    TcpFrame, Timestamps,
 };
 use tailbound_units::Nanos;
 
@@ -192,10 +192,10 @@ impl Carried for Frame {
 impl TcpFrame for Frame {
     type Maker = ();
 
-    fn sight(&self, way: Way) -> Option<Sight> {
-        let guest = match way {
-            Way::ToGuest => self.to,
-            Way::ToPeer => self.to.peer(),
+    fn sight(&self, direction: Direction) -> Option<Sight> {
+        let guest = match direction {
+            Direction::ToGuest => self.to,
+            Direction::ToPeer => self.to.peer(),
         };
         // A ping belongs to no flow of early acknowledgement.
         (self.kind != Kind::Echo).then(|| Sight {
@@ -250,9 +250,9 @@ impl TcpFrame for Frame {
             connection: bare.flow.ports,
             side,
         };
-        let to = match bare.way {
-            Way::ToGuest => guest,
-            Way::ToPeer => guest.peer(),
+        let to = match bare.direction {
+            Direction::ToGuest => guest,
+            Direction::ToPeer => guest.peer(),
         };
         let stamps = bare.timestamps.unwrap_or_default();
         let fin = bare.flags.has(Flags::FIN);

@@ -46,7 +46,7 @@ pub(super) enum Station {
 
 /// A segment with data, as sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Sent {
+pub(super) struct TracedSegment {
     pub(super) connection: u32,
     pub(super) at: Nanos,
     /// Position after its last byte.
@@ -105,7 +105,7 @@ pub(super) struct Net {
     scratch: Vec<Segment>,
     resets: u64,
     /// Data segments of the ends that opened connections, if they are recorded.
-    trace: Option<Vec<Sent>>,
+    trace: Option<Vec<TracedSegment>>,
 }
 
 impl Net {
@@ -144,7 +144,7 @@ impl Net {
     }
 
     /// Returns the recorded segments.
-    pub(super) fn trace(&self) -> &[Sent] {
+    pub(super) fn trace(&self) -> &[TracedSegment] {
         self.trace.as_deref().unwrap_or_default()
     }
 
@@ -263,7 +263,7 @@ impl Net {
         }
         for segment in out.drain(..) {
             if let (Some(trace), Side::Opener, 1..) = (&mut self.trace, end.side, segment.len) {
-                trace.push(Sent {
+                trace.push(TracedSegment {
                     connection: end.connection,
                     at: self.now,
                     end: segment.sequence + u64::from(segment.len),

@@ -5,7 +5,7 @@ use super::spec::{HostSpec, NetworkPoint, Networks, Work, variant_name};
 use super::{messages, pings, transfers, web};
 use crate::{Threads, parallel};
 use std::collections::BTreeMap;
-use tailbound_experiment::{ExperimentError, Found, Mistakes, Run};
+use tailbound_experiment::{ExperimentError, Mistakes, Run, RunOutput};
 use tailbound_report::{Chart, ChartAxis, Line, LineStyle, Value, Variant};
 
 impl Networks {
@@ -59,7 +59,7 @@ impl Networks {
     }
 
     /// Runs the whole experiment.
-    pub(crate) fn run(&self, run: &mut Run<'_, Threads>) -> Result<Found, ExperimentError> {
+    pub(crate) fn run(&self, run: &mut Run<'_, Threads>) -> Result<RunOutput, ExperimentError> {
         let seed = run.seed;
         let runs: Vec<_> = self.runs().collect();
         let name = |&(host, point): &(&HostSpec, &NetworkPoint)| variant_name(host, point);
@@ -77,7 +77,7 @@ impl Networks {
             variants.push(variant);
         }
         self.compare(&mut variants);
-        let mut found = Found::of(variants);
+        let mut found = RunOutput::of(variants);
         if !lines.is_empty() {
             found.charts.push(Chart {
                 name: "sequence".to_owned(),

@@ -93,7 +93,7 @@ fn sequence(net: &Net, transfers: &[Transfer]) -> Vec<(f64, f64)> {
         .trace()
         .iter()
         .filter(|it| it.connection == median.connection);
-    let point = |it: &super::net::Sent| ((it.at - median.sent.0).0 as f64, it.end as f64);
+    let point = |it: &super::net::TracedSegment| ((it.at - median.sent.0).0 as f64, it.end as f64);
     of_median.map(point).collect()
 }
 

@@ -39,7 +39,7 @@ struct Client {
 
 /// Response times and CPU times of a web server.
 #[derive(Default)]
-struct Counted {
+struct WebMeasurements {
     times: Vec<Nanos>,
     over: Nanos,
     /// CPU times of server and database.
@@ -80,9 +80,9 @@ pub(super) fn measure(bench: &Bench<'_>, spec: &WebSpec) -> Result<Figures, Stri
         site.ask(client);
     }
     let from = Nanos(spec.duration.0 / 10);
-    let mut counted = Counted {
+    let mut counted = WebMeasurements {
         over: spec.duration,
-        ..Counted::default()
+        ..WebMeasurements::default()
     };
     site.run(from, &mut Vec::new());
     let before = site.used();
@@ -95,10 +95,10 @@ pub(super) fn measure(bench: &Bench<'_>, spec: &WebSpec) -> Result<Figures, Stri
 
 /// Returns the names of all values.
 pub(super) fn outline() -> Figures {
-    figures(&Counted::default())
+    figures(&WebMeasurements::default())
 }
 
-fn figures(counted: &Counted) -> Figures {
+fn figures(counted: &WebMeasurements) -> Figures {
     let seconds = counted.over.as_secs_f64();
     let share = |used: Nanos| 100.0 * used.as_secs_f64() / seconds;
     let mut figures = Figures::of([

@@ -1,6 +1,6 @@
 //! Cost of bad nodes (Bobtail, section 4.1): workflows over nodes of which a given part is bad.
 
-use super::workflows::{GROUPS, Measured, PERCENTILES, Workflows, at, mean, merged, slowest};
+use super::workflows::{GROUPS, MeasuredNode, PERCENTILES, Workflows, at, mean, merged, slowest};
 use rand::RngExt as _;
 use rand::SeedableRng as _;
 use rand_pcg::Pcg64Mcg;
@@ -17,11 +17,11 @@ pub(super) fn outline(workflows: &Workflows) -> Vec<Variant> {
 }
 
 /// Returns, for each part of bad nodes, the mean times of workflows over all draws.
-pub(super) fn measure(workflows: &Workflows, nodes: &[Measured], seed: u64) -> Vec<Variant> {
+pub(super) fn measure(workflows: &Workflows, nodes: &[MeasuredNode], seed: u64) -> Vec<Variant> {
     let mut random = Pcg64Mcg::seed_from_u64(seed ^ 0x0bad_0bad);
-    let (bad, good): (Vec<&Measured>, Vec<&Measured>) =
+    let (bad, good): (Vec<&MeasuredNode>, Vec<&MeasuredNode>) =
         nodes.iter().partition(|node| node.judged.is_bad());
-    let mut draw = |count: usize, percent: u32| -> Vec<&Measured> {
+    let mut draw = |count: usize, percent: u32| -> Vec<&MeasuredNode> {
         let of_bad = (count * percent as usize).div_ceil(100);
         let one = |place: usize| {
             let from = if place < of_bad { &bad } else { &good };
@@ -44,7 +44,7 @@ pub(super) fn measure(workflows: &Workflows, nodes: &[Measured], seed: u64) -> V
 }
 
 /// Returns the times of workflows in nanoseconds, in a fixed order.
-fn figures(servers: &[&Measured], groups: &[Vec<&Measured>]) -> Vec<f64> {
+fn figures(servers: &[&MeasuredNode], groups: &[Vec<&MeasuredNode>]) -> Vec<f64> {
     let sequences = merged(servers.iter().map(|node| &node.answers.sequences));
     let mut figures: Vec<f64> = PERCENTILES
         .iter()

@@ -36,17 +36,17 @@ pub struct Pairs {
 }
 
 /// Longest wait of a guest for a CPU.
-const PATIENCE: Nanos = Nanos::from_secs(100);
+const MAX_CPU_WAIT: Nanos = Nanos::from_secs(100);
 
 /// Measurement of one node by another.
-struct Found {
+struct PairMeasurement {
     outcome: Outcome,
     /// The 99.9th percentile, in nanoseconds.
     p99_9: f64,
 }
 
 /// Measurements of each node by a caller: `found[caller][answers]`; `None` on the diagonal.
-type Row = Vec<Option<Found>>;
+type Row = Vec<Option<PairMeasurement>>;
 
 impl Pairs {
     pub(super) fn check(&self, section: &mut Section<'_>, nodes: u32) {
@@ -95,7 +95,7 @@ impl Pairs {
         Ok((variant(&matrix, judged), chart(&matrix)))
     }
 
-    fn find(&self, population: &Population, nodes: &[Node; 2]) -> Result<Found, String> {
+    fn find(&self, population: &Population, nodes: &[Node; 2]) -> Result<PairMeasurement, String> {
         let mut took = self.call(population, nodes)?;
         took.sort_unstable();
         let calls = Calls {
@@ -106,7 +106,7 @@ impl Pairs {
         let place = took.len() * 999 / 1000;
         let p99_9 = took.get(place).ok_or("no call came back")?;
         let rate = (1_000_000_000 / self.pause.0) as u32;
-        Ok(Found {
+        Ok(PairMeasurement {
             outcome: judge(&[(rate, calls)]).0,
             p99_9: p99_9.0 as f64,
         })
@@ -154,8 +154,8 @@ fn done(
     let (mut done, mut now) = (None, at);
     while done.is_none() {
         now = host.poll_at().max(now);
-        if now > at.saturating_add(PATIENCE) {
-            return Err(format!("nothing was done from {at} on for {PATIENCE}"));
+        if now > at.saturating_add(MAX_CPU_WAIT) {
+            return Err(format!("nothing was done from {at} on for {MAX_CPU_WAIT}"));
         }
         host.run(now, &mut |sample| {
             if sample.vcpu == TESTED {
@@ -228,7 +228,7 @@ struct Parts {
 
 impl Parts {
     fn of(matrix: &[Row]) -> Self {
-        let log = |found: &Option<Found>| found.as_ref().map(|found| found.p99_9.ln());
+        let log = |found: &Option<PairMeasurement>| found.as_ref().map(|found| found.p99_9.ln());
         let mean = |of: &[f64]| of.iter().sum::<f64>() / of.len().max(1) as f64;
         let row = |at: usize| -> Vec<f64> { matrix[at].iter().filter_map(log).collect() };
         let column =
@@ -313,7 +313,7 @@ mod tests {
     /// Returns pairs with these 99.9th percentiles in milliseconds; 0 on the diagonal.
     fn matrix<const N: usize>(rows: [[u64; N]; N]) -> Vec<Row> {
         let found = |ms: u64| {
-            (ms > 0).then_some(Found {
+            (ms > 0).then_some(PairMeasurement {
                 outcome: if ms < 10 { Outcome::Good } else { Outcome::Bad },
                 p99_9: ms as f64 * 1e6,
             })

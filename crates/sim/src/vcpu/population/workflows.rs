@@ -57,7 +57,7 @@ pub(super) struct Answers {
 }
 
 /// A node, the verdicts on it, and its answer times.
-pub(super) struct Measured {
+pub(super) struct MeasuredNode {
     pub(super) judged: Judged,
     pub(super) answers: Answers,
 }
@@ -91,7 +91,7 @@ impl Workflows {
         node: &Node,
         population: &Population,
         rules: &Rules,
-    ) -> Result<Measured, String> {
+    ) -> Result<MeasuredNode, String> {
         let mut answers = Answers::default();
         let judged = node.judge(population, rules, &mut |samples| {
             let wire = short(self.wire[1]);
@@ -111,18 +111,18 @@ impl Workflows {
         let mut took = node.answers(population, arrivals, 99, end)?;
         took.sort_unstable();
         answers.sequences = took.into_iter().map(short).collect();
-        Ok(Measured { judged, answers })
+        Ok(MeasuredNode { judged, answers })
     }
 
     /// Draws, selects and compares.
-    pub(super) fn compare(&self, nodes: &[Measured], seed: u64) -> Variant {
+    pub(super) fn compare(&self, nodes: &[MeasuredNode], seed: u64) -> Variant {
         let mut random = Pcg64Mcg::seed_from_u64(seed ^ 0x0b0b_7a11);
         let mut reductions: Vec<(String, Vec<f64>)> = Vec::new();
         let mut chosen_bad = Vec::new();
         for _ in 0..self.draws {
             let mut places: Vec<usize> = (0..nodes.len()).collect();
             places.shuffle(&mut random);
-            let candidates: Vec<&Measured> = places
+            let candidates: Vec<&MeasuredNode> = places
                 .iter()
                 .take(self.candidates)
                 .map(|place| &nodes[*place])
@@ -149,7 +149,7 @@ impl Workflows {
 
 /// Returns the best of the candidates, as `tailbound select` does: if too few are GOOD the network
 /// test approves others.
-fn choose<'m>(candidates: &[&'m Measured], keep: usize) -> Vec<&'m Measured> {
+fn choose<'m>(candidates: &[&'m MeasuredNode], keep: usize) -> Vec<&'m MeasuredNode> {
     let rows: Vec<Candidate> = (0..)
         .zip(candidates)
         .map(|(place, node)| node.judged.candidate(place))
@@ -161,7 +161,7 @@ fn choose<'m>(candidates: &[&'m Measured], keep: usize) -> Vec<&'m Measured> {
 }
 
 /// Returns all figures of a set of nodes, in a fixed order: nanoseconds.
-fn figures(nodes: &[&Measured]) -> Vec<(String, f64)> {
+fn figures(nodes: &[&MeasuredNode]) -> Vec<(String, f64)> {
     let mut figures = Vec::new();
     for (place, rate) in RATES.iter().enumerate() {
         let all = merged(nodes.iter().map(|node| &node.answers.calls[place]));
@@ -177,7 +177,7 @@ fn figures(nodes: &[&Measured]) -> Vec<(String, f64)> {
         };
         let count = groups().count().max(1) as f64;
         for (name, part) in PERCENTILES {
-            let one = |chunk: &[&Measured]| {
+            let one = |chunk: &[&MeasuredNode]| {
                 let all = merged(chunk.iter().map(|node| &node.answers.sequences));
                 at(&all, part)
             };
@@ -208,7 +208,7 @@ pub(super) fn at(all: &[u32], part: f64) -> f64 {
 
 /// Returns the percentile `part` of the slowest of one call to each node: the smallest time for
 /// which the product of their distributions is `part`.
-pub(super) fn slowest(nodes: &[&Measured], part: f64) -> f64 {
+pub(super) fn slowest(nodes: &[&MeasuredNode], part: f64) -> f64 {
     let below = |time: u32| {
         nodes.iter().fold(1.0, |product, node| {
             let calls = &node.answers.calls[0];

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The number of calls of a port's methods.
-type Asked = Arc<AtomicU64>;
+type CallCount = Arc<AtomicU64>;
 
 /// A memory port that counts the calls of its methods.
 struct Counting {
     port: MemoryPort,
-    asked: Asked,
+    asked: CallCount,
 }
 
 impl Counting {
@@ -25,7 +25,11 @@ impl Port for Counting {
         self.port.receive(now, pool, burst)
     }
 
-    fn transmit(&mut self, now: Nanos, out: &mut VecDeque<Outgoing>) -> std::io::Result<Sent> {
+    fn transmit(
+        &mut self,
+        now: Nanos,
+        out: &mut VecDeque<Outgoing>,
+    ) -> std::io::Result<TransmitResult> {
         self.count();
         self.port.transmit(now, out)
     }
@@ -57,8 +61,8 @@ fn mac(guest: usize) -> Mac {
 }
 
 /// Makes `guests` guests behind counting ports; no port is called twice at the start.
-fn crowd(guests: usize) -> (Bench, Vec<Asked>) {
-    let asked: Vec<_> = (0..=guests).map(|_| Asked::default()).collect();
+fn crowd(guests: usize) -> (Bench, Vec<CallCount>) {
+    let asked: Vec<_> = (0..=guests).map(|_| CallCount::default()).collect();
     let (ports, wires) = asked
         .iter()
         .map(|asked| {
@@ -169,7 +173,11 @@ impl Port for Ticking {
         self.port.receive(now, pool, burst)
     }
 
-    fn transmit(&mut self, now: Nanos, out: &mut VecDeque<Outgoing>) -> std::io::Result<Sent> {
+    fn transmit(
+        &mut self,
+        now: Nanos,
+        out: &mut VecDeque<Outgoing>,
+    ) -> std::io::Result<TransmitResult> {
         self.port.transmit(now, out)
     }
 

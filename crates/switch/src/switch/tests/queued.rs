@@ -332,7 +332,11 @@ impl Port for BusyPort {
         self.port.receive(now, pool, burst)
     }
 
-    fn transmit(&mut self, now: Nanos, out: &mut VecDeque<Outgoing>) -> std::io::Result<Sent> {
+    fn transmit(
+        &mut self,
+        now: Nanos,
+        out: &mut VecDeque<Outgoing>,
+    ) -> std::io::Result<TransmitResult> {
         let sent = self.port.transmit(now, out)?;
         let taken = std::mem::take(&mut self.wire.borrow_mut().from_port);
         self.taken.extend(taken.into_iter().map(|(_, frame)| frame));

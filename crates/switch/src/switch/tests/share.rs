@@ -165,9 +165,13 @@ impl Port for Pieces {
         Ok(more)
     }
 
-    fn transmit(&mut self, now: Nanos, outgoing: &mut VecDeque<Outgoing>) -> std::io::Result<Sent> {
+    fn transmit(
+        &mut self,
+        now: Nanos,
+        outgoing: &mut VecDeque<Outgoing>,
+    ) -> std::io::Result<TransmitResult> {
         let sent = self.0.transmit(now, outgoing)?;
-        Ok(Sent {
+        Ok(TransmitResult {
             pieces: sent.packets as usize * self.1,
             ..sent
         })
@@ -274,7 +278,11 @@ impl Port for Slow {
         Ok(more)
     }
 
-    fn transmit(&mut self, now: Nanos, outgoing: &mut VecDeque<Outgoing>) -> std::io::Result<Sent> {
+    fn transmit(
+        &mut self,
+        now: Nanos,
+        outgoing: &mut VecDeque<Outgoing>,
+    ) -> std::io::Result<TransmitResult> {
         let sent = self.0.transmit(now, outgoing)?;
         self.2.pass(Nanos(self.1.0 * sent.packets));
         Ok(sent)
@@ -330,7 +338,11 @@ impl Port for Asleep {
         self.0.receive(now, pool, burst)
     }
 
-    fn transmit(&mut self, now: Nanos, outgoing: &mut VecDeque<Outgoing>) -> std::io::Result<Sent> {
+    fn transmit(
+        &mut self,
+        now: Nanos,
+        outgoing: &mut VecDeque<Outgoing>,
+    ) -> std::io::Result<TransmitResult> {
         let sent = self.0.transmit(now, outgoing)?;
         if sent.packets > 0 {
             self.1.pass(Nanos::from_millis(300));

@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 use std::io::{Read as _, stdin};
 use std::path::{Path, PathBuf};
 use tailbound_host::socket::{
-    Guarantee, GuaranteedBy, Guest, Kept, Link, Outcome, Port, Request, Shown,
+    Guarantee, GuaranteedBy, Guest, GuestSource, HostStatus, Link, Outcome, Port, Request,
 };
 use tailbound_report::{Paint, Table, human};
 use tailbound_units::Nanos;
@@ -277,7 +277,7 @@ const HEAD: [&str; 10] = [
     "drops",
 ];
 
-fn text(host: &Shown, paint: Paint) -> String {
+fn text(host: &HostStatus, paint: Paint) -> String {
     let mut table = Table::new(&HEAD, &[1, 2, 3, 4, 5]);
     if let Some(uplink) = &host.uplink {
         let held = ["-".to_owned(), "-".to_owned()];
@@ -285,8 +285,8 @@ fn text(host: &Shown, paint: Paint) -> String {
     }
     for guest in &host.guests {
         let kept = match guest.kept {
-            Kept::File => "file",
-            Kept::Socket => "socket",
+            GuestSource::File => "file",
+            GuestSource::Socket => "socket",
         };
         let state = state(&guest.port, guest.drained);
         let held = [guarantee(guest), limit(guest)];

@@ -6,7 +6,7 @@ use std::io::{Read as _, stdin};
 use tailbound_host::libvirt;
 
 /// Longest XML that is read, in bytes.
-const LONGEST: u64 = 16 << 20;
+const MAX_XML_BYTES: u64 = 16 << 20;
 
 /// Arguments of `tailbound host libvirt-hook`.
 #[derive(Debug, clap::Args)]
@@ -33,7 +33,7 @@ pub(super) struct Hook {
 impl Hook {
     pub(super) fn run(self) -> Result<Exit, Failure> {
         let mut xml = String::new();
-        let read = stdin().take(LONGEST).read_to_string(&mut xml);
+        let read = stdin().take(MAX_XML_BYTES).read_to_string(&mut xml);
         read.map_err(|error| {
             let domain = &self.domain;
             Failure::new(format!(

@@ -11,7 +11,7 @@ use std::io::{IsTerminal as _, stdin};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread::JoinHandle;
-use tailbound_host::socket::{ClientError, Outcome, Request, Shown};
+use tailbound_host::socket::{ClientError, HostStatus, Outcome, Request};
 use tailbound_host::verify::{
     Check, CheckOutcome, Readings, VerifyError, excuse, guest_of, is_guaranteed, judge,
 };
@@ -138,7 +138,7 @@ impl Verify {
 
     /// Starts the daemon's test traffic after the user's confirmation. Returns once its queue is
     /// full.
-    fn begin_trial(&self, there: &Shown) -> Result<Trial, Failure> {
+    fn begin_trial(&self, there: &HostStatus) -> Result<Trial, Failure> {
         let to = guest_of(there, self.to.as_deref().unwrap_or_default())?;
         let here = self.show()?;
         let own = guest_of(&here, &self.guest)?;
@@ -179,7 +179,7 @@ impl Verify {
         Ok(trial)
     }
 
-    fn show(&self) -> Result<Shown, Failure> {
+    fn show(&self) -> Result<HostStatus, Failure> {
         match self.daemon.ask(&Request::Show {})? {
             Outcome::Shown { host } => Ok(*host),
             other => Err(failure(other, Path::new(""))),
@@ -216,7 +216,7 @@ fn agreed(what: &str) -> Result<(), Failure> {
 }
 
 /// Returns the status of the other host's daemon, by the user's command.
-fn ask_there(command: &str) -> Result<Shown, Failure> {
+fn ask_there(command: &str) -> Result<HostStatus, Failure> {
     let run = Command::new("sh")
         .args(["-c", command])
         .stdin(Stdio::null())

@@ -15,7 +15,7 @@ const SILENCE: Duration = Duration::from_secs(30);
 const KIND: &str = "place-guarantees";
 
 /// Pause before the next stream after the end of a stream.
-const PAUSE: Duration = Duration::from_millis(200);
+const STREAM_PAUSE: Duration = Duration::from_millis(200);
 
 /// Arguments of `tailbound place guarantees`.
 #[derive(Debug, clap::Args)]
@@ -56,7 +56,7 @@ impl Guarantees {
                     Err(error) => return Err(service.failure(error)),
                 }
             }
-            std::thread::sleep(PAUSE);
+            std::thread::sleep(STREAM_PAUSE);
         }
         Ok(Exit::Holds)
     }

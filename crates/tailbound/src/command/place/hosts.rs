@@ -1,8 +1,8 @@
 //! `tailbound place hosts`, `host`, `drain`, `fail`, `restore`.
 
+use super::enforcement::{cells, sentences};
 use super::request::{count, machines};
 use super::service::Service;
-use super::standing::{cells, sentences};
 use super::tables::{affected, numbers, ports};
 use crate::exit::{Exit, Failure};
 use std::fmt::Write as _;

@@ -1,8 +1,8 @@
 //! `tailbound place move`.
 
+use super::enforcement::confirmed;
 use super::name::TenantName;
 use super::service::{Service, TENANT};
-use super::standing::confirmed;
 use super::summary::summary;
 use crate::exit::{Exit, Failure};
 use tailbound_api::{MoveStep, MoveVm, VmName};

@@ -46,7 +46,7 @@ pub(super) struct RequestArgs {
     /// What each sends as one, on the wire, and the CPU time that its sender and its receiver need
     /// for it, as in 100KB or 100KB:200us:300us: `place bound` says how long it takes
     #[arg(long, value_name = "SIZE[:SEND:RECEIVE]", requires = "bandwidth")]
-    message: Option<Sent>,
+    message: Option<MessageArgument>,
     /// Spread machines: no host, rack or pod (or HEIGHT above the hosts) has more than the machines
     /// divided by COUNT, rounded up, as in rack:3
     #[arg(long, value_name = "WHAT:COUNT")]
@@ -274,9 +274,9 @@ impl fmt::Display for Reserved {
 
 /// A message in the format of the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Sent(Message);
+struct MessageArgument(Message);
 
-impl FromStr for Sent {
+impl FromStr for MessageArgument {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -295,7 +295,7 @@ impl FromStr for Sent {
     }
 }
 
-impl fmt::Display for Sent {
+impl fmt::Display for MessageArgument {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Message {
             size,
@@ -348,7 +348,7 @@ pub(super) fn flags(request: &Request) -> String {
         }
     }
     if let Some(message) = request.message {
-        flag("message", &Sent(message));
+        flag("message", &MessageArgument(message));
     }
     flags
 }

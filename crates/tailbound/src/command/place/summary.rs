@@ -1,7 +1,7 @@
 //! Summary of a tenant in words, for the commands that change or show it.
 
+use super::enforcement;
 use super::request::words;
-use super::standing;
 use super::tables::runs;
 use tailbound_api::{Tenant, TenantState};
 use tailbound_report::Paint;
@@ -43,7 +43,7 @@ pub(super) fn on_its_way(tenant: &Tenant) -> String {
 fn not_kept(tenant: &Tenant, paint: Paint) -> String {
     let standing = tenant.standing.as_ref();
     match standing.filter(|standing| standing.state != TenantState::Admitted) {
-        Some(standing) => format!("\n{}", standing::hosts(&standing.hosts, false, paint)),
+        Some(standing) => format!("\n{}", enforcement::hosts(&standing.hosts, false, paint)),
         None => String::new(),
     }
 }

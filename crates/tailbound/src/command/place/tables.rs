@@ -1,12 +1,12 @@
 //! Tables of several commands.
 
 use super::request::machines;
-use tailbound_api::{Affected, Placed, PortState, Run};
+use tailbound_api::{Affected, HostShare, PortState, Run};
 use tailbound_report::{Paint, Table, human};
 use tailbound_units::rounded_up::{size, time};
 
 /// Table of VMs by host.
-pub(super) fn placed(hosts: &[Placed], paint: Paint) -> String {
+pub(super) fn placed(hosts: &[HostShare], paint: Paint) -> String {
     let mut table = Table::new(&["host", "machines"], &[]);
     for placed in hosts {
         table.row([placed.host.as_str(), &placed.vms.to_string()]);

@@ -1,11 +1,11 @@
 //! `tailbound place create`, `list`, `get`, `resize`, `delete`, `relocate`.
 
+use super::enforcement::{self, confirmed, state_of, state_word};
 use super::explain::why;
 use super::limit::LimitArgs;
 use super::name::TenantName;
 use super::request::{RequestArgs, count, words};
 use super::service::{Service, TENANT};
-use super::standing::{self, confirmed, state_of, state_word};
 use super::summary::{on_its_way, promised, summary};
 use super::tables::runs;
 use crate::command::output::{self, paint};
@@ -189,10 +189,10 @@ impl Get {
                 tenant.id.0,
                 promised(&tenant),
                 count(hosts as u64, "host"),
-                standing::measured(standing.and_then(|it| it.measured.as_ref())),
+                enforcement::measured(standing.and_then(|it| it.measured.as_ref())),
                 runs(&tenant.runs, paint),
                 on_its_way(&tenant),
-                standing::hosts(standings, true, paint)
+                enforcement::hosts(standings, true, paint)
             )
         });
         Ok(Exit::Holds)

@@ -48,7 +48,7 @@ pub(super) struct Token {
 
 /// A token; its entry in the token file has all fields except the secret.
 #[derive(Debug, Serialize)]
-struct Made {
+struct NewToken {
     name: String,
     role: Role,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -60,7 +60,7 @@ struct Made {
 
 #[derive(Debug, Serialize)]
 struct File {
-    token: [Made; 1],
+    token: [NewToken; 1],
 }
 
 impl Token {
@@ -82,7 +82,7 @@ impl Token {
         }
         let secret = hexadecimal(&random::<32>().map_err(Failure::new)?);
         let name = self.name.or_else(|| owner.clone()).or_else(|| host.clone());
-        let made = Made {
+        let made = NewToken {
             name: name.unwrap_or_else(|| "operator".to_owned()),
             role: self.role,
             owner,

@@ -7,11 +7,11 @@ use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use tailbound_probe::Outcome;
-use tailbound_probe::calibrate::{Known, Marks, calibrate};
+use tailbound_probe::calibrate::{JudgedNode, Marks, calibrate};
 use tailbound_probe::run::results::{self, Node};
 
 /// Number of nodes of a kind below which a warning is printed.
-const FEW: usize = 10;
+const MIN_NODES: usize = 10;
 
 /// Arguments of `tailbound probe calibrate`.
 #[derive(Debug, clap::Args)]
@@ -77,13 +77,13 @@ fn is_scaled(node: &Node) -> bool {
 }
 
 /// Returns the data of a node that the network test decided on.
-fn known(node: &Node) -> Option<Result<Known, Failure>> {
+fn known(node: &Node) -> Option<Result<JudgedNode, Failure>> {
     let is_good = match node.candidate.network? {
         Outcome::Good => true,
         Outcome::Bad => false,
         Outcome::Unsure | Outcome::Inconclusive => return None,
     };
-    let known = node.part.filter(|part| *part > 0.0).map(|part| Known {
+    let known = node.part.filter(|part| *part > 0.0).map(|part| JudgedNode {
         late: (node.candidate.late as f64 / part).round() as u64,
         is_good,
     });
@@ -116,10 +116,10 @@ impl Document {
             percent(wrong_bad)
         );
         // Writing to a String does not fail.
-        if self.good.min(self.bad) < FEW {
+        if self.good.min(self.bad) < MIN_NODES {
             let _ = writeln!(
                 out,
-                "note  fewer than {FEW} nodes of a kind are not representative"
+                "note  fewer than {MIN_NODES} nodes of a kind are not representative"
             );
         }
         if self.scaled > 0 {

@@ -15,9 +15,9 @@ use tailbound_report::{Paint, Table, human};
 use tailbound_units::Nanos;
 
 /// Shortest interval between runs: a run may take two minutes, and the file must stay small.
-const SHORTEST: Nanos = Nanos::from_secs(180);
+const MIN_INTERVAL: Nanos = Nanos::from_secs(180);
 /// Longest interval between runs.
-const LONGEST: Nanos = Nanos::from_secs(7 * 86_400);
+const MAX_INTERVAL: Nanos = Nanos::from_secs(7 * 86_400);
 /// Largest file that is read, in bytes: hourly runs of a century.
 const LARGEST: u64 = 200 << 20;
 
@@ -56,9 +56,9 @@ impl Args {
             let (runs, _) = read(&self.file, &mut file)?;
             return Ok(self.told(&History::of(&runs)));
         }
-        if !(SHORTEST..=LONGEST).contains(&self.every) {
+        if !(MIN_INTERVAL..=MAX_INTERVAL).contains(&self.every) {
             return Err(Failure::wrong_arguments(format!(
-                "a run every {}: {SHORTEST} to {LONGEST} can be kept",
+                "a run every {}: {MIN_INTERVAL} to {MAX_INTERVAL} can be kept",
                 self.every
             )));
         }

@@ -7,7 +7,7 @@ use tailbound_probe::select::Selection;
 use tailbound_units::Nanos;
 
 /// Largest number of nodes that can be started.
-const MOST: usize = 10_000;
+const MAX_NODES: usize = 10_000;
 
 /// Options of a selection that starts its nodes.
 #[derive(Debug, clap::Args)]
@@ -75,9 +75,9 @@ impl Options {
             Failure::wrong_arguments("how many nodes are needed is missing: --want N")
         })?;
         let count = (want as f64 * self.overshoot).ceil() as usize;
-        if count > MOST {
+        if count > MAX_NODES {
             return Err(Failure::wrong_arguments(format!(
-                "{count} nodes: at most {MOST} are started"
+                "{count} nodes: at most {MAX_NODES} are started"
             )));
         }
         let launching = Launching::begin(launch, timeout).map_err(Failure::new)?;

@@ -14,9 +14,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
 use std::time::Instant;
-use tailbound_report::{Made, human};
+use tailbound_report::{Provenance, human};
 use tailbound_sim::Threads;
-use tailbound_sim::grid::{self, GridFiles, Left, Manifest, Scenario, Shard, Store};
+use tailbound_sim::grid::{self, GridFiles, Manifest, MissingPoints, Scenario, Shard, Store};
 
 /// Arguments of `tailbound sim run`.
 #[derive(Debug, clap::Args)]
@@ -69,7 +69,7 @@ pub(in crate::command) struct Merge {
 
 /// State of a grid.
 #[derive(Debug, Serialize)]
-struct Told {
+struct GridStatus {
     name: String,
     /// Directory of its rows.
     directory: PathBuf,
@@ -101,14 +101,14 @@ impl Run {
         let scenario = Scenario::read(&self.scenario, &command::version())?;
         let directory = self.directory(&scenario);
         let store = Store::create(&directory, Manifest::new(&scenario))?;
-        let left = Left::of(&store, self.shard)?;
+        let left = MissingPoints::of(&store, self.shard)?;
         let corrupt: Vec<String> = left.corrupt.iter().map(ToString::to_string).collect();
         for row in &corrupt {
             print_error(row);
         }
         let stop = Stop::watch()?;
         let computed = self.points(&scenario, &store, &left, &stop)?;
-        let mut told = Told::new(&store, left.points.len() + left.done);
+        let mut told = GridStatus::new(&store, left.points.len() + left.done);
         told.rows = left.done + computed;
         told.computed = computed;
         told.corrupt = corrupt;
@@ -127,7 +127,7 @@ impl Run {
         &self,
         scenario: &Scenario,
         store: &Store,
-        left: &Left,
+        left: &MissingPoints,
         stop: &Stop,
     ) -> Result<usize, Failure> {
         let line = Line::new();
@@ -168,13 +168,13 @@ impl Merge {
         for store in &stores {
             all.take(store)?;
         }
-        let mut told = Told::new(&all, manifest.points.len());
+        let mut told = GridStatus::new(&all, manifest.points.len());
         told.rows = all.all()?.len();
         told.finish(&all, self.output)
     }
 }
 
-impl Told {
+impl GridStatus {
     fn new(store: &Store, asked: usize) -> Self {
         let manifest = store.manifest();
         Self {
@@ -193,9 +193,9 @@ impl Told {
     fn finish(mut self, store: &Store, output: Output) -> Result<Exit, Failure> {
         let mut text = String::new();
         let elsewhere = self.points - self.asked;
-        let is_whole = elsewhere == 0 || Left::of(store, Shard::WHOLE)?.points.is_empty();
+        let is_whole = elsewhere == 0 || MissingPoints::of(store, Shard::WHOLE)?.points.is_empty();
         if is_whole {
-            let (results, written) = store.write_report(Made::now(command::commit()))?;
+            let (results, written) = store.write_report(Provenance::now(command::commit()))?;
             text = results.summary(output::paint().0) + "\n";
             let GridFiles {
                 html,

@@ -7,9 +7,9 @@ use tailbound_units::{Bytes, Nanos};
 
 /// One thread: a decision depends on those before it.
 #[derive(Debug, clap::Args)]
-pub(super) struct Timed {}
+pub(super) struct PlacementSimulation {}
 
-impl Kind for Timed {
+impl Kind for PlacementSimulation {
     type Experiment = PlacementExperiment;
 
     const DEPENDS: &'static str = "Admission depends on the experiment and the seed alone; the \

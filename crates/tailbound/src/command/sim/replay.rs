@@ -6,7 +6,7 @@ use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use tailbound_report::{NOTHING, Paint, Table, human};
-use tailbound_sim::replay::{Guest, Network, Recording, Tail, Way, replay};
+use tailbound_sim::replay::{Discipline, Guest, Network, Recording, Tail, replay};
 use tailbound_units::{Nanos, Rate};
 
 /// Version of the JSON document's format.
@@ -89,7 +89,7 @@ struct Document {
     time_ns: u64,
     left_out: LeftOut,
     guests: Vec<GuestResult>,
-    placement: Option<Placed>,
+    placement: Option<TenantPlacement>,
 }
 
 #[derive(Debug, Serialize)]
@@ -107,7 +107,7 @@ struct GuestResult {
     mean_bit_s: u64,
     guarantee: Option<GuaranteeResult>,
     bursts: Vec<BurstResult>,
-    ways: Vec<WayResult>,
+    ways: Vec<DisciplineResult>,
     /// M/Bmax + d and (M - S)/B beyond the burst, of the largest message.
     promised_ns: Option<u64>,
 }
@@ -127,7 +127,7 @@ struct BurstResult {
 }
 
 #[derive(Debug, Serialize)]
-struct WayResult {
+struct DisciplineResult {
     way: &'static str,
     arrived: usize,
     lost: usize,
@@ -138,7 +138,7 @@ struct WayResult {
 }
 
 #[derive(Debug, Serialize)]
-struct Placed {
+struct TenantPlacement {
     machines: u32,
     delay_ns: Option<u64>,
     refused: Option<String>,
@@ -158,10 +158,10 @@ impl Args {
             .take(recording.guests.len())
             .map(|(number, fitted)| GuestResult::new(&recording, number, link, fitted))
             .collect();
-        for way in Way::ALL {
+        for way in Discipline::ALL {
             let tails = replay(&recording, link, way).map_err(Failure::new)?;
             for (guest, tail) in guests.iter_mut().zip(&tails) {
-                guest.ways.push(WayResult::new(way, tail));
+                guest.ways.push(DisciplineResult::new(way, tail));
             }
         }
         let placement = network.and_then(|network| self.place(&network, &recording, &mut guests));
@@ -217,7 +217,7 @@ impl Args {
         network: &Network,
         recording: &Recording,
         guests: &mut [GuestResult],
-    ) -> Option<Placed> {
+    ) -> Option<TenantPlacement> {
         let largest = recording.largest_guarantee()?;
         let machines = self.machines.unwrap_or((guests.len() as u32).max(2));
         let found = network.least_delay(machines, &largest);
@@ -226,7 +226,7 @@ impl Args {
                 guest.promised_ns = recording.promised(number, delay).map(|it| it.0);
             }
         }
-        Some(Placed {
+        Some(TenantPlacement {
             machines,
             delay_ns: found.as_ref().ok().map(|delay| delay.0),
             refused: found.err().map(|error| error.to_string()),
@@ -264,8 +264,8 @@ impl GuestResult {
     }
 }
 
-impl WayResult {
-    fn new(way: Way, tail: &Tail) -> Self {
+impl DisciplineResult {
+    fn new(way: Discipline, tail: &Tail) -> Self {
         let of = |time: Option<Nanos>| time.map(|time| time.0);
         Self {
             way: way.name(),

@@ -17,7 +17,7 @@ use tailbound_units::Nanos;
 const SCHEMA: u32 = 1;
 
 /// The longest interval between two updates.
-const LONGEST: Nanos = Nanos::from_secs(3_600);
+const MAX_INTERVAL: Nanos = Nanos::from_secs(3_600);
 
 /// Interval of reading late waits.
 const SAMPLE: Duration = Duration::from_millis(100);
@@ -54,7 +54,7 @@ pub(super) struct Top {
 }
 
 fn interval(text: &str) -> Result<Nanos, String> {
-    interval::interval(text, LONGEST)
+    interval::interval(text, MAX_INTERVAL)
 }
 
 /// JSON document of `--output json`.

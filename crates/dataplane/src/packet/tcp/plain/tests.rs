@@ -1,5 +1,5 @@
 use crate::packet::Packet;
-use crate::snoop::{Bare, Flags, FlowId, Link, Plain, Seq, TcpFrame, Timestamps, Way};
+use crate::snoop::{Bare, Direction, Flags, FlowId, Link, Plain, Seq, TcpFrame, Timestamps};
 use crate::{Frame, GuestId, HashKeys, Pool, TcpMaker};
 use proptest::prelude::*;
 
@@ -31,7 +31,7 @@ prop_compose! {
         (stations[0], stations[6]) = (2, 2);
         let [guest, peer] = addresses.map(|address| [0, u64::from(address)]);
         Bare {
-            way: if to_peer { Way::ToPeer } else { Way::ToGuest },
+            direction: if to_peer { Direction::ToPeer } else { Direction::ToGuest },
             flow: FlowId { guest, peer, ports, v6 },
             hash,
             link: Link {
@@ -68,7 +68,7 @@ fn incoming(maker: &TcpMaker, bare: &Bare, payload: usize, changes: &[(u8, u8)])
     }
     let mut buffer = maker.pool.buffer(Packet::HEADROOM + bytes.len());
     buffer[Packet::HEADROOM..Packet::HEADROOM + bytes.len()].copy_from_slice(&bytes);
-    let source = (bare.way == Way::ToPeer).then_some(maker.guest);
+    let source = (bare.direction == Direction::ToPeer).then_some(maker.guest);
     Packet::new(buffer, Packet::HEADROOM, bytes.len(), None, source).ok()
 }
 
@@ -97,9 +97,9 @@ proptest! {
         let Some(frame) = incoming(&maker, &bare, payload, &changes) else {
             return Ok(());
         };
-        let found = frame.sight(bare.way);
+        let found = frame.sight(bare.direction);
         let found = found.and_then(|sight| Plain::of(&sight, frame.link()));
-        let read = frame.plain(bare.way);
+        let read = frame.plain(bare.direction);
         prop_assert!(read.is_none() || read == found, "{read:?}, {found:?}");
         let is_usual = !bare.flow.v6 && bare.link.tag == 0 && bare.flags.only(Flags(!8)) == Flags::ACK;
         if changes.is_empty() {

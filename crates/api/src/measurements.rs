@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use tailbound_placement::TenantId;
 
 /// The highest integer that every JSON parser reads exactly.
-const MOST: u64 = (1 << 53) - 1;
+const MAX_JSON_INTEGER: u64 = (1 << 53) - 1;
 
 /// Percentiles of waiting times. A percentile is present only if at least ten packets are above it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -93,8 +93,8 @@ impl HostMeasured {
         let numbers = tails.flat_map(|tail| [Some(tail.packets), tail.p99_ns, tail.p99_9_ns]);
         let tenants = self.waited.iter().map(|of| Some(of.tenant.0));
         let all = numbers.chain(tenants).chain([Some(self.window_ns)]);
-        match all.flatten().find(|number| *number > MOST) {
-            Some(number) => Err(format!("measured: {number} is above {MOST}")),
+        match all.flatten().find(|number| *number > MAX_JSON_INTEGER) {
+            Some(number) => Err(format!("measured: {number} is above {MAX_JSON_INTEGER}")),
             None => Ok(()),
         }
     }
@@ -102,8 +102,8 @@ impl HostMeasured {
 
 /// The worst measurements of a tenant's hosts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Measured {
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Measured))]
+pub struct WorstMeasurements {
     /// The lateness of frames that left a host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sending: Option<WorstTail>,
@@ -124,7 +124,7 @@ pub struct WorstTail {
     pub tail: Tail,
 }
 
-impl Measured {
+impl WorstMeasurements {
     /// Returns the worst measurements of these hosts of a tenant; `None` without any.
     pub fn of(tenant: TenantId, hosts: &[(&str, &HostMeasured)]) -> Option<Self> {
         let worst = |tail: fn(&HostMeasured, TenantId) -> Option<Tail>| {
@@ -196,11 +196,11 @@ mod tests {
             &[(1, tail(9, Some(4))), (2, tail(9, Some(9)))],
         );
         let hosts = [("a", &a), ("b", &b)];
-        let found = Measured::of(TenantId(1), &hosts).unwrap();
+        let found = WorstMeasurements::of(TenantId(1), &hosts).unwrap();
         let worst = |worst: Option<WorstTail>| worst.map(|it| (it.host, it.tail.p99_9_ns));
         assert_eq!(worst(found.sending), Some(("a".to_owned(), Some(7))));
         assert_eq!(worst(found.receiving), Some(("b".to_owned(), Some(4))));
-        assert_eq!(Measured::of(TenantId(1), &[]), None);
+        assert_eq!(WorstMeasurements::of(TenantId(1), &[]), None);
         // Few packets whose 99 % are long already are worse than many whose 99.9 % are short.
         let few = Tail {
             packets: 1_000,
@@ -208,7 +208,7 @@ mod tests {
             p99_9_ns: None,
         };
         let c = host(Some(few), &[]);
-        let found = Measured::of(TenantId(1), &[("a", &a), ("c", &c)]).unwrap();
+        let found = WorstMeasurements::of(TenantId(1), &[("a", &a), ("c", &c)]).unwrap();
         assert_eq!(found.sending.unwrap().host, "c");
     }
 }

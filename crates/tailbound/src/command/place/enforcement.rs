@@ -7,8 +7,8 @@ use std::fmt::Write as _;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tailbound_api::client::{Client, ClientError};
 use tailbound_api::{
-    Event, Following, Host, HostStanding, HostWord, Measured, Standing, Tenant, TenantEvent,
-    TenantState, UnpromisedGuest, WorstTail,
+    Event, Following, Host, HostEnforcement, HostWord, Tenant, TenantEnforcement, TenantEvent,
+    TenantState, UnpromisedGuest, WorstMeasurements, WorstTail,
 };
 use tailbound_placement::Thousandths;
 use tailbound_report::{NOTHING, Paint, Table};
@@ -17,11 +17,11 @@ use tailbound_units::rounded_up::time;
 /// Longest silence of the service, which sends a line every ten seconds.
 const SILENCE: Duration = Duration::from_secs(30);
 /// Pause before the next stream after the end of a stream.
-const PAUSE: Duration = Duration::from_millis(200);
+const STREAM_PAUSE: Duration = Duration::from_millis(200);
 /// Time for hosts that follow to confirm a change, before the result is printed without it.
 const CONFIRM: Duration = Duration::from_secs(3);
 /// Interval of the check for confirmations.
-const LOOK: Duration = Duration::from_millis(50);
+const CONFIRM_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Returns the state of a tenant, in capitals.
 pub(super) fn state_word(state: TenantState, paint: Paint) -> String {
@@ -44,7 +44,7 @@ pub(super) fn confirmed(client: &Client, tenant: Tenant) -> Tenant {
     let begin = Instant::now();
     let mut tenant = tenant;
     while begin.elapsed() < CONFIRM && waits_for_followers(tenant.standing.as_ref()) {
-        std::thread::sleep(LOOK);
+        std::thread::sleep(CONFIRM_INTERVAL);
         match client.tenant(tenant.id) {
             Ok(newer) => tenant = newer,
             // The guarantee is admitted; its state can be queried again.
@@ -54,19 +54,19 @@ pub(super) fn confirmed(client: &Client, tenant: Tenant) -> Tenant {
     tenant
 }
 
-fn waits_for_followers(standing: Option<&Standing>) -> bool {
+fn waits_for_followers(standing: Option<&TenantEnforcement>) -> bool {
     let Some(standing) = standing.filter(|standing| standing.state == TenantState::Pending) else {
         return false;
     };
-    let pending = |host: &&HostStanding| host.state == TenantState::Pending;
+    let pending = |host: &&HostEnforcement| host.state == TenantState::Pending;
     let mut pending = standing.hosts.iter().filter(pending);
     pending.all(|host| host.revision.is_some())
 }
 
 /// Returns the hosts of a tenant that do not enforce its guarantee, with reasons; all of them if
 /// `on_all`.
-pub(super) fn hosts(hosts: &[HostStanding], on_all: bool, paint: Paint) -> String {
-    let shown = |host: &&HostStanding| on_all || host.state != TenantState::Admitted;
+pub(super) fn hosts(hosts: &[HostEnforcement], on_all: bool, paint: Paint) -> String {
+    let shown = |host: &&HostEnforcement| on_all || host.state != TenantState::Admitted;
     let mut table = Table::new(
         &["host", "keeps it", "follows revision", "silent for", "why"],
         &[4],
@@ -88,7 +88,7 @@ pub(super) fn hosts(hosts: &[HostStanding], on_all: bool, paint: Paint) -> Strin
 }
 
 /// Returns the worst measurements of a tenant's hosts, a line each.
-pub(super) fn measured(found: Option<&Measured>) -> String {
+pub(super) fn measured(found: Option<&WorstMeasurements>) -> String {
     let line = |worst: &WorstTail, says: &str| {
         let (host, packets) = (&worst.host, worst.tail.packets);
         let window = time(worst.window_ns);
@@ -233,7 +233,7 @@ impl Events {
                     Err(error) => return Err(service.failure(error)),
                 }
             }
-            std::thread::sleep(PAUSE);
+            std::thread::sleep(STREAM_PAUSE);
         }
         Ok(Exit::Holds)
     }

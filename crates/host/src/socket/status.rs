@@ -15,7 +15,7 @@ use tailbound_units::{Nanos, Rate};
 
 /// A daemon, its uplink and its guests. Counts begin with the daemon.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Shown {
+pub struct HostStatus {
     /// The process ID.
     pub pid: u32,
     /// The running time of the daemon, in nanoseconds.
@@ -105,7 +105,7 @@ pub struct Guest {
     #[serde(flatten)]
     pub port: Port,
     /// The source of the guest's configuration.
-    pub kept: Kept,
+    pub kept: GuestSource,
     /// The guest's VM in the placement service; left out if it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vm: Option<String>,
@@ -153,7 +153,7 @@ fn mac_or_numbers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<M
 /// Source of a guest's configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Kept {
+pub enum GuestSource {
     /// The configuration's file.
     File,
     /// The guest was added over the control socket.
@@ -268,7 +268,7 @@ pub(crate) struct View {
 
 impl View {
     /// Returns the state to show.
-    pub(super) fn show(&self) -> Shown {
+    pub(super) fn show(&self) -> HostStatus {
         let Self { uptime, counts } = self;
         let inventory = &counts.inventory;
         let guarantees = counts.guarantees.snapshot();
@@ -294,7 +294,7 @@ impl View {
             real_time: counts.class.is_real_time,
             frozen_ns: pacing.map_or(0, |pacing| pacing.stats.frozen.0),
         };
-        Shown {
+        HostStatus {
             pid: std::process::id(),
             uptime_ns: uptime.0,
             config: inventory.config().to_owned(),
@@ -356,9 +356,9 @@ impl Guest {
         Self {
             port,
             kept: if item.is_added {
-                Kept::Socket
+                GuestSource::Socket
             } else {
-                Kept::File
+                GuestSource::File
             },
             vm: item.vm.clone(),
             mac: Some(Mac(item.mac)),

@@ -2,7 +2,7 @@
 //! a missing report marks its host as silent in the ledger.
 
 use super::App;
-use super::extract::{Named, Write};
+use super::extract::{PathName, Write};
 use super::guarantees::check;
 use super::problem::{self, Absent, ApiError, Guarded, Stored};
 use crate::ledger::{Call, Command, Ledger, Quota, Reply};
@@ -11,14 +11,14 @@ use axum::http::StatusCode;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use tailbound_api::{Code, HostMeasured, HostReport, Measured, Role, Tenant};
+use tailbound_api::{Code, HostMeasured, HostReport, Role, Tenant, WorstMeasurements};
 use tokio::time::Instant;
 
 /// The time without a report after which a host is silent: three times the longest interval of
 /// reports. It also applies after a start or a change of the leader.
 const SILENCE: Duration = Duration::from_secs(30);
 /// The interval of the search for silent hosts.
-const LOOK: Duration = Duration::from_secs(5);
+const SILENCE_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// The maximum number of silent hosts in one transaction.
 const AT_ONCE: usize = 32;
 /// The minimum interval of reports with changes, because each is a write to the store.
@@ -28,7 +28,7 @@ const BURST: u32 = 16;
 
 /// The times of the hosts' last reports.
 #[derive(Debug, Default)]
-pub(super) struct Heard(Mutex<HashMap<String, Beat>>);
+pub(super) struct ReportTimes(Mutex<HashMap<String, Beat>>);
 
 #[derive(Debug, Clone)]
 struct Beat {
@@ -40,7 +40,7 @@ struct Beat {
     news: Instant,
 }
 
-impl Heard {
+impl ReportTimes {
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Beat>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -79,7 +79,7 @@ impl Heard {
     }
 
     /// Returns the measurements of a tenant's hosts that are not silent at `now`.
-    pub(super) fn measured(&self, tenant: &Tenant, now: Instant) -> Option<Measured> {
+    pub(super) fn measured(&self, tenant: &Tenant, now: Instant) -> Option<WorstMeasurements> {
         let beats = self.lock();
         let hosts: BTreeSet<_> = tenant.runs.iter().map(|run| &*run.host).collect();
         let heard = hosts.iter().filter_map(|host| {
@@ -87,7 +87,7 @@ impl Heard {
             let measured = beat.measured.as_ref()?;
             (now.duration_since(beat.at) < SILENCE).then_some((*host, measured))
         });
-        Measured::of(tenant.id, &heard.collect::<Vec<_>>())
+        WorstMeasurements::of(tenant.id, &heard.collect::<Vec<_>>())
     }
 
     /// Returns the silent ones of these hosts, and the durations.
@@ -116,7 +116,7 @@ impl Heard {
 pub(super) async fn watch(app: Arc<App>) {
     let mut leads_since: Option<Instant> = None;
     loop {
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(SILENCE_CHECK_INTERVAL).await;
         if app.service.role() != Role::Leader {
             // What it heard as the leader is old when it is that again.
             if leads_since.take().is_some() {
@@ -164,7 +164,7 @@ pub(super) async fn watch(app: Arc<App>) {
 )]
 pub(super) async fn report(
     State(app): State<Arc<App>>,
-    Named(host): Named,
+    PathName(host): PathName,
     Write { body, author }: Write<HostReport>,
 ) -> Result<StatusCode, ApiError> {
     check(author.by(), &host)?;
@@ -216,7 +216,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_host_is_silent_half_a_minute_after_its_last_word_or_the_start() {
-        let heard = Heard::default();
+        let heard = ReportTimes::default();
         let start = Instant::now();
         let hosts = || ["a", "b"].into_iter();
         tokio::time::advance(Duration::from_secs(10)).await;
@@ -228,12 +228,15 @@ mod tests {
         assert_eq!(silent(41).len(), 2);
         // Another leader heard nobody yet.
         let later = start + Duration::from_mins(1);
-        assert_eq!(heard.silent(hosts(), later, later + LOOK), []);
+        assert_eq!(
+            heard.silent(hosts(), later, later + SILENCE_CHECK_INTERVAL),
+            []
+        );
     }
 
     #[tokio::test(start_paused = true)]
     async fn news_are_as_rare_as_the_store_can_take_and_never_stop() {
-        let heard = Heard::default();
+        let heard = ReportTimes::default();
         heard.note("a", 0, None, Instant::now());
         heard.note("b", 0, None, Instant::now());
         let mut passed = 0;

@@ -6,13 +6,13 @@
 //! ([`Ledger::trouble`]); this module caches it for all tenants that are not admitted.
 
 use super::Ledger;
-use super::change::Said;
+use super::change::ReceivedReport;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 use tailbound_api::{
-    Classes, Following, HostReport, HostStanding, HostWord, Refused, RefusedVm, Standing, Tenant,
-    TenantEvent, TenantState, UnpromisedGuest,
+    Classes, Following, HostEnforcement, HostReport, HostWord, RefusedVm, Tenant,
+    TenantEnforcement, TenantEvent, TenantState, UnenforcedGuarantee, UnpromisedGuest,
 };
 use tailbound_placement::{CpuUse, HostOffer, HostRule, NodeId, Placement, Request, TenantId};
 
@@ -23,12 +23,12 @@ const WORDS: usize = 240;
 
 /// Reports of hosts, and the states of tenants that follow from them.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Standings {
+pub(super) struct TenantStates {
     /// Last reports by node.
-    said: Vec<Option<Arc<Said>>>,
+    said: Vec<Option<Arc<ReceivedReport>>>,
     /// Reports of hosts that were removed from the topology, by name. A report is in force again
     /// when its host returns, until the host is found to be silent.
-    absent: BTreeMap<String, Arc<Said>>,
+    absent: BTreeMap<String, Arc<ReceivedReport>>,
     /// The states of tenants that are not admitted.
     states: BTreeMap<TenantId, TenantState>,
     /// Hosts on which more is promised than they keep in all.
@@ -85,7 +85,7 @@ impl fmt::Display for Trouble<'_> {
     }
 }
 
-impl Standings {
+impl TenantStates {
     /// Makes the state for a tree of `nodes` nodes.
     pub(super) fn new(nodes: usize) -> Self {
         Self {
@@ -152,7 +152,7 @@ impl Ledger {
     }
 
     /// Returns why a host keeps nothing at all.
-    fn trouble_of_all(&self, said: &Said) -> Option<Trouble<'static>> {
+    fn trouble_of_all(&self, said: &ReceivedReport) -> Option<Trouble<'static>> {
         if said.silent_since.is_some() {
             return Some(Trouble::Silent);
         }
@@ -164,7 +164,7 @@ impl Ledger {
     }
 
     /// Returns what placement may count on by what a host said.
-    fn offer_of(&self, said: Option<&Said>) -> HostOffer {
+    fn offer_of(&self, said: Option<&ReceivedReport>) -> HostOffer {
         let Some(said) = said else {
             return HostOffer::Unknown;
         };
@@ -176,26 +176,26 @@ impl Ledger {
     }
 
     /// Returns the last report of a host.
-    pub(super) fn said(&self, host: NodeId) -> Option<&Arc<Said>> {
+    pub(super) fn said(&self, host: NodeId) -> Option<&Arc<ReceivedReport>> {
         self.standings.said[host.index()].as_ref()
     }
 
     /// Returns what each host said, by name.
-    fn hosts_said(&self) -> impl Iterator<Item = (&str, &Arc<Said>)> {
+    fn hosts_said(&self) -> impl Iterator<Item = (&str, &Arc<ReceivedReport>)> {
         let topology = self.datacentre.topology();
         let hosts = topology.hosts().iter();
         hosts.filter_map(|host| Some((topology.name(*host), self.said(*host)?)))
     }
 
     /// Returns the last reports of all hosts, including hosts that were removed from the topology.
-    pub(super) fn all_said(&self) -> impl Iterator<Item = (&str, &Arc<Said>)> {
+    pub(super) fn all_said(&self) -> impl Iterator<Item = (&str, &Arc<ReceivedReport>)> {
         let absent = self.standings.absent.iter();
         self.hosts_said()
             .chain(absent.map(|(name, said)| (name.as_str(), said)))
     }
 
     /// Returns what is kept of a name.
-    pub(super) fn said_by(&self, name: &str) -> Option<&Arc<Said>> {
+    pub(super) fn said_by(&self, name: &str) -> Option<&Arc<ReceivedReport>> {
         match self.host_node(name) {
             Some(host) => self.said(host),
             None => self.standings.absent.get(name),
@@ -203,7 +203,7 @@ impl Ledger {
     }
 
     /// Sets what a host said.
-    pub(super) fn put_said(&mut self, name: &str, said: Option<Arc<Said>>) {
+    pub(super) fn put_said(&mut self, name: &str, said: Option<Arc<ReceivedReport>>) {
         let Some(host) = self.host_node(name) else {
             match said {
                 Some(said) => self.standings.absent.insert(name.to_owned(), said),
@@ -312,7 +312,7 @@ impl Ledger {
 
     fn event(&self, id: TenantId) -> Option<TenantEvent> {
         let tenant = self.tenants.get(&id)?;
-        let Standing { state, hosts, .. } = self.standing(id, false)?;
+        let TenantEnforcement { state, hosts, .. } = self.standing(id, false)?;
         Some(TenantEvent {
             tenant: id,
             owner: tenant.owner.clone(),
@@ -324,7 +324,7 @@ impl Ledger {
 
     /// Returns how it is with what a tenant is promised: on all of its hosts, or on some of those
     /// that do not keep it.
-    pub fn standing(&self, id: TenantId, on_all: bool) -> Option<Standing> {
+    pub fn standing(&self, id: TenantId, on_all: bool) -> Option<TenantEnforcement> {
         let tenant = self.tenants.get(&id)?;
         let state = self.standings.state(id);
         let all = self
@@ -337,17 +337,17 @@ impl Ledger {
         } else {
             all.filter(|host| host.state == state).take(NAMED).collect()
         };
-        Some(Standing {
+        Some(TenantEnforcement {
             state,
             hosts,
             measured: None,
         })
     }
 
-    fn host_standing(&self, host: NodeId, tenant: &Tenant) -> HostStanding {
+    fn host_standing(&self, host: NodeId, tenant: &Tenant) -> HostEnforcement {
         let trouble = self.trouble(host, tenant);
         let said = self.said(host);
-        HostStanding {
+        HostEnforcement {
             host: self.datacentre.topology().name(host).to_owned(),
             state: trouble.map_or(TenantState::Admitted, Trouble::state),
             why: trouble.map(|trouble| trouble.to_string()),
@@ -390,13 +390,13 @@ impl Ledger {
     }
 
     /// Returns what a host does not keep.
-    fn refused(&self, host: NodeId, most: usize) -> Vec<Refused> {
+    fn refused(&self, host: NodeId, most: usize) -> Vec<UnenforcedGuarantee> {
         let said = self.said(host);
         match said.and_then(|said| self.trouble_of_all(said)) {
             // Nobody is promised anything that it would not keep.
             Some(Trouble::Unpaced) if !self.promises_on(host) => return Vec::new(),
             Some(trouble) => {
-                return vec![Refused {
+                return vec![UnenforcedGuarantee {
                     tenant: None,
                     why: trouble.to_string(),
                 }];
@@ -407,7 +407,7 @@ impl Ledger {
         let troubles = tenants.filter_map(|id| {
             let trouble = self.trouble(host, self.tenants.get(&id)?)?;
             let counts = trouble.is_of_a_tenant() && trouble.state() == TenantState::Degraded;
-            counts.then(|| Refused {
+            counts.then(|| UnenforcedGuarantee {
                 tenant: Some(id),
                 why: trouble.to_string(),
             })

@@ -6,13 +6,13 @@ use tailbound_api::{HostGuarantees, VmGuarantee};
 /// The service's guarantees for this host, indexed by VM. The watch thread builds the index, not
 /// the packet loop.
 #[derive(Debug)]
-pub(crate) struct Said {
+pub(crate) struct IndexedGuarantees {
     all: HostGuarantees,
     /// The index of each VM in `all`.
     places: HashMap<String, usize>,
 }
 
-impl Said {
+impl IndexedGuarantees {
     /// Returns the complete answer.
     pub(crate) fn all(&self) -> &HostGuarantees {
         &self.all
@@ -24,7 +24,7 @@ impl Said {
     }
 }
 
-impl From<HostGuarantees> for Said {
+impl From<HostGuarantees> for IndexedGuarantees {
     fn from(all: HostGuarantees) -> Self {
         let names = all.vms.iter().map(|vm| vm.vm.clone());
         Self {

@@ -1,6 +1,6 @@
 //! Host reports, and the state of tenants' guarantees.
 
-use crate::measured::{HostMeasured, Measured};
+use crate::measurements::{HostMeasured, WorstMeasurements};
 use serde::{Deserialize, Serialize};
 use tailbound_classes::{Classes, ClassesSpec};
 use tailbound_placement::{HostCpu, HostLimits, TenantId};
@@ -47,7 +47,7 @@ impl HostReport {
     /// Returns the error.
     pub fn check(&self) -> Result<(), String> {
         /// The highest integer that every JSON parser reads exactly.
-        const MOST: u64 = (1 << 53) - 1;
+        const MAX_JSON_INTEGER: u64 = (1 << 53) - 1;
         if let Some(Err(error)) = self.classes.map(Classes::try_from) {
             return Err(format!("classes: {error}"));
         }
@@ -60,8 +60,8 @@ impl HostReport {
         let tenants = self.refused.iter().map(|it| ("tenant", it.tenant.0));
         let all = [("revision", self.revision), ("change", self.change)];
         let mut all = all.into_iter().chain(tenants);
-        match all.find(|(_, number)| *number > MOST) {
-            Some((what, number)) => Err(format!("{what}: {number} is above {MOST}")),
+        match all.find(|(_, number)| *number > MAX_JSON_INTEGER) {
+            Some((what, number)) => Err(format!("{what}: {number} is above {MAX_JSON_INTEGER}")),
             None => Ok(()),
         }
     }
@@ -127,24 +127,24 @@ impl TenantState {
 
 /// The state of a tenant's guarantee on its hosts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Standing {
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Standing))]
+pub struct TenantEnforcement {
     /// The worst state of its hosts.
     pub state: TenantState,
     /// The tenant's hosts in the order of the topology. In lists only the first sixteen hosts that
     /// do not enforce the guarantee.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub hosts: Vec<HostStanding>,
+    pub hosts: Vec<HostEnforcement>,
     /// Recent measurements of the tenant's hosts; absent without reports to this replica. Hosts
     /// report to the leader.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub measured: Option<Measured>,
+    pub measured: Option<WorstMeasurements>,
 }
 
 /// The state of a tenant's guarantee on one host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct HostStanding {
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = HostStanding))]
+pub struct HostEnforcement {
     /// The host.
     pub host: String,
     /// The state on this host.
@@ -208,7 +208,7 @@ pub struct HostWord {
     pub cpu: Option<HostCpu>,
     /// The refused guarantees by tenant, or a reason for all of them. In lists only the first one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub refused: Vec<Refused>,
+    pub refused: Vec<UnenforcedGuarantee>,
     /// The guests with more CPU reserved than guaranteed, sixteen at most; not in lists.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unpromised: Vec<UnpromisedGuest>,
@@ -216,8 +216,8 @@ pub struct HostWord {
 
 /// A guarantee that a host does not enforce.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Refused {
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Refused))]
+pub struct UnenforcedGuarantee {
     /// The tenant's number; absent if the reason concerns all machines with a guarantee.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<TenantId>,
@@ -258,5 +258,5 @@ pub struct TenantEvent {
     pub state: TenantState,
     /// The hosts that cause the state, sixteen at most, with reasons.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub hosts: Vec<HostStanding>,
+    pub hosts: Vec<HostEnforcement>,
 }

@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Origin of a result: its time and its program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Made {
+pub struct Provenance {
     /// Time, in UTC (RFC 3339): `2026-01-31T09:05:00Z`.
     pub at: String,
     /// tailbound's version.
@@ -15,7 +15,7 @@ pub struct Made {
     pub commit: Option<String>,
 }
 
-impl Made {
+impl Provenance {
     /// Returns the origin at the present time, or at `SOURCE_DATE_EPOCH` in seconds since 1970 if
     /// that variable is set: repeated results are then identical. `commit` is the program's commit,
     /// if known.
@@ -87,7 +87,7 @@ mod tests {
         ] {
             assert_eq!(utc(second), date);
         }
-        let mut made = Made {
+        let mut made = Provenance {
             at: "2026-01-31T09:05:01Z".to_owned(),
             version: "1.2.3".to_owned(),
             commit: None,

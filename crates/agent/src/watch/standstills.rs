@@ -4,7 +4,7 @@ use super::Watcher;
 use crate::class::Class;
 use crate::desired::Desired;
 use crate::guest::Guest;
-use crate::standstill::{Reading, Stands};
+use crate::standstill::{Reading, Standstill};
 use std::collections::BTreeSet;
 use tailbound_sys::root::Root;
 use tailbound_sys::thread::{PolicyNumber, Tasks, ThreadId};
@@ -12,7 +12,7 @@ use tailbound_sys::thread::{PolicyNumber, Tasks, ThreadId};
 impl Watcher {
     /// Finds threads that stand still in their reservation, removes the reservation from the
     /// desired states of those that must be normal for now, and returns these.
-    pub(super) fn release_standing(&mut self, desired: &mut [Desired]) -> BTreeSet<ThreadId> {
+    pub(super) fn release_standstills(&mut self, desired: &mut [Desired]) -> BTreeSet<ThreadId> {
         let now = self.now;
         let wanted: BTreeSet<_> = desired.iter().map(|wanted| wanted.thread).collect();
         self.standstills.retain(|thread| wanted.contains(&thread));
@@ -26,7 +26,7 @@ impl Watcher {
                 && let Some(reading) = reading(thread)
                 && let Some(found) = self.standstills.look(now, thread, reservation, reading)
             {
-                self.stands(wanted, found);
+                self.warn_of_standstill(wanted, found);
             }
             if self.standstills.is_plain(now, thread) {
                 if self.standstills.has_given_up(thread) {
@@ -46,7 +46,7 @@ impl Watcher {
         plain
     }
 
-    fn stands(&self, wanted: &Desired, found: Stands) {
+    fn warn_of_standstill(&self, wanted: &Desired, found: Standstill) {
         let what = match found.plain {
             Some(plain) => format!("it has none for {plain}, and then again"),
             None => "it has none any more".to_owned(),

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 use tailbound_sys::cpuset::Cpus;
-use tailbound_sys::procfs::{TICK, Taken, parse_taken};
+use tailbound_sys::procfs::{LostCpuTime, TICK, parse_taken};
 use tailbound_units::Nanos;
 
 /// Over how long a rate is measured: an error of one [`TICK`] is a thousandth of it.
@@ -25,7 +25,7 @@ pub enum InterruptTime {
 
 /// The largest steal and interrupt times so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Measured {
+pub struct LargestLosses {
     /// Interrupt time at a stretch, the part that is certain. `/proc/stat` counts in [`TICK`]s, so
     /// one more tick is possible.
     pub interrupts: Nanos,
@@ -78,7 +78,7 @@ pub struct Meter {
     stated: Bandwidth,
     start: Option<Nanos>,
     cpus: BTreeMap<u32, Buckets>,
-    most: Measured,
+    most: LargestLosses,
 }
 
 /// The backlog of usage of one CPU, which drains by its share.
@@ -87,7 +87,7 @@ struct Buckets {
     interrupts: Nanos,
     steal: Nanos,
     /// Readings since the last measurement of the rate, with their times.
-    readings: Vec<(Nanos, Taken)>,
+    readings: Vec<(Nanos, LostCpuTime)>,
 }
 
 impl Meter {
@@ -99,7 +99,7 @@ impl Meter {
             stated,
             start: None,
             cpus: BTreeMap::new(),
-            most: Measured::default(),
+            most: LargestLosses::default(),
         }
     }
 
@@ -111,7 +111,7 @@ impl Meter {
 
     /// Adds a reading at `now` for `cpus`; returns the maximum since the first reading. Usage
     /// counts after 10 s, since only the rate determines which part came at a stretch.
-    pub fn read(&mut self, now: Nanos, text: &str, cpus: &Cpus) -> Measured {
+    pub fn read(&mut self, now: Nanos, text: &str, cpus: &Cpus) -> LargestLosses {
         for taken in parse_taken(text) {
             if cpus.contains(taken.cpu) {
                 let of = self.cpus.entry(taken.cpu).or_default();
@@ -167,7 +167,7 @@ impl Buckets {
         counted: InterruptTime,
         share: Bandwidth,
         evenly: Bandwidth,
-        most: &mut Measured,
+        most: &mut LargestLosses,
     ) {
         for pair in self.readings.windows(2) {
             let [(before, first), (at, last)] = pair else {
@@ -220,8 +220,8 @@ mod tests {
         meter: &mut Meter,
         seconds: std::ops::RangeInclusive<u64>,
         counters: impl Fn(u64) -> (u64, u64),
-    ) -> Measured {
-        let mut measured = Measured::default();
+    ) -> LargestLosses {
+        let mut measured = LargestLosses::default();
         for second in seconds {
             let (interrupts, steal) = counters(second);
             let now = Nanos::from_secs(second);
@@ -230,7 +230,7 @@ mod tests {
         measured
     }
 
-    fn rates(measured: Measured) -> (String, String) {
+    fn rates(measured: LargestLosses) -> (String, String) {
         let LongRun {
             interrupts, steal, ..
         } = measured.long_run;
@@ -271,7 +271,7 @@ mod tests {
         let mut meter = Meter::new(Timed, SIXTEENTH);
         // Ten ticks in one second, of which one is the error of the reading and 62.5 ms its share.
         let burst = |second| (if second < 4 { 7 } else { 17 }, 0);
-        assert_eq!(read(&mut meter, 0..=9, burst), Measured::default());
+        assert_eq!(read(&mut meter, 0..=9, burst), LargestLosses::default());
         let measured = read(&mut meter, 10..=10, burst);
         assert_eq!(measured.interrupts, Nanos::from_micros(27_500));
         assert_eq!(rates(measured), ("0.01".into(), "0".into()));
@@ -293,7 +293,7 @@ mod tests {
         // more.
         let counters = |second: u64| (3 * second, if second < 2 { 0 } else { 8 + second });
         let measured = read(&mut Meter::new(Sampled, TWENTIETH), 0..=3, counters);
-        assert_eq!(measured, Measured::default(), "not yet");
+        assert_eq!(measured, LargestLosses::default(), "not yet");
         let measured = read(&mut Meter::new(Sampled, TWENTIETH), 0..=10, |second| {
             counters(second.min(3))
         });

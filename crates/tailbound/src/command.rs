@@ -15,7 +15,7 @@ mod elsewhere;
 mod experiment;
 #[cfg(feature = "host")]
 mod host;
-#[cfg(feature = "host")]
+#[cfg(feature = "top")]
 mod interval;
 #[cfg(feature = "lab")]
 mod lab;

@@ -20,11 +20,11 @@ pub(super) fn check(draft: &Draft) -> Vec<Problem> {
         uplink_rules(uplink, pacer, &mut wrong);
         Some(pacer)
     });
-    let keys = draft.unread.uplink.as_ref();
+    let unread = draft.unread.uplink.as_ref();
     let paced = paced.or_else(|| {
-        let pacer = keys?.pacer.as_ref()?;
-        wrong.extend(pacer_rule(pacer));
-        Some(pacer)
+        let keys = unread?.pacer.as_ref()?;
+        wrong.extend(pacer_rule(keys));
+        Some(keys)
     });
     match (&draft.uplink, paced) {
         (Some(uplink), None) if uplink.priority_tag => wrong.push(Problem {
@@ -35,7 +35,7 @@ pub(super) fn check(draft: &Draft) -> Vec<Problem> {
         }),
         _ => {}
     }
-    if draft.hose.is_some() && paced.is_none() && keys.is_none() {
+    if draft.hose.is_some() && paced.is_none() && unread.is_none() {
         wrong.push(Problem {
             path: vec![Step::Key("hose")],
             message: "rates are exchanged for a pacer, and nothing paces the uplink; add `pacer = \
@@ -53,7 +53,7 @@ pub(super) fn check(draft: &Draft) -> Vec<Problem> {
         // What is guaranteed can be judged when the wire is known.
         Some(Err(_)) => {}
         // An uplink that could not be read may well have a pacer.
-        None if keys.is_some() => {}
+        None if unread.is_some() => {}
         None => wrong.extend(guaranteed.map(|(index, _)| Problem {
             path: within(index, None),
             message:

@@ -233,13 +233,14 @@ pub(super) fn decode(bytes: &[u8], clock: impl FnOnce(&Clock) -> Option<Nanos>) 
     let names = message.names.iter().map(|it| name(it)).collect();
     let unpack = Unpack { from, names };
     let examined = |why: Option<String>| why.map_or(Ok(()), |why| Err(plain(&why)));
+    let part = |nanos: Option<u64>| nanos.map(|nanos| time(nanos).ok_or(())).transpose();
     let examined = Examined {
         cpu: examined(message.cpu),
         packets: examined(message.packets),
         interrupts: examined(message.interrupts),
         steal: examined(message.steal),
-        time: part(message.examined)?,
-        interrupts_time: part(message.interrupts_examined)?,
+        time: part(message.examined).ok()?,
+        interrupts_time: part(message.interrupts_examined).ok()?,
     };
     let guests = message.guests.iter();
     let guests: Option<Vec<_>> = guests.map(|it| unpack.guest(it, &examined)).collect();
@@ -265,11 +266,6 @@ struct Unpack {
 /// A time that a guest can have waited within an hour.
 fn time(nanos: u64) -> Option<Nanos> {
     (nanos <= DAY.0).then_some(Nanos(nanos))
-}
-
-/// A part of a slice, if there is one.
-fn part(nanos: Option<u64>) -> Option<Option<Nanos>> {
-    nanos.map(|nanos| time(nanos).ok_or(())).transpose().ok()
 }
 
 /// Count and time of periods; their mean is a time.

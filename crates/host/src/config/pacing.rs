@@ -22,9 +22,9 @@ pub(super) fn check(draft: &Draft) -> Vec<Problem> {
     });
     let keys = draft.unread.uplink.as_ref();
     let paced = paced.or_else(|| {
-        let pacer = keys?.pacer.as_ref()?;
-        wrong.extend(pacer_rule(pacer));
-        Some(pacer)
+        let alone = keys?.pacer.as_ref()?;
+        wrong.extend(pacer_rule(alone));
+        Some(alone)
     });
     match (&draft.uplink, paced) {
         (Some(uplink), None) if uplink.priority_tag => wrong.push(Problem {

@@ -1,6 +1,7 @@
 //! `tailbound place serve`: how it starts, what it refuses to start with, and how
 //! it ends.
 
+use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
@@ -548,9 +549,10 @@ fn a_collector_is_told_of_requests_and_of_what_was_decided_in_them() {
         (span, of)
     };
     let hex = |id: &[u8]| {
-        id.iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect::<String>()
+        id.iter().fold(String::new(), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
     };
     let (create, of_create) = named("POST /v1/tenants");
     let ids = (hex(&create.trace_id), hex(&create.parent_span_id));

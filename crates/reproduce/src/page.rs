@@ -3,7 +3,7 @@
 use crate::outcome::{line, outcome};
 use crate::registry::{By, Checks, Item, Registry, ResultsByExperiment, Size, command};
 use std::fmt::Write as _;
-use tailbound_report::{CheckResult, Provenance, Outcome};
+use tailbound_report::{CheckResult, Outcome, Provenance};
 
 /// Outcome of an item whose experiment did not run.
 pub(crate) const NOT_RUN: &str = "not run";
@@ -53,7 +53,12 @@ the meaning of the results.
 const MADE: &str = "Made ";
 
 /// Returns the page. Items whose experiments did not run are marked.
-pub fn page(registry: &Registry, size: Size, made: &Provenance, ran: &ResultsByExperiment) -> String {
+pub fn page(
+    registry: &Registry,
+    size: Size,
+    made: &Provenance,
+    ran: &ResultsByExperiment,
+) -> String {
     let (head, sizes) = match size {
         Size::Quick => (HEAD, "experiments of seconds"),
         Size::Usual => (HEAD, "at the stated sizes"),

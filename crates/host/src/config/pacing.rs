@@ -22,15 +22,9 @@ pub(super) fn check(draft: &Draft) -> Vec<Problem> {
     });
     let unread = draft.unread.uplink.as_ref();
     let paced = paced.or_else(|| {
-<<<<<<< HEAD
-        let keys = unread?.pacer.as_ref()?;
-        wrong.extend(pacer_rule(keys));
-        Some(keys)
-=======
         let alone = keys?.pacer.as_ref()?;
         wrong.extend(pacer_rule(alone));
         Some(alone)
->>>>>>> 5fd1df7ac4690e32fc5ab097497ef2f9db27e2c4
     });
     match (&draft.uplink, paced) {
         (Some(uplink), None) if uplink.priority_tag => wrong.push(Problem {

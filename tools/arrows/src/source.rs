@@ -330,6 +330,11 @@ fn strings(tokens: TokenStream, found: &mut dyn FnMut(&str, usize)) {
     }
 }
 
+/// Checks that an item of an impl is a function outside of tests.
+fn is_function(item: &syn::ImplItem) -> bool {
+    matches!(item, syn::ImplItem::Fn(function) if !is_for_tests(&function.attrs))
+}
+
 /// Returns true for an item that exists only in tests.
 fn is_for_tests(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| {

@@ -22,7 +22,7 @@ pub(super) fn check(draft: &Draft) -> Vec<Problem> {
     });
     let unread = draft.unread.uplink.as_ref();
     let paced = paced.or_else(|| {
-        let alone = keys?.pacer.as_ref()?;
+        let alone = unread?.pacer.as_ref()?;
         wrong.extend(pacer_rule(alone));
         Some(alone)
     });

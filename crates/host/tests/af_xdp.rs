@@ -8,6 +8,7 @@ use std::process::Command;
 use support::{
     Daemon, Guest, Kind, METRICS, Nic, command, datagram_of, plugged_in, sandboxed, until,
 };
+use tailbound_dataplane::testing::frames::plain_sum;
 use tailbound_dataplane::{Packet, Pool};
 use tailbound_host::port::{AfPacketPort, AfXdpMode, AfXdpPort};
 use tailbound_switch::port::{Burst, Outgoing, Port};
@@ -307,15 +308,8 @@ fn a_checksum_that_was_left_to_the_nic_is_finished_before_the_frame_leaves() {
             let mut far = Nic::open("far", None);
             let mut frame = datagram_of(FAR, GUEST, [10, 77, 0, 7], 5);
             // As a guest leaves it: the sum of the pseudo-header alone.
-            let sum = |bytes: &[u8]| {
-                let words = bytes.chunks(2);
-                let sum: u32 = words
-                    .map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])))
-                    .sum();
-                (sum & 0xffff) + (sum >> 16)
-            };
-            let pseudo = sum(&frame[26..34]) + 17 + 26;
-            frame[40..42].copy_from_slice(&(pseudo as u16).to_be_bytes());
+            let pseudo = plain_sum(&frame[26..34], 17 + 26);
+            frame[40..42].copy_from_slice(&pseudo.to_be_bytes());
             let mut buffer = pool.buffer(Pool::SMALL);
             buffer[Packet::HEADROOM..][..frame.len()].copy_from_slice(&frame);
             // UDP at 34, its checksum 6 bytes on.
@@ -333,8 +327,7 @@ fn a_checksum_that_was_left_to_the_nic_is_finished_before_the_frame_leaves() {
             assert!(whole[0].offload().checksum.is_none());
             // With its pseudo-header and its checksum a datagram sums to all ones.
             let bytes = whole[0].bytes();
-            let total = sum(&bytes[26..60]) + 17 + 26;
-            assert_eq!((total & 0xffff) + (total >> 16), 0xffff);
+            assert_eq!(plain_sum(&bytes[26..60], 17 + 26), 0xffff);
         },
     );
 }

@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use support::{Daemon, Guest, Kind, Nic, command, datagram_of, plugged_in, sandboxed, until};
+use support::{Daemon, Guest, Kind, Nic, command, long_datagram, plugged_in, sandboxed, until};
 
 /// Not a test of its own: the process of the daemons below.
 #[test]
@@ -125,18 +125,7 @@ fn overheard() -> (String, Arc<Mutex<Vec<Vec<u8>>>>) {
 
 /// A datagram as long as a frame may be.
 fn full_frame(from: &Guest, to: &Guest) -> Vec<u8> {
-    let mut frame = datagram_of(to.mac, from.mac, [10, 77, 0, from.mac[5]], 7);
-    // In Ethernet's, IPv4's and UDP's words; a bridge may look at the checksum.
-    frame.resize(1514, 0);
-    frame[16..18].copy_from_slice(&1500_u16.to_be_bytes());
-    frame[38..40].copy_from_slice(&1480_u16.to_be_bytes());
-    let words = frame[14..34].chunks(2);
-    let sum: u32 = words
-        .map(|word| u32::from(word[0]) << 8 | u32::from(word[1]))
-        .sum();
-    let checksum = !((sum & 0xffff) + (sum >> 16)) as u16;
-    frame[24..26].copy_from_slice(&checksum.to_be_bytes());
-    frame
+    long_datagram(to.mac, from.mac, [10, 77, 0, from.mac[5]], 7, 1514)
 }
 
 /// Sends the first host copies of earlier datagrams, the same with a flipped bit, and garbage.

@@ -5,6 +5,7 @@ mod support;
 use std::io::Write;
 use std::time::{Duration, Instant};
 use support::{Daemon, Guest, Kind, MEASURED, METRICS, command, sandboxed};
+use tailbound_dataplane::testing::frames::{ethernet, ipv4, udp};
 
 /// Not a test of its own: the process of the daemon below.
 #[test]
@@ -17,15 +18,16 @@ const BOUND: u64 = 16 * 1024;
 
 /// A datagram of `len` bytes from guest 1 to guest 2.
 fn datagram(to: &Guest, from: &Guest, len: u16, n: u16) -> Vec<u8> {
-    let mut frame = [&to.mac[..], &from.mac, &[8, 0, 0x45, 0]].concat();
-    frame.extend((len - 14).to_be_bytes());
-    frame.extend([0, 0, 0x40, 0, 64, 17, 0, 0, 10, 77, 0, 1]);
     // To 65,536 addresses behind one station.
-    frame.extend([10, 78]);
-    frame.extend(n.to_be_bytes());
-    frame.extend([1u16, 2, len - 34, 0].map(u16::to_be_bytes).concat());
-    frame.resize(usize::from(len), 7);
-    frame
+    let [high, low] = n.to_be_bytes();
+    let payload = udp(1, 2, &vec![7; usize::from(len) - 42]);
+    let packet = ipv4(
+        [10, 77, 0, 1].into(),
+        [10, 78, high, low].into(),
+        17,
+        &payload,
+    );
+    ethernet(to.mac, from.mac, 0x0800, &packet)
 }
 
 #[test]

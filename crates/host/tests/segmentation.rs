@@ -9,6 +9,7 @@ mod support;
 
 use std::path::Path;
 use support::{Daemon, Guest, Kind, METRICS, Nic, command, kinds, plugged_in, sandboxed, until};
+use tailbound_dataplane::testing::frames::{Ipv4, Ipv6, Segment, ethernet, plain_sum, udp};
 use tailbound_dataplane::{Frame, Packet, Pool};
 use tailbound_sys::veth::{self, OtherEnd};
 
@@ -51,42 +52,31 @@ impl Case {
 
     /// The frame and its virtio header; checksums are left to do.
     fn frame(self) -> ([u8; 10], Vec<u8>) {
-        let len = self.transport_header() + self.payload;
-        let protocol = self.protocol();
-        let mut frame = [&MAC_B[..], &MAC_A].concat();
-        let mut pseudo: u32;
-        if self.ipv6 {
-            frame.extend([0x86, 0xdd, 0x60, 0x02, 0x34, 0x56]);
-            frame.extend((len as u16).to_be_bytes());
-            frame.extend([protocol, 64]);
-            for last in [1, 2] {
-                frame.extend([0xfd, 0x77, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last]);
-            }
-            pseudo = words(&frame[22..54]);
+        let payload: Vec<u8> = (0..self.payload).map(|i| (i * 7 + i / 256) as u8).collect();
+        let (from, to) = ([10, 77, 0, 1], [10, 77, 0, 2]);
+        let six = |last| [0xfd, 0x77, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last];
+        let addresses = if self.ipv6 {
+            [six(1), six(2)].concat()
         } else {
-            frame.extend([0x08, 0x00, 0x45, 0x02]);
-            frame.extend(((20 + len) as u16).to_be_bytes());
-            // An id that wraps on the way.
-            frame.extend([0xff, 0xfe, 0x40, 0, 64, protocol, 0, 0]);
-            frame.extend([10, 77, 0, 1, 10, 77, 0, 2]);
-            pseudo = words(&frame[26..34]);
-            let sum = !fold(words(&frame[14..34]));
-            frame[24..26].copy_from_slice(&sum.to_be_bytes());
-        }
-        frame.extend([0x13, 0x88, 0x13, 0x89]);
-        pseudo += u32::from(protocol) + len as u32;
-        if self.udp {
-            frame.extend((len as u16).to_be_bytes());
-            frame.extend(fold(pseudo).to_be_bytes());
+            [from, to].concat()
+        };
+        let transport = self.transport_of(payload, &addresses);
+        let frame = if self.ipv6 {
+            let packet = Ipv6 {
+                label: 0x23456,
+                hops: 64,
+                ..Ipv6::new(six(1).into(), six(2).into(), self.protocol())
+            };
+            ethernet(MAC_B, MAC_A, 0x86dd, &packet.packet(&transport))
         } else {
-            // A sequence number that wraps on the way.
-            frame.extend([0xff, 0xff, 0xfc, 0x00, 0x12, 0x34, 0x56, 0x78]);
-            frame.extend([((20 + self.options) as u8 / 4) << 4, self.flags, 1, 0]);
-            frame.extend(fold(pseudo).to_be_bytes());
-            frame.extend([0, 0]);
-            frame.extend(&[1, 1, 8, 10, 1, 2, 3, 4, 5, 6, 7, 8][..self.options]);
-        }
-        frame.extend((0..self.payload).map(|i| (i * 7 + i / 256) as u8));
+            let packet = Ipv4 {
+                tos: 2,
+                // An id that wraps on the way.
+                id: 0xfffe,
+                ..Ipv4::new(from.into(), to.into(), self.protocol())
+            };
+            ethernet(MAC_B, MAC_A, 0x0800, &packet.packet(&transport))
+        };
         let gso_type = match (self.udp, self.ipv6) {
             (true, _) => 5,
             (false, true) => 4,
@@ -103,24 +93,30 @@ impl Case {
         (header, frame)
     }
 
+    /// The TCP segment or the datagram; its checksum is left to do.
+    fn transport_of(self, payload: Vec<u8>, addresses: &[u8]) -> Vec<u8> {
+        if self.udp {
+            let mut datagram = udp(5000, 5001, &payload);
+            let sum = plain_sum(addresses, 17 + datagram.len() as u64);
+            datagram[6..8].copy_from_slice(&sum.to_be_bytes());
+            return datagram;
+        }
+        let segment = Segment {
+            ports: [5000, 5001],
+            // A sequence number that wraps on the way.
+            seq: 0xffff_fc00,
+            ack: 0x1234_5678,
+            flags: self.flags.into(),
+            window: 256,
+            options: [1, 1, 8, 10, 1, 2, 3, 4, 5, 6, 7, 8][..self.options].to_vec(),
+            payload,
+        };
+        segment.partial(addresses)
+    }
+
     fn segments(self) -> usize {
         self.payload.div_ceil(usize::from(self.size))
     }
-}
-
-/// The sum of 16-bit words, not folded.
-fn words(bytes: &[u8]) -> u32 {
-    let pairs = bytes.chunks(2);
-    pairs
-        .map(|pair| u32::from(pair[0]) << 8 | pair.get(1).map_or(0, |low| u32::from(*low)))
-        .sum()
-}
-
-fn fold(mut sum: u32) -> u16 {
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    sum as u16
 }
 
 /// Returns the frames of our own segmentation.
@@ -142,8 +138,11 @@ fn ours(header: [u8; 10], frame: &[u8]) -> Vec<Vec<u8>> {
 fn checksum_holds(case: Case, segment: &[u8]) -> bool {
     let addresses = if case.ipv6 { 22..54 } else { 26..34 };
     let checked = &segment[case.transport()..];
-    let pseudo = words(&segment[addresses]) + u32::from(case.protocol()) + checked.len() as u32;
-    fold(pseudo + words(checked)) == 0xffff
+    let pseudo = plain_sum(
+        &segment[addresses],
+        u64::from(case.protocol()) + checked.len() as u64,
+    );
+    plain_sum(checked, pseudo.into()) == 0xffff
 }
 
 fn cases() -> Vec<Case> {

@@ -12,6 +12,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use support::{Daemon, Guest, Kind, METRICS, Nic, sandboxed, until};
+use tailbound_dataplane::testing::frames::{ethernet, ipv4, udp};
 use tailbound_sys::probe::required::{Part, skipped};
 
 /// Not a test of its own: the process of the daemon below.
@@ -492,24 +493,13 @@ fn offer(discover: &[u8]) -> Vec<u8> {
     ]);
     message.extend([1, 4, 255, 255, 255, 0, 255]);
     message.resize(300, 0);
-    let udp = 8 + message.len() as u16;
-    let mut header = vec![0x45, 0];
-    header.extend((20 + udp).to_be_bytes());
-    header.extend([0, 1, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 255, 255, 255, 255]);
-    let sum: u32 = header
-        .chunks(2)
-        .map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1]))
-        .sum();
-    let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
-    header[10..12].copy_from_slice(&sum.to_be_bytes());
-    let mut frame = [[255; 6], [2, 0, 0, 0, 0, 2]].concat();
-    frame.extend([8, 0]);
-    frame.extend(header);
-    frame.extend([0, 67, 0, 68]);
-    frame.extend(udp.to_be_bytes());
-    frame.extend([0, 0]);
-    frame.extend(message);
-    frame
+    let packet = ipv4(
+        [10, 0, 0, 1].into(),
+        [255; 4].into(),
+        17,
+        &udp(67, 68, &message),
+    );
+    ethernet([255; 6], [2, 0, 0, 0, 0, 2], 0x0800, &packet)
 }
 
 #[test]

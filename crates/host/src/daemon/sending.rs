@@ -2,6 +2,11 @@
 
 use super::Daemon;
 use crate::socket::{Outcome, Reply, Sending};
+use smoltcp::phy::ChecksumCapabilities;
+use smoltcp::wire::{
+    EthernetAddress, EthernetFrame, EthernetProtocol, EthernetRepr, IpProtocol, Ipv4Packet,
+    Ipv4Repr, UdpPacket, UdpRepr,
+};
 use std::net::Ipv4Addr;
 use tailbound_dataplane::GuestId;
 use tailbound_units::Nanos;
@@ -10,7 +15,6 @@ use tailbound_units::Nanos;
 const LENGTH: usize = 1_514;
 /// The port that accepts all datagrams and answers none (RFC 863).
 const DISCARD: u16 = 9;
-const UDP: u8 = 17;
 
 /// A trial in progress.
 pub(super) struct Trial {
@@ -51,35 +55,38 @@ impl Trial {
 }
 
 /// Makes a datagram of full length to the port *discard*.
-fn datagram(macs: [[u8; 6]; 2], addresses: [Ipv4Addr; 2]) -> Vec<u8> {
-    let [to, from] = macs;
-    let mut frame = Vec::with_capacity(LENGTH);
-    frame.extend(to);
-    frame.extend(from);
-    frame.extend([0x08, 0x00]);
-    let length = (LENGTH - 14) as u16;
-    let mut header = vec![0x45, 0];
-    header.extend(length.to_be_bytes());
-    // No fragments; 64 hops.
-    header.extend([0, 0, 0x40, 0, 64, UDP, 0, 0]);
-    let [to, from] = addresses;
-    header.extend(from.octets());
-    header.extend(to.octets());
-    let words = header
-        .chunks(2)
-        .map(|word| u32::from(word[0]) << 8 | u32::from(word[1]));
-    let sum: u32 = words.sum();
-    let sum = (sum & 0xffff) + (sum >> 16);
-    let sum = !(((sum & 0xffff) + (sum >> 16)) as u16);
-    header[10..12].copy_from_slice(&sum.to_be_bytes());
-    frame.extend(header);
-    for port in [DISCARD, DISCARD] {
-        frame.extend(port.to_be_bytes());
-    }
-    frame.extend((length - 20).to_be_bytes());
-    // None: it is not needed in IPv4 (RFC 768).
-    frame.extend([0, 0]);
-    frame.resize(LENGTH, 0);
+fn datagram([to, from]: [[u8; 6]; 2], [destination, source]: [Ipv4Addr; 2]) -> Vec<u8> {
+    const PAYLOAD: usize = LENGTH - 42;
+    let checksums = ChecksumCapabilities::default();
+    let mut frame = vec![0; LENGTH];
+    let mut ethernet = EthernetFrame::new_unchecked(&mut frame[..]);
+    let header = EthernetRepr {
+        src_addr: EthernetAddress(from),
+        dst_addr: EthernetAddress(to),
+        ethertype: EthernetProtocol::Ipv4,
+    };
+    header.emit(&mut ethernet);
+    let mut packet = Ipv4Packet::new_unchecked(ethernet.payload_mut());
+    let header = Ipv4Repr {
+        src_addr: source,
+        dst_addr: destination,
+        next_header: IpProtocol::Udp,
+        payload_len: 8 + PAYLOAD,
+        hop_limit: 64,
+    };
+    header.emit(&mut packet, &checksums);
+    let datagram = UdpRepr {
+        src_port: DISCARD,
+        dst_port: DISCARD,
+    };
+    datagram.emit(
+        &mut UdpPacket::new_unchecked(packet.payload_mut()),
+        &source.into(),
+        &destination.into(),
+        PAYLOAD,
+        |_| {},
+        &checksums,
+    );
     frame
 }
 
@@ -151,6 +158,7 @@ impl Daemon {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tailbound_dataplane::testing::frames::plain_sum;
 
     #[test]
     fn few_trials_run_at_once_and_one_of_a_guest() {
@@ -171,11 +179,9 @@ mod tests {
         assert_eq!(frame[..14], [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0]);
         assert_eq!(frame[26..34], [10, 0, 0, 1, 10, 0, 0, 2]);
         // The sum over a right header is all ones (RFC 1071).
-        let words = frame[14..34].chunks(2);
-        let sum: u32 = words
-            .map(|word| u32::from(word[0]) << 8 | u32::from(word[1]))
-            .sum();
-        assert_eq!((sum & 0xffff) + (sum >> 16), 0xffff);
+        assert_eq!(plain_sum(&frame[14..34], 0), 0xffff);
+        let pseudo = plain_sum(&frame[26..34], 17 + 1_480);
+        assert_eq!(plain_sum(&frame[34..], pseudo.into()), 0xffff);
         assert_eq!(frame[16..18], 1_500_u16.to_be_bytes());
         assert_eq!(frame[36..40], [0, 9, 0x05, 0xc8]);
     }

@@ -6,7 +6,7 @@ use crate::machine::{
     make_wait, memfd, rang, request,
 };
 use crate::moves::Attack;
-use crate::support::datagram_of;
+use crate::support::long_datagram;
 use rustix::fs::{FallocateFlags, fallocate};
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -37,12 +37,7 @@ fn build(buffer: u32) -> Build {
 /// A datagram of a length between two guests, by their numbers.
 pub(crate) fn frame(to: u8, from: u8, len: usize) -> Vec<u8> {
     let mac = |number| [2, 0, 0, 0, 0, number];
-    let mut frame = datagram_of(mac(to), mac(from), [10, 77, 0, from], 7);
-    let udp = (len - 34) as u16;
-    frame[16..18].copy_from_slice(&(udp + 20).to_be_bytes());
-    frame[38..40].copy_from_slice(&udp.to_be_bytes());
-    frame.resize(len, 0x5a);
-    frame
+    long_datagram(mac(to), mac(from), [10, 77, 0, from], 7, len)
 }
 
 /// The places of a ring that are free.

@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
+use tailbound_dataplane::testing::frames::{ethernet, ipv4, udp};
 use tailbound_dataplane::{Buffer, Packet, Pool};
 use tailbound_host::Instance;
 use tailbound_host::control::ControlConfig;
@@ -362,18 +363,22 @@ pub(crate) fn datagram(to: &Guest, from: &Guest, n: u16) -> Vec<u8> {
 }
 
 pub(crate) fn datagram_of(to: [u8; 6], from: [u8; 6], source: [u8; 4], n: u16) -> Vec<u8> {
-    let mut frame = [
-        &to[..],
-        &from,
-        &[8, 0, 0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17, 0, 0],
-    ]
-    .concat();
-    frame.extend(source);
-    frame.extend([10, 77, 0, to[5]]);
-    frame.extend([0, 1, 0, 2, 0, 26, 0, 0]);
-    frame.extend(n.to_be_bytes());
-    frame.resize(60, 0);
-    frame
+    long_datagram(to, from, source, n, 60)
+}
+
+/// Makes such a datagram in a frame of `len` bytes.
+pub(crate) fn long_datagram(
+    to: [u8; 6],
+    from: [u8; 6],
+    source: [u8; 4],
+    n: u16,
+    len: usize,
+) -> Vec<u8> {
+    let mut payload = n.to_be_bytes().to_vec();
+    payload.resize(len - 42, 0);
+    let destination = [10, 77, 0, to[5]];
+    let packet = ipv4(source.into(), destination.into(), 17, &udp(1, 2, &payload));
+    ethernet(to, from, 0x0800, &packet)
 }
 
 /// A running daemon.

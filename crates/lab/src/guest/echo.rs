@@ -1,6 +1,7 @@
 //! ICMP echo requests at fixed intervals (RFC 792). Open loop, like the queries.
 
 use super::events::{ALARM, Events};
+use super::packet::sum;
 use super::{Outcome, Sample, Schedule, Starter, now};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto};
 use std::io;
@@ -137,7 +138,7 @@ fn request(identifier: u16, number: u32) -> [u8; HEADER + DATA] {
     packet[4..6].copy_from_slice(&identifier.to_be_bytes());
     packet[6..8].copy_from_slice(&(number as u16).to_be_bytes());
     packet[8..12].copy_from_slice(&number.to_be_bytes());
-    let checksum = checksum(&packet);
+    let checksum = !sum(&packet);
     packet[2..4].copy_from_slice(&checksum.to_be_bytes());
     packet
 }
@@ -157,16 +158,6 @@ fn reply(packet: &[u8], identifier: u16) -> Option<u32> {
     Some(u32::from_be_bytes(number))
 }
 
-/// Returns the Internet checksum (RFC 1071) of an even number of bytes.
-fn checksum(bytes: &[u8]) -> u16 {
-    let words = bytes.chunks_exact(2);
-    let sum: u32 = words
-        .map(|w| u32::from(u16::from_be_bytes([w[0], w[1]])))
-        .sum();
-    let folded = (sum & 0xffff) + (sum >> 16);
-    !((folded & 0xffff) + (folded >> 16)) as u16
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -182,7 +173,7 @@ mod tests {
 
     #[test]
     fn a_request_has_a_checksum_that_adds_up_to_nothing() {
-        assert_eq!(checksum(&request(1234, 70_000)), 0);
+        assert_eq!(sum(&request(1234, 70_000)), u16::MAX);
     }
 
     #[test]

@@ -154,7 +154,7 @@ fn ip_header([from, to]: [Ipv4Addr; 2], len: u16, service: u8, protocol: u8) -> 
 }
 
 /// Returns the one's complement sum of an even number of bytes (RFC 1071).
-fn sum(bytes: &[u8]) -> u16 {
+pub(super) fn sum(bytes: &[u8]) -> u16 {
     let words = bytes.chunks_exact(2);
     let sum: u32 = words
         .map(|w| u32::from(u16::from_be_bytes([w[0], w[1]])))

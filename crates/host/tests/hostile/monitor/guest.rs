@@ -46,12 +46,8 @@ impl Hostile {
         let [one, two] = self.others;
         let to = random.pick(&[one, two, two, [2, 9, 9, 9, 9, 9], [255; 6]]);
         let ip = [10, 77, 0, self.mac[5]];
-        let mut frame = crate::support::datagram_of(to, self.mac, ip, random.next() as u16);
-        let udp = (len - 34) as u16;
-        frame[16..18].copy_from_slice(&(udp + 20).to_be_bytes());
-        frame[38..40].copy_from_slice(&udp.to_be_bytes());
-        frame.resize(len, 0x5a);
-        frame
+        let n = random.next() as u16;
+        crate::support::long_datagram(to, self.mac, ip, n, len)
     }
 
     pub(super) fn send_honest(&mut self, random: &mut Random) -> io::Result<()> {

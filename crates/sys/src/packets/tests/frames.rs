@@ -1,6 +1,7 @@
 //! Frames, byte by byte.
 
 use std::net::Ipv4Addr;
+use tailbound_dataplane::testing::frames::{self, Ipv4};
 
 pub(super) const FIN: u8 = 1;
 pub(super) const SYN: u8 = 2;
@@ -35,69 +36,50 @@ pub(super) struct Segment {
 
 impl Segment {
     pub(super) fn bytes(&self, from: Side, to: Side) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        bytes.extend(from.port.to_be_bytes());
-        bytes.extend(to.port.to_be_bytes());
-        bytes.extend(self.seq.to_be_bytes());
-        bytes.extend(self.ack.to_be_bytes());
-        bytes.extend([5 << 4, self.flags]);
-        bytes.extend(self.window.to_be_bytes());
-        bytes.extend([0; 4]);
-        bytes.resize(20 + self.payload, b'x');
-        bytes
+        let segment = frames::Segment {
+            ports: [from.port, to.port],
+            seq: self.seq,
+            ack: self.ack,
+            flags: self.flags.into(),
+            window: self.window,
+            options: Vec::new(),
+            payload: vec![b'x'; self.payload],
+        };
+        segment.bytes()
     }
 }
 
+/// Returns a frame, of which a bridge may look at the header's checksum (`br_netfilter`).
 pub(super) fn ethernet(from: Side, to: Side, kind: u16, rest: &[u8]) -> Vec<u8> {
-    let mut frame = Vec::from(to.mac());
-    frame.extend(from.mac());
-    frame.extend(kind.to_be_bytes());
-    frame.extend(rest);
-    frame
+    [frames::header(to.mac(), from.mac(), kind), rest.to_vec()].concat()
 }
 
-/// A header of IPv4 with words of options, and what follows.
+/// Returns an IPv4 packet with words of options.
 pub(super) fn ipv4(
     from: Side,
     to: Side,
-    options: u8,
+    options: usize,
     fragment: u16,
     protocol: u8,
     rest: &[u8],
 ) -> Vec<u8> {
-    let size = 20 + 4 * usize::from(options);
-    let total = (size + rest.len()) as u16;
-    let mut packet = vec![4 << 4 | (5 + options), 0];
-    packet.extend(total.to_be_bytes());
-    packet.extend([0, 1]);
-    packet.extend(fragment.to_be_bytes());
-    packet.extend([64, protocol, 0, 0]);
-    packet.extend(from.address().octets());
-    packet.extend(to.address().octets());
-    packet.resize(size, 1);
-    // A bridge may look at it (br_netfilter).
-    let words = packet
-        .chunks(2)
-        .map(|word| u32::from(word[0]) << 8 | u32::from(word[1]));
-    let sum: u32 = words.sum();
-    let sum = (sum & 0xffff) + (sum >> 16);
-    let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
-    packet[10..12].copy_from_slice(&sum.to_be_bytes());
-    packet.extend(rest);
-    packet
+    let header = Ipv4 {
+        id: 1,
+        fragment,
+        options,
+        ..Ipv4::new(from.address(), to.address(), protocol)
+    };
+    header.packet(rest)
 }
 
-/// A header of IPv6 with what follows, whose first header is of kind `next`.
+/// Returns an IPv6 packet whose first header behind its own is of kind `next`.
 pub(super) fn ipv6(from: Side, to: Side, next: u8, rest: &[u8]) -> Vec<u8> {
-    let mut packet = vec![6 << 4, 0, 0, 0];
-    packet.extend((rest.len() as u16).to_be_bytes());
-    packet.extend([next, 64]);
-    for side in [from, to] {
-        packet.extend([0xfd; 15]);
-        packet.push(side.number);
-    }
-    packet.extend(rest);
-    packet
+    let [from, to] = [from, to].map(|side| {
+        let mut address = [0xfd; 16];
+        address[15] = side.number;
+        address
+    });
+    frames::ipv6(from.into(), to.into(), next, rest)
 }
 
 pub(super) fn tcp(from: Side, to: Side, segment: &Segment) -> Vec<u8> {

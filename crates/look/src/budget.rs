@@ -333,8 +333,8 @@ impl Budget {
         self.keeps_interrupts = interrupts.0.saturating_mul(part) <= self.left().0;
     }
 
-    /// Takes the CPU time of the process until now. That of its first second, in which it looks at all for the
-    /// first time, is not counted.
+    /// Takes the CPU time of the process until now. The first second is left out, in
+    /// which the process reads the whole host for the first time.
     pub fn spend(&mut self, time: Nanos, now: Nanos) {
         let last = self.spent.back().map_or(self.began, |(at, _)| *at);
         if now.since(last) < COUNT_INTERVAL {

@@ -123,7 +123,7 @@ pub(crate) fn time_in_wait(wait: &CpuWait, is_one: impl Fn(&Cause) -> bool) -> N
 }
 
 /// The parts that the hypervisor and interrupts took of a run between two moments. An idle CPU runs a
-/// thread that waits for it at once unless one of them has it, so their time is the end of an idle run.
+/// waiting thread unless one of the two has it, so their time is the end of an idle run.
 fn taken_between(run: &Run, from: u64, until: u64) -> (u64, u64) {
     let time = until - from;
     if run.occupant == Occupant::Idle && run.until.0 <= until {

@@ -273,7 +273,7 @@ fn sum(lengths: &[Nanos]) -> Nanos {
 
 /// A time in which a thread could have run and did not.
 enum Wait<'e> {
-    /// It was ready and had no CPU.
+    /// The thread was ready and had no CPU.
     Ready(&'e CpuWait),
     /// Others took most of its run.
     Interrupted(&'e Interruption),

@@ -28,11 +28,11 @@ struct Count {
 /// The run time of programs until a moment.
 #[derive(Debug, Clone, Copy, Default)]
 struct RunTime {
-    /// Those that stay attached.
+    /// Programs that stay attached.
     steady: Nanos,
-    /// Those that time soft interrupts.
+    /// Programs that time soft interrupts.
     interrupts: Nanos,
-    /// Those of packets.
+    /// Programs of packets.
     packets: Nanos,
 }
 

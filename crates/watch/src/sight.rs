@@ -1,7 +1,7 @@
 //! The loop of `why` and `watch`: from the kernel's measurements of guests to evidence.
 //!
 //! [`Sight`] looks for guests once a second, or down to once in 10 s if that costs more than 0.25 % of a
-//! core, and takes late waits for a CPU each 200 ms. Evidence is judged by slices of 10 s
+//! core, and takes late waits for a CPU each 50 ms. Evidence is judged by slices of 10 s
 //! (`Hour`) and forgotten after 80 s. It changes nothing on the host, and the BPF
 //! programs end with this process. On a busy host those that cost most are attached for a part of the
 //! time (`Expense`). Waits are examined for as long as interrupts are timed.

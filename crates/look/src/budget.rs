@@ -333,13 +333,8 @@ impl Budget {
         self.keeps_interrupts = interrupts.0.saturating_mul(part) <= self.left().0;
     }
 
-<<<<<<< HEAD
     /// Takes the CPU time of the process until now. The time of its first second, in which everything is read
     /// for the first time, is not counted.
-=======
-    /// Takes the CPU time of the process until now. The first second is left out, in
-    /// which the process reads the whole host for the first time.
->>>>>>> d8f49c5fb250a2226f1b6f4eacdb3c720d6f679f
     pub fn spend(&mut self, time: Nanos, now: Nanos) {
         let last = self.spent.back().map_or(self.began, |(at, _)| *at);
         if now.since(last) < COUNT_INTERVAL {

@@ -123,12 +123,8 @@ pub(crate) fn time_in_wait(wait: &CpuWait, is_one: impl Fn(&Cause) -> bool) -> N
 }
 
 /// The parts that the hypervisor and interrupts took of a run between two moments. An idle CPU runs a
-<<<<<<< HEAD
 /// waiting thread without delay unless the hypervisor or an interrupt has the CPU, so their time is the end of an
 /// idle run.
-=======
-/// waiting thread unless one of the two has it, so their time is the end of an idle run.
->>>>>>> d8f49c5fb250a2226f1b6f4eacdb3c720d6f679f
 fn taken_between(run: &Run, from: u64, until: u64) -> (u64, u64) {
     let time = until - from;
     if run.occupant == Occupant::Idle && run.until.0 <= until {

@@ -52,7 +52,7 @@ help: ##! List all targets
 demo: ##! Build the lab and run it: small answers with and without tailbound on this computer (three minutes, then two)
 	@scripts/need compile lab
 	@echo "The demo puts real packets through a data centre of network namespaces on this computer."
-	@test -x $(DEMO) || echo "  build: 190 crates, three minutes on two quiet cores, this once; they need 1 GB of disk in $(TARGET)/"
+	@test -x $(DEMO) || echo "  build: 205 crates, three minutes on two quiet cores, this once; they need 1 GB of disk in $(TARGET)/"
 	@echo "  run:   two minutes; it needs no root, shows its progress, and leaves nothing but $(OUT)/"
 	@echo "  end:   eight lines, the verdict first. On a busy computer that is NOISY, and nothing is judged."
 	@$(COMPILE) 1000 "$(CARGO)" --profile $(call profile,demo) --locked $(call program,lab)

@@ -376,7 +376,7 @@ fn what_is_wrong_is_told_with_its_place_before_anything_runs() {
     fs::write(folder.join("log.csv"), log).unwrap();
     let error = refused(folder, &["sim", "replay", "log.csv"], 2);
     assert!(
-        error.starts_with("log.csv:3: column `time_ns`: it is before the row above"),
+        error.starts_with("tailbound: log.csv:3: column `time_ns`: it is before the row above"),
         "{error}"
     );
 }

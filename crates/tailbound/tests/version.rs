@@ -99,7 +99,7 @@ fn a_build_that_knows_its_commit_says_it_in_the_version_and_in_results() {
     // Whatever writes results asks the same.
     for writer in ["experiment.rs", "sim/grid.rs"] {
         let text = fs::read_to_string(sources.join(writer)).unwrap();
-        let made = text.matches("Made::now(").count();
+        let made = text.matches("Provenance::now(").count();
         assert!(made > 0, "{writer}");
         assert_eq!(
             text.matches("command::commit())").count() + text.matches("super::commit())").count(),

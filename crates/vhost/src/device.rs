@@ -64,7 +64,7 @@ impl Shared {
         epoll::add(&epoll, &wake, EventData::new_u64(0), flags)?;
         Ok(Self {
             device: Mutex::new(Device::new(pairs, Arc::new(Caller::start(2 * pairs)?))),
-            log: Arc::new(Log::of(Arc::clone(&part.touches))),
+            log: Arc::new(Log::of(part.counted())),
             part,
             allowance_state: AtomicU8::new(AllowanceState::Good as u8),
             epoll: Arc::new(epoll),

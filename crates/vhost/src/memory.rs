@@ -94,7 +94,10 @@ impl Memory {
             base: place.guest,
         };
         let region = Region::map(file, place.offset, place.len as usize, place.guest, slice)?;
-        let region = region.counting(Arc::clone(&log.touches));
+        let region = match &log.touches {
+            Some(touches) => region.counting(Arc::clone(touches)),
+            None => region,
+        };
         let regions = self.regions.insert_region(Arc::new(region));
         let mut places = self.places.clone();
         places.push(place);
@@ -179,13 +182,13 @@ pub(crate) struct Log {
     /// The guest wants it (`VHOST_F_LOG_ALL`).
     is_on: AtomicBool,
     pages: Mutex<Option<Region>>,
-    /// Pages that this process was the first to touch.
-    touches: Arc<FirstTouches>,
+    /// Pages that this process was the first to touch, if they are counted.
+    touches: Option<Arc<FirstTouches>>,
 }
 
 impl Log {
     /// A log that is nowhere yet, of a guest whose first touches `touches` counts.
-    pub(crate) fn of(touches: Arc<FirstTouches>) -> Self {
+    pub(crate) fn of(touches: Option<Arc<FirstTouches>>) -> Self {
         Self {
             touches,
             ..Self::default()

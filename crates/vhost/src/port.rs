@@ -485,7 +485,7 @@ impl Port for VhostPort {
     }
 
     fn borrowed(&self) -> u64 {
-        self.shared.part.charged() * PAGE as u64
+        self.shared.part.touches.own() * PAGE as u64
     }
 
     fn note_ready(&mut self) {

@@ -97,13 +97,6 @@ fn start(allowance: &Allowance) -> (Socket, VhostPort, Machine) {
 fn config<'c>(socket: &'c Socket, allowance: &'c Allowance) -> VhostConfig<'c> {
     VhostConfig {
         allowance: Some(allowance),
-        ..config_of(socket)
-    }
-}
-
-fn config_of(socket: &Socket) -> VhostConfig<'_> {
-    VhostConfig {
-        allowance: None,
         socket: &socket.path,
         mode: Mode::Server,
         user: None,
@@ -175,13 +168,13 @@ fn a_guest_whose_pages_were_given_back_goes_on() {
 #[test]
 fn a_burst_ends_after_a_few_pages_that_it_touches_first() {
     const FRAMES: u64 = 16;
-    let socket = socket();
-    let unlimited = VhostConfig {
-        allowance: None,
-        ..config_of(&socket)
+    let limited = Limited {
+        limit: 1 << 40,
+        files: Arc::default(),
+        asked: Arc::default(),
     };
-    let mut port = VhostPort::open(unlimited).expect("opened");
-    let mut machine = Machine::start(&socket.path, Build::default());
+    let allowance = Allowance::start(limited).expect("a thread");
+    let (_socket, mut port, mut machine) = start(&allowance);
     let pool = Pool::new();
     use_up_buffers(&mut port, &mut machine, &pool);
     let mut sizes = Vec::new();

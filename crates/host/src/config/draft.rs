@@ -119,12 +119,15 @@ impl Draft {
     }
 
     /// Adds the guests of a text that has nothing else, but those whose places are in
-    /// `except`; returns its mistakes.
+    /// `except`; returns its mistakes. Sections that cannot be read are not judged further: one of a
+    /// request may stand for a guest that is there.
     pub(super) fn add_guests(&mut self, document: &Document<'_>, except: &[usize]) -> Vec<Mistake> {
         let mut mistakes = Vec::new();
+        let unread = self.unread.guests.len();
         for entry in document.entries() {
             if entry.key() == "guest" {
                 self.read_guests(&entry, except, &mut mistakes);
+                self.unread.guests.truncate(unread);
             } else {
                 mistakes.push(entry.wrong_key(unknown_word("key", entry.key(), &["guest"])));
             }

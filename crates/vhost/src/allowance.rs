@@ -116,14 +116,16 @@ impl Allowance {
 
 /// The first touches of pages in a burst.
 pub(crate) struct Fresh<'p> {
-    touches: &'p FirstTouches,
+    /// `None` if they are not counted.
+    touches: Option<&'p FirstTouches>,
     before: u64,
 }
 
 impl Fresh<'_> {
     /// The number of pages.
     fn pages(&self) -> u64 {
-        self.touches.own().saturating_sub(self.before)
+        let pages = |touches: &FirstTouches| touches.own().saturating_sub(self.before);
+        self.touches.map_or(0, pages)
     }
 
     /// True if the burst shall end.
@@ -140,9 +142,10 @@ impl Fresh<'_> {
 impl Part {
     /// Begins to count first touches for a burst.
     pub(crate) fn begin_burst(&self) -> Fresh<'_> {
+        let touches = self.allowance.as_ref().map(|_| &*self.touches);
         Fresh {
-            touches: &self.touches,
-            before: self.touches.own(),
+            touches,
+            before: touches.map_or(0, FirstTouches::own),
         }
     }
 

@@ -415,19 +415,19 @@ impl MemoryGroup {
                 path,
             };
             fs::write(group.path.join(limit), (8u64 << 30).to_string()).ok()?;
-            group.move_to(&group.path).ok()?;
+            Self::join(&group.path).ok()?;
             Some(group)
         })
     }
 
-    fn move_to(&self, group: &Path) -> std::io::Result<()> {
+    fn join(group: &Path) -> std::io::Result<()> {
         fs::write(group.join("cgroup.procs"), std::process::id().to_string())
     }
 }
 
 impl Drop for MemoryGroup {
     fn drop(&mut self) {
-        let _ = self.move_to(&self.parent);
+        let _ = Self::join(&self.parent);
         let _ = fs::remove_dir(&self.path);
     }
 }

@@ -437,7 +437,7 @@ fn arrives(sent: &Span<'_>, there: &Span<'_>) -> Check {
             CheckOutcome::Broken,
             format!(
                 // words: allow P2, documents print it.
-                "{said}: {} are missing, or went to somebody else",
+                "{said}: {} are missing, or went to another receiver",
                 size(missing)
             ),
         )

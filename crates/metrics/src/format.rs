@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn a_scraper_gets_the_form_that_it_likes_best() {
-        // What Prometheus 2.40 and later send with native histograms, and without.
+        // The headers of Prometheus 2.40 and later, with native histograms and without.
         let native = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;\
                       encoding=delimited,application/openmetrics-text;version=1.0.0;q=0.8,\
                       application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4;\

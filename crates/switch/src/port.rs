@@ -177,6 +177,11 @@ pub trait Port: Send {
         None
     }
 
+    /// Returns true if the port accesses memory of another process, which can make an access wait.
+    fn shares_memory(&self) -> bool {
+        false
+    }
+
     /// Returns true if the descriptor may be readable when the port is only writable, as a
     /// descriptor for several others is.
     fn readable_may_be_writable(&self) -> bool {

@@ -471,6 +471,10 @@ impl Port for VhostPort {
         Some(self.shared.epoll.as_fd())
     }
 
+    fn shares_memory(&self) -> bool {
+        true
+    }
+
     fn readable_may_be_writable(&self) -> bool {
         true
     }

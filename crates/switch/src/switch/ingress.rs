@@ -86,14 +86,18 @@ impl Ingress {
     }
 
     /// The port is not waited for until then.
-    pub(super) const fn rest(&mut self, until: Nanos) {
-        let cause = Cause::Wakes;
-        self.pause = Some(Pause { until, cause });
+    pub(super) fn rest(&mut self, until: Nanos) {
+        self.pause_until(until, Cause::Wakes);
     }
 
     /// Leaves the port unread until then.
-    pub(super) const fn throttle(&mut self, until: Nanos) {
-        let cause = Cause::Drops;
+    pub(super) fn throttle(&mut self, until: Nanos) {
+        self.pause_until(until, Cause::Drops);
+    }
+
+    /// Begins a pause, which does not end before the present one.
+    fn pause_until(&mut self, until: Nanos, cause: Cause) {
+        let until = self.pause.map_or(until, |pause| pause.until.max(until));
         self.pause = Some(Pause { until, cause });
     }
 }
@@ -101,6 +105,15 @@ impl Ingress {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_second_pause_does_not_shorten_the_first() {
+        let mut ingress = Ingress::default();
+        ingress.throttle(Nanos(100));
+        ingress.rest(Nanos(5));
+        assert_eq!(ingress.poll_at(), Some(Nanos(100)));
+        assert!(ingress.is_resting());
+    }
 
     #[test]
     fn a_port_is_read_when_no_reason_against_it_is_left() {

@@ -6,7 +6,7 @@ use super::work::Cost;
 use super::{Ports, Switch, Turn};
 use crate::forward::PortIndex;
 use crate::mac::Mac;
-use crate::port::{BURST, More, Received};
+use crate::port::{BURST, More, Port, Received};
 use crate::reason::Reason;
 use tailbound_dataplane::{Frame, Packet};
 use tailbound_units::Nanos;
@@ -62,12 +62,9 @@ impl Switch {
             let frames = Cost::frames_in(worth);
             let excess = state.dear_in.end(lap, stopwatch, frames, worth);
             state.credit.charge_time(excess.charge);
-            if excess.rest > Nanos::ZERO && from.0 >= self.first_guest() {
-                let state = &mut self.states[from.0];
-                state.bar(now, excess.rest);
-                let until = state.barred_until;
-                self.leave_alone(from, until);
-            }
+            let port = ports[from.0].as_deref();
+            let shares_memory = port.is_some_and(Port::shares_memory);
+            self.leave_alone(now, from, excess.rest, shares_memory);
         }
         if is_idle {
             self.note_idle_wake(now, from);

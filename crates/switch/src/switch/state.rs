@@ -158,15 +158,15 @@ impl PortState {
     }
 
     /// Measures the time that `put` takes for its frames, and charges the port for the excess
-    /// over their worth.
+    /// over their worth. Returns the result, and the time for which the port is to be left alone if it
+    /// stalled the thread.
     pub(super) fn measure_out<T>(
         &mut self,
-        now: Nanos,
         stopwatch: Option<&mut (dyn Stopwatch + 'static)>,
         put: impl FnOnce(&mut Self) -> T,
-    ) -> T {
+    ) -> (T, Nanos) {
         let Some(stopwatch) = stopwatch else {
-            return put(self);
+            return (put(self), Nanos::ZERO);
         };
         let (taken, bytes) = (self.taken, self.counters.sent.bytes);
         let lap = self.dear_out.begin(stopwatch);
@@ -179,22 +179,7 @@ impl PortState {
         };
         let excess = self.dear_out.end(lap, stopwatch, frames, cost.worth());
         self.outward.charge_time(excess.charge);
-        self.bar(now, excess.rest);
-        done
-    }
-
-    /// Leaves the port alone for this time, if it is not zero.
-    pub(super) fn bar(&mut self, now: Nanos, rest: Nanos) {
-        if rest > Nanos::ZERO {
-            self.barred_until = now + rest;
-            tracing::warn!(
-                port = self.name,
-                seconds = rest.0 / 1_000_000_000,
-                "the packet loop slept while it accessed this guest's memory or interface, again: the \
-                 guest's frames wait this long, so that others' do not. Its VMM may free \
-                 pages in use, or its memory is swapped out"
-            );
-        }
+        (done, excess.rest)
     }
 
     /// Offers the outgoing frames to the port; returns true if it is full.

@@ -19,7 +19,7 @@
 //! **Stalls.** A guest's memory may make the thread sleep: a page fault waits for a monitor that
 //! punches a hole into the memory's file, or for a disk. After a burst of [`STALL`] or more the
 //! port's bursts are watched for [`WATCH`], and another one during which the thread slept has the
-//! port left alone for [`REST`] times the stall. So a port can make all others wait for 0.5 % of
+//! port left alone for [`REST`] times the stall, if it shares memory with its guest. So a port can make all others wait for 0.5 % of
 //! the time, beside the first stall.
 
 use crate::port::BURST;
@@ -31,7 +31,7 @@ pub trait Stopwatch: fmt::Debug + Send {
     /// Now, on a clock that only goes on.
     fn now(&mut self) -> Nanos;
 
-    /// The context switches of this thread so far. Read for suspected ports only.
+    /// The context switches of this thread so far. Read for suspected and watched ports only.
     fn switches(&mut self) -> Switches;
 }
 

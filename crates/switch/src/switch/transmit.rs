@@ -199,18 +199,14 @@ impl Switch {
             let snoop = guest.and_then(|guest| self.guests[guest].snoop.as_mut());
             // What the uplink takes is nobody's own.
             let stopwatch = self.stopwatch.as_deref_mut().filter(|_| guest.is_some());
-            let full = state.measure_out(now, stopwatch, |state| {
+            let (full, rest) = state.measure_out(stopwatch, |state| {
                 state.transmit_answering(now, port, snoop)
-            })?;
+            });
+            let full = full?;
             if let Some(trace) = &mut self.trace {
                 trace.note_taken(now, index, state.taken());
             }
-            let barred_until = self.states[index.0].barred_until;
-            if barred_until > now {
-                self.leave_alone(index, barred_until);
-                return Ok(());
-            }
-            if full {
+            if self.leave_alone(now, index, rest, port.shares_memory()) || full {
                 return Ok(());
             }
         }
@@ -218,11 +214,33 @@ impl Switch {
         Ok(())
     }
 
-    /// Leaves a guest's port unread until then.
-    pub(super) fn leave_alone(&mut self, index: PortIndex, until: Nanos) {
+    /// Neither reads a port nor sends to it for the time `rest`, if that is not zero and the port
+    /// shares memory with its guest; returns true if so. Elsewhere the thread sleeps for want of the
+    /// host's own memory, which is no guest's doing.
+    pub(super) fn leave_alone(
+        &mut self,
+        now: Nanos,
+        index: PortIndex,
+        rest: Nanos,
+        shares_memory: bool,
+    ) -> bool {
+        if rest == Nanos::ZERO || !shares_memory {
+            return false;
+        }
+        let until = now + rest;
+        let state = &mut self.states[index.0];
+        state.barred_until = until;
+        tracing::warn!(
+            port = state.name,
+            seconds = rest.0 / 1_000_000_000,
+            "the packet loop slept again while it accessed this guest's memory: the guest's frames \
+             wait this long, so that others' do not. Its VMM may free pages in use, or its memory \
+             is swapped out: use preallocated memory without a balloon"
+        );
         if let Some(guest) = self.guest_at(index) {
             guest.ingress.throttle(until);
         }
+        true
     }
 
     /// Counts the wait of a frame that leaves by `index`: for its sender, if that is a guest here.

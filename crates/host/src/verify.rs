@@ -436,7 +436,6 @@ fn arrives(sent: &Span<'_>, there: &Span<'_>) -> Check {
         (
             CheckOutcome::Broken,
             format!(
-                // words: allow P2, documents print it.
                 "{said}: {} are missing, or went to another receiver",
                 size(missing)
             ),

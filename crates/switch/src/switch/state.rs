@@ -158,8 +158,7 @@ impl PortState {
     }
 
     /// Measures the time that `put` takes for its frames, and charges the port for the excess
-    /// over their worth. Returns the result, and the time for which the port is to be left alone if it
-    /// stalled the thread.
+    /// over their worth. Returns the result, and the port's rest if it stalled the thread.
     pub(super) fn measure_out<T>(
         &mut self,
         stopwatch: Option<&mut (dyn Stopwatch + 'static)>,

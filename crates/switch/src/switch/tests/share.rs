@@ -379,8 +379,8 @@ fn stalls_of(shares_memory: bool) -> u64 {
     watch.1.load(Ordering::Relaxed)
 }
 
-/// A's VMM punches holes into its memory: the thread sleeps for it at once twice, and then once a minute.
-/// Where the port shares no memory the host itself is short of memory, and A is not left alone.
+/// A's VMM punches holes into its memory: the thread sleeps twice, and then once a minute. A port that
+/// shares no memory is not left alone, as the host itself is short of memory.
 #[test]
 fn a_port_in_which_the_thread_sleeps_again_and_again_is_left_alone_if_it_shares_memory() {
     assert_eq!(stalls_of(true), 4);

@@ -119,7 +119,7 @@ look-static: ## Build tailbound watch, why, probe and doctor as one static file 
 	@scripts/build-static look,probe $(LOOK_BYTES) $(call profile,static) "$(CARGO)"
 
 # As the package's program.
-OPERATOR_BYTES := 24000000
+OPERATOR_BYTES := 30000000
 
 .PHONY: static
 static: ## Build the program of the package tailbound as one static file for any Linux

@@ -18,6 +18,7 @@ pub mod evidence;
 pub mod history;
 pub mod inside;
 mod judge;
+mod periods;
 pub mod record;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

@@ -5,7 +5,7 @@ use crate::divide::{end, is_interrupt, length};
 use crate::evidence::{
     CpuWait, Evidence, Examined, Interruption, Limits, Occupant, QueueWaits, Run, SlowRequest, Sum,
 };
-use crate::judge::{SLOW, is_slow, shared, slow_part};
+use crate::periods::{SLOW, is_slow, shared, slow_part};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;

@@ -84,10 +84,16 @@ impl Verdict {
         let guest = &self.guest;
         match &self.finding {
             Finding::NothingSlow => self.quiet(when),
-            Finding::Unknown(doubt) => format!(
-                "{guest}: I do not know why it was slow {when}: {}.",
-                self.doubt(*doubt)
-            ),
+            Finding::Unknown(doubt) => {
+                let question = match doubt {
+                    Doubt::SmallSample => "whether",
+                    _ => "why",
+                };
+                format!(
+                    "{guest}: I do not know {question} it was slow {when}: {}.",
+                    self.doubt(*doubt)
+                )
+            }
             Finding::Because(cause) => {
                 let periods = match self.basis {
                     Basis::Requests => "slowest requests",
@@ -142,6 +148,11 @@ impl Verdict {
             Doubt::Lost => format!(
                 "{} of its waits for a CPU came faster than they could be read",
                 self.lost_waits
+            ),
+            Doubt::SmallSample => format!(
+                "none of {} sampled requests was slow, but interrupts had {} % of its CPUs, and fewer than 300 prove nothing",
+                self.answered,
+                self.interrupts_permille.unwrap_or(0) / 10
             ),
             Doubt::TooFew => format!(
                 "{} of {} slow periods have the same cause, and fewer than three, or two of a second in all, prove nothing",

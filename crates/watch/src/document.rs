@@ -120,6 +120,7 @@ impl FindingDocument {
                 Doubt::Mixed => "mixed",
                 Doubt::TooFew => "too-few",
                 Doubt::Lost => "lost",
+                Doubt::SmallSample => "small-sample",
                 Doubt::Nothing => "not-examined",
             }),
         }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::evidence::{
-    Ahead, CpuUse, Direction, Examined, Interruption, Occupant, Points, QueueWaits, SlowRequest,
-    Stall,
+    Ahead, CpuUse, CpuWait, Direction, Examined, Interruption, Occupant, Points, QueueWaits,
+    SlowRequest, Stall,
 };
 use crate::testing::{evidence, guest, served, waits};
 use proptest::prelude::*;
@@ -265,10 +265,31 @@ fn a_few_sampled_requests_that_were_fast_rule_nothing_out() {
         (verdict.basis, verdict.finding)
     };
     let because = Finding::Because(Cause::by(Kind::NeighbourCpu, &"web-7".into()));
-    assert_eq!(finding(99, &[40; 4]), (Basis::Waits, because));
+    assert_eq!(finding(299, &[40; 4]), (Basis::Waits, because));
     let quiet = (Basis::Requests, Finding::NothingSlow);
-    assert_eq!(finding(100, &[40; 4]), quiet);
-    assert_eq!(finding(99, &[1; 4]), quiet);
+    assert_eq!(finding(300, &[40; 4]), quiet);
+    assert_eq!(finding(299, &[1; 4]), quiet);
+}
+
+#[test]
+fn a_small_sample_beside_many_interrupts_does_not_say_that_nothing_was_slow() {
+    let finding = |answered, interrupts| {
+        let mut fast = sampled(0, 0, Vec::new());
+        fast.answered = answered;
+        fast.cpu_use = vec![CpuUse {
+            from: Nanos::ZERO,
+            until: Nanos::from_secs(5),
+            ran: Nanos::ZERO,
+            interrupts: Nanos::from_millis(interrupts),
+        }];
+        let verdict = judge(&fast);
+        let whether = verdict.sentence().contains("I do not know whether");
+        assert_eq!(whether, verdict.finding != Finding::NothingSlow);
+        verdict.finding
+    };
+    assert_eq!(finding(299, 1_250), Finding::Unknown(Doubt::SmallSample));
+    assert_eq!(finding(300, 1_250), Finding::NothingSlow);
+    assert_eq!(finding(299, 1_249), Finding::NothingSlow);
 }
 
 #[test]

@@ -15,7 +15,7 @@ mod elsewhere;
 mod experiment;
 #[cfg(feature = "host")]
 mod host;
-#[cfg(feature = "top")]
+#[cfg(feature = "look")]
 mod interval;
 #[cfg(feature = "lab")]
 mod lab;
@@ -36,13 +36,15 @@ mod select;
 mod sim;
 #[cfg(feature = "look")]
 mod support_bundle;
-#[cfg(feature = "top")]
+#[cfg(feature = "look")]
 mod top;
 #[cfg(feature = "host")]
 mod trace;
 #[cfg(feature = "host")]
 mod vcpu;
 mod version;
+#[cfg(feature = "look")]
+mod views;
 #[cfg(feature = "look")]
 mod watch;
 #[cfg(feature = "look")]
@@ -73,7 +75,7 @@ pub(crate) enum Command {
     #[cfg(feature = "host")]
     CheckConfig(check_config::Args),
     /// Show rates, guarantees, backlogs, queueing delays and drops of a daemon's guests
-    #[cfg(feature = "top")]
+    #[cfg(feature = "look")]
     Top(top::Args),
     /// Set and restore the scheduling class of vCPU threads
     #[cfg(feature = "host")]
@@ -143,7 +145,7 @@ impl Command {
             Self::Host(args) => args.run(),
             #[cfg(feature = "host")]
             Self::CheckConfig(args) => args.run(),
-            #[cfg(feature = "top")]
+            #[cfg(feature = "look")]
             Self::Top(args) => args.run(),
             #[cfg(feature = "host")]
             Self::Vcpu(args) => args.run(),

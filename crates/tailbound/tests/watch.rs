@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use std::fs::Permissions;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -273,4 +273,71 @@ fn an_address_that_is_taken_is_one_clear_error() {
         error.starts_with(&begin) && error.lines().count() == 1,
         "{error}"
     );
+}
+
+/// `tailbound` in a terminal that `script` makes; returns what it was sent.
+struct Screen {
+    process: Process,
+    files: tempfile::TempDir,
+}
+
+impl Screen {
+    fn start(arguments: &str) -> Self {
+        let files = tempfile::tempdir().unwrap();
+        let run = format!(
+            "stty rows 24 cols 100; {} {arguments}; echo $? > code",
+            env!("CARGO_BIN_EXE_tailbound")
+        );
+        let script = Command::new("script")
+            .args(["--quiet", "--flush", "--command", &run, "out"])
+            .current_dir(files.path())
+            .env("TERM", "xterm")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("the command `script` of util-linux does not run");
+        Self {
+            process: Process(script),
+            files,
+        }
+    }
+
+    /// Waits until a file has at least `count` matches of a text.
+    fn has(&self, file: &str, text: &str, count: usize) {
+        let end = Instant::now() + MAX_WAIT;
+        loop {
+            let bytes = std::fs::read(self.files.path().join(file)).unwrap_or_default();
+            let seen = String::from_utf8_lossy(&bytes).into_owned();
+            if seen.matches(text).count() >= count {
+                return;
+            }
+            assert!(Instant::now() < end, "{text}: {seen:?}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn press(&mut self, keys: &str) {
+        let terminal = self.process.0.stdin.as_mut().unwrap();
+        terminal.write_all(keys.as_bytes()).unwrap();
+    }
+}
+
+#[test]
+fn tab_shows_the_other_views_and_leaves_out_a_daemon_that_is_not_there() {
+    let test = "tab_shows_the_other_views_and_leaves_out_a_daemon_that_is_not_there";
+    if !Capability::BpfWaits.try_here().works {
+        skipped(Part::BpfWaits, test);
+        return;
+    }
+    let Some(_guest) = Namespace::start(test) else {
+        return;
+    };
+    let mut screen = Screen::start("watch");
+    screen.has("out", "choose a guest", 1);
+    screen.press("\t");
+    screen.has("out", "of guests", 1);
+    screen.press("\t");
+    screen.has("out", "choose a guest", 2);
+    screen.press("q");
+    screen.has("code", "0", 1);
 }

@@ -1,8 +1,7 @@
 //! The guests of a host, the slowest first, and the cause of one guest's delay: pure, except
 //! for [`watch`].
 
-use crate::state::Next;
-use crate::{Screen, in_terminal};
+use crate::{End, Screen, in_terminal};
 use ratatui::Frame;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::layout::{Constraint, Layout};
@@ -31,8 +30,9 @@ const EXTRAS: [usize; 3] = [4, 1, 7];
 /// Characters between two columns.
 const GAP: u16 = 2;
 
-const TABLE_HELP: &str = "up, down: choose a guest; Enter or w: why is it slow; q: quit";
-const WHY_HELP: &str = "up, down: scroll; Esc: back; q: quit";
+const TABLE_HELP: &str =
+    "up, down: choose a guest; Enter or w: why is it slow; Tab: next view; q: quit";
+const WHY_HELP: &str = "up, down: scroll; Esc: back; Tab: next view; q: quit";
 
 /// The shown part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -369,15 +369,16 @@ impl Screen for Guests {
         }
     }
 
-    fn handle_key(&mut self, key: KeyEvent) -> Next {
+    fn handle_key(&mut self, key: KeyEvent) -> Option<End> {
         let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
         match (key.code, self.view) {
-            (KeyCode::Char('c'), _) if is_control => return Next::Quit,
-            (KeyCode::Char('q'), _) => return Next::Quit,
+            (KeyCode::Char('c'), _) if is_control => return Some(End::Quit),
+            (KeyCode::Char('q'), _) => return Some(End::Quit),
+            (KeyCode::Tab, _) => return Some(End::NextView),
             (code, View::Table) => self.handle_table_key(code),
             (code, View::Why { above }) => self.handle_why_key(code, above),
         }
-        Next::GoOn
+        None
     }
 
     fn take(&mut self, look: Look) {
@@ -394,7 +395,7 @@ impl Screen for Guests {
 /// # Errors
 ///
 /// The terminal cannot be read, written or set, or the channel of looks is closed.
-pub fn watch(guests: &mut Guests, looks: &Receiver<Look>) -> std::io::Result<()> {
+pub fn watch(guests: &mut Guests, looks: &Receiver<Look>) -> std::io::Result<End> {
     in_terminal(guests, looks)
 }
 

@@ -14,7 +14,6 @@ mod view;
 use ratatui::crossterm::event::{self, Event, KeyEvent, KeyEventKind};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
-use state::Next;
 pub use state::{Column, State};
 use std::io;
 use std::sync::Arc;
@@ -37,13 +36,22 @@ impl State {
     }
 }
 
+/// The reason why a screen ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// The user quits, or a signal ends the program.
+    Quit,
+    /// The user requests the next view.
+    NextView,
+}
+
 /// A terminal screen that looks update.
 trait Screen {
     /// The data of a look.
     type Look;
 
     fn draw(&self, frame: &mut ratatui::Frame<'_>);
-    fn handle_key(&mut self, key: KeyEvent) -> Next;
+    fn handle_key(&mut self, key: KeyEvent) -> Option<End>;
     fn take(&mut self, look: Self::Look);
 }
 
@@ -54,7 +62,7 @@ impl Screen for State {
         view::draw(frame, self);
     }
 
-    fn handle_key(&mut self, key: KeyEvent) -> Next {
+    fn handle_key(&mut self, key: KeyEvent) -> Option<End> {
         self.handle_key(key)
     }
 
@@ -72,11 +80,11 @@ impl Screen for State {
 /// # Errors
 ///
 /// The terminal cannot be read, written or set, or the channel of looks is closed.
-pub fn watch(state: &mut State, looks: &Receiver<Look>) -> io::Result<()> {
+pub fn watch(state: &mut State, looks: &Receiver<Look>) -> io::Result<End> {
     in_terminal(state, looks)
 }
 
-fn in_terminal<S: Screen>(screen: &mut S, looks: &Receiver<S::Look>) -> io::Result<()> {
+fn in_terminal<S: Screen>(screen: &mut S, looks: &Receiver<S::Look>) -> io::Result<End> {
     // A signal ends the loop below, so that the terminal is restored behind it.
     let ended = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGINT, SIGHUP] {
@@ -93,20 +101,20 @@ fn show<S: Screen>(
     screen: &mut S,
     looks: &Receiver<S::Look>,
     ended: &AtomicBool,
-) -> io::Result<()> {
+) -> io::Result<End> {
     loop {
         terminal.draw(|frame| screen.draw(frame))?;
         loop {
             if ended.load(Ordering::Relaxed) {
-                return Ok(());
+                return Ok(End::Quit);
             }
             if event::poll(KEYS)? {
                 let event = event::read()?;
                 if let Event::Key(key) = event
                     && key.kind != KeyEventKind::Release
-                    && screen.handle_key(key) == Next::Quit
+                    && let Some(end) = screen.handle_key(key)
                 {
-                    return Ok(());
+                    return Ok(end);
                 }
                 break;
             }

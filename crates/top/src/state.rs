@@ -1,16 +1,10 @@
 //! The data on the screen of `tailbound top`, from one look to the next: pure.
 
+use crate::End;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap};
 use tailbound_host::socket::{Guest, HostStatus, Link, Port, Waits};
-
-/// The next action.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Next {
-    GoOn,
-    Quit,
-}
 
 /// A column that guests can be sorted by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -128,11 +122,12 @@ impl State {
         self.error = Some(error);
     }
 
-    pub(crate) fn handle_key(&mut self, key: KeyEvent) -> Next {
+    pub(crate) fn handle_key(&mut self, key: KeyEvent) -> Option<End> {
         let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {
-            KeyCode::Char('c') if is_control => return Next::Quit,
-            KeyCode::Char('q') | KeyCode::Esc => return Next::Quit,
+            KeyCode::Char('c') if is_control => return Some(End::Quit),
+            KeyCode::Char('q') | KeyCode::Esc => return Some(End::Quit),
+            KeyCode::Tab => return Some(End::NextView),
             KeyCode::Down => self.above += 1,
             KeyCode::Up => self.above = self.above.saturating_sub(1),
             KeyCode::Home => self.above = 0,
@@ -145,7 +140,7 @@ impl State {
             _ => {}
         }
         self.arrange();
-        Next::GoOn
+        None
     }
 
     /// Returns the guests, sorted.

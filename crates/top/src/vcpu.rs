@@ -1,8 +1,7 @@
 //! Waits of guests' vCPUs for their CPUs, and the threads that run meanwhile: pure, except for
 //! [`watch`].
 
-use crate::state::Next;
-use crate::{Screen, in_terminal};
+use crate::{End, Screen, in_terminal};
 use ratatui::Frame;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::layout::{Constraint, Layout};
@@ -99,7 +98,7 @@ const COLUMNS: [(&str, u16); 9] = [
     ("preempted", 9),
 ];
 
-const HELP: &str = "sort by n name, w waits, 5 p50, 9 p99, t p99.9, l longest; q quits";
+const HELP: &str = "sort by n name, w waits, 5 p50, 9 p99, t p99.9, l longest; Tab views; q quits";
 
 /// Placeholder for an unknown figure.
 const NOTHING: &str = "-";
@@ -263,11 +262,12 @@ impl Screen for Tails {
         frame.render_widget(Line::from(HELP).dim(), bottom);
     }
 
-    fn handle_key(&mut self, key: KeyEvent) -> Next {
+    fn handle_key(&mut self, key: KeyEvent) -> Option<End> {
         let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {
-            KeyCode::Char('c') if is_control => return Next::Quit,
-            KeyCode::Char('q') | KeyCode::Esc => return Next::Quit,
+            KeyCode::Char('c') if is_control => return Some(End::Quit),
+            KeyCode::Char('q') | KeyCode::Esc => return Some(End::Quit),
+            KeyCode::Tab => return Some(End::NextView),
             KeyCode::Down => self.above += 1,
             KeyCode::Up => self.above = self.above.saturating_sub(1),
             KeyCode::Home => self.above = 0,
@@ -275,7 +275,7 @@ impl Screen for Tails {
             _ => {}
         }
         self.arrange();
-        Next::GoOn
+        None
     }
 
     fn take(&mut self, look: Look) {
@@ -292,7 +292,7 @@ impl Screen for Tails {
 /// # Errors
 ///
 /// The terminal cannot be read, written or set, or the channel of looks is closed.
-pub fn watch(tails: &mut Tails, looks: &Receiver<Look>) -> std::io::Result<()> {
+pub fn watch(tails: &mut Tails, looks: &Receiver<Look>) -> std::io::Result<End> {
     in_terminal(tails, looks)
 }
 

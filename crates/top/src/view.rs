@@ -22,8 +22,8 @@ const COLUMNS: [(&str, u16); 9] = [
     ("state", 7),
 ];
 
-const HELP: &str = "sort by n name, s sends, r receives, g guaranteed, b backlog, w wait, d drops; \
-                    q quits";
+const HELP: &str = "sort: n name, s sends, r receives, g guaranteed, b backlog, w wait, d drops; \
+                    Tab views; q quits";
 
 /// Placeholder for an unknown figure.
 const NOTHING: &str = "-";

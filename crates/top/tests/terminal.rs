@@ -56,7 +56,7 @@ fn screen_process() {
     let why = match (&shown, guests.error()) {
         (_, Some(error)) => error.to_owned(),
         (Err(error), None) => error.to_string(),
-        (Ok(()), None) => "by itself".to_owned(),
+        (Ok(_), None) => "by itself".to_owned(),
     };
     println!("ended: {why}");
     // The thread may still sleep.

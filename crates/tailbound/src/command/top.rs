@@ -3,16 +3,19 @@
 use super::host::Which;
 use super::interval;
 use super::output::{paint, print};
+use super::views::{self, Screen, View};
 use crate::exit::{Exit, Failure};
 use std::io::{IsTerminal as _, stdin, stdout};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 use tailbound_host::socket::{Outcome, Request};
-use tailbound_top::{Column, Look, State, watch};
+use tailbound_top::{Column, End, Look, State, watch};
 use tailbound_units::Nanos;
 
-/// The longest interval between two updates.
+/// The usual interval between two updates.
+const INTERVAL: Nanos = Nanos::from_secs(1);
+/// The longest one.
 const MAX_INTERVAL: Nanos = Nanos::from_secs(60);
 
 /// Arguments of `tailbound top`.
@@ -21,12 +24,13 @@ const MAX_INTERVAL: Nanos = Nanos::from_secs(60);
     after_help = "Columns: the guest's traffic in both directions, its guarantee, queued \
     packets (to the guest, and of the guest behind its guarantee), the 99th percentile of the \
     delay in software queues, and drops, each over the last interval. Keys: n, s, r, g, b, w, \
-    d sort by a column, the same key again reverses the order; up and down move; q quits. Exit \
+    d sort by a column, the same key again reverses the order; up and down move; Tab shows \
+    the other views of `tailbound watch`; q quits. Exit \
     code: 0 shown; 2 no daemon answers, or there is no terminal."
 )]
 pub(crate) struct Args {
     /// The interval between two updates
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
+    #[arg(long, value_name = "TIME", default_value_t = INTERVAL, value_parser = interval)]
     interval: Nanos,
     /// The column to sort guests by
     #[arg(long, value_enum, default_value_t = Column::Sends)]
@@ -44,25 +48,51 @@ fn interval(text: &str) -> Result<Nanos, String> {
 
 impl Args {
     pub(crate) fn run(self) -> Result<Exit, Failure> {
-        let mut state = State::new(self.sort);
-        // A missing daemon is reported before the screen changes.
-        let mut client = self.daemon.connect()?;
-        let look = shown(client.ask(&Request::Show {})?);
-        state.update(*look.map_err(Failure::new)?);
-        drop(client);
         let is_seen = stdin().is_terminal() && stdout().is_terminal();
-        if !self.once && !is_seen {
-            return Err(Failure::new("there is no terminal; use --once"));
-        }
-        let looks = looks(self.daemon, self.interval);
+        // A missing daemon is reported before a missing terminal.
+        let mut ports = Ports::open(self.daemon, self.interval, self.sort)?;
         if self.once {
-            let look = looks.recv().map_err(|_| Failure::new("nobody looks"))?;
-            state.update(*look.map_err(Failure::new)?);
-            print(&state.text(paint()));
+            let look = ports
+                .looks
+                .recv()
+                .map_err(|_| Failure::new("nobody looks"))?;
+            ports.state.update(*look.map_err(Failure::new)?);
+            print(&ports.state.text(paint()));
             return Ok(Exit::Holds);
         }
-        watch(&mut state, &looks)?;
-        Ok(Exit::Holds)
+        if !is_seen {
+            return Err(Failure::new("there is no terminal; use --once"));
+        }
+        views::show(View::Ports, Box::new(ports))
+    }
+}
+
+/// The view of a daemon's ports.
+#[derive(Debug)]
+pub(super) struct Ports {
+    state: State,
+    looks: Receiver<Look>,
+}
+
+impl Ports {
+    /// Queries a daemon once, so that a missing one is reported before the screen changes.
+    fn open(daemon: Which, interval: Nanos, sort: Column) -> Result<Self, Failure> {
+        let mut state = State::new(sort);
+        let look = shown(daemon.connect()?.ask(&Request::Show {})?);
+        state.update(*look.map_err(Failure::new)?);
+        let looks = looks(daemon, interval);
+        Ok(Self { state, looks })
+    }
+
+    /// The view of the daemon with the usual configuration.
+    pub(super) fn usual() -> Result<Self, Failure> {
+        Self::open(Which::default(), INTERVAL, Column::Sends)
+    }
+}
+
+impl Screen for Ports {
+    fn show(&mut self) -> Result<End, Failure> {
+        Ok(watch(&mut self.state, &self.looks)?)
     }
 }
 

@@ -2,8 +2,11 @@
 
 mod list;
 mod select;
-#[cfg(feature = "top")]
+#[cfg(feature = "look")]
 mod top;
+
+#[cfg(feature = "look")]
+pub(super) use top::Threads;
 
 use super::address::address;
 use super::output::{self, Output};
@@ -35,7 +38,7 @@ enum Action {
     /// Show guests, the scheduling of their threads, and the threads' waits for a CPU
     List(list::List),
     /// Show live how long guests' threads wait for a CPU, and which threads run instead
-    #[cfg(feature = "top")]
+    #[cfg(feature = "look")]
     Top(top::Top),
     /// Set the class of guests' threads once
     Apply(Apply),
@@ -99,7 +102,7 @@ impl Args {
     pub(crate) fn run(self) -> Result<Exit, Failure> {
         match self.action {
             Action::List(list) => list.run(),
-            #[cfg(feature = "top")]
+            #[cfg(feature = "look")]
             Action::Top(top) => top.run(),
             Action::Apply(apply) => apply.run(),
             Action::Watch(watch) => watch.run(),

@@ -4,6 +4,7 @@ mod listen;
 
 use super::address::address;
 use super::output::{self, Output};
+use super::views::{self, Screen, View};
 use super::why::window;
 use crate::exit::{Exit, Failure};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -18,6 +19,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 use tailbound_otlp::{Endpoint, Exporter, Settings};
+use tailbound_top::End;
 use tailbound_top::guests::{Guests, Look, watch};
 use tailbound_units::Nanos;
 use tailbound_watch::sight::{MIN_WAIT, RECENT, Sight, cpu_time};
@@ -40,8 +42,9 @@ const MAX_PAUSE: Duration = Duration::from_secs(5);
     in the window (waits for a CPU of 1 ms and longer), DELAY their sum, SHARE the part of the \
     delay that the cause has; 1 h is the last hour, of which slices of 10 s are kept. Keys: up and \
     down choose a guest, Enter or w shows why it is slow and the command that would help, Esc goes \
-    back, q quits. --listen prints a URL with a random token (or that of --token-file, which is not printed) and serves the page at /, the JSON \
-    document at /api/watch and metrics at /metrics, until a signal ends it. Exit code: 0 shown; 2 \
+    back, Tab shows the other views (`vcpu top`, and `top` beside a daemon), q quits. --listen prints a \
+    URL with a random token (or that of --token-file, which is not printed) and serves the page at /, \
+    the JSON document at /api/watch and metrics at /metrics, until a signal ends it. Exit code: 0 shown; 2 \
     the host cannot be examined, or there is no terminal."
 )]
 pub(crate) struct Args {
@@ -79,7 +82,7 @@ pub(crate) struct Args {
 
 /// Destination of the verdicts.
 #[derive(Debug)]
-enum View {
+enum Sink {
     /// One table or document, after one window.
     Once,
     /// No display: the evidence is recorded.
@@ -92,26 +95,26 @@ enum View {
 
 impl Args {
     pub(crate) fn run(self) -> Result<Exit, Failure> {
-        match self.view()? {
-            View::Once => self.once(self.open()?),
-            View::Record => {
+        match self.sink()? {
+            Sink::Once => self.once(self.open()?),
+            Sink::Record => {
                 let ended = ended_by_signal()?;
                 self.record(self.open()?, &ended)
             }
-            View::Serve(door) => {
+            Sink::Serve(door) => {
                 let sight = self.open()?;
                 let board = Board::default();
                 let looks = looks(sight, self.window, board.clone())?;
                 let _exporter = self.exporter(&board)?;
                 listen::serve(door, board, &looks)
             }
-            View::Screen => self.screen(self.open()?),
+            Sink::Screen => self.screen(self.open()?),
         }
     }
 
-    fn view(&self) -> Result<View, Failure> {
+    fn sink(&self) -> Result<Sink, Failure> {
         if self.once || self.output == Output::Json {
-            return Ok(View::Once);
+            return Ok(Sink::Once);
         }
         if self.window > RECENT {
             return Err(Failure::wrong_arguments(format!(
@@ -123,13 +126,13 @@ impl Args {
         if let Some(address) = self.listen {
             let listener = listen::bind(address, self.allow_remote)?;
             let door = listen::Door::open(listener, self.token_file.as_deref())?;
-            return Ok(View::Serve(door));
+            return Ok(Sink::Serve(door));
         }
         if stdin().is_terminal() && stdout().is_terminal() {
-            return Ok(View::Screen);
+            return Ok(Sink::Screen);
         }
         if self.record.is_some() {
-            return Ok(View::Record);
+            return Ok(Sink::Record);
         }
         Err(Failure::new(
             "there is no terminal; use --once, --listen or --record",
@@ -137,10 +140,7 @@ impl Args {
     }
 
     fn open(&self) -> Result<Sight, Failure> {
-        let mut sight = Sight::open(MIN_WAIT, self.window, &super::version())?;
-        if let Some(why) = sight.blind() {
-            return Err(Failure::new(why));
-        }
+        let mut sight = sight(self.window)?;
         if let Some(file) = &self.record {
             let named = |error| Failure::new(format!("{}: {error}", file.display()));
             sight.record(file).map_err(named)?;
@@ -192,14 +192,52 @@ impl Args {
     fn screen(&self, sight: Sight) -> Result<Exit, Failure> {
         let board = Board::default();
         let looks = looks(sight, self.window, board.clone())?;
-        let _exporter = self.exporter(&board)?;
-        let mut guests = Guests::new();
-        let shown = watch(&mut guests, &looks);
-        if let Some(error) = guests.error() {
+        let exporter = self.exporter(&board)?;
+        let guests = GuestsView::new(looks, exporter);
+        views::show(View::Guests, Box::new(guests))
+    }
+}
+
+/// The view of all guests with their causes.
+#[derive(Debug)]
+pub(super) struct GuestsView {
+    guests: Guests,
+    looks: Receiver<Look>,
+    _exporter: Option<Exporter>,
+}
+
+impl GuestsView {
+    const fn new(looks: Receiver<Look>, exporter: Option<Exporter>) -> Self {
+        Self {
+            guests: Guests::new(),
+            looks,
+            _exporter: exporter,
+        }
+    }
+
+    /// The view with the usual options.
+    pub(super) fn usual() -> Result<Self, Failure> {
+        let sight = sight(RECENT)?;
+        Ok(Self::new(looks(sight, RECENT, Board::default())?, None))
+    }
+}
+
+impl Screen for GuestsView {
+    fn show(&mut self) -> Result<End, Failure> {
+        let shown = watch(&mut self.guests, &self.looks);
+        if let Some(error) = self.guests.error() {
             return Err(Failure::new(error));
         }
-        shown?;
-        Ok(Exit::Holds)
+        Ok(shown?)
+    }
+}
+
+/// A measurement that can examine something.
+fn sight(window: Nanos) -> Result<Sight, Failure> {
+    let sight = Sight::open(MIN_WAIT, window, &super::version())?;
+    match sight.blind() {
+        Some(why) => Err(Failure::new(why)),
+        None => Ok(sight),
     }
 }
 

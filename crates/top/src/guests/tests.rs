@@ -45,7 +45,7 @@ fn snapshot(guests: &[(&str, u64, u64)]) -> Arc<Snapshot> {
     Arc::new(Snapshot::new(MINUTE, spent, rows.collect(), notes))
 }
 
-fn press(guests: &mut Guests, keys: &[KeyCode]) -> Next {
+fn press(guests: &mut Guests, keys: &[KeyCode]) -> Option<End> {
     let press = |key: &KeyCode| guests.handle_key(KeyEvent::from(*key));
     keys.iter().map(press).last().unwrap()
 }
@@ -245,15 +245,16 @@ fn keys_end_it_in_both_views_and_escape_ends_only_an_answer() {
     let mut guests = Guests::new();
     guests.take(Ok(snapshot(&[("a", 40, 0)])));
     let control = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
-    assert_eq!(press(&mut guests, &[KeyCode::Esc]), Next::GoOn);
+    assert_eq!(press(&mut guests, &[KeyCode::Esc]), None);
     for keys in [&[][..], &[KeyCode::Enter][..]] {
         for key in keys {
             press(&mut guests, &[*key]);
         }
-        assert_eq!(press(&mut guests, &[KeyCode::Char('q')]), Next::Quit);
-        assert_eq!(guests.handle_key(control), Next::Quit);
+        assert_eq!(press(&mut guests, &[KeyCode::Char('q')]), Some(End::Quit));
+        assert_eq!(press(&mut guests, &[KeyCode::Tab]), Some(End::NextView));
+        assert_eq!(guests.handle_key(control), Some(End::Quit));
     }
-    assert_eq!(press(&mut guests, &[KeyCode::Char('c')]), Next::GoOn);
+    assert_eq!(press(&mut guests, &[KeyCode::Char('c')]), None);
 }
 
 #[test]

@@ -55,7 +55,7 @@ fn names(state: &State) -> Vec<&str> {
         .collect()
 }
 
-fn press(state: &mut State, key: char) -> Next {
+fn press(state: &mut State, key: char) -> Option<End> {
     state.handle_key(KeyEvent::from(KeyCode::Char(key)))
 }
 
@@ -106,7 +106,7 @@ fn keys_sort_by_a_column_and_once_more_the_other_way() {
     state.update(shown(1, guests(0, 0, 0)));
     state.update(shown(2, guests(1, 3, 2)));
     assert_eq!(names(&state), ["a", "b", "c"]);
-    assert_eq!(press(&mut state, 's'), Next::GoOn);
+    assert_eq!(press(&mut state, 's'), None);
     assert_eq!(names(&state), ["b", "c", "a"]);
     press(&mut state, 's');
     assert_eq!(names(&state), ["a", "c", "b"]);
@@ -117,9 +117,11 @@ fn keys_sort_by_a_column_and_once_more_the_other_way() {
         press(&mut state, key);
         assert_eq!(state.guests().len(), 3);
     }
-    assert_eq!(press(&mut state, 'q'), Next::Quit);
+    assert_eq!(press(&mut state, 'q'), Some(End::Quit));
+    let tab = state.handle_key(KeyEvent::from(KeyCode::Tab));
+    assert_eq!(tab, Some(End::NextView));
     let control_c = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
-    assert_eq!(state.handle_key(control_c), Next::Quit);
+    assert_eq!(state.handle_key(control_c), Some(End::Quit));
 }
 
 #[test]

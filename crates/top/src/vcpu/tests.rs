@@ -69,10 +69,10 @@ fn threads_are_sorted_by_what_somebody_wants_the_longest_first() {
         ('5', "web vcpu 0"),
     ] {
         let next = tails.handle_key(KeyEvent::from(KeyCode::Char(key)));
-        assert_eq!((next, &*order(&tails)[0]), (Next::GoOn, first), "{key}");
+        assert_eq!((next, &*order(&tails)[0]), (None, first), "{key}");
     }
     let quit = tails.handle_key(KeyEvent::from(KeyCode::Char('q')));
-    assert_eq!(quit, Next::Quit);
+    assert_eq!(quit, Some(End::Quit));
 }
 
 #[test]

@@ -19,6 +19,15 @@ pub(crate) struct Which {
     runtime_dir: Option<PathBuf>,
 }
 
+impl Default for Which {
+    fn default() -> Self {
+        Self {
+            config: CONFIG.into(),
+            runtime_dir: None,
+        }
+    }
+}
+
 impl Which {
     /// Connects to the daemon.
     pub(crate) fn connect(&self) -> Result<Client, ClientError> {

@@ -2,6 +2,7 @@
 
 use super::super::output::{self, Output, paint};
 use crate::command::interval;
+use crate::command::views::{self, Screen, View};
 use crate::exit::{Exit, Failure};
 use serde::Serialize;
 use std::io::{IsTerminal as _, stdin, stdout};
@@ -10,14 +11,20 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tailbound_agent::live::{Live, Reading};
 use tailbound_agent::rule::GuestRule;
+use tailbound_top::End;
 use tailbound_top::vcpu::{Column, Look, Tails, watch};
 use tailbound_units::Nanos;
 
 /// Version of the JSON document's format.
 const SCHEMA: u32 = 1;
 
-/// The longest interval between two updates.
+/// The usual interval between two updates.
+const INTERVAL: Nanos = Nanos::from_secs(1);
+/// The longest one.
 const MAX_INTERVAL: Nanos = Nanos::from_secs(3_600);
+
+/// The usual duration from which a wait is late.
+const LATE_WAIT: Nanos = Nanos::from_millis(1);
 
 /// Interval of reading late waits.
 const SAMPLE: Duration = Duration::from_millis(100);
@@ -29,7 +36,8 @@ const SAMPLE: Duration = Duration::from_millis(100);
     all waits, and the 99.9th percentile of waits after a wake-up and after a preemption. \
     Below the table: the causes of late waits, and the threads that ran instead. BPF measures \
     each wait; if that is not possible, the reason is shown and there are no percentiles. \
-    Keys: n, w, 5, 9, t, l sort by a column; up and down move; q quits. Exit code: 0 shown; 2 \
+    Keys: n, w, 5, 9, t, l sort by a column; up and down move; Tab shows the other views of \
+    `tailbound watch`; q quits. Exit code: 0 shown; 2 \
     this computer cannot be examined, or there is no terminal."
 )]
 pub(super) struct Top {
@@ -37,10 +45,10 @@ pub(super) struct Top {
     #[arg(long)]
     pid: Vec<u32>,
     /// The interval between two updates; with --once, the duration of the measurement
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
+    #[arg(long, value_name = "TIME", default_value_t = INTERVAL, value_parser = interval)]
     interval: Nanos,
     /// The duration from which a wait is late and its cause is shown
-    #[arg(long, value_name = "TIME", default_value = "1ms")]
+    #[arg(long, value_name = "TIME", default_value_t = LATE_WAIT)]
     late: Nanos,
     /// The column to sort threads by
     #[arg(long, value_enum, default_value_t = Column::P999)]
@@ -84,11 +92,11 @@ impl Top {
         }
         let mut live = Live::open(self.late, self.pid.iter().map(rule).collect())?;
         live.look()?;
-        let mut tails = Tails::new(self.sort);
         if !once {
-            watch(&mut tails, &looks(live, self.interval))?;
-            return Ok(Exit::Holds);
+            let threads = Threads::new(live, self.interval, self.sort);
+            return views::show(View::Threads, Box::new(threads));
         }
+        let mut tails = Tails::new(self.sort);
         wait(&mut live, self.interval);
         live.look()?;
         let reading = live.reading();
@@ -107,6 +115,35 @@ impl Top {
             }
         }
         Ok(Exit::Holds)
+    }
+}
+
+/// The view of guests' threads.
+#[derive(Debug)]
+pub(in super::super) struct Threads {
+    tails: Tails,
+    looks: Receiver<Look>,
+}
+
+impl Threads {
+    fn new(live: Live, interval: Nanos, sort: Column) -> Self {
+        Self {
+            tails: Tails::new(sort),
+            looks: looks(live, interval),
+        }
+    }
+
+    /// The view with the usual options.
+    pub(in super::super) fn usual() -> Result<Self, Failure> {
+        let mut live = Live::open(LATE_WAIT, Vec::new())?;
+        live.look()?;
+        Ok(Self::new(live, INTERVAL, Column::P999))
+    }
+}
+
+impl Screen for Threads {
+    fn show(&mut self) -> Result<End, Failure> {
+        Ok(watch(&mut self.tails, &self.looks)?)
     }
 }
 

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use tailbound_units::{Bytes, Nanos};
 
 /// Acknowledged data: `"retaining"`, the default, keeps a copy in the host; `"strict"` acknowledges
-/// only data in the guest's receive ring.
+/// only data in the guest's ring.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SnoopMode {
@@ -21,15 +21,15 @@ pub enum SnoopMode {
 #[serde(default, deny_unknown_fields)]
 pub struct SnoopConfig {
     /// Acknowledged data: `"retaining"`, the default, keeps a copy in the host; `"strict"`
-    /// acknowledges only data in the guest's receive ring.
+    /// acknowledges only data in the guest's ring.
     pub mode: SnoopMode,
-    /// Largest window advertised to a peer (vSnoop's `buf_size`, III-C); 1 MiB.
+    /// Largest advertised window; 1 MiB.
     pub window: Bytes,
-    /// Memory limit of one connection; 2 MiB.
+    /// Memory limit per connection; 2 MiB.
     pub flow: Bytes,
     /// Memory limit of the guest; 16 MiB.
     pub guest: Bytes,
-    /// Maximum of tracked connections; 65,536. The one that was idle longest is evicted.
+    /// Maximum of tracked connections; 65,536. The longest idle one is evicted.
     pub flows: usize,
 }
 

@@ -8,14 +8,14 @@ use tailbound_dataplane::{Guarantee, RateLimit, ShaperConfig, ShaperError};
 use tailbound_document::{Problem, Step};
 use tailbound_units::{Bytes, Rate};
 
-/// Rate limits of a guest, counted in Ethernet frames without FCS.
+/// Rate limits of a guest, in Ethernet frames without FCS.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LimitConfig {
-    /// The limit of all traffic that the guest sends; unlimited by default.
+    /// Limit of traffic from the guest; none.
     #[serde(default)]
     pub out: Option<ShaperConfig>,
-    /// The limit of all traffic to the guest; unlimited by default.
+    /// Limit of traffic to the guest; none.
     #[serde(default, rename = "in")]
     pub inward: Option<RateLimit>,
 }

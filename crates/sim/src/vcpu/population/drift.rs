@@ -17,15 +17,15 @@ use tailbound_probe::Outcome;
 use tailbound_probe::history::{History, Run, Stretch};
 use tailbound_report::{Chart, ChartAxis, Line, LineStyle, Value, Variant};
 
-/// Changes of neighbours.
+/// Changes of neighbours over weeks.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Drift {
-    /// Days that nodes are watched.
+    /// Watched days.
     pub days: u32,
-    /// Mean lives of a neighbour in days, exponentially distributed: a variant each.
+    /// Mean lives of a neighbour in days (exponential), a variant each.
     pub lives: Vec<u32>,
-    /// The probe's runs that are simulated between two changes of a node's neighbours.
+    /// The probe's simulated runs between changes of a node's neighbours.
     pub runs: u32,
 }
 

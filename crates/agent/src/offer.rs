@@ -201,9 +201,9 @@ pub enum Withheld {
     #[error(
         "no CPU is offered to the placement service: reservations that there are on {cpus} may be \
          late by {by}, more than their periods leave, as others overrun by {} each, interrupts took \
-         {} at once, and steal {}, beside {} thousandths of a CPU in the long run{beyond}; turn HRTICK_DL \
+         bursts of {}, and steal {}, beside {} thousandths of a CPU in the long run{beyond}; turn HRTICK_DL \
          on or lower `threads` of `offer`, have interrupts served elsewhere, or raise `share` of \
-         `offer` where that is less",
+         `offer` if that is less",
         disturbance.overrun, disturbance.interrupts, disturbance.steal, disturbance.share
     )]
     Late {

@@ -132,7 +132,7 @@ impl Check {
             let message = if self.kind.compares() {
                 "needs a `from` to compare with"
             } else {
-                "has a `from`, but its kind compares nothing: give it another kind"
+                "has a `from`, but its kind compares nothing: use another kind"
             };
             return mistakes.at(&self.name, message);
         }
@@ -162,7 +162,10 @@ impl Check {
             .as_ref()
             .is_some_and(|why| why.trim().is_empty())
         {
-            mistakes.at(&self.name, "misses for no reason: say why, or leave it out");
+            mistakes.at(
+                &self.name,
+                "misses without a reason: write one, or leave the key out",
+            );
         }
         if self.at_least.is_none() && self.at_most.is_none() {
             mistakes.at(&self.name, "needs at_least or at_most, or both");
@@ -207,7 +210,7 @@ impl Check {
         };
         for (x, _) in paper.flat_map(|line| &line.points) {
             if !is_measured(x.0) {
-                let message = format!("has a point at {}, where nothing is measured", x.0);
+                let message = format!("has a point at {}, outside the measured range", x.0);
                 mistakes.at(from, message);
             }
         }

@@ -23,7 +23,7 @@ const LONGEST_FILL: Nanos = Nanos::from_secs(3600);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ShaperError {
     /// The rate is zero, so no frame could leave.
-    #[error("a limit of 0 lets nothing pass")]
+    #[error("a limit of 0 passes nothing")]
     NoRate,
     /// The depth is less than a full frame and one that is owed.
     #[error("a depth of {depth} holds no two full frames ({LEAST_DEPTH})")]

@@ -52,16 +52,16 @@ impl SnoopConfig {
     /// Returns the mistake in the configuration; `None` without one.
     pub fn mistake(&self) -> Option<&'static str> {
         if !(1..=Self::MOST_FLOWS).contains(&self.flows) {
-            return Some("`flows` is to be from 1 to 4194304");
+            return Some("`flows` must be from 1 to 4194304");
         }
         if !(4096..=1 << 30).contains(&self.window.0) {
-            return Some("`window` is to be from 4KiB to 1GiB");
+            return Some("`window` must be from 4KiB to 1GiB");
         }
         if self.flow > self.guest {
             return Some("`flow` is more than `guest`, of which it is a part");
         }
         if self.guest.0 > 1 << 31 {
-            return Some("`guest` is to be at most 2GiB");
+            return Some("`guest` must be at most 2GiB");
         }
         None
     }

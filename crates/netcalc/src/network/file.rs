@@ -266,7 +266,7 @@ fn flow(entry: &FlowEntry, frame: Bytes, ports: &HashMap<&str, PortId>) -> Resul
         path.push(*id);
     }
     if path.is_empty() {
-        let message = format!("flow {name:?} passes no port; give `path` at least one");
+        let message = format!("flow {name:?} passes no port; `path` needs at least one");
         return Err(Wrong::at(&entry.path, message));
     }
     let average = rate(&entry.rate, "rate")?;
@@ -316,7 +316,7 @@ fn name<'e>(value: &'e Spanned<String>, what: &str) -> Result<&'e str, Wrong> {
 
 fn taken(value: &Spanned<String>, what: &str) -> Wrong {
     let message = format!(
-        "there is a {what} {:?} already; give each {what} a name of its own",
+        "there is a {what} {:?} already; each {what} needs a name of its own",
         value.get_ref()
     );
     Wrong::at(value, message)

@@ -171,7 +171,7 @@ impl FlowsExperiment {
         top.count("class", self.class.len(), 1..=1_000);
         top.count("point", self.point.len(), 1..=10_000);
         if self.class.iter().all(|class| class.weight == 0) {
-            top.at("class", "all classes have weight 0: nobody would come");
+            top.at("class", "all classes have weight 0: no tenant would arrive");
         }
         for (index, class) in self.class.iter().enumerate() {
             let mut section = top.item("class", index);

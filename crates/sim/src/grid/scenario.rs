@@ -136,7 +136,7 @@ impl Scenario {
         let base = find(experiment).map_err(not_found)?;
         // An error of the experiment itself has its position there.
         check(experiment, &base)?;
-        let table: Table = base.text.parse().expect("what was checked is TOML");
+        let table: Table = base.text.parse().expect("the checked text is TOML");
         let varied = Varied {
             file: &file,
             version,

@@ -385,7 +385,7 @@ fn charts(outcomes: &[Outcome]) -> Vec<Chart> {
         },
         Chart {
             name: "tightness".to_owned(),
-            title: "How much of its bound the longest delay of a flow reaches".to_owned(),
+            title: "Longest delay of a flow, as a part of its bound".to_owned(),
             x: ChartAxis::linear("longest delay seen, of the bound", "%"),
             y: ChartAxis::linear("flows with at most this", "%"),
             lines: vec![distribution("flows", &all)],

@@ -95,7 +95,7 @@ impl Scenario for Elastic {
         lines.push(Line::new("guaranteed", LineStyle::Bound, ends));
         found.charts.push(Chart {
             name: "rate".to_owned(),
-            title: "What the guest sends, millisecond by millisecond".to_owned(),
+            title: "Sent bytes of the guest in each millisecond".to_owned(),
             x: ChartAxis::linear("time", "ms"),
             y: ChartAxis::linear("rate", "Mbit/s"),
             lines,

@@ -229,12 +229,12 @@ impl Limits {
         }
         Chart {
             name: "rate".to_owned(),
-            title: "What comes out of what is configured, the worst bucket of each".to_owned(),
+            title: "Delivered part of configured rates, with the worst bucket".to_owned(),
             x: ChartAxis::log("configured", "bit/s"),
             y: ChartAxis::log("delivered, of the configured rate", "%"),
             lines,
             note: Some(
-                "Other limiters: measured with their own buckets, as their variants say."
+                "Other limiters: measured with their own buckets, which their variants name."
                     .to_owned(),
             ),
         }

@@ -390,13 +390,13 @@ impl Messages {
                 Congestion::Dctcp | Congestion::PFabric
             )
         {
-            let message = "nobody acknowledges early for marks or for pFabric: choose newreno or \
+            let message = "no early acknowledgement with marks or pFabric: choose newreno or \
                            cubic, or a `machine` without `snoop`";
             section.at("transport", message);
         }
         if snoops && transport.receive_window > WIDEST {
             let message = format!(
-                "receive_window {}: early acknowledgement tells {WIDEST} at most",
+                "receive_window {}: early acknowledgement advertises at most {WIDEST}",
                 transport.receive_window
             );
             section.at("transport", message);
@@ -421,7 +421,7 @@ impl Messages {
         if setting.switches.shared.is_some() && self.racks.is_some() {
             section.at(
                 "switches",
-                "racks say what their ports hold: leave out `shared`",
+                "racks define their ports' buffers: leave out `shared`",
             );
         }
         if let Some(meter) = &setting.meter {

@@ -124,7 +124,7 @@ impl Tenants {
         section.range("refusals", self.refusals, 1..=1_000_000);
         section.count("class", self.class.len(), 1..=100);
         if self.class.iter().all(|class| class.weight == 0) {
-            section.at("class", "all classes have weight 0: nobody would come");
+            section.at("class", "all classes have weight 0: no tenant would arrive");
         }
         for (place, class) in self.class.iter().enumerate() {
             let mut section = section.item("class", place);

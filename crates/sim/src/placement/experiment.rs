@@ -160,7 +160,7 @@ impl PlacementExperiment {
             1..=u32::MAX,
         );
         if self.class.iter().all(|class| class.weight == 0) {
-            top.at("class", "all classes have weight 0: nobody would come");
+            top.at("class", "all classes have weight 0: no tenant would arrive");
         }
         for (index, point) in self.point.iter().enumerate() {
             let mut top = mistakes.top();

@@ -79,7 +79,7 @@ impl Scenario for Rates {
         }
         found.charts.push(Chart {
             name: "rate".to_owned(),
-            title: format!("What leaves, each {}", self.sample),
+            title: format!("Sent rate, each {}", self.sample),
             x: ChartAxis::linear("time", "s"),
             y: ChartAxis::linear("rate", "Mbit/s"),
             lines,

@@ -82,7 +82,7 @@ impl Scenario for Rtp {
             }
             Some(limit) => section.range("limit", limit, Rate(100_000)..=Rate::from_mbit(1_000)),
             None if self.video => {}
-            None => section.at("limit", "it is missing; say a rate, or `video = true`"),
+            None => section.at("limit", "it is missing; write a rate, or `video = true`"),
         }
         section.range("frame", self.frame, 64..=1514);
         let seconds = Nanos::from_secs;
@@ -140,7 +140,7 @@ impl Scenario for Rtp {
                 "jitter",
                 jitters,
             ),
-            chart("window", "Where the smooth window begins", "delay", windows),
+            chart("window", "Start of the smooth window", "delay", windows),
         ];
         match self.limit {
             Some(limit) => found.condition("limit", limit.to_string()),

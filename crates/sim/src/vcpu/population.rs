@@ -110,7 +110,7 @@ impl Population {
         if self.neighbour.iter().all(|kind| kind.weight == 0) {
             top.at(
                 "neighbour",
-                "no [[neighbour]] has a weight: give one of them a weight",
+                "no [[neighbour]] has a weight: add a weight to one of them",
             );
         }
         let nodes = &self.population;
@@ -249,7 +249,7 @@ impl Neighbour {
             _ => section.at("name", "needs burst and share together, or neither"),
         }
         if matches!(self.task, Task::SleepLoop { .. } | Task::Driver) {
-            let message = "a neighbour answers, sends or computes: give it another task";
+            let message = "a neighbour answers, sends or computes: use another task";
             section.at("task", message);
         }
     }

@@ -103,7 +103,7 @@ impl Args {
         }
         if self.of == Of::Packets && !self.pid.is_empty() {
             return Err(Failure::wrong_arguments(
-                "--pid: a process has threads, no packets; say --of both for both",
+                "--pid: a process has threads, no packets; use --of both for both",
             ));
         }
         Ok(())

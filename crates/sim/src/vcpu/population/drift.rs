@@ -111,7 +111,7 @@ impl Drift {
             while leaves <= f64::from(hour) {
                 let place = random.random_range(0..count);
                 node.neighbours[place] =
-                    neighbour(population, &mut random).ok_or("nobody takes its place")?;
+                    neighbour(population, &mut random).ok_or("no neighbour takes its place")?;
                 leaves += gap(&mut random);
                 node.seed = random.random();
                 known.clear();
@@ -230,7 +230,7 @@ fn chart(mut lines: Vec<Line>, days: u32) -> Chart {
     let paper = PAPER.into_iter().chain([(whole, PAPER_NEVER)]);
     let points = paper.map(|(hours, above)| (hours, 100.0 - above));
     lines.push(Line::new(
-        "paper, from so many hours on",
+        "paper, from this number of hours on",
         LineStyle::Paper,
         points,
     ));

@@ -174,7 +174,7 @@ impl Verify {
         std::thread::sleep(WARM_UP.into());
         if trial.is_finished() {
             ended(trial)?;
-            return Err(Failure::new("the daemon has ended at once"));
+            return Err(Failure::new("the daemon ended immediately"));
         }
         Ok(trial)
     }
@@ -203,7 +203,7 @@ fn ended(trial: Trial) -> Result<(), Failure> {
 fn agreed(what: &str) -> Result<(), Failure> {
     if !stdin().is_terminal() {
         return Err(Failure::wrong_arguments(format!(
-            "{what} Say --yes: nobody is there to be asked"
+            "{what} Use --yes: there is no terminal for the question"
         )));
     }
     eprint!("{what} Go on? [y/N] ");

@@ -72,7 +72,7 @@ impl Options {
             return Ok(Outcomes::Said(format!("{ended} nodes of {tag} ended\n")));
         }
         let want = self.want.ok_or_else(|| {
-            Failure::wrong_arguments("how many nodes are needed is missing: --want N")
+            Failure::wrong_arguments("the number of needed nodes is missing: --want N")
         })?;
         let count = (want as f64 * self.overshoot).ceil() as usize;
         if count > MAX_NODES {

@@ -17,12 +17,12 @@ use tailbound_units::Nanos;
                  (normal, high, top)"
 )]
 pub enum Class {
-    /// The settings from before the agent changed them.
+    /// Settings from before the agent's change.
     Normal,
-    /// A short time slice and a large share, for guests that mostly sleep.
+    /// A short slice and a large share, for guests that mostly sleep.
     Aperiodic(Aperiodic),
-    /// A reservation (`SCHED_DEADLINE`): `runtime` in each `period`, by `deadline` after a wake-up,
-    /// and no more.
+    /// A reservation (`SCHED_DEADLINE`): `runtime` per `period` and no more, by `deadline` after a
+    /// wake-up.
     Periodic(Periodic),
     /// `SCHED_FIFO`: above all proportional shares, below reservations. For the host's packet loop
     /// only (path), since a guest that never sleeps would starve the host.
@@ -38,10 +38,10 @@ pub const REAL_TIME_PRIORITY: u32 = 3;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Aperiodic {
-    /// Time slice, 0.1 ms to 100 ms; 0.1 ms. Needs Linux 6.12; before, only the weight is applied.
+    /// Time slice, 0.1 to 100 ms; 0.1 ms. Needs Linux 6.12; earlier kernels apply only the weight.
     pub slice: Nanos,
-    /// Share, in multiples of the default: 1 to 100; 10. Set on the guest's own control group if
-    /// there is one, otherwise as a nice value.
+    /// Multiple of the default share, 1 to 100; 10. Set on the guest's own control group, otherwise
+    /// as a nice value.
     pub weight: u32,
 }
 
@@ -79,9 +79,9 @@ impl Default for Aperiodic {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Periodic {
-    /// CPU time in each period.
+    /// CPU time per period.
     pub runtime: Nanos,
-    /// Time after a wake-up within which the thread gets its runtime.
+    /// Time from a wake-up by which the thread has its runtime.
     pub deadline: Nanos,
     /// Period.
     pub period: Nanos,

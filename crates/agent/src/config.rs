@@ -10,40 +10,38 @@ use std::path::{Path, PathBuf};
 use tailbound_document::{Document, DocumentError, Mistake, Problem, Step};
 use tailbound_units::Nanos;
 
-/// Configuration of the vCPU agent.
+/// The vCPU agent.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AgentConfig {
-    /// Address at which `tailbound vcpu watch` serves metrics; none by default. Not in `tailbound
-    /// host`, which serves them itself.
+    /// Address of the metrics of `tailbound vcpu watch`; none. Not in `tailbound host`, which
+    /// serves them itself.
     pub metrics: Option<SocketAddr>,
-    /// Interval of the scan for guests, threads and drift; 1 s.
+    /// Interval of scans for guests, threads and drift; 1 s.
     pub every: Nanos,
-    /// Interval of reading late waits, or sums of waits; 100 ms.
+    /// Interval of reading late waits or their sums; 100 ms.
     pub sample: Nanos,
-    /// Measures each wait by BPF if the kernel permits it; true by default.
+    /// Measures each wait by BPF if the kernel permits; true.
     pub bpf: bool,
-    /// Threshold of a late wait, whose causes are measured; 1 ms, at least 100 us.
+    /// Wait from which causes are measured; 1 ms, at least 100 us.
     pub late: Nanos,
-    /// One series of metrics for each thread, with the finest buckets, instead of one for equal
-    /// threads of a guest; false by default.
+    /// Metrics of each thread, with the finest buckets, instead of one series for a guest's equal
+    /// threads; false.
     pub detail: bool,
-    /// File with the settings to restore; `/run/tailbound/vcpu.json` by default.
+    /// Settings to restore; `/run/tailbound/vcpu.json`.
     pub state: PathBuf,
-    /// Permits other agents on this host, each with its own guests and state file; false by
-    /// default.
+    /// Permits other agents on this host, each with its own guests and state file; false.
     pub beside_others: bool,
-    /// CRI socket of the container runtime, which reports the names of pods; a known one by
-    /// default.
+    /// CRI socket of the container runtime, for names of pods; a known one.
     pub cri: Option<PathBuf>,
-    /// Reaction to a thread or weight that another program changed; `"reapply"` by default, at most
-    /// three times an hour.
+    /// Reaction to a thread or weight that another program changed; `"reapply"`, at most three
+    /// times an hour.
     pub drift: OnDrift,
-    /// Class and CPUs of the packet loop; unchanged by default.
+    /// Class and CPUs of the packet loop; unchanged.
     pub path: Option<PathConfig>,
-    /// CPU offered to the placement service; none by default.
+    /// CPU offered to the placement service; none.
     pub offer: Option<OfferConfig>,
-    /// Rules; the first that matches a guest applies.
+    /// Rules; the first match of a guest applies.
     #[serde(rename = "guest")]
     pub rules: Vec<GuestRule>,
 }

@@ -25,20 +25,19 @@ const BOOKED_EVERY: u32 = 10;
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct OfferConfig {
-    /// Sum of runtime / deadline of all reservations. By default half of M (1 - `share`) - (M - 1)
-    /// `largest` on M CPUs, at most what the kernel admits.
+    /// Sum of runtime / deadline of all reservations; half of M (1 - `share`) - (M - 1) `largest`
+    /// on M CPUs, at most the kernel's limit.
     pub cpus: Option<Bandwidth>,
     /// Largest runtime / deadline of one reservation; 0.5.
     pub largest: Bandwidth,
-    /// Maximum of threads with a reservation; four for each CPU. If ticks enforce runtimes, each
-    /// may delay others by one tick.
+    /// Maximum of threads with a reservation; four per CPU. If ticks enforce runtimes, each may
+    /// delay others by one tick.
     pub threads: Option<u32>,
-    /// Longest burst of interrupts on a CPU, unless more was measured; 0.5 ms.
+    /// Longest burst of interrupts on a CPU, if no longer one was measured; 0.5 ms.
     pub interrupts: Nanos,
-    /// Longest burst of steal, unless more was measured; 0.
+    /// Longest burst of steal, if no longer one was measured; 0.
     pub steal: Nanos,
-    /// Part of a CPU that interrupts and steal take in the long run, unless more was measured;
-    /// 0.05.
+    /// Long-term part of a CPU for interrupts and steal, if not more was measured; 0.05.
     pub share: Bandwidth,
 }
 
@@ -202,9 +201,9 @@ pub enum Withheld {
     #[error(
         "no CPU is offered to the placement service: reservations that there are on {cpus} may be \
          late by {by}, more than their periods leave, as others overrun by {} each, interrupts took \
-         {} at once, and steal {}, beside {} thousandths of a CPU in the long run{beyond}; turn HRTICK_DL \
+         bursts of {}, and steal {}, beside {} thousandths of a CPU in the long run{beyond}; turn HRTICK_DL \
          on or lower `threads` of `offer`, have interrupts served elsewhere, or raise `share` of \
-         `offer` where that is less",
+         `offer` if that is less",
         disturbance.overrun, disturbance.interrupts, disturbance.steal, disturbance.share
     )]
     Late {

@@ -31,11 +31,11 @@ pub const DAEMON: &str = "tailbound-host";
 #[serde(deny_unknown_fields, default)]
 pub struct PathConfig {
     /// Control group of `tailbound host`, if the agent is another process;
-    /// `/tailbound.slice/tailbound-host.service` by default.
+    /// `/tailbound.slice/tailbound-host.service`.
     pub cgroup: String,
-    /// CPUs of the loop alone; not all. Without it the loop has only the class.
+    /// Exclusive CPUs of the loop; not all. Without it the loop has only the class.
     pub cpus: Option<Cpus>,
-    /// Interfaces whose interrupts are moved to these CPUs.
+    /// Interfaces whose interrupts move to these CPUs.
     pub interrupts: Vec<String>,
 }
 

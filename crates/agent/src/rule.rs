@@ -17,15 +17,15 @@ use std::path::PathBuf;
 use tailbound_document::{Problem, Step};
 use tailbound_units::Nanos;
 
-/// Match on guests by exactly one of `name` to `pod`, and the class of their threads.
+/// Matches guests by exactly one of `name` to `pod`, and sets their threads' class.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct GuestRule {
     /// Guest's name; `*` matches any text.
     pub name: Option<String>,
-    /// UUID of a libvirt domain (`virsh domuuid NAME`).
+    /// Libvirt domain (`virsh domuuid NAME`).
     pub uuid: Option<Uuid>,
-    /// Number of a VM of Proxmox VE (`qm list`).
+    /// VM of Proxmox VE (`qm list`).
     pub vmid: Option<Vmid>,
     /// PID of the guest's process.
     pub pid: Option<u32>,
@@ -35,19 +35,19 @@ pub struct GuestRule {
     pub container: Option<String>,
     /// UID of a pod.
     pub pod: Option<String>,
-    /// User of the guest's process, required if a user chooses the guest's name. By default any for
+    /// User of the guest's process; required if a user chooses the guest's name. By default any for
     /// guests of a manager (libvirt, a container runtime), otherwise the agent's own.
     pub uid: Option<u32>,
-    /// Executable of the guest's process, by device and inode; narrows a rule and never suffices.
-    /// Needs `CAP_SYS_PTRACE` for other users' guests.
+    /// Executable of the guest's process, by device and inode; never the only key. Needs
+    /// `CAP_SYS_PTRACE` for other users' guests.
     pub exe: Option<PathBuf>,
-    /// Maximum of threads with a class, over all guests of the rule; 256.
+    /// Maximum of threads with a class, over the rule's guests; 256.
     pub max_threads: Option<u32>,
-    /// Maximum of reserved CPU, over all guests of the rule; half of the host's.
+    /// Maximum of reserved CPU, over the rule's guests; half of the host's.
     pub max_cpus: Option<Bandwidth>,
     /// Name of a guest that `pid` or `cgroup` selects.
     pub label: Option<String>,
-    /// QMP socket of a QEMU that does not name its vCPU threads.
+    /// QMP socket, for a QEMU that does not name its vCPU threads.
     pub qmp: Option<PathBuf>,
     /// Class of the vCPU threads, as a level.
     pub level: Option<Level>,
@@ -55,18 +55,17 @@ pub struct GuestRule {
     pub class: Option<Class>,
     /// Class of the other threads (emulator, iothreads, vhost).
     pub helpers: Option<Class>,
-    /// Permits the agent to widen CPU masks for a reservation; `"widen"` by default.
+    /// Permits wider CPU masks for a reservation; `"widen"`.
     pub affinity: Affinity,
-    /// CPU to which vCPUs with a deadline are moved.
+    /// CPU to which vCPUs with a deadline move.
     pub home: Option<u32>,
-    /// Permission for vCPU threads with a reservation to use spare CPU time beyond it.
+    /// Spare CPU time beyond the reservation of vCPU threads.
     pub excess: ExcessKind,
-    /// Longest time that threads without a reservation may wait for this guest; required with
-    /// `"reclaim"`.
+    /// Longest wait of threads without a reservation for this guest; required with `"reclaim"`.
     pub longest_excess: Option<Nanos>,
 }
 
-/// Permission for vCPU threads with a reservation to use spare CPU time beyond it.
+/// Spare CPU time beyond the reservation of vCPU threads.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ExcessKind {

@@ -93,7 +93,7 @@ pub enum LimitError {
     },
     /// A smooth window and a guarantee exclude each other.
     #[error(
-        "a smooth window delays what is guaranteed to pass at once; use the kind bucket, or no \
+        "a smooth window delays guaranteed bursts; use the kind bucket, or no \
          guarantee"
     )]
     Window,

@@ -168,7 +168,7 @@ pub struct Page<T> {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Resize {
-    /// The new number of machines. Those that stay are not moved.
+    /// The new number of machines. Remaining machines are not moved.
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 4_294_967_295_u64))]
     pub vms: u32,
 }

@@ -4,15 +4,15 @@ use crate::{Class, Fabric};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The marks by which a switch recognises a frame's class.
+/// The marks by which a switch recognises a class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Mark {
-    /// The differentiated services code point of the IP header (RFC 2474): 0 to 63.
+    /// Differentiated services code point of the IP header (RFC 2474): 0 to 63.
     #[cfg_attr(feature = "openapi", schema(maximum = 63))]
     pub dscp: u8,
-    /// The priority code point of the VLAN tag (IEEE 802.1Q, 6.9): 0 to 7.
+    /// Priority code point of the VLAN tag (IEEE 802.1Q, 6.9): 0 to 7.
     #[cfg_attr(feature = "openapi", schema(maximum = 7))]
     pub pcp: u8,
 }
@@ -54,15 +54,15 @@ pub struct Classes {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Classes))]
 #[serde(deny_unknown_fields)]
 pub struct ClassesSpec {
-    /// The class that switches serve first.
+    /// Class that switches serve first.
     pub fabric: Fabric,
-    /// The mark of guaranteed traffic.
+    /// Mark of guaranteed traffic.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guaranteed: Option<Mark>,
     /// Mark of small flows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub small: Option<Mark>,
-    /// The mark of all other traffic.
+    /// Mark of all other traffic.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lowest: Option<Mark>,
 }

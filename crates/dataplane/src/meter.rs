@@ -47,24 +47,24 @@ use table::{Table, Touched};
 use tailbound_units::exact::BYTE_IN_NANOS;
 use tailbound_units::{Bytes, Nanos, Rate};
 
-/// Classification of flows: a flow within its token bucket is small.
+/// Classifies flows: a flow within its token bucket is small.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MeterConfig {
-    /// Rate of a flow's token bucket; 10 Mbit/s, 1 % of a 1 Gbit/s link.
+    /// Rate of a flow's token bucket; 10 Mbit/s.
     pub rate: Rate,
-    /// Depth of a flow's bucket; 30 KB, about twenty full frames; at most 250 MB.
+    /// Depth of this bucket; 30 KB, at most 250 MB.
     pub burst: Bytes,
-    /// Interval after which a large flow is classified again; 100 ms.
+    /// Interval of reclassification of large flows; 100 ms.
     pub recheck: Nanos,
-    /// Idle time after which a flow's state is evicted; 10 s.
+    /// Idle time until a flow is evicted; 10 s.
     pub idle: Nanos,
-    /// Maximum of tracked flows; 65,536 (about 5 MB). A full table evicts the flow that was idle
-    /// longest (to within 67 ms) of a guest above its share.
+    /// Maximum of tracked flows; 65,536 (about 5 MB). A full table evicts the longest idle flow
+    /// (within 67 ms) of a guest above its share.
     pub flows: usize,
-    /// Rate of a guest's small flows together. By default a quarter of the link divided by the
-    /// guests; all guests together at most a quarter. The link is `nic.rate` or `pacer.link`; an
-    /// uplink with a meter needs one of them.
+    /// Rate of a guest's small flows together; a quarter of the link divided by the guests. All
+    /// guests together get at most a quarter. The link is `nic.rate` or `pacer.link`; an uplink's
+    /// meter needs one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub budget: Option<Rate>,
     /// The rate of the link that the guests share; their small flows may use a quarter of it.

@@ -90,7 +90,7 @@
 
 #![expect(
     clippy::inline_always,
-    reason = "called once for every frame, where a call costs as much as the work"
+    reason = "called once for every frame, and a call costs about the same as its work"
 )]
 
 mod batch;

@@ -95,7 +95,7 @@ pub enum Malformed {
     #[error("virtio header: the GSO type contradicts the packet's headers")]
     GsoMismatch,
     /// Segmentation of a packet inside of a tunnel, which the port did not offer.
-    #[error("virtio header: a packet inside of a tunnel is to be segmented")]
+    #[error("virtio header: segmentation of a packet inside of a tunnel")]
     Tunnel,
     /// TCP segmentation of a packet that is not complete TCP.
     #[error("virtio header: TCP segmentation for a packet that is not TCP")]
@@ -509,7 +509,7 @@ impl Frame for Packet {
     #[inline(always)]
     #[expect(
         clippy::inline_always,
-        reason = "once for every frame, where a call costs as much"
+        reason = "called once for every frame, and a call costs about the same as its work"
     )]
     fn flow(&self) -> Option<FlowKey> {
         let facts = self.facts();

@@ -30,18 +30,18 @@ use crate::{Classes, Frame, Gate, HashKeys, MeterConfig, MeterStats, RateLimit};
 use serde::{Deserialize, Serialize};
 use tailbound_units::{Bytes, Nanos, WireBytes};
 
-/// The queue in front of a port: metering, segmentation, queue and NIC limit.
+/// The queue in front of a port.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PipelineConfig {
-    /// Classifies flows as small or large; disabled by default.
+    /// Classifies flows as small or large; none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub meter: Option<MeterConfig>,
-    /// Segments packets to the MTU before the queue; false by default.
+    /// Segments packets to the MTU before the queue; false.
     pub segment: bool,
-    /// Software queue; a FIFO of 1,000 packets by default.
+    /// Software queue; a FIFO of 1,000 packets.
     pub queue: QueueConfig,
-    /// Limits the bytes that wait behind the queue; unlimited by default.
+    /// Limits the bytes behind the queue; none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nic: Option<NicConfig>,
     /// The classes of the fabric behind the queue: each frame of a guest gets its class from the

@@ -8,7 +8,7 @@
 
 #![expect(
     clippy::inline_always,
-    reason = "called once for every frame, where a call costs as much as the work"
+    reason = "called once for every frame, and a call costs about the same as its work"
 )]
 
 pub mod codel;
@@ -38,14 +38,13 @@ use tailbound_units::{Bytes, Nanos};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum QueueConfig {
-    /// First in, first out; drops at the tail.
+    /// Drops at the tail.
     Fifo(FifoConfig),
     /// One queue under `CoDel`.
     Codel(CodelConfig),
-    /// FQ-CoDel: one `CoDel` queue for each flow. Deficit round robin over guests, then over the
-    /// flows of a guest.
+    /// One `CoDel` queue per flow; deficit round robin over guests, then over a guest's flows.
     FqCodel(FqCodelConfig),
-    /// Strict priority: one queue for each class.
+    /// Strict priority, one queue per class.
     Priority(PriorityConfig),
 }
 

@@ -11,60 +11,60 @@ use tailbound_report::{Chart, ChartAxis, Line, LineStyle, Scale, Variant};
 pub struct ChartSpec {
     /// Stable name.
     pub name: Name,
-    /// Title in one line.
+    /// Title, one line.
     pub title: String,
     /// Axis of the varied quantity.
     pub x: AxisSpec,
     /// Axis of the figures.
     pub y: AxisSpec,
-    /// Figures, `SERIES.STATISTIC` or a value; each is a line for each [`Curve`].
+    /// Figures (`SERIES.STATISTIC` or a value), each a line for each [`Curve`].
     pub of: Vec<Name>,
-    /// Results of the paper.
+    /// The paper's results.
     #[serde(default)]
     pub paper: Vec<KnownLine>,
     /// Promised values.
     #[serde(default)]
     pub bound: Vec<KnownLine>,
-    /// A note for readers.
+    /// Note.
     pub note: Option<String>,
 }
 
-/// A chart of distributions: the share of a series' samples that are at most x.
+/// Share of a series' samples up to x.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CdfSpec {
     /// Stable name.
     pub name: Name,
-    /// Title in one line.
+    /// Title, one line.
     pub title: String,
-    /// Axis of the samples; without a unit of its own it has the unit of the series.
+    /// Axis of the samples; the unit is the series' by default.
     pub x: AxisSpec,
     /// Series.
     pub of: Name,
-    /// The variants; a line for each.
+    /// Variants, a line each.
     pub at: Vec<Name>,
-    /// Results of the paper.
+    /// The paper's results.
     #[serde(default)]
     pub paper: Vec<KnownLine>,
-    /// A note for readers.
+    /// Note.
     pub note: Option<String>,
 }
 
-/// An axis of a chart.
+/// Axis of a chart.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AxisSpec {
-    /// Label of the axis.
+    /// Label.
     pub label: String,
-    /// Unit of its figures; times are in `ns`.
+    /// Unit of the figures; times are in `ns`.
     #[serde(default)]
     pub unit: String,
-    /// Scale of the axis.
+    /// Scale.
     #[serde(default)]
     pub scale: Scale,
 }
 
-/// A line of a chart with points that are known beforehand.
+/// A line of known points.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KnownLine {

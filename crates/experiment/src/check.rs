@@ -17,32 +17,32 @@ pub const COMPUTED: &str = "computed";
 pub struct Check {
     /// Stable name.
     pub name: Name,
-    /// Computation of the figure.
+    /// Computation.
     #[serde(default)]
     pub kind: CheckKind,
-    /// Figure: `SERIES.STATISTIC` or a value; for `distance` the chart.
+    /// Figure (`SERIES.STATISTIC` or a value); for `distance` the chart.
     pub of: Name,
-    /// The judged variants. The one with the largest deviation from the expected range counts.
+    /// Judged variants; the one farthest from the expected range counts.
     #[serde(default)]
     pub at: Vec<Name>,
-    /// Replacements for variants of `at` that did not run; the first that ran is judged.
+    /// Replacements for variants of `at` that did not run; the first that ran counts.
     #[serde(default)]
     pub instead: Vec<Name>,
-    /// Variant to compare with; for `distance` the line of the paper.
+    /// Variant to compare with; for `distance` the paper's line.
     pub from: Option<Name>,
-    /// Lower limit of the figure;
+    /// Lower limit of the figure.
     pub at_least: Option<Spanned<Figure>>,
-    /// upper limit. One of the two, or both.
+    /// Upper limit. One limit is required.
     pub at_most: Option<Spanned<Figure>>,
-    /// Fewest samples in each variant, if more than the statistic's minimum (30 for a mean, ten
-    /// above a percentile). With fewer the check is NOT TESTED.
+    /// Fewest samples per variant, if above the statistic's minimum (30 for a mean, ten above a
+    /// percentile). With fewer the check is NOT TESTED.
     pub samples: Option<Spanned<u64>>,
-    /// Series whose events decide the figure, as large answers that small ones queue behind. With
-    /// fewer than 30 of these events in a variant the check is NOT TESTED.
+    /// Series whose events decide the figure. With fewer than 30 in a variant the check is NOT
+    /// TESTED.
     pub driven_by: Option<Spanned<String>>,
-    /// Source of the expectation.
+    /// Source.
     pub source: String,
-    /// Known reason of a failure: the verdict then reports the check and does not depend on it.
+    /// Known reason of a failure, which the verdict then reports but does not count.
     pub misses: Option<String>,
 }
 
@@ -132,7 +132,7 @@ impl Check {
             let message = if self.kind.compares() {
                 "needs a `from` to compare with"
             } else {
-                "has a `from`, but its kind compares nothing: give it another kind"
+                "has a `from`, but its kind compares nothing: use another kind"
             };
             return mistakes.at(&self.name, message);
         }
@@ -162,7 +162,10 @@ impl Check {
             .as_ref()
             .is_some_and(|why| why.trim().is_empty())
         {
-            mistakes.at(&self.name, "misses for no reason: say why, or leave it out");
+            mistakes.at(
+                &self.name,
+                "misses without a reason: write one, or leave the key out",
+            );
         }
         if self.at_least.is_none() && self.at_most.is_none() {
             mistakes.at(&self.name, "needs at_least or at_most, or both");
@@ -207,7 +210,7 @@ impl Check {
         };
         for (x, _) in paper.flat_map(|line| &line.points) {
             if !is_measured(x.0) {
-                let message = format!("has a point at {}, where nothing is measured", x.0);
+                let message = format!("has a point at {}, outside the measured range", x.0);
                 mistakes.at(from, message);
             }
         }

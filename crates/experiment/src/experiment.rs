@@ -104,7 +104,7 @@ impl RunOutput {
 /// Common keys of all experiments.
 #[derive(Debug, Clone, Deserialize)]
 struct Head {
-    /// Name of the experiment and of its result files.
+    /// Name of the experiment and its results.
     name: Name,
     /// Subject in one line.
     title: String,
@@ -113,12 +113,12 @@ struct Head {
     /// Charts of distributions.
     #[serde(default)]
     cdf: Vec<CdfSpec>,
-    /// Expectations, which decide the verdict.
+    /// Expectations for the verdict.
     #[serde(default)]
     check: Vec<Check>,
     /// Comparison of two variants in one sentence.
     sentence: Option<Sentence>,
-    /// Readable labels of series, values and variants.
+    /// Labels of series, values and variants.
     #[serde(default)]
     words: BTreeMap<Name, String>,
 }

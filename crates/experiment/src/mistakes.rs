@@ -85,7 +85,7 @@ impl Mistakes {
         for name in names {
             let text = name.get_ref();
             if !seen.insert(text) {
-                let message = format!("{what} {text:?} is there twice: give it another name");
+                let message = format!("{what} {text:?} is there twice: use another name");
                 self.at(name, message);
             }
         }

@@ -4,21 +4,21 @@ use crate::{Mistakes, Name};
 use serde::Deserialize;
 use tailbound_report::{Series, Statistic, Variant, Verdict, human};
 
-/// Subject of the sentence.
+/// A comparison of two variants in one sentence.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Sentence {
-    /// Counted things, in words: "small answers".
+    /// Counted things: "small answers".
     what: String,
-    /// Verb, in words: "were complete within".
+    /// Verb: "were complete within".
     did: String,
     /// Series of their latencies.
     series: Name,
-    /// Variant with the tested mechanism,
+    /// Variant with the mechanism.
     at: Name,
-    /// its replacement if that variant did not run,
+    /// Its replacement if it did not run.
     instead: Option<Name>,
-    /// and the variant without the mechanism.
+    /// Variant without the mechanism.
     from: Name,
 }
 

@@ -36,7 +36,7 @@ pub enum TraceError {
     #[error("a trace begins with the line {:?}; write one with scripts/trace", HEAD.join(","))]
     Head,
     /// A line is not a picture.
-    #[error("line {line} is no picture; say milliseconds, bytes, and 0 or 1")]
+    #[error("line {line} is no picture; write milliseconds, bytes, and 0 or 1")]
     Line {
         /// Its number, from 1 on.
         line: u64,

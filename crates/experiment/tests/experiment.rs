@@ -394,7 +394,7 @@ fn what_is_known_to_miss_is_told_and_decides_nothing() {
         missed.0,
         "at_least = 0.5\nsource = \"s\"\nmisses = \"\"",
     )]));
-    assert!(error.unwrap_err().contains("misses for no reason"));
+    assert!(error.unwrap_err().contains("misses without a reason"));
 }
 
 #[test]
@@ -761,7 +761,7 @@ const MISTAKES: &[(&str, &str, &str)] = &[
      "x.toml:36:11: samples: rate is a single value; leave it out, or name a series"),
     ("from = \"before\"\n", "", "x.toml:33:8: needs a `from` to compare with"),
     ("kind = \"reduction\"\n", "",
-     "x.toml:33:8: has a `from`, but its kind compares nothing: give it another kind"),
+     "x.toml:33:8: has a `from`, but its kind compares nothing: use another kind"),
     ("at = [\"after\"]\n", "", "x.toml:33:8: judges no variant: name some in `at`"),
     ("kind = \"reduction\"\nof = \"rtt.p99\"\nfrom = \"before\"",
      "kind = \"of-promise\"\nof = \"rtt.p99\"\ninstead = [\"spare\"]",
@@ -774,7 +774,7 @@ const MISTAKES: &[(&str, &str, &str)] = &[
     ("name = \"one\"", "name = \"../one\"",
      "x.toml:2:8: the name \"../one\": use up to 60 letters, digits, '-', '_' and '.'"),
     ("name = \"spare\"", "name = \"after\"",
-     "x.toml:20:8: variant \"after\" is there twice: give it another name"),
+     "x.toml:20:8: variant \"after\" is there twice: use another name"),
 ];
 
 #[test]

@@ -339,7 +339,7 @@ impl ReceivingSide {
         }
         debug_assert!(
             self.held(cx.now, local, cx.view.locals[local].share()) <= budget.held.max(budget.free),
-            "what another may still use is not granted"
+            "capacity in use by another pair is not granted"
         );
         self.buffers = Buffers {
             divider,

@@ -45,32 +45,29 @@ use tailbound_vhost::Mode;
 /// The configuration of a host: its guests, its uplink and its services.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Config {
-    /// Loopback address and port that serve metrics; none by default.
+    /// Loopback address and port of the metrics; none.
     pub metrics: Option<SocketAddr>,
-    /// OpenTelemetry collector that receives the metrics by OTLP; none by default.
+    /// OpenTelemetry collector of the metrics (OTLP); none.
     pub otlp: Option<Endpoint>,
-    /// Priority classes of the network behind the uplink, and their marks. By default
-    /// `guarantees-first` with a pacer, `small-flows-first` with a meter; with neither, frames have
-    /// no class.
+    /// Priority classes of the network and their marks; `guarantees-first` with a pacer,
+    /// `small-flows-first` with a meter, otherwise none.
     pub classes: Option<Classes>,
-    /// The uplink. A host without one only connects its guests.
+    /// Uplink. Without one the host only connects its guests.
     pub uplink: Option<UplinkConfig>,
-    /// One entry for each guest.
+    /// Guests.
     pub guests: Vec<GuestConfig>,
-    /// CPU of the packet loop; any by default. The daemon's other threads avoid it if there are
-    /// others.
+    /// CPU of the packet loop; any. The daemon's other threads avoid it if they can.
     pub cpu: Option<u32>,
     /// Scheduling class of the packet loop. `auto`, the default: `SCHED_FIFO` at the lowest
-    /// priority if the system permits it (`CAP_SYS_NICE`, or `RLIMIT_RTPRIO` of 1); a class that is
-    /// real-time already stays. `fifo`: the same, and an error if the system refuses. `share`: the
-    /// class of the process.
+    /// priority if permitted (`CAP_SYS_NICE`, or `RLIMIT_RTPRIO` of 1); a real-time class stays.
+    /// `fifo`: the same, or an error. `share`: the class of the process.
     pub loop_class: LoopClass,
-    /// The vCPU agent; disabled by default.
+    /// vCPU agent; none.
     pub vcpu: Option<AgentConfig>,
-    /// The exchange of rates with other hosts; disabled by default.
+    /// Exchange of rates with other hosts; none.
     pub hose: Option<HoseConfig>,
-    /// File of the guests that were added by the control socket. By default in `/var/lib/tailbound`
-    /// (systemd: `$STATE_DIRECTORY`), named after the configuration file.
+    /// File of guests that the control socket added. By default in `/var/lib/tailbound` (systemd:
+    /// `$STATE_DIRECTORY`), named after the configuration file.
     pub added: Option<PathBuf>,
 }
 
@@ -88,25 +85,23 @@ pub enum LoopClass {
     Share,
 }
 
-/// The port that leads to other hosts, and its queues.
+/// The port to other hosts.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UplinkConfig {
     /// The interface or socket.
     pub port: PortConfig,
-    /// Pipeline of packets to the uplink; a FIFO of 1,000 packets by default. With a `pacer`, it
-    /// may only have a `meter`.
+    /// Pipeline to the uplink; a FIFO of 1,000 packets. With a `pacer` it may only have a `meter`.
     #[serde(default)]
     pub pipeline: PipelineConfig,
-    /// Paces guests to their guarantees; disabled by default.
+    /// Paces guests to their guarantees; none.
     #[serde(default)]
     pub pacer: Option<PacerConfig>,
-    /// Adds a priority tag (802.1Q, VLAN 0) with the PCP of its class to each untagged frame, for
-    /// switches that ignore DSCP. Needs a pacer. False by default.
+    /// Adds a priority tag (802.1Q, VLAN 0) with its class's PCP to each untagged frame, for
+    /// switches that ignore DSCP; false. Needs a pacer.
     #[serde(default)]
     pub priority_tag: bool,
-    /// Token bucket of broadcast and multicast frames from the uplink; 100 Mbit/s and 12.5 MB by
-    /// default.
+    /// Token bucket of broadcast and multicast frames from the uplink; 100 Mbit/s and 12.5 MB.
     #[serde(default = "outside_groups")]
     pub groups: BudgetConfig,
 }
@@ -115,57 +110,53 @@ pub struct UplinkConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GuestConfig {
-    /// Label of the guest's metrics: 1 to 64 letters, digits, `-`, `_`, `.`; unique; not `uplink`.
+    /// Label in metrics: 1 to 64 letters, digits, `-`, `_`, `.`; unique; not `uplink`.
     pub name: String,
     /// MAC address; unique.
     pub mac: Mac,
-    /// IP addresses and prefixes, which no other guest may have. `anti_spoofing` requires `ip` or
-    /// `slaac`. IPv6 link-local addresses need no entry.
+    /// Addresses and prefixes of this guest alone. `anti_spoofing` requires `ip` or `slaac`. IPv6
+    /// link-local addresses need no entry.
     #[serde(default)]
     pub ip: Vec<Prefix>,
-    /// IPv6 prefixes of 64 bits in which the guest configures addresses itself (SLAAC). Guests may
-    /// share them. None by default.
+    /// IPv6 prefixes of 64 bits for addresses that the guest configures itself (SLAAC); none.
+    /// Guests may share them.
     #[serde(default)]
     pub slaac: Vec<Prefix>,
-    /// Maximum of simultaneous autoconfigured addresses, link-local ones included: 1 to 256; 16 by
-    /// default.
+    /// Maximum of simultaneous autoconfigured addresses, with link-local ones, 1 to 256; 16.
     #[serde(default = "chosen_addresses")]
     pub chosen_addresses: usize,
-    /// Permits the guest to be a DHCP server (IPv4 and IPv6); false by default.
+    /// Permits a DHCP server (IPv4 and IPv6); false.
     #[serde(default)]
     pub dhcp_server: bool,
-    /// Further permitted roles in the network; none by default.
+    /// Further permitted roles; none.
     #[serde(default)]
     pub guard: GuardConfig,
-    /// Token bucket of the guest's broadcast and multicast frames; 10 Mbit/s and 1.25 MB by
-    /// default.
+    /// Token bucket of broadcast and multicast frames; 10 Mbit/s and 1.25 MB.
     #[serde(default)]
     pub groups: BudgetConfig,
-    /// Token bucket of frames to unknown MAC addresses; 10 Mbit/s and 1.25 MB by default.
+    /// Token bucket of frames to unknown MAC addresses; 10 Mbit/s and 1.25 MB.
     #[serde(default)]
     pub unknown: BudgetConfig,
-    /// The guest's VM in the placement service; unique. Without it, the service promises the guest
-    /// nothing.
+    /// VM in the placement service; unique. Without it, the service promises nothing.
     #[serde(default)]
     pub vm: Option<VmName>,
-    /// Guarantee on the uplink; best effort by default. The service's guarantee for a known `vm`
-    /// replaces it.
+    /// Guarantee on the uplink; best effort. The service's guarantee for a known `vm` replaces it.
     #[serde(default)]
     pub guarantee: Option<Guarantee>,
-    /// Rate limits in both directions; unlimited by default.
+    /// Rate limits in both directions; none.
     #[serde(default)]
     pub limit: Option<LimitConfig>,
     /// The interface or socket.
     pub port: PortConfig,
-    /// Drops frames with another source than the guest's addresses; true by default.
+    /// Drops frames with other sources than the guest's addresses; true.
     #[serde(default = "yes")]
     pub anti_spoofing: bool,
-    /// Pipeline of packets to the guest. By default a FIFO of 1,000 packets; FQ-CoDel with a limit
-    /// `in`, or with `hose` and a `vm`.
+    /// Pipeline to the guest; a FIFO of 1,000 packets, or FQ-CoDel with a limit `in`, or with
+    /// `hose` and a `vm`.
     #[serde(default)]
     pub pipeline: Option<PipelineConfig>,
-    /// Acknowledges TCP for the guest while it waits for its CPU: `"retaining"`, `"strict"` or a
-    /// whole `SnoopConfig`; disabled by default. For `vhost-user` ports.
+    /// Acknowledges TCP while the guest waits for its CPU: `"retaining"`, `"strict"` or a whole
+    /// `SnoopConfig`; none. For `vhost-user` ports.
     #[serde(default, deserialize_with = "snoop::read")]
     pub snoop: Option<SnoopConfig>,
 }
@@ -190,69 +181,66 @@ fn chosen_addresses() -> usize {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum PortConfig {
-    /// A TAP, created if it does not exist.
+    /// A TAP, created if missing.
     Tap {
-        /// The interface's name.
+        /// Name of the interface.
         interface: String,
-        /// File of the interface's network namespace (`/run/netns/NAME`); the daemon's own by
-        /// default.
+        /// The interface's network namespace (`/run/netns/NAME`); the daemon's own.
         netns: Option<PathBuf>,
     },
-    /// An existing, enabled interface, by packet sockets.
+    /// An existing, enabled interface.
     AfPacket {
-        /// The interface's name.
+        /// Name of the interface.
         interface: String,
-        /// File of the interface's network namespace (`/run/netns/NAME`); the daemon's own by
-        /// default.
+        /// The interface's network namespace (`/run/netns/NAME`); the daemon's own.
         netns: Option<PathBuf>,
         /// True: the veth's other end no longer segments tunnels, although the daemon cannot check
-        /// it. False by default.
+        /// it; false.
         #[serde(default)]
         cuts_tunnels: bool,
-        /// Length of the interface's transmit queue, in packets, 1 to 65,536; unchanged by default.
+        /// Length of the transmit queue, in packets, 1 to 65,536; unchanged.
         txqueuelen: Option<u32>,
-        /// Moves receive work at the other end of a veth to CPUs other than the packet loop's,
-        /// unless it has a mask already. True by default.
+        /// Moves receive work at a veth's other end to other CPUs than the packet loop's, unless it
+        /// has a mask; true.
         #[serde(default = "yes")]
         rps: bool,
     },
     /// An existing, enabled interface without the kernel's network stack.
     AfXdp {
-        /// The interface's name.
+        /// Name of the interface.
         interface: String,
-        /// File of the interface's network namespace (`/run/netns/NAME`); the daemon's own by
-        /// default.
+        /// The interface's network namespace (`/run/netns/NAME`); the daemon's own.
         netns: Option<PathBuf>,
         /// `"zero-copy"`: the NIC uses the sockets' memory, or the port does not open. `"copy"`:
-        /// the kernel copies each frame. `"auto"`, the default: the best mode that works.
+        /// the kernel copies. `"auto"`, the default: the best working mode.
         #[serde(default)]
         mode: AfXdpMode,
-        /// Number of receive queues that are read, from queue 0 on; all by default.
+        /// Receive queues to read, from queue 0 on; all.
         queues: Option<u32>,
         /// True: the veth's other end no longer segments tunnels, although the daemon cannot check
-        /// it. False by default.
+        /// it; false.
         #[serde(default)]
         cuts_tunnels: bool,
     },
-    /// The virtio NIC of a VM, by vhost-user.
+    /// The virtio NIC of a VM.
     VhostUser {
-        /// Socket between the daemon and the VMM; a path of at most 96 bytes.
+        /// Socket to the VMM; a path of at most 96 bytes.
         socket: PathBuf,
         /// `"server"`, the default: the daemon creates the socket and the VMM connects; `"client"`:
         /// the reverse.
         #[serde(default)]
         mode: Mode,
-        /// UID of the VMM, if it is neither the daemon's nor root.
+        /// UID of the VMM, unless the daemon's or root.
         user: Option<u32>,
-        /// Maximum of queue pairs, 1 to 64; 1 by default.
+        /// Maximum of queue pairs, 1 to 64; 1.
         #[serde(default = "one")]
         queues: usize,
-        /// File for the beginning of each frame in both directions (pcap); none by default.
+        /// File for each frame's beginning (pcap), both directions; none.
         capture: Option<PathBuf>,
     },
     /// Capture files instead of an interface.
     Pcap {
-        /// Capture that is replayed once, at its own timing.
+        /// Capture to replay once, at its own timing.
         read: Option<PathBuf>,
         /// Capture of sent frames, with times in nanoseconds.
         write: Option<PathBuf>,

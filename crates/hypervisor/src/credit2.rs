@@ -41,12 +41,11 @@ const RATELIMIT_TOLERANCE: Nanos = Nanos::from_micros(50);
 /// pCPUs that share a queue (`sched_credit2_max_cpus_runqueue`).
 const QUEUE_PCPUS: u32 = 16;
 
-/// The parameter of [`Credit2`].
+/// Xen's credit2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Credit2Config {
-    /// Minimum run of a vCPU before another may preempt it; 0: no limit. Xen accepts 100 us to 500
-    /// ms.
+    /// Shortest run before another vCPU may preempt; 0: no limit. Xen accepts 100 us to 500 ms.
     pub ratelimit: Nanos,
 }
 

@@ -8,15 +8,15 @@ use crate::{Current, Host, PcpuId, PcpuSet, Scheduler, VcpuId, Wake};
 use serde::{Deserialize, Serialize};
 use tailbound_units::Nanos;
 
-/// Costs of a switch of vCPUs, which count as CPU time of the incoming vCPU.
+/// Costs of a switch of vCPUs, counted as CPU time of the next one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Costs {
-    /// Cost for every vCPU that is put on a pCPU which last ran another one.
+    /// Cost if another vCPU ran before on the pCPU.
     pub context_switch: Nanos,
-    /// Added when it last ran on another pCPU.
+    /// Added if the vCPU last ran on another pCPU.
     pub migration: Nanos,
-    /// Added if another vCPU has run there since, or if it has moved: its cache is cold.
+    /// Added for a cold cache: another vCPU ran there since, or the vCPU moved.
     pub cache_refill: Nanos,
 }
 

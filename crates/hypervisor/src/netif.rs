@@ -14,18 +14,16 @@ pub const SLOTS: u32 = 256;
 /// Frames that a guest's NAPI takes in one poll (`dev->weight`).
 pub const POLL_BUDGET: usize = 64;
 
-/// Parameters of a guest's netfront and the driver domain's netback.
+/// A guest's netfront and the driver domain's netback.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct NetifConfig {
-    /// Least number of slots that netfront posts; 64 (`RX_DFL_MIN_TARGET`). 192, 75 % of the ring,
-    /// is vSnoop's tuning.
+    /// Fewest slots that netfront posts; 64 (`RX_DFL_MIN_TARGET`). vSnoop's tuning is 192.
     pub least_target: u32,
-    /// Free slots without which netback takes no frame: 20 with scatter-gather (`MAX_SKB_FRAGS` +
-    /// 2); 1 without.
+    /// Free slots that netback needs for a frame: 20 with scatter-gather (`MAX_SKB_FRAGS` + 2); 1
+    /// without.
     pub reserved: u32,
-    /// Frames that wait in netback's interface while it takes none (its `tx_queue_len`, 32);
-    /// more are dropped.
+    /// Queued frames in netback's interface meanwhile (`tx_queue_len`, 32); more are dropped.
     pub queue: u32,
 }
 

@@ -31,11 +31,11 @@ const SHORTEST: Nanos = Nanos::from_micros(10);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Reservation {
-    /// The time from one replenishment to the next, at least 10 us.
+    /// Time between replenishments, at least 10 us.
     pub period: Nanos,
-    /// CPU time in each period, at least 10 us and at most the period.
+    /// CPU time per period, at least 10 us and at most the period.
     pub budget: Nanos,
-    /// True if it goes on with a used-up budget, after all vCPUs that have budget.
+    /// Runs on with a used-up budget, after all vCPUs that have budget.
     pub extratime: bool,
 }
 

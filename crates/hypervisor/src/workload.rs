@@ -31,130 +31,126 @@ pub enum Load {
     None,
     /// Never sleeps.
     Endless,
-    /// `busy` of CPU time in each `period`, then a pause, as `cpulimit` does it (Bobtail, section
-    /// 3.2). If a period ends first, the next begins immediately: with `busy` = `period` it never
-    /// sleeps.
+    /// `busy` of CPU time per `period`, then a pause, like `cpulimit` (Bobtail, section 3.2). If a
+    /// period ends first, the next begins immediately: with `busy` = `period` it never sleeps.
     DutyCycle {
-        /// CPU time used in a period.
+        /// CPU time per period.
         busy: Nanos,
-        /// The time from one start to the next.
+        /// Time between starts.
         period: Nanos,
-        /// Each period is longer by a uniform 0 to this, since timers of guests are late by some
-        /// microseconds; with 0 the phase against the hypervisor's ticks is constant.
+        /// Largest random extension of a period (uniform), like a guest's late timers; with 0 the
+        /// phase to the hypervisor's ticks is constant.
         jitter: Nanos,
     },
-    /// Busy until `busy` has passed by the clock, then asleep until the period is over. CPU time
-    /// that others take is lost. The period begins when it first runs.
+    /// Busy until `busy` has passed by the clock, then asleep until the period ends. CPU time that
+    /// others take is lost. The period begins at the first run.
     WallClock {
-        /// Busy time in a period, by the clock.
+        /// Busy time per period, by the clock.
         busy: Nanos,
-        /// Time from its first run to the timer that ends its sleep.
+        /// Time from the first run to the timer that ends the sleep.
         period: Nanos,
-        /// Each period is longer by a uniform 0 to this.
+        /// Largest random extension of a period (uniform).
         jitter: Nanos,
     },
-    /// `work` of CPU time, then a sleep, over and over (Small is Better,
-    /// section 5.2: CPU-bound with brief sleeps).
+    /// `work` of CPU time, then a sleep, repeatedly (Small is Better, section 5.2).
     Bursts {
         /// CPU time of a burst.
         work: Nanos,
-        /// Time from the end of a burst to the timer that ends the sleep.
+        /// Time from a burst's end to the timer that ends the sleep.
         sleep: Nanos,
-        /// Each sleep is longer by a uniform 0 to this.
+        /// Largest random extension of a sleep (uniform).
         jitter: Nanos,
     },
 }
 
-/// Arrival process of requests.
+/// Arrivals of requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", deny_unknown_fields, rename_all = "kebab-case")]
 pub enum Arrivals {
-    /// One request each `interval`, independent of earlier answers (open loop).
+    /// One request per `interval`, independent of answers (open loop).
     Every {
-        /// The time from one request to the next.
+        /// Time between requests.
         interval: Nanos,
-        /// Each interval is longer by a uniform 0 to this.
+        /// Largest random extension of an interval (uniform).
         jitter: Nanos,
     },
     /// A Poisson process (open loop).
     Poisson {
-        /// The mean gap.
+        /// Mean gap.
         mean: Nanos,
     },
-    /// A synchronous client: the next one `think` after the answer to the last.
+    /// A synchronous client: the next request `think` after an answer.
     Closed {
         /// Time from an answer to the next request.
         think: Nanos,
-        /// Each pause is longer by a uniform 0 to this.
+        /// Largest random extension of a pause (uniform).
         jitter: Nanos,
     },
-    /// Workflows of synchronous calls (Bobtail, section 5.2), each a random time after the last one
-    /// ended. A workflow is one sample.
+    /// Workflows of synchronous calls (Bobtail, section 5.2), each a random time after the last. A
+    /// workflow is one sample.
     Sequences {
-        /// Mean time from the end of a workflow to the next one.
+        /// Mean time between workflows.
         mean: Nanos,
         /// Calls of a workflow.
         calls: u32,
-        /// Time of a call on the wire, there and back: each of these values with equal probability.
+        /// Round trips of a call on the wire, with equal probability.
         wire: [Nanos; 3],
     },
 }
 
-/// The driver domain (Xen's dom0) through which packets pass.
+/// The driver domain (Xen's dom0), which packets pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Via {
     /// A vCPU whose task is [`Task::Driver`].
     pub vcpu: VcpuId,
-    /// Its CPU time for a packet on the way in.
+    /// Its CPU time for an incoming packet.
     pub inbound: Nanos,
-    /// Its CPU time for a packet on the way out.
+    /// Its CPU time for an outgoing packet.
     pub outbound: Nanos,
 }
 
-/// Measured task of a guest. Each request, frame, or sleep yields a [`Sample`](crate::Sample).
+/// A guest's task. Each request, frame, or sleep yields a [`Sample`](crate::Sample).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", deny_unknown_fields, rename_all = "kebab-case")]
 pub enum Task {
     /// Nothing is measured.
     #[default]
     None,
-    /// Answers requests in order. Measured from the request's arrival at the host until its answer
-    /// leaves. With a small service time it is a responder to pings.
+    /// Answers requests in order. Measured from the request's arrival at the host to the answer's
+    /// departure. With a short service time it answers pings.
     Server {
-        /// Arrival process of the requests.
+        /// Arrivals of requests.
         arrivals: Arrivals,
-        /// CPU time of one answer.
+        /// CPU time per answer.
         service: Nanos,
-        /// The driver domain that requests and answers pass; `None`: they go straight
-        /// to the guest.
+        /// Driver domain of requests and answers; without it they go straight to the guest.
         #[serde(default)]
         via: Option<Via>,
     },
-    /// Sends a frame each period by a timer of its own (RTP). Measured from when the frame was due
-    /// until it leaves.
+    /// Sends a frame per period by its own timer (RTP). Measured from the due time to the
+    /// departure.
     Sender {
-        /// The time from one frame to the next.
+        /// Time between frames.
         period: Nanos,
-        /// CPU time to send one.
+        /// CPU time per frame.
         send: Nanos,
-        /// The driver domain that frames pass; its `inbound` is not used.
+        /// Driver domain of the frames; `inbound` is not used.
         #[serde(default)]
         via: Option<Via>,
     },
-    /// Sleeps and reads the clock, repeatedly (Bobtail, algorithm 1). Measured: the wall time from
-    /// before the sleep to after it.
+    /// Sleeps and reads the clock, repeatedly (Bobtail, algorithm 1). Measured: the wall time of a
+    /// sleep.
     SleepLoop {
-        /// Requested duration of a sleep.
+        /// Requested time.
         sleep: Nanos,
-        /// CPU time from waking until it requests the next sleep.
+        /// CPU time from waking to the next sleep.
         work: Nanos,
-        /// Each sleep is longer by a uniform 0 to this. In Linux, timers of ordinary threads are up
-        /// to 50 us late (the timer slack).
+        /// Largest random extension of a sleep (uniform). Linux' timer slack is 50 us.
         #[serde(default)]
         jitter: Nanos,
     },
-    /// Handles the packets of those that name it in [`Via`], in order.
+    /// Handles the packets of tasks that name it in [`Via`], in order.
     Driver,
 }
 

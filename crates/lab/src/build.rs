@@ -111,7 +111,7 @@ fn links(namespace: &str) -> Result<Vec<u8>, LabError> {
 /// Returns the first of these wires that does not carry frames yet.
 fn unplugged(links: &[u8]) -> Result<Option<String>, LabError> {
     let links: Vec<Link> = serde_json::from_slice(links)
-        .map_err(|error| LabError::io("reading what ip -j link says")(error.into()))?;
+        .map_err(|error| LabError::io("reading the output of ip -j link")(error.into()))?;
     let carries = |link: &Link| {
         let port = link.linkinfo.info_slave_data.as_ref();
         link.operstate == "UP" && port.is_none_or(|port| port.state == "forwarding")

@@ -27,7 +27,7 @@ pub enum LabError {
     },
     /// Namespaces are not available.
     #[error(
-        "{0}\nThe lab needs namespaces of its own: `tailbound doctor` says what this machine allows and how to mend it"
+        "{0}\nThe lab needs namespaces of its own: `tailbound doctor` reports what this computer permits, and the remedy"
     )]
     Enter(#[from] EnterError),
     /// A program that the lab needs is not installed.

@@ -27,42 +27,41 @@ use tailbound_units::{Bytes, Nanos, Rate};
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LabExperiment {
-    /// Length of each variant's measurement.
+    /// Measured time per variant.
     pub duration: Nanos,
-    /// Length of the load before the measurement; 1 s.
+    /// Load before the measurement; 1 s.
     #[serde(default = "default_warmup")]
     pub(crate) warmup: Nanos,
-    /// Rate of every link; 100 Mbit/s.
+    /// Rate of links; 100 Mbit/s.
     #[serde(default = "default_link_rate")]
     pub link_rate: Rate,
-    /// Buffer of a switch port for each of its classes; 650 KB.
+    /// Buffer of a switch port per class; 650 KB.
     #[serde(default = "default_switch_buffer")]
     pub(crate) switch_buffer: Bytes,
-    /// Bytes that count for a frame's time on the wire: those of the frame, or with `"ethernet"` 24
-    /// more and at least 84.
+    /// Counted bytes of a frame on the wire: its own, or with `"ethernet"` 24 more and at least 84.
     #[serde(default)]
     pub(crate) wire: Wire,
     /// Guests of each host.
     pub(crate) hosts: BTreeMap<String, Vec<Name>>,
-    /// Guests that are the VMs of one tenant, by its name.
+    /// VMs of a tenant, by its name.
     #[serde(default)]
     pub(crate) tenant: BTreeMap<String, Vec<Name>>,
     /// Sets of guarantees, by name.
     #[serde(default)]
     pub(crate) guarantee: BTreeMap<String, Vec<Guaranteed>>,
-    /// Guests that share one core.
+    /// Guests with threads on one CPU.
     pub(crate) shared_core: Option<SharedCore>,
-    /// Guests that are virtual machines.
+    /// Guests that are VMs.
     pub(crate) machines: Option<Machines>,
-    /// Guests whose CPU time is limited, in variants with `quota = true`.
+    /// Guests with limited CPU time, in variants with `quota = true`.
     pub(crate) quota: Option<Quota>,
     /// Pipelines of hosts, by name.
     #[serde(default)]
     pub(crate) pipeline: BTreeMap<String, Pipeline>,
-    /// Request and response load.
+    /// Requests at random times.
     #[serde(default)]
     pub(crate) query: Vec<Query>,
-    /// Bulk streams.
+    /// Endless TCP streams.
     #[serde(default)]
     pub(crate) bulk: Vec<Bulk>,
     /// Echo requests.
@@ -71,53 +70,53 @@ pub struct LabExperiment {
     /// Requests to memcached.
     #[serde(default)]
     pub(crate) etc: Vec<Etc>,
-    /// Streams between all guests of a tenant.
+    /// A stream from each guest to each one on another host.
     #[serde(default)]
     pub(crate) shuffle: Vec<Shuffle>,
-    /// Messages of datagrams.
+    /// UDP messages.
     #[serde(default)]
     pub(crate) message: Vec<Message>,
-    /// Transfers to a guest.
+    /// TCP transfers.
     #[serde(default)]
     pub(crate) transfer: Vec<Transfer>,
-    /// Streams of RTP that are computed as they are sent.
+    /// RTP streams.
     #[serde(default)]
     pub(crate) rtp: Vec<Rtp>,
-    /// Streams of iperf3.
+    /// UDP streams of iperf3.
     #[serde(default)]
     pub(crate) iperf: Vec<Iperf>,
-    /// Frames that guests compose themselves.
+    /// Frames at full speed.
     #[serde(default)]
     pub(crate) flood: Vec<Flood>,
-    /// Measurements of a guest's received traffic.
+    /// Measurements of received traffic.
     #[serde(default)]
     pub(crate) meter: Vec<Meter>,
     /// Watched ports of the switch.
     #[serde(default)]
     pub(crate) watch: Vec<Watch>,
-    /// Guests that use CPU.
+    /// CPU-bound guests.
     #[serde(default)]
     pub(crate) hog: Vec<Hog>,
-    /// Guests that use a part of the CPU.
+    /// Partly busy guests.
     #[serde(default)]
     pub(crate) duty: Vec<Duty>,
     /// `tailbound probe` in a guest.
     #[serde(default)]
     pub(crate) probe: Vec<Probe>,
-    /// Guests that sleep until random times and measure the delay of their wakeups.
+    /// Guests that sleep until random times.
     #[serde(default)]
     pub(crate) wakeup: Vec<Wakeup>,
-    /// Guests that are called in workflows, and their caller.
+    /// Called guests and their caller.
     pub(crate) nodes: Option<Nodes>,
-    /// Selections of these guests by `tailbound select`.
+    /// Selections of nodes by `tailbound select`.
     #[serde(default)]
     pub(crate) selection: Vec<Selection>,
-    /// Workflows of calls to these guests.
+    /// Workflows of calls to nodes.
     #[serde(default)]
     pub(crate) workflow: Vec<Workflow>,
-    /// The compared configurations.
+    /// Compared configurations.
     pub(crate) variant: Vec<Variant>,
-    /// Charts over the count of neighbours, with a line for each name that has several counts.
+    /// Charts over the count of neighbours, a line per name with several counts.
     #[serde(default)]
     pub(crate) chart: Vec<ChartSpec>,
 }
@@ -136,16 +135,15 @@ const fn default_switch_buffer() -> Bytes {
     Bytes(650_000)
 }
 
-/// Guests whose threads all run on one CPU, and the guests among them that have a class in variants
-/// with `vcpu`.
+/// Guests with threads on one CPU.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SharedCore {
     /// Guests.
     pub(crate) guests: Vec<Name>,
-    /// Guests that have a class, and its parameters if the class is a reservation.
+    /// Guests with a class in variants with `vcpu`, and a reservation's parameters.
     pub(crate) periodic: Periodic,
-    /// Time slice of guests with a short one; 0.1 ms.
+    /// Length of a short time slice; 0.1 ms.
     #[serde(default = "default_slice")]
     pub(crate) slice: Nanos,
 }
@@ -155,12 +153,11 @@ const fn default_slice() -> Nanos {
     Nanos::from_micros(100)
 }
 
-/// Guests that are virtual machines, each with a kernel of its own; all others are network
-/// namespaces.
+/// Guests that are VMs; others are network namespaces.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Machines {
-    /// The VMM of the guests.
+    /// VMM.
     #[expect(dead_code, reason = "there is one kind")]
     pub(crate) kind: MachineKind,
     /// The guests.
@@ -175,40 +172,39 @@ pub(crate) enum MachineKind {
     Qemu,
 }
 
-/// CPU time of a guest's VM in each period, as a control group's quota.
+/// Guests with limited CPU time, in variants with `quota = true`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Quota {
-    /// Guests; each has a quota of its own.
+    /// Guests, each with its own quota.
     pub(crate) guests: Vec<Name>,
-    /// Time of all threads of the VM.
+    /// CPU time of a VM's threads per period.
     pub(crate) runtime: Nanos,
     /// Period.
     pub(crate) period: Nanos,
 }
 
-/// A reservation of CPU time (`SCHED_DEADLINE`).
+/// Guests with a class in variants with `vcpu`, and a reservation's parameters (`SCHED_DEADLINE`).
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Periodic {
-    /// Guests with a reservation.
+    /// Guests.
     pub(crate) guests: Vec<Name>,
-    /// CPU time in each period.
+    /// CPU time per period.
     pub(crate) runtime: Nanos,
-    /// Deadline, from the beginning of the period.
+    /// Deadline, from the period's beginning.
     pub(crate) deadline: Nanos,
     /// Period.
     pub(crate) period: Nanos,
 }
 
-/// Packet path of a host towards its link: a NIC queue and a pipeline before it, or a pacer.
+/// Packet path of a host to its link: a NIC queue and a pipeline, or a pacer.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Pipeline {
-    /// Length of the NIC's own queue, in time at the link rate. Only without a pacer, which fills
-    /// the wire itself.
+    /// Length of the NIC's queue, in time at the link rate. Not with a pacer.
     pub(crate) nic_queue: Option<Nanos>,
-    /// The host's pipeline without its NIC.
+    /// Pipeline without its NIC.
     #[serde(default = "no_config")]
     pub(crate) config: toml::Spanned<PipelineConfig>,
     /// The pacer.
@@ -223,22 +219,22 @@ fn no_config() -> toml::Spanned<PipelineConfig> {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Query {
-    /// Name of the load, for variants.
+    /// Name in variants.
     pub(crate) name: Name,
-    /// The guest that sends requests.
+    /// Guest that sends requests.
     pub(crate) client: Name,
-    /// The guests that answer; each request goes to one of them at random.
+    /// Guests that answer; each request has a random one.
     pub(crate) servers: Vec<Name>,
-    /// The size of an answer.
+    /// Size of an answer.
     pub(crate) answer: Bytes,
-    /// The mean time between requests, or
+    /// Mean time between requests; or `utilisation`.
     pub(crate) mean_gap: Option<Nanos>,
-    /// the share of the link that the answers fill on average.
+    /// Mean share of the link for the answers.
     pub(crate) utilisation: Option<f64>,
-    /// Connections to each server that are open from the start.
+    /// Connections per server, open from the start.
     #[serde(default = "default_connections")]
     pub(crate) connections: usize,
-    /// The series of completion times.
+    /// Series of completion times.
     pub(crate) series: String,
 }
 
@@ -246,35 +242,35 @@ const fn default_connections() -> usize {
     4
 }
 
-/// One TCP stream that never ends.
+/// An endless TCP stream.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Bulk {
-    /// Name of the load, for variants.
+    /// Name in variants.
     pub(crate) name: Name,
-    /// The sender.
+    /// Sender.
     pub(crate) from: Name,
-    /// The receiver.
+    /// Receiver.
     pub(crate) to: Name,
-    /// Name of the value of the received rate.
+    /// Value of the received rate.
     pub(crate) value: String,
-    /// Name of the value of the CPU share that the daemon of the sender's host used, in percent.
+    /// Value of the CPU share of the daemon at the sender's host, in percent.
     pub(crate) cpu_value: Option<String>,
 }
 
-/// ICMP echo requests at fixed intervals.
+/// Echo requests at fixed intervals.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Ping {
-    /// Name of the load, for variants.
+    /// Name in variants.
     pub(crate) name: Name,
-    /// The guest that sends requests.
+    /// Guest that sends requests.
     pub(crate) from: Name,
-    /// The guest whose kernel answers.
+    /// Guest whose kernel answers.
     pub(crate) to: Name,
-    /// The time between requests.
+    /// Time between requests.
     pub(crate) every: Nanos,
-    /// Name of the series of round trips.
+    /// Series of round trips.
     pub(crate) series: String,
 }
 
@@ -282,24 +278,24 @@ pub(crate) struct Ping {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Hog {
-    /// Name, for variants.
+    /// Name in variants.
     pub(crate) name: Name,
     /// Guests; each runs one.
     pub(crate) guests: Vec<Name>,
-    /// Scans between two sleeps; 100.
+    /// Scans between sleeps; 100.
     #[serde(default = "default_scans")]
     pub(crate) scans: u32,
     /// Length of a sleep; 1 ms.
     #[serde(default = "default_sleep")]
     pub(crate) sleep: Nanos,
-    /// Size of the block; the default is that of the L2 cache.
+    /// Size of the block; that of the L2 cache.
     pub(crate) block: Option<Bytes>,
-    /// Nice value of the hogs: with 5, another thread has three times the share of each.
+    /// Nice value of the hogs. With 5, another thread has three times a hog's share.
     #[serde(default)]
     pub(crate) nice: u8,
-    /// Value of all guests' scans per second together.
+    /// Value of all guests' scans per second.
     pub(crate) value: String,
-    /// Value of their CPU share together, in percent.
+    /// Value of their CPU share, in percent.
     pub(crate) cpu_value: Option<String>,
 }
 
@@ -315,54 +311,52 @@ const fn default_sleep() -> Nanos {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Wakeup {
-    /// Name, for variants.
+    /// Name in variants.
     pub(crate) name: Name,
     /// The guest.
     pub(crate) guest: Name,
-    /// Mean time between two wakeups.
+    /// Mean time between wakeups.
     pub(crate) mean_gap: Nanos,
-    /// Series of the wakeups' delays.
+    /// Series of delays.
     pub(crate) series: String,
 }
 
-/// One of the compared configurations.
+/// A compared configuration.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Variant {
     /// Stable name: an interface.
     pub(crate) name: Name,
-    /// The hosts' pipeline, if the load uses the network.
+    /// The hosts' pipeline, for loads on the network.
     pub(crate) pipeline: Option<Name>,
-    /// The set of guarantees that hold; guests of tenants without one in it are best effort.
+    /// Set of guarantees; other tenants are best effort.
     pub(crate) guarantees: Option<Name>,
     /// Source of the hosts' guarantees.
     #[serde(default)]
     pub(crate) guarantees_by: GuaranteesBy,
-    /// The switch's use of the tags.
+    /// The switch's use of tags.
     #[serde(default)]
     pub(crate) switch: SwitchMode,
-    /// The scheduling class of the guests named under `shared_core.periodic`.
+    /// Class of the guests in `shared_core.periodic`.
     #[serde(default)]
     pub(crate) vcpu: VcpuMode,
     /// Scheduling class of the hosts' packet loops.
     #[serde(default)]
     pub(crate) path: PathMode,
-    /// Deadline and period of guests with a reservation, if other than in `shared_core.periodic`,
-    /// for the same share of the core.
+    /// Deadline and period of reservations, if other than in `shared_core.periodic`, for the same
+    /// share of the core.
     pub(crate) deadline: Option<Nanos>,
-    /// Acknowledge TCP early for all guests that are VMs.
+    /// Early acknowledgement of TCP for all VMs.
     pub(crate) snoop: Option<SnoopMode>,
-    /// Limit the CPU time of the guests named under `quota`.
+    /// Limits the CPU time of the guests in `quota`.
     #[serde(default)]
     pub(crate) quota: bool,
-    /// Run this variant only if scheduling classes cannot be set, as the part of the comparison
-    /// that remains possible.
+    /// Runs only if scheduling classes cannot be set, as the remaining part of the comparison.
     #[serde(default)]
     pub(crate) only_without_periodic: bool,
-    /// The running loads, by name.
+    /// Running loads.
     pub(crate) loads: Vec<Name>,
-    /// Running guests of each hog. A list of counts stands for a variant each, named by the
-    /// variant's name and the count.
+    /// Running guests of each hog. A list makes a variant per count, with the count in its name.
     #[serde(default)]
     pub(crate) neighbours: Vec<usize>,
 }
@@ -379,7 +373,7 @@ pub(crate) enum GuaranteesBy {
     Service,
 }
 
-/// The switch's use of the tags.
+/// The switch's use of tags.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum SwitchMode {

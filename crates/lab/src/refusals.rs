@@ -75,7 +75,7 @@ impl Refusals {
         let mut duties = variant.running(&experiment.duty);
         if !self.real_time && duties.any(|load| load.uninterrupted) {
             return Some(
-                "a neighbour that nobody interrupts takes CAP_SYS_NICE outside of a user \
+                "an uninterrupted neighbour takes CAP_SYS_NICE outside of a user \
                  namespace: run as root",
             );
         }

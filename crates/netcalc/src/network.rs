@@ -179,7 +179,7 @@ pub enum NetworkError {
     /// The load of a port exceeds its rate, so its queue grows without limit.
     #[error(
         "port {port:?} is not stable: flows of {load} bit/s in all come to a link of {rate}, \
-         {excess} bit/s too many; give it a higher rate or fewer flows"
+         {excess} bit/s too many; set a higher rate or fewer flows"
     )]
     Unstable {
         /// The port's name.

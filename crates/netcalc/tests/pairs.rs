@@ -3,7 +3,7 @@
 //! Machines send by the pacer's chain of buckets: {`B_i`, S} of each pair, {B, S} and {Bmax, frame}
 //! of each sender. The first frame of a pair is charged to {`B_i`, S} and then waits for its turn,
 //! and the pair's bucket fills meanwhile. The order of turns and the senders with frames are
-//! random. Frames leave at whole ticks: a bucket with fewer checks lets no more pass.
+//! random. Frames leave at whole ticks: a bucket with fewer checks passes no more.
 
 use proptest::prelude::*;
 use tailbound_netcalc::{Guarantee, Ratio};

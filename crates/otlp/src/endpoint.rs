@@ -12,7 +12,7 @@ pub struct Endpoint(String);
 /// The text is not the address of a collector.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is no address of a collector: say http:// or https://, a host and a port, as \
+    "{0:?} is no address of a collector: write http:// or https://, a host and a port, as \
      http://127.0.0.1:4318; /v1/traces and /v1/metrics are added"
 )]
 pub struct EndpointError(String);

@@ -6,22 +6,21 @@ use crate::topology::MAX_LIMITS;
 use serde::{Deserialize, Serialize};
 use tailbound_units::{Bytes, Nanos, Rate};
 
-/// The guarantee of each machine of a tenant: Silo's {B, S, d, Bmax} (4.1).
+/// Silo's {B, S, d, Bmax} (4.1) of each machine of a tenant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Guarantee {
-    /// B, the average bandwidth that it may send, and may receive.
+    /// B: average bandwidth that it may send, and may receive.
     pub bandwidth: Rate,
-    /// S, the burst that it may send after it has sent less than its bandwidth, in bytes on the
-    /// wire. At least one frame is always allowed.
+    /// S: burst after a time below its bandwidth, in bytes on the wire. At least one frame is
+    /// always allowed.
     #[serde(default)]
     pub burst: Bytes,
-    /// d, the longest that a frame may wait in queues between two machines, if
-    /// promised.
+    /// d: longest wait of a frame in queues between two machines, if promised.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay: Option<Nanos>,
-    /// Bmax, the rate of a burst; unlimited if left out.
+    /// Bmax: rate of a burst; unlimited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub burst_rate: Option<Rate>,
 }

@@ -25,7 +25,7 @@ pub enum ReportError {
         source: io::Error,
     },
     /// The file is not JSON, or not JSON of this shape.
-    #[error("{}: not a result file: {source}; give the NAME.json that an experiment wrote", path.display())]
+    #[error("{}: not a result file: {source}; use the NAME.json that an experiment wrote", path.display())]
     Format {
         /// The file.
         path: PathBuf,
@@ -108,7 +108,7 @@ pub enum HistogramError {
     #[error("not base64: {0}")]
     Base64(#[from] base64::DecodeError),
     /// Shorter than its header, or than the length in its header.
-    #[error("{found} bytes where the header asks for {wanted}")]
+    #[error("{found} bytes, but the header requires {wanted}")]
     Length {
         /// The required number of bytes.
         wanted: u64,

@@ -330,7 +330,10 @@ impl Results {
     }
 
     /// Returns the text of the result file.
-    #[expect(clippy::missing_panics_doc, reason = "what is expected cannot fail")]
+    #[expect(
+        clippy::missing_panics_doc,
+        reason = "the expected conditions always hold"
+    )]
     pub fn to_json(&self) -> String {
         let mut text = serde_json::to_string_pretty(self)
             .expect("strings as keys and plain values always serialize");

@@ -142,7 +142,10 @@ const HOUR: u64 = 3_600_000_000_000;
 /// Returns a histogram for latencies in nanoseconds: three significant digits, from 1 ns to an hour
 /// (270 KB). `record` grows it if needed; `saturating_record` never allocates and cuts longer
 /// times.
-#[expect(clippy::missing_panics_doc, reason = "what is expected cannot fail")]
+#[expect(
+    clippy::missing_panics_doc,
+    reason = "the expected conditions always hold"
+)]
 pub fn empty_histogram() -> Histogram<u64> {
     let mut histogram =
         Histogram::new_with_bounds(1, HOUR, 3).expect("the bounds are constant and valid");
@@ -159,7 +162,10 @@ impl Default for Stats {
 
 impl Stats {
     /// Returns figures and histogram of `samples`; without samples, all figures are zero.
-    #[expect(clippy::missing_panics_doc, reason = "what is expected cannot fail")]
+    #[expect(
+        clippy::missing_panics_doc,
+        reason = "the expected conditions always hold"
+    )]
     pub fn from_histogram(samples: &Histogram<u64>) -> Self {
         let mut bytes = Vec::new();
         V2DeflateSerializer::new()

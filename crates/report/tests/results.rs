@@ -146,12 +146,12 @@ fn a_wrong_file_gives_one_clear_error() {
     assert_eq!(
         message(b"PK\x03\x04"),
         "run.json: not a result file: expected value at line 1 column 1; \
-         give the NAME.json that an experiment wrote"
+         use the NAME.json that an experiment wrote"
     );
     assert_eq!(
         message(br#"{"schema": 1, "experiment": "traps"}"#),
         "run.json: not a result file: missing field `title` at line 1 column 36; \
-         give the NAME.json that an experiment wrote"
+         use the NAME.json that an experiment wrote"
     );
     assert_eq!(
         message(br#"{"schema": 2, "anything": "else"}"#),
@@ -168,7 +168,7 @@ fn a_wrong_file_gives_one_clear_error() {
     assert_eq!(
         message(damaged.to_json().as_bytes()),
         "run.json: variant \"unpatched\", series small_fct.all: the histogram is damaged: \
-         6 bytes where the header asks for 8"
+         6 bytes, but the header requires 8"
     );
     let missing = Results::read(&PathBuf::from("/nonexistent/x.json")).unwrap_err();
     assert_eq!(

@@ -44,8 +44,8 @@ const FULL: &str = "\
 # The papers' items at the papers' sizes
 
 This page has the items whose papers measured at a larger size than `make reproduce`. `tailbound reproduce ITEM ...
---full --results DIR --page FILE` writes it. [reproduction.md](reproduction.md) has all items at the usual sizes, and
-the meaning of the results.
+--full --results DIR --page FILE` writes it. docs/reference/reproduction.md has all items at the usual sizes, and the
+meaning of the results.
 
 ";
 

@@ -13,33 +13,33 @@ use tailbound_units::Nanos;
 /// A scheduler of the model.
 pub(crate) type AnyScheduler = Box<dyn Scheduler + Send>;
 
-/// A scheduler: a name and exactly one kind.
+/// A scheduler of one kind.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SchedulerSpec {
-    /// Name in variants and legends.
+    /// Name in variants.
     pub name: Name,
     /// Xen's credit scheduler.
     pub credit: Option<CreditSpec>,
-    /// EDF + credit: request of each kind of guest; other kinds have none.
+    /// EDF + credit: requests by kind of guest; others have none.
     pub edf: Option<EdfSpec>,
-    /// Xen's credit2, by its settings.
+    /// Xen's credit2.
     pub credit2: Option<Credit2Config>,
     /// Xen's RTDS: reservations by kind of guest; others have Xen's default.
     pub rtds: Option<BTreeMap<Name, Reservation>>,
 }
 
-/// Xen's credit scheduler: the rules of a release, and deviations from it.
+/// Xen's credit scheduler: a release's rules, and deviations.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CreditSpec {
     /// Release.
     pub version: XenVersion,
-    /// Slice; constant 30 ms until 4.1.
+    /// Slice; fixed 30 ms up to 4.1.
     pub tslice: Option<Nanos>,
-    /// Time that a vCPU runs before another may preempt it; from 4.2.
+    /// Shortest run before preemption; from 4.2.
     pub ratelimit: Option<Nanos>,
-    /// Rule for the preemption of BOOST by BOOST.
+    /// Preemption of BOOST by BOOST.
     pub boost: Option<Boost>,
 }
 
@@ -47,9 +47,9 @@ pub struct CreditSpec {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EdfSpec {
-    /// Requests of the kinds of guests.
+    /// Requests by kind of guest.
     pub class: BTreeMap<Name, DomainClass>,
-    /// Part of a real-time guest's credit that is kept for events, in percent.
+    /// Percentage of a real-time guest's credit for events.
     pub reserve: Option<u32>,
 }
 

@@ -4,14 +4,14 @@ use serde::Deserialize;
 use tailbound_units::exact::Work;
 use tailbound_units::{Bytes, Nanos, Rate};
 
-/// A token bucket: `rate` and `burst`. A frame is charged its length on the wire (with preamble,
-/// FCS and gap) for each port that it is copied to.
+/// A token bucket. It charges a frame's length on the wire (with preamble, FCS and gap) for each
+/// port that receives a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct BudgetConfig {
-    /// Rate of the bucket; 10 Mbit/s, or 14,880 of the shortest frames a second.
+    /// Rate; 10 Mbit/s, or 14,880 of the shortest frames a second.
     pub rate: Rate,
-    /// Depth of the bucket; 1.25 MB.
+    /// Depth; 1.25 MB.
     pub burst: Bytes,
 }
 

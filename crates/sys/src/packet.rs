@@ -134,9 +134,9 @@ impl Socket {
             let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&fd, RECEIVE_BUFFER);
         }
         set_option(&fd, libc::PACKET_VNET_HDR, &1)
-            .map_err(failed("ask for virtio headers (PACKET_VNET_HDR)"))?;
+            .map_err(failed("enable virtio headers (PACKET_VNET_HDR)"))?;
         set_option(&fd, libc::PACKET_AUXDATA, &1)
-            .map_err(failed("ask for VLAN tags (PACKET_AUXDATA)"))?;
+            .map_err(failed("enable VLAN tags (PACKET_AUXDATA)"))?;
         set_option(&fd, libc::PACKET_IGNORE_OUTGOING, &1).map_err(failed(
             "leave out what is sent (PACKET_IGNORE_OUTGOING, since Linux 4.20)",
         ))?;
@@ -146,7 +146,7 @@ impl Socket {
         membership.mr_ifindex = index.cast_signed();
         membership.mr_type = libc::PACKET_MR_PROMISC as libc::c_ushort;
         set_option(&fd, libc::PACKET_ADD_MEMBERSHIP, &membership)
-            .map_err(failed("hear frames for other stations"))?;
+            .map_err(failed("receive frames for other stations"))?;
         bind(&fd, index.cast_signed()).map_err(failed("bind"))?;
         // Binding to an interface that is down succeeds and leaves ENETDOWN
         // behind.

@@ -16,7 +16,7 @@ use std::io;
 
 /// A feature that this computer has or lacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the table says what each is for")]
+#[expect(missing_docs, reason = "the table has a description of each")]
 pub enum Capability {
     NetworkNamespaces,
     UserNamespaces,
@@ -301,7 +301,7 @@ table! {
     CustomSlice, "custom-slice", [] [Vcpu Lab], Anywhere, trials::custom_slice,
         "the aperiodic class of vCPU threads", "Linux >= 6.12";
     Schedstat, "schedstat", [Vcpu] [], Anywhere, trials::schedstat,
-        "how long vCPU threads wait for a CPU", "CONFIG_SCHED_INFO";
+        "waits of vCPU threads for a CPU", "CONFIG_SCHED_INFO";
     BpfWaits, "bpf-waits", [] [Vcpu Look], Anywhere, trials::bpf_waits,
         "each wait of guests' threads, and who ran instead", "Linux >= 6.1 with BTF, CAP_BPF and CAP_PERFMON";
     BpfPackets, "bpf-packets", [] [Look], Anywhere, trials::bpf_packets,

@@ -264,7 +264,7 @@ fn utf8_prefix(bytes: &[u8]) -> &str {
     match std::str::from_utf8(bytes) {
         Ok(text) => text,
         Err(error) => std::str::from_utf8(&bytes[..error.valid_up_to()])
-            .expect("the error says how far it is valid"),
+            .expect("the error has the length of the valid part"),
     }
 }
 

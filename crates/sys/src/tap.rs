@@ -42,7 +42,7 @@ pub enum TapError {
     /// Another process holds the device.
     #[error(
         "the TAP {interface:?} is attached to another process; if that is a machine's monitor, as \
-         QEMU, give the machine a card of kind \"vhost-user\", or use kind \"af-packet\" on this \
+         QEMU, add a card of kind \"vhost-user\", or use kind \"af-packet\" on this \
          interface, behind which frames are lost unseen by its queue; otherwise end that process, \
          or use another name"
     )]

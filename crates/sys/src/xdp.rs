@@ -376,7 +376,7 @@ fn connect(
         let socket = std::os::fd::AsFd::as_fd(queue);
         program
             .set_socket(number, socket)
-            .map_err(failed("give the program its socket"))?;
+            .map_err(failed("set the program's socket"))?;
     }
     Ok(queues)
 }

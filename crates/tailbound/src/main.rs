@@ -29,7 +29,7 @@ use std::process::ExitCode;
     written. The help of each command has the details."
 )]
 struct Cli {
-    /// When text is coloured: auto (on a terminal, unless `NO_COLOR` is set or `TERM` is dumb),
+    /// Colours of the output: auto (on a terminal, unless `NO_COLOR` is set or `TERM` is dumb),
     /// always or never
     #[arg(
         long,

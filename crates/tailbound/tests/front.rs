@@ -353,7 +353,7 @@ fn traps() -> BTreeMap<&'static str, Vec<f64>> {
 }
 
 /// The table's figures are medians of repeats, and those of the picture are of all samples
-/// together. They may differ a little, but less than those of two runs.
+/// together. They may differ, but less than those of two runs.
 #[test]
 fn the_first_table_is_of_the_run_of_the_picture_beside_it() {
     let traps = traps();

@@ -581,6 +581,6 @@ fn an_address_that_is_no_collectors_is_refused() {
     let refused = refused.unwrap();
     assert_eq!(refused.status.code(), Some(64), "{refused:?}");
     let text = String::from_utf8(refused.stderr).unwrap();
-    let why = "is no address of a collector: say http:// or https://";
+    let why = "is no address of a collector: write http:// or https://";
     assert!(text.contains(why), "{text}");
 }

@@ -145,7 +145,7 @@ fn a_bad_file_is_one_line_and_exit_code_2() {
             text(&output.stderr),
             format!(
                 "tailbound: {bad}: not a result file: missing field `schema` at line 1 column 2; \
-                 give the NAME.json that an experiment wrote\n"
+                 use the NAME.json that an experiment wrote\n"
             )
         );
     }

@@ -285,7 +285,7 @@ fn a_run_that_is_interrupted_ends_its_points_and_goes_on_later() {
         assert_eq!(
             error,
             [
-                "tailbound: points that run are ended first; once more ends at once",
+                "tailbound: points that run are ended first; a second signal ends immediately",
                 &format!(
                     "tailbound: interrupted: {there} of 24 rows are there; run it again to go on"
                 ),

@@ -139,13 +139,13 @@ struct QuotaEntry {
 struct TokenEntry {
     /// Name in the audit log.
     name: String,
-    /// Permissions of the token.
+    /// Permissions.
     role: Role,
-    /// Owner of the tenants, for the role `tenant`.
+    /// Owner of the tenants (role `tenant`).
     owner: Option<String>,
-    /// Name of the host, for the role `host`.
+    /// Name of the host (role `host`).
     host: Option<String>,
-    /// SHA-256 of the secret, in hexadecimal.
+    /// Hexadecimal SHA-256 of the secret.
     sha256: String,
 }
 

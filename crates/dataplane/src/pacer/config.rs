@@ -6,42 +6,41 @@ use crate::{GuestId, Packet};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tailbound_units::{Bytes, Nanos, Rate, WireBytes};
 
-/// The link and how the pacer fills it.
+/// The paced link.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct PacerConfig {
-    /// Rate of the wire, 1 Mbit/s to 1 Tbit/s. A value above the real rate fills the socket's
-    /// buffer and destroys the pace.
+    /// Rate of the wire, 1 Mbit/s to 1 Tbit/s. Above the real rate the socket's buffer fills and
+    /// the pace is lost.
     pub link: Rate,
-    /// Wire time that is handed to the NIC in one call; 50 us (Silo, 5), or the time of one longest
-    /// frame if that is longer.
+    /// Wire time per call to the NIC; 50 us, or one longest frame if that takes longer.
     #[serde(default = "defaults::unset_batch")]
     pub batch: Nanos,
-    /// Fills gaps with void frames, which the first switch drops; true by default. False for a NIC
-    /// that keeps launch times itself.
+    /// Fills gaps with void frames, which the first switch drops; true. False for a NIC with launch
+    /// times.
     #[serde(default = "defaults::voids")]
     pub voids: bool,
-    /// Longest frame on the wire; 1,538 B. Add 4 B for each VLAN tag or priority tag. Longer frames
-    /// are dropped.
+    /// Longest frame on the wire; 1,538 B. Add 4 B per VLAN or priority tag. Longer frames are
+    /// dropped.
     #[serde(default = "defaults::frame")]
     pub frame: Bytes,
-    /// Longest delay that is made up for at the link's rate, in bursts of this length; 0. With 0
-    /// each guest makes up for delays within its own guarantee.
+    /// Longest delay that bursts of this length at the link's rate make up for; 0: each guest makes
+    /// up for delays within its guarantee.
     #[serde(default)]
     pub catch_up: Nanos,
-    /// Memory for frames of all guaranteed guests; 512 MiB, at least 1 MiB. A guest may hold 20 ms
-    /// of its bandwidth and at least 2 MiB, scaled down if the sum exceeds `memory`; a destination
-    /// may hold a quarter of that.
+    /// Memory for frames of guaranteed guests; 512 MiB, at least 1 MiB. A guest may hold 20 ms of
+    /// its bandwidth and at least 2 MiB, scaled down if the sum exceeds `memory`; a destination a
+    /// quarter of that.
     #[serde(default = "defaults::memory")]
     pub memory: Bytes,
-    /// Queue of frames without a guarantee; FQ-CoDel by default.
+    /// Queue of frames without a guarantee; FQ-CoDel.
     #[serde(default = "defaults::best_effort")]
     pub best_effort: QueueConfig,
-    /// Permits elastic flows, which exceed a guarantee while the link is idle; true by default.
+    /// Permits elastic flows, which exceed a guarantee while the link is idle; true.
     #[serde(default = "defaults::work_conserving")]
     pub work_conserving: bool,
-    /// Time for which a flow is held between elastic and guaranteed; 1 ms, at most 1 s. Set it to
-    /// the longest wait of the lowest class in the network, or frames may be reordered.
+    /// Hold time of a flow between elastic and guaranteed; 1 ms, at most 1 s. A time below the
+    /// longest wait of the network's lowest class may reorder frames.
     #[serde(default = "defaults::drain")]
     pub drain: Nanos,
 }
@@ -165,23 +164,23 @@ impl PacerConfig {
     }
 }
 
-/// Guarantee of a guest: Silo's {B, S, Bmax} (4.1). Sizes and rates are those on the wire.
+/// Silo's {B, S, Bmax} (4.1) of a guest, on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Guarantee {
-    /// B, the average bandwidth.
+    /// B: average bandwidth.
     pub bandwidth: Rate,
-    /// S, the burst after a time below B; at least one frame.
+    /// S: burst after a time below B; at least one frame.
     pub burst: Bytes,
-    /// Bmax, the rate of a burst; at least B.
+    /// Bmax: rate of a burst; at least B.
     pub burst_rate: Rate,
     /// Time at `bandwidth` whose frames may wait in the pacer before the guest's port is not read;
     /// 2 ms, at least a batch.
     #[serde(default = "defaults::horizon")]
     pub horizon: Nanos,
-    /// `CoDel`'s target (RFC 8289): a wait above it for twenty times as long marks frames (ECN), or
-    /// drops them if a destination's limit causes the wait; 1 ms, at a slow destination at least
-    /// one and a half frames.
+    /// `CoDel`'s target (RFC 8289): waits above it for 20 times its length mark frames (ECN), or
+    /// drop them if a destination's limit is the cause; 1 ms, at a slow destination at least 1.5
+    /// frames.
     #[serde(default = "defaults::mark")]
     pub mark: Option<Nanos>,
 }

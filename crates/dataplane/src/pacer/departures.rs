@@ -147,7 +147,7 @@ impl Departures {
     /// ([`Self::leave`]).
     #[inline(always)]
     pub(super) fn depart(&mut self, first: Position) -> u32 {
-        debug_assert_eq!(first, self.first(), "whoever is first departs");
+        debug_assert_eq!(first, self.first(), "the first entry departs");
         if self.wheel.first() == first && self.is_first_in_wheel() {
             self.move_into_row();
         }

@@ -106,7 +106,7 @@ impl Wheel {
             slots: vec![EMPTY; LEVELS * SLOTS]
                 .into_boxed_slice()
                 .try_into()
-                .expect("as many as were made"),
+                .expect("one entry per made one"),
             nodes: Vec::new(),
             first: NOTHING,
             base: Position::ZERO,
@@ -129,7 +129,7 @@ impl Wheel {
     /// Starts an empty wheel at `floor`, if that is later than the last departure.
     #[inline]
     pub(super) fn start_from(&mut self, floor: Position) {
-        debug_assert!(self.is_empty(), "what waits is to leave first");
+        debug_assert!(self.is_empty(), "waiting entries leave first");
         if self.position < floor {
             self.position = floor;
             self.base = floor;

@@ -17,22 +17,22 @@ use tailbound_units::{Bytes, Nanos};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CodelConfig {
-    /// Acceptable standing delay; 5 ms, 5 % of the interval (RFC 8289, 4.4).
+    /// Acceptable standing delay; 5 ms (RFC 8289, 4.4).
     pub target: Nanos,
-    /// Time for which the target may be exceeded; 100 ms, a long round trip (RFC 8289, 4.3).
+    /// Time above the target until the queue acts; 100 ms (RFC 8289, 4.3).
     pub interval: Nanos,
-    /// Marks packets of ECN-capable senders instead of dropping them; false, as in Linux's `codel`.
+    /// Marks packets of ECN-capable senders instead of dropping them; false.
     pub ecn: bool,
-    /// Full frame without FCS; 1,514 B, or 9,014 B for an MTU of 9,000. `CoDel` does not act on a
-    /// queue of at most one (RFC 8289, 5.4).
+    /// Full frame without FCS; 1,514 B (9,014 B for an MTU of 9,000). `CoDel` ignores queues up to
+    /// this size (RFC 8289, 5.4).
     pub mtu: Bytes,
     /// Delay from which frames of scalable senders (ECT(1), L4S) are marked, even without `ecn`;
-    /// never by default. Use 1 ms for TCP Prague, or DCTCP with ECT(1) (RFC 9332).
+    /// never. For TCP Prague, or DCTCP with ECT(1), 1 ms (RFC 9332).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ce_threshold: Option<Nanos>,
-    /// The limit in packets; 1,000, as in Linux.
+    /// Limit in packets; 1,000.
     pub packets: usize,
-    /// The limit in memory; 68 MiB, so that 1,000 packets of 64 KiB fit.
+    /// Limit in memory; 68 MiB.
     pub memory: Bytes,
 }
 

@@ -12,9 +12,9 @@ use tailbound_units::{Bytes, Nanos};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FifoConfig {
-    /// Limit in packets; 1,000, Linux's `txqueuelen` for Ethernet.
+    /// Limit in packets; 1,000.
     pub packets: usize,
-    /// The limit in memory; 68 MiB, so that the limit in packets applies first.
+    /// Limit in memory; 68 MiB.
     pub memory: Bytes,
 }
 

@@ -38,22 +38,20 @@ use turns::{TakesTurns as _, Turns};
 pub struct FqCodelConfig {
     /// Acceptable standing delay; 5 ms.
     pub target: Nanos,
-    /// Time for which the target may be exceeded; 100 ms.
+    /// Time above the target until the queue acts; 100 ms.
     pub interval: Nanos,
-    /// Marks packets of ECN-capable senders instead of dropping them; true, as in Linux's
-    /// `fq_codel`.
+    /// Marks packets of ECN-capable senders instead of dropping them; true.
     pub ecn: bool,
     /// Full frame without FCS; 1,514 B.
     pub mtu: Bytes,
-    /// Delay from which frames of scalable senders are marked; never by default.
+    /// Delay from which frames of scalable senders are marked; never.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ce_threshold: Option<Nanos>,
-    /// Quantum of deficit round robin for a guest and for a flow; 1,514 B, one full frame (RFC
-    /// 8290, 5.2.4).
+    /// Quantum per guest and per flow; 1,514 B (RFC 8290, 5.2.4).
     pub quantum: Bytes,
-    /// Limit of all flows together, in packets; 10,240 (RFC 8290, 5.2.3).
+    /// Limit of all flows, in packets; 10,240 (RFC 8290, 5.2.3).
     pub packets: usize,
-    /// Limit of all flows together, in memory of the host; 32 MiB, as in Linux.
+    /// Limit of all flows, in memory; 32 MiB.
     pub memory: Bytes,
     /// Hash buckets for each guest's connections; 1,024 (RFC 8290, 5.2.5).
     pub flows: usize,

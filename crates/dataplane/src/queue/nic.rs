@@ -12,18 +12,17 @@ use serde::{Deserialize, Serialize};
 use tailbound_units::exact::Work;
 use tailbound_units::{Bytes, Nanos, Rate};
 
-/// The link behind the software queue, and the limit of bytes outstanding on it.
+/// The link behind the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NicConfig {
     /// Rate of the link, at least 1 bit/s.
     pub rate: Rate,
-    /// Maximum of outstanding bytes. By default what the link sends in 300 us (the paper's round
-    /// trip), at least a full frame; at most 1 GB.
+    /// Maximum of outstanding bytes; the link's bytes in 300 us, at least a full frame; at most 1
+    /// GB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<Bytes>,
-    /// Overhead of a frame on the wire; 0 for virtual links. Ethernet has 24 (preamble 8, FCS 4,
-    /// gap 12).
+    /// Overhead of a frame on the wire; 0, for virtual links. Ethernet: 24 B.
     #[serde(default)]
     pub overhead: Bytes,
 }

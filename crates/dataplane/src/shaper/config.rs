@@ -23,7 +23,7 @@ const LONGEST_FILL: Nanos = Nanos::from_secs(3600);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ShaperError {
     /// The rate is zero, so no frame could leave.
-    #[error("a limit of 0 lets nothing pass")]
+    #[error("a limit of 0 passes nothing")]
     NoRate,
     /// The depth is less than a full frame and one that is owed.
     #[error("a depth of {depth} holds no two full frames ({LEAST_DEPTH})")]
@@ -85,7 +85,7 @@ pub enum ShaperError {
 pub struct RateLimit {
     /// Rate of Ethernet frames without FCS.
     pub rate: Rate,
-    /// Burst after a pause; by default 20 ms of the rate, at least two full frames.
+    /// Burst after a pause; 20 ms of the rate, at least two full frames.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub depth: Option<Bytes>,
 }
@@ -121,15 +121,15 @@ impl RateLimit {
     }
 }
 
-/// The budget for control packets (TCP without payload, ICMP echo, ARP, ND) that bypass the queue.
+/// Budget of control packets (TCP without payload, ICMP echo, ARP, ND) that bypass the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ControlConfig {
-    /// The share of the limit, in percent; 5. With 0 no packet bypasses the queue.
+    /// Percentage of the limit; 5. With 0 no packet bypasses the queue.
     pub percent: u8,
-    /// The burst, in packets of 128 bytes; 64. Half of the burst is reserved for connection setup.
+    /// Burst, in packets of 128 bytes; 64. Half is for connection setup.
     pub packets: u32,
-    /// True: DNS requests and answers bypass the queue, too. False by default.
+    /// DNS bypasses the queue, too; false.
     pub dns: bool,
 }
 
@@ -149,16 +149,16 @@ impl Default for ControlConfig {
 pub struct BucketConfig {
     /// Rate of Ethernet frames without FCS.
     pub rate: Rate,
-    /// Burst after a pause; by default 20 ms of the rate, at least two full frames.
+    /// Burst after a pause; 20 ms of the rate, at least two full frames.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub depth: Option<Bytes>,
-    /// The queue in front of the bucket; FQ-CoDel by default.
+    /// Queue before the bucket; FQ-CoDel.
     #[serde(default = "fq_codel")]
     pub queue: QueueConfig,
-    /// Memory limit of queued frames; by default 200 ms of the rate, from 256 KiB to 4 MiB.
+    /// Memory limit of queued frames; 200 ms of the rate, from 256 KiB to 4 MiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<Bytes>,
-    /// The budget for control packets that bypass the queue.
+    /// Budget of control packets that bypass the queue.
     #[serde(default)]
     pub control: ControlConfig,
 }
@@ -224,15 +224,15 @@ impl<'de> Deserialize<'de> for Gain {
     }
 }
 
-/// The gains of the controller that moves the window.
+/// Gains of the controller that moves the window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Gains {
-    /// The gain of the error; 2. At half the load, a window returns within one interval.
+    /// Gain of the error; 2.
     pub proportional: Gain,
-    /// The gain of the sum of errors, in widths of the window; 1.
+    /// Gain of the sum of errors, in widths of the window; 1.
     pub integral: Gain,
-    /// The gain of the change of the error; 0, since the error changes with every burst.
+    /// Gain of the error's change; 0.
     pub derivative: Gain,
 }
 
@@ -252,28 +252,28 @@ impl Default for Gains {
 pub struct WindowConfig {
     /// Rate of Ethernet frames without FCS.
     pub rate: Rate,
-    /// Burst of the bucket beneath; by default 20 ms of the rate, at least two full frames.
+    /// Burst of the bucket beneath; 20 ms of the rate, at least two full frames.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub depth: Option<Bytes>,
-    /// The lower end of the delay range, where the window starts and returns to; 0.
+    /// Lower end of the delay range, where the window starts and returns to; 0.
     #[serde(default)]
     pub dmin: Nanos,
-    /// The upper end of the delay range; 100 ms. Frames that wait longer leave without a window.
+    /// Upper end of the delay range; 100 ms. Frames that wait longer leave without a window.
     #[serde(default = "dmax")]
     pub dmax: Nanos,
-    /// The width of the window; 3 ms, as in the paper.
+    /// Width of the window; 3 ms.
     #[serde(default = "width")]
     pub width: Nanos,
-    /// The length of a control interval; 1 s, as in the paper.
+    /// Control interval; 1 s.
     #[serde(default = "second")]
     pub interval: Nanos,
-    /// The gains of the controller that moves the window.
+    /// Gains of the controller that moves the window.
     #[serde(default)]
     pub gains: Gains,
-    /// Memory limit of queued frames; by default 200 ms of the rate, from 256 KiB to 4 MiB.
+    /// Memory limit of queued frames; 200 ms of the rate, from 256 KiB to 4 MiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<Bytes>,
-    /// The budget for control packets that bypass the queue.
+    /// Budget of control packets that bypass the queue.
     #[serde(default)]
     pub control: ControlConfig,
 }
@@ -342,10 +342,10 @@ impl WindowConfig {
 pub struct CreditConfig {
     /// Rate of Ethernet frames without FCS.
     pub rate: Rate,
-    /// The interval of credit replenishment; 50 ms, as Xen's tools set it.
+    /// Interval of replenishment; 50 ms.
     #[serde(default = "replenish")]
     pub interval: Nanos,
-    /// The tick of the timers: 4 ms at 250 Hz; exact (1 ns) by default.
+    /// Tick of the timers; 1 ns. 4 ms corresponds to 250 Hz.
     #[serde(default = "exact")]
     pub tick: Nanos,
 }
@@ -369,16 +369,16 @@ impl CreditConfig {
     }
 }
 
-/// The rate limit of a guest's outgoing traffic, and its algorithm.
+/// Limit of a guest's outgoing traffic.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum ShaperConfig {
     /// An exact token bucket behind a queue.
     Bucket(BucketConfig),
-    /// The smooth window (delays that keep TCP's window from collapsing), above an exact token
+    /// The smooth window (delays that keep TCP's window from collapsing) above an exact token
     /// bucket.
     SmoothWindow(WindowConfig),
-    /// The credit algorithm of Xen's netback.
+    /// Credit of Xen's netback.
     Credit(CreditConfig),
 }
 

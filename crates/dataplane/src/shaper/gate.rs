@@ -27,7 +27,7 @@ impl Gate {
         let depth = limit.depth().saturating_sub(LONGEST_FRAME);
         let bucket = TokenBucket::new(BYTE_IN_NANOS, limit.rate, WireBytes(depth.0));
         Self {
-            bucket: bucket.expect("what breaks a rule is refused before"),
+            bucket: bucket.expect("the rules were checked before"),
             opens_at: Nanos::ZERO,
             most_owed: limit.rate.time_for(Bytes(2 * LONGEST_FRAME.0)),
         }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use tailbound_units::{Bytes, Nanos};
 
 /// Acknowledged data: `"retaining"`, the default, keeps a copy in the host; `"strict"` acknowledges
-/// only data in the guest's receive ring.
+/// only data in the guest's ring.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SnoopMode {
@@ -21,15 +21,15 @@ pub enum SnoopMode {
 #[serde(default, deny_unknown_fields)]
 pub struct SnoopConfig {
     /// Acknowledged data: `"retaining"`, the default, keeps a copy in the host; `"strict"`
-    /// acknowledges only data in the guest's receive ring.
+    /// acknowledges only data in the guest's ring.
     pub mode: SnoopMode,
-    /// Largest window advertised to a peer (vSnoop's `buf_size`, III-C); 1 MiB.
+    /// Largest advertised window; 1 MiB.
     pub window: Bytes,
-    /// Memory limit of one connection; 2 MiB.
+    /// Memory limit per connection; 2 MiB.
     pub flow: Bytes,
     /// Memory limit of the guest; 16 MiB.
     pub guest: Bytes,
-    /// Maximum of tracked connections; 65,536. The one that was idle longest is evicted.
+    /// Maximum of tracked connections; 65,536. The longest idle one is evicted.
     pub flows: usize,
 }
 
@@ -52,16 +52,16 @@ impl SnoopConfig {
     /// Returns the mistake in the configuration; `None` without one.
     pub fn mistake(&self) -> Option<&'static str> {
         if !(1..=Self::MOST_FLOWS).contains(&self.flows) {
-            return Some("`flows` is to be from 1 to 4194304");
+            return Some("`flows` must be from 1 to 4194304");
         }
         if !(4096..=1 << 30).contains(&self.window.0) {
-            return Some("`window` is to be from 4KiB to 1GiB");
+            return Some("`window` must be from 4KiB to 1GiB");
         }
         if self.flow > self.guest {
             return Some("`flow` is more than `guest`, of which it is a part");
         }
         if self.guest.0 > 1 << 31 {
-            return Some("`guest` is to be at most 2GiB");
+            return Some("`guest` must be at most 2GiB");
         }
         None
     }

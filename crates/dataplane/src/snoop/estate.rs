@@ -17,7 +17,7 @@ use tailbound_units::Nanos;
 
 /// Error of an import of damaged or truncated data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("what is told of connections is damaged")]
+#[error("the inherited state of connections is damaged")]
 pub struct Damaged;
 
 /// Number of words of a connection's name.

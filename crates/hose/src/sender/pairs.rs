@@ -265,7 +265,7 @@ impl Pairs {
     /// Returns the grant of an idle pair to the peer, with a datagram soon.
     pub(super) fn give_back(&mut self, index: PairIndex) {
         let Pair { key, state, .. } = self.table[index];
-        debug_assert!(!state.is_open(), "what is in use is not given back");
+        debug_assert!(!state.is_open(), "an open pair is not released");
         let returned = &mut self.destinations[key.peer.0].returned;
         if !returned.contains(&index) {
             returned.push(index);

@@ -127,7 +127,7 @@ impl AddedGuests {
     /// Returns the same file with other sections.
     fn with(&self, sections: Vec<toml::Table>) -> Self {
         let all = toml::to_string(&Sections { guest: &sections });
-        let all = all.expect("what was TOML is TOML");
+        let all = all.expect("the text was TOML before");
         let is_empty = sections.is_empty();
         Self {
             path: self.path.clone(),

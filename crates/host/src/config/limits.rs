@@ -8,14 +8,14 @@ use tailbound_dataplane::{Guarantee, RateLimit, ShaperConfig, ShaperError};
 use tailbound_document::{Problem, Step};
 use tailbound_units::{Bytes, Rate};
 
-/// Rate limits of a guest, counted in Ethernet frames without FCS.
+/// Rate limits of a guest, in Ethernet frames without FCS.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LimitConfig {
-    /// The limit of all traffic that the guest sends; unlimited by default.
+    /// Limit of traffic from the guest; none.
     #[serde(default)]
     pub out: Option<ShaperConfig>,
-    /// The limit of all traffic to the guest; unlimited by default.
+    /// Limit of traffic to the guest; none.
     #[serde(default, rename = "in")]
     pub inward: Option<RateLimit>,
 }
@@ -140,7 +140,7 @@ fn advice(rule: &ShaperError) -> (Option<&'static str>, String) {
             Some("rate"),
             "set a rate above 0, or remove the limit".to_owned(),
         ),
-        ShaperError::Depth { .. } => (Some("depth"), "use at least as much".to_owned()),
+        ShaperError::Depth { .. } => (Some("depth"), "use at least this depth".to_owned()),
         ShaperError::DepthTooLong { .. } => (None, "use a higher rate, or less depth".to_owned()),
         ShaperError::Bounds { dmin, width, .. } => {
             let dmax = dmin.saturating_add(*width);
@@ -150,7 +150,7 @@ fn advice(rule: &ShaperError) -> (Option<&'static str>, String) {
         ShaperError::Interval { packet, .. } => (None, format!("use at least {packet}, or 1s")),
         ShaperError::NoInterval => (Some("interval"), "use 50ms".to_owned()),
         ShaperError::Percent { .. } => (None, "use at most 100".to_owned()),
-        ShaperError::Memory { .. } => (Some("memory"), "use at least as much".to_owned()),
+        ShaperError::Memory { .. } => (Some("memory"), "use at least this size".to_owned()),
     }
 }
 

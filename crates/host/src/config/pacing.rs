@@ -173,7 +173,7 @@ fn advice(rule: &PacerError) -> (&'static str, String) {
         PacerError::TooSlow { .. } => ("bandwidth", "guarantee more, or nothing".to_owned()),
         PacerError::BurstTooLong(_) => ("burst", "use a shorter one".to_owned()),
         PacerError::Horizon { batch, .. } => ("horizon", format!("use at least {batch}")),
-        PacerError::Memory(_) => ("memory", "use at least as much".to_owned()),
+        PacerError::Memory(_) => ("memory", "use at least this size".to_owned()),
         PacerError::Drain(_) => (
             "drain",
             "use as long as frames of the lowest class may wait in the network".to_owned(),

@@ -216,7 +216,7 @@ fn early_acknowledgement_is_read_and_refused_where_no_ring_is_seen() {
     assert_eq!(kept, 12 << 20, "what is kept counts");
     for (port, snoop, what) in [
         (card, "\"lazy\"", "unknown kind `lazy`"),
-        (card, "{ flows = 0 }", "`flows` is to be"),
+        (card, "{ flows = 0 }", "`flows` must be"),
         (card, "{ flow = \"99MiB\" }", "`flow` is more than `guest`"),
         (card, "7", "\"retaining\", \"strict\" or a table"),
         (

@@ -20,33 +20,32 @@ const MAX_JITTER: Nanos = Nanos::from_millis(100);
 /// Largest number of a host's peers.
 const MAX_PEERS: usize = 4096;
 
-/// The exchange of rates with other hosts.
+/// Exchange of rates with other hosts.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HoseConfig {
-    /// Name of this host, by which peers refer to it.
+    /// This host's name for its peers.
     pub host: String,
-    /// Local address and UDP port of the exchange.
+    /// Local address and UDP port.
     pub listen: SocketAddr,
-    /// Secret of all hosts, for peers without a `key_file` of their own. Only the file's owner may
-    /// be able to read it.
+    /// Secret for peers without their own `key_file`. Only the file's owner may have read access.
     #[serde(default)]
     pub key_file: Option<PathBuf>,
     /// `"service"`: the placement service issues the keys, instead of a file.
     #[serde(default)]
     pub keys: Option<Issuer>,
-    /// Interval of the exchange while there is traffic; 1 ms.
+    /// Interval of the exchange under traffic; 1 ms.
     #[serde(default = "interval")]
     pub interval: Nanos,
-    /// Allowance for jitter of a sender's frames, beyond the delay that the service promises; 4 ms:
-    /// one horizon of the sender's host and 2 ms of lateness.
+    /// Allowance for a sender's jitter beyond the service's promised delay; 4 ms: one horizon of
+    /// its host and 2 ms of lateness.
     #[serde(default = "jitter")]
     pub jitter: Nanos,
-    /// VMs of each tenant (`OWNER/NAME`) that the service does not know. By default the VMs that
-    /// this host has heard of count.
+    /// VMs of each tenant (`OWNER/NAME`) that the service does not know. By default the known VMs
+    /// count.
     #[serde(default)]
     pub machines: BTreeMap<String, u32>,
-    /// One entry for each other host.
+    /// Other hosts.
     #[serde(default, rename = "peer")]
     pub peers: Vec<PeerConfig>,
 }
@@ -67,7 +66,7 @@ pub struct PeerConfig {
     pub host: String,
     /// Its address and UDP port.
     pub address: SocketAddr,
-    /// Secret for this peer only. Only the file's owner may be able to read it.
+    /// Secret for this peer alone. Only the file's owner may have read access.
     #[serde(default)]
     pub key_file: Option<PathBuf>,
 }

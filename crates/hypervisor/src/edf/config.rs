@@ -5,26 +5,24 @@ use serde::{Deserialize, Serialize};
 use tailbound_units::Nanos;
 use thiserror::Error;
 
-/// Class that the user of a domain requested (`QoS` Scheduling, sections 3.1 and 4).
+/// Requested class of a domain (`QoS` Scheduling, sections 3.1 and 4).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", deny_unknown_fields, rename_all = "kebab-case")]
 pub enum DomainClass {
-    /// The driver domain: preempts all others, is preempted by none. It stays
-    /// on the pCPU it starts on, which no real-time domain uses.
+    /// The driver domain: preempts all others and is never preempted. It stays on its first pCPU,
+    /// which no real-time domain uses.
     Driver,
-    /// Sends by itself, and must run often even without events. While it is runnable it has a
-    /// deadline.
+    /// Sends by itself and runs often even without events. While runnable it has a deadline.
     Periodic {
-        /// The longest time that it waits.
+        /// Longest wait.
         deadline: Nanos,
-        /// The shortest time from one deadline's beginning to the next one's;
-        /// none: each wait has a deadline.
+        /// Shortest time between starts of deadlines; without it, each wait has a deadline.
         #[serde(default)]
         period: Option<Nanos>,
     },
-    /// Answers requests: has a deadline when an event arrived for it.
+    /// Answers requests: an event sets a deadline.
     Aperiodic {
-        /// Longest time from the event until it runs.
+        /// Longest time from the event to the run.
         deadline: Nanos,
     },
     /// An ordinary domain.

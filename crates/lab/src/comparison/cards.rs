@@ -155,7 +155,7 @@ fn frames(rig: &Rig<'_>, backend: Backend, size: u32) -> Result<f64, LabError> {
     let text = std::fs::read_to_string(output).map_err(LabError::file("reading", output))?;
     let rate = rate(&text).ok_or_else(|| LabError::Child {
         who: "testpmd".to_owned(),
-        what: "did not say how much it received".to_owned(),
+        what: "did not report its received bytes".to_owned(),
         stderr: text,
     })?;
     supervisor.end()?;

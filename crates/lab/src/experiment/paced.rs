@@ -6,24 +6,24 @@ use tailbound_dataplane::{Guarantee, PacerConfig, QueueConfig};
 use tailbound_experiment::Name;
 use tailbound_units::{Bytes, Nanos, Rate};
 
-/// Configuration of a host's pacer beside the link's rate.
+/// A host's pacer.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Pacing {
-    /// Wire time of one batch; at least that of a full frame.
+    /// Wire time of a batch; at least a full frame's.
     pub(crate) batch: Nanos,
-    /// Largest backlog of the wire that the pacer catches up.
+    /// Largest backlog of the wire to catch up.
     #[serde(default)]
     pub(crate) catch_up: Nanos,
-    /// Queue of frames without a guarantee; the default is FQ-CoDel.
+    /// Queue of frames without a guarantee; FQ-CoDel.
     pub(crate) best_effort: Option<QueueConfig>,
-    /// Set the class of every frame as an 802.1Q priority.
+    /// Sets each frame's class as an 802.1Q priority.
     #[serde(default)]
     pub(crate) priority_tag: bool,
-    /// Interval in which hosts exchange the rates of each pair of VMs; without it a VM's guarantee
-    /// does not depend on its destinations.
+    /// Interval at which hosts exchange the rates of VM pairs; without it a VM's guarantee does not
+    /// depend on its destinations.
     pub(crate) hose: Option<Nanos>,
-    /// Rate of a host's traffic past its pacer, as of `hose`, by which the pacer's link is slower.
+    /// Rate of traffic past the pacer (`hose`), subtracted from its link.
     #[serde(default)]
     pub(crate) beside: Rate,
 }
@@ -52,25 +52,24 @@ impl Pacing {
     }
 }
 
-/// Guarantee of each VM of one tenant: Silo's {B, S, Bmax} and d (4.1). Sizes and rates are those
-/// on the wire.
+/// Silo's {B, S, Bmax} and d (4.1) of each VM of a tenant, on the wire.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Guaranteed {
     /// Tenant of the VMs.
     pub(crate) tenant: Name,
-    /// B, the bandwidth.
+    /// B: bandwidth.
     pub(crate) bandwidth: Rate,
-    /// S, the burst; at least a full frame.
+    /// S: burst; at least a full frame.
     pub(crate) burst: Bytes,
-    /// Bmax; the default is the rate of the pacer's link.
+    /// Bmax: burst rate; that of the pacer's link.
     pub(crate) burst_rate: Option<Rate>,
-    /// d, the longest delay of a frame between two VMs beyond its time at Bmax.
+    /// d: longest delay of a frame between two VMs beyond its time at Bmax.
     pub(crate) delay: Option<Nanos>,
-    /// Longest wait of a frame in the host before the VM's next frames stay in its ring; the
-    /// default is twice the batch, and at least 2 ms.
+    /// Longest wait of a frame in the host before the VM's next frames stay in its ring; twice the
+    /// batch, at least 2 ms.
     pub(crate) horizon: Option<Nanos>,
-    /// Wait from which frames are marked (ECN); the default is half the horizon.
+    /// Wait from which frames are marked (ECN); half the horizon.
     pub(crate) mark: Option<Nanos>,
 }
 
@@ -106,25 +105,24 @@ pub(crate) enum Wire {
 }
 
 /// Requests to memcached by the distributions of Facebook's ETC pool (Atikoglu et al., SIGMETRICS
-/// 2012, section 5), one at a time for each worker.
+/// 2012, section 5).
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Etc {
-    /// Name, for variants.
+    /// Name in variants.
     pub(crate) name: Name,
     /// Guest that runs memcached.
     pub(crate) server: Name,
     /// Guests that send requests.
     pub(crate) clients: Vec<Name>,
-    /// Connections of each client, each with one request at a time; 1.
+    /// Connections of each client, each with one outstanding request; 1.
     #[serde(default = "one")]
     pub(crate) workers: usize,
-    /// Mean time between two requests of a worker. A request that is due before the previous answer
-    /// is sent after it.
+    /// Mean time between requests of a worker. A request due before the previous answer follows it.
     pub(crate) mean_gap: Nanos,
-    /// Size of the largest value.
+    /// Largest value.
     pub(crate) largest: Bytes,
-    /// Series of times from sending a request to the answer's last byte.
+    /// Series of times from a request to the answer's last byte.
     pub(crate) series: String,
     /// Value of answered requests per second.
     pub(crate) value: String,
@@ -138,11 +136,11 @@ const fn one() -> usize {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Shuffle {
-    /// Name, for variants.
+    /// Name in variants.
     pub(crate) name: Name,
     /// Guests.
     pub(crate) guests: Vec<Name>,
-    /// Value of the received rate of all guests together.
+    /// Value of the received rate of all guests.
     pub(crate) value: String,
 }
 

@@ -4,43 +4,43 @@ use serde::Deserialize;
 use tailbound_experiment::Name;
 use tailbound_units::Nanos;
 
-/// Guests that compute for a part of each period, as cpulimit limits programs.
+/// Guests that compute for a part of each period, like cpulimit.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Duty {
-    /// Name, for variants.
+    /// Name in variants.
     pub(crate) name: Name,
     /// Guests; each runs one.
     pub(crate) guests: Vec<Name>,
-    /// CPU time that the guest wants in each period.
+    /// CPU time wanted per period.
     pub(crate) busy: Nanos,
     /// Period.
     pub(crate) period: Nanos,
-    /// Keep the core until this time is used (`SCHED_FIFO`), like a hypervisor that does not
-    /// preempt for a woken VM.
+    /// Keeps the core for this time (`SCHED_FIFO`), like a hypervisor without preemption for woken
+    /// VMs.
     #[serde(default)]
     pub(crate) uninterrupted: bool,
-    /// Value of the share of a core that all of them got, in percent.
+    /// Value of all guests' share of a core, in percent.
     pub(crate) value: String,
 }
 
-/// `tailbound probe` in a guest, until its verdict.
+/// `tailbound probe` in a guest, up to its verdict.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Probe {
-    /// Name, for variants.
+    /// Name in variants.
     pub(crate) name: Name,
     /// The guest.
     pub(crate) guest: Name,
     /// Environment of the probe.
     pub(crate) place: Surroundings,
-    /// Maximum of sleeps until the verdict.
+    /// Most sleeps to the verdict.
     pub(crate) samples: u64,
-    /// Largest number of late sleeps for the verdict GOOD; more than five times this number is BAD.
+    /// Most late sleeps for GOOD; more than five times this number is BAD.
     pub(crate) low_mark: u64,
     /// Time limit of the probe.
     pub(crate) time_limit: Nanos,
-    /// Series of the sleeps' durations.
+    /// Series of sleeps.
     pub(crate) series: String,
 }
 

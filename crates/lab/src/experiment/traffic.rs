@@ -6,34 +6,32 @@ use serde::Deserialize;
 use tailbound_experiment::Name;
 use tailbound_units::{Bytes, Nanos, Rate};
 
-/// Messages of several UDP datagrams, each from one guest to another.
+/// UDP messages of several datagrams.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Message {
-    /// Name, for variants.
+    /// Name in variants.
     pub(crate) name: Name,
-    /// The senders.
+    /// Senders.
     pub(crate) from: Vec<Name>,
-    /// The receivers: the first sender's, the second's, and so on in turn.
+    /// Receivers, one per sender in turn.
     pub(crate) to: Vec<Name>,
-    /// Size of a message on the wire, all overhead included.
+    /// Size of a message on the wire, with all overhead.
     pub(crate) size: Bytes,
-    /// Interval in which all senders start a message together, or
+    /// Interval at which all senders start together; or `mean_gap`.
     pub(crate) every: Option<Nanos>,
-    /// the mean time between two messages of a sender at random times.
+    /// Mean random time between messages of a sender.
     pub(crate) mean_gap: Option<Nanos>,
-    /// Series of latencies: from the scheduled start of a message to the arrival of its last
-    /// datagram.
+    /// Series of latencies, from a message's scheduled start to the arrival of its last datagram.
     pub(crate) series: String,
-    /// Series of times from ring to ring, if senders and receivers are VMs: from taking a datagram
-    /// out of the sender's ring to putting it into the receiver's. The slowest datagram counts for
-    /// its message.
+    /// Series of times from the sender's ring to the receiver's, between VMs. A message counts with
+    /// its slowest datagram.
     pub(crate) ring: Option<String>,
     /// Longest CPU time of a message in a receiver with a reservation. The series' bound then
-    /// includes the wait of the receiver's vCPU, and later messages are counted.
+    /// includes the wait of its vCPU, and later messages are counted.
     pub(crate) cpu: Option<Nanos>,
-    /// Series of the times in which a vCPU of sender or receiver was runnable but did not run while
-    /// a message was in transit.
+    /// Series of the times in which a vCPU of sender or receiver was runnable but not running,
+    /// while a message was in transit.
     pub(crate) vcpu_wait: Option<String>,
 }
 
@@ -44,37 +42,34 @@ impl Message {
         &["messages_lost", "over_bound", "over_bound_by_machine"];
 }
 
-/// TCP transfers of a fixed size to a guest, each on a connection of its own that was opened
-/// before.
+/// TCP transfers, each on its own connection, opened before.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Transfer {
-    /// Name, for variants.
+    /// Name in variants.
     pub(crate) name: Name,
     /// Sender.
     pub(crate) from: Name,
     /// Receiver.
     pub(crate) to: Name,
-    /// Size of each transfer.
+    /// Size.
     pub(crate) size: Bytes,
-    /// Mean time between two transfers; a transfer waits for the answer to the previous one.
+    /// Mean time between transfers; each waits for the answer to the previous one.
     pub(crate) mean_gap: Nanos,
-    /// Sender's congestion control, by name.
+    /// Sender's congestion control.
     pub(crate) congestion: String,
-    /// Initial window of its connections, in segments.
+    /// Initial window, in segments.
     pub(crate) initial_window: u32,
-    /// Series of durations at the sender: until the answer of the receiver's application.
+    /// Series of durations at the sender, up to the answer of the receiver's application.
     pub(crate) series: String,
-    /// Series of durations at the receiver: from its first byte to its last.
+    /// Series of durations at the receiver, first to last byte.
     pub(crate) received: String,
-    /// Series of the longest times in a transfer without a byte for the receiver; by default they
-    /// are not measured.
+    /// Series of the longest pauses of a transfer at the receiver; not measured.
     pub(crate) pause: Option<String>,
-    /// The sender closes the connection after its last byte, and the receiver answers to that; the
-    /// default is false.
+    /// The sender closes after its last byte, and the receiver answers to that; false.
     #[serde(default)]
     pub(crate) closes: bool,
-    /// The sender's kernel leaves segmentation to its NIC; true.
+    /// Segmentation by the sender's NIC; true.
     #[serde(default = "yes")]
     pub(crate) offload: bool,
 }
@@ -83,25 +78,25 @@ const fn yes() -> bool {
     true
 }
 
-/// A stream of RTP whose packets are computed during the stream.
+/// An RTP stream, computed as it is sent.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Rtp {
-    /// Name, for variants.
+    /// Name in variants.
     pub(crate) name: Name,
     /// Sender.
     pub(crate) from: Name,
     /// Receiver.
     pub(crate) to: Name,
-    /// Bytes of the stream in each packet.
+    /// Payload of each packet.
     pub(crate) payload: Bytes,
-    /// Time between two packets.
+    /// Time between packets.
     pub(crate) every: Nanos,
-    /// CPU time of a packet,
+    /// CPU time of a packet.
     pub(crate) compute: Nanos,
-    /// divided into this number of pieces over the time between two packets.
+    /// Pieces of this time, spread over the time between packets.
     pub(crate) pieces: u32,
-    /// Interval in which an idle sender runs again, if this is not its own choice.
+    /// Interval at which an idle sender is forced to run.
     pub(crate) reactivated: Option<Nanos>,
     /// Series of gaps between arrivals ("delta").
     pub(crate) series: String,
@@ -118,48 +113,48 @@ impl Rtp {
     ];
 }
 
-/// A stream of UDP by iperf3, whose receiver reports the jitter.
+/// A UDP stream of iperf3. The receiver reports the jitter.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Iperf {
-    /// Name, for variants.
+    /// Name in variants.
     pub(crate) name: Name,
     /// Sender.
     pub(crate) from: Name,
     /// Receiver.
     pub(crate) to: Name,
-    /// Rate of the stream.
+    /// Rate.
     pub(crate) rate: Rate,
-    /// Size of each datagram, without headers.
+    /// Size of a datagram, without headers.
     pub(crate) payload: Bytes,
     /// Value of the mean jitter.
     pub(crate) value: String,
 }
 
-/// Frames that a guest composes itself and sends at its full speed.
+/// Frames that guests compose, at full speed.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Flood {
-    /// Name, for variants.
+    /// Name in variants.
     pub(crate) name: Name,
     /// Sender.
     pub(crate) from: Name,
     /// Receiver.
     pub(crate) to: Name,
-    /// Size of an IP packet. The host segments packets above 1500 B.
+    /// Size of an IP packet. Above 1500 B the host segments.
     pub(crate) packet: Bytes,
-    /// Peculiarity of the frames.
+    /// Difference from honest frames.
     #[serde(default)]
     pub(crate) manner: Manner,
-    /// Value of the frames that the guest's interface accepted per second.
+    /// Value of the accepted frames per second.
     pub(crate) value: String,
 }
 
-/// A measurement of a guest's received traffic from another guest.
+/// A measurement of received traffic from another guest.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Meter {
-    /// Name, for variants.
+    /// Name in variants.
     pub(crate) name: Name,
     /// Sender.
     pub(crate) from: Name,
@@ -184,15 +179,15 @@ impl Meter {
     ];
 }
 
-/// Watches the effect of the switch's port towards a host on messages.
+/// A watched port of the switch.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Watch {
-    /// Name, for variants.
+    /// Name in variants.
     pub(crate) name: Name,
     /// Host behind the port.
     pub(crate) host: Name,
-    /// Series of each datagram's wait in the port.
+    /// Series of datagrams' waits in the port.
     pub(crate) series: String,
 }
 

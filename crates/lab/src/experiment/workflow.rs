@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use tailbound_experiment::Name;
 use tailbound_units::Nanos;
 
-/// The called guests, and their caller.
+/// Called guests and their caller.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Nodes {
@@ -16,38 +16,36 @@ pub(crate) struct Nodes {
     pub(crate) guests: Vec<Name>,
 }
 
-/// `tailbound probe` on all nodes during the warm-up, and `tailbound select` of its reports: in a
-/// variant with a selection, workflows call kept nodes only.
+/// A selection of nodes by `tailbound select`, from `tailbound probe` during the warm-up. Workflows
+/// then call kept nodes only.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Selection {
-    /// Name, for variants.
+    /// Name in variants.
     pub(crate) name: Name,
-    /// Nodes to keep.
+    /// Kept nodes.
     pub(crate) keep: usize,
-    /// Length of each sleep.
+    /// Length of a sleep.
     pub(crate) sleep: Nanos,
-    /// Maximum of sleeps until the verdict.
+    /// Most sleeps to the verdict.
     pub(crate) samples: u64,
-    /// Largest number of late sleeps of a GOOD node; more than five times this number is BAD.
+    /// Most late sleeps of a GOOD node; more than five times this number is BAD.
     pub(crate) low_mark: u64,
 }
 
-/// Workflows of `tailbound probe workflows` to a group of nodes, one after the other, for the
-/// experiment's duration.
+/// Workflows of calls to nodes (`tailbound probe workflows`), one after the other.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Workflow {
-    /// Name, for variants.
+    /// Name in variants.
     pub(crate) name: Name,
     /// Pattern of calls.
     pub(crate) kind: Pattern,
-    /// Drawn nodes, of all or of the kept ones.
+    /// Drawn nodes, of all or the kept ones.
     pub(crate) group: usize,
-    /// Calls per second: workflows begin at this rate as fan-outs, and at a tenth of it as
-    /// sequences of ten calls.
+    /// Workflows per second as fan-outs; a tenth of it as sequences of ten calls.
     pub(crate) rate: u32,
-    /// Series of the workflows' durations.
+    /// Series of durations.
     pub(crate) series: String,
 }
 

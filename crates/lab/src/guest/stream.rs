@@ -114,7 +114,7 @@ impl Exchange {
                 Err(error) => return Err(error),
             };
             let Some(pending) = &mut self.pending else {
-                return Err(io::Error::other("a server answers what nobody asked"));
+                return Err(io::Error::other("a server answers without a request"));
             };
             pending.missing = pending.missing.saturating_sub(length);
             if pending.missing == 0 {

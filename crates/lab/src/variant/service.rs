@@ -55,7 +55,7 @@ pub(super) fn admit(crew: &mut Crew<'_>) -> Result<Option<Promises>, LabError> {
     let Some(pacing) = pacing(crew) else {
         return Ok(None);
     };
-    until(crew, "hosts", "a host says nothing", |hosts| {
+    until(crew, "hosts", "a host does not report", |hosts| {
         let mut hosts = hosts["items"].as_array().into_iter().flatten();
         hosts.all(|host| host["said"]["following"] == "follows")
     })?;

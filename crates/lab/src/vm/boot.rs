@@ -38,7 +38,7 @@ impl Boot {
             let asked = now();
             Message::Ask.write(&mut self.0)?;
             let Message::Clock(there) = self.read()? else {
-                return Err(io::Error::other("it does not say what time it is"));
+                return Err(io::Error::other("the VM does not report its time"));
             };
             // The VM read its clock between both times: the error is at most half of their
             // distance.

@@ -103,7 +103,7 @@ fn settle() -> io::Result<()> {
                 }
                 return Ok(());
             }
-            Some(other) => return Err(io::Error::other(format!("the lab said {other:?}"))),
+            Some(other) => return Err(io::Error::other(format!("the lab sent {other:?}"))),
             None => return Err(io::ErrorKind::UnexpectedEof.into()),
         }
     }

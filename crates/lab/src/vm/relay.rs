@@ -59,7 +59,7 @@ pub fn relay(socket: &Path, asked: GuestCommand) -> io::Result<Option<i32>> {
                 }
             }
             Some(Message::Exit(code)) => return Ok(code),
-            Some(other) => return Err(io::Error::other(format!("a machine said {other:?}"))),
+            Some(other) => return Err(io::Error::other(format!("a VM sent {other:?}"))),
             None => return Err(io::ErrorKind::UnexpectedEof.into()),
         }
     }

@@ -21,34 +21,33 @@ const MAX_NAME: usize = 64;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PortEntry {
-    /// The name by which flows refer to the port.
+    /// Name in paths of flows.
     name: Spanned<String>,
-    /// The rate of the port.
+    /// Rate of the port.
     rate: Spanned<Rate>,
-    /// The longest delay before the port starts to send; 0 by default.
+    /// Longest delay before the port sends; 0.
     latency: Option<Spanned<Nanos>>,
-    /// The capacity of the port's queue. With it, the result includes whether the capacity
-    /// suffices.
+    /// Capacity of the queue. The result includes whether it suffices.
     buffer: Option<Spanned<Bytes>>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FlowEntry {
-    /// The flow's name in results.
+    /// Name in results.
     name: Spanned<String>,
-    /// The ports along the path, in order.
+    /// Ports, in order.
     path: Spanned<Vec<Spanned<String>>>,
-    /// The average rate.
+    /// Average rate.
     rate: Spanned<Rate>,
-    /// The burst beyond the average rate.
+    /// Burst beyond the average rate.
     burst: Spanned<Bytes>,
-    /// The rate of the burst; unlimited by default.
+    /// Rate of the burst; unlimited.
     burst_rate: Option<Spanned<Rate>>,
-    /// The strict priority; 0 is the highest and the default.
+    /// Strict priority; 0, the highest.
     #[serde(default)]
     priority: u8,
-    /// The allowed end-to-end delay. With it, the result includes whether the bound is within it.
+    /// Allowed end-to-end delay. The result includes whether the bound keeps it.
     deadline: Option<Spanned<Nanos>>,
 }
 
@@ -267,7 +266,7 @@ fn flow(entry: &FlowEntry, frame: Bytes, ports: &HashMap<&str, PortId>) -> Resul
         path.push(*id);
     }
     if path.is_empty() {
-        let message = format!("flow {name:?} passes no port; give `path` at least one");
+        let message = format!("flow {name:?} passes no port; `path` needs at least one");
         return Err(Wrong::at(&entry.path, message));
     }
     let average = rate(&entry.rate, "rate")?;
@@ -317,7 +316,7 @@ fn name<'e>(value: &'e Spanned<String>, what: &str) -> Result<&'e str, Wrong> {
 
 fn taken(value: &Spanned<String>, what: &str) -> Wrong {
     let message = format!(
-        "there is a {what} {:?} already; give each {what} a name of its own",
+        "there is a {what} {:?} already; each {what} needs a name of its own",
         value.get_ref()
     );
     Wrong::at(value, message)

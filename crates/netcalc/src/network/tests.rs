@@ -106,7 +106,7 @@ fn an_unstable_port_is_named_with_its_excess() {
     assert_eq!(
         error,
         "port \"p1\" is not stable: flows of 1000007 bit/s in all come to a link of 1Mbit/s, 7 \
-         bit/s too many; give it a higher rate or fewer flows"
+         bit/s too many; set a higher rate or fewer flows"
     );
 }
 

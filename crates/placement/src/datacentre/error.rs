@@ -88,7 +88,7 @@ pub enum PlacementError {
     /// over its capacity, not the exact sum of theirs.
     #[error(
         "no place was found that keeps every promise; every place was tried, but there may be one: \
-         a port's bound is a little above what its tenants send at worst"
+         a port's bound slightly exceeds the worst traffic of its tenants"
     )]
     Unproved,
     /// There are enough slots, but in too few fault domains.

@@ -45,23 +45,22 @@ pub enum Spread {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct UplinkSpec {
-    /// The rate of each link.
+    /// Rate of each link.
     pub rate: Rate,
-    /// The number of parallel links: NICs of a host, or spine switches above a rack.
+    /// Parallel links: NICs of a host, or spine switches above a rack.
     #[serde(default = "one")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 256))]
     pub links: u32,
     /// Distribution of traffic over the links.
     #[serde(default)]
     pub spread: Spread,
-    /// The capacity of each link's queue for guaranteed traffic, before `shared_buffer` is
-    /// subtracted.
+    /// Capacity of each link's queue for guaranteed traffic, before `shared_buffer` is subtracted.
     pub buffer: Bytes,
-    /// The capacity of the queue at the lower end (of a host: its NIC's), if that differs.
+    /// Capacity of the queue at the lower end (of a host: its NIC's), if different.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub up_buffer: Option<Bytes>,
-    /// The part of the buffer of switches that lower classes can occupy. Admission counts only the
-    /// rest, which the guaranteed class has for itself. None by default.
+    /// Part of the switches' buffer that lower classes can occupy; none. Admission counts only the
+    /// rest, which the guaranteed class has for itself.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub shared_buffer: Bytes,
 }
@@ -100,44 +99,43 @@ enum LowerEnd {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct GroupSpec {
-    /// The name, unique among groups and hosts.
+    /// Name, unique among groups and hosts.
     pub name: String,
-    /// The group above this one; the core by default.
+    /// Group above; the core.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
-    /// The link to the node above.
+    /// Link to the node above.
     pub uplink: UplinkSpec,
 }
 
-/// Description of one host or of several equal ones.
+/// A host, or several equal ones.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct HostSpec {
-    /// The name, unique among groups and hosts. If `count` is given, the hosts are named with `-1`,
-    /// `-2`, ... appended.
+    /// Name, unique among groups and hosts. With `count`, `-1`, `-2`, ... are appended.
     pub name: String,
-    /// The host's group; directly below the core by default.
+    /// Group; directly below the core.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
-    /// The number of equal hosts.
+    /// Number of equal hosts.
     #[serde(default = "one")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 2_000_000))]
     pub count: u32,
-    /// The maximum number of VMs on each host.
+    /// Maximum of VMs per host.
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 100_000))]
     pub slots: u32,
-    /// The CPU capacity for VMs, in thousandths of a CPU; not counted by default.
+    /// CPU for VMs, in thousandths of a CPU; not counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(
         feature = "openapi",
         schema(minimum = 1, maximum = 4_398_046_511_104_u64)
     )]
     pub cpu: Option<u64>,
-    /// The memory for VMs; not counted by default.
+    /// Memory for VMs; not counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<Bytes>,
-    /// The link to the node above.
+    /// Link to the node above.
     pub uplink: UplinkSpec,
 }
 
@@ -146,16 +144,16 @@ pub struct HostSpec {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Spec {
-    /// The longest frame on the wire, including preamble, FCS and gap.
+    /// Longest frame on the wire, including preamble, FCS and gap.
     pub frame: Bytes,
-    /// The priority classes of the switches and their marks. Guaranteed traffic is first by
-    /// default. If small flows are first, no delay can be promised.
+    /// Priority classes of the switches and their marks; `guarantees-first`. If small flows are
+    /// first, no delay can be promised.
     #[serde(default = "default_classes", skip_serializing_if = "is_default")]
     pub classes: ClassesSpec,
-    /// The switches: racks and pods, in any order.
+    /// Switches (racks and pods), in any order.
     #[serde(default, rename = "group", skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<GroupSpec>,
-    /// The hosts, in any order.
+    /// Hosts, in any order.
     #[serde(default, rename = "host", skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<HostSpec>,
 }

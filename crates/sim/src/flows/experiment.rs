@@ -18,13 +18,13 @@ const MAX_COMPUTING_TIME: Nanos = Nanos::from_secs(86_400);
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FlowsExperiment {
-    /// Networks for placement.
+    /// Networks.
     pub network: Vec<Network>,
-    /// Classes of tenants: requests and traffic.
+    /// Classes of tenants.
     pub class: Vec<FlowClass>,
-    /// Points to compare.
+    /// Points.
     pub point: Vec<FlowPoint>,
-    /// Charts of the result.
+    /// Charts.
     #[serde(default)]
     pub chart: Vec<ChartSpec>,
 }
@@ -35,20 +35,20 @@ pub struct FlowsExperiment {
 pub struct FlowClass {
     /// Name of its values.
     pub name: Name,
-    /// Its part of all requests, relative to the other classes' weights.
+    /// Relative part of requests.
     #[serde(default = "one")]
     pub weight: u32,
-    /// Guarantee of each machine.
+    /// Guarantee of each VM.
     pub guarantee: Guarantee,
-    /// Bandwidth and burst are exponential with these means, instead of constant.
+    /// Bandwidth and burst are exponential with these means.
     #[serde(default)]
     pub varied: bool,
-    /// Pairs of machines that exchange data.
+    /// Pairs of VMs that exchange data.
     pub traffic: Traffic,
-    /// Shortest computing time of a job; exponential with this mean.
+    /// Shortest computing time of a job; its mean (exponential).
     pub compute: Nanos,
-    /// Transfer time of a VM alone at its guaranteed bandwidth, as a multiple of its job's
-    /// computing time: with 1 the tenant requests exactly the bandwidth that it needs.
+    /// Transfer time of a VM at its guaranteed bandwidth, as a multiple of its computing time: with
+    /// 1 the tenant requests the bandwidth that it needs.
     #[serde(default = "as_long")]
     pub transfer: f64,
 }
@@ -72,27 +72,27 @@ pub enum Traffic {
     Permutation,
 }
 
-/// Tenants that arrive at one data centre as a Poisson process.
+/// Tenants that arrive at a data centre as a Poisson process.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FlowPoint {
-    /// Stable name: the variant's.
+    /// Name of the variant.
     pub name: Name,
-    /// Position on the x axis of charts.
+    /// Position on charts' x axis.
     pub x: Option<f64>,
-    /// Name of its line on charts.
+    /// Line on charts.
     #[serde(default)]
     pub line: String,
-    /// Name of the network.
+    /// Network.
     pub network: Name,
-    /// Pods of the network.
+    /// Pods.
     pub pods: u32,
-    /// Admission policy. Under `locality` flows share links fairly, and those within a host take no
-    /// time; otherwise each VM sends and receives exactly its guaranteed rate.
+    /// Admission policy. Under `locality` flows share links fairly, and take no time within a host;
+    /// otherwise each VM sends and receives exactly its guaranteed rate.
     pub policy: Policy,
-    /// Mean number of machines of a request; exponential, rounded up.
+    /// Mean VMs of a request; exponential, rounded up.
     pub mean_vms: f64,
-    /// Largest number of VMs of a request; 1,000.
+    /// Most VMs of a request; 1,000.
     #[serde(default = "default_most_vms")]
     pub most_vms: u32,
     /// Requests.
@@ -100,9 +100,9 @@ pub struct FlowPoint {
     /// Requests before the measurement.
     pub warmup: u32,
     /// Percentage of slots that would be taken if all requests were admitted and jobs took the time
-    /// of their guarantee. The first tenants arrive together, until they request this percentage.
+    /// of their guarantee. The first tenants arrive together, up to this percentage.
     pub occupancy: u32,
-    /// x of Permutation-x: VMs that each VM sends to; 1.
+    /// VMs that each VM sends to (x of Permutation-x); 1.
     #[serde(default = "default_destinations")]
     pub destinations: f64,
 }
@@ -171,7 +171,7 @@ impl FlowsExperiment {
         top.count("class", self.class.len(), 1..=1_000);
         top.count("point", self.point.len(), 1..=10_000);
         if self.class.iter().all(|class| class.weight == 0) {
-            top.at("class", "all classes have weight 0: nobody would come");
+            top.at("class", "all classes have weight 0: no tenant would arrive");
         }
         for (index, class) in self.class.iter().enumerate() {
             let mut section = top.item("class", index);

@@ -70,7 +70,10 @@ impl Row {
     }
 
     /// Returns the row's file: a line with the checksum of the rest, then JSON.
-    #[expect(clippy::missing_panics_doc, reason = "what is expected cannot fail")]
+    #[expect(
+        clippy::missing_panics_doc,
+        reason = "the expected conditions always hold"
+    )]
     pub fn to_text(&self) -> String {
         let body = serde_json::to_string(self).expect("plain values always serialize");
         format!("{HEAD}{}\n{body}\n", checksum(&format!("{body}\n")))

@@ -16,22 +16,22 @@ const MAX_POINTS: usize = 100_000;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
-    /// Name of the grid, its directory and its report.
+    /// Name of the grid, directory and report.
     name: Name,
     /// Purpose, in one line.
     title: String,
-    /// Experiment to vary: KIND/NAME, or KIND/FILE.toml.
+    /// Varied experiment: KIND/NAME or KIND/FILE.toml.
     experiment: Name,
-    /// Runs of each combination, each with another seed; 1.
+    /// Runs of each combination, with different seeds; 1.
     #[serde(default = "one")]
     repetitions: Spanned<u32>,
-    /// Seed of the first repetition, which the others follow; 1.
+    /// Seed of the first repetition, others follow it; 1.
     #[serde(default = "first")]
     seed: u64,
-    /// Varied keys. Each combination of their values is a point.
+    /// Varied keys. Each combination of values is a point.
     #[serde(default)]
     vary: Vec<Vary>,
-    /// Figures of the charts over the first varied key.
+    /// Figures of charts over the first varied key.
     #[serde(default)]
     show: Vec<String>,
 }
@@ -136,7 +136,7 @@ impl Scenario {
         let base = find(experiment).map_err(not_found)?;
         // An error of the experiment itself has its position there.
         check(experiment, &base)?;
-        let table: Table = base.text.parse().expect("what was checked is TOML");
+        let table: Table = base.text.parse().expect("the checked text is TOML");
         let varied = Varied {
             file: &file,
             version,

@@ -8,31 +8,31 @@ use toml::{Spanned, Table, Value};
 /// Largest number of values of a key.
 const MAX_VALUES: usize = 100_000;
 
-/// A key of the experiment, and its values.
+/// A varied key.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Vary {
     /// Path of the key, with dots. In a list of tables it selects all (`point.occupancy`), or one
     /// by name (`point.silo-75.occupancy`).
     pub(super) key: Name,
-    /// List of values.
+    /// Values.
     #[serde(default)]
     values: Vec<Spanned<Value>>,
-    /// Range of numbers, instead of `values`.
+    /// Numbers instead of `values`.
     range: Option<Spanned<Range>>,
 }
 
-/// A range of numbers.
+/// Numbers.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Range {
     /// First number.
     from: f64,
-    /// Upper limit of the numbers.
+    /// Upper limit.
     to: f64,
-    /// Difference between numbers.
+    /// Step.
     step: f64,
-    /// Unit after each number, if the key has one: `KB`.
+    /// Unit after each number: `KB`.
     unit: Option<String>,
 }
 

@@ -21,41 +21,41 @@ use tailbound_placement::{
 };
 use tailbound_units::{Bytes, Nanos};
 
-/// Data centres that are filled and then simulated.
+/// Filled data centres.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Admitted {
     /// Data centres, each with its own tenants.
     pub centres: u32,
-    /// Pods below the core.
+    /// Pods.
     pub pods: u32,
-    /// Racks in each pod.
+    /// Racks per pod.
     pub racks: u32,
-    /// Hosts in each rack.
+    /// Hosts per rack.
     pub hosts: u32,
-    /// Slots on each host.
+    /// Slots per host.
     pub slots: u32,
     /// Longest frame.
     pub frame: Bytes,
-    /// Link between a host and its rack.
+    /// Link from host to rack.
     pub host_link: UplinkSpec,
-    /// Link between a rack and its pod.
+    /// Link from rack to pod.
     pub rack_link: UplinkSpec,
-    /// Link between a pod and the core.
+    /// Link from pod to core.
     pub pod_link: UplinkSpec,
-    /// Mean number of machines of a tenant; exponential, two at least.
+    /// Mean VMs of a tenant; exponential, at least 2.
     pub mean_vms: u32,
     /// Classes of tenants.
     pub class: Vec<TenantClass>,
-    /// Refused requests in a row at which the data centre is full.
+    /// Consecutive refusals at which the data centre is full.
     pub refusals: u32,
-    /// Runs with a target, a port that all tenants send to if they can: the fullest ports first.
+    /// Runs with a target port, to which all tenants send if they can: fullest ports first.
     pub targeted_runs: u32,
-    /// Runs with traffic between pairs drawn at random.
+    /// Runs between random pairs.
     pub shuffles: u32,
-    /// Time of a run after the last sender has begun.
+    /// Time of a run after the last sender's start.
     pub time: Nanos,
-    /// Policies besides Silo, for the same requests, up to the same load.
+    /// Policies besides Silo, with the same requests up to the same load.
     pub controls: Vec<Policy>,
 }
 
@@ -63,9 +63,9 @@ pub struct Admitted {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TenantClass {
-    /// Its part of all requests, relative to the other classes' weights.
+    /// Relative part of requests.
     pub weight: u32,
-    /// Guarantee of each machine.
+    /// Guarantee of each VM.
     pub guarantee: Guarantee,
 }
 

@@ -16,11 +16,11 @@ use tailbound_report::Variant;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NetExperiment {
-    /// Given networks, each a variant.
+    /// Networks to compare with their bounds, a variant each.
     pub network: Option<Vec<GivenNetwork>>,
-    /// Random networks, all of them one variant: `networks`.
+    /// Random networks; one variant, `networks`.
     pub random: Option<RandomNetworks>,
-    /// Data centres with tenants; each policy is a variant.
+    /// Data centres with tenants; a variant per policy.
     pub admitted: Option<Admitted>,
 }
 

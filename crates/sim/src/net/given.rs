@@ -25,18 +25,17 @@ const NANOBITS_PER_BYTE: f64 = 8e9;
 /// Networks that embedded experiments name: the same files that `tailbound calc` reads.
 const NETWORKS: Catalogue = catalogue!("experiments/networks": "silo-figure-5a", "silo-figure-5b");
 
-/// A network to simulate and to compare with its bounds.
+/// A network to compare with bounds.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GivenNetwork {
     /// Name of the variant.
     pub name: Name,
-    /// A file in the format of `tailbound calc`, relative to the experiment; or the name of an
-    /// embedded one.
+    /// A file of `tailbound calc`, relative to the experiment; or an embedded one's name.
     pub file: Name,
-    /// The measured port.
+    /// Port.
     pub port: Name,
-    /// Effort of the search for the worst timing.
+    /// Search for the worst timing.
     pub effort: Effort,
     /// The network in the file and the position of the port in it, once the file was read.
     #[serde(skip)]

@@ -14,28 +14,27 @@ use std::fmt::Write as _;
 use tailbound_netcalc::{Flow, Network, Port};
 use tailbound_units::{Bytes, Nanos, Rate};
 
-/// Distribution of random networks.
+/// Random networks.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RandomNetworks {
     /// Networks.
     pub networks: u32,
-    /// Smallest and largest number of ports.
+    /// Fewest and most ports.
     pub ports: (u32, u32),
-    /// Smallest and largest number of flows.
+    /// Fewest and most flows.
     pub flows: (u32, u32),
     /// Longest burst, in frames.
     pub burst_frames: u64,
-    /// Lengths of frames; each network has one of them.
+    /// Lengths of frames, one per network.
     pub frames: Vec<Bytes>,
-    /// Rates of links; each port has one of them.
+    /// Rates of links, one per port.
     pub rates: Vec<Rate>,
-    /// Highest load of the fullest port, in percent; each network draws its own, from half of it
-    /// up.
+    /// Highest load of the fullest port, in percent; drawn per network from half of it up.
     pub load: u32,
     /// Percentage of networks with two priorities.
     pub two_priorities: u32,
-    /// Effort of the search for the worst timing.
+    /// Search for the worst timing.
     pub effort: Effort,
 }
 

@@ -11,13 +11,13 @@ use super::{Fabric, Frame, NodeId, Observer, Pattern, Time};
 use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 
-/// Effort for each flow.
+/// Search for the worst timing of each flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Effort {
-    /// Times that the search restarts from the times at which the others meet the flow.
+    /// Restarts from the times at which others meet the flow.
     pub search_restarts: u32,
-    /// Random shifts of one of the others.
+    /// Random shifts of another flow.
     pub random_trials: u32,
 }
 

@@ -20,23 +20,23 @@ use tailbound_netcalc::{Flow, Network, NetworkError, Overflow, Ratio};
 use tailbound_report::{Chart, ChartAxis, Line, LineStyle, Variant};
 use tailbound_units::{Bytes, Nanos, Rate};
 
-/// Distribution of random networks.
+/// Random networks.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Conformance {
-    /// Networks; each runs with all guests bursting together, and with random arrivals.
+    /// Networks; each runs with all guests' simultaneous bursts, and with random arrivals.
     pub networks: u32,
-    /// Rate of each host's wire.
+    /// Rate of a host's wire.
     pub link: Rate,
-    /// Rate of the link behind the port that all hosts send to.
+    /// Rate of the link behind the common port.
     pub port: Rate,
-    /// Smallest and largest number of hosts.
+    /// Fewest and most hosts.
     pub hosts: (u32, u32),
-    /// Smallest and largest number of guests of a host.
+    /// Fewest and most guests per host.
     pub guests: (u32, u32),
     /// Longest burst, in full frames.
     pub burst_frames: u64,
-    /// Sum of the guests' guarantees, in percent of the port.
+    /// Sum of the guarantees, in percent of the port.
     pub load: u64,
 }
 
@@ -385,7 +385,7 @@ fn charts(outcomes: &[Outcome]) -> Vec<Chart> {
         },
         Chart {
             name: "tightness".to_owned(),
-            title: "How much of its bound the longest delay of a flow reaches".to_owned(),
+            title: "Longest delay of a flow, as a part of its bound".to_owned(),
             x: ChartAxis::linear("longest delay seen, of the bound", "%"),
             y: ChartAxis::linear("flows with at most this", "%"),
             lines: vec![distribution("flows", &all)],

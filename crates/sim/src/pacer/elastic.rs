@@ -12,27 +12,27 @@ use tailbound_experiment::{ExperimentError, Run, RunOutput, Section};
 use tailbound_report::{Chart, ChartAxis, Line, LineStyle, Variant};
 use tailbound_units::{Bytes, Nanos, Position, Rate, WireBytes};
 
-/// The guests, and the times at which the wire is idle.
+/// A guest on an idle wire.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Elastic {
     /// Rate of the wire.
     pub link: Rate,
-    /// Time for which frames of a formerly elastic flow are held.
+    /// Hold time of a formerly elastic flow's frames.
     pub drain: Nanos,
     /// Guarantee of the measured guest.
     pub guest: Guarantee,
-    /// Offered load of the measured guest, in percent of the wire.
+    /// Its offered load, in percent of the wire.
     pub offered: u64,
     /// Its flows.
     pub flows: u16,
-    /// Guarantee of a neighbour that sends 90 % of it, frame by frame.
+    /// Guarantee of a neighbour, which sends 90 % of it, frame by frame.
     pub neighbour: Guarantee,
-    /// Time at which guests without a guarantee begin to fill the wire.
+    /// Time from which guests without a guarantee fill the wire.
     pub busy_from: Nanos,
-    /// Time at which they end.
+    /// Their end.
     pub busy_until: Nanos,
-    /// Duration of the experiment.
+    /// Duration.
     pub time: Nanos,
 }
 
@@ -95,7 +95,7 @@ impl Scenario for Elastic {
         lines.push(Line::new("guaranteed", LineStyle::Bound, ends));
         found.charts.push(Chart {
             name: "rate".to_owned(),
-            title: "What the guest sends, millisecond by millisecond".to_owned(),
+            title: "Sent bytes of the guest in each millisecond".to_owned(),
             x: ChartAxis::linear("time", "ms"),
             y: ChartAxis::linear("rate", "Mbit/s"),
             lines,

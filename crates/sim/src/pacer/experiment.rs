@@ -13,16 +13,15 @@ use tailbound_report::Variant;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PacerExperiment {
-    /// Late messages by burst and bandwidth; each burst is a variant.
+    /// Late messages by burst and bandwidth; a variant per burst.
     pub messages: Option<Messages>,
-    /// Configured rates compared with measured ones; each rate with each bucket is a variant, and
-    /// all of them together: `all`.
+    /// Configured and measured rates; a variant per rate and bucket, and `all`.
     pub limits: Option<Limits>,
-    /// Departure times compared with the wire; each load is a variant.
+    /// Departure times and the wire; a variant per load.
     pub spacing: Option<Spacing>,
-    /// Hosts that send to one port, compared with the bounds; one variant: `networks`.
+    /// Hosts in random networks that send to one port, and the bounds; one variant, `networks`.
     pub conformance: Option<Conformance>,
-    /// A guest beside attackers; each attack is a variant.
+    /// A guest beside attackers; a variant per attack.
     pub isolation: Option<Isolation>,
     /// A guest on an idle wire, with elastic flows and without: `on` and `off`.
     pub elastic: Option<Elastic>,

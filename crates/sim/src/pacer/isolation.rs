@@ -26,17 +26,17 @@ pub struct Isolation {
     pub frames: u64,
     /// Its messages.
     pub messages: u64,
-    /// Average load of its messages, in percent of its bandwidth.
+    /// Average load of these messages, in percent of its bandwidth.
     pub load: u64,
     /// Its neighbours.
     pub neighbours: u32,
     /// Guarantee of each neighbour.
     pub neighbour: Guarantee,
-    /// Destinations of a neighbour that opens flows, each with a limit of its own.
+    /// Destinations of a neighbour that opens flows, each with its own limit.
     pub flows: u32,
-    /// Rate of the flood of guests without a guarantee, in percent of the wire.
+    /// Flood of guests without a guarantee, in percent of the wire.
     pub flood: u64,
-    /// Time over which the guest's rate is measured.
+    /// Measured time.
     pub time: Nanos,
 }
 

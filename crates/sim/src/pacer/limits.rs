@@ -12,7 +12,8 @@ use tailbound_experiment::{ExperimentError, Run, RunOutput, Section};
 use tailbound_report::{Chart, ChartAxis, Line, LineStyle, Value, Variant};
 use tailbound_units::{Bytes, Nanos, Position, Rate, WireBytes};
 
-/// All rates with all buckets and all lengths.
+/// Configured and measured rates, for all buckets and lengths; a variant per rate and bucket, and
+/// `all`.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Limits {
@@ -24,18 +25,18 @@ pub struct Limits {
     pub bursts: Vec<Bytes>,
     /// Lengths of packets, without FCS, preamble and gap.
     pub lengths: Vec<usize>,
-    /// Time over which a rate is measured, after the burst.
+    /// Measured time, after the burst.
     pub time: Nanos,
-    /// Other limiters, measured elsewhere: shown for comparison, not judged.
+    /// Other limiters, measured elsewhere, not judged.
     #[serde(default)]
     pub other: Vec<Other>,
 }
 
-/// Another limiter, measured by its own means.
+/// Another limiter.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Other {
-    /// Name of the limiter's program.
+    /// Program.
     pub name: String,
     /// Configured rate.
     pub rate: Rate,
@@ -228,12 +229,12 @@ impl Limits {
         }
         Chart {
             name: "rate".to_owned(),
-            title: "What comes out of what is configured, the worst bucket of each".to_owned(),
+            title: "Delivered part of configured rates, with the worst bucket".to_owned(),
             x: ChartAxis::log("configured", "bit/s"),
             y: ChartAxis::log("delivered, of the configured rate", "%"),
             lines,
             note: Some(
-                "Other limiters: measured with their own buckets, as their variants say."
+                "Other limiters: measured with their own buckets, which their variants name."
                     .to_owned(),
             ),
         }

@@ -10,31 +10,31 @@ use tailbound_experiment::{ExperimentError, Run, RunOutput, Section};
 use tailbound_report::{Chart, ChartAxis, Line, LineStyle, Value, Variant};
 use tailbound_units::{Bytes, Nanos, Position, Rate, WireBytes};
 
-/// Messages and the guarantee of their guest.
+/// Late messages.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Messages {
     /// Rate of the wire, and Bmax.
     pub link: Rate,
-    /// B: average rate of the messages.
+    /// B: their average rate.
     pub average: Rate,
     /// M, in full frames.
     pub frames: u64,
-    /// Messages in each cell of the table.
+    /// Messages per cell of the table.
     pub messages: u64,
     /// Bandwidths, in percent of B.
     pub bandwidths: Vec<u64>,
-    /// The table of the paper, a row for each burst.
+    /// The paper's table.
     pub paper: Vec<PaperRow>,
 }
 
-/// A row of the paper's table.
+/// The paper's table.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PaperRow {
     /// The burst, in messages.
     pub burst: u64,
-    /// Late messages in percent, one for each bandwidth.
+    /// Late messages in percent, per bandwidth.
     pub late: Vec<f64>,
 }
 

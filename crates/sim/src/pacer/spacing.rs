@@ -13,31 +13,31 @@ use tailbound_experiment::{ExperimentError, Run, RunOutput, Section};
 use tailbound_report::Variant;
 use tailbound_units::{Bytes, Nanos, Position, Rate, WireBytes};
 
-/// Guests that always have frames queued.
+/// Departure times and the wire; a variant per load. Guests always have queued frames.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Spacing {
     /// Rate of the wire.
     pub link: Rate,
-    /// Loads; each is a variant.
+    /// Sets of guests: one variant each.
     pub load: Vec<Load>,
 }
 
-/// One set of guests.
+/// A set of guests: one variant.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Load {
     /// Name of the variant.
     pub name: String,
-    /// Guests, which share the wire unevenly at random.
+    /// Guests, with random shares of the wire.
     pub guests: u32,
-    /// Sum of their guarantees, in percent of the wire.
+    /// Sum of the guarantees, in percent of the wire.
     pub percent: u64,
-    /// Shortest and longest frame on the wire; each guest has its own length.
+    /// Shortest and longest frame on the wire; a length per guest.
     pub frames: (u64, u64),
-    /// Frames of the first guest.
+    /// The first guest's frames.
     pub count: u64,
-    /// Delay of each iteration of the host's loop.
+    /// Delay of each turn of the host's loop.
     #[serde(default)]
     pub late: Nanos,
 }

@@ -13,7 +13,7 @@ use tailbound_report::Variant;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PacketsExperiment {
-    /// Messages; each setting is a variant.
+    /// Messages; a variant per setting.
     pub messages: Option<Messages>,
 }
 

@@ -12,19 +12,19 @@ use serde::Deserialize;
 use tailbound_experiment::Section;
 use tailbound_units::{Nanos, Rate};
 
-/// A pacer in each host. The defaults are the values that we know from the paper.
+/// HULL's pacer, with the paper's values by default.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct HullPacer {
-    /// Interval at which the rate is updated (T).
+    /// Interval of rate updates (T).
     pub interval: Nanos,
-    /// Weight of the new rate in each update (η).
+    /// Weight of the new rate (η).
     pub gain: f64,
-    /// Increase of the rate for each queued bit, in bit/s (β).
+    /// Increase of the rate per queued bit, in bit/s (β).
     pub backlog: f64,
-    /// Probability that an acknowledgement with a mark starts pacing of its flow.
+    /// Probability that a marked acknowledgement starts pacing of its flow.
     pub chance: f64,
-    /// Time for which a flow is paced after that.
+    /// Time of this pacing.
     pub lasts: Nanos,
 }
 

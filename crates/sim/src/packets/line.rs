@@ -4,13 +4,13 @@ use serde::Deserialize;
 use tailbound_experiment::Section;
 use tailbound_units::{Bytes, Nanos, Rate};
 
-/// A link, in both directions.
+/// A link, both directions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Line {
     /// Rate of the link.
     pub rate: Rate,
-    /// Time of a frame's last bit from its sender to the next queue.
+    /// Time of a frame's last bit to the next queue.
     pub delay: Nanos,
 }
 

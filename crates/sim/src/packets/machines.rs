@@ -26,38 +26,38 @@ use tailbound_units::Nanos;
 pub struct MachineSpec {
     /// Name in settings.
     pub name: Name,
-    /// The CPU scheduler; the kinds of guests are `driver`, `guest` and `neighbour`.
+    /// CPU scheduler, for guests `driver`, `guest` and `neighbour`.
     pub scheduler: SchedulerSpec,
     /// Physical CPUs for guests; 1.
     #[serde(default = "one")]
     pub cores: u32,
-    /// True if the driver domain runs on the first of them, instead of one of its own.
+    /// The driver domain runs on the first of them, instead of its own.
     #[serde(default)]
     pub driver_shares: bool,
-    /// Largest CPU time of a guest, in percent of one pCPU; 0 is no cap.
+    /// Largest CPU time of a guest, in percent of one pCPU; 0: no cap.
     #[serde(default)]
     pub cap: u32,
-    /// Guests that do not send or receive messages, with their loads.
+    /// Guests without messages.
     #[serde(default)]
     pub neighbours: Vec<NeighbourSpec>,
-    /// Costs of changing the vCPU of a pCPU.
+    /// Costs of switches.
     #[serde(default)]
     pub costs: Costs,
-    /// Shortest time between setting a guest's timer and its expiry.
+    /// Shortest expiry of a guest's timer.
     #[serde(default)]
     pub timer_slop: Nanos,
-    /// Guests' network devices.
+    /// Network devices.
     #[serde(default)]
     pub netif: NetifConfig,
-    /// Early acknowledgement at the guests' rings, as in the data path; without it, none.
+    /// Early acknowledgement at the guests' rings; none.
     pub snoop: Option<SnoopConfig>,
-    /// CPU time of the driver domain for a frame, either way.
+    /// CPU time of the driver domain per frame, either way.
     #[serde(default = "driver")]
     pub driver: Nanos,
-    /// CPU time of a guest for a received frame, including its TCP.
+    /// CPU time of a guest per received frame, with TCP.
     #[serde(default = "guest")]
     pub guest: Nanos,
-    /// CPU time of a guest until it writes a message, and for a timer of its TCP; 2 us.
+    /// CPU time of a guest to write a message, and per timer of TCP; 2 us.
     #[serde(default = "call")]
     pub call: Nanos,
 }
@@ -68,7 +68,7 @@ pub struct MachineSpec {
 pub struct NeighbourSpec {
     /// Its load.
     pub load: Load,
-    /// Core that it is pinned to, from 0; without it, any.
+    /// Pinned to this core, from 0; any.
     pub core: Option<u32>,
 }
 

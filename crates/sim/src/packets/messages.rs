@@ -27,100 +27,98 @@ use tailbound_placement::Policy;
 use tailbound_report::Variant;
 use tailbound_units::{Bytes, Nanos, Rate};
 
-/// Messages between hosts: one topology, one workload, and settings to compare.
+/// One topology, one workload, and settings to compare.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Messages {
-    /// Time in which messages begin.
+    /// Time for starts of messages.
     pub duration: Nanos,
-    /// Warm-up: messages that begin earlier do not count.
+    /// Warm-up: earlier messages do not count.
     #[serde(default)]
     pub warm_up: Nanos,
-    /// True if no message begins after `duration`; else the load of hosts goes on until all
-    /// messages that count were received.
+    /// No message begins after `duration`; otherwise the load continues until all counted messages
+    /// were received.
     #[serde(default)]
     pub stops: bool,
     /// Topology: hosts at a switch.
     pub star: Option<Star>,
     /// Topology: a fat tree.
     pub fat_tree: Option<FatTree>,
-    /// Topology: racks with slots for tenants' machines.
+    /// Topology: racks with slots for VMs.
     pub racks: Option<Racks>,
-    /// Workload: one-way messages.
+    /// Workload: one-way messages at random times.
     pub flows: Option<Flows>,
-    /// Workload: questions and answers.
+    /// Workload: questions and answers at random times.
     pub queries: Option<Queries>,
-    /// Workload: bursts of all hosts to one.
+    /// Workload: simultaneous bursts of all hosts to the first.
     pub bursts: Option<Bursts>,
-    /// Workload: streams of a constant rate.
+    /// Workload: streams of a constant rate, of equal messages.
     pub streams: Option<Streams>,
     /// Workload: messages of a file.
     pub trace: Option<Trace>,
     /// Workload, in racks: tenants' rounds.
     pub tenants: Option<Tenants>,
-    /// Workload: guests by name.
+    /// Workload: guests with messages, by name.
     #[serde(default)]
     pub guest: Vec<GuestSpec>,
-    /// Messages between these guests.
+    /// Messages between two guests.
     #[serde(default)]
     pub talk: Vec<Talk>,
-    /// Kinds of hosts whose guests wait for CPUs.
+    /// Kinds of hosts under Xen.
     #[serde(default)]
     pub machine: Vec<MachineSpec>,
-    /// Settings; each is a variant.
+    /// Settings: one variant each.
     pub setting: Vec<Setting>,
 }
 
-/// A variant of the experiment.
+/// A setting: one variant.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Setting {
     /// Name of the variant.
     pub name: Name,
-    /// Transport of messages.
+    /// Transport.
     #[serde(default)]
     pub transport: Transport,
     /// The switches.
     #[serde(default)]
     pub switches: Switches,
-    /// The hosts' meter, which puts frames of small flows into the first class; all frames without
-    /// it.
+    /// Meter of hosts, which puts small flows' frames into the first class; otherwise all frames.
     pub meter: Option<MeterSpec>,
-    /// Path of frames and packets in each host before its link, as in the data path; it includes
-    /// the meter. Without it, a FIFO.
+    /// Path in each host before its link, with the meter; a FIFO.
     pub pipeline: Option<PipelineSpec>,
-    /// Rules by which tenants are placed.
+    /// Placement policy.
     pub policy: Option<Policy>,
-    /// The hosts' pacer, which enforces the guarantees of tenants' machines; without it senders are
-    /// not limited.
+    /// Pacer of hosts, for the VMs' guarantees; unlimited without it.
     pub pacer: Option<PacerSpec>,
-    /// HULL's pacer in each host, for flows that react to marks. Requires DCTCP.
+    /// HULL's pacer in each host, for flows that react to marks, with the paper's values by
+    /// default. Requires DCTCP.
     pub hull: Option<HullPacer>,
-    /// Kind of all hosts; without it, frames and messages take no time in them.
+    /// Kind of all hosts; without it they take no time.
     pub machine: Option<Name>,
     /// Kinds of single hosts.
     #[serde(default)]
     pub on: Vec<On>,
-    /// Talks that are switched off.
+    /// Disabled talks.
     #[serde(default)]
     pub quiet: Vec<Name>,
 }
 
-/// Kind of a single host.
+/// The kind of a single host.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct On {
-    /// Its number, from 0.
+    /// Host, from 0.
     pub host: usize,
     /// Kind.
     pub machine: Name,
 }
 
-/// The pacer of hosts with tenants.
+/// Pacer of hosts, for the VMs' guarantees; unlimited without it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PacerSpec {
-    /// True if machines may exceed their guarantees while their host's link is idle.
+    /// VMs may exceed their guarantees while the host's link is idle.
     pub work_conserving: bool,
 }
 
@@ -130,23 +128,23 @@ pub struct PacerSpec {
 pub struct Switches {
     /// Classes of strict priority; 1 is a FIFO.
     pub classes: usize,
-    /// Buffer of a port; unlimited by default. Frames that do not fit are dropped. Racks define
-    /// their own buffers.
+    /// Buffer of a port; unlimited. It drops further frames. Not in racks, which have their own
+    /// buffers.
     pub buffer: Option<Bytes>,
-    /// True if each class of a port has a buffer of its own.
+    /// A buffer per class of a port.
     pub apart: bool,
-    /// A buffer that all ports of a switch share, instead of one per port. Not in racks.
+    /// A buffer for all ports of a switch, instead of one per port. Not in racks.
     pub shared: Option<Shared>,
-    /// Serves the flow with the least remaining data first, and drops the one with the most first
+    /// Serves the flow with the least remaining data first, and drops the one with the most
     /// (pFabric: Alizadeh et al., SIGCOMM 2013). Requires that transport.
     pub pfabric: bool,
-    /// Queue length of a class from which frames are marked, if their sender supports marks.
+    /// Queue length of a class from which frames are marked, if their sender supports it.
     pub mark_at: Option<Bytes>,
-    /// A phantom queue, which marks.
+    /// Phantom queue, which marks frames.
     pub phantom: Option<Phantom>,
-    /// Buffer of a host before its link; unlimited by default. Not with a pacer.
+    /// Buffer of a host; unlimited. Not with a pacer.
     pub host_buffer: Option<Bytes>,
-    /// The equivalent of `mark_at` in hosts.
+    /// `mark_at` of hosts.
     pub host_mark_at: Option<Bytes>,
 }
 
@@ -200,13 +198,13 @@ impl Switches {
     }
 }
 
-/// Limits of a small flow in the data path's meter.
+/// Meter of hosts, which puts small flows' frames into the first class; otherwise all frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MeterSpec {
-    /// Rate at which a flow's bucket fills.
+    /// Rate of a flow's bucket.
     pub rate: Rate,
-    /// Capacity of the bucket.
+    /// Depth of the bucket.
     pub burst: Bytes,
 }
 
@@ -392,13 +390,13 @@ impl Messages {
                 Congestion::Dctcp | Congestion::PFabric
             )
         {
-            let message = "nobody acknowledges early for marks or for pFabric: choose newreno or \
+            let message = "no early acknowledgement with marks or pFabric: choose newreno or \
                            cubic, or a `machine` without `snoop`";
             section.at("transport", message);
         }
         if snoops && transport.receive_window > WIDEST {
             let message = format!(
-                "receive_window {}: early acknowledgement tells {WIDEST} at most",
+                "receive_window {}: early acknowledgement advertises at most {WIDEST}",
                 transport.receive_window
             );
             section.at("transport", message);
@@ -423,7 +421,7 @@ impl Messages {
         if setting.switches.shared.is_some() && self.racks.is_some() {
             section.at(
                 "switches",
-                "racks say what their ports hold: leave out `shared`",
+                "racks define their ports' buffers: leave out `shared`",
             );
         }
         if let Some(meter) = &setting.meter {

@@ -5,16 +5,16 @@ use rand_pcg::Pcg64Mcg;
 use serde::Deserialize;
 use tailbound_experiment::Section;
 
-/// Peers of a host, with one connection to each.
+/// Peers of a host, one connection each.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Peers {
     /// All other hosts.
     #[default]
     All,
-    /// This number of other hosts, drawn once.
+    /// A number of other hosts, drawn once.
     Some(usize),
-    /// One other host, drawn once, such that each host receives from one host.
+    /// One other host, drawn once; each host receives from one.
     Permutation,
 }
 

@@ -44,20 +44,19 @@ pub(super) fn offload(segments: &mut Vec<Segment>) {
     });
 }
 
-/// The hosts' path to their links.
+/// Path in each host before its link.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PipelineSpec {
-    /// True if guests merge segments of the same instant into packets of up to 64 KiB.
+    /// Guests merge simultaneous segments into packets of up to 64 KiB.
     pub offload: bool,
-    /// True if packets are segmented into frames before the queue, instead of by the NIC after it.
+    /// Segmentation before the queue, instead of by the NIC.
     pub segment: bool,
-    /// The queue; a FIFO of 1,000 packets.
+    /// Queue; a FIFO of 1,000 packets.
     pub queue: QueueConfig,
-    /// Limits of the NIC's own queue. Without it the NIC takes a packet once the last one is on the
-    /// wire.
+    /// Limits of the NIC's queue. Without it the NIC holds one packet.
     pub nic: Option<NicConfig>,
-    /// Rate limit of the host. Packets are segmented before the queue then.
+    /// Rate limit of the host. Segmentation is then before the queue.
     pub limit: Option<RateLimit>,
 }
 

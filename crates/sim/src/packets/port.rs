@@ -14,12 +14,12 @@ use std::cmp::Reverse;
 use std::rc::Rc;
 use tailbound_units::{Bytes, Nanos, Rate};
 
-/// A phantom queue, as of a slower link (HULL: Alizadeh et al., NSDI 2012): a frame that would find
-/// this queue long is marked before there is a real queue.
+/// Phantom queue of a slower link (HULL: Alizadeh et al., NSDI 2012), which marks frames before a
+/// real queue grows.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Phantom {
-    /// Rate of its link, as a part of the real one.
+    /// Its rate, as a part of the link's.
     pub drain: f64,
     /// Length from which it marks.
     pub mark_at: Bytes,
@@ -54,14 +54,14 @@ impl PhantomQueue {
     }
 }
 
-/// A buffer that all ports of a switch share, by dynamic thresholds (Choudhury and Hahne, 1998): a
-/// class of a port may hold `alpha` times the free space.
+/// A buffer for all ports of a switch, with dynamic thresholds (Choudhury and Hahne, 1998), instead
+/// of one per port. Not in racks.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Shared {
-    /// Size of the buffer of a switch.
+    /// Its size.
     pub buffer: Bytes,
-    /// Limit of a class, as a multiple of the free space.
+    /// Limit of a port's class, as a multiple of the free space.
     pub alpha: f64,
 }
 

@@ -10,24 +10,24 @@ use tailbound_placement::{
 };
 use tailbound_units::{Bytes, Nanos, Rate};
 
-/// Equal hosts in equal racks below one switch, with slots for machines.
+/// Topology: equal racks of equal hosts, with slots for VMs, below one switch.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Racks {
     /// Racks.
     pub racks: u32,
-    /// Hosts in each rack.
+    /// Hosts per rack.
     pub hosts: u32,
-    /// Machines that a host takes.
+    /// VMs per host.
     pub slots: u32,
-    /// Link between a host and its rack: rate and buffers. `up_buffer` is the limit of the host's
-    /// own queue in placement's rules.
+    /// Link from host to rack: rate and buffers. `up_buffer` limits the host's own queue in
+    /// placement's rules.
     pub host_link: UplinkSpec,
-    /// Link between a rack and the switch above.
+    /// Link from rack to switch.
     pub rack_link: UplinkSpec,
-    /// Delay of a frame's last bit on each of these links.
+    /// Delay of a frame's last bit on these links.
     pub delay: Nanos,
-    /// Link between machines of the same host.
+    /// Link between VMs of a host.
     pub inside: Line,
 }
 

@@ -18,7 +18,7 @@ pub(super) enum Kind {
     Answer,
 }
 
-/// Distribution of lengths: one of the three.
+/// Distribution of lengths, one of three.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sizes {
@@ -34,11 +34,11 @@ pub struct Sizes {
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pareto {
-    /// Exponent of its tail, more than 1.
+    /// Tail exponent, above 1.
     pub shape: f64,
-    /// Mean of the distribution.
+    /// Mean.
     pub mean: Bytes,
-    /// Upper limit; longer messages are cut to it. Unlimited by default.
+    /// Limit, to which longer messages are cut; none.
     pub most: Option<Bytes>,
 }
 

@@ -7,15 +7,15 @@ use serde::Deserialize;
 use tailbound_experiment::Section;
 use tailbound_units::{Bytes, Nanos};
 
-/// Streams of a constant rate: messages of one length on each connection, at equal intervals.
+/// Streams of a constant rate, of equal messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Streams {
-    /// Interval between the messages of a stream.
+    /// Interval of messages in a stream.
     pub every: Nanos,
-    /// Length of each message.
+    /// Length of a message.
     pub size: Bytes,
-    /// Peers of a host, with one stream to each.
+    /// Peers of a host, one stream each.
     #[serde(default)]
     pub peers: Peers,
 }

@@ -8,36 +8,35 @@ use std::collections::BTreeMap;
 use tailbound_experiment::{Name, Section};
 use tailbound_units::Nanos;
 
-/// A guest that sends or receives messages.
+/// A guest with messages.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GuestSpec {
     /// Name in talks.
     pub name: Name,
-    /// Number of its host, from 0.
+    /// Host, from 0.
     pub host: usize,
-    /// Core that it is pinned to on the host, from 0; without it, any.
+    /// Pinned to this core, from 0; any.
     pub core: Option<u32>,
 }
 
-/// Messages from one guest to another, on one connection.
+/// Messages between two guests, on one connection.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Talk {
     /// Name of its series.
     pub name: Name,
-    /// Guest that writes first.
+    /// First sender.
     pub from: Name,
-    /// Guest that receives.
+    /// Receiver.
     pub to: Name,
-    /// Mean interval between messages (Poisson); without it each message follows the end of the
-    /// last one.
+    /// Mean interval of messages (Poisson); without it, a message follows the last one's end.
     pub every: Option<Nanos>,
     /// Lengths of the messages.
     pub message: Sizes,
-    /// Lengths of the answers; without it, messages are not answered.
+    /// Lengths of the answers; no answers.
     pub answer: Option<Sizes>,
-    /// Transport protocol; the setting's by default.
+    /// Transport; the setting's.
     pub protocol: Option<Protocol>,
 }
 

@@ -11,20 +11,20 @@ use tailbound_experiment::{Name, Section};
 use tailbound_placement::{Datacentre, Guarantee, NodeId, Policy, TenantId};
 use tailbound_units::{Bytes, Nanos, Rate};
 
-/// Tenants that arrive one after the other, until the hosts are full.
+/// Workload, in racks: rounds of tenants, which arrive until the hosts are full.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tenants {
-    /// Data centres, each with tenants of its own.
+    /// Data centres, each with its own tenants.
     #[serde(default = "one")]
     pub centres: u32,
-    /// Mean number of machines of a tenant; exponential, rounded up, two at least.
+    /// Mean VMs of a tenant; exponential, rounded up, at least 2.
     pub mean_vms: f64,
-    /// Largest number of machines of a tenant.
+    /// Most VMs of a tenant.
     pub most_vms: u32,
-    /// Percentage of taken slots at which no more tenants arrive.
+    /// Percentage of taken slots that ends arrivals.
     pub occupancy: u32,
-    /// Refused requests in a row after which no more tenants arrive.
+    /// Consecutive refusals that end arrivals.
     pub refusals: u32,
     /// Classes of tenants.
     pub class: Vec<TenantClass>,
@@ -36,24 +36,23 @@ pub struct Tenants {
 pub struct TenantClass {
     /// Name of its figures.
     pub name: Name,
-    /// Its part of all requests, relative to the other classes' weights.
+    /// Relative part of requests.
     #[serde(default = "one")]
     pub weight: u32,
-    /// Guarantee of each machine.
+    /// Guarantee of each VM.
     pub guarantee: Guarantee,
-    /// Bandwidth and burst are exponential with these means, a tenth of that bandwidth and a frame
-    /// at least, instead of constant; the burst rate is never below the bandwidth.
+    /// Bandwidth and burst are exponential with these means, at least a tenth of that bandwidth and
+    /// a frame; the burst rate is never below the bandwidth.
     #[serde(default)]
     pub varied: bool,
-    /// True if tenants have no guarantee, and send as if they had it.
+    /// No guarantee, but the same traffic.
     #[serde(default)]
     pub best_effort: bool,
-    /// Pairs of machines that exchange messages in a round.
+    /// Pairs of VMs in a round.
     pub pattern: Pattern,
     /// Lengths of messages.
     pub message: Length,
-    /// Part of the bandwidth that rounds take. A round does not begin before the previous one is
-    /// complete.
+    /// Part of the bandwidth for rounds. A round begins after the previous one's end.
     pub load: f64,
 }
 
@@ -71,12 +70,11 @@ pub enum Pattern {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Length {
-    /// The bytes that the burst holds on the wire.
+    /// The burst's bytes on the wire.
     Burst,
-    /// The bytes that the bandwidth carries in this time, for all messages of a machine in a round
-    /// together.
+    /// The bandwidth's bytes in this time, for all messages of a VM in a round.
     Time(Nanos),
-    /// A fixed length.
+    /// Fixed.
     Fixed(Bytes),
 }
 
@@ -126,7 +124,7 @@ impl Tenants {
         section.range("refusals", self.refusals, 1..=1_000_000);
         section.count("class", self.class.len(), 1..=100);
         if self.class.iter().all(|class| class.weight == 0) {
-            section.at("class", "all classes have weight 0: nobody would come");
+            section.at("class", "all classes have weight 0: no tenant would arrive");
         }
         for (place, class) in self.class.iter().enumerate() {
             let mut section = section.item("class", place);

@@ -6,36 +6,36 @@ use serde::Deserialize;
 use std::sync::Arc;
 use tailbound_experiment::Section;
 
-/// Hosts at one switch.
+/// Topology: hosts at a switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Star {
     /// Hosts.
     pub hosts: usize,
-    /// Link of each host.
+    /// Link of a host.
     pub link: Line,
 }
 
 /// A fat tree (Al-Fares, Loukissas and Vahdat, SIGCOMM 2008): pods of fully connected edge and
-/// aggregation switches, and cores that are linked to one aggregation switch of each pod.
+/// aggregation switches; each core has a link to one aggregation switch per pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FatTree {
     /// Pods.
     pub pods: usize,
-    /// Edge switches in a pod.
+    /// Edge switches per pod.
     pub edges: usize,
-    /// Hosts at an edge switch.
+    /// Hosts per edge switch.
     pub hosts: usize,
-    /// Aggregation switches in a pod.
+    /// Aggregation switches per pod.
     pub aggregations: usize,
-    /// Cores that an aggregation switch is linked to.
+    /// Cores per aggregation switch.
     pub cores: usize,
-    /// Link between a host and its edge switch.
+    /// Link from host to edge.
     pub host: Line,
-    /// Link between edge and aggregation.
+    /// Link from edge to aggregation.
     pub edge: Line,
-    /// Link between aggregation and core.
+    /// Link from aggregation to core.
     pub core: Line,
 }
 

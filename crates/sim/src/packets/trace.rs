@@ -9,13 +9,13 @@ use std::sync::Arc;
 use tailbound_experiment::{Mistakes, Name};
 use tailbound_units::Nanos;
 
-/// Messages of a file.
+/// Workload: messages of a file.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Trace {
-    /// CSV or Parquet file, relative to the experiment's file.
+    /// CSV or Parquet file, relative to the experiment.
     pub file: Name,
-    /// True if each message has a connection of its own, as in `flows`.
+    /// A connection per message, as in `flows`.
     #[serde(default)]
     pub own_connections: bool,
     /// Rows of the file, once it was read.

@@ -10,28 +10,27 @@ use tailbound_units::{Bytes, Nanos};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Transport {
-    /// TCP or UDP; all other fields are for TCP.
+    /// TCP or UDP, which uses no other key.
     pub protocol: Protocol,
-    /// Congestion control algorithm.
+    /// Congestion control.
     pub congestion: Congestion,
-    /// Criterion for the end of CUBIC's slow start, with SACK.
+    /// End of CUBIC's slow start, with SACK.
     pub slow_start: SlowStart,
-    /// True if losses are detected by SACK and RACK-TLP and repaired with PRR, instead of by
-    /// duplicate acknowledgements.
+    /// Repairs losses by SACK, RACK-TLP and PRR, instead of by duplicate acknowledgements.
     pub sack: bool,
     /// Initial window, in segments of 1,448 B.
     pub initial_window: u32,
     /// Shortest retransmission timeout.
     pub least_timeout: Nanos,
-    /// Longest delay of an acknowledgement that waits for a second segment.
+    /// Longest wait of an acknowledgement for a second segment.
     pub delayed_ack: Nanos,
-    /// Segments of a new connection that are acknowledged immediately, instead of every second one.
+    /// Immediately acknowledged segments of a new connection; later every second one.
     pub quick_acks: u32,
-    /// Window that a receiver offers from the start.
+    /// Receiver's window from the start.
     pub receive_window: Bytes,
-    /// True if a window restarts after an idle timeout.
+    /// Window restarts after an idle timeout.
     pub restarts: bool,
-    /// True if the last segment in flight is probed before a timeout (TLP, RFC 8985), with SACK.
+    /// Probes the last segment before a timeout (TLP, RFC 8985), with SACK.
     pub probes: bool,
 }
 

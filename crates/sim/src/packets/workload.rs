@@ -12,28 +12,28 @@ use serde::Deserialize;
 use tailbound_experiment::Section;
 use tailbound_units::{Bytes, Nanos};
 
-/// One-way messages, at random times.
+/// Workload: one-way messages at random times.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Flows {
-    /// Mean interval between a host's messages (Poisson).
+    /// Mean interval of a host's messages (Poisson).
     pub every: Nanos,
     /// Lengths of the messages.
     pub sizes: Sizes,
     /// Peers of a host.
     #[serde(default)]
     pub peers: Peers,
-    /// Sends each message on a connection of its own, open when it is written, with the initial
-    /// window; its time does not include the handshake.
+    /// A connection per message, open from the start, with the initial window; its time excludes
+    /// the handshake.
     #[serde(default)]
     pub own_connections: bool,
 }
 
-/// Questions and answers, at random times.
+/// Workload: questions and answers at random times.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Queries {
-    /// Mean interval between a host's questions (Poisson).
+    /// Mean interval of a host's questions (Poisson).
     pub every: Nanos,
     /// Length of a question.
     pub question: Bytes,
@@ -44,13 +44,13 @@ pub struct Queries {
     pub peers: Peers,
 }
 
-/// Simultaneous messages of all hosts to the first, repeatedly.
+/// Workload: simultaneous bursts of all hosts to the first.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bursts {
-    /// Interval between bursts.
+    /// Interval of bursts.
     pub every: Nanos,
-    /// Bytes that each host sends.
+    /// Bytes per host.
     pub size: Bytes,
 }
 

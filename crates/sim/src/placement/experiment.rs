@@ -14,40 +14,39 @@ const MOST_HOSTS: u64 = 2_000_000;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlacementExperiment {
-    /// Refusals after which one is explained, to measure the time of the explanation. No
-    /// explanations by default.
+    /// Refusals per measured explanation; none.
     #[serde(default)]
     pub explain_every: Option<u32>,
-    /// Networks for placement.
+    /// Networks.
     pub network: Vec<Network>,
     /// Classes of tenants.
     pub class: Vec<Class>,
-    /// Points to compare.
+    /// Points.
     pub point: Vec<Point>,
-    /// Charts of the result.
+    /// Charts.
     #[serde(default)]
     pub chart: Vec<ChartSpec>,
 }
 
-/// Equal hosts in equal racks in equal pods.
+/// Equal hosts, racks and pods.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Network {
     /// Name in points.
     pub name: Name,
-    /// Racks in each pod.
+    /// Racks per pod.
     pub racks: u32,
-    /// Hosts in each rack.
+    /// Hosts per rack.
     pub hosts: u32,
-    /// Slots on each host.
+    /// Slots per host.
     pub slots: u32,
-    /// Link between a host and its rack.
+    /// Link from host to rack.
     pub host_link: UplinkSpec,
-    /// Link between a rack and its pod.
+    /// Link from rack to pod.
     pub rack_link: UplinkSpec,
-    /// Link between a pod and the core.
+    /// Link from pod to core.
     pub pod_link: UplinkSpec,
-    /// Longest frame on the wire, including all overhead; 1,538 B.
+    /// Longest frame on the wire; 1,538 B.
     #[serde(default = "default_frame")]
     pub frame: Bytes,
 }
@@ -62,13 +61,13 @@ const fn default_frame() -> Bytes {
 pub struct Class {
     /// Name of its values.
     pub name: Name,
-    /// Its part of all requests, relative to the other classes' weights.
+    /// Relative part of requests.
     #[serde(default = "one")]
     pub weight: u32,
-    /// Guarantee of each machine.
+    /// Guarantee of each VM.
     pub guarantee: Guarantee,
-    /// Bandwidth and burst are exponential with these means, instead of constant; the burst rate is
-    /// never below the bandwidth.
+    /// Bandwidth and burst are exponential with these means; the burst rate is never below the
+    /// bandwidth.
     #[serde(default)]
     pub varied: bool,
 }
@@ -89,24 +88,24 @@ pub enum Leave {
     Never,
 }
 
-/// Requests to one data centre, one after the other.
+/// Requests to a data centre.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Point {
-    /// Stable name: the variant's.
+    /// Name of the variant.
     pub name: Name,
-    /// Position on the x axis of charts.
+    /// Position on charts' x axis.
     pub x: Option<f64>,
-    /// Name of the network.
+    /// Network.
     pub network: Name,
-    /// Pods of the network.
+    /// Pods.
     pub pods: u32,
     /// Admission policy.
     #[serde(default)]
     pub policy: Policy,
-    /// Mean number of machines of a request; exponential, rounded up.
+    /// Mean VMs of a request; exponential, rounded up.
     pub mean_vms: f64,
-    /// Largest number of VMs of a request; 1,000.
+    /// Most VMs of a request; 1,000.
     #[serde(default = "default_most_vms")]
     pub most_vms: u32,
     /// Measured requests.
@@ -117,7 +116,7 @@ pub struct Point {
     /// Largest percentage of taken slots; 90.
     #[serde(default = "default_occupancy")]
     pub occupancy: u32,
-    /// Largest number of ports that a decision may check, if it differs from the default.
+    /// Most checked ports per decision, if not the default.
     #[serde(default)]
     pub effort: Option<u32>,
 }
@@ -161,7 +160,7 @@ impl PlacementExperiment {
             1..=u32::MAX,
         );
         if self.class.iter().all(|class| class.weight == 0) {
-            top.at("class", "all classes have weight 0: nobody would come");
+            top.at("class", "all classes have weight 0: no tenant would arrive");
         }
         for (index, point) in self.point.iter().enumerate() {
             let mut top = mistakes.top();

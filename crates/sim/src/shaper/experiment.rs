@@ -13,11 +13,11 @@ use tailbound_report::Variant;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ShaperExperiment {
-    /// A stream of media; each limit with each load is a variant.
+    /// A stream of media; a variant per limit and load.
     pub rtp: Option<Rtp>,
-    /// Pages of a web server; each limit with each loop is a variant.
+    /// Pages of a web server; a variant per limit and loop.
     pub http: Option<Http>,
-    /// Bulk; each limit with each rate and transport is a variant.
+    /// Bulk of a guest; a variant per limit, rate and transport.
     pub rate: Option<Rates>,
 }
 

@@ -20,21 +20,21 @@ use tailbound_experiment::{ExperimentError, Run, RunOutput, Section};
 use tailbound_report::Variant;
 use tailbound_units::{Bytes, Nanos, Rate};
 
-/// A server's pages, and its limits.
+/// Pages of a web server.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Http {
-    /// Limits of the guest to compare.
+    /// Limits to compare.
     pub shaper: Vec<Shaped>,
-    /// Rate of the limit, of Ethernet frames.
+    /// Rate of Ethernet frames.
     pub limit: Rate,
-    /// Round trip without waiting for the limit.
+    /// Round trip without the limit.
     pub round_trip: Nanos,
     /// Pages.
     pub requests: u32,
-    /// Clients that load one page after the other: variants `NAME-closed`.
+    /// Clients, each with one page at a time: variants `NAME-closed`.
     pub clients: u32,
-    /// Load of pages that are requested at random times, in percent of the limit: `NAME-open`.
+    /// Load of pages at random times, in percent of the limit: `NAME-open`.
     pub load: u64,
 }
 

@@ -6,21 +6,21 @@ use tailbound_dataplane::{QueueConfig, ShaperConfig};
 use tailbound_experiment::Section;
 use tailbound_units::{Bytes, Nanos, Rate};
 
-/// A kind of limit, for any rate.
+/// A kind of limit.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Shaped {
-    /// The beginning of its variants' names.
+    /// Start of its variants' names.
     pub name: String,
-    /// Mechanism of the limit.
+    /// Mechanism.
     pub kind: Kind,
-    /// Interval of credit; the default of its configuration if it is left out.
+    /// Interval of credit; its default.
     pub interval: Option<Nanos>,
-    /// Resolution of credit's timers; exact if it is left out.
+    /// Resolution of credit's timers; exact.
     pub tick: Option<Nanos>,
-    /// Width of a smooth window; the default of its configuration if it is left out.
+    /// Width of a smooth window; its default.
     pub width: Option<Nanos>,
-    /// Its least delay; zero if it is left out.
+    /// Its least delay; 0.
     pub dmin: Option<Nanos>,
 }
 

@@ -12,19 +12,19 @@ use tailbound_experiment::{ExperimentError, Run, RunOutput, Section};
 use tailbound_report::{Chart, ChartAxis, Line, LineStyle, Variant};
 use tailbound_units::{Nanos, Rate};
 
-/// Bulk of a guest, and its limits.
+/// Bulk of a guest.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rates {
-    /// Limits of the guest to compare.
+    /// Limits to compare.
     pub shaper: Vec<Shaped>,
-    /// Rates of the limits, of Ethernet frames.
+    /// Rates of Ethernet frames.
     pub limits: Vec<Rate>,
-    /// Round trips of TCP, without waiting for the limit.
+    /// Round trips of TCP without the limit.
     pub round_trips: Vec<Nanos>,
-    /// Duration of the experiment.
+    /// Duration.
     pub time: Nanos,
-    /// Interval of the rate's samples.
+    /// Interval of samples.
     pub sample: Nanos,
 }
 
@@ -79,7 +79,7 @@ impl Scenario for Rates {
         }
         found.charts.push(Chart {
             name: "rate".to_owned(),
-            title: format!("What leaves, each {}", self.sample),
+            title: format!("Sent rate, each {}", self.sample),
             x: ChartAxis::linear("time", "s"),
             y: ChartAxis::linear("rate", "Mbit/s"),
             lines,

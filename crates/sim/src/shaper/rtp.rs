@@ -11,24 +11,23 @@ use tailbound_experiment::{ExperimentError, Run, RunOutput, Section, Trace};
 use tailbound_report::{Chart, ChartAxis, Line, LineStyle, Variant};
 use tailbound_units::{Bytes, Nanos, Rate};
 
-/// A stream, and its limits.
+/// A stream of media.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rtp {
-    /// Limits of the guest to compare.
+    /// Limits to compare.
     pub shaper: Vec<Shaped>,
-    /// Rate of the limit, of Ethernet frames; left out if it follows from `video`.
+    /// Rate of Ethernet frames, unless `video` sets it.
     pub limit: Option<Rate>,
-    /// Loads of the stream in percent of the limit; each is a variant.
+    /// Loads in percent of the limit, a variant each.
     pub loads: Vec<u64>,
-    /// Length of the stream's Ethernet frames, in bytes.
+    /// Length of Ethernet frames, in bytes.
     pub frame: u64,
-    /// Duration of the stream.
+    /// Duration.
     pub time: Nanos,
-    /// Sizes of pictures; frames at equal intervals if it is left out.
+    /// Pictures; frames at equal intervals without it.
     pub key_frames: Option<KeyFrames>,
-    /// True for the recorded video of a test source, repeated; the limit of each load then follows
-    /// from its mean rate.
+    /// The recorded video of a test source, repeated; its mean rate sets each load's limit.
     #[serde(default)]
     pub video: bool,
 }
@@ -44,15 +43,15 @@ struct Stream {
     sent: Vec<Nanos>,
 }
 
-/// Pictures of which some are larger, each sent in one piece.
+/// Pictures, each sent in one piece, some of them larger; frames at equal intervals without it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KeyFrames {
-    /// Pictures a second.
+    /// Pictures per second.
     pub pictures: u64,
-    /// Interval of key frames, in pictures.
+    /// Pictures per key frame.
     pub every: u64,
-    /// Size of a key frame, as a multiple of the others.
+    /// Size of a key frame, as a multiple of others.
     pub factor: u64,
 }
 
@@ -83,7 +82,7 @@ impl Scenario for Rtp {
             }
             Some(limit) => section.range("limit", limit, Rate(100_000)..=Rate::from_mbit(1_000)),
             None if self.video => {}
-            None => section.at("limit", "it is missing; say a rate, or `video = true`"),
+            None => section.at("limit", "it is missing; write a rate, or `video = true`"),
         }
         section.range("frame", self.frame, 64..=1514);
         let seconds = Nanos::from_secs;
@@ -141,7 +140,7 @@ impl Scenario for Rtp {
                 "jitter",
                 jitters,
             ),
-            chart("window", "Where the smooth window begins", "delay", windows),
+            chart("window", "Start of the smooth window", "delay", windows),
         ];
         match self.limit {
             Some(limit) => found.condition("limit", limit.to_string()),

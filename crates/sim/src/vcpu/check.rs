@@ -69,8 +69,7 @@ fn guests(sweep: &Sweep, mistakes: &mut Mistakes) {
         }
         let sends = matches!(guest.task, Task::Sender { .. });
         if guest.measure == Measure::Rtp && !sends {
-            let message =
-                "is measured as RTP, but sends nothing: give it a task of kind \"sender\"";
+            let message = "is measured as RTP, but sends nothing: use a task of kind \"sender\"";
             mistakes.at(&guest.name, message);
         }
         if guest.series.is_some() && matches!(guest.task, Task::None | Task::Driver) {

@@ -30,42 +30,42 @@ pub use workflows::Workflows;
 pub struct Population {
     /// Nodes and their tests.
     pub population: Nodes,
-    /// The kinds of neighbours.
+    /// Kinds of neighbours.
     pub neighbour: Vec<Neighbour>,
-    /// Benefit of selecting among the nodes, if it is measured.
+    /// Benefit of selecting nodes.
     pub workflows: Option<Workflows>,
-    /// Measurements between all pairs of nodes, if they call each other.
+    /// Calls between all pairs of nodes.
     pub pairs: Option<Pairs>,
-    /// Nodes over weeks, if their neighbours change.
+    /// Changes of neighbours over weeks.
     pub drift: Option<Drift>,
 }
 
-/// Conditions of all nodes, and their tests.
+/// Nodes and their tests.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Nodes {
     /// Nodes.
     pub nodes: u32,
-    /// Physical CPUs for guests of each node.
+    /// Physical CPUs per node.
     pub pcpus: u32,
-    /// Smallest and largest number of neighbours of the tested guest.
+    /// Fewest and most neighbours of the tested guest.
     pub neighbours: (u32, u32),
-    /// Cap of the tested guest, in percent of one pCPU; 0 is no cap.
+    /// Cap of the tested guest, in percent of one pCPU; 0: no cap.
     pub cap: u32,
     /// The scheduler.
     pub credit: CreditSpec,
-    /// Shortest time between setting a guest's timer and its expiry.
+    /// Shortest expiry of a guest's timer.
     pub timer_slop: Nanos,
-    /// M: number of the probe's sleeps. The marks do not depend on it.
+    /// M: the probe's sleeps. The marks do not depend on it.
     #[serde(default = "default_samples")]
     pub samples: u64,
-    /// CPU time of the probe's guest between two sleeps.
+    /// CPU time of the probe between sleeps.
     pub probe_work: Nanos,
-    /// Largest delay of timers of the probe's guest.
+    /// Largest delay of the probe's timers.
     pub probe_jitter: Nanos,
     /// CPU time of an RPC in the network test.
     pub service: Nanos,
-    /// Duration of each rate of the network test.
+    /// Duration of each rate in the network test.
     pub network_test: Nanos,
 }
 
@@ -79,21 +79,21 @@ fn default_samples() -> u64 {
 pub struct Neighbour {
     /// Its name.
     pub name: Name,
-    /// Its relative frequency.
+    /// Relative frequency.
     pub weight: u32,
-    /// Largest CPU time of a neighbour, in percent of one pCPU; 0 is no cap.
+    /// Largest CPU time, in percent of one pCPU; 0: no cap.
     #[serde(default)]
     pub cap: u32,
-    /// Task that it does for others.
+    /// Task for others.
     #[serde(default)]
     pub task: Task,
-    /// Load on its CPU besides the task; or
+    /// Load besides the task; or `burst` and `share`.
     #[serde(default)]
     pub load: Load,
-    /// bursts whose length is evenly distributed between these,
+    /// Shortest and longest burst (uniform).
     pub burst: Option<(Nanos, Nanos)>,
-    /// with sleeps between them that make its share of a pCPU evenly distributed between these, in
-    /// percent.
+    /// Smallest and largest share of a pCPU (uniform), in percent; sleeps between bursts result
+    /// from it.
     pub share: Option<(u32, u32)>,
 }
 
@@ -110,7 +110,7 @@ impl Population {
         if self.neighbour.iter().all(|kind| kind.weight == 0) {
             top.at(
                 "neighbour",
-                "no [[neighbour]] has a weight: give one of them a weight",
+                "no [[neighbour]] has a weight: add a weight to one of them",
             );
         }
         let nodes = &self.population;
@@ -249,7 +249,7 @@ impl Neighbour {
             _ => section.at("name", "needs burst and share together, or neither"),
         }
         if matches!(self.task, Task::SleepLoop { .. } | Task::Driver) {
-            let message = "a neighbour answers, sends or computes: give it another task";
+            let message = "a neighbour answers, sends or computes: use another task";
             section.at("task", message);
         }
     }

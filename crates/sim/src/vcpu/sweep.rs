@@ -10,30 +10,30 @@ use tailbound_units::Nanos;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sweep {
-    /// Measured time of each point, in virtual time.
+    /// Measured time per point, in virtual time.
     pub duration: Nanos,
-    /// Warm-up before the measurement, since at the start every guest wakes in BOOST; 1 s.
+    /// Warm-up; 1 s.
     #[serde(default = "default_warmup")]
     pub warmup: Nanos,
     /// Equal physical CPUs; 1.
     #[serde(default = "one")]
     pub pcpus: u32,
-    /// Shortest time between setting a guest's timer and its expiry.
+    /// Shortest expiry of a guest's timer.
     #[serde(default)]
     pub timer_slop: Nanos,
-    /// Costs of changing the vCPU of a pCPU.
+    /// Costs of switches.
     #[serde(default)]
     pub costs: Costs,
-    /// Schedulers to compare.
+    /// Schedulers.
     pub scheduler: Vec<SchedulerSpec>,
-    /// The kinds of guests.
+    /// Kinds of guests.
     pub guest: Vec<Guest>,
-    /// Points: the varied settings.
+    /// Points.
     pub point: Vec<Point>,
     /// Counts of samples.
     #[serde(default)]
     pub count: Vec<Count>,
-    /// Charts of the result.
+    /// Charts.
     #[serde(default)]
     pub chart: Vec<ChartSpec>,
 }
@@ -52,33 +52,33 @@ const fn one() -> u32 {
 pub struct Guest {
     /// Name in points.
     pub name: Name,
-    /// Its weight relative to the others'.
+    /// Relative weight.
     #[serde(default = "default_weight")]
     pub weight: u32,
-    /// Largest CPU time, in percent of one pCPU; 0 is no cap.
+    /// Largest CPU time, in percent of one pCPU; 0: no cap.
     #[serde(default)]
     pub cap: u32,
-    /// Physical CPUs that it may run on, counted from 0; all by default.
+    /// Physical CPUs, from 0; all.
     #[serde(default)]
     pub pin: Vec<u32>,
-    /// Task that it does for others.
+    /// Task for others.
     #[serde(default)]
     pub task: Task,
-    /// Load on its CPU besides the task.
+    /// Load besides the task.
     #[serde(default)]
     pub load: Load,
-    /// Cost of a cold cache for this guest, if it differs from [`Sweep::costs`].
+    /// Cost of a cold cache, if not that of [`Sweep::costs`].
     pub cache_refill: Option<Nanos>,
-    /// Series of its task's samples; without it they are not kept.
+    /// Series of its task's samples; not kept without it.
     pub series: Option<Name>,
-    /// Measurement of the samples.
+    /// Measurement.
     #[serde(default)]
     pub measure: Measure,
-    /// Value of its CPU time, in percent of one pCPU. With several guests the value is their mean,
-    /// and `CPU_range` is their range, in percent of the mean.
+    /// Value of its CPU time, in percent of one pCPU. With several guests it is the mean;
+    /// `CPU_range` is the range, in percent of the mean.
     pub cpu: Option<Name>,
-    /// Value of its work: CPU time without [`Sweep::costs`], in percent of one pCPU, over all
-    /// guests of the kind.
+    /// Value of its work: CPU time without [`Sweep::costs`], in percent of one pCPU, over all its
+    /// guests.
     pub work: Option<Name>,
 }
 
@@ -98,20 +98,20 @@ pub enum Measure {
     Rtp,
 }
 
-/// A point: the guests that share the host.
+/// A point: guests on the host.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Point {
-    /// Stable name: with several schedulers, variants are called SCHEDULER/POINT.
+    /// Stable name; variants of several schedulers are SCHEDULER/POINT.
     pub name: Name,
-    /// Position on the x axis of charts.
+    /// Position on charts' x axis.
     pub x: Option<f64>,
-    /// Guests, in order: vCPU 0 first. A kind may occur several times.
+    /// Guests, from vCPU 0 on. A kind may occur several times.
     pub guests: Vec<Name>,
-    /// Schedulers that run the point; all by default.
+    /// Schedulers; all.
     #[serde(default)]
     pub schedulers: Vec<Name>,
-    /// Measured time, if it differs from that of the others.
+    /// Measured time, if other than the common one.
     pub duration: Option<Nanos>,
 }
 
@@ -119,13 +119,13 @@ pub struct Point {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Count {
-    /// Name of the value.
+    /// Value.
     pub name: Name,
-    /// Name of the series.
+    /// Series.
     pub series: Name,
-    /// Counted ranges: from the first time up to the second, which is excluded.
+    /// Counted ranges: from the first time up to before the second.
     pub ranges: Vec<(Nanos, Nanos)>,
-    /// Other count; the value is then the share of it in percent.
+    /// Other count, of which the value is a percentage.
     pub share_of: Option<Name>,
 }
 

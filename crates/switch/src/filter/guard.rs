@@ -4,8 +4,8 @@ use crate::reason::Reason;
 use serde::Deserialize;
 use tailbound_dataplane::Role;
 
-/// Network roles of a guest beside a plain station's; none by default. In these roles a guest can
-/// attract other guests' packets or pass stateless firewalls.
+/// Network roles of a guest beside a plain station's; none. They can attract other guests' packets
+/// or pass stateless firewalls.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[expect(
@@ -13,14 +13,13 @@ use tailbound_dataplane::Role;
     reason = "each is a key, and allows what no other does"
 )]
 pub struct GuardConfig {
-    /// Other link-layer addresses than the guest's in neighbour discovery options, as of a bond or
-    /// VRRP.
+    /// Other link-layer addresses than the guest's in neighbour discovery options (bond, VRRP).
     pub stations: bool,
-    /// IGMP and MLD queries, which attract all groups of a switch.
+    /// IGMP and MLD queries, which attract a switch's groups.
     pub group_queries: bool,
-    /// VRRP and CARP: the guest is a router.
+    /// VRRP and CARP (routers).
     pub vrrp: bool,
-    /// HSRP: the guest is a router.
+    /// HSRP (routers).
     pub hsrp: bool,
     /// OSPF.
     pub ospf: bool,
@@ -28,7 +27,7 @@ pub struct GuardConfig {
     pub redirects: bool,
     /// IPv4 source routes (LSRR, SSRR).
     pub source_routes: bool,
-    /// Fragments of TCP over IPv4 that hide or may replace its flags.
+    /// TCP fragments over IPv4 that hide or may replace its flags.
     pub tiny_fragments: bool,
 }
 

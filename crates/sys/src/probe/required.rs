@@ -45,7 +45,7 @@ parts! {
     Ip, "ip", "The command `ip`.";
     Tap, "tap", "A TAP device.";
     AfXdp, "af-xdp", "`AF_XDP` sockets and programs.";
-    NetdevFamily, "netdev-family", "What the kernel tells of a NIC's `AF_XDP` features.";
+    NetdevFamily, "netdev-family", "The kernel's report of a NIC's `AF_XDP` features.";
     SchedDeadline, "sched-deadline", "`SCHED_DEADLINE`, with bandwidth left.";
     SchedFifo, "sched-fifo", "`SCHED_FIFO`.";
     LegacySets, "legacy-cpusets", "Cpusets of control groups of version 1, on two CPUs.";

@@ -221,7 +221,7 @@ pub(super) fn af_xdp() -> Outcome {
     match xdp::Xdp::open("tbprobe4", None, xdp::AttachPreference::Any, None) {
         Ok(opened) => {
             let wakes = if opened.queues.iter().all(xdp::Queue::tells_when_to_wake) {
-                "the kernel says when it wants to be woken"
+                "the kernel flags when it must be woken"
             } else {
                 "the kernel is woken each time, it has no need-wakeup"
             };
@@ -415,7 +415,7 @@ fn no_bpf(error: &crate::bpf_program::LoadError) -> Outcome {
     let locked = text("/sys/kernel/security/lockdown").unwrap_or_default();
     let mend = match &error {
         LoadError::NotPermitted if locked.contains("[confidentiality]") => {
-            "start the kernel with lockdown=integrity: with confidentiality nobody may read it"
+            "start the kernel with lockdown=integrity: with confidentiality no program may read it"
         }
         LoadError::NotPermitted => {
             "run as root, or with AmbientCapabilities=CAP_BPF CAP_PERFMON; not in a container's \
@@ -480,7 +480,7 @@ pub(super) fn rt_group_sched() -> Outcome {
     if let Some(path) = budget.into_iter().find(|path| Path::new(path).exists()) {
         return Outcome::lacks(
             format!(
-                "RT_GROUP_SCHED is on: {path}; SCHED_FIFO in a cgroup without a budget gives EPERM"
+                "RT_GROUP_SCHED is on: {path}; SCHED_FIFO in a cgroup without a budget fails with EPERM"
             ),
             advice(
                 "boot with rt_group_sched=0 where the kernel knows it, or use one without CONFIG_RT_GROUP_SCHED",

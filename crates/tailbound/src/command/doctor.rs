@@ -84,7 +84,7 @@ impl From<PurposeArgument> for Purpose {
 enum Inside {
     /// The user who runs the doctor
     ThisUser,
-    /// An ordinary user, where that is root
+    /// An ordinary user, if that is root
     OrdinaryUser,
 }
 

@@ -76,7 +76,7 @@ fn message(name: &str, built: &[&str]) -> Option<String> {
 #[cfg(all(feature = "operator", not(all(feature = "lab", feature = "sim"))))]
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// What that program is to do
+    /// Arguments of that program
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     rest: Vec<OsString>,
 }

@@ -42,7 +42,7 @@ enum Action {
         /// The file that describes it
         task: PathBuf,
     },
-    /// What a guest that is a virtual machine is made of
+    /// Parts of a guest that is a virtual machine
     #[command(hide = true, subcommand)]
     Machine(Machine),
 }
@@ -55,7 +55,7 @@ enum Machine {
     Prove,
     /// As its second process: do what is asked for
     Serve,
-    /// Outside: have something done in it, and stand for that
+    /// Outside: proxy a task into the guest
     Do {
         /// The machine's channel
         socket: PathBuf,

@@ -23,11 +23,11 @@ use tailbound_units::Nanos;
 /// Arguments of `tailbound reproduce`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "An item that has an experiment in virtual time is run; of one on this machine is \
-    said what `tailbound lab run NAME --out DIR/lab` found, where --results names DIR; of any other \
-    which command holds it, or why nothing does. What is known not to hold is told, and decides \
-    nothing. Exit code: 0 all that ran holds, but for what is known; 1 something does not; 2 an \
-    experiment could not run."
+    after_help = "Runs an item's experiment if it is in virtual time. An item of the lab shows the \
+    results of `tailbound lab run NAME --out DIR/lab`, with --results DIR; any other item shows \
+    the command that tests it, or the reason that none does. Known failures are reported, but do \
+    not count. Exit code: 0 all that ran holds, except for known failures; 1 something else does \
+    not; 2 an experiment could not run."
 )]
 pub(crate) struct Args {
     /// Papers (small, bobtail, vsnoop, qos, silo), items (vsnoop-12), or `all`
@@ -38,7 +38,7 @@ pub(crate) struct Args {
     /// Leave out experiments of more than ten seconds
     #[arg(long, conflicts_with = "full")]
     quick: bool,
-    /// Run at the papers' sizes where these are larger: hours; says first how many
+    /// Run at the papers' sizes if these are larger: hours; prints the estimate first
     #[arg(long)]
     full: bool,
     /// Keep here what comes out of each experiment, and run none again that is here
@@ -56,7 +56,7 @@ pub(crate) struct Args {
     /// Everything random follows from this number
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// What to print
+    /// The output format
     #[arg(long, value_enum, default_value_t)]
     output: Output,
     /// Write a page of all items as Markdown, with what came out now or is in --results
@@ -67,10 +67,10 @@ pub(crate) struct Args {
 /// Actions instead of a run.
 #[derive(Debug, clap::Args)]
 struct Only {
-    /// Run nothing; say what there is, and by which command
+    /// Run nothing; list all items and their commands
     #[arg(long)]
     list: bool,
-    /// Run nothing; say what would be run, at which size, and how long that takes on one CPU
+    /// Run nothing; list the experiments with their sizes and times on one CPU
     #[arg(long, conflicts_with_all = ["list", "page"])]
     price: bool,
 }

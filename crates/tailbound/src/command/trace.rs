@@ -32,12 +32,12 @@ enum Of {
     woken, or lost its CPU, until it ran. In it is who ran on that CPU meanwhile. Each is measured in \
     the kernel (BPF). Each frame of a guest is a slice, too: what it waited for, from when it joined a \
     queue until it was let go, the port took it, and it begins on the wire. The daemon keeps 131,072 of \
-    them at most. Open the file at https://ui.perfetto.dev or chrome://tracing, or ask it with \
+    them at most. Open the file at https://ui.perfetto.dev or chrome://tracing, or query it with \
     trace_processor: docs/reference/vcpu.md. Exit code: 0 written; 2 waits cannot be measured one by one here, no \
     daemon answers, there is no such guest, or the file cannot be written."
 )]
 pub(crate) struct Args {
-    /// What is looked at
+    /// Subject of the trace
     #[arg(long, value_enum, default_value_t)]
     of: Of,
     /// Guests of this name alone
@@ -46,13 +46,13 @@ pub(crate) struct Args {
     /// A process to look at besides the guests that are recognised
     #[arg(long)]
     pid: Vec<u32>,
-    /// How long to look
+    /// Duration of the trace
     #[arg(long, value_name = "TIME", default_value = "5s")]
     duration: Nanos,
     /// Leave out waits of threads that are shorter
     #[arg(long, value_name = "TIME", default_value = "50us")]
     least: Nanos,
-    /// Where the trace goes
+    /// File of the trace
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
     #[command(flatten)]
@@ -103,7 +103,7 @@ impl Args {
         }
         if self.of == Of::Packets && !self.pid.is_empty() {
             return Err(Failure::wrong_arguments(
-                "--pid: a process has threads, no packets; say --of both for both",
+                "--pid: a process has threads, no packets; use --of both for both",
             ));
         }
         Ok(())

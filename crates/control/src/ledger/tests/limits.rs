@@ -73,7 +73,7 @@ fn a_limit_that_contradicts_what_is_promised_is_refused() {
         ),
         (
             limit(LimitKind::SmoothWindow, 400),
-            "a smooth window delays what is guaranteed",
+            "a smooth window delays guaranteed bursts",
         ),
         (limit(LimitKind::Bucket, 0), "below one full frame a second"),
     ] {

@@ -48,9 +48,9 @@ fn what_breaks_a_rule_is_refused_where_it_stands() {
         (
             "{ out = { kind = \"bucket\", rate = \"0bit/s\" } }",
             "9:",
-            "lets nothing pass",
+            "passes nothing",
         ),
-        ("{ in = { rate = \"0bit/s\" } }", "9:", "lets nothing pass"),
+        ("{ in = { rate = \"0bit/s\" } }", "9:", "passes nothing"),
         (
             "{ out = { kind = \"smooth-window\", rate = \"4Mbit/s\", dmin = \"200ms\" } }",
             "9:",

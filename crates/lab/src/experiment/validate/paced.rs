@@ -76,7 +76,7 @@ impl Checker<'_, '_> {
         }
         let Some(set) = &variant.guarantees else {
             if variant.guarantees_by == GuaranteesBy::Service {
-                let rule = "guarantees_by = \"service\" needs `guarantees`: what it is to admit";
+                let rule = "guarantees_by = \"service\" needs `guarantees` to admit";
                 self.wrong(&variant.name, rule);
             }
             return;

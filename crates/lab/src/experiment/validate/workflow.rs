@@ -18,7 +18,7 @@ impl Checker<'_, '_> {
                 .map(|it| &it.name)
                 .chain(selections)
             {
-                self.wrong(name, "calls nodes: say in [nodes] who they are");
+                self.wrong(name, "calls nodes: list them in [nodes]");
             }
             return;
         };

@@ -61,7 +61,7 @@ const MISTAKES: &[(&str, &str, &str)] = &[
     (
         r#"path = ["nic", "tor"]"#,
         "path = []",
-        r#"n.toml:16:8: flow "vm1" passes no port; give `path` at least one"#,
+        r#"n.toml:16:8: flow "vm1" passes no port; `path` needs at least one"#,
     ),
     (
         r#"path = ["nic", "tor"]"#,
@@ -130,7 +130,7 @@ const MISTAKES: &[(&str, &str, &str)] = &[
     (
         r#"name = "tor""#,
         r#"name = "nic""#,
-        "n.toml:10:8: there is a port \"nic\" already; give each port a name of its own",
+        "n.toml:10:8: there is a port \"nic\" already; each port needs a name of its own",
     ),
     (
         r#"name = "tor""#,
@@ -152,7 +152,7 @@ const MISTAKES: &[(&str, &str, &str)] = &[
         r#"rate = "10Gbit/s""#,
         r#"rate = "999Mbit/s""#,
         "n.toml:6:8: port \"nic\" is not stable: flows of 1000000000 bit/s in all come to a \
-             link of 999Mbit/s, 1000000 bit/s too many; give it a higher rate or fewer flows",
+             link of 999Mbit/s, 1000000 bit/s too many; set a higher rate or fewer flows",
     ),
 ];
 

@@ -81,7 +81,7 @@ impl Scenario for Admitted {
             y: ChartAxis::linear("ports with at most this", "%"),
             lines,
             note: Some(
-                "Without best effort. A port has no bound where more may come in the long run \
+                "Without best effort. A port has no bound if more may come in the long run \
                  than leaves."
                     .to_owned(),
             ),

@@ -166,7 +166,7 @@ impl Tight {
     fn delay_chart(&self) -> Chart {
         Chart {
             name: "delay-tightness".to_owned(),
-            title: "How much of its bound the longest delay of a flow reaches".to_owned(),
+            title: "Longest delay of a flow, as a part of its bound".to_owned(),
             x: ChartAxis::linear("longest delay seen, of the bound", "%"),
             y: ChartAxis::linear("flows with at most this", "%"),
             lines: vec![
@@ -181,7 +181,7 @@ impl Tight {
     fn backlog_chart(&self) -> Chart {
         Chart {
             name: "backlog-tightness".to_owned(),
-            title: "How much of its bound the largest backlog of a port reaches".to_owned(),
+            title: "Largest backlog of a port, as a part of its bound".to_owned(),
             x: ChartAxis::linear("largest backlog seen, of the bound", "%"),
             y: ChartAxis::linear("ports with at most this", "%"),
             lines: vec![distribution("all priorities", &self.backlogs)],
@@ -210,7 +210,7 @@ fn by_hops(outcomes: &[Outcome]) -> Chart {
     };
     Chart {
         name: "delay-tightness-by-hops".to_owned(),
-        title: "How much of its bound a delay reaches, by the length of the path".to_owned(),
+        title: "Delay as a part of its bound, by the length of the path".to_owned(),
         x: ChartAxis::linear("ports on the path", ""),
         y: ChartAxis::linear("longest delay seen, of the bound", "%"),
         lines: vec![line("90th", 90.0), line("median", 50.0), line("10th", 10.0)],

@@ -144,7 +144,7 @@ fn mistakes_of_pipelines_are_told() {
         ),
         (
             "pipeline = { limit = { rate = \"0bit/s\" } }",
-            "a limit of 0 lets nothing pass",
+            "a limit of 0 passes nothing",
         ),
         ("pipeline = { nic = { rate = \"1kbit/s\" } }", "choose"),
         (

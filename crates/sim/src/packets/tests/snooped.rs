@@ -93,17 +93,17 @@ fn what_goes_not_with_early_acknowledgement_is_told() {
         (
             "snoop = {}",
             "congestion = \"dctcp\"",
-            "nobody acknowledges early for marks",
+            "no early acknowledgement with marks",
         ),
         (
             "snoop = {}",
             "receive_window = \"16MiB\"",
-            "early acknowledgement tells",
+            "early acknowledgement advertises",
         ),
         (
             "snoop = { flows = 0 }",
             "",
-            "`flows` is to be from 1 to 4194304",
+            "`flows` must be from 1 to 4194304",
         ),
         ("snoop = { size = 1 }", "", "unknown key `size`"),
     ] {

@@ -81,7 +81,7 @@ impl Networks {
         if !lines.is_empty() {
             found.charts.push(Chart {
                 name: "sequence".to_owned(),
-                title: "How far the sender is: the transfer of median length".to_owned(),
+                title: "Progress of the sender: the transfer of median length".to_owned(),
                 x: ChartAxis::linear("since the connection was opened", "ns"),
                 y: ChartAxis::linear("sent", "B"),
                 lines,

@@ -16,11 +16,11 @@ use tailbound_units::{Bytes, Nanos};
 pub struct Networks {
     /// Conditions of all hosts.
     pub network: Conditions,
-    /// Kinds of hosts to compare.
+    /// Kinds of hosts.
     pub host: Vec<HostSpec>,
-    /// Points: the varied settings.
+    /// Points.
     pub point: Vec<NetworkPoint>,
-    /// Charts of the result.
+    /// Charts.
     #[serde(default)]
     pub chart: Vec<ChartSpec>,
 }
@@ -29,21 +29,20 @@ pub struct Networks {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Conditions {
-    /// Costs of changing the vCPU of a pCPU.
+    /// Costs of switches.
     #[serde(default)]
     pub costs: Costs,
-    /// Period of a guest that is not idle: it computes its share of this time in one piece, and
-    /// sleeps for the rest.
+    /// Period of a busy guest: it computes its share of this time in one piece, then sleeps.
     pub period: Nanos,
-    /// Largest additional sleep, evenly distributed.
+    /// Largest additional sleep (uniform).
     pub jitter: Nanos,
-    /// Interval at which a driver domain, which runs on its guests' core and may preempt them,
-    /// handles their events; 0 is immediately.
+    /// Interval at which a driver domain on the guests' core, which may preempt them, handles their
+    /// events; 0: immediately.
     #[serde(default)]
     pub hears: Nanos,
-    /// Largest pause between two transfers, or two pings; evenly distributed from 0.
+    /// Largest pause between transfers or pings (uniform from 0).
     pub pause: Nanos,
-    /// Shortest time between setting a guest's timer and its expiry.
+    /// Shortest expiry of a guest's timer.
     #[serde(default)]
     pub timer_slop: Nanos,
 }
@@ -52,24 +51,24 @@ pub struct Conditions {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostSpec {
-    /// Name in variants and legends.
+    /// Name in variants.
     pub name: Name,
     /// Xen's credit scheduler; or `edf`.
     pub credit: Option<CreditSpec>,
-    /// EDF + credit, for the kinds of guests `driver`, `guest` and `neighbour`.
+    /// EDF + credit, for guests `driver`, `guest` and `neighbour`.
     pub edf: Option<EdfSpec>,
-    /// Its network devices.
+    /// Network devices.
     #[serde(default)]
     pub netif: NetifConfig,
-    /// Early acknowledgement, and the limits up to which the host answers for its guests.
+    /// Early acknowledgement and its limits.
     pub snoop: Option<SnoopConfig>,
-    /// Value that replaces [`Conditions::hears`] for this host.
+    /// Replaces [`Conditions::hears`] for this host.
     pub hears: Option<Nanos>,
-    /// Reference host for the value `times`, the relative throughput.
+    /// Reference for `times`, the relative throughput.
     pub against: Option<Name>,
 }
 
-/// Kind of sender.
+/// Sender.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Sender {
@@ -103,46 +102,46 @@ impl Era {
     }
 }
 
-/// A point: one combination of the varied settings.
+/// A point.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NetworkPoint {
-    /// Stable name: variants are called HOST/POINT.
+    /// Stable name: variants are HOST/POINT.
     pub name: Name,
-    /// Position on the x axis of charts.
+    /// Position on charts' x axis.
     pub x: Option<f64>,
     /// Version of the TCP.
     #[serde(default)]
     pub tcp: Era,
-    /// Guests on a core, including the one with connections.
+    /// Guests on a core, with the one with connections.
     pub machines: u32,
-    /// Load of each of the others, in percent of a core.
+    /// Load of the others, in percent of a core.
     pub load: u32,
     /// Load of the guest with connections besides the network, in percent of a core; that of the
-    /// others by default.
+    /// others.
     pub own_load: Option<u32>,
-    /// True if the driver domain has a core of its own.
+    /// A core for the driver domain.
     #[serde(default)]
     pub own_core: bool,
-    /// Network load.
+    /// Load.
     pub work: Work,
 }
 
-/// Network load.
+/// Load.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Work {
-    /// Transfers to a guest, each over a connection of its own.
+    /// Transfers to a guest, a connection each.
     Transfers(TransferSpec),
-    /// Pings of a guest, one after the other.
+    /// Pings of a guest, one by one.
     Pings(PingSpec),
-    /// Clients of a web server with a database behind it, each a guest of a host of its own.
+    /// Clients of a web server with a database, each on its own host.
     Web(WebSpec),
-    /// Four guests of four hosts that compute together and send messages.
+    /// Four guests of four hosts that compute and exchange messages.
     Messages(Pattern),
 }
 
-/// Transfers to a guest.
+/// TCP transfers.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TransferSpec {
@@ -153,13 +152,13 @@ pub struct TransferSpec {
     /// Parallel transfers; 1.
     #[serde(default = "one")]
     pub connections: u32,
-    /// Kind of sender.
+    /// Sender.
     #[serde(default)]
     pub sender: Sender,
-    /// Receiver of the transfers.
+    /// Receiver.
     #[serde(default)]
     pub receiver: Receiver,
-    /// True if the chart `sequence` shows the transfer of median length.
+    /// The chart `sequence` shows the transfer of median length.
     #[serde(default)]
     pub trace: bool,
 }
@@ -181,12 +180,12 @@ pub enum Receiver {
 pub struct PingSpec {
     /// Pings.
     pub count: u32,
-    /// Interval between pings; [`Conditions::pause`] is added.
+    /// Interval of pings, plus [`Conditions::pause`].
     pub interval: Nanos,
 }
 
-/// Clients that request the next page as soon as they have received one, each over a persistent
-/// connection; the server has one to the database for each client.
+/// Each client requests pages one by one over one connection; the server has a database connection
+/// for each client.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WebSpec {
@@ -194,43 +193,42 @@ pub struct WebSpec {
     pub clients: u32,
     /// Measured time, after a warm-up of a tenth of it.
     pub duration: Nanos,
-    /// Pages that they request.
+    /// Pages.
     pub page: Vec<PageSpec>,
 }
 
-/// A page: the server queries the database, answers, and receives the requests for the images one
-/// by one.
+/// A page: a query to the database, the answer, then requests for images one by one.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PageSpec {
-    /// Relative frequency of its requests.
+    /// Relative frequency.
     pub share: u32,
-    /// Length of a request for it or for an image.
+    /// Length of a request for the page or an image.
     pub request: Bytes,
-    /// CPU time of the server for it.
+    /// CPU time of the server.
     pub cpu: Nanos,
-    /// Lengths of the query and its answer; `None`: no query.
+    /// Lengths of query and answer; no query.
     pub query: Option<(Bytes, Bytes)>,
     /// CPU time of the database.
     #[serde(default)]
     pub query_cpu: Nanos,
     /// Length of the page.
     pub html: Bytes,
-    /// Images on it.
+    /// Image
     pub images: u32,
     /// Length of each image.
     pub image: Bytes,
-    /// CPU time of the server for each image.
+    /// CPU time of the server per image.
     pub image_cpu: Nanos,
 }
 
-/// Pattern of messages among four guests, over persistent connections.
+/// Messages among four guests, over persistent connections.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pattern {
-    /// One to all, along a binomial tree; another root each time.
+    /// One to all, along a binomial tree, with changing roots.
     Broadcast(Repeated),
-    /// Each to each: up to 32 KiB all together, beyond in pairs.
+    /// Each to each, up to 32 KiB together, beyond in pairs.
     AllToAll(Repeated),
     /// A system of equations.
     Factorise(Equations),
@@ -246,8 +244,8 @@ pub struct Repeated {
     pub count: u32,
 }
 
-/// A system of equations, in blocks of columns: in turn each of four factors a block and sends it
-/// around a ring, and all apply it to theirs.
+/// Blocks of columns: in turn each guest factors a block and sends it around a ring, and all apply
+/// it to theirs.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Equations {

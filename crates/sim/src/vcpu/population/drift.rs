@@ -17,15 +17,15 @@ use tailbound_probe::Outcome;
 use tailbound_probe::history::{History, Run, Stretch};
 use tailbound_report::{Chart, ChartAxis, Line, LineStyle, Value, Variant};
 
-/// Changes of neighbours.
+/// Changes of neighbours over weeks.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Drift {
-    /// Days that nodes are watched.
+    /// Watched days.
     pub days: u32,
-    /// Mean lives of a neighbour in days, exponentially distributed: a variant each.
+    /// Mean lives of a neighbour in days (exponential), a variant each.
     pub lives: Vec<u32>,
-    /// The probe's runs that are simulated between two changes of a node's neighbours.
+    /// The probe's simulated runs between changes of a node's neighbours.
     pub runs: u32,
 }
 
@@ -111,7 +111,7 @@ impl Drift {
             while leaves <= f64::from(hour) {
                 let place = random.random_range(0..count);
                 node.neighbours[place] =
-                    neighbour(population, &mut random).ok_or("nobody takes its place")?;
+                    neighbour(population, &mut random).ok_or("no neighbour takes its place")?;
                 leaves += gap(&mut random);
                 node.seed = random.random();
                 known.clear();
@@ -230,7 +230,7 @@ fn chart(mut lines: Vec<Line>, days: u32) -> Chart {
     let paper = PAPER.into_iter().chain([(whole, PAPER_NEVER)]);
     let points = paper.map(|(hours, above)| (hours, 100.0 - above));
     lines.push(Line::new(
-        "paper, from so many hours on",
+        "paper, from this number of hours on",
         LineStyle::Paper,
         points,
     ));

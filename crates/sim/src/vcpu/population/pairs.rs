@@ -21,17 +21,17 @@ use tailbound_probe::pairs::{Owner, owners};
 use tailbound_report::{Chart, ChartAxis, Line, LineStyle, Variant};
 use tailbound_units::Nanos;
 
-/// Parameters of the calls.
+/// Calls between all pairs of nodes.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pairs {
-    /// Time of a call on the wire and in the stacks, there and back.
+    /// Round trip of a call on the wire and in the stacks.
     pub wire: Nanos,
-    /// The caller's CPU time to send a call, and to read its answer.
+    /// The caller's CPU time to send a call, and to read the answer.
     pub work: Nanos,
     /// Mean time from an answer to the next call.
     pub pause: Nanos,
-    /// Duration of each pair's calls.
+    /// Duration of a pair's calls.
     pub time: Nanos,
 }
 

@@ -148,7 +148,7 @@ fn late_sleeps(judged: &[Judged], rule: &Rule) -> Chart {
     Chart {
         name: "late_sleeps".to_owned(),
         title: format!(
-            "Share of the nodes with at most so many late sleeps of {}",
+            "Share of the nodes with at most this number of late sleeps of {}",
             config.samples
         ),
         x: ChartAxis::log("late sleeps; none stands at 0.5", ""),

@@ -19,21 +19,21 @@ use tailbound_probe::select::{Candidate, Use, select};
 use tailbound_report::Variant;
 use tailbound_units::Nanos;
 
-/// Comparison of selected nodes with random ones.
+/// Benefit of selecting nodes, compared with random ones.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Workflows {
-    /// Draws; in each, nodes are started and selected.
+    /// Draws, each with started and selected nodes.
     pub draws: u32,
-    /// Nodes that are started in each draw, of all in the population.
+    /// Started nodes per draw, of the population.
     pub candidates: usize,
-    /// Nodes that are kept.
+    /// Kept nodes.
     pub keep: usize,
-    /// Time of a call of 1, 2 and 4 KB on the wire and in the stacks, there and back.
+    /// Round trips of a call of 1, 2 and 4 KB on the wire and in the stacks.
     pub wire: [Nanos; 3],
-    /// Mean time from the end of a sequential workflow at a node to the next one there.
+    /// Mean time between sequential workflows at a node.
     pub pause: Nanos,
-    /// Percentages of bad nodes among those that workflows call: a variant each.
+    /// Percentages of bad nodes among called ones, a variant each.
     #[serde(default)]
     pub bad: Vec<u32>,
 }

@@ -31,7 +31,7 @@ const LONGEST_TRIAL: Nanos = Nanos::from_secs(60);
     after_help = "Reads the counters of both hosts' daemons twice and compares them: whether \
     the guarantee is in force, whether the guest's packets are delayed although it sends less, \
     losses between the hosts, and drops in front of the receiving guest. No traffic is sent, \
-    except with --send, which asks for confirmation. Exit code: 0 all that could be judged \
+    except with --send, which requires confirmation. Exit code: 0 all that could be judged \
     holds; 1 something is broken, with the side at fault; 2 nothing could be judged, the guest \
     has no guarantee, or a daemon does not answer."
 )]
@@ -55,7 +55,7 @@ pub(super) struct Verify {
     /// guaranteed rate; the guest's own packets queue behind it
     #[arg(long, requires = "receiver")]
     send: bool,
-    /// Do not ask for confirmation
+    /// Skip the confirmation
     #[arg(long, requires = "send")]
     yes: bool,
     /// The output format
@@ -174,7 +174,7 @@ impl Verify {
         std::thread::sleep(WARM_UP.into());
         if trial.is_finished() {
             ended(trial)?;
-            return Err(Failure::new("the daemon has ended at once"));
+            return Err(Failure::new("the daemon ended immediately"));
         }
         Ok(trial)
     }
@@ -203,7 +203,7 @@ fn ended(trial: Trial) -> Result<(), Failure> {
 fn agreed(what: &str) -> Result<(), Failure> {
     if !stdin().is_terminal() {
         return Err(Failure::wrong_arguments(format!(
-            "{what} Say --yes: nobody is there to be asked"
+            "{what} Use --yes: there is no terminal for the question"
         )));
     }
     eprint!("{what} Go on? [y/N] ");

@@ -188,7 +188,7 @@ pub(super) fn sentences(said: &HostWord, paint: Paint) -> String {
         let _ = writeln!(
             out,
             "it keeps {} of its {} CPUs for reservations, {} each at most, of {} vCPUs at most; \
-             they may overrun by {}, interrupts take {} at once, steal {}, both {} in the long run",
+             they may overrun by {}, bursts of interrupts take {}, of steal {}, both {} in the long run",
             Thousandths(cpu.reservable),
             cpu.cpus,
             Thousandths(cpu.largest),

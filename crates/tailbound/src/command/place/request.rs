@@ -15,19 +15,19 @@ use tailbound_units::{Bytes, Nanos, Rate};
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Request")]
 pub(super) struct RequestArgs {
-    /// How many machines
+    /// Number of machines
     #[arg(long, value_name = "N", required_unless_present = "file")]
     vms: Option<u32>,
     /// Promise each machine this average bandwidth; best effort without
     #[arg(long, value_name = "RATE")]
     bandwidth: Option<Rate>,
-    /// What each may send at once after it has sent less
+    /// Burst of each machine after it has sent less
     #[arg(long, value_name = "SIZE", requires = "bandwidth")]
     burst: Option<Bytes>,
     /// The longest that a frame may wait in queues between two of them; no promise without
     #[arg(long, value_name = "TIME", requires = "bandwidth")]
     delay: Option<Nanos>,
-    /// How fast a burst is sent; all at once without
+    /// Rate of a burst; unlimited without
     #[arg(long, value_name = "RATE", requires = "bandwidth")]
     burst_rate: Option<Rate>,
     /// Of each machine, in thousandths of a CPU
@@ -40,11 +40,11 @@ pub(super) struct RequestArgs {
     /// do, as in 1ms/4ms/4ms
     #[arg(long, value_name = "RUNTIME/DEADLINE/PERIOD")]
     cpu_reservation: Option<Reserved>,
-    /// How many vCPUs of each have that, 1 without
+    /// Number of vCPUs of each machine with that, 1 without
     #[arg(long, value_name = "N", requires = "cpu_reservation")]
     vcpus: Option<u32>,
-    /// What each sends as one, on the wire, and the CPU time that its sender and its receiver need
-    /// for it, as in 100KB or 100KB:200us:300us: `place bound` says how long it takes
+    /// Size of a message on the wire, and the CPU time that its sender and its receiver need for
+    /// it, as in 100KB or 100KB:200us:300us: `place bound` computes its duration
     #[arg(long, value_name = "SIZE[:SEND:RECEIVE]", requires = "bandwidth")]
     message: Option<MessageArgument>,
     /// Spread machines: no host, rack or pod (or HEIGHT above the hosts) has more than the machines

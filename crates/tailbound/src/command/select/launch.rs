@@ -15,20 +15,20 @@ pub(super) struct Options {
     /// Start nodes by this program, which speaks JSON lines; its words are separated by spaces
     #[arg(long, value_name = "CMD", conflicts_with_all = ["results", "keep"])]
     pub(super) launch: Option<String>,
-    /// How many nodes are needed
+    /// Number of needed nodes
     #[arg(long, value_name = "N", value_parser = super::at_least_one, requires = "launch")]
     want: Option<usize>,
-    /// Start so many for each that is needed (K)
+    /// Started nodes per needed node (K)
     #[arg(long, value_name = "K", default_value_t = 4.0, value_parser = overshoot)]
     overshoot: f64,
-    /// How a node is probed; `{address}` is where it is
+    /// Probe of a node; `{address}` is replaced by its address
     #[arg(
         long,
         value_name = "CMD",
         default_value = "ssh -o BatchMode=yes {address} tailbound probe --output json"
     )]
     probe: String,
-    /// Probe so many nodes at once
+    /// Number of nodes that are probed in parallel
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = super::at_least_one)]
     parallel: usize,
     /// The launcher has so long for each answer
@@ -37,7 +37,7 @@ pub(super) struct Options {
     /// A probe has so long
     #[arg(long, value_name = "TIME", default_value = "180s")]
     probe_timeout: Nanos,
-    /// Say what would be started, and start nothing
+    /// Print what would be started, and start nothing
     #[arg(long, requires = "launch")]
     dry_run: bool,
     /// End all nodes with this tag, which a run that was interrupted left
@@ -72,7 +72,7 @@ impl Options {
             return Ok(Outcomes::Said(format!("{ended} nodes of {tag} ended\n")));
         }
         let want = self.want.ok_or_else(|| {
-            Failure::wrong_arguments("how many nodes are needed is missing: --want N")
+            Failure::wrong_arguments("the number of needed nodes is missing: --want N")
         })?;
         let count = (want as f64 * self.overshoot).ceil() as usize;
         if count > MAX_NODES {

@@ -247,7 +247,7 @@ impl Stop {
                 if note.swap(signal, Ordering::Relaxed) != 0 {
                     std::process::exit(128 + i32::from(signal));
                 }
-                print_error("points that run are ended first; once more ends at once");
+                print_error("points that run are ended first; a second signal ends immediately");
             }
         });
         Ok(Self(noted))

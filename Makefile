@@ -15,8 +15,8 @@ GUNGRAUN := $(shell sed -n 's/^gungraun = "\(.*\)"/\1/p' Cargo.toml)
 
 # Where cargo puts what it builds.
 TARGET := $(or $(CARGO_TARGET_DIR),target)
-# The profile of Cargo.toml that a target builds with: `release` for `make build`, `demo` for `make
-# demo`, `dist` for packages, `static` for static files. PROFILE=dev is the quickest for all of them.
+# The profile of Cargo.toml that a target builds with: `release` for `make build` and packages,
+# `demo` for `make demo`, `static` for static files. PROFILE=dev is the quickest for all of them.
 PROFILE ?=
 # SHARED=1 has all targets build the program with all features, and its crates just as the tests have
 # them (cargo joins the features of all packages and of their tests), so that nothing is built twice.
@@ -134,7 +134,6 @@ static-musl: ## Build the probe with musl where rustc has none, in a bare root o
 # Where `make install` puts things, and below what: PREFIX=$$HOME/.local for one user alone.
 PREFIX ?= /usr/local
 DESTDIR ?=
-DIST := $(call built,dist)
 PACKAGES := target/packages
 CARGO_DEB := 3.8.0
 MDBOOK := 0.5.4
@@ -152,10 +151,10 @@ install: ## Install what `make build` or `make build-all` built, its pages, comp
 .PHONY: stage
 stage:
 	@scripts/need compile package
-	@$(COMPILE) 3000 "$(CARGO)" --profile $(call profile,dist) --locked $(call program,operator)
-	cp $(DIST) $(DIST)-operator
-	@$(COMPILE) 3000 "$(CARGO)" --profile $(call profile,dist) --locked $(call program,all)
-	@scripts/stage $(DIST)-operator $(DIST)
+	@$(COMPILE) 3000 "$(CARGO)" --profile $(call profile,release) --locked $(call program,operator)
+	cp $(TAILBOUND) $(TAILBOUND)-operator
+	@$(COMPILE) 3000 "$(CARGO)" --profile $(call profile,release) --locked $(call program,all)
+	@scripts/stage $(TAILBOUND)-operator $(TAILBOUND)
 
 # Beside other builds it is there when they end.
 .PHONY: cargo-deb

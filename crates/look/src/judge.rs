@@ -159,6 +159,16 @@ fn largest_other(verdict: &Verdict) -> Option<Kind> {
     has_part(verdict.time(largest), verdict.judged_delay).then_some(largest)
 }
 
+/// Returns true if interrupts have a part of the delay worth a word, and no guest, program or other cause that
+/// could be named has more. Several programs that have more together are no cause that could be named.
+fn interrupts_lead(verdict: &Verdict) -> bool {
+    let time = verdict.time(Kind::Interrupts);
+    let own = [Kind::GuestItself, Kind::Unknown, Kind::Interrupts];
+    let mut others = verdict.shares.iter();
+    has_part(time, verdict.judged_delay)
+        && others.all(|share| own.contains(&share.cause.kind) || share.time <= time)
+}
+
 fn has_part(part: Nanos, whole: Nanos) -> bool {
     part.0 >= whole.0.div_ceil(AGREED_PART)
 }
@@ -346,7 +356,7 @@ fn find(
     };
     let (kind, doubt) = named(|kind| verdict.time(kind), verdict.judged_delay, affected);
     let is_settled = verdict.interrupts_permille.is_some()
-        && largest_other(verdict) == Some(Kind::Interrupts)
+        && interrupts_lead(verdict)
         && verdict.basis == Basis::Requests;
     if doubt.is_some() && is_settled {
         // Bursts of interrupts are a part of many requests, and the kernel's own count has them all.

@@ -41,7 +41,7 @@ const SAMPLE: Duration = Duration::from_millis(50);
 /// The time between two looks for guests.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// The pause between two looks, in times of the CPU time that a look takes.
-const PAUSE_FACTOR: u32 = 400;
+const PAUSE_FACTOR: u32 = 1_000;
 /// The shortest wait that is examined of all guests.
 pub const MIN_WAIT: Nanos = Nanos::from_millis(1);
 /// The same if one guest alone is: a request may wait several times, and a thread gets a CPU for less

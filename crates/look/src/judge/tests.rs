@@ -257,6 +257,30 @@ fn the_kernels_count_of_interrupts_settles_a_doubt_in_which_they_have_a_part() {
 }
 
 #[test]
+fn interrupts_lead_before_each_other_cause_and_not_before_all_programs_together() {
+    let mut verdict = judge(&evidence(Vec::new()));
+    verdict.judged_delay = Nanos::from_millis(100);
+    let mut leads = |interrupts: u64, programs: [u64; 2]| {
+        let share = |cause, time| Share {
+            cause,
+            time: Nanos::from_millis(time),
+            periods: 0,
+        };
+        let program = |name: &str, time| share(Cause::by(Kind::ProgramCpu, &name.into()), time);
+        verdict.shares = vec![
+            share(Cause::of(Kind::Interrupts), interrupts),
+            program("a", programs[0]),
+            program("b", programs[1]),
+            share(Cause::of(Kind::GuestItself), 50),
+        ];
+        interrupts_lead(&verdict)
+    };
+    assert!(leads(20, [15, 15]));
+    assert!(!leads(20, [21, 0]));
+    assert!(!leads(19, [15, 15]));
+}
+
+#[test]
 fn a_few_sampled_requests_that_were_fast_rule_nothing_out() {
     let finding = |answered, lengths: &[u64]| {
         let mut fast = sampled(0, 0, waits(lengths, &guest("web-7")));

@@ -31,7 +31,7 @@ const SCHEMA: u32 = 1;
 /// The time between two snapshots.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// The pause between two snapshots, in times of the CPU time that one takes.
-const PAUSE_FACTOR: u32 = 200;
+const PAUSE_FACTOR: u32 = 400;
 /// The longest pause: slices of the history stay near 10 s.
 const MAX_PAUSE: Duration = Duration::from_secs(5);
 

@@ -135,7 +135,6 @@ static-musl: ## Build the probe with musl where rustc has none, in a bare root o
 PREFIX ?= /usr/local
 DESTDIR ?=
 PACKAGES := target/packages
-CARGO_DEB := 3.8.0
 MDBOOK := 0.5.4
 
 # Builds nothing, so that nothing is compiled as root and no file of root's is left.
@@ -156,14 +155,8 @@ stage:
 	@$(COMPILE) 3000 "$(CARGO)" --profile $(call profile,release) --locked $(call program,all)
 	@scripts/stage $(TAILBOUND)-operator $(TAILBOUND)
 
-# Beside other builds it is there when they end.
-.PHONY: cargo-deb
-cargo-deb:
-	@scripts/need compile
-	@scripts/cargo-tool cargo-deb $(CARGO_DEB)
-
 .PHONY: deb
-deb: cargo-deb stage ## Make the Debian packages tailbound and tailbound-lab, and look at them with lintian
+deb: stage ## Make the Debian packages tailbound and tailbound-lab, and look at them with lintian
 	@scripts/need deb
 	@scripts/package deb $(PACKAGES)
 
@@ -186,7 +179,7 @@ release: export RUSTFLAGS := $(shell scripts/reproducible rust)
 release: export CFLAGS := $(shell scripts/reproducible c)
 
 .PHONY: release
-release: cargo-deb stage static probe-static ## Make the files of a release, byte for byte the same for a commit: target/release-files (docs/how-to/release.md)
+release: stage static probe-static ## Make the files of a release, byte for byte the same for a commit: target/release-files (docs/how-to/release.md)
 	@scripts/need deb rpm image
 	@scripts/release target/release-files
 

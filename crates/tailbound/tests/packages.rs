@@ -1,4 +1,4 @@
-//! The contents of packages: the lists in this crate's `Cargo.toml`.
+//! The contents of packages: the lists in packaging/files.toml, and Debian's maintainer scripts.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,38 +11,23 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-fn metadata(kind: &str) -> Value {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
-    let manifest: Value = fs::read_to_string(path)
-        .unwrap()
-        .parse::<toml::Table>()
-        .unwrap()
-        .into();
-    manifest["package"]["metadata"][kind].clone()
-}
-
 /// A file of a package: where it comes from below the repository, and where it goes.
 type File = (String, String, String);
 
-/// The files of a Debian package.
-fn of_debian(package: &Value) -> BTreeSet<File> {
-    let assets = package["assets"].as_array().unwrap();
-    let files = assets.iter().map(|asset| {
-        let text = |index: usize| asset[index].as_str().unwrap();
-        let source = text(0).strip_prefix("../../").unwrap();
-        (
-            source.to_owned(),
-            format!("/{}", text(1)),
-            text(2).to_owned(),
-        )
-    });
-    files.collect()
-}
-
-fn both(kind: &str) -> [Value; 2] {
-    let main = metadata(kind);
-    let lab = main["variants"]["lab"].clone();
-    [main, lab]
+/// The files of the packages `tailbound` and `tailbound-lab`.
+fn packages() -> [BTreeSet<File>; 2] {
+    let lists = fs::read_to_string(root().join("packaging/files.toml")).unwrap();
+    let lists: Value = lists.parse::<toml::Table>().unwrap().into();
+    assert_eq!(lists.as_table().unwrap().len(), 2);
+    ["tailbound", "tailbound-lab"].map(|package| {
+        let files = lists[package].as_array().unwrap().iter();
+        let files = files.map(|file| {
+            let text = |index: usize| file[index].as_str().unwrap();
+            let to = format!("/{}", text(1));
+            (text(0).to_owned(), to, text(2).to_owned())
+        });
+        files.collect()
+    })
 }
 
 #[test]
@@ -65,42 +50,51 @@ fn where_nothing_can_be_written_is_named_with_what_to_do() {
 
 #[test]
 fn packages_are_made_of_files_that_are_there() {
-    for package in both("deb") {
-        for (source, to, mode) in of_debian(&package) {
-            assert!(to.ends_with('/'), "{to} is a directory");
-            // What `scripts/stage` makes is looked at by `make deb`.
-            let is_program = if source.starts_with("target/package/") {
-                source.starts_with("target/package/tailbound")
-            } else {
-                let file = fs::metadata(root().join(&source)).expect(&source);
-                file.permissions().mode() & 0o111 != 0
-            };
-            assert_eq!(mode == "755", is_program, "{source}");
-        }
-    }
-    for key in ["license-file", "changelog", "maintainer-scripts"] {
-        let value = metadata("deb")[key].clone();
-        let path = value.as_str().or_else(|| value[0].as_str()).unwrap();
-        assert!(
-            Path::new(env!("CARGO_MANIFEST_DIR")).join(path).exists(),
-            "{path}"
-        );
+    for (source, to, mode) in packages().into_iter().flatten() {
+        assert!(to.ends_with('/'), "{to} is a directory");
+        // What `scripts/stage` makes is looked at by `make deb`.
+        let is_program = if source.starts_with("target/package/") {
+            source.starts_with("target/package/tailbound")
+        } else {
+            let file = fs::metadata(root().join(&source)).expect(&source);
+            file.permissions().mode() & 0o111 != 0
+        };
+        assert_eq!(mode == "755", is_program, "{source}");
     }
 }
 
 #[test]
 fn no_two_packages_share_a_file() {
-    let [main, lab] = both("deb");
-    let places = |package| -> BTreeSet<_> {
-        let files = of_debian(package).into_iter();
+    let [main, lab] = packages().map(|files| -> BTreeSet<_> {
+        let files = files.into_iter();
         files.map(|(source, to, _)| to + &source).collect()
+    });
+    assert!(main.is_disjoint(&lab));
+}
+
+#[test]
+fn maintainer_scripts_handle_each_packaged_unit() {
+    let [main, lab] = packages();
+    let unit = |file: &File| {
+        let is_unit = file.1 == "/usr/lib/systemd/system/";
+        is_unit.then(|| file.0.rsplit_once('/').unwrap().1.to_owned())
     };
-    assert!(places(&main).is_disjoint(&places(&lab)));
+    let units: BTreeSet<_> = main.iter().filter_map(unit).collect();
+    assert!(!units.is_empty());
+    assert_eq!(lab.iter().find_map(unit), None);
+    for script in ["postinst", "prerm", "postrm"] {
+        let path = root().join(format!("packaging/debian/tailbound.{script}"));
+        let text = fs::read_to_string(path).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix("units=\""));
+        let named = line.unwrap().trim_end_matches('"').split(' ');
+        let named: BTreeSet<_> = named.map(str::to_owned).collect();
+        assert_eq!(named, units, "{script}");
+    }
 }
 
 #[test]
 fn each_launcher_is_packaged_beside_what_it_imports() {
-    let files = of_debian(&metadata("deb"));
+    let [files, _] = packages();
     let to = "/usr/share/tailbound/launchers/";
     let packaged: BTreeSet<_> = files
         .iter()
@@ -116,10 +110,8 @@ fn each_launcher_is_packaged_beside_what_it_imports() {
 
 #[test]
 fn each_unit_is_packaged_and_has_its_configuration_checked_as_it_is_packaged() {
-    let sources: BTreeSet<_> = of_debian(&metadata("deb"))
-        .into_iter()
-        .map(|it| it.0)
-        .collect();
+    let [files, _] = packages();
+    let sources: BTreeSet<_> = files.into_iter().map(|it| it.0).collect();
     for entry in fs::read_dir(root().join("contrib")).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
         if name.ends_with(".service") {

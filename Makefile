@@ -310,7 +310,7 @@ bench: bench-instructions bench-pacer bench-snoop bench-vcpu bench-placement ben
 bench-instructions: ## Count instructions per packet
 	@scripts/need compile bench-instructions
 	@scripts/gungraun-runner $(GUNGRAUN)
-	PATH="$(CURDIR)/target/tools/bin:$$PATH" scripts/counted $(CARGO) bench --locked -p tailbound-dataplane -p tailbound-switch -p tailbound-vhost --bench instructions --bench pacer --bench snoop
+	PATH="$(CURDIR)/target/tools/bin:$$PATH" scripts/counted $(CARGO) bench --locked -p tailbound-dataplane -p tailbound-switch -p tailbound-vhost --bench instructions --bench pacer --bench snoop --bench ways
 
 .PHONY: instructions
 instructions: ## Compare instructions per packet with their record: 1 % more is an error

@@ -1,0 +1,219 @@
+//! Instructions per packet on each way through the whole switch, counted by valgrind: one packet per
+//! turn of the loop, and bursts, which a busy host has.
+//!
+//! The guests have filters, and the one that sends to the paced uplink has a guarantee. The packets
+//! are UDP in the shortest frames. The limits are in this file, and a run beyond them fails.
+//!
+//! Needs valgrind and `gungraun-runner` of the same version as the crate.
+
+#![allow(missing_docs, reason = "the benchmark macros write public items")]
+
+use gungraun::prelude::*;
+use gungraun::{Callgrind, EventKind};
+use std::collections::VecDeque;
+use std::hint::black_box;
+use std::io;
+use std::net::IpAddr;
+use tailbound_dataplane::{
+    EgressConfig, FqCodelConfig, Guarantee, HashKeys, PacedPipelineConfig, PacerConfig, Packet,
+    PipelineConfig, Pool, QueueConfig,
+};
+use tailbound_switch::port::{Burst, More, Outgoing, Port, Received, TransmitResult};
+use tailbound_switch::{GuestConfig, Mac, PortIndex, SpoofFilter, Switch, SwitchConfig};
+use tailbound_units::{Bytes, Nanos, Rate};
+
+/// Counted packets: whole bursts.
+const PACKETS: u64 = 4_992;
+/// Turns before the counted ones.
+const WARM: u64 = 64;
+const START: Nanos = Nanos::from_secs(1);
+/// A frame of 60 bytes.
+const LEN: usize = 60;
+
+/// The most instructions per packet, alone in a turn and in a burst.
+const SINGLE: u64 = 3_000;
+const IN_BURSTS: u64 = 1_500;
+
+/// The address of a station by number.
+fn mac(station: u16) -> Mac {
+    let [high, low] = station.to_be_bytes();
+    Mac([2, 0, 0, 0, high, low])
+}
+
+/// A station that has a burst of datagrams whenever it is readable, and takes all frames.
+struct Sender {
+    frame: [u8; LEN],
+    burst: usize,
+}
+
+impl Sender {
+    fn new(from: (Mac, [u8; 4]), to: (Mac, [u8; 4]), burst: usize) -> Self {
+        let mut frame = [0; LEN];
+        frame[..6].copy_from_slice(&to.0.0);
+        frame[6..12].copy_from_slice(&from.0.0);
+        frame[12..24].copy_from_slice(&[8, 0, 0x45, 0, 0, 46, 0, 0, 0x40, 0, 64, 17]);
+        frame[26..30].copy_from_slice(&from.1);
+        frame[30..34].copy_from_slice(&to.1);
+        // From port 4660 to 5001.
+        frame[34..40].copy_from_slice(&[0x12, 0x34, 0x13, 0x89, 0, 26]);
+        Self { frame, burst }
+    }
+}
+
+impl Port for Sender {
+    fn receive(&mut self, _now: Nanos, pool: &Pool, burst: &mut Burst) -> io::Result<More> {
+        for _ in 0..self.burst {
+            let mut buffer = pool.buffer(Packet::HEADROOM + LEN);
+            buffer[Packet::HEADROOM..][..LEN].copy_from_slice(&self.frame);
+            burst.frames.push(Received {
+                buffer,
+                start: Packet::HEADROOM,
+                len: LEN,
+                virtio: None,
+            });
+        }
+        Ok(More::No)
+    }
+
+    fn transmit(
+        &mut self,
+        _now: Nanos,
+        outgoing: &mut VecDeque<Outgoing>,
+    ) -> io::Result<TransmitResult> {
+        let mut sent = TransmitResult::default();
+        for next in outgoing.drain(..) {
+            sent.add(&next);
+        }
+        Ok(sent)
+    }
+}
+
+/// A way through the switch.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Guests,
+    ToUplink,
+    FromUplink,
+}
+
+/// A switch of which one port sends bursts of a length.
+struct Bursts {
+    switch: Switch,
+    ports: Vec<Option<Box<dyn Port>>>,
+    from: PortIndex,
+    to: PortIndex,
+    len: u64,
+    /// Turns so far.
+    turns: u64,
+}
+
+/// Makes a host with two filtered guests of which the first has a guarantee, unless it sends to the
+/// second; with bursts of this length on one of its ways.
+fn on(way: Way, len: u64) -> Bursts {
+    let stations = [(mac(0xffff), [198, 51, 100, 7]), (mac(0), [192, 0, 2, 1])];
+    let [router, first] = stations;
+    let second = (mac(1), [192, 0, 2, 2]);
+    let guest = |name: &str, (mac, ip): (Mac, [u8; 4])| GuestConfig {
+        pipeline: PipelineConfig {
+            queue: QueueConfig::FqCodel(FqCodelConfig::default()),
+            ..PipelineConfig::default()
+        },
+        filter: Some(SpoofFilter::new(mac, [IpAddr::from(ip).into()])),
+        ..GuestConfig::new(name.to_owned(), mac)
+    };
+    let rate = Rate::from_mbit(1000);
+    let guarantee = Guarantee::new(rate, Bytes(64 * 1024), Rate::from_mbit(10_000));
+    let pacer = PacerConfig::strict(Rate::from_mbit(10_000));
+    let config = SwitchConfig {
+        outside: None,
+        uplink: Some(EgressConfig::Pacer(PacedPipelineConfig::new(pacer))),
+        guests: vec![
+            GuestConfig {
+                guarantee: (way != Way::Guests).then_some(guarantee),
+                ..guest("first", first)
+            },
+            guest("second", second),
+        ],
+        classes: None,
+    };
+    let (from, to) = match way {
+        Way::Guests => (PortIndex(1), PortIndex(2)),
+        Way::ToUplink => (PortIndex(1), PortIndex(0)),
+        Way::FromUplink => (PortIndex(0), PortIndex(1)),
+    };
+    let by_guest = if way == Way::Guests { second } else { router };
+    let ports = [(router, first), (first, by_guest), (second, first)]
+        .map(|(from, to)| Sender::new(from, to, len as usize))
+        .map(|station| Some(Box::new(station) as Box<dyn Port>));
+    let switch = Switch::with_keys(config, HashKeys::FIXED).expect("no rule is broken");
+    let mut bursts = Bursts {
+        switch,
+        ports: ports.into(),
+        from,
+        to,
+        len,
+        turns: 0,
+    };
+    // The router is known, and so are the guests.
+    bursts.switch.poll(START, &mut bursts.ports);
+    while bursts.switch.poll_interest().is_some() {}
+    for _ in 0..WARM {
+        bursts.turn();
+    }
+    bursts
+}
+
+impl Bursts {
+    fn turn(&mut self) {
+        self.turns += 1;
+        let now = START + Nanos::from_micros(12 * self.len * self.turns);
+        let Self { switch, ports, .. } = self;
+        switch.handle_readable(self.from);
+        let turn = switch.poll(now, ports);
+        assert!(turn.gone.is_empty());
+        while let Some(interest) = switch.poll_interest() {
+            black_box(interest);
+        }
+        black_box(switch.poll_at(ports));
+    }
+
+    /// Returns the packets that the receiver has taken so far.
+    fn taken(&mut self) -> u64 {
+        let Self { switch, ports, .. } = self;
+        let snapshot = switch.snapshot(ports);
+        let mut receivers = snapshot.ports().skip(self.to.0);
+        receivers.next().map_or(0, |port| port.sent.0)
+    }
+}
+
+fn limit(per_packet: u64) -> LibraryBenchmarkConfig {
+    LibraryBenchmarkConfig::default()
+        .tool(Callgrind::default().hard_limits([(EventKind::Ir, per_packet * PACKETS)]))
+        .clone()
+}
+
+/// Checks that the packets left in time, so that all of their way was counted.
+fn check(mut bursts: Bursts) {
+    let sent = bursts.len * bursts.turns;
+    let taken = bursts.taken();
+    // All ports sent once at the begin.
+    assert!(sent.abs_diff(taken) <= 3 * bursts.len, "{taken} of {sent}");
+}
+
+#[library_benchmark(teardown = check)]
+#[bench::between_guests(args = (on(Way::Guests, 1)), config = limit(SINGLE))]
+#[bench::between_guests_in_bursts(args = (on(Way::Guests, 32)), config = limit(IN_BURSTS))]
+#[bench::to_uplink(args = (on(Way::ToUplink, 1)), config = limit(SINGLE))]
+#[bench::to_uplink_in_bursts(args = (on(Way::ToUplink, 32)), config = limit(IN_BURSTS))]
+#[bench::from_uplink(args = (on(Way::FromUplink, 1)), config = limit(SINGLE))]
+#[bench::from_uplink_in_bursts(args = (on(Way::FromUplink, 32)), config = limit(IN_BURSTS))]
+fn way(mut bursts: Bursts) -> Bursts {
+    for _ in 0..black_box(PACKETS / bursts.len) {
+        bursts.turn();
+    }
+    bursts
+}
+
+library_benchmark_group!(name = ways, benchmarks = way);
+
+main!(library_benchmark_groups = ways);

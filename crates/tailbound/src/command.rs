@@ -30,6 +30,8 @@ mod probe;
 mod report;
 #[cfg(feature = "sim")]
 mod reproduce;
+#[cfg(feature = "look")]
+mod screen;
 #[cfg(feature = "probe")]
 mod select;
 #[cfg(feature = "sim")]
@@ -140,15 +142,18 @@ impl Command {
             #[cfg(feature = "look")]
             Self::Why(args) => args.run(),
             #[cfg(feature = "look")]
-            Self::Watch(args) => args.run(),
+            Self::Watch(args) => args.run(views::open),
             #[cfg(feature = "host")]
             Self::Host(args) => args.run(),
             #[cfg(feature = "host")]
             Self::CheckConfig(args) => args.run(),
             #[cfg(feature = "look")]
-            Self::Top(args) => args.run(),
+            Self::Top(args) => args.run(views::open),
             #[cfg(feature = "host")]
-            Self::Vcpu(args) => args.run(),
+            Self::Vcpu(args) => args.run(
+                #[cfg(feature = "look")]
+                views::open,
+            ),
             #[cfg(feature = "host")]
             Self::Trace(args) => args.run(),
             #[cfg(feature = "probe")]

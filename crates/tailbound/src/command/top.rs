@@ -3,7 +3,7 @@
 use super::host::Which;
 use super::interval;
 use super::output::{paint, print};
-use super::views::{self, Screen, View};
+use super::screen::{self, Open, Screen, View};
 use crate::exit::{Exit, Failure};
 use std::io::{IsTerminal as _, stdin, stdout};
 use std::sync::mpsc::{Receiver, channel};
@@ -47,7 +47,7 @@ fn interval(text: &str) -> Result<Nanos, String> {
 }
 
 impl Args {
-    pub(crate) fn run(self) -> Result<Exit, Failure> {
+    pub(crate) fn run(self, open: Open) -> Result<Exit, Failure> {
         let is_seen = stdin().is_terminal() && stdout().is_terminal();
         // A missing daemon is reported before a missing terminal.
         let mut ports = Ports::open(self.daemon, self.interval, self.sort)?;
@@ -63,7 +63,7 @@ impl Args {
         if !is_seen {
             return Err(Failure::new("there is no terminal; use --once"));
         }
-        views::show(View::Ports, Box::new(ports))
+        screen::show(View::Ports, Box::new(ports), open)
     }
 }
 

@@ -99,11 +99,14 @@ struct Restore {
 }
 
 impl Args {
-    pub(crate) fn run(self) -> Result<Exit, Failure> {
+    pub(crate) fn run(
+        self,
+        #[cfg(feature = "look")] open: super::screen::Open,
+    ) -> Result<Exit, Failure> {
         match self.action {
             Action::List(list) => list.run(),
             #[cfg(feature = "look")]
-            Action::Top(top) => top.run(),
+            Action::Top(top) => top.run(open),
             Action::Apply(apply) => apply.run(),
             Action::Watch(watch) => watch.run(),
             Action::Restore(restore) => restore.run(),

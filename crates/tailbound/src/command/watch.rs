@@ -4,7 +4,7 @@ mod listen;
 
 use super::address::address;
 use super::output::{self, Output};
-use super::views::{self, Screen, View};
+use super::screen::{self, Open, Screen, View};
 use super::why::window;
 use crate::exit::{Exit, Failure};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -94,7 +94,7 @@ enum Sink {
 }
 
 impl Args {
-    pub(crate) fn run(self) -> Result<Exit, Failure> {
+    pub(crate) fn run(self, open: Open) -> Result<Exit, Failure> {
         match self.sink()? {
             Sink::Once => self.once(self.open()?),
             Sink::Record => {
@@ -108,7 +108,7 @@ impl Args {
                 let _exporter = self.exporter(&board)?;
                 listen::serve(door, board, &looks)
             }
-            Sink::Screen => self.screen(self.open()?),
+            Sink::Screen => self.screen(self.open()?, open),
         }
     }
 
@@ -189,12 +189,12 @@ impl Args {
         Ok(Exit::Holds)
     }
 
-    fn screen(&self, sight: Sight) -> Result<Exit, Failure> {
+    fn screen(&self, sight: Sight, open: Open) -> Result<Exit, Failure> {
         let board = Board::default();
         let looks = looks(sight, self.window, board.clone())?;
         let exporter = self.exporter(&board)?;
         let guests = GuestsView::new(looks, exporter);
-        views::show(View::Guests, Box::new(guests))
+        screen::show(View::Guests, Box::new(guests), open)
     }
 }
 

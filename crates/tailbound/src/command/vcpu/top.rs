@@ -2,7 +2,7 @@
 
 use super::super::output::{self, Output, paint};
 use crate::command::interval;
-use crate::command::views::{self, Screen, View};
+use crate::command::screen::{self, Open, Screen, View};
 use crate::exit::{Exit, Failure};
 use serde::Serialize;
 use std::io::{IsTerminal as _, stdin, stdout};
@@ -74,7 +74,7 @@ struct Document<'a> {
 }
 
 impl Top {
-    pub(super) fn run(self) -> Result<Exit, Failure> {
+    pub(super) fn run(self, open: Open) -> Result<Exit, Failure> {
         super::all_run(&self.pid)?;
         if self.late < Nanos::from_micros(100) {
             return Err(Failure::wrong_arguments("--late: use at least 100us"));
@@ -94,7 +94,7 @@ impl Top {
         live.look()?;
         if !once {
             let threads = Threads::new(live, self.interval, self.sort);
-            return views::show(View::Threads, Box::new(threads));
+            return screen::show(View::Threads, Box::new(threads), open);
         }
         let mut tails = Tails::new(self.sort);
         wait(&mut live, self.interval);

@@ -17,6 +17,7 @@ use tailbound_dataplane::{
 use tailbound_units::{Bytes, Nanos, Rate};
 
 const START: Nanos = Nanos::from_secs(5);
+const NEVER: Nanos = Nanos(u64::MAX);
 /// A full frame, and what the wire spends on it beside.
 const FULL: usize = 1514;
 const OVERHEAD: usize = 24;
@@ -88,11 +89,12 @@ struct Scene {
     budgets: Option<f64>,
     /// The limit of the NIC's queue; `None`: the default, 300 us.
     nic: Option<Bytes>,
-    /// The number of the victim's small flows.
-    flows: usize,
-    /// Seed of the random numbers.
-    seed: u64,
 }
+
+/// The seeds of the random numbers by which each scene runs.
+const SEEDS: [u64; 3] = [1, 2, 3];
+/// The number of the victim's small flows by one seed. A 99th percentile takes a thousand by all of them.
+const FLOWS: usize = 1_300;
 
 /// The 99th percentile of the victim's small flows in microseconds, and the part of the wire that the
 /// others' first class had.
@@ -161,9 +163,7 @@ impl Others {
     }
 
     fn at(&self) -> Nanos {
-        self.order
-            .peek()
-            .map_or(Nanos(u64::MAX), |it| Nanos(it.0.0))
+        self.order.peek().map_or(NEVER, |it| Nanos(it.0.0))
     }
 
     fn pop(&mut self) -> Option<Sender> {
@@ -179,9 +179,24 @@ impl Others {
     }
 }
 
-/// Runs a scene until all of its small flows were seen.
+/// Runs a scene by all seeds.
 fn watch(scene: Scene, bulk: Bulk) -> Outcome {
-    let mut random = Pcg64Mcg::seed_from_u64(scene.seed);
+    let (mut took, mut first) = (Vec::new(), 0.0);
+    for seed in SEEDS {
+        let (its, part) = run(scene, bulk, seed);
+        took.extend(its);
+        first += part / SEEDS.len() as f64;
+    }
+    took.sort_by(f64::total_cmp);
+    let rank = (took.len() * 99).div_ceil(100);
+    let p99 = took[rank - 1] / 1e3;
+    Outcome { p99, first }
+}
+
+/// Runs a scene until all of its small flows were seen. Returns their times in nanoseconds, and the part
+/// of the wire that the others' first class had.
+fn run(scene: Scene, bulk: Bulk, seed: u64) -> (Vec<f64>, f64) {
+    let mut random = Pcg64Mcg::seed_from_u64(seed);
     let mut pipeline = pipeline(scene);
     let frame_time = (FULL + OVERHEAD) as f64 * 8e9 / scene.link.0 as f64;
     let gap = frame_time * FLOW_FRAMES as f64 / FLOWS_SHARE;
@@ -192,11 +207,11 @@ fn watch(scene: Scene, bulk: Bulk) -> Outcome {
     let mut others = Others::new(scene, bulk, within, &mut random);
     let mut victim = START + exponential(&mut random, gap);
     let (mut wire, mut first, mut took) = (START.0 as f64, 0_u64, Vec::new());
-    let mut now = START;
-    while took.len() < scene.flows {
-        let pull_at = pipeline.poll_at().unwrap_or(Nanos(u64::MAX));
+    let (mut now, mut pull_at) = (START, NEVER);
+    while took.len() < FLOWS {
         now = now.max(others.at().min(victim).min(pull_at));
-        while let Some(departure) = pipeline.pull(now) {
+        let is_due = pull_at <= now;
+        while is_due && let Some(departure) = pipeline.pull(now) {
             let frame = departure.frame;
             wire = wire.max(now.0 as f64) + frame_time;
             match frame.sender {
@@ -228,18 +243,18 @@ fn watch(scene: Scene, bulk: Bulk) -> Outcome {
         {
             push(sender, Class::Lowest);
         }
+        // A frame behind others changes no departure.
+        if is_due || pull_at == NEVER {
+            pull_at = pipeline.poll_at().unwrap_or(NEVER);
+        }
     }
-    took.sort_by(f64::total_cmp);
-    let rank = (took.len() * 99).div_ceil(100);
-    Outcome {
-        p99: took[rank - 1] / 1e3,
-        first: first as f64 * frame_time / now.since(counted).0 as f64,
-    }
+    let first = first as f64 * frame_time / now.since(counted).0 as f64;
+    (took, first)
 }
 
 /// The links, numbers of guests and NICs that are looked at: as by default, and one without a queue
 /// that bulk could fill.
-fn scenes(seed: u64) -> impl Iterator<Item = Scene> {
+fn scenes() -> impl Iterator<Item = Scene> {
     let links = [Rate::from_mbit(1_000), Rate::from_mbit(10_000)];
     links.into_iter().flat_map(move |link| {
         [2, 50].into_iter().flat_map(move |guests| {
@@ -248,16 +263,14 @@ fn scenes(seed: u64) -> impl Iterator<Item = Scene> {
                 guests,
                 budgets: None,
                 nic,
-                flows: 4000,
-                seed,
             })
         })
     })
 }
 
-/// By the default budgets a neighbour's small flows take at most 1.2 times as long.
-fn holds(scenes: impl Iterator<Item = Scene>) {
-    for scene in scenes {
+#[test]
+fn guests_at_their_budgets_cost_a_neighbours_small_flows_a_fifth_at_most() {
+    for scene in scenes() {
         let plain = watch(scene, Bulk::Plain);
         let spread = watch(scene, Bulk::Spread);
         let times = spread.p99 / plain.p99;
@@ -268,15 +281,10 @@ fn holds(scenes: impl Iterator<Item = Scene>) {
 }
 
 #[test]
-fn guests_at_their_budgets_cost_a_neighbours_small_flows_a_fifth_at_most() {
-    holds((1..=3).flat_map(scenes));
-}
-
-#[test]
 #[ignore = "prints a table"]
 fn budgets_and_what_neighbours_lose() {
     println!("| link | guests | NIC | budgets | first class | p99 without | with | times |");
-    for scene in scenes(1) {
+    for scene in scenes() {
         let plain = watch(scene, Bulk::Plain).p99;
         for part in [0.5, 0.4, 0.3, 0.25, 0.2, 0.1] {
             let budgets = Some(part);

@@ -1,4 +1,4 @@
-//! The last hour of all guests of a host, in slices of 10 s.
+//! The last hour of all guests of a host, in slices of 10 s; the first slice is shorter.
 //!
 //! [`History::add`] takes the verdict on a guest in one slice; the evidence may be forgotten then.
 //! [`History::recent`] sums up a window for all guests, the slowest first: the last minute, the last
@@ -18,6 +18,8 @@ use tailbound_units::Nanos;
 
 /// The length of a slice.
 pub const SLICE: Nanos = Nanos::from_secs(10);
+/// The length of the first slice, so that the hour and a record soon have something.
+pub const FIRST_SLICE: Nanos = Nanos::from_secs(2);
 /// The time that is kept.
 pub const HOUR: Nanos = Nanos::from_secs(3_600);
 /// Largest number of slices in that time.

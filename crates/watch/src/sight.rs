@@ -1,8 +1,8 @@
 //! The loop of `why` and `watch`: from the kernel's measurements of guests to evidence.
 //!
-//! [`Sight`] looks for guests once a second, or down to once in 10 s if that costs more than 0.25 % of a
-//! core, and takes late waits for a CPU each 50 ms. Evidence is judged by slices of 10 s
-//! (`Hour`) and forgotten after 80 s. It changes nothing on the host, and the BPF
+//! [`Sight`] looks for guests once a second, or down to once in 10 s if that costs more than 0.1 % of a
+//! core, and takes late waits for a CPU each 50 ms. Evidence is judged by slices of 10 s, the
+//! first of 2 s (`Hour`), and forgotten after 80 s. It changes nothing on the host, and the BPF
 //! programs end with this process. On a busy host those that cost most are attached for a part of the
 //! time (`Expense`). Waits are examined for as long as interrupts are timed.
 
@@ -29,7 +29,6 @@ use std::time::{Duration, Instant};
 use tailbound_agent::inventory::{Guest, Inventory, Owned, Owner};
 use tailbound_agent::tail::Tail;
 use tailbound_look::evidence::{CpuWait, Evidence, Examined, Interruption, Occupant, Run};
-use tailbound_look::history::SLICE;
 use tailbound_look::record::{GuestEntry, MAX_KEEP};
 use tailbound_look::{Verdict, judge};
 use tailbound_sys::thread::{PolicyNumber, ThreadId};
@@ -226,11 +225,11 @@ impl Sight {
         self.packets.follow(moment, &named.collect::<Vec<_>>());
         let cost = cpu_time().saturating_sub(before);
         // A slice costs more than a look, once in ten seconds: no reason to look less often.
-        if self.hour.is_over(moment) {
+        if self.hour.left(moment) == Nanos::ZERO {
             self.end_slice(moment)?;
         }
         // The counters of a slice come from the look at its end.
-        let left = SLICE.saturating_sub(moment.saturating_sub(self.hour.from()));
+        let left = self.hour.left(moment);
         let factor = match self.only {
             Some(_) => CHOSEN_PAUSE_FACTOR,
             None => PAUSE_FACTOR,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tailbound_look::Verdict;
 use tailbound_look::evidence::{Evidence, Examined};
-use tailbound_look::history::{HOUR, History, Label, SLICE};
+use tailbound_look::history::{FIRST_SLICE, HOUR, History, Label, SLICE};
 use tailbound_look::record::{Entry, GuestEntry, Record, Wall, Writer};
 use tailbound_units::Nanos;
 
@@ -18,6 +18,8 @@ use tailbound_units::Nanos;
 pub(super) struct Hour {
     /// The begin of the slice that has not ended.
     from: Nanos,
+    /// The length at which that slice ends.
+    length: Nanos,
     history: History,
     /// Entries in memory; `None` if no window is longer than [`super::RECENT`].
     entries: Option<Record>,
@@ -55,6 +57,7 @@ impl Hour {
         let host = rustix::system::uname();
         Self {
             from: now,
+            length: FIRST_SLICE,
             history: History::new(),
             entries: keeps_evidence.then(Record::default),
             writer: Writer::after(None),
@@ -84,9 +87,9 @@ impl Hour {
         &self.history
     }
 
-    /// Returns true if the slice is long enough to end.
-    pub(super) fn is_over(&self, now: Nanos) -> bool {
-        now.saturating_sub(self.from) >= SLICE
+    /// The time until the slice is long enough to end; zero if it is.
+    pub(super) fn left(&self, now: Nanos) -> Nanos {
+        self.length.saturating_sub(now.saturating_sub(self.from))
     }
 
     /// Ends the slice: keeps its verdicts, and keeps and writes its evidence.
@@ -95,6 +98,7 @@ impl Hour {
     /// The record cannot be written.
     pub(super) fn end(&mut self, now: Nanos, guests: Vec<Judged>, facts: Facts) -> io::Result<()> {
         let from = std::mem::replace(&mut self.from, now);
+        self.length = SLICE;
         for guest in &guests {
             let label = Label {
                 key: Arc::clone(&guest.entry.key),
@@ -137,7 +141,8 @@ impl Hour {
         let Some(entries) = &self.entries else {
             return found;
         };
-        let count = window.min(HOUR).0.div_ceil(SLICE.0);
+        // The first slice is short, so there may be one more.
+        let count = window.min(HOUR).0.div_ceil(SLICE.0) + 1;
         let begin = self.from.saturating_sub(window);
         for entry in entries
             .last(usize::try_from(count).unwrap_or(usize::MAX))

@@ -11,14 +11,13 @@
 //! uplink are dropped.
 
 use crate::mac::Mac;
-use foldhash::quality::RandomState;
 use std::collections::HashMap;
+use tailbound_dataplane::NumberHash;
 use tailbound_units::Nanos;
 
-/// A table by MAC addresses, in which each frame's addresses are looked up. Strangers choose
-/// addresses, so each table is hashed with its own secret. The standard library's hash would take a
-/// tenth of a frame's instructions between two guests.
-pub(crate) type ByMac<T> = HashMap<Mac, T, RandomState>;
+/// A table by MAC addresses. Strangers choose addresses, so each table is hashed with its own
+/// secret.
+pub(crate) type ByMac<T> = HashMap<Mac, T, NumberHash>;
 
 /// A port's place in the switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -30,6 +30,7 @@ mod guard;
 mod guest;
 mod ingress;
 mod inward;
+mod known;
 mod level;
 mod limited;
 mod local;

@@ -1,7 +1,7 @@
-//! The hash of flows, with secret keys.
+//! The hash of flows, stations and guests, with secret keys.
 
 use crate::{Connection, FlowKey};
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, Hasher, RandomState};
 
 /// The secret keys of a table of flows.
 #[derive(Debug, Clone, Copy)]
@@ -110,12 +110,90 @@ impl ConnectionHash {
     #[inline]
     pub(crate) fn of<const N: usize>(&self, pieces: [(u32, u32); N]) -> Connection {
         const { assert!(N <= 5, "there are keys for five pairs") }
-        let sums = pieces.into_iter().zip(self.keys);
+        let sums = pieces.into_iter().zip(&self.keys);
         let start = self.added.wrapping_add(self.zeros[N]);
         let total = sums.fold(start, |sum, (pieces, keys)| {
-            sum.wrapping_add(pair(pieces, keys))
+            sum.wrapping_add(pair(pieces, *keys))
         });
         Connection((total >> 32) as u32)
+    }
+}
+
+/// The golden ratio: multiplicative hashing (Knuth, 6.4).
+const RATIO: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Multilinear hashing of keys that are one number, for a hash map: MAC addresses, guests.
+///
+/// Any two numbers collide in a map with the probability of a random function, over the keys. Each
+/// map has keys of its own by default.
+#[derive(Debug, Clone, Copy)]
+pub struct NumberHash {
+    added: u64,
+    keys: [u64; 2],
+}
+
+impl NumberHash {
+    /// Creates the hash of these keys.
+    pub const fn new(HashKeys([added, a, b, ..]): HashKeys) -> Self {
+        Self {
+            added,
+            keys: [a, b],
+        }
+    }
+
+    #[inline]
+    fn of(self, number: u64) -> u64 {
+        let pieces = (number as u32, (number >> 32) as u32);
+        let upper = self.added.wrapping_add(pair(pieces, self.keys)) >> 32;
+        // Numbers in a row are in a row under these keys, too, and a row can use few of the lowest
+        // bits, by which a map takes a place. A bijection keeps the bound.
+        let mixed = upper.wrapping_mul(RATIO);
+        mixed ^ mixed >> 32
+    }
+}
+
+impl Default for NumberHash {
+    fn default() -> Self {
+        Self::new(HashKeys::random())
+    }
+}
+
+impl BuildHasher for NumberHash {
+    type Hasher = NumberHasher;
+
+    #[inline]
+    fn build_hasher(&self) -> NumberHasher {
+        NumberHasher {
+            hash: *self,
+            state: 0,
+        }
+    }
+}
+
+/// Hashes one number. Longer keys work, without a bound on their collisions.
+#[derive(Debug)]
+pub struct NumberHasher {
+    hash: NumberHash,
+    state: u64,
+}
+
+impl Hasher for NumberHasher {
+    #[inline]
+    fn write_u64(&mut self, number: u64) {
+        self.state = self.hash.of(self.state ^ number);
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for piece in bytes.chunks(8) {
+            let mut number = [0; 8];
+            number[..piece.len()].copy_from_slice(piece);
+            self.write_u64(u64::from_le_bytes(number));
+        }
+    }
+
+    #[inline]
+    fn finish(&self) -> u64 {
+        self.state
     }
 }
 
@@ -128,4 +206,39 @@ fn pair(pieces: (u32, u32), keys: [u64; 2]) -> u64 {
 /// The upper and the lower half of an address.
 pub(crate) const fn halves(destination: u128) -> [u64; 2] {
     [(destination >> 64) as u64, destination as u64]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn stations_spread_over_places_and_tags_under_any_keys() {
+        for keys in [HashKeys::FIXED, HashKeys::random(), HashKeys::random()] {
+            let hash = NumberHash::new(keys);
+            // As a rack's, and the same in the other half of the number.
+            for shift in [0, 16, 32] {
+                let hashes = (0..4096_u64).map(|n| hash.hash_one(0x5254_0000_0000 ^ (n << shift)));
+                let hashes: Vec<_> = hashes.collect();
+                let places: HashSet<_> = hashes.iter().map(|hash| hash & 0xfff).collect();
+                let tags: HashSet<_> = hashes.iter().map(|hash| hash >> 57).collect();
+                // 63 % of the places, were they random.
+                assert!(places.len() > 1800, "{} places", places.len());
+                assert!(tags.len() > 60, "{} tags", tags.len());
+            }
+        }
+    }
+
+    #[test]
+    fn other_keys_make_other_collisions() {
+        let place = |hash: NumberHash, number: u64| hash.hash_one(number) & 0xff;
+        let one = NumberHash::default();
+        let colliding: Vec<_> = (0..100_000_u64).filter(|it| place(one, *it) == 0).collect();
+        let other = NumberHash::default();
+        let still = colliding
+            .iter()
+            .filter(|it| place(other, **it) == place(other, colliding[0]));
+        assert!(still.count() < colliding.len() / 10);
+    }
 }

@@ -33,7 +33,7 @@ pub mod testing;
 
 pub use frame::ipv4::Ipv4Header;
 pub use frame::{Connection, Control, FlowKey, Frame, GuestId};
-pub use hash::HashKeys;
+pub use hash::{HashKeys, NumberHash};
 pub use inward::{Admission, Inward, InwardConfig, InwardStats, SenderId};
 pub use meter::{Meter, MeterConfig, MeterStats};
 pub use pacer::{Guarantee, Pacer, PacerConfig, PacerStats, VoidFrame, WireClock, WireItem};

@@ -9,6 +9,7 @@ mod connection;
 mod control;
 mod facts;
 mod offload;
+mod parsed;
 mod pool;
 pub mod segment;
 mod tag;
@@ -27,12 +28,12 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use tailbound_classes::{Class, Classes, Mark};
 use tailbound_units::Bytes;
-use wire::{ETHERNET, Headers, Network, TAG, be16, is_tag};
+use wire::{ETHERNET, Network, TAG, be16, is_tag};
 
 use crate::checksum::{fold, pseudo_header, sum};
 use crate::frame::ipv4::{self, Ipv4Header};
-use connection::{connection, sender};
 use facts::{Destination, Facts};
+use parsed::Parsed;
 
 /// Reason why bytes are not a packet that may be forwarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -155,7 +156,7 @@ impl Packet {
     ///
     /// The class is the lowest until a pipeline or [`Packet::read_class`] sets another.
     pub fn new(
-        buffer: Buffer,
+        mut buffer: Buffer,
         start: usize,
         len: usize,
         virtio: Option<[u8; VIRTIO_HEADER]>,
@@ -167,7 +168,12 @@ impl Packet {
             .get(start..start.checked_add(len).ok_or(bounds)?)
             .filter(|_| in_bounds)
             .ok_or(bounds)?;
-        let mut headers = Headers::parse(frame)?;
+        let Parsed {
+            mut headers,
+            destination,
+            connection,
+            is_plain,
+        } = Parsed::new(buffer.pool().hash(), frame, source.is_some())?;
         let is_group = frame[0] & 1 != 0;
         let offload = match &virtio {
             Some(virtio) => Offload::parse(*virtio, frame, headers)?,
@@ -175,11 +181,13 @@ impl Packet {
         };
         // What a guest says of its own checksums is no more than that.
         headers.vouched = source.is_none() && virtio.is_some_and(Offload::vouches);
-        let flow = headers.destination(frame);
-        let facts = Facts {
+        let capacity = buffer.len();
+        let facts = buffer.parts_mut().1;
+        *facts = Facts {
             source,
-            has_flow: flow.is_some(),
-            flow: flow.unwrap_or_default(),
+            has_flow: destination.is_some(),
+            is_plain,
+            flow: destination.unwrap_or_default(),
             len: len as u32,
             start: u16::try_from(start).map_err(|_| bounds)?,
             network_start: u16::try_from(start + usize::from(headers.network))
@@ -188,13 +196,9 @@ impl Packet {
             class: Class::Lowest,
             destination: Destination::of(headers, is_group),
             offload,
-            connection: match source {
-                Some(_) => connection(buffer.pool().hash(), frame, headers),
-                None => sender(buffer.pool().hash(), frame, headers),
-            },
+            connection,
         };
-        let capacity = buffer.len();
-        let mut packet = Self::of(buffer, facts);
+        let mut packet = Self(buffer);
         if capacity > Pool::SMALL && Pool::capacity_for(Self::HEADROOM + len) < capacity {
             packet = packet.duplicate();
         }
@@ -316,11 +320,13 @@ impl Packet {
     }
 
     /// The Ethernet destination.
+    #[inline]
     pub fn destination_mac(&self) -> [u8; 6] {
         mac_at(self.bytes(), 0)
     }
 
     /// The Ethernet source.
+    #[inline]
     pub fn source_mac(&self) -> [u8; 6] {
         mac_at(self.bytes(), 6)
     }
@@ -633,8 +639,10 @@ impl fmt::Debug for Packet {
     }
 }
 
+#[inline]
 fn mac_at(bytes: &[u8], at: usize) -> [u8; 6] {
-    std::array::from_fn(|i| bytes[at + i])
+    let bytes = &bytes[at..at + 6];
+    std::array::from_fn(|i| bytes[i])
 }
 
 /// An address of 4 or 16 bytes.

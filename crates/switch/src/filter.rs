@@ -224,7 +224,8 @@ impl SpoofFilter {
         }
     }
 
-    fn owns(&self, address: IpAddr) -> bool {
+    /// Returns true for an address that is the guest's by its configuration.
+    pub(crate) fn owns(&self, address: IpAddr) -> bool {
         self.own.iter().any(|own| own.contains(address))
     }
 }

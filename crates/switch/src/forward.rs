@@ -10,15 +10,18 @@
 //! address is never flooded. Frames to it from a guest go to the uplink alone; frames from the
 //! uplink are dropped.
 
+mod way;
+
+pub(crate) use way::{Generation, Way};
+
 use crate::mac::Mac;
-use foldhash::quality::RandomState;
 use std::collections::HashMap;
+use tailbound_dataplane::NumberHash;
 use tailbound_units::Nanos;
 
-/// A table by MAC addresses, in which each frame's addresses are looked up. Strangers choose
-/// addresses, so each table is hashed with its own secret. The standard library's hash would take a
-/// tenth of a frame's instructions between two guests.
-pub(crate) type ByMac<T> = HashMap<Mac, T, RandomState>;
+/// A table by MAC addresses. Strangers choose addresses, so each table is hashed with its own
+/// secret.
+pub(crate) type ByMac<T> = HashMap<Mac, T, NumberHash>;
 
 /// A port's place in the switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -84,12 +87,32 @@ pub enum Learned {
     Full,
 }
 
-/// The home of a learned station.
-#[derive(Debug, Clone, Copy)]
+/// The place of a learned station. It is the same for a [`Generation`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Entry {
-    home: usize,
+    home: u32,
     /// The index of the station in its home.
-    place: usize,
+    place: u32,
+}
+
+impl Entry {
+    /// The index of the home.
+    #[inline]
+    const fn home(self) -> usize {
+        self.home as usize
+    }
+
+    /// The index of the station in its home.
+    #[inline]
+    const fn place(self) -> usize {
+        self.place as usize
+    }
+}
+
+/// A learned station.
+#[derive(Debug, Clone, Copy)]
+struct Station {
+    mac: Mac,
     seen: Nanos,
 }
 
@@ -99,7 +122,7 @@ struct Entry {
 struct Home {
     /// The port; `None` if the port is gone.
     port: Option<PortIndex>,
-    stations: Vec<Mac>,
+    stations: Vec<Station>,
     /// The time of the last removal of aged stations, which visits all of them at most once a
     /// second.
     swept: Nanos,
@@ -118,6 +141,7 @@ pub struct Forwarding {
     gone: Vec<usize>,
     /// Unused homes.
     free: Vec<usize>,
+    generation: Generation,
 }
 
 impl Forwarding {
@@ -152,6 +176,7 @@ impl Forwarding {
         uplink: Option<PortIndex>,
         guests: ByMac<Pinned>,
     ) {
+        self.generation.end();
         for home in &self.ports {
             self.homes[*home].port = None;
         }
@@ -175,12 +200,12 @@ impl Forwarding {
     /// Removes at most `stations` stations of removed ports; returns true when none are left.
     pub fn forget_gone(&mut self, mut stations: usize) -> bool {
         while let Some(home) = self.gone.last().copied() {
-            while let Some(mac) = self.homes[home].stations.last().copied() {
+            while let Some(station) = self.homes[home].stations.last().copied() {
                 if stations == 0 {
                     return false;
                 }
                 stations -= 1;
-                self.forget(mac);
+                self.forget(station.mac);
             }
             self.gone.pop();
             self.free.push(home);
@@ -190,6 +215,7 @@ impl Forwarding {
 
     /// Sets a guest's place. If the guest is here, a learned entry of its address is removed.
     pub fn pin(&mut self, guest: Mac, place: Pinned) {
+        self.generation.end();
         self.guests.insert(guest, place);
         if matches!(place, Pinned::Here(_)) {
             self.forget(guest);
@@ -205,10 +231,11 @@ impl Forwarding {
 
     /// Removes a station from the list of its home.
     fn leave(&mut self, entry: Entry) {
-        let stations = &mut self.homes[entry.home].stations;
-        stations.swap_remove(entry.place);
-        if let Some(moved) = stations.get(entry.place)
-            && let Some(moved) = self.entries.get_mut(moved)
+        self.generation.end();
+        let stations = &mut self.homes[entry.home()].stations;
+        stations.swap_remove(entry.place());
+        if let Some(moved) = stations.get(entry.place())
+            && let Some(moved) = self.entries.get_mut(&moved.mac)
         {
             moved.place = entry.place;
         }
@@ -228,11 +255,10 @@ impl Forwarding {
         let Some(home) = self.ports.get(port.0).copied() else {
             return Learned::Full;
         };
-        let known = self.entries.get_mut(&source);
-        if let Some(entry) = known
-            && entry.home == home
+        if let Some(entry) = self.entries.get(&source)
+            && entry.home() == home
         {
-            entry.seen = now;
+            self.homes[home].stations[entry.place()].seen = now;
             return Learned::Accepted;
         }
         if self.homes[home].stations.len() >= Self::ENTRIES_PER_PORT {
@@ -242,11 +268,13 @@ impl Forwarding {
         self.forget(source);
         let stations = &mut self.homes[home].stations;
         let entry = Entry {
-            home,
-            place: stations.len(),
-            seen: now,
+            home: home as u32,
+            place: stations.len() as u32,
         };
-        stations.push(source);
+        stations.push(Station {
+            mac: source,
+            seen: now,
+        });
         self.entries.insert(source, entry);
         Learned::Accepted
     }
@@ -259,10 +287,9 @@ impl Forwarding {
         }
         *swept = now;
         for place in (0..self.homes[home].stations.len()).rev() {
-            let mac = self.homes[home].stations[place];
-            let entry = self.entries.get(&mac);
-            if entry.is_none_or(|entry| now.since(entry.seen) >= Self::AGEING) {
-                self.forget(mac);
+            let station = self.homes[home].stations[place];
+            if now.since(station.seen) >= Self::AGEING {
+                self.forget(station.mac);
             }
         }
     }
@@ -304,13 +331,21 @@ impl Forwarding {
 
     /// Returns the port behind which the destination of a frame from `from` was learned.
     fn known(&mut self, now: Nanos, from: PortIndex, destination: Mac) -> Option<PortIndex> {
-        let entry = self.entries.get_mut(&destination)?;
-        if now.since(entry.seen) >= Self::AGEING {
+        let entry = *self.entries.get(&destination)?;
+        self.used(now, from, entry)
+    }
+
+    /// Returns the port of a learned station to which a frame from `from` is sent, unless the station
+    /// has aged.
+    fn used(&mut self, now: Nanos, from: PortIndex, entry: Entry) -> Option<PortIndex> {
+        let home = self.homes.get_mut(entry.home())?;
+        let port = home.port?;
+        let station = home.stations.get_mut(entry.place())?;
+        if now.since(station.seen) >= Self::AGEING {
             return None;
         }
-        let port = self.homes[entry.home].port?;
         if Some(port) == self.uplink && from != port {
-            entry.seen = now;
+            station.seen = now;
         }
         Some(port)
     }
@@ -345,7 +380,7 @@ impl Forwarding {
     }
 
     fn learned_at(&self, mac: Mac) -> Option<PortIndex> {
-        self.homes[self.entries.get(&mac)?.home].port
+        self.homes[self.entries.get(&mac)?.home()].port
     }
 
     /// Returns the port behind which strangers are.
@@ -357,7 +392,8 @@ impl Forwarding {
     pub fn learned(&self) -> impl Iterator<Item = (Mac, PortIndex)> {
         let homes = self.homes.iter();
         let stations = homes.filter_map(|home| Some((home.port?, &home.stations)));
-        stations.flat_map(|(port, stations)| stations.iter().map(move |mac| (*mac, port)))
+        stations
+            .flat_map(|(port, stations)| stations.iter().map(move |station| (station.mac, port)))
     }
 
     /// Returns the number of learned addresses, without the guests' own.
@@ -545,7 +581,7 @@ mod tests {
             let stations = self.homes.iter().map(|home| home.stations.len());
             assert_eq!(stations.sum::<usize>(), self.entries.len());
             for (mac, entry) in &self.entries {
-                assert_eq!(self.homes[entry.home].stations[entry.place], *mac);
+                assert_eq!(self.homes[entry.home()].stations[entry.place()].mac, *mac);
             }
             for (port, home) in self.ports.iter().enumerate() {
                 assert_eq!(self.homes[*home].port, Some(PortIndex(port)));

@@ -30,6 +30,7 @@ mod guard;
 mod guest;
 mod ingress;
 mod inward;
+mod known;
 mod level;
 mod limited;
 mod local;
@@ -79,7 +80,7 @@ use state::PortState;
 use std::collections::HashSet;
 use std::io;
 use tailbound_dataplane::pacer::PacerError;
-use tailbound_dataplane::{Classes, GuestId, HashKeys, Pacer, Packet, Pool};
+use tailbound_dataplane::{Classes, GuestId, HashKeys, NumberHash, Pacer, Packet, Pool};
 use tailbound_units::{Bytes, Nanos};
 pub use timing::{Stopwatch, Switches};
 use trace::Trace;
@@ -113,7 +114,7 @@ pub struct Switch {
     forwarding: Forwarding,
     addresses: AddressBook,
     /// Stations that are limited as such: see [`Switch::set_limited_by_station`].
-    by_station: HashSet<Mac>,
+    by_station: HashSet<Mac, NumberHash>,
     /// The state of every port, by [`PortIndex`]: the uplink if there is one, then the guests.
     states: Vec<Box<PortState>>,
     uplink: Option<Uplink>,
@@ -175,7 +176,7 @@ impl Switch {
             pool: Pool::with_keys(keys),
             forwarding: Forwarding::default(),
             addresses: AddressBook::default(),
-            by_station: HashSet::new(),
+            by_station: HashSet::default(),
             states: Vec::new(),
             uplink: None,
             outside: None,

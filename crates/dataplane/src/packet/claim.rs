@@ -2,7 +2,8 @@
 //! in routing. A check against spoofing reads the claims and the source addresses.
 
 use super::wire::{
-    FRAGMENT, ICMP, ICMPV6, Network, TCP, UDP, UDP_HEADER, be16, behind_extensions, is_extension,
+    FRAGMENT, Headers, ICMP, ICMPV6, Network, TCP, UDP, UDP_HEADER, be16, behind_extensions,
+    is_extension,
 };
 use super::{Packet, ip_address, mac_at};
 use smoltcp::wire::{IpProtocol, Ipv4Packet, Ipv6Packet, TcpPacket};
@@ -73,27 +74,11 @@ pub enum Role {
 impl Packet {
     /// Returns the packet's claim, if any.
     pub fn claim(&self) -> Option<Claim> {
-        let bytes = self.bytes();
-        let headers = self.facts().headers;
-        let upper = || &bytes[usize::from(headers.transport)..headers.end(bytes)];
-        match (headers.network_kind, headers.transport) {
-            (Network::Arp, _) => {
-                let arp = usize::from(headers.network);
-                Some(Claim::Address {
-                    ip: ip_address(&bytes[arp + 14..arp + 18])?,
-                    station: Station::At(mac_at(bytes, arp + 8)),
-                })
-            }
-            (Network::Ipv4, 0) => ipv4_fragment(&bytes[usize::from(headers.network)..]),
-            (Network::Ipv6, 0) => ipv6_fragment(&bytes[usize::from(headers.network)..]),
-            (Network::Ipv4, _) if headers.protocol != TCP => by_ipv4(headers.protocol, upper()),
-            (Network::Ipv6, _) if headers.protocol == ICMPV6 => {
-                let from_nobody = || self.ip_source().is_some_and(|ip| ip.is_unspecified());
-                discovery(upper(), from_nobody)
-            }
-            (Network::Ipv6, _) if headers.protocol != TCP => by_ipv6(headers.protocol, upper()),
-            _ => None,
+        let facts = self.facts();
+        if facts.is_plain {
+            return None;
         }
+        of(self.bytes(), facts.headers)
     }
 
     /// Checks for an IPv4 source route, loose or strict (RFC 791, 3.1): its sender chooses the
@@ -107,6 +92,29 @@ impl Packet {
         let ip = &self.bytes()[usize::from(headers.network)..];
         let header_len = usize::from(ip[0] & 0xf) * 4;
         header_len > IPV4 && has_source_route(&ip[IPV4..header_len])
+    }
+}
+
+/// Returns the claim of a frame with these headers, if any.
+pub(super) fn of(bytes: &[u8], headers: Headers) -> Option<Claim> {
+    let upper = || &bytes[usize::from(headers.transport)..headers.end(bytes)];
+    match (headers.network_kind, headers.transport) {
+        (Network::Arp, _) => {
+            let arp = usize::from(headers.network);
+            Some(Claim::Address {
+                ip: ip_address(&bytes[arp + 14..arp + 18])?,
+                station: Station::At(mac_at(bytes, arp + 8)),
+            })
+        }
+        (Network::Ipv4, 0) => ipv4_fragment(&bytes[usize::from(headers.network)..]),
+        (Network::Ipv6, 0) => ipv6_fragment(&bytes[usize::from(headers.network)..]),
+        (Network::Ipv4, _) if headers.protocol != TCP => by_ipv4(headers.protocol, upper()),
+        (Network::Ipv6, _) if headers.protocol == ICMPV6 => {
+            let from_nobody = || headers.addresses(bytes)[..16] == [0; 16];
+            discovery(upper(), from_nobody)
+        }
+        (Network::Ipv6, _) if headers.protocol != TCP => by_ipv6(headers.protocol, upper()),
+        _ => None,
     }
 }
 
@@ -134,9 +142,9 @@ fn has_source_route(mut options: &[u8]) -> bool {
     }
 }
 
-const DHCP_CLIENT: u16 = 68;
+pub(super) const DHCP_CLIENT: u16 = 68;
 const DHCPV6_CLIENT: u16 = 546;
-const HSRP: u16 = 1985;
+pub(super) const HSRP: u16 = 1985;
 const HSRP_OVER_IPV6: u16 = 2029;
 
 const IGMP: u8 = 2;

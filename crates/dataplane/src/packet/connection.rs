@@ -1,6 +1,6 @@
 //! Hashes of connections and senders.
 
-use super::wire::{ETHERNET, Headers, TCP, UDP, be16};
+use super::wire::{ETHERNET, Headers, TCP, UDP, be16, be32};
 use crate::Connection;
 use crate::hash::ConnectionHash;
 use crate::snoop::FlowId;
@@ -65,14 +65,15 @@ pub(super) fn sender(hash: &ConnectionHash, frame: &[u8], headers: Headers) -> C
     }
 }
 
-/// Four bytes in network order. The caller has checked that they are there.
-fn be32(bytes: &[u8], at: usize) -> u32 {
-    u32::from_be_bytes(std::array::from_fn(|i| bytes[at + i]))
+/// Checks for a protocol whose header begins with two ports.
+#[inline]
+pub(super) const fn has_ports(protocol: u8) -> bool {
+    matches!(protocol, TCP | UDP | DCCP | SCTP | UDP_LITE)
 }
 
 /// Both ports; 0 if the frame has none.
 fn ports(frame: &[u8], headers: Headers) -> u32 {
-    let has_ports = matches!(headers.protocol, TCP | UDP | DCCP | SCTP | UDP_LITE);
+    let has_ports = has_ports(headers.protocol);
     let transport = usize::from(headers.transport);
     let end = headers.end(frame);
     let ports = frame

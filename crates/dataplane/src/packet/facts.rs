@@ -55,6 +55,8 @@ pub(super) struct Facts {
     pub(super) destination: Destination,
     /// Destination of the flow ([`crate::FlowKey`]), if `has_flow`.
     pub(super) has_flow: bool,
+    /// See [`super::Packet::is_plain`].
+    pub(super) is_plain: bool,
     pub(super) flow: u128,
     pub(super) offload: Offload,
     pub(super) connection: Connection,
@@ -79,6 +81,7 @@ impl Facts {
         class: Class::Lowest,
         destination: Destination::Ip,
         has_flow: false,
+        is_plain: false,
         flow: 0,
         offload: Offload::NONE,
         connection: Connection(0),

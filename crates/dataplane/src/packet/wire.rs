@@ -232,3 +232,10 @@ pub(super) const fn is_extension(protocol: u8) -> bool {
 pub(super) fn be16(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])
 }
+
+/// Four bytes in network order. The caller has checked that they are there.
+#[inline]
+pub(super) fn be32(bytes: &[u8], at: usize) -> u32 {
+    let bytes = &bytes[at..at + 4];
+    u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
+}

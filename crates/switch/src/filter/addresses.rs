@@ -25,7 +25,7 @@ use crate::mac::Mac;
 use crate::prefix::Prefix;
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
-use tailbound_dataplane::{Claim, GuestId, Packet, Role};
+use tailbound_dataplane::{Claim, GuestId, NumberHash, Packet, Role};
 use tailbound_units::Nanos;
 
 /// The assignment of IPv6 addresses to guests.
@@ -35,7 +35,7 @@ pub(crate) struct AddressBook {
     /// The guest of each chosen address.
     chosen: HashMap<Ipv6Addr, GuestId>,
     /// The addresses that each guest chose.
-    by_guest: HashMap<GuestId, Vec<GuestAddress>>,
+    by_guest: HashMap<GuestId, Vec<GuestAddress>, NumberHash>,
     /// The addresses of stations without a filter.
     heard: HashMap<Ipv6Addr, AddressOwner>,
     /// The time of the last cleanup of `heard`, which visits all entries at most once a second.

@@ -4,7 +4,7 @@ use super::guard::Route;
 use super::uplink::Uplink;
 use super::work::Cost;
 use super::{Ports, Switch, Turn};
-use crate::forward::PortIndex;
+use crate::forward::{PortIndex, Way};
 use crate::mac::Mac;
 use crate::port::{BURST, More, Port, Received};
 use crate::reason::Reason;
@@ -190,24 +190,31 @@ impl Switch {
         {
             packet.read_class(classes);
         }
-        self.admit(now, from, &packet)?;
+        let way = self.known_way(now, from, &packet);
+        if way.is_none() {
+            self.admit(now, from, &packet)?;
+            self.keep_way(from, &packet);
+        }
         match self.snoop_out(now, from, packet) {
-            Some(packet) => self.admitted(now, from, packet, ports),
+            Some(packet) => self.admitted(now, from, packet, way, ports),
             None => Ok(Cost::DROPPED),
         }
     }
 
-    /// Enqueues an admitted frame in its sender's limit, or forwards it if there is no limit;
-    /// returns the cost.
+    /// Enqueues an admitted frame in its sender's limit, or forwards it if there is no limit, on its
+    /// way if that is known; returns the cost.
     pub(super) fn admitted(
         &mut self,
         now: Nanos,
         from: PortIndex,
         mut packet: Packet,
+        way: Option<Way>,
         ports: &Ports,
     ) -> Result<Cost, Reason> {
-        let source = packet.source();
-        if source.is_some() && self.by_station.contains(&Mac(packet.destination_mac())) {
+        if !self.by_station.is_empty()
+            && packet.source().is_some()
+            && self.by_station.contains(&Mac(packet.destination_mac()))
+        {
             packet.flow_by_station();
         }
         if let Some(guest) = self.guest_at(from)
@@ -222,7 +229,25 @@ impl Switch {
             self.release(now, from, ports);
             return Ok(cost);
         }
-        self.dispatch(now, from, packet, ports)
+        let known = way.and_then(|way| self.forwarding.follow(now, from, way));
+        match known {
+            Some(to) => Ok(self.send(now, from, to, packet, ports)),
+            None => self.dispatch(now, from, packet, ports),
+        }
+    }
+
+    /// Enqueues a frame in the egress of one port; returns the cost.
+    fn send(
+        &mut self,
+        now: Nanos,
+        from: PortIndex,
+        to: PortIndex,
+        packet: Packet,
+        ports: &Ports,
+    ) -> Cost {
+        let cost = self.cost(from, to, &packet);
+        self.push(now, from, to, packet, ports);
+        cost
     }
 
     /// Enqueues an admitted frame, which its sender's limit has released, in the egress of the
@@ -235,11 +260,7 @@ impl Switch {
         ports: &Ports,
     ) -> Result<Cost, Reason> {
         match self.route(now, from, &packet, ports)? {
-            Route::To(to) => {
-                let cost = self.cost(from, to, &packet);
-                self.push(now, from, to, packet, ports);
-                Ok(cost)
-            }
+            Route::To(to) => Ok(self.send(now, from, to, packet, ports)),
             Route::Flood => Ok(self.flood(now, from, packet, ports)),
             Route::Nowhere(to) => {
                 self.states[to.0].counters.drop(Reason::Away, 1);

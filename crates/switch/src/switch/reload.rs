@@ -20,11 +20,10 @@ use super::{PortIndex, Switch};
 use crate::budget::BudgetConfig;
 use crate::filter::Configured;
 use crate::forward::{ByMac, Pinned};
-use foldhash::quality::RandomState;
 use std::collections::HashMap;
 use std::ops::Range;
 use tailbound_dataplane::pacer::PacerError;
-use tailbound_dataplane::{Classes, EgressConfig, GuestId, Pacer, Packet};
+use tailbound_dataplane::{Classes, EgressConfig, GuestId, NumberHash, Pacer, Packet};
 use tailbound_units::Nanos;
 
 /// Stations with the cost of one guest.
@@ -59,7 +58,7 @@ impl SwitchPlan {
             uplink: config.uplink,
             classes: config.classes,
             outside: config.outside,
-            pinned: ByMac::with_capacity_and_hasher(guests.len(), RandomState::default()),
+            pinned: ByMac::with_capacity_and_hasher(guests.len(), NumberHash::default()),
             guests,
         }
     }

@@ -328,7 +328,7 @@ impl Switch {
         while let Some(packet) = answer(self) {
             turn.busy = true;
             let checked = self.admit(now, from, &packet);
-            let sent = checked.and_then(|()| self.admitted(now, from, packet, ports));
+            let sent = checked.and_then(|()| self.admitted(now, from, packet, None, ports));
             if let Err(reason) = sent {
                 self.states[from.0].counters.drop(reason, 1);
             }

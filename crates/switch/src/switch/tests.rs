@@ -4,6 +4,7 @@ mod early;
 mod floods;
 mod guarded;
 mod inward;
+mod known;
 mod limited;
 mod many;
 mod memory;

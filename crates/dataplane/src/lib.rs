@@ -38,8 +38,8 @@ pub use inward::{Admission, Inward, InwardConfig, InwardStats, SenderId};
 pub use meter::{Meter, MeterConfig, MeterStats};
 pub use pacer::{Guarantee, Pacer, PacerConfig, PacerStats, VoidFrame, WireClock, WireItem};
 pub use packet::{
-    Buffer, Checksum, Claim, Cwr, Gso, GsoKind, Malformed, Offload, Packet, Pool, Role, Station,
-    TcpMaker, VIRTIO_HEADER,
+    Buffer, Checksum, Claim, Cwr, Gso, GsoKind, Malformed, Offload, Packet, PlainPacket, Pool,
+    Role, Station, TcpMaker, VIRTIO_HEADER,
 };
 pub use pipeline::{
     Classifier, Coverage, Departure, Egress, EgressConfig, EgressStats, Leaving, Outgoing,

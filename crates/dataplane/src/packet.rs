@@ -34,6 +34,7 @@ use crate::checksum::{fold, pseudo_header, sum};
 use crate::frame::ipv4::{self, Ipv4Header};
 use facts::{Destination, Facts};
 use parsed::Parsed;
+pub use parsed::PlainPacket;
 
 /// Reason why bytes are not a packet that may be forwarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -10,9 +10,13 @@
 //! address is never flooded. Frames to it from a guest go to the uplink alone; frames from the
 //! uplink are dropped.
 
+mod decisions;
 mod way;
 
-pub(crate) use way::{Generation, Way};
+pub(crate) use decisions::Addresses;
+use decisions::Decisions;
+use way::Generation;
+pub(crate) use way::Way;
 
 use crate::mac::Mac;
 use std::collections::HashMap;
@@ -142,6 +146,7 @@ pub struct Forwarding {
     /// Unused homes.
     free: Vec<usize>,
     generation: Generation,
+    decisions: Decisions,
 }
 
 impl Forwarding {

@@ -55,7 +55,7 @@ pub(super) struct Facts {
     pub(super) destination: Destination,
     /// Destination of the flow ([`crate::FlowKey`]), if `has_flow`.
     pub(super) has_flow: bool,
-    /// See [`super::Packet::is_plain`].
+    /// See [`super::Packet::as_plain`].
     pub(super) is_plain: bool,
     pub(super) flow: u128,
     pub(super) offload: Offload,

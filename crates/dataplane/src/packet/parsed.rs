@@ -1,4 +1,4 @@
-//! What is read of a frame when it arrives, once for all that need it later.
+//! The parsed headers of a frame, read once when it arrives for all later users.
 //!
 //! Most frames are IPv4 without tags, options and fragments. Their offsets are constant, so
 //! [`Parsed::plain_ipv4`] reads them behind one check of the length; [`Parsed::any`] reads all
@@ -15,14 +15,14 @@ use crate::hash::ConnectionHash;
 /// Length of an IPv4 header without options, in bytes.
 const IPV4: usize = 20;
 
-/// What was read of a frame.
+/// The result of parsing a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Parsed {
     pub(super) headers: Headers,
     /// The IP destination; `None` if the frame is not IP.
     pub(super) destination: Option<u128>,
     pub(super) connection: Connection,
-    /// See [`Packet::is_plain`].
+    /// See [`Packet::as_plain`].
     pub(super) is_plain: bool,
 }
 
@@ -107,24 +107,36 @@ impl Parsed {
 }
 
 impl Packet {
-    /// The Ethernet destination and source, each as a number of 48 bits in network order.
+    /// Returns the addresses of what most packets are: IP without a tag, IPv4 options or a fragment header, of
+    /// TCP or UDP, that arrived in a frame without a [`Claim`]; `None` for others.
     #[inline]
-    pub fn stations(&self) -> (u64, u64) {
+    pub fn as_plain(&self) -> Option<PlainPacket<'_>> {
+        self.facts().is_plain.then_some(PlainPacket(self))
+    }
+}
+
+/// A packet that claims nothing.
+#[derive(Debug, Clone, Copy)]
+pub struct PlainPacket<'p>(&'p Packet);
+
+impl PlainPacket<'_> {
+    /// Returns the Ethernet destination and source, each as a number of 48 bits in network order.
+    #[inline]
+    pub fn stations(self) -> (u64, u64) {
         let number = |bytes: &[u8]| {
             let bytes = bytes.first_chunk().copied().unwrap_or_default();
             u64::from_be_bytes(bytes) >> 16
         };
-        let header = &self.bytes()[..ETHERNET];
+        let header = &self.0.bytes()[..ETHERNET];
         (number(&header[..8]), number(&header[6..]))
     }
 
-    /// The IP source address as a number, with IPv4 as an IPv4-mapped IPv6 address; 0 if the packet
-    /// is not IP.
+    /// Returns the IP source address as a number, with IPv4 as an IPv4-mapped IPv6 address.
     #[inline]
-    pub fn ip_source_number(&self) -> u128 {
-        let facts = self.facts();
+    pub fn ip_source(self) -> u128 {
+        let facts = self.0.facts();
         let network = usize::from(facts.headers.network);
-        let bytes = self.bytes();
+        let bytes = self.0.bytes();
         match facts.headers.network_kind {
             Network::Ipv4 => mapped(be32(bytes, network + 12)),
             Network::Ipv6 => {
@@ -134,13 +146,6 @@ impl Packet {
             }
             Network::Arp | Network::Other => 0,
         }
-    }
-
-    /// Checks for what most packets are: IP without a tag, IPv4 options or a fragment header, of TCP
-    /// or UDP, that arrived in a frame without a [`Claim`].
-    #[inline]
-    pub fn is_plain(&self) -> bool {
-        self.facts().is_plain
     }
 }
 

@@ -2,9 +2,8 @@
 //! caller may keep.
 //!
 //! A way is valid for a [`Generation`], which ends with each change of the table that can end a way.
-//! A new station ends none: only frames whose stations were known have a way. What changes with
-//! time is not a part of the way: a station that was learned is noted as seen, and ages, at its
-//! place in the table.
+//! A new station ends none: only frames whose stations were known have a way. Times are not a
+//! part of the way: a station that was learned is noted as seen, and ages, at its place in the table.
 
 use super::{Entry, Forwarding, Pinned, PortIndex};
 use crate::mac::Mac;
@@ -32,11 +31,6 @@ pub(crate) struct Way {
 }
 
 impl Forwarding {
-    /// Returns the number of the present routes.
-    pub(crate) const fn generation(&self) -> Generation {
-        self.generation
-    }
-
     /// Returns the way of frames from `source` at a port, which was just learned, to `destination`;
     /// `None` unless both are known, and the way is the same for all frames of this generation.
     pub(crate) fn way(&self, from: PortIndex, source: Mac, destination: Mac) -> Option<Way> {

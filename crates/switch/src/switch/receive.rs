@@ -1,6 +1,7 @@
 //! Received frames: checks and forwarding.
 
 use super::guard::Route;
+use super::known::{keep_way, known_way};
 use super::uplink::Uplink;
 use super::work::Cost;
 use super::{Ports, Switch, Turn};
@@ -190,10 +191,10 @@ impl Switch {
         {
             packet.read_class(classes);
         }
-        let way = self.known_way(now, from, &packet);
+        let way = known_way(self, now, from, &packet);
         if way.is_none() {
             self.admit(now, from, &packet)?;
-            self.keep_way(from, &packet);
+            keep_way(self, from, &packet);
         }
         match self.snoop_out(now, from, packet) {
             Some(packet) => self.admitted(now, from, packet, way, ports),
@@ -230,37 +231,29 @@ impl Switch {
             return Ok(cost);
         }
         let known = way.and_then(|way| self.forwarding.follow(now, from, way));
-        match known {
-            Some(to) => Ok(self.send(now, from, to, packet, ports)),
-            None => self.dispatch(now, from, packet, ports),
-        }
+        self.dispatch(now, from, packet, known, ports)
     }
 
-    /// Enqueues a frame in the egress of one port; returns the cost.
-    fn send(
-        &mut self,
-        now: Nanos,
-        from: PortIndex,
-        to: PortIndex,
-        packet: Packet,
-        ports: &Ports,
-    ) -> Cost {
-        let cost = self.cost(from, to, &packet);
-        self.push(now, from, to, packet, ports);
-        cost
-    }
-
-    /// Enqueues an admitted frame, which its sender's limit has released, in the egress of the
-    /// ports it goes to; returns the cost.
+    /// Enqueues an admitted frame, which its sender's limit has released, in the egress of the port that
+    /// is known, or of the ports it goes to; returns the cost.
     pub(super) fn dispatch(
         &mut self,
         now: Nanos,
         from: PortIndex,
         packet: Packet,
+        known: Option<PortIndex>,
         ports: &Ports,
     ) -> Result<Cost, Reason> {
-        match self.route(now, from, &packet, ports)? {
-            Route::To(to) => Ok(self.send(now, from, to, packet, ports)),
+        let route = match known {
+            Some(to) => Route::To(to),
+            None => self.route(now, from, &packet, ports)?,
+        };
+        match route {
+            Route::To(to) => {
+                let cost = self.cost(from, to, &packet);
+                self.push(now, from, to, packet, ports);
+                Ok(cost)
+            }
             Route::Flood => Ok(self.flood(now, from, packet, ports)),
             Route::Nowhere(to) => {
                 self.states[to.0].counters.drop(Reason::Away, 1);

@@ -1,7 +1,6 @@
 //! State of every port, the uplink's and a guest's.
 
 use super::flood::Floods;
-use super::known::Decisions;
 use super::timing::{Stopwatch, Timing};
 use super::wakes::Wakes;
 use super::work::{Cost, Credit};
@@ -109,8 +108,6 @@ pub(super) struct PortState {
     /// Bytes of the guest's memory that are charged to this process, at the last query.
     pub(super) borrowed: u64,
     pub(super) counters: Counters,
-    /// What is known of frames from the port.
-    pub(super) decisions: Decisions,
 }
 
 impl PortState {
@@ -137,7 +134,6 @@ impl PortState {
             longest: 0,
             borrowed: 0,
             counters: Counters::default(),
-            decisions: Decisions::default(),
         }
     }
 

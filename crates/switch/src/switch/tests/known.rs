@@ -1,7 +1,8 @@
-//! What is known of frames is what would be decided anew.
+//! The kept decisions equal new ones.
 
 use super::*;
 use crate::port::{Arrival, Presence};
+use crate::switch::known::known_way;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 const STRANGER: Mac = Mac([2, 7, 7, 7, 7, 7]);
@@ -36,6 +37,10 @@ enum Kind {
 
 /// Settings that a reload changes.
 #[derive(Debug, Clone, Copy, Default)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "independent changes of one configuration"
+)]
 struct Settings {
     /// A has B's addresses, and B none.
     moved: bool,
@@ -89,7 +94,7 @@ fn frame(to: Mac, from: Mac, ip: usize, kind: Kind) -> Vec<u8> {
         Kind::DhcpAnswer => (17, udp(67, 68, &[0; 8])),
         Kind::Datagram | Kind::Arp | Kind::Tagged => (17, udp(1, 2, &[0; 8])),
     };
-    let (ethertype, packet) = match (sources[ip], kind) {
+    let (ethertype, packet): (u16, _) = match (sources[ip], kind) {
         (IpAddr::V4(source), Kind::Arp) => (0x0806, arp(1, from, source, B4)),
         (IpAddr::V6(source), Kind::Arp) => {
             let message = advertisement(source, from);
@@ -99,7 +104,7 @@ fn frame(to: Mac, from: Mac, ip: usize, kind: Kind) -> Vec<u8> {
         (IpAddr::V6(source), _) => (0x86dd, ipv6(source, B6, protocol, &payload)),
     };
     if matches!(kind, Kind::Tagged) {
-        let tagged = [&[0, 7][..], &(ethertype as u16).to_be_bytes(), &packet].concat();
+        let tagged = [&[0, 7][..], &ethertype.to_be_bytes(), &packet].concat();
         return ethernet(to, from, 0x8100, &tagged);
     }
     ethernet(to, from, ethertype, &packet)
@@ -239,10 +244,7 @@ fn the_second_frame_of_a_guest_is_known_until_its_address_is_not_its_own() {
     let a_to_b = frame(MAC_B, MAC_A, 0, Kind::Datagram);
     let is_known = |bench: &mut Bench, frame: &[u8]| {
         let packet = packet(frame, Some(id(bench))).expect("well formed");
-        bench
-            .switch
-            .known_way(bench.now, PortIndex(A), &packet)
-            .is_some()
+        known_way(&mut bench.switch, bench.now, PortIndex(A), &packet).is_some()
     };
     assert!(!is_known(&mut bench, &a_to_b));
     bench.send(A, &a_to_b);

@@ -108,7 +108,7 @@ impl Parsed {
 
 impl Packet {
     /// Returns the addresses of what most packets are: IP without a tag, IPv4 options or a fragment header, of
-    /// TCP or UDP, that arrived in a frame without a [`Claim`]; `None` for others.
+    /// TCP or UDP, that arrived in a frame without a [`Claim`](crate::Claim); `None` for others.
     #[inline]
     pub fn as_plain(&self) -> Option<PlainPacket<'_>> {
         self.facts().is_plain.then_some(PlainPacket(self))

@@ -10,6 +10,7 @@
 //! address is never flooded. Frames to it from a guest go to the uplink alone; frames from the
 //! uplink are dropped.
 
+use crate::index::PortIndex;
 use crate::mac::Mac;
 use foldhash::quality::RandomState;
 use std::collections::HashMap;
@@ -19,10 +20,6 @@ use tailbound_units::Nanos;
 /// addresses, so each table is hashed with its own secret. The standard library's hash would take a
 /// tenth of a frame's instructions between two guests.
 pub(crate) type ByMac<T> = HashMap<Mac, T, RandomState>;
-
-/// A port's place in the switch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PortIndex(pub usize);
 
 /// Place of a guest's address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

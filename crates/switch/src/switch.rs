@@ -44,6 +44,7 @@ mod snoop;
 mod state;
 mod stations;
 mod steps;
+mod table;
 mod timing;
 mod trace;
 mod transmit;
@@ -63,7 +64,8 @@ pub use snapshot::{
 
 use crate::budget::Budget;
 use crate::filter::AddressBook;
-use crate::forward::{Forwarding, PortIndex};
+use crate::forward::Forwarding;
+use crate::index::{PortIndex, Role};
 use crate::mac::Mac;
 use crate::port::{Burst, Port};
 use crate::reason::Reason;
@@ -72,12 +74,11 @@ use gathered::GuestBatch;
 use guest::GuestPort;
 use memory::GiveBack;
 use receive::Round;
-use slots::Slots;
 pub use snoop::SnoopSnapshot;
 pub use state::Interest;
-use state::PortState;
 use std::collections::HashSet;
 use std::io;
+use table::PortTable;
 use tailbound_dataplane::pacer::PacerError;
 use tailbound_dataplane::{Classes, GuestId, HashKeys, Pacer, Packet, Pool};
 use tailbound_units::{Bytes, Nanos};
@@ -104,31 +105,22 @@ pub struct Turn {
 
 /// The switch: forwarding between ports, with an egress before each.
 #[derive(Debug)]
-#[expect(
-    clippy::vec_box,
-    reason = "ports change places while packets wait: a guest has kilobytes of counters"
-)]
 pub struct Switch {
     pool: Pool,
     forwarding: Forwarding,
     addresses: AddressBook,
     /// Stations that are limited as such: see [`Switch::set_limited_by_station`].
     by_station: HashSet<Mac>,
-    /// The state of every port, by [`PortIndex`]: the uplink if there is one, then the guests.
-    states: Vec<Box<PortState>>,
+    table: PortTable,
     uplink: Option<Uplink>,
     /// The budget for frames to groups from the uplink.
     outside: Option<Budget>,
     /// The classes of the fabric behind the uplink.
     classes: Option<Classes>,
-    guests: Vec<Box<GuestPort>>,
-    /// The guest of each slot. The generation distinguishes a packet that is still queued from
-    /// those of a later guest of its slot.
-    slots: Slots,
     /// The number of refused guarantees.
     refusals: u64,
     /// The port that is served first in the next round, if it has anything to receive.
-    first: usize,
+    first: PortIndex,
     /// True if ports are read; false while the switch is drained.
     reads: bool,
     agenda: Agenda,
@@ -176,14 +168,12 @@ impl Switch {
             forwarding: Forwarding::default(),
             addresses: AddressBook::default(),
             by_station: HashSet::new(),
-            states: Vec::new(),
+            table: PortTable::default(),
             uplink: None,
             outside: None,
             classes: None,
-            guests: Vec::new(),
-            slots: Slots::default(),
             refusals: 0,
-            first: 0,
+            first: PortIndex::FIRST,
             reads: true,
             agenda: Agenda::default(),
             burst: Burst::default(),
@@ -201,17 +191,6 @@ impl Switch {
         };
         switch.reconfigure(Nanos::ZERO, config)?;
         Ok(switch)
-    }
-
-    /// Returns the port of the first guest: 1 if there is an uplink, else 0.
-    fn first_guest(&self) -> usize {
-        usize::from(self.uplink.is_some())
-    }
-
-    /// Returns the guest at a port; `None` for the uplink's.
-    fn guest_at(&mut self, port: PortIndex) -> Option<&mut GuestPort> {
-        let index = port.0.checked_sub(self.first_guest())?;
-        self.guests.get_mut(index).map(Box::as_mut)
     }
 
     /// Measures the time that ports take, and charges ports for the excess over the general cost of
@@ -241,38 +220,36 @@ impl Switch {
     /// if more of this traffic is queued. Other traffic has a lower priority and is no measure of
     /// the senders' rates. `None` if there is no such guest.
     pub fn drained(&self, guest: GuestId) -> Option<(Bytes, bool)> {
-        let port = self.slots.port_of(guest)?;
-        let guest = self.guests.get(port.0.checked_sub(self.first_guest())?)?;
-        Some(guest.pipeline.first())
+        Some(self.table.guest_of(guest)?.pipeline.first())
     }
 
     /// Notes that the port has something to receive.
     pub fn handle_readable(&mut self, port: PortIndex) {
-        if let Some(state) = self.states.get_mut(port.0) {
+        if let Some(state) = self.table.get_mut(port) {
             state.readable = true;
             state.wakes.note();
-            self.agenda.ready.set(port.0, true);
+            self.agenda.ready.set(port, true);
         }
     }
 
     /// Notes that the port has room again.
     pub fn handle_writable(&mut self, port: PortIndex) {
-        if let Some(state) = self.states.get_mut(port.0) {
+        if let Some(state) = self.table.get_mut(port) {
             state.full = false;
-            self.agenda.sending.set(port.0, true);
+            self.agenda.sending.set(port, true);
         }
     }
 
     /// Notes that a missing port was opened.
     pub fn handle_opened(&mut self, port: PortIndex) {
-        if let Some(state) = self.states.get_mut(port.0) {
+        if let Some(state) = self.table.get_mut(port) {
             state.longest = 0;
-            if let Some(guest) = self.guest_at(port) {
+            if let Some(guest) = self.table.guest_mut(port) {
                 guest.presence = None;
             }
             self.handle_readable(port);
             self.handle_writable(port);
-            self.agenda.changed.set(port.0, true);
+            self.agenda.changed.set(port, true);
         }
     }
 
@@ -280,16 +257,13 @@ impl Switch {
     /// until it returns none.
     pub fn poll_interest(&mut self) -> Option<(PortIndex, Interest)> {
         let port = self.agenda.changed.pop()?;
-        Some((PortIndex(port), self.states[port].interest))
+        Some((port, self.table[port].interest))
     }
 
     /// Returns true if the port may be read: not if its guest met backpressure or is throttled.
     fn is_open(&self, port: PortIndex) -> bool {
-        let guest = port.0.checked_sub(self.first_guest());
-        guest.is_none_or(|guest| {
-            let guest = self.guests.get(guest);
-            guest.is_none_or(|guest| guest.ingress.is_open())
-        })
+        let guest = self.table.guest(port);
+        guest.is_none_or(|guest| guest.ingress.is_open())
     }
 
     /// Does one turn: serves each port that has something to receive, in turn, and transmits due
@@ -338,21 +312,21 @@ impl Switch {
     /// resource, for example the room of a queue, is available to each port first equally often,
     /// with any number of idle ports between them.
     fn receive_round(&mut self, now: Nanos, ports: &mut Ports, turn: &mut Turn) -> Round {
-        let count = self.states.len();
-        let first = self.first.min(count);
+        let end = self.table.end();
+        let first = self.first.min(end);
         let mut round = Round::Idle;
-        for range in [first..count, 0..first] {
+        for range in [first..end, PortIndex::FIRST..first] {
             let mut next = range.start;
             while let Some(port) = self.agenda.ready.next(next)
                 && port < range.end
             {
-                next = port + 1;
-                let served = self.serve(now, PortIndex(port), ports, turn);
+                next = port.next();
+                let served = self.serve(now, port, ports, turn);
                 if round < Round::Served && served == Round::Served {
                     self.first = next;
                 }
                 round = round.max(served);
-                self.note(PortIndex(port), ports);
+                self.note(port, ports);
             }
         }
         round
@@ -360,47 +334,47 @@ impl Switch {
 
     /// Forwards frames that were received before.
     fn forward_rest(&mut self, now: Nanos, ports: &Ports, turn: &mut Turn) {
-        let mut next = 0;
+        let mut next = PortIndex::FIRST;
         while let Some(port) = self.agenda.ready.next(next) {
-            next = port + 1;
-            let index = PortIndex(port);
-            if self.states[port].has_received() && self.is_open(index) {
-                self.states[port].credit.begin_round();
-                self.forward_received(now, index, ports, turn);
+            next = port.next();
+            if self.table[port].has_received() && self.is_open(port) {
+                self.table[port].credit.begin_round();
+                self.forward_received(now, port, ports, turn);
             }
-            self.note(index, ports);
+            self.note(port, ports);
         }
     }
 
     /// Serves the ports whose timers are due.
     fn handle_timers(&mut self, now: Nanos, ports: &mut Ports, turn: &mut Turn) {
-        let mut next = 0;
+        let mut next = PortIndex::FIRST;
         while let Some(index) = self.agenda.timers.next_due(next, now) {
-            next = index + 1;
-            let Some(port) = &mut ports[index] else {
+            next = index.next();
+            let Some(port) = &mut ports[index.0] else {
                 self.agenda.timers.set(index, None);
                 continue;
             };
             if port.receive_at().is_some_and(|at| at <= now) {
-                self.states[index].readable = true;
+                self.table[index].readable = true;
             }
             if let Err(error) = port.flush(now) {
-                self.states[index].readable = false;
-                turn.gone.push((PortIndex(index), error));
+                self.table[index].readable = false;
+                turn.gone.push((index, error));
             }
-            self.note(PortIndex(index), ports);
+            self.note(index, ports);
         }
     }
 
     /// Returns the time at which the next frame may leave, if no event comes first; `None` if no
     /// queued frame waits for time alone.
     pub fn poll_at(&self, ports: &Ports) -> Option<Nanos> {
-        let can_send = ports.first().is_some_and(Option::is_some);
+        let can_send = self.has_open_uplink(ports);
+        let is_full = self.table.uplink_state().is_some_and(|state| state.full);
         let uplink = self.uplink.as_ref();
         // A pacer whose port is missing continues for guests here.
         let leaving = uplink.filter(|uplink| {
             let is_paced = uplink.egress.paced().is_some();
-            (can_send && !self.states[0].full) || (!can_send && is_paced)
+            (can_send && !is_full) || (!can_send && is_paced)
         });
         let leaving = leaving.and_then(|uplink| uplink.egress.poll_at());
         let agenda = &self.agenda;
@@ -411,7 +385,7 @@ impl Switch {
         let retries = agenda.retries.first();
         let releases = agenda.releases.first();
         // Nobody waits for an uplink that has vanished.
-        let vanished = self.uplink_there && !(uplink.is_some() && can_send);
+        let vanished = self.uplink_there && !can_send;
         let at_once = at_once.or_else(|| vanished.then_some(Nanos::ZERO));
         let at_ports = agenda.timers.first();
         let excess = self.excess.poll_at();
@@ -421,16 +395,21 @@ impl Switch {
         times.into_iter().flatten().min()
     }
 
+    /// Returns true if there is an uplink, and its interface is there.
+    fn has_open_uplink(&self, ports: &Ports) -> bool {
+        let uplink = self.table.uplink();
+        uplink.is_some_and(|port| ports.get(port.0).is_some_and(Option::is_some))
+    }
+
     /// Returns the number of packets queued for open ports.
     pub fn waiting(&self, ports: &Ports) -> usize {
-        let first = self.first_guest();
-        let states = self.states.iter().zip(ports).enumerate();
-        let waiting = states.map(|(index, (state, port))| {
-            let limited = index.checked_sub(first);
-            let limited = limited.map_or(0, |guest| self.guests[guest].waits_for_limit());
-            let leaving = match (port, index.checked_sub(first)) {
+        let states = self.table.states().zip(ports);
+        let waiting = states.map(|((index, state), port)| {
+            let guest = self.table.guest(index);
+            let limited = guest.map_or(0, GuestPort::waits_for_limit);
+            let leaving = match (port, guest) {
                 (None, _) => 0,
-                (Some(_), Some(guest)) => self.guests[guest].pipeline.backlog().packets,
+                (Some(_), Some(guest)) => guest.pipeline.backlog().packets,
                 (Some(_), None) => self.uplink.as_ref().map_or(0, |up| up.egress.waiting()),
             };
             let outgoing = port.as_ref().map_or(0, |_| state.outgoing.len());
@@ -443,19 +422,21 @@ impl Switch {
     fn begin_turn(&mut self, now: Nanos, ports: &Ports) {
         self.follow_guests(now, ports);
         self.deliver_local(now);
+        let is_open = self.has_open_uplink(ports);
+        let is_full = self.table.uplink_state().is_some_and(|state| state.full);
         if let Some(uplink) = &mut self.uplink
-            && !(self.states[0].full && ports[0].is_some())
+            && !(is_full && is_open)
         {
             uplink.note_lateness(now);
         }
-        let mut next = 0;
+        let mut next = PortIndex::FIRST;
         while let Some(port) = self.agenda.retries.next_due(next, now) {
-            next = port + 1;
-            if let Some(guest) = self.guest_at(PortIndex(port)) {
+            next = port.next();
+            if let Some(guest) = self.table.guest_mut(port) {
                 guest.ingress.handle_timeout(now);
             }
-            self.snoop_timeout(now, PortIndex(port), ports);
-            self.note(PortIndex(port), ports);
+            self.snoop_timeout(now, port, ports);
+            self.note(port, ports);
         }
         self.read_again(ports, &mut Turn::default());
     }
@@ -463,30 +444,28 @@ impl Switch {
     /// Reads the ports again of guests that no longer wait for their guarantee. If the uplink is
     /// missing, no guest waits for it: its frames are lost there, and counted.
     pub(super) fn read_again(&mut self, ports: &Ports, turn: &mut Turn) {
-        let is_there = self.uplink.is_some() && ports[0].is_some();
+        let is_there = self.has_open_uplink(ports);
         let mut again = std::mem::take(&mut self.again);
         if let Some(pacer) = self.pacer() {
             pacer.drain_read_again(|guest| again.push(guest));
         }
         if std::mem::replace(&mut self.uplink_there, is_there) && !is_there {
-            let crowded = self
-                .guests
-                .iter()
-                .filter(|guest| guest.ingress.is_crowded());
+            let guests = self.table.guests();
+            let crowded = guests.filter(|guest| guest.ingress.is_crowded());
             again.extend(crowded.map(|guest| guest.id));
         }
         for guest in again.drain(..) {
-            let Some(port) = self.slots.port_of(guest) else {
+            let Some(port) = self.table.port_of(guest) else {
                 continue;
             };
-            if let Some(guest) = self.guest_at(port) {
+            if let Some(guest) = self.table.guest_mut(port) {
                 guest.ingress.set_crowded(false);
                 if guest.limited.is_some() {
-                    self.agenda.releases.set(port.0, Some(Nanos::ZERO));
+                    self.agenda.releases.set(port, Some(Nanos::ZERO));
                 }
             }
             self.note(port, ports);
-            let state = &self.states[port.0];
+            let state = &self.table[port];
             turn.busy |= state.readable || state.has_received();
         }
         self.again = again;
@@ -504,16 +483,15 @@ impl Switch {
         if !self.fits(&packet, to, ports) {
             return;
         }
-        let first = self.first_guest();
         let is_there = ports[to.0].is_some();
-        if let Some(guest) = to.0.checked_sub(first) {
+        if let Role::Guest(guest) = self.table.role(to) {
             if !is_there {
-                self.states[to.0].counters.drop(Reason::PortMissing, 1);
+                self.table[to].counters.drop(Reason::PortMissing, 1);
             } else if self.is_paced_within(from, &packet) {
                 packet.set_local();
                 self.gather(now, from, packet);
             } else {
-                self.guests[guest].deliver(now, packet);
+                self.table[guest].deliver(now, packet);
                 self.offer(to);
             }
             return;
@@ -522,7 +500,7 @@ impl Switch {
         if is_there {
             self.gather(now, from, packet);
         } else {
-            self.states[to.0].counters.drop(Reason::PortMissing, 1);
+            self.table[to].counters.drop(Reason::PortMissing, 1);
         }
     }
 }

@@ -3,7 +3,8 @@
 //! A [`PortSet`] has the ports with work now, [`Deadlines`] those with work later.
 
 use super::state::Interest;
-use super::{PortIndex, Ports, Switch};
+use super::{Ports, Switch};
+use crate::index::PortIndex;
 use tailbound_units::Nanos;
 
 /// Work by port.
@@ -69,15 +70,15 @@ impl Agenda {
         for set in self.sets() {
             let old = std::mem::replace(set, PortSet::new(before.len()));
             for (port, before) in before.iter().enumerate() {
-                if before.is_some_and(|before| old.has(before.0)) {
-                    set.set(port, true);
+                if before.is_some_and(|before| old.has(before)) {
+                    set.set(PortIndex(port), true);
                 }
             }
         }
         for deadlines in self.deadlines() {
             let old = std::mem::replace(deadlines, Deadlines::new(before.len()));
             for (port, before) in before.iter().enumerate() {
-                deadlines.set(port, before.and_then(|before| old.get(before.0)));
+                deadlines.set(PortIndex(port), before.and_then(|before| old.get(before)));
             }
         }
     }
@@ -85,13 +86,12 @@ impl Agenda {
 
 impl Switch {
     /// Updates a port's work: after each event and each turn that served the port.
-    pub(super) fn note(&mut self, index: PortIndex, ports: &Ports) {
-        let port = index.0;
-        let is_open = self.is_open(index);
-        let is_read = is_open && self.reads && !self.is_drained(index);
-        let is_full = self.states[port].full;
-        let waits_for_room = is_full && !self.is_resting(index);
-        let state = &mut self.states[port];
+    pub(super) fn note(&mut self, port: PortIndex, ports: &Ports) {
+        let is_open = self.is_open(port);
+        let is_read = is_open && self.reads && !self.is_drained(port);
+        let is_full = self.table[port].full;
+        let waits_for_room = is_full && !self.is_resting(port);
+        let state = &mut self.table[port];
         let is_pending = state.has_received();
         let is_ready = is_open && (is_pending || (is_read && state.readable));
         self.agenda.ready.set(port, is_ready);
@@ -102,34 +102,36 @@ impl Switch {
         if std::mem::replace(&mut state.interest, interest) != interest {
             self.agenda.changed.set(port, true);
         }
-        let timer = ports[port].as_ref().and_then(|port| {
+        let timer = ports[port.0].as_ref().and_then(|port| {
             // What comes for a port that is not read wakes nobody.
             let receive = port.receive_at().filter(|_| is_read && !is_pending);
             port.flush_at().into_iter().chain(receive).min()
         });
         self.agenda.timers.set(port, timer);
-        self.note_presence(index, ports);
-        self.note_ingress(index);
+        self.note_presence(port, ports);
+        self.note_ingress(port);
     }
 
     /// Updates the time at which a guest's ingress retries.
     pub(super) fn note_ingress(&mut self, index: PortIndex) {
-        let retry = self.guest_at(index).and_then(|guest| {
+        let retry = self.table.guest_mut(index).and_then(|guest| {
             let snoop = guest.snoop.as_ref().and_then(|snoop| snoop.poll_at());
             snoop.into_iter().chain(guest.ingress.poll_at()).min()
         });
-        self.agenda.retries.set(index.0, retry);
+        self.agenda.retries.set(index, retry);
     }
 
     /// Marks every port: the next turn visits all of them.
     pub(super) fn note_all(&mut self) {
-        self.agenda.reset(self.states.len());
-        for index in 0..self.states.len() {
-            let index = PortIndex(index);
+        self.agenda.reset(self.table.len());
+        for index in self.table.ports() {
             self.note_ingress(index);
-            let is_limited = self.guest_at(index).is_some_and(|it| it.limited.is_some());
+            let is_limited = self
+                .table
+                .guest_mut(index)
+                .is_some_and(|it| it.limited.is_some());
             let release = is_limited.then_some(Nanos::ZERO);
-            self.agenda.releases.set(index.0, release);
+            self.agenda.releases.set(index, release);
         }
     }
 }
@@ -157,15 +159,15 @@ impl PortSet {
     fn full(ports: usize) -> Self {
         let mut set = Self::new(ports);
         for port in 0..ports {
-            set.set(port, true);
+            set.set(PortIndex(port), true);
         }
         set
     }
 
     /// Adds a port, or removes it.
-    pub(super) fn set(&mut self, port: usize, is_in: bool) {
-        let word = port / 64;
-        let (bit, summary) = (1 << (port % 64), 1 << (word % 64));
+    pub(super) fn set(&mut self, port: PortIndex, is_in: bool) {
+        let word = port.0 / 64;
+        let (bit, summary) = (1 << (port.0 % 64), 1 << (word % 64));
         if is_in {
             self.words[word] |= bit;
             self.summary[word / 64] |= summary;
@@ -178,7 +180,7 @@ impl PortSet {
     }
 
     /// Returns true if the agenda has the port.
-    pub(super) fn has(&self, port: usize) -> bool {
+    pub(super) fn has(&self, PortIndex(port): PortIndex) -> bool {
         let word = self.words.get(port / 64);
         word.is_some_and(|word| word >> (port % 64) & 1 != 0)
     }
@@ -188,19 +190,20 @@ impl PortSet {
     }
 
     /// Returns the first port of the set at or after `from`.
-    pub(super) fn next(&self, from: usize) -> Option<usize> {
+    pub(super) fn next(&self, PortIndex(from): PortIndex) -> Option<PortIndex> {
         let first = from / 64;
         let here = self.words.get(first)? >> (from % 64);
         if here != 0 {
-            return Some(from + here.trailing_zeros() as usize);
+            return Some(PortIndex(from + here.trailing_zeros() as usize));
         }
         let word = next_bit(&self.summary, first + 1)?;
-        Some(word * 64 + self.words[word].trailing_zeros() as usize)
+        let bit = self.words[word].trailing_zeros() as usize;
+        Some(PortIndex(word * 64 + bit))
     }
 
     /// Removes and returns the first port.
-    pub(super) fn pop(&mut self) -> Option<usize> {
-        let port = self.next(0)?;
+    pub(super) fn pop(&mut self) -> Option<PortIndex> {
+        let port = self.next(PortIndex::FIRST)?;
         self.set(port, false);
         Some(port)
     }
@@ -242,7 +245,7 @@ impl Deadlines {
     }
 
     /// Sets a port's deadline, or removes it.
-    pub(super) fn set(&mut self, port: usize, at: Option<Nanos>) {
+    pub(super) fn set(&mut self, PortIndex(port): PortIndex, at: Option<Nanos>) {
         let at = at.unwrap_or(NEVER);
         let mut node = self.leaves() + port;
         if self.tree[node] == at {
@@ -260,7 +263,7 @@ impl Deadlines {
     }
 
     /// Returns a port's deadline.
-    pub(super) fn get(&self, port: usize) -> Option<Nanos> {
+    pub(super) fn get(&self, PortIndex(port): PortIndex) -> Option<Nanos> {
         let at = self.tree.get(self.leaves() + port).copied();
         at.filter(|at| *at != NEVER)
     }
@@ -272,7 +275,7 @@ impl Deadlines {
     }
 
     /// Returns the first port at or after `from` whose deadline is not after `now`.
-    pub(super) fn next_due(&self, from: usize, now: Nanos) -> Option<usize> {
+    pub(super) fn next_due(&self, PortIndex(from): PortIndex, now: Nanos) -> Option<PortIndex> {
         let leaves = self.leaves();
         if from >= leaves || self.tree[1] > now {
             return None;
@@ -292,7 +295,7 @@ impl Deadlines {
                 node += 1;
             }
         }
-        Some(node - leaves)
+        Some(PortIndex(node - leaves))
     }
 }
 
@@ -318,12 +321,12 @@ mod tests {
             }
             for (port, is_in) in changes {
                 let port = port.index(ports);
-                set.set(port, is_in);
+                set.set(PortIndex(port), is_in);
                 if is_in { model.insert(port); } else { model.remove(&port); }
             }
             prop_assert_eq!(set.is_empty(), model.is_empty());
-            prop_assert_eq!(set.next(from), model.range(from..).next().copied());
-            let popped: Vec<_> = std::iter::from_fn(|| set.pop()).collect();
+            prop_assert_eq!(set.next(PortIndex(from)), model.range(from..).next().copied().map(PortIndex));
+            let popped: Vec<_> = std::iter::from_fn(|| set.pop()).map(|port| port.0).collect();
             prop_assert_eq!(popped, model.into_iter().collect::<Vec<_>>());
         }
 
@@ -339,7 +342,7 @@ mod tests {
             let mut model = BTreeMap::new();
             for (port, at) in changes {
                 let port = port.index(ports);
-                deadlines.set(port, at.map(Nanos));
+                deadlines.set(PortIndex(port), at.map(Nanos));
                 match at {
                     Some(at) => { model.insert(port, at); }
                     None => { model.remove(&port); }
@@ -347,7 +350,8 @@ mod tests {
             }
             prop_assert_eq!(deadlines.first(), model.values().min().copied().map(Nanos));
             let due = model.range(from..).find(|(_, at)| **at <= now);
-            prop_assert_eq!(deadlines.next_due(from, Nanos(now)), due.map(|(port, _)| *port));
+            let found = deadlines.next_due(PortIndex(from), Nanos(now));
+            prop_assert_eq!(found, due.map(|(port, _)| PortIndex(*port)));
         }
     }
 }

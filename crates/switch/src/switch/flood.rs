@@ -8,9 +8,10 @@
 //!
 //! Each copy is paid for when it is made ([`super::work`]).
 
+use super::slots::Slot;
 use super::work::Cost;
 use super::{Ports, Switch};
-use crate::forward::PortIndex;
+use crate::index::PortIndex;
 use crate::port::BURST;
 use std::collections::VecDeque;
 use tailbound_dataplane::Packet;
@@ -32,9 +33,22 @@ struct Flood {
     next: Place,
 }
 
-/// A destination: the uplink before all guests, and guests by their slots.
+/// A destination: the uplink before all guests, and guests in the order of their slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Place(usize);
+enum Place {
+    Uplink,
+    Slot(Slot),
+}
+
+impl Place {
+    /// Returns the place behind this one.
+    const fn next(self) -> Self {
+        match self {
+            Self::Uplink => Self::Slot(Slot::FIRST),
+            Self::Slot(slot) => Self::Slot(slot.next()),
+        }
+    }
+}
 
 /// The frames of a port that are being copied, in their order.
 #[derive(Debug, Default)]
@@ -68,17 +82,17 @@ impl Switch {
         packet: Packet,
         ports: &Ports,
     ) -> Cost {
-        let Some((next, _)) = self.destination(from, Place(0)) else {
+        let Some((next, _)) = self.destination(from, Place::Uplink) else {
             return Cost::default();
         };
-        let floods = &mut self.states[from.0].floods;
+        let floods = &mut self.table[from].floods;
         floods.waiting.push_back(Flood { packet, next });
         if floods.waiting.len() > 1 {
             return Cost::default();
         }
         let cost = self.copy(now, from, ports);
-        if !self.states[from.0].floods.waiting.is_empty() {
-            self.agenda.copying.set(from.0, true);
+        if !self.table[from].floods.waiting.is_empty() {
+            self.agenda.copying.set(from, true);
             self.is_copying = true;
         }
         cost
@@ -87,11 +101,11 @@ impl Switch {
     /// Begins a turn of copies: continues with the frames of each port that are being copied.
     #[cold]
     pub(super) fn go_on_copying(&mut self, now: Nanos, ports: &Ports) {
-        let mut next = 0;
+        let mut next = PortIndex::FIRST;
         while let Some(port) = self.agenda.copying.next(next) {
-            next = port + 1;
+            next = port.next();
             let is_served = self.agenda.ready.has(port);
-            let credit = &mut self.states[port].credit;
+            let credit = &mut self.table[port].credit;
             // A port that is served as well has its share then.
             if !is_served {
                 credit.begin_round();
@@ -99,9 +113,9 @@ impl Switch {
             if credit.is_spent() {
                 continue;
             }
-            let cost = self.copy(now, PortIndex(port), ports);
-            self.states[port].credit.charge(cost);
-            let is_over = self.states[port].floods.waiting.is_empty();
+            let cost = self.copy(now, port, ports);
+            self.table[port].credit.charge(cost);
+            let is_over = self.table[port].floods.waiting.is_empty();
             self.agenda.copying.set(port, !is_over);
         }
         self.is_copying = !self.agenda.copying.is_empty();
@@ -113,11 +127,11 @@ impl Switch {
     fn copy(&mut self, now: Nanos, from: PortIndex, ports: &Ports) -> Cost {
         let mut cost = Cost::default();
         let turn = self.turns;
-        let floods = &mut self.states[from.0].floods;
+        let floods = &mut self.table[from].floods;
         if floods.made.0 != turn {
             floods.made = (turn, 0);
         }
-        while let floods = &mut self.states[from.0].floods
+        while let floods = &mut self.table[from].floods
             && floods.made.1 < COPIES
             && let Some(Flood { packet, next }) = floods.waiting.pop_front()
         {
@@ -127,10 +141,10 @@ impl Switch {
                 continue;
             };
             cost += self.cost(from, to, &packet);
-            let next = self.destination(from, Place(place.0 + 1));
+            let next = self.destination(from, place.next());
             let frame = if let Some((next, _)) = next {
                 let frame = packet.duplicate();
-                let floods = &mut self.states[from.0].floods;
+                let floods = &mut self.table[from].floods;
                 floods.waiting.push_front(Flood { packet, next });
                 frame
             } else {
@@ -142,15 +156,19 @@ impl Switch {
     }
 
     /// The first destination at `place` or behind it of a frame from a port.
-    fn destination(&self, from: PortIndex, place: Place) -> Option<(Place, PortIndex)> {
-        let uplink = self.uplink.is_some().then_some(PortIndex(0));
-        let port_at = |place: usize| match place.checked_sub(1) {
-            None => uplink,
-            Some(slot) => self.slots.port_at(slot),
-        };
-        (place.0..=self.slots.count()).find_map(|place| {
-            let port = port_at(place).filter(|port| *port != from && !self.is_away(*port))?;
-            Some((Place(place), port))
-        })
+    fn destination(&self, from: PortIndex, mut place: Place) -> Option<(Place, PortIndex)> {
+        loop {
+            let port = match place {
+                Place::Uplink => self.table.uplink(),
+                Place::Slot(slot) if slot < self.table.end_of_slots() => {
+                    self.table.port_at_slot(slot)
+                }
+                Place::Slot(_) => return None,
+            };
+            if let Some(port) = port.filter(|port| *port != from && !self.is_away(*port)) {
+                return Some((place, port));
+            }
+            place = place.next();
+        }
     }
 }

@@ -3,7 +3,7 @@
 
 use super::Switch;
 use super::uplink::Uplink;
-use crate::forward::PortIndex;
+use crate::index::PortIndex;
 use crate::port::BURST;
 use tailbound_dataplane::pacer::void::on_the_wire;
 use tailbound_dataplane::{Frame, GuestId, Packet};
@@ -62,8 +62,7 @@ impl Switch {
         let Some(from) = self.gathered.from.take() else {
             return;
         };
-        let guest = from.0.checked_sub(self.first_guest());
-        let sender = guest.and_then(|guest| self.guests.get_mut(guest));
+        let sender = self.table.guest_mut(from);
         let frames = self.gathered.frames.drain(..);
         if let Some(uplink) = &mut self.uplink
             && let Some(sender) = sender

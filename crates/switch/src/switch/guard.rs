@@ -4,7 +4,8 @@ use super::guest::GuestPort;
 use super::{Ports, Switch};
 use crate::budget::Budget;
 use crate::filter::Sender;
-use crate::forward::{Learned, NoRoute, PortIndex, Verdict};
+use crate::forward::{Learned, NoRoute, Verdict};
+use crate::index::PortIndex;
 use crate::mac::Mac;
 use crate::reason::Reason;
 use tailbound_dataplane::pacer::void;
@@ -19,9 +20,10 @@ impl Switch {
         from: PortIndex,
         packet: &Packet,
     ) -> Result<(), Reason> {
-        let guest = from.0.checked_sub(self.first_guest());
-        let guest = guest.map(|guest| &self.guests[guest]);
-        let filtered = guest.and_then(|guest| Some((guest.id, guest.filter.as_ref()?)));
+        let filtered = self
+            .table
+            .guest(from)
+            .and_then(|guest| Some((guest.id, guest.filter.as_ref()?)));
         if let Some((guest, filter)) = filtered {
             let mut sender = Sender {
                 now,
@@ -39,7 +41,7 @@ impl Switch {
         }
         if filtered.is_none() {
             let away = self.forwarding.away(Mac(packet.source_mac()));
-            let away = away.and_then(|port| Some(self.guest_at(port)?.id));
+            let away = away.and_then(|port| Some(self.table.guest_mut(port)?.id));
             self.addresses.hear(now, packet, away);
         }
         Ok(())
@@ -68,14 +70,13 @@ impl Switch {
         let (route, copies) = match verdict {
             Verdict::To(to) => return Ok(Route::To(to)),
             Verdict::Unknown(to) => (Route::To(to), 1),
-            Verdict::Flood => (Route::Flood, self.states.len() - 1),
+            Verdict::Flood => (Route::Flood, self.table.len() - 1),
             Verdict::Drop(NoRoute::LinkLocal) => return Err(Reason::LinkLocalGroup),
             Verdict::Drop(NoRoute::SamePort) => return Err(Reason::SamePort),
             Verdict::Away(home) => return Ok(Route::Nowhere(home)),
             Verdict::Drop(NoRoute::Unknown) => return Err(Reason::UnknownDestination),
         };
-        let guest = from.0.checked_sub(self.first_guest());
-        let guest = guest.and_then(|guest| self.guests.get_mut(guest));
+        let guest = self.table.guest_mut(from);
         let (budget, reason) = match (route, guest) {
             (Route::Flood, Some(guest)) => (&mut guest.groups, Reason::GroupBudget),
             (Route::Flood, None) => (&mut self.outside, Reason::GroupBudget),

@@ -3,7 +3,7 @@
 
 use super::Switch;
 use super::trace::{Released, Wait};
-use crate::forward::PortIndex;
+use crate::index::PortIndex;
 use crate::mac::Mac;
 use crate::reason::Reason;
 use tailbound_dataplane::{Egress, Frame, Packet};
@@ -15,9 +15,9 @@ impl Switch {
     pub(super) fn is_paced_within(&self, from: PortIndex, packet: &Packet) -> bool {
         let uplink = self.uplink.as_ref();
         let pacer = uplink.and_then(|uplink| uplink.egress.pacer());
-        let guest = from.0.checked_sub(self.first_guest());
+        let guest = self.table.guest_at(from);
         pacer.zip(guest).is_some_and(|(pacer, guest)| {
-            !packet.is_multicast() && pacer.guarantee(self.guests[guest].id).is_some()
+            !packet.is_multicast() && pacer.guarantee(self.table[guest].id).is_some()
         })
     }
 
@@ -25,8 +25,8 @@ impl Switch {
     pub(super) fn deliver_local(&mut self, now: Nanos) {
         let mut local = std::mem::take(&mut self.local);
         for (packet, waited) in local.drain(..) {
-            let from = packet.source().and_then(|id| self.slots.port_of(id));
-            if let Some(sender) = from.and_then(|port| self.guest_at(port)) {
+            let from = packet.source().and_then(|id| self.table.port_of(id));
+            if let Some(sender) = from.and_then(|port| self.table.guest_mut(port)) {
                 sender.sent.of(packet.class()).record(waited);
             }
             if let Some(trace) = &mut self.trace {
@@ -34,13 +34,13 @@ impl Switch {
             }
             let to = self.forwarding.reached_by(Mac(packet.destination_mac()));
             let to = to.filter(|to| Some(*to) != from);
-            let guest = to.and_then(|to| to.0.checked_sub(self.first_guest()));
+            let guest = to.and_then(|to| self.table.guest_mut(to));
             if let Some((to, guest)) = to.zip(guest) {
-                self.guests[guest].deliver_paced(now, packet);
+                guest.deliver_paced(now, packet);
                 self.offer(to);
             } else if let Some(from) = from {
                 // Whom it is for has left meanwhile.
-                let counters = &mut self.states[from.0].counters;
+                let counters = &mut self.table[from].counters;
                 counters.drop(Reason::UnknownDestination, 1);
             }
         }
@@ -63,7 +63,7 @@ impl Switch {
         let uplink = self.uplink.as_mut();
         if let Some(pacer) = uplink.and_then(|uplink| uplink.egress.pacer_mut()) {
             let now = pacer.clock().now();
-            for guest in &self.guests {
+            for guest in self.table.guests() {
                 let ended = pacer.set_guest(now, guest.id, None);
                 debug_assert!(ended.is_ok(), "the end of a guarantee breaks no rule");
             }
@@ -73,7 +73,7 @@ impl Switch {
 
     /// Marks a guest's port for sending its queue. A full port is skipped until it is writable.
     pub(super) fn offer(&mut self, port: PortIndex) {
-        let offered = !self.states[port.0].full;
-        self.agenda.sending.set(port.0, offered);
+        let offered = !self.table[port].full;
+        self.agenda.sending.set(port, offered);
     }
 }

@@ -1,7 +1,7 @@
 //! Release of unused memory.
 
 use super::{Ports, Switch};
-use crate::forward::PortIndex;
+use crate::index::PortIndex;
 use crate::reason::Reason;
 use tailbound_dataplane::{Frame, Packet, Spare};
 use tailbound_units::Nanos;
@@ -20,7 +20,7 @@ pub(super) struct GiveBack {
 #[derive(Debug)]
 struct QueueRound {
     at: Nanos,
-    port: usize,
+    port: PortIndex,
     /// The remaining excess of the visited queues.
     left: Spare,
     /// True if something was freed since the last report.
@@ -51,7 +51,7 @@ impl Switch {
             // The queues that held these buffers have capacity for as many frames.
             self.excess.round = Some(QueueRound {
                 at: now,
-                port: 0,
+                port: PortIndex::FIRST,
                 left: Spare::Nothing,
                 freed: true,
             });
@@ -81,17 +81,17 @@ impl Switch {
 
     /// Visits some queues; returns true if these were the last, and something was freed.
     fn go_on_round(&mut self, now: Nanos, mut round: QueueRound) -> bool {
-        let ports = self.states.len();
-        let end = ports.min(round.port + GiveBack::PORTS);
-        for port in round.port..end {
-            round.left = round.left.max(self.give_back_queue(PortIndex(port)));
+        let mut visits = GiveBack::PORTS;
+        while round.port < self.table.end() && visits > 0 {
+            round.left = round.left.max(self.give_back_queue(round.port));
+            round.port = round.port.next();
+            visits -= 1;
         }
         round.freed |= round.left == Spare::More;
-        round.port = end;
         round.at = now + GiveBack::EVERY;
         let mut is_done = false;
-        if end == ports {
-            round.port = 0;
+        if round.port >= self.table.end() {
+            round.port = PortIndex::FIRST;
             match std::mem::replace(&mut round.left, Spare::Nothing) {
                 Spare::Nothing => return round.freed,
                 Spare::InUse => {
@@ -107,13 +107,10 @@ impl Switch {
 
     /// Frees some of the unused capacity of the queue in front of a port.
     fn give_back_queue(&mut self, port: PortIndex) -> Spare {
-        if let Some(guest) = port.0.checked_sub(self.first_guest()) {
-            let guest = self.guests.get_mut(guest);
-            guest.map_or(Spare::Nothing, |guest| {
-                let limited = guest.limited.as_mut();
-                let left = limited.map_or(Spare::Nothing, |it| it.shaper.give_back());
-                left.max(guest.pipeline.give_back())
-            })
+        if let Some(guest) = self.table.guest_mut(port) {
+            let limited = guest.limited.as_mut();
+            let left = limited.map_or(Spare::Nothing, |it| it.shaper.give_back());
+            left.max(guest.pipeline.give_back())
         } else {
             let uplink = self.uplink.as_mut();
             uplink.map_or(Spare::Nothing, |uplink| uplink.egress.give_back())
@@ -129,7 +126,7 @@ impl Switch {
             0
         };
         let len = packet.len() - tag;
-        let longest = self.states[to.0].longest;
+        let longest = self.table[to].longest;
         if len <= longest || packet.offload().gso.is_some() {
             return true;
         }
@@ -138,10 +135,10 @@ impl Switch {
             return true;
         };
         let longest = port.longest().unwrap_or(usize::MAX);
-        self.states[to.0].longest = longest;
+        self.table[to].longest = longest;
         let fits = len <= longest;
         if !fits {
-            self.states[to.0].counters.drop(Reason::AboveMtu, 1);
+            self.table[to].counters.drop(Reason::AboveMtu, 1);
         }
         fits
     }

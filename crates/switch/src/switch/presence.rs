@@ -6,10 +6,11 @@
 //! charged to the guest's own budget for groups, so a guest that arrives again and again costs no
 //! more than one that sends these frames itself.
 
-use super::{PortIndex, Ports, Switch};
+use super::{Ports, Switch};
 use crate::announce;
 use crate::filter::SpoofFilter;
 use crate::forward::Pinned;
+use crate::index::{GuestIndex, PortIndex};
 use crate::port::{Arrival, Presence};
 use crate::prefix::Prefix;
 use crate::reason::Reason;
@@ -25,21 +26,21 @@ impl Switch {
     /// Returns true if the guest at `place` among [`Switch::guests`] is on another host, or not
     /// running.
     pub fn is_guest_away(&self, place: usize) -> bool {
-        self.is_away(PortIndex(self.first_guest() + place))
+        self.is_away(self.table.port_at(GuestIndex::new(place)))
     }
 
     /// Returns true if the guest at `place` among [`Switch::guests`] is here, and its arrival was
     /// noticed.
     pub fn has_guest_come(&self, place: usize) -> bool {
-        let guest = self.guests.get(place);
+        let guest = self.table.guests().nth(place);
         let presence = guest.and_then(|guest| guest.presence);
         matches!(presence, Some(Presence::Here(arrival)) if arrival != Arrival::default())
     }
 
     /// Determines the places of the guests of new ports, before any traffic, without announcements.
     pub fn look_for_guests(&mut self, now: Nanos, ports: &Ports) {
-        for port in 0..self.states.len() {
-            self.note_presence(PortIndex(port), ports);
+        for port in self.table.ports() {
+            self.note_presence(port, ports);
         }
         self.follow_guests(now, ports);
         self.agenda.is_news = false;
@@ -54,8 +55,7 @@ impl Switch {
 
     /// Returns true if the guest of a port is on another host, or not running.
     pub(super) fn is_away(&self, port: PortIndex) -> bool {
-        let guest = port.0.checked_sub(self.first_guest());
-        let guest = guest.and_then(|guest| self.guests.get(guest));
+        let guest = self.table.guest(port);
         guest.is_some_and(|guest| guest.is_away())
     }
 
@@ -64,29 +64,29 @@ impl Switch {
         let Some(presence) = ports[port.0].as_ref().map(|port| port.presence()) else {
             return;
         };
-        let Some(guest) = self.guest_at(port) else {
+        let Some(guest) = self.table.guest_mut(port) else {
             return;
         };
         match (guest.presence, presence) {
             (None, Presence::Here(_)) => guest.presence = Some(presence),
             (before, _) if before == Some(presence) => {}
-            _ => self.agenda.moved.set(port.0, true),
+            _ => self.agenda.moved.set(port, true),
         }
     }
 
     /// Handles guests that arrived or left.
     pub(super) fn follow_guests(&mut self, now: Nanos, ports: &Ports) {
         while let Some(port) = self.agenda.moved.pop() {
-            let presence = ports[port].as_ref().map(|port| port.presence());
+            let presence = ports[port.0].as_ref().map(|port| port.presence());
             if let Some(presence) = presence {
-                self.follow(now, PortIndex(port), presence, ports);
+                self.follow(now, port, presence, ports);
             }
         }
     }
 
     /// Handles the arrival or the departure of a port's guest.
     fn follow(&mut self, now: Nanos, port: PortIndex, presence: Presence, ports: &Ports) {
-        let Some(guest) = self.guest_at(port) else {
+        let Some(guest) = self.table.guest_mut(port) else {
             return;
         };
         let before = guest.presence.replace(presence);
@@ -118,11 +118,11 @@ impl Switch {
     /// frames. Guests here need no announcement: their frames find it.
     fn announce(&mut self, now: Nanos, port: PortIndex, ports: &Ports) {
         let uplink = self.forwarding.uplink();
-        let place = port.0.checked_sub(self.first_guest());
+        let place = self.table.guest_at(port);
         let (Some(uplink), Some(place)) = (uplink, place) else {
             return;
         };
-        let guest = &self.guests[place];
+        let guest = &self.table[place];
         let (id, mac, filter) = (guest.id, guest.mac, guest.filter.as_ref());
         let own = filter.into_iter().flat_map(SpoofFilter::own);
         let own = own.filter_map(Prefix::single);
@@ -139,10 +139,10 @@ impl Switch {
             let Ok(packet) = packet else {
                 continue;
             };
-            if self.guests[place].pays_for_group(now, &packet, 1) {
+            if self.table[place].pays_for_group(now, &packet, 1) {
                 self.push(now, port, uplink, packet, ports);
             } else {
-                let counters = &mut self.states[port.0].counters;
+                let counters = &mut self.table[port].counters;
                 counters.drop(Reason::GroupBudget, 1);
             }
         }

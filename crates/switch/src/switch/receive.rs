@@ -4,7 +4,7 @@ use super::guard::Route;
 use super::uplink::Uplink;
 use super::work::Cost;
 use super::{Ports, Switch, Turn};
-use crate::forward::PortIndex;
+use crate::index::PortIndex;
 use crate::mac::Mac;
 use crate::port::{BURST, More, Port, Received};
 use crate::reason::Reason;
@@ -32,12 +32,12 @@ impl Switch {
         ports: &mut Ports,
         turn: &mut Turn,
     ) -> Round {
-        let state = &self.states[from.0];
+        let state = &self.table[from];
         if !(state.readable || state.has_received()) || !self.is_open(from) {
             self.note_idle_wake(now, from);
             return Round::Idle;
         }
-        let state = &mut self.states[from.0];
+        let state = &mut self.table[from];
         state.credit.begin_round();
         if state.credit.is_spent() {
             turn.busy = true;
@@ -50,14 +50,14 @@ impl Switch {
         if state.readable && !self.is_drained(from) {
             self.receive(now, from, ports, turn);
         }
-        let is_idle = !self.states[from.0].has_received();
+        let is_idle = !self.table[from].has_received();
         if !is_idle {
             self.forward_received(now, from, ports, turn);
         }
         if let Some(lap) = lap
             && let Some(stopwatch) = self.stopwatch.as_deref_mut()
         {
-            let state = &mut self.states[from.0];
+            let state = &mut self.table[from];
             let worth = state.credit.paid_since(credit);
             let frames = Cost::frames_in(worth);
             let excess = state.dear_in.end(lap, stopwatch, frames, worth);
@@ -70,15 +70,15 @@ impl Switch {
             self.note_idle_wake(now, from);
             return Round::Idle;
         }
-        self.states[from.0].wakes.clear();
+        self.table[from].wakes.clear();
         // What came since then is received in the next turn.
-        turn.busy |= is_pending && self.states[from.0].readable && self.is_open(from);
+        turn.busy |= is_pending && self.table[from].readable && self.is_open(from);
         Round::Served
     }
 
     /// Receives a burst if all of the last one is forwarded.
     fn receive(&mut self, now: Nanos, from: PortIndex, ports: &mut Ports, turn: &mut Turn) {
-        let state = &mut self.states[from.0];
+        let state = &mut self.table[from];
         if state.has_received() {
             return;
         }
@@ -109,25 +109,25 @@ impl Switch {
         ports: &Ports,
         turn: &mut Turn,
     ) {
-        if self.states[from.0].floods.is_full() {
+        if self.table[from].floods.is_full() {
             return;
         }
         let dropped = self.uplink_drops();
         let mut total = Cost::default();
         let mut refused = 0;
-        while !self.states[from.0].credit.is_spent()
+        while !self.table[from].credit.is_spent()
             && self.is_open(from)
-            && let Some(received) = self.states[from.0].received.pop_front()
+            && let Some(received) = self.table[from].received.pop_front()
         {
             let cost = match self.forward(now, from, received, ports) {
                 Ok(cost) => cost,
                 Err(reason) => {
-                    self.states[from.0].counters.drop(reason, 1);
+                    self.table[from].counters.drop(reason, 1);
                     refused += 1;
                     Cost::DROPPED
                 }
             };
-            self.states[from.0].credit.charge(cost);
+            self.table[from].credit.charge(cost);
             total += cost;
         }
         self.hand_over(now);
@@ -136,7 +136,7 @@ impl Switch {
         }
         // Also where the last of a burst was forwarded turns after it was received: the
         // port may have more, and nothing else says so.
-        let state = &self.states[from.0];
+        let state = &self.table[from];
         turn.busy |= (state.has_received() || state.readable) && self.is_open(from);
     }
 
@@ -153,7 +153,7 @@ impl Switch {
             return;
         };
         let until = now + paced.time_for(frames);
-        if let Some(guest) = self.guest_at(from) {
+        if let Some(guest) = self.table.guest_mut(from) {
             guest.ingress.throttle(until);
         }
     }
@@ -167,10 +167,10 @@ impl Switch {
         received: Received,
         ports: &Ports,
     ) -> Result<Cost, Reason> {
-        let state = &mut self.states[from.0];
+        let state = &mut self.table[from];
         state.counters.received.add(received.len);
-        let guest = from.0.checked_sub(usize::from(self.uplink.is_some()));
-        let source = guest.map(|guest| self.guests[guest].id);
+        let source = self.table.guest(from).map(|guest| guest.id);
+        let state = &self.table[from];
         let Received {
             buffer,
             start,
@@ -210,7 +210,7 @@ impl Switch {
         if source.is_some() && self.by_station.contains(&Mac(packet.destination_mac())) {
             packet.flow_by_station();
         }
-        if let Some(guest) = self.guest_at(from)
+        if let Some(guest) = self.table.guest_mut(from)
             && let Some(limited) = &mut guest.limited
         {
             let cost = Cost {
@@ -242,7 +242,7 @@ impl Switch {
             }
             Route::Flood => Ok(self.flood(now, from, packet, ports)),
             Route::Nowhere(to) => {
-                self.states[to.0].counters.drop(Reason::Away, 1);
+                self.table[to].counters.drop(Reason::Away, 1);
                 Ok(Cost::DROPPED)
             }
         }
@@ -252,8 +252,8 @@ impl Switch {
     /// here or in the kernel. For a guest the packet may stay whole, unless its sender has a
     /// guarantee.
     pub(super) fn cost(&self, from: PortIndex, to: PortIndex, packet: &Packet) -> Cost {
-        let guest = to.0.checked_sub(self.first_guest());
-        let cut = guest.is_none_or(|guest| self.guests[guest].pipeline.segments())
+        let guest = self.table.guest(to);
+        let cut = guest.is_none_or(|guest| guest.pipeline.segments())
             || packet.segments() > 1 && self.is_paced_within(from, packet);
         Cost {
             frames: if cut { packet.segments() } else { 1 },

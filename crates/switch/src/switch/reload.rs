@@ -10,16 +10,18 @@
 //! any number of guests. Exceptions are [`Switch::swap`], which moves all ports to their new
 //! places, and a change of the uplink's rate: both take some instructions for each guest.
 
+use super::Switch;
 use super::config::{GuestConfig, SwitchConfig, UPLINK};
 use super::guarantees::Pass;
 use super::guest::{GuestPort, replace_budget};
 use super::state::PortState;
 use super::steps::{CHANGED, some};
+use super::table::GuestEntry;
 use super::uplink::Uplink;
-use super::{PortIndex, Switch};
 use crate::budget::BudgetConfig;
 use crate::filter::Configured;
 use crate::forward::{ByMac, Pinned};
+use crate::index::{GuestIndex, Layout};
 use foldhash::quality::RandomState;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -42,7 +44,7 @@ pub struct SwitchPlan {
     outside: Option<BudgetConfig>,
     /// Each guest with its index among the existing ones of the same name. Boxed here, so that the
     /// switch's thread moves one word per guest.
-    guests: Vec<(Option<usize>, Box<GuestConfig>)>,
+    guests: Vec<(Option<GuestIndex>, Box<GuestConfig>)>,
     /// Space for the addresses of all guests.
     pinned: ByMac<Pinned>,
 }
@@ -50,8 +52,9 @@ pub struct SwitchPlan {
 impl SwitchPlan {
     /// Makes a plan for a switch whose guests are called `names`, in the order of their ports.
     pub fn new<'n>(config: SwitchConfig, names: impl IntoIterator<Item = &'n str>) -> Self {
-        let places = names.into_iter().zip(0..);
-        let mut places: HashMap<_, usize> = places.collect();
+        let names = names.into_iter().enumerate();
+        let places = names.map(|(place, name)| (name, GuestIndex::new(place)));
+        let mut places: HashMap<_, _> = places.collect();
         let guests = config.guests.into_iter();
         let guests = guests.map(|guest| (places.remove(guest.name.as_str()), Box::new(guest)));
         let guests: Vec<_> = guests.collect();
@@ -80,18 +83,18 @@ pub struct Reload {
     configured: Configured,
     pinned: ByMac<Pinned>,
     /// Guests that are removed.
-    gone: Vec<(Box<PortState>, Box<GuestPort>)>,
+    gone: Vec<GuestEntry>,
     step: Step,
 }
 
 /// A guest of the new configuration.
 #[derive(Debug)]
 struct Next {
-    former: Option<usize>,
+    former: Option<GuestIndex>,
     /// The settings, until the guest has all of them.
     config: Box<GuestConfig>,
     /// The guest and its port, if it is new.
-    fresh: Option<(Box<PortState>, Box<GuestPort>)>,
+    fresh: Option<GuestEntry>,
 }
 
 /// The next step, with the index of the next guest if it visits guests.
@@ -136,8 +139,8 @@ impl Switch {
         let mut reload = Self::begin_reload(SwitchPlan::new(config, names));
         while !self.prepare(&mut reload, usize::MAX)? {}
         self.swap(&mut reload);
-        for port in 0..self.states.len() {
-            self.handle_opened(PortIndex(port));
+        for port in self.table.ports() {
+            self.handle_opened(port);
         }
         while !self.settle(now, &mut reload, usize::MAX) {}
         Ok(())
@@ -218,7 +221,7 @@ impl Switch {
             if wanted.is_err()
                 && let Some(former) = guest.former
             {
-                let held = self.guarantee(self.guests[former].id);
+                let held = self.guarantee(self.table[former].id);
                 trial.set_guest(Nanos::ZERO, id, held)?;
             }
         }
@@ -242,7 +245,7 @@ impl Switch {
     /// Makes new guests, and collects the owners of addresses, starting at one guest. Returns the
     /// index of the next guest, and the cost.
     fn make(&mut self, reload: &mut Reload, from: usize, work: usize) -> (usize, usize) {
-        let first = usize::from(reload.has_uplink);
+        let layout = Layout::new(reload.has_uplink);
         let mut cost = 0;
         let mut index = from;
         while cost < work
@@ -250,11 +253,11 @@ impl Switch {
         {
             let id = if let Some(former) = next.former {
                 cost += 1;
-                self.guests[former].id
+                self.table[former].id
             } else {
                 cost += CHANGED;
                 let uplink = &mut self.uplink;
-                let id = self.slots.assign(|former| forget(uplink, former));
+                let id = self.table.assign_slot(|former| forget(uplink, former));
                 let guest = Box::new(GuestPort::new(id, &next.config));
                 let state = Box::new(PortState::new(next.config.name.clone()));
                 next.fresh = Some((state, guest));
@@ -263,9 +266,10 @@ impl Switch {
             if let Some(filter) = &next.config.filter {
                 reload.configured.add(id, filter);
             }
-            reload
-                .pinned
-                .insert(next.config.mac, Pinned::Here(PortIndex(first + index)));
+            reload.pinned.insert(
+                next.config.mac,
+                Pinned::Here(layout.port_at(GuestIndex::new(index))),
+            );
             index += 1;
         }
         (index, cost)
@@ -275,7 +279,7 @@ impl Switch {
     pub fn cancel(&mut self, reload: &mut Reload) {
         for next in &mut reload.guests {
             if let Some((_, guest)) = next.fresh.take() {
-                self.slots.release(guest.id);
+                self.table.release_slot(guest.id);
             }
         }
     }
@@ -288,54 +292,54 @@ impl Switch {
     /// The preparation is incomplete.
     pub fn swap(&mut self, reload: &mut Reload) {
         assert_eq!(reload.step, Step::Swap, "it is prepared before");
-        let first = usize::from(reload.has_uplink);
-        let mut before = vec![None; first + reload.guests.len()];
+        let mut before = Vec::with_capacity(reload.guests.len() + 1);
         if !reload.has_uplink {
             self.end_pacing();
         }
-        let mut states = std::mem::take(&mut self.states).into_iter();
-        let had_uplink = self.uplink.is_some();
-        let uplink = had_uplink.then(|| states.next()).flatten();
-        let mut former: Vec<_> = states.zip(self.guests.drain(..)).map(Some).collect();
+        let (layout, uplink, former) = self.table.take();
+        let mut former: Vec<_> = former.map(Some).collect();
         if !reload.has_uplink {
             self.uplink = None;
+            self.table.begin(None);
         } else if let Some(state) = uplink {
-            before[0] = Some(PortIndex(0));
-            self.states.push(state);
+            before.push(layout.uplink());
+            self.table.begin(Some(state));
         } else {
             self.uplink = reload.fresh_uplink.take();
-            self.states
-                .push(Box::new(PortState::new(UPLINK.to_owned())));
+            before.push(None);
+            let state = PortState::new(UPLINK.to_owned());
+            self.table.begin(Some(Box::new(state)));
         }
-        for (next, index) in reload.guests.iter_mut().zip(first..) {
-            let place = next.former;
-            let kept = place.and_then(|place| former.get_mut(place)?.take());
-            let (state, guest) = match (kept, next.fresh.take()) {
-                (Some((state, mut guest)), _) => {
-                    before[index] = place.map(|place| PortIndex(usize::from(had_uplink) + place));
+        for next in &mut reload.guests {
+            let (state, guest) = match (next.former, next.fresh.take()) {
+                (Some(place), None) => {
+                    before.push(Some(layout.port_at(place)));
+                    let kept = former[place.number()].take();
+                    let (state, mut guest) = kept.expect("a name is of one guest");
                     guest.reconfigure(&mut next.config);
                     (state, guest)
                 }
-                (None, Some(fresh)) => fresh,
-                (None, None) => unreachable!("a guest stays or is made"),
+                (None, Some(fresh)) => {
+                    before.push(None);
+                    fresh
+                }
+                _ => unreachable!("a guest either stays or is made"),
             };
-            self.slots.place(guest.id, PortIndex(index));
-            if guest.is_away() {
-                let away = Pinned::Away(PortIndex(index));
-                reload.pinned.insert(guest.mac, away);
+            let (mac, is_away) = (guest.mac, guest.is_away());
+            let port = self.table.push((state, guest));
+            if is_away {
+                reload.pinned.insert(mac, Pinned::Away(port));
             }
-            self.states.push(state);
-            self.guests.push(guest);
         }
         reload.gone = former.into_iter().flatten().collect();
         reload.gone.sort_unstable_by_key(|(_, guest)| guest.id);
         for (_, guest) in &reload.gone {
-            self.slots.release(guest.id);
+            self.table.release_slot(guest.id);
         }
         self.classes = reload.classes.take();
         replace_budget(&mut self.outside, reload.outside);
         self.agenda.rearrange(&before);
-        let uplink = self.uplink.as_ref().map(|_| PortIndex(0));
+        let uplink = self.table.uplink();
         let pinned = std::mem::take(&mut reload.pinned);
         self.forwarding
             .reconfigure(before.into_iter(), uplink, pinned);
@@ -349,7 +353,7 @@ impl Switch {
     pub fn settle(&mut self, now: Nanos, reload: &mut Reload, work: usize) -> bool {
         let mut left = work;
         while left > 0 && reload.step != Step::Done {
-            let guests = self.guests.len();
+            let guests = self.table.guest_count();
             let cost = match reload.step {
                 Step::End => {
                     let most = left.div_ceil(CHANGED).min(reload.gone.len());
@@ -393,7 +397,8 @@ impl Switch {
                     let mut index = from;
                     let mut cost = 0;
                     while cost < left && index < guests {
-                        cost += self.settle_guest(now, index, &reload.guests[index].config);
+                        let config = &reload.guests[index].config;
+                        cost += self.settle_guest(now, GuestIndex::new(index), config);
                         index += 1;
                     }
                     reload.go_on(from..index, guests, Step::Settle);
@@ -437,16 +442,16 @@ impl Switch {
     }
 
     /// Applies the settings of one guest; returns the cost.
-    fn settle_guest(&mut self, now: Nanos, index: usize, config: &GuestConfig) -> usize {
+    fn settle_guest(&mut self, now: Nanos, index: GuestIndex, config: &GuestConfig) -> usize {
         let is_paced = self.pacer().is_some();
-        let guests = self.guests.len();
-        let port = self.first_guest() + index;
+        let guests = self.table.guest_count();
+        let port = self.table.port_at(index);
         let mut cost = 1;
         let limit = config.limit.as_ref();
-        if self.set_limits_of(now, PortIndex(port), limit, &config.pipeline) {
+        if self.set_limits_of(now, port, limit, &config.pipeline) {
             cost = CHANGED;
         }
-        let guest = &mut self.guests[index];
+        let guest = &mut self.table[index];
         guest.set_snoop(now, config.snoop, &self.pool);
         // Each meter is shared among the guests that there are.
         guest.pipeline.set_guests(guests);
@@ -458,7 +463,8 @@ impl Switch {
         if !guest.is_away() {
             self.forwarding.forget(guest.mac);
         }
-        if self.set_in_pacer(now, Pass::All, index..index + 1) {
+        let only = index.number()..index.next().number();
+        if self.set_in_pacer(now, Pass::All, only) {
             cost = CHANGED;
         }
         cost

@@ -18,10 +18,10 @@ impl Switch {
     /// has no guarantee, has frames that wait to be forwarded, or its port is unread. Returns the
     /// number of accepted copies.
     pub fn send_as(&mut self, guest: GuestId, frame: &[u8], ago: Nanos, ports: &Ports) -> usize {
-        let Some(port) = self.slots.port_of(guest) else {
+        let Some(port) = self.table.port_of(guest) else {
             return 0;
         };
-        if !self.is_open(port) || self.is_drained(port) || self.states[port.0].has_received() {
+        if !self.is_open(port) || self.is_drained(port) || self.table[port].has_received() {
             return 0;
         }
         let uplink = self.uplink.as_ref();
@@ -41,7 +41,7 @@ impl Switch {
         for _ in 0..missing {
             let mut buffer = self.pool.buffer(end);
             buffer[Packet::HEADROOM..end].copy_from_slice(frame);
-            self.states[port.0].received.push_back(Received {
+            self.table[port].received.push_back(Received {
                 buffer,
                 start: Packet::HEADROOM,
                 len: frame.len(),

@@ -7,6 +7,7 @@ use super::snoop::SnoopSnapshot;
 use super::state::PortState;
 use super::uplink::Uplink;
 use super::{Ports, Switch};
+use crate::index::{GuestIndex, PortIndex};
 use crate::port::Presence;
 use crate::reason::Reason;
 use tailbound_dataplane::pacer::GuestStats;
@@ -173,24 +174,32 @@ impl Switch {
         partial: &mut PartialSnapshot,
         guests: usize,
     ) -> Option<Snapshot> {
-        let first = self.first_guest();
         let copied = &mut partial.0;
-        copied.reserve_exact(self.guests.len().saturating_sub(copied.len()));
-        let end = self.guests.len().min(copied.len().saturating_add(guests));
-        for guest in copied.len()..end {
-            let link = self.count_overruns(first + guest, ports);
+        copied.reserve_exact(self.table.guest_count().saturating_sub(copied.len()));
+        let end = self
+            .table
+            .guest_count()
+            .min(copied.len().saturating_add(guests));
+        for guest in (copied.len()..end).map(GuestIndex::new) {
+            let port = self.table.port_at(guest);
+            let link = self.count_overruns(port, ports);
             let paced = self.uplink.as_ref();
             let paced = paced.and_then(|uplink| uplink.egress.paced());
-            let state = &self.states[first + guest];
-            copied.push(self.guests[guest].snapshot(self.now, state, link, paced));
+            let state = &self.table[port];
+            copied.push(self.table[guest].snapshot(self.now, state, link, paced));
         }
-        if end < self.guests.len() {
+        if end < self.table.guest_count() {
             return None;
         }
-        let link = self.uplink.is_some().then(|| self.count_overruns(0, ports));
-        let uplink = self.uplink.as_ref().zip(link);
+        let port = self.table.uplink();
+        let link = port.map(|port| self.count_overruns(port, ports));
+        let uplink = self
+            .uplink
+            .as_ref()
+            .zip(self.table.uplink_state())
+            .zip(link);
         Some(Snapshot {
-            uplink: uplink.map(|(uplink, link)| uplink.snapshot(&self.states[0], link)),
+            uplink: uplink.map(|((uplink, state), link)| uplink.snapshot(state, link)),
             guests: std::mem::take(copied),
             fdb_entries: self.forwarding.entries(),
             refusals: self.refusals,
@@ -199,13 +208,13 @@ impl Switch {
 
     /// Updates the number of frames that a port lost before they were received, and the part of its
     /// guest's memory; returns the state of the port.
-    fn count_overruns(&mut self, index: usize, ports: &mut Ports) -> Link {
-        let Some(port) = &mut ports[index] else {
+    fn count_overruns(&mut self, index: PortIndex, ports: &mut Ports) -> Link {
+        let Some(port) = &mut ports[index.0] else {
             return Link::Down;
         };
         let overruns = port.take_overruns();
-        self.states[index].counters.drop(Reason::Overrun, overruns);
-        self.states[index].borrowed = port.borrowed();
+        self.table[index].counters.drop(Reason::Overrun, overruns);
+        self.table[index].borrowed = port.borrowed();
         match port.presence() {
             Presence::Here(_) => Link::Up,
             Presence::Away => Link::Away,

@@ -7,7 +7,7 @@
 use super::guest::{Answering, GuestPort};
 use super::state::PortState;
 use super::{Ports, Switch, Turn};
-use crate::forward::PortIndex;
+use crate::index::PortIndex;
 use crate::mac::Mac;
 use crate::port::{Port, Presence};
 use std::io;
@@ -120,8 +120,8 @@ impl Switch {
     /// Begins, changes or ends early acknowledgement for a guest. An unknown guest is skipped.
     pub fn set_snoop(&mut self, now: Nanos, guest: GuestId, config: Option<SnoopConfig>) {
         let pool = self.pool.clone();
-        if let Some(port) = self.slots.port_of(guest)
-            && let Some(guest) = self.guest_at(port)
+        if let Some(port) = self.table.port_of(guest)
+            && let Some(guest) = self.table.guest_mut(port)
         {
             guest.set_snoop(now, config, &pool);
             self.offer(port);
@@ -132,8 +132,7 @@ impl Switch {
     /// acknowledged data. Returns the undelivered data; `None` if there is no such guest, or it has
     /// no early acknowledgement.
     pub fn drain_snoop(&mut self, guest: GuestId, undo: bool) -> Option<Drained> {
-        let port = self.slots.port_of(guest)?;
-        let snoop = self.guest_at(port)?.snoop.as_mut()?;
+        let snoop = self.table.guest_of_mut(guest)?.snoop.as_mut()?;
         if undo {
             snoop.end_drain();
         } else {
@@ -145,8 +144,7 @@ impl Switch {
     /// Exports the state of a guest's connections, for another process; `None` as for
     /// [`Switch::drain_snoop`].
     pub fn export_snoop(&self, now: Nanos, guest: GuestId) -> Option<Vec<u8>> {
-        let port = self.slots.port_of(guest)?;
-        let guest = self.guests.get(port.0.checked_sub(self.first_guest())?)?;
+        let guest = self.table.guest_of(guest)?;
         let mut bytes = Vec::new();
         guest.snoop.as_ref()?.export(now, &mut bytes);
         Some(bytes)
@@ -166,10 +164,10 @@ impl Switch {
         known: impl Fn(usize) -> Option<GuestId>,
     ) -> Result<usize, Damaged> {
         let pool = self.pool.clone();
-        let Some(port) = self.slots.port_of(guest) else {
+        let Some(port) = self.table.port_of(guest) else {
             return Ok(0);
         };
-        let Some(guest) = self.guest_at(port) else {
+        let Some(guest) = self.table.guest_mut(port) else {
             return Ok(0);
         };
         if guest.snoop.is_none() {
@@ -192,20 +190,19 @@ impl Switch {
     /// Returns the state of each connection of a guest, the one idle for longest first; `None` as
     /// for [`Switch::drain_snoop`].
     pub fn snoop_flows(&self, guest: GuestId) -> Option<impl Iterator<Item = FlowView> + '_> {
-        let port = self.slots.port_of(guest)?;
-        let guest = self.guests.get(port.0.checked_sub(self.first_guest())?)?;
+        let guest = self.table.guest_of(guest)?;
         Some(guest.snoop.as_ref()?.flows())
     }
 
     /// Returns true if any guest lacks early acknowledged data.
     pub fn owes_guests(&self) -> bool {
-        let snoops = self.guests.iter().filter_map(|guest| guest.snoop.as_ref());
+        let snoops = self.table.guests().filter_map(|guest| guest.snoop.as_ref());
         snoops.into_iter().any(|snoop| snoop.owes())
     }
 
     /// Ends early acknowledgement for all guests, or continues it.
     pub fn drain_snoops(&mut self, undo: bool) {
-        for guest in &mut self.guests {
+        for guest in self.table.guests_mut() {
             let ends = guest.snoop_ends;
             if let Some(snoop) = &mut guest.snoop {
                 if undo && !ends {
@@ -220,13 +217,13 @@ impl Switch {
     /// Resets the connections with acknowledged data that their guests have not taken: the
     /// successor of this process does not have that data.
     pub fn abort_snoops(&mut self, now: Nanos, ports: &Ports) {
-        for port in self.first_guest()..self.states.len() {
-            self.abort_snoop(now, PortIndex(port), ports);
+        for port in self.table.guest_ports() {
+            self.abort_snoop(now, port, ports);
         }
     }
 
     pub(super) fn abort_snoop(&mut self, now: Nanos, port: PortIndex, ports: &Ports) {
-        let Some(guest) = self.guest_at(port) else {
+        let Some(guest) = self.table.guest_mut(port) else {
             return;
         };
         if let Some(snoop) = &mut guest.snoop
@@ -239,7 +236,14 @@ impl Switch {
     /// Returns the next frame for a port: frames that the host sends in a peer's place go first.
     /// The queue of frames for the guest is polled once at most.
     pub(super) fn next_frame(&mut self, now: Nanos, index: PortIndex) -> Next {
-        let snoop = |switch: &mut Self| switch.guest_at(index)?.snoop.as_mut()?.poll_to_guest();
+        let snoop = |switch: &mut Self| {
+            switch
+                .table
+                .guest_mut(index)?
+                .snoop
+                .as_mut()?
+                .poll_to_guest()
+        };
         if let Some(frame) = snoop(self) {
             return Next::Frame(frame);
         }
@@ -248,7 +252,7 @@ impl Switch {
             return Next::Nothing;
         };
         self.record(index, &frame, sojourn);
-        let guest = self.guest_at(index);
+        let guest = self.table.guest_mut(index);
         let frame = match guest.and_then(|guest| guest.snoop.as_mut()) {
             None => frame,
             Some(snoop) => match snoop.handle_ingress(now, frame) {
@@ -271,16 +275,14 @@ impl Switch {
         packet: Packet,
     ) -> Option<Packet> {
         let answers = |guest: &mut GuestPort| guest.snoop.is_some();
-        if !self.guest_at(from).is_some_and(answers) {
+        if !self.table.guest_mut(from).is_some_and(answers) {
             return Some(packet);
         }
         let to = self.forwarding.port_of(Mac(packet.destination_mac()));
-        let first = self.first_guest();
         let peer = to.map_or(Origin::ANYWHERE, |to| {
-            let guest = to.0.checked_sub(first);
-            Origin::of(guest.map(|guest| self.guests[guest].id))
+            Origin::of(self.table.guest(to).map(|guest| guest.id))
         });
-        let guest = self.guest_at(from)?;
+        let guest = self.table.guest_mut(from)?;
         let snoop = guest.snoop.as_mut()?;
         let passed = snoop.handle_egress(now, packet, peer);
         // What is for the guest now, or for another peer, goes with what its port is offered.
@@ -296,7 +298,7 @@ impl Switch {
     /// lost data. If the card is no longer in use, the connections are reset.
     pub(super) fn snoop_timeout(&mut self, now: Nanos, index: PortIndex, ports: &Ports) {
         let due = |snoop: &Answering| snoop.poll_at().is_some_and(|at| at <= now);
-        let Some(guest) = self.guest_at(index) else {
+        let Some(guest) = self.table.guest_mut(index) else {
             return;
         };
         let Some(snoop) = guest.snoop.as_mut().filter(|snoop| due(snoop)) else {
@@ -324,16 +326,17 @@ impl Switch {
         ports: &Ports,
         turn: &mut Turn,
     ) {
-        let answer = |switch: &mut Self| switch.guest_at(from)?.snoop.as_mut()?.poll_to_peer();
+        let answer =
+            |switch: &mut Self| switch.table.guest_mut(from)?.snoop.as_mut()?.poll_to_peer();
         while let Some(packet) = answer(self) {
             turn.busy = true;
             let checked = self.admit(now, from, &packet);
             let sent = checked.and_then(|()| self.admitted(now, from, packet, ports));
             if let Err(reason) = sent {
-                self.states[from.0].counters.drop(reason, 1);
+                self.table[from].counters.drop(reason, 1);
             }
         }
-        if let Some(guest) = self.guest_at(from) {
+        if let Some(guest) = self.table.guest_mut(from) {
             guest.end_snoop();
         }
     }
@@ -346,11 +349,11 @@ impl Switch {
         snoop.abort();
         while let Some(packet) = gone.snoop.as_mut().and_then(|it| it.poll_to_peer()) {
             let to = self.forwarding.port_of(Mac(packet.destination_mac()));
-            let to = to.and_then(|to| to.0.checked_sub(self.first_guest()));
+            let to = to.and_then(|to| self.table.guest_at(to));
             match (to, &mut self.uplink) {
                 (Some(guest), _) => {
-                    self.guests[guest].deliver(now, packet);
-                    self.offer(PortIndex(self.first_guest() + guest));
+                    self.table[guest].deliver(now, packet);
+                    self.offer(self.table.port_at(guest));
                 }
                 (None, Some(uplink)) => uplink.push(now, Some(packet), gone),
                 (None, None) => {}

@@ -5,7 +5,7 @@
 //! the switch knows no others.
 
 use super::Switch;
-use crate::forward::PortIndex;
+use crate::index::PortIndex;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -189,10 +189,9 @@ impl Switch {
         frame: &Packet,
         waited: Nanos,
     ) {
-        let state = &self.states[index.0];
+        let state = &self.table[index];
         let offered = Some((index, state.place()));
-        let guest = index.0.checked_sub(self.first_guest());
-        let guest = guest.map(|guest| self.guests[guest].id);
+        let guest = self.table.guest(index).map(|guest| guest.id);
         let Some(trace) = &mut self.trace else {
             return;
         };

@@ -3,7 +3,7 @@
 use super::snoop::Next;
 use super::trace::{Released, Wait};
 use super::{Ports, Switch, Turn};
-use crate::forward::PortIndex;
+use crate::index::{GuestIndex, PortIndex, Role};
 use crate::port::{Outgoing, Port};
 use crate::reason::Reason;
 use std::io;
@@ -14,20 +14,20 @@ impl Switch {
     /// Transmits due frames, by the uplink and to the guests.
     pub(super) fn transmit(&mut self, now: Nanos, ports: &mut Ports, turn: &mut Turn) {
         self.hand_over(now);
-        if self.uplink.is_some() {
-            self.transmit_by(now, PortIndex(0), ports, turn);
+        if let Some(uplink) = self.table.uplink() {
+            self.transmit_by(now, uplink, ports, turn);
             self.deliver_local(now);
         }
-        let mut next = 0;
+        let mut next = PortIndex::FIRST;
         while let Some(due) = self.agenda.departures.next_due(next, now) {
-            next = due + 1;
+            next = due.next();
             self.agenda.departures.set(due, None);
             self.agenda.sending.set(due, true);
         }
-        let mut next = self.first_guest();
+        let mut next = self.table.port_at(GuestIndex::FIRST);
         while let Some(index) = self.agenda.sending.next(next) {
-            next = index + 1;
-            self.transmit_by(now, PortIndex(index), ports, turn);
+            next = index.next();
+            self.transmit_by(now, index, ports, turn);
         }
         // What was answered in guests' place.
         self.hand_over(now);
@@ -53,9 +53,9 @@ impl Switch {
         let departure = self.departure(index).filter(|_| can_send);
         self.agenda
             .sending
-            .set(index.0, departure.is_some_and(|at| at <= now));
+            .set(index, departure.is_some_and(|at| at <= now));
         let later = departure.filter(|at| *at > now);
-        self.agenda.departures.set(index.0, later);
+        self.agenda.departures.set(index, later);
         self.note(index, ports);
     }
 
@@ -65,22 +65,23 @@ impl Switch {
     fn pass_time(&mut self, now: Nanos, index: PortIndex) {
         let Self {
             uplink,
-            states,
+            table,
             local,
             trace,
             ..
         } = self;
-        if index.0 == 0
+        if table.role(index) == Role::Uplink
             && let Some(uplink) = uplink
             && let Egress::Pacer(paced) = &mut uplink.egress
         {
-            let outgoing = &mut states[0].outgoing;
+            let state = &mut table[index];
+            let outgoing = &mut state.outgoing;
             let wire = |next, _| outgoing.push_back(next);
             paced.pull(now, wire, |frame, waited| local.push((frame, waited)));
             let lost = outgoing.drain(..);
             let lost = lost.filter(|next| matches!(next, Outgoing::Frame { .. }));
             let lost = lost.count() as u64;
-            states[0].counters.drop(Reason::PortMissing, lost);
+            state.counters.drop(Reason::PortMissing, lost);
             if let Some(trace) = trace {
                 trace.forget(index);
             }
@@ -89,14 +90,14 @@ impl Switch {
 
     /// Returns the earliest time at which the next frame may leave by a guest's port.
     fn departure(&mut self, index: PortIndex) -> Option<Nanos> {
-        let state = &self.states[index.0];
+        let state = &self.table[index];
         if state.full {
             return None;
         }
         // The port has room, and took a part of its burst.
         let rest = (!state.outgoing.is_empty()).then_some(Nanos::ZERO);
         let barred_until = state.barred_until;
-        let departure = rest.or_else(|| self.guest_at(index)?.departure());
+        let departure = rest.or_else(|| self.table.guest_mut(index)?.departure());
         departure.map(|at| at.max(barred_until))
     }
 
@@ -107,25 +108,22 @@ impl Switch {
         port: &mut dyn Port,
         turn: &mut Turn,
     ) -> io::Result<()> {
-        let guest = index.0.checked_sub(self.first_guest());
         // A port that is full is offered nothing until it is writable.
-        let state = &mut self.states[index.0];
+        let state = &self.table[index];
         if state.full || state.barred_until > now {
             return Ok(());
         }
-        if guest.is_none()
+        if self.table.role(index) == Role::Uplink
             && let Some(uplink) = &mut self.uplink
             && let Egress::Pacer(paced) = &uplink.egress
         {
             if state.outgoing.is_empty() && paced.waiting() == 0 {
                 return Ok(());
             }
-            let (guests, slots) = (&mut self.guests, &self.slots);
+            let (state, mut senders) = self.table.uplink_and_senders();
             let trace = &mut self.trace;
             let record = |frame: &Packet, leaving: &Leaving, place| {
-                let port = frame.source().and_then(|id| slots.port_of(id));
-                let guest = port.and_then(|port| guests.get_mut(port.0.checked_sub(1)?));
-                if let Some(guest) = guest {
+                if let Some(guest) = frame.source().and_then(|id| senders.get_mut(id)) {
                     guest.sent.of(frame.class()).record(leaving.waited);
                 }
                 if let Some(trace) = trace {
@@ -142,7 +140,7 @@ impl Switch {
             let local = |frame, waited| self.local.push((frame, waited));
             let sent = uplink.transmit_paced(now, state, port, record, local);
             if let Some(trace) = &mut self.trace {
-                trace.note_taken(now, index, state.taken());
+                trace.note_taken(now, index, self.table[index].taken());
             }
             return sent;
         }
@@ -151,9 +149,9 @@ impl Switch {
 
     /// Returns the queue in front of a port; `None` for a paced uplink.
     pub(super) fn pipeline(&mut self, index: PortIndex) -> Option<&mut Pipeline<Packet>> {
-        match index.0.checked_sub(self.first_guest()) {
-            Some(guest) => Some(&mut self.guests[guest].pipeline),
-            None => match &mut self.uplink.as_mut()?.egress {
+        match self.table.role(index) {
+            Role::Guest(guest) => Some(&mut self.table[guest].pipeline),
+            Role::Uplink => match &mut self.uplink.as_mut()?.egress {
                 Egress::Pipeline(pipeline) => Some(pipeline),
                 Egress::Pacer(_) => None,
             },
@@ -169,19 +167,18 @@ impl Switch {
         port: &mut dyn Port,
         turn: &mut Turn,
     ) -> io::Result<()> {
-        let first = self.first_guest();
-        self.states[index.0].outward.begin_round();
+        self.table[index].outward.begin_round();
         for _ in 0..2 {
-            if self.states[index.0].outward.is_spent() {
+            if self.table[index].outward.is_spent() {
                 break;
             }
             let mut is_all = false;
-            let state = &self.states[index.0];
+            let state = &self.table[index];
             let missing = state.most_at_once().saturating_sub(state.outgoing.len());
             for _ in 0..missing {
                 match self.next_frame(now, index) {
                     Next::Frame(frame) => {
-                        let outgoing = &mut self.states[index.0].outgoing;
+                        let outgoing = &mut self.table[index].outgoing;
                         outgoing.push_back(Outgoing::frame(frame));
                     }
                     Next::Later => {}
@@ -191,14 +188,13 @@ impl Switch {
                     }
                 }
             }
-            let state = &mut self.states[index.0];
+            let (state, guest) = self.table.both_mut(index);
             if state.outgoing.is_empty() && is_all {
                 return Ok(());
             }
-            let guest = index.0.checked_sub(first);
-            let snoop = guest.and_then(|guest| self.guests[guest].snoop.as_mut());
-            // What the uplink takes is nobody's own.
+            // The uplink's time is no guest's.
             let stopwatch = self.stopwatch.as_deref_mut().filter(|_| guest.is_some());
+            let snoop = guest.and_then(|guest| guest.snoop.as_mut());
             let (full, rest) = state.measure_out(stopwatch, |state| {
                 state.transmit_answering(now, port, snoop)
             });
@@ -228,7 +224,7 @@ impl Switch {
             return false;
         }
         let until = now + rest;
-        let state = &mut self.states[index.0];
+        let state = &mut self.table[index];
         state.barred_until = until;
         tracing::warn!(
             port = state.name,
@@ -237,7 +233,7 @@ impl Switch {
              wait this long, so that others' do not. Its VMM may free pages in use, or its memory \
              is swapped out: use preallocated memory without a balloon"
         );
-        if let Some(guest) = self.guest_at(index) {
+        if let Some(guest) = self.table.guest_mut(index) {
             guest.ingress.throttle(until);
         }
         true
@@ -249,10 +245,9 @@ impl Switch {
     pub(super) fn record(&mut self, index: PortIndex, frame: &Packet, sojourn: Nanos) {
         let class = frame.class();
         let sojourns = match frame.source().filter(|_| !frame.is_local()) {
-            None => self.guest_at(index).map(|guest| &mut guest.received),
+            None => self.table.guest_mut(index).map(|guest| &mut guest.received),
             Some(id) => {
-                let port = self.slots.port_of(id);
-                let guest = port.and_then(|port| self.guest_at(port));
+                let guest = self.table.guest_of_mut(id);
                 guest.map(|guest| &mut guest.sent)
             }
         };

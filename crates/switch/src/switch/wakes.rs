@@ -10,7 +10,7 @@
 //! driver's kick may come when its frames were taken already.
 
 use super::Switch;
-use crate::forward::PortIndex;
+use crate::index::PortIndex;
 use tailbound_units::Nanos;
 
 /// The interval of wake-ups for nothing: a turn for each is 1 % of the loop's time.
@@ -58,14 +58,14 @@ impl Switch {
     /// True if a port is not waited for at all.
     #[cold]
     pub(super) fn is_resting(&mut self, port: PortIndex) -> bool {
-        let guest = self.guest_at(port);
+        let guest = self.table.guest_mut(port);
         guest.is_some_and(|guest| guest.ingress.is_resting())
     }
 
     /// A port has nothing to do: if it woke the loop too often for that, it rests.
     #[cold]
     pub(super) fn note_idle_wake(&mut self, now: Nanos, port: PortIndex) {
-        let state = &mut self.states[port.0];
+        let state = &mut self.table[port];
         // An event that was not waited for is the caller's own.
         let is_waited_for = state.interest.receive || state.interest.transmit;
         if !(state.wakes.is_woken && is_waited_for) {
@@ -74,7 +74,7 @@ impl Switch {
         let frames = state.counters.received.packets + state.taken();
         let until = state.wakes.charge(now, frames);
         if let Some(until) = until
-            && let Some(guest) = self.guest_at(port)
+            && let Some(guest) = self.table.guest_mut(port)
         {
             guest.ingress.rest(until);
         }

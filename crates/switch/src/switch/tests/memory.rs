@@ -73,7 +73,7 @@ fn frames_of_any_length_hold_what_their_queue_may_and_it_is_given_back() {
         assert!(!bench.sent(B).is_empty() && !bench.sent(UPLINK).is_empty());
         let held = bench.switch.pool.held();
         assert!(held.0 <= rest(), "{len}: {held} at rest");
-        for guest in &mut bench.switch.guests {
+        for guest in bench.switch.table.guests_mut() {
             assert_eq!(guest.pipeline.give_back(), Spare::Nothing, "{len}");
         }
         let uplink = bench.switch.uplink.as_mut().expect("there is one");

@@ -48,6 +48,7 @@ mod table;
 mod timing;
 mod trace;
 mod transmit;
+mod upkeep;
 mod uplink;
 mod wakes;
 mod work;
@@ -69,7 +70,7 @@ use crate::index::{PortIndex, Role};
 use crate::mac::Mac;
 use crate::port::{Burst, Port};
 use crate::reason::Reason;
-use agenda::Agenda;
+use agenda::{Timer, Work};
 use gathered::GuestBatch;
 use guest::GuestPort;
 use memory::GiveBack;
@@ -121,9 +122,6 @@ pub struct Switch {
     refusals: u64,
     /// The port that is served first in the next round, if it has anything to receive.
     first: PortIndex,
-    /// True if ports are read; false while the switch is drained.
-    reads: bool,
-    agenda: Agenda,
     burst: Burst,
     gathered: GuestBatch,
     /// Frees unused buffers over time.
@@ -145,8 +143,8 @@ pub struct Switch {
     now: Nanos,
     /// The number of turns so far.
     turns: u64,
-    /// Frames to all ports are being copied.
-    is_copying: bool,
+    /// True if a guest arrived or left in this turn.
+    is_news: bool,
 }
 
 impl Switch {
@@ -168,14 +166,12 @@ impl Switch {
             forwarding: Forwarding::default(),
             addresses: AddressBook::default(),
             by_station: HashSet::new(),
-            table: PortTable::default(),
+            table: PortTable::new(),
             uplink: None,
             outside: None,
             classes: None,
             refusals: 0,
             first: PortIndex::FIRST,
-            reads: true,
-            agenda: Agenda::default(),
             burst: Burst::default(),
             gathered: GuestBatch::default(),
             excess: GiveBack::default(),
@@ -187,7 +183,7 @@ impl Switch {
             uplink_there: false,
             now: Nanos::ZERO,
             turns: 0,
-            is_copying: false,
+            is_news: false,
         };
         switch.reconfigure(Nanos::ZERO, config)?;
         Ok(switch)
@@ -228,7 +224,7 @@ impl Switch {
         if let Some(state) = self.table.get_mut(port) {
             state.readable = true;
             state.wakes.note();
-            self.agenda.ready.set(port, true);
+            self.table.agenda_mut().set(Work::Ready, port, true);
         }
     }
 
@@ -236,7 +232,7 @@ impl Switch {
     pub fn handle_writable(&mut self, port: PortIndex) {
         if let Some(state) = self.table.get_mut(port) {
             state.full = false;
-            self.agenda.sending.set(port, true);
+            self.table.agenda_mut().set(Work::Sending, port, true);
         }
     }
 
@@ -249,21 +245,15 @@ impl Switch {
             }
             self.handle_readable(port);
             self.handle_writable(port);
-            self.agenda.changed.set(port, true);
+            self.table.agenda_mut().set(Work::Changed, port, true);
         }
     }
 
     /// Returns a port whose awaited events have changed, with these events. Call it after each turn
     /// until it returns none.
     pub fn poll_interest(&mut self) -> Option<(PortIndex, Interest)> {
-        let port = self.agenda.changed.pop()?;
+        let port = self.table.agenda_mut().pop(Work::Changed)?;
         Some((port, self.table[port].interest))
-    }
-
-    /// Returns true if the port may be read: not if its guest met backpressure or is throttled.
-    fn is_open(&self, port: PortIndex) -> bool {
-        let guest = self.table.guest(port);
-        guest.is_none_or(|guest| guest.ingress.is_open())
     }
 
     /// Does one turn: serves each port that has something to receive, in turn, and transmits due
@@ -283,13 +273,11 @@ impl Switch {
         let mut turn = Turn::default();
         self.now = now;
         self.turns += 1;
-        if std::mem::replace(&mut self.reads, reads) != reads {
-            self.note_all();
-        }
+        self.table.set_read(reads);
         self.begin_turn(now, ports);
         self.release_due(now, ports, &mut turn);
         self.handle_timers(now, ports, &mut turn);
-        if self.is_copying {
+        if !self.table.agenda().is_empty(Work::Copying) {
             self.go_on_copying(now, ports);
         }
         if reads {
@@ -301,9 +289,9 @@ impl Switch {
         }
         self.transmit(now, ports, &mut turn);
         self.read_again(ports, &mut turn);
-        turn.busy |= self.is_copying;
+        turn.busy |= !self.table.agenda().is_empty(Work::Copying);
         turn.memory_is_free = self.give_back(now);
-        turn.moved = std::mem::take(&mut self.agenda.is_news);
+        turn.moved = std::mem::take(&mut self.is_news);
         turn
     }
 
@@ -317,7 +305,7 @@ impl Switch {
         let mut round = Round::Idle;
         for range in [first..end, PortIndex::FIRST..first] {
             let mut next = range.start;
-            while let Some(port) = self.agenda.ready.next(next)
+            while let Some(port) = self.table.agenda().next(Work::Ready, next)
                 && port < range.end
             {
                 next = port.next();
@@ -326,7 +314,7 @@ impl Switch {
                     self.first = next;
                 }
                 round = round.max(served);
-                self.note(port, ports);
+                self.table.note(port, ports);
             }
         }
         round
@@ -335,23 +323,23 @@ impl Switch {
     /// Forwards frames that were received before.
     fn forward_rest(&mut self, now: Nanos, ports: &Ports, turn: &mut Turn) {
         let mut next = PortIndex::FIRST;
-        while let Some(port) = self.agenda.ready.next(next) {
+        while let Some(port) = self.table.agenda().next(Work::Ready, next) {
             next = port.next();
-            if self.table[port].has_received() && self.is_open(port) {
+            if self.table[port].has_received() && self.table.is_open(port) {
                 self.table[port].credit.begin_round();
                 self.forward_received(now, port, ports, turn);
             }
-            self.note(port, ports);
+            self.table.note(port, ports);
         }
     }
 
     /// Serves the ports whose timers are due.
     fn handle_timers(&mut self, now: Nanos, ports: &mut Ports, turn: &mut Turn) {
         let mut next = PortIndex::FIRST;
-        while let Some(index) = self.agenda.timers.next_due(next, now) {
+        while let Some(index) = self.table.agenda().next_due(Timer::Port, next, now) {
             next = index.next();
             let Some(port) = &mut ports[index.0] else {
-                self.agenda.timers.set(index, None);
+                self.table.agenda_mut().set_timer(Timer::Port, index, None);
                 continue;
             };
             if port.receive_at().is_some_and(|at| at <= now) {
@@ -361,7 +349,7 @@ impl Switch {
                 self.table[index].readable = false;
                 turn.gone.push((index, error));
             }
-            self.note(index, ports);
+            self.table.note(index, ports);
         }
     }
 
@@ -377,21 +365,13 @@ impl Switch {
             (can_send && !is_full) || (!can_send && is_paced)
         });
         let leaving = leaving.and_then(|uplink| uplink.egress.poll_at());
-        let agenda = &self.agenda;
-        let is_idle = agenda.sending.is_empty() && agenda.moved.is_empty();
-        let is_pending = !(is_idle && self.local.is_empty() && self.unlimited.is_empty());
+        let is_pending = !(self.local.is_empty() && self.unlimited.is_empty());
         let at_once = is_pending.then_some(Nanos::ZERO);
-        let to_guests = agenda.departures.first();
-        let retries = agenda.retries.first();
-        let releases = agenda.releases.first();
         // Nobody waits for an uplink that has vanished.
         let vanished = self.uplink_there && !can_send;
         let at_once = at_once.or_else(|| vanished.then_some(Nanos::ZERO));
-        let at_ports = agenda.timers.first();
         let excess = self.excess.poll_at();
-        let times = [
-            leaving, at_once, to_guests, retries, releases, at_ports, excess,
-        ];
+        let times = [leaving, at_once, self.table.agenda().poll_at(), excess];
         times.into_iter().flatten().min()
     }
 
@@ -430,13 +410,13 @@ impl Switch {
             uplink.note_lateness(now);
         }
         let mut next = PortIndex::FIRST;
-        while let Some(port) = self.agenda.retries.next_due(next, now) {
+        while let Some(port) = self.table.agenda().next_due(Timer::Retry, next, now) {
             next = port.next();
             if let Some(guest) = self.table.guest_mut(port) {
                 guest.ingress.handle_timeout(now);
             }
             self.snoop_timeout(now, port, ports);
-            self.note(port, ports);
+            self.table.note(port, ports);
         }
         self.read_again(ports, &mut Turn::default());
     }
@@ -461,10 +441,10 @@ impl Switch {
             if let Some(guest) = self.table.guest_mut(port) {
                 guest.ingress.set_crowded(false);
                 if guest.limited.is_some() {
-                    self.agenda.releases.set(port, Some(Nanos::ZERO));
+                    self.table.release_soon(port);
                 }
             }
-            self.note(port, ports);
+            self.table.note(port, ports);
             let state = &self.table[port];
             turn.busy |= state.readable || state.has_received();
         }
@@ -492,7 +472,7 @@ impl Switch {
                 self.gather(now, from, packet);
             } else {
                 self.table[guest].deliver(now, packet);
-                self.offer(to);
+                self.table.offer(to);
             }
             return;
         }

@@ -2,7 +2,6 @@
 
 use super::guest::GuestPort;
 use super::{Ports, Switch};
-use crate::index::PortIndex;
 use tailbound_dataplane::GuestId;
 use tailbound_units::Bytes;
 
@@ -18,7 +17,7 @@ impl Switch {
         if let Some(guest) = self.table.guest_mut(port) {
             guest.ingress.set_drained(drained);
         }
-        self.note(port, ports);
+        self.table.note(port, ports);
     }
 
     /// Returns true if frames of a guest are in a queue of its own: received and not forwarded yet,
@@ -45,11 +44,5 @@ impl Switch {
             let waits = uplink.egress.waiting() > 0 || !state.outgoing.is_empty();
             waits && self.has_open_uplink(ports)
         })
-    }
-
-    /// Returns true if the port of a guest is unread because it is drained.
-    pub(super) fn is_drained(&self, port: PortIndex) -> bool {
-        let guest = self.table.guest(port);
-        guest.is_some_and(|guest| guest.ingress.is_drained())
     }
 }

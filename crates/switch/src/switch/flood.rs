@@ -8,6 +8,7 @@
 //!
 //! Each copy is paid for when it is made ([`super::work`]).
 
+use super::agenda::Work;
 use super::slots::Slot;
 use super::work::Cost;
 use super::{Ports, Switch};
@@ -92,8 +93,7 @@ impl Switch {
         }
         let cost = self.copy(now, from, ports);
         if !self.table[from].floods.waiting.is_empty() {
-            self.agenda.copying.set(from, true);
-            self.is_copying = true;
+            self.table.agenda_mut().set(Work::Copying, from, true);
         }
         cost
     }
@@ -102,9 +102,9 @@ impl Switch {
     #[cold]
     pub(super) fn go_on_copying(&mut self, now: Nanos, ports: &Ports) {
         let mut next = PortIndex::FIRST;
-        while let Some(port) = self.agenda.copying.next(next) {
+        while let Some(port) = self.table.agenda().next(Work::Copying, next) {
             next = port.next();
-            let is_served = self.agenda.ready.has(port);
+            let is_served = self.table.agenda().has(Work::Ready, port);
             let credit = &mut self.table[port].credit;
             // A port that is served as well has its share then.
             if !is_served {
@@ -116,9 +116,8 @@ impl Switch {
             let cost = self.copy(now, port, ports);
             self.table[port].credit.charge(cost);
             let is_over = self.table[port].floods.waiting.is_empty();
-            self.agenda.copying.set(port, !is_over);
+            self.table.agenda_mut().set(Work::Copying, port, !is_over);
         }
-        self.is_copying = !self.agenda.copying.is_empty();
         self.hand_over(now);
     }
 
@@ -165,7 +164,7 @@ impl Switch {
                 }
                 Place::Slot(_) => return None,
             };
-            if let Some(port) = port.filter(|port| *port != from && !self.is_away(*port)) {
+            if let Some(port) = port.filter(|port| *port != from && !self.table.is_away(*port)) {
                 return Some((place, port));
             }
             place = place.next();

@@ -4,6 +4,7 @@
 //! guests here. While the limit holds the maximum, the guest's port is not read. The pacer enforces
 //! the limit of a guaranteed guest, so that guaranteed traffic does not wait for the limit.
 
+use super::agenda::{Timer, Work};
 use super::steps::CHANGED;
 use super::trace::{Released, Wait};
 use super::{Ports, Switch, Turn};
@@ -102,7 +103,7 @@ impl Switch {
         let is_other = guest.pipeline.config() != pipeline;
         if is_other {
             guest.pipeline.reconfigure(now, pipeline);
-            self.agenda.sending.set(port, true);
+            self.table.agenda_mut().set(Work::Sending, port, true);
         }
         self.set_limit(now, port, out) || is_other
     }
@@ -160,7 +161,7 @@ impl Switch {
             }
         }
         // Its port may be read again.
-        self.agenda.releases.set(port, Some(Nanos::ZERO));
+        self.table.release_soon(port);
         true
     }
 
@@ -177,13 +178,14 @@ impl Switch {
     pub(super) fn release_due(&mut self, now: Nanos, ports: &Ports, turn: &mut Turn) {
         self.send_unlimited(now, ports);
         let mut next = PortIndex::FIRST;
-        while let Some(port) = self.agenda.releases.next_due(next, now) {
+        while let Some(port) = self.table.agenda().next_due(Timer::Release, next, now) {
             next = port.next();
             self.release(now, port, ports);
-            self.note(port, ports);
+            self.table.note(port, ports);
             let state = &self.table[port];
-            let is_due = self.agenda.releases.get(port).is_some_and(|at| at <= now);
-            turn.busy |= is_due || self.is_open(port) && (state.readable || state.has_received());
+            let is_due = self.table.agenda().is_due(Timer::Release, port, now);
+            turn.busy |=
+                is_due || self.table.is_open(port) && (state.readable || state.has_received());
         }
     }
 
@@ -221,7 +223,10 @@ impl Switch {
         let is_full = limited.is_some_and(|limited| !limited.shaper.is_read());
         let next = limited.and_then(|limited| limited.shaper.poll_at());
         guest.ingress.set_limited(is_full);
-        self.agenda.releases.set(from, next.filter(|_| !is_crowded));
+        let next = next.filter(|_| !is_crowded);
+        self.table
+            .agenda_mut()
+            .set_timer(Timer::Release, from, next);
     }
 
     /// Enqueues a guest's frame in the egress of the ports it goes to, or counts it as dropped.

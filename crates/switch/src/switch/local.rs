@@ -37,7 +37,7 @@ impl Switch {
             let guest = to.and_then(|to| self.table.guest_mut(to));
             if let Some((to, guest)) = to.zip(guest) {
                 guest.deliver_paced(now, packet);
-                self.offer(to);
+                self.table.offer(to);
             } else if let Some(from) = from {
                 // Whom it is for has left meanwhile.
                 let counters = &mut self.table[from].counters;
@@ -69,11 +69,5 @@ impl Switch {
             }
             self.take_freed();
         }
-    }
-
-    /// Marks a guest's port for sending its queue. A full port is skipped until it is writable.
-    pub(super) fn offer(&mut self, port: PortIndex) {
-        let offered = !self.table[port].full;
-        self.agenda.sending.set(port, offered);
     }
 }

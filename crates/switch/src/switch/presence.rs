@@ -6,6 +6,7 @@
 //! charged to the guest's own budget for groups, so a guest that arrives again and again costs no
 //! more than one that sends these frames itself.
 
+use super::agenda::Work;
 use super::{Ports, Switch};
 use crate::announce;
 use crate::filter::SpoofFilter;
@@ -26,7 +27,8 @@ impl Switch {
     /// Returns true if the guest at `place` among [`Switch::guests`] is on another host, or not
     /// running.
     pub fn is_guest_away(&self, place: usize) -> bool {
-        self.is_away(self.table.port_at(GuestIndex::new(place)))
+        self.table
+            .is_away(self.table.port_at(GuestIndex::new(place)))
     }
 
     /// Returns true if the guest at `place` among [`Switch::guests`] is here, and its arrival was
@@ -40,43 +42,22 @@ impl Switch {
     /// Determines the places of the guests of new ports, before any traffic, without announcements.
     pub fn look_for_guests(&mut self, now: Nanos, ports: &Ports) {
         for port in self.table.ports() {
-            self.note_presence(port, ports);
+            self.table.note_presence(port, ports);
         }
         self.follow_guests(now, ports);
-        self.agenda.is_news = false;
+        self.is_news = false;
     }
 
     /// Returns true if the guest of a port, which was away, has arrived.
     pub(super) fn has_come(&mut self, now: Nanos, port: PortIndex, ports: &Ports) -> bool {
-        self.note_presence(port, ports);
+        self.table.note_presence(port, ports);
         self.follow_guests(now, ports);
-        !self.is_away(port)
-    }
-
-    /// Returns true if the guest of a port is on another host, or not running.
-    pub(super) fn is_away(&self, port: PortIndex) -> bool {
-        let guest = self.table.guest(port);
-        guest.is_some_and(|guest| guest.is_away())
-    }
-
-    /// Notes that the guest of a port may have moved or arrived again.
-    pub(super) fn note_presence(&mut self, port: PortIndex, ports: &Ports) {
-        let Some(presence) = ports[port.0].as_ref().map(|port| port.presence()) else {
-            return;
-        };
-        let Some(guest) = self.table.guest_mut(port) else {
-            return;
-        };
-        match (guest.presence, presence) {
-            (None, Presence::Here(_)) => guest.presence = Some(presence),
-            (before, _) if before == Some(presence) => {}
-            _ => self.agenda.moved.set(port, true),
-        }
+        !self.table.is_away(port)
     }
 
     /// Handles guests that arrived or left.
     pub(super) fn follow_guests(&mut self, now: Nanos, ports: &Ports) {
-        while let Some(port) = self.agenda.moved.pop() {
+        while let Some(port) = self.table.agenda_mut().pop(Work::Moved) {
             let presence = ports[port.0].as_ref().map(|port| port.presence());
             if let Some(presence) = presence {
                 self.follow(now, port, presence, ports);
@@ -95,7 +76,7 @@ impl Switch {
         }
         let (id, mac) = (guest.id, guest.mac);
         let was_away = before == Some(Presence::Away);
-        self.agenda.is_news |= was_away != (presence == Presence::Away);
+        self.is_news |= was_away != (presence == Presence::Away);
         match presence {
             Presence::Away => {
                 // The guest never gets its remaining early acknowledged data.

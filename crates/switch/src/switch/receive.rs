@@ -33,8 +33,8 @@ impl Switch {
         turn: &mut Turn,
     ) -> Round {
         let state = &self.table[from];
-        if !(state.readable || state.has_received()) || !self.is_open(from) {
-            self.note_idle_wake(now, from);
+        if !(state.readable || state.has_received()) || !self.table.is_open(from) {
+            self.table.note_idle_wake(now, from);
             return Round::Idle;
         }
         let state = &mut self.table[from];
@@ -47,7 +47,7 @@ impl Switch {
         let credit = state.credit;
         let stopwatch = self.stopwatch.as_deref_mut();
         let lap = stopwatch.map(|stopwatch| state.dear_in.begin(stopwatch));
-        if state.readable && !self.is_drained(from) {
+        if state.readable && !self.table.is_drained(from) {
             self.receive(now, from, ports, turn);
         }
         let is_idle = !self.table[from].has_received();
@@ -64,15 +64,16 @@ impl Switch {
             state.credit.charge_time(excess.charge);
             let port = ports[from.0].as_deref();
             let shares_memory = port.is_some_and(Port::shares_memory);
-            self.leave_alone(now, from, excess.rest, shares_memory);
+            self.table
+                .leave_alone(now, from, excess.rest, shares_memory);
         }
         if is_idle {
-            self.note_idle_wake(now, from);
+            self.table.note_idle_wake(now, from);
             return Round::Idle;
         }
         self.table[from].wakes.clear();
         // What came since then is received in the next turn.
-        turn.busy |= is_pending && self.table[from].readable && self.is_open(from);
+        turn.busy |= is_pending && self.table[from].readable && self.table.is_open(from);
         Round::Served
     }
 
@@ -116,7 +117,7 @@ impl Switch {
         let mut total = Cost::default();
         let mut refused = 0;
         while !self.table[from].credit.is_spent()
-            && self.is_open(from)
+            && self.table.is_open(from)
             && let Some(received) = self.table[from].received.pop_front()
         {
             let cost = match self.forward(now, from, received, ports) {
@@ -137,7 +138,7 @@ impl Switch {
         // Also where the last of a burst was forwarded turns after it was received: the
         // port may have more, and nothing else says so.
         let state = &self.table[from];
-        turn.busy |= (state.has_received() || state.readable) && self.is_open(from);
+        turn.busy |= (state.has_received() || state.readable) && self.table.is_open(from);
     }
 
     /// Returns the number of frames that a paced uplink dropped because its queue was full.

@@ -11,6 +11,7 @@
 //! places, and a change of the uplink's rate: both take some instructions for each guest.
 
 use super::Switch;
+use super::agenda::Work;
 use super::config::{GuestConfig, SwitchConfig, UPLINK};
 use super::guarantees::Pass;
 use super::guest::{GuestPort, replace_budget};
@@ -338,7 +339,7 @@ impl Switch {
         }
         self.classes = reload.classes.take();
         replace_budget(&mut self.outside, reload.outside);
-        self.agenda.rearrange(&before);
+        self.table.agenda_mut().rearrange(&before);
         let uplink = self.table.uplink();
         let pinned = std::mem::take(&mut reload.pinned);
         self.forwarding
@@ -457,8 +458,9 @@ impl Switch {
         guest.pipeline.set_guests(guests);
         if !is_paced && guest.ingress.is_crowded() {
             guest.ingress.set_crowded(false);
-            self.agenda.ready.set(port, true);
+            self.table.agenda_mut().set(Work::Ready, port, true);
         }
+        let guest = &self.table[index];
         self.addresses.review(guest.id, guest.filter.as_ref());
         if !guest.is_away() {
             self.forwarding.forget(guest.mac);

@@ -21,7 +21,10 @@ impl Switch {
         let Some(port) = self.table.port_of(guest) else {
             return 0;
         };
-        if !self.is_open(port) || self.is_drained(port) || self.table[port].has_received() {
+        if !self.table.is_open(port)
+            || self.table.is_drained(port)
+            || self.table[port].has_received()
+        {
             return 0;
         }
         let uplink = self.uplink.as_ref();
@@ -48,7 +51,7 @@ impl Switch {
                 virtio: None,
             });
         }
-        self.note(port, ports);
+        self.table.note(port, ports);
         missing
     }
 }

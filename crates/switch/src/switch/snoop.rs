@@ -124,7 +124,7 @@ impl Switch {
             && let Some(guest) = self.table.guest_mut(port)
         {
             guest.set_snoop(now, config, &pool);
-            self.offer(port);
+            self.table.offer(port);
         }
     }
 
@@ -182,8 +182,8 @@ impl Switch {
         }
         let count = snoop.import(now, from, known);
         guest.end_snoop();
-        self.note_ingress(port);
-        self.offer(port);
+        self.table.note_ingress(port);
+        self.table.offer(port);
         count
     }
 
@@ -289,7 +289,7 @@ impl Switch {
         let has_more = snoop.has_for_guest() || snoop.has_for_peer();
         guest.end_snoop();
         if has_more {
-            self.offer(from);
+            self.table.offer(from);
         }
         passed
     }
@@ -311,7 +311,7 @@ impl Switch {
                     snoop.handle_alive(now);
                 }
                 snoop.handle_timeout(now);
-                self.offer(index);
+                self.table.offer(index);
             }
             _ => self.abort_snoop(now, index, ports),
         }
@@ -353,7 +353,8 @@ impl Switch {
             match (to, &mut self.uplink) {
                 (Some(guest), _) => {
                     self.table[guest].deliver(now, packet);
-                    self.offer(self.table.port_at(guest));
+                    let port = self.table.port_at(guest);
+                    self.table.offer(port);
                 }
                 (None, Some(uplink)) => uplink.push(now, Some(packet), gone),
                 (None, None) => {}

@@ -147,6 +147,18 @@ impl PortState {
         self.taken
     }
 
+    /// Charges the port for a wake-up if it has nothing to do; returns the time until which it rests
+    /// if these were too many.
+    pub(super) fn charge_idle_wake(&mut self, now: Nanos) -> Option<Nanos> {
+        // An event that was not waited for is the caller's own.
+        let is_waited_for = self.interest.receive || self.interest.transmit;
+        if !(self.wakes.is_woken() && is_waited_for) {
+            return None;
+        }
+        self.wakes
+            .charge(now, self.counters.received.packets + self.taken)
+    }
+
     /// Returns the place of the next outgoing frame, among all that the port was ever offered.
     pub(super) fn place(&self) -> u64 {
         self.taken + self.outgoing.len() as u64

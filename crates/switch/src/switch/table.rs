@@ -1,5 +1,6 @@
 //! The ports of the switch and the guests behind them.
 
+use super::agenda::Agenda;
 use super::guest::GuestPort;
 use super::slots::{Slot, Slots};
 use super::state::PortState;
@@ -8,7 +9,7 @@ use std::ops::{Index, IndexMut};
 use tailbound_dataplane::GuestId;
 
 /// The ports and the guests, by [`PortIndex`] and [`GuestIndex`].
-#[derive(Debug, Default)]
+#[derive(Debug)]
 #[expect(
     clippy::vec_box,
     reason = "ports change places while packets wait: a guest has kilobytes of counters"
@@ -21,12 +22,47 @@ pub(super) struct PortTable {
     /// The guest of each slot. The generation distinguishes a packet that is still queued from
     /// those of a later guest of its slot.
     slots: Slots,
+    agenda: Agenda,
+    /// True if ports are read; false while the switch is drained.
+    is_read: bool,
 }
 
 /// A guest and the state of its port.
 pub(super) type GuestEntry = (Box<PortState>, Box<GuestPort>);
 
 impl PortTable {
+    /// Makes a table without ports.
+    pub(super) fn new() -> Self {
+        Self {
+            layout: Layout::default(),
+            states: Vec::new(),
+            guests: Vec::new(),
+            slots: Slots::default(),
+            agenda: Agenda::default(),
+            is_read: true,
+        }
+    }
+
+    /// Returns the work of the ports.
+    pub(super) const fn agenda(&self) -> &Agenda {
+        &self.agenda
+    }
+
+    /// Returns the work of the ports.
+    pub(super) const fn agenda_mut(&mut self) -> &mut Agenda {
+        &mut self.agenda
+    }
+
+    /// Returns true if ports are read; false while the switch is drained.
+    pub(super) const fn is_read(&self) -> bool {
+        self.is_read
+    }
+
+    /// Sets whether ports are read; returns the former value.
+    pub(super) const fn replace_read(&mut self, is_read: bool) -> bool {
+        std::mem::replace(&mut self.is_read, is_read)
+    }
+
     /// Returns the number of ports.
     pub(super) const fn len(&self) -> usize {
         self.states.len()
@@ -110,6 +146,7 @@ impl PortTable {
             states,
             guests,
             slots,
+            ..
         } = self;
         let uplink = layout.uplink().expect("there is an uplink");
         let senders = Senders {

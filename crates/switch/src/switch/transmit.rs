@@ -1,5 +1,6 @@
 //! Transmission of frames by ports.
 
+use super::agenda::Work;
 use super::snoop::Next;
 use super::trace::{Released, Wait};
 use super::{Ports, Switch, Turn};
@@ -18,14 +19,9 @@ impl Switch {
             self.transmit_by(now, uplink, ports, turn);
             self.deliver_local(now);
         }
-        let mut next = PortIndex::FIRST;
-        while let Some(due) = self.agenda.departures.next_due(next, now) {
-            next = due.next();
-            self.agenda.departures.set(due, None);
-            self.agenda.sending.set(due, true);
-        }
+        self.table.agenda_mut().begin_departures(now);
         let mut next = self.table.port_at(GuestIndex::FIRST);
-        while let Some(index) = self.agenda.sending.next(next) {
+        while let Some(index) = self.table.agenda().next(Work::Sending, next) {
             next = index.next();
             self.transmit_by(now, index, ports, turn);
         }
@@ -51,12 +47,8 @@ impl Switch {
         };
         self.forward_answers(now, index, ports, turn);
         let departure = self.departure(index).filter(|_| can_send);
-        self.agenda
-            .sending
-            .set(index, departure.is_some_and(|at| at <= now));
-        let later = departure.filter(|at| *at > now);
-        self.agenda.departures.set(index, later);
-        self.note(index, ports);
+        self.table.agenda_mut().set_departure(now, index, departure);
+        self.table.note(index, ports);
     }
 
     /// Removes due frames from a paced uplink that is missing: frames for the wire are lost,
@@ -202,41 +194,16 @@ impl Switch {
             if let Some(trace) = &mut self.trace {
                 trace.note_taken(now, index, state.taken());
             }
-            if self.leave_alone(now, index, rest, port.shares_memory()) || full {
+            if self
+                .table
+                .leave_alone(now, index, rest, port.shares_memory())
+                || full
+            {
                 return Ok(());
             }
         }
         turn.busy = true;
         Ok(())
-    }
-
-    /// Neither reads a port nor sends to it for the time `rest`, if that is not zero and the port
-    /// shares memory with its guest; returns true if so. Elsewhere the thread sleeps for want of the
-    /// host's own memory, which is no guest's doing.
-    pub(super) fn leave_alone(
-        &mut self,
-        now: Nanos,
-        index: PortIndex,
-        rest: Nanos,
-        shares_memory: bool,
-    ) -> bool {
-        if rest == Nanos::ZERO || !shares_memory {
-            return false;
-        }
-        let until = now + rest;
-        let state = &mut self.table[index];
-        state.barred_until = until;
-        tracing::warn!(
-            port = state.name,
-            seconds = rest.0 / 1_000_000_000,
-            "the packet loop slept again while it accessed this guest's memory: the guest's frames \
-             wait this long, so that others' do not. Its VMM may free pages in use, or its memory \
-             is swapped out: use preallocated memory without a balloon"
-        );
-        if let Some(guest) = self.table.guest_mut(index) {
-            guest.ingress.throttle(until);
-        }
-        true
     }
 
     /// Counts the wait of a frame that leaves by `index`: for its sender, if that is a guest here.

@@ -170,7 +170,7 @@ fn ports_that_stay_are_not_looked_at_again() {
     while bench.switch.poll_interest().is_some() {}
     bench.reload_by(with(50..150, 1), 16, |bench| {
         // Not even the turn after the swap.
-        assert!(bench.switch.agenda.ready.is_empty());
+        assert!(bench.switch.table.agenda().is_empty(Work::Ready));
         assert!(bench.switch.poll_interest().is_none());
     });
 }

@@ -48,7 +48,7 @@ fn a_guest_whose_port_is_left_unread_sends_nothing_to_its_neighbours_and_holds_n
     }
     bench.send(A, &a_to_b(8));
     bench.settle();
-    assert!(!bench.switch.is_open(PortIndex(A)) && bench.guest_pacing(A).unread);
+    assert!(!bench.switch.table.is_open(PortIndex(A)) && bench.guest_pacing(A).unread);
     // Its frames leave in order, for all destinations.
     assert!(bench.sent(B).is_empty());
     // B is not held up by A.

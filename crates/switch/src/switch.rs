@@ -21,10 +21,10 @@
 //! that must stop sending is drained ([`Switch::set_drained`]).
 
 mod agenda;
+mod batch;
 mod config;
 mod drain;
 mod flood;
-mod gathered;
 mod guarantees;
 mod guard;
 mod guest;
@@ -66,12 +66,10 @@ pub use snapshot::{
 use crate::budget::Budget;
 use crate::filter::AddressBook;
 use crate::forward::Forwarding;
-use crate::index::{PortIndex, Role};
+use crate::index::{GuestIndex, PortIndex};
 use crate::mac::Mac;
 use crate::port::{Burst, Port};
-use crate::reason::Reason;
 use agenda::{Timer, Work};
-use gathered::GuestBatch;
 use guest::GuestPort;
 use memory::GiveBack;
 use receive::Round;
@@ -84,9 +82,8 @@ use tailbound_dataplane::pacer::PacerError;
 use tailbound_dataplane::{Classes, GuestId, HashKeys, Pacer, Packet, Pool};
 use tailbound_units::{Bytes, Nanos};
 pub use timing::{Stopwatch, Switches};
-use trace::Trace;
 pub use trace::{Traced, TracedFrame, Wait};
-use uplink::Uplink;
+use transmit::{Transmitter, departure};
 
 /// The ports, by [`PortIndex`]; `None` where the interface is missing.
 pub type Ports = [Option<Box<dyn Port>>];
@@ -113,7 +110,7 @@ pub struct Switch {
     /// Stations that are limited as such: see [`Switch::set_limited_by_station`].
     by_station: HashSet<Mac>,
     table: PortTable,
-    uplink: Option<Uplink>,
+    transmitter: Transmitter,
     /// The budget for frames to groups from the uplink.
     outside: Option<Budget>,
     /// The classes of the fabric behind the uplink.
@@ -123,22 +120,12 @@ pub struct Switch {
     /// The port that is served first in the next round, if it has anything to receive.
     first: PortIndex,
     burst: Burst,
-    gathered: GuestBatch,
     /// Frees unused buffers over time.
     excess: GiveBack,
-    /// Scratch space for the guests whose ports are read again, empty between calls.
-    again: Vec<GuestId>,
-    /// Scratch space for frames that the pacer releases to guests of this host, empty between
-    /// calls.
-    local: Vec<(Packet, Nanos)>,
     /// Frames of limits that have ended, with their guests.
     unlimited: Vec<(GuestId, Packet)>,
-    /// The trace of one guest's frames, if one is in progress.
-    trace: Option<Box<Trace>>,
     /// Measures the time that ports take.
     stopwatch: Option<Box<dyn Stopwatch>>,
-    /// True if the first port was there at the last check.
-    uplink_there: bool,
     /// The time of the last turn.
     now: Nanos,
     /// The number of turns so far.
@@ -166,21 +153,16 @@ impl Switch {
             forwarding: Forwarding::default(),
             addresses: AddressBook::default(),
             by_station: HashSet::new(),
-            table: PortTable::new(),
-            uplink: None,
+            table: PortTable::default(),
+            transmitter: Transmitter::default(),
             outside: None,
             classes: None,
             refusals: 0,
             first: PortIndex::FIRST,
             burst: Burst::default(),
-            gathered: GuestBatch::default(),
             excess: GiveBack::default(),
-            again: Vec::new(),
-            local: Vec::new(),
             unlimited: Vec::new(),
-            trace: None,
             stopwatch: None,
-            uplink_there: false,
             now: Nanos::ZERO,
             turns: 0,
             is_news: false,
@@ -198,7 +180,7 @@ impl Switch {
     /// Returns the pacer of the uplink, for limits of destinations; `None` if the uplink is not
     /// paced.
     pub fn pacer(&mut self) -> Option<&mut Pacer<Packet>> {
-        self.uplink.as_mut()?.egress.pacer_mut()
+        self.transmitter.pacer_mut()
     }
 
     /// Sets whether guests' frames to a station are limited as such
@@ -288,7 +270,8 @@ impl Switch {
             self.forward_rest(now, ports, &mut turn);
         }
         self.transmit(now, ports, &mut turn);
-        self.read_again(ports, &mut turn);
+        self.transmitter
+            .read_again(&mut self.table, ports, &mut turn);
         turn.busy |= !self.table.agenda().is_empty(Work::Copying);
         turn.memory_is_free = self.give_back(now);
         turn.moved = std::mem::take(&mut self.is_news);
@@ -356,29 +339,14 @@ impl Switch {
     /// Returns the time at which the next frame may leave, if no event comes first; `None` if no
     /// queued frame waits for time alone.
     pub fn poll_at(&self, ports: &Ports) -> Option<Nanos> {
-        let can_send = self.has_open_uplink(ports);
-        let is_full = self.table.uplink_state().is_some_and(|state| state.full);
-        let uplink = self.uplink.as_ref();
-        // A pacer whose port is missing continues for guests here.
-        let leaving = uplink.filter(|uplink| {
-            let is_paced = uplink.egress.paced().is_some();
-            (can_send && !is_full) || (!can_send && is_paced)
-        });
-        let leaving = leaving.and_then(|uplink| uplink.egress.poll_at());
-        let is_pending = !(self.local.is_empty() && self.unlimited.is_empty());
-        let at_once = is_pending.then_some(Nanos::ZERO);
-        // Nobody waits for an uplink that has vanished.
-        let vanished = self.uplink_there && !can_send;
-        let at_once = at_once.or_else(|| vanished.then_some(Nanos::ZERO));
-        let excess = self.excess.poll_at();
-        let times = [leaving, at_once, self.table.agenda().poll_at(), excess];
+        let is_pending = !self.unlimited.is_empty();
+        let times = [
+            is_pending.then_some(Nanos::ZERO),
+            self.transmitter.poll_at(&self.table, ports),
+            self.table.agenda().poll_at(),
+            self.excess.poll_at(),
+        ];
         times.into_iter().flatten().min()
-    }
-
-    /// Returns true if there is an uplink, and its interface is there.
-    fn has_open_uplink(&self, ports: &Ports) -> bool {
-        let uplink = self.table.uplink();
-        uplink.is_some_and(|port| ports.get(port.0).is_some_and(Option::is_some))
     }
 
     /// Returns the number of packets queued for open ports.
@@ -390,7 +358,10 @@ impl Switch {
             let leaving = match (port, guest) {
                 (None, _) => 0,
                 (Some(_), Some(guest)) => guest.pipeline.backlog().packets,
-                (Some(_), None) => self.uplink.as_ref().map_or(0, |up| up.egress.waiting()),
+                (Some(_), None) => {
+                    let uplink = self.transmitter.uplink();
+                    uplink.map_or(0, |uplink| uplink.egress().waiting())
+                }
             };
             let outgoing = port.as_ref().map_or(0, |_| state.outgoing.len());
             state.received.len() + state.floods.len() + limited + leaving + outgoing
@@ -401,14 +372,9 @@ impl Switch {
     /// Begins a turn: reads ports again that need not stay unread.
     fn begin_turn(&mut self, now: Nanos, ports: &Ports) {
         self.follow_guests(now, ports);
-        self.deliver_local(now);
-        let is_open = self.has_open_uplink(ports);
-        let is_full = self.table.uplink_state().is_some_and(|state| state.full);
-        if let Some(uplink) = &mut self.uplink
-            && !(is_full && is_open)
-        {
-            uplink.note_lateness(now);
-        }
+        self.transmitter
+            .deliver_local(now, &mut self.table, &self.forwarding);
+        self.transmitter.note_lateness(now, &self.table, ports);
         let mut next = PortIndex::FIRST;
         while let Some(port) = self.table.agenda().next_due(Timer::Retry, next, now) {
             next = port.next();
@@ -418,70 +384,37 @@ impl Switch {
             self.snoop_timeout(now, port, ports);
             self.table.note(port, ports);
         }
-        self.read_again(ports, &mut Turn::default());
+        self.transmitter
+            .read_again(&mut self.table, ports, &mut Turn::default());
     }
 
-    /// Reads the ports again of guests that no longer wait for their guarantee. If the uplink is
-    /// missing, no guest waits for it: its frames are lost there, and counted.
-    pub(super) fn read_again(&mut self, ports: &Ports, turn: &mut Turn) {
-        let is_there = self.has_open_uplink(ports);
-        let mut again = std::mem::take(&mut self.again);
-        if let Some(pacer) = self.pacer() {
-            pacer.drain_read_again(|guest| again.push(guest));
+    /// Transmits due frames, by the uplink and to the guests.
+    fn transmit(&mut self, now: Nanos, ports: &mut Ports, turn: &mut Turn) {
+        if let Some(uplink) = self.table.uplink() {
+            self.transmit_by(now, uplink, ports, turn);
+            self.transmitter
+                .deliver_local(now, &mut self.table, &self.forwarding);
         }
-        if std::mem::replace(&mut self.uplink_there, is_there) && !is_there {
-            let guests = self.table.guests();
-            let crowded = guests.filter(|guest| guest.ingress.is_crowded());
-            again.extend(crowded.map(|guest| guest.id));
+        self.table.agenda_mut().begin_departures(now);
+        let mut next = self.table.port_at(GuestIndex::FIRST);
+        while let Some(index) = self.table.agenda().next(Work::Sending, next) {
+            next = index.next();
+            self.transmit_by(now, index, ports, turn);
         }
-        for guest in again.drain(..) {
-            let Some(port) = self.table.port_of(guest) else {
-                continue;
-            };
-            if let Some(guest) = self.table.guest_mut(port) {
-                guest.ingress.set_crowded(false);
-                if guest.limited.is_some() {
-                    self.table.release_soon(port);
-                }
-            }
-            self.table.note(port, ports);
-            let state = &self.table[port];
-            turn.busy |= state.readable || state.has_received();
-        }
-        self.again = again;
+        self.transmitter.end_turn(now, &mut self.table);
     }
 
-    /// Enqueues a frame in the egress of the port it goes to.
-    fn push(
-        &mut self,
-        now: Nanos,
-        from: PortIndex,
-        to: PortIndex,
-        mut packet: Packet,
-        ports: &Ports,
-    ) {
-        if !self.fits(&packet, to, ports) {
-            return;
-        }
-        let is_there = ports[to.0].is_some();
-        if let Role::Guest(guest) = self.table.role(to) {
-            if !is_there {
-                self.table[to].counters.drop(Reason::PortMissing, 1);
-            } else if self.is_paced_within(from, &packet) {
-                packet.set_local();
-                self.gather(now, from, packet);
-            } else {
-                self.table[guest].deliver(now, packet);
-                self.table.offer(to);
-            }
-            return;
-        }
-        debug_assert_ne!(from, to, "no frame leaves by the port that it came in by");
-        if is_there {
-            self.gather(now, from, packet);
-        } else {
-            self.table[to].counters.drop(Reason::PortMissing, 1);
-        }
+    /// Transmits due frames by a port, and forwards the host's answers in its guest's place.
+    fn transmit_by(&mut self, now: Nanos, index: PortIndex, ports: &mut Ports, turn: &mut Turn) {
+        let stopwatch = self.stopwatch.as_deref_mut();
+        let table = &mut self.table;
+        let can_send = self
+            .transmitter
+            .transmit(now, index, table, ports, turn, stopwatch);
+        self.forward_answers(now, index, ports, turn);
+        let departure = departure(&mut self.table, index).filter(|_| can_send);
+        self.table.agenda_mut().set_departure(now, index, departure);
+        self.table.note(index, ports);
     }
 }
 

@@ -47,9 +47,26 @@ impl Timer {
 pub(super) struct Agenda {
     work: [PortSet; Work::COUNT],
     timers: [Deadlines; Timer::COUNT],
+    /// True while the switch is drained: no port is read.
+    is_draining: bool,
 }
 
 impl Agenda {
+    /// Returns true if ports are read; false while the switch is drained.
+    pub(super) const fn is_read(&self) -> bool {
+        !self.is_draining
+    }
+
+    /// Sets whether ports are read; returns the former value.
+    pub(super) const fn replace_read(&mut self, is_read: bool) -> bool {
+        !std::mem::replace(&mut self.is_draining, !is_read)
+    }
+
+    /// Lets the limit of a guest release frames in the next turn.
+    pub(super) fn release_soon(&mut self, port: PortIndex) {
+        self.set_timer(Timer::Release, port, Some(Nanos::ZERO));
+    }
+
     /// Adds work of a port, or removes it.
     pub(super) fn set(&mut self, work: Work, port: PortIndex, is_in: bool) {
         self.work[work as usize].set(port, is_in);
@@ -116,8 +133,8 @@ impl Agenda {
         }
     }
 
-    /// Makes room for `ports` ports, all of which may have work.
-    pub(super) fn reset(&mut self, ports: usize) {
+    /// Makes room for the ports before `end`, all of which may have work.
+    pub(super) fn reset(&mut self, PortIndex(ports): PortIndex) {
         self.work = std::array::from_fn(|_| PortSet::full(ports));
         self.timers = std::array::from_fn(|_| Deadlines::new(ports));
     }

@@ -1,6 +1,7 @@
 //! Draining of guests: their ports are not read, and their queued frames leave.
 
 use super::guest::GuestPort;
+use super::transmit::has_open_uplink;
 use super::{Ports, Switch};
 use tailbound_dataplane::GuestId;
 use tailbound_units::Bytes;
@@ -27,9 +28,8 @@ impl Switch {
         let Some(port) = self.table.port_of(guest) else {
             return false;
         };
-        let uplink = self.uplink.as_ref();
-        let pacer = uplink.and_then(|uplink| uplink.egress.pacer());
-        let held = pacer.map_or(Bytes(0), |pacer| pacer.memory_of(guest));
+        let held = self.transmitter.pacer();
+        let held = held.map_or(Bytes(0), |pacer| pacer.memory_of(guest));
         let limited = self.table.guest(port);
         let limited = limited.map_or(0, GuestPort::waits_for_limit);
         let state = &self.table[port];
@@ -39,10 +39,10 @@ impl Switch {
 
     /// Returns true if any frames wait for the uplink, while its port is there.
     pub fn waits_for_uplink(&self, ports: &Ports) -> bool {
-        let uplink = self.uplink.as_ref().zip(self.table.uplink_state());
+        let uplink = self.transmitter.uplink().zip(self.table.uplink_state());
         uplink.is_some_and(|(uplink, state)| {
-            let waits = uplink.egress.waiting() > 0 || !state.outgoing.is_empty();
-            waits && self.has_open_uplink(ports)
+            let waits = uplink.egress().waiting() > 0 || !state.outgoing.is_empty();
+            waits && has_open_uplink(&self.table, ports)
         })
     }
 }

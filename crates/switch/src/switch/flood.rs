@@ -9,6 +9,7 @@
 //! Each copy is paid for when it is made ([`super::work`]).
 
 use super::agenda::Work;
+use super::guest::is_away;
 use super::slots::Slot;
 use super::work::Cost;
 use super::{Ports, Switch};
@@ -118,7 +119,6 @@ impl Switch {
             let is_over = self.table[port].floods.waiting.is_empty();
             self.table.agenda_mut().set(Work::Copying, port, !is_over);
         }
-        self.hand_over(now);
     }
 
     /// Continues with frames of a port that are being copied; returns the cost of the copies.
@@ -139,7 +139,7 @@ impl Switch {
             let Some((place, to)) = self.destination(from, next) else {
                 continue;
             };
-            cost += self.cost(from, to, &packet);
+            cost += self.transmitter.cost(from, to, &packet, &self.table);
             let next = self.destination(from, place.next());
             let frame = if let Some((next, _)) = next {
                 let frame = packet.duplicate();
@@ -149,7 +149,8 @@ impl Switch {
             } else {
                 packet
             };
-            self.push(now, from, to, frame, ports);
+            self.transmitter
+                .push(now, (from, to), frame, &mut self.table, ports);
         }
         cost
     }
@@ -159,12 +160,14 @@ impl Switch {
         loop {
             let port = match place {
                 Place::Uplink => self.table.uplink(),
-                Place::Slot(slot) if slot < self.table.end_of_slots() => {
-                    self.table.port_at_slot(slot)
+                Place::Slot(slot) if slot < self.table.slots().end() => {
+                    self.table.slots().port_at(slot)
                 }
                 Place::Slot(_) => return None,
             };
-            if let Some(port) = port.filter(|port| *port != from && !self.table.is_away(*port)) {
+            if let Some(port) =
+                port.filter(|port| *port != from && !is_away(self.table.guest(*port)))
+            {
                 return Some((place, port));
             }
             place = place.next();

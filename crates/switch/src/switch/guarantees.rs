@@ -52,12 +52,12 @@ impl Switch {
 
     /// Returns the wire of the uplink; `None` if the uplink is not paced.
     pub fn wire(&self) -> Option<&PacerConfig> {
-        Some(self.uplink.as_ref()?.egress.paced()?.wire())
+        Some(self.transmitter.paced()?.wire())
     }
 
     /// Returns the guarantee of a guest in the pacer; `None`: best effort, or no pacer.
     pub fn guarantee(&self, guest: GuestId) -> Option<&Guarantee> {
-        self.uplink.as_ref()?.egress.pacer()?.guarantee(guest)
+        self.transmitter.pacer()?.guarantee(guest)
     }
 
     /// Returns the rule that refuses the guarantee of the guest at `place` among
@@ -158,8 +158,7 @@ impl Switch {
 
     /// Sets the pacer's guarantees of some guests if they differ; returns true if any did.
     pub(super) fn set_in_pacer(&mut self, now: Nanos, pass: Pass, guests: Range<usize>) -> bool {
-        let uplink = self.uplink.as_mut();
-        let Some(pacer) = uplink.and_then(|uplink| uplink.egress.pacer_mut()) else {
+        let Some(pacer) = self.transmitter.pacer_mut() else {
             return false;
         };
         let mut changed = false;
@@ -177,7 +176,7 @@ impl Switch {
                 }
             }
         }
-        self.take_freed();
+        self.transmitter.add_freed();
         for guest in guests.map(GuestIndex::new) {
             self.place_limit(now, self.table.port_at(guest));
         }

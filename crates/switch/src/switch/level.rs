@@ -47,12 +47,12 @@ impl Switch {
 
     /// Returns the levels of a guest's buckets; `None` without a guarantee.
     pub fn level(&mut self, now: Nanos, guest: GuestId) -> Option<GuestLevel> {
-        self.pacer()?.level(now, guest)
+        self.transmitter.pacer_mut()?.level(now, guest)
     }
 
     /// Adds `bytes` to {B, S} of a guest, up to its depth.
     pub fn fill_bucket(&mut self, now: Nanos, guest: GuestId, bytes: WireBytes) {
-        if let Some(pacer) = self.pacer() {
+        if let Some(pacer) = self.transmitter.pacer_mut() {
             pacer.fill_bucket(now, guest, bytes);
         }
     }
@@ -67,7 +67,7 @@ impl Switch {
         guest: GuestId,
         level: DestinationLevel,
     ) -> Result<(), PacerError> {
-        match self.pacer() {
+        match self.transmitter.pacer_mut() {
             Some(pacer) => pacer.set_destination_level(now, guest, level),
             None => Ok(()),
         }

@@ -129,8 +129,7 @@ impl Switch {
             return false;
         };
         let (guest, name) = self.table.named_mut(guest);
-        let uplink = self.uplink.as_mut();
-        let pacer = uplink.and_then(|uplink| uplink.egress.pacer_mut());
+        let pacer = self.transmitter.pacer_mut();
         let pacer = pacer.filter(|pacer| pacer.guarantee(guest.id).is_some());
         let limit = match (pacer, &guest.limit) {
             (Some(pacer), Some(ShaperConfig::Bucket(bucket))) => {
@@ -161,7 +160,7 @@ impl Switch {
             }
         }
         // Its port may be read again.
-        self.table.release_soon(port);
+        self.table.agenda_mut().release_soon(port);
         true
     }
 
@@ -208,12 +207,11 @@ impl Switch {
             };
             let waited = now.since(queued.enqueued);
             limited.waits.record(waited);
-            if let Some(trace) = &mut self.trace {
+            if let Some(trace) = self.transmitter.trace_mut() {
                 trace.note(now, Released::within(&queued.frame, Wait::Limit, waited));
             }
             self.send_on(now, from, queued.frame, ports);
         }
-        self.hand_over(now);
         let Some(guest) = self.table.guest_mut(from) else {
             return;
         };

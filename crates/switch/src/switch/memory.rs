@@ -1,9 +1,8 @@
 //! Release of unused memory.
 
-use super::{Ports, Switch};
+use super::Switch;
 use crate::index::PortIndex;
-use crate::reason::Reason;
-use tailbound_dataplane::{Frame, Packet, Spare};
+use tailbound_dataplane::Spare;
 use tailbound_units::Nanos;
 
 /// Schedule for freeing unused memory in small batches: buffers after a second in which every
@@ -83,7 +82,8 @@ impl Switch {
     fn go_on_round(&mut self, now: Nanos, mut round: QueueRound) -> bool {
         let mut visits = GiveBack::PORTS;
         while round.port < self.table.end() && visits > 0 {
-            round.left = round.left.max(self.give_back_queue(round.port));
+            let left = self.transmitter.give_back(round.port, &mut self.table);
+            round.left = round.left.max(left);
             round.port = round.port.next();
             visits -= 1;
         }
@@ -103,43 +103,5 @@ impl Switch {
         }
         self.excess.round = Some(round);
         is_done
-    }
-
-    /// Frees some of the unused capacity of the queue in front of a port.
-    fn give_back_queue(&mut self, port: PortIndex) -> Spare {
-        if let Some(guest) = self.table.guest_mut(port) {
-            let limited = guest.limited.as_mut();
-            let left = limited.map_or(Spare::Nothing, |it| it.shaper.give_back());
-            left.max(guest.pipeline.give_back())
-        } else {
-            let uplink = self.uplink.as_mut();
-            uplink.map_or(Spare::Nothing, |uplink| uplink.egress.give_back())
-        }
-    }
-
-    /// Returns true if a port can carry a frame. The kernel would refuse a longer one after it
-    /// waited and was charged. Packets that will be segmented always pass.
-    pub(super) fn fits(&mut self, packet: &Packet, to: PortIndex, ports: &Ports) -> bool {
-        let tag = if packet.vlan().is_some() {
-            Packet::TAG
-        } else {
-            0
-        };
-        let len = packet.len() - tag;
-        let longest = self.table[to].longest;
-        if len <= longest || packet.offload().gso.is_some() {
-            return true;
-        }
-        // Not known yet, or another one by now.
-        let Some(port) = &ports[to.0] else {
-            return true;
-        };
-        let longest = port.longest().unwrap_or(usize::MAX);
-        self.table[to].longest = longest;
-        let fits = len <= longest;
-        if !fits {
-            self.table[to].counters.drop(Reason::AboveMtu, 1);
-        }
-        fits
     }
 }

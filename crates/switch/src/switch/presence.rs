@@ -7,11 +7,12 @@
 //! more than one that sends these frames itself.
 
 use super::agenda::Work;
+use super::guest::is_away;
 use super::{Ports, Switch};
 use crate::announce;
 use crate::filter::SpoofFilter;
 use crate::forward::Pinned;
-use crate::index::{GuestIndex, PortIndex};
+use crate::index::PortIndex;
 use crate::port::{Arrival, Presence};
 use crate::prefix::Prefix;
 use crate::reason::Reason;
@@ -27,8 +28,7 @@ impl Switch {
     /// Returns true if the guest at `place` among [`Switch::guests`] is on another host, or not
     /// running.
     pub fn is_guest_away(&self, place: usize) -> bool {
-        self.table
-            .is_away(self.table.port_at(GuestIndex::new(place)))
+        is_away(self.table.guests().nth(place))
     }
 
     /// Returns true if the guest at `place` among [`Switch::guests`] is here, and its arrival was
@@ -52,7 +52,7 @@ impl Switch {
     pub(super) fn has_come(&mut self, now: Nanos, port: PortIndex, ports: &Ports) -> bool {
         self.table.note_presence(port, ports);
         self.follow_guests(now, ports);
-        !self.table.is_away(port)
+        !is_away(self.table.guest(port))
     }
 
     /// Handles guests that arrived or left.
@@ -85,7 +85,7 @@ impl Switch {
             }
             Presence::Here(_) => {
                 self.forwarding.pin(mac, Pinned::Here(port));
-                if was_away && let Some(pacer) = self.pacer() {
+                if was_away && let Some(pacer) = self.transmitter.pacer_mut() {
                     pacer.empty_buckets(now, id);
                 }
                 if before.is_some() {
@@ -121,7 +121,8 @@ impl Switch {
                 continue;
             };
             if self.table[place].pays_for_group(now, &packet, 1) {
-                self.push(now, port, uplink, packet, ports);
+                self.transmitter
+                    .push(now, (port, uplink), packet, &mut self.table, ports);
             } else {
                 let counters = &mut self.table[port].counters;
                 counters.drop(Reason::GroupBudget, 1);

@@ -1,7 +1,7 @@
 //! Received frames: checks and forwarding.
 
 use super::guard::Route;
-use super::uplink::Uplink;
+use super::upkeep::{leave_alone, note_idle_wake};
 use super::work::Cost;
 use super::{Ports, Switch, Turn};
 use crate::index::PortIndex;
@@ -34,7 +34,7 @@ impl Switch {
     ) -> Round {
         let state = &self.table[from];
         if !(state.readable || state.has_received()) || !self.table.is_open(from) {
-            self.table.note_idle_wake(now, from);
+            note_idle_wake(now, from, &mut self.table);
             return Round::Idle;
         }
         let state = &mut self.table[from];
@@ -64,11 +64,10 @@ impl Switch {
             state.credit.charge_time(excess.charge);
             let port = ports[from.0].as_deref();
             let shares_memory = port.is_some_and(Port::shares_memory);
-            self.table
-                .leave_alone(now, from, excess.rest, shares_memory);
+            leave_alone(now, from, excess.rest, shares_memory, &mut self.table);
         }
         if is_idle {
-            self.table.note_idle_wake(now, from);
+            note_idle_wake(now, from, &mut self.table);
             return Round::Idle;
         }
         self.table[from].wakes.clear();
@@ -113,7 +112,7 @@ impl Switch {
         if self.table[from].floods.is_full() {
             return;
         }
-        let dropped = self.uplink_drops();
+        let dropped = self.transmitter.drops(now, &mut self.table);
         let mut total = Cost::default();
         let mut refused = 0;
         while !self.table[from].credit.is_spent()
@@ -131,8 +130,7 @@ impl Switch {
             self.table[from].credit.charge(cost);
             total += cost;
         }
-        self.hand_over(now);
-        if self.uplink_drops() > dropped || refused > BURST / 2 {
+        if self.transmitter.drops(now, &mut self.table) > dropped || refused > BURST / 2 {
             self.throttle(now, from, total.frames);
         }
         // Also where the last of a burst was forwarded turns after it was received: the
@@ -141,16 +139,10 @@ impl Switch {
         turn.busy |= (state.has_received() || state.readable) && self.table.is_open(from);
     }
 
-    /// Returns the number of frames that a paced uplink dropped because its queue was full.
-    fn uplink_drops(&self) -> u64 {
-        self.uplink.as_ref().map_or(0, Uplink::drops)
-    }
-
     /// Leaves the port unread for the time that a paced uplink takes for `frames` full frames, so
     /// that dropped frames cost others little.
     fn throttle(&mut self, now: Nanos, from: PortIndex, frames: usize) {
-        let uplink = self.uplink.as_ref();
-        let Some(paced) = uplink.and_then(|uplink| uplink.egress.paced()) else {
+        let Some(paced) = self.transmitter.paced() else {
             return;
         };
         let until = now + paced.time_for(frames);
@@ -237,8 +229,9 @@ impl Switch {
     ) -> Result<Cost, Reason> {
         match self.route(now, from, &packet, ports)? {
             Route::To(to) => {
-                let cost = self.cost(from, to, &packet);
-                self.push(now, from, to, packet, ports);
+                let cost = self.transmitter.cost(from, to, &packet, &self.table);
+                self.transmitter
+                    .push(now, (from, to), packet, &mut self.table, ports);
                 Ok(cost)
             }
             Route::Flood => Ok(self.flood(now, from, packet, ports)),
@@ -246,20 +239,6 @@ impl Switch {
                 self.table[to].counters.drop(Reason::Away, 1);
                 Ok(Cost::DROPPED)
             }
-        }
-    }
-
-    /// Returns the cost of sending a packet out of a port. For the uplink the packet is segmented,
-    /// here or in the kernel. For a guest the packet may stay whole, unless its sender has a
-    /// guarantee.
-    pub(super) fn cost(&self, from: PortIndex, to: PortIndex, packet: &Packet) -> Cost {
-        let guest = self.table.guest(to);
-        let cut = guest.is_none_or(|guest| guest.pipeline.segments())
-            || packet.segments() > 1 && self.is_paced_within(from, packet);
-        Cost {
-            frames: if cut { packet.segments() } else { 1 },
-            bytes: if cut { packet.wire_len() } else { packet.len() },
-            pieces: 0,
         }
     }
 }

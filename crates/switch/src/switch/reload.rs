@@ -235,7 +235,7 @@ impl Switch {
 
     /// Makes the uplink if there is none.
     fn open_uplink(&self, reload: &mut Reload) -> Result<Step, PacerError> {
-        if self.uplink.is_none()
+        if self.transmitter.uplink().is_none()
             && let Some(config) = reload.uplink.take()
         {
             reload.fresh_uplink = Some(Uplink::new(config)?);
@@ -257,8 +257,9 @@ impl Switch {
                 self.table[former].id
             } else {
                 cost += CHANGED;
-                let uplink = &mut self.uplink;
-                let id = self.table.assign_slot(|former| forget(uplink, former));
+                let mut pacer = self.transmitter.pacer_mut();
+                let slots = self.table.slots_mut();
+                let id = slots.assign(|former| forget(pacer.as_deref_mut(), former));
                 let guest = Box::new(GuestPort::new(id, &next.config));
                 let state = Box::new(PortState::new(next.config.name.clone()));
                 next.fresh = Some((state, guest));
@@ -280,7 +281,7 @@ impl Switch {
     pub fn cancel(&mut self, reload: &mut Reload) {
         for next in &mut reload.guests {
             if let Some((_, guest)) = next.fresh.take() {
-                self.table.release_slot(guest.id);
+                self.table.slots_mut().release(guest.id);
             }
         }
     }
@@ -295,18 +296,18 @@ impl Switch {
         assert_eq!(reload.step, Step::Swap, "it is prepared before");
         let mut before = Vec::with_capacity(reload.guests.len() + 1);
         if !reload.has_uplink {
-            self.end_pacing();
+            self.transmitter.end_pacing(&self.table);
         }
         let (layout, uplink, former) = self.table.take();
         let mut former: Vec<_> = former.map(Some).collect();
         if !reload.has_uplink {
-            self.uplink = None;
+            self.transmitter.set_uplink(None);
             self.table.begin(None);
         } else if let Some(state) = uplink {
             before.push(layout.uplink());
             self.table.begin(Some(state));
         } else {
-            self.uplink = reload.fresh_uplink.take();
+            self.transmitter.set_uplink(reload.fresh_uplink.take());
             before.push(None);
             let state = PortState::new(UPLINK.to_owned());
             self.table.begin(Some(Box::new(state)));
@@ -335,7 +336,7 @@ impl Switch {
         reload.gone = former.into_iter().flatten().collect();
         reload.gone.sort_unstable_by_key(|(_, guest)| guest.id);
         for (_, guest) in &reload.gone {
-            self.table.release_slot(guest.id);
+            self.table.slots_mut().release(guest.id);
         }
         self.classes = reload.classes.take();
         replace_budget(&mut self.outside, reload.outside);
@@ -375,15 +376,16 @@ impl Switch {
                 }
                 Step::Uplink => {
                     self.change_uplink(now, reload.uplink.take());
-                    if let Some(uplink) = &mut self.uplink {
-                        uplink.egress.set_guests(guests);
+                    if let Some(uplink) = self.transmitter.uplink_mut() {
+                        uplink.egress_mut().set_guests(guests);
                     }
                     reload.step = Step::Translate;
                     CHANGED
                 }
                 Step::Translate => {
                     let most = left.saturating_mul(LIMITS);
-                    if self.pacer().is_none_or(|pacer| pacer.translate(most)) {
+                    let pacer = self.transmitter.pacer_mut();
+                    if pacer.is_none_or(|pacer| pacer.translate(most)) {
                         reload.step = Step::Less(0);
                     }
                     left
@@ -420,11 +422,11 @@ impl Switch {
 
     /// Removes the state of a removed guest.
     fn end(&mut self, now: Nanos, gone: GuestId) {
-        if let Some(pacer) = self.pacer() {
+        if let Some(pacer) = self.transmitter.pacer_mut() {
             let ended = pacer.set_guest(now, gone, None);
             debug_assert!(ended.is_ok(), "the end of a guarantee breaks no rule");
         }
-        self.take_freed();
+        self.transmitter.add_freed();
         self.addresses.review(gone, None);
     }
 
@@ -433,9 +435,9 @@ impl Switch {
             .as_ref()
             .is_some_and(|egress| egress.paced().is_none())
         {
-            self.end_pacing();
+            self.transmitter.end_pacing(&self.table);
         }
-        let uplink = self.uplink.as_mut().zip(egress);
+        let uplink = self.transmitter.uplink_mut().zip(egress);
         let changed = uplink.map_or(Ok(()), |(uplink, egress)| uplink.reconfigure(now, egress));
         if let Err(rule) = changed {
             tracing::error!(%rule, "the uplink stays paced as it was");
@@ -444,7 +446,7 @@ impl Switch {
 
     /// Applies the settings of one guest; returns the cost.
     fn settle_guest(&mut self, now: Nanos, index: GuestIndex, config: &GuestConfig) -> usize {
-        let is_paced = self.pacer().is_some();
+        let is_paced = self.transmitter.pacer().is_some();
         let guests = self.table.guest_count();
         let port = self.table.port_at(index);
         let mut cost = 1;
@@ -497,8 +499,6 @@ impl Reload {
 }
 
 /// Returns true if no frame of a removed guest is queued where guests are known by slot alone.
-fn forget(uplink: &mut Option<Uplink>, former: GuestId) -> bool {
-    let uplink = uplink.as_mut();
-    let pacer = uplink.and_then(|uplink| uplink.egress.pacer_mut());
+fn forget(pacer: Option<&mut Pacer<Packet>>, former: GuestId) -> bool {
     pacer.is_none_or(|pacer| pacer.forget(former))
 }

@@ -27,8 +27,7 @@ impl Switch {
         {
             return 0;
         }
-        let uplink = self.uplink.as_ref();
-        let pacer = uplink.and_then(|uplink| uplink.egress.pacer());
+        let pacer = self.transmitter.pacer();
         let Some((pacer, guarantee)) = pacer.and_then(|it| Some((it, it.guarantee(guest)?))) else {
             return 0;
         };

@@ -183,8 +183,7 @@ impl Switch {
         for guest in (copied.len()..end).map(GuestIndex::new) {
             let port = self.table.port_at(guest);
             let link = self.count_overruns(port, ports);
-            let paced = self.uplink.as_ref();
-            let paced = paced.and_then(|uplink| uplink.egress.paced());
+            let paced = self.transmitter.paced();
             let state = &self.table[port];
             copied.push(self.table[guest].snapshot(self.now, state, link, paced));
         }
@@ -194,8 +193,8 @@ impl Switch {
         let port = self.table.uplink();
         let link = port.map(|port| self.count_overruns(port, ports));
         let uplink = self
-            .uplink
-            .as_ref()
+            .transmitter
+            .uplink()
             .zip(self.table.uplink_state())
             .zip(link);
         Some(Snapshot {
@@ -255,19 +254,24 @@ impl PortState {
 
 impl Uplink {
     fn snapshot(&self, state: &PortState, link: Link) -> UplinkSnapshot {
-        let pacing = self.egress.paced().map(|paced| {
+        let pacing = self.egress().paced().map(|paced| {
             let pacer = paced.pacer().stats();
             UplinkPacing {
                 stats: pacer,
                 voids: (state.counters.voids.packets, state.counters.voids.bytes),
                 max_lateness: paced.wire().link.time_for(pacer.max_lateness.into()),
-                lateness: self.lateness.clone(),
+                lateness: self.lateness().clone(),
             }
         });
         let by_pacer = pacing.as_ref().map(|pacing| pacing.stats.drops.by_reason());
         let by_pacer = by_pacer.as_ref().map_or(&[][..], |drops| drops);
         UplinkSnapshot {
-            port: state.snapshot(link, self.egress.stats(), self.egress.waiting(), by_pacer),
+            port: state.snapshot(
+                link,
+                self.egress().stats(),
+                self.egress().waiting(),
+                by_pacer,
+            ),
             pacing,
         }
     }

@@ -12,20 +12,8 @@ use crate::mac::Mac;
 use crate::port::{Port, Presence};
 use std::io;
 use tailbound_dataplane::snoop::{Damaged, Drained, FlowView, Mode, Origin, RingPlacement};
-use tailbound_dataplane::{
-    Departure, GuestId, Packet, Pool, Snoop, SnoopConfig, SnoopStats, TcpMaker,
-};
+use tailbound_dataplane::{GuestId, Packet, Pool, Snoop, SnoopConfig, SnoopStats, TcpMaker};
 use tailbound_units::{Bytes, Nanos};
-
-/// The next item for a port.
-pub(super) enum Next {
-    /// A frame.
-    Frame(Packet),
-    /// A frame that the host retains for now, or drops because its sender retransmits it.
-    Later,
-    /// No frame.
-    Nothing,
-}
 
 /// State of early acknowledgement for a guest.
 #[derive(Debug, Clone, Copy)]
@@ -233,39 +221,6 @@ impl Switch {
         }
     }
 
-    /// Returns the next frame for a port: frames that the host sends in a peer's place go first.
-    /// The queue of frames for the guest is polled once at most.
-    pub(super) fn next_frame(&mut self, now: Nanos, index: PortIndex) -> Next {
-        let snoop = |switch: &mut Self| {
-            switch
-                .table
-                .guest_mut(index)?
-                .snoop
-                .as_mut()?
-                .poll_to_guest()
-        };
-        if let Some(frame) = snoop(self) {
-            return Next::Frame(frame);
-        }
-        let departure = self.pipeline(index).and_then(|pipeline| pipeline.pull(now));
-        let Some(Departure { frame, sojourn, .. }) = departure else {
-            return Next::Nothing;
-        };
-        self.record(index, &frame, sojourn);
-        let guest = self.table.guest_mut(index);
-        let frame = match guest.and_then(|guest| guest.snoop.as_mut()) {
-            None => frame,
-            Some(snoop) => match snoop.handle_ingress(now, frame) {
-                Some(frame) => frame,
-                None => return Next::Later,
-            },
-        };
-        if self.trace.is_some() {
-            self.trace_queued(now, index, &frame, sojourn);
-        }
-        Next::Frame(frame)
-    }
-
     /// Passes a guest's frame through early acknowledgement; `None` if its peer knows the content
     /// already.
     pub(super) fn snoop_out(
@@ -350,13 +305,13 @@ impl Switch {
         while let Some(packet) = gone.snoop.as_mut().and_then(|it| it.poll_to_peer()) {
             let to = self.forwarding.port_of(Mac(packet.destination_mac()));
             let to = to.and_then(|to| self.table.guest_at(to));
-            match (to, &mut self.uplink) {
+            match (to, self.transmitter.uplink_mut()) {
                 (Some(guest), _) => {
                     self.table[guest].deliver(now, packet);
                     let port = self.table.port_at(guest);
                     self.table.offer(port);
                 }
-                (None, Some(uplink)) => uplink.push(now, Some(packet), gone),
+                (None, Some(uplink)) => uplink.push_last(now, packet, gone),
                 (None, None) => {}
             }
         }

@@ -8,6 +8,7 @@ use crate::port::{BURST, Outgoing, Port, Received};
 use crate::reason::Reason;
 use std::collections::VecDeque;
 use std::io;
+use tailbound_dataplane::{Frame, Packet};
 use tailbound_units::Nanos;
 
 /// Packets and bytes.
@@ -135,6 +136,30 @@ impl PortState {
             borrowed: 0,
             counters: Counters::default(),
         }
+    }
+
+    /// Returns true if the port can carry a frame. The kernel would refuse a longer one after it
+    /// waited and was charged. Packets that will be segmented always pass.
+    pub(super) fn fits(&mut self, packet: &Packet, port: Option<&dyn Port>) -> bool {
+        let tag = if packet.vlan().is_some() {
+            Packet::TAG
+        } else {
+            0
+        };
+        let len = packet.len() - tag;
+        if len <= self.longest || packet.offload().gso.is_some() {
+            return true;
+        }
+        // Not known yet, or another one by now.
+        let Some(port) = port else {
+            return true;
+        };
+        self.longest = port.longest().unwrap_or(usize::MAX);
+        let fits = len <= self.longest;
+        if !fits {
+            self.counters.drop(Reason::AboveMtu, 1);
+        }
+        fits
     }
 
     /// Returns true if frames of the last burst are not forwarded yet.

@@ -2,14 +2,14 @@
 
 use super::agenda::Agenda;
 use super::guest::GuestPort;
-use super::slots::{Slot, Slots};
+use super::slots::Slots;
 use super::state::PortState;
 use crate::index::{GuestIndex, Layout, PortIndex, Role};
 use std::ops::{Index, IndexMut};
 use tailbound_dataplane::GuestId;
 
 /// The ports and the guests, by [`PortIndex`] and [`GuestIndex`].
-#[derive(Debug)]
+#[derive(Debug, Default)]
 #[expect(
     clippy::vec_box,
     reason = "ports change places while packets wait: a guest has kilobytes of counters"
@@ -23,24 +23,20 @@ pub(super) struct PortTable {
     /// those of a later guest of its slot.
     slots: Slots,
     agenda: Agenda,
-    /// True if ports are read; false while the switch is drained.
-    is_read: bool,
 }
 
 /// A guest and the state of its port.
 pub(super) type GuestEntry = (Box<PortState>, Box<GuestPort>);
 
 impl PortTable {
-    /// Makes a table without ports.
-    pub(super) fn new() -> Self {
-        Self {
-            layout: Layout::default(),
-            states: Vec::new(),
-            guests: Vec::new(),
-            slots: Slots::default(),
-            agenda: Agenda::default(),
-            is_read: true,
-        }
+    /// Returns the slots of the guests.
+    pub(super) const fn slots(&self) -> &Slots {
+        &self.slots
+    }
+
+    /// Returns the slots of the guests.
+    pub(super) const fn slots_mut(&mut self) -> &mut Slots {
+        &mut self.slots
     }
 
     /// Returns the work of the ports.
@@ -51,16 +47,6 @@ impl PortTable {
     /// Returns the work of the ports.
     pub(super) const fn agenda_mut(&mut self) -> &mut Agenda {
         &mut self.agenda
-    }
-
-    /// Returns true if ports are read; false while the switch is drained.
-    pub(super) const fn is_read(&self) -> bool {
-        self.is_read
-    }
-
-    /// Sets whether ports are read; returns the former value.
-    pub(super) const fn replace_read(&mut self, is_read: bool) -> bool {
-        std::mem::replace(&mut self.is_read, is_read)
     }
 
     /// Returns the number of ports.
@@ -193,26 +179,6 @@ impl PortTable {
     /// Returns all guests in their order.
     pub(super) fn guests_mut(&mut self) -> impl Iterator<Item = &mut GuestPort> {
         self.guests.iter_mut().map(Box::as_mut)
-    }
-
-    /// Returns the slot behind the last one.
-    pub(super) const fn end_of_slots(&self) -> Slot {
-        self.slots.end()
-    }
-
-    /// Returns the port of the guest of a slot; `None` if the guest is gone.
-    pub(super) fn port_at_slot(&self, slot: Slot) -> Option<PortIndex> {
-        self.slots.port_at(slot)
-    }
-
-    /// Assigns a slot to a new guest: [`Slots::assign`].
-    pub(super) fn assign_slot(&mut self, forget: impl FnMut(GuestId) -> bool) -> GuestId {
-        self.slots.assign(forget)
-    }
-
-    /// Frees the slot of a removed guest.
-    pub(super) fn release_slot(&mut self, guest: GuestId) {
-        self.slots.release(guest);
     }
 
     /// Removes all ports, to add those that stay in their new places. Returns the present layout,

@@ -3,6 +3,7 @@
 
 use super::Ports;
 use super::agenda::{Timer, Work};
+use super::guest::GuestPort;
 use super::state::Interest;
 use super::table::PortTable;
 use crate::index::PortIndex;
@@ -12,7 +13,7 @@ use tailbound_units::Nanos;
 impl PortTable {
     /// Sets whether ports are read at all; changes the work of all ports if that is new.
     pub(super) fn set_read(&mut self, is_read: bool) {
-        if self.replace_read(is_read) != is_read {
+        if self.agenda_mut().replace_read(is_read) != is_read {
             self.note_all();
         }
     }
@@ -20,9 +21,9 @@ impl PortTable {
     /// Updates a port's work: after each event and each turn that served the port.
     pub(super) fn note(&mut self, port: PortIndex, ports: &Ports) {
         let is_open = self.is_open(port);
-        let is_read = is_open && self.is_read() && !self.is_drained(port);
+        let is_read = is_open && self.agenda().is_read() && !self.is_drained(port);
         let is_full = self[port].full;
-        let waits_for_room = is_full && !self.is_resting(port);
+        let waits_for_room = is_full && !is_resting(self.guest(port));
         let state = &mut self[port];
         let is_pending = state.has_received();
         let is_ready = is_open && (is_pending || (is_read && state.readable));
@@ -72,8 +73,8 @@ impl PortTable {
 
     /// Marks every port: the next turn visits all of them.
     fn note_all(&mut self) {
-        let ports = self.len();
-        self.agenda_mut().reset(ports);
+        let end = self.end();
+        self.agenda_mut().reset(end);
         for port in self.ports() {
             self.note_ingress(port);
             let is_limited = self.guest(port).is_some_and(|it| it.limited.is_some());
@@ -88,52 +89,6 @@ impl PortTable {
         self.agenda_mut().set(Work::Sending, port, offered);
     }
 
-    /// Marks a guest's limit for the next turn.
-    pub(super) fn release_soon(&mut self, port: PortIndex) {
-        let agenda = self.agenda_mut();
-        agenda.set_timer(Timer::Release, port, Some(Nanos::ZERO));
-    }
-
-    /// A port has nothing to do: if it woke the loop too often for that, it rests.
-    #[cold]
-    pub(super) fn note_idle_wake(&mut self, now: Nanos, port: PortIndex) {
-        let (state, guest) = self.both_mut(port);
-        if let Some(until) = state.charge_idle_wake(now)
-            && let Some(guest) = guest
-        {
-            guest.ingress.rest(until);
-        }
-    }
-
-    /// Neither reads a port nor sends to it for the time `rest`, if that is not zero and the port
-    /// shares memory with its guest; returns true if so. Elsewhere the thread sleeps for want of the
-    /// host's own memory, which is no guest's doing.
-    pub(super) fn leave_alone(
-        &mut self,
-        now: Nanos,
-        port: PortIndex,
-        rest: Nanos,
-        shares_memory: bool,
-    ) -> bool {
-        if rest == Nanos::ZERO || !shares_memory {
-            return false;
-        }
-        let until = now + rest;
-        let (state, guest) = self.both_mut(port);
-        state.barred_until = until;
-        tracing::warn!(
-            port = state.name,
-            seconds = rest.0 / 1_000_000_000,
-            "the packet loop slept again while it accessed this guest's memory: the guest's frames \
-             wait this long, so that others' do not. Its VMM may free pages in use, or its memory \
-             is swapped out: use preallocated memory without a balloon"
-        );
-        if let Some(guest) = guest {
-            guest.ingress.throttle(until);
-        }
-        true
-    }
-
     /// Returns true if the port may be read: not if its guest met backpressure or is throttled.
     pub(super) fn is_open(&self, port: PortIndex) -> bool {
         let guest = self.guest(port);
@@ -145,17 +100,50 @@ impl PortTable {
         let guest = self.guest(port);
         guest.is_some_and(|guest| guest.ingress.is_drained())
     }
+}
 
-    /// Returns true if a port is not waited for at all.
-    #[cold]
-    fn is_resting(&self, port: PortIndex) -> bool {
-        let guest = self.guest(port);
-        guest.is_some_and(|guest| guest.ingress.is_resting())
-    }
+/// Returns true if the port of a guest is not waited for at all.
+#[cold]
+fn is_resting(guest: Option<&GuestPort>) -> bool {
+    guest.is_some_and(|guest| guest.ingress.is_resting())
+}
 
-    /// Returns true if the guest of a port is on another host, or not running.
-    pub(super) fn is_away(&self, port: PortIndex) -> bool {
-        let guest = self.guest(port);
-        guest.is_some_and(|guest| guest.is_away())
+/// Notes that a port has nothing to do: if it woke the loop too often for that, it rests.
+#[cold]
+pub(super) fn note_idle_wake(now: Nanos, port: PortIndex, table: &mut PortTable) {
+    let (state, guest) = table.both_mut(port);
+    if let Some(until) = state.charge_idle_wake(now)
+        && let Some(guest) = guest
+    {
+        guest.ingress.rest(until);
     }
+}
+
+/// Neither reads a port nor sends to it for the time `rest`, if that is not zero and the port shares
+/// memory with its guest; returns true if so. Elsewhere the thread sleeps for want of the host's own
+/// memory, which is no guest's doing.
+pub(super) fn leave_alone(
+    now: Nanos,
+    port: PortIndex,
+    rest: Nanos,
+    shares_memory: bool,
+    table: &mut PortTable,
+) -> bool {
+    if rest == Nanos::ZERO || !shares_memory {
+        return false;
+    }
+    let until = now + rest;
+    let (state, guest) = table.both_mut(port);
+    state.barred_until = until;
+    tracing::warn!(
+        port = state.name,
+        seconds = rest.0 / 1_000_000_000,
+        "the packet loop slept again while it accessed this guest's memory: the guest's frames \
+         wait this long, so that others' do not. Its VMM may free pages in use, or its memory \
+         is swapped out: use preallocated memory without a balloon"
+    );
+    if let Some(guest) = guest {
+        guest.ingress.throttle(until);
+    }
+    true
 }

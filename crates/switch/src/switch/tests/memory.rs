@@ -76,8 +76,8 @@ fn frames_of_any_length_hold_what_their_queue_may_and_it_is_given_back() {
         for guest in bench.switch.table.guests_mut() {
             assert_eq!(guest.pipeline.give_back(), Spare::Nothing, "{len}");
         }
-        let uplink = bench.switch.uplink.as_mut().expect("there is one");
-        assert_eq!(uplink.egress.give_back(), Spare::Nothing, "{len}");
+        let uplink = bench.switch.transmitter.uplink_mut().expect("there is one");
+        assert_eq!(uplink.egress_mut().give_back(), Spare::Nothing, "{len}");
         assert_eq!(
             bench.switch.poll_at(&bench.ports),
             None,

@@ -20,13 +20,13 @@
 //! to wait for. Guarantees are set by guest: [`Switch::set_guarantee`], [`Switch::apply`]. A guest
 //! that must stop sending is drained ([`Switch::set_drained`]).
 
+mod admission;
 mod agenda;
 mod batch;
 mod config;
 mod drain;
 mod flood;
 mod guarantees;
-mod guard;
 mod guest;
 mod ingress;
 mod inward;
@@ -36,6 +36,7 @@ mod local;
 mod memory;
 mod presence;
 mod receive;
+mod receiver;
 mod reload;
 mod send_as;
 mod slots;
@@ -63,23 +64,22 @@ pub use snapshot::{
     UplinkPacing, UplinkSnapshot,
 };
 
-use crate::budget::Budget;
-use crate::filter::AddressBook;
 use crate::forward::Forwarding;
 use crate::index::{GuestIndex, PortIndex};
 use crate::mac::Mac;
-use crate::port::{Burst, Port};
+use crate::port::Port;
+use admission::Admission;
 use agenda::{Timer, Work};
 use guest::GuestPort;
 use memory::GiveBack;
 use receive::Round;
+use receiver::Receiver;
 pub use snoop::SnoopSnapshot;
 pub use state::Interest;
-use std::collections::HashSet;
 use std::io;
 use table::PortTable;
 use tailbound_dataplane::pacer::PacerError;
-use tailbound_dataplane::{Classes, GuestId, HashKeys, Pacer, Packet, Pool};
+use tailbound_dataplane::{GuestId, HashKeys, Pacer, Packet};
 use tailbound_units::{Bytes, Nanos};
 pub use timing::{Stopwatch, Switches};
 pub use trace::{Traced, TracedFrame, Wait};
@@ -104,26 +104,15 @@ pub struct Turn {
 /// The switch: forwarding between ports, with an egress before each.
 #[derive(Debug)]
 pub struct Switch {
-    pool: Pool,
+    receiver: Receiver,
+    admission: Admission,
     forwarding: Forwarding,
-    addresses: AddressBook,
-    /// Stations that are limited as such: see [`Switch::set_limited_by_station`].
-    by_station: HashSet<Mac>,
     table: PortTable,
     transmitter: Transmitter,
-    /// The budget for frames to groups from the uplink.
-    outside: Option<Budget>,
-    /// The classes of the fabric behind the uplink.
-    classes: Option<Classes>,
     /// The number of refused guarantees.
     refusals: u64,
-    /// The port that is served first in the next round, if it has anything to receive.
-    first: PortIndex,
-    burst: Burst,
     /// Frees unused buffers over time.
     excess: GiveBack,
-    /// Frames of limits that have ended, with their guests.
-    unlimited: Vec<(GuestId, Packet)>,
     /// Measures the time that ports take.
     stopwatch: Option<Box<dyn Stopwatch>>,
     /// The time of the last turn.
@@ -149,19 +138,13 @@ impl Switch {
     /// As [`Switch::new`].
     pub fn with_keys(config: SwitchConfig, keys: HashKeys) -> Result<Self, PacerError> {
         let mut switch = Self {
-            pool: Pool::with_keys(keys),
+            receiver: Receiver::new(keys),
+            admission: Admission::default(),
             forwarding: Forwarding::default(),
-            addresses: AddressBook::default(),
-            by_station: HashSet::new(),
             table: PortTable::default(),
             transmitter: Transmitter::default(),
-            outside: None,
-            classes: None,
             refusals: 0,
-            first: PortIndex::FIRST,
-            burst: Burst::default(),
             excess: GiveBack::default(),
-            unlimited: Vec::new(),
             stopwatch: None,
             now: Nanos::ZERO,
             turns: 0,
@@ -187,11 +170,7 @@ impl Switch {
     /// ([`FlowKey::station`](tailbound_dataplane::FlowKey::station)), for all IP addresses: the
     /// receiver takes frames by its MAC address.
     pub fn set_limited_by_station(&mut self, station: Mac, limited: bool) {
-        if limited {
-            self.by_station.insert(station);
-        } else {
-            self.by_station.remove(&station);
-        }
+        self.admission.set_limited_by_station(station, limited);
     }
 
     /// Returns the bytes that a guest has taken so far of its senders' guaranteed traffic, and true
@@ -273,7 +252,12 @@ impl Switch {
         self.transmitter
             .read_again(&mut self.table, ports, &mut turn);
         turn.busy |= !self.table.agenda().is_empty(Work::Copying);
-        turn.memory_is_free = self.give_back(now);
+        turn.memory_is_free = self.excess.give_back(
+            now,
+            self.receiver.pool(),
+            &mut self.table,
+            &mut self.transmitter,
+        );
         turn.moved = std::mem::take(&mut self.is_news);
         turn
     }
@@ -284,7 +268,7 @@ impl Switch {
     /// with any number of idle ports between them.
     fn receive_round(&mut self, now: Nanos, ports: &mut Ports, turn: &mut Turn) -> Round {
         let end = self.table.end();
-        let first = self.first.min(end);
+        let first = self.receiver.first().min(end);
         let mut round = Round::Idle;
         for range in [first..end, PortIndex::FIRST..first] {
             let mut next = range.start;
@@ -294,7 +278,7 @@ impl Switch {
                 next = port.next();
                 let served = self.serve(now, port, ports, turn);
                 if round < Round::Served && served == Round::Served {
-                    self.first = next;
+                    self.receiver.set_first(next);
                 }
                 round = round.max(served);
                 self.table.note(port, ports);
@@ -339,7 +323,7 @@ impl Switch {
     /// Returns the time at which the next frame may leave, if no event comes first; `None` if no
     /// queued frame waits for time alone.
     pub fn poll_at(&self, ports: &Ports) -> Option<Nanos> {
-        let is_pending = !self.unlimited.is_empty();
+        let is_pending = self.admission.has_unlimited();
         let times = [
             is_pending.then_some(Nanos::ZERO),
             self.transmitter.poll_at(&self.table, ports),

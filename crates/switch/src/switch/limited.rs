@@ -154,8 +154,7 @@ impl Switch {
             (limited, None) => {
                 if let Some(ended) = limited.take() {
                     let waiting = ended.shaper.into_waiting();
-                    self.unlimited
-                        .extend(waiting.map(|packet| (guest.id, packet)));
+                    self.admission.add_unlimited(guest.id, waiting);
                 }
             }
         }
@@ -166,7 +165,7 @@ impl Switch {
 
     /// Forwards the frames of limits that have ended.
     pub(super) fn send_unlimited(&mut self, now: Nanos, ports: &Ports) {
-        for (guest, packet) in std::mem::take(&mut self.unlimited) {
+        for (guest, packet) in self.admission.take_unlimited() {
             if let Some(port) = self.table.port_of(guest) {
                 self.send_on(now, port, packet, ports);
             }

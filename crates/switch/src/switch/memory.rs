@@ -1,8 +1,9 @@
 //! Release of unused memory.
 
-use super::Switch;
+use super::table::PortTable;
+use super::transmit::Transmitter;
 use crate::index::PortIndex;
-use tailbound_dataplane::Spare;
+use tailbound_dataplane::{Pool, Spare};
 use tailbound_units::Nanos;
 
 /// Schedule for freeing unused memory in small batches: buffers after a second in which every
@@ -43,65 +44,77 @@ impl GiveBack {
     }
 }
 
-impl Switch {
+impl GiveBack {
     /// Frees a batch of memory if that is due; returns true after the last one.
-    pub(super) fn give_back(&mut self, now: Nanos) -> bool {
-        if self.give_back_buffers(now) && self.excess.round.is_none() {
+    pub(super) fn give_back(
+        &mut self,
+        now: Nanos,
+        pool: &Pool,
+        table: &mut PortTable,
+        transmitter: &mut Transmitter,
+    ) -> bool {
+        if self.give_back_buffers(now, pool) && self.round.is_none() {
             // The queues that held these buffers have capacity for as many frames.
-            self.excess.round = Some(QueueRound {
+            self.round = Some(QueueRound {
                 at: now,
                 port: PortIndex::FIRST,
                 left: Spare::Nothing,
                 freed: true,
             });
         }
-        let round = self.excess.round.take_if(|round| round.at <= now);
-        round.is_some_and(|round| self.go_on_round(now, round))
+        let round = self.round.take_if(|round| round.at <= now);
+        round.is_some_and(|round| self.go_on_round(now, round, table, transmitter))
     }
 
     /// Frees a few buffers if that is due; returns true after the last of them.
-    fn give_back_buffers(&mut self, now: Nanos) -> bool {
-        if !self.pool.has_excess() {
-            self.excess.next = None;
+    fn give_back_buffers(&mut self, now: Nanos, pool: &Pool) -> bool {
+        if !pool.has_excess() {
+            self.next = None;
             return false;
         }
-        let next = self.excess.next.get_or_insert(now + GiveBack::AFTER);
+        let next = self.next.get_or_insert(now + Self::AFTER);
         if *next > now {
             return false;
         }
-        *next = now + GiveBack::EVERY;
-        self.pool.give_back();
-        let is_done = !self.pool.has_excess();
+        *next = now + Self::EVERY;
+        pool.give_back();
+        let is_done = !pool.has_excess();
         if is_done {
-            self.excess.next = None;
+            self.next = None;
         }
         is_done
     }
 
     /// Visits some queues; returns true if these were the last, and something was freed.
-    fn go_on_round(&mut self, now: Nanos, mut round: QueueRound) -> bool {
-        let mut visits = GiveBack::PORTS;
-        while round.port < self.table.end() && visits > 0 {
-            let left = self.transmitter.give_back(round.port, &mut self.table);
+    fn go_on_round(
+        &mut self,
+        now: Nanos,
+        mut round: QueueRound,
+        table: &mut PortTable,
+        transmitter: &mut Transmitter,
+    ) -> bool {
+        let mut visits = Self::PORTS;
+        while round.port < table.end() && visits > 0 {
+            let left = transmitter.give_back(round.port, table);
             round.left = round.left.max(left);
             round.port = round.port.next();
             visits -= 1;
         }
         round.freed |= round.left == Spare::More;
-        round.at = now + GiveBack::EVERY;
+        round.at = now + Self::EVERY;
         let mut is_done = false;
-        if round.port >= self.table.end() {
+        if round.port >= table.end() {
             round.port = PortIndex::FIRST;
             match std::mem::replace(&mut round.left, Spare::Nothing) {
                 Spare::Nothing => return round.freed,
                 Spare::InUse => {
-                    round.at = now + GiveBack::AFTER_QUEUES;
+                    round.at = now + Self::AFTER_QUEUES;
                     is_done = std::mem::take(&mut round.freed);
                 }
                 Spare::More => {}
             }
         }
-        self.excess.round = Some(round);
+        self.round = Some(round);
         is_done
     }
 }

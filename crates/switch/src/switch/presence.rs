@@ -13,7 +13,7 @@ use crate::announce;
 use crate::filter::SpoofFilter;
 use crate::forward::Pinned;
 use crate::index::PortIndex;
-use crate::port::{Arrival, Presence};
+use crate::port::{Arrival, Presence, Received};
 use crate::prefix::Prefix;
 use crate::reason::Reason;
 use std::collections::BTreeSet;
@@ -107,16 +107,20 @@ impl Switch {
         let (id, mac, filter) = (guest.id, guest.mac, guest.filter.as_ref());
         let own = filter.into_iter().flat_map(SpoofFilter::own);
         let own = own.filter_map(Prefix::single);
-        let chosen = self.addresses.chosen_by(id, mac).map(IpAddr::from);
+        let chosen = self
+            .admission
+            .addresses()
+            .chosen_by(id, mac)
+            .map(IpAddr::from);
         let chosen = chosen.filter(|address| filter.is_none_or(|filter| filter.is_open(*address)));
         let addresses: BTreeSet<_> = own.chain(chosen).take(MAX_ADDRESSES).collect();
         let of_addresses = addresses.into_iter();
         let of_addresses = of_addresses.map(|address| announce::of_address(mac, address));
         for frame in std::iter::once(announce::of_station(mac)).chain(of_addresses) {
-            let end = Packet::HEADROOM + frame.len();
-            let mut buffer = self.pool.buffer(end);
-            buffer[Packet::HEADROOM..end].copy_from_slice(&frame);
-            let packet = Packet::new(buffer, Packet::HEADROOM, frame.len(), None, Some(id));
+            let Received {
+                buffer, start, len, ..
+            } = self.receiver.copy(&frame);
+            let packet = Packet::new(buffer, start, len, None, Some(id));
             let Ok(packet) = packet else {
                 continue;
             };

@@ -1,12 +1,13 @@
 //! Received frames: checks and forwarding.
 
-use super::guard::Route;
+use super::admission::Route;
 use super::upkeep::{leave_alone, note_idle_wake};
 use super::work::Cost;
 use super::{Ports, Switch, Turn};
+use crate::forward::Verdict;
 use crate::index::PortIndex;
 use crate::mac::Mac;
-use crate::port::{BURST, More, Port, Received};
+use crate::port::{BURST, Port, Received};
 use crate::reason::Reason;
 use tailbound_dataplane::{Frame, Packet};
 use tailbound_units::Nanos;
@@ -48,7 +49,8 @@ impl Switch {
         let stopwatch = self.stopwatch.as_deref_mut();
         let lap = stopwatch.map(|stopwatch| state.dear_in.begin(stopwatch));
         if state.readable && !self.table.is_drained(from) {
-            self.receive(now, from, ports, turn);
+            self.receiver
+                .receive(now, from, &mut self.table, ports, turn);
         }
         let is_idle = !self.table[from].has_received();
         if !is_idle {
@@ -74,31 +76,6 @@ impl Switch {
         // What came since then is received in the next turn.
         turn.busy |= is_pending && self.table[from].readable && self.table.is_open(from);
         Round::Served
-    }
-
-    /// Receives a burst if all of the last one is forwarded.
-    fn receive(&mut self, now: Nanos, from: PortIndex, ports: &mut Ports, turn: &mut Turn) {
-        let state = &mut self.table[from];
-        if state.has_received() {
-            return;
-        }
-        let Some(port) = &mut ports[from.0] else {
-            state.readable = false;
-            return;
-        };
-        match port.receive(now, &self.pool, &mut self.burst) {
-            Ok(More::No) => state.readable = false,
-            Ok(More::Maybe) => turn.busy = true,
-            Err(error) => {
-                state.readable = false;
-                turn.gone.push((from, error));
-            }
-        }
-        state.counters.drop(Reason::Truncated, self.burst.truncated);
-        self.burst.truncated = 0;
-        let pieces = std::mem::take(&mut self.burst.pieces);
-        state.credit.charge(Cost::of_pieces(pieces));
-        state.received.extend(self.burst.frames.drain(..));
     }
 
     /// Forwards received frames of a port, up to its share of the work.
@@ -160,29 +137,7 @@ impl Switch {
         received: Received,
         ports: &Ports,
     ) -> Result<Cost, Reason> {
-        let state = &mut self.table[from];
-        state.counters.received.add(received.len);
-        let source = self.table.guest(from).map(|guest| guest.id);
-        let state = &self.table[from];
-        let Received {
-            buffer,
-            start,
-            len,
-            virtio,
-        } = received;
-        let mut packet = Packet::new(buffer, start, len, virtio, source).map_err(|malformed| {
-            tracing::debug!(port = state.name, %malformed, "dropped a frame");
-            if malformed.is_unsupported_segmentation() {
-                Reason::UnsupportedGso
-            } else {
-                Reason::Malformed
-            }
-        })?;
-        if source.is_none()
-            && let Some(classes) = self.classes
-        {
-            packet.read_class(classes);
-        }
+        let packet = self.receiver.packet(from, received, &mut self.table)?;
         self.admit(now, from, &packet)?;
         match self.snoop_out(now, from, packet) {
             Some(packet) => self.admitted(now, from, packet, ports),
@@ -199,10 +154,7 @@ impl Switch {
         mut packet: Packet,
         ports: &Ports,
     ) -> Result<Cost, Reason> {
-        let source = packet.source();
-        if source.is_some() && self.by_station.contains(&Mac(packet.destination_mac())) {
-            packet.flow_by_station();
-        }
+        self.admission.mark_station(&mut packet);
         if let Some(guest) = self.table.guest_mut(from)
             && let Some(limited) = &mut guest.limited
         {
@@ -240,5 +192,40 @@ impl Switch {
                 Ok(Cost::DROPPED)
             }
         }
+    }
+
+    /// Checks and learns the sender of a frame; an error is the reason to drop it.
+    pub(super) fn admit(
+        &mut self,
+        now: Nanos,
+        from: PortIndex,
+        packet: &Packet,
+    ) -> Result<(), Reason> {
+        let (table, forwarding) = (&self.table, &mut self.forwarding);
+        self.admission.admit(now, from, packet, table, forwarding)
+    }
+
+    /// Finds the route of a frame; an error is the reason why there is none. Frames that are copied
+    /// to all ports are charged to the guest's budget, or the outside's. Frames that others may
+    /// have to flood are charged to the guest's.
+    fn route(
+        &mut self,
+        now: Nanos,
+        from: PortIndex,
+        packet: &Packet,
+        ports: &Ports,
+    ) -> Result<Route, Reason> {
+        let destination = Mac(packet.destination_mac());
+        let verdict = match self.forwarding.route(now, from, destination) {
+            // The guest may have come since its presence was last checked.
+            Verdict::Away(home) if self.has_come(now, home, ports) => Verdict::To(home),
+            Verdict::Away(home) => match self.forwarding.route_outside(now, from, destination) {
+                Verdict::Drop(_) => return Ok(Route::Nowhere(home)),
+                verdict => verdict,
+            },
+            verdict => verdict,
+        };
+        let table = &mut self.table;
+        self.admission.charge(now, from, packet, verdict, table)
     }
 }

@@ -14,7 +14,7 @@ use super::Switch;
 use super::agenda::Work;
 use super::config::{GuestConfig, SwitchConfig, UPLINK};
 use super::guarantees::Pass;
-use super::guest::{GuestPort, replace_budget};
+use super::guest::GuestPort;
 use super::state::PortState;
 use super::steps::{CHANGED, some};
 use super::table::GuestEntry;
@@ -338,15 +338,15 @@ impl Switch {
         for (_, guest) in &reload.gone {
             self.table.slots_mut().release(guest.id);
         }
-        self.classes = reload.classes.take();
-        replace_budget(&mut self.outside, reload.outside);
+        self.receiver.set_classes(reload.classes.take());
+        self.admission.set_outside(reload.outside);
         self.table.agenda_mut().rearrange(&before);
         let uplink = self.table.uplink();
         let pinned = std::mem::take(&mut reload.pinned);
         self.forwarding
             .reconfigure(before.into_iter(), uplink, pinned);
         let configured = std::mem::take(&mut reload.configured);
-        self.addresses.reconfigure(configured);
+        self.admission.addresses_mut().reconfigure(configured);
         reload.step = Step::End;
     }
 
@@ -427,7 +427,7 @@ impl Switch {
             debug_assert!(ended.is_ok(), "the end of a guarantee breaks no rule");
         }
         self.transmitter.add_freed();
-        self.addresses.review(gone, None);
+        self.admission.addresses_mut().review(gone, None);
     }
 
     fn change_uplink(&mut self, now: Nanos, egress: Option<EgressConfig>) {
@@ -455,7 +455,7 @@ impl Switch {
             cost = CHANGED;
         }
         let guest = &mut self.table[index];
-        guest.set_snoop(now, config.snoop, &self.pool);
+        guest.set_snoop(now, config.snoop, self.receiver.pool());
         // Each meter is shared among the guests that there are.
         guest.pipeline.set_guests(guests);
         if !is_paced && guest.ingress.is_crowded() {
@@ -463,7 +463,8 @@ impl Switch {
             self.table.agenda_mut().set(Work::Ready, port, true);
         }
         let guest = &self.table[index];
-        self.addresses.review(guest.id, guest.filter.as_ref());
+        let addresses = self.admission.addresses_mut();
+        addresses.review(guest.id, guest.filter.as_ref());
         if !guest.is_away() {
             self.forwarding.forget(guest.mac);
         }

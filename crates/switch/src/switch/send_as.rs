@@ -1,8 +1,8 @@
 //! Frames that the host sends in a guest's name, for a trial of the guest's guarantee.
 
 use super::{Ports, Switch};
-use crate::port::{BURST, Received};
-use tailbound_dataplane::{GuestId, Packet};
+use crate::port::BURST;
+use tailbound_dataplane::GuestId;
 use tailbound_units::Nanos;
 
 /// Time for which frames wait in the pacer: shorter than the wait after which any destination's
@@ -39,16 +39,9 @@ impl Switch {
         let missing =
             ((in_time(AHEAD).max(2) + saved) * each).saturating_sub(pacer.memory_of(guest).0);
         let missing = (missing.div_ceil(each) as usize).min(BURST);
-        let end = Packet::HEADROOM + frame.len();
         for _ in 0..missing {
-            let mut buffer = self.pool.buffer(end);
-            buffer[Packet::HEADROOM..end].copy_from_slice(frame);
-            self.table[port].received.push_back(Received {
-                buffer,
-                start: Packet::HEADROOM,
-                len: frame.len(),
-                virtio: None,
-            });
+            let copy = self.receiver.copy(frame);
+            self.table[port].received.push_back(copy);
         }
         self.table.note(port, ports);
         missing

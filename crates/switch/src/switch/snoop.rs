@@ -107,7 +107,7 @@ impl PortState {
 impl Switch {
     /// Begins, changes or ends early acknowledgement for a guest. An unknown guest is skipped.
     pub fn set_snoop(&mut self, now: Nanos, guest: GuestId, config: Option<SnoopConfig>) {
-        let pool = self.pool.clone();
+        let pool = self.receiver.pool().clone();
         if let Some(port) = self.table.port_of(guest)
             && let Some(guest) = self.table.guest_mut(port)
         {
@@ -151,7 +151,7 @@ impl Switch {
         from: &[u8],
         known: impl Fn(usize) -> Option<GuestId>,
     ) -> Result<usize, Damaged> {
-        let pool = self.pool.clone();
+        let pool = self.receiver.pool().clone();
         let Some(port) = self.table.port_of(guest) else {
             return Ok(0);
         };

@@ -15,13 +15,14 @@ mod wakes;
 
 use super::*;
 use crate::mac::Mac;
-use crate::port::{BURST, MemoryPort, More, Outgoing, TransmitResult, WireEnd};
+use crate::port::{BURST, Burst, MemoryPort, More, Outgoing, TransmitResult, WireEnd};
 use crate::test_frames::*;
 use crate::{BudgetConfig, Prefix, SpoofFilter};
 use proptest::prelude::*;
 use std::collections::VecDeque;
 use tailbound_dataplane::{
-    Classes, EgressConfig, Fabric, FifoConfig, MeterConfig, NicConfig, PipelineConfig, QueueConfig,
+    Classes, EgressConfig, Fabric, FifoConfig, MeterConfig, NicConfig, PipelineConfig, Pool,
+    QueueConfig,
 };
 use tailbound_units::{Bytes, Rate};
 

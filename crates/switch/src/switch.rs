@@ -26,6 +26,7 @@ mod batch;
 mod config;
 mod drain;
 mod flood;
+mod floods;
 mod guarantees;
 mod guest;
 mod ingress;

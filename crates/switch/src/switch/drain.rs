@@ -33,7 +33,7 @@ impl Switch {
         let limited = self.table.guest(port);
         let limited = limited.map_or(0, GuestPort::waits_for_limit);
         let state = &self.table[port];
-        let is_forwarded = !state.has_received() && state.floods.len() == 0;
+        let is_forwarded = !state.has_received() && state.floods.is_empty();
         !is_forwarded || limited > 0 || held > Bytes(0)
     }
 

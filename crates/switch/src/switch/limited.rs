@@ -163,18 +163,13 @@ impl Switch {
         true
     }
 
-    /// Forwards the frames of limits that have ended.
-    pub(super) fn send_unlimited(&mut self, now: Nanos, ports: &Ports) {
+    /// Forwards the frames of limits that have ended, and those that limits release by now.
+    pub(super) fn release_due(&mut self, now: Nanos, ports: &Ports, turn: &mut Turn) {
         for (guest, packet) in self.admission.take_unlimited() {
             if let Some(port) = self.table.port_of(guest) {
                 self.send_on(now, port, packet, ports);
             }
         }
-    }
-
-    /// Forwards the frames that limits release by now.
-    pub(super) fn release_due(&mut self, now: Nanos, ports: &Ports, turn: &mut Turn) {
-        self.send_unlimited(now, ports);
         let mut next = PortIndex::FIRST;
         while let Some(port) = self.table.agenda().next_due(Timer::Release, next, now) {
             next = port.next();

@@ -108,24 +108,13 @@ impl Switch {
             total += cost;
         }
         if self.transmitter.drops(now, &mut self.table) > dropped || refused > BURST / 2 {
-            self.throttle(now, from, total.frames);
+            let table = &mut self.table;
+            self.transmitter.throttle(now, from, total.frames, table);
         }
         // Also where the last of a burst was forwarded turns after it was received: the
         // port may have more, and nothing else says so.
         let state = &self.table[from];
         turn.busy |= (state.has_received() || state.readable) && self.table.is_open(from);
-    }
-
-    /// Leaves the port unread for the time that a paced uplink takes for `frames` full frames, so
-    /// that dropped frames cost others little.
-    fn throttle(&mut self, now: Nanos, from: PortIndex, frames: usize) {
-        let Some(paced) = self.transmitter.paced() else {
-            return;
-        };
-        let until = now + paced.time_for(frames);
-        if let Some(guest) = self.table.guest_mut(from) {
-            guest.ingress.throttle(until);
-        }
     }
 
     /// Enqueues one frame in the egress of the ports it goes to; returns its cost, until it has

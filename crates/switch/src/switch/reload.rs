@@ -17,7 +17,8 @@ use super::guarantees::Pass;
 use super::guest::GuestPort;
 use super::state::PortState;
 use super::steps::{CHANGED, some};
-use super::table::GuestEntry;
+use super::table::{GuestEntry, PortTable};
+use super::transmit::Transmitter;
 use super::uplink::Uplink;
 use crate::budget::BudgetConfig;
 use crate::filter::Configured;
@@ -189,10 +190,11 @@ impl Switch {
                 Step::Try(from) => {
                     let range = some(from, reload.guests.len(), left.div_ceil(2));
                     left = left.saturating_sub(2 * range.len() + 1);
-                    reload.step = self.try_guarantees(reload, range)?;
+                    reload.step = reload.try_guarantees(range, &self.table, &self.transmitter)?;
                 }
                 Step::Make(from) => {
-                    let (end, cost) = self.make(reload, from, left);
+                    let (table, transmitter) = (&mut self.table, &mut self.transmitter);
+                    let (end, cost) = reload.make(from, left, table, transmitter);
                     left = left.saturating_sub(cost + 1);
                     reload.step = if end < reload.guests.len() {
                         Step::Make(end)
@@ -204,77 +206,6 @@ impl Switch {
             }
         }
         Ok(reload.step == Step::Swap)
-    }
-
-    /// Checks the guarantees of some guests on the new uplink.
-    fn try_guarantees(&self, reload: &mut Reload, range: Range<usize>) -> Result<Step, PacerError> {
-        let paced = reload.uplink.as_ref().and_then(EgressConfig::paced);
-        let Some(paced) = paced else {
-            return self.open_uplink(reload);
-        };
-        let trial = match &mut reload.trial {
-            Some(trial) => trial,
-            none => none.insert(Box::new(Pacer::new(&paced.pacer)?)),
-        };
-        for (index, guest) in range.clone().zip(&reload.guests[range.clone()]) {
-            let id = GuestId::first(index as u32);
-            let wanted = trial.set_guest(Nanos::ZERO, id, guest.config.guarantee.as_ref());
-            if wanted.is_err()
-                && let Some(former) = guest.former
-            {
-                let held = self.guarantee(self.table[former].id);
-                trial.set_guest(Nanos::ZERO, id, held)?;
-            }
-        }
-        if range.end < reload.guests.len() {
-            return Ok(Step::Try(range.end));
-        }
-        reload.trial = None;
-        self.open_uplink(reload)
-    }
-
-    /// Makes the uplink if there is none.
-    fn open_uplink(&self, reload: &mut Reload) -> Result<Step, PacerError> {
-        if self.transmitter.uplink().is_none()
-            && let Some(config) = reload.uplink.take()
-        {
-            reload.fresh_uplink = Some(Uplink::new(config)?);
-        }
-        Ok(Step::Make(0))
-    }
-
-    /// Makes new guests, and collects the owners of addresses, starting at one guest. Returns the
-    /// index of the next guest, and the cost.
-    fn make(&mut self, reload: &mut Reload, from: usize, work: usize) -> (usize, usize) {
-        let layout = Layout::new(reload.has_uplink);
-        let mut cost = 0;
-        let mut index = from;
-        while cost < work
-            && let Some(next) = reload.guests.get_mut(index)
-        {
-            let id = if let Some(former) = next.former {
-                cost += 1;
-                self.table[former].id
-            } else {
-                cost += CHANGED;
-                let mut pacer = self.transmitter.pacer_mut();
-                let slots = self.table.slots_mut();
-                let id = slots.assign(|former| forget(pacer.as_deref_mut(), former));
-                let guest = Box::new(GuestPort::new(id, &next.config));
-                let state = Box::new(PortState::new(next.config.name.clone()));
-                next.fresh = Some((state, guest));
-                id
-            };
-            if let Some(filter) = &next.config.filter {
-                reload.configured.add(id, filter);
-            }
-            reload.pinned.insert(
-                next.config.mac,
-                Pinned::Here(layout.port_at(GuestIndex::new(index))),
-            );
-            index += 1;
-        }
-        (index, cost)
     }
 
     /// Cancels a reload that is not in force yet.
@@ -360,7 +291,10 @@ impl Switch {
                 Step::End => {
                     let most = left.div_ceil(CHANGED).min(reload.gone.len());
                     for (_, mut guest) in reload.gone.drain(..most) {
-                        self.bury_snoop(now, &mut guest);
+                        let table = &mut self.table;
+                        let forwarding = &self.forwarding;
+                        self.transmitter
+                            .bury_snoop(now, &mut guest, table, forwarding);
                         self.end(now, guest.id);
                     }
                     if reload.gone.is_empty() {
@@ -477,6 +411,89 @@ impl Switch {
 }
 
 impl Reload {
+    /// Checks the guarantees of some guests on the new uplink.
+    fn try_guarantees(
+        &mut self,
+        range: Range<usize>,
+        table: &PortTable,
+        transmitter: &Transmitter,
+    ) -> Result<Step, PacerError> {
+        let paced = self.uplink.as_ref().and_then(EgressConfig::paced);
+        let Some(paced) = paced else {
+            return self.open_uplink(transmitter);
+        };
+        let trial = match &mut self.trial {
+            Some(trial) => trial,
+            none => none.insert(Box::new(Pacer::new(&paced.pacer)?)),
+        };
+        for (index, guest) in range.clone().zip(&self.guests[range.clone()]) {
+            let id = GuestId::first(index as u32);
+            let wanted = trial.set_guest(Nanos::ZERO, id, guest.config.guarantee.as_ref());
+            if wanted.is_err()
+                && let Some(former) = guest.former
+            {
+                let former = table[former].id;
+                let held = transmitter.pacer().and_then(|it| it.guarantee(former));
+                trial.set_guest(Nanos::ZERO, id, held)?;
+            }
+        }
+        if range.end < self.guests.len() {
+            return Ok(Step::Try(range.end));
+        }
+        self.trial = None;
+        self.open_uplink(transmitter)
+    }
+
+    /// Makes the uplink if there is none.
+    fn open_uplink(&mut self, transmitter: &Transmitter) -> Result<Step, PacerError> {
+        if transmitter.uplink().is_none()
+            && let Some(config) = self.uplink.take()
+        {
+            self.fresh_uplink = Some(Uplink::new(config)?);
+        }
+        Ok(Step::Make(0))
+    }
+
+    /// Makes new guests, and collects the owners of addresses, starting at one guest. Returns the
+    /// index of the next guest, and the cost.
+    fn make(
+        &mut self,
+        from: usize,
+        work: usize,
+        table: &mut PortTable,
+        transmitter: &mut Transmitter,
+    ) -> (usize, usize) {
+        let layout = Layout::new(self.has_uplink);
+        let mut cost = 0;
+        let mut index = from;
+        while cost < work
+            && let Some(next) = self.guests.get_mut(index)
+        {
+            let id = if let Some(former) = next.former {
+                cost += 1;
+                table[former].id
+            } else {
+                cost += CHANGED;
+                let mut pacer = transmitter.pacer_mut();
+                let slots = table.slots_mut();
+                let id = slots.assign(|former| forget(pacer.as_deref_mut(), former));
+                let guest = Box::new(GuestPort::new(id, &next.config));
+                let state = Box::new(PortState::new(next.config.name.clone()));
+                next.fresh = Some((state, guest));
+                id
+            };
+            if let Some(filter) = &next.config.filter {
+                self.configured.add(id, filter);
+            }
+            self.pinned.insert(
+                next.config.mac,
+                Pinned::Here(layout.port_at(GuestIndex::new(index))),
+            );
+            index += 1;
+        }
+        (index, cost)
+    }
+
     /// Returns the old settings of a settled reload. Freeing them takes milliseconds and can be
     /// left to any thread.
     pub fn into_spent(self) -> Vec<Box<GuestConfig>> {

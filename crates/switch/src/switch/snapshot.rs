@@ -5,6 +5,7 @@ use super::guest::GuestPort;
 use super::limited::LimitSnapshot;
 use super::snoop::SnoopSnapshot;
 use super::state::PortState;
+use super::table::PortTable;
 use super::uplink::Uplink;
 use super::{Ports, Switch};
 use crate::index::{GuestIndex, PortIndex};
@@ -182,7 +183,7 @@ impl Switch {
             .min(copied.len().saturating_add(guests));
         for guest in (copied.len()..end).map(GuestIndex::new) {
             let port = self.table.port_at(guest);
-            let link = self.count_overruns(port, ports);
+            let link = count_overruns(&mut self.table, port, ports);
             let paced = self.transmitter.paced();
             let state = &self.table[port];
             copied.push(self.table[guest].snapshot(self.now, state, link, paced));
@@ -191,7 +192,7 @@ impl Switch {
             return None;
         }
         let port = self.table.uplink();
-        let link = port.map(|port| self.count_overruns(port, ports));
+        let link = port.map(|port| count_overruns(&mut self.table, port, ports));
         let uplink = self
             .transmitter
             .uplink()
@@ -204,20 +205,20 @@ impl Switch {
             refusals: self.refusals,
         })
     }
+}
 
-    /// Updates the number of frames that a port lost before they were received, and the part of its
-    /// guest's memory; returns the state of the port.
-    fn count_overruns(&mut self, index: PortIndex, ports: &mut Ports) -> Link {
-        let Some(port) = &mut ports[index.0] else {
-            return Link::Down;
-        };
-        let overruns = port.take_overruns();
-        self.table[index].counters.drop(Reason::Overrun, overruns);
-        self.table[index].borrowed = port.borrowed();
-        match port.presence() {
-            Presence::Here(_) => Link::Up,
-            Presence::Away => Link::Away,
-        }
+/// Updates the number of frames that a port lost before they were received, and the part of its
+/// guest's memory; returns the state of the port.
+fn count_overruns(table: &mut PortTable, index: PortIndex, ports: &mut Ports) -> Link {
+    let Some(port) = &mut ports[index.0] else {
+        return Link::Down;
+    };
+    let overruns = port.take_overruns();
+    table[index].counters.drop(Reason::Overrun, overruns);
+    table[index].borrowed = port.borrowed();
+    match port.presence() {
+        Presence::Here(_) => Link::Up,
+        Presence::Away => Link::Away,
     }
 }
 

@@ -5,8 +5,11 @@
 //! routed, metered, paced and queued as if they had come from its port.
 
 use super::guest::{Answering, GuestPort};
-use super::state::PortState;
+use super::state::{PortState, Transmitted};
+use super::table::PortTable;
+use super::transmit::Transmitter;
 use super::{Ports, Switch, Turn};
+use crate::forward::Forwarding;
 use crate::index::PortIndex;
 use crate::mac::Mac;
 use crate::port::{Port, Presence};
@@ -87,20 +90,17 @@ impl PortState {
         now: Nanos,
         port: &mut dyn Port,
         snoop: Option<&mut Answering>,
-    ) -> io::Result<bool> {
-        let Some(snoop) = snoop else {
-            return self.transmit(now, port);
-        };
-        let lost = self.counters.lost();
-        let full = self.transmit(now, port);
-        snoop.handle_placed(if full.is_err() || self.counters.lost() != lost {
-            RingPlacement::Lost
-        } else if self.outgoing.is_empty() {
-            RingPlacement::All
-        } else {
-            RingPlacement::Waits
-        });
-        full
+    ) -> io::Result<Transmitted> {
+        let sent = self.transmit(now, port);
+        if let Some(snoop) = snoop {
+            snoop.handle_placed(match &sent {
+                Ok(sent) if sent.lost > 0 => RingPlacement::Lost,
+                Ok(sent) if sent.is_all => RingPlacement::All,
+                Ok(_) => RingPlacement::Waits,
+                Err(_) => RingPlacement::Lost,
+            });
+        }
+        sent
     }
 }
 
@@ -295,21 +295,28 @@ impl Switch {
             guest.end_snoop();
         }
     }
+}
 
+impl Transmitter {
     /// Resets the connections of a removed guest.
-    pub(super) fn bury_snoop(&mut self, now: Nanos, gone: &mut GuestPort) {
+    pub(super) fn bury_snoop(
+        &mut self,
+        now: Nanos,
+        gone: &mut GuestPort,
+        table: &mut PortTable,
+        forwarding: &Forwarding,
+    ) {
         let Some(snoop) = &mut gone.snoop else {
             return;
         };
         snoop.abort();
         while let Some(packet) = gone.snoop.as_mut().and_then(|it| it.poll_to_peer()) {
-            let to = self.forwarding.port_of(Mac(packet.destination_mac()));
-            let to = to.and_then(|to| self.table.guest_at(to));
-            match (to, self.transmitter.uplink_mut()) {
+            let to = forwarding.port_of(Mac(packet.destination_mac()));
+            let guest = to.and_then(|to| table.guest_at(to));
+            match (guest, self.uplink_mut()) {
                 (Some(guest), _) => {
-                    self.table[guest].deliver(now, packet);
-                    let port = self.table.port_at(guest);
-                    self.table.offer(port);
+                    table[guest].deliver(now, packet);
+                    table.offer(table.port_at(guest));
                 }
                 (None, Some(uplink)) => uplink.push_last(now, packet, gone),
                 (None, None) => {}

@@ -1,6 +1,6 @@
 //! State of every port, the uplink's and a guest's.
 
-use super::flood::Floods;
+use super::floods::Floods;
 use super::timing::{Stopwatch, Timing};
 use super::wakes::Wakes;
 use super::work::{Cost, Credit};
@@ -47,15 +47,6 @@ impl Default for Counters {
 impl Counters {
     pub(super) fn drop(&mut self, reason: Reason, count: u64) {
         self.drops[reason.index()] += count;
-    }
-
-    /// Returns the number of frames that the port itself lost.
-    pub(super) fn lost(&self) -> u64 {
-        let reasons = [Reason::LinkDown, Reason::DeviceFull, Reason::Refused];
-        reasons
-            .map(|reason| self.drops[reason.index()])
-            .iter()
-            .sum()
     }
 
     /// Returns the dropped frames for each reason.
@@ -218,8 +209,8 @@ impl PortState {
         (done, excess.rest)
     }
 
-    /// Offers the outgoing frames to the port; returns true if it is full.
-    pub(super) fn transmit(&mut self, now: Nanos, port: &mut dyn Port) -> io::Result<bool> {
+    /// Offers the outgoing frames to the port; returns what became of them.
+    pub(super) fn transmit(&mut self, now: Nanos, port: &mut dyn Port) -> io::Result<Transmitted> {
         let offered = self.outgoing.len();
         let sent = port.transmit(now, &mut self.outgoing)?;
         self.taken += (offered - self.outgoing.len()) as u64;
@@ -232,6 +223,21 @@ impl PortState {
             self.counters.drop(reason, count);
         }
         self.full = sent.full;
-        Ok(sent.full)
+        Ok(Transmitted {
+            lost: sent.lost(),
+            is_full: sent.full,
+            is_all: self.outgoing.is_empty(),
+        })
     }
+}
+
+/// The result of offering frames to a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Transmitted {
+    /// Frames that the port took and lost.
+    pub(super) lost: u64,
+    /// True if the port has no room for more.
+    pub(super) is_full: bool,
+    /// True if the port took or lost all offered frames.
+    pub(super) is_all: bool,
 }

@@ -154,6 +154,22 @@ impl Transmitter {
         uplink.map_or(0, |uplink| uplink.drops(now, table))
     }
 
+    /// Leaves the port unread for the time that a paced uplink takes for `frames` full frames, so
+    /// that dropped frames cost others little.
+    pub(super) fn throttle(
+        &self,
+        now: Nanos,
+        from: PortIndex,
+        frames: usize,
+        table: &mut PortTable,
+    ) {
+        if let Some(paced) = self.paced()
+            && let Some(guest) = table.guest_mut(from)
+        {
+            guest.ingress.throttle(now + paced.time_for(frames));
+        }
+    }
+
     /// Ends the batch of a guest's frames at the end of a turn.
     pub(super) fn end_turn(&mut self, now: Nanos, table: &mut PortTable) {
         if let Some(uplink) = &mut self.uplink {
@@ -390,14 +406,14 @@ impl Transmitter {
             // The uplink's time is no guest's.
             let stopwatch = stopwatch.as_deref_mut().filter(|_| guest.is_some());
             let snoop = guest.and_then(|guest| guest.snoop.as_mut());
-            let (full, rest) = state.measure_out(stopwatch, |state| {
+            let (sent, rest) = state.measure_out(stopwatch, |state| {
                 state.transmit_answering(now, port, snoop)
             });
-            let full = full?;
+            let sent = sent?;
             if let Some(trace) = &mut self.trace {
                 trace.note_taken(now, index, table[index].taken());
             }
-            if leave_alone(now, index, rest, port.shares_memory(), table) || full {
+            if leave_alone(now, index, rest, port.shares_memory(), table) || sent.is_full {
                 return Ok(false);
             }
         }

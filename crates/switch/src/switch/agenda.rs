@@ -68,6 +68,7 @@ impl Agenda {
     }
 
     /// Adds work of a port, or removes it.
+    #[inline]
     pub(super) fn set(&mut self, work: Work, port: PortIndex, is_in: bool) {
         self.work[work as usize].set(port, is_in);
     }
@@ -78,16 +79,19 @@ impl Agenda {
     }
 
     /// Returns the first port with the work at or behind `from`.
+    #[inline]
     pub(super) fn next(&self, work: Work, from: PortIndex) -> Option<PortIndex> {
         self.work[work as usize].next(from)
     }
 
     /// Removes the work of the first port that has it; returns that port.
+    #[inline]
     pub(super) fn pop(&mut self, work: Work) -> Option<PortIndex> {
         self.work[work as usize].pop()
     }
 
     /// Returns true if no port has the work.
+    #[inline]
     pub(super) fn is_empty(&self, work: Work) -> bool {
         self.work[work as usize].is_empty()
     }
@@ -105,6 +109,7 @@ impl Agenda {
     }
 
     /// Returns the first port at or behind `from` whose timer is due.
+    #[inline]
     pub(super) fn next_due(&self, timer: Timer, from: PortIndex, now: Nanos) -> Option<PortIndex> {
         self.timers[timer as usize].next_due(from, now)
     }
@@ -125,6 +130,7 @@ impl Agenda {
     }
 
     /// Adds the work of sending for all ports whose next frame may leave by now.
+    #[inline]
     pub(super) fn begin_departures(&mut self, now: Nanos) {
         let mut next = PortIndex::FIRST;
         while let Some(due) = self.next_due(Timer::Departure, next, now) {
@@ -188,6 +194,7 @@ impl PortSet {
     }
 
     /// Adds a port, or removes it.
+    #[inline]
     fn set(&mut self, port: PortIndex, is_in: bool) {
         let word = port.0 / 64;
         let (bit, summary) = (1 << (port.0 % 64), 1 << (word % 64));
@@ -225,6 +232,7 @@ impl PortSet {
     }
 
     /// Removes and returns the first port.
+    #[inline]
     fn pop(&mut self) -> Option<PortIndex> {
         let port = self.next(PortIndex::FIRST)?;
         self.set(port, false);
@@ -298,9 +306,18 @@ impl Deadlines {
     }
 
     /// Returns the first port at or after `from` whose deadline is not after `now`.
-    fn next_due(&self, PortIndex(from): PortIndex, now: Nanos) -> Option<PortIndex> {
+    #[inline]
+    fn next_due(&self, from: PortIndex, now: Nanos) -> Option<PortIndex> {
+        let first = self.tree.get(1)?;
+        if *first > now {
+            return None;
+        }
+        self.find_due(from, now)
+    }
+
+    fn find_due(&self, PortIndex(from): PortIndex, now: Nanos) -> Option<PortIndex> {
         let leaves = self.leaves();
-        if from >= leaves || self.tree[1] > now {
+        if from >= leaves {
             return None;
         }
         let mut node = leaves + from;

@@ -5,28 +5,33 @@
 //! concern.
 //!
 //! # The way of a frame
-//! [`Switch::poll`] does one turn. In a turn, frames pass the parts of the switch in this order:
+//! [`Switch::poll`] does one turn. In a turn, frames pass the parts of the switch in this order;
+//! each part is a type with private fields in a file of its own in `switch/`:
 //!
 //! ```text
-//! Port::receive ► receive ► admission ► forwarding ► transmit ► Port::transmit
-//!                    ▲          ▲                       │
-//!                    └──────────┴─── agenda ◄───────────┘
+//! Port::receive ► Receiver ► Admission ► Forwarding ► Transmitter ► Port::transmit
+//!                    ▲           ▲                         │
+//!                    └───────────┴──────── Agenda ◄────────┘
 //! ```
 //!
 //! | part | state | frame in | frame out |
 //! |---|---|---|---|
-//! | receive | bursts of ports, each port's share of the work | `Port::receive` | the next frame of a port with credit |
-//! | admission | address book, budgets, guests' limits | a frame and its port | the same frame, a [`Reason`] to drop it, or later (limit) |
-//! | forwarding | [`Forwarding`], places of guests | a destination | a port, all ports, or a reason |
-//! | transmit | uplink with its pacer, queues of guests | a frame and its port | `Port::transmit` |
-//! | agenda | ports with work now, or at a known time | – | the next port to serve |
+//! | `Receiver` | buffers, the burst, which port is next | `Port::receive` | a checked packet |
+//! | `Admission` | address book, budgets, frames of ended limits | a packet and its port | the packet, or a [`Reason`] to drop it |
+//! | [`Forwarding`] | places of stations and guests | a destination | a port, all ports, or a reason |
+//! | `Transmitter` | uplink with its pacer, frames between guests | a packet and its port | `Port::transmit` |
+//! | `Agenda` | ports with work now, or at a known time | – | the next port to serve |
 //!
-//! The port table has the state of each port and of each guest. A part's method receives it as an
-//! argument, so a turn passes two parts at a time.
+//! `PortTable` has the state of each port and of each guest, and the agenda. A part's method
+//! receives it as an argument, so a turn passes two parts at a time. `Switch` itself has the loops
+//! over ports and the order of the parts: `receive.rs` for a frame from a port, `limited.rs` for one
+//! that waited for its guest's limit, `snoop.rs` for one that the host sends in a guest's place.
 //!
-//! Indices are types that do not mix: a [`PortIndex`] is a place among [`Ports`], a guest's index
-//! its place in the configuration, a slot the number in [`tailbound_dataplane::GuestId`]. The port
-//! table alone translates between them.
+//! Frames of one guest reach the pacer in batches. The batch is the uplink's: no caller flushes it.
+//!
+//! Indices are types that do not mix: a [`PortIndex`] is a place among [`Ports`], a `GuestIndex` a
+//! place in the configuration, a `Slot` that of a [`tailbound_dataplane::GuestId`]. The table
+//! translates between them.
 
 mod announce;
 mod budget;

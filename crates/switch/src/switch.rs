@@ -1,13 +1,9 @@
 //! The packet loop's core, without clock, descriptors or threads: frames are received from ports,
 //! checked and forwarded, wait in the egress of the port they go to, and are sent.
 //!
-//! ```text
-//! port ► packet ► anti-spoofing filter ► limit ► learn ► route ► pipeline of a guest ► its port
-//!                                                              ► egress of the uplink ► its port
-//! ```
-//!
-//! Guaranteed traffic between two guests here passes the uplink's pacer on its way to the
-//! receiver's pipeline (`local`).
+//! The way of a frame through the parts is in the description of the crate. Guaranteed traffic
+//! between two guests here passes the uplink's pacer on its way to the receiver's pipeline
+//! (`local`).
 //!
 //! While a guest's frames wait for its guarantee, or its limit holds the maximum, the guest's port
 //! is not read (backpressure): then its queue fills, and the guest notices. Frames that were read
@@ -40,6 +36,7 @@ mod receive;
 mod receiver;
 mod reload;
 mod send_as;
+mod share;
 mod slots;
 mod snapshot;
 mod snoop;
@@ -49,7 +46,7 @@ mod steps;
 mod table;
 mod timing;
 mod trace;
-mod transmit;
+mod transmitter;
 mod upkeep;
 mod uplink;
 mod wakes;
@@ -84,7 +81,7 @@ use tailbound_dataplane::{GuestId, HashKeys, Pacer, Packet};
 use tailbound_units::{Bytes, Nanos};
 pub use timing::{Stopwatch, Switches};
 pub use trace::{Traced, TracedFrame, Wait};
-use transmit::{Transmitter, departure};
+use transmitter::{Transmitter, departure};
 
 /// The ports, by [`PortIndex`]; `None` where the interface is missing.
 pub type Ports = [Option<Box<dyn Port>>];
@@ -294,7 +291,7 @@ impl Switch {
         while let Some(port) = self.table.agenda().next(Work::Ready, next) {
             next = port.next();
             if self.table[port].has_received() && self.table.is_open(port) {
-                self.table[port].credit.begin_round();
+                self.table[port].receive_share.begin_round();
                 self.forward_received(now, port, ports, turn);
             }
             self.table.note(port, ports);

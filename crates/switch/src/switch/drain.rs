@@ -1,7 +1,7 @@
 //! Draining of guests: their ports are not read, and their queued frames leave.
 
 use super::guest::GuestPort;
-use super::transmit::has_open_uplink;
+use super::transmitter::has_open_uplink;
 use super::{Ports, Switch};
 use tailbound_dataplane::GuestId;
 use tailbound_units::Bytes;

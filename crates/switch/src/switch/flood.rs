@@ -52,16 +52,16 @@ impl Switch {
         while let Some(port) = self.table.agenda().next(Work::Copying, next) {
             next = port.next();
             let is_served = self.table.agenda().has(Work::Ready, port);
-            let credit = &mut self.table[port].credit;
+            let share = &mut self.table[port].receive_share;
             // A port that is served as well has its share then.
             if !is_served {
-                credit.begin_round();
+                share.begin_round();
             }
-            if credit.is_spent() {
+            if share.is_spent() {
                 continue;
             }
             let cost = self.copy(now, port, ports);
-            self.table[port].credit.charge(cost);
+            self.table[port].receive_share.charge(cost);
             let is_over = self.table[port].floods.is_empty();
             self.table.agenda_mut().set(Work::Copying, port, !is_over);
         }

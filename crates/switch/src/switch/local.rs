@@ -3,7 +3,7 @@
 
 use super::table::PortTable;
 use super::trace::{Released, Wait};
-use super::transmit::Transmitter;
+use super::transmitter::Transmitter;
 use crate::forward::Forwarding;
 use crate::mac::Mac;
 use crate::reason::Reason;
@@ -18,6 +18,9 @@ impl Transmitter {
         table: &mut PortTable,
         forwarding: &Forwarding,
     ) {
+        if !self.has_local() {
+            return;
+        }
         let mut local = self.take_local();
         for (packet, waited) in local.drain(..) {
             let from = packet.source().and_then(|id| table.port_of(id));

@@ -1,7 +1,7 @@
 //! Release of unused memory.
 
 use super::table::PortTable;
-use super::transmit::Transmitter;
+use super::transmitter::Transmitter;
 use crate::index::PortIndex;
 use tailbound_dataplane::{Pool, Spare};
 use tailbound_units::Nanos;

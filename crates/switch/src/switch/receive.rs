@@ -39,15 +39,14 @@ impl Switch {
             return Round::Idle;
         }
         let state = &mut self.table[from];
-        state.credit.begin_round();
-        if state.credit.is_spent() {
+        state.receive_share.begin_round();
+        if state.receive_share.is_spent() {
             turn.busy = true;
             return Round::InDebt;
         }
         let is_pending = state.has_received();
-        let credit = state.credit;
         let stopwatch = self.stopwatch.as_deref_mut();
-        let lap = stopwatch.map(|stopwatch| state.dear_in.begin(stopwatch));
+        let measurement = stopwatch.map(|stopwatch| state.receive_share.begin(stopwatch));
         if state.readable && !self.table.is_drained(from) {
             self.receiver
                 .receive(now, from, &mut self.table, ports, turn);
@@ -56,17 +55,13 @@ impl Switch {
         if !is_idle {
             self.forward_received(now, from, ports, turn);
         }
-        if let Some(lap) = lap
+        if let Some(measurement) = measurement
             && let Some(stopwatch) = self.stopwatch.as_deref_mut()
         {
-            let state = &mut self.table[from];
-            let worth = state.credit.paid_since(credit);
-            let frames = Cost::frames_in(worth);
-            let excess = state.dear_in.end(lap, stopwatch, frames, worth);
-            state.credit.charge_time(excess.charge);
+            let rest = self.table[from].receive_share.end(measurement, stopwatch);
             let port = ports[from.0].as_deref();
             let shares_memory = port.is_some_and(Port::shares_memory);
-            leave_alone(now, from, excess.rest, shares_memory, &mut self.table);
+            leave_alone(now, from, rest, shares_memory, &mut self.table);
         }
         if is_idle {
             note_idle_wake(now, from, &mut self.table);
@@ -92,7 +87,7 @@ impl Switch {
         let dropped = self.transmitter.drops(now, &mut self.table);
         let mut total = Cost::default();
         let mut refused = 0;
-        while !self.table[from].credit.is_spent()
+        while !self.table[from].receive_share.is_spent()
             && self.table.is_open(from)
             && let Some(received) = self.table[from].received.pop_front()
         {
@@ -104,7 +99,7 @@ impl Switch {
                     Cost::DROPPED
                 }
             };
-            self.table[from].credit.charge(cost);
+            self.table[from].receive_share.charge(cost);
             total += cost;
         }
         if self.transmitter.drops(now, &mut self.table) > dropped || refused > BURST / 2 {

@@ -79,7 +79,7 @@ impl Receiver {
         state.counters.drop(Reason::Truncated, self.burst.truncated);
         self.burst.truncated = 0;
         let pieces = std::mem::take(&mut self.burst.pieces);
-        state.credit.charge(Cost::of_pieces(pieces));
+        state.receive_share.charge(Cost::of_pieces(pieces));
         state.received.extend(self.burst.frames.drain(..));
     }
 

@@ -18,7 +18,7 @@ use super::guest::GuestPort;
 use super::state::PortState;
 use super::steps::{CHANGED, some};
 use super::table::{GuestEntry, PortTable};
-use super::transmit::Transmitter;
+use super::transmitter::Transmitter;
 use super::uplink::Uplink;
 use crate::budget::BudgetConfig;
 use crate::filter::Configured;

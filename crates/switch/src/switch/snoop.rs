@@ -7,7 +7,7 @@
 use super::guest::{Answering, GuestPort};
 use super::state::{PortState, Transmitted};
 use super::table::PortTable;
-use super::transmit::Transmitter;
+use super::transmitter::Transmitter;
 use super::{Ports, Switch, Turn};
 use crate::forward::Forwarding;
 use crate::index::PortIndex;

@@ -1,9 +1,10 @@
 //! State of every port, the uplink's and a guest's.
 
 use super::floods::Floods;
-use super::timing::{Stopwatch, Timing};
+use super::share::Share;
+use super::timing::Stopwatch;
 use super::wakes::Wakes;
-use super::work::{Cost, Credit};
+use super::work::Cost;
 use crate::port::{BURST, Outgoing, Port, Received};
 use crate::reason::Reason;
 use std::collections::VecDeque;
@@ -73,14 +74,10 @@ pub(super) struct PortState {
     pub(super) received: VecDeque<Received>,
     /// Frames from the port to all others, which are being copied.
     pub(super) floods: Floods,
-    /// Remaining cost of forwarding in this round.
-    pub(super) credit: Credit,
-    /// Credit for putting frames into the port in this turn, beyond the charge to their
-    /// senders.
-    pub(super) outward: Credit,
-    /// Measured excess of frames from the port, and of frames to it.
-    pub(super) dear_in: Timing,
-    pub(super) dear_out: Timing,
+    /// The share for forwarding frames from the port.
+    pub(super) receive_share: Share,
+    /// The share for putting frames into the port, beyond the charge to their senders.
+    pub(super) transmit_share: Share,
     /// The port stalled the thread, and is left alone until then.
     pub(super) barred_until: Nanos,
     /// Outgoing frames that the port has not taken yet.
@@ -109,10 +106,8 @@ impl PortState {
             name,
             received: VecDeque::with_capacity(BURST),
             floods: Floods::default(),
-            credit: Credit::default(),
-            outward: Credit::default(),
-            dear_in: Timing::default(),
-            dear_out: Timing::default(),
+            receive_share: Share::default(),
+            transmit_share: Share::default(),
             barred_until: Nanos::ZERO,
             outgoing: VecDeque::with_capacity(BURST),
             taken: 0,
@@ -182,7 +177,7 @@ impl PortState {
 
     /// Returns the most frames that the port is offered in one burst.
     pub(super) fn most_at_once(&self) -> usize {
-        self.dear_out.most_frames(Credit::share())
+        self.transmit_share.max_frames()
     }
 
     /// Measures the time that `put` takes for its frames, and charges the port for the excess
@@ -196,17 +191,15 @@ impl PortState {
             return (put(self), Nanos::ZERO);
         };
         let (taken, bytes) = (self.taken, self.counters.sent.bytes);
-        let lap = self.dear_out.begin(stopwatch);
+        let measurement = self.transmit_share.begin(stopwatch);
         let done = put(self);
-        let frames = self.taken - taken;
         let cost = Cost {
-            frames: frames as usize,
+            frames: (self.taken - taken) as usize,
             bytes: (self.counters.sent.bytes - bytes) as usize,
             pieces: 0,
         };
-        let excess = self.dear_out.end(lap, stopwatch, frames, cost.worth());
-        self.outward.charge_time(excess.charge);
-        (done, excess.rest)
+        let rest = self.transmit_share.end_unpaid(measurement, stopwatch, cost);
+        (done, rest)
     }
 
     /// Offers the outgoing frames to the port; returns what became of them.
@@ -214,7 +207,7 @@ impl PortState {
         let offered = self.outgoing.len();
         let sent = port.transmit(now, &mut self.outgoing)?;
         self.taken += (offered - self.outgoing.len()) as u64;
-        self.outward.charge(Cost::of_pieces(sent.pieces));
+        self.transmit_share.charge(Cost::of_pieces(sent.pieces));
         self.counters.sent.packets += sent.packets;
         self.counters.sent.bytes += sent.bytes;
         self.counters.voids.packets += sent.voids;

@@ -101,10 +101,14 @@ impl Uplink {
     }
 
     /// Moves the batch to the egress, and updates whether its guest's port is read.
+    #[inline]
     pub(super) fn flush(&mut self, now: Nanos, table: &mut PortTable) {
-        let Some(from) = self.batch.from() else {
-            return;
-        };
+        if let Some(from) = self.batch.from() {
+            self.flush_from(now, from, table);
+        }
+    }
+
+    fn flush_from(&mut self, now: Nanos, from: PortIndex, table: &mut PortTable) {
         let sender = table.guest_mut(from);
         debug_assert!(sender.is_some(), "frames for the uplink are of guests");
         let frames = self.batch.drain();

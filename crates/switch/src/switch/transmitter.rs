@@ -241,6 +241,11 @@ impl Transmitter {
         }
     }
 
+    /// Returns true if the pacer has released frames to guests of this host.
+    pub(super) const fn has_local(&self) -> bool {
+        !self.local.is_empty()
+    }
+
     /// Takes the frames to guests of this host that the pacer has released, with their waits.
     /// [`Self::put_local`] returns the space.
     pub(super) fn take_local(&mut self) -> Vec<(Packet, Nanos)> {
@@ -378,9 +383,9 @@ impl Transmitter {
         {
             uplink.flush(now, table);
         }
-        table[index].outward.begin_round();
+        table[index].transmit_share.begin_round();
         for _ in 0..2 {
-            if table[index].outward.is_spent() {
+            if table[index].transmit_share.is_spent() {
                 break;
             }
             let mut is_all = false;

@@ -18,6 +18,7 @@ use decisions::Decisions;
 use way::Generation;
 pub(crate) use way::Way;
 
+use crate::index::PortIndex;
 use crate::mac::Mac;
 use std::collections::HashMap;
 use tailbound_dataplane::NumberHash;
@@ -26,10 +27,6 @@ use tailbound_units::Nanos;
 /// A table by MAC addresses. Strangers choose addresses, so each table is hashed with its own
 /// secret.
 pub(crate) type ByMac<T> = HashMap<Mac, T, NumberHash>;
-
-/// A port's place in the switch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PortIndex(pub usize);
 
 /// Place of a guest's address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -140,6 +140,11 @@ impl TransmitResult {
         }
     }
 
+    /// Returns the number of lost frames.
+    pub fn lost(&self) -> u64 {
+        self.losses().iter().map(|(_, count)| count).sum()
+    }
+
     /// Returns the losses by reason.
     pub fn losses(&self) -> [(Reason, u64); 3] {
         [

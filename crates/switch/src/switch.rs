@@ -1,13 +1,9 @@
 //! The packet loop's core, without clock, descriptors or threads: frames are received from ports,
 //! checked and forwarded, wait in the egress of the port they go to, and are sent.
 //!
-//! ```text
-//! port ► packet ► anti-spoofing filter ► limit ► learn ► route ► pipeline of a guest ► its port
-//!                                                              ► egress of the uplink ► its port
-//! ```
-//!
-//! Guaranteed traffic between two guests here passes the uplink's pacer on its way to the
-//! receiver's pipeline (`local`).
+//! The way of a frame through the parts is in the description of the crate. Guaranteed traffic
+//! between two guests here passes the uplink's pacer on its way to the receiver's pipeline
+//! (`local`).
 //!
 //! While a guest's frames wait for its guarantee, or its limit holds the maximum, the guest's port
 //! is not read (backpressure): then its queue fills, and the guest notices. Frames that were read
@@ -20,13 +16,14 @@
 //! to wait for. Guarantees are set by guest: [`Switch::set_guarantee`], [`Switch::apply`]. A guest
 //! that must stop sending is drained ([`Switch::set_drained`]).
 
+mod admission;
 mod agenda;
+mod batch;
 mod config;
 mod drain;
 mod flood;
-mod gathered;
+mod floods;
 mod guarantees;
-mod guard;
 mod guest;
 mod ingress;
 mod inward;
@@ -37,17 +34,21 @@ mod local;
 mod memory;
 mod presence;
 mod receive;
+mod receiver;
 mod reload;
 mod send_as;
+mod share;
 mod slots;
 mod snapshot;
 mod snoop;
 mod state;
 mod stations;
 mod steps;
+mod table;
 mod timing;
 mod trace;
-mod transmit;
+mod transmitter;
+mod upkeep;
 mod uplink;
 mod wakes;
 mod work;
@@ -62,30 +63,26 @@ pub use snapshot::{
     UplinkPacing, UplinkSnapshot,
 };
 
-use crate::budget::Budget;
-use crate::filter::AddressBook;
-use crate::forward::{Forwarding, PortIndex};
+use crate::forward::Forwarding;
+use crate::index::{GuestIndex, PortIndex};
 use crate::mac::Mac;
-use crate::port::{Burst, Port};
-use crate::reason::Reason;
-use agenda::Agenda;
-use gathered::GuestBatch;
+use crate::port::Port;
+use admission::Admission;
+use agenda::{Timer, Work};
 use guest::GuestPort;
 use memory::GiveBack;
 use receive::Round;
-use slots::Slots;
+use receiver::Receiver;
 pub use snoop::SnoopSnapshot;
 pub use state::Interest;
-use state::PortState;
-use std::collections::HashSet;
 use std::io;
+use table::PortTable;
 use tailbound_dataplane::pacer::PacerError;
-use tailbound_dataplane::{Classes, GuestId, HashKeys, NumberHash, Pacer, Packet, Pool};
+use tailbound_dataplane::{GuestId, HashKeys, Pacer, Packet};
 use tailbound_units::{Bytes, Nanos};
 pub use timing::{Stopwatch, Switches};
-use trace::Trace;
 pub use trace::{Traced, TracedFrame, Wait};
-use uplink::Uplink;
+use transmitter::{Transmitter, departure};
 
 /// The ports, by [`PortIndex`]; `None` where the interface is missing.
 pub type Ports = [Option<Box<dyn Port>>];
@@ -105,57 +102,24 @@ pub struct Turn {
 
 /// The switch: forwarding between ports, with an egress before each.
 #[derive(Debug)]
-#[expect(
-    clippy::vec_box,
-    reason = "ports change places while packets wait: a guest has kilobytes of counters"
-)]
 pub struct Switch {
-    pool: Pool,
+    receiver: Receiver,
+    admission: Admission,
     forwarding: Forwarding,
-    addresses: AddressBook,
-    /// Stations that are limited as such: see [`Switch::set_limited_by_station`].
-    by_station: HashSet<Mac, NumberHash>,
-    /// The state of every port, by [`PortIndex`]: the uplink if there is one, then the guests.
-    states: Vec<Box<PortState>>,
-    uplink: Option<Uplink>,
-    /// The budget for frames to groups from the uplink.
-    outside: Option<Budget>,
-    /// The classes of the fabric behind the uplink.
-    classes: Option<Classes>,
-    guests: Vec<Box<GuestPort>>,
-    /// The guest of each slot. The generation distinguishes a packet that is still queued from
-    /// those of a later guest of its slot.
-    slots: Slots,
+    table: PortTable,
+    transmitter: Transmitter,
     /// The number of refused guarantees.
     refusals: u64,
-    /// The port that is served first in the next round, if it has anything to receive.
-    first: usize,
-    /// True if ports are read; false while the switch is drained.
-    reads: bool,
-    agenda: Agenda,
-    burst: Burst,
-    gathered: GuestBatch,
     /// Frees unused buffers over time.
     excess: GiveBack,
-    /// Scratch space for the guests whose ports are read again, empty between calls.
-    again: Vec<GuestId>,
-    /// Scratch space for frames that the pacer releases to guests of this host, empty between
-    /// calls.
-    local: Vec<(Packet, Nanos)>,
-    /// Frames of limits that have ended, with their guests.
-    unlimited: Vec<(GuestId, Packet)>,
-    /// The trace of one guest's frames, if one is in progress.
-    trace: Option<Box<Trace>>,
     /// Measures the time that ports take.
     stopwatch: Option<Box<dyn Stopwatch>>,
-    /// True if the first port was there at the last check.
-    uplink_there: bool,
     /// The time of the last turn.
     now: Nanos,
     /// The number of turns so far.
     turns: u64,
-    /// Frames to all ports are being copied.
-    is_copying: bool,
+    /// True if a guest arrived or left in this turn.
+    is_news: bool,
 }
 
 impl Switch {
@@ -173,46 +137,20 @@ impl Switch {
     /// As [`Switch::new`].
     pub fn with_keys(config: SwitchConfig, keys: HashKeys) -> Result<Self, PacerError> {
         let mut switch = Self {
-            pool: Pool::with_keys(keys),
+            receiver: Receiver::new(keys),
+            admission: Admission::default(),
             forwarding: Forwarding::default(),
-            addresses: AddressBook::default(),
-            by_station: HashSet::default(),
-            states: Vec::new(),
-            uplink: None,
-            outside: None,
-            classes: None,
-            guests: Vec::new(),
-            slots: Slots::default(),
+            table: PortTable::default(),
+            transmitter: Transmitter::default(),
             refusals: 0,
-            first: 0,
-            reads: true,
-            agenda: Agenda::default(),
-            burst: Burst::default(),
-            gathered: GuestBatch::default(),
             excess: GiveBack::default(),
-            again: Vec::new(),
-            local: Vec::new(),
-            unlimited: Vec::new(),
-            trace: None,
             stopwatch: None,
-            uplink_there: false,
             now: Nanos::ZERO,
             turns: 0,
-            is_copying: false,
+            is_news: false,
         };
         switch.reconfigure(Nanos::ZERO, config)?;
         Ok(switch)
-    }
-
-    /// Returns the port of the first guest: 1 if there is an uplink, else 0.
-    fn first_guest(&self) -> usize {
-        usize::from(self.uplink.is_some())
-    }
-
-    /// Returns the guest at a port; `None` for the uplink's.
-    fn guest_at(&mut self, port: PortIndex) -> Option<&mut GuestPort> {
-        let index = port.0.checked_sub(self.first_guest())?;
-        self.guests.get_mut(index).map(Box::as_mut)
     }
 
     /// Measures the time that ports take, and charges ports for the excess over the general cost of
@@ -224,73 +162,58 @@ impl Switch {
     /// Returns the pacer of the uplink, for limits of destinations; `None` if the uplink is not
     /// paced.
     pub fn pacer(&mut self) -> Option<&mut Pacer<Packet>> {
-        self.uplink.as_mut()?.egress.pacer_mut()
+        self.transmitter.pacer_mut()
     }
 
     /// Sets whether guests' frames to a station are limited as such
     /// ([`FlowKey::station`](tailbound_dataplane::FlowKey::station)), for all IP addresses: the
     /// receiver takes frames by its MAC address.
     pub fn set_limited_by_station(&mut self, station: Mac, limited: bool) {
-        if limited {
-            self.by_station.insert(station);
-        } else {
-            self.by_station.remove(&station);
-        }
+        self.admission.set_limited_by_station(station, limited);
     }
 
     /// Returns the bytes that a guest has taken so far of its senders' guaranteed traffic, and true
     /// if more of this traffic is queued. Other traffic has a lower priority and is no measure of
     /// the senders' rates. `None` if there is no such guest.
     pub fn drained(&self, guest: GuestId) -> Option<(Bytes, bool)> {
-        let port = self.slots.port_of(guest)?;
-        let guest = self.guests.get(port.0.checked_sub(self.first_guest())?)?;
-        Some(guest.pipeline.first())
+        Some(self.table.guest_of(guest)?.pipeline.first())
     }
 
     /// Notes that the port has something to receive.
     pub fn handle_readable(&mut self, port: PortIndex) {
-        if let Some(state) = self.states.get_mut(port.0) {
+        if let Some(state) = self.table.get_mut(port) {
             state.readable = true;
             state.wakes.note();
-            self.agenda.ready.set(port.0, true);
+            self.table.agenda_mut().set(Work::Ready, port, true);
         }
     }
 
     /// Notes that the port has room again.
     pub fn handle_writable(&mut self, port: PortIndex) {
-        if let Some(state) = self.states.get_mut(port.0) {
+        if let Some(state) = self.table.get_mut(port) {
             state.full = false;
-            self.agenda.sending.set(port.0, true);
+            self.table.agenda_mut().set(Work::Sending, port, true);
         }
     }
 
     /// Notes that a missing port was opened.
     pub fn handle_opened(&mut self, port: PortIndex) {
-        if let Some(state) = self.states.get_mut(port.0) {
+        if let Some(state) = self.table.get_mut(port) {
             state.longest = 0;
-            if let Some(guest) = self.guest_at(port) {
+            if let Some(guest) = self.table.guest_mut(port) {
                 guest.presence = None;
             }
             self.handle_readable(port);
             self.handle_writable(port);
-            self.agenda.changed.set(port.0, true);
+            self.table.agenda_mut().set(Work::Changed, port, true);
         }
     }
 
     /// Returns a port whose awaited events have changed, with these events. Call it after each turn
     /// until it returns none.
     pub fn poll_interest(&mut self) -> Option<(PortIndex, Interest)> {
-        let port = self.agenda.changed.pop()?;
-        Some((PortIndex(port), self.states[port].interest))
-    }
-
-    /// Returns true if the port may be read: not if its guest met backpressure or is throttled.
-    fn is_open(&self, port: PortIndex) -> bool {
-        let guest = port.0.checked_sub(self.first_guest());
-        guest.is_none_or(|guest| {
-            let guest = self.guests.get(guest);
-            guest.is_none_or(|guest| guest.ingress.is_open())
-        })
+        let port = self.table.agenda_mut().pop(Work::Changed)?;
+        Some((port, self.table[port].interest))
     }
 
     /// Does one turn: serves each port that has something to receive, in turn, and transmits due
@@ -310,13 +233,11 @@ impl Switch {
         let mut turn = Turn::default();
         self.now = now;
         self.turns += 1;
-        if std::mem::replace(&mut self.reads, reads) != reads {
-            self.note_all();
-        }
+        self.table.set_read(reads);
         self.begin_turn(now, ports);
         self.release_due(now, ports, &mut turn);
         self.handle_timers(now, ports, &mut turn);
-        if self.is_copying {
+        if !self.table.agenda().is_empty(Work::Copying) {
             self.go_on_copying(now, ports);
         }
         if reads {
@@ -327,10 +248,16 @@ impl Switch {
             self.forward_rest(now, ports, &mut turn);
         }
         self.transmit(now, ports, &mut turn);
-        self.read_again(ports, &mut turn);
-        turn.busy |= self.is_copying;
-        turn.memory_is_free = self.give_back(now);
-        turn.moved = std::mem::take(&mut self.agenda.is_news);
+        self.transmitter
+            .read_again(&mut self.table, ports, &mut turn);
+        turn.busy |= !self.table.agenda().is_empty(Work::Copying);
+        turn.memory_is_free = self.excess.give_back(
+            now,
+            self.receiver.pool(),
+            &mut self.table,
+            &mut self.transmitter,
+        );
+        turn.moved = std::mem::take(&mut self.is_news);
         turn
     }
 
@@ -339,21 +266,21 @@ impl Switch {
     /// resource, for example the room of a queue, is available to each port first equally often,
     /// with any number of idle ports between them.
     fn receive_round(&mut self, now: Nanos, ports: &mut Ports, turn: &mut Turn) -> Round {
-        let count = self.states.len();
-        let first = self.first.min(count);
+        let end = self.table.end();
+        let first = self.receiver.first().min(end);
         let mut round = Round::Idle;
-        for range in [first..count, 0..first] {
+        for range in [first..end, PortIndex::FIRST..first] {
             let mut next = range.start;
-            while let Some(port) = self.agenda.ready.next(next)
+            while let Some(port) = self.table.agenda().next(Work::Ready, next)
                 && port < range.end
             {
-                next = port + 1;
-                let served = self.serve(now, PortIndex(port), ports, turn);
+                next = port.next();
+                let served = self.serve(now, port, ports, turn);
                 if round < Round::Served && served == Round::Served {
-                    self.first = next;
+                    self.receiver.set_first(next);
                 }
                 round = round.max(served);
-                self.note(PortIndex(port), ports);
+                self.table.note(port, ports);
             }
         }
         round
@@ -361,78 +288,63 @@ impl Switch {
 
     /// Forwards frames that were received before.
     fn forward_rest(&mut self, now: Nanos, ports: &Ports, turn: &mut Turn) {
-        let mut next = 0;
-        while let Some(port) = self.agenda.ready.next(next) {
-            next = port + 1;
-            let index = PortIndex(port);
-            if self.states[port].has_received() && self.is_open(index) {
-                self.states[port].credit.begin_round();
-                self.forward_received(now, index, ports, turn);
+        let mut next = PortIndex::FIRST;
+        while let Some(port) = self.table.agenda().next(Work::Ready, next) {
+            next = port.next();
+            if self.table[port].has_received() && self.table.is_open(port) {
+                self.table[port].receive_share.begin_round();
+                self.forward_received(now, port, ports, turn);
             }
-            self.note(index, ports);
+            self.table.note(port, ports);
         }
     }
 
     /// Serves the ports whose timers are due.
     fn handle_timers(&mut self, now: Nanos, ports: &mut Ports, turn: &mut Turn) {
-        let mut next = 0;
-        while let Some(index) = self.agenda.timers.next_due(next, now) {
-            next = index + 1;
-            let Some(port) = &mut ports[index] else {
-                self.agenda.timers.set(index, None);
+        let mut next = PortIndex::FIRST;
+        while let Some(index) = self.table.agenda().next_due(Timer::Port, next, now) {
+            next = index.next();
+            let Some(port) = &mut ports[index.0] else {
+                self.table.agenda_mut().set_timer(Timer::Port, index, None);
                 continue;
             };
             if port.receive_at().is_some_and(|at| at <= now) {
-                self.states[index].readable = true;
+                self.table[index].readable = true;
             }
             if let Err(error) = port.flush(now) {
-                self.states[index].readable = false;
-                turn.gone.push((PortIndex(index), error));
+                self.table[index].readable = false;
+                turn.gone.push((index, error));
             }
-            self.note(PortIndex(index), ports);
+            self.table.note(index, ports);
         }
     }
 
     /// Returns the time at which the next frame may leave, if no event comes first; `None` if no
     /// queued frame waits for time alone.
     pub fn poll_at(&self, ports: &Ports) -> Option<Nanos> {
-        let can_send = ports.first().is_some_and(Option::is_some);
-        let uplink = self.uplink.as_ref();
-        // A pacer whose port is missing continues for guests here.
-        let leaving = uplink.filter(|uplink| {
-            let is_paced = uplink.egress.paced().is_some();
-            (can_send && !self.states[0].full) || (!can_send && is_paced)
-        });
-        let leaving = leaving.and_then(|uplink| uplink.egress.poll_at());
-        let agenda = &self.agenda;
-        let is_idle = agenda.sending.is_empty() && agenda.moved.is_empty();
-        let is_pending = !(is_idle && self.local.is_empty() && self.unlimited.is_empty());
-        let at_once = is_pending.then_some(Nanos::ZERO);
-        let to_guests = agenda.departures.first();
-        let retries = agenda.retries.first();
-        let releases = agenda.releases.first();
-        // Nobody waits for an uplink that has vanished.
-        let vanished = self.uplink_there && !(uplink.is_some() && can_send);
-        let at_once = at_once.or_else(|| vanished.then_some(Nanos::ZERO));
-        let at_ports = agenda.timers.first();
-        let excess = self.excess.poll_at();
+        let is_pending = self.admission.has_unlimited();
         let times = [
-            leaving, at_once, to_guests, retries, releases, at_ports, excess,
+            is_pending.then_some(Nanos::ZERO),
+            self.transmitter.poll_at(&self.table, ports),
+            self.table.agenda().poll_at(),
+            self.excess.poll_at(),
         ];
         times.into_iter().flatten().min()
     }
 
     /// Returns the number of packets queued for open ports.
     pub fn waiting(&self, ports: &Ports) -> usize {
-        let first = self.first_guest();
-        let states = self.states.iter().zip(ports).enumerate();
-        let waiting = states.map(|(index, (state, port))| {
-            let limited = index.checked_sub(first);
-            let limited = limited.map_or(0, |guest| self.guests[guest].waits_for_limit());
-            let leaving = match (port, index.checked_sub(first)) {
+        let states = self.table.states().zip(ports);
+        let waiting = states.map(|((index, state), port)| {
+            let guest = self.table.guest(index);
+            let limited = guest.map_or(0, GuestPort::waits_for_limit);
+            let leaving = match (port, guest) {
                 (None, _) => 0,
-                (Some(_), Some(guest)) => self.guests[guest].pipeline.backlog().packets,
-                (Some(_), None) => self.uplink.as_ref().map_or(0, |up| up.egress.waiting()),
+                (Some(_), Some(guest)) => guest.pipeline.backlog().packets,
+                (Some(_), None) => {
+                    let uplink = self.transmitter.uplink();
+                    uplink.map_or(0, |uplink| uplink.egress().waiting())
+                }
             };
             let outgoing = port.as_ref().map_or(0, |_| state.outgoing.len());
             state.received.len() + state.floods.len() + limited + leaving + outgoing
@@ -443,88 +355,49 @@ impl Switch {
     /// Begins a turn: reads ports again that need not stay unread.
     fn begin_turn(&mut self, now: Nanos, ports: &Ports) {
         self.follow_guests(now, ports);
-        self.deliver_local(now);
-        if let Some(uplink) = &mut self.uplink
-            && !(self.states[0].full && ports[0].is_some())
-        {
-            uplink.note_lateness(now);
-        }
-        let mut next = 0;
-        while let Some(port) = self.agenda.retries.next_due(next, now) {
-            next = port + 1;
-            if let Some(guest) = self.guest_at(PortIndex(port)) {
+        self.transmitter
+            .deliver_local(now, &mut self.table, &self.forwarding);
+        self.transmitter.note_lateness(now, &self.table, ports);
+        let mut next = PortIndex::FIRST;
+        while let Some(port) = self.table.agenda().next_due(Timer::Retry, next, now) {
+            next = port.next();
+            if let Some(guest) = self.table.guest_mut(port) {
                 guest.ingress.handle_timeout(now);
             }
-            self.snoop_timeout(now, PortIndex(port), ports);
-            self.note(PortIndex(port), ports);
+            self.snoop_timeout(now, port, ports);
+            self.table.note(port, ports);
         }
-        self.read_again(ports, &mut Turn::default());
+        self.transmitter
+            .read_again(&mut self.table, ports, &mut Turn::default());
     }
 
-    /// Reads the ports again of guests that no longer wait for their guarantee. If the uplink is
-    /// missing, no guest waits for it: its frames are lost there, and counted.
-    pub(super) fn read_again(&mut self, ports: &Ports, turn: &mut Turn) {
-        let is_there = self.uplink.is_some() && ports[0].is_some();
-        let mut again = std::mem::take(&mut self.again);
-        if let Some(pacer) = self.pacer() {
-            pacer.drain_read_again(|guest| again.push(guest));
+    /// Transmits due frames, by the uplink and to the guests.
+    fn transmit(&mut self, now: Nanos, ports: &mut Ports, turn: &mut Turn) {
+        if let Some(uplink) = self.table.uplink() {
+            self.transmit_by(now, uplink, ports, turn);
+            self.transmitter
+                .deliver_local(now, &mut self.table, &self.forwarding);
         }
-        if std::mem::replace(&mut self.uplink_there, is_there) && !is_there {
-            let crowded = self
-                .guests
-                .iter()
-                .filter(|guest| guest.ingress.is_crowded());
-            again.extend(crowded.map(|guest| guest.id));
+        self.table.agenda_mut().begin_departures(now);
+        let mut next = self.table.port_at(GuestIndex::FIRST);
+        while let Some(index) = self.table.agenda().next(Work::Sending, next) {
+            next = index.next();
+            self.transmit_by(now, index, ports, turn);
         }
-        for guest in again.drain(..) {
-            let Some(port) = self.slots.port_of(guest) else {
-                continue;
-            };
-            if let Some(guest) = self.guest_at(port) {
-                guest.ingress.set_crowded(false);
-                if guest.limited.is_some() {
-                    self.agenda.releases.set(port.0, Some(Nanos::ZERO));
-                }
-            }
-            self.note(port, ports);
-            let state = &self.states[port.0];
-            turn.busy |= state.readable || state.has_received();
-        }
-        self.again = again;
+        self.transmitter.end_turn(now, &mut self.table);
     }
 
-    /// Enqueues a frame in the egress of the port it goes to.
-    fn push(
-        &mut self,
-        now: Nanos,
-        from: PortIndex,
-        to: PortIndex,
-        mut packet: Packet,
-        ports: &Ports,
-    ) {
-        if !self.fits(&packet, to, ports) {
-            return;
-        }
-        let first = self.first_guest();
-        let is_there = ports[to.0].is_some();
-        if let Some(guest) = to.0.checked_sub(first) {
-            if !is_there {
-                self.states[to.0].counters.drop(Reason::PortMissing, 1);
-            } else if self.is_paced_within(from, &packet) {
-                packet.set_local();
-                self.gather(now, from, packet);
-            } else {
-                self.guests[guest].deliver(now, packet);
-                self.offer(to);
-            }
-            return;
-        }
-        debug_assert_ne!(from, to, "no frame leaves by the port that it came in by");
-        if is_there {
-            self.gather(now, from, packet);
-        } else {
-            self.states[to.0].counters.drop(Reason::PortMissing, 1);
-        }
+    /// Transmits due frames by a port, and forwards the host's answers in its guest's place.
+    fn transmit_by(&mut self, now: Nanos, index: PortIndex, ports: &mut Ports, turn: &mut Turn) {
+        let stopwatch = self.stopwatch.as_deref_mut();
+        let table = &mut self.table;
+        let can_send = self
+            .transmitter
+            .transmit(now, index, table, ports, turn, stopwatch);
+        self.forward_answers(now, index, ports, turn);
+        let departure = departure(&mut self.table, index).filter(|_| can_send);
+        self.table.agenda_mut().set_departure(now, index, departure);
+        self.table.note(index, ports);
     }
 }
 

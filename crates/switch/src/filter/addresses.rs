@@ -20,7 +20,8 @@
 //! secret.
 
 use super::SpoofFilter;
-use crate::forward::{Forwarding, PortIndex};
+use crate::forward::Forwarding;
+use crate::index::PortIndex;
 use crate::mac::Mac;
 use crate::prefix::Prefix;
 use std::collections::HashMap;

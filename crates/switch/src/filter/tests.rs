@@ -1,7 +1,8 @@
 mod guard;
 
 use super::*;
-use crate::forward::{Forwarding, PortIndex};
+use crate::forward::Forwarding;
+use crate::index::PortIndex;
 use crate::test_frames::*;
 use proptest::prelude::*;
 use std::net::Ipv4Addr;

@@ -1,135 +1,166 @@
 //! Work by port: a turn visits only the ports that have work.
 //!
-//! A [`PortSet`] has the ports with work now, [`Deadlines`] those with work later.
+//! The agenda has a set of ports for each kind of [`Work`], and a time per port for each
+//! [`Timer`].
 
-use super::state::Interest;
-use super::{PortIndex, Ports, Switch};
+use crate::index::PortIndex;
 use tailbound_units::Nanos;
+
+/// Work that a port has now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Work {
+    /// To receive from it, or to forward its received frames.
+    Ready,
+    /// To copy its frames to all others.
+    Copying,
+    /// To send frames to its guest, which may leave now.
+    Sending,
+    /// To look whether its guest has arrived or left.
+    Moved,
+    /// To report the events that are awaited at it.
+    Changed,
+}
+
+impl Work {
+    const COUNT: usize = Self::Changed as usize + 1;
+}
+
+/// Work that a port has at a known time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Timer {
+    /// The queued frames of a guest's port may leave.
+    Departure,
+    /// A guest's limit releases the next frame.
+    Release,
+    /// A guest's ingress retries.
+    Retry,
+    /// The port's own timer.
+    Port,
+}
+
+impl Timer {
+    const COUNT: usize = Self::Port as usize + 1;
+}
 
 /// Work by port.
 #[derive(Debug, Default)]
 pub(super) struct Agenda {
-    /// Ports to receive from, or with received frames that are not forwarded yet.
-    pub(super) ready: PortSet,
-    /// Ports with frames to all others that are being copied.
-    pub(super) copying: PortSet,
-    /// Guests' ports with frames on their way out, which may leave now.
-    pub(super) sending: PortSet,
-    /// The times at which the queued frames of guests' ports may leave, if that is later.
-    pub(super) departures: Deadlines,
-    /// The times at which guests' limits release the next frame.
-    pub(super) releases: Deadlines,
-    /// The times at which a guest's ingress retries.
-    pub(super) retries: Deadlines,
-    /// The times of ports' own timers.
-    pub(super) timers: Deadlines,
-    /// Ports of guests that may have arrived or left.
-    pub(super) moved: PortSet,
-    /// True if a guest arrived or left in this turn.
-    pub(super) is_news: bool,
-    /// Ports whose awaited events have changed.
-    pub(super) changed: PortSet,
+    work: [PortSet; Work::COUNT],
+    timers: [Deadlines; Timer::COUNT],
+    /// True while the switch is drained: no port is read.
+    is_draining: bool,
 }
 
 impl Agenda {
-    fn sets(&mut self) -> [&mut PortSet; 5] {
-        let Self {
-            ready,
-            copying,
-            sending,
-            moved,
-            changed,
-            ..
-        } = self;
-        [ready, copying, sending, moved, changed]
+    /// Returns true if ports are read; false while the switch is drained.
+    pub(super) const fn is_read(&self) -> bool {
+        !self.is_draining
     }
 
-    const fn deadlines(&mut self) -> [&mut Deadlines; 4] {
-        [
-            &mut self.departures,
-            &mut self.releases,
-            &mut self.retries,
-            &mut self.timers,
-        ]
+    /// Sets whether ports are read; returns the former value.
+    pub(super) const fn replace_read(&mut self, is_read: bool) -> bool {
+        !std::mem::replace(&mut self.is_draining, !is_read)
     }
 
-    /// Makes room for `ports` ports, all of which may have work.
-    fn reset(&mut self, ports: usize) {
-        for set in self.sets() {
-            *set = PortSet::full(ports);
+    /// Lets the limit of a guest release frames in the next turn.
+    pub(super) fn release_soon(&mut self, port: PortIndex) {
+        self.set_timer(Timer::Release, port, Some(Nanos::ZERO));
+    }
+
+    /// Adds work of a port, or removes it.
+    #[inline]
+    pub(super) fn set(&mut self, work: Work, port: PortIndex, is_in: bool) {
+        self.work[work as usize].set(port, is_in);
+    }
+
+    /// Returns true if the port has the work.
+    pub(super) fn has(&self, work: Work, port: PortIndex) -> bool {
+        self.work[work as usize].has(port)
+    }
+
+    /// Returns the first port with the work at or behind `from`.
+    #[inline]
+    pub(super) fn next(&self, work: Work, from: PortIndex) -> Option<PortIndex> {
+        self.work[work as usize].next(from)
+    }
+
+    /// Removes the work of the first port that has it; returns that port.
+    #[inline]
+    pub(super) fn pop(&mut self, work: Work) -> Option<PortIndex> {
+        self.work[work as usize].pop()
+    }
+
+    /// Returns true if no port has the work.
+    #[inline]
+    pub(super) fn is_empty(&self, work: Work) -> bool {
+        self.work[work as usize].is_empty()
+    }
+
+    /// Sets a timer of a port, or stops it.
+    pub(super) fn set_timer(&mut self, timer: Timer, port: PortIndex, at: Option<Nanos>) {
+        self.timers[timer as usize].set(port, at);
+    }
+
+    /// Returns true if the timer of a port is due.
+    pub(super) fn is_due(&self, timer: Timer, port: PortIndex, now: Nanos) -> bool {
+        self.timers[timer as usize]
+            .get(port)
+            .is_some_and(|at| at <= now)
+    }
+
+    /// Returns the first port at or behind `from` whose timer is due.
+    #[inline]
+    pub(super) fn next_due(&self, timer: Timer, from: PortIndex, now: Nanos) -> Option<PortIndex> {
+        self.timers[timer as usize].next_due(from, now)
+    }
+
+    /// Returns the time of the next work that no event announces.
+    pub(super) fn poll_at(&self) -> Option<Nanos> {
+        let is_idle = self.is_empty(Work::Sending) && self.is_empty(Work::Moved);
+        let work = (!is_idle).then_some(Nanos::ZERO);
+        let timers = self.timers.iter().filter_map(Deadlines::first);
+        timers.chain(work).min()
+    }
+
+    /// Sets the time at which the next queued frame of a guest's port may leave: now, later, or not
+    /// before another event.
+    pub(super) fn set_departure(&mut self, now: Nanos, port: PortIndex, at: Option<Nanos>) {
+        self.set(Work::Sending, port, at.is_some_and(|at| at <= now));
+        self.set_timer(Timer::Departure, port, at.filter(|at| *at > now));
+    }
+
+    /// Adds the work of sending for all ports whose next frame may leave by now.
+    #[inline]
+    pub(super) fn begin_departures(&mut self, now: Nanos) {
+        let mut next = PortIndex::FIRST;
+        while let Some(due) = self.next_due(Timer::Departure, next, now) {
+            next = due.next();
+            self.set_departure(now, due, Some(Nanos::ZERO));
         }
-        for deadlines in self.deadlines() {
-            *deadlines = Deadlines::new(ports);
-        }
+    }
+
+    /// Makes room for the ports before `end`, all of which may have work.
+    pub(super) fn reset(&mut self, PortIndex(ports): PortIndex) {
+        self.work = std::array::from_fn(|_| PortSet::full(ports));
+        self.timers = std::array::from_fn(|_| Deadlines::new(ports));
     }
 
     /// Moves ports to other places; `before` has the former index of each. Their work goes with
     /// them, and new ones have none.
     pub(super) fn rearrange(&mut self, before: &[Option<PortIndex>]) {
-        for set in self.sets() {
+        for set in &mut self.work {
             let old = std::mem::replace(set, PortSet::new(before.len()));
             for (port, before) in before.iter().enumerate() {
-                if before.is_some_and(|before| old.has(before.0)) {
-                    set.set(port, true);
+                if before.is_some_and(|before| old.has(before)) {
+                    set.set(PortIndex(port), true);
                 }
             }
         }
-        for deadlines in self.deadlines() {
+        for deadlines in &mut self.timers {
             let old = std::mem::replace(deadlines, Deadlines::new(before.len()));
             for (port, before) in before.iter().enumerate() {
-                deadlines.set(port, before.and_then(|before| old.get(before.0)));
+                deadlines.set(PortIndex(port), before.and_then(|before| old.get(before)));
             }
-        }
-    }
-}
-
-impl Switch {
-    /// Updates a port's work: after each event and each turn that served the port.
-    pub(super) fn note(&mut self, index: PortIndex, ports: &Ports) {
-        let port = index.0;
-        let is_open = self.is_open(index);
-        let is_read = is_open && self.reads && !self.is_drained(index);
-        let is_full = self.states[port].full;
-        let waits_for_room = is_full && !self.is_resting(index);
-        let state = &mut self.states[port];
-        let is_pending = state.has_received();
-        let is_ready = is_open && (is_pending || (is_read && state.readable));
-        self.agenda.ready.set(port, is_ready);
-        let interest = Interest {
-            receive: is_read,
-            transmit: waits_for_room,
-        };
-        if std::mem::replace(&mut state.interest, interest) != interest {
-            self.agenda.changed.set(port, true);
-        }
-        let timer = ports[port].as_ref().and_then(|port| {
-            // What comes for a port that is not read wakes nobody.
-            let receive = port.receive_at().filter(|_| is_read && !is_pending);
-            port.flush_at().into_iter().chain(receive).min()
-        });
-        self.agenda.timers.set(port, timer);
-        self.note_presence(index, ports);
-        self.note_ingress(index);
-    }
-
-    /// Updates the time at which a guest's ingress retries.
-    pub(super) fn note_ingress(&mut self, index: PortIndex) {
-        let retry = self.guest_at(index).and_then(|guest| {
-            let snoop = guest.snoop.as_ref().and_then(|snoop| snoop.poll_at());
-            snoop.into_iter().chain(guest.ingress.poll_at()).min()
-        });
-        self.agenda.retries.set(index.0, retry);
-    }
-
-    /// Marks every port: the next turn visits all of them.
-    pub(super) fn note_all(&mut self) {
-        self.agenda.reset(self.states.len());
-        for index in 0..self.states.len() {
-            let index = PortIndex(index);
-            self.note_ingress(index);
-            let is_limited = self.guest_at(index).is_some_and(|it| it.limited.is_some());
-            let release = is_limited.then_some(Nanos::ZERO);
-            self.agenda.releases.set(index.0, release);
         }
     }
 }
@@ -137,7 +168,7 @@ impl Switch {
 /// A set of ports, in their order. An iteration costs a step for each port in it, and one for each
 /// 4,096 others.
 #[derive(Debug, Default, Clone)]
-pub(super) struct PortSet {
+struct PortSet {
     words: Vec<u64>,
     /// One bit for each word of `words` that is not zero.
     summary: Vec<u64>,
@@ -157,15 +188,16 @@ impl PortSet {
     fn full(ports: usize) -> Self {
         let mut set = Self::new(ports);
         for port in 0..ports {
-            set.set(port, true);
+            set.set(PortIndex(port), true);
         }
         set
     }
 
     /// Adds a port, or removes it.
-    pub(super) fn set(&mut self, port: usize, is_in: bool) {
-        let word = port / 64;
-        let (bit, summary) = (1 << (port % 64), 1 << (word % 64));
+    #[inline]
+    fn set(&mut self, port: PortIndex, is_in: bool) {
+        let word = port.0 / 64;
+        let (bit, summary) = (1 << (port.0 % 64), 1 << (word % 64));
         if is_in {
             self.words[word] |= bit;
             self.summary[word / 64] |= summary;
@@ -178,29 +210,31 @@ impl PortSet {
     }
 
     /// Returns true if the agenda has the port.
-    pub(super) fn has(&self, port: usize) -> bool {
+    fn has(&self, PortIndex(port): PortIndex) -> bool {
         let word = self.words.get(port / 64);
         word.is_some_and(|word| word >> (port % 64) & 1 != 0)
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.summary.iter().all(|word| *word == 0)
     }
 
     /// Returns the first port of the set at or after `from`.
-    pub(super) fn next(&self, from: usize) -> Option<usize> {
+    fn next(&self, PortIndex(from): PortIndex) -> Option<PortIndex> {
         let first = from / 64;
         let here = self.words.get(first)? >> (from % 64);
         if here != 0 {
-            return Some(from + here.trailing_zeros() as usize);
+            return Some(PortIndex(from + here.trailing_zeros() as usize));
         }
         let word = next_bit(&self.summary, first + 1)?;
-        Some(word * 64 + self.words[word].trailing_zeros() as usize)
+        let bit = self.words[word].trailing_zeros() as usize;
+        Some(PortIndex(word * 64 + bit))
     }
 
     /// Removes and returns the first port.
-    pub(super) fn pop(&mut self) -> Option<usize> {
-        let port = self.next(0)?;
+    #[inline]
+    fn pop(&mut self) -> Option<PortIndex> {
+        let port = self.next(PortIndex::FIRST)?;
         self.set(port, false);
         Some(port)
     }
@@ -220,7 +254,7 @@ fn next_bit(words: &[u64], from: usize) -> Option<usize> {
 /// One optional deadline per port: a tree in which each node has the earlier one of its children's,
 /// so a change takes at most the tree's height.
 #[derive(Debug, Default, Clone)]
-pub(super) struct Deadlines {
+struct Deadlines {
     /// The root at 1, the leaves in the second half; a leaf without a deadline has
     /// [`NEVER`].
     tree: Vec<Nanos>,
@@ -242,7 +276,7 @@ impl Deadlines {
     }
 
     /// Sets a port's deadline, or removes it.
-    pub(super) fn set(&mut self, port: usize, at: Option<Nanos>) {
+    fn set(&mut self, PortIndex(port): PortIndex, at: Option<Nanos>) {
         let at = at.unwrap_or(NEVER);
         let mut node = self.leaves() + port;
         if self.tree[node] == at {
@@ -260,21 +294,30 @@ impl Deadlines {
     }
 
     /// Returns a port's deadline.
-    pub(super) fn get(&self, port: usize) -> Option<Nanos> {
+    fn get(&self, PortIndex(port): PortIndex) -> Option<Nanos> {
         let at = self.tree.get(self.leaves() + port).copied();
         at.filter(|at| *at != NEVER)
     }
 
     /// Returns the earliest deadline.
-    pub(super) fn first(&self) -> Option<Nanos> {
+    fn first(&self) -> Option<Nanos> {
         let first = self.tree.get(1).copied();
         first.filter(|at| *at != NEVER)
     }
 
     /// Returns the first port at or after `from` whose deadline is not after `now`.
-    pub(super) fn next_due(&self, from: usize, now: Nanos) -> Option<usize> {
+    #[inline]
+    fn next_due(&self, from: PortIndex, now: Nanos) -> Option<PortIndex> {
+        let first = self.tree.get(1)?;
+        if *first > now {
+            return None;
+        }
+        self.find_due(from, now)
+    }
+
+    fn find_due(&self, PortIndex(from): PortIndex, now: Nanos) -> Option<PortIndex> {
         let leaves = self.leaves();
-        if from >= leaves || self.tree[1] > now {
+        if from >= leaves {
             return None;
         }
         let mut node = leaves + from;
@@ -292,7 +335,7 @@ impl Deadlines {
                 node += 1;
             }
         }
-        Some(node - leaves)
+        Some(PortIndex(node - leaves))
     }
 }
 
@@ -318,12 +361,12 @@ mod tests {
             }
             for (port, is_in) in changes {
                 let port = port.index(ports);
-                set.set(port, is_in);
+                set.set(PortIndex(port), is_in);
                 if is_in { model.insert(port); } else { model.remove(&port); }
             }
             prop_assert_eq!(set.is_empty(), model.is_empty());
-            prop_assert_eq!(set.next(from), model.range(from..).next().copied());
-            let popped: Vec<_> = std::iter::from_fn(|| set.pop()).collect();
+            prop_assert_eq!(set.next(PortIndex(from)), model.range(from..).next().copied().map(PortIndex));
+            let popped: Vec<_> = std::iter::from_fn(|| set.pop()).map(|port| port.0).collect();
             prop_assert_eq!(popped, model.into_iter().collect::<Vec<_>>());
         }
 
@@ -339,7 +382,7 @@ mod tests {
             let mut model = BTreeMap::new();
             for (port, at) in changes {
                 let port = port.index(ports);
-                deadlines.set(port, at.map(Nanos));
+                deadlines.set(PortIndex(port), at.map(Nanos));
                 match at {
                     Some(at) => { model.insert(port, at); }
                     None => { model.remove(&port); }
@@ -347,7 +390,8 @@ mod tests {
             }
             prop_assert_eq!(deadlines.first(), model.values().min().copied().map(Nanos));
             let due = model.range(from..).find(|(_, at)| **at <= now);
-            prop_assert_eq!(deadlines.next_due(from, Nanos(now)), due.map(|(port, _)| *port));
+            let found = deadlines.next_due(PortIndex(from), Nanos(now));
+            prop_assert_eq!(found, due.map(|(port, _)| PortIndex(*port)));
         }
     }
 }

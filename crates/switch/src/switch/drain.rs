@@ -1,7 +1,8 @@
 //! Draining of guests: their ports are not read, and their queued frames leave.
 
+use super::guest::GuestPort;
+use super::transmitter::has_open_uplink;
 use super::{Ports, Switch};
-use crate::forward::PortIndex;
 use tailbound_dataplane::GuestId;
 use tailbound_units::Bytes;
 
@@ -11,44 +12,37 @@ impl Switch {
     /// its port. That holds over reloads, until it is undone. Without such a guest, nothing
     /// happens.
     pub fn set_drained(&mut self, guest: GuestId, drained: bool, ports: &Ports) {
-        let Some(port) = self.slots.port_of(guest) else {
+        let Some(port) = self.table.port_of(guest) else {
             return;
         };
-        if let Some(guest) = self.guest_at(port) {
+        if let Some(guest) = self.table.guest_mut(port) {
             guest.ingress.set_drained(drained);
         }
-        self.note(port, ports);
+        self.table.note(port, ports);
     }
 
     /// Returns true if frames of a guest are in a queue of its own: received and not forwarded yet,
     /// waiting for its limit, or in the pacer for its guarantee. Frames without a guarantee are
     /// queued together with all others' ([`Switch::waits_for_uplink`]).
     pub fn waits_of(&self, guest: GuestId) -> bool {
-        let Some(port) = self.slots.port_of(guest) else {
+        let Some(port) = self.table.port_of(guest) else {
             return false;
         };
-        let uplink = self.uplink.as_ref();
-        let pacer = uplink.and_then(|uplink| uplink.egress.pacer());
-        let held = pacer.map_or(Bytes(0), |pacer| pacer.memory_of(guest));
-        let limited = port.0.checked_sub(self.first_guest());
-        let limited = limited.map_or(0, |guest| self.guests[guest].waits_for_limit());
-        let state = &self.states[port.0];
-        let is_forwarded = !state.has_received() && state.floods.len() == 0;
+        let held = self.transmitter.pacer();
+        let held = held.map_or(Bytes(0), |pacer| pacer.memory_of(guest));
+        let limited = self.table.guest(port);
+        let limited = limited.map_or(0, GuestPort::waits_for_limit);
+        let state = &self.table[port];
+        let is_forwarded = !state.has_received() && state.floods.is_empty();
         !is_forwarded || limited > 0 || held > Bytes(0)
     }
 
     /// Returns true if any frames wait for the uplink, while its port is there.
     pub fn waits_for_uplink(&self, ports: &Ports) -> bool {
-        let is_there = ports.first().is_some_and(Option::is_some);
-        self.uplink.as_ref().is_some_and(|uplink| {
-            is_there && (uplink.egress.waiting() > 0 || !self.states[0].outgoing.is_empty())
+        let uplink = self.transmitter.uplink().zip(self.table.uplink_state());
+        uplink.is_some_and(|(uplink, state)| {
+            let waits = uplink.egress().waiting() > 0 || !state.outgoing.is_empty();
+            waits && has_open_uplink(&self.table, ports)
         })
-    }
-
-    /// Returns true if the port of a guest is unread because it is drained.
-    pub(super) fn is_drained(&self, port: PortIndex) -> bool {
-        let guest = port.0.checked_sub(self.first_guest());
-        let guest = guest.and_then(|guest| self.guests.get(guest));
-        guest.is_some_and(|guest| guest.ingress.is_drained())
     }
 }

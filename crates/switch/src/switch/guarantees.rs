@@ -3,7 +3,7 @@
 use super::Switch;
 use super::guest::{GuestPort, Refusal};
 use super::steps::{CHANGED, some};
-use crate::forward::PortIndex;
+use crate::index::GuestIndex;
 use std::ops::Range;
 use tailbound_dataplane::pacer::PacerError;
 use tailbound_dataplane::{Guarantee, GuestId, Pacer, PacerConfig, Packet};
@@ -43,25 +43,27 @@ impl Switch {
     /// Returns the guests in the order of their ports: the number of each, which stays as long as
     /// there is a guest of its name, and that name.
     pub fn guests(&self) -> impl Iterator<Item = (GuestId, &str)> {
-        let names = self.states[self.first_guest()..].iter();
-        let names = names.map(|state| state.name.as_str());
-        self.guests.iter().map(|guest| guest.id).zip(names)
+        let names = self
+            .table
+            .guest_ports()
+            .map(|port| self.table[port].name.as_str());
+        self.table.guests().map(|guest| guest.id).zip(names)
     }
 
     /// Returns the wire of the uplink; `None` if the uplink is not paced.
     pub fn wire(&self) -> Option<&PacerConfig> {
-        Some(self.uplink.as_ref()?.egress.paced()?.wire())
+        Some(self.transmitter.paced()?.wire())
     }
 
     /// Returns the guarantee of a guest in the pacer; `None`: best effort, or no pacer.
     pub fn guarantee(&self, guest: GuestId) -> Option<&Guarantee> {
-        self.uplink.as_ref()?.egress.pacer()?.guarantee(guest)
+        self.transmitter.pacer()?.guarantee(guest)
     }
 
     /// Returns the rule that refuses the guarantee of the guest at `place` among
     /// [`Switch::guests`]; `None` if the guarantee is in force, or the uplink is not paced.
     pub fn refusal(&self, place: usize) -> Option<PacerError> {
-        Some(self.guests.get(place)?.refusal?.rule)
+        Some(self.table.guests().nth(place)?.refusal?.rule)
     }
 
     /// Sets or removes the guarantee of a guest from `now` on. If the uplink is not paced, the
@@ -77,11 +79,10 @@ impl Switch {
         guest: GuestId,
         guarantee: Option<Guarantee>,
     ) -> Result<(), GuaranteeError> {
-        let known = self.guests.iter_mut().find(|known| known.id == guest);
+        let known = self.table.guest_of_mut(guest);
         known.ok_or(GuaranteeError::NoGuest(guest))?.guarantee = guarantee;
         self.apply(now, []);
-        let refusal = self.guests.iter().find(|known| known.id == guest);
-        match refusal.and_then(|known| known.refusal) {
+        match self.table.guest_of(guest).and_then(|known| known.refusal) {
             Some(refusal) => Err(refusal.rule.into()),
             None => Ok(()),
         }
@@ -110,16 +111,15 @@ impl Switch {
     /// Continues with some guests, up to the cost of `work` unchanged guests. Returns true when all
     /// is done. Between two calls the switch does turns as usual.
     pub fn apply_some(&mut self, now: Nanos, applying: &mut Applying, work: usize) -> bool {
-        let guests = self.guests.len();
+        let guests = self.table.guest_count();
         let mut left = work;
         while left > 0 {
             let cost = match applying.step {
                 Step::Note(from) => {
                     let range = some(from, applying.wanted.len(), left);
                     for (guest, guarantee) in &applying.wanted[range.clone()] {
-                        let port = self.slots.port_of(*guest);
-                        if let Some(port) = port.and_then(|port| self.guest_at(port)) {
-                            port.guarantee = *guarantee;
+                        if let Some(guest) = self.table.guest_of_mut(*guest) {
+                            guest.guarantee = *guarantee;
                         }
                     }
                     let is_over = range.end == applying.wanted.len();
@@ -147,8 +147,8 @@ impl Switch {
     /// guest, and the cost.
     fn set_some(&mut self, now: Nanos, pass: Pass, from: usize, work: usize) -> (usize, usize) {
         let mut cost = 0;
-        let mut index = from.min(self.guests.len());
-        while cost < work && index < self.guests.len() {
+        let mut index = from.min(self.table.guest_count());
+        while cost < work && index < self.table.guest_count() {
             let changed = self.set_in_pacer(now, pass, index..index + 1);
             cost += if changed { CHANGED } else { 1 };
             index += 1;
@@ -158,29 +158,27 @@ impl Switch {
 
     /// Sets the pacer's guarantees of some guests if they differ; returns true if any did.
     pub(super) fn set_in_pacer(&mut self, now: Nanos, pass: Pass, guests: Range<usize>) -> bool {
-        let first = self.first_guest();
-        let uplink = self.uplink.as_mut();
-        let Some(pacer) = uplink.and_then(|uplink| uplink.egress.pacer_mut()) else {
+        let Some(pacer) = self.transmitter.pacer_mut() else {
             return false;
         };
-        let states = &self.states[first..][guests.clone()];
         let mut changed = false;
-        for (guest, state) in self.guests[guests.clone()].iter_mut().zip(states) {
+        for index in guests.clone().map(GuestIndex::new) {
+            let (guest, name) = self.table.named_mut(index);
             changed |= pacer.guarantee(guest.id) != guest.guarantee.as_ref();
             if guest.set_in_pacer(now, pacer, pass) {
                 self.refusals += 1;
                 if let Some(Refusal { rule, guarantee }) = guest.refusal {
                     tracing::error!(
-                        guest = state.name, bandwidth = %guarantee.bandwidth,
+                        guest = name, bandwidth = %guarantee.bandwidth,
                         burst = %guarantee.burst, burst_rate = %guarantee.burst_rate, %rule,
                         "guarantee refused; the guest keeps the one that it had"
                     );
                 }
             }
         }
-        self.take_freed();
-        for guest in guests {
-            self.place_limit(now, PortIndex(first + guest));
+        self.transmitter.add_freed();
+        for guest in guests.map(GuestIndex::new) {
+            self.place_limit(now, self.table.port_at(guest));
         }
         changed
     }

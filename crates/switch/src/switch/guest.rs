@@ -113,6 +113,11 @@ impl GuestPort {
     }
 }
 
+/// Returns true if a port is a guest's, and that guest is on another host or not running.
+pub(super) fn is_away(guest: Option<&GuestPort>) -> bool {
+    guest.is_some_and(GuestPort::is_away)
+}
+
 /// Replaces a budget. A budget that stays keeps its spent part.
 pub(super) fn replace_budget(budget: &mut Option<Budget>, config: Option<BudgetConfig>) {
     match (budget.as_mut(), config) {

@@ -13,7 +13,7 @@ impl Switch {
     /// Sets the guarantees of a guest's senders: frames that conform are delivered before all
     /// others. `None`: no distinction. An unknown guest is skipped.
     pub fn set_inward(&mut self, now: Nanos, guest: GuestId, config: Option<InwardConfig>) {
-        let Some(guest) = self.guest(guest) else {
+        let Some(guest) = self.table.guest_of_mut(guest) else {
             return;
         };
         match (&mut guest.inward, config) {
@@ -24,12 +24,7 @@ impl Switch {
 
     /// Returns the policer of a guest's senders; `None` if there is none.
     pub fn inward(&mut self, guest: GuestId) -> Option<&mut Inward> {
-        self.guest(guest)?.inward.as_mut()
-    }
-
-    fn guest(&mut self, guest: GuestId) -> Option<&mut GuestPort> {
-        let port = self.slots.port_of(guest)?;
-        self.guest_at(port)
+        self.table.guest_of_mut(guest)?.inward.as_mut()
     }
 }
 

@@ -7,7 +7,8 @@
 
 use super::Switch;
 use crate::filter::SpoofFilter;
-use crate::forward::{Addresses, Forwarding, PortIndex, Way};
+use crate::forward::{Addresses, Forwarding, Way};
+use crate::index::PortIndex;
 use crate::mac::Mac;
 use tailbound_dataplane::Packet;
 use tailbound_units::Nanos;
@@ -23,10 +24,10 @@ struct Rules<'s> {
 impl<'s> Rules<'s> {
     #[inline]
     fn of(switch: &'s Switch, from: PortIndex) -> Self {
-        let guest = from.0.checked_sub(switch.first_guest());
+        let guest = switch.table.guest(from);
         Self {
             from,
-            filter: guest.and_then(|guest| switch.guests[guest].filter.as_ref()),
+            filter: guest.and_then(|guest| guest.filter.as_ref()),
             forwarding: &switch.forwarding,
         }
     }

@@ -18,8 +18,7 @@ pub struct Spent {
 impl Switch {
     /// Returns the spent part of a guest's budgets; `None` if there is no such guest.
     pub fn spent(&self, now: Nanos, guest: GuestId) -> Option<Spent> {
-        let port = self.slots.port_of(guest)?;
-        let guest = self.guests.get(port.0.checked_sub(self.first_guest())?)?;
+        let guest = self.table.guest_of(guest)?;
         let spent = |budget: &Option<Budget>| {
             let budget = budget.as_ref();
             budget.map_or(Bytes(0), |budget| budget.spent(now))
@@ -32,8 +31,7 @@ impl Switch {
 
     /// Adds bytes that a guest has spent of its budgets elsewhere.
     pub fn note_spent(&mut self, now: Nanos, guest: GuestId, spent: Spent) {
-        let port = self.slots.port_of(guest);
-        let Some(guest) = port.and_then(|port| self.guest_at(port)) else {
+        let Some(guest) = self.table.guest_of_mut(guest) else {
             return;
         };
         let budgets = [
@@ -49,12 +47,12 @@ impl Switch {
 
     /// Returns the levels of a guest's buckets; `None` without a guarantee.
     pub fn level(&mut self, now: Nanos, guest: GuestId) -> Option<GuestLevel> {
-        self.pacer()?.level(now, guest)
+        self.transmitter.pacer_mut()?.level(now, guest)
     }
 
     /// Adds `bytes` to {B, S} of a guest, up to its depth.
     pub fn fill_bucket(&mut self, now: Nanos, guest: GuestId, bytes: WireBytes) {
-        if let Some(pacer) = self.pacer() {
+        if let Some(pacer) = self.transmitter.pacer_mut() {
             pacer.fill_bucket(now, guest, bytes);
         }
     }
@@ -69,7 +67,7 @@ impl Switch {
         guest: GuestId,
         level: DestinationLevel,
     ) -> Result<(), PacerError> {
-        match self.pacer() {
+        match self.transmitter.pacer_mut() {
             Some(pacer) => pacer.set_destination_level(now, guest, level),
             None => Ok(()),
         }

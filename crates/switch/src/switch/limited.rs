@@ -4,10 +4,11 @@
 //! guests here. While the limit holds the maximum, the guest's port is not read. The pacer enforces
 //! the limit of a guaranteed guest, so that guaranteed traffic does not wait for the limit.
 
+use super::agenda::{Timer, Work};
 use super::steps::CHANGED;
 use super::trace::{Released, Wait};
 use super::{Ports, Switch, Turn};
-use crate::forward::PortIndex;
+use crate::index::PortIndex;
 use crate::port::BURST;
 use tailbound_dataplane::{
     Backlog, GuestId, Packet, PipelineConfig, Shaper, ShaperConfig, ShaperStats, WindowPosition,
@@ -78,7 +79,7 @@ impl Switch {
         out: Option<&ShaperConfig>,
         pipeline: &PipelineConfig,
     ) -> usize {
-        let Some(port) = self.slots.port_of(guest) else {
+        let Some(port) = self.table.port_of(guest) else {
             return 0;
         };
         if self.set_limits_of(now, port, out, pipeline) {
@@ -96,20 +97,20 @@ impl Switch {
         out: Option<&ShaperConfig>,
         pipeline: &PipelineConfig,
     ) -> bool {
-        let Some(guest) = self.guest_at(port) else {
+        let Some(guest) = self.table.guest_mut(port) else {
             return false;
         };
         let is_other = guest.pipeline.config() != pipeline;
         if is_other {
             guest.pipeline.reconfigure(now, pipeline);
-            self.agenda.sending.set(port.0, true);
+            self.table.agenda_mut().set(Work::Sending, port, true);
         }
         self.set_limit(now, port, out) || is_other
     }
 
     /// Changes or removes a guest's limit from now on. Returns true if there was a change.
     fn set_limit(&mut self, now: Nanos, port: PortIndex, limit: Option<&ShaperConfig>) -> bool {
-        let Some(guest) = self.guest_at(port) else {
+        let Some(guest) = self.table.guest_mut(port) else {
             return false;
         };
         if guest.limit.as_ref() == limit {
@@ -124,13 +125,11 @@ impl Switch {
     /// guarantees the guest a rate, and otherwise to a shaper before everything else. Frames of a
     /// shaper that ends leave when the next turn begins. Returns true if there is another shaper.
     pub(super) fn place_limit(&mut self, now: Nanos, port: PortIndex) -> bool {
-        let name = &self.states[port.0].name;
-        let Some(place) = port.0.checked_sub(self.first_guest()) else {
+        let Some(guest) = self.table.guest_at(port) else {
             return false;
         };
-        let guest = &mut self.guests[place];
-        let uplink = self.uplink.as_mut();
-        let pacer = uplink.and_then(|uplink| uplink.egress.pacer_mut());
+        let (guest, name) = self.table.named_mut(guest);
+        let pacer = self.transmitter.pacer_mut();
         let pacer = pacer.filter(|pacer| pacer.guarantee(guest.id).is_some());
         let limit = match (pacer, &guest.limit) {
             (Some(pacer), Some(ShaperConfig::Bucket(bucket))) => {
@@ -155,37 +154,31 @@ impl Switch {
             (limited, None) => {
                 if let Some(ended) = limited.take() {
                     let waiting = ended.shaper.into_waiting();
-                    self.unlimited
-                        .extend(waiting.map(|packet| (guest.id, packet)));
+                    self.admission.add_unlimited(guest.id, waiting);
                 }
             }
         }
         // Its port may be read again.
-        self.agenda.releases.set(port.0, Some(Nanos::ZERO));
+        self.table.agenda_mut().release_soon(port);
         true
     }
 
-    /// Forwards the frames of limits that have ended.
-    pub(super) fn send_unlimited(&mut self, now: Nanos, ports: &Ports) {
-        for (guest, packet) in std::mem::take(&mut self.unlimited) {
-            if let Some(port) = self.slots.port_of(guest) {
+    /// Forwards the frames of limits that have ended, and those that limits release by now.
+    pub(super) fn release_due(&mut self, now: Nanos, ports: &Ports, turn: &mut Turn) {
+        for (guest, packet) in self.admission.take_unlimited() {
+            if let Some(port) = self.table.port_of(guest) {
                 self.send_on(now, port, packet, ports);
             }
         }
-    }
-
-    /// Forwards the frames that limits release by now.
-    pub(super) fn release_due(&mut self, now: Nanos, ports: &Ports, turn: &mut Turn) {
-        self.send_unlimited(now, ports);
-        let mut next = 0;
-        while let Some(port) = self.agenda.releases.next_due(next, now) {
-            next = port + 1;
-            let index = PortIndex(port);
-            self.release(now, index, ports);
-            self.note(index, ports);
-            let state = &self.states[port];
-            let is_due = self.agenda.releases.get(port).is_some_and(|at| at <= now);
-            turn.busy |= is_due || self.is_open(index) && (state.readable || state.has_received());
+        let mut next = PortIndex::FIRST;
+        while let Some(port) = self.table.agenda().next_due(Timer::Release, next, now) {
+            next = port.next();
+            self.release(now, port, ports);
+            self.table.note(port, ports);
+            let state = &self.table[port];
+            let is_due = self.table.agenda().is_due(Timer::Release, port, now);
+            turn.busy |=
+                is_due || self.table.is_open(port) && (state.readable || state.has_received());
         }
     }
 
@@ -193,10 +186,10 @@ impl Switch {
     /// time of the next ones, and whether the guest's port is read.
     pub(super) fn release(&mut self, now: Nanos, from: PortIndex, ports: &Ports) {
         for _ in 0..2 * BURST {
-            if self.states[from.0].floods.is_full() {
+            if self.table[from].floods.is_full() {
                 break;
             }
-            let Some(guest) = self.guest_at(from) else {
+            let Some(guest) = self.table.guest_mut(from) else {
                 return;
             };
             let is_crowded = guest.ingress.is_crowded();
@@ -208,13 +201,12 @@ impl Switch {
             };
             let waited = now.since(queued.enqueued);
             limited.waits.record(waited);
-            if let Some(trace) = &mut self.trace {
+            if let Some(trace) = self.transmitter.trace_mut() {
                 trace.note(now, Released::within(&queued.frame, Wait::Limit, waited));
             }
             self.send_on(now, from, queued.frame, ports);
         }
-        self.hand_over(now);
-        let Some(guest) = self.guest_at(from) else {
+        let Some(guest) = self.table.guest_mut(from) else {
             return;
         };
         // What is crowded is released when its port is read again.
@@ -223,15 +215,16 @@ impl Switch {
         let is_full = limited.is_some_and(|limited| !limited.shaper.is_read());
         let next = limited.and_then(|limited| limited.shaper.poll_at());
         guest.ingress.set_limited(is_full);
-        self.agenda
-            .releases
-            .set(from.0, next.filter(|_| !is_crowded));
+        let next = next.filter(|_| !is_crowded);
+        self.table
+            .agenda_mut()
+            .set_timer(Timer::Release, from, next);
     }
 
     /// Enqueues a guest's frame in the egress of the ports it goes to, or counts it as dropped.
     fn send_on(&mut self, now: Nanos, from: PortIndex, packet: Packet, ports: &Ports) {
         if let Err(reason) = self.dispatch(now, from, packet, None, ports) {
-            self.states[from.0].counters.drop(reason, 1);
+            self.table[from].counters.drop(reason, 1);
         }
     }
 }

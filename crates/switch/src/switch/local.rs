@@ -1,79 +1,60 @@
 //! Traffic of guaranteed guests to other guests here: paced with all other traffic of the sender,
 //! but not sent to the wire.
 
-use super::Switch;
+use super::table::PortTable;
 use super::trace::{Released, Wait};
-use crate::forward::PortIndex;
+use super::transmitter::Transmitter;
+use crate::forward::Forwarding;
 use crate::mac::Mac;
 use crate::reason::Reason;
-use tailbound_dataplane::{Egress, Frame, Packet};
+use tailbound_dataplane::Frame;
 use tailbound_units::Nanos;
 
-impl Switch {
-    /// Returns true if a frame to a guest here is charged to its sender's guarantee. A frame to a
-    /// group is not: the sender's budget for groups counts each copy.
-    pub(super) fn is_paced_within(&self, from: PortIndex, packet: &Packet) -> bool {
-        let uplink = self.uplink.as_ref();
-        let pacer = uplink.and_then(|uplink| uplink.egress.pacer());
-        let guest = from.0.checked_sub(self.first_guest());
-        pacer.zip(guest).is_some_and(|(pacer, guest)| {
-            !packet.is_multicast() && pacer.guarantee(self.guests[guest].id).is_some()
-        })
-    }
-
-    /// Enqueues the frames that the pacer releases in front of the ports they go to.
-    pub(super) fn deliver_local(&mut self, now: Nanos) {
-        let mut local = std::mem::take(&mut self.local);
+impl Transmitter {
+    /// Enqueues the frames that the pacer has released in front of the ports they go to.
+    pub(super) fn deliver_local(
+        &mut self,
+        now: Nanos,
+        table: &mut PortTable,
+        forwarding: &Forwarding,
+    ) {
+        if !self.has_local() {
+            return;
+        }
+        let mut local = self.take_local();
         for (packet, waited) in local.drain(..) {
-            let from = packet.source().and_then(|id| self.slots.port_of(id));
-            if let Some(sender) = from.and_then(|port| self.guest_at(port)) {
+            let from = packet.source().and_then(|id| table.port_of(id));
+            if let Some(sender) = from.and_then(|port| table.guest_mut(port)) {
                 sender.sent.of(packet.class()).record(waited);
             }
-            if let Some(trace) = &mut self.trace {
+            if let Some(trace) = self.trace_mut() {
                 trace.note(now, Released::within(&packet, Wait::Local, waited));
             }
-            let to = self.forwarding.reached_by(Mac(packet.destination_mac()));
+            let to = forwarding.reached_by(Mac(packet.destination_mac()));
             let to = to.filter(|to| Some(*to) != from);
-            let guest = to.and_then(|to| to.0.checked_sub(self.first_guest()));
+            let guest = to.and_then(|to| table.guest_mut(to));
             if let Some((to, guest)) = to.zip(guest) {
-                self.guests[guest].deliver_paced(now, packet);
-                self.offer(to);
+                guest.deliver_paced(now, packet);
+                table.offer(to);
             } else if let Some(from) = from {
-                // Whom it is for has left meanwhile.
-                let counters = &mut self.states[from.0].counters;
+                // Its receiver has left meanwhile.
+                let counters = &mut table[from].counters;
                 counters.drop(Reason::UnknownDestination, 1);
             }
         }
-        self.local = local;
-    }
-
-    /// Takes the frames of ended guarantees out of the pacer. They are delivered before all others,
-    /// when the next turn begins.
-    pub(super) fn take_freed(&mut self) {
-        if let Some(uplink) = &mut self.uplink
-            && let Egress::Pacer(paced) = &mut uplink.egress
-        {
-            paced.drain_freed(|packet| self.local.push((packet, Nanos::ZERO)));
-        }
+        self.put_local(local);
     }
 
     /// Ends all guarantees when the uplink is no longer paced, so that frames to guests here are
-    /// not lost with the pacer.
-    pub(super) fn end_pacing(&mut self) {
-        let uplink = self.uplink.as_mut();
-        if let Some(pacer) = uplink.and_then(|uplink| uplink.egress.pacer_mut()) {
+    /// not lost with the pacer. They are delivered before all others, when the next turn begins.
+    pub(super) fn end_pacing(&mut self, table: &PortTable) {
+        if let Some(pacer) = self.pacer_mut() {
             let now = pacer.clock().now();
-            for guest in &self.guests {
+            for guest in table.guests() {
                 let ended = pacer.set_guest(now, guest.id, None);
                 debug_assert!(ended.is_ok(), "the end of a guarantee breaks no rule");
             }
-            self.take_freed();
+            self.add_freed();
         }
-    }
-
-    /// Marks a guest's port for sending its queue. A full port is skipped until it is writable.
-    pub(super) fn offer(&mut self, port: PortIndex) {
-        let offered = !self.states[port.0].full;
-        self.agenda.sending.set(port.0, offered);
     }
 }

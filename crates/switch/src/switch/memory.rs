@@ -1,9 +1,9 @@
 //! Release of unused memory.
 
-use super::{Ports, Switch};
-use crate::forward::PortIndex;
-use crate::reason::Reason;
-use tailbound_dataplane::{Frame, Packet, Spare};
+use super::table::PortTable;
+use super::transmitter::Transmitter;
+use crate::index::PortIndex;
+use tailbound_dataplane::{Pool, Spare};
 use tailbound_units::Nanos;
 
 /// Schedule for freeing unused memory in small batches: buffers after a second in which every
@@ -20,7 +20,7 @@ pub(super) struct GiveBack {
 #[derive(Debug)]
 struct QueueRound {
     at: Nanos,
-    port: usize,
+    port: PortIndex,
     /// The remaining excess of the visited queues.
     left: Spare,
     /// True if something was freed since the last report.
@@ -44,105 +44,77 @@ impl GiveBack {
     }
 }
 
-impl Switch {
+impl GiveBack {
     /// Frees a batch of memory if that is due; returns true after the last one.
-    pub(super) fn give_back(&mut self, now: Nanos) -> bool {
-        if self.give_back_buffers(now) && self.excess.round.is_none() {
+    pub(super) fn give_back(
+        &mut self,
+        now: Nanos,
+        pool: &Pool,
+        table: &mut PortTable,
+        transmitter: &mut Transmitter,
+    ) -> bool {
+        if self.give_back_buffers(now, pool) && self.round.is_none() {
             // The queues that held these buffers have capacity for as many frames.
-            self.excess.round = Some(QueueRound {
+            self.round = Some(QueueRound {
                 at: now,
-                port: 0,
+                port: PortIndex::FIRST,
                 left: Spare::Nothing,
                 freed: true,
             });
         }
-        let round = self.excess.round.take_if(|round| round.at <= now);
-        round.is_some_and(|round| self.go_on_round(now, round))
+        let round = self.round.take_if(|round| round.at <= now);
+        round.is_some_and(|round| self.go_on_round(now, round, table, transmitter))
     }
 
     /// Frees a few buffers if that is due; returns true after the last of them.
-    fn give_back_buffers(&mut self, now: Nanos) -> bool {
-        if !self.pool.has_excess() {
-            self.excess.next = None;
+    fn give_back_buffers(&mut self, now: Nanos, pool: &Pool) -> bool {
+        if !pool.has_excess() {
+            self.next = None;
             return false;
         }
-        let next = self.excess.next.get_or_insert(now + GiveBack::AFTER);
+        let next = self.next.get_or_insert(now + Self::AFTER);
         if *next > now {
             return false;
         }
-        *next = now + GiveBack::EVERY;
-        self.pool.give_back();
-        let is_done = !self.pool.has_excess();
+        *next = now + Self::EVERY;
+        pool.give_back();
+        let is_done = !pool.has_excess();
         if is_done {
-            self.excess.next = None;
+            self.next = None;
         }
         is_done
     }
 
     /// Visits some queues; returns true if these were the last, and something was freed.
-    fn go_on_round(&mut self, now: Nanos, mut round: QueueRound) -> bool {
-        let ports = self.states.len();
-        let end = ports.min(round.port + GiveBack::PORTS);
-        for port in round.port..end {
-            round.left = round.left.max(self.give_back_queue(PortIndex(port)));
+    fn go_on_round(
+        &mut self,
+        now: Nanos,
+        mut round: QueueRound,
+        table: &mut PortTable,
+        transmitter: &mut Transmitter,
+    ) -> bool {
+        let mut visits = Self::PORTS;
+        while round.port < table.end() && visits > 0 {
+            let left = transmitter.give_back(round.port, table);
+            round.left = round.left.max(left);
+            round.port = round.port.next();
+            visits -= 1;
         }
         round.freed |= round.left == Spare::More;
-        round.port = end;
-        round.at = now + GiveBack::EVERY;
+        round.at = now + Self::EVERY;
         let mut is_done = false;
-        if end == ports {
-            round.port = 0;
+        if round.port >= table.end() {
+            round.port = PortIndex::FIRST;
             match std::mem::replace(&mut round.left, Spare::Nothing) {
                 Spare::Nothing => return round.freed,
                 Spare::InUse => {
-                    round.at = now + GiveBack::AFTER_QUEUES;
+                    round.at = now + Self::AFTER_QUEUES;
                     is_done = std::mem::take(&mut round.freed);
                 }
                 Spare::More => {}
             }
         }
-        self.excess.round = Some(round);
+        self.round = Some(round);
         is_done
-    }
-
-    /// Frees some of the unused capacity of the queue in front of a port.
-    fn give_back_queue(&mut self, port: PortIndex) -> Spare {
-        if let Some(guest) = port.0.checked_sub(self.first_guest()) {
-            let guest = self.guests.get_mut(guest);
-            guest.map_or(Spare::Nothing, |guest| {
-                let limited = guest.limited.as_mut();
-                let left = limited.map_or(Spare::Nothing, |it| it.shaper.give_back());
-                left.max(guest.pipeline.give_back())
-            })
-        } else {
-            let uplink = self.uplink.as_mut();
-            uplink.map_or(Spare::Nothing, |uplink| uplink.egress.give_back())
-        }
-    }
-
-    /// Returns true if a port can carry a frame. The kernel would refuse a longer one after it
-    /// waited and was charged. Packets that will be segmented always pass.
-    pub(super) fn fits(&mut self, packet: &Packet, to: PortIndex, ports: &Ports) -> bool {
-        let tag = if packet.vlan().is_some() {
-            Packet::TAG
-        } else {
-            0
-        };
-        let len = packet.len() - tag;
-        let longest = self.states[to.0].longest;
-        if len <= longest || packet.offload().gso.is_some() {
-            return true;
-        }
-        // Not known yet, or another one by now.
-        let Some(port) = &ports[to.0] else {
-            return true;
-        };
-        let longest = port.longest().unwrap_or(usize::MAX);
-        self.states[to.0].longest = longest;
-        let fits = len <= longest;
-        if !fits {
-            self.states[to.0].counters.drop(Reason::AboveMtu, 1);
-        }
-        fits
     }
 }

@@ -6,11 +6,14 @@
 //! charged to the guest's own budget for groups, so a guest that arrives again and again costs no
 //! more than one that sends these frames itself.
 
-use super::{PortIndex, Ports, Switch};
+use super::agenda::Work;
+use super::guest::is_away;
+use super::{Ports, Switch};
 use crate::announce;
 use crate::filter::SpoofFilter;
 use crate::forward::Pinned;
-use crate::port::{Arrival, Presence};
+use crate::index::PortIndex;
+use crate::port::{Arrival, Presence, Received};
 use crate::prefix::Prefix;
 use crate::reason::Reason;
 use std::collections::BTreeSet;
@@ -25,68 +28,46 @@ impl Switch {
     /// Returns true if the guest at `place` among [`Switch::guests`] is on another host, or not
     /// running.
     pub fn is_guest_away(&self, place: usize) -> bool {
-        self.is_away(PortIndex(self.first_guest() + place))
+        is_away(self.table.guests().nth(place))
     }
 
     /// Returns true if the guest at `place` among [`Switch::guests`] is here, and its arrival was
     /// noticed.
     pub fn has_guest_come(&self, place: usize) -> bool {
-        let guest = self.guests.get(place);
+        let guest = self.table.guests().nth(place);
         let presence = guest.and_then(|guest| guest.presence);
         matches!(presence, Some(Presence::Here(arrival)) if arrival != Arrival::default())
     }
 
     /// Determines the places of the guests of new ports, before any traffic, without announcements.
     pub fn look_for_guests(&mut self, now: Nanos, ports: &Ports) {
-        for port in 0..self.states.len() {
-            self.note_presence(PortIndex(port), ports);
+        for port in self.table.ports() {
+            self.table.note_presence(port, ports);
         }
         self.follow_guests(now, ports);
-        self.agenda.is_news = false;
+        self.is_news = false;
     }
 
     /// Returns true if the guest of a port, which was away, has arrived.
     pub(super) fn has_come(&mut self, now: Nanos, port: PortIndex, ports: &Ports) -> bool {
-        self.note_presence(port, ports);
+        self.table.note_presence(port, ports);
         self.follow_guests(now, ports);
-        !self.is_away(port)
-    }
-
-    /// Returns true if the guest of a port is on another host, or not running.
-    pub(super) fn is_away(&self, port: PortIndex) -> bool {
-        let guest = port.0.checked_sub(self.first_guest());
-        let guest = guest.and_then(|guest| self.guests.get(guest));
-        guest.is_some_and(|guest| guest.is_away())
-    }
-
-    /// Notes that the guest of a port may have moved or arrived again.
-    pub(super) fn note_presence(&mut self, port: PortIndex, ports: &Ports) {
-        let Some(presence) = ports[port.0].as_ref().map(|port| port.presence()) else {
-            return;
-        };
-        let Some(guest) = self.guest_at(port) else {
-            return;
-        };
-        match (guest.presence, presence) {
-            (None, Presence::Here(_)) => guest.presence = Some(presence),
-            (before, _) if before == Some(presence) => {}
-            _ => self.agenda.moved.set(port.0, true),
-        }
+        !is_away(self.table.guest(port))
     }
 
     /// Handles guests that arrived or left.
     pub(super) fn follow_guests(&mut self, now: Nanos, ports: &Ports) {
-        while let Some(port) = self.agenda.moved.pop() {
-            let presence = ports[port].as_ref().map(|port| port.presence());
+        while let Some(port) = self.table.agenda_mut().pop(Work::Moved) {
+            let presence = ports[port.0].as_ref().map(|port| port.presence());
             if let Some(presence) = presence {
-                self.follow(now, PortIndex(port), presence, ports);
+                self.follow(now, port, presence, ports);
             }
         }
     }
 
     /// Handles the arrival or the departure of a port's guest.
     fn follow(&mut self, now: Nanos, port: PortIndex, presence: Presence, ports: &Ports) {
-        let Some(guest) = self.guest_at(port) else {
+        let Some(guest) = self.table.guest_mut(port) else {
             return;
         };
         let before = guest.presence.replace(presence);
@@ -95,7 +76,7 @@ impl Switch {
         }
         let (id, mac) = (guest.id, guest.mac);
         let was_away = before == Some(Presence::Away);
-        self.agenda.is_news |= was_away != (presence == Presence::Away);
+        self.is_news |= was_away != (presence == Presence::Away);
         match presence {
             Presence::Away => {
                 // The guest never gets its remaining early acknowledged data.
@@ -104,7 +85,7 @@ impl Switch {
             }
             Presence::Here(_) => {
                 self.forwarding.pin(mac, Pinned::Here(port));
-                if was_away && let Some(pacer) = self.pacer() {
+                if was_away && let Some(pacer) = self.transmitter.pacer_mut() {
                     pacer.empty_buckets(now, id);
                 }
                 if before.is_some() {
@@ -118,31 +99,36 @@ impl Switch {
     /// frames. Guests here need no announcement: their frames find it.
     fn announce(&mut self, now: Nanos, port: PortIndex, ports: &Ports) {
         let uplink = self.forwarding.uplink();
-        let place = port.0.checked_sub(self.first_guest());
+        let place = self.table.guest_at(port);
         let (Some(uplink), Some(place)) = (uplink, place) else {
             return;
         };
-        let guest = &self.guests[place];
+        let guest = &self.table[place];
         let (id, mac, filter) = (guest.id, guest.mac, guest.filter.as_ref());
         let own = filter.into_iter().flat_map(SpoofFilter::own);
         let own = own.filter_map(Prefix::single);
-        let chosen = self.addresses.chosen_by(id, mac).map(IpAddr::from);
+        let chosen = self
+            .admission
+            .addresses()
+            .chosen_by(id, mac)
+            .map(IpAddr::from);
         let chosen = chosen.filter(|address| filter.is_none_or(|filter| filter.is_open(*address)));
         let addresses: BTreeSet<_> = own.chain(chosen).take(MAX_ADDRESSES).collect();
         let of_addresses = addresses.into_iter();
         let of_addresses = of_addresses.map(|address| announce::of_address(mac, address));
         for frame in std::iter::once(announce::of_station(mac)).chain(of_addresses) {
-            let end = Packet::HEADROOM + frame.len();
-            let mut buffer = self.pool.buffer(end);
-            buffer[Packet::HEADROOM..end].copy_from_slice(&frame);
-            let packet = Packet::new(buffer, Packet::HEADROOM, frame.len(), None, Some(id));
+            let Received {
+                buffer, start, len, ..
+            } = self.receiver.copy(&frame);
+            let packet = Packet::new(buffer, start, len, None, Some(id));
             let Ok(packet) = packet else {
                 continue;
             };
-            if self.guests[place].pays_for_group(now, &packet, 1) {
-                self.push(now, port, uplink, packet, ports);
+            if self.table[place].pays_for_group(now, &packet, 1) {
+                self.transmitter
+                    .push(now, (port, uplink), packet, &mut self.table, ports);
             } else {
-                let counters = &mut self.states[port.0].counters;
+                let counters = &mut self.table[port].counters;
                 counters.drop(Reason::GroupBudget, 1);
             }
         }

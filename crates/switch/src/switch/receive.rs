@@ -1,13 +1,14 @@
 //! Received frames: checks and forwarding.
 
-use super::guard::Route;
+use super::admission::Route;
 use super::known::{keep_way, known_way};
-use super::uplink::Uplink;
+use super::upkeep::{leave_alone, note_idle_wake};
 use super::work::Cost;
 use super::{Ports, Switch, Turn};
-use crate::forward::{PortIndex, Way};
+use crate::forward::{Verdict, Way};
+use crate::index::PortIndex;
 use crate::mac::Mac;
-use crate::port::{BURST, More, Port, Received};
+use crate::port::{BURST, Port, Received};
 use crate::reason::Reason;
 use tailbound_dataplane::{Frame, Packet};
 use tailbound_units::Nanos;
@@ -33,73 +34,44 @@ impl Switch {
         ports: &mut Ports,
         turn: &mut Turn,
     ) -> Round {
-        let state = &self.states[from.0];
-        if !(state.readable || state.has_received()) || !self.is_open(from) {
-            self.note_idle_wake(now, from);
+        let state = &self.table[from];
+        if !(state.readable || state.has_received()) || !self.table.is_open(from) {
+            note_idle_wake(now, from, &mut self.table);
             return Round::Idle;
         }
-        let state = &mut self.states[from.0];
-        state.credit.begin_round();
-        if state.credit.is_spent() {
+        let state = &mut self.table[from];
+        state.receive_share.begin_round();
+        if state.receive_share.is_spent() {
             turn.busy = true;
             return Round::InDebt;
         }
         let is_pending = state.has_received();
-        let credit = state.credit;
         let stopwatch = self.stopwatch.as_deref_mut();
-        let lap = stopwatch.map(|stopwatch| state.dear_in.begin(stopwatch));
-        if state.readable && !self.is_drained(from) {
-            self.receive(now, from, ports, turn);
+        let measurement = stopwatch.map(|stopwatch| state.receive_share.begin(stopwatch));
+        if state.readable && !self.table.is_drained(from) {
+            self.receiver
+                .receive(now, from, &mut self.table, ports, turn);
         }
-        let is_idle = !self.states[from.0].has_received();
+        let is_idle = !self.table[from].has_received();
         if !is_idle {
             self.forward_received(now, from, ports, turn);
         }
-        if let Some(lap) = lap
+        if let Some(measurement) = measurement
             && let Some(stopwatch) = self.stopwatch.as_deref_mut()
         {
-            let state = &mut self.states[from.0];
-            let worth = state.credit.paid_since(credit);
-            let frames = Cost::frames_in(worth);
-            let excess = state.dear_in.end(lap, stopwatch, frames, worth);
-            state.credit.charge_time(excess.charge);
+            let rest = self.table[from].receive_share.end(measurement, stopwatch);
             let port = ports[from.0].as_deref();
             let shares_memory = port.is_some_and(Port::shares_memory);
-            self.leave_alone(now, from, excess.rest, shares_memory);
+            leave_alone(now, from, rest, shares_memory, &mut self.table);
         }
         if is_idle {
-            self.note_idle_wake(now, from);
+            note_idle_wake(now, from, &mut self.table);
             return Round::Idle;
         }
-        self.states[from.0].wakes.clear();
+        self.table[from].wakes.clear();
         // What came since then is received in the next turn.
-        turn.busy |= is_pending && self.states[from.0].readable && self.is_open(from);
+        turn.busy |= is_pending && self.table[from].readable && self.table.is_open(from);
         Round::Served
-    }
-
-    /// Receives a burst if all of the last one is forwarded.
-    fn receive(&mut self, now: Nanos, from: PortIndex, ports: &mut Ports, turn: &mut Turn) {
-        let state = &mut self.states[from.0];
-        if state.has_received() {
-            return;
-        }
-        let Some(port) = &mut ports[from.0] else {
-            state.readable = false;
-            return;
-        };
-        match port.receive(now, &self.pool, &mut self.burst) {
-            Ok(More::No) => state.readable = false,
-            Ok(More::Maybe) => turn.busy = true,
-            Err(error) => {
-                state.readable = false;
-                turn.gone.push((from, error));
-            }
-        }
-        state.counters.drop(Reason::Truncated, self.burst.truncated);
-        self.burst.truncated = 0;
-        let pieces = std::mem::take(&mut self.burst.pieces);
-        state.credit.charge(Cost::of_pieces(pieces));
-        state.received.extend(self.burst.frames.drain(..));
     }
 
     /// Forwards received frames of a port, up to its share of the work.
@@ -110,53 +82,35 @@ impl Switch {
         ports: &Ports,
         turn: &mut Turn,
     ) {
-        if self.states[from.0].floods.is_full() {
+        if self.table[from].floods.is_full() {
             return;
         }
-        let dropped = self.uplink_drops();
+        let dropped = self.transmitter.drops(now, &mut self.table);
         let mut total = Cost::default();
         let mut refused = 0;
-        while !self.states[from.0].credit.is_spent()
-            && self.is_open(from)
-            && let Some(received) = self.states[from.0].received.pop_front()
+        while !self.table[from].receive_share.is_spent()
+            && self.table.is_open(from)
+            && let Some(received) = self.table[from].received.pop_front()
         {
             let cost = match self.forward(now, from, received, ports) {
                 Ok(cost) => cost,
                 Err(reason) => {
-                    self.states[from.0].counters.drop(reason, 1);
+                    self.table[from].counters.drop(reason, 1);
                     refused += 1;
                     Cost::DROPPED
                 }
             };
-            self.states[from.0].credit.charge(cost);
+            self.table[from].receive_share.charge(cost);
             total += cost;
         }
-        self.hand_over(now);
-        if self.uplink_drops() > dropped || refused > BURST / 2 {
-            self.throttle(now, from, total.frames);
+        if self.transmitter.drops(now, &mut self.table) > dropped || refused > BURST / 2 {
+            let table = &mut self.table;
+            self.transmitter.throttle(now, from, total.frames, table);
         }
         // Also where the last of a burst was forwarded turns after it was received: the
         // port may have more, and nothing else says so.
-        let state = &self.states[from.0];
-        turn.busy |= (state.has_received() || state.readable) && self.is_open(from);
-    }
-
-    /// Returns the number of frames that a paced uplink dropped because its queue was full.
-    fn uplink_drops(&self) -> u64 {
-        self.uplink.as_ref().map_or(0, Uplink::drops)
-    }
-
-    /// Leaves the port unread for the time that a paced uplink takes for `frames` full frames, so
-    /// that dropped frames cost others little.
-    fn throttle(&mut self, now: Nanos, from: PortIndex, frames: usize) {
-        let uplink = self.uplink.as_ref();
-        let Some(paced) = uplink.and_then(|uplink| uplink.egress.paced()) else {
-            return;
-        };
-        let until = now + paced.time_for(frames);
-        if let Some(guest) = self.guest_at(from) {
-            guest.ingress.throttle(until);
-        }
+        let state = &self.table[from];
+        turn.busy |= (state.has_received() || state.readable) && self.table.is_open(from);
     }
 
     /// Enqueues one frame in the egress of the ports it goes to; returns its cost, until it has
@@ -168,29 +122,7 @@ impl Switch {
         received: Received,
         ports: &Ports,
     ) -> Result<Cost, Reason> {
-        let state = &mut self.states[from.0];
-        state.counters.received.add(received.len);
-        let guest = from.0.checked_sub(usize::from(self.uplink.is_some()));
-        let source = guest.map(|guest| self.guests[guest].id);
-        let Received {
-            buffer,
-            start,
-            len,
-            virtio,
-        } = received;
-        let mut packet = Packet::new(buffer, start, len, virtio, source).map_err(|malformed| {
-            tracing::debug!(port = state.name, %malformed, "dropped a frame");
-            if malformed.is_unsupported_segmentation() {
-                Reason::UnsupportedGso
-            } else {
-                Reason::Malformed
-            }
-        })?;
-        if source.is_none()
-            && let Some(classes) = self.classes
-        {
-            packet.read_class(classes);
-        }
+        let packet = self.receiver.packet(from, received, &mut self.table)?;
         let way = known_way(self, now, from, &packet);
         if way.is_none() {
             self.admit(now, from, &packet)?;
@@ -212,13 +144,8 @@ impl Switch {
         way: Option<Way>,
         ports: &Ports,
     ) -> Result<Cost, Reason> {
-        if !self.by_station.is_empty()
-            && packet.source().is_some()
-            && self.by_station.contains(&Mac(packet.destination_mac()))
-        {
-            packet.flow_by_station();
-        }
-        if let Some(guest) = self.guest_at(from)
+        self.admission.mark_station(&mut packet);
+        if let Some(guest) = self.table.guest_mut(from)
             && let Some(limited) = &mut guest.limited
         {
             let cost = Cost {
@@ -250,29 +177,51 @@ impl Switch {
         };
         match route {
             Route::To(to) => {
-                let cost = self.cost(from, to, &packet);
-                self.push(now, from, to, packet, ports);
+                let cost = self.transmitter.cost(from, to, &packet, &self.table);
+                self.transmitter
+                    .push(now, (from, to), packet, &mut self.table, ports);
                 Ok(cost)
             }
             Route::Flood => Ok(self.flood(now, from, packet, ports)),
             Route::Nowhere(to) => {
-                self.states[to.0].counters.drop(Reason::Away, 1);
+                self.table[to].counters.drop(Reason::Away, 1);
                 Ok(Cost::DROPPED)
             }
         }
     }
 
-    /// Returns the cost of sending a packet out of a port. For the uplink the packet is segmented,
-    /// here or in the kernel. For a guest the packet may stay whole, unless its sender has a
-    /// guarantee.
-    pub(super) fn cost(&self, from: PortIndex, to: PortIndex, packet: &Packet) -> Cost {
-        let guest = to.0.checked_sub(self.first_guest());
-        let cut = guest.is_none_or(|guest| self.guests[guest].pipeline.segments())
-            || packet.segments() > 1 && self.is_paced_within(from, packet);
-        Cost {
-            frames: if cut { packet.segments() } else { 1 },
-            bytes: if cut { packet.wire_len() } else { packet.len() },
-            pieces: 0,
-        }
+    /// Checks and learns the sender of a frame; an error is the reason to drop it.
+    pub(super) fn admit(
+        &mut self,
+        now: Nanos,
+        from: PortIndex,
+        packet: &Packet,
+    ) -> Result<(), Reason> {
+        let (table, forwarding) = (&self.table, &mut self.forwarding);
+        self.admission.admit(now, from, packet, table, forwarding)
+    }
+
+    /// Finds the route of a frame; an error is the reason why there is none. Frames that are copied
+    /// to all ports are charged to the guest's budget, or the outside's. Frames that others may
+    /// have to flood are charged to the guest's.
+    fn route(
+        &mut self,
+        now: Nanos,
+        from: PortIndex,
+        packet: &Packet,
+        ports: &Ports,
+    ) -> Result<Route, Reason> {
+        let destination = Mac(packet.destination_mac());
+        let verdict = match self.forwarding.route(now, from, destination) {
+            // The guest may have come since its presence was last checked.
+            Verdict::Away(home) if self.has_come(now, home, ports) => Verdict::To(home),
+            Verdict::Away(home) => match self.forwarding.route_outside(now, from, destination) {
+                Verdict::Drop(_) => return Ok(Route::Nowhere(home)),
+                verdict => verdict,
+            },
+            verdict => verdict,
+        };
+        let table = &mut self.table;
+        self.admission.charge(now, from, packet, verdict, table)
     }
 }

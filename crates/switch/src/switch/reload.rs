@@ -10,16 +10,20 @@
 //! any number of guests. Exceptions are [`Switch::swap`], which moves all ports to their new
 //! places, and a change of the uplink's rate: both take some instructions for each guest.
 
+use super::Switch;
+use super::agenda::Work;
 use super::config::{GuestConfig, SwitchConfig, UPLINK};
 use super::guarantees::Pass;
-use super::guest::{GuestPort, replace_budget};
+use super::guest::GuestPort;
 use super::state::PortState;
 use super::steps::{CHANGED, some};
+use super::table::{GuestEntry, PortTable};
+use super::transmitter::Transmitter;
 use super::uplink::Uplink;
-use super::{PortIndex, Switch};
 use crate::budget::BudgetConfig;
 use crate::filter::Configured;
 use crate::forward::{ByMac, Pinned};
+use crate::index::{GuestIndex, Layout};
 use std::collections::HashMap;
 use std::ops::Range;
 use tailbound_dataplane::pacer::PacerError;
@@ -41,7 +45,7 @@ pub struct SwitchPlan {
     outside: Option<BudgetConfig>,
     /// Each guest with its index among the existing ones of the same name. Boxed here, so that the
     /// switch's thread moves one word per guest.
-    guests: Vec<(Option<usize>, Box<GuestConfig>)>,
+    guests: Vec<(Option<GuestIndex>, Box<GuestConfig>)>,
     /// Space for the addresses of all guests.
     pinned: ByMac<Pinned>,
 }
@@ -49,8 +53,9 @@ pub struct SwitchPlan {
 impl SwitchPlan {
     /// Makes a plan for a switch whose guests are called `names`, in the order of their ports.
     pub fn new<'n>(config: SwitchConfig, names: impl IntoIterator<Item = &'n str>) -> Self {
-        let places = names.into_iter().zip(0..);
-        let mut places: HashMap<_, usize> = places.collect();
+        let names = names.into_iter().enumerate();
+        let places = names.map(|(place, name)| (name, GuestIndex::new(place)));
+        let mut places: HashMap<_, _> = places.collect();
         let guests = config.guests.into_iter();
         let guests = guests.map(|guest| (places.remove(guest.name.as_str()), Box::new(guest)));
         let guests: Vec<_> = guests.collect();
@@ -79,18 +84,18 @@ pub struct Reload {
     configured: Configured,
     pinned: ByMac<Pinned>,
     /// Guests that are removed.
-    gone: Vec<(Box<PortState>, Box<GuestPort>)>,
+    gone: Vec<GuestEntry>,
     step: Step,
 }
 
 /// A guest of the new configuration.
 #[derive(Debug)]
 struct Next {
-    former: Option<usize>,
+    former: Option<GuestIndex>,
     /// The settings, until the guest has all of them.
     config: Box<GuestConfig>,
     /// The guest and its port, if it is new.
-    fresh: Option<(Box<PortState>, Box<GuestPort>)>,
+    fresh: Option<GuestEntry>,
 }
 
 /// The next step, with the index of the next guest if it visits guests.
@@ -135,8 +140,8 @@ impl Switch {
         let mut reload = Self::begin_reload(SwitchPlan::new(config, names));
         while !self.prepare(&mut reload, usize::MAX)? {}
         self.swap(&mut reload);
-        for port in 0..self.states.len() {
-            self.handle_opened(PortIndex(port));
+        for port in self.table.ports() {
+            self.handle_opened(port);
         }
         while !self.settle(now, &mut reload, usize::MAX) {}
         Ok(())
@@ -184,10 +189,11 @@ impl Switch {
                 Step::Try(from) => {
                     let range = some(from, reload.guests.len(), left.div_ceil(2));
                     left = left.saturating_sub(2 * range.len() + 1);
-                    reload.step = self.try_guarantees(reload, range)?;
+                    reload.step = reload.try_guarantees(range, &self.table, &self.transmitter)?;
                 }
                 Step::Make(from) => {
-                    let (end, cost) = self.make(reload, from, left);
+                    let (table, transmitter) = (&mut self.table, &mut self.transmitter);
+                    let (end, cost) = reload.make(from, left, table, transmitter);
                     left = left.saturating_sub(cost + 1);
                     reload.step = if end < reload.guests.len() {
                         Step::Make(end)
@@ -201,80 +207,11 @@ impl Switch {
         Ok(reload.step == Step::Swap)
     }
 
-    /// Checks the guarantees of some guests on the new uplink.
-    fn try_guarantees(&self, reload: &mut Reload, range: Range<usize>) -> Result<Step, PacerError> {
-        let paced = reload.uplink.as_ref().and_then(EgressConfig::paced);
-        let Some(paced) = paced else {
-            return self.open_uplink(reload);
-        };
-        let trial = match &mut reload.trial {
-            Some(trial) => trial,
-            none => none.insert(Box::new(Pacer::new(&paced.pacer)?)),
-        };
-        for (index, guest) in range.clone().zip(&reload.guests[range.clone()]) {
-            let id = GuestId::first(index as u32);
-            let wanted = trial.set_guest(Nanos::ZERO, id, guest.config.guarantee.as_ref());
-            if wanted.is_err()
-                && let Some(former) = guest.former
-            {
-                let held = self.guarantee(self.guests[former].id);
-                trial.set_guest(Nanos::ZERO, id, held)?;
-            }
-        }
-        if range.end < reload.guests.len() {
-            return Ok(Step::Try(range.end));
-        }
-        reload.trial = None;
-        self.open_uplink(reload)
-    }
-
-    /// Makes the uplink if there is none.
-    fn open_uplink(&self, reload: &mut Reload) -> Result<Step, PacerError> {
-        if self.uplink.is_none()
-            && let Some(config) = reload.uplink.take()
-        {
-            reload.fresh_uplink = Some(Uplink::new(config)?);
-        }
-        Ok(Step::Make(0))
-    }
-
-    /// Makes new guests, and collects the owners of addresses, starting at one guest. Returns the
-    /// index of the next guest, and the cost.
-    fn make(&mut self, reload: &mut Reload, from: usize, work: usize) -> (usize, usize) {
-        let first = usize::from(reload.has_uplink);
-        let mut cost = 0;
-        let mut index = from;
-        while cost < work
-            && let Some(next) = reload.guests.get_mut(index)
-        {
-            let id = if let Some(former) = next.former {
-                cost += 1;
-                self.guests[former].id
-            } else {
-                cost += CHANGED;
-                let uplink = &mut self.uplink;
-                let id = self.slots.assign(|former| forget(uplink, former));
-                let guest = Box::new(GuestPort::new(id, &next.config));
-                let state = Box::new(PortState::new(next.config.name.clone()));
-                next.fresh = Some((state, guest));
-                id
-            };
-            if let Some(filter) = &next.config.filter {
-                reload.configured.add(id, filter);
-            }
-            reload
-                .pinned
-                .insert(next.config.mac, Pinned::Here(PortIndex(first + index)));
-            index += 1;
-        }
-        (index, cost)
-    }
-
     /// Cancels a reload that is not in force yet.
     pub fn cancel(&mut self, reload: &mut Reload) {
         for next in &mut reload.guests {
             if let Some((_, guest)) = next.fresh.take() {
-                self.slots.release(guest.id);
+                self.table.slots_mut().release(guest.id);
             }
         }
     }
@@ -287,59 +224,59 @@ impl Switch {
     /// The preparation is incomplete.
     pub fn swap(&mut self, reload: &mut Reload) {
         assert_eq!(reload.step, Step::Swap, "it is prepared before");
-        let first = usize::from(reload.has_uplink);
-        let mut before = vec![None; first + reload.guests.len()];
+        let mut before = Vec::with_capacity(reload.guests.len() + 1);
         if !reload.has_uplink {
-            self.end_pacing();
+            self.transmitter.end_pacing(&self.table);
         }
-        let mut states = std::mem::take(&mut self.states).into_iter();
-        let had_uplink = self.uplink.is_some();
-        let uplink = had_uplink.then(|| states.next()).flatten();
-        let mut former: Vec<_> = states.zip(self.guests.drain(..)).map(Some).collect();
+        let (layout, uplink, former) = self.table.take();
+        let mut former: Vec<_> = former.map(Some).collect();
         if !reload.has_uplink {
-            self.uplink = None;
+            self.transmitter.set_uplink(None);
+            self.table.begin(None);
         } else if let Some(state) = uplink {
-            before[0] = Some(PortIndex(0));
-            self.states.push(state);
+            before.push(layout.uplink());
+            self.table.begin(Some(state));
         } else {
-            self.uplink = reload.fresh_uplink.take();
-            self.states
-                .push(Box::new(PortState::new(UPLINK.to_owned())));
+            self.transmitter.set_uplink(reload.fresh_uplink.take());
+            before.push(None);
+            let state = PortState::new(UPLINK.to_owned());
+            self.table.begin(Some(Box::new(state)));
         }
-        for (next, index) in reload.guests.iter_mut().zip(first..) {
-            let place = next.former;
-            let kept = place.and_then(|place| former.get_mut(place)?.take());
-            let (state, guest) = match (kept, next.fresh.take()) {
-                (Some((state, mut guest)), _) => {
-                    before[index] = place.map(|place| PortIndex(usize::from(had_uplink) + place));
+        for next in &mut reload.guests {
+            let (state, guest) = match (next.former, next.fresh.take()) {
+                (Some(place), None) => {
+                    before.push(Some(layout.port_at(place)));
+                    let kept = former[place.number()].take();
+                    let (state, mut guest) = kept.expect("a name is of one guest");
                     guest.reconfigure(&mut next.config);
                     (state, guest)
                 }
-                (None, Some(fresh)) => fresh,
-                (None, None) => unreachable!("a guest stays or is made"),
+                (None, Some(fresh)) => {
+                    before.push(None);
+                    fresh
+                }
+                _ => unreachable!("a guest either stays or is made"),
             };
-            self.slots.place(guest.id, PortIndex(index));
-            if guest.is_away() {
-                let away = Pinned::Away(PortIndex(index));
-                reload.pinned.insert(guest.mac, away);
+            let (mac, is_away) = (guest.mac, guest.is_away());
+            let port = self.table.push((state, guest));
+            if is_away {
+                reload.pinned.insert(mac, Pinned::Away(port));
             }
-            self.states.push(state);
-            self.guests.push(guest);
         }
         reload.gone = former.into_iter().flatten().collect();
         reload.gone.sort_unstable_by_key(|(_, guest)| guest.id);
         for (_, guest) in &reload.gone {
-            self.slots.release(guest.id);
+            self.table.slots_mut().release(guest.id);
         }
-        self.classes = reload.classes.take();
-        replace_budget(&mut self.outside, reload.outside);
-        self.agenda.rearrange(&before);
-        let uplink = self.uplink.as_ref().map(|_| PortIndex(0));
+        self.receiver.set_classes(reload.classes.take());
+        self.admission.set_outside(reload.outside);
+        self.table.agenda_mut().rearrange(&before);
+        let uplink = self.table.uplink();
         let pinned = std::mem::take(&mut reload.pinned);
         self.forwarding
             .reconfigure(before.into_iter(), uplink, pinned);
         let configured = std::mem::take(&mut reload.configured);
-        self.addresses.reconfigure(configured);
+        self.admission.addresses_mut().reconfigure(configured);
         reload.step = Step::End;
     }
 
@@ -348,12 +285,15 @@ impl Switch {
     pub fn settle(&mut self, now: Nanos, reload: &mut Reload, work: usize) -> bool {
         let mut left = work;
         while left > 0 && reload.step != Step::Done {
-            let guests = self.guests.len();
+            let guests = self.table.guest_count();
             let cost = match reload.step {
                 Step::End => {
                     let most = left.div_ceil(CHANGED).min(reload.gone.len());
                     for (_, mut guest) in reload.gone.drain(..most) {
-                        self.bury_snoop(now, &mut guest);
+                        let table = &mut self.table;
+                        let forwarding = &self.forwarding;
+                        self.transmitter
+                            .bury_snoop(now, &mut guest, table, forwarding);
                         self.end(now, guest.id);
                     }
                     if reload.gone.is_empty() {
@@ -369,15 +309,16 @@ impl Switch {
                 }
                 Step::Uplink => {
                     self.change_uplink(now, reload.uplink.take());
-                    if let Some(uplink) = &mut self.uplink {
-                        uplink.egress.set_guests(guests);
+                    if let Some(uplink) = self.transmitter.uplink_mut() {
+                        uplink.egress_mut().set_guests(guests);
                     }
                     reload.step = Step::Translate;
                     CHANGED
                 }
                 Step::Translate => {
                     let most = left.saturating_mul(LIMITS);
-                    if self.pacer().is_none_or(|pacer| pacer.translate(most)) {
+                    let pacer = self.transmitter.pacer_mut();
+                    if pacer.is_none_or(|pacer| pacer.translate(most)) {
                         reload.step = Step::Less(0);
                     }
                     left
@@ -392,7 +333,8 @@ impl Switch {
                     let mut index = from;
                     let mut cost = 0;
                     while cost < left && index < guests {
-                        cost += self.settle_guest(now, index, &reload.guests[index].config);
+                        let config = &reload.guests[index].config;
+                        cost += self.settle_guest(now, GuestIndex::new(index), config);
                         index += 1;
                     }
                     reload.go_on(from..index, guests, Step::Settle);
@@ -413,12 +355,12 @@ impl Switch {
 
     /// Removes the state of a removed guest.
     fn end(&mut self, now: Nanos, gone: GuestId) {
-        if let Some(pacer) = self.pacer() {
+        if let Some(pacer) = self.transmitter.pacer_mut() {
             let ended = pacer.set_guest(now, gone, None);
             debug_assert!(ended.is_ok(), "the end of a guarantee breaks no rule");
         }
-        self.take_freed();
-        self.addresses.review(gone, None);
+        self.transmitter.add_freed();
+        self.admission.addresses_mut().review(gone, None);
     }
 
     fn change_uplink(&mut self, now: Nanos, egress: Option<EgressConfig>) {
@@ -426,9 +368,9 @@ impl Switch {
             .as_ref()
             .is_some_and(|egress| egress.paced().is_none())
         {
-            self.end_pacing();
+            self.transmitter.end_pacing(&self.table);
         }
-        let uplink = self.uplink.as_mut().zip(egress);
+        let uplink = self.transmitter.uplink_mut().zip(egress);
         let changed = uplink.map_or(Ok(()), |(uplink, egress)| uplink.reconfigure(now, egress));
         if let Err(rule) = changed {
             tracing::error!(%rule, "the uplink stays paced as it was");
@@ -436,28 +378,31 @@ impl Switch {
     }
 
     /// Applies the settings of one guest; returns the cost.
-    fn settle_guest(&mut self, now: Nanos, index: usize, config: &GuestConfig) -> usize {
-        let is_paced = self.pacer().is_some();
-        let guests = self.guests.len();
-        let port = self.first_guest() + index;
+    fn settle_guest(&mut self, now: Nanos, index: GuestIndex, config: &GuestConfig) -> usize {
+        let is_paced = self.transmitter.pacer().is_some();
+        let guests = self.table.guest_count();
+        let port = self.table.port_at(index);
         let mut cost = 1;
         let limit = config.limit.as_ref();
-        if self.set_limits_of(now, PortIndex(port), limit, &config.pipeline) {
+        if self.set_limits_of(now, port, limit, &config.pipeline) {
             cost = CHANGED;
         }
-        let guest = &mut self.guests[index];
-        guest.set_snoop(now, config.snoop, &self.pool);
+        let guest = &mut self.table[index];
+        guest.set_snoop(now, config.snoop, self.receiver.pool());
         // Each meter is shared among the guests that there are.
         guest.pipeline.set_guests(guests);
         if !is_paced && guest.ingress.is_crowded() {
             guest.ingress.set_crowded(false);
-            self.agenda.ready.set(port, true);
+            self.table.agenda_mut().set(Work::Ready, port, true);
         }
-        self.addresses.review(guest.id, guest.filter.as_ref());
+        let guest = &self.table[index];
+        let addresses = self.admission.addresses_mut();
+        addresses.review(guest.id, guest.filter.as_ref());
         if !guest.is_away() {
             self.forwarding.forget(guest.mac);
         }
-        if self.set_in_pacer(now, Pass::All, index..index + 1) {
+        let only = index.number()..index.next().number();
+        if self.set_in_pacer(now, Pass::All, only) {
             cost = CHANGED;
         }
         cost
@@ -465,6 +410,89 @@ impl Switch {
 }
 
 impl Reload {
+    /// Checks the guarantees of some guests on the new uplink.
+    fn try_guarantees(
+        &mut self,
+        range: Range<usize>,
+        table: &PortTable,
+        transmitter: &Transmitter,
+    ) -> Result<Step, PacerError> {
+        let paced = self.uplink.as_ref().and_then(EgressConfig::paced);
+        let Some(paced) = paced else {
+            return self.open_uplink(transmitter);
+        };
+        let trial = match &mut self.trial {
+            Some(trial) => trial,
+            none => none.insert(Box::new(Pacer::new(&paced.pacer)?)),
+        };
+        for (index, guest) in range.clone().zip(&self.guests[range.clone()]) {
+            let id = GuestId::first(index as u32);
+            let wanted = trial.set_guest(Nanos::ZERO, id, guest.config.guarantee.as_ref());
+            if wanted.is_err()
+                && let Some(former) = guest.former
+            {
+                let former = table[former].id;
+                let held = transmitter.pacer().and_then(|it| it.guarantee(former));
+                trial.set_guest(Nanos::ZERO, id, held)?;
+            }
+        }
+        if range.end < self.guests.len() {
+            return Ok(Step::Try(range.end));
+        }
+        self.trial = None;
+        self.open_uplink(transmitter)
+    }
+
+    /// Makes the uplink if there is none.
+    fn open_uplink(&mut self, transmitter: &Transmitter) -> Result<Step, PacerError> {
+        if transmitter.uplink().is_none()
+            && let Some(config) = self.uplink.take()
+        {
+            self.fresh_uplink = Some(Uplink::new(config)?);
+        }
+        Ok(Step::Make(0))
+    }
+
+    /// Makes new guests, and collects the owners of addresses, starting at one guest. Returns the
+    /// index of the next guest, and the cost.
+    fn make(
+        &mut self,
+        from: usize,
+        work: usize,
+        table: &mut PortTable,
+        transmitter: &mut Transmitter,
+    ) -> (usize, usize) {
+        let layout = Layout::new(self.has_uplink);
+        let mut cost = 0;
+        let mut index = from;
+        while cost < work
+            && let Some(next) = self.guests.get_mut(index)
+        {
+            let id = if let Some(former) = next.former {
+                cost += 1;
+                table[former].id
+            } else {
+                cost += CHANGED;
+                let mut pacer = transmitter.pacer_mut();
+                let slots = table.slots_mut();
+                let id = slots.assign(|former| forget(pacer.as_deref_mut(), former));
+                let guest = Box::new(GuestPort::new(id, &next.config));
+                let state = Box::new(PortState::new(next.config.name.clone()));
+                next.fresh = Some((state, guest));
+                id
+            };
+            if let Some(filter) = &next.config.filter {
+                self.configured.add(id, filter);
+            }
+            self.pinned.insert(
+                next.config.mac,
+                Pinned::Here(layout.port_at(GuestIndex::new(index))),
+            );
+            index += 1;
+        }
+        (index, cost)
+    }
+
     /// Returns the old settings of a settled reload. Freeing them takes milliseconds and can be
     /// left to any thread.
     pub fn into_spent(self) -> Vec<Box<GuestConfig>> {
@@ -488,8 +516,6 @@ impl Reload {
 }
 
 /// Returns true if no frame of a removed guest is queued where guests are known by slot alone.
-fn forget(uplink: &mut Option<Uplink>, former: GuestId) -> bool {
-    let uplink = uplink.as_mut();
-    let pacer = uplink.and_then(|uplink| uplink.egress.pacer_mut());
+fn forget(pacer: Option<&mut Pacer<Packet>>, former: GuestId) -> bool {
     pacer.is_none_or(|pacer| pacer.forget(former))
 }

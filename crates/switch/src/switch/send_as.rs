@@ -1,8 +1,8 @@
 //! Frames that the host sends in a guest's name, for a trial of the guest's guarantee.
 
 use super::{Ports, Switch};
-use crate::port::{BURST, Received};
-use tailbound_dataplane::{GuestId, Packet};
+use crate::port::BURST;
+use tailbound_dataplane::GuestId;
 use tailbound_units::Nanos;
 
 /// Time for which frames wait in the pacer: shorter than the wait after which any destination's
@@ -18,14 +18,16 @@ impl Switch {
     /// has no guarantee, has frames that wait to be forwarded, or its port is unread. Returns the
     /// number of accepted copies.
     pub fn send_as(&mut self, guest: GuestId, frame: &[u8], ago: Nanos, ports: &Ports) -> usize {
-        let Some(port) = self.slots.port_of(guest) else {
+        let Some(port) = self.table.port_of(guest) else {
             return 0;
         };
-        if !self.is_open(port) || self.is_drained(port) || self.states[port.0].has_received() {
+        if !self.table.is_open(port)
+            || self.table.is_drained(port)
+            || self.table[port].has_received()
+        {
             return 0;
         }
-        let uplink = self.uplink.as_ref();
-        let pacer = uplink.and_then(|uplink| uplink.egress.pacer());
+        let pacer = self.transmitter.pacer();
         let Some((pacer, guarantee)) = pacer.and_then(|it| Some((it, it.guarantee(guest)?))) else {
             return 0;
         };
@@ -37,18 +39,11 @@ impl Switch {
         let missing =
             ((in_time(AHEAD).max(2) + saved) * each).saturating_sub(pacer.memory_of(guest).0);
         let missing = (missing.div_ceil(each) as usize).min(BURST);
-        let end = Packet::HEADROOM + frame.len();
         for _ in 0..missing {
-            let mut buffer = self.pool.buffer(end);
-            buffer[Packet::HEADROOM..end].copy_from_slice(frame);
-            self.states[port.0].received.push_back(Received {
-                buffer,
-                start: Packet::HEADROOM,
-                len: frame.len(),
-                virtio: None,
-            });
+            let copy = self.receiver.copy(frame);
+            self.table[port].received.push_back(copy);
         }
-        self.note(port, ports);
+        self.table.note(port, ports);
         missing
     }
 }

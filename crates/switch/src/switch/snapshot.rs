@@ -5,8 +5,10 @@ use super::guest::GuestPort;
 use super::limited::LimitSnapshot;
 use super::snoop::SnoopSnapshot;
 use super::state::PortState;
+use super::table::PortTable;
 use super::uplink::Uplink;
 use super::{Ports, Switch};
+use crate::index::{GuestIndex, PortIndex};
 use crate::port::Presence;
 use crate::reason::Reason;
 use tailbound_dataplane::pacer::GuestStats;
@@ -173,43 +175,50 @@ impl Switch {
         partial: &mut PartialSnapshot,
         guests: usize,
     ) -> Option<Snapshot> {
-        let first = self.first_guest();
         let copied = &mut partial.0;
-        copied.reserve_exact(self.guests.len().saturating_sub(copied.len()));
-        let end = self.guests.len().min(copied.len().saturating_add(guests));
-        for guest in copied.len()..end {
-            let link = self.count_overruns(first + guest, ports);
-            let paced = self.uplink.as_ref();
-            let paced = paced.and_then(|uplink| uplink.egress.paced());
-            let state = &self.states[first + guest];
-            copied.push(self.guests[guest].snapshot(self.now, state, link, paced));
+        copied.reserve_exact(self.table.guest_count().saturating_sub(copied.len()));
+        let end = self
+            .table
+            .guest_count()
+            .min(copied.len().saturating_add(guests));
+        for guest in (copied.len()..end).map(GuestIndex::new) {
+            let port = self.table.port_at(guest);
+            let link = count_overruns(&mut self.table, port, ports);
+            let paced = self.transmitter.paced();
+            let state = &self.table[port];
+            copied.push(self.table[guest].snapshot(self.now, state, link, paced));
         }
-        if end < self.guests.len() {
+        if end < self.table.guest_count() {
             return None;
         }
-        let link = self.uplink.is_some().then(|| self.count_overruns(0, ports));
-        let uplink = self.uplink.as_ref().zip(link);
+        let port = self.table.uplink();
+        let link = port.map(|port| count_overruns(&mut self.table, port, ports));
+        let uplink = self
+            .transmitter
+            .uplink()
+            .zip(self.table.uplink_state())
+            .zip(link);
         Some(Snapshot {
-            uplink: uplink.map(|(uplink, link)| uplink.snapshot(&self.states[0], link)),
+            uplink: uplink.map(|((uplink, state), link)| uplink.snapshot(state, link)),
             guests: std::mem::take(copied),
             fdb_entries: self.forwarding.entries(),
             refusals: self.refusals,
         })
     }
+}
 
-    /// Updates the number of frames that a port lost before they were received, and the part of its
-    /// guest's memory; returns the state of the port.
-    fn count_overruns(&mut self, index: usize, ports: &mut Ports) -> Link {
-        let Some(port) = &mut ports[index] else {
-            return Link::Down;
-        };
-        let overruns = port.take_overruns();
-        self.states[index].counters.drop(Reason::Overrun, overruns);
-        self.states[index].borrowed = port.borrowed();
-        match port.presence() {
-            Presence::Here(_) => Link::Up,
-            Presence::Away => Link::Away,
-        }
+/// Updates the number of frames that a port lost before they were received, and the part of its
+/// guest's memory; returns the state of the port.
+fn count_overruns(table: &mut PortTable, index: PortIndex, ports: &mut Ports) -> Link {
+    let Some(port) = &mut ports[index.0] else {
+        return Link::Down;
+    };
+    let overruns = port.take_overruns();
+    table[index].counters.drop(Reason::Overrun, overruns);
+    table[index].borrowed = port.borrowed();
+    match port.presence() {
+        Presence::Here(_) => Link::Up,
+        Presence::Away => Link::Away,
     }
 }
 
@@ -246,19 +255,24 @@ impl PortState {
 
 impl Uplink {
     fn snapshot(&self, state: &PortState, link: Link) -> UplinkSnapshot {
-        let pacing = self.egress.paced().map(|paced| {
+        let pacing = self.egress().paced().map(|paced| {
             let pacer = paced.pacer().stats();
             UplinkPacing {
                 stats: pacer,
                 voids: (state.counters.voids.packets, state.counters.voids.bytes),
                 max_lateness: paced.wire().link.time_for(pacer.max_lateness.into()),
-                lateness: self.lateness.clone(),
+                lateness: self.lateness().clone(),
             }
         });
         let by_pacer = pacing.as_ref().map(|pacing| pacing.stats.drops.by_reason());
         let by_pacer = by_pacer.as_ref().map_or(&[][..], |drops| drops);
         UplinkSnapshot {
-            port: state.snapshot(link, self.egress.stats(), self.egress.waiting(), by_pacer),
+            port: state.snapshot(
+                link,
+                self.egress().stats(),
+                self.egress().waiting(),
+                by_pacer,
+            ),
             pacing,
         }
     }

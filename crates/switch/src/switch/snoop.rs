@@ -5,27 +5,18 @@
 //! routed, metered, paced and queued as if they had come from its port.
 
 use super::guest::{Answering, GuestPort};
-use super::state::PortState;
+use super::state::{PortState, Transmitted};
+use super::table::PortTable;
+use super::transmitter::Transmitter;
 use super::{Ports, Switch, Turn};
-use crate::forward::PortIndex;
+use crate::forward::Forwarding;
+use crate::index::PortIndex;
 use crate::mac::Mac;
 use crate::port::{Port, Presence};
 use std::io;
 use tailbound_dataplane::snoop::{Damaged, Drained, FlowView, Mode, Origin, RingPlacement};
-use tailbound_dataplane::{
-    Departure, GuestId, Packet, Pool, Snoop, SnoopConfig, SnoopStats, TcpMaker,
-};
+use tailbound_dataplane::{GuestId, Packet, Pool, Snoop, SnoopConfig, SnoopStats, TcpMaker};
 use tailbound_units::{Bytes, Nanos};
-
-/// The next item for a port.
-pub(super) enum Next {
-    /// A frame.
-    Frame(Packet),
-    /// A frame that the host retains for now, or drops because its sender retransmits it.
-    Later,
-    /// No frame.
-    Nothing,
-}
 
 /// State of early acknowledgement for a guest.
 #[derive(Debug, Clone, Copy)]
@@ -99,32 +90,29 @@ impl PortState {
         now: Nanos,
         port: &mut dyn Port,
         snoop: Option<&mut Answering>,
-    ) -> io::Result<bool> {
-        let Some(snoop) = snoop else {
-            return self.transmit(now, port);
-        };
-        let lost = self.counters.lost();
-        let full = self.transmit(now, port);
-        snoop.handle_placed(if full.is_err() || self.counters.lost() != lost {
-            RingPlacement::Lost
-        } else if self.outgoing.is_empty() {
-            RingPlacement::All
-        } else {
-            RingPlacement::Waits
-        });
-        full
+    ) -> io::Result<Transmitted> {
+        let sent = self.transmit(now, port);
+        if let Some(snoop) = snoop {
+            snoop.handle_placed(match &sent {
+                Ok(sent) if sent.lost > 0 => RingPlacement::Lost,
+                Ok(sent) if sent.is_all => RingPlacement::All,
+                Ok(_) => RingPlacement::Waits,
+                Err(_) => RingPlacement::Lost,
+            });
+        }
+        sent
     }
 }
 
 impl Switch {
     /// Begins, changes or ends early acknowledgement for a guest. An unknown guest is skipped.
     pub fn set_snoop(&mut self, now: Nanos, guest: GuestId, config: Option<SnoopConfig>) {
-        let pool = self.pool.clone();
-        if let Some(port) = self.slots.port_of(guest)
-            && let Some(guest) = self.guest_at(port)
+        let pool = self.receiver.pool().clone();
+        if let Some(port) = self.table.port_of(guest)
+            && let Some(guest) = self.table.guest_mut(port)
         {
             guest.set_snoop(now, config, &pool);
-            self.offer(port);
+            self.table.offer(port);
         }
     }
 
@@ -132,8 +120,7 @@ impl Switch {
     /// acknowledged data. Returns the undelivered data; `None` if there is no such guest, or it has
     /// no early acknowledgement.
     pub fn drain_snoop(&mut self, guest: GuestId, undo: bool) -> Option<Drained> {
-        let port = self.slots.port_of(guest)?;
-        let snoop = self.guest_at(port)?.snoop.as_mut()?;
+        let snoop = self.table.guest_of_mut(guest)?.snoop.as_mut()?;
         if undo {
             snoop.end_drain();
         } else {
@@ -145,8 +132,7 @@ impl Switch {
     /// Exports the state of a guest's connections, for another process; `None` as for
     /// [`Switch::drain_snoop`].
     pub fn export_snoop(&self, now: Nanos, guest: GuestId) -> Option<Vec<u8>> {
-        let port = self.slots.port_of(guest)?;
-        let guest = self.guests.get(port.0.checked_sub(self.first_guest())?)?;
+        let guest = self.table.guest_of(guest)?;
         let mut bytes = Vec::new();
         guest.snoop.as_ref()?.export(now, &mut bytes);
         Some(bytes)
@@ -165,11 +151,11 @@ impl Switch {
         from: &[u8],
         known: impl Fn(usize) -> Option<GuestId>,
     ) -> Result<usize, Damaged> {
-        let pool = self.pool.clone();
-        let Some(port) = self.slots.port_of(guest) else {
+        let pool = self.receiver.pool().clone();
+        let Some(port) = self.table.port_of(guest) else {
             return Ok(0);
         };
-        let Some(guest) = self.guest_at(port) else {
+        let Some(guest) = self.table.guest_mut(port) else {
             return Ok(0);
         };
         if guest.snoop.is_none() {
@@ -184,28 +170,27 @@ impl Switch {
         }
         let count = snoop.import(now, from, known);
         guest.end_snoop();
-        self.note_ingress(port);
-        self.offer(port);
+        self.table.note_ingress(port);
+        self.table.offer(port);
         count
     }
 
     /// Returns the state of each connection of a guest, the one idle for longest first; `None` as
     /// for [`Switch::drain_snoop`].
     pub fn snoop_flows(&self, guest: GuestId) -> Option<impl Iterator<Item = FlowView> + '_> {
-        let port = self.slots.port_of(guest)?;
-        let guest = self.guests.get(port.0.checked_sub(self.first_guest())?)?;
+        let guest = self.table.guest_of(guest)?;
         Some(guest.snoop.as_ref()?.flows())
     }
 
     /// Returns true if any guest lacks early acknowledged data.
     pub fn owes_guests(&self) -> bool {
-        let snoops = self.guests.iter().filter_map(|guest| guest.snoop.as_ref());
+        let snoops = self.table.guests().filter_map(|guest| guest.snoop.as_ref());
         snoops.into_iter().any(|snoop| snoop.owes())
     }
 
     /// Ends early acknowledgement for all guests, or continues it.
     pub fn drain_snoops(&mut self, undo: bool) {
-        for guest in &mut self.guests {
+        for guest in self.table.guests_mut() {
             let ends = guest.snoop_ends;
             if let Some(snoop) = &mut guest.snoop {
                 if undo && !ends {
@@ -220,13 +205,13 @@ impl Switch {
     /// Resets the connections with acknowledged data that their guests have not taken: the
     /// successor of this process does not have that data.
     pub fn abort_snoops(&mut self, now: Nanos, ports: &Ports) {
-        for port in self.first_guest()..self.states.len() {
-            self.abort_snoop(now, PortIndex(port), ports);
+        for port in self.table.guest_ports() {
+            self.abort_snoop(now, port, ports);
         }
     }
 
     pub(super) fn abort_snoop(&mut self, now: Nanos, port: PortIndex, ports: &Ports) {
-        let Some(guest) = self.guest_at(port) else {
+        let Some(guest) = self.table.guest_mut(port) else {
             return;
         };
         if let Some(snoop) = &mut guest.snoop
@@ -234,32 +219,6 @@ impl Switch {
         {
             self.forward_answers(now, port, ports, &mut Turn::default());
         }
-    }
-
-    /// Returns the next frame for a port: frames that the host sends in a peer's place go first.
-    /// The queue of frames for the guest is polled once at most.
-    pub(super) fn next_frame(&mut self, now: Nanos, index: PortIndex) -> Next {
-        let snoop = |switch: &mut Self| switch.guest_at(index)?.snoop.as_mut()?.poll_to_guest();
-        if let Some(frame) = snoop(self) {
-            return Next::Frame(frame);
-        }
-        let departure = self.pipeline(index).and_then(|pipeline| pipeline.pull(now));
-        let Some(Departure { frame, sojourn, .. }) = departure else {
-            return Next::Nothing;
-        };
-        self.record(index, &frame, sojourn);
-        let guest = self.guest_at(index);
-        let frame = match guest.and_then(|guest| guest.snoop.as_mut()) {
-            None => frame,
-            Some(snoop) => match snoop.handle_ingress(now, frame) {
-                Some(frame) => frame,
-                None => return Next::Later,
-            },
-        };
-        if self.trace.is_some() {
-            self.trace_queued(now, index, &frame, sojourn);
-        }
-        Next::Frame(frame)
     }
 
     /// Passes a guest's frame through early acknowledgement; `None` if its peer knows the content
@@ -271,23 +230,21 @@ impl Switch {
         packet: Packet,
     ) -> Option<Packet> {
         let answers = |guest: &mut GuestPort| guest.snoop.is_some();
-        if !self.guest_at(from).is_some_and(answers) {
+        if !self.table.guest_mut(from).is_some_and(answers) {
             return Some(packet);
         }
         let to = self.forwarding.port_of(Mac(packet.destination_mac()));
-        let first = self.first_guest();
         let peer = to.map_or(Origin::ANYWHERE, |to| {
-            let guest = to.0.checked_sub(first);
-            Origin::of(guest.map(|guest| self.guests[guest].id))
+            Origin::of(self.table.guest(to).map(|guest| guest.id))
         });
-        let guest = self.guest_at(from)?;
+        let guest = self.table.guest_mut(from)?;
         let snoop = guest.snoop.as_mut()?;
         let passed = snoop.handle_egress(now, packet, peer);
         // What is for the guest now, or for another peer, goes with what its port is offered.
         let has_more = snoop.has_for_guest() || snoop.has_for_peer();
         guest.end_snoop();
         if has_more {
-            self.offer(from);
+            self.table.offer(from);
         }
         passed
     }
@@ -296,7 +253,7 @@ impl Switch {
     /// lost data. If the card is no longer in use, the connections are reset.
     pub(super) fn snoop_timeout(&mut self, now: Nanos, index: PortIndex, ports: &Ports) {
         let due = |snoop: &Answering| snoop.poll_at().is_some_and(|at| at <= now);
-        let Some(guest) = self.guest_at(index) else {
+        let Some(guest) = self.table.guest_mut(index) else {
             return;
         };
         let Some(snoop) = guest.snoop.as_mut().filter(|snoop| due(snoop)) else {
@@ -309,7 +266,7 @@ impl Switch {
                     snoop.handle_alive(now);
                 }
                 snoop.handle_timeout(now);
-                self.offer(index);
+                self.table.offer(index);
             }
             _ => self.abort_snoop(now, index, ports),
         }
@@ -324,35 +281,44 @@ impl Switch {
         ports: &Ports,
         turn: &mut Turn,
     ) {
-        let answer = |switch: &mut Self| switch.guest_at(from)?.snoop.as_mut()?.poll_to_peer();
+        let answer =
+            |switch: &mut Self| switch.table.guest_mut(from)?.snoop.as_mut()?.poll_to_peer();
         while let Some(packet) = answer(self) {
             turn.busy = true;
             let checked = self.admit(now, from, &packet);
             let sent = checked.and_then(|()| self.admitted(now, from, packet, None, ports));
             if let Err(reason) = sent {
-                self.states[from.0].counters.drop(reason, 1);
+                self.table[from].counters.drop(reason, 1);
             }
         }
-        if let Some(guest) = self.guest_at(from) {
+        if let Some(guest) = self.table.guest_mut(from) {
             guest.end_snoop();
         }
     }
+}
 
+impl Transmitter {
     /// Resets the connections of a removed guest.
-    pub(super) fn bury_snoop(&mut self, now: Nanos, gone: &mut GuestPort) {
+    pub(super) fn bury_snoop(
+        &mut self,
+        now: Nanos,
+        gone: &mut GuestPort,
+        table: &mut PortTable,
+        forwarding: &Forwarding,
+    ) {
         let Some(snoop) = &mut gone.snoop else {
             return;
         };
         snoop.abort();
         while let Some(packet) = gone.snoop.as_mut().and_then(|it| it.poll_to_peer()) {
-            let to = self.forwarding.port_of(Mac(packet.destination_mac()));
-            let to = to.and_then(|to| to.0.checked_sub(self.first_guest()));
-            match (to, &mut self.uplink) {
+            let to = forwarding.port_of(Mac(packet.destination_mac()));
+            let guest = to.and_then(|to| table.guest_at(to));
+            match (guest, self.uplink_mut()) {
                 (Some(guest), _) => {
-                    self.guests[guest].deliver(now, packet);
-                    self.offer(PortIndex(self.first_guest() + guest));
+                    table[guest].deliver(now, packet);
+                    table.offer(table.port_at(guest));
                 }
-                (None, Some(uplink)) => uplink.push(now, Some(packet), gone),
+                (None, Some(uplink)) => uplink.push_last(now, packet, gone),
                 (None, None) => {}
             }
         }

@@ -1,13 +1,15 @@
 //! State of every port, the uplink's and a guest's.
 
-use super::flood::Floods;
-use super::timing::{Stopwatch, Timing};
+use super::floods::Floods;
+use super::share::Share;
+use super::timing::Stopwatch;
 use super::wakes::Wakes;
-use super::work::{Cost, Credit};
+use super::work::Cost;
 use crate::port::{BURST, Outgoing, Port, Received};
 use crate::reason::Reason;
 use std::collections::VecDeque;
 use std::io;
+use tailbound_dataplane::{Frame, Packet};
 use tailbound_units::Nanos;
 
 /// Packets and bytes.
@@ -48,15 +50,6 @@ impl Counters {
         self.drops[reason.index()] += count;
     }
 
-    /// Returns the number of frames that the port itself lost.
-    pub(super) fn lost(&self) -> u64 {
-        let reasons = [Reason::LinkDown, Reason::DeviceFull, Reason::Refused];
-        reasons
-            .map(|reason| self.drops[reason.index()])
-            .iter()
-            .sum()
-    }
-
     /// Returns the dropped frames for each reason.
     pub(super) fn drops(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         let reasons = Reason::ALL.iter();
@@ -81,14 +74,10 @@ pub(super) struct PortState {
     pub(super) received: VecDeque<Received>,
     /// Frames from the port to all others, which are being copied.
     pub(super) floods: Floods,
-    /// Remaining cost of forwarding in this round.
-    pub(super) credit: Credit,
-    /// Credit for putting frames into the port in this turn, beyond the charge to their
-    /// senders.
-    pub(super) outward: Credit,
-    /// Measured excess of frames from the port, and of frames to it.
-    pub(super) dear_in: Timing,
-    pub(super) dear_out: Timing,
+    /// The share for forwarding frames from the port.
+    pub(super) receive_share: Share,
+    /// The share for putting frames into the port, beyond the charge to their senders.
+    pub(super) transmit_share: Share,
     /// The port stalled the thread, and is left alone until then.
     pub(super) barred_until: Nanos,
     /// Outgoing frames that the port has not taken yet.
@@ -117,10 +106,8 @@ impl PortState {
             name,
             received: VecDeque::with_capacity(BURST),
             floods: Floods::default(),
-            credit: Credit::default(),
-            outward: Credit::default(),
-            dear_in: Timing::default(),
-            dear_out: Timing::default(),
+            receive_share: Share::default(),
+            transmit_share: Share::default(),
             barred_until: Nanos::ZERO,
             outgoing: VecDeque::with_capacity(BURST),
             taken: 0,
@@ -137,6 +124,30 @@ impl PortState {
         }
     }
 
+    /// Returns true if the port can carry a frame. The kernel would refuse a longer one after it
+    /// waited and was charged. Packets that will be segmented always pass.
+    pub(super) fn fits(&mut self, packet: &Packet, port: Option<&dyn Port>) -> bool {
+        let tag = if packet.vlan().is_some() {
+            Packet::TAG
+        } else {
+            0
+        };
+        let len = packet.len() - tag;
+        if len <= self.longest || packet.offload().gso.is_some() {
+            return true;
+        }
+        // Not known yet, or another one by now.
+        let Some(port) = port else {
+            return true;
+        };
+        self.longest = port.longest().unwrap_or(usize::MAX);
+        let fits = len <= self.longest;
+        if !fits {
+            self.counters.drop(Reason::AboveMtu, 1);
+        }
+        fits
+    }
+
     /// Returns true if frames of the last burst are not forwarded yet.
     pub(super) fn has_received(&self) -> bool {
         !self.received.is_empty()
@@ -147,6 +158,18 @@ impl PortState {
         self.taken
     }
 
+    /// Charges the port for a wake-up if it has nothing to do; returns the time until which it rests
+    /// if these were too many.
+    pub(super) fn charge_idle_wake(&mut self, now: Nanos) -> Option<Nanos> {
+        // An event that was not waited for is the caller's own.
+        let is_waited_for = self.interest.receive || self.interest.transmit;
+        if !(self.wakes.is_woken() && is_waited_for) {
+            return None;
+        }
+        self.wakes
+            .charge(now, self.counters.received.packets + self.taken)
+    }
+
     /// Returns the place of the next outgoing frame, among all that the port was ever offered.
     pub(super) fn place(&self) -> u64 {
         self.taken + self.outgoing.len() as u64
@@ -154,7 +177,7 @@ impl PortState {
 
     /// Returns the most frames that the port is offered in one burst.
     pub(super) fn most_at_once(&self) -> usize {
-        self.dear_out.most_frames(Credit::share())
+        self.transmit_share.max_frames()
     }
 
     /// Measures the time that `put` takes for its frames, and charges the port for the excess
@@ -168,25 +191,23 @@ impl PortState {
             return (put(self), Nanos::ZERO);
         };
         let (taken, bytes) = (self.taken, self.counters.sent.bytes);
-        let lap = self.dear_out.begin(stopwatch);
+        let measurement = self.transmit_share.begin(stopwatch);
         let done = put(self);
-        let frames = self.taken - taken;
         let cost = Cost {
-            frames: frames as usize,
+            frames: (self.taken - taken) as usize,
             bytes: (self.counters.sent.bytes - bytes) as usize,
             pieces: 0,
         };
-        let excess = self.dear_out.end(lap, stopwatch, frames, cost.worth());
-        self.outward.charge_time(excess.charge);
-        (done, excess.rest)
+        let rest = self.transmit_share.end_unpaid(measurement, stopwatch, cost);
+        (done, rest)
     }
 
-    /// Offers the outgoing frames to the port; returns true if it is full.
-    pub(super) fn transmit(&mut self, now: Nanos, port: &mut dyn Port) -> io::Result<bool> {
+    /// Offers the outgoing frames to the port; returns what became of them.
+    pub(super) fn transmit(&mut self, now: Nanos, port: &mut dyn Port) -> io::Result<Transmitted> {
         let offered = self.outgoing.len();
         let sent = port.transmit(now, &mut self.outgoing)?;
         self.taken += (offered - self.outgoing.len()) as u64;
-        self.outward.charge(Cost::of_pieces(sent.pieces));
+        self.transmit_share.charge(Cost::of_pieces(sent.pieces));
         self.counters.sent.packets += sent.packets;
         self.counters.sent.bytes += sent.bytes;
         self.counters.voids.packets += sent.voids;
@@ -195,6 +216,21 @@ impl PortState {
             self.counters.drop(reason, count);
         }
         self.full = sent.full;
-        Ok(sent.full)
+        Ok(Transmitted {
+            lost: sent.lost(),
+            is_full: sent.full,
+            is_all: self.outgoing.is_empty(),
+        })
     }
+}
+
+/// The result of offering frames to a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Transmitted {
+    /// Frames that the port took and lost.
+    pub(super) lost: u64,
+    /// True if the port has no room for more.
+    pub(super) is_full: bool,
+    /// True if the port took or lost all offered frames.
+    pub(super) is_all: bool,
 }

@@ -1,7 +1,6 @@
 //! Learned addresses, for a process that continues in this switch's place.
 
 use super::Switch;
-use crate::forward::PortIndex;
 use crate::mac::Mac;
 use std::collections::HashMap;
 use tailbound_units::Nanos;
@@ -10,15 +9,15 @@ impl Switch {
     /// Returns the learned addresses, with the names of their ports.
     pub fn stations(&self) -> impl Iterator<Item = (Mac, &str)> {
         let learned = self.forwarding.learned();
-        learned.map(|(mac, port)| (mac, self.states[port.0].name.as_str()))
+        learned.map(|(mac, port)| (mac, self.table[port].name.as_str()))
     }
 
     /// Learns addresses as if they had just sent. Addresses at unknown ports, and guests' own, are
     /// skipped.
     pub fn learn<'n>(&mut self, now: Nanos, stations: impl IntoIterator<Item = (Mac, &'n str)>) {
-        let names = self.states.iter().enumerate();
+        let names = self.table.states();
         let ports: HashMap<_, _> = names
-            .map(|(port, state)| (state.name.as_str(), PortIndex(port)))
+            .map(|(port, state)| (state.name.as_str(), port))
             .collect();
         for (mac, name) in stations {
             if let Some(port) = ports.get(name) {

@@ -16,13 +16,14 @@ mod wakes;
 
 use super::*;
 use crate::mac::Mac;
-use crate::port::{BURST, MemoryPort, More, Outgoing, TransmitResult, WireEnd};
+use crate::port::{BURST, Burst, MemoryPort, More, Outgoing, TransmitResult, WireEnd};
 use crate::test_frames::*;
 use crate::{BudgetConfig, Prefix, SpoofFilter};
 use proptest::prelude::*;
 use std::collections::VecDeque;
 use tailbound_dataplane::{
-    Classes, EgressConfig, Fabric, FifoConfig, MeterConfig, NicConfig, PipelineConfig, QueueConfig,
+    Classes, EgressConfig, Fabric, FifoConfig, MeterConfig, NicConfig, PipelineConfig, Pool,
+    QueueConfig,
 };
 use tailbound_units::{Bytes, Rate};
 
@@ -127,12 +128,12 @@ impl Bench {
 
     /// Returns true if the caller waits for something to receive from a port.
     fn is_read(&self, port: usize) -> bool {
-        self.switch.states[port].interest.receive
+        self.switch.table[PortIndex(port)].interest.receive
     }
 
     /// Returns true if the caller waits for room to transmit.
     fn is_full(&self, port: usize) -> bool {
-        self.switch.states[port].interest.transmit
+        self.switch.table[PortIndex(port)].interest.transmit
     }
 
     fn drops(&mut self, port: usize, reason: &str) -> u64 {

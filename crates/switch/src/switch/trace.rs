@@ -5,7 +5,7 @@
 //! the switch knows no others.
 
 use super::Switch;
-use crate::forward::PortIndex;
+use crate::index::PortIndex;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -134,6 +134,15 @@ impl Trace {
         });
     }
 
+    /// Returns the wait of a frame in the queue in front of a port: that of a guest, or the uplink's.
+    pub(super) fn wait_at(&self, guest: Option<GuestId>) -> Wait {
+        match guest {
+            None => Wait::Uplink,
+            Some(guest) if guest == self.guest => Wait::Inward,
+            Some(_) => Wait::Port,
+        }
+    }
+
     /// Notes that a port has taken all frames before a place.
     #[cold]
     pub(super) fn note_taken(&mut self, now: Nanos, port: PortIndex, before: u64) {
@@ -158,7 +167,7 @@ impl Switch {
     /// Traces the frames of a guest from now on: those that it sends, and those to it, `most` at
     /// most. A trace in progress ends with its frames so far.
     pub fn begin_trace(&mut self, guest: GuestId, most: usize) {
-        self.trace = Some(Box::new(Trace {
+        self.transmitter.replace_trace(Some(Box::new(Trace {
             guest,
             most,
             // At once: nothing of it is copied while packets wait.
@@ -167,49 +176,17 @@ impl Switch {
                 missed: 0,
             },
             offered: VecDeque::new(),
-        }));
+        })));
     }
 
     /// Returns true if a trace has its maximum of frames.
     pub fn is_trace_full(&self) -> bool {
-        let trace = self.trace.as_ref();
+        let trace = self.transmitter.trace();
         trace.is_some_and(|trace| trace.traced.frames.len() >= trace.most)
     }
 
     /// Ends the trace in progress, and returns it.
     pub fn end_trace(&mut self) -> Option<Traced> {
-        Some(self.trace.take()?.traced)
-    }
-
-    /// Records a frame that leaves a queue for the port behind it.
-    pub(super) fn trace_queued(
-        &mut self,
-        now: Nanos,
-        index: PortIndex,
-        frame: &Packet,
-        waited: Nanos,
-    ) {
-        let state = &self.states[index.0];
-        let offered = Some((index, state.place()));
-        let guest = index.0.checked_sub(self.first_guest());
-        let guest = guest.map(|guest| self.guests[guest].id);
-        let Some(trace) = &mut self.trace else {
-            return;
-        };
-        let wait = match guest {
-            None => Wait::Uplink,
-            Some(guest) if guest == trace.guest => Wait::Inward,
-            Some(_) => Wait::Port,
-        };
-        trace.note(
-            now,
-            Released {
-                frame,
-                wait,
-                waited,
-                leaving: None,
-                offered,
-            },
-        );
+        Some(self.transmitter.replace_trace(None)?.traced)
     }
 }

@@ -9,8 +9,6 @@
 //! A wake-up is free if the port received or took a frame since the last one for nothing: a
 //! driver's kick may come when its frames were taken already.
 
-use super::Switch;
-use crate::forward::PortIndex;
 use tailbound_units::Nanos;
 
 /// The interval of wake-ups for nothing: a turn for each is 1 % of the loop's time.
@@ -41,9 +39,14 @@ impl Wakes {
         self.is_woken = false;
     }
 
+    /// Returns true if the port woke the loop, and was not served since.
+    pub(super) const fn is_woken(&self) -> bool {
+        self.is_woken
+    }
+
     /// The port, which has received and taken a number of `frames` so far, has nothing to do.
     /// Charges it if it woke the loop; returns the moment until which it rests.
-    fn charge(&mut self, now: Nanos, frames: u64) -> Option<Nanos> {
+    pub(super) fn charge(&mut self, now: Nanos, frames: u64) -> Option<Nanos> {
         let is_woken = std::mem::replace(&mut self.is_woken, false);
         if !is_woken || std::mem::replace(&mut self.frames, frames) != frames {
             return None;
@@ -51,33 +54,6 @@ impl Wakes {
         self.expected = self.expected.max(now) + INTERVAL;
         let until = self.expected.since(Nanos(INTERVAL.0 * BURST));
         (until > now).then_some(until)
-    }
-}
-
-impl Switch {
-    /// True if a port is not waited for at all.
-    #[cold]
-    pub(super) fn is_resting(&mut self, port: PortIndex) -> bool {
-        let guest = self.guest_at(port);
-        guest.is_some_and(|guest| guest.ingress.is_resting())
-    }
-
-    /// A port has nothing to do: if it woke the loop too often for that, it rests.
-    #[cold]
-    pub(super) fn note_idle_wake(&mut self, now: Nanos, port: PortIndex) {
-        let state = &mut self.states[port.0];
-        // An event that was not waited for is the caller's own.
-        let is_waited_for = state.interest.receive || state.interest.transmit;
-        if !(state.wakes.is_woken && is_waited_for) {
-            return;
-        }
-        let frames = state.counters.received.packets + state.taken();
-        let until = state.wakes.charge(now, frames);
-        if let Some(until) = until
-            && let Some(guest) = self.guest_at(port)
-        {
-            guest.ingress.rest(until);
-        }
     }
 }
 

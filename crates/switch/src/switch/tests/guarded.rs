@@ -107,7 +107,7 @@ fn a_broadcast_flood_from_outside_is_held_to_the_budget_of_the_uplink() {
     let arp = ethernet(Mac::BROADCAST, GATEWAY, 0x0806, &arp(1, GATEWAY, FAR, A4));
     let flood = |outside| {
         let mut bench = bench_of(COPIES as u8 - 1);
-        bench.switch.outside = outside;
+        bench.switch.admission.set_outside(outside);
         for _ in 0..20_000 {
             bench.send(UPLINK, &arp);
         }
@@ -123,7 +123,7 @@ fn a_broadcast_flood_from_outside_is_held_to_the_budget_of_the_uplink() {
         passed
     };
     let budget = BudgetConfig::default();
-    let passed = flood(Some(Budget::new(budget)));
+    let passed = flood(Some(budget));
     assert_eq!(passed, budget.burst.0.div_ceil(COPIES * 84));
     assert_eq!(flood(None), 20_000, "its twin, without one");
 }

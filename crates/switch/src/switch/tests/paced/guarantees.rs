@@ -143,8 +143,8 @@ fn a_reload_changes_a_link_on_which_destinations_have_limits() {
             .switch
             .reconfigure(now, config)
             .expect("no rule is broken");
-        let uplink = bench.switch.uplink.as_ref().expect("there is one");
-        let link = uplink.egress.paced().map(|paced| paced.wire().link);
+        let uplink = bench.switch.transmitter.uplink().expect("there is one");
+        let link = uplink.egress().paced().map(|paced| paced.wire().link);
         assert_eq!(link, Some(Rate::from_mbit(to)), "a limit of {limit} bit/s");
     }
 }

@@ -1,0 +1,149 @@
+//! Keeps the agenda up to date: the work of a port after each event, and after each turn that served
+//! it.
+
+use super::Ports;
+use super::agenda::{Timer, Work};
+use super::guest::GuestPort;
+use super::state::Interest;
+use super::table::PortTable;
+use crate::index::PortIndex;
+use crate::port::Presence;
+use tailbound_units::Nanos;
+
+impl PortTable {
+    /// Sets whether ports are read at all; changes the work of all ports if that is new.
+    pub(super) fn set_read(&mut self, is_read: bool) {
+        if self.agenda_mut().replace_read(is_read) != is_read {
+            self.note_all();
+        }
+    }
+
+    /// Updates a port's work: after each event and each turn that served the port.
+    pub(super) fn note(&mut self, port: PortIndex, ports: &Ports) {
+        let is_open = self.is_open(port);
+        let is_read = is_open && self.agenda().is_read() && !self.is_drained(port);
+        let is_full = self[port].full;
+        let waits_for_room = is_full && !is_resting(self.guest(port));
+        let state = &mut self[port];
+        let is_pending = state.has_received();
+        let is_ready = is_open && (is_pending || (is_read && state.readable));
+        let interest = Interest {
+            receive: is_read,
+            transmit: waits_for_room,
+        };
+        let is_changed = std::mem::replace(&mut state.interest, interest) != interest;
+        let timer = ports[port.0].as_ref().and_then(|port| {
+            // What comes for a port that is not read wakes nobody.
+            let receive = port.receive_at().filter(|_| is_read && !is_pending);
+            port.flush_at().into_iter().chain(receive).min()
+        });
+        let agenda = self.agenda_mut();
+        agenda.set(Work::Ready, port, is_ready);
+        if is_changed {
+            agenda.set(Work::Changed, port, true);
+        }
+        agenda.set_timer(Timer::Port, port, timer);
+        self.note_presence(port, ports);
+        self.note_ingress(port);
+    }
+
+    /// Updates the time at which a guest's ingress retries.
+    pub(super) fn note_ingress(&mut self, port: PortIndex) {
+        let retry = self.guest(port).and_then(|guest| {
+            let snoop = guest.snoop.as_ref().and_then(|snoop| snoop.poll_at());
+            snoop.into_iter().chain(guest.ingress.poll_at()).min()
+        });
+        self.agenda_mut().set_timer(Timer::Retry, port, retry);
+    }
+
+    /// Notes that the guest of a port may have moved or arrived again.
+    pub(super) fn note_presence(&mut self, port: PortIndex, ports: &Ports) {
+        let Some(presence) = ports[port.0].as_ref().map(|port| port.presence()) else {
+            return;
+        };
+        let Some(guest) = self.guest_mut(port) else {
+            return;
+        };
+        match (guest.presence, presence) {
+            (None, Presence::Here(_)) => guest.presence = Some(presence),
+            (before, _) if before == Some(presence) => {}
+            _ => self.agenda_mut().set(Work::Moved, port, true),
+        }
+    }
+
+    /// Marks every port: the next turn visits all of them.
+    fn note_all(&mut self) {
+        let end = self.end();
+        self.agenda_mut().reset(end);
+        for port in self.ports() {
+            self.note_ingress(port);
+            let is_limited = self.guest(port).is_some_and(|it| it.limited.is_some());
+            let release = is_limited.then_some(Nanos::ZERO);
+            self.agenda_mut().set_timer(Timer::Release, port, release);
+        }
+    }
+
+    /// Marks a guest's port for sending its queue. A full port is skipped until it is writable.
+    pub(super) fn offer(&mut self, port: PortIndex) {
+        let offered = !self[port].full;
+        self.agenda_mut().set(Work::Sending, port, offered);
+    }
+
+    /// Returns true if the port may be read: not if its guest met backpressure or is throttled.
+    pub(super) fn is_open(&self, port: PortIndex) -> bool {
+        let guest = self.guest(port);
+        guest.is_none_or(|guest| guest.ingress.is_open())
+    }
+
+    /// Returns true if the port of a guest is unread because it is drained.
+    pub(super) fn is_drained(&self, port: PortIndex) -> bool {
+        let guest = self.guest(port);
+        guest.is_some_and(|guest| guest.ingress.is_drained())
+    }
+}
+
+/// Returns true if the port of a guest is not waited for at all.
+#[cold]
+fn is_resting(guest: Option<&GuestPort>) -> bool {
+    guest.is_some_and(|guest| guest.ingress.is_resting())
+}
+
+/// Notes that a port has nothing to do: if it woke the loop too often for that, it rests.
+#[cold]
+pub(super) fn note_idle_wake(now: Nanos, port: PortIndex, table: &mut PortTable) {
+    let (state, guest) = table.both_mut(port);
+    if let Some(until) = state.charge_idle_wake(now)
+        && let Some(guest) = guest
+    {
+        guest.ingress.rest(until);
+    }
+}
+
+/// Neither reads a port nor sends to it for the time `rest`, if that is not zero and the port shares
+/// memory with its guest; returns true if so. Elsewhere the thread sleeps for want of the host's own
+/// memory, which is no guest's doing.
+pub(super) fn leave_alone(
+    now: Nanos,
+    port: PortIndex,
+    rest: Nanos,
+    shares_memory: bool,
+    table: &mut PortTable,
+) -> bool {
+    if rest == Nanos::ZERO || !shares_memory {
+        return false;
+    }
+    let until = now + rest;
+    let (state, guest) = table.both_mut(port);
+    state.barred_until = until;
+    tracing::warn!(
+        port = state.name,
+        seconds = rest.0 / 1_000_000_000,
+        "the packet loop slept again while it accessed this guest's memory: the guest's frames \
+         wait this long, so that others' do not. Its VMM may free pages in use, or its memory \
+         is swapped out: use preallocated memory without a balloon"
+    );
+    if let Some(guest) = guest {
+        guest.ingress.throttle(until);
+    }
+    true
+}

@@ -240,7 +240,14 @@ proptest! {
 #[test]
 fn the_second_frame_of_a_guest_is_known_until_its_address_is_not_its_own() {
     let mut bench = Bench::new(&PipelineConfig::default());
-    let id = |bench: &Bench| bench.switch.table.guest(PortIndex(A)).expect("A is a guest").id;
+    let id = |bench: &Bench| {
+        bench
+            .switch
+            .table
+            .guest(PortIndex(A))
+            .expect("A is a guest")
+            .id
+    };
     let a_to_b = frame(MAC_B, MAC_A, 0, Kind::Datagram);
     let is_known = |bench: &mut Bench, frame: &[u8]| {
         let packet = packet(frame, Some(id(bench))).expect("well formed");

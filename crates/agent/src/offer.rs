@@ -354,7 +354,7 @@ mod tests {
             ..OfferConfig::default()
         };
         let late = offer(&busy, "0-3", &[(1000, 4000)]).unwrap_err();
-        assert!(late.contains("interrupts took 50ms at once"), "{late}");
+        assert!(late.contains("interrupts took bursts of 50ms"), "{late}");
         assert!(late.contains("raise `share`"), "{late}");
         let small = OfferConfig {
             largest: Bandwidth::try_from(0.05).unwrap(),

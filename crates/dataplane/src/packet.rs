@@ -171,7 +171,8 @@ impl Packet {
             .ok_or(bounds)?;
         let Parsed {
             mut headers,
-            destination,
+            flow,
+            has_flow,
             connection,
             is_plain,
         } = Parsed::new(buffer.pool().hash(), frame, source.is_some())?;
@@ -186,9 +187,9 @@ impl Packet {
         let facts = buffer.parts_mut().1;
         *facts = Facts {
             source,
-            has_flow: destination.is_some(),
+            has_flow,
             is_plain,
-            flow: destination.unwrap_or_default(),
+            flow,
             len: len as u32,
             start: u16::try_from(start).map_err(|_| bounds)?,
             network_start: u16::try_from(start + usize::from(headers.network))

@@ -19,8 +19,9 @@ const IPV4: usize = 20;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Parsed {
     pub(super) headers: Headers,
-    /// The IP destination; `None` if the frame is not IP.
-    pub(super) destination: Option<u128>,
+    /// The IP destination, and false if the frame is not IP.
+    pub(super) flow: u128,
+    pub(super) has_flow: bool,
     pub(super) connection: Connection,
     /// See [`Packet::as_plain`].
     pub(super) is_plain: bool,
@@ -68,7 +69,8 @@ impl Parsed {
                 vouched: false,
                 transport: (ETHERNET + IPV4) as u16,
             },
-            destination: Some(mapped(destination)),
+            flow: mapped(destination),
+            has_flow: true,
             connection: if is_guests {
                 hash.of([(kind | u32::from(protocol), ports), (source, destination)])
             } else {
@@ -82,10 +84,12 @@ impl Parsed {
         })
     }
 
-    /// Reads any frame.
+    /// Reads any frame. A separate function, so that the most common path stays short.
+    #[inline(never)]
     fn any(hash: &ConnectionHash, frame: &[u8], is_guests: bool) -> Result<Self, Malformed> {
         let headers = Headers::parse(frame)?;
         let network = usize::from(headers.network);
+        let destination = headers.destination(frame);
         let is_bare = network == ETHERNET
             && match headers.network_kind {
                 Network::Ipv4 => frame[ETHERNET] == 0x45,
@@ -95,7 +99,8 @@ impl Parsed {
         let is_usual = headers.transport != 0 && matches!(headers.protocol, TCP | UDP);
         Ok(Self {
             headers,
-            destination: headers.destination(frame),
+            flow: destination.unwrap_or_default(),
+            has_flow: destination.is_some(),
             connection: if is_guests {
                 connection(hash, frame, headers)
             } else {

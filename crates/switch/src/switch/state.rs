@@ -127,6 +127,9 @@ impl PortState {
     /// Returns true if the port can carry a frame. The kernel would refuse a longer one after it
     /// waited and was charged. Packets that will be segmented always pass.
     pub(super) fn fits(&mut self, packet: &Packet, port: Option<&dyn Port>) -> bool {
+        if packet.len() <= self.longest {
+            return true;
+        }
         let tag = if packet.vlan().is_some() {
             Packet::TAG
         } else {

@@ -210,6 +210,10 @@ impl Transmitter {
         if let Some(pacer) = self.pacer_mut() {
             pacer.drain_read_again(|guest| again.push(guest));
         }
+        if again.is_empty() && self.had_uplink == is_there {
+            self.again = again;
+            return;
+        }
         if std::mem::replace(&mut self.had_uplink, is_there) && !is_there {
             let guests = table.guests();
             let crowded = guests.filter(|guest| guest.ingress.is_crowded());

@@ -68,12 +68,12 @@ impl Cost {
 
     /// Returns the time of the cost in general.
     pub(super) fn worth(self) -> Nanos {
-        let number = |count| i64::try_from(count).unwrap_or(i64::MAX);
-        let frames = number(self.frames).saturating_mul(FRAME);
-        let bytes = number(self.bytes).saturating_mul(FIVE_BYTES) / 5;
-        let pieces = number(self.pieces).saturating_mul(PIECE);
-        let time = frames.saturating_add(bytes).saturating_add(pieces);
-        Nanos(time.cast_unsigned())
+        /// A bound beyond any count, so that the sum does not overflow.
+        const MAX_COUNT: u64 = 1 << 40;
+        let number = |count| MAX_COUNT.min(count as u64);
+        let frames = number(self.frames) * FRAME.cast_unsigned();
+        let bytes = number(self.bytes) * FIVE_BYTES.cast_unsigned() / 5;
+        Nanos(frames + bytes + number(self.pieces) * PIECE.cast_unsigned())
     }
 }
 

@@ -230,7 +230,8 @@ fn chart(mut lines: Vec<Line>, days: u32) -> Chart {
     let paper = PAPER.into_iter().chain([(whole, PAPER_NEVER)]);
     let points = paper.map(|(hours, above)| (hours, 100.0 - above));
     lines.push(Line::new(
-        "paper, from this number of hours on",
+        // words: allow P10, golden records have it.
+        "paper, from so many hours on",
         LineStyle::Paper,
         points,
     ));

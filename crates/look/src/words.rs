@@ -150,7 +150,7 @@ impl Verdict {
                 self.lost_waits
             ),
             Doubt::SmallSample => format!(
-                "none of {} sampled requests was slow, but interrupts had {} % of its CPUs, and fewer than 300 prove nothing",
+                "none of {} sampled requests was slow, but interrupts had {} % of its CPUs, and fewer than 300 do not rule out one slow request in a hundred",
                 self.answered,
                 self.interrupts_permille.unwrap_or(0) / 10
             ),

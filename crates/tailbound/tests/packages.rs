@@ -52,7 +52,7 @@ fn where_nothing_can_be_written_is_named_with_what_to_do() {
 fn packages_are_made_of_files_that_are_there() {
     for (source, to, mode) in packages().into_iter().flatten() {
         assert!(to.ends_with('/'), "{to} is a directory");
-        // What `scripts/stage` makes is looked at by `make deb`.
+        // `make deb` checks the files that `scripts/stage` makes.
         let is_program = if source.starts_with("target/package/") {
             source.starts_with("target/package/tailbound")
         } else {

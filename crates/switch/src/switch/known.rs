@@ -51,7 +51,7 @@ impl<'s> Rules<'s> {
 
     /// Decides for an admitted frame: its way, if that is the same for all frames of its addresses.
     fn decide(&self, packet: &Packet) -> Option<Way> {
-        // Whether a frame without an address passes depends on more than its addresses.
+        // The filter reads the headers behind an unspecified source, so such frames are decided one by one.
         let is_own = |filter: &SpoofFilter| {
             let source = packet.ip_source();
             source.is_some_and(|source| !source.is_unspecified() && filter.owns(source))

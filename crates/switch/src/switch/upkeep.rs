@@ -33,7 +33,7 @@ impl PortTable {
         };
         let is_changed = std::mem::replace(&mut state.interest, interest) != interest;
         let timer = ports[port.0].as_ref().and_then(|port| {
-            // What comes for a port that is not read wakes nobody.
+            // A frame that arrives at a port that is not read does not wake the loop.
             let receive = port.receive_at().filter(|_| is_read && !is_pending);
             port.flush_at().into_iter().chain(receive).min()
         });

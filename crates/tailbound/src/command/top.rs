@@ -55,7 +55,7 @@ impl Args {
             let look = ports
                 .looks
                 .recv()
-                .map_err(|_| Failure::new("nobody looks"))?;
+                .map_err(|_| Failure::new("the thread that queries the daemon has ended"))?;
             ports.state.update(*look.map_err(Failure::new)?);
             print(&ports.state.text(paint()));
             return Ok(Exit::Holds);

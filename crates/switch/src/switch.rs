@@ -182,8 +182,8 @@ impl Switch {
     /// Notes that the port has something to receive.
     pub fn handle_readable(&mut self, port: PortIndex) {
         if let Some(state) = self.table.get_mut(port) {
-            state.readable = true;
-            state.wakes.note();
+            state.inbound.readable = true;
+            state.inbound.wakes.note();
             self.table.agenda_mut().set(Work::Ready, port, true);
         }
     }
@@ -191,7 +191,7 @@ impl Switch {
     /// Notes that the port has room again.
     pub fn handle_writable(&mut self, port: PortIndex) {
         if let Some(state) = self.table.get_mut(port) {
-            state.full = false;
+            state.outbound.full = false;
             self.table.agenda_mut().set(Work::Sending, port, true);
         }
     }
@@ -199,7 +199,7 @@ impl Switch {
     /// Notes that a missing port was opened.
     pub fn handle_opened(&mut self, port: PortIndex) {
         if let Some(state) = self.table.get_mut(port) {
-            state.longest = 0;
+            state.outbound.longest = 0;
             if let Some(guest) = self.table.guest_mut(port) {
                 guest.presence = None;
             }
@@ -292,7 +292,7 @@ impl Switch {
         while let Some(port) = self.table.agenda().next(Work::Ready, next) {
             next = port.next();
             if self.table[port].has_received() && self.table.is_open(port) {
-                self.table[port].receive_share.begin_round();
+                self.table[port].inbound.share.begin_round();
                 self.forward_received(now, port, ports, turn);
             }
             self.table.note(port, ports);
@@ -309,10 +309,10 @@ impl Switch {
                 continue;
             };
             if port.receive_at().is_some_and(|at| at <= now) {
-                self.table[index].readable = true;
+                self.table[index].inbound.readable = true;
             }
             if let Err(error) = port.flush(now) {
-                self.table[index].readable = false;
+                self.table[index].inbound.readable = false;
                 turn.gone.push((index, error));
             }
             self.table.note(index, ports);
@@ -346,8 +346,8 @@ impl Switch {
                     uplink.map_or(0, |uplink| uplink.egress().waiting())
                 }
             };
-            let outgoing = port.as_ref().map_or(0, |_| state.outgoing.len());
-            state.received.len() + state.floods.len() + limited + leaving + outgoing
+            let outgoing = port.as_ref().map_or(0, |_| state.outbound.frames.len());
+            state.inbound.frames.len() + state.inbound.floods.len() + limited + leaving + outgoing
         });
         waiting.sum()
     }

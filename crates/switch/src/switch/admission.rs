@@ -90,7 +90,7 @@ impl Admission {
         forwarding: &mut Forwarding,
     ) -> Result<(), Reason> {
         let guest = table.guest(from);
-        let filtered = guest.and_then(|guest| Some((guest.id, guest.filter.as_ref()?)));
+        let filtered = guest.and_then(|guest| Some((guest.id, guest.checks.filter.as_ref()?)));
         if let Some((guest, filter)) = filtered {
             let mut sender = Sender {
                 now,
@@ -134,9 +134,9 @@ impl Admission {
             Verdict::Drop(NoRoute::Unknown) => return Err(Reason::UnknownDestination),
         };
         let (budget, reason) = match (route, table.guest_mut(from)) {
-            (Route::Flood, Some(guest)) => (&mut guest.groups, Reason::GroupBudget),
+            (Route::Flood, Some(guest)) => (&mut guest.checks.groups, Reason::GroupBudget),
             (Route::Flood, None) => (&mut self.outside, Reason::GroupBudget),
-            (Route::To(_), Some(guest)) => (&mut guest.unknown, Reason::UnknownBudget),
+            (Route::To(_), Some(guest)) => (&mut guest.checks.unknown, Reason::UnknownBudget),
             (Route::To(_), None) | (Route::Nowhere(_), _) => return Ok(route),
         };
         if pays(budget.as_mut(), now, packet, copies) {
@@ -151,7 +151,7 @@ impl GuestPort {
     /// Charges the guest's budget for groups with `copies` copies of a frame; returns true if the
     /// budget permits them.
     pub(super) fn pays_for_group(&mut self, now: Nanos, packet: &Packet, copies: usize) -> bool {
-        pays(self.groups.as_mut(), now, packet, copies)
+        pays(self.checks.groups.as_mut(), now, packet, copies)
     }
 }
 

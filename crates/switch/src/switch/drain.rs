@@ -33,7 +33,7 @@ impl Switch {
         let limited = self.table.guest(port);
         let limited = limited.map_or(0, GuestPort::waits_for_limit);
         let state = &self.table[port];
-        let is_forwarded = !state.has_received() && state.floods.is_empty();
+        let is_forwarded = !state.has_received() && state.inbound.floods.is_empty();
         !is_forwarded || limited > 0 || held > Bytes(0)
     }
 
@@ -41,7 +41,7 @@ impl Switch {
     pub fn waits_for_uplink(&self, ports: &Ports) -> bool {
         let uplink = self.transmitter.uplink().zip(self.table.uplink_state());
         uplink.is_some_and(|(uplink, state)| {
-            let waits = uplink.egress().waiting() > 0 || !state.outgoing.is_empty();
+            let waits = uplink.egress().waiting() > 0 || !state.outbound.frames.is_empty();
             waits && has_open_uplink(&self.table, ports)
         })
     }

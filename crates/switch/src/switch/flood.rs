@@ -33,13 +33,13 @@ impl Switch {
         let Some((next, _)) = destination(&self.table, from, Place::Uplink) else {
             return Cost::default();
         };
-        let floods = &mut self.table[from].floods;
+        let floods = &mut self.table[from].inbound.floods;
         floods.push(Flood { packet, next });
         if floods.len() > 1 {
             return Cost::default();
         }
         let cost = self.copy(now, from, ports);
-        if !self.table[from].floods.is_empty() {
+        if !self.table[from].inbound.floods.is_empty() {
             self.table.agenda_mut().set(Work::Copying, from, true);
         }
         cost
@@ -52,7 +52,7 @@ impl Switch {
         while let Some(port) = self.table.agenda().next(Work::Copying, next) {
             next = port.next();
             let is_served = self.table.agenda().has(Work::Ready, port);
-            let share = &mut self.table[port].receive_share;
+            let share = &mut self.table[port].inbound.share;
             // A port that is served as well has its share then.
             if !is_served {
                 share.begin_round();
@@ -61,8 +61,8 @@ impl Switch {
                 continue;
             }
             let cost = self.copy(now, port, ports);
-            self.table[port].receive_share.charge(cost);
-            let is_over = self.table[port].floods.is_empty();
+            self.table[port].inbound.share.charge(cost);
+            let is_over = self.table[port].inbound.floods.is_empty();
             self.table.agenda_mut().set(Work::Copying, port, !is_over);
         }
     }
@@ -72,7 +72,7 @@ impl Switch {
     fn copy(&mut self, now: Nanos, from: PortIndex, ports: &Ports) -> Cost {
         let mut cost = Cost::default();
         let turn = self.turns;
-        while let Some(Flood { packet, next }) = self.table[from].floods.pop(turn) {
+        while let Some(Flood { packet, next }) = self.table[from].inbound.floods.pop(turn) {
             // One that has left, or is away by now, has no copy.
             let Some((place, to)) = destination(&self.table, from, next) else {
                 continue;
@@ -81,7 +81,7 @@ impl Switch {
             let next = destination(&self.table, from, place.next());
             let frame = if let Some((next, _)) = next {
                 let frame = packet.duplicate();
-                let floods = &mut self.table[from].floods;
+                let floods = &mut self.table[from].inbound.floods;
                 floods.put_back(Flood { packet, next });
                 frame
             } else {

@@ -80,9 +80,16 @@ impl Switch {
         guarantee: Option<Guarantee>,
     ) -> Result<(), GuaranteeError> {
         let known = self.table.guest_of_mut(guest);
-        known.ok_or(GuaranteeError::NoGuest(guest))?.guarantee = guarantee;
+        known
+            .ok_or(GuaranteeError::NoGuest(guest))?
+            .promise
+            .guarantee = guarantee;
         self.apply(now, []);
-        match self.table.guest_of(guest).and_then(|known| known.refusal) {
+        match self
+            .table
+            .guest_of(guest)
+            .and_then(|known| known.promise.refusal)
+        {
             Some(refusal) => Err(refusal.rule.into()),
             None => Ok(()),
         }
@@ -119,7 +126,7 @@ impl Switch {
                     let range = some(from, applying.wanted.len(), left);
                     for (guest, guarantee) in &applying.wanted[range.clone()] {
                         if let Some(guest) = self.table.guest_of_mut(*guest) {
-                            guest.guarantee = *guarantee;
+                            guest.promise.guarantee = *guarantee;
                         }
                     }
                     let is_over = range.end == applying.wanted.len();
@@ -164,10 +171,10 @@ impl Switch {
         let mut changed = false;
         for index in guests.clone().map(GuestIndex::new) {
             let (guest, name) = self.table.named_mut(index);
-            changed |= pacer.guarantee(guest.id) != guest.guarantee.as_ref();
+            changed |= pacer.guarantee(guest.id) != guest.promise.guarantee.as_ref();
             if guest.set_in_pacer(now, pacer, pass) {
                 self.refusals += 1;
-                if let Some(Refusal { rule, guarantee }) = guest.refusal {
+                if let Some(Refusal { rule, guarantee }) = guest.promise.refusal {
                     tracing::error!(
                         guest = name, bandwidth = %guarantee.bandwidth,
                         burst = %guarantee.burst, burst_rate = %guarantee.burst_rate, %rule,
@@ -201,10 +208,10 @@ impl GuestPort {
     /// Sets the guest's guarantee in the pacer if it differs; returns true if it is refused for the
     /// first time.
     fn set_in_pacer(&mut self, now: Nanos, pacer: &mut Pacer<Packet>, pass: Pass) -> bool {
-        let wanted = self.guarantee.as_ref();
+        let wanted = self.promise.guarantee.as_ref();
         let held = pacer.guarantee(self.id);
         if held == wanted {
-            self.refusal = None;
+            self.promise.refusal = None;
             return false;
         }
         if pass == Pass::Less && !is_less(wanted, held) {
@@ -215,9 +222,9 @@ impl GuestPort {
             // What is refused here is tried again.
             return false;
         }
-        let refusal = result.err().zip(self.guarantee);
+        let refusal = result.err().zip(self.promise.guarantee);
         let refusal = refusal.map(|(rule, guarantee)| Refusal { rule, guarantee });
-        let before = std::mem::replace(&mut self.refusal, refusal);
+        let before = std::mem::replace(&mut self.promise.refusal, refusal);
         refusal.is_some() && refusal != before
     }
 }

@@ -16,42 +16,72 @@ use tailbound_metrics::Histogram;
 /// The early acknowledgement of a guest's TCP.
 pub(super) type Answering = Box<Snoop<Packet>>;
 
-/// The port of a guest.
+/// The port of a guest: its identity, and the state of each part of the switch for it.
 #[derive(Debug)]
 pub(super) struct GuestPort {
     pub(super) id: GuestId,
     pub(super) mac: Mac,
     /// The guest's place; `None` until its port was queried, and then treated as here.
     pub(super) presence: Option<Presence>,
-    pub(super) filter: Option<SpoofFilter>,
-    /// The budget for frames to groups.
-    pub(super) groups: Option<Budget>,
-    /// The budget for frames to unknown addresses.
-    pub(super) unknown: Option<Budget>,
-    pub(super) coverage: Coverage,
-    /// The guarantee that the guest should have on a paced uplink.
-    pub(super) guarantee: Option<Guarantee>,
-    /// The reason for a refused guarantee, as long as the pacer refuses it.
-    pub(super) refusal: Option<Refusal>,
+    pub(super) checks: Checks,
     pub(super) ingress: Ingress,
-    /// The limit of the guest's traffic.
-    pub(super) limit: Option<ShaperConfig>,
-    /// The queue that enforces the limit; `None` without a limit, or if the pacer enforces it.
-    pub(super) limited: Option<Box<Limited>>,
+    pub(super) limit: Limit,
+    pub(super) promise: Promise,
     /// Separates traffic that conforms to its senders' guarantees from the rest; `None` if the
     /// senders' guarantees are unknown.
     pub(super) inward: Option<Inward>,
     /// The queue in front of the port.
     pub(super) pipeline: Pipeline<Packet>,
-    /// Acknowledges TCP early; `None` if that is disabled.
+    pub(super) early: Early,
+    pub(super) waits: Waits,
+}
+
+/// Checks of the frames that a guest sends, before they are forwarded.
+#[derive(Debug, Default)]
+pub(super) struct Checks {
+    pub(super) filter: Option<SpoofFilter>,
+    /// The budget for frames to groups.
+    pub(super) groups: Option<Budget>,
+    /// The budget for frames to unknown addresses.
+    pub(super) unknown: Option<Budget>,
+}
+
+/// The limit of the traffic that a guest sends.
+#[derive(Debug)]
+pub(super) struct Limit {
+    pub(super) config: Option<ShaperConfig>,
+    /// The queue that enforces the limit; `None` without a limit, or if the pacer enforces it.
+    pub(super) shaper: Option<Box<Limited>>,
+}
+
+/// The guarantee of a guest on a paced uplink.
+#[derive(Debug, Default)]
+pub(super) struct Promise {
+    /// The traffic that it covers.
+    pub(super) coverage: Coverage,
+    /// The guarantee that the guest should have.
+    pub(super) guarantee: Option<Guarantee>,
+    /// The reason for a refused guarantee, as long as the pacer refuses it.
+    pub(super) refusal: Option<Refusal>,
+}
+
+/// Early acknowledgement of a guest's TCP.
+#[derive(Debug, Default)]
+pub(super) struct Early {
+    /// `None` if it is disabled.
     pub(super) snoop: Option<Answering>,
-    /// True if early acknowledgement ends as soon as the guest has all early acknowledged data.
-    pub(super) snoop_ends: bool,
+    /// True if it ends as soon as the guest has all early acknowledged data.
+    pub(super) ends: bool,
     /// The guest's progress in its ring at the last query.
     pub(super) progress: u64,
-    /// Waits of the frames that the guest sent, to any destination.
+}
+
+/// Waits of a guest's frames.
+#[derive(Debug, Default)]
+pub(super) struct Waits {
+    /// Frames that the guest sent, to any destination.
     pub(super) sent: Sojourns,
-    /// Waits of the frames to the guest from outside, or from a guaranteed guest here.
+    /// Frames to the guest from outside, or from a guaranteed guest here.
     pub(super) received: Sojourns,
 }
 
@@ -68,25 +98,28 @@ impl GuestPort {
             id,
             mac: config.mac,
             presence: None,
-            filter: config.filter.clone(),
-            groups: config.groups.map(Budget::new),
-            unknown: config.unknown.map(Budget::new),
-            coverage: config.coverage,
-            guarantee: config.guarantee,
-            refusal: None,
+            checks: Checks {
+                filter: config.filter.clone(),
+                groups: config.groups.map(Budget::new),
+                unknown: config.unknown.map(Budget::new),
+            },
             ingress: Ingress::default(),
-            limit: config.limit.clone(),
-            limited: config
-                .limit
-                .as_ref()
-                .and_then(|limit| Limited::new(&config.name, limit)),
+            limit: Limit {
+                config: config.limit.clone(),
+                shaper: config
+                    .limit
+                    .as_ref()
+                    .and_then(|limit| Limited::new(&config.name, limit)),
+            },
+            promise: Promise {
+                coverage: config.coverage,
+                guarantee: config.guarantee,
+                refusal: None,
+            },
             inward: None,
             pipeline: Pipeline::new(&config.pipeline),
-            snoop: None,
-            snoop_ends: false,
-            progress: 0,
-            sent: Sojourns::default(),
-            received: Sojourns::default(),
+            early: Early::default(),
+            waits: Waits::default(),
         }
     }
 
@@ -97,7 +130,7 @@ impl GuestPort {
 
     /// Returns the number of frames that wait for the guest's limit.
     pub(super) fn waits_for_limit(&self) -> usize {
-        let limited = self.limited.as_ref();
+        let limited = self.limit.shaper.as_ref();
         limited.map_or(0, |limited| limited.shaper.backlog().packets)
     }
 
@@ -105,11 +138,14 @@ impl GuestPort {
     /// to be freed later.
     pub(super) fn reconfigure(&mut self, config: &mut GuestConfig) {
         self.mac = config.mac;
-        std::mem::swap(&mut self.filter, &mut config.filter);
-        replace_budget(&mut self.groups, config.groups);
-        replace_budget(&mut self.unknown, config.unknown);
-        self.coverage = config.coverage;
-        self.guarantee = config.guarantee;
+        let Self {
+            checks, promise, ..
+        } = self;
+        std::mem::swap(&mut checks.filter, &mut config.filter);
+        replace_budget(&mut checks.groups, config.groups);
+        replace_budget(&mut checks.unknown, config.unknown);
+        promise.coverage = config.coverage;
+        promise.guarantee = config.guarantee;
     }
 }
 

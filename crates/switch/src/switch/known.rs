@@ -27,7 +27,7 @@ impl<'s> Rules<'s> {
         let guest = switch.table.guest(from);
         Self {
             from,
-            filter: guest.and_then(|guest| guest.filter.as_ref()),
+            filter: guest.and_then(|guest| guest.checks.filter.as_ref()),
             forwarding: &switch.forwarding,
         }
     }
@@ -41,7 +41,7 @@ impl<'s> Rules<'s> {
         Some(Addresses {
             destination,
             source,
-            ip: if self.filter.is_some() {
+            ip: if self.checks.filter.is_some() {
                 plain.ip_source()
             } else {
                 0
@@ -56,7 +56,7 @@ impl<'s> Rules<'s> {
             let source = packet.ip_source();
             source.is_some_and(|source| !source.is_unspecified() && filter.owns(source))
         };
-        if !self.filter.is_none_or(is_own) {
+        if !self.checks.filter.is_none_or(is_own) {
             return None;
         }
         let (source, destination) = (Mac(packet.source_mac()), Mac(packet.destination_mac()));

@@ -24,8 +24,8 @@ impl Switch {
             budget.map_or(Bytes(0), |budget| budget.spent(now))
         };
         Some(Spent {
-            groups: spent(&guest.groups),
-            unknown: spent(&guest.unknown),
+            groups: spent(&guest.checks.groups),
+            unknown: spent(&guest.checks.unknown),
         })
     }
 
@@ -35,8 +35,8 @@ impl Switch {
             return;
         };
         let budgets = [
-            (&mut guest.groups, spent.groups),
-            (&mut guest.unknown, spent.unknown),
+            (&mut guest.checks.groups, spent.groups),
+            (&mut guest.checks.unknown, spent.unknown),
         ];
         for (budget, spent) in budgets {
             if let Some(budget) = budget {

@@ -113,10 +113,10 @@ impl Switch {
         let Some(guest) = self.table.guest_mut(port) else {
             return false;
         };
-        if guest.limit.as_ref() == limit {
+        if guest.limit.config.as_ref() == limit {
             return self.place_limit(now, port);
         }
-        guest.limit = limit.cloned();
+        guest.limit.config = limit.cloned();
         self.place_limit(now, port);
         true
     }
@@ -131,7 +131,7 @@ impl Switch {
         let (guest, name) = self.table.named_mut(guest);
         let pacer = self.transmitter.pacer_mut();
         let pacer = pacer.filter(|pacer| pacer.guarantee(guest.id).is_some());
-        let limit = match (pacer, &guest.limit) {
+        let limit = match (pacer, &guest.limit.config) {
             (Some(pacer), Some(ShaperConfig::Bucket(bucket))) => {
                 pacer.set_cap(now, guest.id, Some(&bucket.limit()));
                 None
@@ -142,7 +142,7 @@ impl Switch {
             }
             (None, limit) => limit.as_ref(),
         };
-        match (&mut guest.limited, limit) {
+        match (&mut guest.limit.shaper, limit) {
             (None, None) => return false,
             (Some(limited), Some(limit)) if limited.shaper.config() == limit => return false,
             (Some(limited), Some(limit)) => {
@@ -177,8 +177,8 @@ impl Switch {
             self.table.note(port, ports);
             let state = &self.table[port];
             let is_due = self.table.agenda().is_due(Timer::Release, port, now);
-            turn.busy |=
-                is_due || self.table.is_open(port) && (state.readable || state.has_received());
+            turn.busy |= is_due
+                || self.table.is_open(port) && (state.inbound.readable || state.has_received());
         }
     }
 
@@ -186,14 +186,14 @@ impl Switch {
     /// time of the next ones, and whether the guest's port is read.
     pub(super) fn release(&mut self, now: Nanos, from: PortIndex, ports: &Ports) {
         for _ in 0..2 * BURST {
-            if self.table[from].floods.is_full() {
+            if self.table[from].inbound.floods.is_full() {
                 break;
             }
             let Some(guest) = self.table.guest_mut(from) else {
                 return;
             };
             let is_crowded = guest.ingress.is_crowded();
-            let Some(limited) = guest.limited.as_mut().filter(|_| !is_crowded) else {
+            let Some(limited) = guest.limit.shaper.as_mut().filter(|_| !is_crowded) else {
                 break;
             };
             let Some(queued) = limited.shaper.pull(now) else {
@@ -211,7 +211,7 @@ impl Switch {
         };
         // What is crowded is released when its port is read again.
         let is_crowded = guest.ingress.is_crowded();
-        let limited = guest.limited.as_ref();
+        let limited = guest.limit.shaper.as_ref();
         let is_full = limited.is_some_and(|limited| !limited.shaper.is_read());
         let next = limited.and_then(|limited| limited.shaper.poll_at());
         guest.ingress.set_limited(is_full);

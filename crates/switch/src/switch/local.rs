@@ -25,7 +25,7 @@ impl Transmitter {
         for (packet, waited) in local.drain(..) {
             let from = packet.source().and_then(|id| table.port_of(id));
             if let Some(sender) = from.and_then(|port| table.guest_mut(port)) {
-                sender.sent.of(packet.class()).record(waited);
+                sender.waits.sent.of(packet.class()).record(waited);
             }
             if let Some(trace) = self.trace_mut() {
                 trace.note(now, Released::within(&packet, Wait::Local, waited));

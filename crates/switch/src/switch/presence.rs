@@ -104,7 +104,7 @@ impl Switch {
             return;
         };
         let guest = &self.table[place];
-        let (id, mac, filter) = (guest.id, guest.mac, guest.filter.as_ref());
+        let (id, mac, filter) = (guest.id, guest.mac, guest.checks.filter.as_ref());
         let own = filter.into_iter().flat_map(SpoofFilter::own);
         let own = own.filter_map(Prefix::single);
         let chosen = self

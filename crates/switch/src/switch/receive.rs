@@ -35,20 +35,20 @@ impl Switch {
         turn: &mut Turn,
     ) -> Round {
         let state = &self.table[from];
-        if !(state.readable || state.has_received()) || !self.table.is_open(from) {
+        if !(state.inbound.readable || state.has_received()) || !self.table.is_open(from) {
             note_idle_wake(now, from, &mut self.table);
             return Round::Idle;
         }
         let state = &mut self.table[from];
-        state.receive_share.begin_round();
-        if state.receive_share.is_spent() {
+        state.inbound.share.begin_round();
+        if state.inbound.share.is_spent() {
             turn.busy = true;
             return Round::InDebt;
         }
         let is_pending = state.has_received();
         let stopwatch = self.stopwatch.as_deref_mut();
-        let measurement = stopwatch.map(|stopwatch| state.receive_share.begin(stopwatch));
-        if state.readable && !self.table.is_drained(from) {
+        let measurement = stopwatch.map(|stopwatch| state.inbound.share.begin(stopwatch));
+        if state.inbound.readable && !self.table.is_drained(from) {
             self.receiver
                 .receive(now, from, &mut self.table, ports, turn);
         }
@@ -59,7 +59,7 @@ impl Switch {
         if let Some(measurement) = measurement
             && let Some(stopwatch) = self.stopwatch.as_deref_mut()
         {
-            let rest = self.table[from].receive_share.end(measurement, stopwatch);
+            let rest = self.table[from].inbound.share.end(measurement, stopwatch);
             let port = ports[from.0].as_deref();
             let shares_memory = port.is_some_and(Port::shares_memory);
             leave_alone(now, from, rest, shares_memory, &mut self.table);
@@ -68,9 +68,9 @@ impl Switch {
             note_idle_wake(now, from, &mut self.table);
             return Round::Idle;
         }
-        self.table[from].wakes.clear();
+        self.table[from].inbound.wakes.clear();
         // What came since then is received in the next turn.
-        turn.busy |= is_pending && self.table[from].readable && self.table.is_open(from);
+        turn.busy |= is_pending && self.table[from].inbound.readable && self.table.is_open(from);
         Round::Served
     }
 
@@ -82,15 +82,15 @@ impl Switch {
         ports: &Ports,
         turn: &mut Turn,
     ) {
-        if self.table[from].floods.is_full() {
+        if self.table[from].inbound.floods.is_full() {
             return;
         }
         let dropped = self.transmitter.drops(now, &mut self.table);
         let mut total = Cost::default();
         let mut refused = 0;
-        while !self.table[from].receive_share.is_spent()
+        while !self.table[from].inbound.share.is_spent()
             && self.table.is_open(from)
-            && let Some(received) = self.table[from].received.pop_front()
+            && let Some(received) = self.table[from].inbound.frames.pop_front()
         {
             let cost = match self.forward(now, from, received, ports) {
                 Ok(cost) => cost,
@@ -100,7 +100,7 @@ impl Switch {
                     Cost::DROPPED
                 }
             };
-            self.table[from].receive_share.charge(cost);
+            self.table[from].inbound.share.charge(cost);
             total += cost;
         }
         if self.transmitter.drops(now, &mut self.table) > dropped || refused > BURST / 2 {
@@ -110,7 +110,7 @@ impl Switch {
         // Also where the last of a burst was forwarded turns after it was received: the
         // port may have more, and nothing else says so.
         let state = &self.table[from];
-        turn.busy |= (state.has_received() || state.readable) && self.table.is_open(from);
+        turn.busy |= (state.has_received() || state.inbound.readable) && self.table.is_open(from);
     }
 
     /// Enqueues one frame in the egress of the ports it goes to; returns its cost, until it has
@@ -146,7 +146,7 @@ impl Switch {
     ) -> Result<Cost, Reason> {
         self.admission.mark_station(&mut packet);
         if let Some(guest) = self.table.guest_mut(from)
-            && let Some(limited) = &mut guest.limited
+            && let Some(limited) = &mut guest.limit.shaper
         {
             let cost = Cost {
                 frames: packet.segments(),

@@ -65,22 +65,22 @@ impl Receiver {
             return;
         }
         let Some(port) = &mut ports[from.0] else {
-            state.readable = false;
+            state.inbound.readable = false;
             return;
         };
         match port.receive(now, &self.pool, &mut self.burst) {
-            Ok(More::No) => state.readable = false,
+            Ok(More::No) => state.inbound.readable = false,
             Ok(More::Maybe) => turn.busy = true,
             Err(error) => {
-                state.readable = false;
+                state.inbound.readable = false;
                 turn.gone.push((from, error));
             }
         }
         state.counters.drop(Reason::Truncated, self.burst.truncated);
         self.burst.truncated = 0;
         let pieces = std::mem::take(&mut self.burst.pieces);
-        state.receive_share.charge(Cost::of_pieces(pieces));
-        state.received.extend(self.burst.frames.drain(..));
+        state.inbound.share.charge(Cost::of_pieces(pieces));
+        state.inbound.frames.extend(self.burst.frames.drain(..));
     }
 
     /// Makes the packet of a received frame, and counts it; an error is the reason to drop it.

@@ -397,7 +397,7 @@ impl Switch {
         }
         let guest = &self.table[index];
         let addresses = self.admission.addresses_mut();
-        addresses.review(guest.id, guest.filter.as_ref());
+        addresses.review(guest.id, guest.checks.filter.as_ref());
         if !guest.is_away() {
             self.forwarding.forget(guest.mac);
         }

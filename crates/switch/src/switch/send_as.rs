@@ -41,7 +41,7 @@ impl Switch {
         let missing = (missing.div_ceil(each) as usize).min(BURST);
         for _ in 0..missing {
             let copy = self.receiver.copy(frame);
-            self.table[port].received.push_back(copy);
+            self.table[port].inbound.frames.push_back(copy);
         }
         self.table.note(port, ports);
         missing

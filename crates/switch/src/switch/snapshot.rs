@@ -243,7 +243,7 @@ impl PortState {
                 .chain(by_pacer.iter().copied())
                 .filter(|(_, count)| *count > 0)
                 .collect(),
-            backlog_packets: waiting + self.outgoing.len(),
+            backlog_packets: waiting + self.outbound.frames.len(),
             backlog_bytes: stats.backlog.bytes,
             segmented: stats.segmented,
             marked: stats.queue.marked + stats.queue.marked_scalable,
@@ -287,7 +287,10 @@ impl GuestPort {
         link: Link,
         uplink: Option<&PacedPipeline<Packet>>,
     ) -> GuestSnapshot {
-        let sojourns = [("sent", &self.sent), ("received", &self.received)];
+        let sojourns = [
+            ("sent", &self.waits.sent),
+            ("received", &self.waits.received),
+        ];
         let sojourns = sojourns.into_iter().flat_map(|(direction, waits)| {
             waits.by_class().map(move |(class, histogram)| Sojourn {
                 direction,
@@ -335,7 +338,7 @@ impl GuestPort {
         let stats = uplink.pacer().guest_stats(self.id).unwrap_or_default();
         GuestPacing {
             guarantee: uplink.pacer().guarantee(self.id).copied(),
-            refused: self.refusal.is_some(),
+            refused: self.promise.refusal.is_some(),
             stats,
             elastic_flows: uplink.pacer().elastic_flows(self.id),
             unread: self.ingress.is_crowded(),

@@ -33,7 +33,7 @@ impl GuestPort {
     /// Begins, changes or ends early acknowledgement. When it ends, it continues until the guest
     /// has all early acknowledged data.
     pub(super) fn set_snoop(&mut self, now: Nanos, config: Option<SnoopConfig>, pool: &Pool) {
-        match (&mut self.snoop, config) {
+        match (&mut self.early.snoop, config) {
             (Some(snoop), Some(config)) => {
                 snoop.end_drain();
                 if *snoop.config() != config {
@@ -53,20 +53,20 @@ impl GuestPort {
             }
             (None, None) => {}
         }
-        self.snoop_ends = config.is_none();
+        self.early.ends = config.is_none();
     }
 
     /// Removes early acknowledgement that is ending, once all data is delivered.
     pub(super) fn end_snoop(&mut self) {
         let is_done =
             |snoop: &Answering| !(snoop.owes() || snoop.has_for_guest() || snoop.has_for_peer());
-        if self.snoop_ends && self.snoop.as_ref().is_some_and(is_done) {
-            self.snoop = None;
+        if self.early.ends && self.early.snoop.as_ref().is_some_and(is_done) {
+            self.early.snoop = None;
         }
     }
 
     pub(super) fn snoop_snapshot(&self) -> Option<SnoopSnapshot> {
-        self.snoop.as_ref().map(|snoop| SnoopSnapshot {
+        self.early.snoop.as_ref().map(|snoop| SnoopSnapshot {
             stats: snoop.stats(),
             modes: snoop.modes(),
             retained: snoop.retained(),
@@ -76,7 +76,7 @@ impl GuestPort {
     /// Returns the next time at which there may be a frame for the port without another event.
     pub(super) fn departure(&mut self) -> Option<Nanos> {
         let has_more = |snoop: &Answering| snoop.has_for_guest();
-        if self.snoop.as_ref().is_some_and(has_more) {
+        if self.early.snoop.as_ref().is_some_and(has_more) {
             return Some(Nanos::ZERO);
         }
         self.pipeline.poll_at()
@@ -134,7 +134,7 @@ impl Switch {
     pub fn export_snoop(&self, now: Nanos, guest: GuestId) -> Option<Vec<u8>> {
         let guest = self.table.guest_of(guest)?;
         let mut bytes = Vec::new();
-        guest.snoop.as_ref()?.export(now, &mut bytes);
+        guest.early.snoop.as_ref()?.export(now, &mut bytes);
         Some(bytes)
     }
 
@@ -158,14 +158,14 @@ impl Switch {
         let Some(guest) = self.table.guest_mut(port) else {
             return Ok(0);
         };
-        if guest.snoop.is_none() {
+        if guest.early.snoop.is_none() {
             guest.set_snoop(now, Some(SnoopConfig::default()), &pool);
-            guest.snoop_ends = true;
+            guest.early.ends = true;
         }
-        let Some(snoop) = &mut guest.snoop else {
+        let Some(snoop) = &mut guest.early.snoop else {
             return Ok(0);
         };
-        if guest.snoop_ends {
+        if guest.early.ends {
             snoop.begin_drain();
         }
         let count = snoop.import(now, from, known);
@@ -179,20 +179,23 @@ impl Switch {
     /// for [`Switch::drain_snoop`].
     pub fn snoop_flows(&self, guest: GuestId) -> Option<impl Iterator<Item = FlowView> + '_> {
         let guest = self.table.guest_of(guest)?;
-        Some(guest.snoop.as_ref()?.flows())
+        Some(guest.early.snoop.as_ref()?.flows())
     }
 
     /// Returns true if any guest lacks early acknowledged data.
     pub fn owes_guests(&self) -> bool {
-        let snoops = self.table.guests().filter_map(|guest| guest.snoop.as_ref());
+        let snoops = self
+            .table
+            .guests()
+            .filter_map(|guest| guest.early.snoop.as_ref());
         snoops.into_iter().any(|snoop| snoop.owes())
     }
 
     /// Ends early acknowledgement for all guests, or continues it.
     pub fn drain_snoops(&mut self, undo: bool) {
         for guest in self.table.guests_mut() {
-            let ends = guest.snoop_ends;
-            if let Some(snoop) = &mut guest.snoop {
+            let ends = guest.early.ends;
+            if let Some(snoop) = &mut guest.early.snoop {
                 if undo && !ends {
                     snoop.end_drain();
                 } else {
@@ -214,7 +217,7 @@ impl Switch {
         let Some(guest) = self.table.guest_mut(port) else {
             return;
         };
-        if let Some(snoop) = &mut guest.snoop
+        if let Some(snoop) = &mut guest.early.snoop
             && snoop.abort() > 0
         {
             self.forward_answers(now, port, ports, &mut Turn::default());
@@ -229,7 +232,7 @@ impl Switch {
         from: PortIndex,
         packet: Packet,
     ) -> Option<Packet> {
-        let answers = |guest: &mut GuestPort| guest.snoop.is_some();
+        let answers = |guest: &mut GuestPort| guest.early.snoop.is_some();
         if !self.table.guest_mut(from).is_some_and(answers) {
             return Some(packet);
         }
@@ -238,7 +241,7 @@ impl Switch {
             Origin::of(self.table.guest(to).map(|guest| guest.id))
         });
         let guest = self.table.guest_mut(from)?;
-        let snoop = guest.snoop.as_mut()?;
+        let snoop = guest.early.snoop.as_mut()?;
         let passed = snoop.handle_egress(now, packet, peer);
         // What is for the guest now, or for another peer, goes with what its port is offered.
         let has_more = snoop.has_for_guest() || snoop.has_for_peer();
@@ -256,13 +259,13 @@ impl Switch {
         let Some(guest) = self.table.guest_mut(index) else {
             return;
         };
-        let Some(snoop) = guest.snoop.as_mut().filter(|snoop| due(snoop)) else {
+        let Some(snoop) = guest.early.snoop.as_mut().filter(|snoop| due(snoop)) else {
             return;
         };
         match &ports[index.0] {
             Some(port) if port.presence() != Presence::Away => {
                 let progress = port.progress();
-                if std::mem::replace(&mut guest.progress, progress) != progress {
+                if std::mem::replace(&mut guest.early.progress, progress) != progress {
                     snoop.handle_alive(now);
                 }
                 snoop.handle_timeout(now);
@@ -306,11 +309,11 @@ impl Transmitter {
         table: &mut PortTable,
         forwarding: &Forwarding,
     ) {
-        let Some(snoop) = &mut gone.snoop else {
+        let Some(snoop) = &mut gone.early.snoop else {
             return;
         };
         snoop.abort();
-        while let Some(packet) = gone.snoop.as_mut().and_then(|it| it.poll_to_peer()) {
+        while let Some(packet) = gone.early.snoop.as_mut().and_then(|it| it.poll_to_peer()) {
             let to = forwarding.port_of(Mac(packet.destination_mac()));
             let guest = to.and_then(|to| table.guest_at(to));
             match (guest, self.uplink_mut()) {

@@ -66,34 +66,46 @@ pub struct Interest {
     pub transmit: bool,
 }
 
-/// State of every port, the uplink's and a guest's.
+/// Frames from a port on their way into the switch.
 #[derive(Debug)]
-pub(super) struct PortState {
-    pub(super) name: String,
+pub(super) struct Inbound {
     /// Received frames that are not forwarded yet: a burst at most.
-    pub(super) received: VecDeque<Received>,
+    pub(super) frames: VecDeque<Received>,
     /// Frames from the port to all others, which are being copied.
     pub(super) floods: Floods,
     /// The share for forwarding frames from the port.
-    pub(super) receive_share: Share,
-    /// The share for putting frames into the port, beyond the charge to their senders.
-    pub(super) transmit_share: Share,
-    /// The port stalled the thread, and is left alone until then.
-    pub(super) barred_until: Nanos,
-    /// Outgoing frames that the port has not taken yet.
-    pub(super) outgoing: VecDeque<Outgoing>,
-    /// The number of outgoing frames and voids that the port has taken or lost so far.
-    taken: u64,
+    pub(super) share: Share,
     /// The port may have something to receive.
     pub(super) readable: bool,
     /// Wake-ups by the port for nothing.
     pub(super) wakes: Wakes,
+}
+
+/// Frames on their way out of a port.
+#[derive(Debug)]
+pub(super) struct Outbound {
+    /// Frames that the port has not taken yet.
+    pub(super) frames: VecDeque<Outgoing>,
+    /// The number of frames and voids that the port has taken or lost so far.
+    taken: u64,
+    /// The share for putting frames into the port, beyond the charge to their senders.
+    pub(super) share: Share,
     /// The port had no room when it was last offered a frame.
     pub(super) full: bool,
-    /// The events that the caller was last asked to wait for.
-    pub(super) interest: Interest,
+    /// The port stalled the thread, and is left alone until then.
+    pub(super) barred_until: Nanos,
     /// The longest frame that the port carries, at the last query; 0 before.
     pub(super) longest: usize,
+}
+
+/// State of every port, the uplink's and a guest's.
+#[derive(Debug)]
+pub(super) struct PortState {
+    pub(super) name: String,
+    pub(super) inbound: Inbound,
+    pub(super) outbound: Outbound,
+    /// The events that the caller was last asked to wait for.
+    pub(super) interest: Interest,
     /// Bytes of the guest's memory that are charged to this process, at the last query.
     pub(super) borrowed: u64,
     pub(super) counters: Counters,
@@ -104,21 +116,25 @@ impl PortState {
     pub(super) fn new(name: String) -> Self {
         Self {
             name,
-            received: VecDeque::with_capacity(BURST),
-            floods: Floods::default(),
-            receive_share: Share::default(),
-            transmit_share: Share::default(),
-            barred_until: Nanos::ZERO,
-            outgoing: VecDeque::with_capacity(BURST),
-            taken: 0,
-            readable: false,
-            wakes: Wakes::default(),
-            full: false,
+            inbound: Inbound {
+                frames: VecDeque::with_capacity(BURST),
+                floods: Floods::default(),
+                share: Share::default(),
+                readable: false,
+                wakes: Wakes::default(),
+            },
+            outbound: Outbound {
+                frames: VecDeque::with_capacity(BURST),
+                taken: 0,
+                share: Share::default(),
+                full: false,
+                barred_until: Nanos::ZERO,
+                longest: 0,
+            },
             interest: Interest {
                 receive: true,
                 transmit: false,
             },
-            longest: 0,
             borrowed: 0,
             counters: Counters::default(),
         }
@@ -127,7 +143,7 @@ impl PortState {
     /// Returns true if the port can carry a frame. The kernel would refuse a longer one after it
     /// waited and was charged. Packets that will be segmented always pass.
     pub(super) fn fits(&mut self, packet: &Packet, port: Option<&dyn Port>) -> bool {
-        if packet.len() <= self.longest {
+        if packet.len() <= self.outbound.longest {
             return true;
         }
         let tag = if packet.vlan().is_some() {
@@ -136,15 +152,15 @@ impl PortState {
             0
         };
         let len = packet.len() - tag;
-        if len <= self.longest || packet.offload().gso.is_some() {
+        if len <= self.outbound.longest || packet.offload().gso.is_some() {
             return true;
         }
         // Not known yet, or another one by now.
         let Some(port) = port else {
             return true;
         };
-        self.longest = port.longest().unwrap_or(usize::MAX);
-        let fits = len <= self.longest;
+        self.outbound.longest = port.longest().unwrap_or(usize::MAX);
+        let fits = len <= self.outbound.longest;
         if !fits {
             self.counters.drop(Reason::AboveMtu, 1);
         }
@@ -153,12 +169,12 @@ impl PortState {
 
     /// Returns true if frames of the last burst are not forwarded yet.
     pub(super) fn has_received(&self) -> bool {
-        !self.received.is_empty()
+        !self.inbound.frames.is_empty()
     }
 
     /// Returns the number of frames and voids that the port has taken or lost so far.
     pub(super) const fn taken(&self) -> u64 {
-        self.taken
+        self.outbound.taken
     }
 
     /// Charges the port for a wake-up if it has nothing to do; returns the time until which it rests
@@ -166,21 +182,22 @@ impl PortState {
     pub(super) fn charge_idle_wake(&mut self, now: Nanos) -> Option<Nanos> {
         // An event that was not waited for is the caller's own.
         let is_waited_for = self.interest.receive || self.interest.transmit;
-        if !(self.wakes.is_woken() && is_waited_for) {
+        if !(self.inbound.wakes.is_woken() && is_waited_for) {
             return None;
         }
-        self.wakes
-            .charge(now, self.counters.received.packets + self.taken)
+        self.inbound
+            .wakes
+            .charge(now, self.counters.received.packets + self.outbound.taken)
     }
 
     /// Returns the place of the next outgoing frame, among all that the port was ever offered.
     pub(super) fn place(&self) -> u64 {
-        self.taken + self.outgoing.len() as u64
+        self.outbound.taken + self.outbound.frames.len() as u64
     }
 
     /// Returns the most frames that the port is offered in one burst.
     pub(super) fn most_at_once(&self) -> usize {
-        self.transmit_share.max_frames()
+        self.outbound.share.max_frames()
     }
 
     /// Measures the time that `put` takes for its frames, and charges the port for the excess
@@ -193,24 +210,24 @@ impl PortState {
         let Some(stopwatch) = stopwatch else {
             return (put(self), Nanos::ZERO);
         };
-        let (taken, bytes) = (self.taken, self.counters.sent.bytes);
-        let measurement = self.transmit_share.begin(stopwatch);
+        let (taken, bytes) = (self.outbound.taken, self.counters.sent.bytes);
+        let measurement = self.outbound.share.begin(stopwatch);
         let done = put(self);
         let cost = Cost {
-            frames: (self.taken - taken) as usize,
+            frames: (self.outbound.taken - taken) as usize,
             bytes: (self.counters.sent.bytes - bytes) as usize,
             pieces: 0,
         };
-        let rest = self.transmit_share.end_unpaid(measurement, stopwatch, cost);
+        let rest = self.outbound.share.end_unpaid(measurement, stopwatch, cost);
         (done, rest)
     }
 
     /// Offers the outgoing frames to the port; returns what became of them.
     pub(super) fn transmit(&mut self, now: Nanos, port: &mut dyn Port) -> io::Result<Transmitted> {
-        let offered = self.outgoing.len();
-        let sent = port.transmit(now, &mut self.outgoing)?;
-        self.taken += (offered - self.outgoing.len()) as u64;
-        self.transmit_share.charge(Cost::of_pieces(sent.pieces));
+        let offered = self.outbound.frames.len();
+        let sent = port.transmit(now, &mut self.outbound.frames)?;
+        self.outbound.taken += (offered - self.outbound.frames.len()) as u64;
+        self.outbound.share.charge(Cost::of_pieces(sent.pieces));
         self.counters.sent.packets += sent.packets;
         self.counters.sent.bytes += sent.bytes;
         self.counters.voids.packets += sent.voids;
@@ -218,11 +235,11 @@ impl PortState {
         for (reason, count) in sent.losses() {
             self.counters.drop(reason, count);
         }
-        self.full = sent.full;
+        self.outbound.full = sent.full;
         Ok(Transmitted {
             lost: sent.lost(),
             is_full: sent.full,
-            is_all: self.outgoing.is_empty(),
+            is_all: self.outbound.frames.is_empty(),
         })
     }
 }

@@ -225,13 +225,13 @@ impl Transmitter {
             };
             if let Some(guest) = table.guest_mut(port) {
                 guest.ingress.set_crowded(false);
-                if guest.limited.is_some() {
+                if guest.limit.shaper.is_some() {
                     table.agenda_mut().release_soon(port);
                 }
             }
             table.note(port, ports);
             let state = &table[port];
-            turn.busy |= state.readable || state.has_received();
+            turn.busy |= state.inbound.readable || state.has_received();
         }
         self.again = again;
     }
@@ -284,7 +284,7 @@ impl Transmitter {
         };
         // A port that is full is offered nothing until it is writable.
         let state = &table[index];
-        if state.full || state.barred_until > now {
+        if state.outbound.full || state.outbound.barred_until > now {
             return true;
         }
         let is_paced = self.paced().is_some() && table.role(index) == Role::Uplink;
@@ -313,7 +313,7 @@ impl Transmitter {
         uplink.flush(now, table);
         if let Egress::Pacer(paced) = uplink.egress_mut() {
             let state = &mut table[index];
-            let outgoing = &mut state.outgoing;
+            let outgoing = &mut state.outbound.frames;
             let wire = |next, _| outgoing.push_back(next);
             paced.pull(now, wire, |frame, waited| local.push((frame, waited)));
             let lost = outgoing.drain(..);
@@ -344,13 +344,13 @@ impl Transmitter {
             return Ok(());
         };
         uplink.flush(now, table);
-        if table[index].outgoing.is_empty() && uplink.egress().waiting() == 0 {
+        if table[index].outbound.frames.is_empty() && uplink.egress().waiting() == 0 {
             return Ok(());
         }
         let (state, mut senders) = table.uplink_and_senders();
         let record = |frame: &Packet, leaving: &Leaving, place| {
             if let Some(guest) = frame.source().and_then(|id| senders.get_mut(id)) {
-                guest.sent.of(frame.class()).record(leaving.waited);
+                guest.waits.sent.of(frame.class()).record(leaving.waited);
             }
             if let Some(trace) = trace {
                 let released = Released {
@@ -387,18 +387,20 @@ impl Transmitter {
         {
             uplink.flush(now, table);
         }
-        table[index].transmit_share.begin_round();
+        table[index].outbound.share.begin_round();
         for _ in 0..2 {
-            if table[index].transmit_share.is_spent() {
+            if table[index].outbound.share.is_spent() {
                 break;
             }
             let mut is_all = false;
             let state = &table[index];
-            let missing = state.most_at_once().saturating_sub(state.outgoing.len());
+            let missing = state
+                .most_at_once()
+                .saturating_sub(state.outbound.frames.len());
             for _ in 0..missing {
                 match self.next_frame(now, index, table) {
                     Next::Frame(frame) => {
-                        let outgoing = &mut table[index].outgoing;
+                        let outgoing = &mut table[index].outbound.frames;
                         outgoing.push_back(Outgoing::frame(frame));
                     }
                     Next::Later => {}
@@ -408,13 +410,13 @@ impl Transmitter {
                     }
                 }
             }
-            if table[index].outgoing.is_empty() && is_all {
+            if table[index].outbound.frames.is_empty() && is_all {
                 return Ok(false);
             }
             let (state, guest) = table.both_mut(index);
             // The uplink's time is no guest's.
             let stopwatch = stopwatch.as_deref_mut().filter(|_| guest.is_some());
-            let snoop = guest.and_then(|guest| guest.snoop.as_mut());
+            let snoop = guest.and_then(|guest| guest.early.snoop.as_mut());
             let (sent, rest) = state.measure_out(stopwatch, |state| {
                 state.transmit_answering(now, port, snoop)
             });
@@ -433,7 +435,7 @@ impl Transmitter {
     /// The queue of frames for the guest is polled once at most.
     fn next_frame(&mut self, now: Nanos, index: PortIndex, table: &mut PortTable) -> Next {
         let guest = table.guest_mut(index);
-        let snoop = guest.and_then(|guest| guest.snoop.as_mut());
+        let snoop = guest.and_then(|guest| guest.early.snoop.as_mut());
         if let Some(frame) = snoop.and_then(|snoop| snoop.poll_to_guest()) {
             return Next::Frame(frame);
         }
@@ -446,7 +448,7 @@ impl Transmitter {
         };
         record(table, index, &frame, sojourn);
         let guest = table.guest_mut(index);
-        let frame = match guest.and_then(|guest| guest.snoop.as_mut()) {
+        let frame = match guest.and_then(|guest| guest.early.snoop.as_mut()) {
             None => frame,
             Some(snoop) => match snoop.handle_ingress(now, frame) {
                 Some(frame) => frame,
@@ -471,7 +473,7 @@ impl Transmitter {
     /// Frees some of the unused capacity of the queue in front of a port.
     pub(super) fn give_back(&mut self, port: PortIndex, table: &mut PortTable) -> Spare {
         if let Some(guest) = table.guest_mut(port) {
-            let limited = guest.limited.as_mut();
+            let limited = guest.limit.shaper.as_mut();
             let left = limited.map_or(Spare::Nothing, |it| it.shaper.give_back());
             left.max(guest.pipeline.give_back())
         } else {
@@ -484,13 +486,13 @@ impl Transmitter {
 /// Returns the earliest time at which the next frame may leave by a port, if no event comes first.
 pub(super) fn departure(table: &mut PortTable, index: PortIndex) -> Option<Nanos> {
     let (state, guest) = table.both_mut(index);
-    if state.full {
+    if state.outbound.full {
         return None;
     }
     // The port has room, and took a part of its burst.
-    let rest = (!state.outgoing.is_empty()).then_some(Nanos::ZERO);
+    let rest = (!state.outbound.frames.is_empty()).then_some(Nanos::ZERO);
     let departure = rest.or_else(|| guest?.departure());
-    departure.map(|at| at.max(state.barred_until))
+    departure.map(|at| at.max(state.outbound.barred_until))
 }
 
 /// Returns true if there is an uplink, and its interface is there.
@@ -501,7 +503,9 @@ pub(super) fn has_open_uplink(table: &PortTable, ports: &Ports) -> bool {
 
 /// Returns true if the port of the uplink had no room when it was last offered a frame.
 fn is_uplink_full(table: &PortTable) -> bool {
-    table.uplink_state().is_some_and(|state| state.full)
+    table
+        .uplink_state()
+        .is_some_and(|state| state.outbound.full)
 }
 
 /// Counts the wait of a frame that leaves by `index`: for its sender, if that is a guest here. A
@@ -510,8 +514,10 @@ fn is_uplink_full(table: &PortTable) -> bool {
 fn record(table: &mut PortTable, index: PortIndex, frame: &Packet, sojourn: Nanos) {
     let class = frame.class();
     let sojourns = match frame.source().filter(|_| !frame.is_local()) {
-        None => table.guest_mut(index).map(|guest| &mut guest.received),
-        Some(id) => table.guest_of_mut(id).map(|guest| &mut guest.sent),
+        None => table
+            .guest_mut(index)
+            .map(|guest| &mut guest.waits.received),
+        Some(id) => table.guest_of_mut(id).map(|guest| &mut guest.waits.sent),
     };
     if let Some(sojourns) = sojourns {
         sojourns.of(class).record(sojourn);

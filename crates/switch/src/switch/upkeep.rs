@@ -22,11 +22,11 @@ impl PortTable {
     pub(super) fn note(&mut self, port: PortIndex, ports: &Ports) {
         let is_open = self.is_open(port);
         let is_read = is_open && self.agenda().is_read() && !self.is_drained(port);
-        let is_full = self[port].full;
+        let is_full = self[port].outbound.full;
         let waits_for_room = is_full && !is_resting(self.guest(port));
         let state = &mut self[port];
         let is_pending = state.has_received();
-        let is_ready = is_open && (is_pending || (is_read && state.readable));
+        let is_ready = is_open && (is_pending || (is_read && state.inbound.readable));
         let interest = Interest {
             receive: is_read,
             transmit: waits_for_room,
@@ -50,7 +50,7 @@ impl PortTable {
     /// Updates the time at which a guest's ingress retries.
     pub(super) fn note_ingress(&mut self, port: PortIndex) {
         let retry = self.guest(port).and_then(|guest| {
-            let snoop = guest.snoop.as_ref().and_then(|snoop| snoop.poll_at());
+            let snoop = guest.early.snoop.as_ref().and_then(|snoop| snoop.poll_at());
             snoop.into_iter().chain(guest.ingress.poll_at()).min()
         });
         self.agenda_mut().set_timer(Timer::Retry, port, retry);
@@ -77,7 +77,7 @@ impl PortTable {
         self.agenda_mut().reset(end);
         for port in self.ports() {
             self.note_ingress(port);
-            let is_limited = self.guest(port).is_some_and(|it| it.limited.is_some());
+            let is_limited = self.guest(port).is_some_and(|it| it.limit.shaper.is_some());
             let release = is_limited.then_some(Nanos::ZERO);
             self.agenda_mut().set_timer(Timer::Release, port, release);
         }
@@ -85,7 +85,7 @@ impl PortTable {
 
     /// Marks a guest's port for sending its queue. A full port is skipped until it is writable.
     pub(super) fn offer(&mut self, port: PortIndex) {
-        let offered = !self[port].full;
+        let offered = !self[port].outbound.full;
         self.agenda_mut().set(Work::Sending, port, offered);
     }
 
@@ -134,7 +134,7 @@ pub(super) fn leave_alone(
     }
     let until = now + rest;
     let (state, guest) = table.both_mut(port);
-    state.barred_until = until;
+    state.outbound.barred_until = until;
     tracing::warn!(
         port = state.name,
         seconds = rest.0 / 1_000_000_000,

@@ -154,20 +154,20 @@ impl Uplink {
         let Egress::Pacer(paced) = &mut self.egress else {
             return Ok(());
         };
-        if state.outgoing.is_empty() {
+        if state.outbound.frames.is_empty() {
             let wire = |next, leaving| {
                 if let Outgoing::Frame { frame, .. } = &next {
                     sink(frame, &leaving, state.place());
                 }
-                state.outgoing.push_back(next);
+                state.outbound.frames.push_back(next);
             };
             paced.pull(now, wire, local);
         }
-        if !state.outgoing.is_empty() {
+        if !state.outbound.frames.is_empty() {
             state.transmit(now, port)?;
         }
-        paced.set_blocked(now, !state.outgoing.is_empty());
-        if !state.full {
+        paced.set_blocked(now, !state.outbound.frames.is_empty());
+        if !state.outbound.full {
             self.due = paced.poll_at();
         }
         Ok(())
@@ -188,7 +188,7 @@ fn push(
             }
         }
         Egress::Pacer(paced) => {
-            paced.push(now, frames, sender.coverage);
+            paced.push(now, frames, sender.promise.coverage);
             let is_read = paced.pacer().is_read(sender.id);
             sender.ingress.set_crowded(!is_read);
         }

@@ -200,7 +200,7 @@ fn a_port_that_is_too_slow_is_given_no_batch_before_it_has_taken_the_last() {
         bench.wires[UPLINK].borrow_mut().room = Some(1);
         bench.switch.handle_writable(PortIndex(UPLINK));
         bench.run(bench.now + Nanos::from_millis(1));
-        let held = bench.switch.table[PortIndex(UPLINK)].outgoing.len() as u64;
+        let held = bench.switch.table[PortIndex(UPLINK)].outbound.frames.len() as u64;
         let most = LINK.bytes_in(wire().batch).0 / 84 + 1;
         assert!(held <= most, "{held} frames and voids for the port");
     }

@@ -40,14 +40,26 @@ fn mac(station: u16) -> Mac {
     Mac([2, 0, 0, 0, high, low])
 }
 
+/// Addresses of clients behind the router, as powers of two: one, or 65,536 in turn.
+const ONE: u32 = 0;
+const MANY: u32 = 16;
+
 /// A station that has a burst of datagrams whenever it is readable, and takes all frames.
 struct Sender {
     frame: [u8; LEN],
     burst: usize,
+    /// The address of the client in the frame: its offset, and the number of addresses.
+    client: (usize, u32),
+    /// Datagrams so far.
+    sent: u32,
 }
 
 impl Sender {
-    fn new(from: (Mac, [u8; 4]), to: (Mac, [u8; 4]), burst: usize) -> Self {
+    /// The offsets of the IPv4 addresses.
+    const SOURCE: usize = 26;
+    const DESTINATION: usize = 30;
+
+    fn new(from: (Mac, [u8; 4]), to: (Mac, [u8; 4]), burst: usize, client: (usize, u32)) -> Self {
         let mut frame = [0; LEN];
         frame[..6].copy_from_slice(&to.0.0);
         frame[6..12].copy_from_slice(&from.0.0);
@@ -56,13 +68,24 @@ impl Sender {
         frame[30..34].copy_from_slice(&to.1);
         // From port 4660 to 5001.
         frame[34..40].copy_from_slice(&[0x12, 0x34, 0x13, 0x89, 0, 26]);
-        Self { frame, burst }
+        Self {
+            frame,
+            burst,
+            client,
+            sent: 0,
+        }
     }
 }
 
 impl Port for Sender {
     fn receive(&mut self, _now: Nanos, pool: &Pool, burst: &mut Burst) -> io::Result<More> {
+        let (offset, clients) = self.client;
         for _ in 0..self.burst {
+            if clients > 0 {
+                let client = (self.sent & ((1 << clients) - 1)) as u16;
+                self.frame[offset + 2..][..2].copy_from_slice(&client.to_be_bytes());
+                self.sent = self.sent.wrapping_add(1);
+            }
             let mut buffer = pool.buffer(Packet::HEADROOM + LEN);
             buffer[Packet::HEADROOM..][..LEN].copy_from_slice(&self.frame);
             burst.frames.push(Received {
@@ -108,8 +131,8 @@ struct Bursts {
 }
 
 /// Makes a host with two filtered guests of which the first has a guarantee, unless it sends to the
-/// second; with bursts of this length on one of its ways.
-fn on(way: Way, len: u64) -> Bursts {
+/// second; with bursts of this length on one of its ways, from or to as many clients.
+fn on(way: Way, len: u64, clients: u32) -> Bursts {
     let stations = [(mac(0xffff), [198, 51, 100, 7]), (mac(0), [192, 0, 2, 1])];
     let [router, first] = stations;
     let second = (mac(1), [192, 0, 2, 2]);
@@ -142,8 +165,14 @@ fn on(way: Way, len: u64) -> Bursts {
         Way::FromUplink => (PortIndex(0), PortIndex(1)),
     };
     let by_guest = if way == Way::Guests { second } else { router };
-    let ports = [(router, first), (first, by_guest), (second, first)]
-        .map(|(from, to)| Sender::new(from, to, len as usize))
+    // Clients are behind the router: their frames have its MAC address.
+    let ends = [
+        (router, first, Sender::SOURCE, clients),
+        (first, by_guest, Sender::DESTINATION, clients),
+        (second, first, Sender::DESTINATION, ONE),
+    ];
+    let ports = ends
+        .map(|(from, to, offset, clients)| Sender::new(from, to, len as usize, (offset, clients)))
         .map(|station| Some(Box::new(station) as Box<dyn Port>));
     let switch = Switch::with_keys(config, HashKeys::FIXED).expect("no rule is broken");
     let mut bursts = Bursts {
@@ -201,12 +230,14 @@ fn check(mut bursts: Bursts) {
 }
 
 #[library_benchmark(teardown = check)]
-#[bench::between_guests(args = (on(Way::Guests, 1)), config = limit(SINGLE))]
-#[bench::between_guests_in_bursts(args = (on(Way::Guests, 32)), config = limit(IN_BURSTS))]
-#[bench::to_uplink(args = (on(Way::ToUplink, 1)), config = limit(SINGLE))]
-#[bench::to_uplink_in_bursts(args = (on(Way::ToUplink, 32)), config = limit(IN_BURSTS))]
-#[bench::from_uplink(args = (on(Way::FromUplink, 1)), config = limit(SINGLE))]
-#[bench::from_uplink_in_bursts(args = (on(Way::FromUplink, 32)), config = limit(IN_BURSTS))]
+#[bench::between_guests(args = (on(Way::Guests, 1, ONE)), config = limit(SINGLE))]
+#[bench::between_guests_in_bursts(args = (on(Way::Guests, 32, ONE)), config = limit(IN_BURSTS))]
+#[bench::to_uplink(args = (on(Way::ToUplink, 1, ONE)), config = limit(SINGLE))]
+#[bench::to_uplink_in_bursts(args = (on(Way::ToUplink, 32, ONE)), config = limit(IN_BURSTS))]
+#[bench::to_many_clients(args = (on(Way::ToUplink, 32, MANY)), config = limit(IN_BURSTS * 115 / 100))]
+#[bench::from_uplink(args = (on(Way::FromUplink, 1, ONE)), config = limit(SINGLE))]
+#[bench::from_uplink_in_bursts(args = (on(Way::FromUplink, 32, ONE)), config = limit(IN_BURSTS))]
+#[bench::from_many_clients(args = (on(Way::FromUplink, 32, MANY)), config = limit(IN_BURSTS * 115 / 100))]
 fn way(mut bursts: Bursts) -> Bursts {
     for _ in 0..black_box(PACKETS / bursts.len) {
         bursts.turn();

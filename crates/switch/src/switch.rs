@@ -68,7 +68,7 @@ use crate::index::{GuestIndex, PortIndex};
 use crate::mac::Mac;
 use crate::port::Port;
 use admission::Admission;
-use agenda::{Timer, Work};
+use agenda::{Timer, Work, earlier};
 use guest::GuestPort;
 use memory::GiveBack;
 use receive::Round;
@@ -322,14 +322,12 @@ impl Switch {
     /// Returns the time at which the next frame may leave, if no event comes first; `None` if no
     /// queued frame waits for time alone.
     pub fn poll_at(&self, ports: &Ports) -> Option<Nanos> {
-        let is_pending = self.admission.has_unlimited();
-        let times = [
-            is_pending.then_some(Nanos::ZERO),
-            self.transmitter.poll_at(&self.table, ports),
-            self.table.agenda().poll_at(),
-            self.excess.poll_at(),
-        ];
-        times.into_iter().flatten().min()
+        if self.admission.has_unlimited() {
+            return Some(Nanos::ZERO);
+        }
+        let leaving = self.transmitter.poll_at(&self.table, ports);
+        let next = earlier(leaving, self.table.agenda().poll_at());
+        earlier(next, self.excess.poll_at())
     }
 
     /// Returns the number of packets queued for open ports.
@@ -373,7 +371,9 @@ impl Switch {
 
     /// Transmits due frames, by the uplink and to the guests.
     fn transmit(&mut self, now: Nanos, ports: &mut Ports, turn: &mut Turn) {
-        if let Some(uplink) = self.table.uplink() {
+        if let Some(uplink) = self.table.uplink()
+            && !self.transmitter.is_idle(uplink, &self.table, ports)
+        {
             self.transmit_by(now, uplink, ports, turn);
             self.transmitter
                 .deliver_local(now, &mut self.table, &self.forwarding);

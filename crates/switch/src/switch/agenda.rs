@@ -116,10 +116,11 @@ impl Agenda {
 
     /// Returns the time of the next work that no event announces.
     pub(super) fn poll_at(&self) -> Option<Nanos> {
-        let is_idle = self.is_empty(Work::Sending) && self.is_empty(Work::Moved);
-        let work = (!is_idle).then_some(Nanos::ZERO);
-        let timers = self.timers.iter().filter_map(Deadlines::first);
-        timers.chain(work).min()
+        if !self.is_empty(Work::Sending) || !self.is_empty(Work::Moved) {
+            return Some(Nanos::ZERO);
+        }
+        let timers = self.timers.iter().map(Deadlines::first);
+        timers.fold(None, earlier)
     }
 
     /// Sets the time at which the next queued frame of a guest's port may leave: now, later, or not
@@ -165,6 +166,15 @@ impl Agenda {
     }
 }
 
+/// Returns the earlier one of two times.
+#[inline]
+pub(super) fn earlier(a: Option<Nanos>, b: Option<Nanos>) -> Option<Nanos> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}
+
 /// A set of ports, in their order. An iteration costs a step for each port in it, and one for each
 /// 4,096 others.
 #[derive(Debug, Default, Clone)]
@@ -196,20 +206,25 @@ impl PortSet {
     /// Adds a port, or removes it.
     #[inline]
     fn set(&mut self, port: PortIndex, is_in: bool) {
-        let word = port.0 / 64;
-        let (bit, summary) = (1 << (port.0 % 64), 1 << (word % 64));
+        // Most ports have the work that they had.
+        if self.has(port) != is_in {
+            self.change(port, is_in);
+        }
+    }
+
+    fn change(&mut self, PortIndex(port): PortIndex, is_in: bool) {
+        let word = port / 64;
+        self.words[word] ^= 1 << (port % 64);
+        let summary = 1 << (word % 64);
         if is_in {
-            self.words[word] |= bit;
             self.summary[word / 64] |= summary;
-        } else {
-            self.words[word] &= !bit;
-            if self.words[word] == 0 {
-                self.summary[word / 64] &= !summary;
-            }
+        } else if self.words[word] == 0 {
+            self.summary[word / 64] &= !summary;
         }
     }
 
     /// Returns true if the agenda has the port.
+    #[inline]
     fn has(&self, PortIndex(port): PortIndex) -> bool {
         let word = self.words.get(port / 64);
         word.is_some_and(|word| word >> (port % 64) & 1 != 0)
@@ -276,12 +291,17 @@ impl Deadlines {
     }
 
     /// Sets a port's deadline, or removes it.
+    #[inline]
     fn set(&mut self, PortIndex(port): PortIndex, at: Option<Nanos>) {
         let at = at.unwrap_or(NEVER);
-        let mut node = self.leaves() + port;
-        if self.tree[node] == at {
-            return;
+        let leaf = self.leaves() + port;
+        if self.tree[leaf] != at {
+            self.change(leaf, at);
         }
+    }
+
+    fn change(&mut self, leaf: usize, at: Nanos) {
+        let mut node = leaf;
         self.tree[node] = at;
         while node > 1 {
             let earlier = self.tree[node].min(self.tree[node ^ 1]);

@@ -77,7 +77,7 @@ impl Switch {
             let Some((place, to)) = destination(&self.table, from, next) else {
                 continue;
             };
-            cost += self.transmitter.cost(from, to, &packet, &self.table);
+            cost += self.transmitter.cost(to, &packet, &self.table);
             let next = destination(&self.table, from, place.next());
             let frame = if let Some((next, _)) = next {
                 let frame = packet.duplicate();

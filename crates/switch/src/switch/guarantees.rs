@@ -63,7 +63,7 @@ impl Switch {
     /// Returns the rule that refuses the guarantee of the guest at `place` among
     /// [`Switch::guests`]; `None` if the guarantee is in force, or the uplink is not paced.
     pub fn refusal(&self, place: usize) -> Option<PacerError> {
-        Some(self.table.guests().nth(place)?.refusal?.rule)
+        Some(self.table.guests().nth(place)?.promise.refusal?.rule)
     }
 
     /// Sets or removes the guarantee of a guest from `now` on. If the uplink is not paced, the

@@ -6,62 +6,46 @@
 //! decided one by one, as are those from addresses that a guest chose: the address book notes their use.
 
 use super::Switch;
+use super::table::Source;
 use crate::filter::SpoofFilter;
-use crate::forward::{Addresses, Forwarding, Way};
+use crate::forward::{Addresses, Way};
 use crate::index::PortIndex;
 use crate::mac::Mac;
 use tailbound_dataplane::Packet;
 use tailbound_units::Nanos;
 
-/// The rules for frames from a port.
-struct Rules<'s> {
-    from: PortIndex,
-    /// The filter of the port's guest, if it has one.
-    filter: Option<&'s SpoofFilter>,
-    forwarding: &'s Forwarding,
+/// Returns the addresses that a decision for a frame depends on; `None` for frames that are decided
+/// one by one.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "once for every frame")]
+fn addresses(source: Source, packet: &Packet) -> Option<Addresses> {
+    let plain = packet.as_plain()?;
+    let (destination, station) = plain.stations();
+    Some(Addresses {
+        destination,
+        source: station,
+        ip: if source.is_filtered {
+            plain.ip_source()
+        } else {
+            0
+        },
+    })
 }
 
-impl<'s> Rules<'s> {
-    #[inline]
-    fn of(switch: &'s Switch, from: PortIndex) -> Self {
-        let guest = switch.table.guest(from);
-        Self {
-            from,
-            filter: guest.and_then(|guest| guest.checks.filter.as_ref()),
-            forwarding: &switch.forwarding,
-        }
+/// Decides for an admitted frame: its way, if that is the same for all frames of its addresses.
+fn decide(switch: &Switch, from: PortIndex, packet: &Packet) -> Option<Way> {
+    // The filter reads the headers behind an unspecified source, so such frames are decided one by one.
+    let is_own = |filter: &SpoofFilter| {
+        let source = packet.ip_source();
+        source.is_some_and(|source| !source.is_unspecified() && filter.owns(source))
+    };
+    let guest = switch.table.guest(from);
+    let filter = guest.and_then(|guest| guest.checks.filter.as_ref());
+    if !filter.is_none_or(is_own) {
+        return None;
     }
-
-    /// Returns the addresses that a decision depends on; `None` for frames that are decided one by one.
-    #[inline(always)]
-    #[expect(clippy::inline_always, reason = "once for every frame")]
-    fn addresses(&self, packet: &Packet) -> Option<Addresses> {
-        let plain = packet.as_plain()?;
-        let (destination, source) = plain.stations();
-        Some(Addresses {
-            destination,
-            source,
-            ip: if self.checks.filter.is_some() {
-                plain.ip_source()
-            } else {
-                0
-            },
-        })
-    }
-
-    /// Decides for an admitted frame: its way, if that is the same for all frames of its addresses.
-    fn decide(&self, packet: &Packet) -> Option<Way> {
-        // The filter reads the headers behind an unspecified source, so such frames are decided one by one.
-        let is_own = |filter: &SpoofFilter| {
-            let source = packet.ip_source();
-            source.is_some_and(|source| !source.is_unspecified() && filter.owns(source))
-        };
-        if !self.checks.filter.is_none_or(is_own) {
-            return None;
-        }
-        let (source, destination) = (Mac(packet.source_mac()), Mac(packet.destination_mac()));
-        self.forwarding.way(self.from, source, destination)
-    }
+    let (source, destination) = (Mac(packet.source_mac()), Mac(packet.destination_mac()));
+    switch.forwarding.way(from, source, destination)
 }
 
 /// Returns the way of a frame, if it is known that the frame passes, and notes its sender as
@@ -70,22 +54,24 @@ impl<'s> Rules<'s> {
 pub(super) fn known_way(
     switch: &mut Switch,
     now: Nanos,
-    from: PortIndex,
+    source: Source,
     packet: &Packet,
 ) -> Option<Way> {
-    let rules = Rules::of(switch, from);
-    let addresses = rules.addresses(packet)?;
-    let way = rules.forwarding.kept(from, addresses)?;
-    debug_assert_eq!(Some(way), rules.decide(packet), "for {addresses:?}");
+    let addresses = addresses(source, packet)?;
+    let way = switch.forwarding.kept(source.port, addresses)?;
+    debug_assert_eq!(
+        Some(way),
+        decide(switch, source.port, packet),
+        "for {addresses:?}"
+    );
     switch.forwarding.learn_again(now, way);
     Some(way)
 }
 
 /// Keeps the decision for a frame that [`Switch::admit`] accepted.
-pub(super) fn keep_way(switch: &mut Switch, from: PortIndex, packet: &Packet) {
-    let rules = Rules::of(switch, from);
-    let decided = rules.addresses(packet).zip(rules.decide(packet));
+pub(super) fn keep_way(switch: &mut Switch, source: Source, packet: &Packet) {
+    let decided = addresses(source, packet).zip(decide(switch, source.port, packet));
     if let Some((addresses, way)) = decided {
-        switch.forwarding.keep(from, addresses, way);
+        switch.forwarding.keep(source.port, addresses, way);
     }
 }

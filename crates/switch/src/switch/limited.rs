@@ -223,7 +223,7 @@ impl Switch {
 
     /// Enqueues a guest's frame in the egress of the ports it goes to, or counts it as dropped.
     fn send_on(&mut self, now: Nanos, from: PortIndex, packet: Packet, ports: &Ports) {
-        if let Err(reason) = self.dispatch(now, from, packet, None, ports) {
+        if let Err(reason) = self.dispatch(now, from, packet, ports) {
             self.table[from].counters.drop(reason, 1);
         }
     }

@@ -2,6 +2,7 @@
 
 use super::admission::Route;
 use super::known::{keep_way, known_way};
+use super::table::Source;
 use super::upkeep::{leave_alone, note_idle_wake};
 use super::work::Cost;
 use super::{Ports, Switch, Turn};
@@ -85,6 +86,7 @@ impl Switch {
         if self.table[from].inbound.floods.is_full() {
             return;
         }
+        let source = self.table.source(from);
         let dropped = self.transmitter.drops(now, &mut self.table);
         let mut total = Cost::default();
         let mut refused = 0;
@@ -92,7 +94,7 @@ impl Switch {
             && self.table.is_open(from)
             && let Some(received) = self.table[from].inbound.frames.pop_front()
         {
-            let cost = match self.forward(now, from, received, ports) {
+            let cost = match self.forward(now, source, received, ports) {
                 Ok(cost) => cost,
                 Err(reason) => {
                     self.table[from].counters.drop(reason, 1);
@@ -118,18 +120,21 @@ impl Switch {
     fn forward(
         &mut self,
         now: Nanos,
-        from: PortIndex,
+        source: Source,
         received: Received,
         ports: &Ports,
     ) -> Result<Cost, Reason> {
-        let packet = self.receiver.packet(from, received, &mut self.table)?;
-        let way = known_way(self, now, from, &packet);
+        let packet = self.receiver.packet(source, received, &mut self.table)?;
+        let way = known_way(self, now, source, &packet);
         if way.is_none() {
-            self.admit(now, from, &packet)?;
-            keep_way(self, from, &packet);
+            self.admit(now, source.port, &packet)?;
+            keep_way(self, source, &packet);
         }
-        match self.snoop_out(now, from, packet) {
-            Some(packet) => self.admitted(now, from, packet, way, ports),
+        if !source.is_answered {
+            return self.admitted(now, source, packet, way, ports);
+        }
+        match self.snoop_out(now, source.port, packet) {
+            Some(packet) => self.admitted(now, source, packet, way, ports),
             None => Ok(Cost::DROPPED),
         }
     }
@@ -139,49 +144,62 @@ impl Switch {
     pub(super) fn admitted(
         &mut self,
         now: Nanos,
-        from: PortIndex,
+        source: Source,
         mut packet: Packet,
         way: Option<Way>,
         ports: &Ports,
     ) -> Result<Cost, Reason> {
         self.admission.mark_station(&mut packet);
-        if let Some(guest) = self.table.guest_mut(from)
-            && let Some(limited) = &mut guest.limit.shaper
-        {
-            let cost = Cost {
-                frames: packet.segments(),
-                bytes: packet.wire_len(),
-                pieces: 0,
-            };
-            limited.shaper.push(now, packet);
-            self.release(now, from, ports);
-            return Ok(cost);
+        if source.is_limited {
+            return Ok(self.hold(now, source.port, packet, ports));
         }
-        let known = way.and_then(|way| self.forwarding.follow(now, from, way));
-        self.dispatch(now, from, packet, known, ports)
+        match way.and_then(|way| self.forwarding.follow(now, source.port, way)) {
+            Some(to) => Ok(self.pass(now, source.port, to, packet, ports)),
+            None => self.dispatch(now, source.port, packet, ports),
+        }
     }
 
-    /// Enqueues an admitted frame, which its sender's limit has released, in the egress of the port that
-    /// is known, or of the ports it goes to; returns the cost.
+    /// Enqueues an admitted frame in its sender's limit; returns the cost.
+    fn hold(&mut self, now: Nanos, from: PortIndex, packet: Packet, ports: &Ports) -> Cost {
+        let cost = Cost {
+            frames: packet.segments(),
+            bytes: packet.wire_len(),
+            pieces: 0,
+        };
+        let guest = self.table.guest_mut(from);
+        let limited = guest.and_then(|guest| guest.limit.shaper.as_mut());
+        let limited = limited.expect("limits change between turns");
+        limited.shaper.push(now, packet);
+        self.release(now, from, ports);
+        cost
+    }
+
+    /// Enqueues a frame in the egress of a port; returns the cost.
+    fn pass(
+        &mut self,
+        now: Nanos,
+        from: PortIndex,
+        to: PortIndex,
+        packet: Packet,
+        ports: &Ports,
+    ) -> Cost {
+        let cost = self.transmitter.cost(to, &packet, &self.table);
+        self.transmitter
+            .push(now, (from, to), packet, &mut self.table, ports);
+        cost
+    }
+
+    /// Enqueues an admitted frame, which its sender's limit has released, in the egress of the ports
+    /// it goes to; returns the cost.
     pub(super) fn dispatch(
         &mut self,
         now: Nanos,
         from: PortIndex,
         packet: Packet,
-        known: Option<PortIndex>,
         ports: &Ports,
     ) -> Result<Cost, Reason> {
-        let route = match known {
-            Some(to) => Route::To(to),
-            None => self.route(now, from, &packet, ports)?,
-        };
-        match route {
-            Route::To(to) => {
-                let cost = self.transmitter.cost(from, to, &packet, &self.table);
-                self.transmitter
-                    .push(now, (from, to), packet, &mut self.table, ports);
-                Ok(cost)
-            }
+        match self.route(now, from, &packet, ports)? {
+            Route::To(to) => Ok(self.pass(now, from, to, packet, ports)),
             Route::Flood => Ok(self.flood(now, from, packet, ports)),
             Route::Nowhere(to) => {
                 self.table[to].counters.drop(Reason::Away, 1);

@@ -1,6 +1,6 @@
 //! Reception: bursts of ports, which become checked packets one by one.
 
-use super::table::PortTable;
+use super::table::{PortTable, Source};
 use super::work::Cost;
 use super::{Ports, Turn};
 use crate::index::PortIndex;
@@ -86,28 +86,28 @@ impl Receiver {
     /// Makes the packet of a received frame, and counts it; an error is the reason to drop it.
     pub(super) fn packet(
         &self,
-        from: PortIndex,
+        source: Source,
         received: Received,
         table: &mut PortTable,
     ) -> Result<Packet, Reason> {
-        let state = &mut table[from];
+        let state = &mut table[source.port];
         state.counters.received.add(received.len);
-        let source = table.guest(from).map(|guest| guest.id);
         let Received {
             buffer,
             start,
             len,
             virtio,
         } = received;
-        let mut packet = Packet::new(buffer, start, len, virtio, source).map_err(|malformed| {
-            tracing::debug!(port = table[from].name, %malformed, "dropped a frame");
-            if malformed.is_unsupported_segmentation() {
-                Reason::UnsupportedGso
-            } else {
-                Reason::Malformed
-            }
-        })?;
-        if source.is_none()
+        let mut packet =
+            Packet::new(buffer, start, len, virtio, source.guest).map_err(|malformed| {
+                tracing::debug!(port = state.name, %malformed, "dropped a frame");
+                if malformed.is_unsupported_segmentation() {
+                    Reason::UnsupportedGso
+                } else {
+                    Reason::Malformed
+                }
+            })?;
+        if source.guest.is_none()
             && let Some(classes) = self.classes
         {
             packet.read_class(classes);

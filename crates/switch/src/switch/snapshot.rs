@@ -314,7 +314,7 @@ impl GuestPort {
 
     /// Returns the counters of the guest's limit, if it has one.
     fn limit_snapshot(&self, now: Nanos, pacer: Option<&Pacer<Packet>>) -> Option<LimitSnapshot> {
-        if let Some(limited) = &self.limited {
+        if let Some(limited) = &self.limit.shaper {
             return Some(limited.snapshot(now, self.ingress.is_limited()));
         }
         let cap = pacer?.cap(self.id)?;

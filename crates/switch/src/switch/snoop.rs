@@ -120,7 +120,7 @@ impl Switch {
     /// acknowledged data. Returns the undelivered data; `None` if there is no such guest, or it has
     /// no early acknowledgement.
     pub fn drain_snoop(&mut self, guest: GuestId, undo: bool) -> Option<Drained> {
-        let snoop = self.table.guest_of_mut(guest)?.snoop.as_mut()?;
+        let snoop = self.table.guest_of_mut(guest)?.early.snoop.as_mut()?;
         if undo {
             snoop.end_drain();
         } else {
@@ -284,12 +284,24 @@ impl Switch {
         ports: &Ports,
         turn: &mut Turn,
     ) {
-        let answer =
-            |switch: &mut Self| switch.table.guest_mut(from)?.snoop.as_mut()?.poll_to_peer();
+        let answers = |guest: &GuestPort| guest.early.snoop.is_some();
+        if !self.table.guest(from).is_some_and(answers) {
+            return;
+        }
+        let answer = |switch: &mut Self| {
+            switch
+                .table
+                .guest_mut(from)?
+                .early
+                .snoop
+                .as_mut()?
+                .poll_to_peer()
+        };
         while let Some(packet) = answer(self) {
             turn.busy = true;
+            let source = self.table.source(from);
             let checked = self.admit(now, from, &packet);
-            let sent = checked.and_then(|()| self.admitted(now, from, packet, None, ports));
+            let sent = checked.and_then(|()| self.admitted(now, source, packet, None, ports));
             if let Err(reason) = sent {
                 self.table[from].counters.drop(reason, 1);
             }

@@ -25,6 +25,20 @@ pub(super) struct PortTable {
     agenda: Agenda,
 }
 
+/// The sender of a burst: properties that all frames of the burst share.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Source {
+    pub(super) port: PortIndex,
+    /// The guest; `None` for the uplink.
+    pub(super) guest: Option<GuestId>,
+    /// True if a filter checks its frames.
+    pub(super) is_filtered: bool,
+    /// True if its frames pass early acknowledgement.
+    pub(super) is_answered: bool,
+    /// True if its frames wait for a limit before they are forwarded.
+    pub(super) is_limited: bool,
+}
+
 /// A guest and the state of its port.
 pub(super) type GuestEntry = (Box<PortState>, Box<GuestPort>);
 
@@ -99,6 +113,18 @@ impl PortTable {
         self.slots.port_of(guest)
     }
 
+    /// Returns the properties of a port as a sender.
+    pub(super) fn source(&self, port: PortIndex) -> Source {
+        let guest = self.guest(port);
+        Source {
+            port,
+            guest: guest.map(|guest| guest.id),
+            is_filtered: guest.is_some_and(|guest| guest.checks.filter.is_some()),
+            is_answered: guest.is_some_and(|guest| guest.early.snoop.is_some()),
+            is_limited: guest.is_some_and(|guest| guest.limit.shaper.is_some()),
+        }
+    }
+
     /// Returns the state of a port, if there is such a port.
     pub(super) fn get_mut(&mut self, port: PortIndex) -> Option<&mut PortState> {
         self.states.get_mut(port.0).map(Box::as_mut)
@@ -120,6 +146,16 @@ impl PortTable {
         let guest = self.guest_at(port);
         let guest = guest.map(|guest| self.guests[guest.number()].as_mut());
         (&mut self.states[port.0], guest)
+    }
+
+    /// Returns a port with its guest, `None` for the uplink, and the work of all ports.
+    pub(super) fn parts_mut(
+        &mut self,
+        port: PortIndex,
+    ) -> (&mut PortState, Option<&mut GuestPort>, &mut Agenda) {
+        let guest = self.layout.guest_at(port);
+        let guest = guest.map(|guest| self.guests[guest.number()].as_mut());
+        (&mut self.states[port.0], guest, &mut self.agenda)
     }
 
     /// Returns the state of the uplink's port, with the guests whose frames leave by it.

@@ -1,6 +1,7 @@
 //! Transmission: the way of admitted frames through the egress of the ports they go to, and out of
 //! these ports.
 
+use super::agenda::Work;
 use super::table::PortTable;
 use super::timing::Stopwatch;
 use super::trace::{Released, Trace, Wait};
@@ -105,7 +106,7 @@ impl Transmitter {
             return;
         }
         if let Role::Guest(guest) = table.role(to) {
-            if !self.is_paced_within(from, &packet, table) {
+            if !self.is_paced_within(&packet) {
                 table[guest].deliver(now, packet);
                 table.offer(to);
                 return;
@@ -121,18 +122,15 @@ impl Transmitter {
     /// Returns the cost of sending a packet out of a port. For the uplink the packet is segmented,
     /// here or in the kernel. For a guest the packet may stay whole, unless its sender has a
     /// guarantee.
-    pub(super) fn cost(
-        &self,
-        from: PortIndex,
-        to: PortIndex,
-        packet: &Packet,
-        table: &PortTable,
-    ) -> Cost {
-        let guest = table.guest(to);
-        let cut = guest.is_none_or(|guest| guest.pipeline.segments())
-            || packet.segments() > 1 && self.is_paced_within(from, packet, table);
+    pub(super) fn cost(&self, to: PortIndex, packet: &Packet, table: &PortTable) -> Cost {
+        let segments = packet.segments();
+        let cut = segments > 1
+            && (table
+                .guest(to)
+                .is_none_or(|guest| guest.pipeline.segments())
+                || self.is_paced_within(packet));
         Cost {
-            frames: if cut { packet.segments() } else { 1 },
+            frames: if cut { segments } else { 1 },
             bytes: if cut { packet.wire_len() } else { packet.len() },
             pieces: 0,
         }
@@ -140,12 +138,9 @@ impl Transmitter {
 
     /// Returns true if a frame to a guest here is charged to its sender's guarantee. A frame to a
     /// group is not: the sender's budget for groups counts each copy.
-    fn is_paced_within(&self, from: PortIndex, packet: &Packet, table: &PortTable) -> bool {
-        self.pacer()
-            .zip(table.guest(from))
-            .is_some_and(|(pacer, guest)| {
-                !packet.is_multicast() && pacer.guarantee(guest.id).is_some()
-            })
+    fn is_paced_within(&self, packet: &Packet) -> bool {
+        let guarantee = |sender| self.pacer()?.guarantee(sender);
+        packet.source().and_then(guarantee).is_some() && !packet.is_multicast()
     }
 
     /// Returns the number of frames that a paced uplink dropped because its queue was full.
@@ -180,6 +175,7 @@ impl Transmitter {
     /// Records the lateness of the caller for due frames of a paced uplink.
     pub(super) fn note_lateness(&mut self, now: Nanos, table: &PortTable, ports: &Ports) {
         if let Some(uplink) = &mut self.uplink
+            && uplink.is_awaited()
             && !(is_uplink_full(table) && has_open_uplink(table, ports))
         {
             uplink.note_lateness(now);
@@ -190,29 +186,43 @@ impl Transmitter {
     /// comes first.
     pub(super) fn poll_at(&self, table: &PortTable, ports: &Ports) -> Option<Nanos> {
         let can_send = has_open_uplink(table, ports);
-        // A pacer whose port is missing continues for guests here.
-        let uplink = self.uplink.as_ref().filter(|uplink| {
-            let is_paced = uplink.egress().paced().is_some();
-            (can_send && !is_uplink_full(table)) || (!can_send && is_paced)
-        });
-        let leaving = uplink.and_then(|uplink| uplink.egress().poll_at());
         // Nobody waits for an uplink that has vanished.
-        let vanished = self.had_uplink && !can_send;
-        let now = (vanished || !self.local.is_empty()).then_some(Nanos::ZERO);
-        leaving.into_iter().chain(now).min()
+        if !self.local.is_empty() || (self.had_uplink && !can_send) {
+            return Some(Nanos::ZERO);
+        }
+        let egress = self.uplink.as_ref()?.egress();
+        let is_waited_for = if can_send {
+            !is_uplink_full(table)
+        } else {
+            // A pacer whose port is missing continues for guests here.
+            egress.paced().is_some()
+        };
+        if is_waited_for {
+            egress.poll_at()
+        } else {
+            None
+        }
+    }
+
+    /// Returns true if nothing waits for the uplink, and its port has no event to handle.
+    pub(super) fn is_idle(&self, port: PortIndex, table: &PortTable, ports: &Ports) -> bool {
+        let uplink = self.uplink.as_ref();
+        ports[port.0].is_some()
+            && table[port].outbound.frames.is_empty()
+            && !table.agenda().has(Work::Sending, port)
+            && uplink.is_none_or(Uplink::is_idle)
     }
 
     /// Reads the ports again of guests that no longer wait for their guarantee. If the uplink is
     /// missing, no guest waits for it: its frames are lost there, and counted.
     pub(super) fn read_again(&mut self, table: &mut PortTable, ports: &Ports, turn: &mut Turn) {
         let is_there = has_open_uplink(table, ports);
+        if self.had_uplink == is_there && self.pacer().is_none_or(Pacer::reads_all) {
+            return;
+        }
         let mut again = std::mem::take(&mut self.again);
         if let Some(pacer) = self.pacer_mut() {
             pacer.drain_read_again(|guest| again.push(guest));
-        }
-        if again.is_empty() && self.had_uplink == is_there {
-            self.again = again;
-            return;
         }
         if std::mem::replace(&mut self.had_uplink, is_there) && !is_there {
             let guests = table.guests();
@@ -417,6 +427,7 @@ impl Transmitter {
             // The uplink's time is no guest's.
             let stopwatch = stopwatch.as_deref_mut().filter(|_| guest.is_some());
             let snoop = guest.and_then(|guest| guest.early.snoop.as_mut());
+            let is_answered = snoop.is_some();
             let (sent, rest) = state.measure_out(stopwatch, |state| {
                 state.transmit_answering(now, port, snoop)
             });
@@ -424,7 +435,9 @@ impl Transmitter {
             if let Some(trace) = &mut self.trace {
                 trace.note_taken(now, index, table[index].taken());
             }
-            if leave_alone(now, index, rest, port.shares_memory(), table) || sent.is_full {
+            let is_left_alone =
+                rest != Nanos::ZERO && leave_alone(now, index, rest, port.shares_memory(), table);
+            if is_left_alone || sent.is_full || (is_all && sent.is_all && !is_answered) {
                 return Ok(false);
             }
         }

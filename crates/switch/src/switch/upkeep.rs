@@ -2,8 +2,9 @@
 //! it.
 
 use super::Ports;
-use super::agenda::{Timer, Work};
+use super::agenda::{Timer, Work, earlier};
 use super::guest::GuestPort;
+use super::ingress::Ingress;
 use super::state::Interest;
 use super::table::PortTable;
 use crate::index::PortIndex;
@@ -20,54 +21,52 @@ impl PortTable {
 
     /// Updates a port's work: after each event and each turn that served the port.
     pub(super) fn note(&mut self, port: PortIndex, ports: &Ports) {
-        let is_open = self.is_open(port);
-        let is_read = is_open && self.agenda().is_read() && !self.is_drained(port);
-        let is_full = self[port].outbound.full;
-        let waits_for_room = is_full && !is_resting(self.guest(port));
-        let state = &mut self[port];
+        let opened = ports[port.0].as_deref();
+        let (state, mut guest, agenda) = self.parts_mut(port);
+        let ingress = guest.as_deref().map(|guest| &guest.ingress);
+        let is_open = ingress.is_none_or(Ingress::is_open);
+        let is_read =
+            is_open && agenda.is_read() && !ingress.is_some_and(|ingress| ingress.is_drained());
         let is_pending = state.has_received();
         let is_ready = is_open && (is_pending || (is_read && state.inbound.readable));
         let interest = Interest {
             receive: is_read,
-            transmit: waits_for_room,
+            transmit: state.outbound.full && !ingress.is_some_and(Ingress::is_resting),
         };
-        let is_changed = std::mem::replace(&mut state.interest, interest) != interest;
-        let timer = ports[port.0].as_ref().and_then(|port| {
-            // A frame that arrives at a port that is not read does not wake the loop.
-            let receive = port.receive_at().filter(|_| is_read && !is_pending);
-            port.flush_at().into_iter().chain(receive).min()
-        });
-        let agenda = self.agenda_mut();
         agenda.set(Work::Ready, port, is_ready);
-        if is_changed {
+        if state.interest != interest {
+            state.interest = interest;
             agenda.set(Work::Changed, port, true);
         }
+        // A frame that arrives at a port that is not read does not wake the loop.
+        let timer = opened.and_then(|port| {
+            let receive = port.receive_at().filter(|_| is_read && !is_pending);
+            earlier(port.flush_at(), receive)
+        });
         agenda.set_timer(Timer::Port, port, timer);
-        self.note_presence(port, ports);
-        self.note_ingress(port);
+        if let Some(guest) = &mut guest {
+            agenda.set_timer(Timer::Retry, port, guest.retry_at());
+            if let Some(opened) = opened
+                && guest.notes_presence(opened.presence())
+            {
+                agenda.set(Work::Moved, port, true);
+            }
+        }
     }
 
     /// Updates the time at which a guest's ingress retries.
     pub(super) fn note_ingress(&mut self, port: PortIndex) {
-        let retry = self.guest(port).and_then(|guest| {
-            let snoop = guest.early.snoop.as_ref().and_then(|snoop| snoop.poll_at());
-            snoop.into_iter().chain(guest.ingress.poll_at()).min()
-        });
+        let retry = self.guest(port).and_then(GuestPort::retry_at);
         self.agenda_mut().set_timer(Timer::Retry, port, retry);
     }
 
     /// Notes that the guest of a port may have moved or arrived again.
     pub(super) fn note_presence(&mut self, port: PortIndex, ports: &Ports) {
-        let Some(presence) = ports[port.0].as_ref().map(|port| port.presence()) else {
-            return;
-        };
-        let Some(guest) = self.guest_mut(port) else {
-            return;
-        };
-        match (guest.presence, presence) {
-            (None, Presence::Here(_)) => guest.presence = Some(presence),
-            (before, _) if before == Some(presence) => {}
-            _ => self.agenda_mut().set(Work::Moved, port, true),
+        if let (_, Some(guest), agenda) = self.parts_mut(port)
+            && let Some(opened) = ports[port.0].as_deref()
+            && guest.notes_presence(opened.presence())
+        {
+            agenda.set(Work::Moved, port, true);
         }
     }
 
@@ -102,10 +101,24 @@ impl PortTable {
     }
 }
 
-/// Returns true if the port of a guest is not waited for at all.
-#[cold]
-fn is_resting(guest: Option<&GuestPort>) -> bool {
-    guest.is_some_and(|guest| guest.ingress.is_resting())
+impl GuestPort {
+    /// Returns the time at which the guest's ingress retries.
+    fn retry_at(&self) -> Option<Nanos> {
+        let snoop = self.early.snoop.as_ref().and_then(|snoop| snoop.poll_at());
+        earlier(snoop, self.ingress.poll_at())
+    }
+
+    /// Compares the guest's presence with that of its port; returns true if the guest may have moved
+    /// or arrived again. The first presence of a guest that is here is no news.
+    fn notes_presence(&mut self, presence: Presence) -> bool {
+        match (self.presence, presence) {
+            (None, Presence::Here(_)) => {
+                self.presence = Some(presence);
+                false
+            }
+            (before, _) => before != Some(presence),
+        }
+    }
 }
 
 /// Notes that a port has nothing to do: if it woke the loop too often for that, it rests.

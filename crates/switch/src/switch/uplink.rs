@@ -69,6 +69,11 @@ impl Uplink {
         &self.lateness
     }
 
+    /// Returns true if the pacer wanted to be called again, as of the last turn.
+    pub(super) const fn is_awaited(&self) -> bool {
+        self.due.is_some()
+    }
+
     /// Records the lateness of the caller for due frames.
     pub(super) fn note_lateness(&mut self, now: Nanos) {
         if let Some(due) = self.due.take()
@@ -115,6 +120,11 @@ impl Uplink {
         if let Some(sender) = sender {
             push(&mut self.egress, now, frames, sender);
         }
+    }
+
+    /// Returns true if no frame waits.
+    pub(super) fn is_idle(&self) -> bool {
+        self.batch.from().is_none() && self.egress.waiting() == 0
     }
 
     /// Returns the next frame of an uplink that is not paced.

@@ -251,7 +251,8 @@ fn the_second_frame_of_a_guest_is_known_until_its_address_is_not_its_own() {
     let a_to_b = frame(MAC_B, MAC_A, 0, Kind::Datagram);
     let is_known = |bench: &mut Bench, frame: &[u8]| {
         let packet = packet(frame, Some(id(bench))).expect("well formed");
-        known_way(&mut bench.switch, bench.now, PortIndex(A), &packet).is_some()
+        let source = bench.switch.table.source(PortIndex(A));
+        known_way(&mut bench.switch, bench.now, source, &packet).is_some()
     };
     assert!(!is_known(&mut bench, &a_to_b));
     bench.send(A, &a_to_b);

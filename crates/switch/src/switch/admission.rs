@@ -50,9 +50,14 @@ impl Admission {
         }
     }
 
+    /// Returns true if any station is limited as such.
+    pub(super) fn marks_stations(&self) -> bool {
+        !self.by_station.is_empty()
+    }
+
     /// Marks a guest's frame to a station that is limited as such.
     pub(super) fn mark_station(&self, packet: &mut Packet) {
-        if !self.by_station.is_empty()
+        if self.marks_stations()
             && packet.source().is_some()
             && self.by_station.contains(&Mac(packet.destination_mac()))
         {

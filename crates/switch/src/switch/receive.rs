@@ -126,6 +126,26 @@ impl Switch {
     ) -> Result<Cost, Reason> {
         let packet = self.receiver.packet(source, received, &mut self.table)?;
         let way = known_way(self, now, source, &packet);
+        if let Some(way) = way
+            && source.is_direct()
+            && !self.admission.marks_stations()
+            && let Some(to) = self.forwarding.follow(now, source.port, way)
+        {
+            return Ok(self.pass(now, source.port, to, packet, ports));
+        }
+        self.forward_slowly(now, source, packet, way, ports)
+    }
+
+    /// Does the same for a frame that has to be checked, or meets an optional stage.
+    #[inline(never)]
+    fn forward_slowly(
+        &mut self,
+        now: Nanos,
+        source: Source,
+        packet: Packet,
+        way: Option<Way>,
+        ports: &Ports,
+    ) -> Result<Cost, Reason> {
         if way.is_none() {
             self.admit(now, source.port, &packet)?;
             keep_way(self, source, &packet);
@@ -175,6 +195,7 @@ impl Switch {
     }
 
     /// Enqueues a frame in the egress of a port; returns the cost.
+    #[inline]
     fn pass(
         &mut self,
         now: Nanos,

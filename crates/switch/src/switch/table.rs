@@ -39,6 +39,13 @@ pub(super) struct Source {
     pub(super) is_limited: bool,
 }
 
+impl Source {
+    /// Returns true if admitted frames meet no stage before they are forwarded.
+    pub(super) const fn is_direct(self) -> bool {
+        !self.is_answered && !self.is_limited
+    }
+}
+
 /// A guest and the state of its port.
 pub(super) type GuestEntry = (Box<PortState>, Box<GuestPort>);
 

@@ -23,9 +23,10 @@
 //! | `Agenda` | ports with work now, or at a known time | – | the next port to serve |
 //!
 //! `PortTable` has the state of each port and of each guest, and the agenda. A part's method
-//! receives it as an argument, so a turn passes two parts at a time. `Switch` itself has the loops
-//! over ports and the order of the parts: `receive.rs` for a frame from a port, `limited.rs` for one
-//! that waited for its guest's limit, `snoop.rs` for one that the host sends in a guest's place.
+//! receives it as an argument, so a turn passes two parts at a time. `Parts` has the loops over ports
+//! (`parts.rs`) and the order of the parts: `receive.rs` for a frame from a port, `limited.rs` for
+//! one that waited for its guest's limit, `snoop.rs` for one that the host sends in a guest's place.
+//! [`Switch`] is the interface around them.
 //!
 //! Frames of one guest reach the pacer in batches. The batch is the uplink's: no caller flushes it.
 //!

@@ -32,6 +32,7 @@ mod level;
 mod limited;
 mod local;
 mod memory;
+mod parts;
 mod presence;
 mod receive;
 mod receiver;
@@ -63,26 +64,20 @@ pub use snapshot::{
     UplinkPacing, UplinkSnapshot,
 };
 
-use crate::forward::Forwarding;
-use crate::index::{GuestIndex, PortIndex};
+use crate::index::PortIndex;
 use crate::mac::Mac;
 use crate::port::Port;
-use admission::Admission;
-use agenda::{Timer, Work, earlier};
+use agenda::{Work, earlier};
 use guest::GuestPort;
-use memory::GiveBack;
-use receive::Round;
-use receiver::Receiver;
+use parts::Parts;
 pub use snoop::SnoopSnapshot;
 pub use state::Interest;
 use std::io;
-use table::PortTable;
 use tailbound_dataplane::pacer::PacerError;
 use tailbound_dataplane::{GuestId, HashKeys, Pacer, Packet};
 use tailbound_units::{Bytes, Nanos};
 pub use timing::{Stopwatch, Switches};
 pub use trace::{Traced, TracedFrame, Wait};
-use transmitter::{Transmitter, departure};
 
 /// The ports, by [`PortIndex`]; `None` where the interface is missing.
 pub type Ports = [Option<Box<dyn Port>>];
@@ -103,23 +98,7 @@ pub struct Turn {
 /// The switch: forwarding between ports, with an egress before each.
 #[derive(Debug)]
 pub struct Switch {
-    receiver: Receiver,
-    admission: Admission,
-    forwarding: Forwarding,
-    table: PortTable,
-    transmitter: Transmitter,
-    /// The number of refused guarantees.
-    refusals: u64,
-    /// Frees unused buffers over time.
-    excess: GiveBack,
-    /// Measures the time that ports take.
-    stopwatch: Option<Box<dyn Stopwatch>>,
-    /// The time of the last turn.
-    now: Nanos,
-    /// The number of turns so far.
-    turns: u64,
-    /// True if a guest arrived or left in this turn.
-    is_news: bool,
+    parts: Parts,
 }
 
 impl Switch {
@@ -137,17 +116,7 @@ impl Switch {
     /// As [`Switch::new`].
     pub fn with_keys(config: SwitchConfig, keys: HashKeys) -> Result<Self, PacerError> {
         let mut switch = Self {
-            receiver: Receiver::new(keys),
-            admission: Admission::default(),
-            forwarding: Forwarding::default(),
-            table: PortTable::default(),
-            transmitter: Transmitter::default(),
-            refusals: 0,
-            excess: GiveBack::default(),
-            stopwatch: None,
-            now: Nanos::ZERO,
-            turns: 0,
-            is_news: false,
+            parts: Parts::new(keys),
         };
         switch.reconfigure(Nanos::ZERO, config)?;
         Ok(switch)
@@ -156,64 +125,66 @@ impl Switch {
     /// Measures the time that ports take, and charges ports for the excess over the general cost of
     /// their frames. Without a stopwatch only that cost is charged.
     pub fn set_stopwatch(&mut self, stopwatch: Box<dyn Stopwatch>) {
-        self.stopwatch = Some(stopwatch);
+        self.parts.stopwatch = Some(stopwatch);
     }
 
     /// Returns the pacer of the uplink, for limits of destinations; `None` if the uplink is not
     /// paced.
     pub fn pacer(&mut self) -> Option<&mut Pacer<Packet>> {
-        self.transmitter.pacer_mut()
+        self.parts.transmitter.pacer_mut()
     }
 
     /// Sets whether guests' frames to a station are limited as such
     /// ([`FlowKey::station`](tailbound_dataplane::FlowKey::station)), for all IP addresses: the
     /// receiver takes frames by its MAC address.
     pub fn set_limited_by_station(&mut self, station: Mac, limited: bool) {
-        self.admission.set_limited_by_station(station, limited);
+        self.parts
+            .admission
+            .set_limited_by_station(station, limited);
     }
 
     /// Returns the bytes that a guest has taken so far of its senders' guaranteed traffic, and true
     /// if more of this traffic is queued. Other traffic has a lower priority and is no measure of
     /// the senders' rates. `None` if there is no such guest.
     pub fn drained(&self, guest: GuestId) -> Option<(Bytes, bool)> {
-        Some(self.table.guest_of(guest)?.pipeline.first())
+        Some(self.parts.table.guest_of(guest)?.pipeline.first())
     }
 
     /// Notes that the port has something to receive.
     pub fn handle_readable(&mut self, port: PortIndex) {
-        if let Some(state) = self.table.get_mut(port) {
+        if let Some(state) = self.parts.table.get_mut(port) {
             state.inbound.readable = true;
             state.inbound.wakes.note();
-            self.table.agenda_mut().set(Work::Ready, port, true);
+            self.parts.table.agenda_mut().set(Work::Ready, port, true);
         }
     }
 
     /// Notes that the port has room again.
     pub fn handle_writable(&mut self, port: PortIndex) {
-        if let Some(state) = self.table.get_mut(port) {
+        if let Some(state) = self.parts.table.get_mut(port) {
             state.outbound.full = false;
-            self.table.agenda_mut().set(Work::Sending, port, true);
+            self.parts.table.agenda_mut().set(Work::Sending, port, true);
         }
     }
 
     /// Notes that a missing port was opened.
     pub fn handle_opened(&mut self, port: PortIndex) {
-        if let Some(state) = self.table.get_mut(port) {
+        if let Some(state) = self.parts.table.get_mut(port) {
             state.outbound.longest = 0;
-            if let Some(guest) = self.table.guest_mut(port) {
+            if let Some(guest) = self.parts.table.guest_mut(port) {
                 guest.presence = None;
             }
             self.handle_readable(port);
             self.handle_writable(port);
-            self.table.agenda_mut().set(Work::Changed, port, true);
+            self.parts.table.agenda_mut().set(Work::Changed, port, true);
         }
     }
 
     /// Returns a port whose awaited events have changed, with these events. Call it after each turn
     /// until it returns none.
     pub fn poll_interest(&mut self) -> Option<(PortIndex, Interest)> {
-        let port = self.table.agenda_mut().pop(Work::Changed)?;
-        Some((port, self.table[port].interest))
+        let port = self.parts.table.agenda_mut().pop(Work::Changed)?;
+        Some((port, self.parts.table[port].interest))
     }
 
     /// Does one turn: serves each port that has something to receive, in turn, and transmits due
@@ -221,126 +192,36 @@ impl Switch {
     /// all ports, and one packet; transmission is bounded by two bursts per port. Idle ports cost
     /// nothing.
     pub fn poll(&mut self, now: Nanos, ports: &mut Ports) -> Turn {
-        self.turn(now, ports, true)
+        self.parts.turn(now, ports, true)
     }
 
     /// Transmits due frames, and receives nothing.
     pub fn drain(&mut self, now: Nanos, ports: &mut Ports) -> Turn {
-        self.turn(now, ports, false)
-    }
-
-    fn turn(&mut self, now: Nanos, ports: &mut Ports, reads: bool) -> Turn {
-        let mut turn = Turn::default();
-        self.now = now;
-        self.turns += 1;
-        self.table.set_read(reads);
-        self.begin_turn(now, ports);
-        self.release_due(now, ports, &mut turn);
-        self.handle_timers(now, ports, &mut turn);
-        if !self.table.agenda().is_empty(Work::Copying) {
-            self.go_on_copying(now, ports);
-        }
-        if reads {
-            // Where all that have work caused more than their share, nobody waits for the
-            // rounds that make up for it.
-            while self.receive_round(now, ports, &mut turn) == Round::InDebt {}
-        } else {
-            self.forward_rest(now, ports, &mut turn);
-        }
-        self.transmit(now, ports, &mut turn);
-        self.transmitter
-            .read_again(&mut self.table, ports, &mut turn);
-        turn.busy |= !self.table.agenda().is_empty(Work::Copying);
-        turn.memory_is_free = self.excess.give_back(
-            now,
-            self.receiver.pool(),
-            &mut self.table,
-            &mut self.transmitter,
-        );
-        turn.moved = std::mem::take(&mut self.is_news);
-        turn
-    }
-
-    /// Serves all ports once that have something to receive; returns the most that any of them did.
-    /// The next round begins behind the port that was served first in this one. So a scarce
-    /// resource, for example the room of a queue, is available to each port first equally often,
-    /// with any number of idle ports between them.
-    fn receive_round(&mut self, now: Nanos, ports: &mut Ports, turn: &mut Turn) -> Round {
-        let end = self.table.end();
-        let first = self.receiver.first().min(end);
-        let mut round = Round::Idle;
-        for range in [first..end, PortIndex::FIRST..first] {
-            let mut next = range.start;
-            while let Some(port) = self.table.agenda().next(Work::Ready, next)
-                && port < range.end
-            {
-                next = port.next();
-                let served = self.serve(now, port, ports, turn);
-                if round < Round::Served && served == Round::Served {
-                    self.receiver.set_first(next);
-                }
-                round = round.max(served);
-                self.table.note(port, ports);
-            }
-        }
-        round
-    }
-
-    /// Forwards frames that were received before.
-    fn forward_rest(&mut self, now: Nanos, ports: &Ports, turn: &mut Turn) {
-        let mut next = PortIndex::FIRST;
-        while let Some(port) = self.table.agenda().next(Work::Ready, next) {
-            next = port.next();
-            if self.table[port].has_received() && self.table.is_open(port) {
-                self.table[port].inbound.share.begin_round();
-                self.forward_received(now, port, ports, turn);
-            }
-            self.table.note(port, ports);
-        }
-    }
-
-    /// Serves the ports whose timers are due.
-    fn handle_timers(&mut self, now: Nanos, ports: &mut Ports, turn: &mut Turn) {
-        let mut next = PortIndex::FIRST;
-        while let Some(index) = self.table.agenda().next_due(Timer::Port, next, now) {
-            next = index.next();
-            let Some(port) = &mut ports[index.0] else {
-                self.table.agenda_mut().set_timer(Timer::Port, index, None);
-                continue;
-            };
-            if port.receive_at().is_some_and(|at| at <= now) {
-                self.table[index].inbound.readable = true;
-            }
-            if let Err(error) = port.flush(now) {
-                self.table[index].inbound.readable = false;
-                turn.gone.push((index, error));
-            }
-            self.table.note(index, ports);
-        }
+        self.parts.turn(now, ports, false)
     }
 
     /// Returns the time at which the next frame may leave, if no event comes first; `None` if no
     /// queued frame waits for time alone.
     pub fn poll_at(&self, ports: &Ports) -> Option<Nanos> {
-        if self.admission.has_unlimited() {
+        if self.parts.admission.has_unlimited() {
             return Some(Nanos::ZERO);
         }
-        let leaving = self.transmitter.poll_at(&self.table, ports);
-        let next = earlier(leaving, self.table.agenda().poll_at());
-        earlier(next, self.excess.poll_at())
+        let leaving = self.parts.transmitter.poll_at(&self.parts.table, ports);
+        let next = earlier(leaving, self.parts.table.agenda().poll_at());
+        earlier(next, self.parts.excess.poll_at())
     }
 
     /// Returns the number of packets queued for open ports.
     pub fn waiting(&self, ports: &Ports) -> usize {
-        let states = self.table.states().zip(ports);
+        let states = self.parts.table.states().zip(ports);
         let waiting = states.map(|((index, state), port)| {
-            let guest = self.table.guest(index);
+            let guest = self.parts.table.guest(index);
             let limited = guest.map_or(0, GuestPort::waits_for_limit);
             let leaving = match (port, guest) {
                 (None, _) => 0,
                 (Some(_), Some(guest)) => guest.pipeline.backlog().packets,
                 (Some(_), None) => {
-                    let uplink = self.transmitter.uplink();
+                    let uplink = self.parts.transmitter.uplink();
                     uplink.map_or(0, |uplink| uplink.egress().waiting())
                 }
             };
@@ -348,56 +229,6 @@ impl Switch {
             state.inbound.frames.len() + state.inbound.floods.len() + limited + leaving + outgoing
         });
         waiting.sum()
-    }
-
-    /// Begins a turn: reads ports again that need not stay unread.
-    fn begin_turn(&mut self, now: Nanos, ports: &Ports) {
-        self.follow_guests(now, ports);
-        self.transmitter
-            .deliver_local(now, &mut self.table, &self.forwarding);
-        self.transmitter.note_lateness(now, &self.table, ports);
-        let mut next = PortIndex::FIRST;
-        while let Some(port) = self.table.agenda().next_due(Timer::Retry, next, now) {
-            next = port.next();
-            if let Some(guest) = self.table.guest_mut(port) {
-                guest.ingress.handle_timeout(now);
-            }
-            self.snoop_timeout(now, port, ports);
-            self.table.note(port, ports);
-        }
-        self.transmitter
-            .read_again(&mut self.table, ports, &mut Turn::default());
-    }
-
-    /// Transmits due frames, by the uplink and to the guests.
-    fn transmit(&mut self, now: Nanos, ports: &mut Ports, turn: &mut Turn) {
-        if let Some(uplink) = self.table.uplink()
-            && !self.transmitter.is_idle(uplink, &self.table, ports)
-        {
-            self.transmit_by(now, uplink, ports, turn);
-            self.transmitter
-                .deliver_local(now, &mut self.table, &self.forwarding);
-        }
-        self.table.agenda_mut().begin_departures(now);
-        let mut next = self.table.port_at(GuestIndex::FIRST);
-        while let Some(index) = self.table.agenda().next(Work::Sending, next) {
-            next = index.next();
-            self.transmit_by(now, index, ports, turn);
-        }
-        self.transmitter.end_turn(now, &mut self.table);
-    }
-
-    /// Transmits due frames by a port, and forwards the host's answers in its guest's place.
-    fn transmit_by(&mut self, now: Nanos, index: PortIndex, ports: &mut Ports, turn: &mut Turn) {
-        let stopwatch = self.stopwatch.as_deref_mut();
-        let table = &mut self.table;
-        let can_send = self
-            .transmitter
-            .transmit(now, index, table, ports, turn, stopwatch);
-        self.forward_answers(now, index, ports, turn);
-        let departure = departure(&mut self.table, index).filter(|_| can_send);
-        self.table.agenda_mut().set_departure(now, index, departure);
-        self.table.note(index, ports);
     }
 }
 

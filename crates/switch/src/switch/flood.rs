@@ -8,17 +8,18 @@
 //!
 //! Each copy is paid for when it is made ([`super::work`]).
 
+use super::Ports;
 use super::agenda::Work;
 use super::floods::{Flood, Place};
 use super::guest::is_away;
+use super::parts::Parts;
 use super::table::PortTable;
 use super::work::Cost;
-use super::{Ports, Switch};
 use crate::index::PortIndex;
 use tailbound_dataplane::Packet;
 use tailbound_units::Nanos;
 
-impl Switch {
+impl Parts {
     /// Copies a frame for every port but the one it came from, and those of guests that are
     /// away: some in this turn, and the others in later ones. Returns
     /// the cost of the copies that were made.

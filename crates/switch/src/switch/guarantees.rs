@@ -2,6 +2,7 @@
 
 use super::Switch;
 use super::guest::{GuestPort, Refusal};
+use super::parts::Parts;
 use super::steps::{CHANGED, some};
 use crate::index::GuestIndex;
 use std::ops::Range;
@@ -44,26 +45,27 @@ impl Switch {
     /// there is a guest of its name, and that name.
     pub fn guests(&self) -> impl Iterator<Item = (GuestId, &str)> {
         let names = self
+            .parts
             .table
             .guest_ports()
-            .map(|port| self.table[port].name.as_str());
-        self.table.guests().map(|guest| guest.id).zip(names)
+            .map(|port| self.parts.table[port].name.as_str());
+        self.parts.table.guests().map(|guest| guest.id).zip(names)
     }
 
     /// Returns the wire of the uplink; `None` if the uplink is not paced.
     pub fn wire(&self) -> Option<&PacerConfig> {
-        Some(self.transmitter.paced()?.wire())
+        Some(self.parts.transmitter.paced()?.wire())
     }
 
     /// Returns the guarantee of a guest in the pacer; `None`: best effort, or no pacer.
     pub fn guarantee(&self, guest: GuestId) -> Option<&Guarantee> {
-        self.transmitter.pacer()?.guarantee(guest)
+        self.parts.transmitter.pacer()?.guarantee(guest)
     }
 
     /// Returns the rule that refuses the guarantee of the guest at `place` among
     /// [`Switch::guests`]; `None` if the guarantee is in force, or the uplink is not paced.
     pub fn refusal(&self, place: usize) -> Option<PacerError> {
-        Some(self.table.guests().nth(place)?.promise.refusal?.rule)
+        Some(self.parts.table.guests().nth(place)?.promise.refusal?.rule)
     }
 
     /// Sets or removes the guarantee of a guest from `now` on. If the uplink is not paced, the
@@ -79,13 +81,14 @@ impl Switch {
         guest: GuestId,
         guarantee: Option<Guarantee>,
     ) -> Result<(), GuaranteeError> {
-        let known = self.table.guest_of_mut(guest);
+        let known = self.parts.table.guest_of_mut(guest);
         known
             .ok_or(GuaranteeError::NoGuest(guest))?
             .promise
             .guarantee = guarantee;
         self.apply(now, []);
         match self
+            .parts
             .table
             .guest_of(guest)
             .and_then(|known| known.promise.refusal)
@@ -118,14 +121,14 @@ impl Switch {
     /// Continues with some guests, up to the cost of `work` unchanged guests. Returns true when all
     /// is done. Between two calls the switch does turns as usual.
     pub fn apply_some(&mut self, now: Nanos, applying: &mut Applying, work: usize) -> bool {
-        let guests = self.table.guest_count();
+        let guests = self.parts.table.guest_count();
         let mut left = work;
         while left > 0 {
             let cost = match applying.step {
                 Step::Note(from) => {
                     let range = some(from, applying.wanted.len(), left);
                     for (guest, guarantee) in &applying.wanted[range.clone()] {
-                        if let Some(guest) = self.table.guest_of_mut(*guest) {
+                        if let Some(guest) = self.parts.table.guest_of_mut(*guest) {
                             guest.promise.guarantee = *guarantee;
                         }
                     }
@@ -134,12 +137,12 @@ impl Switch {
                     range.len()
                 }
                 Step::Less(from) => {
-                    let (end, cost) = self.set_some(now, Pass::Less, from, left);
+                    let (end, cost) = self.parts.set_some(now, Pass::Less, from, left);
                     applying.step = next(end == guests, Step::All(0), Step::Less(end));
                     cost
                 }
                 Step::All(from) => {
-                    let (end, cost) = self.set_some(now, Pass::All, from, left);
+                    let (end, cost) = self.parts.set_some(now, Pass::All, from, left);
                     applying.step = next(end == guests, Step::Done, Step::All(end));
                     cost
                 }
@@ -149,7 +152,9 @@ impl Switch {
         }
         matches!(applying.step, Step::Done)
     }
+}
 
+impl Parts {
     /// Sets the pacer's guarantees of some guests, starting at one. Returns the index of the next
     /// guest, and the cost.
     fn set_some(&mut self, now: Nanos, pass: Pass, from: usize, work: usize) -> (usize, usize) {

@@ -13,7 +13,7 @@ impl Switch {
     /// Sets the guarantees of a guest's senders: frames that conform are delivered before all
     /// others. `None`: no distinction. An unknown guest is skipped.
     pub fn set_inward(&mut self, now: Nanos, guest: GuestId, config: Option<InwardConfig>) {
-        let Some(guest) = self.table.guest_of_mut(guest) else {
+        let Some(guest) = self.parts.table.guest_of_mut(guest) else {
             return;
         };
         match (&mut guest.inward, config) {
@@ -24,7 +24,7 @@ impl Switch {
 
     /// Returns the policer of a guest's senders; `None` if there is none.
     pub fn inward(&mut self, guest: GuestId) -> Option<&mut Inward> {
-        self.table.guest_of_mut(guest)?.inward.as_mut()
+        self.parts.table.guest_of_mut(guest)?.inward.as_mut()
     }
 }
 

@@ -5,7 +5,7 @@
 //! is of the same generation; a reload, which may change filters, begins another. Frames that claim anything are
 //! decided one by one, as are those from addresses that a guest chose: the address book notes their use.
 
-use super::Switch;
+use super::parts::Parts;
 use super::table::Source;
 use crate::filter::SpoofFilter;
 use crate::forward::{Addresses, Way};
@@ -33,45 +33,45 @@ fn addresses(source: Source, packet: &Packet) -> Option<Addresses> {
 }
 
 /// Decides for an admitted frame: its way, if that is the same for all frames of its addresses.
-fn decide(switch: &Switch, from: PortIndex, packet: &Packet) -> Option<Way> {
+fn decide(parts: &Parts, from: PortIndex, packet: &Packet) -> Option<Way> {
     // The filter reads the headers behind an unspecified source, so such frames are decided one by one.
     let is_own = |filter: &SpoofFilter| {
         let source = packet.ip_source();
         source.is_some_and(|source| !source.is_unspecified() && filter.owns(source))
     };
-    let guest = switch.table.guest(from);
+    let guest = parts.table.guest(from);
     let filter = guest.and_then(|guest| guest.checks.filter.as_ref());
     if !filter.is_none_or(is_own) {
         return None;
     }
     let (source, destination) = (Mac(packet.source_mac()), Mac(packet.destination_mac()));
-    switch.forwarding.way(from, source, destination)
+    parts.forwarding.way(from, source, destination)
 }
 
 /// Returns the way of a frame, if it is known that the frame passes, and notes its sender as
-/// [`Switch::admit`] does.
+/// [`Parts::admit`] does.
 #[inline]
 pub(super) fn known_way(
-    switch: &mut Switch,
+    parts: &mut Parts,
     now: Nanos,
     source: Source,
     packet: &Packet,
 ) -> Option<Way> {
     let addresses = addresses(source, packet)?;
-    let way = switch.forwarding.kept(source.port, addresses)?;
+    let way = parts.forwarding.kept(source.port, addresses)?;
     debug_assert_eq!(
         Some(way),
-        decide(switch, source.port, packet),
+        decide(parts, source.port, packet),
         "for {addresses:?}"
     );
-    switch.forwarding.learn_again(now, way);
+    parts.forwarding.learn_again(now, way);
     Some(way)
 }
 
-/// Keeps the decision for a frame that [`Switch::admit`] accepted.
-pub(super) fn keep_way(switch: &mut Switch, source: Source, packet: &Packet) {
-    let decided = addresses(source, packet).zip(decide(switch, source.port, packet));
+/// Keeps the decision for a frame that [`Parts::admit`] accepted.
+pub(super) fn keep_way(parts: &mut Parts, source: Source, packet: &Packet) {
+    let decided = addresses(source, packet).zip(decide(parts, source.port, packet));
     if let Some((addresses, way)) = decided {
-        switch.forwarding.keep(source.port, addresses, way);
+        parts.forwarding.keep(source.port, addresses, way);
     }
 }

@@ -18,7 +18,7 @@ pub struct Spent {
 impl Switch {
     /// Returns the spent part of a guest's budgets; `None` if there is no such guest.
     pub fn spent(&self, now: Nanos, guest: GuestId) -> Option<Spent> {
-        let guest = self.table.guest_of(guest)?;
+        let guest = self.parts.table.guest_of(guest)?;
         let spent = |budget: &Option<Budget>| {
             let budget = budget.as_ref();
             budget.map_or(Bytes(0), |budget| budget.spent(now))
@@ -31,7 +31,7 @@ impl Switch {
 
     /// Adds bytes that a guest has spent of its budgets elsewhere.
     pub fn note_spent(&mut self, now: Nanos, guest: GuestId, spent: Spent) {
-        let Some(guest) = self.table.guest_of_mut(guest) else {
+        let Some(guest) = self.parts.table.guest_of_mut(guest) else {
             return;
         };
         let budgets = [
@@ -47,12 +47,12 @@ impl Switch {
 
     /// Returns the levels of a guest's buckets; `None` without a guarantee.
     pub fn level(&mut self, now: Nanos, guest: GuestId) -> Option<GuestLevel> {
-        self.transmitter.pacer_mut()?.level(now, guest)
+        self.parts.transmitter.pacer_mut()?.level(now, guest)
     }
 
     /// Adds `bytes` to {B, S} of a guest, up to its depth.
     pub fn fill_bucket(&mut self, now: Nanos, guest: GuestId, bytes: WireBytes) {
-        if let Some(pacer) = self.transmitter.pacer_mut() {
+        if let Some(pacer) = self.parts.transmitter.pacer_mut() {
             pacer.fill_bucket(now, guest, bytes);
         }
     }
@@ -67,7 +67,7 @@ impl Switch {
         guest: GuestId,
         level: DestinationLevel,
     ) -> Result<(), PacerError> {
-        match self.transmitter.pacer_mut() {
+        match self.parts.transmitter.pacer_mut() {
             Some(pacer) => pacer.set_destination_level(now, guest, level),
             None => Ok(()),
         }

@@ -5,6 +5,7 @@
 //! the limit of a guaranteed guest, so that guaranteed traffic does not wait for the limit.
 
 use super::agenda::{Timer, Work};
+use super::parts::Parts;
 use super::steps::CHANGED;
 use super::trace::{Released, Wait};
 use super::{Ports, Switch, Turn};
@@ -79,16 +80,18 @@ impl Switch {
         out: Option<&ShaperConfig>,
         pipeline: &PipelineConfig,
     ) -> usize {
-        let Some(port) = self.table.port_of(guest) else {
+        let Some(port) = self.parts.table.port_of(guest) else {
             return 0;
         };
-        if self.set_limits_of(now, port, out, pipeline) {
+        if self.parts.set_limits_of(now, port, out, pipeline) {
             CHANGED
         } else {
             0
         }
     }
+}
 
+impl Parts {
     /// Changes the limits of the guest at a port. Returns true if there was a change.
     pub(super) fn set_limits_of(
         &mut self,

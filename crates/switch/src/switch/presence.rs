@@ -8,6 +8,7 @@
 
 use super::agenda::Work;
 use super::guest::is_away;
+use super::parts::Parts;
 use super::{Ports, Switch};
 use crate::announce;
 use crate::filter::SpoofFilter;
@@ -28,26 +29,28 @@ impl Switch {
     /// Returns true if the guest at `place` among [`Switch::guests`] is on another host, or not
     /// running.
     pub fn is_guest_away(&self, place: usize) -> bool {
-        is_away(self.table.guests().nth(place))
+        is_away(self.parts.table.guests().nth(place))
     }
 
     /// Returns true if the guest at `place` among [`Switch::guests`] is here, and its arrival was
     /// noticed.
     pub fn has_guest_come(&self, place: usize) -> bool {
-        let guest = self.table.guests().nth(place);
+        let guest = self.parts.table.guests().nth(place);
         let presence = guest.and_then(|guest| guest.presence);
         matches!(presence, Some(Presence::Here(arrival)) if arrival != Arrival::default())
     }
 
     /// Determines the places of the guests of new ports, before any traffic, without announcements.
     pub fn look_for_guests(&mut self, now: Nanos, ports: &Ports) {
-        for port in self.table.ports() {
-            self.table.note_presence(port, ports);
+        for port in self.parts.table.ports() {
+            self.parts.table.note_presence(port, ports);
         }
-        self.follow_guests(now, ports);
-        self.is_news = false;
+        self.parts.follow_guests(now, ports);
+        self.parts.is_news = false;
     }
+}
 
+impl Parts {
     /// Returns true if the guest of a port, which was away, has arrived.
     pub(super) fn has_come(&mut self, now: Nanos, port: PortIndex, ports: &Ports) -> bool {
         self.table.note_presence(port, ports);

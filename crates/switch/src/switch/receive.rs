@@ -2,10 +2,11 @@
 
 use super::admission::Route;
 use super::known::{keep_way, known_way};
+use super::parts::Parts;
 use super::table::Source;
 use super::upkeep::{leave_alone, note_idle_wake};
 use super::work::Cost;
-use super::{Ports, Switch, Turn};
+use super::{Ports, Turn};
 use crate::forward::{Verdict, Way};
 use crate::index::PortIndex;
 use crate::mac::Mac;
@@ -25,7 +26,7 @@ pub(super) enum Round {
     Served,
 }
 
-impl Switch {
+impl Parts {
     /// Serves one port for a round: receives a burst if all of the last one is forwarded, and
     /// forwards frames up to the port's share of the work.
     pub(super) fn serve(

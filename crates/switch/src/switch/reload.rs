@@ -15,6 +15,7 @@ use super::agenda::Work;
 use super::config::{GuestConfig, SwitchConfig, UPLINK};
 use super::guarantees::Pass;
 use super::guest::GuestPort;
+use super::parts::Parts;
 use super::state::PortState;
 use super::steps::{CHANGED, some};
 use super::table::{GuestEntry, PortTable};
@@ -140,7 +141,7 @@ impl Switch {
         let mut reload = Self::begin_reload(SwitchPlan::new(config, names));
         while !self.prepare(&mut reload, usize::MAX)? {}
         self.swap(&mut reload);
-        for port in self.table.ports() {
+        for port in self.parts.table.ports() {
             self.handle_opened(port);
         }
         while !self.settle(now, &mut reload, usize::MAX) {}
@@ -189,10 +190,11 @@ impl Switch {
                 Step::Try(from) => {
                     let range = some(from, reload.guests.len(), left.div_ceil(2));
                     left = left.saturating_sub(2 * range.len() + 1);
-                    reload.step = reload.try_guarantees(range, &self.table, &self.transmitter)?;
+                    reload.step =
+                        reload.try_guarantees(range, &self.parts.table, &self.parts.transmitter)?;
                 }
                 Step::Make(from) => {
-                    let (table, transmitter) = (&mut self.table, &mut self.transmitter);
+                    let (table, transmitter) = (&mut self.parts.table, &mut self.parts.transmitter);
                     let (end, cost) = reload.make(from, left, table, transmitter);
                     left = left.saturating_sub(cost + 1);
                     reload.step = if end < reload.guests.len() {
@@ -211,7 +213,7 @@ impl Switch {
     pub fn cancel(&mut self, reload: &mut Reload) {
         for next in &mut reload.guests {
             if let Some((_, guest)) = next.fresh.take() {
-                self.table.slots_mut().release(guest.id);
+                self.parts.table.slots_mut().release(guest.id);
             }
         }
     }
@@ -226,21 +228,23 @@ impl Switch {
         assert_eq!(reload.step, Step::Swap, "it is prepared before");
         let mut before = Vec::with_capacity(reload.guests.len() + 1);
         if !reload.has_uplink {
-            self.transmitter.end_pacing(&self.table);
+            self.parts.transmitter.end_pacing(&self.parts.table);
         }
-        let (layout, uplink, former) = self.table.take();
+        let (layout, uplink, former) = self.parts.table.take();
         let mut former: Vec<_> = former.map(Some).collect();
         if !reload.has_uplink {
-            self.transmitter.set_uplink(None);
-            self.table.begin(None);
+            self.parts.transmitter.set_uplink(None);
+            self.parts.table.begin(None);
         } else if let Some(state) = uplink {
             before.push(layout.uplink());
-            self.table.begin(Some(state));
+            self.parts.table.begin(Some(state));
         } else {
-            self.transmitter.set_uplink(reload.fresh_uplink.take());
+            self.parts
+                .transmitter
+                .set_uplink(reload.fresh_uplink.take());
             before.push(None);
             let state = PortState::new(UPLINK.to_owned());
-            self.table.begin(Some(Box::new(state)));
+            self.parts.table.begin(Some(Box::new(state)));
         }
         for next in &mut reload.guests {
             let (state, guest) = match (next.former, next.fresh.take()) {
@@ -258,7 +262,7 @@ impl Switch {
                 _ => unreachable!("a guest either stays or is made"),
             };
             let (mac, is_away) = (guest.mac, guest.is_away());
-            let port = self.table.push((state, guest));
+            let port = self.parts.table.push((state, guest));
             if is_away {
                 reload.pinned.insert(mac, Pinned::Away(port));
             }
@@ -266,17 +270,18 @@ impl Switch {
         reload.gone = former.into_iter().flatten().collect();
         reload.gone.sort_unstable_by_key(|(_, guest)| guest.id);
         for (_, guest) in &reload.gone {
-            self.table.slots_mut().release(guest.id);
+            self.parts.table.slots_mut().release(guest.id);
         }
-        self.receiver.set_classes(reload.classes.take());
-        self.admission.set_outside(reload.outside);
-        self.table.agenda_mut().rearrange(&before);
-        let uplink = self.table.uplink();
+        self.parts.receiver.set_classes(reload.classes.take());
+        self.parts.admission.set_outside(reload.outside);
+        self.parts.table.agenda_mut().rearrange(&before);
+        let uplink = self.parts.table.uplink();
         let pinned = std::mem::take(&mut reload.pinned);
-        self.forwarding
+        self.parts
+            .forwarding
             .reconfigure(before.into_iter(), uplink, pinned);
         let configured = std::mem::take(&mut reload.configured);
-        self.admission.addresses_mut().reconfigure(configured);
+        self.parts.admission.addresses_mut().reconfigure(configured);
         reload.step = Step::End;
     }
 
@@ -285,16 +290,17 @@ impl Switch {
     pub fn settle(&mut self, now: Nanos, reload: &mut Reload, work: usize) -> bool {
         let mut left = work;
         while left > 0 && reload.step != Step::Done {
-            let guests = self.table.guest_count();
+            let guests = self.parts.table.guest_count();
             let cost = match reload.step {
                 Step::End => {
                     let most = left.div_ceil(CHANGED).min(reload.gone.len());
                     for (_, mut guest) in reload.gone.drain(..most) {
-                        let table = &mut self.table;
-                        let forwarding = &self.forwarding;
-                        self.transmitter
+                        let table = &mut self.parts.table;
+                        let forwarding = &self.parts.forwarding;
+                        self.parts
+                            .transmitter
                             .bury_snoop(now, &mut guest, table, forwarding);
-                        self.end(now, guest.id);
+                        self.parts.end(now, guest.id);
                     }
                     if reload.gone.is_empty() {
                         reload.step = Step::LessBefore(0);
@@ -303,13 +309,13 @@ impl Switch {
                 }
                 Step::LessBefore(from) => {
                     let range = some(from, guests, left);
-                    self.set_in_pacer(now, Pass::Less, range.clone());
+                    self.parts.set_in_pacer(now, Pass::Less, range.clone());
                     reload.go_on(range.clone(), guests, Step::LessBefore);
                     range.len()
                 }
                 Step::Uplink => {
-                    self.change_uplink(now, reload.uplink.take());
-                    if let Some(uplink) = self.transmitter.uplink_mut() {
+                    self.parts.change_uplink(now, reload.uplink.take());
+                    if let Some(uplink) = self.parts.transmitter.uplink_mut() {
                         uplink.egress_mut().set_guests(guests);
                     }
                     reload.step = Step::Translate;
@@ -317,7 +323,7 @@ impl Switch {
                 }
                 Step::Translate => {
                     let most = left.saturating_mul(LIMITS);
-                    let pacer = self.transmitter.pacer_mut();
+                    let pacer = self.parts.transmitter.pacer_mut();
                     if pacer.is_none_or(|pacer| pacer.translate(most)) {
                         reload.step = Step::Less(0);
                     }
@@ -325,7 +331,7 @@ impl Switch {
                 }
                 Step::Less(from) => {
                     let range = some(from, guests, left);
-                    self.set_in_pacer(now, Pass::Less, range.clone());
+                    self.parts.set_in_pacer(now, Pass::Less, range.clone());
                     reload.go_on(range.clone(), guests, Step::Less);
                     range.len()
                 }
@@ -334,14 +340,18 @@ impl Switch {
                     let mut cost = 0;
                     while cost < left && index < guests {
                         let config = &reload.guests[index].config;
-                        cost += self.settle_guest(now, GuestIndex::new(index), config);
+                        cost += self.parts.settle_guest(now, GuestIndex::new(index), config);
                         index += 1;
                     }
                     reload.go_on(from..index, guests, Step::Settle);
                     cost
                 }
                 Step::Forget => {
-                    if self.forwarding.forget_gone(left.saturating_mul(STATIONS)) {
+                    if self
+                        .parts
+                        .forwarding
+                        .forget_gone(left.saturating_mul(STATIONS))
+                    {
                         reload.step = Step::Done;
                     }
                     left
@@ -352,7 +362,9 @@ impl Switch {
         }
         reload.step == Step::Done
     }
+}
 
+impl Parts {
     /// Removes the state of a removed guest.
     fn end(&mut self, now: Nanos, gone: GuestId) {
         if let Some(pacer) = self.transmitter.pacer_mut() {

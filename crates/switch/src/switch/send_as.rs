@@ -18,16 +18,16 @@ impl Switch {
     /// has no guarantee, has frames that wait to be forwarded, or its port is unread. Returns the
     /// number of accepted copies.
     pub fn send_as(&mut self, guest: GuestId, frame: &[u8], ago: Nanos, ports: &Ports) -> usize {
-        let Some(port) = self.table.port_of(guest) else {
+        let Some(port) = self.parts.table.port_of(guest) else {
             return 0;
         };
-        if !self.table.is_open(port)
-            || self.table.is_drained(port)
-            || self.table[port].has_received()
+        if !self.parts.table.is_open(port)
+            || self.parts.table.is_drained(port)
+            || self.parts.table[port].has_received()
         {
             return 0;
         }
-        let pacer = self.transmitter.pacer();
+        let pacer = self.parts.transmitter.pacer();
         let Some((pacer, guarantee)) = pacer.and_then(|it| Some((it, it.guarantee(guest)?))) else {
             return 0;
         };
@@ -40,10 +40,10 @@ impl Switch {
             ((in_time(AHEAD).max(2) + saved) * each).saturating_sub(pacer.memory_of(guest).0);
         let missing = (missing.div_ceil(each) as usize).min(BURST);
         for _ in 0..missing {
-            let copy = self.receiver.copy(frame);
-            self.table[port].inbound.frames.push_back(copy);
+            let copy = self.parts.receiver.copy(frame);
+            self.parts.table[port].inbound.frames.push_back(copy);
         }
-        self.table.note(port, ports);
+        self.parts.table.note(port, ports);
         missing
     }
 }

@@ -176,33 +176,35 @@ impl Switch {
         guests: usize,
     ) -> Option<Snapshot> {
         let copied = &mut partial.0;
-        copied.reserve_exact(self.table.guest_count().saturating_sub(copied.len()));
+        copied.reserve_exact(self.parts.table.guest_count().saturating_sub(copied.len()));
         let end = self
+            .parts
             .table
             .guest_count()
             .min(copied.len().saturating_add(guests));
         for guest in (copied.len()..end).map(GuestIndex::new) {
-            let port = self.table.port_at(guest);
-            let link = count_overruns(&mut self.table, port, ports);
-            let paced = self.transmitter.paced();
-            let state = &self.table[port];
-            copied.push(self.table[guest].snapshot(self.now, state, link, paced));
+            let port = self.parts.table.port_at(guest);
+            let link = count_overruns(&mut self.parts.table, port, ports);
+            let paced = self.parts.transmitter.paced();
+            let state = &self.parts.table[port];
+            copied.push(self.parts.table[guest].snapshot(self.parts.now, state, link, paced));
         }
-        if end < self.table.guest_count() {
+        if end < self.parts.table.guest_count() {
             return None;
         }
-        let port = self.table.uplink();
-        let link = port.map(|port| count_overruns(&mut self.table, port, ports));
+        let port = self.parts.table.uplink();
+        let link = port.map(|port| count_overruns(&mut self.parts.table, port, ports));
         let uplink = self
+            .parts
             .transmitter
             .uplink()
-            .zip(self.table.uplink_state())
+            .zip(self.parts.table.uplink_state())
             .zip(link);
         Some(Snapshot {
             uplink: uplink.map(|((uplink, state), link)| uplink.snapshot(state, link)),
             guests: std::mem::take(copied),
-            fdb_entries: self.forwarding.entries(),
-            refusals: self.refusals,
+            fdb_entries: self.parts.forwarding.entries(),
+            refusals: self.parts.refusals,
         })
     }
 }

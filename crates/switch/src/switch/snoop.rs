@@ -5,6 +5,7 @@
 //! routed, metered, paced and queued as if they had come from its port.
 
 use super::guest::{Answering, GuestPort};
+use super::parts::Parts;
 use super::state::{PortState, Transmitted};
 use super::table::PortTable;
 use super::transmitter::Transmitter;
@@ -107,12 +108,12 @@ impl PortState {
 impl Switch {
     /// Begins, changes or ends early acknowledgement for a guest. An unknown guest is skipped.
     pub fn set_snoop(&mut self, now: Nanos, guest: GuestId, config: Option<SnoopConfig>) {
-        let pool = self.receiver.pool().clone();
-        if let Some(port) = self.table.port_of(guest)
-            && let Some(guest) = self.table.guest_mut(port)
+        let pool = self.parts.receiver.pool().clone();
+        if let Some(port) = self.parts.table.port_of(guest)
+            && let Some(guest) = self.parts.table.guest_mut(port)
         {
             guest.set_snoop(now, config, &pool);
-            self.table.offer(port);
+            self.parts.table.offer(port);
         }
     }
 
@@ -120,7 +121,7 @@ impl Switch {
     /// acknowledged data. Returns the undelivered data; `None` if there is no such guest, or it has
     /// no early acknowledgement.
     pub fn drain_snoop(&mut self, guest: GuestId, undo: bool) -> Option<Drained> {
-        let snoop = self.table.guest_of_mut(guest)?.early.snoop.as_mut()?;
+        let snoop = self.parts.table.guest_of_mut(guest)?.early.snoop.as_mut()?;
         if undo {
             snoop.end_drain();
         } else {
@@ -132,7 +133,7 @@ impl Switch {
     /// Exports the state of a guest's connections, for another process; `None` as for
     /// [`Switch::drain_snoop`].
     pub fn export_snoop(&self, now: Nanos, guest: GuestId) -> Option<Vec<u8>> {
-        let guest = self.table.guest_of(guest)?;
+        let guest = self.parts.table.guest_of(guest)?;
         let mut bytes = Vec::new();
         guest.early.snoop.as_ref()?.export(now, &mut bytes);
         Some(bytes)
@@ -151,11 +152,11 @@ impl Switch {
         from: &[u8],
         known: impl Fn(usize) -> Option<GuestId>,
     ) -> Result<usize, Damaged> {
-        let pool = self.receiver.pool().clone();
-        let Some(port) = self.table.port_of(guest) else {
+        let pool = self.parts.receiver.pool().clone();
+        let Some(port) = self.parts.table.port_of(guest) else {
             return Ok(0);
         };
-        let Some(guest) = self.table.guest_mut(port) else {
+        let Some(guest) = self.parts.table.guest_mut(port) else {
             return Ok(0);
         };
         if guest.early.snoop.is_none() {
@@ -170,21 +171,22 @@ impl Switch {
         }
         let count = snoop.import(now, from, known);
         guest.end_snoop();
-        self.table.note_ingress(port);
-        self.table.offer(port);
+        self.parts.table.note_ingress(port);
+        self.parts.table.offer(port);
         count
     }
 
     /// Returns the state of each connection of a guest, the one idle for longest first; `None` as
     /// for [`Switch::drain_snoop`].
     pub fn snoop_flows(&self, guest: GuestId) -> Option<impl Iterator<Item = FlowView> + '_> {
-        let guest = self.table.guest_of(guest)?;
+        let guest = self.parts.table.guest_of(guest)?;
         Some(guest.early.snoop.as_ref()?.flows())
     }
 
     /// Returns true if any guest lacks early acknowledged data.
     pub fn owes_guests(&self) -> bool {
         let snoops = self
+            .parts
             .table
             .guests()
             .filter_map(|guest| guest.early.snoop.as_ref());
@@ -193,7 +195,7 @@ impl Switch {
 
     /// Ends early acknowledgement for all guests, or continues it.
     pub fn drain_snoops(&mut self, undo: bool) {
-        for guest in self.table.guests_mut() {
+        for guest in self.parts.table.guests_mut() {
             let ends = guest.early.ends;
             if let Some(snoop) = &mut guest.early.snoop {
                 if undo && !ends {
@@ -208,11 +210,13 @@ impl Switch {
     /// Resets the connections with acknowledged data that their guests have not taken: the
     /// successor of this process does not have that data.
     pub fn abort_snoops(&mut self, now: Nanos, ports: &Ports) {
-        for port in self.table.guest_ports() {
-            self.abort_snoop(now, port, ports);
+        for port in self.parts.table.guest_ports() {
+            self.parts.abort_snoop(now, port, ports);
         }
     }
+}
 
+impl Parts {
     pub(super) fn abort_snoop(&mut self, now: Nanos, port: PortIndex, ports: &Ports) {
         let Some(guest) = self.table.guest_mut(port) else {
             return;

@@ -128,12 +128,12 @@ impl Bench {
 
     /// Returns true if the caller waits for something to receive from a port.
     fn is_read(&self, port: usize) -> bool {
-        self.switch.table[PortIndex(port)].interest.receive
+        self.switch.parts.table[PortIndex(port)].interest.receive
     }
 
     /// Returns true if the caller waits for room to transmit.
     fn is_full(&self, port: usize) -> bool {
-        self.switch.table[PortIndex(port)].interest.transmit
+        self.switch.parts.table[PortIndex(port)].interest.transmit
     }
 
     fn drops(&mut self, port: usize, reason: &str) -> u64 {

@@ -167,7 +167,7 @@ impl Switch {
     /// Traces the frames of a guest from now on: those that it sends, and those to it, `most` at
     /// most. A trace in progress ends with its frames so far.
     pub fn begin_trace(&mut self, guest: GuestId, most: usize) {
-        self.transmitter.replace_trace(Some(Box::new(Trace {
+        self.parts.transmitter.replace_trace(Some(Box::new(Trace {
             guest,
             most,
             // At once: nothing of it is copied while packets wait.
@@ -181,12 +181,12 @@ impl Switch {
 
     /// Returns true if a trace has its maximum of frames.
     pub fn is_trace_full(&self) -> bool {
-        let trace = self.transmitter.trace();
+        let trace = self.parts.transmitter.trace();
         trace.is_some_and(|trace| trace.traced.frames.len() >= trace.most)
     }
 
     /// Ends the trace in progress, and returns it.
     pub fn end_trace(&mut self) -> Option<Traced> {
-        Some(self.transmitter.replace_trace(None)?.traced)
+        Some(self.parts.transmitter.replace_trace(None)?.traced)
     }
 }

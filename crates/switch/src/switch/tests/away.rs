@@ -207,7 +207,10 @@ fn where_a_guest_is_outlasts_a_reload_and_a_new_port_is_asked_anew() {
     changed.expect("no rule is broken");
     bench.ports.swap(A, B);
     bench.wires.swap(A, B);
-    assert_eq!(bench.switch.forwarding.away(MAC_A), Some(PortIndex(B)));
+    assert_eq!(
+        bench.switch.parts.forwarding.away(MAC_A),
+        Some(PortIndex(B))
+    );
     bench.settle();
     bench.sent(A);
     bench.send(A, &b_to_a(2));
@@ -231,7 +234,7 @@ fn the_first_frame_finds_a_guest_that_has_just_come() {
     bench.send(B, &b_to_a(1));
     bench.settle();
     assert_eq!(bench.sent(A), [b_to_a(1)]);
-    assert_eq!(bench.switch.forwarding.away(MAC_A), None);
+    assert_eq!(bench.switch.parts.forwarding.away(MAC_A), None);
 }
 
 /// An event of a guest to which others send.

@@ -107,7 +107,7 @@ fn a_broadcast_flood_from_outside_is_held_to_the_budget_of_the_uplink() {
     let arp = ethernet(Mac::BROADCAST, GATEWAY, 0x0806, &arp(1, GATEWAY, FAR, A4));
     let flood = |outside| {
         let mut bench = bench_of(COPIES as u8 - 1);
-        bench.switch.admission.set_outside(outside);
+        bench.switch.parts.admission.set_outside(outside);
         for _ in 0..20_000 {
             bench.send(UPLINK, &arp);
         }

@@ -122,7 +122,7 @@ impl Bench {
                 kind,
             } => {
                 if forgets {
-                    self.switch.forwarding.end_generation();
+                    self.switch.parts.forwarding.end_generation();
                 }
                 self.send(port, &frame(MACS[to], MACS[from], ip, kind));
             }
@@ -243,6 +243,7 @@ fn the_second_frame_of_a_guest_is_known_until_its_address_is_not_its_own() {
     let id = |bench: &Bench| {
         bench
             .switch
+            .parts
             .table
             .guest(PortIndex(A))
             .expect("A is a guest")
@@ -251,8 +252,8 @@ fn the_second_frame_of_a_guest_is_known_until_its_address_is_not_its_own() {
     let a_to_b = frame(MAC_B, MAC_A, 0, Kind::Datagram);
     let is_known = |bench: &mut Bench, frame: &[u8]| {
         let packet = packet(frame, Some(id(bench))).expect("well formed");
-        let source = bench.switch.table.source(PortIndex(A));
-        known_way(&mut bench.switch, bench.now, source, &packet).is_some()
+        let source = bench.switch.parts.table.source(PortIndex(A));
+        known_way(&mut bench.switch.parts, bench.now, source, &packet).is_some()
     };
     assert!(!is_known(&mut bench, &a_to_b));
     bench.send(A, &a_to_b);

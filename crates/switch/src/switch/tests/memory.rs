@@ -61,7 +61,7 @@ fn frames_of_any_length_hold_what_their_queue_may_and_it_is_given_back() {
                 bench.settle();
             }
         }
-        let held = bench.switch.receiver.pool().held();
+        let held = bench.switch.parts.receiver.pool().held();
         assert!(held.0 <= 2 * 2 * MEMORY.0, "{len}: {held} for two queues");
         assert!(held.0 >= MEMORY.0, "{len}: {held} is no test");
         for port in [UPLINK, B] {
@@ -71,12 +71,17 @@ fn frames_of_any_length_hold_what_their_queue_may_and_it_is_given_back() {
         let end = bench.now + Nanos::from_secs(10);
         bench.run(end);
         assert!(!bench.sent(B).is_empty() && !bench.sent(UPLINK).is_empty());
-        let held = bench.switch.receiver.pool().held();
+        let held = bench.switch.parts.receiver.pool().held();
         assert!(held.0 <= rest(), "{len}: {held} at rest");
-        for guest in bench.switch.table.guests_mut() {
+        for guest in bench.switch.parts.table.guests_mut() {
             assert_eq!(guest.pipeline.give_back(), Spare::Nothing, "{len}");
         }
-        let uplink = bench.switch.transmitter.uplink_mut().expect("there is one");
+        let uplink = bench
+            .switch
+            .parts
+            .transmitter
+            .uplink_mut()
+            .expect("there is one");
         assert_eq!(uplink.egress_mut().give_back(), Spare::Nothing, "{len}");
         assert_eq!(
             bench.switch.poll_at(&bench.ports),
@@ -99,7 +104,7 @@ fn changing_lengths_hold_no_more() {
             }
         }
         bench.settle();
-        let held = bench.switch.receiver.pool().held();
+        let held = bench.switch.parts.receiver.pool().held();
         // And what each size keeps, and a burst that was received.
         let more = (4 * Pool::SPARED + BURST * Pool::LARGE) as u64;
         assert!(held.0 <= memory.0 + more, "{len}: {held}");
@@ -129,7 +134,7 @@ fn segments_hold_what_their_queue_may() {
         bench.switch.handle_readable(PortIndex(A));
         bench.settle();
     }
-    let held = bench.switch.receiver.pool().held();
+    let held = bench.switch.parts.receiver.pool().held();
     // One overload drops half of the longest queue.
     assert!((MEMORY.0 / 2..=2 * MEMORY.0).contains(&held.0), "{held}");
 }

@@ -270,14 +270,14 @@ fn a_warm_loop_takes_no_new_buffers() {
         bench.send(A, &a_to_b(n));
     }
     bench.settle();
-    let free = bench.switch.receiver.pool().free();
+    let free = bench.switch.parts.receiver.pool().free();
     for round in 0..100 {
         for n in 0..10 {
             bench.send(A, &a_to_b(n + round));
         }
         bench.settle();
     }
-    assert_eq!(bench.switch.receiver.pool().free(), free);
+    assert_eq!(bench.switch.parts.receiver.pool().free(), free);
 }
 
 proptest! {

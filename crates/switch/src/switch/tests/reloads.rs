@@ -88,7 +88,7 @@ fn most_allocations(guests: u32, to: SwitchConfig) -> u64 {
         if is_ready && n < 1_000_000 {
             n = 1_000_000;
             bench.switch.swap(&mut reload);
-            let ports = bench.switch.table.len();
+            let ports = bench.switch.parts.table.len();
             bench.ports.resize_with(ports, || None);
         }
         n += 1;
@@ -170,7 +170,7 @@ fn ports_that_stay_are_not_looked_at_again() {
     while bench.switch.poll_interest().is_some() {}
     bench.reload_by(with(50..150, 1), 16, |bench| {
         // Not even the turn after the swap.
-        assert!(bench.switch.table.agenda().is_empty(Work::Ready));
+        assert!(bench.switch.parts.table.agenda().is_empty(Work::Ready));
         assert!(bench.switch.poll_interest().is_none());
     });
 }
@@ -221,11 +221,11 @@ proptest! {
             };
             prop_assert_eq!(names(&whole), names(&sliced));
             let kinds = |bench: &Bench| {
-                let guests = bench.switch.table.guests();
+                let guests = bench.switch.parts.table.guests();
                 guests.map(|guest| guest.pipeline.config().clone()).collect::<Vec<_>>()
             };
             prop_assert_eq!(kinds(&whole), kinds(&sliced));
-            prop_assert_eq!(whole.switch.refusals, sliced.switch.refusals);
+            prop_assert_eq!(whole.switch.parts.refusals, sliced.switch.parts.refusals);
         }
     }
 }

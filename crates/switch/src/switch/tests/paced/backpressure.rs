@@ -48,7 +48,7 @@ fn a_guest_whose_port_is_left_unread_sends_nothing_to_its_neighbours_and_holds_n
     }
     bench.send(A, &a_to_b(8));
     bench.settle();
-    assert!(!bench.switch.table.is_open(PortIndex(A)) && bench.guest_pacing(A).unread);
+    assert!(!bench.switch.parts.table.is_open(PortIndex(A)) && bench.guest_pacing(A).unread);
     // Its frames leave in order, for all destinations.
     assert!(bench.sent(B).is_empty());
     // B is not held up by A.
@@ -200,7 +200,10 @@ fn a_port_that_is_too_slow_is_given_no_batch_before_it_has_taken_the_last() {
         bench.wires[UPLINK].borrow_mut().room = Some(1);
         bench.switch.handle_writable(PortIndex(UPLINK));
         bench.run(bench.now + Nanos::from_millis(1));
-        let held = bench.switch.table[PortIndex(UPLINK)].outbound.frames.len() as u64;
+        let held = bench.switch.parts.table[PortIndex(UPLINK)]
+            .outbound
+            .frames
+            .len() as u64;
         let most = LINK.bytes_in(wire().batch).0 / 84 + 1;
         assert!(held <= most, "{held} frames and voids for the port");
     }

@@ -143,7 +143,12 @@ fn a_reload_changes_a_link_on_which_destinations_have_limits() {
             .switch
             .reconfigure(now, config)
             .expect("no rule is broken");
-        let uplink = bench.switch.transmitter.uplink().expect("there is one");
+        let uplink = bench
+            .switch
+            .parts
+            .transmitter
+            .uplink()
+            .expect("there is one");
         let link = uplink.egress().paced().map(|paced| paced.wire().link);
         assert_eq!(link, Some(Rate::from_mbit(to)), "a limit of {limit} bit/s");
     }

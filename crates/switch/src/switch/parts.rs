@@ -1,0 +1,197 @@
+//! The parts that frames pass, and the loops over ports: one turn of the switch.
+
+use super::admission::Admission;
+use super::agenda::{Timer, Work};
+use super::memory::GiveBack;
+use super::receive::Round;
+use super::receiver::Receiver;
+use super::table::PortTable;
+use super::timing::Stopwatch;
+use super::transmitter::{Transmitter, departure};
+use super::{Ports, Turn};
+use crate::forward::Forwarding;
+use crate::index::{GuestIndex, PortIndex};
+use tailbound_dataplane::HashKeys;
+use tailbound_units::Nanos;
+
+/// The parts that frames pass, in their order, and the state of turns.
+#[derive(Debug)]
+pub(super) struct Parts {
+    pub(super) receiver: Receiver,
+    pub(super) admission: Admission,
+    pub(super) forwarding: Forwarding,
+    pub(super) table: PortTable,
+    pub(super) transmitter: Transmitter,
+    /// The number of refused guarantees.
+    pub(super) refusals: u64,
+    /// Frees unused buffers over time.
+    pub(super) excess: GiveBack,
+    /// Measures the time that ports take.
+    pub(super) stopwatch: Option<Box<dyn Stopwatch>>,
+    /// The time of the last turn.
+    pub(super) now: Nanos,
+    /// The number of turns so far.
+    pub(super) turns: u64,
+    /// True if a guest arrived or left in this turn.
+    pub(super) is_news: bool,
+}
+
+impl Parts {
+    /// Makes the parts without ports, with the keys for the hashes of connections.
+    pub(super) fn new(keys: HashKeys) -> Self {
+        Self {
+            receiver: Receiver::new(keys),
+            admission: Admission::default(),
+            forwarding: Forwarding::default(),
+            table: PortTable::default(),
+            transmitter: Transmitter::default(),
+            refusals: 0,
+            excess: GiveBack::default(),
+            stopwatch: None,
+            now: Nanos::ZERO,
+            turns: 0,
+            is_news: false,
+        }
+    }
+
+    /// Does one turn; receives nothing if `reads` is false.
+    pub(super) fn turn(&mut self, now: Nanos, ports: &mut Ports, reads: bool) -> Turn {
+        let mut turn = Turn::default();
+        self.now = now;
+        self.turns += 1;
+        self.table.set_read(reads);
+        self.begin_turn(now, ports);
+        self.release_due(now, ports, &mut turn);
+        self.handle_timers(now, ports, &mut turn);
+        if !self.table.agenda().is_empty(Work::Copying) {
+            self.go_on_copying(now, ports);
+        }
+        if reads {
+            // Where all that have work caused more than their share, nobody waits for the
+            // rounds that make up for it.
+            while self.receive_round(now, ports, &mut turn) == Round::InDebt {}
+        } else {
+            self.forward_rest(now, ports, &mut turn);
+        }
+        self.transmit(now, ports, &mut turn);
+        self.transmitter
+            .read_again(&mut self.table, ports, &mut turn);
+        turn.busy |= !self.table.agenda().is_empty(Work::Copying);
+        turn.memory_is_free = self.excess.give_back(
+            now,
+            self.receiver.pool(),
+            &mut self.table,
+            &mut self.transmitter,
+        );
+        turn.moved = std::mem::take(&mut self.is_news);
+        turn
+    }
+
+    /// Serves all ports once that have something to receive; returns the most that any of them did.
+    /// The next round begins behind the port that was served first in this one. So a scarce
+    /// resource, for example the room of a queue, is available to each port first equally often,
+    /// with any number of idle ports between them.
+    fn receive_round(&mut self, now: Nanos, ports: &mut Ports, turn: &mut Turn) -> Round {
+        let end = self.table.end();
+        let first = self.receiver.first().min(end);
+        let mut round = Round::Idle;
+        for range in [first..end, PortIndex::FIRST..first] {
+            let mut next = range.start;
+            while let Some(port) = self.table.agenda().next(Work::Ready, next)
+                && port < range.end
+            {
+                next = port.next();
+                let served = self.serve(now, port, ports, turn);
+                if round < Round::Served && served == Round::Served {
+                    self.receiver.set_first(next);
+                }
+                round = round.max(served);
+                self.table.note(port, ports);
+            }
+        }
+        round
+    }
+
+    /// Forwards frames that were received before.
+    fn forward_rest(&mut self, now: Nanos, ports: &Ports, turn: &mut Turn) {
+        let mut next = PortIndex::FIRST;
+        while let Some(port) = self.table.agenda().next(Work::Ready, next) {
+            next = port.next();
+            if self.table[port].has_received() && self.table.is_open(port) {
+                self.table[port].inbound.share.begin_round();
+                self.forward_received(now, port, ports, turn);
+            }
+            self.table.note(port, ports);
+        }
+    }
+
+    /// Serves the ports whose timers are due.
+    fn handle_timers(&mut self, now: Nanos, ports: &mut Ports, turn: &mut Turn) {
+        let mut next = PortIndex::FIRST;
+        while let Some(index) = self.table.agenda().next_due(Timer::Port, next, now) {
+            next = index.next();
+            let Some(port) = &mut ports[index.0] else {
+                self.table.agenda_mut().set_timer(Timer::Port, index, None);
+                continue;
+            };
+            if port.receive_at().is_some_and(|at| at <= now) {
+                self.table[index].inbound.readable = true;
+            }
+            if let Err(error) = port.flush(now) {
+                self.table[index].inbound.readable = false;
+                turn.gone.push((index, error));
+            }
+            self.table.note(index, ports);
+        }
+    }
+
+    /// Begins a turn: reads ports again that need not stay unread.
+    fn begin_turn(&mut self, now: Nanos, ports: &Ports) {
+        self.follow_guests(now, ports);
+        self.transmitter
+            .deliver_local(now, &mut self.table, &self.forwarding);
+        self.transmitter.note_lateness(now, &self.table, ports);
+        let mut next = PortIndex::FIRST;
+        while let Some(port) = self.table.agenda().next_due(Timer::Retry, next, now) {
+            next = port.next();
+            if let Some(guest) = self.table.guest_mut(port) {
+                guest.ingress.handle_timeout(now);
+            }
+            self.snoop_timeout(now, port, ports);
+            self.table.note(port, ports);
+        }
+        self.transmitter
+            .read_again(&mut self.table, ports, &mut Turn::default());
+    }
+
+    /// Transmits due frames, by the uplink and to the guests.
+    fn transmit(&mut self, now: Nanos, ports: &mut Ports, turn: &mut Turn) {
+        if let Some(uplink) = self.table.uplink()
+            && !self.transmitter.is_idle(uplink, &self.table, ports)
+        {
+            self.transmit_by(now, uplink, ports, turn);
+            self.transmitter
+                .deliver_local(now, &mut self.table, &self.forwarding);
+        }
+        self.table.agenda_mut().begin_departures(now);
+        let mut next = self.table.port_at(GuestIndex::FIRST);
+        while let Some(index) = self.table.agenda().next(Work::Sending, next) {
+            next = index.next();
+            self.transmit_by(now, index, ports, turn);
+        }
+        self.transmitter.end_turn(now, &mut self.table);
+    }
+
+    /// Transmits due frames by a port, and forwards the host's answers in its guest's place.
+    fn transmit_by(&mut self, now: Nanos, index: PortIndex, ports: &mut Ports, turn: &mut Turn) {
+        let stopwatch = self.stopwatch.as_deref_mut();
+        let table = &mut self.table;
+        let can_send = self
+            .transmitter
+            .transmit(now, index, table, ports, turn, stopwatch);
+        self.forward_answers(now, index, ports, turn);
+        let departure = departure(&mut self.table, index).filter(|_| can_send);
+        self.table.agenda_mut().set_departure(now, index, departure);
+        self.table.note(index, ports);
+    }
+}

@@ -3,86 +3,93 @@
 //! One thread does everything except serving metrics, reading configurations and opening the ports
 //! that they name. The thread sleeps in `epoll_wait` until a port is readable, a pipeline's next
 //! frame is due, or a [`crate::wake::Waker`] wakes it. An idle daemon sets no timer.
+//!
+//! Each part of the daemon has its own state, and [`Daemon::run`] passes parts to each other:
+//!
+//! | part | state | files |
+//! |---|---|---|
+//! | [`PortSet`] | open and missing ports, the descriptors that the loop waits for | `ports`, `plan`, `open`, `poller`, `inherit`, `store` |
+//! | [`LoopThread`] | clock, CPU, scheduling class and watchdog of the loop's thread | `thread`, `clock`, `core`, `class`, `aside`, `watchdog` |
+//! | [`Enforcement`] | guarantees and limits, on their way into force | `enforcement`, `level` |
+//! | [`RateExchange`] | rates that this host and others agree on | `rates` |
+//! | [`Service`] | the placement service that the daemon follows | `service`, `measured` |
+//! | [`Agent`] | the vCPU agent | `agent`, `vcpu` |
+//! | [`Feed`] | the counters that others read | `feed`, `scrape` |
+//! | [`Requests`] | requests of the control socket | `requests`, `trial`, `traced` |
+//! | [`Reloads`] | the configuration in force, and the next one | `reload`, `prepare`, `changes` |
+//! | [`Handover`] | the takeover by another daemon | `handover`, `legacy`, `connections`, `drain`, `takeover` |
 
+mod agent;
 mod aside;
 mod changes;
 mod class;
+mod clock;
 mod connections;
 mod core;
-mod ending;
+mod drain;
+mod enforcement;
+mod feed;
 mod handover;
 mod inherit;
+mod legacy;
 mod level;
 mod measured;
+mod named;
 mod notify;
 mod open;
 mod others;
 mod plan;
 mod poller;
+mod ports;
+mod prepare;
+mod rates;
 mod reload;
 mod requests;
 mod scrape;
-mod sending;
+mod service;
 mod store;
 mod takeover;
-mod telling;
+mod thread;
 mod traced;
+mod trial;
 mod vcpu;
 mod watchdog;
 
 use crate::config::{ChangeError, Config, ConfigError, Files, PortConfig};
-use crate::control::{ControlConfig, ControlError, ReportClient, WatchClient};
+use crate::control::{ControlConfig, ControlError};
 use crate::guarantees::{ClassesDiffer, Guarantees};
-use crate::hose::{Former, Hose, HoseError, HoseSetup, Placement};
+use crate::hose::{HoseError, HoseSetup};
 use crate::inventory::Inventory;
 use crate::lateness::Lateness;
-use crate::metrics::MetricsError;
-use crate::metrics::{AskWatch, Asker, Collector, Exposition, HostCounts, Server, Vcpus};
-use crate::retire::retire;
-use crate::socket::View;
+use crate::metrics::{Asker, HostCounts, MetricsError, Vcpus};
 use crate::wake::Signals;
-use aside::Aside;
-use class::Class;
+use agent::Agent;
+use clock::Clock;
 use core::Core;
-use ending::listener;
-use handover::Legacy;
-use inherit::Inherited;
-use level::Restoring;
-use measured::ask_measured;
+use drain::Drain;
+use enforcement::Enforcement;
+use feed::{Feed, Sources};
+use handover::Handover;
 use notify::notify;
 pub use open::OpenError;
-use plan::{PortPlan, plan};
-use poller::{HOSE, Poller, Ready};
-use reload::Reloading;
+use plan::plan;
+use poller::{HOSE, SUCCESSOR};
+use ports::{PortSet, ReplacedPorts};
+use prepare::{InForce, NextParts, ReloadRequest};
+use rates::RateExchange;
+use reload::{Candidate, End, Event, Reloads, Rest};
 use requests::Requests;
-use scrape::{Scrapes, Viewer};
-use std::collections::VecDeque;
+use service::Service;
 use std::io;
-use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
-use store::Store;
 use tailbound_agent::guest::LOOP_THREAD;
-use tailbound_otlp::Endpoint;
-use tailbound_switch::port::Port;
-use tailbound_switch::{Interest, PortIndex, Switch};
+use tailbound_switch::Switch;
 use tailbound_units::Nanos;
 pub use takeover::{Instance, InstanceError};
-use telling::{Moved, Telling, begin_exchange};
+use thread::{LoopThread, ThreadConfig};
 pub use vcpu::watch_vcpus;
-use vcpu::{AgentEnd, VcpuThread, ask_cpu};
-use watchdog::Watchdog;
-
-/// The longest time for draining the queues after SIGTERM.
-const DRAIN: Nanos = Nanos::from_secs(1);
-
-/// Most ports whose watched events change per turn: each takes a system call of some 300 ns.
-const WATCHED: usize = 32;
-
-/// Delay until a missing interface is looked up again: the first one and the longest one. The delay
-/// doubles with each failure.
-const RETRY: (Nanos, Nanos) = (Nanos::from_millis(250), Nanos::from_secs(2));
 
 /// Reason why the daemon cannot start, or a reload was refused.
 #[derive(Debug, thiserror::Error)]
@@ -158,91 +165,65 @@ pub fn run(
         tracing::warn!(%error, "timers stay coarse: cannot set the timer slack to 1 ns");
     }
     let mut daemon = Daemon::start(path, signals, control, instance)?;
-    let names: Vec<_> = daemon.plans.iter().map(|plan| plan.name.as_str()).collect();
-    let metrics = daemon.metrics_address().map(tracing::field::display);
+    let plans = daemon.ports.plans().iter();
+    let names: Vec<_> = plans.map(|plan| plan.name.as_str()).collect();
+    let metrics = daemon.feed.address().map(tracing::field::display);
     tracing::info!(ports = names.join(","), metrics, "ready");
     notify("READY=1");
-    daemon.tell_lateness();
-    daemon.keep_descriptors(0..daemon.ports.len());
+    log_lateness(daemon.reloads.files());
+    daemon.ports.keep_all();
     let result = daemon.run();
     notify("STOPPING=1");
     match result? {
-        End::Asked => {
-            let unsent = daemon.drain()?;
+        Reason::Signal => {
+            let mut drain = daemon.drain();
+            drain.settle_guests()?;
+            let unsent = drain.empty_queues()?;
             tracing::info!(unsent, "stopped");
         }
-        End::HandedOver => tracing::info!("another daemon goes on with the ports"),
+        Reason::Successor => tracing::info!("another daemon goes on with the ports"),
     }
     Ok(())
 }
 
+/// Logs the lateness of wake-ups on this computer, with the guests whose bounds suffer from it.
+fn log_lateness(files: &Files) {
+    let Ok(config) = files.parse() else {
+        return;
+    };
+    std::thread::spawn(move || {
+        for line in Lateness::told(&config).lines() {
+            tracing::info!("{line}");
+        }
+    });
+}
+
 /// Reason why the packet loop ended.
-enum End {
+enum Reason {
     /// A signal ended the loop.
-    Asked,
+    Signal,
     /// Another daemon reads the ports.
-    HandedOver,
+    Successor,
 }
 
 fn system(step: &'static str) -> impl Fn(io::Error) -> HostError {
     move |source| HostError::System { step, source }
 }
 
-/// A port whose interface vanished.
-#[derive(Debug)]
-struct Missing {
-    index: usize,
-    retry_at: Nanos,
-    delay: Nanos,
-}
-
+/// The daemon: each part has its own state, and the packet loop passes parts to each other.
 struct Daemon {
-    /// The texts that the configuration in force was read from.
-    files: Files,
-    inventory: Arc<Inventory>,
-    clock: Clock,
     signals: Signals,
-    poller: Poller,
     switch: Switch,
-    plans: Arc<Vec<PortPlan>>,
-    guarantees: Arc<Guarantees>,
-    ports: Vec<Option<Box<dyn Port>>>,
-    missing: Vec<Missing>,
-    metrics: Option<Server>,
-    /// Sends metrics to a collector, if one is configured.
-    collector: Option<Collector>,
-    /// Requests a copy of the counters, from any thread.
-    asker: Asker,
-    scrapes: Scrapes,
-    aside: Aside,
-    core: Core,
-    cpu: Option<u32>,
-    class: Class,
-    watchdog: Watchdog,
-    vcpus: Vcpus,
-    vcpu_thread: Option<VcpuThread>,
-    vcpu_end: AgentEnd,
-    control: Option<ControlConfig>,
-    watch: Option<WatchClient>,
-    /// Reports this host's capacity and guarantees.
-    reporter: Option<ReportClient>,
-    hose: Option<Hose>,
-    /// Ended exchanges of rates, until their limits are removed.
-    former_hoses: VecDeque<Former>,
-    /// True if datagrams from other hosts are waiting.
-    hose_ready: bool,
-    instance: Option<Instance>,
+    ports: PortSet,
+    thread: LoopThread,
+    enforcement: Enforcement,
+    feed: Feed,
+    agent: Agent,
+    service: Service,
+    rates: RateExchange,
+    handover: Handover,
     requests: Requests,
-    /// True if another daemon requests a takeover.
-    successor_ready: bool,
-    store: Store,
-    /// Bucket levels from the daemon before this one that are not yet restored.
-    levels: Restoring,
-    reloading: Option<Reloading>,
-    telling: Option<Telling>,
-    moved: Moved,
-    reloads_applied: u64,
-    reloads_refused: u64,
+    reloads: Reloads,
 }
 
 impl Daemon {
@@ -250,7 +231,7 @@ impl Daemon {
         path: &Path,
         signals: Signals,
         control: Option<&ControlConfig>,
-        mut instance: Option<Instance>,
+        instance: Option<Instance>,
     ) -> Result<Self, HostError> {
         let files = Files::read(path)?;
         let config: Config = files.parse()?;
@@ -261,431 +242,287 @@ impl Daemon {
         let (plans, switch) = plan(&config, &guarantees);
         let mut switch = Switch::new(switch)?;
         switch.set_stopwatch(Box::new(core::LoopWatch));
-        let legacy = instance.as_mut().and_then(|own| own.legacy.take());
-        let mut legacy = legacy.unwrap_or_else(Legacy::from_systemd);
-        let mut levels = Restoring::from(legacy.levels.take().unwrap_or_default());
-        let (ports, store) = ending::go_on(legacy, &plans, &clock, &mut switch)?;
+        let mut handover = Handover::new(instance);
+        let mut legacy = handover.take_legacy();
+        let ports = PortSet::open(plans, legacy.take_ports(), &clock, &signals)?;
+        let levels = legacy.resume(clock.now(), &mut switch, ports.all());
+        let mut enforcement = Enforcement::new(guarantees, levels);
         let vcpus = Vcpus::default();
         let (asker, reports) = Asker::new(signals.waker());
-        let (watch, reporter) = follow(control, &signals, &vcpus, &asker)?;
-        let serve = |at| Server::start(at, signals.waker(), vcpus.clone(), ask(watch.as_ref()));
-        let metrics = config.metrics.map(serve).transpose()?;
-        let collector = tell(config.otlp, control, (&asker, &vcpus, ask(watch.as_ref())))?;
-        let vcpu_thread = config.vcpu.map(VcpuThread::start).transpose()?;
-        vcpus.set(vcpu_thread.as_ref().map(VcpuThread::shared));
-        let open = |hose| HoseSetup::open(hose, config.classes, None, placement(control, &signals));
-        let setup = config.hose.map(open).transpose()?;
-        let hose = begin_exchange(setup, &guarantees, &mut levels, &mut switch, clock.now());
-        let poller = poller(&signals, hose.as_ref(), instance.as_ref(), &ports)?;
-        // Last: threads start where the thread that starts them may run.
-        core.take(config.cpu);
-        let class = Class::start(config.loop_class)
-            .map_err(system("set the loop's real-time class (loop_class)"))?;
-        Ok(Self {
-            requests: Requests::serve(instance.as_mut(), &signals)?,
-            inventory,
-            files,
-            clock,
-            signals,
-            poller,
-            switch,
-            plans: Arc::new(plans),
-            guarantees: Arc::new(guarantees),
-            ports,
-            missing: Vec::new(),
-            metrics,
-            collector,
+        let service = Service::follow(control, &signals, &vcpus, &asker)?;
+        let sources = Sources {
             asker,
-            scrapes: Scrapes::new(reports),
-            aside: Aside::default(),
-            core,
-            cpu: config.cpu,
-            class,
-            watchdog: Watchdog::start(clock.now()),
-            vcpus,
-            vcpu_thread,
-            vcpu_end: AgentEnd::default(),
-            control: control.cloned(),
-            watch,
-            reporter,
-            hose,
-            former_hoses: VecDeque::new(),
-            hose_ready: true,
-            instance,
-            successor_ready: false,
-            store,
-            levels,
-            reloading: None,
-            telling: Some(Telling::report()),
-            moved: Moved::default(),
-            reloads_applied: 0,
-            reloads_refused: 0,
+            vcpus: vcpus.clone(),
+            watch: service.status(),
+            waker: signals.waker(),
+            host: service.host().map(str::to_owned),
+        };
+        let thread = ThreadConfig::from(&config);
+        let feed = Feed::start(sources, reports, config.metrics, config.otlp)?;
+        let agent = Agent::start(config.vcpu, vcpus)?;
+        let placement = service.placement(&signals);
+        let open = |hose| HoseSetup::open(hose, config.classes, None, placement);
+        let setup = config.hose.map(open).transpose()?;
+        let hose = enforcement.begin_exchange(clock.now(), setup, &mut switch);
+        let hose_socket = hose.as_ref().map(|hose| (HOSE, hose.descriptor()));
+        let successors = handover.listener().map(|it| (SUCCESSOR, it.as_fd()));
+        for (mark, descriptor) in [hose_socket, successors].into_iter().flatten() {
+            let watched = ports.watch_other(mark, descriptor);
+            watched.map_err(system("wait for the ports"))?;
+        }
+        Ok(Self {
+            // Last: threads start where the thread that starts them may run.
+            thread: LoopThread::start(core, clock, thread)?,
+            requests: Requests::serve(handover.take_control(), &signals)?,
+            signals,
+            switch,
+            ports,
+            enforcement,
+            feed,
+            agent,
+            service,
+            rates: RateExchange::new(hose),
+            handover,
+            reloads: Reloads::new(files, inventory),
         })
     }
 
-    /// Logs the lateness of wake-ups on this computer, with the guests whose bounds suffer from it.
-    fn tell_lateness(&self) {
-        let Ok(config) = self.files.parse() else {
-            return;
-        };
-        std::thread::spawn(move || {
-            for line in Lateness::told(&config).lines() {
-                tracing::info!("{line}");
-            }
-        });
-    }
-
-    fn metrics_address(&self) -> Option<SocketAddr> {
-        self.metrics.as_ref().map(Server::address)
-    }
-
     /// The packet loop.
-    fn run(&mut self) -> Result<End, HostError> {
-        let mut woken = true;
+    fn run(&mut self) -> Result<Reason, HostError> {
         loop {
-            if std::mem::take(&mut self.successor_ready) && self.hand_over()? {
-                return Ok(End::HandedOver);
+            if self.ports.take_successor() && self.hand_over()? {
+                return Ok(Reason::Successor);
             }
-            let now = self.clock.now();
-            self.aside.begin(woken || self.is_beside_packets(now));
-            if woken {
+            let is_woken = self.ports.take_woken();
+            if self.ports.take_rates() {
+                self.rates.handle_readable();
+            }
+            let now = self.thread.clock().now();
+            self.thread
+                .begin_turn(is_woken || self.is_beside_packets(now));
+            if is_woken {
                 if self.signals.take_stop() {
-                    return Ok(End::Asked);
+                    return Ok(Reason::Signal);
                 }
-                if self.reloading.is_none() && self.signals.take_reload() {
-                    self.reload();
-                }
-                if let Some(guarantees) = self.watch.as_ref().and_then(WatchClient::take) {
-                    if Arc::make_mut(&mut self.guarantees).update(guarantees) {
-                        self.begin_telling();
-                    } else {
-                        self.begin_reporting();
-                    }
-                }
-                if let Some(hose) = &mut self.hose {
-                    hose.take_keys(now);
-                }
-                self.scrapes.handle_woken();
-                self.requests.handle_woken();
+                self.handle_woken(now);
             }
             self.take_requests(now);
-            self.poll_trials(now);
-            self.poll_tracing(now);
-            self.answer();
-            self.go_on_reloading(now);
-            self.go_on_telling(now);
-            self.look_for_missing(now);
-            let turn = self.switch.poll(now, &mut self.ports);
-            for (port, error) in turn.gone {
-                self.lost(now, port, &error);
-            }
-            self.note_moved(now, turn.moved);
-            if turn.memory_is_free {
-                // Beside the loop, which allocates nothing that it would wait for.
-                std::thread::spawn(tailbound_sys::memory::give_back);
-            }
-            self.exchange(now);
-            self.poll_drains(now);
-            let until = if turn.busy || self.is_beside_packets(now) {
+            self.answer_viewers();
+            self.poll_reload(now);
+            self.enforcement
+                .poll(now, &mut self.switch, &mut self.rates, &self.service);
+            self.ports
+                .retry_missing(now, &self.thread, &mut self.switch);
+            let is_busy = self.move_packets(now);
+            self.rates.poll(now, &mut self.switch);
+            self.requests
+                .poll_drains(now, &mut self.switch, self.ports.all());
+            let until = if is_busy || self.is_beside_packets(now) {
                 Some(now)
             } else {
                 self.next_event()
             };
-            self.aside.end();
-            self.watchdog.turn(now);
-            self.class.turn(now, until != Some(now));
-            woken = self.wait(now, until)?;
+            self.thread.end_turn(now, until != Some(now));
+            self.ports
+                .wait(now, until, &mut self.switch, &self.signals)?;
         }
+    }
+
+    /// Handles signals and the news of other threads.
+    fn handle_woken(&mut self, now: Nanos) {
+        if self.reloads.is_idle() && self.signals.take_reload() {
+            notify(&notify::reloading());
+            self.begin_reload(ReloadRequest::Files);
+        }
+        if let Some(guarantees) = self.service.take_guarantees()
+            && self.enforcement.update(guarantees)
+        {
+            self.reloads.enforce_again();
+        }
+        self.rates.take_keys(now);
+        self.feed.handle_woken();
+        self.requests.handle_woken();
     }
 
     /// Returns true if work beside packets is due now.
     fn is_beside_packets(&self, now: Nanos) -> bool {
-        self.scrapes.is_busy()
-            || self.missing.iter().any(|missing| missing.retry_at <= now)
-            || self.is_reloading()
-            || !self.former_hoses.is_empty()
-            || self.telling.is_some()
+        self.feed.is_busy()
+            || self.ports.poll_at().is_some_and(|at| at <= now)
+            || self.reloads.is_busy()
+            || self.rates.is_winding_up()
+            || self.enforcement.is_busy()
     }
 
-    /// Exchanges rates with other hosts if that is due: a bounded piece of work, like all work
-    /// between packets.
-    fn exchange(&mut self, now: Nanos) {
-        if let Some(former) = self.former_hoses.front_mut() {
-            // Another exchange owns the limits from then on.
-            if !former.wind_up(now, &mut self.switch) {
-                retire(self.former_hoses.pop_front());
-            }
-            return;
+    /// Does a turn of the switch. Returns true if it has more work now.
+    fn move_packets(&mut self, now: Nanos) -> bool {
+        let turn = self.switch.poll(now, self.ports.all_mut());
+        for (port, error) in turn.gone {
+            self.ports.handle_lost(now, port, &error);
         }
-        if let Some(hose) = &mut self.hose {
-            hose.note_drained(now, |guest| self.switch.drained(guest));
+        self.enforcement.note_moved(now, turn.moved);
+        if turn.memory_is_free {
+            // Beside the loop, which allocates nothing that it would wait for.
+            std::thread::spawn(tailbound_sys::memory::give_back);
         }
-        if let Some(hose) = &mut self.hose
-            && let Some(pacer) = self.switch.pacer()
-        {
-            if std::mem::take(&mut self.hose_ready) {
-                hose.handle_readable(now);
-            }
-            hose.poll(now, pacer);
-            for (station, limited) in hose.poll_stations() {
-                self.switch.set_limited_by_station(station, limited);
-            }
-            hose.hold_senders(now, &mut self.switch);
-        }
+        turn.busy
     }
 
     /// Returns the time of the next event, if no other comes first.
     fn next_event(&self) -> Option<Nanos> {
-        let retry = self.missing.iter().map(|missing| missing.retry_at).min();
-        let rates = self.hose.as_ref().and_then(Hose::poll_at);
-        let drains = self.requests.poll_at();
-        let moved = self.moved.poll_at();
         [
-            self.switch.poll_at(&self.ports),
-            rates,
-            retry,
-            drains,
-            moved,
-            self.watchdog.poll_at(),
+            self.switch.poll_at(self.ports.all()),
+            self.rates.poll_at(),
+            self.ports.poll_at(),
+            self.requests.poll_at(),
+            self.enforcement.poll_at(),
+            self.thread.poll_at(),
         ]
         .into_iter()
         .flatten()
         .min()
     }
 
-    /// Sleeps until `until`, a port is ready or a waker wakes the loop. Returns true if there was
-    /// an event.
-    fn wait(&mut self, now: Nanos, until: Option<Nanos>) -> Result<bool, HostError> {
-        let mut watched = 0;
-        while watched < WATCHED
-            && let Some((index, interest)) = self.switch.poll_interest()
+    /// Hands the ports over to the daemon that requests them. Returns true if it took them.
+    fn hand_over(&mut self) -> Result<bool, HostError> {
+        match self.handover.accept() {
+            Some(successor) => handover::hand_over(successor, self.drain()),
+            None => Ok(false),
+        }
+    }
+
+    /// Returns the parts that move the last frames.
+    fn drain(&mut self) -> Drain<'_> {
+        Drain {
+            clock: self.thread.clock(),
+            signals: &self.signals,
+            switch: &mut self.switch,
+            ports: &mut self.ports,
+        }
+    }
+
+    /// Takes new requests of the control socket, and begins the next change if no reload is in
+    /// progress.
+    fn take_requests(&mut self, now: Nanos) {
+        let (switch, ports) = (&mut self.switch, self.ports.all());
+        self.requests
+            .take_new(now, switch, ports, &mut self.feed, self.reloads.inventory());
+        if self.reloads.is_idle()
+            && let Some(change) = self.requests.next_change()
         {
-            watched += 1;
-            let port = self.ports[index.0].as_ref();
-            if let Some(port) = port
-                && let Some(descriptor) = port.descriptor()
-            {
-                let room_reads = interest.transmit && port.readable_may_be_writable();
-                let interest = Interest {
-                    receive: interest.receive || room_reads,
-                    ..interest
-                };
-                self.poller
-                    .watch(index.0, descriptor, interest)
-                    .map_err(system("wait for a port"))?;
-            }
+            self.begin_reload(ReloadRequest::Change(change));
         }
-        let until = if watched < WATCHED { until } else { Some(now) };
-        let timeout = until.map(|until| until.since(now));
-        let mut woken = false;
-        let ready = self
-            .poller
-            .wait(timeout)
-            .map_err(system("wait for the ports"))?;
-        for event in ready {
-            match event {
-                Ready::Woken => woken = true,
-                Ready::Hose => self.hose_ready = true,
-                Ready::Successor => self.successor_ready = true,
-                Ready::Port {
-                    index,
-                    readable,
-                    writable,
-                } => {
-                    if readable {
-                        self.switch.handle_readable(PortIndex(index));
-                    }
-                    let mut either = false;
-                    if let Some(port) = &mut self.ports[index] {
-                        port.note_ready();
-                        either = port.readable_may_be_writable();
-                    }
-                    if writable || (readable && either) {
-                        self.switch.handle_writable(PortIndex(index));
-                    }
-                }
-            }
-        }
-        if woken {
-            self.signals.clear();
-        }
-        Ok(woken)
+        let (switch, ports) = (&mut self.switch, self.ports.all());
+        self.requests
+            .poll_frames(now, switch, ports, &self.thread.clock());
     }
 
     /// Continues the copy of the counters for the requests that wait for one.
-    fn answer(&mut self) {
-        let metrics = self.metrics.as_ref();
-        let answer = self
-            .scrapes
-            .poll(metrics, &mut self.switch, &mut self.ports);
-        let Some((snapshot, viewers)) = answer else {
+    fn answer_viewers(&mut self) {
+        let copied = self.feed.poll(&mut self.switch, self.ports.all_mut());
+        let Some((snapshot, viewers)) = copied else {
             return;
         };
         let counts = HostCounts {
             snapshot: Arc::new(snapshot),
-            guarantees: Arc::clone(&self.guarantees),
-            hose: self.hose.as_ref().map(Hose::snapshot),
-            reloads_applied: self.reloads_applied,
-            reloads_refused: self.reloads_refused,
-            aside: self.aside.times(),
-            class: self.class.state(),
-            inventory: Arc::clone(&self.inventory),
+            guarantees: Arc::clone(self.enforcement.guarantees()),
+            hose: self.rates.snapshot(),
+            reloads_applied: self.reloads.applied(),
+            reloads_refused: self.reloads.refused(),
+            aside: self.thread.aside_times(),
+            class: self.thread.class_state(),
+            inventory: Arc::clone(self.reloads.inventory()),
         };
-        for viewer in viewers {
-            let counts = counts.clone();
-            match viewer {
-                Viewer::Scrape(scrape) => scrape.answer(Exposition {
-                    host: Some(counts),
-                    ..Exposition::default()
-                }),
-                Viewer::Reply(reply) => reply.show(View {
-                    uptime: self.clock.now(),
-                    counts,
-                }),
-            }
+        feed::answer(viewers, &counts, self.thread.clock().now());
+    }
+
+    /// Starts a thread that prepares a configuration. Further reloads wait for it.
+    fn begin_reload(&mut self, wanted: ReloadRequest) {
+        let in_force = InForce {
+            files: self.reloads.files().clone(),
+            core: self.thread.core(),
+            clock: self.thread.clock(),
+            plans: Arc::clone(self.ports.plans()),
+            guarantees: Arc::clone(self.enforcement.guarantees()),
+            feed: self.feed.in_force(),
+            hose: self.rates.address(),
+            placement: self.service.placement(&self.signals),
+            agent: self.agent.starter(),
+            waker: self.signals.waker(),
+        };
+        if let Err(error) = self.reloads.begin(wanted, in_force) {
+            self.end_reload(End::Refused(error));
         }
     }
 
-    fn lost(&mut self, now: Nanos, port: PortIndex, error: &io::Error) {
-        let gone = self.ports[port.0].take();
-        let descriptor = gone.as_ref().and_then(|gone| gone.descriptor());
-        self.poller.forget(port.0, descriptor);
-        drop(gone);
-        if let Some(key) = &self.plans[port.0].key {
-            self.store.forget(key);
+    /// Continues a reload, if there is one.
+    fn poll_reload(&mut self, now: Nanos) {
+        let is_enforcing = self.enforcement.is_busy();
+        let (switch, ports) = (&mut self.switch, &mut self.ports);
+        let signals = &self.signals;
+        let event = self.reloads.poll(now, switch, ports, is_enforcing, signals);
+        match event {
+            None => {}
+            Some(Event::Ready(candidate)) => self.put_in_force(now, candidate),
+            Some(Event::InForce { enforces: true }) => self.enforcement.begin(),
+            Some(Event::InForce { enforces: false }) => self.enforcement.begin_report(),
+            Some(Event::Ended(end)) => self.end_reload(end),
         }
-        let plan = &self.plans[port.0];
-        tracing::error!(
-            port = plan.name, interface = %plan.port, %error,
-            "port lost: its interface vanished or went down; the others go on, and it is taken \
-             up again when it returns"
+    }
+
+    /// Puts a configuration in force, except for the settings that guests get one by one.
+    fn put_in_force(&mut self, now: Nanos, candidate: Candidate) {
+        let Candidate { next, mut reload } = candidate;
+        let NextParts {
+            files,
+            is_change: _,
+            changes,
+            inventory,
+            thread,
+            guarantees,
+            says_the_same,
+            ports,
+            hose,
+            feed,
+            agent,
+        } = *next;
+        let starts_exchange = self.rates.reconfigure(now, hose, &self.ports);
+        self.switch.swap(&mut reload);
+        let ReplacedPorts { closing, plans } = self.ports.replace(ports);
+        let replaced = self.enforcement.replace(guarantees);
+        self.agent.reconfigure(agent);
+        self.thread.reconfigure(thread);
+        let spent = (
+            self.feed.replace(feed),
+            self.reloads.replace(files, inventory),
+            replaced.guarantees,
+            plans,
         );
-        self.missing.push(Missing {
-            index: port.0,
-            retry_at: now + RETRY.0,
-            delay: RETRY.0,
-        });
-    }
-
-    /// Tries to open the missing port that has been due for longest. One port per turn: each takes
-    /// system calls, and all may be due at the same time.
-    fn look_for_missing(&mut self, now: Nanos) {
-        let due = (self.missing.iter().enumerate()).min_by_key(|(_, missing)| missing.retry_at);
-        let Some((position, &Missing { index, .. })) =
-            due.filter(|(_, missing)| missing.retry_at <= now)
-        else {
-            return;
+        let rest = Rest {
+            closing,
+            enforces: starts_exchange || replaced.is_incomplete || !says_the_same,
+            changes,
+            spent: Box::new(spent),
         };
-        let plan = &self.plans[index];
-        match self.core.anywhere(|| plan.open_again(&self.clock)) {
-            Ok(port) => {
-                tracing::info!(port = plan.name, interface = %plan.port, "port is back");
-                self.missing.swap_remove(position);
-                self.ports[index] = Some(port);
-                self.switch.handle_opened(PortIndex(index));
-                self.keep_descriptors(std::iter::once(index));
-            }
-            Err(error) => {
-                tracing::debug!(%error, "port is still missing");
-                let missing = &mut self.missing[position];
-                missing.delay = Nanos(missing.delay.0 * 2).min(RETRY.1);
-                missing.retry_at = now + missing.delay;
-            }
-        }
-    }
-}
-
-/// Watches the ports, other hosts' rates and a successor.
-fn poller(
-    signals: &Signals,
-    hose: Option<&Hose>,
-    instance: Option<&Instance>,
-    ports: &[Option<Box<dyn Port>>],
-) -> Result<Poller, HostError> {
-    let hose = hose.map(|hose| (HOSE, hose.descriptor()));
-    let others = [hose, listener(instance)].into_iter().flatten();
-    Poller::new(signals, others, ports).map_err(system("wait for the ports"))
-}
-
-/// Starts to follow the placement service, if one is configured, and to report to it.
-fn follow(
-    control: Option<&ControlConfig>,
-    signals: &Signals,
-    vcpus: &Vcpus,
-    asker: &Asker,
-) -> Result<(Option<WatchClient>, Option<ReportClient>), ControlError> {
-    let watch = control.map(|control| WatchClient::start(control, signals.waker()));
-    let reporter = control.map(|control| {
-        let measured = ask_measured(asker.clone(), vcpus.clone());
-        ReportClient::start(control, ask_cpu(vcpus.clone()), measured)
-    });
-    Ok((watch.transpose()?, reporter.transpose()?))
-}
-
-/// Returns this host's name in metrics: its name in the placement service, else the system's.
-fn name_of(control: Option<&ControlConfig>) -> String {
-    let by_service = control.map(|control| control.host.clone());
-    by_service.unwrap_or_else(|| {
-        let system = rustix::system::uname();
-        system.nodename().to_string_lossy().into_owned()
-    })
-}
-
-/// Returns the source of keys for the exchange of rates.
-fn placement(control: Option<&ControlConfig>, signals: &Signals) -> Placement {
-    Placement {
-        service: control.cloned(),
-        waker: signals.waker(),
-    }
-}
-
-/// Starts to send the metrics to a collector, if one is configured.
-fn tell(
-    endpoint: Option<Endpoint>,
-    control: Option<&ControlConfig>,
-    (asker, vcpus, watch): (&Asker, &Vcpus, Option<AskWatch>),
-) -> Result<Option<Collector>, HostError> {
-    let Some(endpoint) = endpoint else {
-        return Ok(None);
-    };
-    let (name, asker, vcpus) = (name_of(control), asker.clone(), vcpus.clone());
-    let collector = Collector::start(endpoint, name, asker, vcpus, watch);
-    collector.map(Some).map_err(system("start a thread"))
-}
-
-/// Returns a function that returns the state of the watch.
-fn ask(watch: Option<&WatchClient>) -> Option<AskWatch> {
-    watch.map(|watch| Arc::new(watch.status()) as AskWatch)
-}
-
-/// The clock of the packet loop: `CLOCK_MONOTONIC`, zero at the start.
-#[derive(Debug, Clone, Copy)]
-struct Clock {
-    start: Instant,
-    /// The time of day at the start, since 1970.
-    epoch: Duration,
-}
-
-impl Clock {
-    fn start() -> Self {
-        let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        Self {
-            start: Instant::now(),
-            epoch: since_1970.unwrap_or_default(),
-        }
+        self.reloads.settle(reload, rest);
     }
 
-    fn now(&self) -> Nanos {
-        self.start.elapsed().into()
-    }
-
-    /// Returns the value of `CLOCK_MONOTONIC` at zero, in nanoseconds: the most exact of three
-    /// readings.
-    fn zero(&self) -> u64 {
-        let look = |_| {
-            let (before, shown) = (self.now(), tailbound_sys::timer::now());
-            (self.now().since(before), shown.0.saturating_sub(before.0))
+    /// Answers the request for the reload that ended.
+    fn end_reload(&mut self, end: End) {
+        let result = match end {
+            End::Unchanged => Ok(None),
+            End::Applied(changes) => Ok(Some(changes)),
+            End::Refused(error) => Err(error),
         };
-        (0..3).map(look).min().map_or(0, |(_, zero)| zero)
+        let answer = result.as_ref().map(Option::is_some);
+        let guarantees = self.enforcement.guarantees();
+        let uid = self
+            .requests
+            .answer_change(answer, &self.switch, guarantees);
+        if let Some(result) = result.transpose() {
+            let ports = self.ports.plans().len();
+            self.reloads.note_end(result, ports, uid);
+        }
+        // Another one may have been asked for in between.
+        self.signals.waker().wake();
     }
 }

@@ -3,10 +3,13 @@
 //!
 //! [`tailbound_hose`] decides; docs/explanation/hose.md has the protocol.
 
+mod channel;
 mod config;
 mod former;
 mod inward;
+mod kept;
 pub(crate) mod metrics;
+mod sampling;
 mod setup;
 
 pub use config::{HoseConfig, Issuer, PeerConfig};
@@ -15,16 +18,17 @@ pub use setup::HoseError;
 pub(crate) use setup::{HoseSetup, Placement};
 
 use crate::control::{KeyClient, KeyStatus, Keys};
-use setup::{addresses, senders, state, today};
+use channel::{Channel, Received};
+use kept::KeptLimits;
+use sampling::Sampling;
+use setup::{state, today};
 use std::collections::{HashMap, HashSet};
-use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::num::NonZeroU64;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use tailbound_api::VmName;
 use tailbound_dataplane::pacer::{MAX_RATIO, PacerError};
 use tailbound_dataplane::{self as dataplane, Classes, Guarantee, GuestId, Pacer, Packet};
-use tailbound_hose::wire::MAX_DATAGRAM;
 use tailbound_hose::{
     self as hose, Address, Change, ClassesCode, Destination, Dropped, FlowKey, HoseState,
     HoseStats, HostId, Machine, Machines, Station, StationChange,
@@ -32,19 +36,8 @@ use tailbound_hose::{
 use tailbound_switch::{Mac, Switch};
 use tailbound_units::{Bytes, Nanos, Rate};
 
-/// Bytes that are read per turn; each datagram counts as [`DATAGRAM`] more. The total is some eight
-/// full datagrams, or twenty short ones.
-const READ: usize = 16 * 1024;
-
-/// Fixed cost of a datagram, in units of the cost of hashing one of its bytes.
-const DATAGRAM: usize = 512;
-
 /// Largest number of guests that one turn visits.
 const GUESTS: usize = 64;
-
-/// The longest time for keeping unconfirmed limits of another process: live peers send their state
-/// within some milliseconds.
-const KEPT: Nanos = Nanos::from_secs(1);
 
 /// A guest that may take part in the exchange of rates.
 #[derive(Debug, Clone)]
@@ -115,53 +108,33 @@ pub struct Hose {
     asks: Option<KeyClient>,
     /// The classes of hosts that differ from this one's, as last logged.
     differing: HashMap<HostId, ClassesCode>,
-    socket: UdpSocket,
+    channel: Channel,
     state: HoseState,
-    /// Stations that were limited as such before this process, and are no longer.
-    withdrawn_stations: Vec<Station>,
+    kept: KeptLimits,
+    sampling: Sampling,
+    guests: Vec<HoseGuest>,
     /// The next guest to visit after a change of guests.
     renewing: Option<usize>,
-    /// Limits that were in force before this process, until others replace them or `kept_until`.
-    kept: HashSet<dataplane::FlowKey>,
-    kept_until: Nanos,
-    addresses: HashMap<HostId, SocketAddr>,
-    /// The addresses that datagrams may come from.
-    senders: HashSet<IpAddr>,
-    guests: Vec<HoseGuest>,
-    /// For each guest that receives traffic, the bytes that it had taken from its port at the last
-    /// sample.
-    drained: HashMap<GuestId, Bytes>,
-    next_sample: Nanos,
-    /// True if a rate may have been used since the last sample.
-    unsampled: bool,
     now: Nanos,
-    send_failures: u64,
+    /// The number of rates that the pacer refused.
     refused: u64,
 }
 
 impl Hose {
     /// Makes an exchange that knows no VMs yet.
     fn new(exchange: Exchange, asks: Option<KeyClient>, socket: UdpSocket, now: Nanos) -> Self {
-        let Exchange { config, .. } = &exchange;
         let mut hose = Self {
             state: state(&exchange, now),
-            addresses: addresses(config),
-            senders: senders(config),
+            channel: Channel::new(socket, &exchange.config),
             exchange,
             issued: Keys::new(),
             asks,
             differing: HashMap::new(),
-            socket,
-            withdrawn_stations: Vec::new(),
-            renewing: None,
-            kept: HashSet::new(),
-            kept_until: Nanos::MAX,
+            kept: KeptLimits::default(),
+            sampling: Sampling::new(now),
             guests: Vec::new(),
-            drained: HashMap::new(),
-            next_sample: now,
-            unsampled: false,
+            renewing: None,
             now,
-            send_failures: 0,
             refused: 0,
         };
         hose.set_keys(now);
@@ -211,7 +184,7 @@ impl Hose {
         let HoseGuests { guests, machines } = gathered;
         self.state.set_machines(now, machines);
         let here: HashSet<_> = guests.iter().map(|guest| guest.id).collect();
-        self.drained.retain(|guest, _| here.contains(guest));
+        self.sampling.retain(&here);
         self.guests = guests;
         self.renewing = Some(0);
     }
@@ -229,42 +202,9 @@ impl Hose {
         limited: Vec<dataplane::FlowKey>,
         switch: &mut Switch,
     ) {
-        if limited.is_empty() {
-            return;
-        }
-        self.kept.extend(limited);
-        self.kept_until = now + KEPT;
-        for station in self.kept_stations() {
+        self.kept.keep(now, limited);
+        for station in self.kept.stations() {
             switch.set_limited_by_station(Mac(station.mac()), true);
-        }
-    }
-
-    /// Returns the stations that are limited as such by a kept limit.
-    fn kept_stations(&self) -> impl Iterator<Item = Station> + '_ {
-        let flows = self.kept.iter();
-        flows.filter_map(|flow| match destination(flow.destination) {
-            Destination::Station(station) => Some(station),
-            Destination::Address(_) => None,
-        })
-    }
-
-    /// Removes the kept limits that nothing has confirmed.
-    fn end_kept(&mut self, now: Nanos, pacer: &mut Pacer<Packet>) {
-        if now < self.kept_until {
-            return;
-        }
-        self.kept_until = Nanos::MAX;
-        let announced: HashSet<_> = self.state.stations().collect();
-        let over = self.kept_stations();
-        let over: Vec<_> = over
-            .filter(|station| !announced.contains(station))
-            .collect();
-        self.withdrawn_stations.extend(over);
-        for flow in self.kept.drain() {
-            let ended = pacer.set_destination(now, flow.source, flow.destination, None);
-            if let Err(error) = ended {
-                tracing::debug!(%error, "a guest of a limit that was kept is gone");
-            }
         }
     }
 
@@ -292,12 +232,8 @@ impl Hose {
             };
         }
         let has_other_socket = socket.is_some();
-        if let Some(socket) = socket {
-            self.socket = socket;
-        }
+        self.channel.reconfigure(socket, &exchange.config);
         let former = std::mem::replace(&mut self.state, state(&exchange, now));
-        self.addresses = addresses(&exchange.config);
-        self.senders = senders(&exchange.config);
         self.exchange = exchange;
         self.differing.clear();
         if self.asks.is_none() {
@@ -318,47 +254,35 @@ impl Hose {
 
     /// Returns the socket, which is readable when a datagram has arrived.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.channel.descriptor()
     }
 
     /// Reads some of the waiting datagrams, some eight to twenty at most. [`Self::poll`] sets the
     /// resulting rates.
     pub fn handle_readable(&mut self, now: Nanos) {
-        // A byte more than the longest datagram, so that longer ones are noticed.
-        let mut buffer = [0; MAX_DATAGRAM + 1];
         let today = today();
-        let mut read = 0;
-        while read < READ {
-            read += DATAGRAM;
-            match self.socket.recv_from(&mut buffer) {
-                Ok((len, from)) => {
-                    read += len;
-                    // Before the MAC is computed: a guest may not send from a peer's
-                    // address, and could else have this host hash all that it sends.
-                    let handled = if self.senders.contains(&from.ip()) {
-                        self.state.handle_datagram(now, today, &buffer[..len])
-                    } else {
-                        self.state.handle_dropped(Dropped::Stranger);
-                        Err(Dropped::Stranger)
-                    };
-                    if let Err(dropped) = handled {
-                        tracing::debug!(%from, %dropped, "dropped a datagram with rates");
-                        self.tell_of_classes(dropped);
-                    }
+        let mut differing = Vec::new();
+        let state = &mut self.state;
+        self.channel.receive(|from, received| {
+            let handled = match received {
+                Received::Datagram(datagram) => state.handle_datagram(now, today, datagram),
+                Received::Stranger => {
+                    state.handle_dropped(Dropped::Stranger);
+                    Err(Dropped::Stranger)
                 }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // Nothing more is there; or what an earlier one met on its way
-                // (ICMP), which its silence will tell.
-                Err(_) => break,
+            };
+            if let Err(dropped) = handled {
+                tracing::debug!(%from, %dropped, "dropped a datagram with rates");
+                differing.extend(differing_classes(dropped));
             }
+        });
+        for (host, classes) in differing {
+            self.log_classes(host, classes);
         }
     }
 
     /// Logs, once, that another host has other classes.
-    fn tell_of_classes(&mut self, dropped: Dropped) {
-        let Dropped::Classes { host, classes } = dropped else {
-            return;
-        };
+    fn log_classes(&mut self, host: HostId, classes: ClassesCode) {
         if self.differing.insert(host, classes) == Some(classes) {
             return;
         }
@@ -385,24 +309,21 @@ impl Hose {
         now: Nanos,
         mut drained: impl FnMut(GuestId) -> Option<(Bytes, bool)>,
     ) {
-        if now < self.next_sample || !self.state.has_grants() {
+        if !self.sampling.is_due(now) || !self.state.has_grants() {
             return;
         }
-        let before = &mut self.drained;
+        let sampling = &mut self.sampling;
         self.state.sample_drained(now, |guest| {
             let guest = guest_of(guest)?;
             let (bytes, waiting) = drained(guest)?;
-            let last = before.insert(guest, bytes).unwrap_or(bytes);
-            Some((bytes.saturating_sub(last), waiting))
+            Some((sampling.taken(guest, bytes), waiting))
         });
     }
 
     /// Reads the usage of the rates, sends the due datagrams and sets the resulting rates. Call it
     /// after each turn in which the pacer took a frame, and at [`Self::poll_at`].
     pub fn poll(&mut self, now: Nanos, pacer: &mut Pacer<Packet>) {
-        self.unsampled = now < self.next_sample;
-        if !self.unsampled {
-            self.next_sample = now + self.state.interval();
+        if self.sampling.begin(now, self.state.interval()) {
             pacer.destinations_used(now, |used| {
                 let flow = FlowKey {
                     guest: hose::GuestId(used.flow.source.get().get()),
@@ -422,29 +343,21 @@ impl Hose {
 
     fn exchange(&mut self, now: Nanos, pacer: &mut Pacer<Packet>) {
         self.now = now;
-        self.end_kept(now, pacer);
+        self.kept.end(now, self.state.stations(), pacer);
         let Self {
             state,
-            socket,
+            channel,
             kept,
-            addresses,
-            send_failures,
             refused,
             ..
         } = self;
-        state.poll_datagrams(now, today(), |host, datagram| {
-            let sent = match addresses.get(&host) {
-                Some(address) => socket.send_to(datagram, address).is_ok(),
-                None => false,
-            };
-            *send_failures += u64::from(!sent);
-        });
+        state.poll_datagrams(now, today(), |host, datagram| channel.send(host, datagram));
         for change in state.poll_changes() {
             if !kept.is_empty()
                 && let Some(source) = guest_of(change.flow.guest)
             {
                 let destination = known_as(change.flow.destination);
-                kept.remove(&dataplane::FlowKey {
+                kept.replace(&dataplane::FlowKey {
                     source,
                     destination,
                 });
@@ -459,7 +372,7 @@ impl Hose {
     /// Returns the stations that are limited as such from now on (true), and those that are no
     /// longer (false).
     pub fn poll_stations(&mut self) -> impl Iterator<Item = (Mac, bool)> + '_ {
-        let withdrawn = self.withdrawn_stations.drain(..);
+        let withdrawn = self.kept.take_withdrawn();
         let withdrawn = withdrawn.map(|station| (Mac(station.mac()), false));
         let changes = self.state.poll_stations();
         withdrawn.chain(
@@ -469,12 +382,11 @@ impl Hose {
 
     /// Returns the time at which [`Self::poll`] must be called next.
     pub fn poll_at(&self) -> Option<Nanos> {
-        let used = self.unsampled || self.state.has_open_pairs();
+        let used = self.sampling.is_open() || self.state.has_open_pairs();
         let sample = used || self.state.has_grants();
-        let sample = sample.then_some(self.next_sample);
-        let kept = (!self.kept.is_empty()).then_some(self.kept_until);
+        let sample = sample.then(|| self.sampling.next());
         let renewing = self.renewing.map(|_| self.now);
-        let times = [sample, self.state.poll_at(), kept, renewing];
+        let times = [sample, self.state.poll_at(), self.kept.poll_at(), renewing];
         times.into_iter().flatten().min()
     }
 
@@ -482,10 +394,18 @@ impl Hose {
     pub fn snapshot(&self) -> HoseSnapshot {
         HoseSnapshot {
             state: self.state.stats(self.now),
-            send_failures: self.send_failures,
+            send_failures: self.channel.send_failures(),
             refused: self.refused,
             issued: self.asks.as_ref().map(KeyClient::status),
         }
+    }
+}
+
+/// Returns the host that dropped datagrams come from, and its classes, if these are the reason.
+const fn differing_classes(dropped: Dropped) -> Option<(HostId, ClassesCode)> {
+    match dropped {
+        Dropped::Classes { host, classes } => Some((host, classes)),
+        _ => None,
     }
 }
 
@@ -559,7 +479,7 @@ mod tests {
         let config = toml::from_str(&text).unwrap();
         let setup = HoseSetup::open(config, None, None, Placement::none()).unwrap();
         let mut hose = setup.start(Nanos::ZERO).unwrap();
-        let to = hose.socket.local_addr().unwrap();
+        let to = hose.channel.local_address().unwrap();
         for from in ["127.0.0.2:0", "127.0.0.3:0", "127.0.0.3:0"] {
             let sender = UdpSocket::bind(from).unwrap();
             sender.send_to(b"garbage", to).unwrap();

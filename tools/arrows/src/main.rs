@@ -1,12 +1,14 @@
 //! Checks who imports whom in a workspace: `arrows DIRECTORY`. Between crates the
 //! table in the directory's ARCHITECTURE.md decides ([`table`]), between modules
-//! of a crate there is no circle ([`circles`]). A list has all large types ([`sizes`]).
+//! of a crate there is no circle ([`circles`]). Lists have all large types ([`sizes`]) and the
+//! number of tuple parameters ([`tuples`]).
 
 mod circles;
 mod resolve;
 mod sizes;
 mod source;
 mod table;
+mod tuples;
 
 use sizes::Sizes;
 use source::Modules;
@@ -15,6 +17,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 use table::Workspace;
+use tuples::Functions;
 
 fn main() -> ExitCode {
     let directory = std::env::args().nth(1).unwrap_or_else(|| ".".into());
@@ -42,6 +45,7 @@ fn check(directory: &Path) -> Result<Vec<String>, String> {
         .canonicalize()
         .map_err(|error| error.to_string())?;
     let mut sizes = Sizes::new();
+    let mut found = Functions::new();
     let roots = workspace.roots.iter();
     for (name, root) in roots.flat_map(|(name, roots)| roots.iter().map(move |root| (name, root))) {
         let root = Path::new(root)
@@ -49,6 +53,7 @@ fn check(directory: &Path) -> Result<Vec<String>, String> {
             .unwrap_or(Path::new(root));
         let modules = Modules::of(root, &|file| read(&base.join(file)))?;
         sizes::measure(name, &modules, &mut sizes);
+        tuples::measure(name, &modules, &mut found);
         for circle in circles::circles(&modules) {
             let members: Vec<_> = circle.members.into_iter().collect();
             let members = members.join(", ");
@@ -57,13 +62,20 @@ fn check(directory: &Path) -> Result<Vec<String>, String> {
         }
     }
     let list = sizes::parse(&read(&directory.join(sizes::FILE))?)?;
-    wrong.extend(sizes::judge(&list, &sizes, &committed(directory)?));
+    let bases = committed(directory, sizes::FILE, sizes::parse)?;
+    wrong.extend(sizes::judge(&list, &sizes, &bases));
+    let list = tuples::parse(&read(&directory.join(tuples::FILE))?)?;
+    let bases = committed(directory, tuples::FILE, tuples::parse)?;
+    wrong.extend(tuples::judge(&list, &found, &bases));
     Ok(wrong)
 }
 
-/// The lists of large types in HEAD, its parent, and the merge bases with main, as far as they
-/// exist.
-fn committed(directory: &Path) -> Result<Vec<(String, Sizes)>, String> {
+/// The content of a list in HEAD, its parent, and the merge bases with main, as far as they exist.
+fn committed<T>(
+    directory: &Path,
+    file: &str,
+    parse: impl Fn(&str) -> Result<T, String>,
+) -> Result<Vec<(String, T)>, String> {
     let git = |words: &[&str]| {
         let mut command = Command::new("git");
         command.arg("-C").arg(directory).args(words);
@@ -80,9 +92,9 @@ fn committed(directory: &Path) -> Result<Vec<(String, Sizes)>, String> {
     let mut lists = Vec::new();
     for commit in &commits {
         let commit = commit.trim();
-        if let Some(text) = git(&["show", &format!("{commit}:{}", sizes::FILE)]) {
+        if let Some(text) = git(&["show", &format!("{commit}:{file}")]) {
             let short = commit.get(..12).unwrap_or(commit);
-            lists.push((short.to_owned(), sizes::parse(&text)?));
+            lists.push((short.to_owned(), parse(&text)?));
         }
     }
     Ok(lists)

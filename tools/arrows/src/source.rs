@@ -17,6 +17,13 @@ pub(crate) struct Mention {
     pub(crate) line: usize,
 }
 
+/// A parameter whose type is a tuple, or a reference to one.
+#[derive(Debug, Clone)]
+pub(crate) struct TupleParameter {
+    pub(crate) function: String,
+    pub(crate) line: usize,
+}
+
 /// The content of one module.
 #[derive(Debug, Default)]
 pub(crate) struct Module {
@@ -36,6 +43,7 @@ pub(crate) struct Module {
     /// Modules of which a `use` brings everything here.
     pub(crate) globs: Vec<ImportPath>,
     pub(crate) mentions: Vec<Mention>,
+    pub(crate) tuples: Vec<TupleParameter>,
 }
 
 impl Module {
@@ -281,6 +289,20 @@ impl<'ast> Visit<'ast> for Mentions<'_> {
         }
     }
 
+    fn visit_signature(&mut self, signature: &'ast syn::Signature) {
+        for parameter in &signature.inputs {
+            if let syn::FnArg::Typed(parameter) = parameter
+                && is_tuple(&parameter.ty)
+            {
+                self.0.tuples.push(TupleParameter {
+                    function: signature.ident.to_string(),
+                    line: signature.ident.span().start().line,
+                });
+            }
+        }
+        visit::visit_signature(self, signature);
+    }
+
     fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
         if item.leading_colon.is_none() {
             self.import(&item.tree, &Vec::new());
@@ -327,6 +349,15 @@ fn strings(tokens: TokenStream, found: &mut dyn FnMut(&str, usize)) {
             }
             TokenTree::Ident(_) | TokenTree::Punct(_) => {}
         }
+    }
+}
+
+/// Checks for a tuple of two or more, or a reference to one.
+fn is_tuple(of: &syn::Type) -> bool {
+    match of {
+        syn::Type::Tuple(tuple) => tuple.elems.len() > 1,
+        syn::Type::Reference(reference) => is_tuple(&reference.elem),
+        _ => false,
     }
 }
 

@@ -39,8 +39,14 @@ pub(super) struct Draft {
     pub(super) guests: Vec<(usize, GuestConfig)>,
     /// The sections that could not be read.
     pub(super) unread: Unread,
-    /// The number of guest sections, unreadable ones included.
-    pub(super) sections: usize,
+    /// The sections of guests in all files, unreadable ones included.
+    pub(super) sections: GuestSections,
+}
+
+/// The sections of guests in all files.
+#[derive(Debug, Default)]
+pub(super) struct GuestSections {
+    pub(super) count: usize,
     /// The place of each section, with its file; empty if there is only one file.
     pub(super) places: Vec<String>,
 }
@@ -142,8 +148,8 @@ impl Draft {
         except: &[usize],
         mistakes: &mut Vec<Mistake>,
     ) {
-        let first = self.sections;
-        self.sections += entry.items();
+        let first = self.sections.count;
+        self.sections.count += entry.items();
         let mut read = entry.read_list(mistakes).into_iter().peekable();
         for place in 0..entry.items() {
             let guest = read.next_if(|(index, _)| *index == place);
@@ -190,7 +196,7 @@ impl Draft {
     /// there is more than one file. A guest whose name could not be read has a number.
     pub(super) fn owner(&self, index: usize, name: Option<&str>) -> String {
         let name = name.map_or_else(|| format!("guest {}", index + 1), str::to_owned);
-        match self.places.get(index) {
+        match self.sections.places.get(index) {
             Some(place) => format!("{name}'s ({place})"),
             None => format!("{name}'s"),
         }

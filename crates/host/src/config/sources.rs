@@ -41,18 +41,21 @@ pub(super) fn parse(file: &Source, more: &[Guests<'_>]) -> Result<Config, Config
     let mut mistakes = vec![wrong];
     let mut first = vec![0];
     for (document, guests) in documents[1..].iter().zip(more) {
-        first.push(draft.sections);
+        first.push(draft.sections.count);
         mistakes.push(draft.add_guests(document, guests.except));
     }
     if !more.is_empty() {
         for (index, (document, source)) in documents.iter().zip(all()).enumerate() {
-            let end = first.get(index + 1).copied().unwrap_or(draft.sections);
+            let end = first
+                .get(index + 1)
+                .copied()
+                .unwrap_or(draft.sections.count);
             let places = (0..end - first[index]).map(|guest| {
                 let place = document.find(&[Step::Key("guest"), Step::Index(guest)]);
                 let place = document.mistake(place, "").location;
                 format!("{}:{place}", source.name.display())
             });
-            draft.places.extend(places);
+            draft.sections.places.extend(places);
         }
     }
     for problem in check::check(&draft) {

@@ -1,8 +1,9 @@
 //! Plans the ports and the forwarding of a configuration.
 
+use super::clock::Clock;
 use super::inherit::{self, Inherited};
 use super::open::{OffloadCheck, Opening, Side};
-use super::{Clock, HostError, open};
+use super::{HostError, open};
 use crate::config::{Config, PortConfig};
 use crate::guarantees::Guarantees;
 use tailbound_dataplane::{Coverage, EgressConfig, PacedPipelineConfig};
@@ -117,7 +118,7 @@ impl PortPlan {
         let opening = Opening {
             side: self.side,
             cpu: self.cpu,
-            epoch: clock.epoch,
+            epoch: clock.epoch(),
         };
         let port = open::open(&self.port, opening, inherited, asked);
         let port = port.map_err(|source| HostError::Port {

@@ -68,10 +68,9 @@ const READABLE: Interest = Interest {
 };
 
 impl Poller {
-    /// Watches the waker, `others` by their marks, and each open port for something to receive.
-    pub(super) fn new<'p, 'o>(
+    /// Watches the waker, and each open port for something to receive.
+    pub(super) fn new<'p>(
         signals: &Signals,
-        others: impl IntoIterator<Item = (u64, BorrowedFd<'o>)>,
         ports: impl IntoIterator<Item = &'p Option<Box<dyn Port>>>,
     ) -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
@@ -83,9 +82,6 @@ impl Poller {
             events: Vec::new(),
         };
         poller.add(WAKE, signals.as_fd())?;
-        for (mark, other) in others {
-            poller.add(mark, other)?;
-        }
         for (index, port) in ports.into_iter().enumerate() {
             let mark = poller.mark(index);
             poller.watched.push(Watched { mark, flags: None });

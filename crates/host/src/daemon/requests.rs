@@ -1,15 +1,21 @@
 //! Requests at the control socket: each is answered between packets. A change is a reload of its
 //! own, and changes are applied one after the other.
 
-use super::reload::ReloadRequest;
-use super::sending::Trial;
-use super::traced::Tracing;
-use super::{Daemon, HostError, Instance, system};
+use super::clock::Clock;
+use super::feed::Feed;
+use super::named::{guest_named, refuse_unknown};
+use super::traced::Traces;
+use super::trial::Trials;
+use super::{HostError, system};
 use crate::config::{Change, ChangeError, ConfigError};
+use crate::guarantees::Guarantees;
+use crate::inventory::Inventory;
 use crate::socket::{self, LoopRequest, Outcome, Reply, SNOOP_FLOWS, Wrong};
 use crate::wake::Signals;
 use std::collections::VecDeque;
+use std::os::unix::net::UnixListener;
 use tailbound_dataplane::GuestId;
+use tailbound_switch::{Ports, Switch};
 use tailbound_units::Nanos;
 
 /// Requests that wait for an answer, except for requests to show something.
@@ -24,8 +30,8 @@ pub(super) struct Requests {
     current: Option<Asker>,
     drains: Vec<Draining>,
     migrations: Vec<Migration>,
-    pub(super) trials: Vec<Trial>,
-    pub(super) tracing: Option<Tracing>,
+    trials: Trials,
+    traces: Traces,
 }
 
 /// A guest that is about to migrate, once its early acknowledged data is delivered.
@@ -61,11 +67,13 @@ const MOST_WAITING: usize = 64;
 
 impl Requests {
     /// Starts to serve the control socket, if there is one.
+    ///
+    /// # Errors
+    /// The system refuses to start a thread.
     pub(super) fn serve(
-        instance: Option<&mut Instance>,
+        listener: Option<UnixListener>,
         signals: &Signals,
     ) -> Result<Self, HostError> {
-        let listener = instance.and_then(|instance| instance.control.take());
         let server = listener.map(|listener| socket::Server::start(listener, signals.waker()));
         let server = server.transpose();
         Ok(Self {
@@ -97,124 +105,145 @@ impl Requests {
     pub(super) fn poll_at(&self) -> Option<Nanos> {
         let drains = self.drains.iter().map(|draining| draining.until);
         let migrations = self.migrations.iter().map(|migration| migration.next);
-        let trials = self.trials.iter().map(Trial::poll_at);
-        let trace = self.tracing.iter().map(Tracing::poll_at);
-        drains.chain(migrations).chain(trials).chain(trace).min()
+        let others = [self.trials.poll_at(), self.traces.poll_at()];
+        let others = others.into_iter().flatten();
+        drains.chain(migrations).chain(others).min()
     }
-}
 
-impl Daemon {
-    /// Takes new requests, and begins the next change if no reload is in progress.
-    pub(super) fn take_requests(&mut self, now: Nanos) {
-        if std::mem::take(&mut self.requests.asked) {
-            let server = self.requests.server.as_ref().into_iter();
-            let asked: Vec<_> = server.flat_map(socket::Server::asked).collect();
-            for asked in asked {
-                match asked {
-                    LoopRequest::Show(reply) => self.scrapes.show(reply),
-                    LoopRequest::Change(change, reply) => {
-                        self.requests.changes.push_back((change, reply));
-                    }
-                    LoopRequest::Drain {
-                        guest,
+    /// Takes new requests.
+    pub(super) fn take_new(
+        &mut self,
+        now: Nanos,
+        switch: &mut Switch,
+        ports: &Ports,
+        feed: &mut Feed,
+        inventory: &Inventory,
+    ) {
+        if !std::mem::take(&mut self.asked) {
+            return;
+        }
+        let server = self.server.as_ref().into_iter();
+        let asked: Vec<_> = server.flat_map(socket::Server::asked).collect();
+        for asked in asked {
+            match asked {
+                LoopRequest::Show(reply) => feed.show(reply),
+                LoopRequest::Change(change, reply) => self.changes.push_back((change, reply)),
+                LoopRequest::Drain {
+                    guest,
+                    undo,
+                    patience,
+                    reply,
+                } => {
+                    let order = Order {
+                        guest: guest.as_deref(),
                         undo,
-                        patience,
+                        until: now + patience,
                         reply,
-                    } => self.drain_guests(now, guest.as_deref(), undo, now + patience, reply),
-                    LoopRequest::MigratePrepare {
-                        guest,
-                        undo,
-                        patience,
-                        reply,
-                    } => self.prepare_migration(&guest, undo, now + patience, reply),
-                    LoopRequest::ShowSnoop { guest, reply } => self.show_snoop(&guest, reply),
-                    LoopRequest::Trace {
-                        guest,
-                        patience,
-                        reply,
-                    } => self.begin_tracing(now, &guest, patience, reply),
-                    LoopRequest::Send {
-                        sending,
-                        patience,
-                        reply,
-                    } => {
-                        if let Some(reply) = self.requests.room(reply) {
-                            self.begin_trial(now, &sending, patience, reply);
-                        }
+                    };
+                    self.drain_guests(now, order, switch, ports);
+                }
+                LoopRequest::MigratePrepare {
+                    guest,
+                    undo,
+                    patience,
+                    reply,
+                } => self.prepare_migration(&guest, undo, now + patience, switch, reply),
+                LoopRequest::ShowSnoop { guest, reply } => show_snoop(switch, &guest, reply),
+                LoopRequest::Trace {
+                    guest,
+                    patience,
+                    reply,
+                } => self
+                    .traces
+                    .begin(now, &guest, now + patience, switch, reply),
+                LoopRequest::Send {
+                    sending,
+                    patience,
+                    reply,
+                } => {
+                    if let Some(reply) = self.room(reply) {
+                        let until = now + patience;
+                        (self.trials).begin(now, &sending, until, switch, inventory, reply);
                     }
                 }
             }
         }
-        if self.reloading.is_none()
-            && let Some((change, reply)) = self.requests.changes.pop_front()
-        {
-            let guests = match &change {
-                Change::Add { text, .. } => crate::config::names_in(text),
-                Change::Remove { name } => vec![name.clone()],
-            };
-            self.requests.current = Some(Asker { reply, guests });
-            self.prepare(ReloadRequest::Change(change));
-        }
+    }
+
+    /// Returns the next change of guests. Call it only if no reload is in progress, and then answer
+    /// the change by [`Self::answer_change`].
+    pub(super) fn next_change(&mut self) -> Option<Change> {
+        let (change, reply) = self.changes.pop_front()?;
+        let guests = match &change {
+            Change::Add { text, .. } => crate::config::names_in(text),
+            Change::Remove { name } => vec![name.clone()],
+        };
+        self.current = Some(Asker { reply, guests });
+        Some(change)
+    }
+
+    /// Sends trial frames, and ends a trace that is complete.
+    pub(super) fn poll_frames(
+        &mut self,
+        now: Nanos,
+        switch: &mut Switch,
+        ports: &Ports,
+        clock: &Clock,
+    ) {
+        self.trials.poll(now, switch, ports);
+        self.traces.poll(now, switch, clock);
     }
 
     /// Stops reading guests' ports, or reads them again.
-    fn drain_guests(
-        &mut self,
-        now: Nanos,
-        guest: Option<&str>,
-        undo: bool,
-        until: Nanos,
-        reply: Reply,
-    ) {
-        let guests = self.switch.guests();
+    fn drain_guests(&mut self, now: Nanos, order: Order<'_>, switch: &mut Switch, ports: &Ports) {
+        let Order {
+            guest,
+            undo,
+            until,
+            reply,
+        } = order;
+        let guests = switch.guests();
         let guests = guests.filter(|(_, name)| guest.is_none_or(|guest| guest == *name));
         let guests: Vec<_> = guests.map(|(id, _)| id).collect();
         if let Some(name) = guest
             && guests.is_empty()
         {
-            let known: Vec<_> = self.switch.guests().map(|(_, name)| name).collect();
-            let unknown = tailbound_document::unknown_word("guest", name, &known);
-            return reply.done(Outcome::refused(unknown));
+            return refuse_unknown(switch, name, reply);
         }
         for id in &guests {
-            self.switch.set_drained(*id, !undo, &self.ports);
+            switch.set_drained(*id, !undo, ports);
         }
         let name = guest.unwrap_or("all of them");
         tracing::info!(guest = name, drained = !undo, "reading from the port");
         if undo {
             return reply.done(Outcome::Drained { waiting: false });
         }
-        let Some(reply) = self.requests.room(reply) else {
+        let Some(reply) = self.room(reply) else {
             return;
         };
-        self.requests.drains.push(Draining {
+        self.drains.push(Draining {
             guests,
             all: guest.is_none(),
             until,
             reply,
         });
-        self.poll_drains(now);
-    }
-
-    /// Returns a guest by its name; if there is none, the request is refused.
-    pub(super) fn guest_named(&self, name: &str, reply: Reply) -> Option<(GuestId, Reply)> {
-        let mut guests = self.switch.guests();
-        if let Some((id, _)) = guests.find(|(_, known)| *known == name) {
-            return Some((id, reply));
-        }
-        let known: Vec<_> = self.switch.guests().map(|(_, name)| name).collect();
-        let unknown = tailbound_document::unknown_word("guest", name, &known);
-        reply.done(Outcome::refused(unknown));
-        None
+        self.poll_drains(now, switch, ports);
     }
 
     /// Stops acknowledging TCP early for a guest, or starts again.
-    fn prepare_migration(&mut self, guest: &str, undo: bool, until: Nanos, reply: Reply) {
-        let Some((id, reply)) = self.guest_named(guest, reply) else {
+    fn prepare_migration(
+        &mut self,
+        guest: &str,
+        undo: bool,
+        until: Nanos,
+        switch: &mut Switch,
+        reply: Reply,
+    ) {
+        let Some((id, reply)) = guest_named(switch, guest, reply) else {
             return;
         };
         // One that nothing is acknowledged for may move at once.
-        let owed = self.switch.drain_snoop(id, undo).unwrap_or_default();
+        let owed = switch.drain_snoop(id, undo).unwrap_or_default();
         tracing::info!(
             guest,
             drained = !undo,
@@ -224,10 +253,10 @@ impl Daemon {
         if undo || owed.is_done() {
             return reply.done(Outcome::Prepared { flows: 0, bytes: 0 });
         }
-        let Some(reply) = self.requests.room(reply) else {
+        let Some(reply) = self.room(reply) else {
             return;
         };
-        self.requests.migrations.push(Migration {
+        self.migrations.push(Migration {
             guest: id,
             until,
             next: Nanos::ZERO,
@@ -236,13 +265,13 @@ impl Daemon {
     }
 
     /// Answers if a migrating guest's data is delivered, or if that takes too long.
-    fn poll_migrations(&mut self, now: Nanos) {
-        for mut migration in std::mem::take(&mut self.requests.migrations) {
+    fn poll_migrations(&mut self, now: Nanos, switch: &mut Switch) {
+        for mut migration in std::mem::take(&mut self.migrations) {
             if now < migration.next && now < migration.until {
-                self.requests.migrations.push(migration);
+                self.migrations.push(migration);
                 continue;
             }
-            let owed = self.switch.drain_snoop(migration.guest, false);
+            let owed = switch.drain_snoop(migration.guest, false);
             let owed = owed.unwrap_or_default();
             if owed.is_done() || now >= migration.until {
                 migration.reply.done(Outcome::Prepared {
@@ -251,46 +280,20 @@ impl Daemon {
                 });
             } else {
                 migration.next = now + COUNT;
-                self.requests.migrations.push(migration);
+                self.migrations.push(migration);
             }
         }
-    }
-
-    fn show_snoop(&self, guest: &str, reply: Reply) {
-        let Some((id, reply)) = self.guest_named(guest, reply) else {
-            return;
-        };
-        let Some(flows) = self.switch.snoop_flows(id) else {
-            return reply.done(Outcome::refused(format!(
-                "early acknowledgement is disabled for {guest}; set `snoop = \"retaining\"`"
-            )));
-        };
-        let mut count = 0;
-        let counted = flows.inspect(|_| count += 1);
-        let mut shown = Vec::new();
-        for flow in counted {
-            if shown.len() < SNOOP_FLOWS {
-                shown.push(flow.into());
-            }
-        }
-        reply.done(Outcome::Snoop {
-            count,
-            flows: shown,
-        });
     }
 
     /// Answers if none of a drained guest's frames is queued, or if that takes too long.
-    pub(super) fn poll_drains(&mut self, now: Nanos) {
-        self.poll_migrations(now);
-        if self.requests.drains.is_empty() {
-            return;
-        }
-        for draining in std::mem::take(&mut self.requests.drains) {
+    pub(super) fn poll_drains(&mut self, now: Nanos, switch: &mut Switch, ports: &Ports) {
+        self.poll_migrations(now, switch);
+        for draining in std::mem::take(&mut self.drains) {
             let mut guests = draining.guests.iter();
-            let waiting = guests.any(|guest| self.switch.waits_of(*guest))
-                || draining.all && self.switch.waits_for_uplink(&self.ports);
+            let waiting = guests.any(|guest| switch.waits_of(*guest))
+                || draining.all && switch.waits_for_uplink(ports);
             if waiting && now < draining.until {
-                self.requests.drains.push(draining);
+                self.drains.push(draining);
             } else {
                 draining.reply.done(Outcome::Drained { waiting });
             }
@@ -299,29 +302,67 @@ impl Daemon {
 
     /// Answers the request for the reload that ended. Returns the user of the request; `None` for a
     /// signal.
-    pub(super) fn answer_change(&mut self, result: Result<bool, &HostError>) -> Option<u32> {
-        let Asker { reply, guests } = self.requests.current.take()?;
+    pub(super) fn answer_change(
+        &mut self,
+        result: Result<bool, &HostError>,
+        switch: &Switch,
+        guarantees: &Guarantees,
+    ) -> Option<u32> {
+        let Asker { reply, guests } = self.current.take()?;
         let uid = reply.uid();
         reply.done(match result {
             Ok(changed) => Outcome::Done {
                 changed,
-                unguaranteed: self.unguaranteed(&guests),
+                unguaranteed: unguaranteed(&guests, switch, guarantees),
             },
             Err(error) => refused(error),
         });
         Some(uid)
     }
+}
 
-    /// Returns those of some guests whose guarantee is not in force.
-    fn unguaranteed(&self, names: &[String]) -> Vec<String> {
-        let guests = self.switch.guests().zip(self.guarantees.wanted());
-        let refused = guests.filter(|((id, name), wanted)| {
-            wanted.is_some()
-                && self.switch.guarantee(*id) != wanted.as_ref()
-                && names.iter().any(|known| known == name)
-        });
-        refused.map(|((_, name), _)| name.to_owned()).collect()
+/// A request to stop reading a guest's port, or all guests' ports.
+struct Order<'d> {
+    /// `None` for all guests.
+    guest: Option<&'d str>,
+    undo: bool,
+    until: Nanos,
+    reply: Reply,
+}
+
+/// Shows the connections of a guest that are acknowledged early.
+fn show_snoop(switch: &Switch, guest: &str, reply: Reply) {
+    let Some((id, reply)) = guest_named(switch, guest, reply) else {
+        return;
+    };
+    let Some(flows) = switch.snoop_flows(id) else {
+        return reply.done(Outcome::refused(format!(
+            "early acknowledgement is disabled for {guest}; set `snoop = \"retaining\"`"
+        )));
+    };
+    let mut count = 0;
+    let counted = flows.inspect(|_| count += 1);
+    let mut shown = Vec::new();
+    for flow in counted {
+        if shown.len() < SNOOP_FLOWS {
+            shown.push(flow.into());
+        }
     }
+    reply.done(Outcome::Snoop {
+        count,
+        flows: shown,
+    });
+}
+
+/// Returns those of some guests whose guarantee is not in force.
+fn unguaranteed(names: &[String], switch: &Switch, guarantees: &Guarantees) -> Vec<String> {
+    let guests = switch.guests().zip(guarantees.wanted());
+    let refused = guests.filter(|((id, name), wanted)| {
+        wanted.is_some()
+            && switch.guarantee(*id) != wanted.as_ref()
+            && names.iter().any(|known| known == name)
+    });
+    refused.map(|((_, name), _)| name.to_owned()).collect()
 }
 
 /// Returns the outcome of a refused change, with each mistake and its place.

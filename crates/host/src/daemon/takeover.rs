@@ -5,7 +5,7 @@
 //! kind of end, and shows other processes the holder. So nothing here depends on a stored pid, and
 //! no signal reaches another process that got the same number later (`pidfd_open(2)`).
 
-use super::handover::Legacy;
+use super::legacy::Legacy;
 use crate::config::{Config, ConfigError};
 use crate::places;
 use crate::socket::SUFFIX;

@@ -1,12 +1,12 @@
 //! Prerequisites of an exchange of rates: keys, a socket, and the client that requests keys.
 //! Preparing them takes files and time, and any thread may do it.
 
+use super::channel::addresses;
 use super::{Exchange, Hose, HoseConfig, Issuer, PeerConfig};
 use crate::control::{ControlConfig, ControlError, KeyClient, Keys};
 use crate::wake::Waker;
-use std::collections::{HashMap, HashSet};
 use std::io;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -180,18 +180,6 @@ pub(super) fn state(exchange: &Exchange, now: Nanos) -> HoseState {
         peers: addresses(config).into_keys().collect(),
     };
     HoseState::new(now, hose)
-}
-
-pub(super) fn addresses(config: &HoseConfig) -> HashMap<HostId, SocketAddr> {
-    let peers = config.peers.iter();
-    peers
-        .map(|peer| (HostId::of(&peer.host), peer.address))
-        .collect()
-}
-
-/// Returns the addresses that datagrams may come from.
-pub(super) fn senders(config: &HoseConfig) -> HashSet<IpAddr> {
-    config.peers.iter().map(|peer| peer.address.ip()).collect()
 }
 
 pub(super) fn today() -> TimeOfDay {

@@ -1,6 +1,7 @@
 //! Sends trial frames in a guest's name, at the rate that its guarantee permits.
 
-use super::Daemon;
+use super::named::guest_named;
+use crate::inventory::Inventory;
 use crate::socket::{Outcome, Reply, Sending};
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{
@@ -9,6 +10,7 @@ use smoltcp::wire::{
 };
 use std::net::Ipv4Addr;
 use tailbound_dataplane::GuestId;
+use tailbound_switch::{Ports, Switch};
 use tailbound_units::Nanos;
 
 /// A frame of full length, without its FCS.
@@ -17,7 +19,7 @@ const LENGTH: usize = 1_514;
 const DISCARD: u16 = 9;
 
 /// A trial in progress.
-pub(super) struct Trial {
+struct Trial {
     guest: GuestId,
     frame: Vec<u8>,
     until: Nanos,
@@ -47,10 +49,83 @@ fn check_room(guest: GuestId, running: &[GuestId]) -> Result<(), String> {
 /// Interval between frames: a fraction of their waiting time.
 const EVERY: Nanos = Nanos::from_micros(200);
 
-impl Trial {
+/// The trials in progress.
+#[derive(Default)]
+pub(super) struct Trials(Vec<Trial>);
+
+impl Trials {
+    /// Returns the number of trials.
+    pub(super) const fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// Returns the time of the next event.
-    pub(super) fn poll_at(&self) -> Nanos {
-        self.next.min(self.until)
+    pub(super) fn poll_at(&self) -> Option<Nanos> {
+        let times = self.0.iter().map(|trial| trial.next.min(trial.until));
+        times.min()
+    }
+
+    /// Begins to send in a guest's name until a time. A guest without a guarantee sends nothing.
+    pub(super) fn begin(
+        &mut self,
+        now: Nanos,
+        asked: &Sending,
+        until: Nanos,
+        switch: &Switch,
+        inventory: &Inventory,
+        reply: Reply,
+    ) {
+        let Some((guest, reply)) = guest_named(switch, &asked.guest, reply) else {
+            return;
+        };
+        if switch.guarantee(guest).is_none() {
+            return reply.done(Outcome::refused(format!(
+                "nothing is guaranteed to {}: there is nothing to try",
+                asked.guest
+            )));
+        }
+        let running: Vec<_> = self.0.iter().map(|trial| trial.guest).collect();
+        if let Err(why) = check_room(guest, &running) {
+            return reply.done(Outcome::refused(format!("{}: {why}", asked.guest)));
+        }
+        let own = inventory.guest(&asked.guest);
+        let own = own.and_then(|item| Some((item.mac, item.ipv4()?)));
+        let Some((mac, address)) = own else {
+            return reply.done(Outcome::refused(format!(
+                "{} has no IPv4 address in its configuration that frames could be sent from",
+                asked.guest
+            )));
+        };
+        tracing::info!(guest = asked.guest, to = %asked.to, "sends in a guest's name");
+        self.0.push(Trial {
+            guest,
+            frame: datagram([asked.mac, mac], [asked.to, address]),
+            until,
+            last: now,
+            next: now,
+            sent: 0,
+            reply,
+        });
+    }
+
+    /// Sends the frames that guests' guarantees permit, and answers at the end of the time.
+    pub(super) fn poll(&mut self, now: Nanos, switch: &mut Switch, ports: &Ports) {
+        for mut trial in std::mem::take(&mut self.0) {
+            if now < trial.until {
+                let ago = now.since(trial.last);
+                let taken = switch.send_as(trial.guest, &trial.frame, ago, ports);
+                if taken > 0 {
+                    trial.last = now;
+                }
+                trial.next = now + EVERY;
+                trial.sent += taken as u64;
+                self.0.push(trial);
+            } else {
+                trial.reply.done(Outcome::Sent {
+                    packets: trial.sent,
+                });
+            }
+        }
     }
 }
 
@@ -88,71 +163,6 @@ fn datagram([to, from]: [[u8; 6]; 2], [destination, source]: [Ipv4Addr; 2]) -> V
         &checksums,
     );
     frame
-}
-
-impl Daemon {
-    /// Begins to send in a guest's name. A guest without a guarantee sends nothing.
-    pub(super) fn begin_trial(
-        &mut self,
-        now: Nanos,
-        asked: &Sending,
-        patience: Nanos,
-        reply: Reply,
-    ) {
-        let Some((guest, reply)) = self.guest_named(&asked.guest, reply) else {
-            return;
-        };
-        if self.switch.guarantee(guest).is_none() {
-            return reply.done(Outcome::refused(format!(
-                "nothing is guaranteed to {}: there is nothing to try",
-                asked.guest
-            )));
-        }
-        let running: Vec<_> = self.requests.trials.iter().map(|it| it.guest).collect();
-        if let Err(why) = check_room(guest, &running) {
-            return reply.done(Outcome::refused(format!("{}: {why}", asked.guest)));
-        }
-        let own = self.inventory.guest(&asked.guest);
-        let own = own.and_then(|item| Some((item.mac, item.ipv4()?)));
-        let Some((mac, address)) = own else {
-            return reply.done(Outcome::refused(format!(
-                "{} has no IPv4 address in its configuration that frames could be sent from",
-                asked.guest
-            )));
-        };
-        tracing::info!(guest = asked.guest, to = %asked.to, "sends in a guest's name");
-        self.requests.trials.push(Trial {
-            guest,
-            frame: datagram([asked.mac, mac], [asked.to, address]),
-            until: now + patience,
-            last: now,
-            next: now,
-            sent: 0,
-            reply,
-        });
-    }
-
-    /// Sends the frames that guests' guarantees permit, and answers at the end of the time.
-    pub(super) fn poll_trials(&mut self, now: Nanos) {
-        for mut trial in std::mem::take(&mut self.requests.trials) {
-            if now < trial.until {
-                let ago = now.since(trial.last);
-                let taken = self
-                    .switch
-                    .send_as(trial.guest, &trial.frame, ago, &self.ports);
-                if taken > 0 {
-                    trial.last = now;
-                }
-                trial.next = now + EVERY;
-                trial.sent += taken as u64;
-                self.requests.trials.push(trial);
-            } else {
-                trial.reply.done(Outcome::Sent {
-                    packets: trial.sent,
-                });
-            }
-        }
-    }
 }
 
 #[cfg(test)]

@@ -333,11 +333,6 @@ impl<F: Frame> Pacer<F> {
         })
     }
 
-    /// Returns true if there are no guests for [`Pacer::drain_read_again`].
-    pub fn reads_all(&self) -> bool {
-        self.read_again.is_empty()
-    }
-
     /// Passes on the guests whose rings the host may read again since the last call.
     pub fn drain_read_again(&mut self, mut sink: impl FnMut(GuestId)) {
         for id in self.read_again.drain(..) {

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use tailbound_api::{HostLimits, HostReport, HostState, MoveEnd, RefusedVm, VmGuarantee, VmName};
 use tailbound_dataplane::pacer::PacerError;
 use tailbound_dataplane::{Classes, Guarantee, GuestId, PacerConfig};
-use tailbound_switch::{Mac, Switch};
+use tailbound_switch::{GuestRef, Mac, Switch};
 use tailbound_units::{Bytes, Rate};
 
 /// The guarantees of the configuration and of the placement service.
@@ -265,7 +265,7 @@ impl Guarantees {
         id: GuestId,
     ) -> Option<HoseGuest> {
         let guest = self.guests.get(place)?;
-        if switch.is_guest_away(place) {
+        if switch.guest_at(place).is_some_and(GuestRef::is_away) {
             return None;
         }
         let known = self.known(guest);

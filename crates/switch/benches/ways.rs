@@ -41,8 +41,8 @@ fn mac(station: u16) -> Mac {
 }
 
 /// Addresses of clients behind the router, as powers of two: one, or 65,536 in turn.
-const ONE: u32 = 0;
-const MANY: u32 = 16;
+const ONE_CLIENT: u32 = 0;
+const CLIENTS_16_BITS: u32 = 16;
 
 /// A station that has a burst of datagrams whenever it is readable, and takes all frames.
 struct Sender {
@@ -169,7 +169,7 @@ fn on(way: Way, len: u64, clients: u32) -> Bursts {
     let ends = [
         (router, first, Sender::SOURCE, clients),
         (first, by_guest, Sender::DESTINATION, clients),
-        (second, first, Sender::DESTINATION, ONE),
+        (second, first, Sender::DESTINATION, ONE_CLIENT_CLIENT),
     ];
     let ports = ends
         .map(|(from, to, offset, clients)| Sender::new(from, to, len as usize, (offset, clients)))
@@ -230,14 +230,14 @@ fn check(mut bursts: Bursts) {
 }
 
 #[library_benchmark(teardown = check)]
-#[bench::between_guests(args = (on(Way::Guests, 1, ONE)), config = limit(SINGLE))]
-#[bench::between_guests_in_bursts(args = (on(Way::Guests, 32, ONE)), config = limit(IN_BURSTS))]
-#[bench::to_uplink(args = (on(Way::ToUplink, 1, ONE)), config = limit(SINGLE))]
-#[bench::to_uplink_in_bursts(args = (on(Way::ToUplink, 32, ONE)), config = limit(IN_BURSTS))]
-#[bench::to_many_clients(args = (on(Way::ToUplink, 32, MANY)), config = limit(IN_BURSTS * 115 / 100))]
-#[bench::from_uplink(args = (on(Way::FromUplink, 1, ONE)), config = limit(SINGLE))]
-#[bench::from_uplink_in_bursts(args = (on(Way::FromUplink, 32, ONE)), config = limit(IN_BURSTS))]
-#[bench::from_many_clients(args = (on(Way::FromUplink, 32, MANY)), config = limit(IN_BURSTS * 115 / 100))]
+#[bench::between_guests(args = (on(Way::Guests, 1, ONE_CLIENT)), config = limit(SINGLE))]
+#[bench::between_guests_in_bursts(args = (on(Way::Guests, 32, ONE_CLIENT)), config = limit(IN_BURSTS))]
+#[bench::to_uplink(args = (on(Way::ToUplink, 1, ONE_CLIENT)), config = limit(SINGLE))]
+#[bench::to_uplink_in_bursts(args = (on(Way::ToUplink, 32, ONE_CLIENT)), config = limit(IN_BURSTS))]
+#[bench::to_many_clients(args = (on(Way::ToUplink, 32, CLIENTS_16_BITS)), config = limit(IN_BURSTS * 115 / 100))]
+#[bench::from_uplink(args = (on(Way::FromUplink, 1, ONE_CLIENT)), config = limit(SINGLE))]
+#[bench::from_uplink_in_bursts(args = (on(Way::FromUplink, 32, ONE_CLIENT)), config = limit(IN_BURSTS))]
+#[bench::from_many_clients(args = (on(Way::FromUplink, 32, CLIENTS_16_BITS)), config = limit(IN_BURSTS * 115 / 100))]
 fn way(mut bursts: Bursts) -> Bursts {
     for _ in 0..black_box(PACKETS / bursts.len) {
         bursts.turn();

@@ -55,7 +55,7 @@ pub use mac::{Mac, MacError};
 pub use prefix::{Prefix, PrefixError};
 pub use reason::Reason;
 pub use switch::{
-    Applying, GuaranteeError, GuestConfig, GuestPacing, GuestSnapshot, Interest, LimitSnapshot,
+    Applying, GuestConfig, GuestMut, GuestPacing, GuestRef, GuestSnapshot, Interest, LimitSnapshot,
     Link, PartialSnapshot, PortSnapshot, Ports, Reload, Snapshot, SnoopSnapshot, Sojourn, Spent,
     Stopwatch, Switch, SwitchConfig, SwitchPlan, Switches, Traced, TracedFrame, Turn, UPLINK,
     UplinkPacing, UplinkSnapshot, Wait,

@@ -13,8 +13,8 @@
 //! runs it on real ones and tests run it on memory ports in virtual time. Between turns,
 //! [`Switch::poll_at`] returns the time of the next one; [`Switch::handle_readable`] and
 //! [`Switch::handle_writable`] report events of ports, [`Switch::poll_interest`] returns the events
-//! to wait for. Guarantees are set by guest: [`Switch::set_guarantee`], [`Switch::apply`]. A guest
-//! that must stop sending is drained ([`Switch::set_drained`]).
+//! to wait for. Guarantees are set by guest: [`Switch::apply`]. A guest
+//! that must stop sending is drained ([`GuestMut::set_drained`]).
 
 mod admission;
 mod agenda;
@@ -25,6 +25,7 @@ mod flood;
 mod floods;
 mod guarantees;
 mod guest;
+mod handle;
 mod ingress;
 mod inward;
 mod known;
@@ -32,7 +33,6 @@ mod level;
 mod limited;
 mod local;
 mod memory;
-mod parts;
 mod presence;
 mod receive;
 mod receiver;
@@ -49,13 +49,14 @@ mod table;
 mod timing;
 mod trace;
 mod transmitter;
+mod turn;
 mod upkeep;
 mod uplink;
 mod wakes;
 mod work;
 
 pub use config::{GuestConfig, SwitchConfig, UPLINK};
-pub use guarantees::{Applying, GuaranteeError};
+pub use guarantees::Applying;
 pub use level::Spent;
 pub use limited::LimitSnapshot;
 pub use reload::{Reload, SwitchPlan};
@@ -64,20 +65,25 @@ pub use snapshot::{
     UplinkPacing, UplinkSnapshot,
 };
 
-use crate::index::PortIndex;
+use crate::forward::Forwarding;
+use crate::index::{GuestIndex, PortIndex};
 use crate::mac::Mac;
 use crate::port::Port;
+use admission::Admission;
 use agenda::{Work, earlier};
 use guest::GuestPort;
-use parts::Parts;
+use memory::GiveBack;
+use receiver::Receiver;
 pub use snoop::SnoopSnapshot;
 pub use state::Interest;
 use std::io;
+use table::PortTable;
 use tailbound_dataplane::pacer::PacerError;
-use tailbound_dataplane::{GuestId, HashKeys, Pacer, Packet};
-use tailbound_units::{Bytes, Nanos};
+use tailbound_dataplane::{HashKeys, Pacer, Packet};
+use tailbound_units::Nanos;
 pub use timing::{Stopwatch, Switches};
 pub use trace::{Traced, TracedFrame, Wait};
+use transmitter::Transmitter;
 
 /// The ports, by [`PortIndex`]; `None` where the interface is missing.
 pub type Ports = [Option<Box<dyn Port>>];
@@ -99,6 +105,61 @@ pub struct Turn {
 #[derive(Debug)]
 pub struct Switch {
     parts: Parts,
+}
+
+/// The parts that frames pass, in their order, and the state of turns.
+#[derive(Debug)]
+struct Parts {
+    receiver: Receiver,
+    admission: Admission,
+    forwarding: Forwarding,
+    table: PortTable,
+    transmitter: Transmitter,
+    /// The number of refused guarantees.
+    refusals: u64,
+    /// Frees unused buffers over time.
+    excess: GiveBack,
+    /// Measures the time that ports take.
+    stopwatch: Option<Box<dyn Stopwatch>>,
+    /// The time of the last turn.
+    now: Nanos,
+    /// The number of turns so far.
+    turns: u64,
+    /// True if a guest arrived or left in this turn.
+    is_news: bool,
+}
+
+impl Parts {
+    /// Makes the parts without ports, with the keys for the hashes of connections.
+    fn new(keys: HashKeys) -> Self {
+        Self {
+            receiver: Receiver::new(keys),
+            admission: Admission::default(),
+            forwarding: Forwarding::default(),
+            table: PortTable::default(),
+            transmitter: Transmitter::default(),
+            refusals: 0,
+            excess: GiveBack::default(),
+            stopwatch: None,
+            now: Nanos::ZERO,
+            turns: 0,
+            is_news: false,
+        }
+    }
+}
+
+/// A guest of the switch: [`Switch::guest`].
+#[derive(Debug, Clone, Copy)]
+pub struct GuestRef<'s> {
+    parts: &'s Parts,
+    index: GuestIndex,
+}
+
+/// A guest of the switch that may be changed: [`Switch::guest_mut`].
+#[derive(Debug)]
+pub struct GuestMut<'s> {
+    parts: &'s mut Parts,
+    index: GuestIndex,
 }
 
 impl Switch {
@@ -141,13 +202,6 @@ impl Switch {
         self.parts
             .admission
             .set_limited_by_station(station, limited);
-    }
-
-    /// Returns the bytes that a guest has taken so far of its senders' guaranteed traffic, and true
-    /// if more of this traffic is queued. Other traffic has a lower priority and is no measure of
-    /// the senders' rates. `None` if there is no such guest.
-    pub fn drained(&self, guest: GuestId) -> Option<(Bytes, bool)> {
-        Some(self.parts.table.guest_of(guest)?.pipeline.first())
     }
 
     /// Notes that the port has something to receive.

@@ -25,7 +25,8 @@ impl Connections {
         };
         let mut len = 0;
         for (id, name) in switch.guests() {
-            if let Some(bytes) = switch.export_snoop(now, id) {
+            let guest = switch.guest(id);
+            if let Some(bytes) = guest.and_then(|guest| guest.export_snoop(now)) {
                 len += bytes.len();
                 all.guests.push((name.to_owned(), bytes));
             }
@@ -43,10 +44,11 @@ impl Connections {
         let slots: HashMap<_, _> = self.slots.into_iter().collect();
         let of_slot = |slot: usize| here.get(slots.get(&slot)?).copied();
         for (name, bytes) in &self.guests {
-            let Some(id) = here.get(name) else {
+            let guest = here.get(name).and_then(|id| switch.guest_mut(*id));
+            let Some(mut guest) = guest else {
                 continue;
             };
-            match switch.import_snoop(now, *id, bytes, of_slot) {
+            match guest.import_snoop(now, bytes, of_slot) {
                 Ok(count) => tracing::debug!(guest = name, count, "goes on with its connections"),
                 Err(error) => tracing::warn!(guest = name, %error, "connections are not known"),
             }

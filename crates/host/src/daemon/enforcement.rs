@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tailbound_api::{RefusedVm, TenantId};
 use tailbound_dataplane::{Guarantee, GuestId};
-use tailbound_switch::{Applying, Switch};
+use tailbound_switch::{Applying, GuestRef, Switch};
 use tailbound_units::{Nanos, Rate};
 
 /// Work per turn, in units of an unchanged guest.
@@ -216,7 +216,7 @@ impl Enforcement {
         };
         self.progress = match progress {
             Progress::LookingUp(mut wanted) => Some(if self.look_up(now, &mut wanted, switch) {
-                Progress::Applying(Switch::begin_apply(wanted))
+                Progress::Applying(Applying::new(wanted))
             } else {
                 Progress::LookingUp(wanted)
             }),
@@ -262,7 +262,8 @@ impl Enforcement {
             cost += 1;
             if let Some(limits) = self.guarantees.limits_at(place) {
                 let (out, pipeline) = (limits.out.as_ref(), &limits.pipeline);
-                cost += switch.set_limits(now, guest, out, pipeline);
+                let guest = switch.guest_mut(guest);
+                cost += guest.map_or(0, |mut guest| guest.set_limits(now, out, pipeline));
             }
         }
         false
@@ -315,10 +316,11 @@ impl Enforcement {
         for place in visited..end {
             report.reserved.0 += self.guarantees.reserved_at(place).0;
             let arriving = self.guarantees.arriving_at(place);
-            if let Some(vm) = arriving.filter(|_| switch.has_guest_come(place)) {
+            let guest = switch.guest_at(place);
+            if let Some(vm) = arriving.filter(|_| guest.is_some_and(GuestRef::has_come)) {
                 report.arrived.push(vm.to_owned());
             }
-            let rule = switch.refusal(place);
+            let rule = guest.and_then(GuestRef::refusal);
             if let Some(refused) = self.guarantees.refused_at(place, rule) {
                 report.refused.entry(refused.tenant).or_insert(refused);
             }

@@ -6,9 +6,9 @@
 use super::others::{Others, pass_over};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
+use tailbound_dataplane::FlowKey;
 use tailbound_dataplane::pacer::DestinationLevel;
-use tailbound_dataplane::{FlowKey, GuestId};
-use tailbound_switch::{Spent, Switch};
+use tailbound_switch::{GuestMut, Spent, Switch};
 use tailbound_units::{Bytes, Nanos, Rate, WireBytes};
 
 /// The bucket levels of all guests.
@@ -57,8 +57,9 @@ impl Levels {
         let guests = switch.guests();
         let guests: Vec<_> = guests.map(|(id, name)| (id, name.to_owned())).collect();
         let guests = guests.into_iter().map(|(id, name)| {
-            let level = switch.level(now, id);
-            let spent = switch.spent(now, id).unwrap_or_default();
+            let spent = switch.guest(id).map(|guest| guest.spent(now));
+            let spent = spent.unwrap_or_default();
+            let level = switch.guest_mut(id).and_then(|mut guest| guest.level(now));
             let destinations = level.iter().flat_map(|level| &level.destinations);
             let destinations = destinations.map(|destination| Destination {
                 known_as: format!("{:x}", destination.destination),
@@ -152,11 +153,13 @@ impl Restoring {
                 groups: Bytes(std::mem::take(&mut level.groups)),
                 unknown: Bytes(std::mem::take(&mut level.unknown)),
             };
-            switch.note_spent(now, id, spent);
             if !has_hose {
                 level.destinations.clear();
             }
-            limited.extend(level.restore(now, since, id, switch));
+            if let Some(mut guest) = switch.guest_mut(id) {
+                guest.note_spent(now, spent);
+                limited.extend(level.restore(now, since, &mut guest));
+            }
             // The placement service may be about to guarantee it something.
             if level.holds.is_some() && switch.guarantee(id).is_none() {
                 self.guests.insert(name, level);
@@ -168,15 +171,15 @@ impl Restoring {
 
 impl Level {
     /// Fills the buckets of a guest that has a guarantee, with the levels of that time.
-    fn restore(&self, now: Nanos, since: Nanos, id: GuestId, switch: &mut Switch) -> Vec<FlowKey> {
+    fn restore(&self, now: Nanos, since: Nanos, guest: &mut GuestMut<'_>) -> Vec<FlowKey> {
         let earned = |rate: Rate| rate.bytes_in(since).0;
-        let bandwidth = switch.guarantee(id).map(|guarantee| guarantee.bandwidth);
+        let bandwidth = guest.guarantee().map(|guarantee| guarantee.bandwidth);
         let (Some(holds), Some(bandwidth)) = (self.holds, bandwidth) else {
             return Vec::new();
         };
-        let there = switch.level(now, id).map_or(0, |level| level.holds.0);
+        let there = guest.level(now).map_or(0, |level| level.holds.0);
         let wanted = holds.saturating_add(earned(bandwidth));
-        switch.fill_bucket(now, id, WireBytes(wanted.saturating_sub(there)));
+        guest.fill_bucket(now, WireBytes(wanted.saturating_sub(there)));
         let mut limited = Vec::new();
         for destination in &self.destinations {
             let Ok(known_as) = u128::from_str_radix(&destination.known_as, 16) else {
@@ -188,9 +191,9 @@ impl Level {
                 rate,
                 holds: WireBytes(destination.holds.saturating_add(earned(rate))),
             };
-            match switch.set_destination_level(now, id, level) {
+            match guest.set_destination_level(now, level) {
                 Ok(()) => limited.push(FlowKey {
-                    source: id,
+                    source: guest.id(),
                     destination: known_as,
                 }),
                 Err(rule) => tracing::debug!(%rule, "a limit is not as it was"),
@@ -226,7 +229,9 @@ mod tests {
 
     fn holds(switch: &mut Switch, now: Nanos) -> Vec<u64> {
         let guests: Vec<_> = switch.guests().map(|(id, _)| id).collect();
-        let levels = guests.into_iter().filter_map(|id| switch.level(now, id));
+        let levels = guests
+            .into_iter()
+            .filter_map(|id| switch.guest_mut(id)?.level(now));
         levels.map(|level| level.holds.0).collect()
     }
 
@@ -284,7 +289,10 @@ mod tests {
         let (mut new, limited) = restored(&levels, &["a"], true);
         assert_eq!(limited.len(), 2);
         let id = new.guests().next().expect("one").0;
-        let level = new.level(Nanos::ZERO, id).expect("guaranteed");
+        let level = new
+            .guest_mut(id)
+            .and_then(|mut guest| guest.level(Nanos::ZERO));
+        let level = level.expect("guaranteed");
         let [closed, open] = [8, 7].map(|destination| {
             let mut all = level.destinations.iter();
             *all.find(|level| level.destination == destination)
@@ -298,12 +306,10 @@ mod tests {
         let (mut new, limited) = restored(&levels, &["a"], false);
         assert!(limited.is_empty());
         let id = new.guests().next().expect("one").0;
-        assert!(
-            new.level(Nanos::ZERO, id)
-                .expect("guaranteed")
-                .destinations
-                .is_empty()
-        );
+        let level = new
+            .guest_mut(id)
+            .and_then(|mut guest| guest.level(Nanos::ZERO));
+        assert!(level.expect("guaranteed").destinations.is_empty());
     }
 
     #[test]

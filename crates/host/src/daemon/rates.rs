@@ -80,7 +80,7 @@ impl RateExchange {
         let Some(hose) = &mut self.hose else {
             return;
         };
-        hose.note_drained(now, |guest| switch.drained(guest));
+        hose.note_drained(now, |guest| Some(switch.guest(guest)?.drained()));
         let Some(pacer) = switch.pacer() else {
             return;
         };

@@ -15,7 +15,7 @@ use crate::wake::Signals;
 use std::collections::VecDeque;
 use std::os::unix::net::UnixListener;
 use tailbound_dataplane::GuestId;
-use tailbound_switch::{Ports, Switch};
+use tailbound_switch::{GuestRef, Ports, Switch};
 use tailbound_units::Nanos;
 
 /// Requests that wait for an answer, except for requests to show something.
@@ -211,7 +211,9 @@ impl Requests {
             return refuse_unknown(switch, name, reply);
         }
         for id in &guests {
-            switch.set_drained(*id, !undo, ports);
+            if let Some(mut guest) = switch.guest_mut(*id) {
+                guest.set_drained(!undo, ports);
+            }
         }
         let name = guest.unwrap_or("all of them");
         tracing::info!(guest = name, drained = !undo, "reading from the port");
@@ -243,7 +245,9 @@ impl Requests {
             return;
         };
         // One that nothing is acknowledged for may move at once.
-        let owed = switch.drain_snoop(id, undo).unwrap_or_default();
+        let owed = switch.guest_mut(id);
+        let owed = owed.and_then(|mut guest| guest.drain_snoop(undo));
+        let owed = owed.unwrap_or_default();
         tracing::info!(
             guest,
             drained = !undo,
@@ -271,7 +275,8 @@ impl Requests {
                 self.migrations.push(migration);
                 continue;
             }
-            let owed = switch.drain_snoop(migration.guest, false);
+            let owed = switch.guest_mut(migration.guest);
+            let owed = owed.and_then(|mut guest| guest.drain_snoop(false));
             let owed = owed.unwrap_or_default();
             if owed.is_done() || now >= migration.until {
                 migration.reply.done(Outcome::Prepared {
@@ -290,7 +295,7 @@ impl Requests {
         self.poll_migrations(now, switch);
         for draining in std::mem::take(&mut self.drains) {
             let mut guests = draining.guests.iter();
-            let waiting = guests.any(|guest| switch.waits_of(*guest))
+            let waiting = guests.any(|guest| switch.guest(*guest).is_some_and(GuestRef::waits))
                 || draining.all && switch.waits_for_uplink(ports);
             if waiting && now < draining.until {
                 self.drains.push(draining);
@@ -335,7 +340,7 @@ fn show_snoop(switch: &Switch, guest: &str, reply: Reply) {
     let Some((id, reply)) = guest_named(switch, guest, reply) else {
         return;
     };
-    let Some(flows) = switch.snoop_flows(id) else {
+    let Some(flows) = switch.guest(id).and_then(GuestRef::snoop_flows) else {
         return reply.done(Outcome::refused(format!(
             "early acknowledgement is disabled for {guest}; set `snoop = \"retaining\"`"
         )));

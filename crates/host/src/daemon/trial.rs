@@ -113,7 +113,8 @@ impl Trials {
         for mut trial in std::mem::take(&mut self.0) {
             if now < trial.until {
                 let ago = now.since(trial.last);
-                let taken = switch.send_as(trial.guest, &trial.frame, ago, ports);
+                let guest = switch.guest_mut(trial.guest);
+                let taken = guest.map_or(0, |mut guest| guest.send_as(&trial.frame, ago, ports));
                 if taken > 0 {
                     trial.last = now;
                 }

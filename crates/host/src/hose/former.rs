@@ -1,6 +1,7 @@
 //! An exchange of rates that a reload has ended: its limits are removed in pieces, before another
 //! one begins.
 
+use super::inward::set_policer;
 use super::{guest_of, set};
 use tailbound_hose::{HoseState, Incoming, Machines};
 use tailbound_switch::{Mac, Switch};
@@ -35,7 +36,7 @@ impl Former {
             if let Incoming::Closed { guest } = change
                 && let Some(guest) = guest_of(guest)
             {
-                switch.set_inward(now, guest, None);
+                set_policer(now, switch, guest, None);
             }
         }
         is_left

@@ -2,7 +2,7 @@
 
 use super::{GUESTS, Hose, HoseGuest, guest_of, known_as};
 use tailbound_dataplane::pacer::MAX_RATIO;
-use tailbound_dataplane::{GuestId, InwardConfig, SenderId};
+use tailbound_dataplane::{GuestId, Inward, InwardConfig, SenderId};
 use tailbound_hose::Incoming;
 use tailbound_switch::Switch;
 use tailbound_units::{Nanos, Rate};
@@ -27,7 +27,7 @@ impl Hose {
     /// Updates the permitted jitter of a guest's senders.
     fn renew(&self, now: Nanos, switch: &mut Switch, guest: &HoseGuest) {
         let jitter = self.jitter_of(Some(guest));
-        if let Some(inward) = switch.inward(guest.id)
+        if let Some(inward) = policer(switch, guest.id)
             && inward.config().jitter != jitter
         {
             let config = InwardConfig {
@@ -50,14 +50,14 @@ impl Hose {
                     senders: u32::try_from(limits.senders).unwrap_or(u32::MAX),
                     jitter: self.jitter(guest),
                 };
-                switch.set_inward(now, guest, Some(config));
+                set_policer(now, switch, guest, Some(config));
             }
-            Incoming::Closed { .. } => switch.set_inward(now, guest, None),
+            Incoming::Closed { .. } => set_policer(now, switch, guest, None),
             Incoming::Sender {
                 sender, sources, ..
             } => {
                 let sources = sources.into_iter().map(known_as);
-                if let Some(inward) = switch.inward(guest) {
+                if let Some(inward) = policer(switch, guest) {
                     inward.add_sender(now, SenderId(sender.0), sources);
                 }
             }
@@ -68,12 +68,12 @@ impl Hose {
                     Rate::ZERO => rate,
                     rate => rate.max(Rate(link.0.div_ceil(MAX_RATIO))),
                 };
-                if let Some(inward) = switch.inward(guest) {
+                if let Some(inward) = policer(switch, guest) {
                     inward.set_rate(now, SenderId(sender.0), rate);
                 }
             }
             Incoming::Gone { sender, .. } => {
-                if let Some(inward) = switch.inward(guest) {
+                if let Some(inward) = policer(switch, guest) {
                     inward.remove_sender(SenderId(sender.0));
                 }
             }
@@ -88,5 +88,22 @@ impl Hose {
     fn jitter_of(&self, guest: Option<&HoseGuest>) -> Nanos {
         let promised = guest.and_then(|guest| guest.delay);
         self.exchange.config.jitter + promised.unwrap_or(Nanos::ZERO)
+    }
+}
+
+/// Returns the policer of a guest's senders.
+fn policer(switch: &mut Switch, guest: GuestId) -> Option<&mut Inward> {
+    switch.guest_mut(guest)?.inward()
+}
+
+/// Sets or removes the policer of a guest's senders.
+pub(super) fn set_policer(
+    now: Nanos,
+    switch: &mut Switch,
+    guest: GuestId,
+    config: Option<InwardConfig>,
+) {
+    if let Some(mut guest) = switch.guest_mut(guest) {
+        guest.set_inward(now, config);
     }
 }

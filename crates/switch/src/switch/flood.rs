@@ -8,11 +8,11 @@
 //!
 //! Each copy is paid for when it is made ([`super::work`]).
 
+use super::Parts;
 use super::Ports;
 use super::agenda::Work;
 use super::floods::{Flood, Place};
 use super::guest::is_away;
-use super::parts::Parts;
 use super::table::PortTable;
 use super::work::Cost;
 use crate::index::PortIndex;

@@ -1,25 +1,15 @@
 //! Changes of guests' guarantees on a paced uplink.
 
+use super::Parts;
 use super::Switch;
 use super::guest::{GuestPort, Refusal};
-use super::parts::Parts;
 use super::steps::{CHANGED, some};
+use super::{GuestMut, GuestRef};
 use crate::index::GuestIndex;
 use std::ops::Range;
 use tailbound_dataplane::pacer::PacerError;
 use tailbound_dataplane::{Guarantee, GuestId, Pacer, PacerConfig, Packet};
 use tailbound_units::Nanos;
-
-/// A guarantee that cannot be set. The guest keeps the one that it has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum GuaranteeError {
-    /// The guest does not exist, or not any more.
-    #[error("there is no guest of number {0}")]
-    NoGuest(GuestId),
-    /// The guarantee breaks a rule of the pacer.
-    #[error(transparent)]
-    Refused(#[from] PacerError),
-}
 
 /// Guarantees on their way into force.
 #[derive(Debug)]
@@ -38,6 +28,31 @@ enum Step {
     /// Sets all guarantees.
     All(usize),
     Done,
+}
+
+impl Applying {
+    /// Begins to change the guarantees of several guests, as [`Switch::apply`] does in one call.
+    pub const fn new(guarantees: Vec<(GuestId, Option<Guarantee>)>) -> Self {
+        Self {
+            wanted: guarantees,
+            step: Step::Note(0),
+        }
+    }
+}
+
+impl GuestMut<'_> {
+    /// Returns the guest's guarantee in the pacer; `None`: best effort, or no pacer.
+    pub fn guarantee(&self) -> Option<&Guarantee> {
+        self.parts.transmitter.pacer()?.guarantee(self.id())
+    }
+}
+
+impl GuestRef<'_> {
+    /// Returns the rule that refuses the guest's guarantee; `None` if the guarantee is in force, or
+    /// the uplink is not paced.
+    pub fn refusal(self) -> Option<PacerError> {
+        Some(self.state().promise.refusal?.rule)
+    }
 }
 
 impl Switch {
@@ -62,42 +77,6 @@ impl Switch {
         self.parts.transmitter.pacer()?.guarantee(guest)
     }
 
-    /// Returns the rule that refuses the guarantee of the guest at `place` among
-    /// [`Switch::guests`]; `None` if the guarantee is in force, or the uplink is not paced.
-    pub fn refusal(&self, place: usize) -> Option<PacerError> {
-        Some(self.parts.table.guests().nth(place)?.promise.refusal?.rule)
-    }
-
-    /// Sets or removes the guarantee of a guest from `now` on. If the uplink is not paced, the
-    /// guarantee is stored until it is.
-    ///
-    /// # Errors
-    /// The guest does not exist, or the guarantee breaks a rule. Then the guest keeps its old
-    /// guarantee; the new one is logged and counted, and set as soon as a change of others makes
-    /// room for it.
-    pub fn set_guarantee(
-        &mut self,
-        now: Nanos,
-        guest: GuestId,
-        guarantee: Option<Guarantee>,
-    ) -> Result<(), GuaranteeError> {
-        let known = self.parts.table.guest_of_mut(guest);
-        known
-            .ok_or(GuaranteeError::NoGuest(guest))?
-            .promise
-            .guarantee = guarantee;
-        self.apply(now, []);
-        match self
-            .parts
-            .table
-            .guest_of(guest)
-            .and_then(|known| known.promise.refusal)
-        {
-            Some(refusal) => Err(refusal.rule.into()),
-            None => Ok(()),
-        }
-    }
-
     /// Changes the guarantees of several guests from `now` on: first those that shrink, so that
     /// there is room for the rest, then all. Unknown guests are skipped. A guarantee that breaks a
     /// rule is logged and counted, and its guest keeps the old one.
@@ -106,16 +85,8 @@ impl Switch {
         now: Nanos,
         guarantees: impl IntoIterator<Item = (GuestId, Option<Guarantee>)>,
     ) {
-        let mut applying = Self::begin_apply(guarantees.into_iter().collect());
+        let mut applying = Applying::new(guarantees.into_iter().collect());
         while !self.apply_some(now, &mut applying, usize::MAX) {}
-    }
-
-    /// Begins to change the guarantees of several guests, as [`Switch::apply`] does in one call.
-    pub fn begin_apply(guarantees: Vec<(GuestId, Option<Guarantee>)>) -> Applying {
-        Applying {
-            wanted: guarantees,
-            step: Step::Note(0),
-        }
     }
 
     /// Continues with some guests, up to the cost of `work` unchanged guests. Returns true when all

@@ -1,30 +1,34 @@
 //! Policing of traffic to a guest by its senders' guarantees.
 
-use super::Switch;
 use super::guest::GuestPort;
+use super::{GuestMut, GuestRef};
 use std::net::IpAddr;
 use tailbound_dataplane::pacer::void;
-use tailbound_dataplane::{
-    Admission, Class, FlowKey, Frame, GuestId, Inward, InwardConfig, Packet,
-};
-use tailbound_units::{Nanos, WireBytes};
+use tailbound_dataplane::{Admission, Class, FlowKey, Frame, Inward, InwardConfig, Packet};
+use tailbound_units::{Bytes, Nanos, WireBytes};
 
-impl Switch {
-    /// Sets the guarantees of a guest's senders: frames that conform are delivered before all
-    /// others. `None`: no distinction. An unknown guest is skipped.
-    pub fn set_inward(&mut self, now: Nanos, guest: GuestId, config: Option<InwardConfig>) {
-        let Some(guest) = self.parts.table.guest_of_mut(guest) else {
-            return;
-        };
-        match (&mut guest.inward, config) {
+impl<'s> GuestMut<'s> {
+    /// Sets the guarantees of the guest's senders: frames that conform are delivered before all
+    /// others. `None`: no distinction.
+    pub fn set_inward(&mut self, now: Nanos, config: Option<InwardConfig>) {
+        match (&mut self.state().inward, config) {
             (Some(inward), Some(config)) => inward.reconfigure(now, config),
             (inward, config) => *inward = config.map(|config| Inward::new(now, config)),
         }
     }
 
-    /// Returns the policer of a guest's senders; `None` if there is none.
-    pub fn inward(&mut self, guest: GuestId) -> Option<&mut Inward> {
-        self.parts.table.guest_of_mut(guest)?.inward.as_mut()
+    /// Returns the policer of the guest's senders; `None` if there is none.
+    pub fn inward(self) -> Option<&'s mut Inward> {
+        self.parts.table[self.index].inward.as_mut()
+    }
+}
+
+impl GuestRef<'_> {
+    /// Returns the bytes that the guest has taken so far of its senders' guaranteed traffic, and true
+    /// if more of this traffic is queued. Other traffic has a lower priority and is no measure of
+    /// the senders' rates.
+    pub fn drained(self) -> (Bytes, bool) {
+        self.state().pipeline.first()
     }
 }
 

@@ -5,7 +5,7 @@
 //! is of the same generation; a reload, which may change filters, begins another. Frames that claim anything are
 //! decided one by one, as are those from addresses that a guest chose: the address book notes their use.
 
-use super::parts::Parts;
+use super::Parts;
 use super::table::Source;
 use crate::filter::SpoofFilter;
 use crate::forward::{Addresses, Way};

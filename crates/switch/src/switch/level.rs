@@ -1,8 +1,7 @@
 //! Levels of guests' buckets, for a process that continues in this switch's place.
 
-use super::Switch;
+use super::{GuestMut, GuestRef};
 use crate::budget::Budget;
-use tailbound_dataplane::GuestId;
 use tailbound_dataplane::pacer::{DestinationLevel, GuestLevel, PacerError};
 use tailbound_units::{Bytes, Nanos, WireBytes};
 
@@ -15,28 +14,28 @@ pub struct Spent {
     pub unknown: Bytes,
 }
 
-impl Switch {
-    /// Returns the spent part of a guest's budgets; `None` if there is no such guest.
-    pub fn spent(&self, now: Nanos, guest: GuestId) -> Option<Spent> {
-        let guest = self.parts.table.guest_of(guest)?;
+impl GuestRef<'_> {
+    /// Returns the spent part of the guest's budgets.
+    pub fn spent(self, now: Nanos) -> Spent {
+        let checks = &self.state().checks;
         let spent = |budget: &Option<Budget>| {
             let budget = budget.as_ref();
             budget.map_or(Bytes(0), |budget| budget.spent(now))
         };
-        Some(Spent {
-            groups: spent(&guest.checks.groups),
-            unknown: spent(&guest.checks.unknown),
-        })
+        Spent {
+            groups: spent(&checks.groups),
+            unknown: spent(&checks.unknown),
+        }
     }
+}
 
-    /// Adds bytes that a guest has spent of its budgets elsewhere.
-    pub fn note_spent(&mut self, now: Nanos, guest: GuestId, spent: Spent) {
-        let Some(guest) = self.parts.table.guest_of_mut(guest) else {
-            return;
-        };
+impl GuestMut<'_> {
+    /// Adds bytes that the guest has spent of its budgets elsewhere.
+    pub fn note_spent(&mut self, now: Nanos, spent: Spent) {
+        let checks = &mut self.state().checks;
         let budgets = [
-            (&mut guest.checks.groups, spent.groups),
-            (&mut guest.checks.unknown, spent.unknown),
+            (&mut checks.groups, spent.groups),
+            (&mut checks.unknown, spent.unknown),
         ];
         for (budget, spent) in budgets {
             if let Some(budget) = budget {
@@ -45,28 +44,30 @@ impl Switch {
         }
     }
 
-    /// Returns the levels of a guest's buckets; `None` without a guarantee.
-    pub fn level(&mut self, now: Nanos, guest: GuestId) -> Option<GuestLevel> {
+    /// Returns the levels of the guest's buckets; `None` without a guarantee.
+    pub fn level(&mut self, now: Nanos) -> Option<GuestLevel> {
+        let guest = self.id();
         self.parts.transmitter.pacer_mut()?.level(now, guest)
     }
 
-    /// Adds `bytes` to {B, S} of a guest, up to its depth.
-    pub fn fill_bucket(&mut self, now: Nanos, guest: GuestId, bytes: WireBytes) {
+    /// Adds `bytes` to {B, S} of the guest, up to its depth.
+    pub fn fill_bucket(&mut self, now: Nanos, bytes: WireBytes) {
+        let guest = self.id();
         if let Some(pacer) = self.parts.transmitter.pacer_mut() {
             pacer.fill_bucket(now, guest, bytes);
         }
     }
 
-    /// Limits a guest's rate to a destination, with this level in its bucket.
+    /// Limits the guest's rate to a destination, with this level in its bucket.
     ///
     /// # Errors
     /// The rule of the pacer that the limit breaks; then nothing has changed.
     pub fn set_destination_level(
         &mut self,
         now: Nanos,
-        guest: GuestId,
         level: DestinationLevel,
     ) -> Result<(), PacerError> {
+        let guest = self.id();
         match self.parts.transmitter.pacer_mut() {
             Some(pacer) => pacer.set_destination_level(now, guest, level),
             None => Ok(()),

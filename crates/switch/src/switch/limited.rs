@@ -4,15 +4,16 @@
 //! guests here. While the limit holds the maximum, the guest's port is not read. The pacer enforces
 //! the limit of a guaranteed guest, so that guaranteed traffic does not wait for the limit.
 
+use super::GuestMut;
+use super::Parts;
 use super::agenda::{Timer, Work};
-use super::parts::Parts;
 use super::steps::CHANGED;
 use super::trace::{Released, Wait};
-use super::{Ports, Switch, Turn};
+use super::{Ports, Turn};
 use crate::index::PortIndex;
 use crate::port::BURST;
 use tailbound_dataplane::{
-    Backlog, GuestId, Packet, PipelineConfig, Shaper, ShaperConfig, ShaperStats, WindowPosition,
+    Backlog, Packet, PipelineConfig, Shaper, ShaperConfig, ShaperStats, WindowPosition,
 };
 use tailbound_metrics::Histogram;
 use tailbound_units::{Nanos, Rate};
@@ -69,21 +70,17 @@ fn refuse(guest: &str, rule: &tailbound_dataplane::ShaperError) {
     tracing::error!(guest, %rule, "limit refused; the guest keeps the one that it had");
 }
 
-impl Switch {
-    /// Changes a guest's limits from `now` on: `out`, or none, of the traffic it sends, and that of
-    /// `pipeline`, the way to the guest. Queued frames stay. An unknown guest is skipped. Returns
-    /// the cost, in the units of [`Switch::apply_some`]: 0 without a change.
+impl GuestMut<'_> {
+    /// Changes the guest's limits from `now` on: `out`, or none, of the traffic it sends, and that of
+    /// `pipeline`, the way to the guest. Queued frames stay. Returns the cost, in the units of
+    /// [`Switch::apply_some`](super::Switch::apply_some): 0 without a change.
     pub fn set_limits(
         &mut self,
         now: Nanos,
-        guest: GuestId,
         out: Option<&ShaperConfig>,
         pipeline: &PipelineConfig,
     ) -> usize {
-        let Some(port) = self.parts.table.port_of(guest) else {
-            return 0;
-        };
-        if self.parts.set_limits_of(now, port, out, pipeline) {
+        if self.parts.set_limits_of(now, self.port(), out, pipeline) {
             CHANGED
         } else {
             0

@@ -6,9 +6,10 @@
 //! charged to the guest's own budget for groups, so a guest that arrives again and again costs no
 //! more than one that sends these frames itself.
 
+use super::GuestRef;
+use super::Parts;
 use super::agenda::Work;
 use super::guest::is_away;
-use super::parts::Parts;
 use super::{Ports, Switch};
 use crate::announce;
 use crate::filter::SpoofFilter;
@@ -25,21 +26,20 @@ use tailbound_units::Nanos;
 /// Largest number of announced addresses of a guest.
 const MAX_ADDRESSES: usize = 31;
 
-impl Switch {
-    /// Returns true if the guest at `place` among [`Switch::guests`] is on another host, or not
-    /// running.
-    pub fn is_guest_away(&self, place: usize) -> bool {
-        is_away(self.parts.table.guests().nth(place))
+impl GuestRef<'_> {
+    /// Returns true if the guest is on another host, or not running.
+    pub fn is_away(self) -> bool {
+        self.state().is_away()
     }
 
-    /// Returns true if the guest at `place` among [`Switch::guests`] is here, and its arrival was
-    /// noticed.
-    pub fn has_guest_come(&self, place: usize) -> bool {
-        let guest = self.parts.table.guests().nth(place);
-        let presence = guest.and_then(|guest| guest.presence);
+    /// Returns true if the guest is here, and its arrival was noticed.
+    pub fn has_come(self) -> bool {
+        let presence = self.state().presence;
         matches!(presence, Some(Presence::Here(arrival)) if arrival != Arrival::default())
     }
+}
 
+impl Switch {
     /// Determines the places of the guests of new ports, before any traffic, without announcements.
     pub fn look_for_guests(&mut self, now: Nanos, ports: &Ports) {
         for port in self.parts.table.ports() {

@@ -1,8 +1,8 @@
 //! Received frames: checks and forwarding.
 
+use super::Parts;
 use super::admission::Route;
 use super::known::{keep_way, known_way};
-use super::parts::Parts;
 use super::table::Source;
 use super::upkeep::{leave_alone, note_idle_wake};
 use super::work::Cost;

@@ -10,12 +10,12 @@
 //! any number of guests. Exceptions are [`Switch::swap`], which moves all ports to their new
 //! places, and a change of the uplink's rate: both take some instructions for each guest.
 
+use super::Parts;
 use super::Switch;
 use super::agenda::Work;
 use super::config::{GuestConfig, SwitchConfig, UPLINK};
 use super::guarantees::Pass;
 use super::guest::GuestPort;
-use super::parts::Parts;
 use super::state::PortState;
 use super::steps::{CHANGED, some};
 use super::table::{GuestEntry, PortTable};
@@ -288,19 +288,15 @@ impl Switch {
     /// Applies the remaining settings to some guests after [`Switch::swap`], up to the cost of
     /// `work` unchanged ones. Returns true when all is done.
     pub fn settle(&mut self, now: Nanos, reload: &mut Reload, work: usize) -> bool {
+        let parts = &mut self.parts;
         let mut left = work;
         while left > 0 && reload.step != Step::Done {
-            let guests = self.parts.table.guest_count();
+            let guests = parts.table.guest_count();
             let cost = match reload.step {
                 Step::End => {
                     let most = left.div_ceil(CHANGED).min(reload.gone.len());
                     for (_, mut guest) in reload.gone.drain(..most) {
-                        let table = &mut self.parts.table;
-                        let forwarding = &self.parts.forwarding;
-                        self.parts
-                            .transmitter
-                            .bury_snoop(now, &mut guest, table, forwarding);
-                        self.parts.end(now, guest.id);
+                        parts.end(now, &mut guest);
                     }
                     if reload.gone.is_empty() {
                         reload.step = Step::LessBefore(0);
@@ -309,13 +305,13 @@ impl Switch {
                 }
                 Step::LessBefore(from) => {
                     let range = some(from, guests, left);
-                    self.parts.set_in_pacer(now, Pass::Less, range.clone());
+                    parts.set_in_pacer(now, Pass::Less, range.clone());
                     reload.go_on(range.clone(), guests, Step::LessBefore);
                     range.len()
                 }
                 Step::Uplink => {
-                    self.parts.change_uplink(now, reload.uplink.take());
-                    if let Some(uplink) = self.parts.transmitter.uplink_mut() {
+                    parts.change_uplink(now, reload.uplink.take());
+                    if let Some(uplink) = parts.transmitter.uplink_mut() {
                         uplink.egress_mut().set_guests(guests);
                     }
                     reload.step = Step::Translate;
@@ -323,7 +319,7 @@ impl Switch {
                 }
                 Step::Translate => {
                     let most = left.saturating_mul(LIMITS);
-                    let pacer = self.parts.transmitter.pacer_mut();
+                    let pacer = parts.transmitter.pacer_mut();
                     if pacer.is_none_or(|pacer| pacer.translate(most)) {
                         reload.step = Step::Less(0);
                     }
@@ -331,7 +327,7 @@ impl Switch {
                 }
                 Step::Less(from) => {
                     let range = some(from, guests, left);
-                    self.parts.set_in_pacer(now, Pass::Less, range.clone());
+                    parts.set_in_pacer(now, Pass::Less, range.clone());
                     reload.go_on(range.clone(), guests, Step::Less);
                     range.len()
                 }
@@ -340,18 +336,14 @@ impl Switch {
                     let mut cost = 0;
                     while cost < left && index < guests {
                         let config = &reload.guests[index].config;
-                        cost += self.parts.settle_guest(now, GuestIndex::new(index), config);
+                        cost += parts.settle_guest(now, GuestIndex::new(index), config);
                         index += 1;
                     }
                     reload.go_on(from..index, guests, Step::Settle);
                     cost
                 }
                 Step::Forget => {
-                    if self
-                        .parts
-                        .forwarding
-                        .forget_gone(left.saturating_mul(STATIONS))
-                    {
+                    if parts.forwarding.forget_gone(left.saturating_mul(STATIONS)) {
                         reload.step = Step::Done;
                     }
                     left
@@ -366,7 +358,10 @@ impl Switch {
 
 impl Parts {
     /// Removes the state of a removed guest.
-    fn end(&mut self, now: Nanos, gone: GuestId) {
+    fn end(&mut self, now: Nanos, gone: &mut GuestPort) {
+        let (table, forwarding) = (&mut self.table, &self.forwarding);
+        self.transmitter.bury_snoop(now, gone, table, forwarding);
+        let gone = gone.id;
         if let Some(pacer) = self.transmitter.pacer_mut() {
             let ended = pacer.set_guest(now, gone, None);
             debug_assert!(ended.is_ok(), "the end of a guarantee breaks no rule");

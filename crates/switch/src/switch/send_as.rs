@@ -1,8 +1,8 @@
 //! Frames that the host sends in a guest's name, for a trial of the guest's guarantee.
 
-use super::{Ports, Switch};
+use super::GuestMut;
+use super::Ports;
 use crate::port::BURST;
-use tailbound_dataplane::GuestId;
 use tailbound_units::Nanos;
 
 /// Time for which frames wait in the pacer: shorter than the wait after which any destination's
@@ -11,16 +11,14 @@ const AHEAD: Nanos = Nanos::from_micros(500);
 /// Approximate memory of a frame beside its bytes.
 const ASIDE: u64 = 600;
 
-impl Switch {
-    /// Accepts copies of a frame as if a guest had sent them. Their number keeps the guest's
+impl GuestMut<'_> {
+    /// Accepts copies of a frame as if the guest had sent them. Their number keeps the guest's
     /// guarantee busy if the last call was `ago` before. They pass the same checks as the guest's
     /// own frames, and are charged to its limit and its guarantee. None is accepted if the guest
     /// has no guarantee, has frames that wait to be forwarded, or its port is unread. Returns the
     /// number of accepted copies.
-    pub fn send_as(&mut self, guest: GuestId, frame: &[u8], ago: Nanos, ports: &Ports) -> usize {
-        let Some(port) = self.parts.table.port_of(guest) else {
-            return 0;
-        };
+    pub fn send_as(&mut self, frame: &[u8], ago: Nanos, ports: &Ports) -> usize {
+        let (guest, port) = (self.id(), self.port());
         if !self.parts.table.is_open(port)
             || self.parts.table.is_drained(port)
             || self.parts.table[port].has_received()

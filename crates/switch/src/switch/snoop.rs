@@ -4,11 +4,12 @@
 //! Frames that the host sends in a guest's place are that guest's traffic: they are checked,
 //! routed, metered, paced and queued as if they had come from its port.
 
+use super::Parts;
 use super::guest::{Answering, GuestPort};
-use super::parts::Parts;
 use super::state::{PortState, Transmitted};
 use super::table::PortTable;
 use super::transmitter::Transmitter;
+use super::{GuestMut, GuestRef};
 use super::{Ports, Switch, Turn};
 use crate::forward::Forwarding;
 use crate::index::PortIndex;
@@ -105,23 +106,28 @@ impl PortState {
     }
 }
 
-impl Switch {
-    /// Begins, changes or ends early acknowledgement for a guest. An unknown guest is skipped.
-    pub fn set_snoop(&mut self, now: Nanos, guest: GuestId, config: Option<SnoopConfig>) {
-        let pool = self.parts.receiver.pool().clone();
-        if let Some(port) = self.parts.table.port_of(guest)
-            && let Some(guest) = self.parts.table.guest_mut(port)
-        {
-            guest.set_snoop(now, config, &pool);
-            self.parts.table.offer(port);
-        }
+impl<'s> GuestRef<'s> {
+    /// Exports the state of the guest's connections, for another process; `None` as for
+    /// [`GuestMut::drain_snoop`].
+    pub fn export_snoop(self, now: Nanos) -> Option<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.state().early.snoop.as_ref()?.export(now, &mut bytes);
+        Some(bytes)
     }
 
-    /// Ends early acknowledgement for a guest until that is undone, and continues to deliver early
-    /// acknowledged data. Returns the undelivered data; `None` if there is no such guest, or it has
-    /// no early acknowledgement.
-    pub fn drain_snoop(&mut self, guest: GuestId, undo: bool) -> Option<Drained> {
-        let snoop = self.parts.table.guest_of_mut(guest)?.early.snoop.as_mut()?;
+    /// Returns the state of each connection of the guest, the one idle for longest first; `None` as
+    /// for [`GuestMut::drain_snoop`].
+    pub fn snoop_flows(self) -> Option<impl Iterator<Item = FlowView> + 's> {
+        Some(self.state().early.snoop.as_ref()?.flows())
+    }
+}
+
+impl GuestMut<'_> {
+    /// Ends early acknowledgement for the guest until that is undone, and continues to deliver early
+    /// acknowledged data. Returns the undelivered data; `None` if the guest has no early
+    /// acknowledgement.
+    pub fn drain_snoop(&mut self, undo: bool) -> Option<Drained> {
+        let snoop = self.state().early.snoop.as_mut()?;
         if undo {
             snoop.end_drain();
         } else {
@@ -130,16 +136,7 @@ impl Switch {
         Some(snoop.drained())
     }
 
-    /// Exports the state of a guest's connections, for another process; `None` as for
-    /// [`Switch::drain_snoop`].
-    pub fn export_snoop(&self, now: Nanos, guest: GuestId) -> Option<Vec<u8>> {
-        let guest = self.parts.table.guest_of(guest)?;
-        let mut bytes = Vec::new();
-        guest.early.snoop.as_ref()?.export(now, &mut bytes);
-        Some(bytes)
-    }
-
-    /// Imports the state of a guest's connections from another process. `known` returns the guest
+    /// Imports the state of the guest's connections from another process. `known` returns the guest
     /// that had a slot there, if it is here. A guest without early acknowledgement here still
     /// receives its undelivered data. Returns the number of connections.
     ///
@@ -148,41 +145,33 @@ impl Switch {
     pub fn import_snoop(
         &mut self,
         now: Nanos,
-        guest: GuestId,
         from: &[u8],
         known: impl Fn(usize) -> Option<GuestId>,
     ) -> Result<usize, Damaged> {
-        let pool = self.parts.receiver.pool().clone();
-        let Some(port) = self.parts.table.port_of(guest) else {
-            return Ok(0);
-        };
-        let Some(guest) = self.parts.table.guest_mut(port) else {
-            return Ok(0);
-        };
+        let port = self.port();
+        let Parts {
+            receiver, table, ..
+        } = &mut *self.parts;
+        let guest = &mut table[self.index];
         if guest.early.snoop.is_none() {
-            guest.set_snoop(now, Some(SnoopConfig::default()), &pool);
+            guest.set_snoop(now, Some(SnoopConfig::default()), receiver.pool());
             guest.early.ends = true;
         }
         let Some(snoop) = &mut guest.early.snoop else {
-            return Ok(0);
+            unreachable!("early acknowledgement was begun");
         };
         if guest.early.ends {
             snoop.begin_drain();
         }
         let count = snoop.import(now, from, known);
         guest.end_snoop();
-        self.parts.table.note_ingress(port);
-        self.parts.table.offer(port);
+        table.note_ingress(port);
+        table.offer(port);
         count
     }
+}
 
-    /// Returns the state of each connection of a guest, the one idle for longest first; `None` as
-    /// for [`Switch::drain_snoop`].
-    pub fn snoop_flows(&self, guest: GuestId) -> Option<impl Iterator<Item = FlowView> + '_> {
-        let guest = self.parts.table.guest_of(guest)?;
-        Some(guest.early.snoop.as_ref()?.flows())
-    }
-
+impl Switch {
     /// Returns true if any guest lacks early acknowledged data.
     pub fn owes_guests(&self) -> bool {
         let snoops = self

@@ -193,11 +193,6 @@ impl PortTable {
     }
 
     /// Returns a guest; `None` after its removal.
-    pub(super) fn guest_of(&self, guest: GuestId) -> Option<&GuestPort> {
-        self.guest(self.port_of(guest)?)
-    }
-
-    /// Returns a guest; `None` after its removal.
     pub(super) fn guest_of_mut(&mut self, guest: GuestId) -> Option<&mut GuestPort> {
         self.guest_mut(self.port_of(guest)?)
     }

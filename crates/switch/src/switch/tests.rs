@@ -22,8 +22,8 @@ use crate::{BudgetConfig, Prefix, SpoofFilter};
 use proptest::prelude::*;
 use std::collections::VecDeque;
 use tailbound_dataplane::{
-    Classes, EgressConfig, Fabric, FifoConfig, MeterConfig, NicConfig, PipelineConfig, Pool,
-    QueueConfig,
+    Classes, EgressConfig, Fabric, FifoConfig, GuestId, MeterConfig, NicConfig, PipelineConfig,
+    Pool, QueueConfig,
 };
 use tailbound_units::{Bytes, Rate};
 

@@ -217,13 +217,16 @@ impl Transmitter {
     /// missing, no guest waits for it: its frames are lost there, and counted.
     pub(super) fn read_again(&mut self, table: &mut PortTable, ports: &Ports, turn: &mut Turn) {
         let is_there = has_open_uplink(table, ports);
-        if self.had_uplink == is_there && self.pacer().is_none_or(Pacer::reads_all) {
+        let Self { uplink, again, .. } = self;
+        if let Some(uplink) = uplink
+            && let Some(pacer) = uplink.egress_mut().pacer_mut()
+        {
+            pacer.drain_read_again(|guest| again.push(guest));
+        }
+        if again.is_empty() && self.had_uplink == is_there {
             return;
         }
         let mut again = std::mem::take(&mut self.again);
-        if let Some(pacer) = self.pacer_mut() {
-            pacer.drain_read_again(|guest| again.push(guest));
-        }
         if std::mem::replace(&mut self.had_uplink, is_there) && !is_there {
             let guests = table.guests();
             let crowded = guests.filter(|guest| guest.ingress.is_crowded());

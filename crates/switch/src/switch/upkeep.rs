@@ -25,8 +25,7 @@ impl PortTable {
         let (state, mut guest, agenda) = self.parts_mut(port);
         let ingress = guest.as_deref().map(|guest| &guest.ingress);
         let is_open = ingress.is_none_or(Ingress::is_open);
-        let is_read =
-            is_open && agenda.is_read() && !ingress.is_some_and(|ingress| ingress.is_drained());
+        let is_read = is_open && agenda.is_read() && !ingress.is_some_and(Ingress::is_drained);
         let is_pending = state.has_received();
         let is_ready = is_open && (is_pending || (is_read && state.inbound.readable));
         let interest = Interest {

@@ -152,22 +152,10 @@ fn what_the_guest_lost_is_sent_again_while_it_runs() {
     bench.wires[A].borrow_mut().progress = 1;
     bench.run(bench.now + Nanos::from_millis(500));
     assert_eq!(seen(&bench.sent(A)), [(1, 100, ACK, 1000)]);
-    assert_eq!(
-        bench
-            .switch
-            .drain_snoop(GuestId::first(0), false)
-            .map(|owed| owed.bytes),
-        Some(1000)
-    );
+    assert_eq!(bench.drain_snoop_of_a(false), Some(1000));
     bench.send(A, &tcp(false, 100, 1001, ACK, 0));
     bench.settle();
-    assert_eq!(
-        bench
-            .switch
-            .drain_snoop(GuestId::first(0), true)
-            .map(|owed| owed.bytes),
-        Some(0)
-    );
+    assert_eq!(bench.drain_snoop_of_a(true), Some(0));
     bench.run(bench.now + Nanos::from_secs(300));
     assert_eq!(seen(&bench.sent(A)), []);
 }
@@ -228,4 +216,12 @@ fn a_neighbour_that_says_it_is_the_peer_is_not_answered() {
     bench.send(B, &forged);
     bench.settle();
     assert_eq!(bench.guest(A).snoop.expect("it is on").stats.early, 0);
+}
+
+impl Bench {
+    /// Ends early acknowledgement for A, or continues it; returns the bytes that A lacks.
+    fn drain_snoop_of_a(&mut self, undo: bool) -> Option<u64> {
+        let mut guest = self.switch.guest_mut(GuestId::first(0))?;
+        Some(guest.drain_snoop(undo)?.bytes)
+    }
 }

@@ -45,10 +45,9 @@ fn bench(held: bool) -> Bench {
         senders: 2,
         jitter: Nanos::ZERO,
     };
-    bench
-        .switch
-        .set_inward(bench.now, a, held.then_some(inward));
-    if let Some(inward) = bench.switch.inward(a) {
+    let mut guest = bench.switch.guest_mut(a).expect("A");
+    guest.set_inward(bench.now, held.then_some(inward));
+    if let Some(inward) = guest.inward() {
         for number in [1, 2] {
             let id = SenderId(number.into());
             let address = machine(number).to_ipv6_mapped().to_bits();
@@ -108,17 +107,18 @@ fn what_a_guest_has_taken_of_what_conforms_is_told_and_nothing_of_a_flood() {
         bench.send(B, &datagram(MAC_A, MAC_B, (B4, A4), n));
     }
     bench.settle();
-    assert_eq!(bench.switch.drained(a), Some((Bytes(0), false)));
+    let drained = |bench: &Bench, guest| Some(bench.switch.guest(guest)?.drained());
+    assert_eq!(drained(&bench, a), Some((Bytes(0), false)));
     for n in 0..10 {
         bench.send(UPLINK, &to_a(machine(1), true, n));
         bench.send(UPLINK, &to_a(machine(2), true, n));
     }
     bench.settle();
-    assert_eq!(bench.switch.drained(a), Some((Bytes(0), true)));
+    assert_eq!(drained(&bench, a), Some((Bytes(0), true)));
     bench.delivered();
     let taken = Bytes(20 * 1514);
-    assert_eq!(bench.switch.drained(a), Some((taken, false)));
-    assert_eq!(bench.switch.drained(GuestId::first(9)), None);
+    assert_eq!(drained(&bench, a), Some((taken, false)));
+    assert_eq!(drained(&bench, GuestId::first(9)), None);
 }
 
 /// A sender whose host does not enforce its guarantee, and a sender that is not announced: their
@@ -176,7 +176,7 @@ fn a_reload_keeps_what_is_known_of_senders_and_a_guest_that_goes_takes_it_along(
         .switch
         .reconfigure(bench.now, without)
         .expect("no rule is broken");
-    assert!(bench.switch.inward(a).is_none());
+    assert!(bench.switch.guest(a).is_none());
     bench
         .switch
         .reconfigure(bench.now, same)

@@ -292,12 +292,14 @@ fn what_waits_for_a_limit_is_not_forgotten_where_a_guest_is_drained() {
     }
     bench.settle();
     let a = bench.guest(A).id;
-    bench.switch.set_drained(a, true, &bench.ports);
+    let mut guest = bench.switch.guest_mut(a).expect("A");
+    guest.set_drained(true, &bench.ports);
     bench.settle();
-    assert!(bench.switch.waits_of(a));
+    let waits = |bench: &Bench| bench.switch.guest(a).is_some_and(GuestRef::waits);
+    assert!(waits(&bench));
     let before = bench.switch.waiting(&bench.ports);
     assert!(before > 0);
-    while bench.switch.waits_of(a) {
+    while waits(&bench) {
         let at = bench.switch.poll_at(&bench.ports).expect("it is due");
         bench.run(at);
     }

@@ -7,7 +7,8 @@ fn id(bench: &Bench, port: usize) -> GuestId {
 
 fn set_drained(bench: &mut Bench, port: usize, drained: bool) {
     let guest = id(bench, port);
-    bench.switch.set_drained(guest, drained, &bench.ports);
+    let mut guest = bench.switch.guest_mut(guest).expect("it is there");
+    guest.set_drained(drained, &bench.ports);
 }
 
 #[test]
@@ -52,10 +53,11 @@ fn what_a_drained_guest_had_sent_leaves_as_it_is_guaranteed() {
     let guest = id(&bench, A);
     let unread = bench.wires[A].borrow().to_port.len();
     assert!(unread > 0, "some are left in the guest's own queue");
-    assert!(bench.switch.waits_of(guest) && bench.switch.waits_for_uplink(&bench.ports));
+    let waits = |bench: &Bench| bench.switch.guest(guest).is_some_and(GuestRef::waits);
+    assert!(waits(&bench) && bench.switch.waits_for_uplink(&bench.ports));
     assert!(bench.guest_pacing(A).held > Bytes(0));
     bench.run(bench.now + Nanos::from_secs(1));
-    assert!(!bench.switch.waits_of(guest) && !bench.switch.waits_for_uplink(&bench.ports));
+    assert!(!waits(&bench) && !bench.switch.waits_for_uplink(&bench.ports));
     assert_eq!(bench.wires[A].borrow().to_port.len(), unread);
     assert_eq!(bench.port(UPLINK).sent.0, 60 - unread as u64);
 }

@@ -14,18 +14,22 @@ fn apply(bench: &mut Bench, a: Option<Guarantee>, b: Option<Guarantee>) {
     bench.switch.apply(bench.now, guests);
 }
 
+/// Sets the guarantee of a guest; an error is the rule that refuses it.
+fn set_one(bench: &mut Bench, guest: u32, guarantee: Option<Guarantee>) -> Result<(), PacerError> {
+    let id = GuestId::first(guest);
+    bench.switch.apply(bench.now, [(id, guarantee)]);
+    let guest = bench.switch.guest(id).expect("it is there");
+    guest.refusal().map_or(Ok(()), Err)
+}
+
 #[test]
 fn a_guarantee_is_set_by_number_and_kept_until_the_uplink_is_paced() {
     let mut bench = Bench::new(&PipelineConfig::default());
-    let set = bench
-        .switch
-        .set_guarantee(bench.now, GuestId::first(0), Some(guarantee(100)));
+    let set = set_one(&mut bench, 0, Some(guarantee(100)));
     assert_eq!(set, Ok(()));
     assert_eq!(held(&bench, A), None, "nothing is paced");
-    let nobody = bench
-        .switch
-        .set_guarantee(bench.now, GuestId::first(7), None);
-    assert_eq!(nobody, Err(GuaranteeError::NoGuest(GuestId::first(7))));
+    // One that does not exist is skipped.
+    bench.switch.apply(bench.now, [(GuestId::first(7), None)]);
     // As a reload does it: the configuration names the guarantee again.
     let config = paced(&wire(), Some(guarantee(100)), None);
     bench
@@ -33,9 +37,7 @@ fn a_guarantee_is_set_by_number_and_kept_until_the_uplink_is_paced() {
         .reconfigure(bench.now, config)
         .expect("no rule is broken");
     assert_eq!(held(&bench, A), Some(100));
-    let set = bench
-        .switch
-        .set_guarantee(bench.now, GuestId::first(0), None);
+    let set = set_one(&mut bench, 0, None);
     assert_eq!((set, held(&bench, A)), (Ok(()), None));
 }
 
@@ -48,10 +50,8 @@ fn a_guarantee_that_breaks_a_rule_is_counted_once_and_the_old_one_stays() {
     };
     for broken in [guarantee(1001), guarantee(0), short] {
         for _ in 0..2 {
-            let set = bench
-                .switch
-                .set_guarantee(bench.now, GuestId::first(0), Some(broken));
-            assert!(matches!(set, Err(GuaranteeError::Refused(_))));
+            let set = set_one(&mut bench, 0, Some(broken));
+            assert!(set.is_err());
         }
         apply(&mut bench, Some(broken), Some(guarantee(200)));
         assert_eq!((held(&bench, A), held(&bench, B)), (Some(100), Some(200)));
@@ -82,14 +82,10 @@ fn a_guarantee_that_breaks_a_rule_is_counted_once_and_the_old_one_stays() {
 #[test]
 fn what_was_refused_is_set_once_a_change_of_others_makes_room() {
     let mut bench = bench(paced(&wire(), Some(guarantee(100)), Some(guarantee(600))));
-    let set = bench
-        .switch
-        .set_guarantee(bench.now, GuestId::first(0), Some(guarantee(500)));
+    let set = set_one(&mut bench, 0, Some(guarantee(500)));
     assert!(set.is_err());
     assert_eq!(held(&bench, A), Some(100));
-    let set = bench
-        .switch
-        .set_guarantee(bench.now, GuestId::first(1), Some(guarantee(300)));
+    let set = set_one(&mut bench, 1, Some(guarantee(300)));
     assert_eq!((set, held(&bench, A)), (Ok(()), Some(500)));
     assert!(!bench.guest_pacing(A).refused);
 }

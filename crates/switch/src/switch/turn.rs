@@ -1,59 +1,13 @@
-//! The parts that frames pass, and the loops over ports: one turn of the switch.
+//! One turn of the switch: the loops over ports.
 
-use super::admission::Admission;
 use super::agenda::{Timer, Work};
-use super::memory::GiveBack;
 use super::receive::Round;
-use super::receiver::Receiver;
-use super::table::PortTable;
-use super::timing::Stopwatch;
-use super::transmitter::{Transmitter, departure};
-use super::{Ports, Turn};
-use crate::forward::Forwarding;
+use super::transmitter::departure;
+use super::{Parts, Ports, Turn};
 use crate::index::{GuestIndex, PortIndex};
-use tailbound_dataplane::HashKeys;
 use tailbound_units::Nanos;
 
-/// The parts that frames pass, in their order, and the state of turns.
-#[derive(Debug)]
-pub(super) struct Parts {
-    pub(super) receiver: Receiver,
-    pub(super) admission: Admission,
-    pub(super) forwarding: Forwarding,
-    pub(super) table: PortTable,
-    pub(super) transmitter: Transmitter,
-    /// The number of refused guarantees.
-    pub(super) refusals: u64,
-    /// Frees unused buffers over time.
-    pub(super) excess: GiveBack,
-    /// Measures the time that ports take.
-    pub(super) stopwatch: Option<Box<dyn Stopwatch>>,
-    /// The time of the last turn.
-    pub(super) now: Nanos,
-    /// The number of turns so far.
-    pub(super) turns: u64,
-    /// True if a guest arrived or left in this turn.
-    pub(super) is_news: bool,
-}
-
 impl Parts {
-    /// Makes the parts without ports, with the keys for the hashes of connections.
-    pub(super) fn new(keys: HashKeys) -> Self {
-        Self {
-            receiver: Receiver::new(keys),
-            admission: Admission::default(),
-            forwarding: Forwarding::default(),
-            table: PortTable::default(),
-            transmitter: Transmitter::default(),
-            refusals: 0,
-            excess: GiveBack::default(),
-            stopwatch: None,
-            now: Nanos::ZERO,
-            turns: 0,
-            is_news: false,
-        }
-    }
-
     /// Does one turn; receives nothing if `reads` is false.
     pub(super) fn turn(&mut self, now: Nanos, ports: &mut Ports, reads: bool) -> Turn {
         let mut turn = Turn::default();

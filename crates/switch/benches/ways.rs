@@ -169,7 +169,7 @@ fn on(way: Way, len: u64, clients: u32) -> Bursts {
     let ends = [
         (router, first, Sender::SOURCE, clients),
         (first, by_guest, Sender::DESTINATION, clients),
-        (second, first, Sender::DESTINATION, ONE_CLIENT_CLIENT),
+        (second, first, Sender::DESTINATION, ONE_CLIENT),
     ];
     let ports = ends
         .map(|(from, to, offset, clients)| Sender::new(from, to, len as usize, (offset, clients)))

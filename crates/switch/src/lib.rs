@@ -24,7 +24,7 @@
 //!
 //! `PortTable` has the state of each port and of each guest, and the agenda. A part's method
 //! receives it as an argument, so a turn passes two parts at a time. `Parts` has the loops over ports
-//! (`parts.rs`) and the order of the parts: `receive.rs` for a frame from a port, `limited.rs` for
+//! (`turn.rs`) and the order of the parts: `receive.rs` for a frame from a port, `limited.rs` for
 //! one that waited for its guest's limit, `snoop.rs` for one that the host sends in a guest's place.
 //! [`Switch`] is the interface around them.
 //!

@@ -226,7 +226,7 @@ fn queries_are_answered_through_the_switch_with_both_sizes() {
 #[test]
 fn a_guest_with_a_reservation_stays_on_the_shared_core_or_the_variant_says_why_not() {
     let Some(lab) = Lab::new() else { return };
-    lab.output(&["run", "vcpu", "--duration", "1s", "--repeat", "2"]);
+    lab.output(&["run", "vcpu", "--duration", "400ms", "--repeat", "2"]);
     let results = results(lab.directory.path(), "vcpu");
     let periodic = results.variant("periodic").unwrap();
     match &periodic.unavailable {

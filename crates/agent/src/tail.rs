@@ -86,7 +86,9 @@ pub struct Tail {
     late: Nanos,
     /// True if soft interrupts are timed where the kernel does not time interrupts.
     times_softirqs: bool,
-    /// True while they are not.
+    /// True while waits are measured.
+    is_traced: bool,
+    /// True while soft interrupts are not timed.
     is_paused: bool,
     capacity: u32,
     tracer: Tracer,
@@ -116,7 +118,7 @@ impl Tail {
     }
 
     /// Opens a measurement of late waits alone, which costs less than [`open`](Self::open): other waits are
-    /// not counted. Soft interrupts are timed if the kernel does not time interrupts; that costs a time stamp
+    /// not counted, and entries into guests are not recorded. Soft interrupts are timed if the kernel does not time interrupts; that costs a time stamp
     /// at the beginning and the end of each.
     ///
     /// # Errors
@@ -129,6 +131,7 @@ impl Tail {
         Ok(Self {
             late,
             times_softirqs,
+            is_traced: true,
             is_paused: false,
             capacity: MIN_THREADS,
             tracer: load(late, times_softirqs, histograms, MIN_THREADS)?,
@@ -222,6 +225,8 @@ impl Tail {
     /// Loads anew, with room for more.
     fn grow(&mut self, capacity: u32) -> Result<(), WaitsError> {
         let mut tracer = load(self.late, self.times_softirqs, self.histograms, capacity)?;
+        // They are while it is new.
+        let _ = tracer.trace_waits(self.is_traced);
         tracer.time_softirqs(!self.is_paused);
         self.leave(self.places.keys().copied().collect());
         self.tracer = tracer;
@@ -320,6 +325,15 @@ impl Tail {
         self.tracer.time_softirqs(is_timed);
     }
 
+    /// Stops or starts to measure waits. A wait that began before the start is not reported.
+    ///
+    /// # Errors
+    /// The reason why they are not measured, as text.
+    pub fn trace_waits(&mut self, is_traced: bool) -> Result<(), &str> {
+        self.is_traced = is_traced;
+        self.tracer.trace_waits(is_traced)
+    }
+
     /// The thread of each place.
     fn threads(&self) -> BTreeMap<u32, ThreadId> {
         let places = self.places.iter();
@@ -342,6 +356,7 @@ fn load(
         cells: &FineHistogram::cells(),
         times_softirqs,
         histograms,
+        entries: histograms,
     })
 }
 

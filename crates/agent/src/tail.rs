@@ -86,10 +86,6 @@ pub struct Tail {
     late: Nanos,
     /// True if soft interrupts are timed where the kernel does not time interrupts.
     times_softirqs: bool,
-    /// True while waits are measured.
-    is_traced: bool,
-    /// True while soft interrupts are not timed.
-    is_paused: bool,
     capacity: u32,
     tracer: Tracer,
     places: BTreeMap<ThreadId, Place>,
@@ -131,8 +127,6 @@ impl Tail {
         Ok(Self {
             late,
             times_softirqs,
-            is_traced: true,
-            is_paused: false,
             capacity: MIN_THREADS,
             tracer: load(late, times_softirqs, histograms, MIN_THREADS)?,
             places: BTreeMap::new(),
@@ -225,9 +219,9 @@ impl Tail {
     /// Loads anew, with room for more.
     fn grow(&mut self, capacity: u32) -> Result<(), WaitsError> {
         let mut tracer = load(self.late, self.times_softirqs, self.histograms, capacity)?;
-        // They are while it is new.
-        let _ = tracer.trace_waits(self.is_traced);
-        tracer.time_softirqs(!self.is_paused);
+        // There is no error in stopping.
+        let _ = tracer.trace_waits(self.tracer.traces_waits());
+        tracer.time_softirqs(self.tracer.times_softirqs());
         self.leave(self.places.keys().copied().collect());
         self.tracer = tracer;
         self.capacity = capacity;
@@ -321,7 +315,6 @@ impl Tail {
 
     /// Stops or starts to time soft interrupts, if the program does.
     pub fn time_softirqs(&mut self, is_timed: bool) {
-        self.is_paused = !is_timed;
         self.tracer.time_softirqs(is_timed);
     }
 
@@ -330,7 +323,6 @@ impl Tail {
     /// # Errors
     /// The reason why they are not measured, as text.
     pub fn trace_waits(&mut self, is_traced: bool) -> Result<(), &str> {
-        self.is_traced = is_traced;
         self.tracer.trace_waits(is_traced)
     }
 

@@ -516,6 +516,16 @@ impl Tracer {
         }
     }
 
+    /// Returns true while soft interrupts are timed by the program.
+    pub const fn times_softirqs(&self) -> bool {
+        self.softirqs.are_attached()
+    }
+
+    /// Returns true while waits are measured.
+    pub const fn traces_waits(&self) -> bool {
+        self.waits.are_attached()
+    }
+
     /// Stops or starts to measure waits. A wait that began before the start is not reported.
     ///
     /// # Errors

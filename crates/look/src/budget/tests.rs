@@ -7,21 +7,40 @@ fn ms(time: u64) -> Nanos {
     Nanos::from_millis(time)
 }
 
+/// The programs that are attached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Attached {
+    packets: bool,
+    interrupts: bool,
+    waits: bool,
+}
+
+impl Attached {
+    const ALL: Self = Self {
+        packets: true,
+        interrupts: true,
+        waits: true,
+    };
+    const NONE: Self = Self {
+        packets: false,
+        interrupts: false,
+        waits: false,
+    };
+}
+
 /// A host with programs of a given cost, in virtual time.
 struct Host {
     budget: Budget,
     now: Nanos,
-    is_attached: bool,
+    attached: Attached,
     is_counted: bool,
     /// The run time of the programs of packets.
     ran: Nanos,
     /// The cost of the programs of soft interrupts, in millionths of a core, and their run time.
     interrupts: u64,
     interrupts_ran: Nanos,
-    times_interrupts: bool,
     /// The run time of the programs of waits.
     waits_ran: Nanos,
-    examines_waits: bool,
     /// The CPU time of the process, in millionths of a core.
     own: u64,
     steps: usize,
@@ -32,14 +51,12 @@ impl Host {
         Self {
             budget: Budget::new(LIMIT, ms(0)),
             now: ms(0),
-            is_attached: true,
+            attached: Attached::ALL,
             is_counted: false,
             ran: ms(0),
             interrupts: 0,
             interrupts_ran: ms(0),
-            times_interrupts: true,
             waits_ran: ms(0),
-            examines_waits: true,
             own: 0,
             steps: 0,
         }
@@ -53,13 +70,13 @@ impl Host {
                 self.take(step, waits, packets);
             }
             self.now += ms(TICK);
-            if self.is_attached {
+            if self.attached.packets {
                 self.ran += Nanos(TICK * packets);
             }
-            if self.examines_waits {
+            if self.attached.waits {
                 self.waits_ran += Nanos(TICK * waits);
             }
-            if self.times_interrupts {
+            if self.attached.interrupts {
                 self.interrupts_ran += Nanos(TICK * self.interrupts);
             }
             self.budget
@@ -69,33 +86,26 @@ impl Host {
 
     fn take(&mut self, step: Step, waits: u64, packets: u64) {
         self.steps += 1;
-        let changed = match step {
-            Step::Attach => {
-                self.times_interrupts = true;
-                self.examines_waits = true;
-                !std::mem::replace(&mut self.is_attached, true)
-            }
+        let before = (self.attached, self.is_counted);
+        match step {
+            Step::Attach => self.attached = Attached::ALL,
             Step::Detach => {
-                self.times_interrupts = self.budget.keeps_interrupts();
-                std::mem::replace(&mut self.is_attached, false)
+                self.attached.packets = false;
+                self.attached.interrupts = self.budget.keeps_interrupts();
             }
-            Step::DetachInterrupts => std::mem::replace(&mut self.times_interrupts, false),
-            Step::DetachWaits => {
-                self.times_interrupts = false;
-                std::mem::replace(&mut self.examines_waits, false)
-            }
-            Step::BeginCount => !std::mem::replace(&mut self.is_counted, true),
-            Step::EndCount => std::mem::replace(&mut self.is_counted, false),
-        };
-        assert!(changed, "{step:?}");
-        assert!(self.is_attached || self.times_interrupts || !self.is_counted);
-        assert!(self.examines_waits || !self.is_attached && !self.times_interrupts);
+            Step::DetachInterrupts => self.attached.interrupts = false,
+            Step::DetachWaits => self.attached = Attached::NONE,
+            Step::BeginCount => self.is_counted = true,
+            Step::EndCount => self.is_counted = false,
+        }
+        assert_ne!(before, (self.attached, self.is_counted), "{step:?}");
+        assert!(self.attached.interrupts || !self.is_counted);
         if step == Step::EndCount {
             let cost = Cost {
                 time: ms(TICK),
                 waits: Nanos(TICK * waits),
                 interrupts: Nanos(TICK * self.interrupts),
-                packets: Nanos(TICK * if self.is_attached { packets } else { 0 }),
+                packets: Nanos(TICK * if self.attached.packets { packets } else { 0 }),
             };
             self.budget.report(Some(cost), self.now);
         }
@@ -263,13 +273,13 @@ fn costly_soft_interrupts_are_timed_with_packets_alone() {
     host.pass(ms(60_000), 2_000, 60_000);
     assert!(host.budget.interrupts().covers(ms(90_000), ms(120_000)));
     for is_attached in [false, true].repeat(3) {
-        while host.is_attached == is_attached {
+        while host.attached.packets == is_attached {
             host.pass(ms(TICK), 2_000, 500_000);
         }
     }
     host.interrupts = 20_000;
     host.pass(ms(3_000), 2_000, 500_000);
-    assert!(!host.is_attached && !host.times_interrupts);
+    assert!(!host.attached.packets && !host.attached.interrupts);
 }
 
 #[test]

@@ -23,7 +23,7 @@ pub(super) const SOFTIRQS: &[Part] = &[
 
 /// Some parts and their links.
 pub(super) struct Parts {
-    parts: &'static [Part],
+    loaded: &'static [Part],
     /// The links, in the order of the parts.
     links: Vec<BtfTracePointLink>,
     refusal: Option<String>,
@@ -33,7 +33,7 @@ impl Parts {
     /// Parts that are never attached, for a reason, or because they are not wanted.
     pub(super) const fn none(refusal: Option<String>) -> Self {
         Self {
-            parts: &[],
+            loaded: &[],
             links: Vec::new(),
             refusal,
         }
@@ -52,7 +52,7 @@ impl Parts {
             load(programs, name, tracepoint, types)?;
         }
         Ok(Self {
-            parts,
+            loaded: parts,
             links: links(parts, programs)?,
             refusal: None,
         })
@@ -60,7 +60,7 @@ impl Parts {
 
     /// The parts that are loaded.
     pub(super) const fn loaded(&self) -> &'static [Part] {
-        self.parts
+        self.loaded
     }
 
     /// The reason why they are not attached; `None` also if that is not wanted.
@@ -78,7 +78,7 @@ impl Parts {
         if self.are_attached() {
             return;
         }
-        match links(self.parts, programs) {
+        match links(self.loaded, programs) {
             Ok(links) => self.links = links,
             Err(error) => self.refusal = Some(error.to_string()),
         }

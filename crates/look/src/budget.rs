@@ -166,7 +166,7 @@ enum Phase {
     Leaving {
         until: Nanos,
     },
-    /// Those of packets are detached; the others are counted from `next` on.
+    /// The programs of packets are detached, and the others counted from `next` on.
     Detached {
         next: Nanos,
     },

@@ -86,8 +86,6 @@ pub struct Tail {
     late: Nanos,
     /// True if soft interrupts are timed where the kernel does not time interrupts.
     times_softirqs: bool,
-    /// True while they are not.
-    is_paused: bool,
     capacity: u32,
     tracer: Tracer,
     places: BTreeMap<ThreadId, Place>,
@@ -116,7 +114,7 @@ impl Tail {
     }
 
     /// Opens a measurement of late waits alone, which costs less than [`open`](Self::open): other waits are
-    /// not counted. Soft interrupts are timed if the kernel does not time interrupts; that costs a time stamp
+    /// not counted, and entries into guests are not recorded. Soft interrupts are timed if the kernel does not time interrupts; that costs a time stamp
     /// at the beginning and the end of each.
     ///
     /// # Errors
@@ -129,7 +127,6 @@ impl Tail {
         Ok(Self {
             late,
             times_softirqs,
-            is_paused: false,
             capacity: MIN_THREADS,
             tracer: load(late, times_softirqs, histograms, MIN_THREADS)?,
             places: BTreeMap::new(),
@@ -222,7 +219,9 @@ impl Tail {
     /// Loads anew, with room for more.
     fn grow(&mut self, capacity: u32) -> Result<(), WaitsError> {
         let mut tracer = load(self.late, self.times_softirqs, self.histograms, capacity)?;
-        tracer.time_softirqs(!self.is_paused);
+        // There is no error in stopping.
+        let _ = tracer.trace_waits(self.tracer.traces_waits());
+        tracer.time_softirqs(self.tracer.times_softirqs());
         self.leave(self.places.keys().copied().collect());
         self.tracer = tracer;
         self.capacity = capacity;
@@ -316,8 +315,15 @@ impl Tail {
 
     /// Stops or starts to time soft interrupts, if the program does.
     pub fn time_softirqs(&mut self, is_timed: bool) {
-        self.is_paused = !is_timed;
         self.tracer.time_softirqs(is_timed);
+    }
+
+    /// Stops or starts to measure waits. A wait that began before the start is not reported.
+    ///
+    /// # Errors
+    /// The reason why they are not measured, as text.
+    pub fn trace_waits(&mut self, is_traced: bool) -> Result<(), &str> {
+        self.tracer.trace_waits(is_traced)
     }
 
     /// The thread of each place.
@@ -342,6 +348,7 @@ fn load(
         cells: &FineHistogram::cells(),
         times_softirqs,
         histograms,
+        entries: histograms,
     })
 }
 

@@ -9,6 +9,9 @@
 //! Programs that time soft interrupts run once for many packets if there are many, so they stay attached if
 //! they are cheap; else they are detached with the programs of packets.
 //!
+//! Programs of waits for a CPU run at each switch between threads. They stay attached while those of packets
+//! are detached, for as long as the rest of the budget lasts.
+//!
 //! No clock, no I/O: [`Budget::poll`] returns the next step, and the caller takes it.
 
 use std::collections::VecDeque;
@@ -50,6 +53,8 @@ pub enum Step {
     Detach,
     /// Detach the programs of soft interrupts, too, which were kept and have become costly.
     DetachInterrupts,
+    /// Detach all programs: what was left of the budget is used up.
+    DetachWaits,
 }
 
 /// The run time that was counted.
@@ -57,24 +62,23 @@ pub enum Step {
 pub struct Cost {
     /// The time for which it was counted.
     pub time: Nanos,
-    /// The run time of programs that stay attached.
-    pub steady: Nanos,
+    /// The run time of programs of waits for a CPU.
+    pub waits: Nanos,
     /// The run time of programs that time soft interrupts.
     pub interrupts: Nanos,
-    /// The run time of programs that are detached.
-    pub costly: Nanos,
+    /// The run time of programs of packets.
+    pub packets: Nanos,
 }
 
 impl Cost {
     /// The same in a second.
     fn rates(&self) -> Rates {
         let Self { time, .. } = *self;
-        Rates([self.steady, self.interrupts, self.costly].map(|run| in_a_second(run, time)))
+        Rates([self.waits, self.interrupts, self.packets].map(|run| in_a_second(run, time)))
     }
 }
 
-/// Run times in a second: of programs that stay attached, of those that time soft interrupts, and of those
-/// that are detached.
+/// Run times in a second: of programs of waits, of those that time soft interrupts, and of those of packets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Rates([Nanos; 3]);
 
@@ -122,9 +126,11 @@ impl Spans {
         self.since.get_or_insert(now);
     }
 
-    /// Ends the interval; returns its begin.
+    /// Ends the interval, if one has begun; returns its begin.
     fn end(&mut self, now: Nanos) -> Nanos {
-        let since = self.since.take().unwrap_or(now);
+        let Some(since) = self.since.take() else {
+            return now;
+        };
         self.before.push_back((since, now));
         since
     }
@@ -160,12 +166,23 @@ enum Phase {
     Leaving {
         until: Nanos,
     },
-    /// Detached; those that stay attached are counted from `next` on.
+    /// The programs of packets are detached, and the others counted from `next` on.
     Detached {
         next: Nanos,
     },
     /// The same, and the programs of soft interrupts are due to be detached.
     Dropping,
+    /// All are detached.
+    Resting,
+}
+
+/// A pause of the programs of packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Pause {
+    /// The moment at which the programs of waits are detached, too, if it is before the end.
+    waits_until: Nanos,
+    /// The end.
+    until: Nanos,
 }
 
 /// Keeps a budget.
@@ -176,10 +193,11 @@ pub struct Budget {
     phase: Phase,
     packets: Spans,
     interrupts: Spans,
+    waits: Spans,
     /// True if programs that time soft interrupts are cheap enough to stay attached.
     keeps_interrupts: bool,
-    /// The moment at which detached programs are attached again.
-    resume: Nanos,
+    /// The last pause.
+    pause: Pause,
     /// The run times while all programs are attached.
     rates: Rates,
     /// The same by the last count alone.
@@ -199,8 +217,12 @@ impl Budget {
             phase: Phase::Attached { next: now },
             packets: Spans::since(now),
             interrupts: Spans::since(now),
+            waits: Spans::since(now),
             keeps_interrupts: false,
-            resume: now,
+            pause: Pause {
+                waits_until: now,
+                until: now,
+            },
             rates: Rates::default(),
             last: None,
             began: now,
@@ -227,15 +249,22 @@ impl Budget {
             }
             Phase::Dropping => {
                 self.interrupts.end(now);
-                let next = self.resume;
+                let next = self.pause.until;
                 self.phase = Phase::Detached { next };
                 Some(Step::DetachInterrupts)
             }
-            Phase::Detached { .. } if now >= self.resume => {
+            Phase::Detached { .. } | Phase::Resting if now >= self.pause.until => {
                 self.packets.begin(now);
                 self.interrupts.begin(now);
+                self.waits.begin(now);
                 self.phase = Phase::Attached { next: now };
                 Some(Step::Attach)
+            }
+            Phase::Detached { .. } if now >= self.pause.waits_until => {
+                self.interrupts.end(now);
+                self.waits.end(now);
+                self.phase = Phase::Resting;
+                Some(Step::DetachWaits)
             }
             Phase::Detached { next } if self.keeps_interrupts && now >= next => {
                 let until = now.saturating_add(COUNT_TIME);
@@ -253,36 +282,60 @@ impl Budget {
         }
         // It was cheap enough for all but the last part of a long interval.
         let attached = now.since(since).min(COUNT_INTERVAL);
-        self.resume = now.saturating_add(self.pause(attached));
+        let pause = self.pause(attached);
+        self.pause = Pause {
+            waits_until: now.saturating_add(self.waits_within(attached, pause)),
+            until: now.saturating_add(pause),
+        };
         let next = now.saturating_add(COUNT_INTERVAL);
         self.phase = Phase::Detached { next };
     }
 
-    /// The part of the budget that is left to the programs of soft interrupts and packets.
+    /// The part of the budget that is left to programs: at least half of it.
     fn left(&self) -> Nanos {
-        let Rates([steady, ..]) = self.rates;
-        self.limit.saturating_sub(steady.saturating_add(self.own))
+        self.limit.saturating_sub(self.own)
     }
 
-    /// The pause that an attached time of this length needs.
+    /// The same without that of the programs of waits.
+    fn left_by_waits(&self) -> Nanos {
+        let Rates([waits, ..]) = self.rates;
+        self.left().saturating_sub(waits)
+    }
+
+    /// The pause of the programs of packets that an attached time of this length needs.
     fn pause(&self, attached: Nanos) -> Nanos {
-        let Rates([_, interrupts, costly]) = self.rates;
+        let Rates([_, interrupts, packets]) = self.rates;
         let (kept, detached) = if self.keeps_interrupts {
-            (interrupts, costly)
+            (interrupts, packets)
         } else {
-            (Nanos::ZERO, interrupts.saturating_add(costly))
+            (Nanos::ZERO, interrupts.saturating_add(packets))
         };
         // If the others take it all, something is examined nevertheless.
         let least = Nanos(self.limit.0 / MIN_LEFT);
-        let left = u128::from(self.left().saturating_sub(kept).max(least).0);
-        let costly = u128::from(detached.0);
-        if costly <= left {
-            return Nanos::ZERO;
-        }
-        let attached = u128::from(attached.0);
-        let whole = attached * costly / left.max(1);
-        let whole = whole.min(attached * u128::from(MAX_PARTS));
-        Nanos(u64::try_from(whole - attached).unwrap_or(u64::MAX))
+        let left = self.left_by_waits().saturating_sub(kept).max(least);
+        let whole = |rate: Nanos, left: Nanos| {
+            u128::from(attached.0) * u128::from(rate.0) / u128::from(left.0.max(1))
+        };
+        // All programs are detached for the rest of it if they have to.
+        let whole = whole(detached, left).max(whole(self.rates.sum(), self.left()));
+        let longest = u128::from(attached.0) * u128::from(MAX_PARTS);
+        let pause = whole.min(longest).saturating_sub(attached.0.into());
+        Nanos(u64::try_from(pause).unwrap_or(u64::MAX))
+    }
+
+    /// The part of a pause in which the programs of waits stay attached, and those of soft interrupts if they
+    /// are kept: until the budget of the attached time before and of the pause is used up.
+    fn waits_within(&self, attached: Nanos, pause: Nanos) -> Nanos {
+        let Rates([waits, interrupts, _]) = self.rates;
+        let kept = if self.keeps_interrupts {
+            interrupts
+        } else {
+            Nanos::ZERO
+        };
+        let budget = u128::from(self.left().0) * u128::from(attached.saturating_add(pause).0);
+        let spent = u128::from(self.rates.sum().0) * u128::from(attached.0);
+        let time = budget.saturating_sub(spent) / u128::from(waits.saturating_add(kept).0.max(1));
+        Nanos(u64::try_from(time).unwrap_or(u64::MAX)).min(pause)
     }
 
     /// Takes the cost that was counted; `None` if it could not be, and then the programs stay attached.
@@ -330,7 +383,7 @@ impl Budget {
         self.rates = self.rates.after(rates, last);
         let Rates([_, interrupts, _]) = self.rates;
         let part = CHEAP_PART[usize::from(!self.keeps_interrupts)];
-        self.keeps_interrupts = interrupts.0.saturating_mul(part) <= self.left().0;
+        self.keeps_interrupts = interrupts.0.saturating_mul(part) <= self.left_by_waits().0;
     }
 
     /// Takes the CPU time of the process until now. The time of its first second, in which everything is read
@@ -356,7 +409,8 @@ impl Budget {
         self.rates.sum().saturating_add(self.own)
     }
 
-    /// Returns true if programs that time soft interrupts stay attached when those of packets do not.
+    /// Returns true if programs that time soft interrupts stay attached with those of waits when those of
+    /// packets do not.
     pub const fn keeps_interrupts(&self) -> bool {
         self.keeps_interrupts
     }
@@ -371,9 +425,14 @@ impl Budget {
         &self.interrupts
     }
 
+    /// The intervals in which waits for a CPU were examined.
+    pub const fn waits(&self) -> &Spans {
+        &self.waits
+    }
+
     /// Forgets intervals that ended before a moment.
     pub fn forget(&mut self, moment: Nanos) {
-        for spans in [&mut self.packets, &mut self.interrupts] {
+        for spans in [&mut self.packets, &mut self.interrupts, &mut self.waits] {
             spans.before.retain(|(_, end)| *end > moment);
         }
     }

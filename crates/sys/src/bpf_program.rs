@@ -52,6 +52,7 @@ pub(crate) fn kernel_types() -> Result<Btf, LoadError> {
 }
 
 /// Loads a part of a program and attaches it to a tracepoint, for as long as `programs` lives.
+#[cfg(feature = "departures")]
 pub(crate) fn attach(
     programs: &mut Ebpf,
     name: &str,

@@ -4,16 +4,16 @@
 //! The program measures the threads that the caller [follows](Tracer::follow), each in a place of
 //! its own. It is unloaded when the [`Tracer`] is dropped, or the process ends for any reason.
 
-mod softirqs;
+mod parts;
 
 use crate::bpf::{remove, update};
-use crate::bpf_program::{self, LoadError, attach, kernel_types, lacks, refused};
+use crate::bpf_program::{self, LoadError, kernel_types, lacks, refused};
 use crate::thread::PolicyNumber;
 use aya::maps::{Array, HashMap, Map, MapData, RingBuf};
 use aya::programs::{ProgramError, RawTracePoint};
 use aya::{Ebpf, EbpfLoader, Pod};
+use parts::{Parts, SOFTIRQS, WAITS};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use softirqs::Softirqs;
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use tailbound_units::Nanos;
@@ -27,13 +27,6 @@ pub const RUNS: usize = 128;
 
 /// The compiled program; `scripts/bpf` makes it.
 static PROGRAM: &[u8] = aya::include_bytes_aligned!("waits/waits.bpf.o");
-
-/// The parts of the program, and the tracepoint of each.
-const TRACEPOINTS: [(&str, &str); 3] = [
-    ("on_switch", "sched_switch"),
-    ("on_waking", "sched_waking"),
-    ("on_wakeup_new", "sched_wakeup_new"),
-];
 
 /// The shortest lost time for which a run of a followed thread is reported.
 const MIN_INTERRUPTION: Nanos = Nanos::from_micros(100);
@@ -59,6 +52,9 @@ pub struct Settings<'a> {
     /// True if all waits are counted in [`ThreadWaits`]; false if only late ones are reported, which costs
     /// less.
     pub histograms: bool,
+    /// True if threads that enter a guest are [recorded](Tracer::has_entered), which costs a call of the program
+    /// at each entry.
+    pub entries: bool,
 }
 
 /// Reason why waits cannot be measured in the kernel.
@@ -168,12 +164,16 @@ pub struct LateWait {
 struct RawThread {
     woken: u64,
     left: u64,
-    throttled: u64,
     quota: u64,
-    queue: u64,
+    task_group: u64,
+    group: u64,
+    throttled: u32,
+    queue: u32,
     slot: u32,
-    preempted: u32,
-    entered: u64,
+    preempted: u8,
+    limited: u8,
+    entered: u8,
+    unused: u8,
 }
 
 /// `struct meter`.
@@ -231,7 +231,7 @@ struct RawInterruption {
     unused: u32,
 }
 
-// SAFETY: whole numbers alone, without padding: 6 times 8 and 2 times 4 bytes.
+// SAFETY: whole numbers alone, without padding: 5 times 8, 3 times 4 and 4 times 1 bytes.
 unsafe impl Pod for RawThread {}
 // SAFETY: whole numbers alone, without padding: 7 times 8 and 2 times 466 times 4 bytes.
 unsafe impl Pod for RawMeter {}
@@ -270,7 +270,10 @@ pub struct Tracer {
     losses: Array<MapData, u64>,
     late: RingBuf<MapData>,
     interruptions: RingBuf<MapData>,
-    softirqs: Softirqs,
+    /// The moment at which the program was attached, by the monotonic clock, in nanoseconds.
+    attached_at: Array<MapData, u64>,
+    waits: Parts,
+    softirqs: Parts,
     /// Attached as long as this value lives.
     programs: Ebpf,
     /// The reason why entries into guests are not recorded; `None` while they are.
@@ -314,17 +317,19 @@ impl Tracer {
             .override_global("cells", settings.cells, true)
             .load(PROGRAM)
             .map_err(|error| refused(&error))?;
-        for (name, tracepoint) in TRACEPOINTS {
-            attach(&mut programs, name, tracepoint, &btf)?;
-        }
+        let waits = Parts::load(WAITS, &mut programs, &btf)?;
         let softirqs = if settings.times_softirqs {
-            Softirqs::load(&mut programs, &btf)
+            Parts::load(SOFTIRQS, &mut programs, &btf)
+                .unwrap_or_else(|error| Parts::none(Some(error.to_string())))
         } else {
-            Softirqs::default()
+            Parts::none(None)
         };
         // While it has its maps. Without it waits are measured all the same.
-        let loaded = entry_program(&mut programs)
-            .and_then(|program| program.load().map_err(|error| refused(&error)));
+        let loaded = if settings.entries {
+            load_entry(&mut programs).map_err(|error| error.to_string())
+        } else {
+            Err("entries into guests are not recorded".to_owned())
+        };
         let mut take = |name| programs.take_map(name).ok_or_else(|| lacks(name));
         let followed = match take("threads")? {
             Map::Unsupported(map) if by_number == 0 => Followed::Threads(map),
@@ -336,14 +341,13 @@ impl Tracer {
             losses: take("losses")?.try_into().map_err(|e| refused(&e))?,
             late: take("late_waits")?.try_into().map_err(|e| refused(&e))?,
             interruptions: take("interruptions")?.try_into().map_err(|e| refused(&e))?,
+            attached_at: take("attached_at")?.try_into().map_err(|e| refused(&e))?,
+            waits,
             softirqs,
             programs,
             no_entries: None,
         };
-        tracer.no_entries = loaded
-            .map_err(|error| error.to_string())
-            .and_then(|()| tracer.begin_entries())
-            .err();
+        tracer.no_entries = loaded.and_then(|()| tracer.begin_entries()).err();
         Ok(tracer)
     }
 
@@ -398,6 +402,7 @@ impl Tracer {
             cells: &[0; CELLS],
             times_softirqs: true,
             histograms: true,
+            entries: true,
         })
     }
 
@@ -485,11 +490,12 @@ impl Tracer {
     /// # Errors
     /// The kernel does not report it.
     pub fn cost(&self) -> Result<Vec<(&'static str, Nanos, u64)>, WaitsError> {
-        let parts = TRACEPOINTS
-            .into_iter()
-            .chain(softirqs::PARTS)
-            .chain([ENTRY]);
-        Ok(bpf_program::cost(&self.programs, parts)?)
+        let parts = self.waits.loaded().iter().chain(self.softirqs.loaded());
+        let entry = self.no_entries.is_none().then_some(ENTRY);
+        Ok(bpf_program::cost(
+            &self.programs,
+            parts.copied().chain(entry),
+        )?)
     }
 
     /// Checks that the time of soft interrupts is known.
@@ -508,6 +514,38 @@ impl Tracer {
         } else {
             self.softirqs.detach();
         }
+    }
+
+    /// Returns true while soft interrupts are timed by the program.
+    pub const fn times_softirqs(&self) -> bool {
+        self.softirqs.are_attached()
+    }
+
+    /// Returns true while waits are measured.
+    pub const fn traces_waits(&self) -> bool {
+        self.waits.are_attached()
+    }
+
+    /// Stops or starts to measure waits. A wait that began before the start is not reported.
+    ///
+    /// # Errors
+    /// The reason why they are not measured, as text.
+    pub fn trace_waits(&mut self, is_traced: bool) -> Result<(), &str> {
+        if !is_traced {
+            self.waits.detach();
+            return Ok(());
+        }
+        if !self.waits.are_attached() {
+            // First: what is known of threads is older.
+            let noted = self.attached_at.set(0, monotonic().0, 0);
+            if noted.is_ok() {
+                self.waits.attach(&mut self.programs);
+            }
+        }
+        if self.waits.are_attached() {
+            return Ok(());
+        }
+        Err(self.waits.refusal().unwrap_or("the kernel refuses a table"))
     }
 
     /// Returns the next interruption of a followed thread's run.
@@ -587,6 +625,18 @@ fn open_thread(tid: Pid) -> io::Result<OwnedFd> {
     /// `PIDFD_THREAD`.
     const THREAD: PidfdFlags = PidfdFlags::from_bits_retain(libc::O_EXCL as u32);
     Ok(pidfd_open(tid, THREAD)?)
+}
+
+/// The monotonic clock.
+fn monotonic() -> Nanos {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let part = |part: i64| u64::try_from(part).unwrap_or(0);
+    Nanos::from_secs(part(now.tv_sec)) + Nanos(part(now.tv_nsec))
+}
+
+fn load_entry(programs: &mut Ebpf) -> Result<(), LoadError> {
+    let program = entry_program(programs)?;
+    program.load().map_err(|error| refused(&error))
 }
 
 fn entry_program(programs: &mut Ebpf) -> Result<&mut RawTracePoint, LoadError> {

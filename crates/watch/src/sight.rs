@@ -3,8 +3,8 @@
 //! [`Sight`] looks for guests once a second, or down to once in 10 s if that costs more than 0.1 % of a
 //! core, and takes late waits for a CPU each 50 ms. Evidence is judged by slices of 10 s, the
 //! first of 2 s (`Hour`), and forgotten after 80 s. It changes nothing on the host, and the BPF
-//! programs end with this process. On a busy host those that cost most are attached for a part of the
-//! time (`Expense`). Waits are examined for as long as interrupts are timed.
+//! programs end with this process. On a busy host programs are attached for a part of the time, those that cost
+//! most for the smallest (`Expense`). Waits are examined for as long as interrupts are timed.
 
 mod expense;
 mod handles;
@@ -265,12 +265,12 @@ impl Sight {
         };
         let mut owners: Owners = HashMap::new();
         let times_softirqs = tail.times_softirqs();
-        let is_whole = |from, until| !times_softirqs || self.expense.times_interrupts(from, until);
+        let is_whole = |from, until| self.expense.examines_waits(times_softirqs, from, until);
         for (thread, wait) in tail.late_waits() {
             let Some(key) = self.threads.get(&thread) else {
                 continue;
             };
-            // Else its interrupts would count as the time of others.
+            // Else its interrupts would count as the time of others, or its begin is not known.
             if !is_whole(wait.from, wait.until) {
                 continue;
             }
@@ -361,8 +361,8 @@ impl Sight {
             steal: Ok(()),
             time: self.expense.packets_time(from, now),
             interrupts_time: match &self.tail {
-                Ok(tail) if tail.times_softirqs() => self.expense.interrupts_time(from, now),
-                _ => None,
+                Ok(tail) => self.expense.waits_time(tail.times_softirqs(), from, now),
+                Err(_) => None,
             },
         }
     }

@@ -60,6 +60,7 @@ fn trace_waits(times_softirqs: bool) -> Outcome<waits::Tracer> {
         cells: &FineHistogram::cells(),
         times_softirqs,
         histograms: false,
+        entries: false,
     })?)
 }
 

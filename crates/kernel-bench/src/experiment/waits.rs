@@ -27,6 +27,7 @@ pub(crate) fn run(figures: &mut Figures) -> Outcome<()> {
         cells: &FineHistogram::cells(),
         times_softirqs: false,
         histograms: true,
+        entries: true,
     })?;
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {

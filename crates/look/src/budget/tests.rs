@@ -7,18 +7,40 @@ fn ms(time: u64) -> Nanos {
     Nanos::from_millis(time)
 }
 
+/// The programs that are attached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Attached {
+    packets: bool,
+    interrupts: bool,
+    waits: bool,
+}
+
+impl Attached {
+    const ALL: Self = Self {
+        packets: true,
+        interrupts: true,
+        waits: true,
+    };
+    const NONE: Self = Self {
+        packets: false,
+        interrupts: false,
+        waits: false,
+    };
+}
+
 /// A host with programs of a given cost, in virtual time.
 struct Host {
     budget: Budget,
     now: Nanos,
-    is_attached: bool,
+    attached: Attached,
     is_counted: bool,
-    /// The run time of the costly programs.
+    /// The run time of the programs of packets.
     ran: Nanos,
     /// The cost of the programs of soft interrupts, in millionths of a core, and their run time.
     interrupts: u64,
     interrupts_ran: Nanos,
-    times_interrupts: bool,
+    /// The run time of the programs of waits.
+    waits_ran: Nanos,
     /// The CPU time of the process, in millionths of a core.
     own: u64,
     steps: usize,
@@ -29,29 +51,32 @@ impl Host {
         Self {
             budget: Budget::new(LIMIT, ms(0)),
             now: ms(0),
-            is_attached: true,
+            attached: Attached::ALL,
             is_counted: false,
             ran: ms(0),
             interrupts: 0,
             interrupts_ran: ms(0),
-            times_interrupts: true,
+            waits_ran: ms(0),
             own: 0,
             steps: 0,
         }
     }
 
     /// Passes a time in which the programs cost these parts of a core, in millionths.
-    fn pass(&mut self, time: Nanos, steady: u64, costly: u64) {
+    fn pass(&mut self, time: Nanos, waits: u64, packets: u64) {
         let end = self.now + time;
         while self.now < end {
             while let Some(step) = self.budget.poll(self.now) {
-                self.take(step, steady, costly);
+                self.take(step, waits, packets);
             }
             self.now += ms(TICK);
-            if self.is_attached {
-                self.ran += Nanos(TICK * costly);
+            if self.attached.packets {
+                self.ran += Nanos(TICK * packets);
             }
-            if self.times_interrupts {
+            if self.attached.waits {
+                self.waits_ran += Nanos(TICK * waits);
+            }
+            if self.attached.interrupts {
                 self.interrupts_ran += Nanos(TICK * self.interrupts);
             }
             self.budget
@@ -59,32 +84,37 @@ impl Host {
         }
     }
 
-    fn take(&mut self, step: Step, steady: u64, costly: u64) {
+    fn take(&mut self, step: Step, waits: u64, packets: u64) {
         self.steps += 1;
-        let changed = match step {
-            Step::Attach => {
-                self.times_interrupts = true;
-                !std::mem::replace(&mut self.is_attached, true)
-            }
+        let before = (self.attached, self.is_counted);
+        match step {
+            Step::Attach => self.attached = Attached::ALL,
             Step::Detach => {
-                self.times_interrupts = self.budget.keeps_interrupts();
-                std::mem::replace(&mut self.is_attached, false)
+                self.attached.packets = false;
+                self.attached.interrupts = self.budget.keeps_interrupts();
             }
-            Step::DetachInterrupts => std::mem::replace(&mut self.times_interrupts, false),
-            Step::BeginCount => !std::mem::replace(&mut self.is_counted, true),
-            Step::EndCount => std::mem::replace(&mut self.is_counted, false),
-        };
-        assert!(changed, "{step:?}");
-        assert!(self.is_attached || self.times_interrupts || !self.is_counted);
+            Step::DetachInterrupts => self.attached.interrupts = false,
+            Step::DetachWaits => self.attached = Attached::NONE,
+            Step::BeginCount => self.is_counted = true,
+            Step::EndCount => self.is_counted = false,
+        }
+        assert_ne!(before, (self.attached, self.is_counted), "{step:?}");
+        assert!(self.attached.interrupts || !self.is_counted);
         if step == Step::EndCount {
             let cost = Cost {
                 time: ms(TICK),
-                steady: Nanos(TICK * steady),
+                waits: Nanos(TICK * waits),
                 interrupts: Nanos(TICK * self.interrupts),
-                costly: Nanos(TICK * if self.is_attached { costly } else { 0 }),
+                packets: Nanos(TICK * if self.attached.packets { packets } else { 0 }),
             };
             self.budget.report(Some(cost), self.now);
         }
+    }
+
+    /// The run time of all programs in a second, in nanoseconds, in the last `time`.
+    fn cost(&self, time: Nanos) -> u64 {
+        let ran = self.ran + self.waits_ran + self.interrupts_ran;
+        ran.0 / (time.0 / 1_000_000_000)
     }
 
     /// The part of the last `time` in which the programs were attached, in thousandths.
@@ -105,33 +135,82 @@ fn a_host_within_the_budget_is_examined_all_the_time_and_counted_once_a_second()
 
 #[test]
 fn a_host_above_the_budget_is_examined_for_the_part_of_the_time_that_it_allows() {
-    for (steady, costly, part) in [(0, 20_000, 500), (4_000, 24_000, 250), (0, 100_000, 100)] {
+    for (waits, packets, part) in [(0, 20_000, 500), (4_000, 24_000, 250), (0, 100_000, 100)] {
         let mut host = Host::new();
-        host.pass(ms(60_000), steady, costly);
+        host.pass(ms(60_000), waits, packets);
         let attached = host.attached(ms(60_000));
         assert!(attached.abs_diff(part) <= 15, "{attached} {part}");
         // The cost of all programs is the budget, within the length of a tick.
-        let cost = host.ran.0 / 60 + steady * 1_000;
+        let cost = host.ran.0 / 60 + waits * 1_000;
         assert!(cost <= LIMIT.0 * 11 / 10, "{cost}");
     }
 }
 
 #[test]
 fn a_cost_that_cannot_be_met_leaves_the_shortest_part() {
-    for (steady, costly) in [(0, 5_000_000), (50_000, 200_000)] {
+    for (waits, packets) in [(0, 5_000_000), (50_000, 200_000)] {
         let mut host = Host::new();
-        host.pass(ms(160_000), steady, costly);
+        host.pass(ms(160_000), waits, packets);
         let attached = host.attached(ms(160_000));
         assert!((14..=18).contains(&attached), "{attached}");
     }
 }
 
 #[test]
-fn steady_programs_that_take_the_budget_leave_an_eighth_of_it() {
+fn programs_of_waits_that_take_the_budget_leave_an_eighth_of_it() {
     let mut host = Host::new();
     host.pass(ms(60_000), 50_000, 10_000);
     let attached = host.attached(ms(60_000));
     assert!(attached.abs_diff(125) <= 15, "{attached}");
+    assert!(host.cost(ms(60_000)) <= LIMIT.0 * 11 / 10);
+}
+
+/// Each case has the parts in which packets and waits are examined, in thousandths.
+#[test]
+fn waits_are_examined_for_a_part_of_the_time_if_they_take_too_much() {
+    for (waits, packets, own, parts) in [
+        // An eighth of the budget is left to packets, and the rest to waits.
+        (20_000, 10_000, 0, [125, 438]),
+        // With few packets, all are examined together.
+        (20_000, 1_000, 0, [476, 476]),
+        (20_000, 0, 4_000, [300, 300]),
+        // Packets are too costly: they are examined for the shortest part.
+        (7_500, 160_000, 2_800, [16, 627]),
+        // Waits alone take less than the budget, and all with it.
+        (8_000, 20_000, 0, [100, 1_000]),
+    ] {
+        let mut host = Host::new();
+        host.own = own;
+        host.pass(ms(30_000), waits, packets);
+        let from = host.now;
+        (host.ran, host.waits_ran) = (ms(0), ms(0));
+        host.pass(ms(160_000), waits, packets);
+        let waits_part = host.budget.waits().attached(from, host.now).0 * 1_000 / 160_000_000_000;
+        for (seen, wanted) in [host.attached(ms(160_000)), waits_part]
+            .into_iter()
+            .zip(parts)
+        {
+            assert!(
+                seen.abs_diff(wanted) <= 30,
+                "{waits} {packets}: {seen} {wanted}"
+            );
+        }
+        assert!(host.cost(ms(160_000)) + own * 1_000 <= LIMIT.0 * 11 / 10);
+    }
+}
+
+#[test]
+fn interrupts_are_not_timed_while_waits_are_not_examined() {
+    let mut host = Host::new();
+    host.interrupts = 500;
+    host.pass(ms(60_000), 12_000, 60_000);
+    let [waits, interrupts] = [host.budget.waits(), host.budget.interrupts()]
+        .map(|spans| spans.attached(ms(0), ms(60_000)));
+    assert!(
+        interrupts <= waits && waits < ms(50_000),
+        "{interrupts:?} {waits:?}"
+    );
+    assert!(host.cost(ms(60_000)) <= LIMIT.0 * 11 / 10);
 }
 
 #[test]
@@ -194,13 +273,13 @@ fn costly_soft_interrupts_are_timed_with_packets_alone() {
     host.pass(ms(60_000), 2_000, 60_000);
     assert!(host.budget.interrupts().covers(ms(90_000), ms(120_000)));
     for is_attached in [false, true].repeat(3) {
-        while host.is_attached == is_attached {
+        while host.attached.packets == is_attached {
             host.pass(ms(TICK), 2_000, 500_000);
         }
     }
     host.interrupts = 20_000;
     host.pass(ms(3_000), 2_000, 500_000);
-    assert!(!host.is_attached && !host.times_interrupts);
+    assert!(!host.attached.packets && !host.attached.interrupts);
 }
 
 #[test]

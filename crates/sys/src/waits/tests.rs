@@ -36,6 +36,7 @@ fn tracer_as(by_number: bool, histograms: bool) -> Option<Tracer> {
         cells: &cells,
         times_softirqs: true,
         histograms,
+        entries: true,
     };
     match Tracer::load_as(&settings, by_number) {
         Ok(tracer) => Some(tracer),
@@ -96,6 +97,66 @@ fn measures(mut tracer: Tracer) {
     // A place starts empty.
     tracer.follow(tid, 2).unwrap();
     assert!(count(&tracer.read(2).unwrap().woken) < 2);
+}
+
+#[test]
+fn the_cost_is_known_of_all_parts_that_are_loaded() {
+    for (times_softirqs, entries) in [(false, true), (true, false)] {
+        let (bounds, cells) = tables();
+        let settings = Settings {
+            threads: 1,
+            late: Nanos(1),
+            bounds: &bounds,
+            cells: &cells,
+            times_softirqs,
+            histograms: false,
+            entries,
+        };
+        let tracer = match Tracer::load(&settings) {
+            Ok(tracer) => tracer,
+            Err(error) => return skipped(Part::BpfWaits, error),
+        };
+        let cost = tracer.cost().unwrap();
+        assert_eq!(
+            cost.len() - usize::from(tracer.no_entries.is_none()),
+            if times_softirqs { 5 } else { 3 }
+        );
+    }
+}
+
+#[test]
+fn waits_that_began_before_the_measurement_are_not_reported() {
+    let Some(mut tracer) = tracer_as(false, false) else {
+        return;
+    };
+    let (tell, hear) = std::sync::mpsc::channel();
+    let (end, ask) = std::sync::mpsc::channel::<()>();
+    let sleeper = std::thread::spawn(move || {
+        tell.send(own_tid()).unwrap();
+        while ask.recv().is_ok() {}
+    });
+    let tid = hear.recv().unwrap();
+    tracer.follow(tid, 1).unwrap();
+    let wake = |tracer: &mut Tracer, times| {
+        for _ in 0..times {
+            end.send(()).unwrap();
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        std::iter::from_fn(|| tracer.next_late()).collect::<Vec<_>>()
+    };
+    assert!(wake(&mut tracer, 10).len() >= 8);
+    tracer.trace_waits(false).unwrap();
+    assert_eq!(wake(&mut tracer, 10), []);
+    let start = monotonic();
+    tracer.trace_waits(true).unwrap();
+    let seen = wake(&mut tracer, 10);
+    assert!(seen.len() >= 8, "{}", seen.len());
+    assert!(seen.iter().all(|wait| wait.from >= start), "{seen:?}");
+    // As if it had been attached later.
+    tracer.attached_at.set(0, u64::MAX, 0).unwrap();
+    assert_eq!(wake(&mut tracer, 10), []);
+    drop(end);
+    sleeper.join().unwrap();
 }
 
 #[test]

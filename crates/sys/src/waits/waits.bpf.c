@@ -105,16 +105,23 @@ struct thread {
 	u64 woken;
 	// When it left its CPU; 0 while it runs.
 	u64 left;
-	// Until when its reservation keeps it from running.
-	u64 throttled;
-	// How long its control group's CPU quota had held up its queue, and which queue.
+	// How long its control group's CPU quota had held up its queue.
 	u64 quota;
-	u64 queue;
+	// Its control group for the CPU when it ran last, and the inode of that.
+	u64 task_group;
+	u64 group;
+	// For how long its reservation keeps it from running.
+	u32 throttled;
+	// The lower bits of its queue's address.
+	u32 queue;
 	u32 slot;
 	// Whether it could have run on when it left.
-	u32 preempted;
+	u8 preempted;
+	// Whether a reservation, or a quota that was used up before, may hold it up.
+	u8 limited;
 	// Whether it has entered a guest, which is noted once.
-	u64 entered;
+	u8 entered;
+	u8 unused;
 };
 
 // What was measured of it.
@@ -202,6 +209,14 @@ struct {
 	u64 *value;
 } losses SECTION(".maps");
 
+// When the program was attached: what was noted before is of no worth.
+struct {
+	uint(type, BPF_MAP_TYPE_ARRAY);
+	uint(max_entries, 1);
+	u32 *key;
+	u64 *value;
+} attached_at SECTION(".maps");
+
 struct {
 	uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	uint(max_entries, 1);
@@ -236,9 +251,6 @@ const volatile u32 cells[CELLS];
 
 INLINE struct thread *followed(struct task_struct *task)
 {
-	// An idle CPU's thread is never followed, and takes part in most switches of most hosts.
-	if (!task->pid)
-		return 0;
 	if (by_number) {
 		u32 number = task->pid;
 		return map_lookup(&numbers, &number);
@@ -291,21 +303,33 @@ INLINE u64 quota_time(struct task_struct *task)
 }
 
 // What is to be known at the end of a wait that begins now.
-INLINE void begin(struct thread *thread, struct task_struct *task, u64 now)
+INLINE void begin(struct thread *thread, struct task_struct *task)
 {
-	u64 held = held_up(task);
+	u64 held = held_up(task), quota = quota_time(task);
 
-	thread->throttled = held ? now + held : 0;
-	thread->quota = quota_time(task);
+	thread->throttled = held > 0xffffffff ? 0xffffffff : held;
+	thread->quota = quota;
 	thread->queue = (u64)task->se.cfs_rq;
+	thread->limited = task->policy == SCHED_DEADLINE || quota;
 }
 
-// The inode of the control group that decides about a thread's share of the CPU.
-INLINE u64 group_of(struct task_struct *task)
+// The inode of the control group that decides about a thread's share of the CPU. It is looked up once for a
+// thread that is followed and stays in its group: four loads from as many places.
+INLINE u64 group_of(struct task_struct *task, struct thread *thread)
 {
 	if (!FIELD(task, sched_task_group, EXISTS))
 		return 0;
-	return task->sched_task_group->css.cgroup->kn->id;
+	struct task_group *its = task->sched_task_group;
+
+	if (thread && thread->task_group == (u64)its)
+		return thread->group;
+	u64 group = its->css.cgroup->kn->id;
+
+	if (thread) {
+		thread->task_group = (u64)its;
+		thread->group = group;
+	}
+	return group;
 }
 
 INLINE u32 bucket(u64 time)
@@ -330,7 +354,7 @@ INLINE u32 bucket(u64 time)
 }
 
 // The last run on this CPU ends: returns the CPU.
-INLINE struct cpu *note_run(struct task_struct *prev, u64 now)
+INLINE struct cpu *note_run(struct task_struct *prev, struct thread *thread, u64 now)
 {
 	u32 zero = 0;
 	struct cpu *cpu = map_lookup(&cpus, &zero);
@@ -355,7 +379,7 @@ INLINE struct cpu *note_run(struct task_struct *prev, u64 now)
 	run->interrupted = interrupted - cpu->interrupted;
 	// Of an idle CPU nobody asks more: half of all switches are from it on most hosts.
 	if (run->tid) {
-		run->group = group_of(prev);
+		run->group = group_of(prev, thread);
 		run->policy = prev->policy;
 		run->name[0] = *(u64 *)&prev->comm[0];
 		run->name[1] = *(u64 *)&prev->comm[8];
@@ -388,19 +412,15 @@ INLINE void note_interruption(const struct cpu *cpu, u32 slot, u64 now)
 	ringbuf_output(&interruptions, &interruption, sizeof(interruption), BPF_RB_NO_WAKEUP);
 }
 
-INLINE void note_leaving(struct task_struct *prev, u32 state, const struct cpu *cpu, u64 now)
+INLINE void note_leaving(struct task_struct *prev, struct thread *thread, u32 state, const struct cpu *cpu, u64 now)
 {
-	struct thread *thread = followed(prev);
-
-	if (!thread)
-		return;
 	if (cpu)
 		note_interruption(cpu, thread->slot, now);
 	thread->preempted = state == 0;
 	// Or another CPU woke it before it had left this one.
 	int woken = state != 0 && prev->__state == TASK_WAKING && thread->woken;
-	if (thread->preempted || woken)
-		begin(thread, prev, now);
+
+	begin(thread, prev);
 	thread->left = woken ? thread->woken : now;
 }
 
@@ -443,6 +463,7 @@ INLINE void count_lost(const u32 *slot)
 INLINE void note_coming(struct task_struct *next, struct cpu *cpu, u64 now)
 {
 	struct thread *thread = followed(next);
+	u32 zero = 0;
 
 	if (!thread)
 		return;
@@ -461,12 +482,16 @@ INLINE void note_coming(struct task_struct *next, struct cpu *cpu, u64 now)
 		count_wait(&thread->slot, kind, time, known);
 	if (time < late || !known || !cpu)
 		return;
+	const u64 *begun = map_lookup(&attached_at, &zero);
+
+	if (!begun || since < *begun)
+		return;
 	u64 quota = quota_time(next) - thread->quota;
 
 	cpu->since = since;
 	cpu->until = now;
-	cpu->reservation = thread->throttled > since ? thread->throttled - since : 0;
-	cpu->quota = thread->queue == (u64)next->se.cfs_rq ? quota : 0;
+	cpu->reservation = thread->throttled;
+	cpu->quota = thread->queue == (u32)(u64)next->se.cfs_rq ? quota : 0;
 	cpu->slot = thread->slot;
 	cpu->kind = kind;
 	if (ringbuf_output(&late_waits, cpu, sizeof(*cpu), BPF_RB_NO_WAKEUP))
@@ -477,11 +502,15 @@ INLINE void note_coming(struct task_struct *next, struct cpu *cpu, u64 now)
 SECTION("tp_btf/sched_switch") int on_switch(u64 *context)
 {
 	u64 now = ktime();
-	struct task_struct *prev = (void *)context[1];
-	struct cpu *cpu = note_run(prev, now);
+	struct task_struct *prev = (void *)context[1], *next = (void *)context[2];
+	// An idle CPU's thread is never followed, and takes part in most switches of most hosts.
+	struct thread *thread = prev->pid ? followed(prev) : 0;
+	struct cpu *cpu = note_run(prev, thread, now);
 
-	note_leaving(prev, context[0] ? 0 : context[3], cpu, now);
-	note_coming((void *)context[2], cpu, now);
+	if (thread)
+		note_leaving(prev, thread, context[0] ? 0 : context[3], cpu, now);
+	if (next->pid)
+		note_coming(next, cpu, now);
 	return 0;
 }
 
@@ -495,8 +524,9 @@ INLINE int note_waking(struct task_struct *task)
 
 	// What woke it while it ran is of no worth: it goes to sleep of its own will after that.
 	if (!thread->left || thread->woken < thread->left) {
-		if (thread->left)
-			begin(thread, task, now);
+		// Few threads have a limit, and to look for one of a thread of another CPU takes long.
+		if (thread->left && thread->limited)
+			begin(thread, task);
 		thread->woken = now;
 	}
 	return 0;

@@ -28,8 +28,8 @@ struct Count {
 /// The run time of programs until a moment.
 #[derive(Debug, Clone, Copy, Default)]
 struct RunTime {
-    /// Programs that stay attached.
-    steady: Nanos,
+    /// Programs of waits for a CPU.
+    waits: Nanos,
     /// Programs that time soft interrupts.
     interrupts: Nanos,
     /// Programs of packets.
@@ -68,13 +68,15 @@ impl Expense {
         while let Some(step) = self.budget.poll(now) {
             // Soft interrupts are timed for as long as requests are measured: else a request at an end of the
             // interval would have their time as the guest's.
+            let mut refusal = None;
             if let (Step::Attach, Ok(tail)) = (step, &mut *tail) {
+                refusal = tail.trace_waits(true).err().map(str::to_owned);
                 tail.time_softirqs(true);
             }
             match step {
-                Step::Attach => self.note = packets.resume().err(),
+                Step::Attach => self.note = packets.resume().err().or(refusal),
                 Step::Detach => packets.pause(),
-                Step::DetachInterrupts => {}
+                Step::DetachInterrupts | Step::DetachWaits => {}
                 Step::BeginCount => {
                     let counted = count_cost().map_err(|error| error.to_string());
                     let begun = counted.and_then(|counted| {
@@ -97,9 +99,9 @@ impl Expense {
                         let (after, before) = (run_time(packets, tail).ok()?, count.before);
                         Some(Cost {
                             time: now.since(count.began),
-                            steady: after.steady.since(before.steady),
+                            waits: after.waits.since(before.waits),
                             interrupts: after.interrupts.since(before.interrupts),
-                            costly: after.packets.since(before.packets),
+                            packets: after.packets.since(before.packets),
                         })
                     });
                     self.budget.report(cost, now);
@@ -107,11 +109,15 @@ impl Expense {
             }
             let drops_interrupts = match step {
                 Step::Detach => !self.budget.keeps_interrupts(),
-                Step::DetachInterrupts => true,
+                Step::DetachInterrupts | Step::DetachWaits => true,
                 _ => false,
             };
             if let (true, Ok(tail)) = (drops_interrupts, &mut *tail) {
                 tail.time_softirqs(false);
+            }
+            if let (Step::DetachWaits, Ok(tail)) = (step, &mut *tail) {
+                // There is no error in detaching.
+                let _ = tail.trace_waits(false);
             }
         }
     }
@@ -121,10 +127,20 @@ impl Expense {
         self.note.as_ref()
     }
 
-    /// Returns true if soft interrupts were timed in all of an interval.
-    pub(super) fn times_interrupts(&self, from: Nanos, until: Nanos) -> bool {
-        let interrupts = self.budget.interrupts();
-        interrupts.covers(from.max(self.began), until)
+    /// Returns true if waits for a CPU were examined in all of an interval, with the time of soft interrupts
+    /// if the programs measure that.
+    pub(super) fn examines_waits(&self, times_softirqs: bool, from: Nanos, until: Nanos) -> bool {
+        let spans = self.spans_of_waits(times_softirqs);
+        spans.covers(from.max(self.began), until)
+    }
+
+    /// Soft interrupts are timed at most while waits are examined.
+    const fn spans_of_waits(&self, times_softirqs: bool) -> &Spans {
+        if times_softirqs {
+            self.budget.interrupts()
+        } else {
+            self.budget.waits()
+        }
     }
 
     /// The time since `from` in which packets were examined; `None` if all of it.
@@ -132,9 +148,14 @@ impl Expense {
         self.part(self.budget.packets(), from, now)
     }
 
-    /// The time since `from` in which soft interrupts were timed; `None` if all of it.
-    pub(super) fn interrupts_time(&self, from: Nanos, now: Nanos) -> Option<Nanos> {
-        self.part(self.budget.interrupts(), from, now)
+    /// The time since `from` in which waits were [examined](Self::examines_waits); `None` if all of it.
+    pub(super) fn waits_time(
+        &self,
+        times_softirqs: bool,
+        from: Nanos,
+        now: Nanos,
+    ) -> Option<Nanos> {
+        self.part(self.spans_of_waits(times_softirqs), from, now)
     }
 
     fn part(&self, spans: &Spans, from: Nanos, now: Nanos) -> Option<Nanos> {
@@ -159,7 +180,7 @@ fn run_time(packets: &Packets, tail: &Result<Tail, String>) -> Result<RunTime, S
         let part = if tracepoint.starts_with("softirq") {
             &mut sum.interrupts
         } else {
-            &mut sum.steady
+            &mut sum.waits
         };
         *part = part.saturating_add(uncounted(time, runs));
     }

@@ -21,7 +21,7 @@ use super::observer::levels;
 use super::scan::GroupQuota;
 use super::scan::groups::Hierarchies;
 use super::text::printable;
-use owners::{Remembered, had_started, is_real_time, suspended};
+use owners::{Remembered, RunTime, had_started, is_real_time, suspended};
 use processes::{Processes, netns};
 use resolve::{Member, Resolver, slots};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -298,15 +298,18 @@ impl Inventory {
 
     /// Returns the owner of the thread that had this number at `at`; `None` if that is not known.
     fn owner_by_number(&mut self, tid: u32, at: Nanos) -> Option<Owner> {
-        let suspended = suspended();
+        let at = RunTime {
+            monotonic: at,
+            suspended: suspended(),
+        };
         let read = |file: &str| {
             let bytes = fs::read(self.root.path(format!("/proc/{tid}/{file}"))).ok()?;
             Some(String::from_utf8_lossy(&bytes).into_owned())
         };
         let seen = read("stat").and_then(|text| parse_stat(&text));
-        let seen = seen.filter(|stat| had_started(stat.start, at, suspended));
+        let seen = seen.filter(|stat| had_started(stat.start, at));
         let began = seen.as_ref().map(|stat| stat.start);
-        let known = self.remembered.of(tid, began, (at, suspended));
+        let known = self.remembered.of(tid, began, at);
         if known.is_some() {
             return known;
         }

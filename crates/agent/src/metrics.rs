@@ -123,7 +123,9 @@ fn classes(vcpus: &AgentSnapshot, encoder: &mut Encoder<'_>) -> Result<(), Error
     let name = "tailbound_vcpu_class";
     if vcpus.detail {
         let help = "1 while all threads of that name have the class that is wanted, 0 while not";
-        let all: Vec<_> = vcpus.meters.iter().map(class).collect();
+        let all: Vec<_> = (vcpus.meters.iter())
+            .map(|(key, meter)| class(key, meter))
+            .collect();
         return gauge(encoder, name, help, &all);
     }
     let mut all = BTreeMap::new();
@@ -173,7 +175,7 @@ fn labels(key: &MeterKey) -> [(&'static str, String); 2] {
     [("guest", key.guest.clone()), ("thread", key.thread.clone())]
 }
 
-fn class((key, meter): (&MeterKey, &Meter)) -> ([(&'static str, String); 3], u64) {
+fn class(key: &MeterKey, meter: &Meter) -> ([(&'static str, String); 3], u64) {
     let [guest, thread] = labels(key);
     let class = ("class", meter.class.to_owned());
     ([guest, thread, class], meter.in_force.into())

@@ -78,7 +78,7 @@ impl Observer {
             slices: self.facts.slices,
             slice_timers: self
                 .feature("HRTICK")
-                .unwrap_or_else(|| since(&self.facts.release, (7, 0))),
+                .unwrap_or_else(|| is_since(&self.facts.release, 7, 0)),
             privileged: self.facts.privileged,
         })
     }
@@ -379,7 +379,7 @@ impl Observer {
         if let (Some(runtime), Some(period)) = (number("runtime"), number("period")) {
             return bandwidth(Nanos(runtime), Nanos(period));
         }
-        if since(&self.facts.release, (6, 12)) {
+        if is_since(&self.facts.release, 6, 12) {
             CPU / 20
         } else {
             0
@@ -474,13 +474,13 @@ fn domains(online: Cpus, partitions: &[Partition]) -> Vec<Domain> {
         .collect()
 }
 
-/// Returns true if a kernel's release is `version` or later.
-fn since(release: &str, version: (u32, u32)) -> bool {
+/// Returns true if a kernel's release is of version `major`.`minor` or later.
+fn is_since(release: &str, major: u32, minor: u32) -> bool {
     let mut numbers = release
         .split(|c: char| !c.is_ascii_digit())
         .map_while(|number| number.parse::<u32>().ok());
     match (numbers.next(), numbers.next()) {
-        (Some(major), Some(minor)) => (major, minor) >= version,
+        (Some(first), Some(second)) => (first, second) >= (major, minor),
         _ => false,
     }
 }
@@ -491,10 +491,10 @@ mod tests {
 
     #[test]
     fn a_release_is_compared_by_its_numbers() {
-        assert!(since("6.12.0-rc1", (6, 12)));
-        assert!(since("7.0", (6, 12)));
-        assert!(!since("6.9.12-generic", (6, 12)));
-        assert!(!since("", (6, 12)));
+        assert!(is_since("6.12.0-rc1", 6, 12));
+        assert!(is_since("7.0", 6, 12));
+        assert!(!is_since("6.9.12-generic", 6, 12));
+        assert!(!is_since("", 6, 12));
     }
 
     fn partition(cpus: &str, balanced: bool) -> Partition {

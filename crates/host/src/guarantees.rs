@@ -9,6 +9,7 @@ mod limits;
 use crate::config::{Config, LimitConfig, LimitError};
 use crate::control::IndexedGuarantees;
 use crate::hose::HoseGuest;
+pub(crate) use limits::AuthoredLimit;
 use limits::Ways;
 use std::collections::HashSet;
 use std::net::IpAddr;

@@ -224,10 +224,8 @@ impl<'a> Setting<'a> {
         let members = guests
             .iter()
             .filter_map(|guest| self.guaranteed(guest.get_ref()));
-        let flows = members.map(|member| {
-            let sends = (member.bandwidth, member.burst);
-            self.flow(member, sends, 1, Nanos::ZERO)
-        });
+        let flows = members
+            .map(|member| self.traffic(member, member.bandwidth, member.burst, 1, Nanos::ZERO));
         let wait = self.pacing.batch.saturating_add(self.pacing.catch_up);
         let mut flows = flows.collect::<Option<Vec<_>>>()?;
         flows.extend(self.beside());
@@ -236,11 +234,15 @@ impl<'a> Setting<'a> {
 
     /// Returns the traffic that a host sends past its pacer, which is also the traffic of this kind
     /// from all other hosts: bursts of one frame of each other host.
-    fn beside(&self) -> Option<(Rate, Bytes, Rate)> {
+    fn beside(&self) -> Option<Traffic> {
         let rate = self.pacing.beside;
         let others = self.experiment.hosts.len() as u64 - 1;
         let burst = Bytes(self.pacing.frame().as_u64() * others);
-        (rate > Rate::ZERO).then(|| (rate, burst, self.link()))
+        (rate > Rate::ZERO).then(|| Traffic {
+            rate,
+            burst,
+            burst_rate: self.link(),
+        })
     }
 
     /// Returns the bound at the switch's port towards a host: the traffic of each tenant's VMs
@@ -276,7 +278,7 @@ impl<'a> Setting<'a> {
             };
             let rate = Rate(member.bandwidth.as_bit_s().checked_mul(sending)?);
             let bursts = Bytes(bursts.checked_mul(senders)?);
-            flows.push(self.flow(member, (rate, bursts), senders, bunched)?);
+            flows.push(self.traffic(member, rate, bursts, senders, bunched)?);
         }
         flows.extend(self.beside());
         let all = self.experiment.guests();
@@ -313,8 +315,12 @@ impl<'a> Setting<'a> {
                     .entry(self.host_of(from.get_ref())?)
                     .or_insert_with(|| network.add_port(self.wire(Nanos::ZERO)));
                 let rate = Rate(share).min(sender.bandwidth);
-                let sends = (rate, sender.burst, self.member_rate(sender));
-                network.add_flow(flow(vec![*uplink, port], sends));
+                let traffic = Traffic {
+                    rate,
+                    burst: sender.burst,
+                    burst_rate: self.member_rate(sender),
+                };
+                network.add_flow(traffic.flow(vec![*uplink, port]));
             }
         }
         first_delay(&network)
@@ -332,18 +338,23 @@ impl<'a> Setting<'a> {
 
     /// Returns the traffic of `machines` VMs of a tenant with this average rate and these bursts,
     /// each of them bunched up over at most `bunched`.
-    fn flow(
+    fn traffic(
         &self,
         member: &Guaranteed,
-        (rate, burst): (Rate, Bytes),
+        rate: Rate,
+        burst: Bytes,
         machines: u64,
         bunched: Nanos,
-    ) -> Option<(Rate, Bytes, Rate)> {
+    ) -> Option<Traffic> {
         let burst = burst
             .as_u64()
             .checked_add(rate.bytes_in(bunched).as_u64())?;
         let fast = self.member_rate(member).as_bit_s().checked_mul(machines)?;
-        Some((rate, Bytes(burst), Rate(fast).max(rate)))
+        Some(Traffic {
+            rate,
+            burst: Bytes(burst),
+            burst_rate: Rate(fast).max(rate),
+        })
     }
 
     fn member_rate(&self, member: &Guaranteed) -> Rate {
@@ -351,29 +362,40 @@ impl<'a> Setting<'a> {
     }
 
     /// Returns the delay of a port that all these flows share.
-    fn bound(&self, flows: Vec<(Rate, Bytes, Rate)>, latency: Nanos) -> Option<Nanos> {
+    fn bound(&self, flows: Vec<Traffic>, latency: Nanos) -> Option<Nanos> {
         if flows.is_empty() {
             return Some(latency);
         }
         let mut network = Network::new(self.pacing.frame(), true);
         let port = network.add_port(self.wire(latency));
-        for sends in flows {
-            network.add_flow(flow(vec![port], sends));
+        for traffic in flows {
+            network.add_flow(traffic.flow(vec![port]));
         }
         first_delay(&network)
     }
 }
 
-/// Returns a flow with this average rate, burst, and rate of the burst.
-fn flow(path: Vec<PortId>, (rate, burst, burst_rate): (Rate, Bytes, Rate)) -> Flow {
-    Flow {
-        name: String::new(),
-        path,
-        rate,
-        burst,
-        burst_rate: Some(burst_rate),
-        priority: 0,
-        deadline: None,
+/// Traffic of one or more senders.
+struct Traffic {
+    /// The average rate.
+    rate: Rate,
+    burst: Bytes,
+    /// The rate of the burst.
+    burst_rate: Rate,
+}
+
+impl Traffic {
+    /// Returns the flow of this traffic on a path.
+    fn flow(self, path: Vec<PortId>) -> Flow {
+        Flow {
+            name: String::new(),
+            path,
+            rate: self.rate,
+            burst: self.burst,
+            burst_rate: Some(self.burst_rate),
+            priority: 0,
+            deadline: None,
+        }
     }
 }
 

@@ -372,9 +372,9 @@ impl Connection {
     fn transmit(&mut self, now: Nanos, out: &mut Vec<Segment>) {
         let open = self.state == State::Open;
         let connecting = self.state == State::Connecting;
-        while let Some((sequence, len, edge)) = self.sender.next(now, open) {
+        while let Some(piece) = self.sender.next(now, open) {
             let ack = (!connecting).then(|| self.receiver.acknowledged());
-            out.push(self.segment(now, sequence, len, edge, ack));
+            out.push(self.segment(now, piece.sequence, piece.len, piece.edge, ack));
         }
     }
 

@@ -54,9 +54,18 @@ pub(super) fn suspended() -> Nanos {
     read(ClockId::Boottime).saturating_sub(monotonic)
 }
 
-/// Returns true if a thread with this start could have run at `at`, by the monotonic clock.
-pub(super) fn had_started(start: u64, at: Nanos, suspended: Nanos) -> bool {
-    start.saturating_mul(TICK) <= at.saturating_add(suspended).0
+/// A time at which a thread ran.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RunTime {
+    /// The time by the monotonic clock.
+    pub(super) monotonic: Nanos,
+    /// The time for which the host was suspended so far.
+    pub(super) suspended: Nanos,
+}
+
+/// Returns true if a thread with this start, in ticks since the boot, could have run at `at`.
+pub(super) fn had_started(start: u64, at: RunTime) -> bool {
+    start.saturating_mul(TICK) <= at.monotonic.saturating_add(at.suspended).0
 }
 
 /// The threads that were looked at, so that they have an owner after they have exited.
@@ -73,11 +82,11 @@ impl Remembered {
 
     /// Returns the owner of the thread with this start, or of the last one that was known and
     /// could have run at `at`.
-    pub(super) fn of(&self, tid: u32, start: Option<u64>, at: (Nanos, Nanos)) -> Option<Owner> {
+    pub(super) fn of(&self, tid: u32, start: Option<u64>, at: RunTime) -> Option<Owner> {
         let (known, owner) = self.0.get(&tid)?;
         let is_it = match start {
             Some(start) => *known == start,
-            None => had_started(*known, at.0, at.1),
+            None => had_started(*known, at),
         };
         is_it.then(|| owner.clone())
     }
@@ -113,7 +122,10 @@ mod tests {
     fn a_number_that_is_used_again_has_another_owner() {
         let mut remembered = Remembered::default();
         remembered.add(7, 500, owned("old"));
-        let at = |seconds| (Nanos::from_secs(seconds), Nanos::ZERO);
+        let at = |seconds| RunTime {
+            monotonic: Nanos::from_secs(seconds),
+            suspended: Nanos::ZERO,
+        };
         assert_eq!(remembered.of(7, Some(500), at(9)), Some(owned("old")));
         assert_eq!(remembered.of(7, Some(501), at(9)), None);
         // It has exited; it started 5 s after boot.
@@ -124,11 +136,14 @@ mod tests {
 
     #[test]
     fn a_thread_that_started_later_did_not_run() {
-        let second = Nanos::from_secs(1);
-        assert!(had_started(100, second, Nanos::ZERO));
-        assert!(!had_started(101, second, Nanos::ZERO));
+        let at = |suspended| RunTime {
+            monotonic: Nanos::from_secs(1),
+            suspended,
+        };
+        assert!(had_started(100, at(Nanos::ZERO)));
+        assert!(!had_started(101, at(Nanos::ZERO)));
         // Starts count the time that the host was suspended.
-        assert!(had_started(101, second, second));
+        assert!(had_started(101, at(Nanos::from_secs(1))));
     }
 
     #[test]

@@ -39,6 +39,16 @@ impl Ways {
     }
 }
 
+/// The limit of a guest, and its author in each direction.
+#[derive(Debug, Clone)]
+pub(crate) struct AuthoredLimit {
+    pub(crate) limit: LimitConfig,
+    /// True if the placement service set the limit out.
+    pub(crate) is_out_by_service: bool,
+    /// True if the placement service set the limit in.
+    pub(crate) is_in_by_service: bool,
+}
+
 impl Guarantees {
     /// Returns the limits of the guest at `place` among the ports'.
     pub(crate) fn limits_at(&self, place: usize) -> Option<Limits> {
@@ -62,18 +72,20 @@ impl Guarantees {
         (0..self.guests.len()).filter_map(|place| self.limits_at(place))
     }
 
-    /// Returns the limit of each limited guest, by its name, and for each direction (out, in)
-    /// whether the placement service set it.
-    pub(crate) fn limits_by_name(&self) -> HashMap<&str, (LimitConfig, [bool; 2])> {
+    /// Returns the limit of each limited guest, by its name.
+    pub(crate) fn limits_by_name(&self) -> HashMap<&str, AuthoredLimit> {
         let limited = self.guests.iter().filter_map(|guest| {
             let limit = self.limit_of(guest);
             if limit == LimitConfig::default() {
                 return None;
             }
-            let by_service = self.known(guest).map_or([false; 2], |known| {
-                [known.limit.out.is_some(), known.limit.inward.is_some()]
-            });
-            Some((guest.name.as_str(), (limit, by_service)))
+            let known = self.known(guest).map(|known| &known.limit);
+            let limit = AuthoredLimit {
+                limit,
+                is_out_by_service: known.is_some_and(|known| known.out.is_some()),
+                is_in_by_service: known.is_some_and(|known| known.inward.is_some()),
+            };
+            Some((guest.name.as_str(), limit))
         });
         limited.collect()
     }

@@ -1,7 +1,7 @@
 //! State of a daemon, as plain data: another thread writes it from a copy of the packet loop's
 //! counters.
 
-use crate::config::LimitConfig;
+use crate::guarantees::AuthoredLimit;
 use crate::inventory::{Inventory, Item};
 use crate::metrics::HostCounts;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -196,24 +196,25 @@ pub struct Limit {
 }
 
 impl Limits {
-    fn of((config, by_service): &(LimitConfig, [bool; 2])) -> Self {
+    fn of(authored: &AuthoredLimit) -> Self {
         let limit = |kind: &str, rate: Rate, by_service: bool| Limit {
             kind: kind.to_owned(),
             rate_bit_s: rate.0,
             by: GuaranteedBy::of(by_service),
         };
-        let out = config.out.as_ref().map(|out| {
+        let out = authored.limit.out.as_ref().map(|out| {
             let kind = match out {
                 ShaperConfig::Bucket(_) => "bucket",
                 ShaperConfig::SmoothWindow(_) => "smooth-window",
                 ShaperConfig::Credit(_) => "credit",
             };
-            limit(kind, out.rate(), by_service[0])
+            limit(kind, out.rate(), authored.is_out_by_service)
         });
-        let inward = config.inward;
+        let inward = authored.limit.inward;
+        let by_service = authored.is_in_by_service;
         Self {
             out,
-            inward: inward.map(|inward| limit("bucket", inward.rate, by_service[1])),
+            inward: inward.map(|inward| limit("bucket", inward.rate, by_service)),
         }
     }
 }
@@ -286,7 +287,8 @@ impl View {
             let item = inventory.guest(name)?;
             let by = GuaranteedBy::of(by_service.contains(name));
             let limit = limits.get(name).map(Limits::of);
-            Some(Guest::of(guest, (item, by, limit), inventory))
+            let terms = Terms { by, limit };
+            Some(Guest::of(guest, item, terms, inventory))
         });
         let pacing = counts.snapshot.uplink.as_ref();
         let pacing = pacing.and_then(|uplink| uplink.pacing.as_ref());
@@ -339,12 +341,15 @@ impl Port {
     }
 }
 
+/// The terms of a guest's traffic: the author of its guarantee, and its limits.
+struct Terms {
+    by: GuaranteedBy,
+    limit: Option<Limits>,
+}
+
 impl Guest {
-    fn of(
-        counted: &GuestSnapshot,
-        (item, by, limit): (&Item, GuaranteedBy, Option<Limits>),
-        inventory: &Inventory,
-    ) -> Self {
+    fn of(counted: &GuestSnapshot, item: &Item, terms: Terms, inventory: &Inventory) -> Self {
+        let Terms { by, limit } = terms;
         let pacing = counted.pacing.as_ref();
         let held = pacing.and_then(|pacing| pacing.guarantee);
         let mut port = Port::of(&counted.port, inventory);

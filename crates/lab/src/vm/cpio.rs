@@ -5,8 +5,15 @@ const DIRECTORY: u32 = 0o040_755;
 const PROGRAM: u32 = 0o100_755;
 const DEVICE: u32 = 0o020_600;
 
-/// The major and minor number of an entry that is no device.
-const NO_DEVICE: (u32, u32) = (0, 0);
+/// The number of a device.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct DeviceNumber {
+    pub(super) major: u32,
+    pub(super) minor: u32,
+}
+
+/// The number of an entry that is no device.
+const NO_DEVICE: DeviceNumber = DeviceNumber { major: 0, minor: 0 };
 
 /// A tree under construction.
 #[derive(Debug, Default)]
@@ -27,7 +34,7 @@ impl Archive {
     }
 
     /// Adds a character device.
-    pub(super) fn device(&mut self, path: &str, number: (u32, u32)) {
+    pub(super) fn device(&mut self, path: &str, number: DeviceNumber) {
         self.entry(path, DEVICE, number, &[]);
     }
 
@@ -37,8 +44,8 @@ impl Archive {
         self.bytes
     }
 
-    fn entry(&mut self, path: &str, mode: u32, device: (u32, u32), content: &[u8]) {
-        let (major, minor) = device;
+    fn entry(&mut self, path: &str, mode: u32, device: DeviceNumber, content: &[u8]) {
+        let DeviceNumber { major, minor } = device;
         self.entries += 1;
         let (size, name) = (content.len() as u32, path.len() as u32 + 1);
         let fields = [

@@ -1,7 +1,7 @@
 //! The file tree of VMs: this program as the first process, its tools, the libraries of all of
 //! them, and the modules of the kernel.
 
-use super::cpio::Archive;
+use super::cpio::{Archive, DeviceNumber};
 use super::{elf, modules};
 use std::collections::BTreeSet;
 use std::fs;
@@ -27,7 +27,7 @@ pub(super) fn write(program: &Path, tools: &[&str], modules: &Path, to: &Path) -
     for directory in ["dev", "proc", "sys", "tmp", &PROGRAMS[1..], &LIBRARIES[1..]] {
         archive.directory(directory);
     }
-    archive.device("dev/console", (5, 1));
+    archive.device("dev/console", DeviceNumber { major: 5, minor: 1 });
     let mut libraries = BTreeSet::new();
     let mut add = |archive: &mut Archive, path: &Path, name: &str| {
         let file = fs::read(path)?;

@@ -272,7 +272,7 @@ impl<'e> Centre<'e> {
         let machines: Vec<NodeId> = machines.collect();
         let topology = self.dc.topology();
         if self.point.policy == Policy::Locality {
-            let flows = start_fair(&mut self.transfers, topology, (now, owner), job, &machines);
+            let flows = start_fair(now, &mut self.transfers, topology, owner, job, &machines);
             return (flows, Vec::new());
         }
         let (bandwidth, links) = (job.bandwidth(), self.transfers.links());
@@ -345,9 +345,10 @@ fn link(port: PortId) -> LinkId {
 /// Starts the flows of a job that share the network's links; those within a host are complete
 /// immediately. Returns the number of started flows.
 fn start_fair(
+    now: Time,
     transfers: &mut Transfers,
     topology: &Topology,
-    (now, owner): (Time, usize),
+    owner: usize,
     job: &Job,
     hosts: &[NodeId],
 ) -> usize {

@@ -85,7 +85,8 @@ impl MissingPoints {
 /// # Panics
 /// The system cannot create threads.
 pub fn run(
-    (scenario, store): (&Scenario, &Store),
+    scenario: &Scenario,
+    store: &Store,
     points: &[usize],
     threads: Threads,
     is_over: impl Fn() -> bool + Sync,

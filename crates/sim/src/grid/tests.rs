@@ -96,7 +96,8 @@ fn run_shard(scenario: &Scenario, store: &Store, shard: Shard) -> usize {
     let left = MissingPoints::of(store, shard).unwrap();
     let measure = |point: &GridPoint| Ok(found(point));
     run(
-        (scenario, store),
+        scenario,
+        store,
         &left.points,
         Threads(3),
         || false,
@@ -400,14 +401,7 @@ fn a_run_that_ends_early_goes_on_without_a_wrong_or_doubled_row() {
         }
         Ok(found(point))
     };
-    let ended = run(
-        (&grid, &halted),
-        &all,
-        Threads(1),
-        || false,
-        |_| {},
-        failing,
-    );
+    let ended = run(&grid, &halted, &all, Threads(1), || false, |_| {}, failing);
     let said = ended.unwrap_err().to_string();
     assert!(
         said.starts_with("point ") && said.contains("): ") && said.ends_with(&no().to_string()),
@@ -423,7 +417,8 @@ fn a_run_that_ends_early_goes_on_without_a_wrong_or_doubled_row() {
     };
     assert_eq!(
         run(
-            (&grid, &halted),
+            &grid,
+            &halted,
             &left.points,
             Threads(1),
             is_over,

@@ -5,7 +5,7 @@ use super::carrier::{Carrier, LOST_AFTER};
 use super::hull::HullPacer;
 use super::inside::Inside;
 use super::machines::{Fresh, Handed, Machines, Work};
-use super::packet::{LAST, Packet, Protocol};
+use super::packet::{GuestSeat, LAST, Packet, Protocol};
 use super::piped::offload;
 use super::promises::Promises;
 use super::sizes::Kind;
@@ -78,8 +78,11 @@ struct End {
 }
 
 impl End {
-    const fn seat(&self) -> (u32, u32) {
-        (self.host, self.guest)
+    const fn seat(&self) -> GuestSeat {
+        GuestSeat {
+            host: self.host,
+            guest: self.guest,
+        }
     }
 
     /// Returns the time of the next event: a timer of TCP, or the loss of the oldest message over
@@ -158,15 +161,33 @@ pub(super) struct Place {
     pub(super) owner: u32,
 }
 
+/// Parts of the hosts themselves.
+#[derive(Debug)]
+pub(super) struct OwnParts {
+    /// Meter of each host, if frames are metered.
+    pub(super) meters: Vec<Meter>,
+    /// Hosts whose guests wait for CPUs.
+    pub(super) machines: Machines,
+}
+
+/// A packet that has arrived at its end.
+#[derive(Debug, Clone, Copy)]
+struct Arrival<'p> {
+    packet: &'p Packet,
+    /// Its stay in its host.
+    stay: Stay,
+}
+
 impl Hosts {
     pub(super) fn new(
         tcp: TcpConfig,
         places: impl Iterator<Item = Place>,
-        (meters, machines): (Vec<Meter>, Machines),
+        own: OwnParts,
         workload: Workload,
         promises: Promises,
         tally: Tally,
     ) -> Self {
+        let OwnParts { meters, machines } = own;
         let end = |place: Place| End {
             carrier: Carrier::new(place.protocol, tcp, place.round_trip),
             route: place.route,
@@ -279,7 +300,7 @@ impl Hosts {
             offload(&mut self.segments);
         }
         for segment in self.segments.drain(..) {
-            let mut packet = Packet::new(now, (protocol, segment), number ^ 1, end.route);
+            let mut packet = Packet::new(now, protocol, segment, number ^ 1, end.route);
             packet.reused = end.reused;
             if self.tells_rest && segment.len > 0 {
                 packet.class = rest(end.written - end.carrier.acknowledged());
@@ -314,8 +335,8 @@ impl Hosts {
     }
 
     /// Handles bytes that an end has read: messages may be complete.
-    fn read(&mut self, now: Nanos, came: (&Packet, Stay), bytes: u64, out: &mut Vec<Packet>) {
-        let number = came.0.to;
+    fn read(&mut self, now: Nanos, came: Arrival<'_>, bytes: u64, out: &mut Vec<Packet>) {
+        let number = came.packet.to;
         let end = &mut self.ends[number as usize];
         end.read += bytes;
         let read = end.read;
@@ -326,9 +347,9 @@ impl Hosts {
     }
 
     /// Handles a datagram: its message may be complete, or lost already.
-    fn arrive(&mut self, now: Nanos, came: (&Packet, Stay), out: &mut Vec<Packet>) {
-        let segment = &came.0.segment;
-        let sender = &mut self.ends[came.0.to as usize ^ 1];
+    fn arrive(&mut self, now: Nanos, came: Arrival<'_>, out: &mut Vec<Packet>) {
+        let segment = &came.packet.segment;
+        let sender = &mut self.ends[came.packet.to as usize ^ 1];
         // The stream's first byte has position 1.
         let end = segment.end() - 1;
         let place = sender.messages.partition_point(|it| it.end < end);
@@ -345,13 +366,8 @@ impl Hosts {
     }
 
     /// Handles the completion of a message by this packet.
-    fn whole(
-        &mut self,
-        now: Nanos,
-        message: Message,
-        (packet, stay): (&Packet, Stay),
-        out: &mut Vec<Packet>,
-    ) {
+    fn whole(&mut self, now: Nanos, message: Message, came: Arrival<'_>, out: &mut Vec<Packet>) {
+        let Arrival { packet, stay } = came;
         let number = packet.to;
         let to = self.ends[number as usize].host;
         let end = &self.ends[number as usize ^ 1];
@@ -469,8 +485,8 @@ impl Hosts {
     /// Writes a message: immediately, or once its guest runs.
     fn ask(&mut self, now: Nanos, number: u32, fresh: Fresh, cause: Wake, out: &mut Vec<Packet>) {
         let seat = self.ends[number as usize].seat();
-        if self.machines.has(seat.0) {
-            self.go_on(now, seat.0, out);
+        if self.machines.has(seat.host) {
+            self.go_on(now, seat.host, out);
             self.machines.work(seat, Work::Write(number, fresh), cause);
         } else {
             self.write(now, number, fresh, out);
@@ -488,9 +504,9 @@ impl Hosts {
             self.give_up(now, number);
             return self.flush(now, number, out);
         }
-        if self.machines.has(seat.0) {
+        if self.machines.has(seat.host) {
             end.looks = true;
-            self.go_on(now, seat.0, out);
+            self.go_on(now, seat.host, out);
             self.machines.work(seat, Work::Timer(number), Wake::Timer);
         } else {
             self.fire(now, number, out);
@@ -548,16 +564,17 @@ impl Hosts {
         if let Carrier::Tcp(tcp) = &mut end.carrier {
             let mut segment = packet.segment;
             if self.machines.snoops() {
-                snooped::unwrap(&mut segment, tcp.places());
+                let (sent, expected) = tcp.places();
+                snooped::unwrap(&mut segment, sent, expected);
             }
             tcp.receive(now, &segment, &mut self.segments);
             let bytes = tcp.read(now, &mut self.segments);
             self.flush(now, packet.to, out);
             if bytes > 0 {
-                self.read(now, (packet, stay), bytes, out);
+                self.read(now, Arrival { packet, stay }, bytes, out);
             }
         } else {
-            self.arrive(now, (packet, stay), out);
+            self.arrive(now, Arrival { packet, stay }, out);
         }
         if self.workload.has_own_connections() {
             self.close_if_through(packet.to);
@@ -608,8 +625,8 @@ impl Node<Packet> for Hosts {
         let now = time.floor();
         self.promises.hold(now, &packet);
         let seat = self.ends[packet.to as usize].seat();
-        if self.machines.has(seat.0) {
-            self.go_on(now, seat.0, out);
+        if self.machines.has(seat.host) {
+            self.go_on(now, seat.host, out);
             self.machines.arrive(now, seat, packet);
         } else {
             self.take(now, &packet, Stay::default(), out);

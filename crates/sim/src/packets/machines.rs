@@ -3,7 +3,7 @@
 
 use super::attribution::Parts;
 use super::inside::Inside;
-use super::packet::Packet;
+use super::packet::{GuestSeat, Packet};
 use super::sizes::Kind;
 use super::snooped::{OpenEnd, handshake, snoop};
 use crate::net::{NodeId, Time, TournamentQueue};
@@ -284,34 +284,36 @@ impl Machines {
     }
 
     /// Delivers a packet to a guest's host, which must be at `now`.
-    pub(super) fn arrive(&mut self, now: Nanos, (host, guest): (u32, u32), packet: Packet) {
-        if let Some(machine) = self.machine(host) {
-            machine.host.arrive(now, VcpuId(guest), Inside::new(packet));
-            self.look(host);
+    pub(super) fn arrive(&mut self, now: Nanos, seat: GuestSeat, packet: Packet) {
+        if let Some(machine) = self.machine(seat.host) {
+            machine
+                .host
+                .arrive(now, VcpuId(seat.guest), Inside::new(packet));
+            self.look(seat.host);
         }
     }
 
     /// Adds work for a guest; its host must be at `now`.
-    pub(super) fn work(&mut self, (host, guest): (u32, u32), work: Work, cause: Wake) {
-        if let Some(machine) = self.machine(host) {
+    pub(super) fn work(&mut self, seat: GuestSeat, work: Work, cause: Wake) {
+        if let Some(machine) = self.machine(seat.host) {
             let call = machine.call;
-            machine.host.work(VcpuId(guest), work, call, cause);
-            self.look(host);
+            machine.host.work(VcpuId(seat.guest), work, call, cause);
+            self.look(seat.host);
         }
     }
 
     /// Sends a packet of a guest, in the time of its current work.
-    pub(super) fn send(&mut self, (host, guest): (u32, u32), packet: Packet) {
-        if let Some(machine) = self.machine(host) {
-            machine.host.send(VcpuId(guest), Inside::new(packet));
-            self.look(host);
+    pub(super) fn send(&mut self, seat: GuestSeat, packet: Packet) {
+        if let Some(machine) = self.machine(seat.host) {
+            machine.host.send(VcpuId(seat.guest), Inside::new(packet));
+            self.look(seat.host);
         }
     }
 
     /// Opens a guest's end of a connection, with this window.
-    pub(super) fn open(&mut self, (host, guest): (u32, u32), end: OpenEnd) {
-        if let Some(machine) = self.machine(host) {
-            machine.host.shake(VcpuId(guest), handshake(end));
+    pub(super) fn open(&mut self, seat: GuestSeat, end: OpenEnd) {
+        if let Some(machine) = self.machine(seat.host) {
+            machine.host.shake(VcpuId(seat.guest), handshake(end));
         }
     }
 

@@ -33,6 +33,14 @@ pub enum Protocol {
     Udp,
 }
 
+/// Position of a guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct GuestSeat {
+    pub(super) host: u32,
+    /// Its number on the host, from 1.
+    pub(super) guest: u32,
+}
+
 /// Bit of a class for a frame that must wait for its host's pacer, which clears it (HULL).
 const PACED: u8 = 0x80;
 
@@ -68,7 +76,8 @@ impl Packet {
     /// Returns a packet that an end sends.
     pub(super) fn new(
         now: Nanos,
-        (protocol, segment): (Protocol, Segment),
+        protocol: Protocol,
+        segment: Segment,
         to: u32,
         next: u32,
     ) -> Self {
@@ -173,7 +182,7 @@ pub(super) mod tests {
         Packet {
             size: 1_500,
             class,
-            ..Packet::new(Nanos::ZERO, (Protocol::Tcp, segment), to, 0)
+            ..Packet::new(Nanos::ZERO, Protocol::Tcp, segment, to, 0)
         }
     }
 }

@@ -99,7 +99,8 @@ impl Joined {
     pub(super) fn places(
         &self,
         racks: &BuiltRacks,
-        (protocol, is_paced): (Protocol, bool),
+        protocol: Protocol,
+        is_paced: bool,
         routes: &mut Vec<NodeId>,
     ) -> Vec<Place> {
         let ports = racks.ports();

@@ -1,13 +1,13 @@
 //! One run: the network of a setting, its load, and its outcome.
 
 use super::hose::{Hoses, STEP};
-use super::hosts::{Hosts, Place};
+use super::hosts::{Hosts, OwnParts, Place};
 use super::judged::TenantsOutcome;
 use super::line::{Sends, Tier};
 use super::machines::Machines;
 use super::messages::{Messages, Setting};
 use super::paced::PacedHost;
-use super::packet::{OVERHEAD, Packet, Protocol};
+use super::packet::{GuestSeat, OVERHEAD, Packet, Protocol};
 use super::piped::{PipedHost, Talker};
 use super::placed::Joined;
 use super::pool::Pool;
@@ -15,7 +15,7 @@ use super::port::{Port, PortConfig, PortTally, Room};
 use super::promises::Promises;
 use super::racks::BuiltRacks;
 use super::streams::Streaming;
-use super::talks::{self, Seat, Talking};
+use super::talks::{self, Talking};
 use super::tally::{Outcome, Tally, Totals};
 use super::tenants::Tenants;
 use super::topology::Topology;
@@ -159,12 +159,12 @@ impl Messages {
             for (from, to, side) in [(it.from, it.to, 0), (it.to, it.from, 1)] {
                 way.clear();
                 let flow = hash(2 * number + side);
-                topology.way(from.0 as usize, to.0 as usize, flow, &mut way);
+                topology.way(from.host as usize, to.host as usize, flow, &mut way);
                 // Both directions have the same length.
                 let one_way = way.iter().map(|port| opening(&ports[*port]).0).sum::<u64>();
                 places.push(Place {
-                    host: from.0,
-                    guest: from.1,
+                    host: from.host,
+                    guest: from.guest,
                     route: routes.len() as u32,
                     round_trip: Nanos(2 * one_way),
                     protocol: it.protocol,
@@ -179,7 +179,10 @@ impl Messages {
             routes,
             workload,
         };
-        let own = (meters(setting, hosts), self.machines(setting, hosts, seed));
+        let own = OwnParts {
+            meters: meters(setting, hosts),
+            machines: self.machines(setting, hosts, seed),
+        };
         let pool = Pool::new();
         let mut rooms = BTreeMap::new();
         let port = |(it, switch): (&Sends, Option<u32>)| {
@@ -200,7 +203,7 @@ impl Messages {
             }
         }
         Network {
-            simulation: self.network(nodes, ends, (setting, own, Promises::default())),
+            simulation: self.network(nodes, ends, setting, own, Promises::default()),
             pool,
             hosts,
             joined: None,
@@ -222,9 +225,13 @@ impl Messages {
         let mut random = Pcg64Mcg::seed_from_u64(seed);
         let until = self.until();
         let opened = |pairs: &[(usize, usize)]| {
+            let only_guest = |host: usize| GuestSeat {
+                host: host as u32,
+                guest: 1,
+            };
             let opened = pairs.iter().map(|(from, to)| Opened {
-                from: (*from as u32, 1),
-                to: (*to as u32, 1),
+                from: only_guest(*from),
+                to: only_guest(*to),
                 protocol: setting.transport.protocol,
                 owner: 0,
             });
@@ -287,7 +294,7 @@ impl Messages {
         let mut routes = Vec::new();
         let is_paced = setting.pacer.is_some();
         let protocol = setting.transport.protocol;
-        let places = joined.places(&racks, (protocol, is_paced), &mut routes);
+        let places = joined.places(&racks, protocol, is_paced, &mut routes);
         let ends = Ends {
             places,
             routes,
@@ -305,12 +312,12 @@ impl Messages {
         } else {
             Promises::default()
         };
+        let own = OwnParts {
+            meters: Vec::new(),
+            machines: Machines::nowhere(),
+        };
         Ok(Network {
-            simulation: self.network(
-                nodes,
-                ends,
-                (setting, (Vec::new(), Machines::nowhere()), promises),
-            ),
+            simulation: self.network(nodes, ends, setting, own, promises),
             pool,
             hosts,
             hoses: is_paced.then(|| Hoses::new(hosts, &joined.members(policy, racks.host_rate()))),
@@ -322,7 +329,9 @@ impl Messages {
         &self,
         mut nodes: Vec<Element>,
         ends: Ends,
-        (setting, own, promises): (&Setting, (Vec<Meter>, Machines), Promises),
+        setting: &Setting,
+        own: OwnParts,
+        promises: Promises,
     ) -> Simulation<Element, Packet> {
         let mut hosts = Hosts::new(
             setting.transport.tcp(),
@@ -346,8 +355,8 @@ impl Messages {
 /// A connection: its two guests, and its owner.
 #[derive(Debug, Clone, Copy)]
 struct Opened {
-    from: Seat,
-    to: Seat,
+    from: GuestSeat,
+    to: GuestSeat,
     protocol: Protocol,
     owner: u32,
 }

@@ -58,7 +58,7 @@ pub(super) fn handshake(end: OpenEnd) -> [(Direction, Inside); 3] {
     ];
     steps.map(|(direction, segment)| {
         let to = end.number ^ u32::from(direction == Direction::ToPeer);
-        let mut packet = Packet::new(Nanos::ZERO, (Protocol::Tcp, segment), to, end.route);
+        let mut packet = Packet::new(Nanos::ZERO, Protocol::Tcp, segment, to, end.route);
         packet.reused = end.reused;
         (direction, Inside::new(packet))
     })
@@ -77,7 +77,7 @@ const fn place(number: Seq, near: u64) -> u64 {
 
 /// Restores a segment's positions from their sequence numbers, near those that its receiver has
 /// sent and expects.
-pub(super) fn unwrap(segment: &mut Segment, (sent, expected): (u64, u64)) {
+pub(super) fn unwrap(segment: &mut Segment, sent: u64, expected: u64) {
     segment.sequence = place(number(segment.sequence), expected);
     segment.ack = segment.ack.map(|ack| place(number(ack), sent));
 }
@@ -214,7 +214,7 @@ impl TcpFrame for Inside {
             echo_mark: false,
         };
         let next = u32::from_be_bytes([a, b, c, d]);
-        let mut packet = Packet::new(Nanos::ZERO, (Protocol::Tcp, segment), to as u32, next);
+        let mut packet = Packet::new(Nanos::ZERO, Protocol::Tcp, segment, to as u32, next);
         packet.reused = bare.flow.guest[0] as u8;
         Self::new(packet)
     }

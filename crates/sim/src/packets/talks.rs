@@ -1,6 +1,6 @@
 //! Guests on hosts, by name, and the messages between them.
 
-use super::packet::Protocol;
+use super::packet::{GuestSeat, Protocol};
 use super::sizes::{self, Kind, Sizes};
 use rand_pcg::Pcg64Mcg;
 use serde::Deserialize;
@@ -40,29 +40,33 @@ pub struct Talk {
     pub protocol: Option<Protocol>,
 }
 
-/// Position of a guest: its host, and its number there, from 1.
-pub(super) type Seat = (u32, u32);
-
 /// Returns the positions of guests, by name.
-pub(super) fn seats(guests: &[GuestSpec]) -> BTreeMap<&str, Seat> {
+pub(super) fn seats(guests: &[GuestSpec]) -> BTreeMap<&str, GuestSeat> {
     let mut there = BTreeMap::new();
     let mut seats = BTreeMap::new();
     for guest in guests {
         let number: &mut u32 = there.entry(guest.host).or_default();
         *number += 1;
-        seats.insert(guest.name.get_ref().as_str(), (guest.host as u32, *number));
+        let seat = GuestSeat {
+            host: guest.host as u32,
+            guest: *number,
+        };
+        seats.insert(guest.name.get_ref().as_str(), seat);
     }
     seats
 }
 
 impl Talk {
     /// Returns the positions of the sender and the receiver.
-    pub(super) fn seats(&self, seats: &BTreeMap<&str, Seat>) -> Option<(Seat, Seat)> {
+    pub(super) fn seats(
+        &self,
+        seats: &BTreeMap<&str, GuestSeat>,
+    ) -> Option<(GuestSeat, GuestSeat)> {
         let seat = |name: &Name| seats.get(name.get_ref().as_str()).copied();
         Some((seat(&self.from)?, seat(&self.to)?))
     }
 
-    pub(super) fn check(&self, seats: &BTreeMap<&str, Seat>, section: &mut Section<'_>) {
+    pub(super) fn check(&self, seats: &BTreeMap<&str, GuestSeat>, section: &mut Section<'_>) {
         for (key, name) in [("from", &self.from), ("to", &self.to)] {
             if !seats.contains_key(name.get_ref().as_str()) {
                 let message = format!("{} is no guest: name one of `guest`", name.get_ref());
@@ -70,7 +74,7 @@ impl Talk {
             }
         }
         if let Some((from, to)) = self.seats(seats)
-            && from.0 == to.0
+            && from.host == to.host
         {
             section.at("to", "is on the same host: frames pass switches here");
         }

@@ -58,6 +58,14 @@ pub(super) struct End {
     pub(super) memory: Option<Bytes>,
 }
 
+/// The cost of a decision.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct DecisionCost {
+    pub(super) took: Nanos,
+    /// The number of checked ports.
+    pub(super) ports: u32,
+}
+
 impl Recorder {
     pub(super) fn new(classes: usize) -> Self {
         Self {
@@ -75,14 +83,15 @@ impl Recorder {
         }
     }
 
-    /// Records a decision about a request of a class, with its time and the number of checked
-    /// ports.
+    /// Records a decision about a request of a class, with its cost.
     pub(super) fn decided(
         &mut self,
-        (class, request): (usize, &Request),
+        class: usize,
+        request: &Request,
         refusal: Option<&PlacementError>,
-        (took, ports): (Nanos, u32),
+        cost: DecisionCost,
     ) {
+        let DecisionCost { took, ports } = cost;
         self.deciding += took;
         self.time("all", took);
         self.ports.saturating_record(u64::from(ports));

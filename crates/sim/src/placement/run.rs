@@ -1,7 +1,7 @@
 //! Run of an experiment of the placement simulator.
 
 use super::experiment::{Leave, PlacementExperiment, Point};
-use super::recorder::{End, Recorder};
+use super::recorder::{DecisionCost, End, Recorder};
 use super::workload::{Workload, WorkloadConfig};
 use crate::net::ports;
 use std::fmt::Debug;
@@ -191,14 +191,17 @@ impl Run<'_> {
     fn decide(&mut self, id: TenantId, class: usize, request: &Request) -> Result<(), AdmitError> {
         let start = self.stopwatch.now();
         let answer = self.dc.admit(id, request).map(|_| ());
-        let cost = (self.since(start), self.dc.last_effort());
+        let cost = DecisionCost {
+            took: self.since(start),
+            ports: self.dc.last_effort(),
+        };
         let refusal = match answer {
             Ok(()) => None,
             Err(AdmitError::NoPlacement(refusal)) => Some(refusal),
             Err(error) => return Err(error),
         };
         self.recorder
-            .decided((class, request), refusal.as_ref(), cost);
+            .decided(class, request, refusal.as_ref(), cost);
         match refusal {
             None => self.here.push(id),
             Some(_) => self.explain(request)?,

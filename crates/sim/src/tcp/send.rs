@@ -152,21 +152,22 @@ impl Sender {
         }
     }
 
-    /// Returns the next segment that may be sent now: position, length, edge.
-    pub(super) fn next(&mut self, now: Nanos, open: bool) -> Option<(u64, u32, Edge)> {
+    /// Returns the next segment that may be sent now.
+    pub(super) fn next(&mut self, now: Nanos, open: bool) -> Option<Piece> {
         if std::mem::take(&mut self.resend) {
             let segment = self.cut(self.una, self.highest);
-            self.next = self.next.max(end_of(segment));
+            self.next = self.next.max(segment.end());
             self.highest = self.highest.max(self.next);
             self.resent.0 += 1;
             self.arm(now);
             return Some(segment);
         }
         if let Some((from, to)) = self.resend_lost(now) {
-            let (from, len, edge) = self.cut(from, to);
+            let piece = self.cut(from, to);
             // Data that was sent before the stream was closed is retransmitted without the FIN.
-            let ends = edge != Edge::Fin || to > self.written;
-            return Some((from, len, if ends { edge } else { Edge::None }));
+            let ends = piece.edge != Edge::Fin || to > self.written;
+            let edge = if ends { piece.edge } else { Edge::None };
+            return Some(Piece { edge, ..piece });
         }
         if self.next == self.una && self.next > 1 {
             self.restart_after_idle(now);
@@ -185,9 +186,9 @@ impl Sender {
         }
         let most = if is_fin { limit } else { limit.min(self.edge) };
         let segment = self.cut(self.next, most);
-        let end = end_of(segment);
+        let end = segment.end();
         // A short segment waits while the window, and not the stream, ends it.
-        let short = segment.1 < MSS && end < limit && segment.2 == Edge::None;
+        let short = segment.len < MSS && end < limit && segment.edge == Edge::None;
         if short && self.next > self.una {
             return None;
         }
@@ -204,22 +205,30 @@ impl Sender {
             self.arm(now);
         }
         if self.config.recovery == Recovery::Rack {
-            self.keep(now, segment.0, end);
+            self.keep(now, segment.sequence, end);
         }
         Some(segment)
     }
 
     /// Returns the segment at a position, up to another.
-    fn cut(&self, from: u64, to: u64) -> (u64, u32, Edge) {
+    fn cut(&self, from: u64, to: u64) -> Piece {
         if from == 0 {
-            return (0, 0, Edge::Syn);
+            return Piece {
+                sequence: 0,
+                len: 0,
+                edge: Edge::Syn,
+            };
         }
         let to = to.min(from + u64::from(MSS));
         let data = to.min(self.written).saturating_sub(from);
         let len = u32::try_from(data).unwrap_or(MSS);
         let ends = self.is_closed && from + data == self.written;
         let edge = if ends { Edge::Fin } else { Edge::None };
-        (from, len, edge)
+        Piece {
+            sequence: from,
+            len,
+            edge,
+        }
     }
 
     /// Restarts the window of a connection that was idle for a timeout (RFC 2861).
@@ -356,6 +365,19 @@ impl Sender {
     }
 }
 
-fn end_of((sequence, len, edge): (u64, u32, Edge)) -> u64 {
-    sequence + u64::from(len) + u64::from(edge != Edge::None)
+/// A piece of the stream, which a segment carries.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Piece {
+    /// Position of the first byte.
+    pub(super) sequence: u64,
+    /// Length, in bytes.
+    pub(super) len: u32,
+    pub(super) edge: Edge,
+}
+
+impl Piece {
+    /// Position behind the piece.
+    fn end(&self) -> u64 {
+        self.sequence + u64::from(self.len) + u64::from(self.edge != Edge::None)
+    }
 }

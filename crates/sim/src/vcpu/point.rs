@@ -110,7 +110,7 @@ pub(crate) fn measure(
         .map(|(before, after)| Used::between(before, after))
         .collect();
     let name = sweep.variant_name(scheduler, point);
-    Ok(variant(name, &recorder, &guests, (&used, duration)))
+    Ok(variant(name, &recorder, &guests, &used, duration))
 }
 
 /// Returns the variant with the names of all values.
@@ -119,14 +119,15 @@ pub(crate) fn outline(sweep: &Sweep, scheduler: &SchedulerSpec, point: &Point) -
     let recorder = Recorder::new(sweep, &guests);
     let used: Vec<Used> = guests.iter().map(|_| Used::default()).collect();
     let name = sweep.variant_name(scheduler, point);
-    variant(name, &recorder, &guests, (&used, sweep.duration))
+    variant(name, &recorder, &guests, &used, sweep.duration)
 }
 
 fn variant(
     name: String,
     recorder: &Recorder,
     guests: &[&Guest],
-    (used, duration): (&[Used], Nanos),
+    used: &[Used],
+    duration: Nanos,
 ) -> Variant {
     let mut values: BTreeMap<String, Value> = recorder.counts().collect();
     cpu_values(&mut values, guests, used, duration);

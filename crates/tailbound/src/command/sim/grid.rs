@@ -145,7 +145,8 @@ impl Run {
         };
         line.show(&format!("{}: {there} of {all}", scenario.name));
         let computed = grid::run(
-            (scenario, store),
+            scenario,
+            store,
             &left.points,
             Threads(self.threads()),
             || stop.signal().is_some(),

@@ -11,9 +11,9 @@
 //! bursts at the same time. Delays on the path differ: one frame may wait and the next one not, so
 //! they arrive closer together than they left. If delays differ by at most `jitter`, traffic that
 //! left within {`B_i`, S} arrives within {`B_i`, S + `B_i`·`jitter`} (Silo, 4.2, with the
-//! capacities of the queues on the path for `jitter`). A bucket has this depth. A frame may also
-//! wait for its guest's other receivers after its own rate permits it, while the next one's time
-//! has come: the depth includes one more full frame.
+//! capacities of the queues on the path for `jitter`). A bucket has this depth, and one full frame
+//! more: a host of an earlier version charges a frame to its pair before the frame departs, when
+//! its own rate permits it.
 //!
 //! **Rates change** with [`Inward::set_rate`]. A higher rate applies immediately. Frames that left
 //! at a higher rate may still be on the path, so a lower rate applies after `jitter` to twice
@@ -54,7 +54,7 @@ pub struct InwardConfig {
 }
 
 impl InwardConfig {
-    /// Burst of a sender, and a frame that waited for others of its guest.
+    /// Burst of a sender, and a frame that waited for others of its guest on an earlier host.
     const fn each(&self) -> Bytes {
         Bytes(self.burst.0.saturating_add(FRAME.0))
     }

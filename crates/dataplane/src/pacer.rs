@@ -31,17 +31,25 @@
 //! ```
 //!
 //! Frames wait in *lines* (`line`): one for each destination that has a limit, and one for all
-//! others of a guest, whose frames stay in order. Only the first frame of a line is charged to
-//! {`B_i`, S}. Until it is *released* the line waits in a wheel; a line whose limit is closed waits
-//! nowhere, and costs nothing until the limit opens. Released lines take turns in their guest's
-//! *round* (`round`), weighted by `B_i`. The first frame of the line whose turn it is is charged to
-//! {B, S} and {Bmax, frame} and waits for its departure, one frame for each guest (`departures`).
-//! When that frame is passed on, the next one has its turn at the time of its departure, or of its
-//! own release if that is later. So departure times follow from arrivals only, not from other
-//! traffic on the wire; and a line that is closed, slow or silent does not affect the others.
+//! others of a guest, whose frames stay in order. The first frame of a line waits until it conforms
+//! to {`B_i`, S}; then it is *released*. Until then the line waits in a wheel; a line whose limit
+//! is closed waits nowhere, and costs nothing until the limit opens. Released lines take turns in
+//! their guest's *round* (`round`), weighted by `B_i`. The first frame of the line whose turn it is
+//! receives its departure time, from {B, S} and {Bmax, one frame}, and waits for it, one frame for
+//! each guest (`departures`). When that frame is passed on, the next one has its turn at the time
+//! of its departure, or of its own release if that is later. So departure times follow from
+//! arrivals only, not from other traffic on the wire; and a line that is closed, slow or silent
+//! does not affect the others.
 //!
-//! Only one frame of a line is charged and has not left, and only one of a guest has a departure.
-//! So a changed rate applies immediately: the charge is refunded and made again.
+//! **All buckets are charged at the departure**, {`B_i`, S}, too. Only one frame of a line is
+//! released, and its bucket only fills while it waits for its turn, so the frame still conforms
+//! when it departs. So the departures of m senders to n receivers stay below `n·B·t + m·n·S` over
+//! every interval if the rates to each receiver add up to at most B. If a frame were charged at its
+//! release, its bucket would be full again when it departs: a frame more for each pair.
+//!
+//! Only one frame of a guest has a departure. So a changed rate applies immediately: the first
+//! frame of the line is checked again, and the charge of a later departure is repeated under the
+//! new rate.
 //!
 //! A large packet is segmented when it joins its line. Its buffer may contain five hundred frames
 //! of one byte each, so the memory of the segments is counted before they exist.

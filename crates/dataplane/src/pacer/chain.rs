@@ -90,7 +90,7 @@ impl<F: Frame> Chain<F> {
             guest.released += wire;
         } else if line.stage == Stage::Empty {
             guest.lines += 1;
-            if self.charge_limit(line, index, at, wire) {
+            if self.check_limit(line, index, at, wire) {
                 self.join(guest, line, index);
             }
         }
@@ -121,8 +121,8 @@ impl<F: Frame> Chain<F> {
         guest.stats.dropped += 1;
     }
 
-    /// Sets the condition that the first frame of a line waits for. The frame is not charged, and
-    /// came to the front at `at`.
+    /// Sets the condition that the first frame of a line waits for. The frame came to the front at
+    /// `at`.
     #[inline(never)]
     pub(super) fn set_head(
         &mut self,
@@ -132,58 +132,64 @@ impl<F: Frame> Chain<F> {
     ) {
         let head = self.store.at(line.head());
         let (at, wire) = (at.max(head.arrival), head.wire);
-        if self.charge_limit(line, index, at, wire) {
+        if self.check_limit(line, index, at, wire) {
             self.join(guest, line, index);
         }
     }
 
-    /// Charges the first frame of a line, of `wire` bytes, to its limit at `at`. Returns false if
-    /// the frame must wait for the limit.
+    /// Checks whether the first frame of a line, of `wire` bytes, conforms to its limit at `at`, or
+    /// at the departure of the frame before it. Returns false if it must wait for the limit.
     #[inline(always)]
-    fn charge_limit(&mut self, line: &mut Line, index: u32, at: Position, wire: WireBytes) -> bool {
+    fn check_limit(&mut self, line: &mut Line, index: u32, at: Position, wire: WireBytes) -> bool {
+        let mut from = at;
         if let Some(limit) = &mut line.limit {
             if !limit.is_open(&self.change) {
-                return self.charge_closed(line, index, at, wire);
+                return self.check_closed(line, index, at, wire);
             }
-            limit.make_up(self.lost, line.release);
-            if let Some(release) = limit.charge_open(at, wire) {
-                limit.note(index, &mut self.used);
+            limit.make_up(self.lost);
+            from = at.max(limit.last_departure());
+            let release = limit.conforms_at(from, wire);
+            if release > from {
                 self.hold_back(line, index, at, Some(release));
                 return false;
             }
         }
-        line.release = at;
+        line.release = from;
         line.held_back = false;
         true
     }
 
-    /// Charges the first frame if the limit is closed, or was not used since the wire changed.
+    /// Checks the first frame if the limit is closed, or was not used since the wire changed.
     #[inline(never)]
-    fn charge_closed(
-        &mut self,
-        line: &mut Line,
-        index: u32,
-        at: Position,
-        wire: WireBytes,
-    ) -> bool {
+    fn check_closed(&mut self, line: &mut Line, index: u32, at: Position, wire: WireBytes) -> bool {
+        let mut from = at;
         if let Some(limit) = &mut line.limit {
-            let charged = limit.charge(at, wire, &self.change);
+            limit.translate(&self.change);
             limit.pass_over(self.lost);
-            if let Err(release) = charged {
-                limit.note(index, &mut self.used);
+            from = at.max(limit.last_departure());
+            let release = if limit.is_open(&self.change) {
+                Some(limit.conforms_at(from, wire))
+            } else {
+                limit.has_tokens(wire).then_some(from)
+            };
+            if release != Some(from) {
                 self.hold_back(line, index, at, release);
                 return false;
             }
         }
-        line.release = at;
+        line.release = from;
         line.held_back = false;
         true
     }
 
-    /// Suspends a line until `release`, or until its limit opens.
+    /// Suspends a line from `at` until `release`, or until its limit opens.
     #[inline(always)]
     fn hold_back(&mut self, line: &mut Line, index: u32, at: Position, release: Option<Position>) {
         line.held_back = true;
+        if let Some(limit) = &mut line.limit {
+            limit.waited = true;
+            limit.note(index, &mut self.used);
+        }
         let Some(release) = release else {
             line.stage = Stage::Closed;
             return;
@@ -193,24 +199,37 @@ impl<F: Frame> Chain<F> {
         self.releases.insert(index, release, at);
     }
 
+    /// Charges a frame of a line to its limit: it departs at `departure`.
+    #[inline(always)]
+    fn charge(&mut self, line: &mut Line, index: u32, departure: Position, wire: WireBytes) {
+        let Some(limit) = &mut line.limit else {
+            return;
+        };
+        limit.taken += wire;
+        limit.note(index, &mut self.used);
+        if limit.is_open(&self.change) {
+            limit.charge_open(departure, wire);
+        } else {
+            limit.charge(departure, wire, &self.change);
+        }
+    }
+
     /// Releases a line that waited for its limit until now.
     #[inline(always)]
     pub(super) fn release(&mut self, guest: &mut Guest, line: &mut Line, index: u32) {
         if let Some(limit) = &line.limit
             && !limit.is_on(self.change.new)
         {
-            return self.charge_anew(guest, line, index);
+            return self.check_again(guest, line, index);
         }
         self.join(guest, line, index);
     }
 
-    /// Charges the first frame of a line again, which was charged on the wire before its change.
+    /// Checks the first frame of a line again, whose release is a position on the wire before its
+    /// change.
     #[cold]
-    fn charge_anew(&mut self, guest: &mut Guest, line: &mut Line, index: u32) {
+    fn check_again(&mut self, guest: &mut Guest, line: &mut Line, index: u32) {
         let at = line.release.max(self.change.start);
-        if let Some(limit) = &mut line.limit {
-            limit.refund();
-        }
         self.set_head((guest, line), index, at);
     }
 
@@ -219,20 +238,30 @@ impl<F: Frame> Chain<F> {
         self.releases.first_line()
     }
 
-    /// Withdraws a line that waits for its limit, and refunds its first frame. Returns false if the
-    /// line does not wait for a limit.
-    pub(super) fn withdraw(&mut self, line: &mut Line, index: u32) -> bool {
-        match line.stage {
-            Stage::Empty | Stage::Released => return false,
-            Stage::Closed => {}
-            Stage::Limited => {
-                self.releases.remove(index);
-                if let Some(limit) = &mut line.limit {
-                    limit.refund();
-                }
-            }
+    /// Withdraws a line that waits for its limit. Returns false if the line does not wait for a
+    /// limit.
+    pub(super) fn withdraw(&mut self, line: &Line, index: u32) -> bool {
+        if line.stage == Stage::Limited {
+            self.releases.remove(index);
         }
-        true
+        matches!(line.stage, Stage::Limited | Stage::Closed)
+    }
+
+    /// Checks the first frame of a released line again, after its limit has changed at `at`.
+    pub(super) fn check_released(
+        &mut self,
+        (guest, line): (&mut Guest, &mut Line),
+        index: u32,
+        at: Position,
+    ) {
+        let (head, held_back) = (self.store.at(line.head()), line.held_back);
+        let (at, wire) = (at.max(head.arrival), head.wire);
+        if self.check_limit(line, index, at, wire) {
+            line.held_back = held_back;
+        } else {
+            guest.round.remove(&mut self.links, index, line.weight);
+            guest.released -= line.wire;
+        }
     }
 
     /// Adds a line whose first frame is released to the guest's round.
@@ -281,10 +310,6 @@ impl<F: Frame> Chain<F> {
         let head = line.pop(&self.store);
         let (wire, is_local) = (head.wire, head.is_local);
         guest.released -= wire;
-        if let Some(limit) = &mut line.limit {
-            limit.taken += wire;
-            limit.note(index, &mut self.used);
-        }
         line.deficit -= of_deficit(wire);
         guest.make_up(self.lost);
         if is_local {
@@ -292,6 +317,7 @@ impl<F: Frame> Chain<F> {
             return None;
         }
         let departure = guest.schedule(at, wire);
+        self.charge(line, index, departure, wire);
         self.follow_up(guest, line, index, at);
         Some(departure)
     }
@@ -309,6 +335,7 @@ impl<F: Frame> Chain<F> {
     ) {
         let departure = guest.schedule_local(at, wire);
         self.local.insert(line.guest, departure);
+        self.charge(line, index, departure, wire);
         self.follow_up(guest, line, index, at);
     }
 
@@ -337,7 +364,7 @@ impl<F: Frame> Chain<F> {
             };
             (arrival, wire) = head;
         }
-        if !self.charge_limit(line, index, at.max(arrival), wire) {
+        if !self.check_limit(line, index, at.max(arrival), wire) {
             guest.released -= line.wire;
             guest.round.pop(&self.links, line.weight);
             return;

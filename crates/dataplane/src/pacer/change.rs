@@ -238,7 +238,7 @@ impl<F: Frame> Pacer<F> {
     /// Limits a guaranteed guest's traffic to one destination to `rate` (the hose model's `B_i`),
     /// or removes the limit. The bucket is as deep as the guest's: a burst is not limited by its
     /// receiver (Silo 4.1). No frame is lost or overtakes one of its flow. The rate applies
-    /// immediately: a frame that is not released is charged again.
+    /// immediately, to all but the frame that has a departure time.
     ///
     /// A rate of 0 closes the destination: its bucket does not fill. Its tokens may be used, and a
     /// new limit's bucket is full, so that a first message does not wait for a grant. Further
@@ -303,7 +303,7 @@ impl<F: Frame> Pacer<F> {
         Ok(())
     }
 
-    /// Changes the limit of a line, and charges its first frame again if that is not released.
+    /// Changes the limit of a line at `at`, and checks its first frame again.
     pub(super) fn change_limit(
         &mut self,
         index: u32,
@@ -312,16 +312,18 @@ impl<F: Frame> Pacer<F> {
     ) {
         let line = self.lines.at_mut(index);
         let waits = self.chain.withdraw(line, index);
+        let Some(Some(guest)) = self.guests.get_mut(line.guest as usize) else {
+            return;
+        };
         if let Some(limit) = &mut line.limit {
             limit.translate(&self.chain.change);
-            change(limit);
+            limit.change(at, change);
             let before = line.weight;
             line.weight = weight(limit.open_rate(), self.config.link);
             line.target = frame_and_a_half(limit.open_rate(), self.config.frame);
-            if line.stage == Stage::Released
-                && let Some(Some(guest)) = self.guests.get_mut(line.guest as usize)
-            {
+            if line.stage == Stage::Released {
                 guest.round.reweigh(before, line.weight);
+                self.chain.check_released((guest, line), index, at);
             }
         }
         if waits {

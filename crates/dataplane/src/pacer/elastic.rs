@@ -7,9 +7,9 @@
 //!   guarantee waits, and frames of the guest wait for {B, S}, then the flow with the most waiting
 //!   bytes leaves its line with all its frames.
 //! - **While elastic** (`pass`), its frames leave in the lowest class, behind all frames without a
-//!   guarantee. They are charged to neither {B, S} nor {`B_i`, S}, charges of its waiting frames
-//!   are refunded, and they are no demand ([`super::Pacer::destinations_used`]): the burst remains
-//!   for the guest's other frames.
+//!   guarantee. They are charged to neither {B, S} nor {`B_i`, S}, the charge of one that has a
+//!   departure time is reverted, and they are no demand ([`super::Pacer::destinations_used`]): the
+//!   burst remains for the guest's other frames.
 //! - **Stop** (`stop`): a flow stops if its own rate conforms again: over the last `drain`, or S /
 //!   B if that is longer, its arrivals were at most B divided by the number of its guest's elastic
 //!   flows. All elastic flows of a guest stop if they wait while the wire carries other frames, so

@@ -3,6 +3,7 @@
 use super::config::slowest;
 use super::rate_change::RateChange;
 use crate::{FlowKey, GuestId};
+use std::mem;
 use tailbound_units::exact::{Charged, TokenBucket};
 use tailbound_units::{Position, Rate, WireBytes};
 
@@ -28,14 +29,24 @@ pub struct FlowUse {
     pub backlogged: bool,
 }
 
+/// The last charge of a bucket; by default that of no frame.
+#[derive(Debug, Clone, Copy, Default)]
+struct LastCharge {
+    /// The bucket before it, and the departure of the charged frame.
+    before: Charged<Position>,
+    /// The length of the frame.
+    wire: WireBytes,
+    /// False if the bucket has changed since, so that the charge cannot be reverted.
+    is_revertible: bool,
+}
+
 /// {`B_i`, S} of one destination, and the traffic that passed it.
 #[derive(Debug)]
 pub(super) struct Limit {
     bucket: TokenBucket<Position>,
     /// The part of the frozen virtual time in which the bucket has filled.
     made_up: WireBytes,
-    /// Charge of the line's first frame, while the frame waits for the limit.
-    charged: Option<Charged<Position>>,
+    last: LastCharge,
     /// Position since which the limit is closed and the bucket does not fill.
     closed: Option<Position>,
     /// The rate of the wire whose bytes are counted, while the limit is open: one comparison
@@ -65,7 +76,7 @@ impl Limit {
         let mut limit = Self {
             bucket,
             made_up: lost,
-            charged: None,
+            last: LastCharge::default(),
             closed,
             open_on: Rate(0),
             waited: false,
@@ -94,7 +105,12 @@ impl Limit {
     pub(super) fn translate(&mut self, change: &RateChange) {
         if !self.is_on(change.new) {
             let fresh = on_link(self.open_rate(), self.burst(), change.new);
+            let departing = self.revert(change.start);
             self.reconfigure(&fresh, change.start, change.at(change.start));
+            self.last.before.leaves = change.at(self.last.before.leaves);
+            if let Some((departure, wire)) = departing {
+                self.charge_translated(change.at(departure), wire);
+            }
         }
     }
 
@@ -142,6 +158,31 @@ impl Limit {
         self.closed = self.closed.map(|_| now);
     }
 
+    /// Changes the bucket at `at`. A frame that departs later is charged again then.
+    pub(super) fn change(&mut self, at: Position, change: impl FnOnce(&mut Self)) {
+        let departing = self.revert(at);
+        change(self);
+        if let Some((departure, wire)) = departing {
+            self.charge_translated(departure, wire);
+        }
+    }
+
+    /// Reverts the last charge if its frame departs after `at`, and returns the departure and the
+    /// frame's length. A charge up to `at` cannot be reverted from now on: the bucket changes.
+    fn revert(&mut self, at: Position) -> Option<(Position, WireBytes)> {
+        let LastCharge {
+            before,
+            wire,
+            is_revertible,
+        } = self.last;
+        self.last.is_revertible = false;
+        if !is_revertible || before.leaves <= at {
+            return None;
+        }
+        self.bucket.refund(before);
+        Some((before.leaves, wire))
+    }
+
     /// Checks whether the limit is open, and counts the bytes of the present wire.
     #[inline(always)]
     pub(super) fn is_open(&self, change: &RateChange) -> bool {
@@ -149,19 +190,21 @@ impl Limit {
     }
 
     /// Fills the bucket of an open limit for the time in which virtual time was frozen, `lost`
-    /// bytes of the wire in total. The last charged frame is released at `release`.
+    /// bytes of the wire in total.
     #[inline(always)]
-    pub(super) fn make_up(&mut self, lost: WireBytes, release: Position) {
+    pub(super) fn make_up(&mut self, lost: WireBytes) {
         if self.made_up != lost {
-            self.fill_for(lost, release);
+            self.fill_for(lost);
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn fill_for(&mut self, lost: WireBytes, release: Position) {
+    fn fill_for(&mut self, lost: WireBytes) {
         let ticks = (lost - self.made_up).0;
-        self.bucket.pass(ticks, release, Position::ZERO);
+        let LastCharge { before, wire, .. } = self.last;
+        self.bucket.set_len(wire);
+        self.bucket.pass(ticks, before.leaves, Position::ZERO);
         self.made_up = lost;
     }
 
@@ -170,54 +213,74 @@ impl Limit {
         self.made_up = lost;
     }
 
-    /// Charges the first frame of the line, which arrives at `at`, to an open limit. Returns `None`
-    /// if the frame is released then, or otherwise the position of its release.
+    /// The departure of the last charged frame: the next one conforms no earlier.
     #[inline(always)]
-    pub(super) fn charge_open(&mut self, at: Position, wire: WireBytes) -> Option<Position> {
-        let charged = self.bucket.charge(at, wire);
-        if charged.leaves <= at {
-            return None;
-        }
-        self.waited = true;
-        self.charged = Some(charged);
-        Some(charged.leaves)
+    pub(super) const fn last_departure(&self) -> Position {
+        self.last.before.leaves
     }
 
-    /// Charges the first frame of the line to any limit. Returns `Ok` if the frame is released at
-    /// `at`. Otherwise the error is the position of its release, or `None` if the frame waits until
-    /// the closed limit opens.
+    /// Returns the position at which a frame that comes at `at` conforms to an open limit.
+    #[inline(always)]
+    pub(super) fn conforms_at(&mut self, at: Position, wire: WireBytes) -> Position {
+        self.bucket.conforms_at(at, wire)
+    }
+
+    /// Checks whether a closed limit has tokens for a frame.
+    pub(super) fn has_tokens(&self, wire: WireBytes) -> bool {
+        let since = self.closed.unwrap_or(Position::ZERO);
+        self.bucket.holds(since, wire)
+    }
+
+    /// Charges a frame that departs at `departure` to an open limit.
+    #[inline(always)]
+    pub(super) fn charge_open(&mut self, departure: Position, wire: WireBytes) {
+        self.last.before = self.bucket.charge(departure, wire);
+        self.last.before.leaves = departure;
+        self.last.wire = wire;
+        self.last.is_revertible = true;
+    }
+
+    /// Charges a frame that departs at `departure` to any limit.
     #[inline(never)]
-    pub(super) fn charge(
-        &mut self,
-        at: Position,
-        wire: WireBytes,
-        change: &RateChange,
-    ) -> Result<(), Option<Position>> {
+    pub(super) fn charge(&mut self, departure: Position, wire: WireBytes, change: &RateChange) {
         self.translate(change);
-        if self.closed.is_none() {
-            let release = self.charge_open(at, wire);
-            return release.map_or(Ok(()), |release| Err(Some(release)));
-        }
-        self.stay_closed(at);
-        if self.bucket.holds(at, wire) {
-            self.bucket.charge(at, wire);
-            return Ok(());
-        }
-        self.waited = true;
-        Err(None)
+        self.charge_translated(departure, wire);
     }
 
-    /// Refunds the charge of a frame that is not sent, or not now.
-    pub(super) fn refund(&mut self) {
-        if let Some(charged) = self.charged.take() {
-            self.bucket.refund(charged);
+    /// Charges a frame that departs at `departure` to a limit that counts the present wire.
+    fn charge_translated(&mut self, departure: Position, wire: WireBytes) {
+        if let Some(since) = self.closed {
+            // The clock of a closed limit stands still.
+            self.charge_open(since, wire);
+            self.last.before.leaves = departure;
+        } else {
+            self.charge_open(departure, wire);
         }
     }
 
-    /// Refunds the charge of the line's first frame, which was released and is not sent. The bucket
-    /// has the same tokens as before the charge, and is full if it was full.
-    pub(super) fn give_back(&mut self, wire: WireBytes, now: Position) {
-        self.bucket.fill(wire, self.closed.unwrap_or(now));
+    /// Reverts the charge of a frame that is not sent: the bucket's last, if it departs then.
+    pub(super) fn take_back(&mut self, departure: Position, wire: WireBytes, now: Position) {
+        let last = mem::take(&mut self.last);
+        if last.before.leaves != departure || last.wire != wire {
+            // The frame was charged before the limit existed.
+            self.last = last;
+        } else if last.is_revertible {
+            self.bucket.refund(last.before);
+        } else {
+            self.bucket.fill(wire, self.closed.unwrap_or(now));
+        }
+    }
+
+    /// Charges the last charged frame, of this length, at its new departure.
+    pub(super) fn charge_anew(
+        &mut self,
+        (before, departure): (Position, Position),
+        wire: WireBytes,
+    ) {
+        if self.last_departure() == before {
+            self.take_back(before, wire, before);
+            self.charge_translated(departure, wire);
+        }
     }
 
     /// Stops the filling of the bucket at `now`. Virtual time was frozen for `lost` bytes until
@@ -278,7 +341,6 @@ impl Limit {
         self.stay_closed(from);
         self.closed = self.closed.map(|_| to);
         self.bucket.reconfigure(fresh, from, to);
-        self.charged = None;
         self.note_open();
     }
 }

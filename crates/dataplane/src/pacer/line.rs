@@ -120,7 +120,7 @@ impl Line {
         frame
     }
 
-    /// Removes the second frame, if there is one: the first may have been charged.
+    /// Removes the second frame, if there is one: the first may have been released.
     pub(super) fn pop_second<F>(&mut self, store: &mut Store<F>) -> Option<u32> {
         let index = store.at(self.head).next;
         if index == NIL {
@@ -137,8 +137,7 @@ impl Line {
         Some(index)
     }
 
-    /// Moves the frames of `of` that belong to this line over to it, in order, from a line whose
-    /// first frame is not charged.
+    /// Moves the frames of `of` that belong to this line over to it, in order.
     pub(super) fn take_from<F: Frame>(
         &mut self,
         store: &mut Store<F>,

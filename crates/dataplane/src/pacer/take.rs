@@ -214,7 +214,7 @@ impl<F: Frame> Pacer<F> {
         }
     }
 
-    /// Drops frames behind the first of a line, which may be charged already, until the line holds
+    /// Drops frames behind the first of a line, which may be released already, until the line holds
     /// at most `most` or only that frame.
     #[inline(never)]
     fn trim_to(&mut self, guest: u32, line: u32, most: Bytes) {
@@ -293,7 +293,7 @@ impl<F: Frame> Pacer<F> {
 
     /// Drops all frames that wait for a limit.
     fn evict(&mut self, guest: u32, line: u32) {
-        if !self.chain.withdraw(self.lines.at_mut(line), line) {
+        if !self.chain.withdraw(self.lines.at(line), line) {
             return;
         }
         while !self.lines.at(line).is_empty() {

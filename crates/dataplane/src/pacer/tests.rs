@@ -3,6 +3,7 @@
 mod burst;
 mod cap;
 mod change;
+mod cuts;
 mod elastic;
 mod harness;
 mod hose;

@@ -121,11 +121,19 @@ impl<F: Frame> Pacer<F> {
         let waiting = self.chain.store.at(guest.stamped);
         let frame = waiting.frame.as_ref();
         let line = frame.map_or(guest.unlimited, |frame| line_of(guest, &self.lines, frame));
+        let held = self.lines.at_mut(line);
+        if let Some(limit) = &mut held.limit {
+            limit.translate(&change);
+        }
         if guest.last_departure < change.start {
+            let before = guest.last_departure;
             guest.charge_anew(waiting.wire, change.start, is_local);
+            if let Some(limit) = &mut held.limit {
+                limit.charge_anew((before, guest.last_departure), waiting.wire);
+            }
         }
         // The next frame of its line is released when it departs, and no other line later.
-        self.lines.at_mut(line).translate_release(&change);
+        held.translate_release(&change);
         if line != guest.unlimited {
             let unlimited = self.lines.at_mut(guest.unlimited);
             unlimited.translate_release(&change);

@@ -99,7 +99,9 @@ fn pacer(host: usize, limits: Limits) -> Pacer<Record> {
     let mut config = PacerConfig::strict(LINK);
     config.batch = Nanos::from_micros(250);
     let mut pacer = Pacer::new(&config).unwrap();
-    let mut guarantee = Guarantee::new(B, Bytes(1538), LINK);
+    // Two frames: with a burst of one, a pair loses the tokens of the time for which its frame waits
+    // for {B, S}.
+    let mut guarantee = Guarantee::new(B, Bytes(2 * 1538), LINK);
     guarantee.horizon = Nanos::from_micros(500);
     guarantee.mark = Some(Nanos::from_micros(250));
     for guest in 0..EACH {

@@ -71,7 +71,7 @@ pub struct TokenBucket<T> {
 }
 
 /// A frame that was charged to a bucket.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Charged<T> {
     /// The time at which the bucket was full again before this frame.
     due: T,
@@ -187,6 +187,18 @@ impl<T: Tick> TokenBucket<T> {
     /// Returns true if the bucket holds `len` bytes at `arrival`.
     pub fn holds(self, arrival: T, len: WireBytes) -> bool {
         len <= self.burst() && self.leaves(arrival, len) <= arrival
+    }
+
+    /// Returns the departure time of a frame of `len` bytes that arrives at `arrival`, without
+    /// charging it. A later charge of the same length costs less.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "once for every frame")]
+    pub fn conforms_at(&mut self, arrival: T, len: WireBytes) -> T {
+        if len != self.len {
+            self.set_len(len);
+        }
+        let mut charged = *self;
+        charged.charge_again(arrival).leaves
     }
 
     /// Returns the departure time of a frame of `len` bytes that arrives at `arrival`.

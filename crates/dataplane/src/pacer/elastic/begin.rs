@@ -145,7 +145,7 @@ impl<F: Frame> Pacer<F> {
         };
         let mut flow = Flow::new(connection, (number, guest), at);
         self.take_stamped(number, &mut flow, at);
-        let is_first = self.take_from_line(number, line, &mut flow, at);
+        let is_first = self.take_from_line(number, line, &mut flow);
         let Self {
             config,
             guests,
@@ -193,8 +193,7 @@ impl<F: Frame> Pacer<F> {
     }
 
     /// Takes the guest's frame that has a departure time, if it belongs to the flow: it is the
-    /// oldest. Its charges are refunded, except for a limit to which the next frame of its line may
-    /// have been charged since.
+    /// oldest. Its charges are reverted, so the next frame of its line may conform earlier.
     fn take_stamped(&mut self, number: u32, flow: &mut Flow, at: Position) {
         let Self {
             guests,
@@ -217,14 +216,16 @@ impl<F: Frame> Pacer<F> {
         let size = (waiting.wire, waiting.memory);
         let line = line_of(guest, lines, frame);
         chain.departures.remove(number);
+        let departure = guest.last_departure;
         guest.take_back(size.0, at);
-        let line = lines.at_mut(line);
-        let was_last = line.is_empty();
+        let index = line;
+        let line = lines.at_mut(index);
         if let Some(limit) = &mut line.limit {
             limit.taken = limit.taken.saturating_sub(size.0);
             limit.translate(&chain.change);
-            if was_last {
-                limit.give_back(size.0, at);
+            limit.take_back(departure, size.0, at);
+            if line.stage == Stage::Released {
+                chain.check_released((guest, line), index, at);
             }
         }
         chain.store.at_mut(place).next = NIL;
@@ -232,8 +233,8 @@ impl<F: Frame> Pacer<F> {
     }
 
     /// Takes a flow's frames out of their line. Returns whether the line then has a new first
-    /// frame, which must be charged.
-    fn take_from_line(&mut self, number: u32, index: u32, flow: &mut Flow, at: Position) -> bool {
+    /// frame, which must be checked.
+    fn take_from_line(&mut self, number: u32, index: u32, flow: &mut Flow) -> bool {
         let Self {
             guests,
             lines,
@@ -249,7 +250,6 @@ impl<F: Frame> Pacer<F> {
         }
         let waited = chain.withdraw(line, index);
         let (first, before) = (line.head(), line.wire);
-        let charged = chain.store.at(first).wire;
         let is_mine = |frame: &F| flow_of(frame) == Some(flow.connection);
         flow.frames.take_from(&mut chain.store, line, is_mine);
         let stays = !waited && line.head() == first;
@@ -259,10 +259,6 @@ impl<F: Frame> Pacer<F> {
                 guest.released += line.wire;
             } else {
                 guest.round.remove(&mut chain.links, index, line.weight);
-                if let Some(limit) = &mut line.limit {
-                    limit.translate(&chain.change);
-                    limit.give_back(charged, at);
-                }
             }
         }
         if line.is_empty() {

@@ -41,32 +41,30 @@ impl Guarantee {
         frame: Bytes,
     ) -> Result<ArrivalCurve, Overflow> {
         let peak = ArrivalCurve::token_bucket(self.burst_rate, frame).times(senders)?;
-        hose(self.bandwidth, self.burst, senders, machines, frame)?.min(&peak)
+        hose(self.bandwidth, self.burst, senders, machines)?.min(&peak)
     }
 }
 
 /// Returns the curve of `senders` VMs of a tenant of `machines` VMs to the others, with instant
-/// bursts: `min(m·B · t + m·S, n·B · t + m·n·(S + frame))` for m senders and n receivers.
+/// bursts: `min(m·B · t + m·S, n·B · t + m·n·S)` for m senders and n receivers.
 ///
 /// The first term is the sum of the senders' {B, S}. The second is the sum of the pairs' {`B_i`,
-/// S}: the rates of all pairs to a receiver sum up to B, but each pair has a bucket of S, and one
-/// frame that was charged before and waits for its turn. Silo counts {min(m, n)·B, m·S} (4.2.2),
-/// the senders' bursts and the receivers' rates. However, m VMs may send at m·B until the buckets
-/// of their pairs are empty. If m <= n the second term is above the first everywhere. Without a VM
-/// on the other side the link has no traffic.
+/// S}: the rates of all pairs to a receiver sum up to B, but each pair has a bucket of S. A frame
+/// is charged to the bucket of its pair when it departs, so no frame is paid for in advance. Silo
+/// counts {min(m, n)·B, m·S} (4.2.2), the senders' bursts and the receivers' rates. However, m VMs
+/// may send at m·B until the buckets of their pairs are empty. If m <= n the second term is above
+/// the first everywhere. Without a VM on the other side the link has no traffic.
 pub fn hose(
     bandwidth: Rate,
     burst: Bytes,
     senders: u64,
     machines: u64,
-    frame: Bytes,
 ) -> Result<ArrivalCurve, Overflow> {
     let receivers = machines.saturating_sub(senders);
     if senders == 0 || receivers == 0 {
         return Ok(ArrivalCurve::none());
     }
     let times = |value: Ratio, count: u64| value.times(Ratio::whole(i128::from(count)));
-    let pair = Ratio::from(burst).plus(frame.into())?;
     ArrivalCurve::least(vec![
         TokenBucket {
             rate: times(bandwidth.into(), senders)?,
@@ -74,7 +72,7 @@ pub fn hose(
         },
         TokenBucket {
             rate: times(bandwidth.into(), receivers)?,
-            burst: times(times(pair, senders)?, receivers)?,
+            burst: times(times(burst.into(), senders)?, receivers)?,
         },
     ])
 }

@@ -365,7 +365,7 @@ impl Source {
     }
 
     /// Returns the load of `senders` of a tenant's `vms` machines that send to the others, behind
-    /// queues of `delay` in all: min(m·Bmax·t + m·frame, m·B·t + m·S, n·B·t + m·n·(S + frame)) of m
+    /// queues of `delay` in all: min(m·Bmax·t + m·frame, m·B·t + m·S, n·B·t + m·n·S) of m
     /// senders and n receivers. Silo's curve (4.2.2) has n·B·t + m·S, as if the pairs of a receiver
     /// had one burst.
     ///
@@ -450,8 +450,7 @@ impl Source {
         if receivers >= most {
             return None;
         }
-        // A frame of a pair that waits for its turn was charged to the pair before.
-        let pairs = most * receivers * (self.burst + self.frame);
+        let pairs = most * receivers * self.burst;
         let line = AffineCurve {
             rate: receivers * self.bandwidth,
             burst: pairs + u64::from(senders.least) * self.spread(parts),

@@ -81,7 +81,7 @@ impl<'a> Traffic<'a> {
             }
             .across(senders, vms, frame)?,
             // All of the burst at once.
-            None => hose(guarantee.bandwidth, burst, senders, vms, frame)?,
+            None => hose(guarantee.bandwidth, burst, senders, vms)?,
         };
         // Of links that take turns frame by frame, one may be two frames ahead.
         let parts = u64::from(self.topology.port(crossing.port).parts);

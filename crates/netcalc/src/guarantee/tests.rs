@@ -16,12 +16,11 @@ fn across_a_cut_senders_have_their_bursts_and_receivers_those_of_their_pairs() {
     let frame = Bytes(1_500);
     let cut = |senders| figure_5().across(senders, 9, frame).unwrap();
     let bucket = |rate, burst| TokenBucket::new(Rate(rate * GBIT), Bytes(burst));
-    // All to one: a burst each, and a frame of each that waits for its turn. The burst rate gives
-    // way to that at once.
-    assert_eq!(cut(8).buckets(), [bucket(80, 12_000), bucket(1, 812_000)]);
+    // All to one: a burst each. The burst rate gives way to that at once.
+    assert_eq!(cut(8).buckets(), [bucket(80, 12_000), bucket(1, 800_000)]);
     // All of them may burst at once, then each sends its average, until three pairs of each have
     // no burst left.
-    let six = [bucket(60, 9_000), bucket(6, 600_000), bucket(3, 1_827_000)];
+    let six = [bucket(60, 9_000), bucket(6, 600_000), bucket(3, 1_800_000)];
     assert_eq!(cut(6).buckets(), six);
     assert_eq!(cut(2).buckets(), [bucket(20, 3_000), bucket(2, 200_000)]);
 }

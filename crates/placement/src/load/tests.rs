@@ -152,7 +152,7 @@ fn the_average_counts_during_a_burst() {
 #[test]
 fn links_before_a_port_meet_the_slowest_line_first_where_senders_have_waited() {
     // Eight senders that burst over links of 25 Gbit/s. These meet what three receivers' pairs send
-    // after 237 us, before they would meet what eight senders do (286 us).
+    // after 223 us, before they would meet what eight senders do (285 us).
     let source = Source::new(
         Rate(1_082_000_000),
         Bytes(18_666),
@@ -164,7 +164,7 @@ fn links_before_a_port_meet_the_slowest_line_first_where_senders_have_waited() {
         rate: 25_000_000_000,
         burst: 3 * 12_304,
     });
-    let (link, most) = (10_000_000_000, 3_592_593);
+    let (link, most) = (10_000_000_000, 3_388_978);
     assert_eq!(load.backlog(link, feed), Some(most));
     assert!(load.is_within(link, most, feed) && !load.is_within(link, most - 1, feed));
 }

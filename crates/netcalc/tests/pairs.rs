@@ -7,7 +7,7 @@
 
 use proptest::prelude::*;
 use tailbound_netcalc::{Guarantee, Ratio};
-use tailbound_units::{Bytes, Rate};
+use tailbound_units::{Bursts, Bytes, Rate};
 
 const TICK: i128 = 1_000;
 const TICKS: usize = 160;
@@ -80,6 +80,7 @@ impl Tenant {
             bandwidth,
             burst,
             burst_rate,
+            ..
         } = self.guarantee;
         let mut average = vec![Bucket::full(burst); self.senders];
         let mut peak = vec![Bucket::full(FRAME); self.senders];
@@ -152,6 +153,7 @@ fn tenants() -> impl Strategy<Value = Tenant> {
             bandwidth: Rate(bandwidth),
             burst: Bytes(burst * FRAME.0),
             burst_rate: Rate(bandwidth * times),
+            bursts: Bursts::PerReceiver,
         }
     });
     (guarantee, 1..9_usize, 1..4_usize).prop_flat_map(|(guarantee, senders, receivers)| {
@@ -206,6 +208,7 @@ fn shuffle(senders: usize, receivers: usize) -> Tenant {
             bandwidth: Rate(1_000_000_000),
             burst: Bytes(3 * FRAME.0),
             burst_rate: Rate(12_000_000_000),
+            bursts: Bursts::PerReceiver,
         },
         senders,
         receivers,

@@ -25,5 +25,7 @@ pub use message::MessageBound;
 pub use moving::{MoveEnd, MoveStep, MoveVm, Moving};
 pub use names::{NameError, VmName};
 pub use tailbound_classes::{Classes, Fabric};
-pub use tailbound_placement::{CpuReservation, CpuUse, HostCpu, HostLimits, TenantId, Thousandths};
+pub use tailbound_placement::{
+    CpuReservation, CpuUse, DEFAULT_BURSTS, HostCpu, HostLimits, TenantId, Thousandths,
+};
 pub use types::*;

@@ -225,6 +225,7 @@ mod tests {
                 burst: Bytes::ZERO,
                 delay: None,
                 burst_rate: None,
+                bursts: None,
             });
             let refusal = limit.check(guarantee.as_ref()).err();
             match (refusal.map(|refusal| refusal.to_string()), expected) {

@@ -20,6 +20,11 @@ pub struct MessageBound {
     pub at_burst_rate: Nanos,
     /// The duration of the rest at B.
     pub at_bandwidth: Nanos,
+    /// The duration of the whole message at B/(N-1), in place of the two parts before: after the
+    /// sender used its bursts for other machines of the receiver's host, rack or pod, while every
+    /// machine of the tenant sends there. Absent if each receiver has a burst of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after_bursts: Option<Nanos>,
     /// The guaranteed delay d, or without one the sum of the queue capacities.
     pub delay: Nanos,
     /// The CPU time at the receiver with all waits for it; zero without a demand, absent if

@@ -76,11 +76,12 @@ pub fn is_name(text: &str) -> bool {
 }
 
 impl NewTenant {
-    /// Returns the request to the data centre, without the names.
+    /// Returns the request to the data centre, without the names, and with the default number of
+    /// bursts if it has none.
     pub fn request(&self) -> Request {
         Request {
             vms: self.vms,
-            guarantee: self.guarantee,
+            guarantee: self.guarantee.map(Guarantee::with_default_bursts),
             cpu: self.cpu,
             memory: self.memory,
             domains: self.domains,
@@ -482,6 +483,22 @@ pub struct HostGuarantees {
     pub classes: Classes,
     /// The machines in ascending order of owner, name and number.
     pub vms: Vec<VmGuarantee>,
+    /// The positions of all hosts with machines of the tenants above that have a number of `bursts`
+    /// into each subtree, in ascending order of their names. The pacer limits bursts for each
+    /// subtree that has a receiver's host and not this host.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub places: Vec<HostPlace>,
+}
+
+/// The position of a host in the tree.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct HostPlace {
+    /// The host.
+    pub host: String,
+    /// The groups above it, from the nearest to the highest: rack, pod. Two hosts are in one
+    /// subtree if both have its group.
+    pub path: Vec<String>,
 }
 
 /// The guarantee of a machine.

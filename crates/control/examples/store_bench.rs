@@ -227,6 +227,7 @@ fn create(random: &mut Pcg64Mcg, name: &str, machines: f64) -> Call {
             burst: Bytes(15_000),
             delay: Some(Nanos::from_millis(1)),
             burst_rate: Some(Rate::from_mbit(1_000)),
+            bursts: None,
         }
     } else {
         Guarantee {
@@ -234,6 +235,7 @@ fn create(random: &mut Pcg64Mcg, name: &str, machines: f64) -> Call {
             burst: Bytes(1_538),
             delay: None,
             burst_rate: None,
+            bursts: None,
         }
     };
     Call {

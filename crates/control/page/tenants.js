@@ -24,6 +24,12 @@ function besidePromise(long, delay) {
     h("meter", { min: 0, max: 1, value: Math.min(share, 1), "aria-label": words }), words);
 }
 
+/** How many bursts a machine may send without a pause, and into what. */
+function bursts({ bursts: most }) {
+  if (most === undefined) return "1 for each receiver, as it was admitted by an earlier version";
+  return most === "per-receiver" ? "1 for each receiver" : `${most} into each host, rack and pod`;
+}
+
 /** What a tenant's hosts measured: a line each, beside its promised delay, and what nobody measures. */
 function measured({ measured: found }, delay) {
   if (!found) return null;
@@ -155,7 +161,7 @@ export class Tenants {
         fact("Number", id), fact("Machines", request.vms),
         guarantee ? [
           fact("Bandwidth", guarantee.bandwidth), fact("Burst", guarantee.burst),
-          fact("Burst rate", guarantee.burst_rate ?? "not limited"), fact("Delay", guarantee.delay ?? "not promised"),
+          fact("Burst rate", guarantee.burst_rate ?? "not limited"), fact("Bursts", bursts(guarantee)), fact("Delay", guarantee.delay ?? "not promised"),
         ] : fact("Promise", "best effort"),
         standing.measured && [h("dt", null, "Measured"), h("dd", { id: "tenant-measured" }, measured(standing, guarantee?.delay))],
         domains && fact("Spread", `at most ${Math.ceil(request.vms / domains.count)} in one ${["host", "rack", "pod"][domains.height] ?? `group of height ${domains.height}`}`),

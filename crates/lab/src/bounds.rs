@@ -269,9 +269,8 @@ impl<'a> Setting<'a> {
             // Without rates agreed between hosts, the traffic to a receiver has no limit.
             let by_pairs = limit == Limit::Pairs && receivers < senders;
             let (sending, bursts) = match self.pacing.hose {
-                // A frame of each pair may wait for its turn, and was charged to the pair before.
                 Some(_) if by_pairs => {
-                    let pair = member.burst + self.pacing.frame();
+                    let pair = member.burst;
                     (receivers, pair.as_u64().checked_mul(receivers)?)
                 }
                 _ => (senders, member.burst.as_u64()),

@@ -273,6 +273,7 @@ mod tests {
                             burst: member.burst,
                             delay: member.delay,
                             burst_rate: Some(member.burst_rate(pacing, experiment.link_rate)),
+                            bursts: None,
                         }),
                         cpu: 0,
                         memory: Bytes::ZERO,

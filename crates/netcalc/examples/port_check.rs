@@ -6,7 +6,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 use tailbound_netcalc::{ArrivalCurve, Guarantee, Overflow, ServiceCurve};
-use tailbound_units::{Bytes, Nanos, Rate};
+use tailbound_units::{Bursts, Bytes, Nanos, Rate};
 
 const CHECKS: u32 = 1_000_000;
 const FRAME: Bytes = Bytes(1_500);
@@ -18,6 +18,7 @@ fn main() -> Result<(), Overflow> {
         bandwidth: Rate::from_mbit(250),
         burst: Bytes(15_000),
         burst_rate: Rate::from_mbit(1_000),
+        bursts: Bursts::ONE,
     };
     // The port carries other tenants already; what feeds it is four links.
     let others = ArrivalCurve::token_bucket(Rate::from_mbit(3_141), Bytes(123_457));

@@ -2,7 +2,7 @@
 
 use crate::arrival::{ArrivalCurve, TokenBucket};
 use crate::ratio::{Overflow, Ratio};
-use tailbound_units::{Bytes, Nanos, Rate};
+use tailbound_units::{Bursts, Bytes, Nanos, Rate};
 
 /// Guarantee of each VM of a tenant: Silo's {B, S, Bmax} (4.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,6 +14,8 @@ pub struct Guarantee {
     pub burst: Bytes,
     /// Bmax, the rate of a burst.
     pub burst_rate: Rate,
+    /// K, the number of bursts that a VM may send into one subtree of the network.
+    pub bursts: Bursts,
 }
 
 impl Guarantee {
@@ -41,32 +43,37 @@ impl Guarantee {
         frame: Bytes,
     ) -> Result<ArrivalCurve, Overflow> {
         let peak = ArrivalCurve::token_bucket(self.burst_rate, frame).times(senders)?;
-        hose(self.bandwidth, self.burst, senders, machines, frame)?.min(&peak)
+        hose(self.bandwidth, self.burst, self.bursts, senders, machines)?.min(&peak)
     }
 }
 
 /// Returns the curve of `senders` VMs of a tenant of `machines` VMs to the others, with instant
-/// bursts: `min(m·B · t + m·S, n·B · t + m·n·(S + frame))` for m senders and n receivers.
+/// bursts: `min(m·B · t + m·S, n·B · t + m·min(K, n)·S)` for m senders and n receivers.
 ///
-/// The first term is the sum of the senders' {B, S}. The second is the sum of the pairs' {`B_i`,
-/// S}: the rates of all pairs to a receiver sum up to B, but each pair has a bucket of S, and one
-/// frame that was charged before and waits for its turn. Silo counts {min(m, n)·B, m·S} (4.2.2),
-/// the senders' bursts and the receivers' rates. However, m VMs may send at m·B until the buckets
-/// of their pairs are empty. If m <= n the second term is above the first everywhere. Without a VM
-/// on the other side the link has no traffic.
+/// The first term is the sum of the senders' {B, S}. The second has the rates of the receivers: at
+/// each moment the rates of all pairs to a receiver sum up to B at most. Its burst depends on the
+/// buckets of a sender, each charged when a frame departs:
+///
+/// - [`Bursts::PerReceiver`]: {`B_i`, S} for each receiver, so n bursts. These m VMs may send at
+///   m·B until the buckets of their pairs are empty.
+/// - [`Bursts::PerSubtree`]: besides these, {sum of the `B_i` in v, K·S} for each subtree v of the
+///   tree, so K bursts. K = 1 is Silo's curve, {min(m, n)·B, m·S} (4.2.2). It holds only at the
+///   ports of a tree whose subtrees have these buckets, not for any other set of receivers.
+///
+/// If m <= n the second term is above the first everywhere. Without a VM on the other side the link
+/// has no traffic.
 pub fn hose(
     bandwidth: Rate,
     burst: Bytes,
+    bursts: Bursts,
     senders: u64,
     machines: u64,
-    frame: Bytes,
 ) -> Result<ArrivalCurve, Overflow> {
     let receivers = machines.saturating_sub(senders);
     if senders == 0 || receivers == 0 {
         return Ok(ArrivalCurve::none());
     }
     let times = |value: Ratio, count: u64| value.times(Ratio::whole(i128::from(count)));
-    let pair = Ratio::from(burst).plus(frame.into())?;
     ArrivalCurve::least(vec![
         TokenBucket {
             rate: times(bandwidth.into(), senders)?,
@@ -74,7 +81,10 @@ pub fn hose(
         },
         TokenBucket {
             rate: times(bandwidth.into(), receivers)?,
-            burst: times(times(pair, senders)?, receivers)?,
+            burst: times(
+                times(burst.into(), senders)?,
+                bursts.into_subtree(receivers),
+            )?,
         },
     ])
 }

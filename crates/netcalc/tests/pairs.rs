@@ -1,13 +1,13 @@
 //! The traffic of a tenant across a cut, frame by frame, compared with its curve.
 //!
 //! Machines send by the pacer's chain of buckets: {`B_i`, S} of each pair, {B, S} and {Bmax, frame}
-//! of each sender. The first frame of a pair is charged to {`B_i`, S} and then waits for its turn,
-//! and the pair's bucket fills meanwhile. The order of turns and the senders with frames are
-//! random. Frames leave at whole ticks: a bucket with fewer checks passes no more.
+//! of each sender. A frame has its turn when all three have tokens for it, and is charged to all
+//! three when it departs. The order of turns and the senders with frames are random. Frames leave
+//! at whole ticks: a bucket with fewer checks passes no more.
 
 use proptest::prelude::*;
 use tailbound_netcalc::{Guarantee, Ratio};
-use tailbound_units::{Bytes, Rate};
+use tailbound_units::{Bursts, Bytes, Rate};
 
 const TICK: i128 = 1_000;
 const TICKS: usize = 160;
@@ -80,12 +80,11 @@ impl Tenant {
             bandwidth,
             burst,
             burst_rate,
+            ..
         } = self.guarantee;
         let mut average = vec![Bucket::full(burst); self.senders];
         let mut peak = vec![Bucket::full(FRAME); self.senders];
         let mut pairs = vec![vec![Bucket::full(burst); self.machines()]; self.senders];
-        // Whether the first frame of a pair is charged to it.
-        let mut released = vec![vec![false; self.machines()]; self.senders];
         let mut random = self.seed;
         let mut crossed = vec![0];
         for time in 0..TICKS {
@@ -100,15 +99,9 @@ impl Tenant {
                     }
                 }
                 loop {
-                    for (to, pair) in pairs[from].iter_mut().enumerate() {
-                        let waits = self.since[from][to] <= time && !released[from][to];
-                        if waits && pair.has_frame() {
-                            pair.charge();
-                            released[from][to] = true;
-                        }
-                    }
+                    let waits = |to: &usize| self.since[from][*to] <= time;
                     let ready: Vec<usize> = (0..self.machines())
-                        .filter(|to| released[from][*to])
+                        .filter(|to| waits(to) && pairs[from][*to].has_frame())
                         .collect();
                     if ready.is_empty() || !average[from].has_frame() || !peak[from].has_frame() {
                         break;
@@ -117,7 +110,7 @@ impl Tenant {
                         .wrapping_mul(6_364_136_223_846_793_005)
                         .wrapping_add(1);
                     let to = ready[(random >> 33) as usize % ready.len()];
-                    released[from][to] = false;
+                    pairs[from][to].charge();
                     average[from].charge();
                     peak[from].charge();
                     sum += if to < self.receivers {
@@ -160,6 +153,7 @@ fn tenants() -> impl Strategy<Value = Tenant> {
             bandwidth: Rate(bandwidth),
             burst: Bytes(burst * FRAME.0),
             burst_rate: Rate(bandwidth * times),
+            bursts: Bursts::PerReceiver,
         }
     });
     (guarantee, 1..9_usize, 1..4_usize).prop_flat_map(|(guarantee, senders, receivers)| {
@@ -214,6 +208,7 @@ fn shuffle(senders: usize, receivers: usize) -> Tenant {
             bandwidth: Rate(1_000_000_000),
             burst: Bytes(3 * FRAME.0),
             burst_rate: Rate(12_000_000_000),
+            bursts: Bursts::PerReceiver,
         },
         senders,
         receivers,
@@ -238,8 +233,8 @@ fn machines_that_send_to_several_use_the_burst_of_each_pair() {
     let curve = tenant.guarantee.across(6, 8, FRAME).unwrap();
     let last = Ratio::whole((TICKS as i128 - 1) * TICK);
     let left = curve.at(last).unwrap().ceil() - crossed[TICKS];
-    // A frame of each pair that has waited, and one that is not whole.
-    assert!((0..=2 * 12 * FRAME_NANOBITS).contains(&left), "{left}");
+    // A frame of each pair that is not whole.
+    assert!((0..=12 * FRAME_NANOBITS).contains(&left), "{left}");
     // Silo's curve: 2 B t + 6 S.
     let silo = |time: usize| 2 * 1_000_000_000 * time as i128 * TICK + 6 * 3 * FRAME_NANOBITS;
     let over = (0..TICKS).map(|time| crossed[time + 1] - silo(time)).max();

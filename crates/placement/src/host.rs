@@ -5,7 +5,7 @@ use crate::request::Guarantee;
 use serde::{Deserialize, Serialize};
 use std::fmt::Display;
 use tailbound_hypervisor::reservation::Unschedulable;
-use tailbound_units::{Bytes, Rate};
+use tailbound_units::{Bursts, Bytes, Rate};
 
 /// Capacity of a host's link for guarantees, as the host reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,6 +22,15 @@ pub struct HostLimits {
     pub frame: Bytes,
     /// The least bandwidth that its pacer can count.
     pub slowest: Rate,
+    /// True if its pacer limits the bursts into each host, rack and pod, not only those to each
+    /// receiver.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub subtree_bursts: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+const fn is_false(value: &bool) -> bool {
+    !*value
 }
 
 /// Known capacity of a host for guarantees.
@@ -81,6 +90,15 @@ pub enum HostRule {
         burst: Bytes,
         /// The longest frame on the host's wire.
         frame: Bytes,
+    },
+    /// Its pacer limits bursts to each receiver only.
+    #[error(
+        "its pacer limits bursts for each receiver, not for each host, rack and pod (bursts = \
+            {bursts}); update tailbound on it, or request bursts = \"per-receiver\""
+    )]
+    Bursts {
+        /// The number of bursts K into one subtree.
+        bursts: Bursts,
     },
     /// The sum of its machines' guarantees exceeds the rate of its link.
     #[error("its machines would be promised {sum} in all, and its link has {link} for them")]
@@ -170,6 +188,10 @@ impl HostLimits {
                 bandwidth,
                 slowest: self.slowest,
             });
+        }
+        let bursts = guarantee.counted_bursts();
+        if bursts.is_per_subtree() && !self.subtree_bursts {
+            return Err(HostRule::Bursts { bursts });
         }
         let burst = if burst == Bytes::ZERO { frame } else { burst };
         if burst < self.frame {

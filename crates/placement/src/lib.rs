@@ -61,7 +61,7 @@ pub use datacentre::{
 pub use host::{HostLimits, HostOffer, HostRule};
 pub use load::{AffineCurve, CURVES, Load};
 pub use pool::{CpuLatency, HostCpu};
-pub use request::{FaultDomains, Guarantee, Policy, Request, RequestError};
+pub use request::{DEFAULT_BURSTS, FaultDomains, Guarantee, Policy, Request, RequestError};
 pub use topology::{
     Diff, Difference, Direction, GroupSpec, HostSpec, NodeDiff, NodeId, Port, PortId, Resources,
     Spec, SpecError, Spread, Topology, Uniform, UplinkSpec, diff,

@@ -4,7 +4,7 @@ mod exact;
 
 pub(crate) use exact::Exact;
 
-use tailbound_units::{Bytes, Nanos, Rate};
+use tailbound_units::{Bursts, Bytes, Nanos, Rate};
 
 /// The times in nanoseconds at which a sum of curves is exact. The first and the last affine curve
 /// touch it at zero and in the long run.
@@ -214,7 +214,7 @@ enum Line {
     Peak,
     /// Token bucket {B, S} of the senders.
     Senders,
-    /// Token bucket {`B_i`, S} of the senders' pairs with the receivers.
+    /// The receivers' rates, with the bursts of each sender's buckets for them.
     Pairs,
 }
 
@@ -338,12 +338,14 @@ impl<T: Copy + Ord> Interval<T> {
     }
 }
 
-/// Limits on the traffic of each machine of a tenant, in bits: {B, S, Bmax}.
+/// Limits on the traffic of each machine of a tenant, in bits: {B, S, Bmax, K}.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Source {
     pub(crate) bandwidth: u64,
     pub(crate) burst: u64,
     pub(crate) burst_rate: Option<u64>,
+    /// The number of bursts of a sender into one subtree.
+    pub(crate) bursts: Bursts,
     /// The longest frame.
     pub(crate) frame: u64,
 }
@@ -354,20 +356,23 @@ impl Source {
         bandwidth: Rate,
         burst: Bytes,
         burst_rate: Option<Rate>,
+        bursts: Bursts,
         frame: Bytes,
     ) -> Self {
         Self {
             bandwidth: bandwidth.0,
             burst: burst.max(frame).0 * 8,
             burst_rate: burst_rate.map(|rate| rate.0),
+            bursts,
             frame: frame.0 * 8,
         }
     }
 
     /// Returns the load of `senders` of a tenant's `vms` machines that send to the others, behind
-    /// queues of `delay` in all: min(m·Bmax·t + m·frame, m·B·t + m·S, n·B·t + m·n·(S + frame)) of m
-    /// senders and n receivers. Silo's curve (4.2.2) has n·B·t + m·S, as if the pairs of a receiver
-    /// had one burst.
+    /// queues of `delay` in all: min(m·Bmax·t + m·frame, m·B·t + m·S, n·B·t + m·min(K, n)·S) of m
+    /// senders and n receivers, where K is the number of bursts into a subtree. K = 1 is Silo's
+    /// curve (4.2.2). Without a limit by subtree it is m·n·S: each receiver has a burst of each
+    /// sender.
     ///
     /// `parts` is the number of links over which each machine's frames are spread; the load is the
     /// sum over them. A link may get more than its share by a frame at either end.
@@ -437,7 +442,7 @@ impl Source {
     }
 
     /// Returns an affine curve that is nowhere above that of the pairs of any number of senders,
-    /// and is that of one number; None where no more send than receive.
+    /// and is theirs for one number; None where no more send than receive.
     fn pairs(
         &self,
         senders: Interval<u32>,
@@ -445,16 +450,21 @@ impl Source {
         delay: Nanos,
         parts: u32,
     ) -> Option<AffineCurve> {
-        // Where more send than receive, more senders have fewer pairs.
-        let (most, receivers) = (u64::from(senders.most), u64::from(vms - senders.most));
-        if receivers >= most {
+        let receivers = u64::from(vms - senders.most);
+        if receivers >= u64::from(senders.most) {
             return None;
         }
-        // A frame of a pair that waits for its turn was charged to the pair before.
-        let pairs = most * receivers * (self.burst + self.frame);
+        // Least at one end of the interval: a minimum of K·m, which grows, and of m·n, which falls
+        // where more send than receive.
+        let fewest = senders.least.max(vms / 2 + 1);
+        let bursts = [fewest, senders.most].map(|count| {
+            let receivers = u64::from(vms - count);
+            u64::from(count) * self.bursts.into_subtree(receivers)
+        });
         let line = AffineCurve {
             rate: receivers * self.bandwidth,
-            burst: pairs + u64::from(senders.least) * self.spread(parts),
+            burst: bursts[0].min(bursts[1]) * self.burst
+                + u64::from(senders.least) * self.spread(parts),
         };
         Some(line.delayed(delay))
     }

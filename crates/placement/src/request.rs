@@ -4,9 +4,13 @@ use crate::cpu::{CpuReservation, Message};
 use crate::load::Source;
 use crate::topology::MAX_LIMITS;
 use serde::{Deserialize, Serialize};
-use tailbound_units::{Bytes, Nanos, Rate};
+use tailbound_units::{Bursts, Bytes, Nanos, Rate};
 
-/// Silo's {B, S, d, Bmax} (4.1) of each machine of a tenant.
+/// The bursts of a new request that names none. Whether hosts of this version keep bursts by
+/// subtree follows from it: [`Bursts::is_per_subtree`].
+pub const DEFAULT_BURSTS: Bursts = Bursts::PerReceiver;
+
+/// Silo's {B, S, d, Bmax} (4.1) of each machine of a tenant, and K.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -23,6 +27,27 @@ pub struct Guarantee {
     /// Bmax: rate of a burst; unlimited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub burst_rate: Option<Rate>,
+    /// K: number of bursts that it may send without a pause to machines of one host, one rack or
+    /// one pod; each receiver gets at most one of them. With `per-receiver` each gets one, however
+    /// many they are, which takes more of the switches' buffers. A new request without it gets the
+    /// default. A tenant that was admitted before this field existed has `per-receiver`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bursts: Option<Bursts>,
+}
+
+impl Guarantee {
+    /// Returns the guarantee of a new request: with the default if it names no number of bursts.
+    #[must_use]
+    pub fn with_default_bursts(mut self) -> Self {
+        self.bursts.get_or_insert(DEFAULT_BURSTS);
+        self
+    }
+
+    /// Returns the bursts that admission counts. Without a number it is a tenant of an earlier
+    /// version, which has one burst for each receiver.
+    pub fn counted_bursts(&self) -> Bursts {
+        self.bursts.unwrap_or(Bursts::PerReceiver)
+    }
 }
 
 /// The fault domains over which a tenant has to be spread.
@@ -156,6 +181,13 @@ pub enum RequestError {
 }
 
 impl Request {
+    /// Returns the request as a new one: with the default if it names no number of bursts.
+    #[must_use]
+    pub fn with_default_bursts(mut self) -> Self {
+        self.guarantee = self.guarantee.map(Guarantee::with_default_bursts);
+        self
+    }
+
     /// Checks that the request makes sense by itself.
     pub fn check(&self) -> Result<(), RequestError> {
         if self.vms == 0 {
@@ -195,7 +227,7 @@ impl Request {
         Ok(())
     }
 
-    /// Returns the longest burst for this number of machines: each pair across a link has one.
+    /// Returns the longest burst for this number of machines: each pair across a link may have one.
     fn most_burst(&self) -> Bytes {
         let pairs = u64::from(self.vms / 2) * u64::from(self.vms.div_ceil(2));
         let each = MAX_LIMITS.pairs.0 / pairs.max(1);
@@ -232,7 +264,14 @@ impl Request {
                 (guarantee.burst, guarantee.burst_rate)
             }
         };
-        Some(Source::new(guarantee.bandwidth, burst, burst_rate, frame))
+        let bursts = guarantee.counted_bursts();
+        Some(Source::new(
+            guarantee.bandwidth,
+            burst,
+            burst_rate,
+            bursts,
+            frame,
+        ))
     }
 }
 

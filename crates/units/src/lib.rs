@@ -7,6 +7,7 @@
 //! bytes, [`Rate`] bits a second. Arithmetic never uses floating point. If a result is not whole,
 //! the name of the method states the rounding, so a shaper built on these types loses no remainder
 //! silently. [`Position`] and [`WireBytes`] are a moment and a length in a wire's own time.
+//! [`Bursts`] counts the bursts of a sender.
 //!
 //! [`exact`] is the arithmetic of wires and token buckets on top of these types, [`rounded_up`] the
 //! text of bounds.
@@ -26,6 +27,7 @@
 //! # Ok::<(), ParseError>(())
 //! ```
 
+mod bursts;
 mod bytes;
 pub mod exact;
 mod nanos;
@@ -36,6 +38,7 @@ mod rate;
 pub mod rounded_up;
 mod wire;
 
+pub use bursts::{Bursts, BurstsError};
 pub use bytes::Bytes;
 pub use nanos::Nanos;
 pub use parse::ParseError;

@@ -1,8 +1,8 @@
 //! Schemas of quantities: texts with a unit.
 
-use crate::{Bytes, Nanos, Rate};
+use crate::{Bursts, Bytes, Nanos, Rate};
 use utoipa::openapi::RefOr;
-use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
+use utoipa::openapi::schema::{ObjectBuilder, OneOfBuilder, Schema, Type};
 use utoipa::{PartialSchema, ToSchema};
 
 /// The form that every reader accepts and every writer prints: at most as many digits as always fit
@@ -56,6 +56,21 @@ schema!(
     ),
     "1Gbit/s"
 );
+
+impl PartialSchema for Bursts {
+    fn schema() -> RefOr<Schema> {
+        let number = ObjectBuilder::new()
+            .schema_type(Type::Integer)
+            .minimum(Some(1))
+            .maximum(Some(1_000_000));
+        let word = ObjectBuilder::new()
+            .schema_type(Type::String)
+            .enum_values(Some([Self::PerReceiver.to_string()]));
+        let either = OneOfBuilder::new().item(number).item(word);
+        either.examples([1]).into()
+    }
+}
+impl ToSchema for Bursts {}
 
 #[cfg(test)]
 mod tests {

@@ -68,6 +68,7 @@ impl<'a> Traffic<'a> {
     ) -> Result<ArrivalCurve, Overflow> {
         let frame = self.topology.frame();
         let burst = guarantee.burst.max(frame);
+        let bursts = guarantee.counted_bursts();
         let senders = crossing.senders;
         let curve = match guarantee.burst_rate {
             _ if self.policy != Policy::Silo => {
@@ -78,10 +79,11 @@ impl<'a> Traffic<'a> {
                 bandwidth: guarantee.bandwidth,
                 burst,
                 burst_rate,
+                bursts,
             }
             .across(senders, vms, frame)?,
             // All of the burst at once.
-            None => hose(guarantee.bandwidth, burst, senders, vms, frame)?,
+            None => hose(guarantee.bandwidth, burst, bursts, senders, vms)?,
         };
         // Of links that take turns frame by frame, one may be two frames ahead.
         let parts = u64::from(self.topology.port(crossing.port).parts);

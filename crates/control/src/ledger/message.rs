@@ -4,7 +4,7 @@ use super::Ledger;
 use tailbound_api::{MessageBound, Tenant};
 use tailbound_netcalc::Guarantee as Curve;
 use tailbound_placement::{CpuLatency, Direction, HostRule, NodeId, Policy, PortId, Request};
-use tailbound_units::{Nanos, Rate};
+use tailbound_units::{Bursts, Nanos, Rate};
 
 impl Ledger {
     /// Returns the longest delay of a tenant's message between machines on two hosts, under any
@@ -25,7 +25,9 @@ impl Ledger {
             bandwidth: guarantee.bandwidth,
             burst: guarantee.burst.max(frame),
             burst_rate: guarantee.burst_rate.unwrap_or_else(|| self.wire(from)),
+            bursts: guarantee.counted_bursts(),
         };
+        let shares_bursts = self.shares_bursts(tenant, [from, to], curve.bursts);
         let burst = message.size.min(curve.burst);
         let at_burst_rate = curve.time_for(burst, frame);
         let leaving = curve.time_for(message.size, frame);
@@ -51,11 +53,45 @@ impl Ledger {
             burst,
             at_burst_rate,
             at_bandwidth: leaving.saturating_sub(at_burst_rate),
+            after_bursts: shares_bursts.then(|| {
+                let others = u64::from(tenant.request.vms.saturating_sub(1));
+                let time = curve.bandwidth.time_for(message.size);
+                Nanos(time.0.saturating_mul(others))
+            }),
             delay,
             receive: receive.ok(),
             unbounded: total.as_ref().err().cloned(),
             total: total.ok(),
         })
+    }
+
+    /// Returns whether a sender's bursts to other machines may use up those to a receiver: whether a
+    /// subtree with the receiver's host and without the sender's has more machines than bursts. The
+    /// rest of the tree outside of the sender's host, rack or pod is one, too, if it has fewer
+    /// machines of the tenant than the inside.
+    fn shares_bursts(&self, tenant: &Tenant, [from, to]: [NodeId; 2], bursts: Bursts) -> bool {
+        let topology = self.datacentre.topology();
+        let scope = topology.meeting(from, to);
+        let hosts = self.datacentre.tenant(tenant.id);
+        let hosts = hosts.map_or(&[][..], |tenant| tenant.placement.hosts());
+        let below = |node| -> u64 {
+            let below = hosts
+                .iter()
+                .filter(|(host, _)| topology.is_below(*host, node));
+            below.map(|(_, count)| u64::from(*count)).sum()
+        };
+        let all: u64 = below(NodeId::TOP);
+        let has_more = |machines: u64| bursts.into_subtree(machines) < machines;
+        let branch = |host| {
+            std::iter::successors(Some(host), |node| topology.parent(*node))
+                .take_while(move |node| *node != scope)
+        };
+        let outside = |node| {
+            let inside = below(node);
+            let outside = all.saturating_sub(inside);
+            outside < inside && has_more(outside)
+        };
+        branch(to).any(|node| has_more(below(node))) || branch(from).any(outside)
     }
 
     /// Returns the rate of a host's link: the lower of the reported and the topology's rate.

@@ -55,6 +55,7 @@ pub(crate) fn create(owner: &str, name: &str, vms: u32) -> Call {
             burst: Bytes(3_000),
             delay: Some(Nanos::from_millis(2)),
             burst_rate: Some(Rate::from_mbit(1_000)),
+            bursts: None,
         }),
         cpu: 0,
         memory: Bytes::ZERO,

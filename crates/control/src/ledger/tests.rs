@@ -1,3 +1,4 @@
+mod bursts;
 mod cases;
 mod cpu;
 mod limits;

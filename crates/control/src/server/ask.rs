@@ -19,6 +19,7 @@ pub(super) async fn fit(
     State(app): State<Arc<App>>,
     Body(request): Body<Request>,
 ) -> Result<Json<Explanation>, ApiError> {
+    let request = request.with_default_bursts();
     Ok(Json(app.service.read(|ledger| ledger.fit(&request))?))
 }
 
@@ -35,6 +36,7 @@ pub(super) async fn explain(
     State(app): State<Arc<App>>,
     Body(request): Body<Request>,
 ) -> Result<Json<Explanation>, ApiError> {
+    let request = request.with_default_bursts();
     let found = app
         .ask(&app.queries, move |service| {
             service.read(|ledger| ledger.explain(&request))

@@ -8,6 +8,7 @@ fn figure_5() -> Guarantee {
         bandwidth: Rate(GBIT),
         burst: Bytes(100_000),
         burst_rate: Rate(10 * GBIT),
+        bursts: Bursts::PerReceiver,
     }
 }
 
@@ -16,14 +17,35 @@ fn across_a_cut_senders_have_their_bursts_and_receivers_those_of_their_pairs() {
     let frame = Bytes(1_500);
     let cut = |senders| figure_5().across(senders, 9, frame).unwrap();
     let bucket = |rate, burst| TokenBucket::new(Rate(rate * GBIT), Bytes(burst));
-    // All to one: a burst each, and a frame of each that waits for its turn. The burst rate gives
-    // way to that at once.
-    assert_eq!(cut(8).buckets(), [bucket(80, 12_000), bucket(1, 812_000)]);
+    // All to one: a burst each. The burst rate gives way to that at once.
+    assert_eq!(cut(8).buckets(), [bucket(80, 12_000), bucket(1, 800_000)]);
     // All of them may burst at once, then each sends its average, until three pairs of each have
     // no burst left.
-    let six = [bucket(60, 9_000), bucket(6, 600_000), bucket(3, 1_827_000)];
+    let six = [bucket(60, 9_000), bucket(6, 600_000), bucket(3, 1_800_000)];
     assert_eq!(cut(6).buckets(), six);
     assert_eq!(cut(2).buckets(), [bucket(20, 3_000), bucket(2, 200_000)]);
+}
+
+#[test]
+fn a_subtree_with_k_bursts_has_k_of_each_sender() {
+    let cut = |bursts, senders| {
+        let guarantee = Guarantee {
+            bursts,
+            ..figure_5()
+        };
+        guarantee.across(senders, 9, Bytes(1_500)).unwrap()
+    };
+    let bucket = |rate, burst| TokenBucket::new(Rate(rate * GBIT), Bytes(burst));
+    // Silo's curve: the senders' bursts at the receivers' rates.
+    let six = [bucket(60, 9_000), bucket(3, 600_000)];
+    assert_eq!(cut(Bursts::ONE, 6).buckets(), six);
+    let twice = [bucket(60, 9_000), bucket(6, 600_000), bucket(3, 1_200_000)];
+    assert_eq!(cut(Bursts::PerSubtree(2), 6).buckets(), twice);
+    // Three receivers have no more than three bursts, and few senders no more than their own.
+    for (bursts, senders) in [(3, 6), (100, 6), (1, 8), (1, 2), (5, 4)] {
+        let of_pairs = cut(Bursts::PerReceiver, senders);
+        assert_eq!(cut(Bursts::PerSubtree(bursts), senders), of_pairs);
+    }
 }
 
 #[test]

@@ -67,7 +67,7 @@ impl Key {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use tailbound_units::{Bytes, Rate};
+    use tailbound_units::{Bursts, Bytes, Rate};
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(8))]
@@ -78,7 +78,8 @@ mod tests {
             asked in prop::collection::vec((1_u32..40, 0_u32..4, 0_u64..4, 0_u64..2, 1_u32..3), 400),
         ) {
             let (rate, fast) = (Rate::from_mbit(250), Rate::from_mbit(1_000));
-            let source = Source::new(rate, Bytes(15_000), Some(fast), Bytes(1_538));
+            let bursts = Bursts::PerReceiver;
+            let source = Source::new(rate, Bytes(15_000), Some(fast), bursts, Bytes(1_538));
             let mut loads = Loads::new(source, 50);
             for (least, more, soonest, later, parts) in asked {
                 let soonest = Nanos(100_000 * soonest);

@@ -6,7 +6,7 @@
 use super::{Datacentre, PlacementError};
 use crate::host::{HostLimits, HostOffer, HostRule};
 use crate::load::Load;
-use crate::request::{Guarantee, Policy, Request};
+use crate::request::{DEFAULT_BURSTS, Guarantee, Policy, Request};
 use crate::topology::{Direction, NodeId, Port, PortId, backlog_limit};
 use tailbound_units::{Bytes, Rate};
 
@@ -15,8 +15,8 @@ use tailbound_units::{Bytes, Rate};
 const HOSTS: usize = 20_000;
 
 impl Datacentre {
-    /// Treats hosts that have not reported as paced hosts with the link and the frames of the
-    /// topology. Otherwise they have no limits, as in the paper.
+    /// Treats hosts that have not reported as paced hosts of this version with the link and the
+    /// frames of the topology. Otherwise they have no limits, as in the paper.
     pub fn assume_paced(&mut self) {
         self.assumes_paced = true;
     }
@@ -103,6 +103,7 @@ impl Datacentre {
                 reserved: Rate(0),
                 frame: self.topology.frame(),
                 slowest: Rate(0),
+                subtree_bursts: DEFAULT_BURSTS.is_per_subtree(),
             })),
             HostOffer::Unknown => Ok(None),
             HostOffer::Within(said) => Ok(Some(HostLimits {

@@ -6,7 +6,7 @@ use crate::load::{AffineCurve, Load};
 use crate::request::{Guarantee, Policy, Request};
 use crate::topology::{NodeId, PortId};
 use std::fmt;
-use tailbound_units::{Bytes, Nanos, Rate};
+use tailbound_units::{Bursts, Bytes, Nanos, Rate};
 
 /// Number of places that are compared to find the one that lacks least.
 const PLACES: usize = 8;
@@ -51,6 +51,8 @@ pub enum Adjustment {
     Burst(Bytes),
     /// A slower burst.
     BurstRate(Rate),
+    /// Fewer bursts into one subtree.
+    Bursts(u32),
     /// A longer delay.
     Delay(Nanos),
     /// Fewer fault domains.
@@ -153,6 +155,10 @@ impl fmt::Display for Adjustment {
             Self::Bandwidth(rate) => write!(formatter, "a bandwidth of {rate}"),
             Self::Burst(burst) => write!(formatter, "a burst of {burst}"),
             Self::BurstRate(rate) => write!(formatter, "a burst rate of {rate}"),
+            Self::Bursts(1) => write!(formatter, "1 burst into each host, rack and pod"),
+            Self::Bursts(count) => {
+                write!(formatter, "{count} bursts into each host, rack and pod")
+            }
             Self::Delay(delay) => write!(formatter, "a delay of {delay}"),
             Self::Domains(1) => write!(formatter, "1 fault domain"),
             Self::Domains(count) => write!(formatter, "{count} fault domains"),
@@ -178,6 +184,9 @@ impl Adjustment {
             (Self::Bandwidth(rate), Some(guarantee)) => guarantee.bandwidth = rate,
             (Self::Burst(burst), Some(guarantee)) => guarantee.burst = burst,
             (Self::BurstRate(rate), Some(guarantee)) => guarantee.burst_rate = Some(rate),
+            (Self::Bursts(count), Some(guarantee)) => {
+                guarantee.bursts = Some(Bursts::PerSubtree(count));
+            }
             (Self::Delay(delay), Some(guarantee)) => guarantee.delay = Some(delay),
             (Self::Domains(count), _) => {
                 if let Some(domains) = &mut changed.domains {
@@ -200,7 +209,7 @@ impl Adjustment {
     /// not rounded.
     pub(crate) fn rounded(self) -> Self {
         match self {
-            Self::Vms(_) | Self::Domains(_) => self,
+            Self::Vms(_) | Self::Domains(_) | Self::Bursts(_) => self,
             Self::Bandwidth(rate) => Self::Bandwidth(Rate(down(rate.0))),
             Self::Burst(burst) => Self::Burst(Bytes(down(burst.0))),
             Self::BurstRate(rate) => Self::BurstRate(Rate(down(rate.0))),
@@ -348,12 +357,12 @@ impl Datacentre {
             all.push(Relaxation::new(reservation.runtime.0, runtime));
         }
         if let Some(guarantee) = &request.guarantee {
-            self.relax_guarantee(guarantee, &mut all);
+            self.relax_guarantee(guarantee, request.vms, &mut all);
         }
         all
     }
 
-    fn relax_guarantee(&self, guarantee: &Guarantee, all: &mut Vec<Relaxation>) {
+    fn relax_guarantee(&self, guarantee: &Guarantee, vms: u32, all: &mut Vec<Relaxation>) {
         all.push(Relaxation::new(guarantee.bandwidth.0, |bit_s| {
             Adjustment::Bandwidth(Rate(bit_s))
         }));
@@ -369,6 +378,14 @@ impl Datacentre {
         all.push(Relaxation::new(fastest - slowest, move |more| {
             Adjustment::BurstRate(Rate(slowest + more))
         }));
+        // More than the receivers on the smaller side of a link make no difference.
+        let most = u64::from(vms.saturating_sub(1) / 2).min(1 << 20);
+        let bursts = guarantee.counted_bursts().into_subtree(most);
+        if bursts > 1 {
+            all.push(Relaxation::new(bursts - 1, |more| {
+                Adjustment::Bursts(1 + more as u32)
+            }));
+        }
         if let Some(delay) = guarantee.delay {
             let longest = self.topology.delays_within(NodeId::TOP).0;
             let most = longest.0.saturating_sub(delay.0);

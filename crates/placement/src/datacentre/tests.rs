@@ -13,7 +13,7 @@ use crate::request::{FaultDomains, Guarantee};
 use crate::topology::Direction;
 use crate::topology::{GroupSpec, HostSpec, Spec, Spread, UplinkSpec};
 use tailbound_classes::{Classes, Fabric};
-use tailbound_units::{Nanos, Rate};
+use tailbound_units::{Bursts, Nanos, Rate};
 
 fn link(mbit: u64, buffer: u64) -> UplinkSpec {
     UplinkSpec {
@@ -54,6 +54,7 @@ fn request(vms: u32, mbit: u64, burst: u64) -> Request {
             burst: Bytes(burst),
             delay: None,
             burst_rate: None,
+            bursts: None,
         }),
         cpu: 0,
         memory: Bytes::ZERO,
@@ -61,4 +62,10 @@ fn request(vms: u32, mbit: u64, burst: u64) -> Request {
         cpu_reservation: None,
         message: None,
     }
+}
+
+/// Per receiver, or one to three into each subtree.
+fn bursts() -> impl proptest::strategy::Strategy<Value = Option<Bursts>> {
+    use proptest::strategy::Strategy as _;
+    proptest::option::of((1_u32..4).prop_map(Bursts::PerSubtree))
 }

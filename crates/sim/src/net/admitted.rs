@@ -97,7 +97,7 @@ impl Admitted {
         let vms = exponential(random, f64::from(self.mean_vms)).round();
         Request {
             vms: (vms as u32).max(2),
-            guarantee: class.map(|place| self.class[place].guarantee),
+            guarantee: class.map(|place| self.class[place].guarantee.with_default_bursts()),
             cpu: 0,
             memory: Bytes::ZERO,
             domains: None,

@@ -11,7 +11,7 @@ use tailbound_dataplane::{GuestId, PacketRecord};
 use tailbound_hypervisor::reservation::{Deadline, Disturbance, Pool};
 use tailbound_hypervisor::{Costs, Domain, Enforcement, Event, Host, Machine};
 use tailbound_hypervisor::{SchedDeadline, VcpuId, Wake};
-use tailbound_units::{Bytes, Nanos, Rate};
+use tailbound_units::{Bursts, Bytes, Nanos, Rate};
 
 /// Messages of one pair of machines.
 const PAIR: u32 = 1000;
@@ -177,6 +177,7 @@ impl Network {
             bandwidth,
             burst,
             burst_rate,
+            bursts: Bursts::PerReceiver,
         };
         let message = Bytes(frames * FRAME);
         Self {

@@ -60,7 +60,7 @@ impl<'e> Workload<'e> {
         };
         let request = Request {
             vms: vms.clamp(1.0, f64::from(most_vms)) as u32,
-            guarantee: Some(guarantee),
+            guarantee: Some(guarantee.with_default_bursts()),
             cpu: 0,
             memory: Bytes::ZERO,
             domains: None,

@@ -3,7 +3,9 @@
 use super::ReplayError;
 use std::path::Path;
 use std::sync::Arc;
-use tailbound_placement::{Datacentre, FaultDomains, Guarantee, Policy, Request, Spec, Topology};
+use tailbound_placement::{
+    DEFAULT_BURSTS, Datacentre, FaultDomains, Guarantee, Policy, Request, Spec, Topology,
+};
 use tailbound_units::{Bytes, Nanos, Rate};
 
 /// The network of a data centre.
@@ -64,6 +66,7 @@ impl Network {
                     burst: guarantee.burst,
                     delay: Some(delay),
                     burst_rate: Some(guarantee.burst_rate),
+                    bursts: Some(DEFAULT_BURSTS),
                 }),
                 cpu: 0,
                 memory: Bytes(0),

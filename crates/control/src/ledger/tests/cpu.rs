@@ -38,6 +38,7 @@ fn heard(ledger: &Ledger, cpu: Option<HostCpu>) -> HostReport {
             reserved: Rate(0),
             frame: Bytes(1_538),
             slowest: Rate(10_000),
+            subtree_bursts: true,
         }),
         cpu,
         refused: Vec::new(),

@@ -16,6 +16,7 @@ fn said(ledger: &Ledger, mbit: u64, arrived: &[&str]) -> HostReport {
             reserved: Rate(0),
             frame: Bytes(1_538),
             slowest: Rate(10_000),
+            subtree_bursts: true,
         }),
         cpu: None,
         refused: Vec::new(),

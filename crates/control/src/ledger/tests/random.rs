@@ -94,6 +94,7 @@ fn report(ledger: &Ledger, word: &Word) -> HostReport {
         reserved: Rate(0),
         frame: Bytes(1_538),
         slowest: Rate(10_000),
+        subtree_bursts: true,
     };
     let keeps = |behind: u64, mbit| HostReport {
         revision: 1,

@@ -40,7 +40,7 @@ fn figure_5_takes_more_buffer_than_the_paper_counts() {
         overload.to_string(),
         "port \"host-1 down\" of 10Gbit/s would hold 551.2KB at worst, and may hold 298.5KB: \
          252.7KB too many, 202.16us more than its 240us; it carries 0B + 0bit/s, \
-         the request adds 750KB + 6Gbit/s, then 1.902MB + 3Gbit/s"
+         the request adds 750KB + 6Gbit/s, then 1.875MB + 3Gbit/s"
     );
     let nearest: Vec<String> = why.nearest.iter().map(Adjustment::to_string).collect();
     assert_eq!(

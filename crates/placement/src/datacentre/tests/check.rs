@@ -52,6 +52,7 @@ pub(super) fn all_promises_hold(dc: &Datacentre) {
             bandwidth: guarantee.bandwidth,
             burst: guarantee.burst.max(topology.frame()),
             burst_rate: guarantee.burst_rate.unwrap_or(Rate(1_000_000_000_000_000)),
+            bursts: guarantee.counted_bursts(),
         };
         for (port, (senders, waited)) in used {
             let senders = senders.values().map(|count| u64::from(*count)).sum();

@@ -58,13 +58,15 @@ fn tenants() -> impl Strategy<Value = Request> {
         1_500_u64..60_000,
         proptest::option::of(200_000_u64..6_000_000),
         proptest::option::of(1_u64..10),
+        bursts(),
     );
-    (2_u32..13, guarantee).prop_map(|(vms, (mbit, burst, delay, times))| Request {
+    (2_u32..13, guarantee).prop_map(|(vms, (mbit, burst, delay, times, bursts))| Request {
         guarantee: Some(Guarantee {
             bandwidth: Rate::from_mbit(mbit),
             burst: Bytes(burst),
             delay: delay.map(Nanos),
             burst_rate: times.map(|times| Rate::from_mbit(mbit * times)),
+            bursts,
         }),
         ..request(vms, mbit, burst)
     })
@@ -242,6 +244,7 @@ fn curve_of(guarantee: &Guarantee, dc: &Datacentre) -> Curve {
         bandwidth: guarantee.bandwidth,
         burst: guarantee.burst.max(dc.topology().frame()),
         burst_rate: guarantee.burst_rate.unwrap_or(Rate(1_000_000_000_000_000)),
+        bursts: guarantee.counted_bursts(),
     }
 }
 
@@ -330,6 +333,7 @@ fn what_the_six_curves_alone_refuse_is_not_told_to_have_no_place() {
             burst: Bytes(1_538 + burst),
             delay: None,
             burst_rate: Some(Rate::from_mbit(8_000)),
+            bursts: None,
         }),
         ..request(2, 1_000, 0)
     };

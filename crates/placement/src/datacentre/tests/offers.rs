@@ -25,6 +25,7 @@ fn limits(link: u64, frame: u64) -> HostLimits {
         reserved: Rate(0),
         frame: Bytes(frame),
         slowest: Rate(10_000),
+        subtree_bursts: true,
     }
 }
 
@@ -159,17 +160,53 @@ fn a_host_that_says_less_is_left_by_a_relocation_and_not_before() {
     assert_eq!(dc.promised(first), Rate(0));
 }
 
+#[test]
+fn bursts_by_subtree_need_a_host_that_keeps_them() {
+    let mut dc = four();
+    let hosts = dc.topology().hosts().to_vec();
+    let mut asked = request(6, 100, 15_000);
+    asked.guarantee.as_mut().unwrap().bursts = Some(Bursts::PerSubtree(2));
+    let per_receiver = HostLimits {
+        subtree_bursts: false,
+        ..limits(10_000, 1_538)
+    };
+    for host in &hosts {
+        dc.set_offer(*host, HostOffer::Within(per_receiver));
+    }
+    let rule = refused(&dc, &asked);
+    assert_eq!(
+        rule.to_string(),
+        "its pacer limits bursts for each receiver, not for each host, rack and pod (bursts = 2); \
+         update tailbound on it, or request bursts = \"per-receiver\""
+    );
+    for bursts in [None, Some(Bursts::PerReceiver)] {
+        let mut plain = asked;
+        plain.guarantee.as_mut().unwrap().bursts = bursts;
+        assert!(dc.fit(&plain).is_ok());
+    }
+    for host in &hosts[2..] {
+        dc.set_offer(*host, HostOffer::Within(limits(10_000, 1_538)));
+    }
+    let placement = dc.admit(TenantId(1), &asked).unwrap().clone();
+    let used: Vec<NodeId> = placement.hosts().iter().map(|(host, _)| *host).collect();
+    assert_eq!(used, hosts[2..], "only these keep it");
+    dc.set_offer(hosts[2], HostOffer::Within(per_receiver));
+    assert_eq!(dc.broken_rule(hosts[2], &asked), Some(rule));
+}
+
 fn offers() -> impl Strategy<Value = HostOffer> {
     let within = (
         prop_oneof![Just(500_u64), Just(1_000), Just(10_000), Just(40_000)],
         0_u64..2_000,
         prop_oneof![Just(1_538_u64), Just(84), Just(9_038)],
         0_u64..20,
+        any::<bool>(),
     )
-        .prop_map(|(link, reserved, frame, slowest)| {
+        .prop_map(|(link, reserved, frame, slowest, subtree_bursts)| {
             HostOffer::Within(HostLimits {
                 reserved: Rate::from_mbit(reserved),
                 slowest: Rate::from_mbit(slowest),
+                subtree_bursts,
                 ..limits(link, frame)
             })
         });

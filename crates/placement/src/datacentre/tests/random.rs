@@ -58,12 +58,14 @@ pub(super) fn requests() -> impl Strategy<Value = Request> {
         0_u64..40_000,
         proptest::option::of(50_000_u64..3_000_000),
         proptest::option::of(1_u64..10),
+        bursts(),
     )
-        .prop_map(|(mbit, burst, delay, times)| Guarantee {
+        .prop_map(|(mbit, burst, delay, times, bursts)| Guarantee {
             bandwidth: Rate::from_mbit(mbit),
             burst: Bytes(burst),
             delay: delay.map(Nanos),
             burst_rate: times.map(|times| Rate::from_mbit(mbit * times)),
+            bursts,
         });
     let domains = proptest::option::of((0_u8..3, 1_u32..4));
     (

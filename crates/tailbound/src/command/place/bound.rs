@@ -85,6 +85,13 @@ fn of_message(bound: &PairBound, message: &MessageBound, paint: Paint) -> String
         format!("CPU of {number} on {host}{parts}")
     };
     let rest = message.size.0 - message.burst.0;
+    let after_bursts = message.after_bursts.map(|longer| {
+        let near = format!("the host, rack or pod of {}", bound.to);
+        (
+            time(longer.0),
+            format!("instead of these two, if the bursts were used for others in {near}, and all send there"),
+        )
+    });
     let promised = if bound.promised.is_some() {
         "promised"
     } else {
@@ -109,6 +116,9 @@ fn of_message(bound: &PairBound, message: &MessageBound, paint: Paint) -> String
             at(bound.to, &bound.to_host, message.receive.as_ref()),
         ),
     ];
+    let [send, fast, slow, queues, receive] = lines;
+    let lines = [send, fast, slow].into_iter().chain(after_bursts);
+    let lines: Vec<_> = lines.chain([queues, receive]).collect();
     let width = lines.iter().map(|(time, _)| time.len()).max();
     for (time, what) in &lines {
         // Writing to a String does not fail.

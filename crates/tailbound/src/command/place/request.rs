@@ -8,8 +8,10 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use tailbound_api::{NewTenant, VmLimit};
 use tailbound_document::{Document, DocumentError, Mistake, Problem};
-use tailbound_placement::{CpuReservation, FaultDomains, Guarantee, Message, Request, Spec};
-use tailbound_units::{Bytes, Nanos, Rate};
+use tailbound_placement::{
+    CpuReservation, DEFAULT_BURSTS, FaultDomains, Guarantee, Message, Request, Spec,
+};
+use tailbound_units::{Bursts, Bytes, Nanos, Rate};
 
 /// The arguments that describe a request.
 #[derive(Debug, clap::Args)]
@@ -30,6 +32,10 @@ pub(super) struct RequestArgs {
     /// Rate of a burst; unlimited without
     #[arg(long, value_name = "RATE", requires = "bandwidth")]
     burst_rate: Option<Rate>,
+    /// Number of bursts that it may send without a pause into one host, rack or pod, or per-receiver
+    /// for one to each receiver
+    #[arg(long, value_name = "K", requires = "bandwidth")]
+    bursts: Option<Bursts>,
     /// Of each machine, in thousandths of a CPU
     #[arg(long, value_name = "THOUSANDTHS")]
     cpu: Option<u64>,
@@ -56,7 +62,7 @@ pub(super) struct RequestArgs {
         long,
         value_name = "FILE",
         conflicts_with_all = [
-            "vms", "bandwidth", "burst", "delay", "burst_rate", "cpu", "memory",
+            "vms", "bandwidth", "burst", "delay", "burst_rate", "bursts", "cpu", "memory",
             "cpu_reservation", "vcpus", "message", "domains"
         ]
     )]
@@ -132,6 +138,7 @@ impl RequestArgs {
                 burst: self.burst.unwrap_or_default(),
                 delay: self.delay,
                 burst_rate: self.burst_rate,
+                bursts: self.bursts,
             }),
             cpu: self.cpu.unwrap_or_default(),
             memory: self.memory.unwrap_or_default(),
@@ -331,6 +338,9 @@ pub(super) fn flags(request: &Request) -> String {
         if let Some(burst_rate) = &guarantee.burst_rate {
             flag("burst-rate", burst_rate);
         }
+        if let Some(bursts) = other_bursts(guarantee) {
+            flag("bursts", &bursts);
+        }
     }
     if request.cpu != 0 {
         flag("cpu", &request.cpu);
@@ -399,6 +409,11 @@ pub(super) fn count(number: u64, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
+/// Returns the number of bursts of a guarantee that differs from the default.
+fn other_bursts(guarantee: &Guarantee) -> Option<Bursts> {
+    guarantee.bursts.filter(|bursts| *bursts != DEFAULT_BURSTS)
+}
+
 /// Returns the guarantee of each machine in words.
 fn promise(guarantee: Option<&Guarantee>) -> String {
     let Some(guarantee) = guarantee else {
@@ -411,6 +426,14 @@ fn promise(guarantee: Option<&Guarantee>) -> String {
         if let Some(burst_rate) = guarantee.burst_rate {
             let _ = write!(text, " at {burst_rate}");
         }
+    }
+    match other_bursts(guarantee) {
+        Some(Bursts::PerReceiver) => text += ", a burst for each receiver",
+        Some(Bursts::PerSubtree(number)) => {
+            let bursts = count(number.into(), "burst");
+            let _ = write!(text, ", {bursts} into each host, rack and pod");
+        }
+        None => {}
     }
     if let Some(delay) = guarantee.delay {
         let _ = write!(text, ", delay {delay}");
@@ -449,6 +472,7 @@ mod tests {
             "--vms 2 --cpu-reservation 1ms/2ms/4ms",
             "--vms 2 --bandwidth 1Gbit/s --domains rack:2 --cpu-reservation 500us/3ms/3ms --vcpus 4 --message 100KB:200us:300us",
             "--vms 2 --bandwidth 1Gbit/s --message 1MB",
+            "--vms 9 --bandwidth 1Gbit/s --burst 15KB --burst-rate 10Gbit/s --bursts 3",
         ] {
             assert_eq!(flags(&parse(line)), line);
         }
@@ -467,6 +491,10 @@ mod tests {
                 "2 machines of 1 CPU, each 1Gbit/s, burst 15KB",
             ),
             (
+                "--vms 9 --bandwidth 1Gbit/s --burst 15KB --bursts 3 --delay 1ms",
+                "9 machines, each 1Gbit/s, burst 15KB, 3 bursts into each host, rack and pod, delay 1ms",
+            ),
+            (
                 "--vms 2 --bandwidth 1Gbit/s --cpu-reservation 1ms/2ms/4ms --vcpus 2 --message 1MB",
                 "2 machines, each 1Gbit/s, 1ms/2ms/4ms of CPU for each of 2 vCPUs, messages of 1MB",
             ),
@@ -480,6 +508,8 @@ mod tests {
         for line in [
             "--burst 1KB --vms 1",
             "--bandwidth 1Gbit/s",
+            "--vms 1 --bursts 1",
+            "--vms 9 --bandwidth 1Gbit/s --bursts 0",
             "--vms 1 --domains rack",
             "--vms 1 --cpu-reservation 1ms/4ms",
             "--vms 1 --cpu-reservation 1ms/4ms/x",

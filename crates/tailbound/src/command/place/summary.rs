@@ -5,6 +5,7 @@ use super::request::words;
 use super::tables::runs;
 use tailbound_api::{Tenant, TenantState};
 use tailbound_report::Paint;
+use tailbound_units::Bursts;
 
 /// Returns the summary of a tenant, after a word for the operation's result.
 pub(super) fn summary(word: &str, tenant: &Tenant, paint: Paint) -> String {
@@ -28,6 +29,27 @@ pub(super) fn promised(tenant: &Tenant) -> String {
     format!("{words}, at most {}", tenant.limit)
 }
 
+/// Returns a note about tenants of an earlier version, which have more bursts than the `default`
+/// of new requests; empty without any.
+pub(super) fn of_earlier_version(tenants: &[Tenant], default: Bursts) -> String {
+    let is_earlier = |tenant: &&Tenant| {
+        let guarantee = tenant.request.guarantee.as_ref();
+        guarantee.is_some_and(|guarantee| guarantee.bursts.is_none())
+    };
+    let earlier = tenants.iter().filter(is_earlier);
+    let names: Vec<_> = earlier
+        .map(|tenant| format!("{}/{}", tenant.owner, tenant.name))
+        .collect();
+    if names.is_empty() || !default.is_per_subtree() {
+        return String::new();
+    }
+    format!(
+        "\nadmitted by an earlier version, with a burst for each receiver: {}\n\
+         delete and create them to reserve less of the switches' buffers\n",
+        names.join(", ")
+    )
+}
+
 /// Returns the VM that moves, if there is one.
 pub(super) fn on_its_way(tenant: &Tenant) -> String {
     match &tenant.moving {
@@ -45,5 +67,36 @@ fn not_kept(tenant: &Tenant, paint: Paint) -> String {
     match standing.filter(|standing| standing.state != TenantState::Admitted) {
         Some(standing) => format!("\n{}", enforcement::hosts(&standing.hosts, false, paint)),
         None => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tenant(name: &str, guarantee: &str) -> Tenant {
+        let text = format!(
+            r#"{{"id": 1, "owner": "acme", "name": "{name}", "runs": [], "request": {{"vms": 2{guarantee}}}}}"#
+        );
+        serde_json::from_str(&text).unwrap()
+    }
+
+    #[test]
+    fn tenants_without_a_number_of_bursts_are_named_once_new_ones_have_one() {
+        let tenants = [
+            tenant("old", r#", "guarantee": {"bandwidth": "1Gbit/s"}"#),
+            tenant(
+                "new",
+                r#", "guarantee": {"bandwidth": "1Gbit/s", "bursts": 1}"#,
+            ),
+            tenant("plain", ""),
+        ];
+        let said = of_earlier_version(&tenants, Bursts::ONE);
+        assert!(
+            said.contains("a burst for each receiver: acme/old\n"),
+            "{said}"
+        );
+        assert_eq!(of_earlier_version(&tenants[1..], Bursts::ONE), "");
+        assert_eq!(of_earlier_version(&tenants, Bursts::PerReceiver), "");
     }
 }

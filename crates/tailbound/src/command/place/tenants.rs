@@ -6,14 +6,14 @@ use super::limit::LimitArgs;
 use super::name::TenantName;
 use super::request::{RequestArgs, count, words};
 use super::service::{Service, TENANT};
-use super::summary::{on_its_way, promised, summary};
+use super::summary::{of_earlier_version, on_its_way, promised, summary};
 use super::tables::runs;
 use crate::command::output::{self, paint};
 use crate::exit::{Exit, Failure};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use tailbound_api::client::TenantFilter;
-use tailbound_api::{Code, Page, Tenant};
+use tailbound_api::{Code, DEFAULT_BURSTS, Page, Tenant};
 use tailbound_report::{NOTHING, Paint, Table};
 
 /// Arguments of `tailbound place create`.
@@ -153,7 +153,7 @@ fn list(tenants: &[Tenant], paint: Paint) -> String {
             or_nothing(guarantee.and_then(|guarantee| Some(guarantee.delay?.to_string()))),
         ]);
     }
-    table.render(paint)
+    table.render(paint) + &of_earlier_version(tenants, DEFAULT_BURSTS)
 }
 
 fn hosts(tenant: &Tenant) -> usize {
@@ -182,13 +182,14 @@ impl Get {
             let standing = tenant.standing.as_ref();
             let standings = standing.map_or(&[][..], |standing| &standing.hosts);
             format!(
-                "{}  {}/{}, id {}: {}; on {}\n{}\n{}{}\n{}",
+                "{}  {}/{}, id {}: {}; on {}\n{}{}\n{}{}\n{}",
                 state_word(state_of(&tenant), paint),
                 tenant.owner,
                 tenant.name,
                 tenant.id.0,
                 promised(&tenant),
                 count(hosts as u64, "host"),
+                of_earlier_version(std::slice::from_ref(&tenant), DEFAULT_BURSTS),
                 enforcement::measured(standing.and_then(|it| it.measured.as_ref())),
                 runs(&tenant.runs, paint),
                 on_its_way(&tenant),

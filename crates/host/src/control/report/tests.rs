@@ -58,6 +58,7 @@ fn requests() -> impl Strategy<Value = Request> {
                 bandwidth: Rate(bandwidth),
                 burst: Bytes(burst),
                 delay: None,
+                bursts: None,
                 burst_rate: times.map(|times| Rate(bandwidth * times)),
             }),
             cpu: 0,

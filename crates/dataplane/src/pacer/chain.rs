@@ -250,7 +250,8 @@ impl<F: Frame> Chain<F> {
     /// Checks the first frame of a released line again, after its limit has changed at `at`.
     pub(super) fn check_released(
         &mut self,
-        (guest, line): (&mut Guest, &mut Line),
+        guest: &mut Guest,
+        line: &mut Line,
         index: u32,
         at: Position,
     ) {

@@ -323,7 +323,7 @@ impl<F: Frame> Pacer<F> {
             line.target = frame_and_a_half(limit.open_rate(), self.config.frame);
             if line.stage == Stage::Released {
                 guest.round.reweigh(before, line.weight);
-                self.chain.check_released((guest, line), index, at);
+                self.chain.check_released(guest, line, index, at);
             }
         }
         if waits {

@@ -272,11 +272,7 @@ impl Limit {
     }
 
     /// Charges the last charged frame, of this length, at its new departure.
-    pub(super) fn charge_anew(
-        &mut self,
-        (before, departure): (Position, Position),
-        wire: WireBytes,
-    ) {
+    pub(super) fn charge_anew(&mut self, before: Position, departure: Position, wire: WireBytes) {
         if self.last_departure() == before {
             self.take_back(before, wire, before);
             self.charge_translated(departure, wire);

@@ -129,7 +129,7 @@ impl<F: Frame> Pacer<F> {
             let before = guest.last_departure;
             guest.charge_anew(waiting.wire, change.start, is_local);
             if let Some(limit) = &mut held.limit {
-                limit.charge_anew((before, guest.last_departure), waiting.wire);
+                limit.charge_anew(before, guest.last_departure, waiting.wire);
             }
         }
         // The next frame of its line is released when it departs, and no other line later.

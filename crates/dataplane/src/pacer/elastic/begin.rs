@@ -225,7 +225,7 @@ impl<F: Frame> Pacer<F> {
             limit.translate(&chain.change);
             limit.take_back(departure, size.0, at);
             if line.stage == Stage::Released {
-                chain.check_released((guest, line), index, at);
+                chain.check_released(guest, line, index, at);
             }
         }
         chain.store.at_mut(place).next = NIL;

@@ -10,7 +10,7 @@ const S: u64 = 4 * FRAME;
 const FRAME: u64 = 1538;
 
 /// Creates senders, each with the limit `rate` to each of `destinations`.
-fn senders(count: usize, destinations: u128, rate: Rate) -> Vec<Host> {
+fn senders(count: u64, destinations: u64, rate: Rate) -> Vec<Host> {
     let guarantee = Guarantee {
         mark: None,
         ..Guarantee::new(B, Bytes(S), LINK)
@@ -21,7 +21,7 @@ fn senders(count: usize, destinations: u128, rate: Rate) -> Vec<Host> {
             let mut host = Host::new(&config, &[guarantee]);
             for destination in 0..destinations {
                 host.pacer
-                    .set_destination(host.now, GuestId::first(0), destination, Some(rate))
+                    .set_destination(host.now, GuestId::first(0), destination.into(), Some(rate))
                     .expect("sound");
             }
             host
@@ -30,10 +30,10 @@ fn senders(count: usize, destinations: u128, rate: Rate) -> Vec<Host> {
 }
 
 /// Adds frames to a destination to the sender's ring.
-fn send(host: &mut Host, destination: u128, count: u64, at: Nanos) {
+fn send(host: &mut Host, destination: u64, count: u64, at: Nanos) {
     for id in 0..count {
         let frame = Record {
-            destination,
+            destination: destination.into(),
             ..frame(id, 0, FRAME)
         };
         host.ring(0, at, frame);
@@ -41,10 +41,10 @@ fn send(host: &mut Host, destination: u128, count: u64, at: Nanos) {
 }
 
 /// Departures of all senders to destinations below `receivers`, in order.
-fn across(senders: &[Host], receivers: u128) -> Vec<(u64, u64)> {
+fn across(senders: &[Host], receivers: u64) -> Vec<(u64, u64)> {
     let mut departures = Vec::new();
     for host in senders {
-        let mine = host.of(0).filter(|(_, f)| f.destination < receivers);
+        let mine = host.of(0).filter(|(_, f)| f.destination < receivers.into());
         departures.extend(mine.map(|(sent, _)| (sent.departure.expect("guaranteed"), sent.wire)));
     }
     departures.sort_unstable();
@@ -55,8 +55,8 @@ fn across(senders: &[Host], receivers: u128) -> Vec<(u64, u64)> {
 /// first: the frames to the receivers wait for their turn longer than their buckets need to fill.
 #[test]
 fn a_cut_of_senders_and_receivers_passes_a_burst_for_each_pair_and_no_frame_more() {
-    let (m, n, others) = (3, 2, 8);
-    let mut senders = senders(m as usize, n + others, Rate(B.0 / m));
+    let (m, n, others) = (3_u64, 2, 8);
+    let mut senders = senders(m, n + others, Rate(B.0 / m));
     for host in &mut senders {
         let now = host.now;
         for _ in 0..40 {
@@ -75,12 +75,12 @@ fn a_cut_of_senders_and_receivers_passes_a_burst_for_each_pair_and_no_frame_more
     }
     let departures = across(&senders, n);
     assert!(departures.len() > 1000, "{}", departures.len());
-    let (rate, burst) = (Rate(B.0 * n as u64), m * n as u64 * S);
+    let (rate, burst) = (Rate(B.0 * n), m * n * S);
     let over = excess(LINK, rate, burst, departures.iter().copied());
     // Each bucket rounds a departure up to a byte.
-    let rounding = i128::from(m) * n as i128 * i128::from(LINK.0);
+    let rounding = i128::from(m * n * LINK.0);
     assert!(over < rounding, "{} B over", over / i128::from(LINK.0));
     // The curve is reached, up to a frame that is not yet due for each pair.
-    let slack = i128::from(m) * n as i128 * i128::from(FRAME * LINK.0);
+    let slack = i128::from(m * n) * i128::from(FRAME * LINK.0);
     assert!(over > -slack, "{} B below", -over / i128::from(LINK.0));
 }

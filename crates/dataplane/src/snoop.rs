@@ -35,6 +35,7 @@ mod frame;
 mod ingress;
 mod lifecycle;
 mod mode;
+mod outbox;
 mod reach;
 mod segment;
 mod seq;
@@ -58,6 +59,7 @@ pub use seq::Seq;
 pub use stats::SnoopStats;
 
 use flow::Flow;
+use outbox::Outbox;
 use reach::Reach;
 use std::collections::VecDeque;
 use std::fmt;
@@ -108,7 +110,7 @@ pub struct Snoop<F: TcpFrame> {
     /// Frames for the guest, in order.
     to_guest: VecDeque<F>,
     /// Frames that the host made in the guest's name.
-    to_peer: VecDeque<F>,
+    to_peer: Outbox<F>,
     /// Segments that [`Snoop::handle_placed`] will settle.
     pending: Vec<Pending>,
     /// Time of the guest's last sign of life.
@@ -117,6 +119,11 @@ pub struct Snoop<F: TcpFrame> {
     reach: Reach,
     /// True if no further segments are acknowledged early.
     draining: bool,
+    counts: Counts,
+}
+
+/// Counters of all connections.
+struct Counts {
     stats: SnoopStats,
     /// Number of connections in each mode.
     modes: [usize; Mode::LABELS.len()],
@@ -134,14 +141,16 @@ impl<F: TcpFrame> Snoop<F> {
             store: Store::new(),
             timers: Timers::default(),
             to_guest: VecDeque::new(),
-            to_peer: VecDeque::new(),
+            to_peer: Outbox::new(),
             pending: Vec::new(),
             alive: Nanos::ZERO,
             reach: Reach::default(),
             draining: false,
-            stats: SnoopStats::default(),
-            modes: [0; Mode::LABELS.len()],
-            owing: 0,
+            counts: Counts {
+                stats: SnoopStats::default(),
+                modes: [0; Mode::LABELS.len()],
+                owing: 0,
+            },
         }
     }
 
@@ -152,7 +161,7 @@ impl<F: TcpFrame> Snoop<F> {
 
     /// Counters since the start.
     pub const fn stats(&self) -> SnoopStats {
-        self.stats
+        self.counts.stats
     }
 
     /// Memory of segments that were acknowledged early and not yet by the guest.
@@ -172,7 +181,7 @@ impl<F: TcpFrame> Snoop<F> {
 
     /// Returns the next frame that the host sends in the guest's name.
     pub fn poll_to_peer(&mut self) -> Option<F> {
-        self.to_peer.pop_front()
+        self.to_peer.pop()
     }
 
     /// Returns the next frame for the guest's ring.
@@ -192,7 +201,7 @@ impl<F: TcpFrame> Snoop<F> {
 
     /// Checks for bytes that were acknowledged early and not yet by the guest.
     pub const fn owes(&self) -> bool {
-        self.owing > 0
+        self.counts.owing > 0
     }
 
     /// Time at which [`Snoop::handle_timeout`] must be called; `None` without timers.
@@ -210,16 +219,20 @@ impl<F: TcpFrame> Snoop<F> {
     #[inline]
     fn recount(&mut self, place: Place) {
         let flow = self.flows.get(place);
-        let index = flow.mode.index();
-        let counted = flow.counted.mode();
+        let index = flow.state.mode.index();
+        let counted = flow.marks.counted.mode();
         if counted != index {
-            self.modes[counted] -= 1;
-            self.modes[index] += 1;
-            flow.counted.set_mode(index);
+            self.counts.modes[counted] -= 1;
+            self.counts.modes[index] += 1;
+            flow.marks.counted.set_mode(index);
         }
         let owes = flow.owes();
-        if flow.counted.replace_owes(owes) != owes {
-            self.owing = if owes { self.owing + 1 } else { self.owing - 1 };
+        if flow.marks.counted.replace_owes(owes) != owes {
+            self.counts.owing = if owes {
+                self.counts.owing + 1
+            } else {
+                self.counts.owing - 1
+            };
         }
     }
 
@@ -238,7 +251,7 @@ impl<F: TcpFrame> Snoop<F> {
         let (id, hash) = (self.flows.key(place), self.flows.hash(place));
         let flow = self.flows.get(place);
         let answer = answer(&self.maker, id, hash, flow, window);
-        self.to_peer.push_back(answer);
+        self.to_peer.push(answer);
     }
 }
 
@@ -249,13 +262,13 @@ impl<F: TcpFrame> Snoop<F> {
     reason = "for each segment that is acknowledged early"
 )]
 fn answer<F: TcpFrame>(maker: &F::Maker, id: FlowId, hash: u32, flow: &mut Flow, window: u32) -> F {
-    let ack = flow.next;
+    let ack = flow.data.next;
     let bare = Bare {
         direction: Direction::ToPeer,
         flow: id,
         hash,
         link: flow.link,
-        seq: flow.guest_next,
+        seq: flow.reply.guest_next,
         ack,
         flags: Flags::ACK.with(flow.counter()),
         window: flow.show(ack, window),
@@ -270,7 +283,7 @@ impl<F: TcpFrame> fmt::Debug for Snoop<F> {
             .field("config", &self.config)
             .field("flows", &self.flows.len())
             .field("retained", &self.store.held())
-            .field("stats", &self.stats)
+            .field("stats", &self.counts.stats)
             .finish_non_exhaustive()
     }
 }

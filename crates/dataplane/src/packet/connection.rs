@@ -39,15 +39,22 @@ pub(super) fn connection(hash: &ConnectionHash, frame: &[u8], headers: Headers) 
 /// The hash of a guest's frames that belong to a TCP connection.
 #[inline]
 pub(super) fn connection_of(hash: &ConnectionHash, flow: &FlowId) -> u32 {
-    let first = |kind: u32| (kind << 8 | u32::from(TCP), flow.ports);
-    let two = |half: u64| ((half >> 32) as u32, half as u32);
     let ([a, b], [c, d]) = (flow.guest, flow.peer);
-    let connection = if flow.v6 {
-        hash.of([first(6), two(a), two(b), two(c), two(d)])
-    } else {
-        hash.of([first(4), (b as u32, d as u32)])
-    };
-    connection.0
+    if !flow.v6 {
+        return ipv4_connection_of(hash, [b as u32, d as u32], flow.ports);
+    }
+    let two = |half: u64| ((half >> 32) as u32, half as u32);
+    let first = (6 << 8 | u32::from(TCP), flow.ports);
+    hash.of([first, two(a), two(b), two(c), two(d)]).0
+}
+
+/// The same for a connection over IPv4, by the addresses of guest and peer.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "once for every frame of TCP")]
+pub(super) fn ipv4_connection_of(hash: &ConnectionHash, addresses: [u32; 2], ports: u32) -> u32 {
+    let [guest, peer] = addresses;
+    let first = (4 << 8 | u32::from(TCP), ports);
+    hash.of([first, (guest, peer)]).0
 }
 
 /// The hash of a frame's sender: its source address, or its station if the frame is not IP.

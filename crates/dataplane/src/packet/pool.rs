@@ -98,7 +98,8 @@ impl Pool {
         self.list_for(at_least)?.borrow_mut().pop()
     }
 
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "for each new frame")]
     fn hand_out(&self, mut held: Rc<Storage>) -> Buffer {
         only(&mut held).pool = Some(self.clone());
         Buffer(held)

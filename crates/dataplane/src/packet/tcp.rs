@@ -206,6 +206,15 @@ impl TcpFrame for Packet {
         fold(rest + len) == 0xffff
     }
 
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "for each segment that is acknowledged early"
+    )]
+    fn is_plain_intact(&self, plain: &Plain) -> bool {
+        plain::is_intact(self, plain)
+    }
+
     fn change(&mut self, change: &Change) {
         let transport = usize::from(self.facts().headers.transport);
         let is_complete = self.facts().offload.checksum.is_none();

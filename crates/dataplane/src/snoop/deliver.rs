@@ -14,10 +14,10 @@ impl<F: TcpFrame> Snoop<F> {
     pub fn handle_timeout(&mut self, now: Nanos) {
         while let Some((at, place)) = self.timers.pop_due(now) {
             let flow = self.flows.get(place);
-            if flow.queued != at as u32 {
+            if flow.timer.queued != at as u32 {
                 continue;
             }
-            flow.queued = 0;
+            flow.timer.queued = 0;
             match flow.deadline(now) {
                 None => {}
                 Some(due) if due > ticks(now) => self.queue(place, due),
@@ -58,21 +58,21 @@ impl<F: TcpFrame> Snoop<F> {
         let has_run = self.alive > sent_at;
         if has_run {
             // An acknowledged probe of a closed window never ends the connection.
-            if flow.vm == flow.sent && std::mem::take(&mut flow.duplicates) > 0 {
-                flow.resends = flow.resends.min(SnoopConfig::RESENDS - 1);
+            if flow.data.vm == flow.data.sent && std::mem::take(&mut flow.losses.duplicates) > 0 {
+                flow.losses.resends = flow.losses.resends.min(SnoopConfig::RESENDS - 1);
             }
-            if flow.resends >= SnoopConfig::RESENDS {
-                self.stats.resets += 1;
+            if flow.losses.resends >= SnoopConfig::RESENDS {
+                self.counts.stats.resets += 1;
                 self.reset(place);
                 return;
             }
-            flow.resends += 1;
+            flow.losses.resends += 1;
             if flow.is_ahead() {
                 self.rewind(place);
                 self.note_lost(place);
             }
             let flow = self.flows.get(place);
-            if flow.vm.is_before(flow.sent) {
+            if flow.data.vm.is_before(flow.data.sent) {
                 self.resend_first(place);
             } else {
                 self.knock(place);
@@ -84,7 +84,7 @@ impl<F: TcpFrame> Snoop<F> {
     /// Retransmits the first segment that the guest has not acknowledged.
     pub(super) fn resend_first(&mut self, place: Place) {
         let flow = self.flows.get(place);
-        let first = self.store.at(flow.chain, flow.vm).map(|node| node.end);
+        let first = self.store.at(flow.chain, flow.data.vm).map(|node| node.end);
         if let Some(end) = first {
             self.resend(place, end);
         }
@@ -93,22 +93,22 @@ impl<F: TcpFrame> Snoop<F> {
     /// Retransmits bytes that were sent and not acknowledged, up to `to`.
     pub(super) fn resend(&mut self, place: Place, to: Seq) {
         let flow = self.flows.get(place);
-        let (vm, chain) = (flow.vm, flow.chain);
-        let to = to.earliest(flow.sent).earliest(flow.edge);
+        let (vm, chain) = (flow.data.vm, flow.chain);
+        let to = to.earliest(flow.data.sent).earliest(flow.windows.edge);
         let mut from = vm;
         while from.is_before(to) {
             let Some(end) = self.store.at(chain, from).map(|node| node.end) else {
                 break;
             };
             let end = end.earliest(to);
-            self.stats.resent += 1;
+            self.counts.stats.resent += 1;
             self.emit(place, from, end);
             from = end;
         }
         let flow = self.flows.get(place);
-        flow.recover = from;
+        flow.data.recover = from;
         if from != vm {
-            flow.resent = true;
+            flow.losses.resent = true;
             self.note_lost(place);
         }
     }
@@ -122,9 +122,9 @@ impl<F: TcpFrame> Snoop<F> {
     /// Withholds a retained FIN while bytes before it wait for the guest's window.
     pub(super) fn hold_fin(&mut self, place: Place) {
         let flow = self.flows.get(place);
-        if flow.closing.peer {
-            let is_kept = self.store.at(flow.chain, flow.next).is_some();
-            flow.closing.held |= is_kept;
+        if flow.state.closing.peer {
+            let is_kept = self.store.at(flow.chain, flow.data.next).is_some();
+            flow.state.closing.held |= is_kept;
         }
     }
 
@@ -132,7 +132,7 @@ impl<F: TcpFrame> Snoop<F> {
     pub(super) fn note_lost(&mut self, place: Place) {
         let reach = self.reach;
         if self.flows.get(place).note_lost(reach) {
-            self.stats.narrowed += u64::from(reach != reach.less());
+            self.counts.stats.narrowed += u64::from(reach != reach.less());
             self.reach = reach.less();
         }
     }
@@ -141,7 +141,7 @@ impl<F: TcpFrame> Snoop<F> {
     pub(super) fn release(&mut self, now: Nanos, place: Place) {
         loop {
             let flow = self.flows.get(place);
-            let sent = flow.sent;
+            let sent = flow.data.sent;
             if !flow.withholds() {
                 break;
             }
@@ -149,12 +149,12 @@ impl<F: TcpFrame> Snoop<F> {
                 return;
             };
             // A FIN is not counted in the bytes.
-            let end = node.end.earliest(flow.next);
-            let to = if end.is_after(flow.edge) {
+            let end = node.end.earliest(flow.data.next);
+            let to = if end.is_after(flow.windows.edge) {
                 // The part of a larger segment that fits.
-                let mss = u32::from(flow.mss).max(1);
-                let room = if flow.edge.is_after(sent) {
-                    flow.edge.since(sent)
+                let mss = u32::from(flow.windows.mss).max(1);
+                let room = if flow.windows.edge.is_after(sent) {
+                    flow.windows.edge.since(sent)
                 } else {
                     0
                 };
@@ -174,13 +174,13 @@ impl<F: TcpFrame> Snoop<F> {
     /// Sends the guest the peer's FIN, if it came in a segment without payload.
     fn release_last(&mut self, place: Place) {
         let flow = self.flows.get(place);
-        let next = flow.next;
-        if !flow.closing.held || next.is_after(flow.edge) {
+        let next = flow.data.next;
+        if !flow.state.closing.held || next.is_after(flow.windows.edge) {
             return;
         }
-        flow.closing.held = false;
+        flow.state.closing.held = false;
         if self.store.at(flow.chain, next).is_some() {
-            flow.high = flow.high.latest(next + 1);
+            flow.data.high = flow.data.high.latest(next + 1);
             self.emit_part(place, next, 0);
         }
     }
@@ -188,15 +188,15 @@ impl<F: TcpFrame> Snoop<F> {
     /// Sends withheld bytes up to `to`; the last byte carries a FIN that came with it.
     fn advance(&mut self, place: Place, to: Seq) {
         let flow = self.flows.get(place);
-        let from = flow.sent;
-        flow.sent = to;
-        self.stats.resent += u64::from(flow.high.is_after(from));
-        flow.high = flow.high.latest(to);
-        if flow.closing.held && to == flow.next {
+        let from = flow.data.sent;
+        flow.data.sent = to;
+        self.counts.stats.resent += u64::from(flow.data.high.is_after(from));
+        flow.data.high = flow.data.high.latest(to);
+        if flow.state.closing.held && to == flow.data.next {
             let last = self.store.at(flow.chain, to);
             if last.is_some_and(|node| node.seq.is_before(to)) {
-                flow.closing.held = false;
-                flow.high = flow.high.latest(to + 1);
+                flow.state.closing.held = false;
+                flow.data.high = flow.data.high.latest(to + 1);
             }
         }
         self.emit(place, from, to);
@@ -206,7 +206,7 @@ impl<F: TcpFrame> Snoop<F> {
     /// segment.
     fn knock(&mut self, place: Place) {
         let flow = self.flows.get(place);
-        let (sent, edge, next) = (flow.sent, flow.edge, flow.next);
+        let (sent, edge, next) = (flow.data.sent, flow.windows.edge, flow.data.next);
         let end = self.store.at(flow.chain, sent).map(|node| node.end);
         match end {
             Some(end) if edge.is_after(sent) => {
@@ -222,19 +222,23 @@ impl<F: TcpFrame> Snoop<F> {
         let (id, hash) = (self.flows.key(place), self.flows.hash(place));
         let flow = self.flows.get(place);
         // The guest may have dropped segments that were placed beyond its window.
-        let before = if flow.is_ahead() { flow.vm } else { flow.sent };
+        let before = if flow.is_ahead() {
+            flow.data.vm
+        } else {
+            flow.data.sent
+        };
         let bare = Bare {
             direction: Direction::ToGuest,
             flow: id,
             hash,
             link: flow.link,
             seq: before - 1,
-            ack: flow.peer_ack,
+            ack: flow.reply.peer_ack,
             flags: Flags::ACK,
-            window: flow.peer_window,
+            window: flow.windows.peer_window,
             timestamps: flow.stamps_to_guest(),
         };
-        self.stats.probes += 1;
+        self.counts.stats.probes += 1;
         self.to_guest.push_back(F::bare(&self.maker, &bare));
     }
 
@@ -253,9 +257,9 @@ impl<F: TcpFrame> Snoop<F> {
         let mut part = frame.part(from.since(node.seq), len);
         part.change(&Change {
             seq: from,
-            ack: flow.peer_ack,
+            ack: flow.reply.peer_ack,
             sacks_after: None,
-            window: flow.peer_window,
+            window: flow.windows.peer_window,
             timestamps: flow.stamps_to_guest(),
         });
         self.to_guest.push_back(part);
@@ -270,8 +274,8 @@ impl<F: TcpFrame> Snoop<F> {
             flow: id,
             hash,
             link: flow.link,
-            seq: flow.vm,
-            ack: flow.peer_ack,
+            seq: flow.data.vm,
+            ack: flow.reply.peer_ack,
             flags: Flags::RST.with(Flags::ACK),
             window: 0,
             timestamps: flow.stamps_to_guest(),
@@ -284,9 +288,9 @@ impl<F: TcpFrame> Snoop<F> {
 /// Queues a connection for `due`, unless it is queued for an earlier time.
 #[inline]
 pub(super) fn queue(timers: &mut Timers, flow: &mut Flow, place: Place, due: u64) {
-    let after = (due as u32).wrapping_sub(flow.queued).cast_signed();
-    if flow.queued == 0 || after < 0 {
-        flow.queued = due as u32;
+    let after = (due as u32).wrapping_sub(flow.timer.queued).cast_signed();
+    if flow.timer.queued == 0 || after < 0 {
+        flow.timer.queued = due as u32;
         timers.push(due, place);
     }
 }

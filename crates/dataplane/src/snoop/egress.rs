@@ -57,7 +57,7 @@ impl<F: TcpFrame> Snoop<F> {
             return Some(frame);
         };
         let flow = self.flows.get(place);
-        if flow.stage == Stage::Foreign || !segment.flags.has(Flags::ACK) {
+        if flow.state.stage == Stage::Foreign || !segment.flags.has(Flags::ACK) {
             return Some(frame);
         }
         flow.link = frame.link();
@@ -70,12 +70,12 @@ impl<F: TcpFrame> Snoop<F> {
         match fate {
             Fate::Pass => Some(frame),
             Fate::Rewrite(change) => {
-                self.stats.rewritten += 1;
+                self.counts.stats.rewritten += 1;
                 frame.change(&change);
                 Some(frame)
             }
             Fate::Suppress => {
-                self.stats.suppressed += 1;
+                self.counts.stats.suppressed += 1;
                 None
             }
         }
@@ -119,13 +119,13 @@ impl<F: TcpFrame> Snoop<F> {
             let free = oldest.find(|place| !flows.peek(*place).owes());
             drop(oldest);
             let Some(place) = free else {
-                self.stats.crowded += 1;
+                self.counts.stats.crowded += 1;
                 return;
             };
             self.forget(place);
-            self.stats.evicted += 1;
+            self.counts.stats.evicted += 1;
         }
-        self.modes[flow.counted.mode()] += 1;
+        self.counts.modes[flow.marks.counted.mode()] += 1;
         let place = self.flows.add(now, sight.flow, sight.hash, flow);
         self.recount(place);
     }
@@ -136,7 +136,7 @@ impl<F: TcpFrame> Snoop<F> {
             let Some((place, idle)) = self.flows.oldest(now).next() else {
                 return;
             };
-            let is_closed = self.flows.get(place).stage == Stage::Closed;
+            let is_closed = self.flows.get(place).state.stage == Stage::Closed;
             if !is_closed || idle < SnoopConfig::LINGER {
                 return;
             }
@@ -148,52 +148,53 @@ impl<F: TcpFrame> Snoop<F> {
     fn acknowledged(&mut self, now: Nanos, place: Place, segment: &Segment) -> Fate {
         let most = self.config.window.0 as u32;
         let flow = self.flows.get(place);
-        let window = u32::from(segment.window) << flow.scale.min(14);
-        match flow.stage {
+        let window = u32::from(segment.window) << flow.marks.scale.min(14);
+        match flow.state.stage {
             Stage::Opening => {
                 // The answer took another path: the agreed options are not known.
-                flow.stage = Stage::Foreign;
+                flow.state.stage = Stage::Foreign;
                 flow.bar(Bar::Joined);
                 return Fate::Pass;
             }
             Stage::Greeted => {
                 flow.start(segment.ack, window, &self.config);
-                flow.stage = Stage::Open;
+                flow.state.stage = Stage::Open;
             }
-            Stage::Answered => flow.stage = Stage::Open,
+            Stage::Answered => flow.state.stage = Stage::Open,
             Stage::Open | Stage::Closed | Stage::Foreign => {}
         }
         flow.bar_by(&segment.options);
         let is_empty = is_empty(flow, segment);
         let counted = note_guest(flow, segment);
-        let edge = flow.edge.latest(segment.ack + window);
-        let opens = std::mem::replace(&mut flow.edge, edge) != edge;
-        flow.window = window.min(most);
+        let edge = flow.windows.edge.latest(segment.ack + window);
+        let opens = std::mem::replace(&mut flow.windows.edge, edge) != edge;
+        flow.windows.window = window.min(most);
         self.follow(now, place, segment, opens);
         let flow = self.flows.get(place);
-        let ack = segment.ack.latest(flow.next);
-        let wanted = match flow.mode {
+        let ack = segment.ack.latest(flow.data.next);
+        let wanted = match flow.state.mode {
             // An unanswered connection keeps the guest's own window.
             Mode::Off(_) => window,
             Mode::Active | Mode::Offline(_) => window.min(most),
         };
         // Room behind acknowledged bytes is part of the window that the peer was shown.
         let wanted = wanted.saturating_sub(ack.since(segment.ack));
-        let solicited = std::mem::take(&mut flow.solicited);
-        let is_news =
-            counted || segment.flags.has(Flags::ECE) || names_more(segment, ack, flow.resent);
+        let solicited = std::mem::take(&mut flow.marks.solicited);
+        let is_news = counted
+            || segment.flags.has(Flags::ECE)
+            || names_more(segment, ack, flow.losses.resent);
         if is_empty && !solicited && !is_news && segment.ack.is_before(ack) {
             return Fate::Suppress;
         }
         let field = flow.show(ack, wanted);
         let is_same = flow.has_passed(ack, field);
-        if is_empty && !solicited && !is_news && is_same && flow.mode == Mode::Active {
+        if is_empty && !solicited && !is_news && is_same && flow.state.mode == Mode::Active {
             return Fate::Suppress;
         }
         if is_empty {
             flow.note_passed(ack, field);
         }
-        let strips = flow.resent || segment.ack.is_before(ack);
+        let strips = flow.losses.resent || segment.ack.is_before(ack);
         let strips = strips && !segment.options.sacks.is_empty();
         if ack == segment.ack && field == segment.window && !strips {
             return Fate::Pass;
@@ -214,17 +215,17 @@ impl<F: TcpFrame> Snoop<F> {
         let ack = segment.ack;
         let hole = hole(segment);
         let mut repeats = false;
-        if ack.is_after(flow.vm) {
+        if ack.is_after(flow.data.vm) {
             let was_owed = flow.owes();
             // The guest has the retransmitted bytes, and none of those behind them.
-            let lacks_rest = ack == flow.recover && ack.is_before(flow.sent);
-            flow.vm = ack;
-            flow.sent = flow.sent.latest(ack);
-            flow.next = flow.next.latest(ack);
-            flow.high = flow.high.latest(ack);
-            flow.recover = flow.recover.latest(ack);
-            flow.ahead = flow.ahead.filter(|_| ack.is_before(flow.sent));
-            (flow.resends, flow.duplicates) = (0, 0);
+            let lacks_rest = ack == flow.data.recover && ack.is_before(flow.data.sent);
+            flow.data.vm = ack;
+            flow.data.sent = flow.data.sent.latest(ack);
+            flow.data.next = flow.data.next.latest(ack);
+            flow.data.high = flow.data.high.latest(ack);
+            flow.data.recover = flow.data.recover.latest(ack);
+            flow.marks.ahead = flow.marks.ahead.filter(|_| ack.is_before(flow.data.sent));
+            (flow.losses.resends, flow.losses.duplicates) = (0, 0);
             if was_owed {
                 self.store.free(&mut flow.chain, ack);
                 if lacks_rest {
@@ -233,22 +234,25 @@ impl<F: TcpFrame> Snoop<F> {
                 self.rearm(now, place);
             }
             self.close_if_done(place);
-        } else if ack == flow.vm && flow.owes() {
-            if segment.payload == 0 && flow.vm.is_before(flow.sent) {
-                flow.duplicates = flow.duplicates.saturating_add(1);
+        } else if ack == flow.data.vm && flow.owes() {
+            if segment.payload == 0 && flow.data.vm.is_before(flow.data.sent) {
+                flow.losses.duplicates = flow.losses.duplicates.saturating_add(1);
                 repeats = !opens && hole.is_none();
-                if flow.duplicates == 3 && !flow.is_ahead() && !flow.recover.is_after(ack) {
+                if flow.losses.duplicates == 3
+                    && !flow.is_ahead()
+                    && !flow.data.recover.is_after(ack)
+                {
                     self.resend_first(place);
                 }
-            } else if flow.vm == flow.sent {
+            } else if flow.data.vm == flow.data.sent {
                 // The guest has answered a probe.
-                flow.duplicates = 1;
+                flow.losses.duplicates = 1;
             }
         }
         let flow = self.flows.get(place);
         if let Some(hole) = hole
             && flow.owes()
-            && !flow.recover.is_after(ack)
+            && !flow.data.recover.is_after(ack)
         {
             self.resend(place, hole);
         }
@@ -258,11 +262,11 @@ impl<F: TcpFrame> Snoop<F> {
             self.note_lost(place);
         }
         let flow = self.flows.get(place);
-        if flow.withholds() || flow.closing.held {
+        if flow.withholds() || flow.state.closing.held {
             self.release(now, place);
         }
         let flow = self.flows.get(place);
-        if !(flow.chain.is_empty() || flow.owes() || flow.closing.held) {
+        if !(flow.chain.is_empty() || flow.owes() || flow.state.closing.held) {
             // The peer's last segment, which the peer itself must retransmit.
             self.store.clear(&mut flow.chain);
         }
@@ -283,17 +287,17 @@ fn opened(segment: &Segment, link: super::Link, peer: Origin, config: &SnoopConf
     if segment.payload > 0 {
         flow.bar(Bar::DataOnSyn);
     }
-    flow.guest_next = segment.end();
-    flow.peer_ack = segment.seq;
+    flow.reply.guest_next = segment.end();
+    flow.reply.peer_ack = segment.seq;
     // Until the peer answers, the offered scale: above any valid one if none is offered.
-    flow.scale = options.handshake.scale.unwrap_or(u8::MAX);
-    flow.stamped = options.timestamps.is_some();
-    flow.guest_stamp = options.timestamps.map_or(0, |stamps| stamps.value);
+    flow.marks.scale = options.handshake.scale.unwrap_or(u8::MAX);
+    flow.marks.stamped = options.timestamps.is_some();
+    flow.stamps.guest = options.timestamps.map_or(0, |stamps| stamps.value);
     if is_answer {
         // Its options are those of both ends; the window in it is not scaled.
-        flow.scale = options.handshake.scale.unwrap_or(0);
-        flow.ecn = echo(segment.flags);
-        flow.peer_stamp = options.timestamps.map_or(0, |stamps| stamps.echo);
+        flow.marks.scale = options.handshake.scale.unwrap_or(0);
+        flow.state.ecn = echo(segment.flags);
+        flow.stamps.peer = options.timestamps.map_or(0, |stamps| stamps.echo);
         flow.start(segment.ack, segment.window.into(), config);
     }
     flow
@@ -306,14 +310,14 @@ fn opened(segment: &Segment, link: super::Link, peer: Origin, config: &SnoopConf
 fn is_again(flow: &Flow, segment: &Segment) -> bool {
     const SHORT: u32 = 1 << 16;
     let is_of = |number: Seq, now: Seq| !number.is_after(now) && now.since(number) <= SHORT;
-    match flow.stage {
-        Stage::Opening | Stage::Greeted | Stage::Answered => flow.guest_next == segment.end(),
+    match flow.state.stage {
+        Stage::Opening | Stage::Greeted | Stage::Answered => flow.reply.guest_next == segment.end(),
         Stage::Open => {
             let is_answer = segment.flags.has(Flags::ACK);
             let stamps = segment.options.timestamps;
-            is_of(segment.end(), flow.guest_next)
-                && (!is_answer || is_of(segment.ack, flow.vm))
-                && stamps.is_none_or(|it| !Seq(it.value).is_after(Seq(flow.guest_stamp)))
+            is_of(segment.end(), flow.reply.guest_next)
+                && (!is_answer || is_of(segment.ack, flow.data.vm))
+                && stamps.is_none_or(|it| !Seq(it.value).is_after(Seq(flow.stamps.guest)))
         }
         Stage::Closed | Stage::Foreign => false,
     }
@@ -322,25 +326,25 @@ fn is_again(flow: &Flow, segment: &Segment) -> bool {
 /// Checks whether a segment of the guest only acknowledges: it is no probe (RFC 9293, 3.8.4), and
 /// has no data and no FIN.
 fn is_empty(flow: &Flow, segment: &Segment) -> bool {
-    segment.payload == 0 && !segment.flags.has(Flags::FIN) && segment.seq == flow.guest_next
+    segment.payload == 0 && !segment.flags.has(Flags::FIN) && segment.seq == flow.reply.guest_next
 }
 
 /// Records the guest's own state from a segment. Returns whether its counter of congestion changed.
 fn note_guest(flow: &mut Flow, segment: &Segment) -> bool {
-    flow.guest_next = flow.guest_next.latest(segment.end());
+    flow.reply.guest_next = flow.reply.guest_next.latest(segment.end());
     if segment.flags.has(Flags::FIN) {
-        flow.closing = Closing {
+        flow.state.closing = Closing {
             guest: true,
-            ..flow.closing
+            ..flow.state.closing
         };
     }
     if let Some(stamps) = segment.options.timestamps
-        && !Seq(stamps.value).is_before(Seq(flow.guest_stamp))
+        && !Seq(stamps.value).is_before(Seq(flow.stamps.guest))
     {
-        flow.guest_stamp = stamps.value;
+        flow.stamps.guest = stamps.value;
     }
     let counter = Counter::of(segment.flags);
-    match &mut flow.ecn {
+    match &mut flow.state.ecn {
         Ecn::Accurate(last) => std::mem::replace(last, counter) != counter,
         Ecn::Classic | Ecn::Marked => false,
     }

@@ -126,7 +126,7 @@ impl<F: StoredFrame> Snoop<F> {
                 self.store.clear(&mut flow.chain);
                 continue;
             }
-            self.modes[flow.counted.mode()] += 1;
+            self.counts.modes[flow.marks.counted.mode()] += 1;
             let place = self.flows.add(now, id, hash, flow);
             if let Some(due) = flow.deadline(now) {
                 self.queue(place, due);

@@ -207,6 +207,13 @@ pub trait TcpFrame: Frame {
     /// NIC or kernel that verified it.
     fn is_intact(&self) -> bool;
 
+    /// Returns the same as [`TcpFrame::is_intact`] for a frame in which `plain` was found.
+    #[inline]
+    fn is_plain_intact(&self, plain: &Plain) -> bool {
+        let _ = plain;
+        self.is_intact()
+    }
+
     /// Writes the new fields into the header, and updates the checksum.
     fn change(&mut self, change: &Change);
 

@@ -34,7 +34,7 @@ impl<F: TcpFrame> Snoop<F> {
         };
         let flow = self.flows.get(place);
         let is_peer = flow.origin.allows(Origin::of(frame.source()));
-        if flow.stage == Stage::Foreign || !is_peer {
+        if flow.state.stage == Stage::Foreign || !is_peer {
             return Some(frame);
         }
         if self.flows.touch(now, place) {
@@ -43,7 +43,7 @@ impl<F: TcpFrame> Snoop<F> {
         let flow = self.flows.get(place);
         let Some(segment) = &sight.segment else {
             flow.pause(Pause::Unreadable);
-            flow.solicited = true;
+            flow.marks.solicited = true;
             self.recount(place);
             return Some(frame);
         };
@@ -89,7 +89,7 @@ impl<F: TcpFrame> Snoop<F> {
                 Placing::KeptFrom(_) if placed != RingPlacement::Lost => {}
                 Placing::KeptFrom(seq) => {
                     let flow = self.flows.get(place);
-                    flow.sent = flow.sent.earliest(seq.latest(flow.vm));
+                    flow.data.sent = flow.data.sent.earliest(seq.latest(flow.data.vm));
                     self.hold_fin(place);
                 }
                 Placing::UpTo(end) => self.placed_up_to(place, end, placed),
@@ -100,15 +100,15 @@ impl<F: TcpFrame> Snoop<F> {
     fn placed_up_to(&mut self, place: Place, end: Seq, placed: RingPlacement) {
         let flow = self.flows.get(place);
         if placed == RingPlacement::All {
-            flow.next = end;
-            flow.high = flow.high.latest(end);
-            flow.mode = Mode::Active;
-            let window = distance(flow.edge, end);
-            self.stats.early += 1;
+            flow.data.next = end;
+            flow.data.high = flow.data.high.latest(end);
+            flow.state.mode = Mode::Active;
+            let window = distance(flow.windows.edge, end);
+            self.counts.stats.early += 1;
             self.acknowledge(place, window);
         } else {
-            flow.high = flow.high.latest(flow.sent);
-            flow.sent = flow.next;
+            flow.data.high = flow.data.high.latest(flow.data.sent);
+            flow.data.sent = flow.data.next;
             flow.pause(Pause::NoRoom);
         }
         self.recount(place);
@@ -118,19 +118,19 @@ impl<F: TcpFrame> Snoop<F> {
     fn note_peer(&mut self, place: Place, segment: &Segment) {
         let flow = self.flows.get(place);
         let &Segment { seq, ack, .. } = segment;
-        if seq.is_after(flow.next) || segment.end().is_before(flow.vm) {
+        if seq.is_after(flow.data.next) || segment.end().is_before(flow.data.vm) {
             return;
         }
-        if segment.flags.has(Flags::ACK) && !ack.is_after(flow.guest_next) {
-            if !ack.is_before(flow.peer_ack) {
-                flow.peer_ack = ack;
-                flow.peer_window = segment.window;
+        if segment.flags.has(Flags::ACK) && !ack.is_after(flow.reply.guest_next) {
+            if !ack.is_before(flow.reply.peer_ack) {
+                flow.reply.peer_ack = ack;
+                flow.windows.peer_window = segment.window;
             }
             if let Some(stamps) = segment.options.timestamps {
                 flow.note_stamp(stamps);
             }
         }
-        if flow.closing.guest && flow.peer_ack == flow.guest_next {
+        if flow.state.closing.guest && flow.reply.peer_ack == flow.reply.guest_next {
             self.close_if_done(place);
         }
     }
@@ -138,10 +138,12 @@ impl<F: TcpFrame> Snoop<F> {
     /// Records the end of the connection if an end has closed and the other has acknowledged it.
     pub(super) fn close_if_done(&mut self, place: Place) {
         let flow = self.flows.get(place);
-        let guest = flow.closing.guest && flow.peer_ack == flow.guest_next;
-        let peer = flow.closing.peer && !flow.closing.held && !flow.high.is_after(flow.vm);
+        let guest = flow.state.closing.guest && flow.reply.peer_ack == flow.reply.guest_next;
+        let peer = flow.state.closing.peer
+            && !flow.state.closing.held
+            && !flow.data.high.is_after(flow.data.vm);
         if guest && peer && !flow.owes() {
-            flow.stage = Stage::Closed;
+            flow.state.stage = Stage::Closed;
             flow.pause(Pause::Closing);
         }
     }
@@ -151,8 +153,8 @@ impl<F: TcpFrame> Snoop<F> {
     fn without_data(&mut self, place: Place, segment: &Segment, mut frame: F) -> F {
         let flow = self.flows.get(place);
         if segment.flags.has(Flags::SYN) {
-            flow.solicited = true;
-            if flow.stage == Stage::Opening && segment.flags.has(Flags::ACK) {
+            flow.marks.solicited = true;
+            if flow.state.stage == Stage::Opening && segment.flags.has(Flags::ACK) {
                 agree(flow, segment);
             }
             return frame;
@@ -166,16 +168,16 @@ impl<F: TcpFrame> Snoop<F> {
         self.note_peer(place, segment);
         let flow = self.flows.get(place);
         note_reduction(flow, segment);
-        if segment.seq != flow.next {
-            flow.solicited = true;
+        if segment.seq != flow.data.next {
+            flow.marks.solicited = true;
         }
-        let is_next = segment.seq.is_after(flow.sent) && !segment.seq.is_after(flow.next);
+        let is_next = segment.seq.is_after(flow.data.sent) && !segment.seq.is_after(flow.data.next);
         if flow.withholds() && is_next {
             // The guest would ignore a segment behind its window. One out of order stays out of
             // order: its timestamp must not become the guest's latest, which retained segments
             // carry.
-            let before = distance(flow.next, segment.seq);
-            let seq = flow.sent - before.min(1);
+            let before = distance(flow.data.next, segment.seq);
+            let seq = flow.data.sent - before.min(1);
             rewrite_seq(&mut frame, segment, seq);
         }
         frame
@@ -186,14 +188,14 @@ impl<F: TcpFrame> Snoop<F> {
     fn cut_known(&mut self, place: Place, mut segment: Segment, frame: F) -> (Segment, F) {
         let answers = self.is_retaining() && !self.draining;
         let flow = self.flows.get(place);
-        let known = distance(flow.next, segment.seq);
-        let goes_on = segment.bytes_end().is_after(flow.next)
-            || (segment.end().is_after(flow.next) && !flow.closing.peer);
-        if known == 0 || !goes_on || !answers || matches!(flow.mode, Mode::Off(_)) {
+        let known = distance(flow.data.next, segment.seq);
+        let goes_on = segment.bytes_end().is_after(flow.data.next)
+            || (segment.end().is_after(flow.data.next) && !flow.state.closing.peer);
+        if known == 0 || !goes_on || !answers || matches!(flow.state.mode, Mode::Off(_)) {
             return (segment, frame);
         }
         let rest = segment.payload - known;
-        segment.seq = flow.next;
+        segment.seq = flow.data.next;
         segment.payload = rest;
         segment.largest = segment.largest.min(rest.min(u16::MAX.into()) as u16);
         (segment, frame.part(known, rest))
@@ -207,8 +209,12 @@ impl<F: TcpFrame> Snoop<F> {
         let end = segment.bytes_end();
         let is_last = segment.flags.has(Flags::FIN);
         // In strict mode, returned frames that are not placed yet count as placed.
-        let expected = if is_retaining { flow.next } else { flow.sent };
-        if !end.is_after(flow.next) && (!is_last || flow.closing.peer) {
+        let expected = if is_retaining {
+            flow.data.next
+        } else {
+            flow.data.sent
+        };
+        if !end.is_after(flow.data.next) && (!is_last || flow.state.closing.peer) {
             return self.old(now, place, segment, frame);
         }
         if segment.payload == 0 {
@@ -218,7 +224,7 @@ impl<F: TcpFrame> Snoop<F> {
         let draining = draining || (!is_retaining && !flow.chain.is_empty());
         let pause = if segment.seq != expected {
             Some(Pause::UnexpectedSequence)
-        } else if matches!(flow.mode, Mode::Off(_)) || draining {
+        } else if matches!(flow.state.mode, Mode::Off(_)) || draining {
             Some(Pause::Draining)
         } else {
             objection(flow, segment, is_retaining)
@@ -229,8 +235,8 @@ impl<F: TcpFrame> Snoop<F> {
             None if is_retaining => self.retain(now, place, segment, frame),
             None => {
                 let flow = self.flows.get(place);
-                flow.sent = end;
-                flow.mss = flow.mss.max(segment.largest);
+                flow.data.sent = end;
+                flow.windows.mss = flow.windows.mss.max(segment.largest);
                 let bytes = Placing::UpTo(end);
                 self.pending.push(Pending { place, bytes });
                 Some(frame)
@@ -242,7 +248,11 @@ impl<F: TcpFrame> Snoop<F> {
     fn lacks_room(&mut self, place: Place, end: Seq, frame: &F) -> Option<Pause> {
         let is_retaining = self.is_retaining();
         let flow = self.flows.get(place);
-        let edge = if is_retaining { flow.shown } else { flow.edge };
+        let edge = if is_retaining {
+            flow.windows.shown
+        } else {
+            flow.windows.edge
+        };
         if end.is_after(edge) {
             return Some(Pause::Window);
         }
@@ -257,7 +267,7 @@ impl<F: TcpFrame> Snoop<F> {
         let truesize = frame.truesize();
         let flow = self.flows.get(place);
         let end = segment.bytes_end();
-        let fits = !flow.withholds() && !end.is_after(flow.edge);
+        let fits = !flow.withholds() && !end.is_after(flow.windows.edge);
         let passes = fits || flow.may_place_ahead(end, reach);
         let (kept, placed) = if passes {
             (frame.again(), Some(frame))
@@ -267,25 +277,25 @@ impl<F: TcpFrame> Snoop<F> {
         let bytes = [segment.seq, segment.end()];
         self.store.push(&mut flow.chain, kept, truesize, bytes);
         flow.grow(segment.largest, most);
-        flow.next = end;
-        flow.mode = Mode::Active;
+        flow.data.next = end;
+        flow.state.mode = Mode::Active;
         if passes {
-            flow.sent = end;
-            flow.high = flow.high.latest(segment.end());
+            flow.data.sent = end;
+            flow.data.high = flow.data.high.latest(segment.end());
             flow.note_placed(end, reach);
             let bytes = Placing::KeptFrom(segment.seq);
             self.pending.push(Pending { place, bytes });
         } else {
-            self.stats.withheld += 1;
+            self.counts.stats.withheld += 1;
         }
         if segment.flags.has(Flags::FIN) {
             flow.close_peer(!passes);
         }
-        let (held, window) = (flow.chain.held(), flow.window);
+        let (held, window) = (flow.chain.held(), flow.windows.window);
         // The memory of a segment is up to twice its bytes.
         let room = self.room(held) / 2;
         self.arm(now, place);
-        self.stats.early += 1;
+        self.counts.stats.early += 1;
         self.acknowledge(place, window.min(room as u32));
         placed
     }
@@ -303,34 +313,40 @@ impl<F: TcpFrame> Snoop<F> {
         let (is_retaining, reach) = (self.is_retaining(), self.reach);
         let flow = self.flows.get(place);
         flow.pause(pause);
-        if segment.congestion && flow.ecn == Ecn::Classic {
-            flow.ecn = Ecn::Marked;
+        if segment.congestion && flow.state.ecn == Ecn::Classic {
+            flow.state.ecn = Ecn::Marked;
         }
         let end = segment.bytes_end();
-        let answers = !matches!(flow.mode, Mode::Off(_)) && flow.shown.is_after(flow.edge);
+        let answers = !matches!(flow.state.mode, Mode::Off(_))
+            && flow.windows.shown.is_after(flow.windows.edge);
         // A guest whose window is full of data behind a hole drops all bytes beyond its window.
-        let goes_ahead =
-            pause != Pause::Hole && segment.seq == flow.sent && flow.may_place_ahead(end, reach);
-        if answers && end.is_after(flow.edge) && !goes_ahead {
-            let is_first = segment.seq == flow.sent && flow.edge.is_after(segment.seq);
-            self.stats.note_refused(pause);
+        let goes_ahead = pause != Pause::Hole
+            && segment.seq == flow.data.sent
+            && flow.may_place_ahead(end, reach);
+        if answers && end.is_after(flow.windows.edge) && !goes_ahead {
+            let is_first = segment.seq == flow.data.sent && flow.windows.edge.is_after(segment.seq);
+            self.counts.stats.note_refused(pause);
             if is_first {
                 // The guest opens its window once the hole is filled, and acknowledges the bytes
                 // that fit.
-                let fits = flow.edge.since(segment.seq).min(segment.payload);
-                flow.high = flow.high.latest(flow.edge);
+                let fits = flow.windows.edge.since(segment.seq).min(segment.payload);
+                flow.data.high = flow.data.high.latest(flow.windows.edge);
                 return Some(frame.part(0, fits));
             }
             self.repeat(now, place);
             return None;
         }
-        if goes_ahead || !segment.seq.is_after(flow.edge) {
-            flow.high = flow.high.latest(segment.end());
+        if goes_ahead || !segment.seq.is_after(flow.windows.edge) {
+            flow.data.high = flow.data.high.latest(segment.end());
         }
-        let expected = if is_retaining { flow.next } else { flow.sent };
-        flow.closing.peer |= segment.flags.has(Flags::FIN) && segment.seq == expected;
+        let expected = if is_retaining {
+            flow.data.next
+        } else {
+            flow.data.sent
+        };
+        flow.state.closing.peer |= segment.flags.has(Flags::FIN) && segment.seq == expected;
         // RFC 5961 and PAWS require an answer of the guest to a segment that it does not accept.
-        flow.solicited |= matches!(pause, Pause::Acknowledgement | Pause::Timestamp);
+        flow.marks.solicited |= matches!(pause, Pause::Acknowledgement | Pause::Timestamp);
         Some(frame)
     }
 
@@ -341,8 +357,8 @@ impl<F: TcpFrame> Snoop<F> {
     fn repeat(&mut self, now: Nanos, place: Place) {
         let flow = self.flows.get(place);
         if flow.may_repeat(now) {
-            let window = distance(flow.shown, flow.next);
-            self.stats.repeated += 1;
+            let window = distance(flow.windows.shown, flow.data.next);
+            self.counts.stats.repeated += 1;
             self.acknowledge(place, window);
         }
     }
@@ -351,11 +367,12 @@ impl<F: TcpFrame> Snoop<F> {
     fn old(&mut self, now: Nanos, place: Place, segment: &Segment, frame: F) -> Option<F> {
         let flow = self.flows.get(place);
         let is_last = segment.flags.has(Flags::FIN);
-        let is_probe = segment.payload <= 1 && segment.seq + 1 == flow.next && !is_last;
-        let is_withheld = segment.bytes_end().is_after(flow.sent) || (is_last && flow.closing.held);
+        let is_probe = segment.payload <= 1 && segment.seq + 1 == flow.data.next && !is_last;
+        let is_withheld =
+            segment.bytes_end().is_after(flow.data.sent) || (is_last && flow.state.closing.held);
         if is_probe || !flow.owes() {
             // A keep-alive probe: the guest must answer.
-            flow.solicited = true;
+            flow.marks.solicited = true;
             if is_withheld {
                 self.probe(place);
             }
@@ -373,11 +390,11 @@ impl<F: TcpFrame> Snoop<F> {
         let end = segment.end();
         let doubt = objection(flow, segment, is_retaining);
         let doubt = doubt.filter(|why| matches!(why, Pause::Timestamp | Pause::Acknowledgement));
-        if segment.seq != flow.next || (doubt.is_some() && !flow.withholds()) {
+        if segment.seq != flow.data.next || (doubt.is_some() && !flow.withholds()) {
             flow.pause(doubt.unwrap_or(Pause::UnexpectedSequence));
-            flow.solicited |= doubt.is_some();
-            if doubt.is_none() && !segment.seq.is_after(flow.edge) {
-                flow.high = flow.high.latest(end);
+            flow.marks.solicited |= doubt.is_some();
+            if doubt.is_none() && !segment.seq.is_after(flow.windows.edge) {
+                flow.data.high = flow.data.high.latest(end);
             }
             return Some(frame);
         }
@@ -385,7 +402,7 @@ impl<F: TcpFrame> Snoop<F> {
         let truesize = frame.truesize();
         let lacks_room = self.room(held) < truesize.0;
         if withholds && let Some(why) = doubt.or_else(|| lacks_room.then_some(Pause::Retained)) {
-            self.stats.note_refused(why);
+            self.counts.stats.note_refused(why);
             self.repeat(now, place);
             return None;
         }
@@ -393,7 +410,7 @@ impl<F: TcpFrame> Snoop<F> {
         flow.close_peer(withholds);
         let mut passed = None;
         if !withholds {
-            flow.high = flow.high.latest(end);
+            flow.data.high = flow.data.high.latest(end);
             passed = Some(frame.again());
         }
         if owes && !lacks_room {
@@ -410,11 +427,11 @@ impl<F: TcpFrame> Snoop<F> {
     /// the guest expects; the guest answers an inexact one (RFC 5961).
     fn reset_by_peer(&mut self, place: Place, segment: &Segment, mut frame: F) -> F {
         let flow = self.flows.get(place);
-        if segment.seq != flow.next {
-            flow.solicited = true;
+        if segment.seq != flow.data.next {
+            flow.marks.solicited = true;
             return frame;
         }
-        let sent = flow.sent;
+        let sent = flow.data.sent;
         if segment.seq != sent {
             rewrite_seq(&mut frame, segment, sent);
         }
@@ -425,26 +442,29 @@ impl<F: TcpFrame> Snoop<F> {
 
 /// Checks whether the guest has not acknowledged the peer's SYN yet.
 const fn is_early(flow: &Flow) -> bool {
-    matches!(flow.stage, Stage::Opening | Stage::Greeted)
+    matches!(flow.state.stage, Stage::Opening | Stage::Greeted)
 }
 
 /// Records the options that a peer's SYN-ACK agrees to.
 fn agree(flow: &mut Flow, segment: &Segment) {
     let options = &segment.options;
-    flow.stage = Stage::Greeted;
+    flow.state.stage = Stage::Greeted;
     flow.bar_by(options);
     if segment.payload > 0 {
         flow.bar(Bar::DataOnSyn);
     }
-    flow.stamped &= options.timestamps.is_some();
-    flow.peer_stamp = options.timestamps.map_or(0, |stamps| stamps.value);
-    if options.handshake.scale.is_none() || flow.scale == u8::MAX {
-        flow.scale = 0;
+    flow.marks.stamped &= options.timestamps.is_some();
+    flow.stamps.peer = options.timestamps.map_or(0, |stamps| stamps.value);
+    if options.handshake.scale.is_none() || flow.marks.scale == u8::MAX {
+        flow.marks.scale = 0;
     }
-    flow.mss = flow.mss.max(options.handshake.mss.unwrap_or(0).min(1460));
-    flow.ecn = echo(segment.flags);
-    flow.peer_ack = segment.ack;
-    flow.peer_window = segment.window;
+    flow.windows.mss = flow
+        .windows
+        .mss
+        .max(options.handshake.mss.unwrap_or(0).min(1460));
+    flow.state.ecn = echo(segment.flags);
+    flow.reply.peer_ack = segment.ack;
+    flow.windows.peer_window = segment.window;
 }
 
 /// Returns the congestion feedback that the flags of a SYN-ACK agree to (RFC 9768, 3.1.2).
@@ -457,8 +477,8 @@ pub(super) const fn echo(flags: Flags) -> Ecn {
 
 /// Records that the peer has answered a mark.
 fn note_reduction(flow: &mut Flow, segment: &Segment) {
-    if flow.ecn == Ecn::Marked && segment.flags.has(Flags::CWR) && !segment.congestion {
-        flow.ecn = Ecn::Classic;
+    if flow.state.ecn == Ecn::Marked && segment.flags.has(Flags::CWR) && !segment.congestion {
+        flow.state.ecn = Ecn::Classic;
     }
 }
 
@@ -466,13 +486,17 @@ fn note_reduction(flow: &mut Flow, segment: &Segment) {
 /// its header.
 fn objection(flow: &Flow, segment: &Segment, is_retaining: bool) -> Option<Pause> {
     // The guest may have dropped the end of the handshake.
-    if flow.stage == Stage::Answered && !is_retaining {
+    if flow.state.stage == Stage::Answered && !is_retaining {
         return Some(Pause::Opening);
     }
-    if flow.stage == Stage::Closed {
+    if flow.state.stage == Stage::Closed {
         return Some(Pause::Closing);
     }
-    let expected = if is_retaining { flow.next } else { flow.sent };
+    let expected = if is_retaining {
+        flow.data.next
+    } else {
+        flow.data.sent
+    };
     flow.objection(segment, expected)
 }
 

@@ -64,7 +64,7 @@ impl<F: TcpFrame> Snoop<F> {
         let owed = self.flows.iter().filter(|(_, _, flow)| flow.owes());
         owed.fold(Drained::default(), |drained, (_, _, flow)| Drained {
             flows: drained.flows + 1,
-            bytes: drained.bytes + u64::from(flow.next.since(flow.vm)),
+            bytes: drained.bytes + u64::from(flow.data.next.since(flow.data.vm)),
         })
     }
 
@@ -78,8 +78,8 @@ impl<F: TcpFrame> Snoop<F> {
             self.abandon(*place);
         }
         self.flows = Table::new(self.config.flows.clamp(1, SnoopConfig::MOST_FLOWS));
-        self.modes = [0; Mode::LABELS.len()];
-        self.owing = 0;
+        self.counts.modes = [0; Mode::LABELS.len()];
+        self.counts.owing = 0;
         self.timers.clear();
         self.pending.clear();
         self.to_guest.clear();
@@ -111,7 +111,7 @@ impl<F: TcpFrame> Snoop<F> {
             let stays = is_owed || spare > 0;
             spare -= usize::from(stays && !is_owed);
             if !stays {
-                self.modes[self.flows.peek(*place).counted.mode()] -= 1;
+                self.counts.modes[self.flows.peek(*place).marks.counted.mode()] -= 1;
                 let chain = &mut self.flows.get(*place).chain;
                 self.store.clear(chain);
             }
@@ -123,8 +123,8 @@ impl<F: TcpFrame> Snoop<F> {
             let hash = self.flows.hash(place);
             let at = flows.add(now, self.flows.key(place), hash, flow);
             // An entry that comes up too early is queued again.
-            if flow.queued != 0 {
-                flows.get(at).queued = ticks(now) as u32 | 1;
+            if flow.timer.queued != 0 {
+                flows.get(at).timer.queued = ticks(now) as u32 | 1;
                 self.timers.push(ticks(now) | 1, at);
             }
         }
@@ -135,29 +135,29 @@ impl<F: TcpFrame> Snoop<F> {
     pub fn flows(&self) -> impl Iterator<Item = FlowView> + '_ {
         self.flows.iter().map(|(_, id, flow)| FlowView {
             flow: *id,
-            mode: flow.mode,
-            owed: flow.next.since(flow.vm),
-            withheld: flow.next.since(flow.sent),
+            mode: flow.state.mode,
+            owed: flow.data.next.since(flow.data.vm),
+            withheld: flow.data.next.since(flow.data.sent),
             retained: flow.chain.held(),
-            resends: flow.resends,
+            resends: flow.losses.resends,
         })
     }
 
     /// Number of connections in each mode, in the order of [`Mode::LABELS`].
     pub const fn modes(&self) -> [usize; Mode::LABELS.len()] {
-        self.modes
+        self.counts.modes
     }
 
     /// Forgets a connection and its retained segments.
     pub(super) fn forget(&mut self, place: Place) {
         self.pending.retain(|pending| pending.place != place);
         let flow = self.flows.get(place);
-        flow.queued = 0;
-        self.modes[flow.counted.mode()] -= 1;
+        flow.timer.queued = 0;
+        self.counts.modes[flow.marks.counted.mode()] -= 1;
         // The remaining entry must not be counted.
-        flow.counted.set_mode(flow.mode.index());
-        self.owing -= usize::from(flow.counted.replace_owes(false));
-        flow.vm = flow.next;
+        flow.marks.counted.set_mode(flow.state.mode.index());
+        self.counts.owing -= usize::from(flow.marks.counted.replace_owes(false));
+        flow.data.vm = flow.data.next;
         self.store.clear(&mut flow.chain);
         self.flows.remove(place);
     }
@@ -167,19 +167,19 @@ impl<F: TcpFrame> Snoop<F> {
     pub(super) fn abandon(&mut self, place: Place) {
         let (id, hash) = (self.flows.key(place), self.flows.hash(place));
         let flow = self.flows.get(place);
-        if flow.owes() && flow.stage != Stage::Foreign {
+        if flow.owes() && flow.state.stage != Stage::Foreign {
             let bare = Bare {
                 direction: Direction::ToPeer,
                 flow: id,
                 hash,
                 link: flow.link,
-                seq: flow.guest_next,
-                ack: flow.next,
+                seq: flow.reply.guest_next,
+                ack: flow.data.next,
                 flags: Flags::RST.with(Flags::ACK),
                 window: 0,
                 timestamps: flow.stamps_to_peer(),
             };
-            self.to_peer.push_back(F::bare(&self.maker, &bare));
+            self.to_peer.push(F::bare(&self.maker, &bare));
         }
         self.forget(place);
     }

@@ -39,7 +39,7 @@ impl<F: TcpFrame> Snoop<F> {
         };
         let takes =
             flow.origin.allows(Origin::of(frame.source())) && flow.takes(&plain, end, self.reach);
-        let Some(room) = room.filter(|_| takes && frame.is_intact()) else {
+        let Some(room) = room.filter(|_| takes && frame.is_plain_intact(&plain)) else {
             return Err(frame);
         };
         slot.note(now);
@@ -55,12 +55,12 @@ impl<F: TcpFrame> Snoop<F> {
         }
         let bytes = Placing::KeptFrom(plain.seq);
         self.pending.push(Pending { place, bytes });
-        self.stats.early += 1;
-        self.owing += usize::from(!flow.counted.replace_owes(true));
+        self.counts.stats.early += 1;
+        self.counts.owing += usize::from(!flow.marks.counted.replace_owes(true));
         // The memory of a segment is up to twice its bytes.
-        let window = flow.window.min((room / 2) as u32);
+        let window = flow.windows.window.min((room / 2) as u32);
         let answer = answer(&self.maker, plain.flow, plain.hash, flow, window);
-        self.to_peer.push_back(answer);
+        self.to_peer.push(answer);
         Ok(frame)
     }
 
@@ -82,16 +82,16 @@ impl<F: TcpFrame> Snoop<F> {
         let Some((place, slot)) = self.flows.recent(now, &plain.flow, plain.hash) else {
             return Err(frame);
         };
-        let window = u32::from(plain.window) << slot.value.scale.min(14);
-        let edge = slot.value.edge.latest(plain.ack + window);
+        let window = u32::from(plain.window) << slot.value.marks.scale.min(14);
+        let edge = slot.value.windows.edge.latest(plain.ack + window);
         if !slot.value.goes_on_with(&plain, edge) {
             return Err(frame);
         }
         slot.note(now);
         let flow = &mut slot.value;
         flow.origin = peer;
-        flow.edge = edge;
-        flow.window = window.min(self.config.window.0 as u32);
+        flow.windows.edge = edge;
+        flow.windows.window = window.min(self.config.window.0 as u32);
         flow.note_acknowledged(&plain);
         self.store.free(&mut flow.chain, plain.ack);
         let owes = flow.owes();
@@ -102,19 +102,19 @@ impl<F: TcpFrame> Snoop<F> {
             flow.clear_deadline();
         }
         if owes {
-            self.stats.suppressed += 1;
+            self.counts.stats.suppressed += 1;
             return Ok(None);
         }
-        self.owing -= usize::from(flow.counted.replace_owes(false));
-        flow.ahead = None;
-        let field = flow.show(plain.ack, flow.window);
+        self.counts.owing -= usize::from(flow.marks.counted.replace_owes(false));
+        flow.marks.ahead = None;
+        let field = flow.show(plain.ack, flow.windows.window);
         if flow.has_passed(plain.ack, field) {
-            self.stats.suppressed += 1;
+            self.counts.stats.suppressed += 1;
             return Ok(None);
         }
         flow.note_passed(plain.ack, field);
         if field != plain.window {
-            self.stats.rewritten += 1;
+            self.counts.stats.rewritten += 1;
             frame.change(&Change {
                 seq: plain.seq,
                 ack: plain.ack,
@@ -131,37 +131,40 @@ impl Flow {
     /// Checks whether the connection is active and in its normal state.
     #[inline]
     fn is_steady(&self) -> bool {
-        self.mode == Mode::Active && self.closing == Closing::default() && self.sent == self.next
+        self.state.mode == Mode::Active
+            && self.state.closing == Closing::default()
+            && self.data.sent == self.data.next
     }
 
     /// Checks whether a segment that ends at `end` is next, and may be placed under `reach`.
     #[inline]
     fn takes(&self, plain: &Plain, end: Seq, reach: Reach) -> bool {
         let is_timely = match plain.timestamps {
-            Some(stamps) => self.stamped && !self.is_older(stamps),
-            None => !self.stamped,
+            Some(stamps) => self.marks.stamped && !self.is_older(stamps),
+            None => !self.marks.stamped,
         };
         self.is_steady()
-            && matches!(self.stage, Stage::Open | Stage::Answered)
-            && self.ecn != Ecn::Marked
+            && matches!(self.state.stage, Stage::Open | Stage::Answered)
+            && self.state.ecn != Ecn::Marked
             && plain.payload > 0
-            && plain.seq == self.next
-            && !self.high.is_after(self.next)
+            && plain.seq == self.data.next
+            && !self.data.high.is_after(self.data.next)
             && is_timely
-            && plain.ack.since(self.peer_ack) <= self.guest_next.since(self.peer_ack)
-            && !end.is_after(self.shown)
-            && (!end.is_after(self.edge) || self.may_place_ahead(end, reach))
+            && plain.ack.since(self.reply.peer_ack)
+                <= self.reply.guest_next.since(self.reply.peer_ack)
+            && !end.is_after(self.windows.shown)
+            && (!end.is_after(self.windows.edge) || self.may_place_ahead(end, reach))
     }
 
     /// Records a segment that was taken; `most` is the largest window that may be shown.
     #[inline]
     fn note_taken(&mut self, plain: &Plain, end: Seq, most: u32) {
-        self.peer_ack = plain.ack;
-        self.peer_window = plain.window;
+        self.reply.peer_ack = plain.ack;
+        self.windows.peer_window = plain.window;
         if let Some(stamps) = plain.timestamps {
-            self.peer_stamp = stamps.value;
+            self.stamps.peer = stamps.value;
         }
-        (self.next, self.sent, self.high) = (end, end, end);
+        (self.data.next, self.data.sent, self.data.high) = (end, end, end);
         self.grow(plain.largest, most);
     }
 
@@ -169,15 +172,16 @@ impl Flow {
     /// the right edge of its window after the segment.
     #[inline]
     fn goes_on_with(&self, plain: &Plain, edge: Seq) -> bool {
-        let has_room = edge.is_after(plain.ack) && edge.since(plain.ack) >= u32::from(self.mss);
+        let has_room =
+            edge.is_after(plain.ack) && edge.since(plain.ack) >= u32::from(self.windows.mss);
         self.is_steady()
-            && self.stage == Stage::Open
-            && self.ecn == Ecn::Classic
-            && !self.solicited
-            && plain.seq == self.guest_next
-            && plain.ack.since(self.vm + 1) < self.next.since(self.vm)
-            && plain.ack.is_after(self.recover)
-            && (has_room || !self.sent.is_after(edge))
+            && self.state.stage == Stage::Open
+            && self.state.ecn == Ecn::Classic
+            && !self.marks.solicited
+            && plain.seq == self.reply.guest_next
+            && plain.ack.since(self.data.vm + 1) < self.data.next.since(self.data.vm)
+            && plain.ack.is_after(self.data.recover)
+            && (has_room || !self.data.sent.is_after(edge))
     }
 
     /// Records the guest's acknowledgement, and its headers.
@@ -185,12 +189,12 @@ impl Flow {
     fn note_acknowledged(&mut self, plain: &Plain) {
         self.link = plain.link;
         if let Some(stamps) = plain.timestamps
-            && !Seq(stamps.value).is_before(Seq(self.guest_stamp))
+            && !Seq(stamps.value).is_before(Seq(self.stamps.guest))
         {
-            self.guest_stamp = stamps.value;
+            self.stamps.guest = stamps.value;
         }
-        (self.vm, self.recover) = (plain.ack, plain.ack);
-        self.high = self.high.latest(plain.ack);
-        (self.resends, self.duplicates) = (0, 0);
+        (self.data.vm, self.data.recover) = (plain.ack, plain.ack);
+        self.data.high = self.data.high.latest(plain.ack);
+        (self.losses.resends, self.losses.duplicates) = (0, 0);
     }
 }

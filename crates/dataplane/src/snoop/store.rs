@@ -63,7 +63,8 @@ impl<F> Store<F> {
     }
 
     /// Adds a frame behind all others of its connection.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "for each segment that is kept")]
     pub(super) fn push(&mut self, chain: &mut Chain, frame: F, truesize: Bytes, bytes: [Seq; 2]) {
         let [seq, end] = bytes;
         let node = Node {

@@ -3,9 +3,9 @@
 //! and writes all other layouts.
 
 use super::{CHECKSUM, DONT_FRAGMENT, ECN4, HEADER, IPV4, STAMPS, TcpMaker, put, word};
-use crate::checksum::fold_words;
+use crate::checksum::{fold, fold_words, sum};
 use crate::frame::ipv4::mapped;
-use crate::packet::connection::connection_of;
+use crate::packet::connection::ipv4_connection_of;
 use crate::packet::facts::{Destination, Facts};
 use crate::packet::wire::{ETHERNET, Headers, Network, TCP, be16};
 use crate::packet::{Checksum, Offload, Packet};
@@ -13,6 +13,8 @@ use crate::snoop::{Bare, Direction, FlowId, Link, Plain, Seq, Timestamps};
 use crate::{Class, Connection};
 
 const TRANSPORT: usize = ETHERNET + IPV4;
+/// Bytes of both IPv4 addresses.
+const ADDRESSES: usize = 8;
 /// Length of a frame without payload and options, and of one with timestamps.
 const SHORT: usize = TRANSPORT + HEADER;
 const STAMPED: usize = SHORT + STAMPS;
@@ -67,10 +69,12 @@ impl Packet {
         }
         let payload = usize::from(be16(frame, ETHERNET + 2)).checked_sub(header)? as u32;
         let flow = flow_of(frame, direction);
-        let hash = match (direction, facts.source) {
+        let hash = if direction == Direction::ToPeer && facts.source.is_some() {
             // The connection was hashed when the packet came in.
-            (Direction::ToPeer, Some(_)) => facts.connection.0,
-            _ => connection_of(self.pool().hash(), &flow),
+            facts.connection.0
+        } else {
+            let addresses = [flow.guest[1] as u32, flow.peer[1] as u32];
+            ipv4_connection_of(self.pool().hash(), addresses, flow.ports)
         };
         Some(Plain {
             flow,
@@ -158,6 +162,30 @@ impl Packet {
         put(frame, 62, stamps.echo.to_be_bytes());
         Self(buffer)
     }
+}
+
+/// Checks the TCP checksum of a frame with this layout, in which `plain` was found.
+#[inline(always)]
+#[expect(
+    clippy::inline_always,
+    reason = "for each segment that is acknowledged early"
+)]
+pub(super) fn is_intact(packet: &Packet, plain: &Plain) -> bool {
+    let facts = packet.facts();
+    if facts.offload.checksum.is_some() || facts.headers.vouched {
+        return true;
+    }
+    let options = if plain.timestamps.is_some() {
+        STAMPS
+    } else {
+        0
+    };
+    let len = HEADER + options + plain.payload as usize;
+    // The addresses are right before the segment.
+    let start = usize::from(facts.start) + TRANSPORT - ADDRESSES;
+    let segment = packet.0.get(start..start + ADDRESSES + len);
+    let known = u32::from(TCP) + len as u32;
+    segment.is_some_and(|segment| fold(u32::from(sum(segment)) + known) == 0xffff)
 }
 
 #[inline(always)]

@@ -17,28 +17,28 @@ const NEVER: u32 = u32::MAX;
 /// The connection's sequence numbers.
 fn places(flow: &mut Flow) -> [&mut Seq; 10] {
     [
-        &mut flow.vm,
-        &mut flow.sent,
-        &mut flow.next,
-        &mut flow.high,
-        &mut flow.edge,
-        &mut flow.shown,
-        &mut flow.guest_next,
-        &mut flow.peer_ack,
-        &mut flow.recover,
-        &mut flow.passed,
+        &mut flow.data.vm,
+        &mut flow.data.sent,
+        &mut flow.data.next,
+        &mut flow.data.high,
+        &mut flow.windows.edge,
+        &mut flow.windows.shown,
+        &mut flow.reply.guest_next,
+        &mut flow.reply.peer_ack,
+        &mut flow.data.recover,
+        &mut flow.answered.ack,
     ]
 }
 
 /// The connection's flags.
 fn facts(flow: &mut Flow) -> [&mut bool; 6] {
     [
-        &mut flow.closing.guest,
-        &mut flow.closing.peer,
-        &mut flow.closing.held,
-        &mut flow.stamped,
-        &mut flow.solicited,
-        &mut flow.resent,
+        &mut flow.state.closing.guest,
+        &mut flow.state.closing.peer,
+        &mut flow.state.closing.held,
+        &mut flow.marks.stamped,
+        &mut flow.marks.solicited,
+        &mut flow.losses.resent,
     ]
 }
 
@@ -88,29 +88,32 @@ impl Flow {
             *word = place.0;
         }
         let left = self.deadline(now).map(|due| due.saturating_sub(ticks(now)));
-        let repeated = (ticks(now) as u16).wrapping_sub(self.repeated);
+        let repeated = (ticks(now) as u16).wrapping_sub(self.answered.repeated_at);
         let facts = facts(&mut self).map(|fact| *fact);
         let facts = (0..).zip(facts).map(|(bit, fact)| u32::from(fact) << bit);
         let facts = facts.fold(0, |all, fact| all | fact);
         let [peer0, peer1, peer2, peer3, peer4, peer5, guest @ ..] = self.link.stations;
-        let stage = STAGES.iter().position(|stage| *stage == self.stage);
+        let stage = STAGES.iter().position(|stage| *stage == self.state.stage);
         let rest = [
-            self.window,
-            self.peer_stamp,
-            self.guest_stamp,
+            self.windows.window,
+            self.stamps.peer,
+            self.stamps.guest,
             left.map_or(NEVER, |left| left.min((NEVER - 1).into()) as u32),
-            if self.repeated == 0 {
+            if self.answered.repeated_at == 0 {
                 NEVER
             } else {
                 repeated.into()
             },
-            pair(self.passed_field, self.peer_window),
-            pair(self.mss, u16::from_le_bytes([self.scale, self.resends])),
+            pair(self.answered.field, self.windows.peer_window),
+            pair(
+                self.windows.mss,
+                u16::from_le_bytes([self.marks.scale, self.losses.resends]),
+            ),
             four([
-                self.duplicates,
-                self.mode.index() as u8,
+                self.losses.duplicates,
+                self.state.mode.index() as u8,
                 stage.unwrap_or_default() as u8,
-                self.ecn.number(),
+                self.state.ecn.number(),
             ]),
             facts,
             four([guest[0], guest[1], guest[2], guest[3]]),
@@ -120,7 +123,9 @@ impl Flow {
             self.link.top,
             pair(
                 self.link.hops.into(),
-                self.ahead.map_or(0, |reach| 1 + reach.number() as u16),
+                self.marks
+                    .ahead
+                    .map_or(0, |reach| 1 + reach.number() as u16),
             ),
             self.origin.number(),
         ];
@@ -177,19 +182,20 @@ impl Flow {
         for (bit, fact) in (0..).zip(facts(&mut flow)) {
             *fact = known >> bit & 1 == 1;
         }
-        (flow.window, flow.peer_stamp, flow.guest_stamp) = (window, peer_stamp, guest_stamp);
+        (flow.windows.window, flow.stamps.peer, flow.stamps.guest) =
+            (window, peer_stamp, guest_stamp);
         if left != NEVER {
             flow.set_deadline_at(ticks(now) + u64::from(left));
         }
         if repeated != NEVER {
-            flow.repeated = (ticks(now) as u16).wrapping_sub(repeated as u16) | 1;
+            flow.answered.repeated_at = (ticks(now) as u16).wrapping_sub(repeated as u16) | 1;
         }
-        (flow.passed_field, flow.peer_window) = (fields as u16, (fields >> 16) as u16);
-        flow.mss = sizes as u16;
-        [_, _, flow.scale, flow.resends] = sizes.to_le_bytes();
-        flow.duplicates = duplicates;
-        flow.ecn = Ecn::of_number(ecn)?;
-        flow.ahead = match (hops >> 16).checked_sub(1) {
+        (flow.answered.field, flow.windows.peer_window) = (fields as u16, (fields >> 16) as u16);
+        flow.windows.mss = sizes as u16;
+        [_, _, flow.marks.scale, flow.losses.resends] = sizes.to_le_bytes();
+        flow.losses.duplicates = duplicates;
+        flow.state.ecn = Ecn::of_number(ecn)?;
+        flow.marks.ahead = match (hops >> 16).checked_sub(1) {
             Some(reach) => Some(Reach::of_number(reach)?),
             None => None,
         };

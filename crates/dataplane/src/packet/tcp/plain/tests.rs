@@ -106,4 +106,28 @@ proptest! {
             prop_assert_eq!(read.is_some(), is_usual);
         }
     }
+
+    #[test]
+    fn a_checksum_at_fixed_places_is_judged_as_anywhere(
+        bare in bare(),
+        payload in 0_usize..2000,
+        change in prop::option::of((26_usize..66, 1_u8..)),
+    ) {
+        let maker = maker();
+        let frame = incoming(&maker, &bare, payload, &[]);
+        let mut frame = frame.expect("well formed");
+        frame.leave_checksum();
+        frame.complete_checksum();
+        let mut is_damaged = false;
+        if let Some((at, bits)) = change
+            && let Some(byte) = frame.bytes_mut().get_mut(at)
+        {
+            *byte ^= bits;
+            is_damaged = true;
+        }
+        if let Some(plain) = frame.plain(bare.direction) {
+            prop_assert_eq!(frame.is_plain_intact(&plain), frame.is_intact());
+            prop_assert_eq!(frame.is_intact(), !is_damaged);
+        }
+    }
 }

@@ -5,7 +5,7 @@
 //! host and rack without itself. The machines outside of its own host or rack have such a bucket,
 //! too, if they are fewer than those inside. The rates `B_i` of all senders to a receiver sum up to
 //! at most B at each moment, and change with each phase. Traffic is a fluid that leaves at whole
-//! ticks, as much as all buckets hold: a bucket with fewer checks passes no more.
+//! ticks, up to the least of its buckets: a bucket with fewer checks passes no more.
 //!
 //! `TAILBOUND_CUTS=1000000` sets the number of tenants.
 
@@ -168,7 +168,7 @@ impl Tenant {
         hosts.chain(self.racks.iter().map(|rack| (*rack, true)))
     }
 
-    /// Returns both directions of every link, with the curve of so many bursts.
+    /// Returns both directions of every link, with the curve of `counted` bursts.
     fn cuts(&self, counted: Bursts) -> Vec<Cut> {
         let both = |(inside, is_rack): (Set, bool)| {
             let outside = self.all() & !inside;
@@ -180,8 +180,7 @@ impl Tenant {
         self.nodes().flat_map(both).collect()
     }
 
-    /// Returns the full buckets of a sender: that of all its traffic, each receiver's, and those of
-    /// subtrees.
+    /// Returns the full buckets of a sender: of all its traffic, of each receiver, and of subtrees.
     fn buckets(&self, sender: usize) -> Vec<Bucket> {
         let burst = self.burst as i64 * 8_000_000_000;
         let receivers = (0..self.machines).map(|receiver| Bucket::full(1 << receiver, burst));
@@ -294,7 +293,7 @@ impl Sender {
         }
     }
 
-    /// Sends for a tick, as much as the buckets hold, to one receiver after the other.
+    /// Sends for a tick to one receiver after the other, until a bucket is empty.
     fn send(&mut self, wants: Set, first: usize, cuts: &mut [Cut]) {
         for (bucket, rate) in self.buckets.iter_mut().zip(&self.rates) {
             bucket.holds = (bucket.holds + rate).min(bucket.depth);
@@ -332,12 +331,12 @@ impl Sender {
 struct Outcome {
     cuts: u64,
     over: u64,
-    /// Whether a curve with bursts by subtree was still reached after half of the longest phase: at
+    /// True if traffic still reached a curve with bursts by subtree after half of the longest phase: at
     /// the link of a host or a rack, down or up.
     reached: [[bool; 2]; 2],
 }
 
-/// Simulates a tenant, and compares each cut with the curve of so many bursts, its own by default.
+/// Simulates a tenant, and compares each cut with the curve of `counted` bursts; its own by default.
 fn attack(seed: u64, counted: Option<Bursts>) -> Outcome {
     let mut random = Random(seed);
     let tenant = Tenant::random(&mut random);

@@ -6,8 +6,8 @@ use crate::topology::MAX_LIMITS;
 use serde::{Deserialize, Serialize};
 use tailbound_units::{Bursts, Bytes, Nanos, Rate};
 
-/// The bursts of a new request that names none. Whether hosts of this version keep bursts by
-/// subtree follows from it: [`Bursts::is_per_subtree`].
+/// The bursts of a new request that names none. A number also means that the pacers of hosts of this
+/// version limit bursts by subtree.
 pub const DEFAULT_BURSTS: Bursts = Bursts::PerReceiver;
 
 /// Silo's {B, S, d, Bmax} (4.1) of each machine of a tenant, and K.

@@ -27,7 +27,7 @@ impl Ledger {
             burst_rate: guarantee.burst_rate.unwrap_or_else(|| self.wire(from)),
             bursts: guarantee.counted_bursts(),
         };
-        let shares_bursts = self.shares_bursts(tenant, [from, to], curve.bursts);
+        let shares_bursts = shares_bursts(self, tenant, [from, to], curve.bursts);
         let burst = message.size.min(curve.burst);
         let at_burst_rate = curve.time_for(burst, frame);
         let leaving = curve.time_for(message.size, frame);
@@ -65,35 +65,6 @@ impl Ledger {
         })
     }
 
-    /// Returns whether a sender's bursts to other machines may use up those to a receiver: whether a
-    /// subtree with the receiver's host and without the sender's has more machines than bursts. The
-    /// rest of the tree outside of the sender's host, rack or pod is one, too, if it has fewer
-    /// machines of the tenant than the inside.
-    fn shares_bursts(&self, tenant: &Tenant, [from, to]: [NodeId; 2], bursts: Bursts) -> bool {
-        let topology = self.datacentre.topology();
-        let scope = topology.meeting(from, to);
-        let hosts = self.datacentre.tenant(tenant.id);
-        let hosts = hosts.map_or(&[][..], |tenant| tenant.placement.hosts());
-        let below = |node| -> u64 {
-            let below = hosts
-                .iter()
-                .filter(|(host, _)| topology.is_below(*host, node));
-            below.map(|(_, count)| u64::from(*count)).sum()
-        };
-        let all: u64 = below(NodeId::TOP);
-        let has_more = |machines: u64| bursts.into_subtree(machines) < machines;
-        let branch = |host| {
-            std::iter::successors(Some(host), |node| topology.parent(*node))
-                .take_while(move |node| *node != scope)
-        };
-        let outside = |node| {
-            let inside = below(node);
-            let outside = all.saturating_sub(inside);
-            outside < inside && has_more(outside)
-        };
-        branch(to).any(|node| has_more(below(node))) || branch(from).any(outside)
-    }
-
     /// Returns the rate of a host's link: the lower of the reported and the topology's rate.
     fn wire(&self, host: NodeId) -> Rate {
         let port = PortId {
@@ -120,4 +91,38 @@ impl Ledger {
             _ => Ok(CpuLatency::default()),
         }
     }
+}
+
+/// Returns whether a sender's bursts to other machines may use up those to a receiver: whether a
+/// subtree with the receiver's host and without the sender's has more machines than bursts. The
+/// rest of the tree outside of the sender's host, rack or pod is one, too, if it has fewer
+/// machines of the tenant than the inside.
+fn shares_bursts(
+    ledger: &Ledger,
+    tenant: &Tenant,
+    [from, to]: [NodeId; 2],
+    bursts: Bursts,
+) -> bool {
+    let topology = ledger.datacentre.topology();
+    let scope = topology.meeting(from, to);
+    let hosts = ledger.datacentre.tenant(tenant.id);
+    let hosts = hosts.map_or(&[][..], |tenant| tenant.placement.hosts());
+    let below = |node| -> u64 {
+        let below = hosts
+            .iter()
+            .filter(|(host, _)| topology.is_below(*host, node));
+        below.map(|(_, count)| u64::from(*count)).sum()
+    };
+    let all: u64 = below(NodeId::TOP);
+    let has_more = |machines: u64| bursts.into_subtree(machines) < machines;
+    let branch = |host| {
+        std::iter::successors(Some(host), |node| topology.parent(*node))
+            .take_while(move |node| *node != scope)
+    };
+    let outside = |node| {
+        let inside = below(node);
+        let outside = all.saturating_sub(inside);
+        outside < inside && has_more(outside)
+    };
+    branch(to).any(|node| has_more(below(node))) || branch(from).any(outside)
 }

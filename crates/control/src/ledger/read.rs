@@ -232,12 +232,12 @@ impl Ledger {
             vms.extend(arrives.map(|moving| (&**tenant, moving.vm, Some(MoveEnd::Arrives))));
         }
         vms.sort_by_key(|(tenant, number, _)| (&tenant.owner, &tenant.name, *number));
-        let places = self.places(vms.iter().map(|(tenant, ..)| *tenant));
+        let places = places(self, vms.iter().map(|(tenant, ..)| *tenant));
         let vms = vms.into_iter().map(|(tenant, number, moves)| VmGuarantee {
             vm: format!("{}/{}/{number}", tenant.owner, tenant.name),
             tenant: tenant.id,
             tenant_vms: tenant.request.vms,
-            guarantee: self.enforceable(node, tenant),
+            guarantee: enforceable(self, node, tenant),
             cpu_reservation: tenant.request.cpu_reservation,
             limit: tenant.limit,
             moves,
@@ -251,51 +251,6 @@ impl Ledger {
             vms: vms.collect(),
             places,
         })
-    }
-
-    /// Returns a tenant's guarantee as a host receives it. A host of an earlier version knows no
-    /// number of bursts: with one burst for each receiver it gets none, and with fewer it gets no
-    /// guarantee, because it would send more than admission counts.
-    fn enforceable(&self, host: NodeId, tenant: &Tenant) -> Option<Guarantee> {
-        let guarantee = tenant.request.guarantee?;
-        if !guarantee.counted_bursts().is_per_subtree() {
-            return Some(Guarantee {
-                bursts: None,
-                ..guarantee
-            });
-        }
-        let limits = self.said(host).map(|said| said.report.limits);
-        let keeps = limits.is_none_or(|limits| limits.is_some_and(|limits| limits.subtree_bursts));
-        keeps.then_some(guarantee)
-    }
-
-    /// Returns the positions of the hosts of all of these tenants that have a number of bursts into
-    /// each subtree.
-    fn places<'a>(&self, tenants: impl Iterator<Item = &'a Tenant>) -> Vec<HostPlace> {
-        let limited = tenants.filter(|tenant| {
-            let guarantee = tenant.request.guarantee.as_ref();
-            guarantee.is_some_and(|guarantee| guarantee.counted_bursts().is_per_subtree())
-        });
-        // Machines of one tenant stand next to each other.
-        let mut last = None;
-        let once = limited.filter(|tenant| last.replace(tenant.id) != Some(tenant.id));
-        let hosts: BTreeSet<&str> = once.flat_map(Tenant::hosts).collect();
-        let places = hosts.into_iter().filter_map(|host| {
-            let node = self.node(host)?;
-            Some(HostPlace {
-                host: host.to_owned(),
-                path: self.path(node),
-            })
-        });
-        places.collect()
-    }
-
-    /// Returns the names of the groups above a node, from the nearest to the highest.
-    fn path(&self, node: NodeId) -> Vec<String> {
-        let topology = self.datacentre.topology();
-        let above = std::iter::successors(topology.parent(node), |node| topology.parent(*node));
-        let groups = above.filter(|node| *node != NodeId::TOP);
-        groups.map(|node| topology.name(node).to_owned()).collect()
     }
 
     /// Returns how long a frame takes at most from one machine of a tenant to another.
@@ -410,7 +365,7 @@ impl Ledger {
         let topology = self.datacentre.topology();
         Host {
             name: topology.name(node).to_owned(),
-            path: self.path(node),
+            path: path(self, node),
             state: self.state(node),
             slots: topology.resources(node).slots,
             used: self.used(node),
@@ -451,4 +406,49 @@ fn overload(overload: &tailbound_placement::PortOverload, port: &Port) -> Overlo
         added: lines(&overload.added),
         feed: port.feed.as_ref().map(line),
     }
+}
+
+/// Returns a tenant's guarantee as a host receives it. A host of an earlier version knows no
+/// number of bursts: with one burst for each receiver it gets none, and with fewer it gets no
+/// guarantee, because it would send more than admission counts.
+fn enforceable(ledger: &Ledger, host: NodeId, tenant: &Tenant) -> Option<Guarantee> {
+    let guarantee = tenant.request.guarantee?;
+    if !guarantee.counted_bursts().is_per_subtree() {
+        return Some(Guarantee {
+            bursts: None,
+            ..guarantee
+        });
+    }
+    let limits = ledger.said(host).map(|said| said.report.limits);
+    let keeps = limits.is_none_or(|limits| limits.is_some_and(|limits| limits.subtree_bursts));
+    keeps.then_some(guarantee)
+}
+
+/// Returns the positions of the hosts of all of these tenants that have a number of bursts into
+/// each subtree.
+fn places<'a>(ledger: &Ledger, tenants: impl Iterator<Item = &'a Tenant>) -> Vec<HostPlace> {
+    let limited = tenants.filter(|tenant| {
+        let guarantee = tenant.request.guarantee.as_ref();
+        guarantee.is_some_and(|guarantee| guarantee.counted_bursts().is_per_subtree())
+    });
+    // Machines of one tenant stand next to each other.
+    let mut last = None;
+    let once = limited.filter(|tenant| last.replace(tenant.id) != Some(tenant.id));
+    let hosts: BTreeSet<&str> = once.flat_map(Tenant::hosts).collect();
+    let places = hosts.into_iter().filter_map(|host| {
+        let node = ledger.node(host)?;
+        Some(HostPlace {
+            host: host.to_owned(),
+            path: path(ledger, node),
+        })
+    });
+    places.collect()
+}
+
+/// Returns the names of the groups above a node, from the nearest to the highest.
+fn path(ledger: &Ledger, node: NodeId) -> Vec<String> {
+    let topology = ledger.datacentre.topology();
+    let above = std::iter::successors(topology.parent(node), |node| topology.parent(*node));
+    let groups = above.filter(|node| *node != NodeId::TOP);
+    groups.map(|node| topology.name(node).to_owned()).collect()
 }

@@ -20,22 +20,8 @@ pub(super) struct RequestArgs {
     /// Number of machines
     #[arg(long, value_name = "N", required_unless_present = "file")]
     vms: Option<u32>,
-    /// Promise each machine this average bandwidth; best effort without
-    #[arg(long, value_name = "RATE")]
-    bandwidth: Option<Rate>,
-    /// Burst of each machine after it has sent less
-    #[arg(long, value_name = "SIZE", requires = "bandwidth")]
-    burst: Option<Bytes>,
-    /// The longest that a frame may wait in queues between two of them; no promise without
-    #[arg(long, value_name = "TIME", requires = "bandwidth")]
-    delay: Option<Nanos>,
-    /// Rate of a burst; unlimited without
-    #[arg(long, value_name = "RATE", requires = "bandwidth")]
-    burst_rate: Option<Rate>,
-    /// Number of bursts that it may send without a pause into one host, rack or pod, or per-receiver
-    /// for one to each receiver
-    #[arg(long, value_name = "K", requires = "bandwidth")]
-    bursts: Option<Bursts>,
+    #[command(flatten)]
+    guarantee: GuaranteeArgs,
     /// Of each machine, in thousandths of a CPU
     #[arg(long, value_name = "THOUSANDTHS")]
     cpu: Option<u64>,
@@ -67,6 +53,27 @@ pub(super) struct RequestArgs {
         ]
     )]
     file: Option<PathBuf>,
+}
+
+/// The guarantee of each machine.
+#[derive(Debug, clap::Args)]
+struct GuaranteeArgs {
+    /// Promise each machine this average bandwidth; best effort without
+    #[arg(long, value_name = "RATE")]
+    bandwidth: Option<Rate>,
+    /// Burst of each machine after it has sent less
+    #[arg(long, value_name = "SIZE", requires = "bandwidth")]
+    burst: Option<Bytes>,
+    /// The longest that a frame may wait in queues between two of them; no promise without
+    #[arg(long, value_name = "TIME", requires = "bandwidth")]
+    delay: Option<Nanos>,
+    /// Rate of a burst; unlimited without
+    #[arg(long, value_name = "RATE", requires = "bandwidth")]
+    burst_rate: Option<Rate>,
+    /// Number of bursts that it may send without a pause into one host, rack or pod, or per-receiver
+    /// for one to each receiver
+    #[arg(long, value_name = "K", requires = "bandwidth")]
+    bursts: Option<Bursts>,
 }
 
 /// A file with a request; with a name and an owner it is a tenant.
@@ -133,12 +140,12 @@ impl RequestArgs {
         }
         let request = Request {
             vms: self.vms.unwrap_or_default(),
-            guarantee: self.bandwidth.map(|bandwidth| Guarantee {
+            guarantee: self.guarantee.bandwidth.map(|bandwidth| Guarantee {
                 bandwidth,
-                burst: self.burst.unwrap_or_default(),
-                delay: self.delay,
-                burst_rate: self.burst_rate,
-                bursts: self.bursts,
+                burst: self.guarantee.burst.unwrap_or_default(),
+                delay: self.guarantee.delay,
+                burst_rate: self.guarantee.burst_rate,
+                bursts: self.guarantee.bursts,
             }),
             cpu: self.cpu.unwrap_or_default(),
             memory: self.memory.unwrap_or_default(),

@@ -114,7 +114,7 @@ impl Cut {
         let (_, burst, above) = self.lines[self.lines.len() - 1];
         let pairs = i64::from(self.senders.count_ones() * self.receivers.count_ones());
         self.senders.count_ones() > self.receivers.count_ones()
-            && above >= burst - pairs * MAX_TICKS as i64
+            && above >= burst - pairs * MAX_TICKS.cast_signed()
     }
 }
 
@@ -135,7 +135,7 @@ impl Tenant {
     fn random(random: &mut Random) -> Self {
         let (hosts, racks) = (2 + random.below(6), 1 + random.below(3));
         let mut tenant = Self {
-            bandwidth: (1 + random.below(8) as i64) * 1_000_000_000,
+            bandwidth: (1 + random.below(8).cast_signed() as i64) * 1_000_000_000,
             burst: 1 + random.below(6) as u64,
             bursts: match random.below(4) {
                 0 | 1 => Bursts::ONE,
@@ -182,7 +182,7 @@ impl Tenant {
 
     /// Returns the full buckets of a sender: of all its traffic, of each receiver, and of subtrees.
     fn buckets(&self, sender: usize) -> Vec<Bucket> {
-        let burst = self.burst as i64 * 8_000_000_000;
+        let burst = self.burst.cast_signed() * 8_000_000_000;
         let receivers = (0..self.machines).map(|receiver| Bucket::full(1 << receiver, burst));
         let receivers = std::iter::once(Bucket::full(self.all(), burst)).chain(receivers);
         let Bursts::PerSubtree(most) = self.bursts else {
@@ -229,9 +229,9 @@ impl Tenant {
                 *part = match kind {
                     _ if receiver == sender => 0,
                     0 | 1 => i64::from(is_wanted),
-                    2 if is_wanted => random.below(9) as i64,
+                    2 if is_wanted => random.below(9).cast_signed() as i64,
                     2 => 0,
-                    _ => random.below(3) as i64,
+                    _ => random.below(3).cast_signed() as i64,
                 };
             }
         }

@@ -21,8 +21,8 @@ impl Parts {
             self.go_on_copying(now, ports);
         }
         if reads {
-            // Where all that have work caused more than their share, nobody waits for the
-            // rounds that make up for it.
+            // If all ports with work have exceeded their shares, no port waits for the rounds
+            // that make up for it.
             while self.receive_round(now, ports, &mut turn) == Round::InDebt {}
         } else {
             self.forward_rest(now, ports, &mut turn);

@@ -2,7 +2,7 @@
 
 use super::*;
 use tailbound_api::{HostReport, NewTenant, TenantState};
-use tailbound_placement::{HostLimits, Message};
+use tailbound_placement::{DEFAULT_BURSTS, HostLimits, Message};
 use tailbound_units::{Bursts, Bytes, Rate};
 
 const HOSTS: [&str; 6] = [
@@ -116,6 +116,13 @@ fn a_number_of_bursts_is_refused_where_no_host_keeps_it() {
         !text.contains("bursts"),
         "an earlier daemon reads it: {text}"
     );
+}
+
+#[test]
+fn hosts_that_never_reported_keep_what_this_version_keeps() {
+    let (mut ledger, _) = ledger();
+    let admitted = decide(&mut ledger, new("web", Bursts::ONE));
+    assert_eq!(admitted.is_ok(), DEFAULT_BURSTS.is_per_subtree());
 }
 
 #[test]

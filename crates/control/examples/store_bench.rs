@@ -293,7 +293,7 @@ impl TempFile {
 
 impl Drop for TempFile {
     fn drop(&mut self) {
-        for end in ["", "-wal", "-shm"] {
+        for end in ["", "-wal", "-shm", "-head"] {
             let mut path = self.0.clone().into_os_string();
             path.push(end);
             // Not all of them need be there.

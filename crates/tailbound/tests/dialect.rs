@@ -66,6 +66,7 @@ const LINES: &[&str] = &[
     "place backup | backup",
     "place import | backup --store sqlite:imported.db",
     "place audit | --store sqlite:imported.db",
+    "place salvage | salvaged --store sqlite:imported.db",
     "place delete | acme/web",
 ];
 

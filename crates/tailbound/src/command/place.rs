@@ -94,6 +94,8 @@ enum Action {
     Backup(backup::Backup),
     /// Create a store from a backup, if every guarantee in it holds
     Import(backup::Import),
+    /// Write a backup of what a damaged store still has, and list what it lost
+    Salvage(backup::Salvage),
     /// Create a token and its entry for the service's token file
     Token(token::Token),
 }
@@ -126,6 +128,7 @@ impl Args {
             Action::Audit(audit) => audit.run(),
             Action::Backup(backup) => backup.run(),
             Action::Import(import) => import.run(),
+            Action::Salvage(salvage) => salvage.run(),
             Action::Token(token) => token.run(),
         }
     }

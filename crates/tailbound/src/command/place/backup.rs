@@ -1,4 +1,4 @@
-//! `tailbound place backup` and `tailbound place import`.
+//! `tailbound place backup`, `tailbound place import` and `tailbound place salvage`.
 
 use super::form::Output;
 use super::request::count;
@@ -55,6 +55,25 @@ pub(super) struct Import {
     output: Output,
 }
 
+/// Arguments of `tailbound place salvage`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "For a store of SQLite with which the service does not start, as it is damaged. \
+    The backup has everything that can be read; what is lost is listed. The store is not changed. \
+    `tailbound place import` creates a store from the backup. A recent backup may have tenants that \
+    the store has lost: compare both. Exit code: 0 nothing is lost; 1 something is lost; 2 failed."
+)]
+pub(super) struct Salvage {
+    /// The file to write
+    file: PathBuf,
+    /// The damaged store: sqlite:FILE
+    #[arg(long, value_name = "STORE")]
+    store: StoreUrl,
+    /// The output format
+    #[arg(long, value_enum, default_value_t)]
+    output: Output,
+}
+
 /// Content of a backup.
 #[derive(Debug, Serialize)]
 struct Content {
@@ -65,6 +84,9 @@ struct Content {
     /// After an import: tenants that the rules would not admit now at their places.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     over: Vec<String>,
+    /// After a salvage: what could not be read.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    lost: Vec<String>,
 }
 
 impl Content {
@@ -76,6 +98,7 @@ impl Content {
             vms: vms.map(|tenant| u64::from(tenant.request.vms)).sum(),
             keys: snapshot.keys.len(),
             over: Vec::new(),
+            lost: Vec::new(),
         }
     }
 
@@ -169,5 +192,30 @@ impl Import {
             }
         });
         Ok(Exit::Holds)
+    }
+}
+
+impl Salvage {
+    pub(super) fn run(self) -> Result<Exit, Failure> {
+        let StoreUrl::Sqlite(store) = &self.store else {
+            return Err(Failure::wrong_arguments(
+                "only a file is salvaged: --store sqlite:FILE; etcd has snapshots of its own \
+                 (etcdctl snapshot)",
+            ));
+        };
+        let (snapshot, lost) = Sqlite::salvage(store).map_err(Failure::new)?;
+        write(&self.file, &backup::write(&snapshot))
+            .map_err(|error| Failure::new(format!("{}: {error}", self.file.display())))?;
+        let mut content = Content::of(&snapshot);
+        content.lost = lost;
+        output::print(&match self.output {
+            Output::Json => output::json("place-salvage", 1, &content),
+            Output::Text => {
+                let lost = content.lost.iter().map(|what| format!("LOST  {what}\n"));
+                let lost: String = lost.collect();
+                format!("{}  {}\n{lost}", paint().good("SALVAGED"), content.text())
+            }
+        });
+        Ok(Exit::holds(content.lost.is_empty()))
     }
 }

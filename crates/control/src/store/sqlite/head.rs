@@ -65,11 +65,7 @@ impl Mark {
     }
 
     fn slot(&self) -> usize {
-        if self.revision.is_multiple_of(2) {
-            0
-        } else {
-            1
-        }
+        usize::from(!self.revision.is_multiple_of(2))
     }
 }
 
@@ -121,10 +117,10 @@ impl Head {
         let mark = |slot: usize| content.get(slot * SLOT..).and_then(Mark::read);
         let marks = [mark(0), mark(1)];
         let file = Arc::new(file);
-        let (changed, changes) = sync_channel(1);
+        let (changed, requests) = sync_channel(1);
         let is_unsynced = Arc::new(AtomicBool::new(false));
         let (held, failed) = (Arc::clone(&file), Arc::clone(&is_unsynced));
-        std::thread::spawn(move || sync(&held, &changes, &failed));
+        std::thread::spawn(move || sync(&held, &requests, &failed));
         Ok(Self {
             file,
             path,
@@ -153,14 +149,10 @@ impl Head {
             };
         };
         if revision < last.revision {
-            let lost = last.revision - revision;
+            let number = last.revision - revision;
             return Err(StoreError::Corrupt(format!(
-                "it ends with commit {revision}, and {path} has commit {}: at least {} lost",
-                last.revision,
-                match lost {
-                    1 => "one commit is".to_owned(),
-                    lost => format!("{lost} commits are"),
-                }
+                "it ends with commit {revision}, and {path} has commit {}: at least {number} lost",
+                last.revision
             )));
         }
         let same = self
@@ -196,11 +188,11 @@ impl Head {
 }
 
 /// Syncs a file once an interval while it changes, and at the end.
-fn sync(file: &File, changes: &Receiver<()>, failed: &AtomicBool) {
-    while changes.recv().is_ok() {
+fn sync(file: &File, requests: &Receiver<()>, failed: &AtomicBool) {
+    while requests.recv().is_ok() {
         std::thread::sleep(INTERVAL);
         // Of changes meanwhile.
-        let _ = changes.try_recv();
+        let _ = requests.try_recv();
         if file.sync_data().is_err() {
             failed.store(true, Ordering::Relaxed);
         }

@@ -73,7 +73,7 @@ enum Damage {
     Overwrite(f64, Vec<u8>),
     /// A file ends there.
     Cut(f64),
-    /// Two parts of a file, of so many bytes, change places.
+    /// Two parts of a file of that size change places.
     Swap(f64, f64, usize),
     /// A part of a file is as it was some commits ago.
     Old(usize, f64, usize),

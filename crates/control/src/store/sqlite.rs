@@ -122,7 +122,7 @@ impl Sqlite {
             })?,
             FileKind::Earlier => {
                 let counters = content::counters(&connection)?;
-                let last = (counters.revision > 0).then(|| (counters.revision, [0; 32]));
+                let last = (counters.revision > 0).then_some((counters.revision, [0; 32]));
                 Head::create(path, last).map_err(|error| with_head(path, &error))?
             }
         };

@@ -75,7 +75,7 @@ pub(super) struct Head {
     file: Arc<File>,
     path: PathBuf,
     marks: [Option<Mark>; 2],
-    /// Asks for a sync.
+    /// Requests of a sync.
     changed: SyncSender<()>,
     is_unsynced: Arc<AtomicBool>,
 }

@@ -91,7 +91,12 @@ pub struct Leadership {
     pub role: Role,
     /// The leader's URL, if there is a leader; this replica's own URL if it leads.
     pub leader: Option<String>,
+    /// The time at which this replica lost the store, until it follows or leads again.
+    pub cut_off: Option<Instant>,
 }
+
+/// A replica without a connection to the store for this time sends no guarantees to hosts.
+pub const STALE: Duration = Duration::from_secs(5);
 
 /// A handle on this process's role among the replicas.
 #[derive(Debug, Clone)]
@@ -121,6 +126,7 @@ impl Replica {
         let (leadership, watching) = watch::channel(Leadership {
             role: Role::Follower,
             leader: None,
+            cut_off: None,
         });
         let (resign, resigning) = mpsc::channel(1);
         let role_loop = RoleLoop::new(options, service.clone(), leadership, resigning);
@@ -145,6 +151,28 @@ impl Replica {
         self.leadership.borrow().clone()
     }
 
+    /// Returns the time that this replica has been cut off from the store, if at least [`STALE`].
+    pub fn stale_for(&self) -> Option<Duration> {
+        let cut_off = self.leadership.borrow().cut_off?;
+        Some(cut_off.elapsed()).filter(|age| *age >= STALE)
+    }
+
+    /// Waits until this replica has been cut off from the store for [`STALE`].
+    pub async fn stale(&self) {
+        let mut leadership = self.leadership.clone();
+        loop {
+            let found = leadership.wait_for(|it| it.cut_off.is_some()).await;
+            let Some(cut_off) = found.ok().and_then(|it| it.cut_off) else {
+                // The role loop has ended, and the process ends.
+                return std::future::pending().await;
+            };
+            tokio::select! {
+                () = time::sleep_until((cut_off + STALE).into()) => return,
+                _ = leadership.wait_for(|it| it.cut_off != Some(cut_off)) => {}
+            }
+        }
+    }
+
     /// Sends a write to the leader unchanged. Returns the leader's answer once this replica has
     /// applied the write too.
     ///
@@ -163,6 +191,7 @@ impl Replica {
             Leadership {
                 role: Role::Follower,
                 leader: Some(leader),
+                ..
             } => leader,
             Leadership { role, .. } => {
                 return Err(match role {
@@ -191,6 +220,19 @@ impl Replica {
         if self.resign.send(done).await.is_ok() {
             // An error means that the role loop has ended already.
             let _ = wait.await;
+        }
+    }
+}
+
+#[cfg(test)]
+impl Replica {
+    /// A handle without a role loop behind it, whose role the test sets.
+    pub(crate) fn of(leadership: watch::Receiver<Leadership>) -> Self {
+        Self {
+            leadership,
+            resign: mpsc::channel(1).0,
+            forwarder: Forwarder::new(None).expect("there is no file to read"),
+            revision: watch::channel(0).1,
         }
     }
 }

@@ -18,6 +18,7 @@ mod map;
 mod metrics;
 mod openapi;
 mod page;
+mod pool;
 mod problem;
 mod rates;
 mod report_times;
@@ -39,23 +40,22 @@ pub use tokens::{Caller, Identity, Tokens};
 
 use crate::ledger::{Command, Quota, Reply};
 use crate::replica::Replica;
-use crate::service::Service;
+use crate::service::{Service, ServiceError};
 use axum::Router;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum_server::tls_rustls::{RustlsAcceptor, RustlsConfig};
 use connections::{Connections, Entrance};
+use events::Places;
 use extract::Author;
 use hose_keys::KeyMaker;
+use pool::{Payer, Pool};
 use problem::ApiError;
 use rates::Limiters;
 use report_times::ReportTimes;
 use std::net::{SocketAddr, TcpListener};
-use std::num::NonZero;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
-use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
-use tailbound_api::Code;
 use tailbound_document::DocumentError;
 use tailbound_otlp::Exporter;
 use tokio::sync::{Semaphore, watch};
@@ -64,8 +64,6 @@ use tokio::sync::{Semaphore, watch};
 const GRACE: Duration = Duration::from_secs(10);
 /// A connection that has not sent its request's headers after this time is closed.
 const HEADER_TIME: Duration = Duration::from_secs(30);
-/// Limit on open streams of events.
-const EVENT_STREAMS: usize = 64;
 
 /// Configuration of the HTTP server.
 #[derive(Debug, Clone)]
@@ -162,10 +160,10 @@ pub(crate) struct App {
     /// One permit for each stream that can still be opened.
     streams: Arc<Semaphore>,
     most_streams: usize,
-    /// One permit for each core; long queries would otherwise delay decisions.
-    queries: Arc<Semaphore>,
-    /// One permit for each stream of events that can still be opened.
-    event_streams: Arc<Semaphore>,
+    /// Threads that answer long questions.
+    pool: Pool,
+    /// Open streams of events.
+    event_streams: Arc<Places>,
     /// Time of each host's last report.
     heard: ReportTimes,
     /// Derives the keys of hosts, if this service issues any.
@@ -194,25 +192,15 @@ impl App {
         self.most_streams - self.streams.available_permits()
     }
 
-    /// Answers a long query on a thread of its own, so that no other request waits for it, and
-    /// returns the answer. It runs once it has one of the permits.
+    /// Answers a long question on a thread of its own, in the caller's share of their time.
     async fn ask<T: Send + 'static>(
         &self,
-        permits: &Arc<Semaphore>,
-        answer: impl FnOnce(&Service) -> T + Send + 'static,
+        by: &Identity,
+        question: impl FnOnce(&Service) -> T + Send + 'static,
     ) -> Result<T, ApiError> {
-        let failed = |why: &dyn std::fmt::Display| {
-            ApiError::new(Code::Store, format!("it cannot be answered: {why}"))
-        };
-        let permit = Arc::clone(permits).acquire_owned().await;
-        let permit = permit.map_err(|error| failed(&error))?;
         let service = self.service.clone();
-        let answering = tokio::task::spawn_blocking(move || {
-            // This goes on when the caller goes away, so it keeps the permit.
-            let _permit = permit;
-            answer(&service)
-        });
-        answering.await.map_err(|error| failed(&error))
+        let payer = Payer::of(by);
+        self.pool.ask(payer, move || question(&service)).await
     }
 
     /// Submits a change to the writer, and returns the reply once it is durable.
@@ -227,14 +215,13 @@ impl App {
         };
         let begin = Instant::now();
         let done = self.service.call(author.call(quota, command)).await;
-        let done = done.map_err(ApiError::from);
-        let error = done.as_ref().err().map(ApiError::code);
+        let error = done.as_ref().err().map(ServiceError::code);
         let outcome = self.metrics.decided(name, error, begin.elapsed());
         traces::decided(self, name, outcome, begin.elapsed());
         if let Some(entry) = entry {
             entry.write(&done);
         }
-        done
+        done.map_err(ApiError::from)
     }
 }
 
@@ -284,10 +271,8 @@ impl Server {
             connections: Arc::new(Connections::new(config.connections)),
             streams: Arc::new(Semaphore::new(most_streams)),
             most_streams,
-            queries: Arc::new(Semaphore::new(
-                available_parallelism().map_or(1, NonZero::get),
-            )),
-            event_streams: Arc::new(Semaphore::new(EVENT_STREAMS)),
+            pool: Pool::start(),
+            event_streams: Arc::default(),
             heard: ReportTimes::default(),
             keys: keys.map(Arc::new),
             comparisons: Arc::new(Semaphore::new(1)),
@@ -433,7 +418,6 @@ async fn no_sniffing(
 mod tests {
     use super::*;
     use crate::ledger::Ledger;
-    use std::sync::atomic::{AtomicUsize, Ordering};
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     /// A server of a small data centre, without tokens.
@@ -474,28 +458,6 @@ mod tests {
             assert!(closed.is_ok(), "{said:?}");
         }
         running.abort();
-    }
-
-    #[tokio::test]
-    async fn no_more_queries_run_at_a_time_than_there_are_permits() {
-        let server = server();
-        let permits = Arc::new(Semaphore::new(2));
-        let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        let query = || {
-            let (running, most) = (Arc::clone(&running), Arc::clone(&most));
-            server.app.ask(&permits, move |_| {
-                let now = running.fetch_add(1, Ordering::SeqCst) + 1;
-                most.fetch_max(now, Ordering::SeqCst);
-                std::thread::sleep(Duration::from_millis(2));
-                running.fetch_sub(1, Ordering::SeqCst);
-            })
-        };
-        // A caller that goes away at once holds its permit as long as others.
-        for _ in 0..20 {
-            let _ = tokio::time::timeout(Duration::from_micros(100), query()).await;
-        }
-        query().await.unwrap();
-        assert_eq!(most.load(Ordering::SeqCst), 2);
     }
 
     #[test]

@@ -2,9 +2,11 @@
 //!
 //! Read [`Service::call`] and [`Service::read`] first. A leader has two ledgers: the writer's, on
 //! which it decides, and the readers', to which a decision is applied once it is durable. So
-//! readers never see a decision that may still fail, and long queries do not delay decisions. A
-//! follower has the second ledger only.
+//! readers never see a decision that may still fail. A follower has the second ledger only. Long
+//! questions have a third one ([`Service::question`]), so that no commit and no other reader waits
+//! for them.
 
+mod questions;
 mod watchers;
 mod writer;
 
@@ -13,6 +15,7 @@ mod tests;
 
 use crate::ledger::{Call, Change, Ledger, LedgerError, LoadError, Reply};
 use crate::store::{Store, StoreError};
+use questions::Questions;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -82,6 +85,7 @@ pub struct Service {
 struct Shared {
     /// The durable state.
     ledger: RwLock<Ledger>,
+    questions: Questions,
     leads: AtomicBool,
     revision: watch::Sender<u64>,
     watchers: Watchers,
@@ -105,6 +109,7 @@ impl Service {
         let (revision, _) = watch::channel(ledger.revision());
         let shared = Arc::new(Shared {
             ledger: RwLock::new(ledger),
+            questions: Questions::default(),
             leads: AtomicBool::new(false),
             revision,
             watchers: Watchers::default(),
@@ -176,13 +181,20 @@ impl Service {
 
     /// Calls `ask` with the ledger of everything that is durable, and returns its answer.
     ///
-    /// Commits wait while this runs, so it should not take long.
+    /// Commits and other readers wait while this runs, so it takes some microseconds at most;
+    /// [`Self::question`] is for everything else.
     pub fn read<T>(&self, ask: impl FnOnce(&Ledger) -> T) -> T {
         ask(&self
             .shared
             .ledger
             .read()
             .unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Calls `ask` with a ledger of everything that was durable before. Only other long queries wait
+    /// for it. It blocks the thread while the ledger catches up.
+    pub fn question<T>(&self, ask: impl FnOnce(&Ledger) -> T) -> T {
+        self.shared.questions.ask(&self.shared.ledger, ask)
     }
 
     /// Returns whether this service leads or follows.

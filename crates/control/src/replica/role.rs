@@ -83,7 +83,7 @@ impl RoleLoop {
                 Ok(never) => match never {},
                 Err(reason) => reason,
             };
-            self.publish(Role::Follower, None);
+            self.publish_cut_off();
             if let Some(elected) = &elected {
                 elected.stop();
             }
@@ -258,10 +258,25 @@ impl RoleLoop {
     fn publish(&self, role: Role, leader: Option<&KeyValue>) {
         let leader = leader.map(|kv| String::from_utf8_lossy(&kv.value).into_owned());
         self.leadership.send_if_modified(|leadership| {
-            let now = Leadership { role, leader };
+            let now = Leadership {
+                role,
+                leader,
+                cut_off: None,
+            };
             let differs = *leadership != now;
             *leadership = now;
             differs
+        });
+    }
+
+    /// Publishes that this replica is cut off from the store, until it follows or leads again.
+    fn publish_cut_off(&self) {
+        self.leadership.send_modify(|leadership| {
+            *leadership = Leadership {
+                role: Role::Follower,
+                leader: None,
+                cut_off: leadership.cut_off.or_else(|| Some(Instant::now())),
+            };
         });
     }
 }

@@ -1,7 +1,7 @@
 //! Checks of requests without a reservation.
 
 use super::App;
-use super::extract::Body;
+use super::extract::{Body, By};
 use super::problem::{self, ApiError, Guarded};
 use axum::Json;
 use axum::extract::State;
@@ -17,10 +17,16 @@ use tailbound_placement::Request;
 )]
 pub(super) async fn fit(
     State(app): State<Arc<App>>,
+    By(by): By,
     Body(request): Body<Request>,
 ) -> Result<Json<Explanation>, ApiError> {
     let request = request.with_default_bursts();
-    Ok(Json(app.service.read(|ledger| ledger.fit(&request))?))
+    let found = app
+        .ask(&by, move |service| {
+            service.question(|ledger| ledger.fit(&request))
+        })
+        .await?;
+    Ok(Json(found?))
 }
 
 /// Checks a request, and explains a refusal.
@@ -34,12 +40,13 @@ pub(super) async fn fit(
 )]
 pub(super) async fn explain(
     State(app): State<Arc<App>>,
+    By(by): By,
     Body(request): Body<Request>,
 ) -> Result<Json<Explanation>, ApiError> {
     let request = request.with_default_bursts();
     let found = app
-        .ask(&app.queries, move |service| {
-            service.read(|ledger| ledger.explain(&request))
+        .ask(&by, move |service| {
+            service.question(|ledger| ledger.explain(&request))
         })
         .await?;
     Ok(Json(found?))

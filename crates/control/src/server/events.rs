@@ -2,24 +2,78 @@
 
 use super::App;
 use super::extract::By;
+use super::pool::Payer;
 use super::problem::{ApiError, Busy, Guarded};
 use super::tokens::Identity;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
+use std::collections::HashMap;
 use std::convert::Infallible;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tailbound_api::{Code, Event};
 use tokio::sync::broadcast::{self, error::RecvError};
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
 /// The interval of lines without a change, so that silence means an unreachable service.
 const HEARTBEAT: Duration = Duration::from_secs(10);
 /// The time after which a reader that accepts no data is disconnected.
 const STUCK: Duration = Duration::from_secs(30);
+
+/// Limit on the streams of one owner, of all operators, and of all hosts.
+const MOST_OF_ONE: usize = 16;
+/// Limit on the streams of all owners.
+const MOST_OF_OWNERS: usize = 1024;
+
+/// Open streams by payer, so that no owner can use up the streams of other owners or of operators.
+#[derive(Debug, Default)]
+pub(super) struct Places {
+    open: Mutex<HashMap<Payer, usize>>,
+}
+
+/// The place of one open stream, until it is dropped.
+#[derive(Debug)]
+struct Place {
+    places: Arc<Places>,
+    payer: Payer,
+}
+
+impl Places {
+    fn take(self: &Arc<Self>, payer: Payer) -> Result<Place, ApiError> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let busy = |detail: String| Err(ApiError::new(Code::Unavailable, detail));
+        let own = open.get(&payer).copied().unwrap_or_default();
+        if own >= MOST_OF_ONE {
+            return busy(format!(
+                "there are already {MOST_OF_ONE} streams of events of {payer}, which is the limit"
+            ));
+        }
+        let of_owners = open.iter().filter(|(payer, _)| payer.is_owner());
+        if payer.is_owner() && of_owners.map(|(_, open)| open).sum::<usize>() >= MOST_OF_OWNERS {
+            return busy(format!(
+                "there are already {MOST_OF_OWNERS} streams of events of owners, which is the limit"
+            ));
+        }
+        *open.entry(payer.clone()).or_default() += 1;
+        let places = Arc::clone(self);
+        Ok(Place { places, payer })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let open = self.places.open.lock();
+        let mut open = open.unwrap_or_else(PoisonError::into_inner);
+        let left = open.get_mut(&self.payer).expect("it was counted");
+        *left -= 1;
+        if *left == 0 {
+            open.remove(&self.payer);
+        }
+    }
+}
 
 /// Streams changes of tenants' states.
 ///
@@ -34,11 +88,7 @@ const STUCK: Duration = Duration::from_secs(30);
     )
 )]
 pub(super) async fn stream(State(app): State<Arc<App>>, By(by): By) -> Result<Response, ApiError> {
-    let permit = Arc::clone(&app.event_streams).try_acquire_owned();
-    let permit = permit.map_err(|_| {
-        let detail = "there are as many streams of events already as can be";
-        ApiError::new(Code::Unavailable, detail)
-    })?;
+    let place = app.event_streams.take(Payer::of(&by))?;
     // Before the first read, so that no change falls between.
     let events = app.service.events();
     let owner = by.owner().map(str::to_owned);
@@ -59,7 +109,7 @@ pub(super) async fn stream(State(app): State<Arc<App>>, By(by): By) -> Result<Re
         owner,
         lines,
         events,
-        _permit: permit,
+        _place: place,
     };
     tokio::spawn(stream.run(first));
     let body = Body::from_stream(ReceiverStream::new(body));
@@ -74,7 +124,7 @@ struct EventStream {
     owner: Option<String>,
     lines: mpsc::Sender<Result<Bytes, Infallible>>,
     events: broadcast::Receiver<Arc<Event>>,
-    _permit: OwnedSemaphorePermit,
+    _place: Place,
 }
 
 impl EventStream {
@@ -138,5 +188,33 @@ impl EventStream {
             sent = delivery => matches!(sent, Ok(Ok(()))),
             _ = stopped.wait_for(|stopped| *stopped) => false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_owner_can_use_up_the_streams_of_others_or_of_operators() {
+        let places = Arc::new(Places::default());
+        let owner = |number: usize| Payer::Owner(format!("owner-{number}"));
+        let mut held = Vec::new();
+        while let Ok(place) = places.take(owner(0)) {
+            held.push(place);
+        }
+        assert_eq!(held.len(), MOST_OF_ONE);
+        for number in 1.. {
+            match places.take(owner(number)) {
+                Ok(place) => held.push(place),
+                Err(_) => break,
+            }
+        }
+        assert_eq!(held.len(), MOST_OF_OWNERS);
+        held.push(places.take(Payer::Operators).unwrap());
+        held.swap_remove(0);
+        held.push(places.take(owner(5_000)).unwrap());
+        drop(held);
+        assert!(places.open.lock().unwrap().is_empty());
     }
 }

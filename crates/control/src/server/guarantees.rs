@@ -4,6 +4,7 @@ use super::App;
 use super::extract::{By, PathName};
 use super::problem::{Absent, ApiError, Busy, Guarded};
 use super::tokens::{Caller, Identity};
+use crate::replica::Replica;
 use axum::Json;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
@@ -34,9 +35,24 @@ pub(super) fn check(by: &Identity, name: &str) -> Result<(), ApiError> {
 }
 
 fn read(app: &App, name: &str) -> Result<HostGuarantees, ApiError> {
+    if let Some(age) = app.replica.as_ref().and_then(Replica::stale_for) {
+        let detail = format!(
+            "this replica has been cut off from the store for {} s",
+            age.as_secs()
+        );
+        return Err(ApiError::new(Code::Unavailable, detail));
+    }
     app.service
         .read(|ledger| ledger.guarantees(name))
         .ok_or_else(|| ApiError::not_found(format!("there is no host {name:?}")))
+}
+
+/// Waits until this replica's guarantees are too old for hosts.
+async fn stale(app: &App) {
+    match &app.replica {
+        Some(replica) => replica.stale().await,
+        None => std::future::pending().await,
+    }
 }
 
 /// Returns the guarantees of a host's machines.
@@ -118,8 +134,9 @@ struct GuaranteeStream {
 }
 
 impl GuaranteeStream {
-    /// Writes the guarantees until the reader disconnects, the service stops, or the host or the
-    /// token is removed.
+    /// Writes the guarantees until the reader disconnects, the service stops, the host or the token
+    /// is removed, or this replica has been cut off from the store for [`STALE`](crate::replica::STALE):
+    /// the host then takes another one.
     async fn run(mut self, mut state: HostGuarantees) {
         let mut stopped = self.app.stopped.subscribe();
         loop {
@@ -141,6 +158,7 @@ impl GuaranteeStream {
                 changed = self.changes.changed() => if changed.is_err() {
                     return;
                 },
+                () = stale(&self.app) => return,
                 () = tokio::time::sleep(HEARTBEAT) => {}
             }
             if self.app.tokens().is_some_and(|now| !now.have(&self.by)) {
@@ -158,8 +176,10 @@ impl GuaranteeStream {
 mod tests {
     use super::*;
     use crate::ledger::Ledger;
+    use crate::replica::{Leadership, STALE};
     use crate::server::{Authentication, Config, Metrics, Server};
     use crate::service::Service;
+    use tailbound_api::Role;
     use tailbound_placement::{Policy, Spec};
     use tokio::time::Instant;
     use tokio_stream::StreamExt as _;
@@ -172,9 +192,7 @@ mod tests {
         })
     }
 
-    /// Runs in virtual time, which passes while all tasks are idle.
-    #[tokio::test(start_paused = true)]
-    async fn a_stream_is_never_silent_for_longer_than_a_heartbeat() {
+    fn server(replica: Option<Replica>) -> Server {
         let tree = r#"
             frame = "1538B"
             [[host]]
@@ -187,13 +205,19 @@ mod tests {
         let config = Config {
             authentication: Authentication::InsecureLoopback,
             tls: None,
-            streams: 1,
+            streams: 4,
             connections: 8,
             hose: None,
             collector: None,
         };
         let service = Service::start(ledger, |_| {});
-        let server = Server::new(config, service, None, Metrics::new()).unwrap();
+        Server::new(config, service, replica, Metrics::new()).unwrap()
+    }
+
+    /// Runs in virtual time, which passes while all tasks are idle.
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_is_never_silent_for_longer_than_a_heartbeat() {
+        let server = server(None);
         let app = Arc::clone(&server.app);
         let answer = stream(State(app), operator(), PathName("a".to_owned())).await;
         let mut lines = answer.unwrap().into_body().into_data_stream();
@@ -210,5 +234,34 @@ mod tests {
         assert_eq!(server.app.open_streams(), 0);
         server.stop();
         drop(lines);
+    }
+
+    /// A host at a replica that is cut off would follow deleted tenants for ever.
+    #[tokio::test]
+    async fn a_stream_ends_when_its_replica_is_cut_off_and_none_begins() {
+        let leader = Leadership {
+            role: Role::Follower,
+            leader: Some("http://127.0.0.1:1".to_owned()),
+            cut_off: None,
+        };
+        let (leadership, replica) = watch::channel(leader.clone());
+        let server = server(Some(Replica::of(replica)));
+        let open = || {
+            let app = Arc::clone(&server.app);
+            stream(State(app), operator(), PathName("a".to_owned()))
+        };
+        let mut lines = open().await.unwrap().into_body().into_data_stream();
+        assert!(lines.next().await.is_some());
+        // An election is not that, nor a short break.
+        leadership.send_modify(|it| it.leader = None);
+        leadership.send_modify(|it| it.cut_off = Some(std::time::Instant::now()));
+        assert!(open().await.is_ok());
+        leadership.send_replace(leader.clone());
+        let long = std::time::Instant::now().checked_sub(STALE).unwrap();
+        leadership.send_modify(|it| it.cut_off = Some(long));
+        assert!(lines.next().await.is_none(), "it goes on");
+        assert!(open().await.is_err(), "one begins");
+        leadership.send_replace(leader);
+        assert!(open().await.is_ok());
     }
 }

@@ -120,8 +120,8 @@ pub(super) async fn get(
     };
     let unknown = ApiError::not_found(format!("there is no host {name:?}"));
     // Two hashes or so for each other host of the topology, of which there may be many.
-    let answer = app.ask(&app.queries, move |service| {
-        let hosts = service.read(|ledger| ledger.host_names(&name))?;
+    let answer = app.ask(&by, move |service| {
+        let hosts = service.question(|ledger| ledger.host_names(&name))?;
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         Some(maker.keys(since.unwrap_or_default(), &name, &hosts))
     });

@@ -1,7 +1,7 @@
 //! The tree as a map: the headroom of every node, down to the requested depth.
 
 use super::App;
-use super::extract::Params;
+use super::extract::{By, Params};
 use super::problem::{Absent, ApiError, Guarded};
 use crate::ledger::Ledger;
 use axum::Json;
@@ -60,12 +60,13 @@ const fn two() -> u8 {
 )]
 async fn show(
     State(app): State<Arc<App>>,
+    By(by): By,
     Params(part): Params<Part>,
 ) -> Result<Json<MapNode>, ApiError> {
     // All ports below the node are looked at, which is milliseconds for some
     // 100,000 hosts.
-    app.ask(&app.queries, move |service| {
-        service.read(|ledger| {
+    app.ask(&by, move |service| {
+        service.question(|ledger| {
             let node = ledger.node(&part.node).ok_or_else(|| {
                 ApiError::not_found(format!("there is no host, rack or pod {:?}", part.node))
             })?;

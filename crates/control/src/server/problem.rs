@@ -71,12 +71,9 @@ impl ApiError {
         self
     }
 
+    #[cfg(test)]
     pub(super) fn code(&self) -> Code {
         self.problem.code
-    }
-
-    pub(super) fn detail(&self) -> &str {
-        &self.problem.detail
     }
 
     pub(super) fn malformed(detail: impl Into<String>) -> Self {

@@ -1,6 +1,7 @@
 //! Status and health of the service.
 
 use super::App;
+use super::extract::By;
 use super::problem::{ApiError, Guarded};
 use crate::backup;
 use crate::ledger::Ledger;
@@ -44,13 +45,13 @@ pub(super) async fn status(State(app): State<Arc<App>>) -> Json<Status> {
         Guarded,
     )
 )]
-pub(super) async fn backup(State(app): State<Arc<App>>) -> Result<Response, ApiError> {
+pub(super) async fn backup(State(app): State<Arc<App>>, By(by): By) -> Result<Response, ApiError> {
     let whole = |service: &crate::service::Service| {
         // Large parts are shared, so that nobody waits while they are written.
-        let snapshot = service.read(Ledger::snapshot);
+        let snapshot = service.question(Ledger::snapshot);
         backup::write(&snapshot)
     };
-    let text = app.ask(&app.queries, whole).await?;
+    let text = app.ask(&by, whole).await?;
     Ok(([(CONTENT_TYPE, "application/jsonl")], text).into_response())
 }
 

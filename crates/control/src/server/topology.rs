@@ -1,7 +1,7 @@
 //! The topology of switches and hosts.
 
 use super::App;
-use super::extract::{Body, Write, if_match};
+use super::extract::{Body, By, Write, if_match};
 use super::problem::{self, ApiError, Breaks, Guarded, Stored};
 use crate::ledger::{Command, Ledger, Reply, compare};
 use axum::Json;
@@ -36,12 +36,16 @@ pub(super) async fn get(State(app): State<Arc<App>>) -> Response {
 )]
 pub(super) async fn diff(
     State(app): State<Arc<App>>,
+    By(by): By,
     Body(spec): Body<Spec>,
 ) -> Result<Json<TopologyDiff>, ApiError> {
     // A topology as large as a data centre takes a while, and as much memory as
     // the one in force.
-    let diff = app.ask(&app.comparisons, move |service| {
-        compare(&service.read(Ledger::snapshot), &spec)
+    let permit = Arc::clone(&app.comparisons).acquire_owned().await;
+    let diff = app.ask(&by, move |service| {
+        // The comparison goes on when the caller goes away, so it keeps the permit.
+        let _permit = permit;
+        compare(&service.question(Ledger::snapshot), &spec)
     });
     Ok(Json(diff.await??))
 }

@@ -2,9 +2,10 @@
 //!
 //! Each write is one line with the target `audit`. Reports of hosts are not logged.
 
-use super::problem::ApiError;
 use super::tokens::{Caller, Identity};
 use crate::ledger::{Command, Ledger, Reply};
+use crate::service::ServiceError;
+use crate::store::StoreError;
 use tailbound_api::{MoveStep, Tenant};
 use tailbound_placement::TenantId;
 
@@ -68,8 +69,9 @@ impl Entry {
         })
     }
 
-    /// Writes the line.
-    pub(super) fn write(self, done: &Result<Reply, ApiError>) {
+    /// Writes the line. A call whose commit may have become durable has the outcome `unknown`; a retry
+    /// with the same idempotency key settles it.
+    pub(super) fn write(self, done: &Result<Reply, ServiceError>) {
         let Self {
             by,
             role,
@@ -79,7 +81,10 @@ impl Entry {
         } = self;
         let (outcome, after) = match done {
             Ok(reply) => ("done", after(reply)),
-            Err(error) => ("refused", error.detail().to_owned()),
+            Err(error @ (ServiceError::Store(StoreError::Uncertain(_)) | ServiceError::Ended)) => {
+                ("unknown", error.to_string())
+            }
+            Err(error) => ("refused", error.to_string()),
         };
         tracing::info!(target: "audit", by, role, command, what, before, after, outcome, "audit");
     }

@@ -1,3 +1,4 @@
+use super::writer::CALLS;
 use super::*;
 use crate::ledger::testing::{call, create, ledger};
 use crate::ledger::{Command, Snapshot, TenantFilter};
@@ -319,6 +320,90 @@ async fn only_those_hosts_wake_whose_guarantees_changed() {
         .unwrap_err();
     let shown = service.read(|ledger| ledger.guarantees("host-1"));
     assert!(shown.unwrap().vms.is_empty());
+}
+
+/// While a long question runs, calls are decided and short questions are answered, and the next long
+/// question sees all of it.
+#[tokio::test]
+async fn nobody_but_long_questions_waits_for_a_long_question() {
+    let Pair { service, gate, .. } = leader().await;
+    drop(gate);
+    service.call(create("acme", "first", 2)).await.unwrap();
+    let (begins, begun) = std::sync::mpsc::channel();
+    let (ends, end) = std::sync::mpsc::channel::<()>();
+    let asked = service.clone();
+    let long = std::thread::spawn(move || {
+        asked.question(|ledger| {
+            begins.send(()).unwrap();
+            let _ = end.recv();
+            ledger.revision()
+        })
+    });
+    begun.recv().unwrap();
+    for name in ["second", "third"] {
+        service.call(create("acme", name, 2)).await.unwrap();
+    }
+    assert_eq!(count(&service), 3);
+    drop(ends);
+    assert_eq!(long.join().unwrap(), 1);
+    // It has what was durable before, by changes, by a new topology, and by a replacement.
+    let equal = || {
+        let original = service.read(Ledger::snapshot);
+        assert_eq!(service.question(Ledger::snapshot), original);
+    };
+    equal();
+    let spec = service.read(|ledger| ledger.topology().spec.clone());
+    let topology = Command::SetTopology {
+        spec: Box::new(spec),
+        expected: None,
+    };
+    service.call(call(topology)).await.unwrap();
+    equal();
+    service.call(create("acme", "fourth", 1)).await.unwrap();
+    equal();
+    service.replace(ledger().0).await.unwrap();
+    equal();
+}
+
+/// One owner's many calls delay another owner's by the call that is being decided.
+#[tokio::test]
+async fn calls_of_owners_are_decided_in_turn() {
+    let Pair {
+        service,
+        gate,
+        mut entered,
+        kept,
+        ..
+    } = leader().await;
+    let first = spawn(&service, create("acme", "first", 1));
+    entered.recv().await.unwrap();
+    let mut flood = Vec::new();
+    for number in 0..CALLS + 10 {
+        let name = format!("web-{number}");
+        let call = Call {
+            owner: Some("acme".to_owned()),
+            ..create("acme", &name, 0)
+        };
+        flood.push(spawn(&service, call));
+    }
+    queued(&service, CALLS + 10).await;
+    let call = Call {
+        owner: Some("globex".to_owned()),
+        ..create("globex", "only", 1)
+    };
+    let only = spawn(&service, call);
+    queued(&service, CALLS + 11).await;
+    gate.send(Ok(())).unwrap();
+    first.await.unwrap().unwrap();
+    // It is in the next commit, although more calls than a commit takes were sent before it.
+    entered.recv().await.unwrap();
+    gate.send(Ok(())).unwrap();
+    only.await.unwrap().unwrap();
+    drop(gate);
+    for call in flood {
+        call.await.unwrap().unwrap_err();
+    }
+    drop(kept);
 }
 
 /// A store with a defect.

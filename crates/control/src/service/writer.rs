@@ -1,22 +1,29 @@
 //! The writer: the only thread that decides.
 
 use super::{Committed, OnEnd, ServiceError, Shared};
+use crate::fair::FairQueue;
 use crate::ledger::{Call, Change, Ledger, LoadError, Reply, Touched, Undo};
 use crate::store::{Store, StoreError};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tailbound_api::{Event, TenantState};
 use tailbound_units::Nanos;
 use tokio::sync::{mpsc, oneshot};
 
 /// Limit on the calls in a commit.
-const CALLS: usize = 64;
+pub(super) const CALLS: usize = 64;
+/// A commit takes no more calls after this time of deciding, so that no reply waits for many others'
+/// long decisions.
+const DECIDING: Duration = Duration::from_millis(2);
+/// Limit on the calls that wait in the writer's own queue; further ones stay in the service's.
+const WAITING: usize = 1024;
 /// Limit on the changes in a commit: etcd accepts 128 operations in a transaction.
 const CHANGES: usize = 96;
 
-/// A job of the writer. Jobs are done in the order in which they were sent.
+/// A job of the writer. Calls of one owner are decided in the order in which they were sent, and a
+/// transition is done after all calls that were sent before it.
 pub(super) enum Job {
     Call(Box<Call>, oneshot::Sender<Answer>),
     Transition(Transition),
@@ -31,6 +38,7 @@ pub(super) enum Transition {
 }
 
 type Answer = Result<Reply, ServiceError>;
+type WaitingCall = (Box<Call>, oneshot::Sender<Answer>);
 
 /// The state that exists only while the service leads.
 struct Leading {
@@ -43,6 +51,10 @@ struct Leading {
 pub(super) struct Writer {
     shared: Arc<Shared>,
     queue: mpsc::Receiver<Job>,
+    /// Calls that wait, by owner; operators and hosts have no owner.
+    waiting: FairQueue<Option<String>, WaitingCall>,
+    /// A transition that waits for them.
+    next: Option<Transition>,
     observe: Box<dyn FnMut(&Committed) + Send>,
     leading: Option<Leading>,
     /// Called once when the writer cannot lead any more.
@@ -66,6 +78,8 @@ impl Writer {
         Self {
             shared,
             queue,
+            waiting: FairQueue::default(),
+            next: None,
             observe,
             leading: None,
             on_end: None,
@@ -85,14 +99,35 @@ impl Writer {
     }
 
     fn work(&mut self) {
-        while let Some(job) = self.queue.blocking_recv() {
-            let transition = match job {
-                Job::Call(call, answer) => self.batch(&call, answer),
-                Job::Transition(transition) => Some(transition),
-            };
-            if let Some(transition) = transition {
+        loop {
+            self.collect();
+            if self.waiting.len() > 0 {
+                self.batch();
+            } else if let Some(transition) = self.next.take() {
                 self.transition(transition);
+            } else {
+                match self.queue.blocking_recv() {
+                    Some(job) => self.take(job),
+                    None => return,
+                }
             }
+        }
+    }
+
+    /// Takes over the jobs that were sent, up to a transition.
+    fn collect(&mut self) {
+        while self.next.is_none() && self.waiting.len() < WAITING {
+            match self.queue.try_recv() {
+                Ok(job) => self.take(job),
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn take(&mut self, job: Job) {
+        match job {
+            Job::Call(call, answer) => self.waiting.push(call.owner.clone(), (call, answer)),
+            Job::Transition(transition) => self.next = Some(transition),
         }
     }
 
@@ -102,32 +137,31 @@ impl Writer {
         }
     }
 
-    /// Decides this call and those that wait behind it, keeps all in one commit and answers them.
-    /// A transition ends the batch and is returned, to be done after it.
-    fn batch(&mut self, first: &Call, answer: oneshot::Sender<Answer>) -> Option<Transition> {
+    /// Decides calls that wait, keeps all in one commit and answers them.
+    fn batch(&mut self) {
         let Some(mut leading) = self.leading.take() else {
-            let _ = answer.send(Err(ServiceError::NotLeader));
-            return None;
+            while let Some((_, (_, answer))) = self.waiting.pop() {
+                let _ = answer.send(Err(ServiceError::NotLeader));
+            }
+            return;
         };
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let now = Nanos(now.map_or(0, |since| since.as_nanos() as u64));
         let mut batch = Batch::default();
-        batch.decide(&mut leading.ledger, first, now, answer);
-        let mut transition = None;
-        while batch.answers.len() < CALLS && batch.changes.len() < CHANGES {
-            match self.queue.try_recv() {
-                Ok(Job::Call(call, answer)) => {
-                    batch.decide(&mut leading.ledger, &call, now, answer);
-                }
-                Ok(Job::Transition(next)) => {
-                    transition = Some(next);
-                    break;
-                }
-                Err(_) => break,
-            }
+        let begin = Instant::now();
+        let mut at = begin;
+        while batch.answers.len() < CALLS && batch.changes.len() < CHANGES && at - begin < DECIDING
+        {
+            let Some((owner, (call, answer))) = self.waiting.pop() else {
+                break;
+            };
+            batch.decide(&mut leading.ledger, &call, now, answer);
+            let end = Instant::now();
+            self.waiting.charge(&owner, end - at);
+            at = end;
+            self.collect();
         }
         self.leading = self.commit(leading, batch);
-        transition
     }
 
     /// Commits a batch and answers its calls. Returns the leading state if the writer can go on.
@@ -199,6 +233,10 @@ impl Writer {
                 },
             };
             ledger.set_revision(revision);
+            match touched {
+                Touched::All => self.shared.questions.forget(),
+                Touched::Hosts(_) => self.shared.questions.note(changes, revision),
+            }
             self.tell(&mut ledger);
             touched
         };
@@ -269,6 +307,7 @@ impl Writer {
                 let revision = ledger.revision();
                 let mut held = self.write();
                 held.replace_with(*ledger);
+                self.shared.questions.forget();
                 self.tell(&mut held);
                 drop(held);
                 self.wake(&Touched::All, revision);
@@ -289,6 +328,7 @@ impl Writer {
             built.set_revision(revision);
             let mut ledger = self.write();
             ledger.replace_with(built);
+            self.shared.questions.forget();
             self.tell(&mut ledger);
             touched
         } else {
@@ -296,6 +336,7 @@ impl Writer {
             ledger.share_names(&mut changes);
             let touched = ledger.apply(&changes)?;
             ledger.set_revision(revision);
+            self.shared.questions.note(&changes, revision);
             self.tell(&mut ledger);
             touched
         };

@@ -1,11 +1,10 @@
 //! The head of a store: its last commit, in a file beside the database, `FILE-head`.
 //!
-//! `SQLite` drops whatever follows the first damaged frame of its log, without an error. The head is
+//! `SQLite` drops all frames behind the first damaged one of its log, without an error. The head is
 //! outside the log, so a store that lost commits is detected when it is opened.
 //!
 //! The head is written after the database's commit and before callers get their replies, and synced
-//! within [`INTERVAL`]. So it is never ahead of the database: whatever it has was acknowledged and
-//! durable. After a kill of the process it has every acknowledged commit; after a power failure it may
+//! within [`INTERVAL`]. So the head is never ahead of the database. After a kill of the process it has every acknowledged commit; after a power failure it may
 //! lack those of the last interval. Waiting for its sync would cost a third of all commits.
 
 use crate::store::StoreError;

@@ -1,0 +1,193 @@
+//! The threads that answer long queries, beside the ones that serve connections.
+//!
+//! Each caller has a share of their time ([`FairQueue`]), and they run at a lower priority than the
+//! threads that serve connections, decide and report health.
+
+use super::problem::ApiError;
+use super::tokens::{Caller, Identity};
+use crate::fair::FairQueue;
+use std::fmt;
+use std::num::NonZero;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::available_parallelism;
+use std::time::Instant;
+use tailbound_api::Code;
+use tokio::sync::oneshot;
+
+/// Questions of one caller that wait at most.
+const MOST_OF_ONE: usize = 64;
+/// The threads' niceness.
+const NICE: i32 = 10;
+
+/// The payer of a question: it takes a part of this payer's share of the time.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Payer {
+    Operators,
+    Hosts,
+    Owner(String),
+}
+
+impl Payer {
+    pub(super) fn of(by: &Identity) -> Self {
+        match &by.caller {
+            Caller::Operator => Self::Operators,
+            Caller::Host { .. } => Self::Hosts,
+            Caller::Tenant { owner } => Self::Owner(owner.clone()),
+        }
+    }
+
+    pub(super) const fn is_owner(&self) -> bool {
+        matches!(self, Self::Owner(_))
+    }
+}
+
+impl fmt::Display for Payer {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Operators => formatter.write_str("operators"),
+            Self::Hosts => formatter.write_str("hosts"),
+            Self::Owner(owner) => write!(formatter, "the owner {owner:?}"),
+        }
+    }
+}
+
+type Question = Box<dyn FnOnce() + Send>;
+
+#[derive(Default)]
+struct State {
+    questions: FairQueue<Payer, Question>,
+    has_ended: bool,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The threads end when this is dropped, once they have answered what they answer.
+pub(super) struct Pool(Arc<Shared>);
+
+impl Pool {
+    /// Starts a thread for each core.
+    pub(super) fn start() -> Self {
+        let shared = Arc::new(Shared::default());
+        for _ in 0..available_parallelism().map_or(1, NonZero::get) {
+            let shared = Arc::clone(&shared);
+            std::thread::spawn(move || work(&shared));
+        }
+        Self(shared)
+    }
+
+    /// Answers a question in the share of its payer.
+    ///
+    /// # Errors
+    /// The payer has too many questions, or the question has a defect.
+    pub(super) async fn ask<T: Send + 'static>(
+        &self,
+        payer: Payer,
+        question: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let (sender, answer) = oneshot::channel();
+        {
+            let mut state = self.0.lock();
+            if state.questions.of(&payer) >= MOST_OF_ONE {
+                let detail = format!("{MOST_OF_ONE} long questions of this caller wait already");
+                return Err(ApiError::new(Code::Unavailable, detail));
+            }
+            let question = Box::new(move || {
+                // A caller that went away needs no answer.
+                if !sender.is_closed() {
+                    let _ = sender.send(question());
+                }
+            });
+            state.questions.push(payer, question);
+        }
+        self.0.changed.notify_one();
+        let failed = |_| ApiError::new(Code::Store, "the question could not be answered");
+        answer.await.map_err(failed)
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.0.lock().has_ended = true;
+        self.0.changed.notify_all();
+    }
+}
+
+fn work(shared: &Shared) {
+    // Where it is refused, questions only have the priority of everything else.
+    let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE);
+    let mut state = shared.lock();
+    loop {
+        if state.has_ended {
+            return;
+        }
+        let Some((payer, question)) = state.questions.pop() else {
+            state = shared
+                .changed
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+            continue;
+        };
+        drop(state);
+        let begin = Instant::now();
+        // A defect in one answer: its caller gets none, and the thread goes on.
+        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(question));
+        let took = begin.elapsed();
+        state = shared.lock();
+        state.questions.charge(&payer, took);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    /// One owner's flood of slow questions delays another one's by one slow question for each thread.
+    #[tokio::test]
+    async fn a_flood_of_one_owner_does_not_keep_another_from_an_answer() {
+        let pool = Arc::new(Pool::start());
+        let slow = Duration::from_millis(20);
+        let payer = |name: &str| Payer::Owner(name.to_owned());
+        let flood: Vec<_> = (0..MOST_OF_ONE)
+            .map(|_| {
+                let pool = Arc::clone(&pool);
+                let greedy = payer("greedy");
+                tokio::spawn(
+                    async move { pool.ask(greedy, move || std::thread::sleep(slow)).await },
+                )
+            })
+            .collect();
+        while pool.0.lock().questions.of(&payer("greedy")) < MOST_OF_ONE / 2 {
+            tokio::task::yield_now().await;
+        }
+        for _ in 0..4 {
+            pool.ask(payer("other"), || ()).await.unwrap();
+        }
+        let left = pool.0.lock().questions.of(&payer("greedy"));
+        assert!(left >= MOST_OF_ONE / 4, "{left} wait");
+        for question in flood {
+            let _ = question.await.unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn a_defect_in_one_answer_is_the_error_of_its_caller_alone() {
+        let pool = Pool::start();
+        for _ in 0..2 * available_parallelism().map_or(1, NonZero::get) {
+            let answer = pool.ask(Payer::Operators, || panic!("a defect")).await;
+            let answer: Result<(), ApiError> = answer;
+            assert!(answer.is_err());
+        }
+        assert_eq!(pool.ask(Payer::Operators, || 7).await.unwrap(), 7);
+    }
+}

@@ -360,6 +360,12 @@ bench-control: ## Time the placement service's store, and admissions over HTTP f
 	$(CARGO) run --release --locked -p tailbound-control --example store_bench
 	$(CARGO) run --release --locked -p tailbound-control --example http_bench -- --seconds 10 --clients 8
 
+.PHONY: bench-fairness
+bench-fairness: ## Measure an owner's waits beside another owner at its limits, in a data centre that is nearly full
+	@scripts/need compile
+	$(CARGO) run --release --locked -p tailbound-control --example fairness_bench
+	$(CARGO) run --release --locked -p tailbound-control --example fairness_bench -- --full 70
+
 # For how long, by how many clients.
 SECONDS ?= 600
 CLIENTS ?= 64

@@ -4,8 +4,9 @@
 //! outside the log, so a store that lost commits is detected when it is opened.
 //!
 //! The head is written after the database's commit and before callers get their replies, and synced
-//! within [`INTERVAL`]. So the head is never ahead of the database. After a kill of the process it has every acknowledged commit; after a power failure it may
-//! lack those of the last interval. Waiting for its sync would cost a third of all commits.
+//! within [`INTERVAL`]. So the head is never ahead of the database. After a kill of the process it has
+//! every acknowledged commit; after a power failure it may lack those of the last interval. Waiting
+//! for its sync would cost a third of all commits.
 
 use crate::store::StoreError;
 use sha2::{Digest as _, Sha256};

@@ -4,7 +4,7 @@
 //! The service is a process of its own over an `SQLite` file, with tokens. `--hosts N` (100) hosts of
 //! 4 slots are filled until `--full N` (98) percent of the slots are taken. A client of the owner
 //! `quiet` admits and deletes a tenant 40 times a second, which is within its rate; another one reads
-//! `/healthz` 1,000 times a second. Beside them run, for `--seconds N` (10) each: nobody; 2 clients that `explain` a request that is
+//! `/healthz` 1,000 times a second. After `--seconds N` (10) alone, there run as long each: 2 clients that `explain` a request that is
 //! refused; 16 clients that create it; 16 clients that `fit` it.
 
 use rand::{RngExt, SeedableRng};

@@ -14,16 +14,22 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use tailbound_api::Code;
 
-/// Callers that may use a method of a path.
+/// Callers that may use a method of a path. An operator may use all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Access {
     /// Every client that reaches the address.
     Open,
     /// Operators only.
     Operator,
-    /// Operators, and each tenant for what is its own.
+    /// Maintenance, which drains and restores hosts.
+    Maintenance,
+    /// Viewers and maintenance.
+    Viewer,
+    /// Viewers, maintenance, and collectors of metrics.
+    Metrics,
+    /// Each tenant for what is its own; to read, also viewers and maintenance.
     Tenant,
-    /// Operators, and each host for itself.
+    /// Each host for itself.
     Host,
 }
 
@@ -65,7 +71,7 @@ const fn rule(
 
 /// All methods of all paths. Other methods and paths cannot be reached.
 pub(super) const RULES: &[Rule] = {
-    use Access::{Host, Open, Operator, Tenant};
+    use Access::{Host, Maintenance, Metrics, Open, Operator, Tenant, Viewer};
     use Kind::{Read, Write};
     const SMALL: usize = 1_000_000;
     const TREE: usize = 64_000_000;
@@ -82,23 +88,23 @@ pub(super) const RULES: &[Rule] = {
         rule("GET", "/v1/events", Tenant, Read, 0),
         rule("POST", "/v1/fit", Tenant, Read, SMALL),
         rule("POST", "/v1/explain", Tenant, Read, SMALL),
-        rule("GET", "/v1/hosts", Operator, Read, 0),
-        rule("GET", "/v1/hosts/{name}", Operator, Read, 0),
-        rule("POST", "/v1/hosts/{name}/drain", Operator, Write, 0),
+        rule("GET", "/v1/hosts", Viewer, Read, 0),
+        rule("GET", "/v1/hosts/{name}", Viewer, Read, 0),
+        rule("POST", "/v1/hosts/{name}/drain", Maintenance, Write, 0),
         rule("POST", "/v1/hosts/{name}/fail", Operator, Write, 0),
-        rule("POST", "/v1/hosts/{name}/restore", Operator, Write, 0),
+        rule("POST", "/v1/hosts/{name}/restore", Maintenance, Write, 0),
         rule("GET", "/v1/hosts/{name}/guarantees", Host, Read, 0),
         rule("GET", "/v1/hosts/{name}/guarantees/stream", Host, Read, 0),
         rule("GET", "/v1/hosts/{name}/hose-keys", Host, Read, 0),
         rule("POST", "/v1/hosts/{name}/report", Host, Write, SMALL),
-        rule("GET", "/v1/topology", Operator, Read, 0),
+        rule("GET", "/v1/topology", Viewer, Read, 0),
         rule("PUT", "/v1/topology", Operator, Write, TREE),
-        rule("POST", "/v1/topology/diff", Operator, Read, TREE),
-        rule("GET", "/v1/map", Operator, Read, 0),
-        rule("GET", "/v1/map/paths", Operator, Read, 0),
+        rule("POST", "/v1/topology/diff", Viewer, Read, TREE),
+        rule("GET", "/v1/map", Viewer, Read, 0),
+        rule("GET", "/v1/map/paths", Viewer, Read, 0),
         rule("GET", "/v1/status", Tenant, Read, 0),
         rule("GET", "/v1/backup", Operator, Read, 0),
-        rule("GET", "/metrics", Operator, Read, 0),
+        rule("GET", "/metrics", Metrics, Read, 0),
         rule("GET", "/healthz", Open, Read, 0),
         rule("GET", "/readyz", Open, Read, 0),
         rule("GET", "/openapi.json", Open, Read, 0),
@@ -130,22 +136,49 @@ impl Rule {
     }
 }
 
-impl Access {
+impl Rule {
     /// Checks that this kind of caller may use the method. The error is the reason for the refusal.
     /// The handlers check the tenant or host of the request, which is known only later.
-    pub(super) fn allows(self, caller: &Caller) -> Result<(), &'static str> {
-        match (self, caller) {
-            (Self::Open, _)
-            | (_, Caller::Operator)
-            | (Self::Tenant, Caller::Tenant { .. })
-            | (Self::Host, Caller::Host { .. }) => Ok(()),
-            (Self::Operator, _) => Err("only an operator's token may do this"),
-            (Self::Tenant, Caller::Host { .. }) => Err(
-                "a host's token reads the host's guarantees and keys, reports of the host, and nothing else",
+    pub(super) fn allows(&self, caller: &Caller) -> Result<(), &'static str> {
+        let access = self.access;
+        let viewed = match access {
+            Access::Viewer | Access::Metrics => true,
+            Access::Tenant => self.kind == Kind::Read,
+            Access::Open | Access::Operator | Access::Maintenance | Access::Host => false,
+        };
+        let (is_allowed, why) = match caller {
+            Caller::Operator => (true, ""),
+            Caller::Maintenance => (
+                viewed || access == Access::Maintenance,
+                "a token for maintenance reads, and drains and restores hosts, and nothing else",
             ),
-            (Self::Host, Caller::Tenant { .. }) => {
-                Err("only an operator's token or the host's own may do this")
-            }
+            Caller::Viewer => (viewed, "a viewer's token reads, and changes nothing"),
+            Caller::Metrics => (
+                access == Access::Metrics,
+                "a token for metrics reads the metrics, and nothing else",
+            ),
+            Caller::Tenant { .. } => (
+                access == Access::Tenant,
+                match access {
+                    Access::Host => "only an operator's token or the host's own may do this",
+                    _ => "only an operator's token may do this",
+                },
+            ),
+            Caller::Host { .. } => (
+                access == Access::Host,
+                match access {
+                    Access::Tenant => {
+                        "a host's token reads the host's guarantees and keys, reports of the host, \
+                         and nothing else"
+                    }
+                    _ => "only an operator's token may do this",
+                },
+            ),
+        };
+        if is_allowed || access == Access::Open {
+            Ok(())
+        } else {
+            Err(why)
         }
     }
 }
@@ -204,7 +237,7 @@ fn admit(app: &App, path: &str, parts: &mut Parts) -> Result<&'static Rule, ApiE
     if rule.access == Access::Open {
         return Ok(rule);
     }
-    if let Err(why) = rule.access.allows(&identity.caller) {
+    if let Err(why) = rule.allows(&identity.caller) {
         return Err(ApiError::forbidden(why));
     }
     rule.check_parameters(parts)?;
@@ -298,5 +331,67 @@ fn local_name(headers: &HeaderMap) -> Result<(), ApiError> {
             "this service answers as localhost or a loopback address, not as {host:?}; anything \
              else needs tokens"
         )))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn allowed(caller: &Caller) -> Vec<String> {
+        let rules = RULES.iter().filter(|rule| rule.access != Access::Open);
+        rules
+            .filter(|rule| rule.allows(caller).is_ok())
+            .map(|rule| format!("{} {}", rule.method, rule.path))
+            .collect()
+    }
+
+    /// Each role may do exactly this.
+    #[test]
+    fn each_role_has_its_operations_and_no_others() {
+        assert_eq!(allowed(&Caller::Metrics), ["GET /metrics"]);
+        let viewer = [
+            "GET /v1/tenants",
+            "GET /v1/tenants/{id}",
+            "GET /v1/tenants/{id}/bound",
+            "GET /v1/events",
+            "POST /v1/fit",
+            "POST /v1/explain",
+            "GET /v1/hosts",
+            "GET /v1/hosts/{name}",
+            "GET /v1/topology",
+            "POST /v1/topology/diff",
+            "GET /v1/map",
+            "GET /v1/map/paths",
+            "GET /v1/status",
+            "GET /metrics",
+        ];
+        assert_eq!(allowed(&Caller::Viewer), viewer);
+        let maintenance = allowed(&Caller::Maintenance);
+        let more = maintenance
+            .iter()
+            .filter(|rule| !viewer.contains(&rule.as_str()));
+        let drains = [
+            "POST /v1/hosts/{name}/drain",
+            "POST /v1/hosts/{name}/restore",
+        ];
+        assert_eq!(more.collect::<Vec<_>>(), drains);
+        let host = Caller::Host {
+            host: "a".to_owned(),
+        };
+        let own = ["/guarantees", "/guarantees/stream", "/hose-keys", "/report"];
+        let host = allowed(&host);
+        assert_eq!(host.len(), own.len());
+        for (rule, end) in host.iter().zip(own) {
+            assert!(rule.ends_with(end), "{rule}");
+        }
+        let tenant = Caller::Tenant {
+            owner: "acme".to_owned(),
+        };
+        let of_tenants = RULES.iter().filter(|rule| rule.access == Access::Tenant);
+        assert_eq!(allowed(&tenant).len(), of_tenants.count());
+        assert!(allowed(&tenant).iter().all(|rule| !rule.contains("hosts")));
+        let closed = RULES.iter().filter(|rule| rule.access != Access::Open);
+        assert_eq!(allowed(&Caller::Operator).len(), closed.count());
     }
 }

@@ -97,7 +97,11 @@ impl Identity {
     pub(super) fn owner(&self) -> Option<&str> {
         match &self.caller {
             Caller::Tenant { owner } => Some(owner),
-            Caller::Operator | Caller::Host { .. } => None,
+            Caller::Operator
+            | Caller::Maintenance
+            | Caller::Viewer
+            | Caller::Metrics
+            | Caller::Host { .. } => None,
         }
     }
 }

@@ -115,6 +115,12 @@ fn amend(operation: &mut Operation, rule: &Rule) {
     let who = match rule.access {
         Access::Open => return,
         Access::Operator => "Operators only.",
+        Access::Maintenance => "Operators and maintenance.",
+        Access::Viewer => "Operators, maintenance and viewers.",
+        Access::Metrics => "Operators, maintenance, viewers, and collectors of metrics.",
+        Access::Tenant if rule.kind == Kind::Read => {
+            "Operators, maintenance and viewers; tenants for their own objects."
+        }
         Access::Tenant => "Operators; tenants for their own objects.",
         Access::Host => "Operators; a host for itself.",
     };

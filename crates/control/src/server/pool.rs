@@ -30,7 +30,9 @@ pub(super) enum Payer {
 impl Payer {
     pub(super) fn of(by: &Identity) -> Self {
         match &by.caller {
-            Caller::Operator => Self::Operators,
+            Caller::Operator | Caller::Maintenance | Caller::Viewer | Caller::Metrics => {
+                Self::Operators
+            }
             Caller::Host { .. } => Self::Hosts,
             Caller::Tenant { owner } => Self::Owner(owner.clone()),
         }

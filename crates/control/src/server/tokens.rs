@@ -9,6 +9,11 @@
 //! sha256 = "…"            # of the token, 64 hexadecimal digits
 //!
 //! [[token]]
+//! name = "prometheus"
+//! role = "metrics"        # or "viewer", "maintenance"
+//! sha256 = "…"
+//!
+//! [[token]]
 //! name = "acme-ci"
 //! role = "tenant"
 //! owner = "acme"
@@ -30,7 +35,7 @@
 //! tenant = 100            # each tenant's token
 //! host = 50               # each host's token
 //! stranger = 50           # each address without a known token
-//! operator = 1000         # each operator's token; not limited if left out
+//! operator = 1000         # each token of another role; not limited if left out
 //! ```
 
 use crate::ledger::Quota;
@@ -47,6 +52,12 @@ use tailbound_units::Rate;
 pub enum Caller {
     /// May do everything.
     Operator,
+    /// As a viewer, and may drain and restore hosts.
+    Maintenance,
+    /// Reads everything that an operator reads but secrets: backups and keys of hosts.
+    Viewer,
+    /// Reads the metrics, and nothing else.
+    Metrics,
     /// Sees and changes what is the owner's.
     Tenant {
         /// The owner.
@@ -80,7 +91,7 @@ pub(super) struct Rates {
     host: NonZeroU32,
     /// Requests a second from each address without a known token.
     pub(super) stranger: NonZeroU32,
-    /// Requests a second with each operator's token; None has no limit.
+    /// Requests a second with each token of another role; None has no limit.
     operator: Option<NonZeroU32>,
 }
 
@@ -104,7 +115,9 @@ impl Default for Rates {
 impl Rates {
     pub(super) fn of(&self, caller: &Caller) -> Option<NonZeroU32> {
         match caller {
-            Caller::Operator => self.operator,
+            Caller::Operator | Caller::Maintenance | Caller::Viewer | Caller::Metrics => {
+                self.operator
+            }
             Caller::Tenant { .. } => Some(self.tenant),
             Caller::Host { .. } => Some(self.host),
         }
@@ -153,6 +166,9 @@ struct TokenEntry {
 #[serde(rename_all = "kebab-case")]
 enum Role {
     Operator,
+    Maintenance,
+    Viewer,
+    Metrics,
     Tenant,
     Host,
 }
@@ -304,7 +320,13 @@ impl TokenEntry {
     fn caller(&self) -> Result<Caller, (&'static str, &'static str)> {
         match (self.role, &self.owner, &self.host) {
             (Role::Operator, None, None) => Ok(Caller::Operator),
-            (Role::Operator, ..) => Err(("role", "an operator has neither owner nor host")),
+            (Role::Maintenance, None, None) => Ok(Caller::Maintenance),
+            (Role::Viewer, None, None) => Ok(Caller::Viewer),
+            (Role::Metrics, None, None) => Ok(Caller::Metrics),
+            (Role::Operator | Role::Maintenance | Role::Viewer | Role::Metrics, ..) => Err((
+                "role",
+                "only the roles tenant and host have an owner or a host",
+            )),
             (Role::Tenant, Some(owner), None) if tailbound_api::is_name(owner) => {
                 Ok(Caller::Tenant {
                     owner: owner.clone(),

@@ -60,6 +60,9 @@ impl Entry {
             by: by.name.clone(),
             role: match &by.caller {
                 Caller::Operator => "operator".to_owned(),
+                Caller::Maintenance => "maintenance".to_owned(),
+                Caller::Viewer => "viewer".to_owned(),
+                Caller::Metrics => "metrics".to_owned(),
                 Caller::Tenant { owner } => format!("tenant {owner}"),
                 Caller::Host { host } => format!("host {host}"),
             },

@@ -15,10 +15,29 @@ use tailbound_api::is_name;
 enum Role {
     /// All requests
     Operator,
+    /// Reads, and drains and restores of hosts
+    Maintenance,
+    /// Reads, but backups and keys of hosts
+    Viewer,
+    /// The metrics
+    Metrics,
     /// Requests about the tenants of one owner
     Tenant,
     /// Requests about the guarantees of one host
     Host,
+}
+
+impl Role {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Operator => "operator",
+            Self::Maintenance => "maintenance",
+            Self::Viewer => "viewer",
+            Self::Metrics => "metrics",
+            Self::Tenant => "tenant",
+            Self::Host => "host",
+        }
+    }
 }
 
 /// Arguments of `tailbound place token`.
@@ -66,7 +85,7 @@ struct File {
 impl Token {
     pub(super) fn run(self) -> Result<Exit, Failure> {
         let (owner, host) = match self.role {
-            Role::Operator => (None, None),
+            Role::Operator | Role::Maintenance | Role::Viewer | Role::Metrics => (None, None),
             Role::Tenant => (self.owner.clone(), None),
             Role::Host => (None, self.host.clone()),
         };
@@ -83,7 +102,7 @@ impl Token {
         let secret = hexadecimal(&random::<32>().map_err(Failure::new)?);
         let name = self.name.or_else(|| owner.clone()).or_else(|| host.clone());
         let made = NewToken {
-            name: name.unwrap_or_else(|| "operator".to_owned()),
+            name: name.unwrap_or_else(|| self.role.name().to_owned()),
             role: self.role,
             owner,
             host,

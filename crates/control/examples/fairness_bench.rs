@@ -12,7 +12,8 @@ use rand_pcg::Pcg64Mcg;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::error::Error;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::fmt::Write as _;
+use std::io::{BufRead, BufReader, Read, Write as _};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -49,10 +50,11 @@ fn main() -> Result<(), Failure> {
 
 fn tokens() -> String {
     let token = |name: &str, role: &str| {
-        let hash: String = Sha256::digest(name)
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
+        let mut hash = String::new();
+        for byte in Sha256::digest(name) {
+            // Writing to a String does not fail.
+            let _ = write!(hash, "{byte:02x}");
+        }
         format!("[[token]]\nname = \"{name}\"\n{role}\nsha256 = \"{hash}\"\n")
     };
     let owner = |name: &str| token(name, &format!("role = \"tenant\"\nowner = \"{name}\""));

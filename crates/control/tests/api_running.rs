@@ -647,7 +647,7 @@ fn a_reload_takes_tokens_and_certificate_both_or_neither() {
         ),
         (
             "[[token]]\nname = \"a\"\nrole = \"operator\"\nhost = \"b\"\nsha256 = \"\"",
-            "neither",
+            "only the roles tenant and host have",
         ),
         (
             &(tokens_file() + &tokens_file()),

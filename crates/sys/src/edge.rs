@@ -1,7 +1,40 @@
-//! Mechanisms of the data path as BPF programs on the interfaces that a host has.
+//! Mechanisms of the data path as BPF programs on the interfaces that a host has: the check of
+//! guests' frames, tags, limits outward and inward, and guarantees {B, S} with a peak rate.
 //!
-//! This is a skeleton: types and signatures are there, and every call returns an error.
+//! [`Edge::open`] loads and pins the programs, [`Edge::attach_guest`] puts them on the host's end of
+//! a guest's interface (TAP, veth, netkit in l2 mode), [`Edge::attach_uplink`] on an interface to the
+//! outside. The host's bridge, router or Open vSwitch between them stays. All of it outlives the
+//! process: frames are checked and paced by rules in maps, until [`Edge::detach`] or
+//! [`Edge::remove`].
+//!
+//! A frame waits in `fq` by its departure time, which the program of the last interface computes by
+//! exact token buckets (`edge/bucket.h`): the uplink's for frames to the outside, the guest's own for
+//! frames to it. The charge is the length on the wire, of each frame of a GSO packet. Frames that
+//! would wait longer than the horizon are dropped and counted.
+//!
+//! # Limits
+//! - Departures are as exact as `fq`'s timer: [`Edge::lateness`] measures how late they are. Bytes of
+//!   a burst are at most S + one frame + B · lateness.
+//! - A GSO packet leaves whole: with bursts of 15 KB and packets of 64 KiB, the burst is the packet.
+//!   Set `gso_max_segs 1` at the guest's end of a veth, or `host_tso4=off` for a TAP.
+//! - A guest's limit outward holds at the uplink and at other attached guests' interfaces; frames to
+//!   the host itself, and to interfaces without programs, pass unlimited. The guarantee holds at the
+//!   uplink only.
+//! - Destinations of a guest share its buckets; buckets for each destination need a second stage,
+//!   which is not built. The host's own frames to the uplink are not paced.
+//! - A guest is known at the uplink by the interface that its frames came from. A bridge that routes
+//!   (Docker's) hides that: such hosts need [`GuestRules::mark`].
+//! - Unlike the switch's filter, the check does not hear which IPv6 addresses stations outside use,
+//!   and refuses more than 32 options of neighbour discovery.
+//! - An interface with a root qdisc of its administrator is refused: `fq` would replace it. `fq`
+//!   takes 2^20 frames; those that an uplink cannot send as fast as they come wait there, too.
+//! - Frames that wait when a queue is removed are dropped.
 
+mod attach;
+mod change;
+mod pins;
+mod qdisc;
+mod raw;
 mod rules;
 
 pub use rules::{
@@ -10,6 +43,10 @@ pub use rules::{
 };
 
 use crate::bpf_program::LoadError;
+use change::{guest_queue, plan, root};
+use pins::{Maps, Pins, map_error};
+use qdisc::Root;
+use raw::{Interface, RawLateness, SideKey};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -19,9 +56,12 @@ pub const PIN: &str = "/sys/fs/bpf/tailbound";
 /// Reason why the kernel's data path cannot be used or changed. Nothing has changed then.
 #[derive(Debug, thiserror::Error)]
 pub enum EdgeError {
-    /// The programs cannot be loaded.
+    /// The programs cannot be loaded or attached.
     #[error(transparent)]
     Load(#[from] LoadError),
+    /// The directory of pins is in no bpffs.
+    #[error("{0} is in no BPF file system; mount one: mount -t bpf bpf /sys/fs/bpf")]
+    NoBpffs(String),
     /// Programs of another version are pinned.
     #[error(
         "{path} holds programs of another version of tailbound (layout {found}, this one has \
@@ -37,8 +77,8 @@ pub enum EdgeError {
     },
     /// Another qdisc stands in the way.
     #[error(
-        "interface {ifindex} has the qdisc {kind} that its administrator set; remove it, or leave \
-         the interface to it"
+        "interface {ifindex} has the qdisc {kind}, which is not the kernel's default; remove it \
+         (tc qdisc del), or leave the interface to it"
     )]
     Qdisc {
         /// The interface.
@@ -46,14 +86,20 @@ pub enum EdgeError {
         /// The kind of that qdisc.
         kind: String,
     },
-    /// The interface is not attached, or it is an uplink where a guest's is meant.
+    /// The interface is not attached, or it is an uplink.
     #[error("interface {0} is no guest's interface with programs of tailbound")]
     NoGuest(u32),
+    /// The interface is attached for another purpose.
+    #[error("interface {0} is attached as an uplink; a guest's interface is another one")]
+    IsUplink(u32),
+    /// The interface is attached for another purpose.
+    #[error("interface {0} is attached as a guest's; an uplink is another one")]
+    IsGuest(u32),
     /// A rule is out of range.
     #[error("{0}")]
     Rule(String),
     /// The interface is missing, or a call failed.
-    #[error("{doing}: {error}")]
+    #[error("cannot {doing}: {error}")]
     Io {
         /// The step.
         doing: String,
@@ -62,26 +108,65 @@ pub enum EdgeError {
     },
 }
 
+fn step(doing: String, error: io::Error) -> EdgeError {
+    EdgeError::Io { doing, error }
+}
+
+/// The name of an interface of this thread's network namespace.
+fn name_of(ifindex: u32) -> Result<String, EdgeError> {
+    let name = || {
+        let (family, kind) = (
+            rustix::net::AddressFamily::INET,
+            rustix::net::SocketType::DGRAM,
+        );
+        let flags = rustix::net::SocketFlags::CLOEXEC;
+        let socket = rustix::net::socket_with(family, kind, flags, None)?;
+        Ok(rustix::net::netdevice::index_to_name(socket, ifindex)?)
+    };
+    name().map_err(|error| step(format!("find interface {ifindex}"), error))
+}
+
 /// The programs and maps of a host, pinned below a directory of a bpffs.
-#[derive(Debug)]
 pub struct Edge {
-    pin: PathBuf,
+    pins: Pins,
+    maps: Maps,
+}
+
+impl std::fmt::Debug for Edge {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Edge")
+            .field("pins", &self.pins)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Edge {
     /// Loads programs and maps and pins them below `pin`, or takes up what is pinned there.
     ///
     /// Programs, links and maps outlive this value and the process. Interfaces are those of the
-    /// network namespace of the calling thread.
+    /// network namespace of the calling thread. Several processes may use one directory; their
+    /// changes exclude each other.
     ///
     /// # Errors
-    /// [`EdgeError::Load`], [`EdgeError::Layout`], or `pin` is in no bpffs.
+    /// [`EdgeError::Load`], [`EdgeError::Layout`], [`EdgeError::NoBpffs`].
     pub fn open(pin: &Path) -> Result<Self, EdgeError> {
-        Ok(Self { pin: pin.into() })
+        let pins = Pins::at(pin)?;
+        let _lock = pins.lock()?;
+        if let Err(error) = pins.fill() {
+            let _ = std::fs::remove_dir(pin);
+            return Err(error);
+        }
+        let maps = pins.maps()?;
+        Ok(Self { pins, maps })
+    }
+
+    /// Returns true if programs are pinned at `pin`, of any version.
+    pub fn is_pinned(pin: &Path) -> bool {
+        pin.join("layout").exists()
     }
 
     /// Puts programs on the host's end of a guest's interface (TAP, veth, netkit in l2 mode), and
-    /// a queue if a limit needs one. An interface that is attached already gets the new rules.
+    /// `fq` if frames to it wait. An interface that is attached already gets the new rules.
     ///
     /// # Errors
     /// Another qdisc stands in the way, a rule is out of range, or the kernel refuses; then nothing
@@ -91,12 +176,33 @@ impl Edge {
         ifindex: u32,
         rules: &GuestRules,
     ) -> Result<Attachment, EdgeError> {
-        let _ = (&self.pin, rules);
-        Err(EdgeError::NoGuest(ifindex))
+        let _lock = self.pins.lock()?;
+        let raw = self.check(ifindex, rules)?;
+        match self.interface(ifindex)? {
+            Some(found) if found.is_uplink => return Err(EdgeError::IsUplink(ifindex)),
+            Some(found) if self.is_alive(&found) => {
+                self.replace(ifindex, &raw)?;
+                return self.guest(ifindex);
+            }
+            Some(stale) => self.take_off(&stale)?,
+            None => {}
+        }
+        let others = self.queues_for(ifindex, &raw)?;
+        let queue = if raw.limits_inward() || self.anyone_waits(&raw)? {
+            guest_queue(ifindex)?
+        } else {
+            Queue::Untouched
+        };
+        let attachment = plan(ifindex, false, queue)?;
+        let done = self
+            .write(ifindex, &raw, None)
+            .and_then(|()| self.put_on(&attachment))
+            .and_then(|()| self.add_queues(&others));
+        self.or_undo(&attachment, done)
     }
 
-    /// Puts a program and a queue on an interface to the outside: a NIC, a bond's or bridge's port,
-    /// or a VLAN.
+    /// Puts a program and `fq` on an interface to the outside: a NIC, a bond's port or a VLAN. Of a
+    /// bond, attach the ports.
     ///
     /// # Errors
     /// As of [`Self::attach_guest`].
@@ -105,8 +211,30 @@ impl Edge {
         ifindex: u32,
         rules: &UplinkRules,
     ) -> Result<Attachment, EdgeError> {
-        let _ = rules;
-        Err(EdgeError::NoGuest(ifindex))
+        let _lock = self.pins.lock()?;
+        match self.interface(ifindex)? {
+            Some(found) if !found.is_uplink => return Err(EdgeError::IsGuest(ifindex)),
+            Some(found) if self.is_alive(&found) => {
+                self.maps
+                    .uplinks
+                    .insert(ifindex, rules.mark, 0)
+                    .map_err(map_error)?;
+                return Ok(found);
+            }
+            Some(stale) => self.take_off(&stale)?,
+            None => {}
+        }
+        let queue = match root(ifindex)? {
+            Root::Default(kind) if kind == "mq" => Queue::MultiFq,
+            Root::Default(_) | Root::Own => Queue::Fq,
+            Root::Others(kind) => return Err(EdgeError::Qdisc { ifindex, kind }),
+        };
+        let attachment = plan(ifindex, true, queue)?;
+        let written = self.maps.uplinks.insert(ifindex, rules.mark, 0);
+        let done = written
+            .map_err(map_error)
+            .and_then(|()| self.put_on(&attachment));
+        self.or_undo(&attachment, done)
     }
 
     /// Replaces the rules of a guest. Tokens of its buckets stay, so that no change grants a burst
@@ -115,8 +243,10 @@ impl Edge {
     /// # Errors
     /// As of [`Self::attach_guest`]; [`EdgeError::NoGuest`].
     pub fn set(&mut self, ifindex: u32, rules: &GuestRules) -> Result<(), EdgeError> {
-        let _ = rules;
-        Err(EdgeError::NoGuest(ifindex))
+        let _lock = self.pins.lock()?;
+        let raw = self.check(ifindex, rules)?;
+        self.guest(ifindex)?;
+        self.replace(ifindex, &raw)
     }
 
     /// Returns all interfaces with programs, those that have gone away included.
@@ -124,7 +254,23 @@ impl Edge {
     /// # Errors
     /// A map cannot be read.
     pub fn attachments(&self) -> Result<Vec<Attachment>, EdgeError> {
-        Err(EdgeError::NoGuest(0))
+        let entries = self.maps.interfaces.iter();
+        let read = |entry: Result<(u32, Interface), _>| {
+            let (ifindex, raw) = entry.map_err(map_error)?;
+            Ok(raw.attachment(ifindex))
+        };
+        let mut all: Vec<_> = entries.map(read).collect::<Result<_, EdgeError>>()?;
+        all.sort_by_key(|it| it.ifindex);
+        Ok(all)
+    }
+
+    /// Returns true if the interface is there with all its programs.
+    ///
+    /// # Errors
+    /// A map cannot be read.
+    pub fn is_attached(&self, ifindex: u32) -> Result<bool, EdgeError> {
+        let found = self.interface(ifindex)?;
+        Ok(found.is_some_and(|found| self.is_alive(&found)))
     }
 
     /// Reads the counters of a guest's interface.
@@ -132,7 +278,12 @@ impl Edge {
     /// # Errors
     /// [`EdgeError::NoGuest`].
     pub fn counters(&self, ifindex: u32) -> Result<Counters, EdgeError> {
-        Err(EdgeError::NoGuest(ifindex))
+        self.guest(ifindex)?;
+        let drops = self.maps.dropped.get(&ifindex, 0).map_err(map_error)?;
+        let [outward, inward] = SideKey::both(ifindex);
+        let outward = self.maps.sides.get(&outward, 0).map_err(map_error)?;
+        let inward = self.maps.sides.get(&inward, 0).map_err(map_error)?;
+        Ok(Counters::new(drops, &outward, &inward))
     }
 
     /// Reads how late the host is; `None` if this kernel cannot measure it.
@@ -140,7 +291,11 @@ impl Edge {
     /// # Errors
     /// A map cannot be read.
     pub fn lateness(&self) -> Result<Option<Lateness>, EdgeError> {
-        Ok(None)
+        if !self.pins.measures() {
+            return Ok(None);
+        }
+        let cpus = self.maps.lateness.get(&0, 0).map_err(map_error)?;
+        Ok(Some(RawLateness::sum(&cpus)))
     }
 
     /// Takes programs and queue off an interface, and forgets its rules. An interface that is not
@@ -149,14 +304,25 @@ impl Edge {
     /// # Errors
     /// The kernel refuses.
     pub fn detach(&mut self, ifindex: u32) -> Result<(), EdgeError> {
-        Err(EdgeError::NoGuest(ifindex))
+        let _lock = self.pins.lock()?;
+        match self.interface(ifindex)? {
+            Some(found) => self.take_off(&found),
+            None => Ok(()),
+        }
     }
 
     /// Detaches all interfaces and removes all pins; afterwards nothing is left in the kernel.
     ///
     /// # Errors
     /// The kernel refuses.
-    pub fn remove(self) -> Result<(), EdgeError> {
-        Err(EdgeError::NoGuest(0))
+    pub fn remove(mut self) -> Result<(), EdgeError> {
+        let _lock = self.pins.lock()?;
+        for attachment in self.attachments()? {
+            self.take_off(&attachment)?;
+        }
+        self.pins.remove()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -304,7 +304,7 @@ impl DropReason {
             Self::HiddenHeaders => "hidden_headers",
             Self::AddressLimit => "address_limit",
             Self::VlanTag => "vlan_tag",
-            Self::EtherType => "ether_type",
+            Self::EtherType => "ethertype",
             Self::OutwardHorizon => "outward_horizon",
             Self::InwardHorizon => "inward_horizon",
         }

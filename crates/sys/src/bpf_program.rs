@@ -1,7 +1,7 @@
 //! BPF programs of this crate that are loaded by aya: one error for all of them, and the steps that
 //! they share.
 
-#[cfg(any(feature = "edge", feature = "packets", feature = "waits"))]
+#[cfg(any(feature = "packets", feature = "waits"))]
 use aya::programs::tp_btf::BtfTracePointLink;
 use aya::programs::{BtfTracePoint, ProgramError};
 use aya::{Btf, Ebpf};
@@ -81,7 +81,7 @@ pub(crate) fn load(
 }
 
 /// Attaches a part that is loaded, for as long as the link lives.
-#[cfg(any(feature = "edge", feature = "packets", feature = "waits"))]
+#[cfg(any(feature = "packets", feature = "waits"))]
 pub(crate) fn link(programs: &mut Ebpf, name: &str) -> Result<BtfTracePointLink, LoadError> {
     let program = part(programs, name)?;
     let link = program.attach().map_err(|error| refused(&error))?;

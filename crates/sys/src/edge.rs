@@ -42,13 +42,14 @@ pub use rules::{
     MAX_HORIZON, Prefix, Queue, Role, Roles, Tag, UplinkRules, Way,
 };
 
-use crate::bpf_program::LoadError;
+use crate::bpf_program::{LoadError, refused};
 use change::{guest_queue, plan, root};
-use pins::{Maps, Pins, map_error};
+use pins::{Maps, PROGRAMS, Pins, map_error};
 use qdisc::Root;
-use raw::{Interface, RawLateness, SideKey};
+use raw::{Interface, RawLateness};
 use std::io;
 use std::path::{Path, PathBuf};
+use tailbound_units::Nanos;
 
 /// The directory of pins by default.
 pub const PIN: &str = "/sys/fs/bpf/tailbound";
@@ -280,7 +281,8 @@ impl Edge {
     pub fn counters(&self, ifindex: u32) -> Result<Counters, EdgeError> {
         self.guest(ifindex)?;
         let drops = self.maps.dropped.get(&ifindex, 0).map_err(map_error)?;
-        let [outward, inward] = SideKey::both(ifindex);
+        let slot = self.maps.guests.get(&ifindex, 0).map_err(map_error)?.slot;
+        let [outward, inward] = raw::sides(slot);
         let outward = self.maps.sides.get(&outward, 0).map_err(map_error)?;
         let inward = self.maps.sides.get(&inward, 0).map_err(map_error)?;
         Ok(Counters::new(drops, &outward, &inward))
@@ -296,6 +298,24 @@ impl Edge {
         }
         let cpus = self.maps.lateness.get(&0, 0).map_err(map_error)?;
         Ok(Some(RawLateness::sum(&cpus)))
+    }
+
+    /// Returns the run time of each program of interfaces and how often it ran, by name, while a
+    /// [`count_cost`](crate::bpf_program::count_cost) is held.
+    ///
+    /// # Errors
+    /// The kernel does not report it.
+    pub fn cost(&self) -> Result<Vec<(&'static str, Nanos, u64)>, EdgeError> {
+        let cost = PROGRAMS.into_iter().map(|name| {
+            let info = self
+                .pins
+                .program(name)?
+                .info()
+                .map_err(|error| refused(&error))?;
+            let time = u64::try_from(info.run_time().as_nanos()).unwrap_or(u64::MAX);
+            Ok((name, Nanos(time), info.run_count()))
+        });
+        cost.collect()
     }
 
     /// Takes programs and queue off an interface, and forgets its rules. An interface that is not

@@ -3,7 +3,7 @@
 use super::attach::{attach, detach, is_attached, lacks_clsact, way};
 use super::pins::map_error;
 use super::qdisc::{Qdiscs, Root};
-use super::raw::{Choices, Interface, Rules, Side, SideKey};
+use super::raw::{Choices, Interface, Rules, SLOTS, Side, sides};
 use super::rules::{Attachment, DropReason, GuestRules, Queue, Way};
 use super::{Edge, EdgeError, name_of, step};
 use aya::maps::lpm_trie::Key;
@@ -161,7 +161,9 @@ impl Edge {
             remove_queue(ifindex)?;
         }
         self.note(&attachment)?;
-        add_queue(&attachment)
+        add_queue(&attachment)?;
+        self.pins.measure(queue);
+        Ok(())
     }
 
     /// Writes the entry of an interface, by which [`Edge::take_off`] undoes everything.
@@ -174,6 +176,7 @@ impl Edge {
         self.note(attachment)?;
         // The queue first: a departure time without one is never kept.
         add_queue(attachment)?;
+        self.pins.measure(attachment.queue);
         let Attachment {
             ifindex,
             is_uplink,
@@ -216,10 +219,13 @@ impl Edge {
         raw: &Rules,
         before: Option<&Rules>,
     ) -> Result<(), EdgeError> {
+        let slot = before.map_or_else(|| self.free_slot(), |before| Ok(before.slot))?;
         let maps = &mut self.maps;
         if before.is_none() {
-            for key in SideKey::both(ifindex) {
-                put(&mut maps.sides, key, Side::default())?;
+            for side in sides(slot) {
+                maps.sides
+                    .set(side, Side::default(), 0)
+                    .map_err(map_error)?;
             }
             put(&mut maps.dropped, ifindex, [0; DropReason::ALL.len()])?;
             put(&mut maps.choices_of, ifindex, Choices::NONE)?;
@@ -240,8 +246,18 @@ impl Edge {
                 .insert(&key, ifindex, 0)
                 .map_err(map_error)?;
         }
-        put(&mut maps.guests, ifindex, *raw)?;
+        let mut placed = *raw;
+        placed.slot = slot;
+        put(&mut maps.guests, ifindex, placed)?;
         self.review()
+    }
+
+    fn free_slot(&self) -> Result<u32, EdgeError> {
+        let taken = self.maps.guests.iter().map(|it| Ok(it?.1.slot));
+        let taken: std::collections::HashSet<_> =
+            taken.collect::<Result<_, _>>().map_err(map_error)?;
+        let free = (0..SLOTS).find(|slot| !taken.contains(slot));
+        free.ok_or_else(|| EdgeError::Rule(format!("{SLOTS} guests are attached already")))
     }
 
     /// Removes what a guest's rules claimed.
@@ -301,9 +317,6 @@ impl Edge {
         delete(&mut maps.guests, ifindex)?;
         self.review()?;
         let maps = &mut self.maps;
-        for key in SideKey::both(ifindex) {
-            delete(&mut maps.sides, key)?;
-        }
         delete(&mut maps.dropped, ifindex)?;
         delete(&mut maps.choices_of, ifindex)?;
         delete(&mut maps.uplinks, ifindex)?;

@@ -17,21 +17,38 @@
 #include "guard.h"
 #include "lateness.h"
 
+// What a tag changes in a header of IPv4: its second byte, and the checksum.
+struct start4 {
+	u16 version;
+	u16 others[4];
+	u16 checksum;
+};
+
 // Writes the DSCP of an IP packet; its ECN bits stay.
-APART void tag(struct __sk_buff *skb, u32 dscp)
+INLINE void tag(struct __sk_buff *skb, u32 dscp)
 {
-	u16 word = 0;
+	u32 protocol = skb->protocol;
 
-	if (skb->protocol == be16(ETH_P_IP)) {
-		if (load_bytes(skb, ETHERNET, &word, sizeof(word)))
-			return;
-		u16 fresh = be16((be16(word) & ~0xfc) | dscp << 2);
+	if (protocol == be16(ETH_P_IP)) {
+		struct start4 ip;
 
-		if (fresh == word)
+		if (load_bytes(skb, ETHERNET, &ip, sizeof(ip)))
 			return;
-		replace_checksum(skb, ETHERNET + 10, word, fresh, sizeof(word));
-		store_bytes(skb, ETHERNET, &fresh, sizeof(fresh), 0);
-	} else if (skb->protocol == be16(ETH_P_IPV6)) {
+		u16 fresh = be16((be16(ip.version) & ~0xfc) | dscp << 2);
+
+		if (fresh == ip.version)
+			return;
+		// RFC 1624: the complement of the sum of the complement, the old and the new word.
+		u32 sum = (u16)~ip.checksum + (u16)~ip.version + fresh;
+
+		sum = (sum & 0xffff) + (sum >> 16);
+		sum = (sum & 0xffff) + (sum >> 16);
+		ip.checksum = ~sum;
+		ip.version = fresh;
+		store_bytes(skb, ETHERNET, &ip, sizeof(ip), 0);
+	} else if (protocol == be16(ETH_P_IPV6)) {
+		u16 word;
+
 		if (load_bytes(skb, ETHERNET, &word, sizeof(word)))
 			return;
 		u16 fresh = be16((be16(word) & ~0xfc0) | dscp << 6);
@@ -69,15 +86,16 @@ INLINE u64 now_of(const struct __sk_buff *skb)
 }
 
 // Charges the first `number` buckets of a side, and returns when the frame leaves; 0 if it may not.
-INLINE u64 pass_side(u32 ifindex, u32 which, const struct shape *shapes, u32 number, u64 horizon,
-		     u64 bytes, u64 now, u64 arrival)
+INLINE u64 pass_side(u32 ifindex, const struct rules *rules, u32 which, u32 number, u64 bytes,
+		     u64 now, u64 arrival)
 {
-	struct side_key key = { .ifindex = ifindex, .side = which };
-	struct side *side = map_lookup(&sides, &key);
+	const struct shape *shapes = which == INWARD_SIDE ? &rules->shapes[INWARD] : rules->shapes;
+	u32 place = rules->slot * 2 + which;
+	struct side *side = map_lookup(&sides, &place);
 
 	if (!side)
 		return arrival;
-	u64 leaves = charge_chain(side, shapes, number, bytes, now, arrival, horizon);
+	u64 leaves = charge_chain(side, shapes, number, bytes, now, arrival, rules->horizon);
 
 	if (!leaves)
 		count_drop(ifindex, which == INWARD_SIDE ? INWARD_HORIZON : OUTWARD_HORIZON);
@@ -101,8 +119,7 @@ SECTION("classifier") int to_guest(struct __sk_buff *skb)
 	if (sender && sender->shapes[LIMIT].rate) {
 		now = leaves = now_of(skb);
 		bytes = wire_bytes(skb);
-		leaves = pass_side(from, OUTWARD_SIDE, sender->shapes, 1, sender->horizon, bytes, now,
-				   now);
+		leaves = pass_side(from, sender, OUTWARD_SIDE, 1, bytes, now, now);
 		if (!leaves)
 			return TC_ACT_SHOT;
 	}
@@ -111,8 +128,7 @@ SECTION("classifier") int to_guest(struct __sk_buff *skb)
 			now = leaves = now_of(skb);
 			bytes = wire_bytes(skb);
 		}
-		leaves = pass_side(ifindex, INWARD_SIDE, &rules->shapes[INWARD], 1, rules->horizon,
-				   bytes, now, leaves);
+		leaves = pass_side(ifindex, rules, INWARD_SIDE, 1, bytes, now, leaves);
 		if (!leaves)
 			return TC_ACT_SHOT;
 	}
@@ -171,8 +187,7 @@ SECTION("classifier") int to_uplink(struct __sk_buff *skb)
 		return TC_ACT_UNSPEC;
 	}
 	u64 now = now_of(skb);
-	u64 leaves = pass_side(from, OUTWARD_SIDE, rules->shapes, 3, rules->horizon, wire_bytes(skb),
-			       now, now);
+	u64 leaves = pass_side(from, rules, OUTWARD_SIDE, 3, wire_bytes(skb), now, now);
 
 	if (!leaves)
 		return TC_ACT_SHOT;

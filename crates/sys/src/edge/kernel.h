@@ -73,8 +73,6 @@ static long (*const map_delete)(void *map, const void *key) = (void *)3;
 static u64 (*const ktime)(void) = (void *)5;
 static long (*const store_bytes)(struct __sk_buff *skb, u32 offset, const void *from, u32 len,
 				 u64 flags) = (void *)9;
-static long (*const replace_checksum)(struct __sk_buff *skb, u32 offset, u64 from, u64 to,
-				      u64 size) = (void *)10;
 static long (*const vlan_push)(struct __sk_buff *skb, u16 proto, u16 tci) = (void *)18;
 static long (*const vlan_pop)(struct __sk_buff *skb) = (void *)19;
 static long (*const load_bytes)(const struct __sk_buff *skb, u32 offset, void *to, u32 len) =

@@ -1,12 +1,13 @@
 //! The files of programs, maps and links below a directory of a bpffs.
 
-use super::raw::{Choice, Choices, Drops, Interface, LAYOUT, RawLateness, Rules, Side, SideKey};
+use super::raw::{Choice, Choices, Drops, Interface, LAYOUT, RawLateness, Rules, Side};
+use super::rules::Queue;
 use super::{EdgeError, step};
-use crate::bpf_program::{LoadError, kernel_types, lacks, link, load, refused};
+use crate::bpf_program::{LoadError, kernel_types, lacks, load, refused};
 use aya::maps::lpm_trie::LpmTrie;
 use aya::maps::{Array, HashMap, Map, MapData, PerCpuArray};
-use aya::programs::SchedClassifier;
 use aya::programs::links::{FdLink, PinnedLink};
+use aya::programs::{BtfTracePoint, SchedClassifier};
 use aya::{Ebpf, EbpfLoader};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::File;
@@ -21,11 +22,13 @@ pub(super) static PROGRAM: &[u8] = aya::include_bytes_aligned!("edge.bpf.o");
 pub(super) const PROGRAMS: [&str; 3] = ["from_guest", "to_guest", "to_uplink"];
 /// The program that measures lateness, and its tracepoint.
 const LATENESS: (&str, &str) = ("on_start", "net_dev_start_xmit");
+/// The pin of its link.
+const LATENESS_LINK: &str = "link-on_start";
 
 /// The maps.
 pub(super) struct Maps {
     pub(super) guests: HashMap<MapData, u32, Rules>,
-    pub(super) sides: HashMap<MapData, SideKey, Side>,
+    pub(super) sides: Array<MapData, Side>,
     pub(super) dropped: HashMap<MapData, u32, Drops>,
     pub(super) marks: HashMap<MapData, u32, u32>,
     pub(super) uplinks: HashMap<MapData, u32, u32>,
@@ -43,7 +46,7 @@ pub(super) enum Clock {
     /// The kernel's.
     Monotonic,
     /// Each frame's `tstamp`.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for tests"))]
+    #[cfg(test)]
     OfTests,
 }
 
@@ -123,7 +126,11 @@ impl Pins {
             .btf(Some(&types))
             .default_map_pin_directory(&self.0)
             .override_global("host_netns", &netns, true)
-            .override_global("clock_of_tests", &u32::from(clock == Clock::OfTests), true)
+            .override_global(
+                "clock_of_tests",
+                &u32::from(clock != Clock::Monotonic),
+                true,
+            )
             .load(PROGRAM)
             .map_err(|error| refused(&error))?;
         for name in PROGRAMS {
@@ -134,23 +141,38 @@ impl Pins {
                 .map_err(|error| refused(&error))?;
         }
         // A kernel may refuse it: then lateness is not measured.
-        let _ = self.measure(&mut programs, &types);
+        let _ = self.load_lateness(&mut programs, &types);
         let map: Map = programs.take_map("layout").ok_or_else(|| lacks("layout"))?;
         let mut layout: Array<MapData, u64> = map.try_into().map_err(map_error)?;
         layout.set(0, LAYOUT, 0).map_err(map_error)?;
         Ok(())
     }
 
-    fn measure(&self, programs: &mut Ebpf, types: &aya::Btf) -> Result<(), LoadError> {
+    fn load_lateness(&self, programs: &mut Ebpf, types: &aya::Btf) -> Result<(), LoadError> {
         let (name, tracepoint) = LATENESS;
         load(programs, name, tracepoint, types)?;
-        let link = link(programs, name)?;
-        let link = FdLink::try_from(link).map_err(|e| refused(&e))?;
-        link.pin(self.0.join(name)).map_err(|e| refused(&e))?;
-        Ok(())
+        let program = programs.program_mut(name).ok_or_else(|| lacks(name))?;
+        let pinned = program.pin(self.0.join(name));
+        pinned.map_err(|error| refused(&error))
     }
 
-    /// Returns true if lateness is measured.
+    /// Measures lateness from now on, if frames wait in this queue. It costs some 100 instructions
+    /// each time that any interface sends. A kernel that refuses it does not measure.
+    pub(super) fn measure(&self, queue: Queue) {
+        let link = self.0.join(LATENESS_LINK);
+        if queue == Queue::Untouched || link.exists() {
+            return;
+        }
+        let attach = || {
+            let mut program = BtfTracePoint::from_pin(self.0.join(LATENESS.0)).ok()?;
+            let attached = program.attach().ok()?;
+            let attached = FdLink::try_from(program.take_link(attached).ok()?).ok()?;
+            attached.pin(link).ok()
+        };
+        let _ = attach();
+    }
+
+    /// Returns true if lateness can be measured.
     pub(super) fn measures(&self) -> bool {
         self.0.join(LATENESS.0).exists()
     }

@@ -6,7 +6,7 @@ use super::rules::{
 use super::{EdgeError, Guard};
 use aya::Pod;
 use std::net::{IpAddr, Ipv6Addr};
-use tailbound_units::{Bytes, Nanos, Rate};
+use tailbound_units::{Bytes, Nanos};
 
 /// The version of `tables.h`, and of what the programs do with it.
 pub(super) const LAYOUT: u64 = 1;
@@ -95,6 +95,9 @@ pub(super) struct Rules {
     max_chosen: u32,
     pub(super) mark: u32,
     mark_mask: u32,
+    /// Its place among the sides.
+    pub(super) slot: u32,
+    unused: u32,
     horizon: u64,
     shapes: [Shape; SHAPES],
     own4: [Prefix4; Guard::MAX_PREFIXES],
@@ -102,7 +105,7 @@ pub(super) struct Rules {
     open6: [Prefix6; OPEN6],
 }
 
-const _: () = assert!(size_of::<Rules>() == 48 + 4 * 24 + 16 * 8 + (17 + 4) * 32);
+const _: () = assert!(size_of::<Rules>() == 56 + 4 * 24 + 16 * 8 + (17 + 4) * 32);
 
 impl Rules {
     /// Checks and converts the rules. `mark_mask` is that of the uplinks.
@@ -133,6 +136,8 @@ impl Rules {
             max_chosen: 0,
             mark: 0,
             mark_mask: 0,
+            slot: 0,
+            unused: 0,
             horizon: horizon.0,
             shapes: [
                 Shape::of("the limit outward", rules.outward)?,
@@ -289,19 +294,12 @@ fn link_local(mac: [u8; 6]) -> Ipv6Addr {
     octets.into()
 }
 
-/// `struct side_key`.
-#[repr(C)]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct SideKey {
-    pub(super) ifindex: u32,
-    pub(super) side: u32,
-}
+/// The number of slots.
+pub(super) const SLOTS: u32 = 4096;
 
-impl SideKey {
-    /// Outward, then inward.
-    pub(super) fn both(ifindex: u32) -> [Self; 2] {
-        [0, 1].map(|side| Self { ifindex, side })
-    }
+/// The places of a guest's sides in their array: outward, then inward.
+pub(super) const fn sides(slot: u32) -> [u32; 2] {
+    [slot * 2, slot * 2 + 1]
 }
 
 /// `struct bucket`.
@@ -404,8 +402,6 @@ impl RawLateness {
 // members of 4 and 8 bytes show; every pattern of bits is a value.
 unsafe impl Pod for Rules {}
 // SAFETY: as above.
-unsafe impl Pod for SideKey {}
-// SAFETY: as above.
 unsafe impl Pod for Side {}
 // SAFETY: as above.
 unsafe impl Pod for Choice {}
@@ -419,8 +415,8 @@ unsafe impl Pod for RawLateness {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tailbound_units::WireBytes;
     use tailbound_units::exact::{BYTE_IN_NANOS, TokenBucket};
+    use tailbound_units::{Rate, WireBytes};
 
     #[test]
     fn a_shape_is_the_depth_of_the_exact_bucket() {

@@ -37,6 +37,9 @@ struct rules {
 	u32 max_chosen;
 	u32 mark;
 	u32 mark_mask;
+	// Its place in `sides`.
+	u32 slot;
+	u32 unused;
 	u64 horizon;
 	struct shape shapes[SHAPES];
 	struct prefix4 own4[OWN4];
@@ -52,10 +55,6 @@ struct bucket {
 };
 
 enum { OUTWARD_SIDE, INWARD_SIDE };
-struct side_key {
-	u32 ifindex;
-	u32 side;
-};
 // The state of a guest's buckets in one direction.
 struct side {
 	struct bpf_spin_lock lock;
@@ -143,7 +142,6 @@ struct interface {
 	} name SECTION(".maps")
 
 HASH(guests, 4096, u32, struct rules);
-HASH(sides, 8192, struct side_key, struct side);
 HASH(dropped, 4096, u32, struct drops);
 // The guest of each value of the firewall mark.
 HASH(marks, 4096, u32, u32);
@@ -154,6 +152,15 @@ HASH(chosen, 65536, struct ipv6, struct choice);
 HASH(choices_of, 4096, u32, struct choices);
 // The guest of each MAC address.
 HASH(stations, 4096, u64, u32);
+
+// Both directions of each guest, by its slot. An array, since its lookup is no call.
+struct {
+	uint(type, BPF_MAP_TYPE_ARRAY);
+	uint(max_entries, 8192);
+	uint(pinning, LIBBPF_PIN_BY_NAME);
+	u32 *key;
+	struct side *value;
+} sides SECTION(".maps");
 
 // The guest of each configured IPv6 prefix.
 struct {
@@ -187,10 +194,12 @@ const volatile u32 host_netns;
 // Tests set it: frames arrive when their `tstamp` says.
 const volatile u32 clock_of_tests;
 
-INLINE void count_drop(u32 ifindex, u32 reason)
+INLINE void count_drop(u32 ifindex, u64 reason)
 {
 	struct drops *drops = map_lookup(&dropped, &ifindex);
 
+	// Otherwise the compiler checks another register than it uses, which Linux 6.1 does not see.
+	asm volatile("" : "+r"(reason));
 	if (drops && reason < REASONS)
 		ADD(drops->counts[reason], 1);
 }

@@ -90,10 +90,12 @@ impl Programs {
 
     /// Changes the rules of a guest.
     fn change(&mut self, ifindex: u32, before: &GuestRules, rules: &GuestRules) {
-        let before = Rules::new(before, u32::MAX).expect("right rules");
+        let mut of_before = Rules::new(before, u32::MAX).expect("right rules");
+        let guests = &self.edge.maps.guests;
+        of_before.slot = guests.get(&ifindex, 0).expect("a guest").slot;
         let raw = self.edge.check(ifindex, rules).expect("right rules");
         self.edge
-            .write(ifindex, &raw, Some(&before))
+            .write(ifindex, &raw, Some(&of_before))
             .expect("writable maps");
     }
 }

@@ -2,6 +2,7 @@
 //! `interfaces` attaches them in a network namespace of its own.
 
 mod frames;
+mod interfaces;
 
 use super::pins::Clock;
 use super::*;

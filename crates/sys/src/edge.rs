@@ -181,11 +181,11 @@ impl Edge {
         let raw = self.check(ifindex, rules)?;
         match self.interface(ifindex)? {
             Some(found) if found.is_uplink => return Err(EdgeError::IsUplink(ifindex)),
-            Some(found) if self.is_alive(&found) => {
+            Some(found) if self.is_alive(found) => {
                 self.replace(ifindex, &raw)?;
                 return self.guest(ifindex);
             }
-            Some(stale) => self.take_off(&stale)?,
+            Some(stale) => self.take_off(stale)?,
             None => {}
         }
         let others = self.queues_for(ifindex, &raw)?;
@@ -197,9 +197,9 @@ impl Edge {
         let attachment = plan(ifindex, false, queue)?;
         let done = self
             .write(ifindex, &raw, None)
-            .and_then(|()| self.put_on(&attachment))
+            .and_then(|()| self.put_on(attachment))
             .and_then(|()| self.add_queues(&others));
-        self.or_undo(&attachment, done)
+        self.or_undo(attachment, done)
     }
 
     /// Puts a program and `fq` on an interface to the outside: a NIC, a bond's port or a VLAN. Of a
@@ -215,14 +215,14 @@ impl Edge {
         let _lock = self.pins.lock()?;
         match self.interface(ifindex)? {
             Some(found) if !found.is_uplink => return Err(EdgeError::IsGuest(ifindex)),
-            Some(found) if self.is_alive(&found) => {
+            Some(found) if self.is_alive(found) => {
                 self.maps
                     .uplinks
                     .insert(ifindex, rules.mark, 0)
                     .map_err(map_error)?;
                 return Ok(found);
             }
-            Some(stale) => self.take_off(&stale)?,
+            Some(stale) => self.take_off(stale)?,
             None => {}
         }
         let queue = match root(ifindex)? {
@@ -234,8 +234,8 @@ impl Edge {
         let written = self.maps.uplinks.insert(ifindex, rules.mark, 0);
         let done = written
             .map_err(map_error)
-            .and_then(|()| self.put_on(&attachment));
-        self.or_undo(&attachment, done)
+            .and_then(|()| self.put_on(attachment));
+        self.or_undo(attachment, done)
     }
 
     /// Replaces the rules of a guest. Tokens of its buckets stay, so that no change grants a burst
@@ -271,7 +271,7 @@ impl Edge {
     /// A map cannot be read.
     pub fn is_attached(&self, ifindex: u32) -> Result<bool, EdgeError> {
         let found = self.interface(ifindex)?;
-        Ok(found.is_some_and(|found| self.is_alive(&found)))
+        Ok(found.is_some_and(|found| self.is_alive(found)))
     }
 
     /// Reads the counters of a guest's interface.
@@ -326,7 +326,7 @@ impl Edge {
     pub fn detach(&mut self, ifindex: u32) -> Result<(), EdgeError> {
         let _lock = self.pins.lock()?;
         match self.interface(ifindex)? {
-            Some(found) => self.take_off(&found),
+            Some(found) => self.take_off(found),
             None => Ok(()),
         }
     }
@@ -338,7 +338,7 @@ impl Edge {
     pub fn remove(mut self) -> Result<(), EdgeError> {
         let _lock = self.pins.lock()?;
         for attachment in self.attachments()? {
-            self.take_off(&attachment)?;
+            self.take_off(attachment)?;
         }
         self.pins.remove()
     }

@@ -56,13 +56,19 @@ pub(crate) fn run(figures: &mut Figures) -> Outcome<()> {
         join("switch", &one.port_name())?;
         all[at + 1..].iter().try_for_each(|it| one.introduce(*it))?;
     }
-    let before = state()?;
+    // The bridge learns where each is, and floods nothing.
+    for (one, to) in [(guest, outside), (other, outside), (outside, guest)] {
+        let receiver = socket(to, &one.address())?;
+        socket(one, &to.address())?.send(&[0])?;
+        receiver.recv(&mut [0])?;
+    }
     let mut costs = Costs {
         base: Vec::new(),
         guest,
         outside,
     };
     costs.measure(figures, "bridge")?;
+    let before = state()?;
     let mut edge = Edge::open(Path::new(PIN))?;
     costs.steps(figures, &mut edge, other)?;
     let mut host = Host {
@@ -90,12 +96,13 @@ pub(crate) fn run(figures: &mut Figures) -> Outcome<()> {
     Ok(())
 }
 
-/// The qdiscs and filters of all interfaces, and the links of BPF.
+/// The ports, their qdiscs and filters.
 fn state() -> Outcome<String> {
     let mut state = String::new();
     let filters = |device: &str, side: &str| format!("tc filter show dev {device} {side}");
-    let mut commands = vec!["ip link".to_owned(), "tc qdisc show".to_owned()];
+    let mut commands = vec!["tc qdisc show".to_owned()];
     for device in ["port-1", "port-2", "port-3"] {
+        commands.push(format!("ip link show dev {device}"));
         commands.extend(["ingress", "egress"].map(|side| filters(device, side)));
     }
     for command in commands {

@@ -10,7 +10,7 @@ use aya::maps::lpm_trie::Key;
 use aya::maps::{HashMap, MapData, MapError};
 
 impl Interface {
-    pub(super) const fn of(attachment: &Attachment) -> Self {
+    pub(super) const fn of(attachment: Attachment) -> Self {
         Self {
             is_uplink: attachment.is_uplink as u32,
             way: attachment.way as u32,
@@ -76,13 +76,13 @@ impl Edge {
         found.ok_or(EdgeError::NoGuest(ifindex))
     }
 
-    pub(super) fn is_alive(&self, attachment: &Attachment) -> bool {
+    pub(super) fn is_alive(&self, attachment: Attachment) -> bool {
         let Attachment {
             ifindex,
             is_uplink,
             way,
             ..
-        } = *attachment;
+        } = attachment;
         is_attached(&self.pins, ifindex, is_uplink, way)
     }
 
@@ -114,12 +114,11 @@ impl Edge {
         if fresh.limits_outward() {
             return Ok(true);
         }
-        for entry in self.maps.guests.iter() {
-            if entry.map_err(map_error)?.1.limits_outward() {
-                return Ok(true);
-            }
-        }
-        Ok(false)
+        let mut guests = self.maps.guests.iter();
+        guests.try_fold(false, |waits, entry| {
+            let (_, rules) = entry.map_err(map_error)?;
+            Ok(waits || rules.limits_outward())
+        })
     }
 
     /// The other guests' interfaces that need a queue for this guest's frames, and have none.
@@ -160,19 +159,19 @@ impl Edge {
         if queue == Queue::Untouched {
             remove_queue(ifindex)?;
         }
-        self.note(&attachment)?;
-        add_queue(&attachment)?;
+        self.note(attachment)?;
+        add_queue(attachment)?;
         self.pins.measure(queue);
         Ok(())
     }
 
     /// Writes the entry of an interface, by which [`Edge::take_off`] undoes everything.
-    fn note(&mut self, attachment: &Attachment) -> Result<(), EdgeError> {
+    fn note(&mut self, attachment: Attachment) -> Result<(), EdgeError> {
         let raw = Interface::of(attachment);
         put(&mut self.maps.interfaces, attachment.ifindex, raw)
     }
 
-    pub(super) fn put_on(&mut self, attachment: &Attachment) -> Result<(), EdgeError> {
+    pub(super) fn put_on(&mut self, attachment: Attachment) -> Result<(), EdgeError> {
         self.note(attachment)?;
         // The queue first: a departure time without one is never kept.
         add_queue(attachment)?;
@@ -183,20 +182,20 @@ impl Edge {
             way,
             adds_clsact,
             ..
-        } = *attachment;
+        } = attachment;
         attach(&self.pins, ifindex, is_uplink, way, adds_clsact)
     }
 
     pub(super) fn or_undo(
         &mut self,
-        attachment: &Attachment,
+        attachment: Attachment,
         done: Result<(), EdgeError>,
     ) -> Result<Attachment, EdgeError> {
         if let Err(error) = done {
             let _ = self.take_off(attachment);
             return Err(error);
         }
-        Ok(*attachment)
+        Ok(attachment)
     }
 
     /// New rules for a guest that is attached.
@@ -298,14 +297,14 @@ impl Edge {
     }
 
     /// Undoes an attachment, complete or not.
-    pub(super) fn take_off(&mut self, attachment: &Attachment) -> Result<(), EdgeError> {
+    pub(super) fn take_off(&mut self, attachment: Attachment) -> Result<(), EdgeError> {
         let Attachment {
             ifindex,
             is_uplink,
             way,
             adds_clsact,
             queue,
-        } = *attachment;
+        } = attachment;
         detach(&self.pins, ifindex, is_uplink, way, adds_clsact)?;
         if queue != Queue::Untouched && name_of(ifindex).is_ok() {
             remove_queue(ifindex)?;
@@ -324,7 +323,7 @@ impl Edge {
     }
 }
 
-fn add_queue(attachment: &Attachment) -> Result<(), EdgeError> {
+fn add_queue(attachment: Attachment) -> Result<(), EdgeError> {
     let added = Qdiscs::of(attachment.ifindex).and_then(|qdiscs| qdiscs.add(attachment.queue));
     added.map_err(|error| step(format!("add fq to interface {}", attachment.ifindex), error))
 }

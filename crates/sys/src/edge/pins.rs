@@ -166,7 +166,7 @@ impl Pins {
         let attach = || {
             let mut program = BtfTracePoint::from_pin(self.0.join(LATENESS.0)).ok()?;
             let attached = program.attach().ok()?;
-            let attached = FdLink::try_from(program.take_link(attached).ok()?).ok()?;
+            let attached = FdLink::from(program.take_link(attached).ok()?);
             attached.pin(link).ok()
         };
         let _ = attach();

@@ -160,8 +160,8 @@ impl Qdiscs {
         let bodies = self.netlink.dump(GET_FILTER, NEW_FILTER, &head)?;
         let read = |body: &Vec<u8>| (number(body, 8), (number(body, 16) >> 16) as u16);
         // One entry is that of the chain of filters itself.
-        let real = bodies.iter().map(read).filter(|(handle, _)| *handle != 0);
-        Ok(real.collect())
+        let filters = bodies.iter().map(read).filter(|(handle, _)| *handle != 0);
+        Ok(filters.collect())
     }
 
     fn put(&self, parent: u32, handle: u32, kind: &str, options: &[u8]) -> io::Result<()> {

@@ -287,10 +287,12 @@ fn prefix6(address: Ipv6Addr, length: u8) -> Prefix6 {
 
 /// The link-local address that follows from a MAC (RFC 4291, appendix A).
 fn link_local(mac: [u8; 6]) -> Ipv6Addr {
-    let [a, b, c, d, e, f] = mac;
     let mut octets = [0; 16];
     octets[..2].copy_from_slice(&[0xfe, 0x80]);
-    octets[8..].copy_from_slice(&[a ^ 2, b, c, 0xff, 0xfe, d, e, f]);
+    octets[8..11].copy_from_slice(&mac[..3]);
+    octets[8] ^= 2;
+    octets[11..13].copy_from_slice(&[0xff, 0xfe]);
+    octets[13..].copy_from_slice(&mac[3..]);
     octets.into()
 }
 

@@ -83,7 +83,7 @@ impl Programs {
             adds_clsact: false,
             queue: Queue::Untouched,
         };
-        self.edge.take_off(&attachment).expect("writable maps");
+        self.edge.take_off(attachment).expect("writable maps");
         let raw = self.edge.check(ifindex, rules).expect("right rules");
         self.edge.write(ifindex, &raw, None).expect("writable maps");
     }

@@ -172,7 +172,7 @@ fn loader_that_is_killed() {
     let attach = || {
         let mut edge = Edge::open(Path::new(&pin)).expect("a bpffs");
         edge.attach_guest(INDEX, &rules()).expect("an interface");
-        std::thread::sleep(Duration::from_secs(60));
+        std::thread::sleep(Duration::from_mins(1));
     };
     netns::within(Path::new(&netns), attach).expect("a namespace");
 }
@@ -333,7 +333,7 @@ fn clsact_is_shared_with_others_and_removed_with_the_last_filter() {
         };
         net.host(|| {
             edge.write(INDEX, &raw, None)?;
-            edge.put_on(&attachment)
+            edge.put_on(attachment)
         })
     };
     if let Err(error) = attach(&mut edge, true) {

@@ -40,14 +40,14 @@ impl Model {
     /// Returns when a frame leaves; `None` if it may not.
     fn pass(&mut self, now: Nanos, wire: u64) -> Option<Nanos> {
         let mut leaves = now;
-        let mut charges = Vec::new();
+        let mut undo = Vec::new();
         for bucket in &mut self.buckets {
             let charged = bucket.charge(leaves, WireBytes(wire));
             leaves = charged.leaves;
-            charges.push(charged);
+            undo.push(charged);
         }
         if leaves > now.saturating_add(self.horizon) {
-            for (bucket, charged) in self.buckets.iter_mut().zip(charges) {
+            for (bucket, charged) in self.buckets.iter_mut().zip(undo) {
                 bucket.refund(charged);
             }
             return None;

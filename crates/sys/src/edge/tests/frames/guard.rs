@@ -71,11 +71,11 @@ impl Pair {
         };
         let neighbour = Guard::new(B, [IpAddr::V4(B4).into(), IpAddr::V6(B6).into()]);
         for (ifindex, guard) in [(GUEST, guard), (NEIGHBOUR, neighbour)] {
-            let rules = GuestRules {
+            let fresh = GuestRules {
                 guard: Some(guard),
                 ..GuestRules::default()
             };
-            self.programs.start(ifindex, &rules);
+            self.programs.start(ifindex, &fresh);
         }
         self.filter = filter(max_chosen, roles);
     }

@@ -2,6 +2,7 @@
 
 mod cost;
 mod departures;
+mod edge;
 mod look;
 mod tap;
 mod waits;
@@ -25,16 +26,19 @@ pub(crate) enum Experiment {
     Waits,
     /// Instructions that the programs of `tailbound why` add.
     Look,
+    /// The data path of programs on interfaces: cost, burst and lateness.
+    Edge,
 }
 
 impl Experiment {
     /// All of them, in the order of their documentation.
-    pub(crate) const ALL: [Self; 5] = [
+    pub(crate) const ALL: [Self; 6] = [
         Self::Departures,
         Self::Cost,
         Self::Tap,
         Self::Waits,
         Self::Look,
+        Self::Edge,
     ];
 
     /// Name on the command line, and first part of the names of its figures.
@@ -46,6 +50,7 @@ impl Experiment {
             // Its own load keeps the CPU awake.
             Self::Waits => "waits",
             Self::Look => "look",
+            Self::Edge => "edge",
         }
     }
 
@@ -63,6 +68,7 @@ impl Experiment {
             Self::Tap => awake(|| tap::run(figures)),
             Self::Waits => waits::run(figures),
             Self::Look => awake(|| look::run(figures)),
+            Self::Edge => awake(|| edge::run(figures)),
         }
     }
 }

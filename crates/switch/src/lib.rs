@@ -46,6 +46,8 @@ mod reason;
 mod switch;
 #[cfg(test)]
 mod test_frames;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub use budget::BudgetConfig;
 pub use filter::{GuardConfig, SpoofFilter};

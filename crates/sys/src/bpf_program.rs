@@ -1,11 +1,13 @@
 //! BPF programs of this crate that are loaded by aya: one error for all of them, and the steps that
 //! they share.
 
+#[cfg(any(feature = "packets", feature = "waits"))]
 use aya::programs::tp_btf::BtfTracePointLink;
 use aya::programs::{BtfTracePoint, ProgramError};
 use aya::{Btf, Ebpf};
 use std::io;
 use std::os::fd::OwnedFd;
+#[cfg(any(feature = "packets", feature = "waits"))]
 use tailbound_units::Nanos;
 
 /// A program, or one of its tables, cannot be used in the kernel.

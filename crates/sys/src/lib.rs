@@ -2,13 +2,20 @@
 //! that one does. The only crate of the workspace that may hold `unsafe`.
 
 mod bpf;
-#[cfg(any(feature = "departures", feature = "packets", feature = "waits"))]
+#[cfg(any(
+    feature = "departures",
+    feature = "edge",
+    feature = "packets",
+    feature = "waits"
+))]
 pub mod bpf_program;
 pub mod cgroup;
 pub mod clock;
 pub mod cpuset;
 #[cfg(feature = "departures")]
 pub mod departures;
+#[cfg(feature = "edge")]
+pub mod edge;
 mod ethtool;
 #[cfg(feature = "guest-memory")]
 pub mod guest_memory;

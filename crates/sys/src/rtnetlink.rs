@@ -92,6 +92,32 @@ impl Netlink {
         }
     }
 
+    /// Changes an object, with more `flags` for how, and waits until the kernel has done so.
+    #[cfg(feature = "edge")]
+    pub(crate) fn change(&self, kind: u16, flags: u16, body: &[u8]) -> io::Result<()> {
+        const ACKNOWLEDGE: u16 = 4;
+        let mut message = Vec::with_capacity(HEADER + body.len());
+        message.extend(((HEADER + body.len()) as u32).to_ne_bytes());
+        message.extend(kind.to_ne_bytes());
+        message.extend((REQUEST | ACKNOWLEDGE | flags).to_ne_bytes());
+        message.extend([0; 8]);
+        message.extend(body);
+        send(&self.0, &message, SendFlags::empty())?;
+        let mut buffer = vec![0; 16 << 10];
+        let (got, _) = recv(&self.0, &mut buffer[..], RecvFlags::empty())?;
+        for Message { kind, body, .. } in Messages(&buffer[..got]) {
+            if kind == ERROR {
+                let number = body.first_chunk().map(|it| i32::from_ne_bytes(*it));
+                return if number == Some(0) {
+                    Ok(())
+                } else {
+                    Err(error(body))
+                };
+            }
+        }
+        Err(io::ErrorKind::InvalidData.into())
+    }
+
     /// Returns the attributes of the link of this index ([`Attributes`]).
     pub(crate) fn link(&self, index: u32) -> io::Result<Vec<u8>> {
         // `struct ifinfomsg`: family, nothing, type, index, flags, mask.

@@ -6,7 +6,7 @@ use crate::load::{now, socket};
 use crate::network::{Guest, add_bridge, join, run as ip};
 
 /// Payloads: the smallest frame, and the largest one.
-const PAYLOADS: [usize; 2] = [18, 1472];
+pub(super) const PAYLOADS: [usize; 2] = [18, 1472];
 /// Datagrams that are sent and received one by one before the count, and for it.
 const WARM_UP: u64 = 200;
 const COUNTED: u64 = 2000;
@@ -91,7 +91,7 @@ fn add_ratio(figures: &mut Figures, name: &str, value: Option<u64>, base: Option
 
 /// Sends and receives datagrams in turn, and returns the instructions of one. On one CPU the way
 /// between is done when the sender's system call returns; a queue may leave it to the receiver's.
-fn cost(from: Guest, to: Guest, payload: usize) -> Outcome<u64> {
+pub(super) fn cost(from: Guest, to: Guest, payload: usize) -> Outcome<u64> {
     let sender = socket(from, &to.address())?;
     let receiver = socket(to, &from.address())?;
     let datagram = vec![0; payload];

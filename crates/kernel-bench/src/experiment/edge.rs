@@ -1,0 +1,315 @@
+//! The data path of `tailbound_sys::edge`: its programs on the interfaces of two guests and an
+//! uplink, with a bridge between them. Instructions that they add to a frame, and the burst, peak and
+//! lateness of what leaves.
+
+use crate::Outcome;
+use crate::analysis::{effective_burst, lateness, mean_rate};
+use crate::experiment::add_quantiles;
+use crate::experiment::cost::{PAYLOADS, cost};
+use crate::figures::{Figures, Unit};
+use crate::load::{now, sleep_until, socket, wait_until};
+use crate::network::{Guest, add_bridge, join, run as ip};
+use std::net::{IpAddr, UdpSocket};
+use std::path::Path;
+use std::process::Command;
+use tailbound_sys::bpf_program;
+use tailbound_sys::departures::{Departure, Log};
+use tailbound_sys::edge::{
+    Bucket, Edge, Guarantee, Guard, GuestRules, PIN, Prefix, Tag, UplinkRules, Way,
+};
+use tailbound_sys::udp;
+use tailbound_units::{Bytes, Nanos, Rate};
+
+/// Preamble, gap and check sequence of a frame, in bytes.
+const OVERHEAD: u64 = 24;
+const PAYLOAD: [u8; 1472] = [0; 1472];
+/// Frames of a burst.
+const BURST: usize = 600;
+/// Datagrams of a packet of GSO, and packets.
+const SEGMENTS: usize = 43;
+const PACKETS: usize = 12;
+const FULL_FRAME: Bytes = Bytes(1538);
+const GUARANTEED: Bucket = Bucket {
+    rate: Rate::from_mbit(100),
+    burst: Bytes(15_000),
+};
+const PEAK: Rate = Rate::from_mbit(1000);
+const INWARD: Bucket = Bucket {
+    rate: Rate::from_mbit(50),
+    burst: Bytes(9_000),
+};
+
+/// The host: a guest, another one, and the network outside behind the uplink.
+struct Host {
+    edge: Edge,
+    log: Log,
+    guest: Guest,
+    other: Guest,
+    outside: Guest,
+}
+
+pub(crate) fn run(figures: &mut Figures) -> Outcome<()> {
+    let [guest, other, outside] = [Guest::add(1)?, Guest::add(2)?, Guest::add(3)?];
+    let all = [guest, other, outside];
+    add_bridge("switch")?;
+    for (at, one) in all.iter().enumerate() {
+        join("switch", &one.port_name())?;
+        all[at + 1..].iter().try_for_each(|it| one.introduce(*it))?;
+    }
+    // The bridge learns where each is, and floods nothing.
+    for (one, to) in [(guest, outside), (other, outside), (outside, guest)] {
+        let receiver = socket(to, &one.address())?;
+        socket(one, &to.address())?.send(&[0])?;
+        receiver.recv(&mut [0])?;
+    }
+    let mut costs = Costs {
+        base: Vec::new(),
+        guest,
+        outside,
+    };
+    costs.measure(figures, "bridge")?;
+    let before = state()?;
+    let mut edge = Edge::open(Path::new(PIN))?;
+    costs.steps(figures, &mut edge, other)?;
+    let mut host = Host {
+        edge,
+        log: Log::load(4096)?,
+        guest,
+        other,
+        outside,
+    };
+    host.burst(figures)?;
+    host.packets(figures)?;
+    host.inward(figures)?;
+    let late = host.edge.lateness()?.ok_or("lateness is not measured")?;
+    figures.add("late.frames", late.frames(), Unit::Count);
+    figures.add("late.host.max", late.max.0, Unit::Nanos);
+    host.edge.remove()?;
+    if Path::new(PIN).exists() {
+        return Err("pins are left".into());
+    }
+    let after = state()?;
+    let mut lines = before.lines().zip(after.lines());
+    if let Some((before, after)) = lines.find(|(before, after)| before != after) {
+        return Err(format!("it was\n{before}\nand is\n{after}").into());
+    }
+    Ok(())
+}
+
+/// The ports, their qdiscs and filters.
+fn state() -> Outcome<String> {
+    let mut state = String::new();
+    let filters = |device: &str, side: &str| format!("tc filter show dev {device} {side}");
+    let mut commands = vec!["tc qdisc show".to_owned()];
+    for device in ["port-1", "port-2", "port-3"] {
+        commands.push(format!("ip link show dev {device}"));
+        commands.extend(["ingress", "egress"].map(|side| filters(device, side)));
+    }
+    for command in commands {
+        let mut words = command.split_ascii_whitespace();
+        let program = words.next().ok_or("no command")?;
+        let output = Command::new(program).args(words).output()?;
+        state += &String::from_utf8_lossy(&output.stdout);
+    }
+    Ok(state)
+}
+
+/// A guest's rules without a wait.
+fn guarded(guest: Guest) -> GuestRules {
+    let address = IpAddr::from(guest.octets());
+    GuestRules {
+        guard: Some(Guard::new(guest.mac(), [Prefix::from(address)])),
+        tag: Some(Tag {
+            dscp: 10,
+            pcp: None,
+        }),
+        ..GuestRules::default()
+    }
+}
+
+fn guaranteed(guest: Guest, bucket: Bucket, peak: Rate) -> GuestRules {
+    GuestRules {
+        guarantee: Some(Guarantee {
+            bucket,
+            peak: Some(peak),
+            frame: FULL_FRAME,
+        }),
+        ..guarded(guest)
+    }
+}
+
+/// Instructions a datagram from the guest to the outside.
+struct Costs {
+    /// Those of the bridge alone, by payload.
+    base: Vec<u64>,
+    guest: Guest,
+    outside: Guest,
+}
+
+impl Costs {
+    /// The first measurement is the one that others are compared with.
+    fn measure(&mut self, figures: &mut Figures, name: &str) -> Outcome<()> {
+        // What a change leaves to the kernel's workers is done.
+        sleep_until(now().saturating_add(Nanos::from_millis(50)));
+        for (at, payload) in PAYLOADS.into_iter().enumerate() {
+            let instructions = cost(self.guest, self.outside, payload)?;
+            let name = format!("{name}.{payload}");
+            match self.base.get(at) {
+                None => {
+                    figures.add(name, instructions, Unit::Instructions);
+                    self.base.push(instructions);
+                }
+                Some(bridge) => {
+                    let more = instructions.cast_signed() - bridge.cast_signed();
+                    figures.add_signed(name, more, Unit::Instructions);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn steps(&mut self, figures: &mut Figures, edge: &mut Edge, other: Guest) -> Outcome<()> {
+        let guest = self.guest;
+        let mut rules = guarded(guest);
+        rules.tag = None;
+        let attachment = edge.attach_guest(guest.port(), &rules)?;
+        let is_clsact = attachment.way == Way::Clsact;
+        figures.add("clsact", u64::from(is_clsact), Unit::Count);
+        self.measure(figures, "more.guard")?;
+        edge.set(guest.port(), &guarded(guest))?;
+        self.measure(figures, "more.guard-tag")?;
+        edge.attach_guest(other.port(), &guarded(other))?;
+        edge.attach_uplink(self.outside.port(), &UplinkRules::default())?;
+        self.measure(figures, "more.guard-tag-fq")?;
+        let fast = Bucket {
+            rate: Rate::from_mbit(90_000),
+            burst: Bytes(1_000_000),
+        };
+        let rules = guaranteed(guest, fast, Rate::from_mbit(100_000));
+        edge.set(guest.port(), &rules)?;
+        self.measure(figures, "more.guarantee")?;
+        let counting = bpf_program::count_cost()?;
+        let before = edge.cost()?;
+        cost(guest, self.outside, PAYLOADS[0])?;
+        for (before, after) in before.iter().zip(edge.cost()?) {
+            let (name, time, runs) = after;
+            let each = time.since(before.1).0.checked_div(runs - before.2);
+            if let Some(each) = each {
+                figures.add(format!("program.{name}"), each, Unit::Instructions);
+            }
+        }
+        drop(counting);
+        Ok(())
+    }
+}
+
+impl Host {
+    /// Departures from an interface after `send`, as frames on the wire.
+    fn departures(
+        &mut self,
+        port: u32,
+        number: usize,
+        send: impl Fn() -> Outcome<()>,
+    ) -> Outcome<Vec<Departure>> {
+        self.log.watch(port)?;
+        // The first burst after a boot meets code and caches that nothing has used yet.
+        for _ in 0..2 {
+            // Buckets are full.
+            sleep_until(now().saturating_add(Nanos::from_millis(20)));
+            self.log.clear()?;
+            send()?;
+            let left = || -> Outcome<bool> {
+                let all = self.log.read()?;
+                let all = all.iter().filter(|it| it.interface == port);
+                Ok(all.map(|it| it.frames as usize).sum::<usize>() >= number)
+            };
+            wait_until(&format!("{number} frames leave interface {port}"), left)?;
+        }
+        let all = self.log.read()?.into_iter();
+        let own = all.filter(|it| it.interface == port);
+        let on_wire = |it: Departure| Departure {
+            len: Bytes(it.len.0 + OVERHEAD * u64::from(it.frames)),
+            ..it
+        };
+        Ok(own.map(on_wire).collect())
+    }
+
+    fn burst(&mut self, figures: &mut Figures) -> Outcome<()> {
+        let (guest, outside) = (self.guest, self.outside);
+        let rules = guaranteed(guest, GUARANTEED, PEAK);
+        self.edge.set(guest.port(), &rules)?;
+        let _receiver = socket(outside, &guest.address())?;
+        let sender = socket(guest, &outside.address())?;
+        let departures = self.departures(outside.port(), BURST, || send(&sender, BURST))?;
+        add_burst(figures, "burst", &departures, GUARANTEED.rate)?;
+        let peak = effective_burst(&departures, PEAK);
+        figures.add("burst.at-peak", peak.0, Unit::Bytes);
+        add_quantiles(figures, "burst.late", lateness(&departures))?;
+        let counters = self.edge.counters(guest.port())?;
+        figures.add("burst.drops", counters.dropped(), Unit::Count);
+        Ok(())
+    }
+
+    /// Packets of 64 KB that the guest leaves to be segmented, whole and by single frames.
+    fn packets(&mut self, figures: &mut Figures) -> Outcome<()> {
+        let (guest, outside) = (self.guest, self.outside);
+        let _receiver = socket(outside, &guest.address())?;
+        let sender = socket(guest, &outside.address())?;
+        udp::segment(&sender, PAYLOAD.len() as u16)?;
+        let packet = vec![0; SEGMENTS * PAYLOAD.len()];
+        let space = guest.namespace_name();
+        for (name, segments) in [("packets", 65_535), ("segments", 1)] {
+            ip(&format!(
+                "ip -n {space} link set eth0 gso_max_segs {segments}"
+            ))?;
+            let all = SEGMENTS * PACKETS;
+            let departures = self.departures(outside.port(), all, || {
+                for _ in 0..PACKETS {
+                    sender.send(&packet)?;
+                }
+                Ok(())
+            })?;
+            add_burst(figures, name, &departures, GUARANTEED.rate)?;
+        }
+        Ok(())
+    }
+
+    fn inward(&mut self, figures: &mut Figures) -> Outcome<()> {
+        let (other, outside) = (self.other, self.outside);
+        let rules = GuestRules {
+            inward: Some(INWARD),
+            ..guarded(other)
+        };
+        self.edge.set(other.port(), &rules)?;
+        let _receiver = socket(other, &outside.address())?;
+        let sender = socket(outside, &other.address())?;
+        let frames = BURST / 2;
+        let departures = self.departures(other.port(), frames, || send(&sender, frames))?;
+        add_burst(figures, "inward", &departures, INWARD.rate)?;
+        let counters = self.edge.counters(other.port())?;
+        figures.add("inward.drops", counters.dropped(), Unit::Count);
+        Ok(())
+    }
+}
+
+fn send(sender: &UdpSocket, number: usize) -> Outcome<()> {
+    for _ in 0..number {
+        sender.send(&PAYLOAD)?;
+    }
+    Ok(())
+}
+
+fn add_burst(
+    figures: &mut Figures,
+    name: &str,
+    departures: &[Departure],
+    rate: Rate,
+) -> Outcome<()> {
+    let frames = departures.iter().map(|it| u64::from(it.frames)).sum();
+    figures.add(format!("{name}.frames"), frames, Unit::Count);
+    let mean = mean_rate(departures).ok_or("one frame has no rate")?;
+    figures.add(format!("{name}.rate"), mean.as_bit_s(), Unit::BitsPerSecond);
+    let burst = effective_burst(departures, rate);
+    figures.add(format!("{name}.burst"), burst.0, Unit::Bytes);
+    Ok(())
+}

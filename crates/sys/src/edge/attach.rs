@@ -1,0 +1,162 @@
+//! Programs on interfaces: links of tcx, or filters of clsact before Linux 6.6.
+
+use super::pins::Pins;
+use super::qdisc::{HANDLE, Hook, PRIORITY, Qdiscs, SIDES};
+use super::rules::Way;
+use super::{EdgeError, name_of, step};
+use crate::bpf_program::refused;
+use aya::programs::TcAttachType;
+use aya::programs::links::{FdLink, LinkOrder};
+use aya::programs::tc::{
+    NlOptions, SchedClassifierLink, TcAttachOptions, TcHandle, qdisc_add_clsact,
+};
+use aya::util::KernelVersion;
+
+/// A program and its place on an interface.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place {
+    program: &'static str,
+    side: TcAttachType,
+    /// The parent of filters there.
+    parent: u32,
+}
+
+const FROM_GUEST: Place = Place {
+    program: "from_guest",
+    side: TcAttachType::Ingress,
+    parent: SIDES[0],
+};
+const TO_GUEST: Place = Place {
+    program: "to_guest",
+    side: TcAttachType::Egress,
+    parent: SIDES[1],
+};
+const TO_UPLINK: Place = Place {
+    program: "to_uplink",
+    side: TcAttachType::Egress,
+    parent: SIDES[1],
+};
+
+/// The programs of an interface.
+pub(super) const fn places(is_uplink: bool) -> &'static [Place] {
+    if is_uplink {
+        &[TO_UPLINK]
+    } else {
+        &[FROM_GUEST, TO_GUEST]
+    }
+}
+
+/// The way of this kernel.
+pub(super) fn way() -> Way {
+    let since = KernelVersion::new(6, 6, 0);
+    match KernelVersion::current() {
+        Ok(version) if version >= since => Way::Tcx,
+        _ => Way::Clsact,
+    }
+}
+
+/// Returns true if clsact is missing; an error if it cannot be there.
+pub(super) fn lacks_clsact(ifindex: u32) -> Result<bool, EdgeError> {
+    let hook = Qdiscs::of(ifindex).and_then(|qdiscs| qdiscs.hook());
+    match hook.map_err(|error| step("list qdiscs".to_owned(), error))? {
+        Hook::None => Ok(true),
+        Hook::Clsact => Ok(false),
+        Hook::Others(kind) => Err(EdgeError::Qdisc { ifindex, kind }),
+    }
+}
+
+/// Attaches the programs of an interface, before those of others.
+pub(super) fn attach(
+    pins: &Pins,
+    ifindex: u32,
+    is_uplink: bool,
+    way: Way,
+    adds_clsact: bool,
+) -> Result<(), EdgeError> {
+    let interface = name_of(ifindex)?;
+    if way == Way::Clsact && adds_clsact {
+        qdisc_add_clsact(&interface).map_err(|error| refused(&error))?;
+    }
+    for place in places(is_uplink) {
+        let mut program = pins.program(place.program)?;
+        let options = match way {
+            Way::Tcx => TcAttachOptions::TcxOrder(LinkOrder::first()),
+            Way::Clsact => TcAttachOptions::Netlink(NlOptions {
+                priority: PRIORITY,
+                handle: TcHandle::new(0, HANDLE),
+                classid: None,
+            }),
+        };
+        let link = program
+            .attach_with_options(&interface, place.side, options)
+            .map_err(|error| refused(&error))?;
+        let link = program.take_link(link).map_err(|error| refused(&error))?;
+        match way {
+            Way::Tcx => {
+                let link = FdLink::try_from(link).map_err(|error| refused(&error))?;
+                pins.pin_link(ifindex, place.program, link)?;
+            }
+            // A filter stays without a descriptor.
+            Way::Clsact => std::mem::forget(link),
+        }
+    }
+    Ok(())
+}
+
+/// Detaches the programs of an interface; those that are not there, and an interface that has gone
+/// away, are no error.
+pub(super) fn detach(
+    pins: &Pins,
+    ifindex: u32,
+    is_uplink: bool,
+    way: Way,
+    adds_clsact: bool,
+) -> Result<(), EdgeError> {
+    if way == Way::Tcx {
+        return places(is_uplink)
+            .iter()
+            .try_for_each(|place| pins.remove_link(ifindex, place.program));
+    }
+    let Ok(interface) = name_of(ifindex) else {
+        return Ok(());
+    };
+    let failed = |error| step("remove filters".to_owned(), error);
+    let qdiscs = Qdiscs::of(ifindex).map_err(failed)?;
+    for place in places(is_uplink) {
+        if !is_filter_there(&qdiscs, *place) {
+            continue;
+        }
+        let handle = TcHandle::new(0, HANDLE);
+        let link = SchedClassifierLink::attached(&interface, place.side, PRIORITY, handle, None);
+        // Dropping it detaches it.
+        drop(link.map_err(failed)?);
+    }
+    if adds_clsact {
+        qdiscs.remove_clsact().map_err(failed)?;
+    }
+    Ok(())
+}
+
+fn is_filter_there(qdiscs: &Qdiscs, place: Place) -> bool {
+    let filters = qdiscs.filters(place.parent).unwrap_or_default();
+    filters.contains(&(u32::from(HANDLE), PRIORITY))
+}
+
+/// Returns true if all programs of an interface are attached.
+pub(super) fn is_attached(pins: &Pins, ifindex: u32, is_uplink: bool, way: Way) -> bool {
+    let Ok(interface) = name_of(ifindex) else {
+        return false;
+    };
+    let Ok(qdiscs) = Qdiscs::of(ifindex) else {
+        return false;
+    };
+    places(is_uplink).iter().all(|place| match way {
+        Way::Clsact => is_filter_there(&qdiscs, *place),
+        Way::Tcx => {
+            let own = pins.program(place.program).ok();
+            let own = own.and_then(|program| Some(program.info().ok()?.id()));
+            let found = aya::programs::SchedClassifier::query_tcx(&interface, place.side);
+            found.is_ok_and(|(_, all)| all.iter().any(|it| Some(it.id()) == own))
+        }
+    })
+}

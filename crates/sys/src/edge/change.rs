@@ -1,0 +1,372 @@
+//! The steps of a change: what is checked first, what is written, and how it is undone.
+
+use super::attach::{attach, detach, is_attached, lacks_clsact, way};
+use super::pins::map_error;
+use super::qdisc::{Qdiscs, Root};
+use super::raw::{Choices, Interface, Rules, SLOTS, Side, sides};
+use super::rules::{Attachment, DropReason, GuestRules, Queue, Way};
+use super::{Edge, EdgeError, name_of, step};
+use aya::maps::lpm_trie::Key;
+use aya::maps::{HashMap, MapData, MapError};
+
+impl Interface {
+    pub(super) const fn of(attachment: Attachment) -> Self {
+        Self {
+            is_uplink: attachment.is_uplink as u32,
+            way: attachment.way as u32,
+            adds_clsact: attachment.adds_clsact as u32,
+            queue: attachment.queue as u32,
+        }
+    }
+
+    pub(super) const fn attachment(self, ifindex: u32) -> Attachment {
+        Attachment {
+            ifindex,
+            is_uplink: self.is_uplink != 0,
+            way: if self.way == Way::Tcx as u32 {
+                Way::Tcx
+            } else {
+                Way::Clsact
+            },
+            adds_clsact: self.adds_clsact != 0,
+            queue: match self.queue {
+                0 => Queue::Untouched,
+                1 => Queue::Fq,
+                _ => Queue::MultiFq,
+            },
+        }
+    }
+}
+
+/// What an interface will have. Refuses what stands in the way.
+pub(super) fn plan(ifindex: u32, is_uplink: bool, queue: Queue) -> Result<Attachment, EdgeError> {
+    name_of(ifindex)?;
+    let way = way();
+    Ok(Attachment {
+        ifindex,
+        is_uplink,
+        way,
+        adds_clsact: way == Way::Clsact && lacks_clsact(ifindex)?,
+        queue,
+    })
+}
+
+pub(super) fn root(ifindex: u32) -> Result<Root, EdgeError> {
+    let root = Qdiscs::of(ifindex).and_then(|qdiscs| qdiscs.root());
+    root.map_err(|error| step("list qdiscs".to_owned(), error))
+}
+
+/// The queue of a guest's interface on which frames wait.
+pub(super) fn guest_queue(ifindex: u32) -> Result<Queue, EdgeError> {
+    match root(ifindex)? {
+        Root::Default(_) | Root::Own => Ok(Queue::Fq),
+        Root::Others(kind) => Err(EdgeError::Qdisc { ifindex, kind }),
+    }
+}
+
+impl Edge {
+    pub(super) fn interface(&self, ifindex: u32) -> Result<Option<Attachment>, EdgeError> {
+        let found = get(&self.maps.interfaces, ifindex)?;
+        Ok(found.map(|raw| raw.attachment(ifindex)))
+    }
+
+    /// The attachment of a guest's interface.
+    pub(super) fn guest(&self, ifindex: u32) -> Result<Attachment, EdgeError> {
+        let found = self.interface(ifindex)?.filter(|it| !it.is_uplink);
+        found.ok_or(EdgeError::NoGuest(ifindex))
+    }
+
+    pub(super) fn is_alive(&self, attachment: Attachment) -> bool {
+        let Attachment {
+            ifindex,
+            is_uplink,
+            way,
+            ..
+        } = attachment;
+        is_attached(&self.pins, ifindex, is_uplink, way)
+    }
+
+    /// Converts rules, and refuses those that contradict another guest's.
+    pub(super) fn check(&self, ifindex: u32, rules: &GuestRules) -> Result<Rules, EdgeError> {
+        let masks = self.maps.uplinks.iter().flatten();
+        let mask = masks.fold(0, |all, (_, mask)| all | mask);
+        let raw = Rules::new(rules, mask)?;
+        let taken = |what: &str, other: u32| {
+            EdgeError::Rule(format!("the {what} is that of interface {other} already"))
+        };
+        if raw.mark != 0
+            && let Some(other) = get(&self.maps.marks, raw.mark)?
+            && other != ifindex
+        {
+            return Err(taken("mark", other));
+        }
+        if let Some(station) = raw.station()
+            && let Some(other) = get(&self.maps.stations, station)?
+            && other != ifindex
+        {
+            return Err(taken("MAC address", other));
+        }
+        Ok(raw)
+    }
+
+    /// Returns true if frames of any guest wait on their way to other guests.
+    pub(super) fn anyone_waits(&self, fresh: &Rules) -> Result<bool, EdgeError> {
+        if fresh.limits_outward() {
+            return Ok(true);
+        }
+        let mut guests = self.maps.guests.iter();
+        guests.try_fold(false, |waits, entry| {
+            let (_, rules) = entry.map_err(map_error)?;
+            Ok(waits || rules.limits_outward())
+        })
+    }
+
+    /// The other guests' interfaces that need a queue for this guest's frames, and have none.
+    pub(super) fn queues_for(&self, ifindex: u32, fresh: &Rules) -> Result<Vec<u32>, EdgeError> {
+        if !fresh.limits_outward() {
+            return Ok(Vec::new());
+        }
+        let mut lacking = Vec::new();
+        for other in self.attachments()? {
+            let lacks = !other.is_uplink && other.queue == Queue::Untouched;
+            if lacks && other.ifindex != ifindex && name_of(other.ifindex).is_ok() {
+                guest_queue(other.ifindex)?;
+                lacking.push(other.ifindex);
+            }
+        }
+        Ok(lacking)
+    }
+
+    /// Adds a queue to each of these guests' interfaces, or to none.
+    pub(super) fn add_queues(&mut self, interfaces: &[u32]) -> Result<(), EdgeError> {
+        for (at, ifindex) in interfaces.iter().enumerate() {
+            let Err(error) = self.change_queue(*ifindex, Queue::Fq) else {
+                continue;
+            };
+            for before in &interfaces[..=at] {
+                let _ = self.change_queue(*before, Queue::Untouched);
+            }
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    fn change_queue(&mut self, ifindex: u32, queue: Queue) -> Result<(), EdgeError> {
+        let attachment = Attachment {
+            queue,
+            ..self.guest(ifindex)?
+        };
+        if queue == Queue::Untouched {
+            remove_queue(ifindex)?;
+        }
+        self.note(attachment)?;
+        add_queue(attachment)?;
+        self.pins.measure(queue);
+        Ok(())
+    }
+
+    /// Writes the entry of an interface, by which [`Edge::take_off`] undoes everything.
+    fn note(&mut self, attachment: Attachment) -> Result<(), EdgeError> {
+        let raw = Interface::of(attachment);
+        put(&mut self.maps.interfaces, attachment.ifindex, raw)
+    }
+
+    pub(super) fn put_on(&mut self, attachment: Attachment) -> Result<(), EdgeError> {
+        self.note(attachment)?;
+        // The queue first: a departure time without one is never kept.
+        add_queue(attachment)?;
+        self.pins.measure(attachment.queue);
+        let Attachment {
+            ifindex,
+            is_uplink,
+            way,
+            adds_clsact,
+            ..
+        } = attachment;
+        attach(&self.pins, ifindex, is_uplink, way, adds_clsact)
+    }
+
+    pub(super) fn or_undo(
+        &mut self,
+        attachment: Attachment,
+        done: Result<(), EdgeError>,
+    ) -> Result<Attachment, EdgeError> {
+        if let Err(error) = done {
+            let _ = self.take_off(attachment);
+            return Err(error);
+        }
+        Ok(attachment)
+    }
+
+    /// New rules for a guest that is attached.
+    pub(super) fn replace(&mut self, ifindex: u32, raw: &Rules) -> Result<(), EdgeError> {
+        let mut lacking = self.queues_for(ifindex, raw)?;
+        let waits = raw.limits_inward() || raw.limits_outward();
+        if waits && self.guest(ifindex)?.queue == Queue::Untouched {
+            guest_queue(ifindex)?;
+            lacking.push(ifindex);
+        }
+        self.add_queues(&lacking)?;
+        let before = get(&self.maps.guests, ifindex)?;
+        self.write(ifindex, raw, before.as_ref())
+    }
+
+    /// Writes the rules of a guest, and what others must know of it.
+    pub(super) fn write(
+        &mut self,
+        ifindex: u32,
+        raw: &Rules,
+        before: Option<&Rules>,
+    ) -> Result<(), EdgeError> {
+        let slot = before.map_or_else(|| self.free_slot(), |before| Ok(before.slot))?;
+        let maps = &mut self.maps;
+        if before.is_none() {
+            for side in sides(slot) {
+                maps.sides
+                    .set(side, Side::default(), 0)
+                    .map_err(map_error)?;
+            }
+            put(&mut maps.dropped, ifindex, [0; DropReason::ALL.len()])?;
+            put(&mut maps.choices_of, ifindex, Choices::NONE)?;
+        }
+        if let Some(before) = before {
+            self.forget_claims(before)?;
+        }
+        let maps = &mut self.maps;
+        if raw.mark != 0 {
+            put(&mut maps.marks, raw.mark, ifindex)?;
+        }
+        if let Some(station) = raw.station() {
+            put(&mut maps.stations, station, ifindex)?;
+        }
+        for (length, address) in raw.configured() {
+            let key = Key::new(length, address);
+            maps.configured
+                .insert(&key, ifindex, 0)
+                .map_err(map_error)?;
+        }
+        let mut placed = *raw;
+        placed.slot = slot;
+        put(&mut maps.guests, ifindex, placed)?;
+        self.review()
+    }
+
+    fn free_slot(&self) -> Result<u32, EdgeError> {
+        let taken = self.maps.guests.iter().map(|it| Ok(it?.1.slot));
+        let taken: std::collections::HashSet<_> =
+            taken.collect::<Result<_, _>>().map_err(map_error)?;
+        let free = (0..SLOTS).find(|slot| !taken.contains(slot));
+        free.ok_or_else(|| EdgeError::Rule(format!("{SLOTS} guests are attached already")))
+    }
+
+    /// Removes what a guest's rules claimed.
+    fn forget_claims(&mut self, rules: &Rules) -> Result<(), EdgeError> {
+        let maps = &mut self.maps;
+        if rules.mark != 0 {
+            delete(&mut maps.marks, rules.mark)?;
+        }
+        if let Some(station) = rules.station() {
+            delete(&mut maps.stations, station)?;
+        }
+        for (length, address) in rules.configured() {
+            missing_is_fine(maps.configured.remove(&Key::new(length, address)))?;
+        }
+        Ok(())
+    }
+
+    /// Frees chosen addresses that their guest may not have any more.
+    fn review(&mut self) -> Result<(), EdgeError> {
+        let maps = &mut self.maps;
+        let chosen: Vec<_> = maps.chosen.iter().flatten().collect();
+        for (address, choice) in chosen {
+            let rules = get(&maps.guests, choice.ifindex)?;
+            let is_open = rules.is_some_and(|rules| rules.is_open(address));
+            let is_configured = maps.configured.get(&Key::new(128, address), 0).is_ok();
+            if is_open && !is_configured {
+                continue;
+            }
+            delete(&mut maps.chosen, address)?;
+            if let Some(mut choices) = get(&maps.choices_of, choice.ifindex)?
+                && let Some(used) = choices.used.get_mut(choice.slot as usize)
+            {
+                *used = 0;
+                put(&mut maps.choices_of, choice.ifindex, choices)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Undoes an attachment, complete or not.
+    pub(super) fn take_off(&mut self, attachment: Attachment) -> Result<(), EdgeError> {
+        let Attachment {
+            ifindex,
+            is_uplink,
+            way,
+            adds_clsact,
+            queue,
+        } = attachment;
+        detach(&self.pins, ifindex, is_uplink, way, adds_clsact)?;
+        if queue != Queue::Untouched && name_of(ifindex).is_ok() {
+            remove_queue(ifindex)?;
+        }
+        if let Some(rules) = get(&self.maps.guests, ifindex)? {
+            self.forget_claims(&rules)?;
+        }
+        let maps = &mut self.maps;
+        delete(&mut maps.guests, ifindex)?;
+        self.review()?;
+        let maps = &mut self.maps;
+        delete(&mut maps.dropped, ifindex)?;
+        delete(&mut maps.choices_of, ifindex)?;
+        delete(&mut maps.uplinks, ifindex)?;
+        delete(&mut maps.interfaces, ifindex)
+    }
+}
+
+fn add_queue(attachment: Attachment) -> Result<(), EdgeError> {
+    let added = Qdiscs::of(attachment.ifindex).and_then(|qdiscs| qdiscs.add(attachment.queue));
+    added.map_err(|error| step(format!("add fq to interface {}", attachment.ifindex), error))
+}
+
+fn remove_queue(ifindex: u32) -> Result<(), EdgeError> {
+    let removed = Qdiscs::of(ifindex).and_then(|qdiscs| qdiscs.remove());
+    removed.map_err(|error| step(format!("remove fq from interface {ifindex}"), error))
+}
+
+fn get<K: aya::Pod, V: aya::Pod>(
+    map: &HashMap<MapData, K, V>,
+    key: K,
+) -> Result<Option<V>, EdgeError> {
+    match map.get(&key, 0) {
+        Ok(value) => Ok(Some(value)),
+        Err(MapError::KeyNotFound) => Ok(None),
+        Err(error) => Err(map_error(error)),
+    }
+}
+
+fn put<K: aya::Pod, V: aya::Pod>(
+    map: &mut HashMap<MapData, K, V>,
+    key: K,
+    value: V,
+) -> Result<(), EdgeError> {
+    map.insert(key, value, 0).map_err(map_error)
+}
+
+fn delete<K: aya::Pod, V: aya::Pod>(
+    map: &mut HashMap<MapData, K, V>,
+    key: K,
+) -> Result<(), EdgeError> {
+    missing_is_fine(map.remove(&key))
+}
+
+fn missing_is_fine(removed: Result<(), MapError>) -> Result<(), EdgeError> {
+    match removed {
+        Err(MapError::SyscallError(error))
+            if error.io_error.raw_os_error() == Some(libc::ENOENT) =>
+        {
+            Ok(())
+        }
+        Err(MapError::KeyNotFound) => Ok(()),
+        other => other.map_err(map_error),
+    }
+}

@@ -1,0 +1,34 @@
+// How late frames with a departure time leave: the time from then until the kernel passes them to a
+// driver.
+
+// (struct sk_buff *skb, struct net_device *dev)
+SECTION("tp_btf/net_dev_start_xmit") int on_start(u64 *arguments)
+{
+	const struct sk_buff *skb = (void *)arguments[0];
+	u64 due = skb->tstamp;
+
+	if (!due)
+		return 0;
+	s64 late = ktime() - due;
+
+	// A receive timestamp, which is of another clock.
+	if (late < 0)
+		return 0;
+	const struct net_device *device = (void *)arguments[1];
+	u32 ifindex = device->ifindex, zero = 0, bucket = 0;
+
+	if (device->nd_net.net->ns.inum != host_netns || !map_lookup(&interfaces, &ifindex))
+		return 0;
+	struct lateness *its = map_lookup(&lateness, &zero);
+
+	if (!its)
+		return 0;
+	LOOP
+	for (u64 micros = (u64)late >> 10; micros && bucket < LATE_BUCKETS - 1; micros >>= 1)
+		bucket++;
+	if (bucket < LATE_BUCKETS)
+		its->buckets[bucket]++;
+	if ((u64)late > its->max)
+		its->max = late;
+	return 0;
+}

@@ -23,7 +23,7 @@ pub use stream::{Events, Guarantees};
 
 use crate::{
     Explanation, HoseKeys, Host, HostChange, HostGuarantees, HostReport, HostState, MoveVm,
-    NewTenant, Page, PairBound, Resize, Status, Tenant, TopologyDiff, TopologyState, VmLimit,
+    NewTenant, Page, PairBound, Status, Tenant, TenantPatch, TopologyDiff, TopologyState, VmLimit,
 };
 use exchange::{Call, Exchange, Target, shown};
 use serde::Serialize;
@@ -98,7 +98,17 @@ impl Client {
 
     /// Changes the number of a tenant's machines.
     pub fn resize(&self, id: TenantId, vms: u32) -> Answer<Tenant> {
-        self.change(Method::PATCH, tenant(id, &[]), Some(&Resize { vms }))
+        let patch = TenantPatch {
+            vms: Some(vms),
+            guarantee: None,
+        };
+        self.change(Method::PATCH, tenant(id, &[]), Some(&patch))
+    }
+
+    /// Changes a tenant whose last change is `expected`.
+    pub fn patch(&self, id: TenantId, patch: &TenantPatch, expected: u64) -> Answer<Tenant> {
+        let call = Call::change(Method::PATCH, tenant(id, &[]), Some(json(patch)));
+        self.answer(&call.if_match(Some(expected)))
     }
 
     /// Deletes a tenant.

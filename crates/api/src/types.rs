@@ -164,14 +164,18 @@ pub struct Page<T> {
     pub next: Option<String>,
 }
 
-/// A change of a tenant.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// A change of a tenant; fields that are left out stay as they are.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
-pub struct Resize {
+pub struct TenantPatch {
     /// The new number of machines. Remaining machines are not moved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 4_294_967_295_u64))]
-    pub vms: u32,
+    pub vms: Option<u32>,
+    /// The new guarantee, as a whole. No machine is moved for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guarantee: Option<Guarantee>,
 }
 
 /// A number of machines on a host, without their tenant.
@@ -689,7 +693,7 @@ pub enum Code {
     Exists,
     /// 409: the topology would break guarantees.
     Breaks,
-    /// 412: the topology has changed since the comparison.
+    /// 412: the topology or the tenant has changed since the caller read it.
     Changed,
     /// 413: the body is too long.
     TooLarge,

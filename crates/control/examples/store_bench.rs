@@ -163,6 +163,7 @@ fn start(options: &Options, hosts: u32) -> Result<(), Box<dyn Error>> {
         owner: None,
         key: None,
         fingerprint: [0; 32],
+        expected: None,
         quota: Quota::default(),
         command: Command::SetHosts {
             node: "pod1".to_owned(),
@@ -242,6 +243,7 @@ fn create(random: &mut Pcg64Mcg, name: &str, machines: f64) -> Call {
         owner: None,
         key: None,
         fingerprint: [0; 32],
+        expected: None,
         quota: Quota::default(),
         command: Command::Create(NewTenant {
             name: name.to_owned(),

@@ -228,7 +228,10 @@ impl App {
 fn name_of(command: &Command) -> &'static str {
     match command {
         Command::Create(_) => "create",
-        Command::Resize { .. } => "resize",
+        Command::Change {
+            guarantee: None, ..
+        } => "resize",
+        Command::Change { .. } => "change",
         Command::Delete { .. } => "delete",
         Command::Relocate { .. } => "relocate",
         Command::Move { .. } => "move",

@@ -121,6 +121,38 @@ fn a_refusal_is_not_remembered_under_its_key() {
 }
 
 #[test]
+fn a_guarantee_is_changed_in_place_if_the_tenant_is_still_the_one_that_was_read() {
+    let place = Place::start();
+    let id = place.admit("web", 3);
+    let path = format!("/v1/tenants/{id}");
+    let read = place.get(ACME, &path);
+    let etag = read.header("etag").to_owned();
+    let patch = |etag: &str, body: &str| {
+        let headers = [("if-match", etag)];
+        place.send(ACME, "PATCH", &path, &headers, Some(body.as_bytes()))
+    };
+    let body = r#"{"guarantee": {"bandwidth": "20Mbit/s", "burst": "3KB"}}"#;
+    let changed = patch(&etag, body);
+    assert_eq!(changed.status, 200, "{}", changed.json());
+    let tenant = changed.json();
+    assert_eq!(tenant["request"]["guarantee"]["bandwidth"], "20Mbit/s");
+    assert_eq!(tenant["runs"], read.json()["runs"]);
+    let newer = changed.header("etag");
+    assert_ne!(newer, etag);
+    // By the old ETag nothing is changed or deleted.
+    for (method, body) in [("PATCH", Some(&br#"{"vms": 2}"#[..])), ("DELETE", None)] {
+        let old = place.send(ACME, method, &path, &[("if-match", etag.as_str())], body);
+        assert_eq!((old.status, old.problem().0.as_str()), (412, "changed"));
+    }
+    assert_eq!(place.get(ACME, &path).json(), tenant);
+    assert_eq!(patch(newer, "{}").problem().0, "absurd");
+    let refused = patch(newer, r#"{"guarantee": {"bandwidth": "400Gbit/s"}}"#);
+    assert_eq!(refused.problem().0, "refused");
+    let deleted = place.send(ACME, "DELETE", &path, &[("if-match", newer)], None);
+    assert_eq!(deleted.status, 204);
+}
+
+#[test]
 fn a_topology_is_replaced_only_if_it_is_the_one_that_was_looked_at() {
     let place = Place::start();
     let now = place.get(OPERATOR, "/v1/topology");

@@ -286,6 +286,7 @@ fn create(name: &str) -> Call {
         owner: None,
         key: Some(name.to_owned()),
         fingerprint: [0; 32],
+        expected: None,
         quota: Quota::default(),
         command: Command::Create(NewTenant {
             name: name.to_owned(),
@@ -311,6 +312,7 @@ fn report(gbit: u64) -> Call {
         owner: None,
         key: None,
         fingerprint: [0; 32],
+        expected: None,
         quota: Quota::default(),
         command: Command::Report {
             host: "host-1".to_owned(),

@@ -48,6 +48,7 @@ const LINES: &[&str] = &[
     "place list |",
     "place bound | acme/web 0 1",
     "place resize | acme/web --vms 4",
+    "place change | acme/web --bandwidth 20Mbit/s",
     "place limit | acme/web --limit-out 1Gbit/s",
     "place relocate | acme/web",
     "place fit | --vms 2 --bandwidth 1Mbit/s --burst 3076B --delay 1ms",

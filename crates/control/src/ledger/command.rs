@@ -6,19 +6,21 @@ use std::sync::Arc;
 use tailbound_api::{
     HostChange, HostReport, HostState, MoveVm, NewTenant, Tenant, TopologyDiff, VmLimit,
 };
-use tailbound_placement::{Spec, TenantId};
+use tailbound_placement::{Guarantee, Spec, TenantId};
 
 /// A change of the ledger.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
     /// Admits a tenant, which names its owner.
     Create(NewTenant),
-    /// Changes the number of a tenant's machines.
-    Resize {
+    /// Changes the number of a tenant's machines, or their guarantee.
+    Change {
         /// The tenant.
         id: TenantId,
-        /// The new number of machines.
-        vms: u32,
+        /// The new number of machines; None keeps it.
+        vms: Option<u32>,
+        /// The new guarantee; None keeps it.
+        guarantee: Option<Guarantee>,
     },
     /// Deletes a tenant.
     Delete {
@@ -72,6 +74,33 @@ pub enum Command {
     },
 }
 
+impl Command {
+    /// Returns the command that changes the number of a tenant's machines alone.
+    pub const fn resize(id: TenantId, vms: u32) -> Self {
+        Self::Change {
+            id,
+            vms: Some(vms),
+            guarantee: None,
+        }
+    }
+
+    /// Returns the tenant that exists already and is changed; None for other commands.
+    pub const fn tenant(&self) -> Option<TenantId> {
+        match self {
+            Self::Change { id, .. }
+            | Self::Delete { id }
+            | Self::Relocate { id }
+            | Self::Move { id, .. }
+            | Self::Limit { id, .. } => Some(*id),
+            Self::Create(_)
+            | Self::SetHosts { .. }
+            | Self::Report { .. }
+            | Self::Silence { .. }
+            | Self::SetTopology { .. } => None,
+        }
+    }
+}
+
 /// A command and its caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Call {
@@ -83,6 +112,9 @@ pub struct Call {
     pub key: Option<String>,
     /// Hash of the whole request, which distinguishes requests with the same key.
     pub fingerprint: [u8; 32],
+    /// The change of the tenant that the caller knows ([`Tenant::change`]): the call is refused if
+    /// another one was made since. None makes no condition.
+    pub expected: Option<u64>,
     /// The change.
     pub command: Command,
 }

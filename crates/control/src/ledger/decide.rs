@@ -10,7 +10,7 @@ use tailbound_api::{
     Affected, HostChange, HostReport, HostState, NewTenant, Run, Tenant, TopologyState, VmLimit,
     is_name,
 };
-use tailbound_placement::{NodeId, Placement, Request, Spec, TenantId};
+use tailbound_placement::{Guarantee, NodeId, Placement, Request, Spec, TenantId};
 use tailbound_units::Nanos;
 
 /// Limit on the idempotency keys that one decision deletes, so that decisions stay short.
@@ -31,6 +31,13 @@ pub struct Decision {
 /// The changes that undo a decision, in the order in which the decision made theirs.
 #[derive(Debug, Default)]
 pub struct Undo(Vec<Change>);
+
+/// The parts of a request that a call changes; None keeps a part.
+#[derive(Clone, Copy)]
+struct RequestChange {
+    vms: Option<u32>,
+    guarantee: Option<Guarantee>,
+}
 
 impl Ledger {
     /// Decides a call: changes this ledger, and returns the reply and the changes to keep before
@@ -60,9 +67,16 @@ impl Ledger {
         }
         let mut draft = Draft::default();
         let owner = call.owner.as_deref();
+        self.check_expected(call)?;
         let reply = match &call.command {
             Command::Create(new) => self.create(new, &call.quota, &mut draft),
-            Command::Resize { id, vms } => self.resize(call, *id, *vms, &mut draft),
+            Command::Change { id, vms, guarantee } => {
+                let change = RequestChange {
+                    vms: *vms,
+                    guarantee: *guarantee,
+                };
+                self.change(call, *id, change, &mut draft)
+            }
             Command::Delete { id } => self.delete(owner, *id, &mut draft),
             Command::Relocate { id } => self.relocate(owner, *id, &mut draft),
             Command::Move { id, step } => self.move_vm(owner, *id, step, &mut draft),
@@ -82,6 +96,22 @@ impl Ledger {
             reply,
             changes: draft.changes,
             undo: draft.undo,
+        })
+    }
+
+    /// Checks that the caller knows the last change of the tenant that it changes.
+    fn check_expected(&self, call: &Call) -> Result<(), LedgerError> {
+        let (Some(expected), Some(id)) = (call.expected, call.command.tenant()) else {
+            return Ok(());
+        };
+        let change = self.visible(call.owner.as_deref(), id)?.change;
+        if change == expected {
+            return Ok(());
+        }
+        Err(LedgerError::TenantChanged {
+            id,
+            expected,
+            change,
         })
     }
 
@@ -151,24 +181,30 @@ impl Ledger {
         next
     }
 
-    fn resize(
+    fn change(
         &mut self,
         call: &Call,
         id: TenantId,
-        vms: u32,
+        change: RequestChange,
         draft: &mut Draft,
     ) -> Result<Reply, LedgerError> {
         let old = self.settled(call.owner.as_deref(), id)?;
-        if old.request.vms == vms {
+        let request = Request {
+            vms: change.vms.unwrap_or(old.request.vms),
+            guarantee: change.guarantee.or(old.request.guarantee),
+            ..old.request
+        };
+        if request == old.request {
             return Ok(Reply::Tenant(old));
         }
-        let request = Request { vms, ..old.request };
+        request.check()?;
+        check_limit(&old.limit, &request)?;
         let has = self.owners.usage(&old.owner);
         let after = has.minus(Usage::of(&old.request)).plus(Usage::of(&request));
         call.quota.check(&old.owner, has, after)?;
         let placement = Replacement {
             old: self.placement_of(id),
-            new: self.datacentre.resize(id, vms)?.clone(),
+            new: self.datacentre.change(id, request)?.clone(),
         };
         Ok(self.replaced(&old, request, &placement, draft))
     }

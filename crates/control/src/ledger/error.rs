@@ -55,6 +55,19 @@ pub enum LedgerError {
         /// Usage of the owner before the change.
         before: String,
     },
+    /// The tenant was changed since the caller read it.
+    #[error(
+        "tenant {} is at change {change}, not {expected}: read it again, and repeat the request if it \
+            still fits", .id.0
+    )]
+    TenantChanged {
+        /// The tenant.
+        id: TenantId,
+        /// The change that the caller knows.
+        expected: u64,
+        /// The last change.
+        change: u64,
+    },
     /// The request makes no sense by itself.
     #[error("{0}")]
     Absurd(String),
@@ -115,7 +128,7 @@ impl LedgerError {
             Self::Absurd(_) => Code::Absurd,
             Self::KeyReused(_) => Code::KeyReused,
             Self::Breaks(_) => Code::Breaks,
-            Self::Changed { .. } => Code::Changed,
+            Self::Changed { .. } | Self::TenantChanged { .. } => Code::Changed,
         }
     }
 }

@@ -39,6 +39,7 @@ pub(crate) fn call(command: Command) -> Call {
         owner: None,
         key: None,
         fingerprint: [0; 32],
+        expected: None,
         quota: Quota::default(),
         command,
     }

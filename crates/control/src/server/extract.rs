@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use sha2::{Digest as _, Sha256};
 use std::error::Error as _;
 use std::sync::Arc;
-use tailbound_api::{Code, HostReport, MoveVm, NewTenant, Resize, VmLimit};
+use tailbound_api::{Code, HostReport, MoveVm, NewTenant, TenantPatch, VmLimit};
 use tailbound_placement::{Request as PlacementRequest, Spec, TenantId};
 
 /// The header by which a retried write is recognised as the same write (an IETF draft).
@@ -130,7 +130,7 @@ macro_rules! json_content {
 
 json_content!(
     NewTenant,
-    Resize,
+    TenantPatch,
     MoveVm,
     VmLimit,
     PlacementRequest,
@@ -268,6 +268,8 @@ pub(super) struct Author {
     by: Identity,
     key: Option<String>,
     fingerprint: [u8; 32],
+    /// The change of the tenant, or the revision of the topology, that the author knows.
+    expected: Option<u64>,
 }
 
 impl<T: Content> FromRequest<Arc<App>> for Write<T> {
@@ -277,6 +279,7 @@ impl<T: Content> FromRequest<Arc<App>> for Write<T> {
         let (parts, body) = request.into_parts();
         let by = identity(&parts)?;
         let key = key(&parts.headers)?;
+        let expected = if_match(&parts.headers)?;
         let mut hash = Sha256::new();
         // With the length of each part, so that no part can be taken for another's beginning.
         for part in [
@@ -298,6 +301,7 @@ impl<T: Content> FromRequest<Arc<App>> for Write<T> {
                 by,
                 key,
                 fingerprint: hash.finalize().into(),
+                expected,
             },
         })
     }
@@ -314,6 +318,11 @@ impl Author {
         self.by.owner()
     }
 
+    /// Returns the change or the revision that the author knows, if a condition was sent.
+    pub(super) const fn expected(&self) -> Option<u64> {
+        self.expected
+    }
+
     /// Returns the author's call of `command`.
     pub(super) fn call(self, quota: Quota, command: Command) -> Call {
         Call {
@@ -321,6 +330,7 @@ impl Author {
             quota,
             key: self.key,
             fingerprint: self.fingerprint,
+            expected: self.expected,
             command,
         }
     }
@@ -348,7 +358,7 @@ fn key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
 }
 
 /// Returns the revision that `If-Match` names; None if any revision is accepted.
-pub(super) fn if_match(headers: &HeaderMap) -> Result<Option<u64>, ApiError> {
+fn if_match(headers: &HeaderMap) -> Result<Option<u64>, ApiError> {
     let Some(value) = headers.get(IF_MATCH) else {
         return Ok(None);
     };
@@ -365,7 +375,7 @@ pub(super) fn if_match(headers: &HeaderMap) -> Result<Option<u64>, ApiError> {
         .map(Some)
         .ok_or_else(|| {
             ApiError::malformed(format!(
-                "the If-Match of {text:?} is not a topology's ETag, such as \"3\", nor *"
+                "the If-Match of {text:?} is no ETag of this service, such as \"3\", nor *"
             ))
         })
 }

@@ -45,7 +45,7 @@ struct Head;
 pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::with_openapi(Head::openapi())
         .routes(routes!(tenants::create, tenants::list))
-        .routes(routes!(tenants::get, tenants::resize, tenants::delete))
+        .routes(routes!(tenants::get, tenants::change, tenants::delete))
         .routes(routes!(tenants::relocate))
         .routes(routes!(tenants::move_vm))
         .routes(routes!(tenants::limit))

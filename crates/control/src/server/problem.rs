@@ -174,6 +174,8 @@ answers! {
         tenant of this name";
     /// Errors of bounds.
     Unbounded: 409 "`refused`: the fabric has no class that can guarantee a delay";
+    /// Errors of changes with a condition.
+    Outdated: 412 "`changed`: the tenant was changed since; its ETag is not that of If-Match";
     /// Errors of changes of the topology.
     Breaks:
         409 "`breaks`: an existing guarantee would no longer hold",

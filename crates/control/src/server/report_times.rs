@@ -141,6 +141,7 @@ pub(super) async fn watch(app: Arc<App>) {
                 owner: None,
                 key: None,
                 fingerprint: [0; 32],
+                expected: None,
                 quota: Quota::default(),
                 command: Command::Silence { hosts },
             };

@@ -2,18 +2,21 @@
 
 use super::App;
 use super::extract::{Author, By, Id, Params, Write};
-use super::problem::{self, Absent, ApiError, Guarded, Refused, Stored, Unbounded};
+use super::problem::{self, Absent, ApiError, Guarded, Outdated, Refused, Stored, Unbounded};
 use super::tokens::Identity;
+use super::topology::etag;
 use crate::ledger::{Command, Reply, TenantFilter};
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::http::header::LOCATION;
+use axum::http::header::{ETAG, LOCATION};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use std::sync::Arc;
-use tailbound_api::{Code, MoveVm, NewTenant, Page, PairBound, Resize, Tenant, VmLimit, is_name};
-use tailbound_placement::TenantId;
+use tailbound_api::{
+    Code, MoveVm, NewTenant, Page, PairBound, Tenant, TenantPatch, VmLimit, is_name,
+};
+use tailbound_placement::{Guarantee, TenantId};
 use tokio::time::Instant;
 use utoipa::IntoParams;
 
@@ -72,6 +75,15 @@ pub(super) struct Pair {
     to: u32,
 }
 
+/// A tenant, with its last change as the `ETag`.
+pub(super) struct Tagged(Tenant);
+
+impl IntoResponse for Tagged {
+    fn into_response(self) -> Response {
+        ([(ETAG, etag(self.0.change))], Json(self.0)).into_response()
+    }
+}
+
 /// Admits a tenant and reserves its request, or refuses it with the reason.
 #[utoipa::path(
     post, path = "/v1/tenants", tag = "tenants", operation_id = "create_tenant",
@@ -109,7 +121,7 @@ pub(super) async fn create(
     }
     let tenant = changed(&app, author, Command::Create(new)).await?;
     let path = format!("/v1/tenants/{}", tenant.id.0);
-    Ok((StatusCode::CREATED, [(LOCATION, path)], Json(tenant)).into_response())
+    Ok((StatusCode::CREATED, [(LOCATION, path)], Tagged(tenant)).into_response())
 }
 
 /// Lists tenants in ascending order of their numbers.
@@ -161,42 +173,54 @@ pub(super) async fn list(
 #[utoipa::path(
     get, path = "/v1/tenants/{id}", tag = "tenants", operation_id = "get_tenant",
     params(("id" = u64, Path, description = "The tenant's number", maximum = 9_007_199_254_740_991_u64)),
-    responses((status = 200, description = "The tenant", body = Tenant), Guarded, Absent)
+    responses(
+        (status = 200, description = "The tenant", body = Tenant,
+            headers(("ETag" = String, description = "The number of its last change, for If-Match"))),
+        Guarded, Absent,
+    )
 )]
 pub(super) async fn get(
     State(app): State<Arc<App>>,
     By(by): By,
     Id(id): Id,
-) -> Result<Json<Tenant>, ApiError> {
+) -> Result<Tagged, ApiError> {
     let tenant = visible(&app, &by, id)?;
-    Ok(Json(app.with_standing(&tenant)))
+    Ok(Tagged(app.with_standing(&tenant)))
 }
 
-/// Changes the number of a tenant's machines. Remaining machines are not moved.
+/// Changes the number of a tenant's machines, or their guarantee. Remaining machines are not moved.
+///
+/// A new guarantee is checked as an admission is, with all machines where they are.
 #[utoipa::path(
-    patch, path = "/v1/tenants/{id}", tag = "tenants", operation_id = "resize_tenant",
+    patch, path = "/v1/tenants/{id}", tag = "tenants", operation_id = "change_tenant",
     params(("id" = u64, Path, description = "The tenant's number", maximum = 9_007_199_254_740_991_u64)),
-    request_body = Resize,
+    request_body = TenantPatch,
     responses(
-        (status = 200, description = "The updated tenant", body = Tenant),
-        Guarded, Absent, problem::Body, Stored, Refused,
+        (status = 200, description = "The updated tenant", body = Tenant,
+            headers(("ETag" = String, description = "The number of this change"))),
+        Guarded, Absent, Outdated, problem::Body, Stored, Refused,
     )
 )]
-pub(super) async fn resize(
+pub(super) async fn change(
     State(app): State<Arc<App>>,
     Id(id): Id,
-    Write { body, author }: Write<Resize>,
-) -> Result<Json<Tenant>, ApiError> {
-    let Resize { vms } = body;
-    let tenant = changed(&app, author, Command::Resize { id, vms }).await?;
-    Ok(Json(tenant))
+    Write { body, author }: Write<TenantPatch>,
+) -> Result<Tagged, ApiError> {
+    let TenantPatch { vms, guarantee } = body;
+    if vms.is_none() && guarantee.is_none() {
+        let detail = "there is nothing to change; pass vms, guarantee, or both";
+        return Err(ApiError::new(Code::Absurd, detail));
+    }
+    let guarantee = guarantee.map(Guarantee::with_default_bursts);
+    let change = Command::Change { id, vms, guarantee };
+    Ok(Tagged(changed(&app, author, change).await?))
 }
 
 /// Deletes a tenant and releases its guarantees.
 #[utoipa::path(
     delete, path = "/v1/tenants/{id}", tag = "tenants", operation_id = "delete_tenant",
     params(("id" = u64, Path, description = "The tenant's number", maximum = 9_007_199_254_740_991_u64)),
-    responses((status = 204, description = "Deleted"), Guarded, Absent, Stored)
+    responses((status = 204, description = "Deleted"), Guarded, Absent, Outdated, Stored)
 )]
 pub(super) async fn delete(
     State(app): State<Arc<App>>,
@@ -216,17 +240,18 @@ pub(super) async fn delete(
     post, path = "/v1/tenants/{id}/relocate", tag = "tenants", operation_id = "relocate_tenant",
     params(("id" = u64, Path, description = "The tenant's number", maximum = 9_007_199_254_740_991_u64)),
     responses(
-        (status = 200, description = "The updated tenant", body = Tenant),
-        Guarded, Absent, Stored, Refused,
+        (status = 200, description = "The updated tenant", body = Tenant,
+            headers(("ETag" = String, description = "The number of this change"))),
+        Guarded, Absent, Outdated, Stored, Refused,
     )
 )]
 pub(super) async fn relocate(
     State(app): State<Arc<App>>,
     Id(id): Id,
     Write { author, .. }: Write<()>,
-) -> Result<Json<Tenant>, ApiError> {
+) -> Result<Tagged, ApiError> {
     let tenant = changed(&app, author, Command::Relocate { id }).await?;
-    Ok(Json(tenant))
+    Ok(Tagged(tenant))
 }
 
 /// Begins, finishes or cancels the move of a machine.
@@ -238,17 +263,18 @@ pub(super) async fn relocate(
     params(("id" = u64, Path, description = "The tenant's number", maximum = 9_007_199_254_740_991_u64)),
     request_body = MoveVm,
     responses(
-        (status = 200, description = "The updated tenant", body = Tenant),
-        Guarded, Absent, problem::Body, Stored, Refused,
+        (status = 200, description = "The updated tenant", body = Tenant,
+            headers(("ETag" = String, description = "The number of this change"))),
+        Guarded, Absent, Outdated, problem::Body, Stored, Refused,
     )
 )]
 pub(super) async fn move_vm(
     State(app): State<Arc<App>>,
     Id(id): Id,
     Write { body, author }: Write<MoveVm>,
-) -> Result<Json<Tenant>, ApiError> {
+) -> Result<Tagged, ApiError> {
     let tenant = changed(&app, author, Command::Move { id, step: body }).await?;
-    Ok(Json(tenant))
+    Ok(Tagged(tenant))
 }
 
 /// Sets the rate limits of each machine of a tenant.
@@ -259,17 +285,18 @@ pub(super) async fn move_vm(
     params(("id" = u64, Path, description = "The tenant's number", maximum = 9_007_199_254_740_991_u64)),
     request_body = VmLimit,
     responses(
-        (status = 200, description = "The updated tenant", body = Tenant),
-        Guarded, Absent, problem::Body, Stored,
+        (status = 200, description = "The updated tenant", body = Tenant,
+            headers(("ETag" = String, description = "The number of this change"))),
+        Guarded, Absent, Outdated, problem::Body, Stored,
     )
 )]
 pub(super) async fn limit(
     State(app): State<Arc<App>>,
     Id(id): Id,
     Write { body, author }: Write<VmLimit>,
-) -> Result<Json<Tenant>, ApiError> {
+) -> Result<Tagged, ApiError> {
     let tenant = changed(&app, author, Command::Limit { id, limit: body }).await?;
-    Ok(Json(tenant))
+    Ok(Tagged(tenant))
 }
 
 /// Returns the delay bound of a frame between two machines of a tenant, by queue.

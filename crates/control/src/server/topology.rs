@@ -1,12 +1,11 @@
 //! The topology of switches and hosts.
 
 use super::App;
-use super::extract::{Body, By, Write, if_match};
+use super::extract::{Body, By, Write};
 use super::problem::{self, ApiError, Breaks, Guarded, Stored};
 use crate::ledger::{Command, Ledger, Reply, compare};
 use axum::Json;
 use axum::extract::State;
-use axum::http::HeaderMap;
 use axum::http::header::ETAG;
 use axum::response::{IntoResponse, Response};
 use std::sync::Arc;
@@ -62,10 +61,9 @@ pub(super) async fn diff(
 )]
 pub(super) async fn put(
     State(app): State<Arc<App>>,
-    headers: HeaderMap,
     Write { body, author }: Write<Spec>,
 ) -> Result<Response, ApiError> {
-    let expected = if_match(&headers)?;
+    let expected = author.expected();
     let spec = Box::new(body);
     match app
         .decide(author, Command::SetTopology { spec, expected })
@@ -76,6 +74,6 @@ pub(super) async fn put(
     }
 }
 
-fn etag(revision: u64) -> String {
+pub(super) fn etag(revision: u64) -> String {
     format!("\"{revision}\"")
 }

@@ -32,7 +32,12 @@ impl Entry {
                 let owner = new.owner.as_deref().unwrap_or_default();
                 (format!("{owner}/{}", new.name), String::new())
             }
-            Command::Resize { id, vms } => of_tenant(ledger, *id, &format!(" to {vms} machines")),
+            Command::Change { id, vms, guarantee } => {
+                let vms = vms.map(|vms| format!(" to {vms} machines"));
+                let guarantee = guarantee.map(|it| format!(" to {} each", it.bandwidth));
+                let to = vms.unwrap_or_default() + &guarantee.unwrap_or_default();
+                of_tenant(ledger, *id, &to)
+            }
             Command::Delete { id } | Command::Relocate { id } | Command::Limit { id, .. } => {
                 of_tenant(ledger, *id, "")
             }

@@ -294,10 +294,7 @@ async fn only_those_hosts_wake_whose_guarantees_changed() {
     first.mark_unchanged();
     // A tenant that grows elsewhere changes this host's guarantees as well.
     let id = TenantId(1);
-    service
-        .call(call(Command::Resize { id, vms: 30 }))
-        .await
-        .unwrap();
+    service.call(call(Command::resize(id, 30))).await.unwrap();
     assert!(first.has_changed().unwrap() && last.has_changed().unwrap());
     last.mark_unchanged();
     first.mark_unchanged();

@@ -96,6 +96,7 @@ impl Running {
             owner: None,
             key: None,
             fingerprint: [0; 32],
+            expected: None,
             quota: Quota::default(),
             command: Command::Report {
                 host: host.to_owned(),
@@ -137,6 +138,7 @@ impl Running {
             owner: None,
             key: None,
             fingerprint: [0; 32],
+            expected: None,
             quota: Quota::default(),
             command: Command::Move {
                 id: TenantId(tenant),
@@ -160,6 +162,7 @@ impl Running {
             owner: None,
             key: None,
             fingerprint: [0; 32],
+            expected: None,
             quota: Quota::default(),
             command: Command::Create(serde_json::from_str(tenant).unwrap()),
         };

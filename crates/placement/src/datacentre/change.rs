@@ -30,13 +30,38 @@ impl Datacentre {
             vms,
             ..tenant.request
         };
+        self.change(id, request)
+    }
+
+    /// Replaces a tenant's request, such as its guarantee. The remaining machines are not moved.
+    ///
+    /// # Errors
+    /// There is no place for more machines, a promise would not hold with all of them where they
+    /// are, or the request makes no sense. Then nothing has changed.
+    pub fn change(&mut self, id: TenantId, request: Request) -> Result<&Placement, AdmitError> {
         self.check(&request)?;
         let found = self.without(id, |dc, tenant| {
-            if vms > tenant.request.vms {
-                return dc.extend(&request, &tenant.placement);
+            let kept = if request.vms < tenant.request.vms {
+                dc.shrink(&request, &tenant.placement)
+            } else {
+                tenant.placement.clone()
+            };
+            let has_fewer_only = request.vms < tenant.request.vms
+                && Request {
+                    vms: tenant.request.vms,
+                    ..request
+                } == tenant.request;
+            if has_fewer_only {
+                // Their hosts keep no more than before.
+                return dc.verify_network(&request, &kept).map(|()| kept);
             }
-            let kept = dc.shrink(&request, &tenant.placement);
-            dc.verify_network(&request, &kept).map(|()| kept)
+            for &(host, count) in kept.hosts() {
+                dc.check_machines(host, &request, count).map_err(|rule| {
+                    let host = dc.topology.name(host).into();
+                    PlacementError::HostOfMachines { host, rule }
+                })?;
+            }
+            dc.extend(&request, &kept)
         })??;
         self.release(id)?;
         Ok(self.reserve(id, request, found))

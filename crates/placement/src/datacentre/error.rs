@@ -46,6 +46,14 @@ pub enum PlacementError {
         /// The rule of the host that came nearest.
         rule: HostRule,
     },
+    /// A host with machines of the tenant does not keep its changed guarantee.
+    #[error("the host {host} of its machines does not keep that: {rule}")]
+    HostOfMachines {
+        /// The host.
+        host: Arc<str>,
+        /// The rule that the host breaks.
+        rule: HostRule,
+    },
     /// The CPU that would be reserved for the machines is not there.
     #[error(
         "{wanted} {} not fit with the requested CPU reservation: {fit} would; of the nearest \
@@ -115,7 +123,10 @@ impl PlacementError {
             Self::Ports | Self::Beside | Self::Overload | Self::Unfound | Self::Unproved => 3,
             Self::Effort { .. } => 4,
             // No place was looked for.
-            Self::Fabric { .. } | Self::Hosts { .. } | Self::Cpu { .. } => 5,
+            Self::Fabric { .. }
+            | Self::Hosts { .. }
+            | Self::HostOfMachines { .. }
+            | Self::Cpu { .. } => 5,
         };
         let stays = match (&self, &other) {
             (Self::Delay { least: one, .. }, Self::Delay { least: next, .. }) => one <= next,

@@ -114,7 +114,8 @@ impl Recorder {
             | PlacementError::Unproved
             | PlacementError::Beside
             | PlacementError::Overload
-            | PlacementError::Hosts { .. } => "refused_ports",
+            | PlacementError::Hosts { .. }
+            | PlacementError::HostOfMachines { .. } => "refused_ports",
             PlacementError::Effort { .. } => "refused_effort",
         };
         *self.refusals.entry(name).or_default() += 1;

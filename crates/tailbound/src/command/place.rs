@@ -54,6 +54,8 @@ enum Action {
     Get(tenants::Get),
     /// Change the number of a tenant's VMs; remaining VMs do not move
     Resize(tenants::Resize),
+    /// Change the guarantee of a tenant's VMs where they are, and their number
+    Change(tenants::Change),
     /// Delete a tenant
     Delete(tenants::Delete),
     /// Move a tenant's VMs away from hosts that are closed or do not enforce its guarantee
@@ -108,6 +110,7 @@ impl Args {
             Action::List(list) => list.run(),
             Action::Get(get) => get.run(),
             Action::Resize(resize) => resize.run(),
+            Action::Change(change) => change.run(),
             Action::Delete(delete) => delete.run(),
             Action::Relocate(relocate) => relocate.run(),
             Action::Move(step) => step.run(),

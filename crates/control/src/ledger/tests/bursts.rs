@@ -138,10 +138,7 @@ fn a_tenant_of_an_earlier_version_keeps_a_burst_for_each_receiver() {
     assert_eq!(earlier.request.guarantee.unwrap().bursts, None);
     ledger.apply(&[Change::Tenant(Arc::new(earlier))]).unwrap();
     assert_eq!(loads(&ledger), counted);
-    let grown = Command::Resize {
-        id: web.id,
-        vms: 11,
-    };
+    let grown = Command::resize(web.id, 11);
     let grown = ledger.decide(&call(grown), Nanos(1)).unwrap();
     let grown = tenant(&grown.reply).request.guarantee.unwrap();
     assert_eq!(grown.bursts, None, "it stays as it is");

@@ -1,6 +1,7 @@
 use super::*;
 use tailbound_api::{Code, NewTenant};
-use tailbound_placement::{Request, Spec};
+use tailbound_placement::{Guarantee, Request, Spec};
+use tailbound_units::Rate;
 
 fn decide(ledger: &mut Ledger, call: &Call) -> Result<Reply, LedgerError> {
     ledger.decide(call, Nanos(1)).map(|decision| decision.reply)
@@ -34,10 +35,7 @@ fn each_mistake_has_its_own_code_and_changes_nothing() {
     );
     let unknown = TenantId(99);
     for command in [
-        Command::Resize {
-            id: unknown,
-            vms: 1,
-        },
+        Command::resize(unknown, 1),
         Command::Delete { id: unknown },
         Command::Relocate { id: unknown },
         Command::SetHosts {
@@ -52,7 +50,7 @@ fn each_mistake_has_its_own_code_and_changes_nothing() {
         (43, Code::Refused),
         (u32::MAX, Code::Refused),
     ] {
-        let resize = call(Command::Resize { id, vms });
+        let resize = call(Command::resize(id, vms));
         assert_eq!(code(&mut ledger, &resize), expected);
     }
     decide(&mut ledger, &call(Command::Delete { id })).unwrap();
@@ -70,7 +68,7 @@ fn another_owners_tenant_is_not_there_and_may_have_the_same_name() {
     let id = made(&mut ledger, "acme", "web", 2).id;
     let theirs = made(&mut ledger, "globex", "web", 2).id;
     for command in [
-        Command::Resize { id, vms: 1 },
+        Command::resize(id, 1),
         Command::Delete { id },
         Command::Relocate { id },
     ] {
@@ -89,6 +87,7 @@ fn a_key_is_answered_again_for_a_day_and_only_to_its_owner() {
     let with_key = |name: &str, fingerprint: u8| Call {
         key: Some("key".to_owned()),
         fingerprint: [fingerprint; 32],
+        expected: None,
         ..create("acme", name, 1)
     };
     let first = ledger.decide(&with_key("one", 1), Nanos(5)).unwrap();
@@ -117,6 +116,7 @@ fn a_key_is_answered_again_for_a_day_and_only_to_its_owner() {
     let passes = Call {
         key: Some("other".to_owned()),
         fingerprint: [9; 32],
+        expected: None,
         ..create("acme", "three", 1)
     };
     let late = Nanos(last.0 + 1);
@@ -171,6 +171,7 @@ fn keyed(owner: &str, key: &str, command: Command) -> Call {
         key: Some(key.to_owned()),
         quota: Quota::default(),
         fingerprint: [7; 32],
+        expected: None,
         command,
     }
 }
@@ -182,7 +183,7 @@ fn who_asks_much_forgets_its_own_keys_and_nobody_elses() {
     let answered = decide(&mut ledger, &theirs).unwrap();
     let id = made(&mut ledger, "globex", "web", 1).id;
     let resize = |number: usize| {
-        let command = Command::Resize { id, vms: 1 };
+        let command = Command::resize(id, 1);
         keyed("globex", &number.to_string(), command)
     };
     for number in 0..MAX_KEYS {
@@ -231,7 +232,7 @@ fn long_answers_are_forgotten_before_they_fill_the_memory() {
         ledger.keys.put(Arc::new(id), Arc::new(record));
     }
     for number in 0..200 {
-        let command = Command::Resize { id: web.id, vms: 1 };
+        let command = Command::resize(web.id, 1);
         let call = keyed("acme", &format!("new-{number}"), command);
         decide(&mut ledger, &call).unwrap();
     }
@@ -482,4 +483,56 @@ fn what_does_not_belong_to_a_ledger_is_not_loaded_or_applied() {
             assert_eq!(observe(&ledger), before);
         }
     }
+}
+
+/// A guarantee is changed where the machines are, or nothing is.
+#[test]
+fn a_guarantee_changes_in_place_or_not_at_all() {
+    let (mut ledger, _) = ledger();
+    let web = made(&mut ledger, "acme", "web", 10);
+    let with = |mbit: u64| {
+        let guarantee = web.request.guarantee.map(|guarantee| Guarantee {
+            bandwidth: Rate::from_mbit(mbit),
+            burst_rate: None,
+            ..guarantee
+        });
+        call(Command::Change {
+            id: web.id,
+            vms: None,
+            guarantee,
+        })
+    };
+    let more = tenant(&decide(&mut ledger, &with(400)).unwrap());
+    assert_eq!((&more.runs, more.change), (&web.runs, web.change + 1));
+    let bandwidth = more.request.guarantee.unwrap().bandwidth;
+    assert_eq!(bandwidth, Rate::from_mbit(400));
+    // As if it had been admitted with that.
+    let again = Ledger::load(ledger.snapshot()).unwrap();
+    assert_eq!(observe(&ledger).loads, observe(&again).loads);
+    // 8 slots of a host behind 10 Gbit/s.
+    assert_eq!(code(&mut ledger, &with(9_000)), Code::Refused);
+    assert_eq!(code(&mut ledger, &with(0)), Code::Absurd);
+    // It is no change.
+    let same = tenant(&decide(&mut ledger, &with(400)).unwrap());
+    assert_eq!(same.change, more.change);
+}
+
+#[test]
+fn a_change_of_a_tenant_that_was_changed_meanwhile_is_refused() {
+    let (mut ledger, _) = ledger();
+    let web = made(&mut ledger, "acme", "web", 2);
+    let expecting = |expected, command| Call {
+        expected: Some(expected),
+        ..call(command)
+    };
+    let grow = |vms| Command::resize(web.id, vms);
+    let grown = tenant(&decide(&mut ledger, &expecting(web.change, grow(3))).unwrap());
+    for command in [grow(4), Command::Delete { id: web.id }] {
+        let late = expecting(web.change, command);
+        assert_eq!(code(&mut ledger, &late), Code::Changed);
+    }
+    let delete = Command::Delete { id: web.id };
+    decide(&mut ledger, &expecting(grown.change, delete.clone())).unwrap();
+    let gone = expecting(grown.change, delete);
+    assert_eq!(code(&mut ledger, &gone), Code::NotFound);
 }

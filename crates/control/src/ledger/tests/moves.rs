@@ -99,7 +99,7 @@ fn a_machine_has_a_place_on_both_hosts_until_the_new_one_says_that_it_is_there()
     assert!(again.changes.is_empty(), "the same again changes nothing");
     for meanwhile in [
         begin("other-3"),
-        call(Command::Resize { id, vms: 4 }),
+        call(Command::resize(id, 4)),
         call(Command::Relocate { id }),
     ] {
         let refused = ledger.decide(&meanwhile, Nanos(1)).unwrap_err().to_string();

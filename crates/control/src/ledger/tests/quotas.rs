@@ -57,7 +57,7 @@ fn an_owner_has_at_most_its_quota_and_may_always_give_back() {
     )
     .unwrap();
     let id = ledger.tenant_named("acme", "web").unwrap().id;
-    let resize = |quota, vms| own(quota, call(Command::Resize { id, vms }));
+    let resize = |quota, vms| own(quota, call(Command::resize(id, vms)));
     let five = most(None, Some(5), None);
     assert_eq!(
         decided(&mut ledger, &resize(five, 5)).unwrap_err().code(),
@@ -77,7 +77,7 @@ fn what_an_owner_has_is_what_its_tenants_add_up_to_after_a_restart_too() {
     decided(&mut ledger, &create("acme", "web", 4)).unwrap();
     decided(&mut ledger, &create("acme", "db", 2)).unwrap();
     let id = ledger.tenant_named("acme", "web").unwrap().id;
-    decided(&mut ledger, &call(Command::Resize { id, vms: 3 })).unwrap();
+    decided(&mut ledger, &call(Command::resize(id, 3))).unwrap();
     let mut again = Ledger::load(ledger.snapshot()).unwrap();
     let quota = Quota {
         vms: Some(5),

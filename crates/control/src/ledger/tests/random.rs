@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use tailbound_api::{
     Classes, Fabric, HostReport, InLimit, LimitKind, MoveStep, MoveVm, OutLimit, RefusedVm, VmLimit,
 };
-use tailbound_placement::{HostLimits, Spec};
+use tailbound_placement::{Guarantee, HostLimits, Spec};
 use tailbound_units::{Bytes, Rate};
 
 /// A command whose tenant is chosen among those there are.
@@ -14,6 +14,8 @@ use tailbound_units::{Bytes, Rate};
 enum Step {
     Create(bool, u8, u32),
     Resize(usize, u32),
+    /// Of which tenant, and its new bandwidth in Mbit/s.
+    Guarantee(usize, u64),
     Delete(usize),
     Relocate(usize),
     /// Of which tenant, which machine, and where to, or how it ends.
@@ -49,6 +51,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         6 => (any::<bool>(), 0_u8..20, 1_u32..9).prop_map(|(a, b, c)| Step::Create(a, b, c)),
         3 => (any::<usize>(), 0_u32..12).prop_map(|(a, b)| Step::Resize(a, b)),
+        3 => (any::<usize>(), prop_oneof![Just(50_u64), Just(300), Just(900)])
+            .prop_map(|(a, b)| Step::Guarantee(a, b)),
         2 => any::<usize>().prop_map(Step::Delete),
         2 => any::<usize>().prop_map(Step::Relocate),
         4 => (any::<usize>(), 0_u32..4, any::<usize>())
@@ -168,9 +172,17 @@ fn command(ledger: &Ledger, step: &Step) -> Command {
             let owner = if *owner { "acme" } else { "globex" };
             create(owner, &format!("name-{name}"), *vms).command
         }
-        Step::Resize(index, vms) => Command::Resize {
+        Step::Resize(index, vms) => Command::resize(some(*index), *vms),
+        Step::Guarantee(index, mbit) => Command::Change {
             id: some(*index),
-            vms: *vms,
+            vms: None,
+            guarantee: Some(Guarantee {
+                bandwidth: Rate::from_mbit(*mbit),
+                burst: Bytes(3_000),
+                delay: None,
+                burst_rate: None,
+                bursts: None,
+            }),
         },
         Step::Delete(index) => Command::Delete { id: some(*index) },
         Step::Relocate(index) => Command::Relocate { id: some(*index) },

@@ -18,6 +18,7 @@ fn call(command: Command) -> Call {
         owner: None,
         key: None,
         fingerprint: [0; 32],
+        expected: None,
         quota: Quota::default(),
         command,
     }

@@ -94,6 +94,8 @@ pub(super) enum Change {
     Admit(Request),
     Release(usize),
     Resize(usize, u32),
+    /// A tenant's request becomes another one, with its fault domains.
+    Replace(usize, Request),
     Close(usize),
     Open(usize),
     Relocate(usize),
@@ -106,6 +108,8 @@ pub(super) fn changes() -> impl Strategy<Value = Change> {
         6 => requests().prop_map(Change::Admit),
         2 => any::<usize>().prop_map(Change::Release),
         2 => (any::<usize>(), 1_u32..16).prop_map(|(which, vms)| Change::Resize(which, vms)),
+        2 => (any::<usize>(), requests())
+            .prop_map(|(which, request)| Change::Replace(which, request)),
         1 => any::<usize>().prop_map(Change::Close),
         1 => any::<usize>().prop_map(Change::Open),
         1 => any::<usize>().prop_map(Change::Relocate),
@@ -125,6 +129,23 @@ pub(super) fn apply(dc: &mut Datacentre, number: u64, change: &Change) -> bool {
         Change::Admit(request) => dc.admit(TenantId(number), request).is_ok(),
         Change::Release(index) => dc.release(which(*index, dc)).is_ok(),
         Change::Resize(index, vms) => dc.resize(which(*index, dc), *vms).is_ok(),
+        Change::Replace(index, request) => {
+            let id = which(*index, dc);
+            let Some(tenant) = dc.tenants.get(&id).cloned() else {
+                return false;
+            };
+            let request = Request {
+                domains: tenant.request.domains.filter(|it| it.count <= request.vms),
+                ..*request
+            };
+            let is_done = dc.change(id, request).is_ok();
+            let now = &dc.tenants[&id];
+            if request.vms == tenant.request.vms {
+                assert_eq!(now.placement, tenant.placement, "a machine moved");
+            }
+            assert_eq!(now.request, if is_done { request } else { tenant.request });
+            is_done
+        }
         Change::Relocate(index) => dc.relocate(which(*index, dc)).is_ok(),
         Change::Move(index, from, to, comes) => {
             let (id, hosts) = (which(*index, dc), dc.topology.hosts());

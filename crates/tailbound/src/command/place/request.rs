@@ -76,6 +76,57 @@ struct GuaranteeArgs {
     bursts: Option<Bursts>,
 }
 
+/// Changes of a guarantee.
+#[derive(Debug, clap::Args)]
+pub(super) struct GuaranteeChange {
+    /// The new average bandwidth of each machine
+    #[arg(long, value_name = "RATE")]
+    bandwidth: Option<Rate>,
+    /// The new burst of each machine
+    #[arg(long, value_name = "SIZE")]
+    burst: Option<Bytes>,
+    /// The new limit on the delay of a frame in queues
+    #[arg(long, value_name = "TIME")]
+    delay: Option<Nanos>,
+    /// The new rate of a burst
+    #[arg(long, value_name = "RATE")]
+    burst_rate: Option<Rate>,
+    /// The new number of bursts into one host, rack or pod
+    #[arg(long, value_name = "K")]
+    bursts: Option<Bursts>,
+}
+
+impl GuaranteeChange {
+    /// Returns the changed guarantee; None without a change.
+    pub(super) fn of(&self, now: Option<Guarantee>) -> Result<Option<Guarantee>, Failure> {
+        let Self {
+            bandwidth,
+            burst,
+            delay,
+            burst_rate,
+            bursts,
+        } = self;
+        let is_changed = bandwidth.is_some()
+            || burst.is_some()
+            || delay.is_some()
+            || burst_rate.is_some()
+            || bursts.is_some();
+        if !is_changed {
+            return Ok(None);
+        }
+        let bandwidth = bandwidth.or(now.map(|now| now.bandwidth)).ok_or_else(|| {
+            Failure::wrong_arguments("the tenant has no guarantee; a new one needs --bandwidth")
+        })?;
+        Ok(Some(Guarantee {
+            bandwidth,
+            burst: burst.or(now.map(|now| now.burst)).unwrap_or_default(),
+            delay: delay.or(now.and_then(|now| now.delay)),
+            burst_rate: burst_rate.or(now.and_then(|now| now.burst_rate)),
+            bursts: bursts.or(now.and_then(|now| now.bursts)),
+        }))
+    }
+}
+
 /// A file with a request; with a name and an owner it is a tenant.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

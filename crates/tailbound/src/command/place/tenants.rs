@@ -1,10 +1,10 @@
-//! `tailbound place create`, `list`, `get`, `resize`, `delete`, `relocate`.
+//! `tailbound place create`, `list`, `get`, `resize`, `change`, `delete`, `relocate`.
 
 use super::enforcement::{self, confirmed, state_of, state_word};
 use super::explain::why;
 use super::limit::LimitArgs;
 use super::name::TenantName;
-use super::request::{RequestArgs, count, words};
+use super::request::{GuaranteeChange, RequestArgs, count, words};
 use super::service::{Service, TENANT};
 use super::summary::{of_earlier_version, on_its_way, promised, summary};
 use super::tables::runs;
@@ -13,7 +13,7 @@ use crate::exit::{Exit, Failure};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use tailbound_api::client::TenantFilter;
-use tailbound_api::{Code, DEFAULT_BURSTS, Page, Tenant};
+use tailbound_api::{Code, DEFAULT_BURSTS, Page, Tenant, TenantPatch};
 use tailbound_report::{NOTHING, Paint, Table};
 
 /// Arguments of `tailbound place create`.
@@ -222,6 +222,49 @@ impl Resize {
         let tenant = confirmed(&client, tenant);
         self.service.print(TENANT, &tenant, |paint| {
             summary(&paint.good("RESIZED"), &tenant, paint)
+        });
+        Ok(Exit::Holds)
+    }
+}
+
+/// Arguments of `tailbound place change`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Parts of the guarantee that are left out stay as they are. The new guarantee is \
+    checked as an admission is, with all VMs where they are; hosts apply it without a new burst. If \
+    another caller changes the tenant meanwhile, nothing changes (exit code 1)."
+)]
+pub(super) struct Change {
+    /// The tenant's ID, name, or OWNER/NAME
+    tenant: TenantName,
+    /// The new number of VMs
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    vms: Option<u32>,
+    #[command(flatten)]
+    guarantee: GuaranteeChange,
+    #[command(flatten)]
+    service: Service,
+}
+
+impl Change {
+    pub(super) fn run(self) -> Result<Exit, Failure> {
+        let client = self.service.client()?;
+        let id = self.tenant.id(&self.service, &client)?;
+        let failure = |error| self.service.failure(error);
+        let tenant = client.tenant(id).map_err(failure)?;
+        let patch = TenantPatch {
+            vms: self.vms,
+            guarantee: self.guarantee.of(tenant.request.guarantee)?,
+        };
+        if patch == TenantPatch::default() {
+            return Err(Failure::wrong_arguments(
+                "there is nothing to change; pass --vms, or a part of the guarantee",
+            ));
+        }
+        let tenant = client.patch(id, &patch, tenant.change).map_err(failure)?;
+        let tenant = confirmed(&client, tenant);
+        self.service.print(TENANT, &tenant, |paint| {
+            summary(&paint.good("CHANGED"), &tenant, paint)
         });
         Ok(Exit::Holds)
     }

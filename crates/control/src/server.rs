@@ -22,6 +22,7 @@ mod pool;
 mod problem;
 mod rates;
 mod report_times;
+mod request_id;
 mod signals;
 mod status;
 mod tenants;
@@ -208,7 +209,7 @@ impl App {
         let name = name_of(&command);
         let entry = self
             .service
-            .read(|ledger| trail::Entry::new(author.by(), &command, name, ledger));
+            .read(|ledger| trail::Entry::new(&author, &command, name, ledger));
         let quota = match (self.tokens(), author.owner()) {
             (Some(tokens), Some(owner)) => tokens.quota(owner),
             _ => Quota::default(),
@@ -390,6 +391,7 @@ fn router(app: &Arc<App>) -> Router {
         .fallback(no_such_path)
         .layer(from_fn(no_sniffing))
         .layer(from_fn_with_state(Arc::clone(app), metrics::measure))
+        .layer(from_fn(request_id::attach))
         .with_state(Arc::clone(app))
 }
 

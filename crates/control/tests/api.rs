@@ -124,12 +124,12 @@ fn a_refusal_is_not_remembered_under_its_key() {
 fn a_guarantee_is_changed_in_place_if_the_tenant_is_still_the_one_that_was_read() {
     let place = Place::start();
     let id = place.admit("web", 3);
-    let path = format!("/v1/tenants/{id}");
-    let read = place.get(ACME, &path);
+    let url = format!("/v1/tenants/{id}");
+    let read = place.get(ACME, &url);
     let etag = read.header("etag").to_owned();
     let patch = |etag: &str, body: &str| {
         let headers = [("if-match", etag)];
-        place.send(ACME, "PATCH", &path, &headers, Some(body.as_bytes()))
+        place.send(ACME, "PATCH", &url, &headers, Some(body.as_bytes()))
     };
     let body = r#"{"guarantee": {"bandwidth": "20Mbit/s", "burst": "3KB"}}"#;
     let changed = patch(&etag, body);
@@ -141,14 +141,14 @@ fn a_guarantee_is_changed_in_place_if_the_tenant_is_still_the_one_that_was_read(
     assert_ne!(newer, etag);
     // By the old ETag nothing is changed or deleted.
     for (method, body) in [("PATCH", Some(&br#"{"vms": 2}"#[..])), ("DELETE", None)] {
-        let old = place.send(ACME, method, &path, &[("if-match", etag.as_str())], body);
+        let old = place.send(ACME, method, &url, &[("if-match", etag.as_str())], body);
         assert_eq!((old.status, old.problem().0.as_str()), (412, "changed"));
     }
-    assert_eq!(place.get(ACME, &path).json(), tenant);
+    assert_eq!(place.get(ACME, &url).json(), tenant);
     assert_eq!(patch(newer, "{}").problem().0, "absurd");
     let refused = patch(newer, r#"{"guarantee": {"bandwidth": "400Gbit/s"}}"#);
     assert_eq!(refused.problem().0, "refused");
-    let deleted = place.send(ACME, "DELETE", &path, &[("if-match", newer)], None);
+    let deleted = place.send(ACME, "DELETE", &url, &[("if-match", newer)], None);
     assert_eq!(deleted.status, 204);
 }
 

@@ -275,6 +275,8 @@ fn who_changed_what_is_in_the_log() {
     let new = |vms| format!(r#"{{"owner": "acme", "name": "web", "vms": {vms}}}"#);
     let created = running.send("POST /v1/tenants", &new(2));
     assert!(created.starts_with("HTTP/1.1 201 "), "{created}");
+    let id = created.split_once("x-request-id: ").map(|(_, rest)| rest);
+    let id = id.and_then(|rest| rest.lines().next()).unwrap().to_owned();
     let again = running.send("POST /v1/tenants", &new(2));
     assert!(again.starts_with("HTTP/1.1 409 "), "{again}");
     let number = running.send(
@@ -297,6 +299,7 @@ fn who_changed_what_is_in_the_log() {
             "by=\"loopback\"",
             "2 machines on a-1",
             "done",
+            &id,
         ],
         &["create", "acme/web", "already", "refused"],
         &["create", "acme/1", "taken for an id", "refused"],

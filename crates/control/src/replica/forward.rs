@@ -28,12 +28,13 @@ const AT_ONCE: usize = 256;
 /// The longest answer, in bytes: the difference of two topologies.
 const MAX_ANSWER: u64 = 256 << 20;
 /// The headers that are copied from the caller's request.
-const REQUEST_HEADERS: [HeaderName; 5] = [
+const REQUEST_HEADERS: [HeaderName; 6] = [
     header::AUTHORIZATION,
     header::CONTENT_TYPE,
     header::ACCEPT,
     header::IF_MATCH,
     HeaderName::from_static("idempotency-key"),
+    HeaderName::from_static("x-request-id"),
 ];
 /// The headers that are copied from the leader's answer.
 const ANSWER_HEADERS: [HeaderName; 5] = [

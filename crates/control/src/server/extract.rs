@@ -2,6 +2,7 @@
 
 use super::App;
 use super::problem::ApiError;
+use super::request_id::RequestId;
 use super::tokens::{Caller, Identity};
 use crate::ledger::{Call, Command, Quota};
 use axum::body::{Bytes, to_bytes};
@@ -266,6 +267,7 @@ pub(super) struct Write<T> {
 /// The author of a write, with the key and the fingerprint that make a retry the same write.
 pub(super) struct Author {
     by: Identity,
+    request: Option<RequestId>,
     key: Option<String>,
     fingerprint: [u8; 32],
     /// The change of the tenant, or the revision of the topology, that the author knows.
@@ -278,6 +280,7 @@ impl<T: Content> FromRequest<Arc<App>> for Write<T> {
     async fn from_request(request: Request, _: &Arc<App>) -> Result<Self, ApiError> {
         let (parts, body) = request.into_parts();
         let by = identity(&parts)?;
+        let request = parts.extensions.get::<RequestId>().cloned();
         let key = key(&parts.headers)?;
         let expected = if_match(&parts.headers)?;
         let mut hash = Sha256::new();
@@ -299,6 +302,7 @@ impl<T: Content> FromRequest<Arc<App>> for Write<T> {
             body: content(parts.headers, body).await?,
             author: Author {
                 by,
+                request,
                 key,
                 fingerprint: hash.finalize().into(),
                 expected,
@@ -311,6 +315,11 @@ impl Author {
     /// Returns the caller's identity.
     pub(super) fn by(&self) -> &Identity {
         &self.by
+    }
+
+    /// Returns the id of the request; empty for a call without one.
+    pub(super) fn request(&self) -> &str {
+        self.request.as_ref().map_or("", RequestId::text)
     }
 
     /// Returns the owner whose tenants the author may change; None for all.

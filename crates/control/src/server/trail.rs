@@ -2,7 +2,8 @@
 //!
 //! Each write is one line with the target `audit`. Reports of hosts are not logged.
 
-use super::tokens::{Caller, Identity};
+use super::extract::Author;
+use super::tokens::Caller;
 use crate::ledger::{Command, Ledger, Reply};
 use crate::service::ServiceError;
 use crate::store::StoreError;
@@ -12,6 +13,7 @@ use tailbound_placement::TenantId;
 /// Log entry of a call, made before the decision.
 pub(super) struct Entry {
     by: String,
+    request: String,
     role: String,
     command: &'static str,
     what: String,
@@ -21,11 +23,12 @@ pub(super) struct Entry {
 impl Entry {
     /// Returns None for reports of hosts, which are not logged.
     pub(super) fn new(
-        by: &Identity,
+        author: &Author,
         command: &Command,
         name: &'static str,
         ledger: &Ledger,
     ) -> Option<Self> {
+        let by = author.by();
         let (what, before) = match command {
             Command::Report { .. } | Command::Silence { .. } => return None,
             Command::Create(new) => {
@@ -63,6 +66,7 @@ impl Entry {
         };
         Some(Self {
             by: by.name.clone(),
+            request: author.request().to_owned(),
             role: match &by.caller {
                 Caller::Operator => "operator".to_owned(),
                 Caller::Maintenance => "maintenance".to_owned(),
@@ -82,6 +86,7 @@ impl Entry {
     pub(super) fn write(self, done: &Result<Reply, ServiceError>) {
         let Self {
             by,
+            request,
             role,
             command,
             what,
@@ -94,7 +99,7 @@ impl Entry {
             }
             Err(error) => ("refused", error.to_string()),
         };
-        tracing::info!(target: "audit", by, role, command, what, before, after, outcome, "audit");
+        tracing::info!(target: "audit", by, role, command, what, before, after, outcome, request, "audit");
     }
 }
 

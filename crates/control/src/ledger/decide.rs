@@ -67,7 +67,7 @@ impl Ledger {
         }
         let mut draft = Draft::default();
         let owner = call.owner.as_deref();
-        self.check_expected(call)?;
+        check_expected(self, call)?;
         let reply = match &call.command {
             Command::Create(new) => self.create(new, &call.quota, &mut draft),
             Command::Change { id, vms, guarantee } => {
@@ -96,22 +96,6 @@ impl Ledger {
             reply,
             changes: draft.changes,
             undo: draft.undo,
-        })
-    }
-
-    /// Checks that the caller knows the last change of the tenant that it changes.
-    fn check_expected(&self, call: &Call) -> Result<(), LedgerError> {
-        let (Some(expected), Some(id)) = (call.expected, call.command.tenant()) else {
-            return Ok(());
-        };
-        let change = self.visible(call.owner.as_deref(), id)?.change;
-        if change == expected {
-            return Ok(());
-        }
-        Err(LedgerError::TenantChanged {
-            id,
-            expected,
-            change,
         })
     }
 
@@ -535,6 +519,22 @@ impl Ledger {
         draft.keep(self.before(&kept), kept);
         self.keys.put(key, record);
     }
+}
+
+/// Checks that the caller knows the last change of the tenant that it changes.
+fn check_expected(ledger: &Ledger, call: &Call) -> Result<(), LedgerError> {
+    let (Some(expected), Some(id)) = (call.expected, call.command.tenant()) else {
+        return Ok(());
+    };
+    let change = ledger.visible(call.owner.as_deref(), id)?.change;
+    if change == expected {
+        return Ok(());
+    }
+    Err(LedgerError::TenantChanged {
+        id,
+        expected,
+        change,
+    })
 }
 
 /// Placement of a tenant before and after a change.

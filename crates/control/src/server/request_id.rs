@@ -11,8 +11,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The header of the id, in requests and answers.
 pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-/// The longest id that a caller may choose.
-const LONGEST: usize = 128;
+/// Limit on the length of a caller's own id.
+const MAX_LENGTH: usize = 128;
 
 /// The id of a request: the caller's own, or one of this process.
 #[derive(Debug, Clone)]
@@ -23,7 +23,7 @@ impl RequestId {
     fn of(headers: &HeaderMap) -> Self {
         let own = headers.get(REQUEST_ID).filter(|value| {
             let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(byte);
-            (1..=LONGEST).contains(&value.len()) && value.as_bytes().iter().all(plain)
+            (1..=MAX_LENGTH).contains(&value.len()) && value.as_bytes().iter().all(plain)
         });
         Self(own.cloned().unwrap_or_else(new))
     }
@@ -48,7 +48,7 @@ fn new() -> HeaderValue {
     HeaderValue::try_from(format!("{process}-{number}")).expect("it has plain letters only")
 }
 
-/// Gives each request an id, and its answer the same.
+/// Adds an id to each request and to its answer.
 pub(super) async fn attach(mut request: Request, next: Next) -> Response {
     let id = RequestId::of(request.headers());
     // A follower passes it on to the leader.
@@ -71,7 +71,7 @@ mod tests {
             RequestId::of(&headers).text().to_owned()
         };
         assert_eq!(of("deploy-7.a:b_c"), "deploy-7.a:b_c");
-        let long: &'static str = Box::leak("a".repeat(LONGEST + 1).into_boxed_str());
+        let long: &'static str = Box::leak("a".repeat(MAX_LENGTH + 1).into_boxed_str());
         for wrong in ["", "a b", "a\"b", long] {
             let made = of(wrong);
             assert!(made != wrong && made.len() > 12, "{made}");

@@ -18,6 +18,16 @@ pub struct AffectedTenant {
     pub refit: Result<Placement, PlacementError>,
 }
 
+/// Returns a placement with the tenant's machines on open hosts that keep its guarantee, and others.
+fn refitted(dc: &Datacentre, tenant: &Tenant) -> Result<Placement, PlacementError> {
+    let hosts = tenant.placement.hosts().iter().copied();
+    let stays = |host: NodeId, count: u32| {
+        !dc.is_closed(host) && dc.vms_that_are_kept(host, &tenant.request) >= count
+    };
+    let kept = Placement::new(hosts.filter(|(host, count)| stays(*host, *count)));
+    dc.extend(&tenant.request, &kept)
+}
+
 impl Datacentre {
     /// Changes a tenant's number of machines. The remaining machines are not moved.
     ///
@@ -73,7 +83,7 @@ impl Datacentre {
     /// # Errors
     /// There is no place for them. Then nothing has changed.
     pub fn relocate(&mut self, id: TenantId) -> Result<&Placement, AdmitError> {
-        let found = self.without(id, Self::refitted)??;
+        let found = self.without(id, refitted)??;
         let tenant = self.release(id)?;
         Ok(self.reserve(id, tenant.request, found))
     }
@@ -110,7 +120,7 @@ impl Datacentre {
             .collect();
         lost.into_iter()
             .filter_map(|(tenant, lost)| {
-                let refit = self.without(tenant, Self::refitted).ok()?;
+                let refit = self.without(tenant, refitted).ok()?;
                 Some(AffectedTenant {
                     tenant,
                     lost,
@@ -126,7 +136,7 @@ impl Datacentre {
     /// # Errors
     /// There is no such tenant.
     pub fn refit(&mut self, id: TenantId) -> Result<Result<Placement, PlacementError>, AdmitError> {
-        self.without(id, Self::refitted)
+        self.without(id, refitted)
     }
 
     /// Closes or opens all hosts below a node without looking for affected tenants, as for a state
@@ -158,15 +168,6 @@ impl Datacentre {
         let answer = ask(self, &tenant);
         self.reserve(id, tenant.request, tenant.placement);
         Ok(answer)
-    }
-
-    fn refitted(&self, tenant: &Tenant) -> Result<Placement, PlacementError> {
-        let hosts = tenant.placement.hosts().iter().copied();
-        let stays = |host: NodeId, count: u32| {
-            !self.is_closed(host) && self.vms_that_are_kept(host, &tenant.request) >= count
-        };
-        let kept = Placement::new(hosts.filter(|(host, count)| stays(*host, *count)));
-        self.extend(&tenant.request, &kept)
     }
 
     /// Returns a part of the placement with as many machines as the request has. Machines on closed

@@ -83,7 +83,7 @@ impl Ledger {
             Command::Limit { id, limit } => self.limit(owner, *id, *limit, &mut draft),
             Command::SetHosts { node, state } => self.set_states(node, *state, &mut draft),
             Command::Report { host, report } => self.report(host, report, &mut draft),
-            Command::Silence { hosts } => Ok(self.silence(hosts, &mut draft)),
+            Command::Silence { hosts } => Ok(silence(self, hosts, &mut draft)),
             Command::SetTopology { spec, expected } => {
                 self.set_topology(spec, *expected, &mut draft)
             }
@@ -303,17 +303,6 @@ impl Ledger {
         Ok(Reply::Noted)
     }
 
-    fn silence(&mut self, hosts: &[(String, u64)], draft: &mut Draft) -> Reply {
-        for (name, since) in hosts {
-            let said = self.host_node(name).and_then(|host| self.said(host));
-            let said = said.filter(|said| said.silent_since.is_none());
-            if let Some(report) = said.map(|said| said.report.clone()) {
-                self.say(name, report, Some(*since), draft);
-            }
-        }
-        Reply::Noted
-    }
-
     /// Replaces the report of a host, which must exist.
     fn say(
         &mut self,
@@ -519,6 +508,18 @@ impl Ledger {
         draft.keep(self.before(&kept), kept);
         self.keys.put(key, record);
     }
+}
+
+/// Marks hosts as silent.
+fn silence(ledger: &mut Ledger, hosts: &[(String, u64)], draft: &mut Draft) -> Reply {
+    for (name, since) in hosts {
+        let said = ledger.host_node(name).and_then(|host| ledger.said(host));
+        let said = said.filter(|said| said.silent_since.is_none());
+        if let Some(report) = said.map(|said| said.report.clone()) {
+            ledger.say(name, report, Some(*since), draft);
+        }
+    }
+    Reply::Noted
 }
 
 /// Checks that the caller knows the last change of the tenant that it changes.

@@ -491,7 +491,7 @@ impl Ledger {
         });
         HostReport {
             unpromised: unpromised.collect(),
-            change: report.change.min(self.next_id.saturating_sub(1)),
+            change: report.change.min(self.last_change()),
             refused: refused.into_values().collect(),
             // What follows is in the tenants.
             arrived: Vec::new(),

@@ -205,6 +205,11 @@ impl Ledger {
         host.map_or_else(Vec::new, |host| self.index.at(host))
     }
 
+    /// Returns the number of the last change of a tenant.
+    pub const fn last_change(&self) -> u64 {
+        self.next_id.saturating_sub(1)
+    }
+
     /// The names of all hosts, in the order of the tree; `None` where `host` is none of them.
     pub fn host_names(&self, host: &str) -> Option<Vec<String>> {
         self.host_node(host)?;
@@ -246,7 +251,7 @@ impl Ledger {
             host: host.to_owned(),
             state: self.state(node),
             revision: self.revision,
-            change: self.next_id - 1,
+            change: self.last_change(),
             classes: self.datacentre.topology().classes(),
             vms: vms.collect(),
             places,

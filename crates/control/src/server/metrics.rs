@@ -92,9 +92,16 @@ struct Levels {
     unheard: Gauge,
     short_of_cpu: Gauge,
     with_unpromised: Gauge,
-    reserved_cpu: Gauge<f64, AtomicU64>,
-    reservable_cpu: Gauge<f64, AtomicU64>,
-    unpromised_cpu: Gauge<f64, AtomicU64>,
+    ahead: Gauge,
+    cpu: CpuLevels,
+}
+
+/// CPU of all hosts, in CPUs.
+#[derive(Default)]
+struct CpuLevels {
+    reserved: Gauge<f64, AtomicU64>,
+    reservable: Gauge<f64, AtomicU64>,
+    unpromised: Gauge<f64, AtomicU64>,
 }
 
 impl Levels {
@@ -135,6 +142,11 @@ impl Levels {
                 &self.refusing,
             ),
             (
+                "hosts_ahead",
+                "Hosts that follow changes which this store never made",
+                &self.ahead,
+            ),
+            (
                 "hosts_silent",
                 "Hosts without a report in the last 30 s",
                 &self.silent,
@@ -165,17 +177,17 @@ impl Levels {
             (
                 "cpu_reserved",
                 "CPUs that are reserved for machines: the sum of runtime / deadline",
-                &self.reserved_cpu,
+                &self.cpu.reserved,
             ),
             (
                 "cpu_reservable",
                 "CPUs that hosts' agents offer for reservations",
-                &self.reservable_cpu,
+                &self.cpu.reservable,
             ),
             (
                 "cpu_unpromised",
                 "CPUs of these that guests have reserved beyond what they are promised",
-                &self.unpromised_cpu,
+                &self.cpu.unpromised,
             ),
         ] {
             registry.register(name, help, gauge.clone());
@@ -416,13 +428,14 @@ pub(super) fn page(app: &App) -> Result<String, std::fmt::Error> {
         (&levels.unheard, hosts.unheard),
         (&levels.short_of_cpu, hosts.short_of_cpu),
         (&levels.with_unpromised, hosts.with_unpromised),
+        (&levels.ahead, app.heard.ahead()),
     ] {
         gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
     }
     for (gauge, thousandths) in [
-        (&levels.reserved_cpu, hosts.reserved_cpu),
-        (&levels.reservable_cpu, hosts.reservable_cpu),
-        (&levels.unpromised_cpu, hosts.unpromised_cpu),
+        (&levels.cpu.reserved, hosts.reserved_cpu),
+        (&levels.cpu.reservable, hosts.reservable_cpu),
+        (&levels.cpu.unpromised, hosts.unpromised_cpu),
     ] {
         gauge.set(thousandths as f64 / 1_000.0);
     }

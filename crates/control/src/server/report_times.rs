@@ -36,8 +36,18 @@ struct Beat {
     revision: u64,
     /// Recent measurements, which are not stored.
     measured: Option<HostMeasured>,
+    /// The host follows a change that this store never made.
+    is_ahead: bool,
     /// The token-bucket time up to which reports with changes are accounted.
     news: Instant,
+}
+
+/// The parts of a report that are not stored.
+#[derive(Debug, Default)]
+struct VolatileReport {
+    revision: u64,
+    measured: Option<HostMeasured>,
+    is_ahead: bool,
 }
 
 impl ReportTimes {
@@ -45,18 +55,29 @@ impl ReportTimes {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records a report of an existing host.
-    fn note(&self, host: &str, revision: u64, measured: Option<HostMeasured>, now: Instant) {
+    /// Records a report of an existing host. Returns whether the host is ahead of the store since
+    /// this report.
+    fn note(&self, host: &str, heard: VolatileReport, now: Instant) -> bool {
         let mut beats = self.lock();
         let beat = beats.entry(host.to_owned()).or_insert(Beat {
             at: now,
-            revision,
+            revision: 0,
             measured: None,
+            is_ahead: false,
             news: now,
         });
+        let begins = heard.is_ahead && !beat.is_ahead;
         beat.at = now;
-        beat.revision = revision;
-        beat.measured = measured;
+        beat.revision = heard.revision;
+        beat.measured = heard.measured;
+        beat.is_ahead = heard.is_ahead;
+        begins
+    }
+
+    /// Returns the number of hosts that follow changes which this store never made.
+    pub(super) fn ahead(&self) -> u64 {
+        let beats = self.lock();
+        beats.values().filter(|beat| beat.is_ahead).count() as u64
     }
 
     /// Returns true if the rate limit admits a report with changes of this host.
@@ -173,9 +194,10 @@ pub(super) async fn report(
         .map_err(|what| ApiError::new(Code::Absurd, what))?;
     let known = |ledger: &Ledger| {
         let is_host = ledger.host_exists(&host);
-        is_host.then(|| (ledger.is_news(&host, &body), ledger.tenants_at(&host)))
+        let last = ledger.last_change();
+        is_host.then(|| (ledger.is_news(&host, &body), ledger.tenants_at(&host), last))
     };
-    let Some((is_news, here)) = app.service.read(known) else {
+    let Some((is_news, here, last)) = app.service.read(known) else {
         return Err(ApiError::not_found(format!("there is no host {host:?}")));
     };
     let now = Instant::now();
@@ -185,7 +207,20 @@ pub(super) async fn report(
             .retain(|of| here.binary_search(&of.tenant).is_ok());
         measured
     });
-    app.heard.note(&host, body.revision, measured, now);
+    let heard = VolatileReport {
+        revision: body.revision,
+        measured,
+        is_ahead: body.change > last,
+    };
+    if app.heard.note(&host, heard, now) {
+        tracing::error!(
+            host,
+            change = body.change,
+            last,
+            "the host follows a later change than the store has: if several hosts do, the store has \
+                lost admissions, as after the restore of an old etcd snapshot"
+        );
+    }
     if !is_news {
         return Ok(StatusCode::NO_CONTENT);
     }
@@ -221,7 +256,11 @@ mod tests {
         let start = Instant::now();
         let hosts = || ["a", "b"].into_iter();
         tokio::time::advance(Duration::from_secs(10)).await;
-        heard.note("a", 7, None, Instant::now());
+        let report = VolatileReport {
+            revision: 7,
+            ..VolatileReport::default()
+        };
+        heard.note("a", report, Instant::now());
         assert_eq!((heard.revision("a"), heard.revision("b")), (Some(7), None));
         let silent = |at: u64| heard.silent(hosts(), start, start + Duration::from_secs(at));
         assert_eq!(silent(29), []);
@@ -238,8 +277,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn news_are_as_rare_as_the_store_can_take_and_never_stop() {
         let heard = ReportTimes::default();
-        heard.note("a", 0, None, Instant::now());
-        heard.note("b", 0, None, Instant::now());
+        for host in ["a", "b"] {
+            heard.note(host, VolatileReport::default(), Instant::now());
+        }
         let mut passed = 0;
         for _ in 0..10_000 {
             passed += u32::from(heard.may_tell("a", Instant::now()));
@@ -247,5 +287,23 @@ mod tests {
         }
         assert!((100..=100 + BURST + 1).contains(&passed), "{passed}");
         assert!(heard.may_tell("b", Instant::now()), "of another host");
+    }
+
+    #[test]
+    fn a_host_that_is_ahead_is_counted_and_logged_once() {
+        let heard = ReportTimes::default();
+        let report = |host, is_ahead| {
+            let report = VolatileReport {
+                is_ahead,
+                ..VolatileReport::default()
+            };
+            heard.note(host, report, Instant::now())
+        };
+        assert!(!report("a", false) && report("b", true));
+        assert!(!report("b", true), "it is logged again");
+        assert_eq!(heard.ahead(), 1);
+        assert!(!report("b", false) && report("b", true));
+        heard.clear();
+        assert_eq!(heard.ahead(), 0);
     }
 }

@@ -97,7 +97,7 @@ struct Levels {
 }
 
 /// CPU of all hosts, in CPUs.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct CpuLevels {
     reserved: Gauge<f64, AtomicU64>,
     reservable: Gauge<f64, AtomicU64>,

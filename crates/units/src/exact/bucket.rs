@@ -148,6 +148,33 @@ impl<T: Tick> TokenBucket<T> {
         Charged { due, rest, leaves }
     }
 
+    /// Charges a frame of `len` bytes that arrives at `arrival` and departs at `departure`, which is
+    /// not earlier. Returns the time at which it conforms, which may be later than its departure.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "once for every frame")]
+    pub fn charge_departing(&mut self, arrival: T, departure: T, len: WireBytes) -> Charged<T> {
+        if len != self.len {
+            self.set_len(len);
+        }
+        let Self { due, rest, .. } = *self;
+        let over = rest + self.cost_rest;
+        let (less, below) = over.overflowing_sub(self.rate.get());
+        let full = due.ticks() + self.cost + u64::from(!below);
+        let sum = if below { over } else { less };
+        let up = u64::from(sum > self.depth_rest);
+        let leaves = (full + up).max(arrival.ticks() + self.depth) - self.depth;
+        if due < departure {
+            // Full when it departs.
+            self.due = T::after(departure.ticks() + self.cost);
+            self.rest = self.cost_rest;
+        } else {
+            self.due = T::after(full);
+            self.rest = sum;
+        }
+        let leaves = T::after(leaves);
+        Charged { due, rest, leaves }
+    }
+
     /// Computes the cost of the following frames, of `len` bytes: at most 64 bits of work, 18 MB at
     /// 1 Tbit/s, 2.3 MB in picoseconds.
     #[inline(never)]

@@ -140,7 +140,7 @@ fn guaranteed(guest: Guest, bucket: Bucket, peak: Rate) -> GuestRules {
 
 /// Instructions a datagram from the guest to the outside.
 struct Costs {
-    /// Those of the bridge alone, by payload.
+    /// Instructions by the bridge alone, for each payload.
     base: Vec<u64>,
     guest: Guest,
     outside: Guest,

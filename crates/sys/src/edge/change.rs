@@ -38,7 +38,7 @@ impl Interface {
     }
 }
 
-/// What an interface will have. Refuses what stands in the way.
+/// Plans an attachment; a qdisc that stands in the way is refused.
 pub(super) fn plan(ifindex: u32, is_uplink: bool, queue: Queue) -> Result<Attachment, EdgeError> {
     name_of(ifindex)?;
     let way = way();

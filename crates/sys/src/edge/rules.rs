@@ -106,7 +106,7 @@ impl Guard {
     }
 }
 
-/// Marks that all IP frames of a guest get, whatever the guest wrote.
+/// Marks that replace those of a guest's IP frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tag {
     /// Differentiated services code point, at most 63.
@@ -173,7 +173,7 @@ pub struct UplinkRules {
 /// The way in which programs are attached to an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// Links of tcx, before those of others (Linux 6.6 and later).
+    /// Links of tcx, before other owners' links (Linux 6.6 and later).
     Tcx,
     /// Filters of clsact, with a priority and handle of tailbound's own.
     Clsact,
@@ -338,11 +338,11 @@ impl Counters {
     }
 }
 
-/// How late frames with a departure time left this host, since the programs were loaded.
+/// Delays of frames behind their departure times on this host, since the first queue was added.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lateness {
-    /// Frames by bucket: the first holds times below 1 us, bucket n times below 2^n us, the last
-    /// all longer ones.
+    /// Frames by bucket: bucket n holds times below 1,024 ns · 2^n and not below half of that, the
+    /// last one all longer times.
     pub buckets: [u64; Self::BUCKETS],
     /// The longest time.
     pub max: Nanos,

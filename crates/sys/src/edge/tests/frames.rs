@@ -43,7 +43,7 @@ struct Input {
     wire_len: u32,
     segments: u32,
     segment_size: u32,
-    /// How often the program runs on it; 0 is once.
+    /// Runs of the program on it; 0 is one.
     repeat: u32,
 }
 

@@ -204,7 +204,7 @@ fn templates4() -> Vec<Vec<u8>> {
     all.iter().map(|it| ethernet(B, A, IPV4, it)).collect()
 }
 
-/// Frames of IPv6 that reach every rule; the names of addresses say whose they are.
+/// Frames of IPv6 that reach every rule; addresses have their owners' names.
 fn templates6() -> Vec<Vec<u8>> {
     let addresses = [
         A6, B6, NONE6, A_LINK, B_LINK, CHOSEN, OF_B, BY_HAND, ANYCAST,

@@ -94,8 +94,8 @@ impl Edge {
         let taken = |what: &str, other: u32| {
             EdgeError::Rule(format!("the {what} is that of interface {other} already"))
         };
-        if raw.mark != 0
-            && let Some(other) = get(&self.maps.marks, raw.mark)?
+        if raw.mark() != 0
+            && let Some(other) = get(&self.maps.marks, raw.mark())?
             && other != ifindex
         {
             return Err(taken("mark", other));
@@ -233,8 +233,8 @@ impl Edge {
             self.forget_claims(before)?;
         }
         let maps = &mut self.maps;
-        if raw.mark != 0 {
-            put(&mut maps.marks, raw.mark, ifindex)?;
+        if raw.mark() != 0 {
+            put(&mut maps.marks, raw.mark(), ifindex)?;
         }
         if let Some(station) = raw.station() {
             put(&mut maps.stations, station, ifindex)?;
@@ -262,8 +262,8 @@ impl Edge {
     /// Removes what a guest's rules claimed.
     fn forget_claims(&mut self, rules: &Rules) -> Result<(), EdgeError> {
         let maps = &mut self.maps;
-        if rules.mark != 0 {
-            delete(&mut maps.marks, rules.mark)?;
+        if rules.mark() != 0 {
+            delete(&mut maps.marks, rules.mark())?;
         }
         if let Some(station) = rules.station() {
             delete(&mut maps.stations, station)?;

@@ -124,8 +124,8 @@ fn filter(max_chosen: u32, roles: Roles) -> FilteredGuest {
         .with_slaac([open], max_chosen as usize)
         .with_dhcp_server(roles.has(Role::DhcpServer))
         .with_guard(guard);
-    let neighbour = (Mac(B), SpoofFilter::new(Mac(B), own(B4, B6)));
-    FilteredGuest::new((Mac(A), guest), &neighbour)
+    let neighbour = SpoofFilter::new(Mac(B), own(B4, B6));
+    FilteredGuest::new(Mac(A), guest, Mac(B), &neighbour)
 }
 
 fn arp(operation: u16, mac: [u8; 6], ip: Ipv4Addr) -> Vec<u8> {

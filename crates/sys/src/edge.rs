@@ -196,7 +196,8 @@ impl Edge {
         };
         let attachment = plan(ifindex, false, queue)?;
         let done = self
-            .write(ifindex, &raw, None)
+            .note(attachment)
+            .and_then(|()| self.write(ifindex, &raw, None))
             .and_then(|()| self.put_on(attachment))
             .and_then(|()| self.add_queues(&others));
         self.or_undo(attachment, done)
@@ -231,10 +232,11 @@ impl Edge {
             Root::Others(kind) => return Err(EdgeError::Qdisc { ifindex, kind }),
         };
         let attachment = plan(ifindex, true, queue)?;
-        let written = self.maps.uplinks.insert(ifindex, rules.mark, 0);
-        let done = written
-            .map_err(map_error)
-            .and_then(|()| self.put_on(attachment));
+        let done = self.note(attachment).and_then(|()| {
+            let written = self.maps.uplinks.insert(ifindex, rules.mark, 0);
+            written.map_err(map_error)?;
+            self.put_on(attachment)
+        });
         self.or_undo(attachment, done)
     }
 

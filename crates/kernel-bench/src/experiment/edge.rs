@@ -152,7 +152,9 @@ impl Costs {
         // What a change leaves to the kernel's workers is done.
         sleep_until(now().saturating_add(Nanos::from_millis(50)));
         for (at, payload) in PAYLOADS.into_iter().enumerate() {
-            let instructions = cost(self.guest, self.outside, payload)?;
+            // A tick of the clock may be in one of them.
+            let cost = || cost(self.guest, self.outside, payload);
+            let instructions = cost()?.min(cost()?);
             let name = format!("{name}.{payload}");
             match self.base.get(at) {
                 None => {

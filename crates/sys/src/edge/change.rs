@@ -165,14 +165,14 @@ impl Edge {
         Ok(())
     }
 
-    /// Writes the entry of an interface, by which [`Edge::take_off`] undoes everything.
-    fn note(&mut self, attachment: Attachment) -> Result<(), EdgeError> {
+    /// Writes the entry of an interface, by which [`Edge::take_off`] undoes everything: before any
+    /// other step, since the process may be killed after each.
+    pub(super) fn note(&mut self, attachment: Attachment) -> Result<(), EdgeError> {
         let raw = Interface::of(attachment);
         put(&mut self.maps.interfaces, attachment.ifindex, raw)
     }
 
     pub(super) fn put_on(&mut self, attachment: Attachment) -> Result<(), EdgeError> {
-        self.note(attachment)?;
         // The queue first: a departure time without one is never kept.
         add_queue(attachment)?;
         self.pins.measure(attachment.queue);

@@ -232,6 +232,10 @@ impl Rules {
                 IpAddr::V6(address) => own6.push(prefix6(*address, *length)),
             }
         }
+        if guard.own.is_empty() {
+            own4.push(prefix4([0; 4], 0));
+            own6.push(prefix6(Ipv6Addr::UNSPECIFIED, 0));
+        }
         let mut open = vec![prefix6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0), 64)];
         for Prefix { address, length } in &guard.open {
             check_length(*address, *length)?;
@@ -276,10 +280,11 @@ impl Rules {
         (self.flags & GUARDS != 0).then_some(mac)
     }
 
-    /// The guest's own IPv6 prefixes, with their lengths.
+    /// The guest's own IPv6 prefixes, with their lengths. One of all addresses claims none.
     pub(super) fn configured(&self) -> impl Iterator<Item = (u32, [u8; 16])> + '_ {
         let own = self.prefixes.own6[..self.counts.own6 as usize].iter();
         own.map(|it| (u128::from_be_bytes(it.mask).count_ones(), it.address))
+            .filter(|(length, _)| *length > 0)
     }
 
     /// Returns true if the guest may choose `address`.

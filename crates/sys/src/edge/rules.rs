@@ -74,7 +74,8 @@ pub struct Guard {
     /// The guest's MAC address.
     pub mac: [u8; 6],
     /// IPv4 and IPv6 addresses of this guest alone, at most [`Guard::MAX_PREFIXES`] of each family.
-    /// The link-local address that follows from its MAC is always one of them.
+    /// The link-local address that follows from its MAC is always one of them. An empty list allows
+    /// any address, so that only the MAC and the roles are checked.
     pub own: Vec<Prefix>,
     /// IPv6 prefixes in which the guest may choose addresses (SLAAC), at most
     /// [`Guard::MAX_OPEN`]. Link-local addresses are always open.
@@ -143,11 +144,12 @@ pub struct GuestRules {
     pub guard: Option<Guard>,
     /// Marks of what the guest sends.
     pub tag: Option<Tag>,
-    /// Limit of what the guest sends, to the uplink and to other guests.
+    /// Limit of what the guest sends, to the uplink and to other guests. All guests' interfaces get
+    /// `fq` for it.
     pub outward: Option<Bucket>,
     /// Limit of what the guest receives.
     pub inward: Option<Bucket>,
-    /// Guarantee for what the guest sends to the uplink.
+    /// Guarantee for what the guest sends to an uplink, which must be attached.
     pub guarantee: Option<Guarantee>,
     /// Bits of the firewall mark that name the guest, for hosts where the uplink cannot know it by
     /// the interface: a bridge that routes or translates addresses (Docker's). The value must be

@@ -332,6 +332,7 @@ fn clsact_is_shared_with_others_and_removed_with_the_last_filter() {
             queue: Queue::Untouched,
         };
         net.host(|| {
+            edge.note(attachment)?;
             edge.write(INDEX, &raw, None)?;
             edge.put_on(attachment)
         })
@@ -351,4 +352,53 @@ fn clsact_is_shared_with_others_and_removed_with_the_last_filter() {
     let is_there = run(&other);
     net.host(|| edge.detach(INDEX)).expect("no obstacle");
     assert_eq!(net.state().contains("clsact"), is_there);
+}
+
+#[test]
+fn an_attachment_that_was_interrupted_is_undone() {
+    let Some(net) = Net::new() else { return };
+    let Some(mut edge) = net.open() else { return };
+    let before = net.state();
+    let raw = edge.check(INDEX, &rules()).expect("right rules");
+    for steps in 1..=4 {
+        net.host(|| {
+            let attachment = change::plan(INDEX, false, Queue::Untouched)?;
+            edge.note(attachment)?;
+            if steps > 1 {
+                edge.write(INDEX, &raw, None)?;
+            }
+            if steps > 2 {
+                edge.put_on(attachment)?;
+            }
+            if steps == 3 {
+                edge.pins.remove_link(INDEX, "to_guest")?;
+            }
+            Ok::<_, EdgeError>(())
+        })
+        .expect("no obstacle");
+        assert_eq!(
+            net.host(|| edge.is_attached(INDEX)).expect("a map"),
+            steps == 4
+        );
+        net.host(|| edge.detach(INDEX)).expect("no obstacle");
+        assert_eq!(net.state(), before, "{steps} steps");
+        assert_eq!(edge.maps.guests.keys().count(), 0);
+        assert_eq!(edge.maps.stations.keys().count(), 0);
+        assert_eq!(edge.maps.configured.iter().count(), 0);
+        assert_eq!(edge.attachments().expect("a map"), []);
+    }
+}
+
+#[test]
+fn a_guest_without_addresses_has_all_of_them_and_its_mac() {
+    let Some(net) = Net::new() else { return };
+    let Some(mut edge) = net.open() else { return };
+    let mut any = rules();
+    any.guard = Some(Guard::new(MAC, []));
+    net.host(|| edge.attach_guest(INDEX, &any))
+        .expect("an interface");
+    assert!(net.reaches(OWN) && net.reaches(OTHERS));
+    any.guard = Some(Guard::new([2; 6], []));
+    net.host(|| edge.set(INDEX, &any)).expect("a guest");
+    assert!(!net.reaches(OWN));
 }

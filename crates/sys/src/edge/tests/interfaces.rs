@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use tailbound_units::{Bytes, Rate};
 
-const PORT: u16 = 7000;
 const HOST: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
 const OWN: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
 /// An address that the guest has no right to.
@@ -82,12 +81,13 @@ impl Net {
 
     /// Returns true if a datagram of the guest from `source` reaches the host.
     fn reaches(&self, source: Ipv4Addr) -> bool {
-        let receiver = self.host(|| UdpSocket::bind((HOST, PORT)).expect("an address"));
+        let receiver = self.host(|| UdpSocket::bind((HOST, 0)).expect("an address"));
+        let to = receiver.local_addr().expect("an address");
         let wait = Some(Duration::from_millis(200));
         receiver.set_read_timeout(wait).expect("a timeout");
         let send = || {
             let sender = UdpSocket::bind((source, 0)).expect("an address");
-            sender.send_to(b"x", (HOST, PORT)).expect("a route");
+            sender.send_to(b"x", to).expect("a route");
         };
         netns::within(&self.path("g"), send).expect("a namespace");
         receiver.recv(&mut [0; 8]).is_ok()
@@ -219,6 +219,13 @@ fn programs_go_on_after_their_loader_is_killed() {
 
 #[test]
 fn programs_of_others_stay_and_run() {
+    if attach::way() == Way::Clsact {
+        skipped(
+            Part::BpfEdge,
+            "filters of clsact have one place for tailbound",
+        );
+        return;
+    }
     let Some(net) = Net::new() else { return };
     let Some(mut first) = net.open() else { return };
     let other = net.bpffs.0.path().join("other");
@@ -361,6 +368,8 @@ fn an_attachment_that_was_interrupted_is_undone() {
     let before = net.state();
     let raw = edge.check(INDEX, &rules()).expect("right rules");
     for steps in 1..=4 {
+        // A filter of clsact is not removed alone.
+        let is_partial = steps == 3 && attach::way() == Way::Tcx;
         net.host(|| {
             let attachment = change::plan(INDEX, false, Queue::Untouched)?;
             edge.note(attachment)?;
@@ -370,7 +379,7 @@ fn an_attachment_that_was_interrupted_is_undone() {
             if steps > 2 {
                 edge.put_on(attachment)?;
             }
-            if steps == 3 {
+            if is_partial {
                 edge.pins.remove_link(INDEX, "to_guest")?;
             }
             Ok::<_, EdgeError>(())
@@ -378,7 +387,7 @@ fn an_attachment_that_was_interrupted_is_undone() {
         .expect("no obstacle");
         assert_eq!(
             net.host(|| edge.is_attached(INDEX)).expect("a map"),
-            steps == 4
+            steps > 2 && !is_partial
         );
         net.host(|| edge.detach(INDEX)).expect("no obstacle");
         assert_eq!(net.state(), before, "{steps} steps");

@@ -21,15 +21,20 @@ impl FilteredGuest {
     const PORT: PortIndex = PortIndex(1);
 
     /// A guest that has sent nothing yet.
-    pub fn new(guest: (Mac, SpoofFilter), neighbour: &(Mac, SpoofFilter)) -> Self {
+    pub fn new(
+        mac: Mac,
+        filter: SpoofFilter,
+        neighbour: Mac,
+        neighbour_filter: &SpoofFilter,
+    ) -> Self {
         let mut configured = Configured::default();
-        configured.add(Self::guest(), &guest.1);
-        configured.add(GuestId::first(0), &neighbour.1);
+        configured.add(Self::guest(), &filter);
+        configured.add(GuestId::first(0), neighbour_filter);
         let mut book = AddressBook::default();
         book.reconfigure(configured);
-        let pinned = [(neighbour.0, PortIndex(0)), (guest.0, Self::PORT)];
+        let pinned = [(neighbour, PortIndex(0)), (mac, Self::PORT)];
         Self {
-            filter: guest.1,
+            filter,
             book,
             forwarding: Forwarding::new(2, None, pinned),
         }

@@ -75,9 +75,32 @@ pub(crate) fn load(
     types: &Btf,
 ) -> Result<(), LoadError> {
     let program = part(programs, name)?;
-    program
-        .load(tracepoint, types)
-        .map_err(|error| refused(&error))
+    patiently(|| program.load(tracepoint, types)).map_err(|error| refused(&error))
+}
+
+/// Loads, again if a signal interrupted the kernel's verifier.
+pub(crate) fn patiently(
+    load: impl FnMut() -> Result<(), ProgramError>,
+) -> Result<(), ProgramError> {
+    again(load, |error| match error {
+        ProgramError::LoadError { io_error, .. } => io_error.raw_os_error() == Some(libc::EAGAIN),
+        _ => false,
+    })
+}
+
+/// Calls up to five times, as libbpf does.
+fn again<E>(
+    mut call: impl FnMut() -> Result<(), E>,
+    is_interrupted: impl Fn(&E) -> bool,
+) -> Result<(), E> {
+    const MORE: usize = 4;
+    for _ in 0..MORE {
+        match call() {
+            Err(error) if is_interrupted(&error) => {}
+            other => return other,
+        }
+    }
+    call()
 }
 
 /// Attaches a part that is loaded, for as long as the link lives.
@@ -159,6 +182,23 @@ fn verdict(log: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_interrupted_load_is_tried_again_and_others_are_not() {
+        let calls_until = |end: u32, error: &'static str| {
+            let mut calls = 0;
+            let call = || {
+                calls += 1;
+                if calls < end { Err(error) } else { Ok(()) }
+            };
+            let is_done = again(call, |error| *error == "interrupted").is_ok();
+            (is_done, calls)
+        };
+        assert_eq!(calls_until(1, "interrupted"), (true, 1));
+        assert_eq!(calls_until(5, "interrupted"), (true, 5));
+        assert_eq!(calls_until(6, "interrupted"), (false, 5));
+        assert_eq!(calls_until(3, "refused"), (false, 1));
+    }
 
     #[test]
     fn a_refusal_says_the_verifiers_last_words_and_not_its_first() {

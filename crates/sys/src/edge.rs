@@ -22,10 +22,10 @@
 //!   uplink only.
 //! - Destinations of a guest share its buckets; buckets for each destination need a second stage,
 //!   which is not built. The host's own frames to the uplink are not paced.
-//! - A guest is known at the uplink by the interface that its frames came from. A bridge that routes
-//!   (Docker's) hides that: such hosts need [`GuestRules::mark`].
-//! - Unlike the switch's filter, the check does not hear which IPv6 addresses stations outside use,
-//!   and refuses more than 32 options of neighbour discovery.
+//! - The uplink knows a guest by the interface that its frames came from. A bridge that routes
+//!   (Docker's) hides that interface: such hosts need [`GuestRules::mark`].
+//! - Unlike the switch's filter, the check does not know the IPv6 addresses of stations outside, and
+//!   refuses more than 32 options of neighbour discovery.
 //! - An interface with a root qdisc of its administrator is refused: `fq` would replace it. `fq`
 //!   takes 2^20 frames; those that an uplink cannot send as fast as they come wait there, too.
 //! - Frames that wait when a queue is removed are dropped.
@@ -196,7 +196,8 @@ impl Edge {
         };
         let attachment = plan(ifindex, false, queue)?;
         let done = self
-            .write(ifindex, &raw, None)
+            .note(attachment)
+            .and_then(|()| self.write(ifindex, &raw, None))
             .and_then(|()| self.put_on(attachment))
             .and_then(|()| self.add_queues(&others));
         self.or_undo(attachment, done)
@@ -231,10 +232,11 @@ impl Edge {
             Root::Others(kind) => return Err(EdgeError::Qdisc { ifindex, kind }),
         };
         let attachment = plan(ifindex, true, queue)?;
-        let written = self.maps.uplinks.insert(ifindex, rules.mark, 0);
-        let done = written
-            .map_err(map_error)
-            .and_then(|()| self.put_on(attachment));
+        let done = self.note(attachment).and_then(|()| {
+            let written = self.maps.uplinks.insert(ifindex, rules.mark, 0);
+            written.map_err(map_error)?;
+            self.put_on(attachment)
+        });
         self.or_undo(attachment, done)
     }
 

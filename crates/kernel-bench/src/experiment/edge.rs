@@ -140,7 +140,7 @@ fn guaranteed(guest: Guest, bucket: Bucket, peak: Rate) -> GuestRules {
 
 /// Instructions a datagram from the guest to the outside.
 struct Costs {
-    /// Those of the bridge alone, by payload.
+    /// Instructions by the bridge alone, for each payload.
     base: Vec<u64>,
     guest: Guest,
     outside: Guest,
@@ -152,7 +152,9 @@ impl Costs {
         // What a change leaves to the kernel's workers is done.
         sleep_until(now().saturating_add(Nanos::from_millis(50)));
         for (at, payload) in PAYLOADS.into_iter().enumerate() {
-            let instructions = cost(self.guest, self.outside, payload)?;
+            // A tick of the clock may be in one of them.
+            let cost = || cost(self.guest, self.outside, payload);
+            let instructions = cost()?.min(cost()?);
             let name = format!("{name}.{payload}");
             match self.base.get(at) {
                 None => {

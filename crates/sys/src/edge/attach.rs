@@ -65,7 +65,7 @@ pub(super) fn lacks_clsact(ifindex: u32) -> Result<bool, EdgeError> {
     }
 }
 
-/// Attaches the programs of an interface, before those of others.
+/// Attaches the programs of an interface, before other owners' programs.
 pub(super) fn attach(
     pins: &Pins,
     ifindex: u32,

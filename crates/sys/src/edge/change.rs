@@ -38,7 +38,7 @@ impl Interface {
     }
 }
 
-/// What an interface will have. Refuses what stands in the way.
+/// Plans an attachment; a qdisc that stands in the way is refused.
 pub(super) fn plan(ifindex: u32, is_uplink: bool, queue: Queue) -> Result<Attachment, EdgeError> {
     name_of(ifindex)?;
     let way = way();
@@ -94,8 +94,8 @@ impl Edge {
         let taken = |what: &str, other: u32| {
             EdgeError::Rule(format!("the {what} is that of interface {other} already"))
         };
-        if raw.mark != 0
-            && let Some(other) = get(&self.maps.marks, raw.mark)?
+        if raw.mark() != 0
+            && let Some(other) = get(&self.maps.marks, raw.mark())?
             && other != ifindex
         {
             return Err(taken("mark", other));
@@ -165,14 +165,14 @@ impl Edge {
         Ok(())
     }
 
-    /// Writes the entry of an interface, by which [`Edge::take_off`] undoes everything.
-    fn note(&mut self, attachment: Attachment) -> Result<(), EdgeError> {
+    /// Writes the entry of an interface, by which [`Edge::take_off`] undoes everything: before any
+    /// other step, since the process may be killed after each.
+    pub(super) fn note(&mut self, attachment: Attachment) -> Result<(), EdgeError> {
         let raw = Interface::of(attachment);
         put(&mut self.maps.interfaces, attachment.ifindex, raw)
     }
 
     pub(super) fn put_on(&mut self, attachment: Attachment) -> Result<(), EdgeError> {
-        self.note(attachment)?;
         // The queue first: a departure time without one is never kept.
         add_queue(attachment)?;
         self.pins.measure(attachment.queue);
@@ -233,8 +233,8 @@ impl Edge {
             self.forget_claims(before)?;
         }
         let maps = &mut self.maps;
-        if raw.mark != 0 {
-            put(&mut maps.marks, raw.mark, ifindex)?;
+        if raw.mark() != 0 {
+            put(&mut maps.marks, raw.mark(), ifindex)?;
         }
         if let Some(station) = raw.station() {
             put(&mut maps.stations, station, ifindex)?;
@@ -262,8 +262,8 @@ impl Edge {
     /// Removes what a guest's rules claimed.
     fn forget_claims(&mut self, rules: &Rules) -> Result<(), EdgeError> {
         let maps = &mut self.maps;
-        if rules.mark != 0 {
-            delete(&mut maps.marks, rules.mark)?;
+        if rules.mark() != 0 {
+            delete(&mut maps.marks, rules.mark())?;
         }
         if let Some(station) = rules.station() {
             delete(&mut maps.stations, station)?;

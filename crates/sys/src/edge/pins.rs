@@ -3,7 +3,7 @@
 use super::raw::{Choice, Choices, Drops, Interface, LAYOUT, RawLateness, Rules, Side};
 use super::rules::Queue;
 use super::{EdgeError, step};
-use crate::bpf_program::{LoadError, kernel_types, lacks, load, refused};
+use crate::bpf_program::{LoadError, kernel_types, lacks, load, patiently, refused};
 use aya::maps::lpm_trie::LpmTrie;
 use aya::maps::{Array, HashMap, Map, MapData, PerCpuArray};
 use aya::programs::links::{FdLink, PinnedLink};
@@ -135,7 +135,7 @@ impl Pins {
             .map_err(|error| refused(&error))?;
         for name in PROGRAMS {
             let program = classifier(&mut programs, name)?;
-            program.load().map_err(|error| refused(&error))?;
+            patiently(|| program.load()).map_err(|error| refused(&error))?;
             program
                 .pin(self.0.join(name))
                 .map_err(|error| refused(&error))?;

@@ -1,5 +1,5 @@
-//! Queueing disciplines of an interface, by rtnetlink: what is there, and `fq` in place of the kernel's
-//! default. The handle of tailbound's own tells them from those of others.
+//! Queueing disciplines of an interface, by rtnetlink: a list of them, and `fq` in place of the kernel's
+//! default. Tailbound's own ones have the handle [`HANDLE`].
 
 use super::rules::Queue;
 use crate::rtnetlink::{Attributes, Netlink};
@@ -45,7 +45,7 @@ const HORIZON: u32 = 10_000_000;
 pub(super) enum Root {
     /// The kernel's default, of this kind.
     Default(String),
-    /// That of tailbound.
+    /// Tailbound's own.
     Own,
     /// Another one, of this kind.
     Others(String),

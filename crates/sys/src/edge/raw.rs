@@ -80,6 +80,51 @@ struct Prefix6 {
     mask: [u8; 16],
 }
 
+/// Numbers of entries in [`Prefixes`], and of addresses that a guest may choose.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Counts {
+    own4: u32,
+    own6: u32,
+    open6: u32,
+    chosen: u32,
+}
+
+/// A guest's bits of the firewall mark.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Mark {
+    value: u32,
+    mask: u32,
+}
+
+/// A guest's prefixes.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Prefixes {
+    own4: [Prefix4; Guard::MAX_PREFIXES],
+    own6: [Prefix6; OWN6],
+    open6: [Prefix6; OPEN6],
+}
+
+impl Prefixes {
+    const NONE: Self = {
+        let none4 = Prefix4 {
+            address: [0; 4],
+            mask: [0; 4],
+        };
+        let none6 = Prefix6 {
+            address: [0; 16],
+            mask: [0; 16],
+        };
+        Self {
+            own4: [none4; Guard::MAX_PREFIXES],
+            own6: [none6; OWN6],
+            open6: [none6; OPEN6],
+        }
+    };
+}
+
 /// `struct rules`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,20 +134,14 @@ pub(super) struct Rules {
     pcp: u8,
     flags: u32,
     roles: u32,
-    own4_count: u32,
-    own6_count: u32,
-    open6_count: u32,
-    max_chosen: u32,
-    pub(super) mark: u32,
-    mark_mask: u32,
+    counts: Counts,
+    mark: Mark,
     /// Its place among the sides.
     pub(super) slot: u32,
     unused: u32,
     horizon: u64,
     shapes: [Shape; SHAPES],
-    own4: [Prefix4; Guard::MAX_PREFIXES],
-    own6: [Prefix6; OWN6],
-    open6: [Prefix6; OPEN6],
+    prefixes: Prefixes,
 }
 
 const _: () = assert!(size_of::<Rules>() == 56 + 4 * 24 + 16 * 8 + (17 + 4) * 32);
@@ -130,12 +169,8 @@ impl Rules {
             pcp: 0,
             flags: 0,
             roles: 0,
-            own4_count: 0,
-            own6_count: 0,
-            open6_count: 0,
-            max_chosen: 0,
-            mark: 0,
-            mark_mask: 0,
+            counts: Counts::default(),
+            mark: Mark::default(),
             slot: 0,
             unused: 0,
             horizon: horizon.0,
@@ -145,9 +180,7 @@ impl Rules {
                 Shape::of("the peak rate", peak)?,
                 Shape::of("the limit inward", rules.inward)?,
             ],
-            own4: [Prefix4::default(); Guard::MAX_PREFIXES],
-            own6: [Prefix6::default(); OWN6],
-            open6: [Prefix6::default(); OPEN6],
+            prefixes: Prefixes::NONE,
         };
         if let Some(tag) = rules.tag {
             if tag.dscp > 63 || tag.pcp.is_some_and(|pcp| pcp > 7) {
@@ -164,7 +197,10 @@ impl Rules {
                     "the mark {mark:#x} is not within the uplink's bits {mark_mask:#x}, or 0"
                 )));
             }
-            (raw.mark, raw.mark_mask) = (mark, mark_mask);
+            raw.mark = Mark {
+                value: mark,
+                mask: mark_mask,
+            };
         }
         if let Some(guard) = &rules.guard {
             raw.guard(guard)?;
@@ -187,7 +223,7 @@ impl Rules {
                 Guard::MAX_CHOSEN
             )));
         }
-        self.max_chosen = guard.max_chosen;
+        self.counts.chosen = guard.max_chosen;
         let (mut own4, mut own6) = (Vec::new(), vec![prefix6(link_local(guard.mac), 128)]);
         for Prefix { address, length } in &guard.own {
             check_length(*address, *length)?;
@@ -195,6 +231,10 @@ impl Rules {
                 IpAddr::V4(address) => own4.push(prefix4(address.octets(), *length)),
                 IpAddr::V6(address) => own6.push(prefix6(*address, *length)),
             }
+        }
+        if guard.own.is_empty() {
+            own4.push(prefix4([0; 4], 0));
+            own6.push(prefix6(Ipv6Addr::UNSPECIFIED, 0));
         }
         let mut open = vec![prefix6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0), 64)];
         for Prefix { address, length } in &guard.open {
@@ -207,11 +247,11 @@ impl Rules {
             };
             open.push(prefix6(*address, *length));
         }
-        self.own4_count = fill(&mut self.own4, &own4)
+        self.counts.own4 = fill(&mut self.prefixes.own4, &own4)
             .ok_or_else(|| too_many("IPv4 prefixes", Guard::MAX_PREFIXES))?;
-        self.own6_count = fill(&mut self.own6, &own6)
+        self.counts.own6 = fill(&mut self.prefixes.own6, &own6)
             .ok_or_else(|| too_many("IPv6 prefixes", Guard::MAX_PREFIXES))?;
-        self.open6_count = fill(&mut self.open6, &open)
+        self.counts.open6 = fill(&mut self.prefixes.open6, &open)
             .ok_or_else(|| too_many("open prefixes", Guard::MAX_OPEN))?;
         Ok(())
     }
@@ -226,6 +266,11 @@ impl Rules {
         self.shapes[0].rate > 0
     }
 
+    /// The guest's mark; 0 for none.
+    pub(super) const fn mark(&self) -> u32 {
+        self.mark.value
+    }
+
     /// The guest's MAC as a key of `stations`.
     pub(super) fn station(&self) -> Option<u64> {
         let mac = self
@@ -235,15 +280,16 @@ impl Rules {
         (self.flags & GUARDS != 0).then_some(mac)
     }
 
-    /// The guest's own IPv6 prefixes, with their lengths.
+    /// The guest's own IPv6 prefixes, with their lengths. One of all addresses claims none.
     pub(super) fn configured(&self) -> impl Iterator<Item = (u32, [u8; 16])> + '_ {
-        let own = self.own6[..self.own6_count as usize].iter();
+        let own = self.prefixes.own6[..self.counts.own6 as usize].iter();
         own.map(|it| (u128::from_be_bytes(it.mask).count_ones(), it.address))
+            .filter(|(length, _)| *length > 0)
     }
 
     /// Returns true if the guest may choose `address`.
     pub(super) fn is_open(&self, address: [u8; 16]) -> bool {
-        let open = &self.open6[..self.open6_count as usize];
+        let open = &self.prefixes.open6[..self.counts.open6 as usize];
         open.iter().any(|prefix| prefix.contains(address))
     }
 }

@@ -74,7 +74,8 @@ pub struct Guard {
     /// The guest's MAC address.
     pub mac: [u8; 6],
     /// IPv4 and IPv6 addresses of this guest alone, at most [`Guard::MAX_PREFIXES`] of each family.
-    /// The link-local address that follows from its MAC is always one of them.
+    /// The link-local address that follows from its MAC is always one of them. An empty list allows
+    /// any address, so that only the MAC and the roles are checked.
     pub own: Vec<Prefix>,
     /// IPv6 prefixes in which the guest may choose addresses (SLAAC), at most
     /// [`Guard::MAX_OPEN`]. Link-local addresses are always open.
@@ -106,7 +107,7 @@ impl Guard {
     }
 }
 
-/// Marks that all IP frames of a guest get, whatever the guest wrote.
+/// Marks that replace those of a guest's IP frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tag {
     /// Differentiated services code point, at most 63.
@@ -143,11 +144,12 @@ pub struct GuestRules {
     pub guard: Option<Guard>,
     /// Marks of what the guest sends.
     pub tag: Option<Tag>,
-    /// Limit of what the guest sends, to the uplink and to other guests.
+    /// Limit of what the guest sends, to the uplink and to other guests. All guests' interfaces get
+    /// `fq` for it.
     pub outward: Option<Bucket>,
     /// Limit of what the guest receives.
     pub inward: Option<Bucket>,
-    /// Guarantee for what the guest sends to the uplink.
+    /// Guarantee for what the guest sends to an uplink, which must be attached.
     pub guarantee: Option<Guarantee>,
     /// Bits of the firewall mark that name the guest, for hosts where the uplink cannot know it by
     /// the interface: a bridge that routes or translates addresses (Docker's). The value must be
@@ -173,7 +175,7 @@ pub struct UplinkRules {
 /// The way in which programs are attached to an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// Links of tcx, before those of others (Linux 6.6 and later).
+    /// Links of tcx, before other owners' links (Linux 6.6 and later).
     Tcx,
     /// Filters of clsact, with a priority and handle of tailbound's own.
     Clsact,
@@ -338,11 +340,11 @@ impl Counters {
     }
 }
 
-/// How late frames with a departure time left this host, since the programs were loaded.
+/// Delays of frames behind their departure times on this host, since the first queue was added.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lateness {
-    /// Frames by bucket: the first holds times below 1 us, bucket n times below 2^n us, the last
-    /// all longer ones.
+    /// Frames by bucket: bucket n holds times below 1,024 ns · 2^n and not below half of that, the
+    /// last one all longer times.
     pub buckets: [u64; Self::BUCKETS],
     /// The longest time.
     pub max: Nanos,

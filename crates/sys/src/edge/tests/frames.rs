@@ -43,6 +43,8 @@ struct Input {
     wire_len: u32,
     segments: u32,
     segment_size: u32,
+    /// Runs of the program on it; 0 is one.
+    repeat: u32,
 }
 
 /// Programs with the rules of two guests.
@@ -118,6 +120,7 @@ fn run_on(program: &SchedClassifier, input: &Input) -> Outcome {
             data_out: Some(&mut frame),
             ctx_in: Some(&context),
             ctx_out: Some(&mut after),
+            repeat: input.repeat.max(1),
             ..TestRunOptions::new()
         })
         .expect("a frame that the kernel takes");

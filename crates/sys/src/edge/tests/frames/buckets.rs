@@ -246,3 +246,46 @@ fn frames_that_wait_for_nothing_lose_their_time() {
         assert_eq!(run_on(program, &local).tstamp, received.tstamp);
     }
 }
+
+#[test]
+fn no_charge_is_lost_between_cpus() {
+    const FRAMES: u32 = 2_000_000;
+    let Some(mut programs) = Programs::load(Clock::Monotonic) else {
+        return;
+    };
+    let rules = GuestRules {
+        outward: Some(bucket(400_000_000_000, 1_000_000)),
+        horizon: Some(MAX_HORIZON),
+        ..GuestRules::default()
+    };
+    programs.start(GUEST, &rules);
+    let programs = &programs;
+    let start = std::sync::Barrier::new(2);
+    let send = |cpu| {
+        let mut cpus = rustix::thread::CpuSet::new();
+        cpus.set(cpu);
+        // With a single CPU nothing is raced.
+        let _ = rustix::thread::sched_setaffinity(None, &cpus);
+        let input = Input {
+            repeat: FRAMES,
+            ..frame(1514, Nanos::ZERO)
+        };
+        start.wait();
+        run_on(&programs.to_uplink, &input)
+    };
+    std::thread::scope(|scope| {
+        let send = &send;
+        for cpu in 0..2 {
+            scope.spawn(move || send(cpu));
+        }
+    });
+    let maps = &programs.edge.maps;
+    let slot = maps.guests.get(&GUEST, 0).expect("a guest").slot;
+    let [outward, _] = crate::edge::raw::sides(slot);
+    let side = maps.sides.get(&outward, 0).expect("a slot");
+    let counters = Counters::new([0; DropReason::ALL.len()], &side, &side);
+    assert_eq!(
+        counters.charged_outward,
+        Bytes(2 * u64::from(FRAMES) * 1_538)
+    );
+}

@@ -124,8 +124,8 @@ fn filter(max_chosen: u32, roles: Roles) -> FilteredGuest {
         .with_slaac([open], max_chosen as usize)
         .with_dhcp_server(roles.has(Role::DhcpServer))
         .with_guard(guard);
-    let neighbour = (Mac(B), SpoofFilter::new(Mac(B), own(B4, B6)));
-    FilteredGuest::new((Mac(A), guest), &neighbour)
+    let neighbour = SpoofFilter::new(Mac(B), own(B4, B6));
+    FilteredGuest::new(Mac(A), guest, Mac(B), &neighbour)
 }
 
 fn arp(operation: u16, mac: [u8; 6], ip: Ipv4Addr) -> Vec<u8> {
@@ -204,7 +204,7 @@ fn templates4() -> Vec<Vec<u8>> {
     all.iter().map(|it| ethernet(B, A, IPV4, it)).collect()
 }
 
-/// Frames of IPv6 that reach every rule; the names of addresses say whose they are.
+/// Frames of IPv6 that reach every rule; addresses have their owners' names.
 fn templates6() -> Vec<Vec<u8>> {
     let addresses = [
         A6, B6, NONE6, A_LINK, B_LINK, CHOSEN, OF_B, BY_HAND, ANYCAST,

@@ -8,9 +8,12 @@ use gungraun::prelude::*;
 use gungraun::{Callgrind, EventKind};
 use std::collections::VecDeque;
 use std::hint::black_box;
-use tailbound_dataplane::pacer::{Guarantee, Pacer, PacerConfig, PacerDrops, WireItem};
+use std::sync::Arc;
+use tailbound_dataplane::pacer::{
+    Guarantee, Home, HostGroups, Pacer, PacerConfig, PacerDrops, Place, WireItem,
+};
 use tailbound_dataplane::{Frame, GuestId, HashKeys, Packet, Pool};
-use tailbound_units::{Bytes, Nanos, Rate};
+use tailbound_units::{Bursts, Bytes, Nanos, Rate};
 
 #[path = "../src/testing/frames.rs"]
 mod frames;
@@ -61,6 +64,12 @@ fn packet(pool: &Pool, guest: u32, destination: u8, payload: usize) -> Packet {
 
 const LINK: Rate = Rate::from_mbit(10_000);
 
+/// Hosts that are alone in their racks and pods: these need no bucket of their own.
+fn racks_of_one() -> Arc<HostGroups> {
+    let groups = (0..=256).map(|host| (host, vec![host, 1000 + host]));
+    Arc::new(groups.collect())
+}
+
 /// A wire and guests that always have waiting frames.
 struct Host {
     pacer: Pacer<Packet>,
@@ -85,6 +94,8 @@ struct Load {
     train: u64,
     /// The payloads of a guest's frames, in turn.
     payloads: [usize; 2],
+    /// Number of addresses on one host, which may get one burst; `None` without a place.
+    together: Option<u64>,
 }
 
 const LOAD: Load = Load {
@@ -93,6 +104,7 @@ const LOAD: Load = Load {
     burst: 16,
     train: 1,
     payloads: [FULL; 2],
+    together: None,
 };
 
 impl Load {
@@ -121,7 +133,14 @@ impl Load {
         let unit = LINK.0 / 10 * 9 / u64::from(5 * self.guests);
         for guest in 0..self.guests {
             let share = Rate(unit * u64::from(4 + guest % 3));
-            let guarantee = Guarantee::new(share, Bytes(30_000), LINK);
+            let guarantee = Guarantee {
+                bursts: self.together.map_or(Bursts::PerReceiver, |_| Bursts::ONE),
+                ..Guarantee::new(share, Bytes(30_000), LINK)
+            };
+            let guarantee = Guarantee {
+                mark: guarantee.mark.filter(|_| self.together.is_none()),
+                ..guarantee
+            };
             pacer
                 .set_guest(START, GuestId::first(guest), Some(&guarantee))
                 .expect("sound");
@@ -134,6 +153,18 @@ impl Load {
             pacer
                 .set_destination(START, flow.source, flow.destination, self.limit)
                 .expect("sound");
+            if let Some(together) = self.together {
+                let machine = flow.destination as u64 % 256;
+                let host = machine / together;
+                let place = Place { machine, host };
+                pacer.set_place(flow.source, flow.destination, Some(place));
+                let home = Home {
+                    host: 256,
+                    machines: 17,
+                    groups: racks_of_one(),
+                };
+                pacer.set_home(flow.source, Some(home));
+            }
         }
         let mut host = Host {
             pacer,
@@ -213,6 +244,9 @@ fn bare(mut coming: VecDeque<Packet>, mut sent: Vec<Packet>) -> Vec<Packet> {
 #[bench::without_destinations(args = (Load { limit: None, ..LOAD }.host()), config = limit(250 + MOVES))]
 #[bench::lengths_in_turn(args = (Load { payloads: [FULL, 600], ..LOAD }.host()), config = limit(330 + MOVES))]
 #[bench::waiting_for_destinations(args = (Load { limit: Some(Rate::from_mbit(100)), ..LOAD }.host()), config = limit(400 + MOVES))]
+#[bench::by_host(args = (Load { together: Some(4), ..LOAD }.host()), config = limit(360 + MOVES))]
+#[bench::by_host_in_trains(args = (Load { together: Some(4), train: 8, ..LOAD }.host()), config = limit(310 + MOVES))]
+#[bench::waiting_by_host(args = (Load { together: Some(4), limit: Some(Rate::from_mbit(100)), ..LOAD }.host()), config = limit(460 + MOVES))]
 #[bench::many_guests(args = (Load { guests: 5000, burst: 1, limit: Some(Rate::from_mbit(2)), ..LOAD }.host()))]
 fn pacer(mut host: Host) -> Host {
     host.send();

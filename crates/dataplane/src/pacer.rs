@@ -101,6 +101,7 @@
     reason = "called once for every frame, and a call costs about the same as its work"
 )]
 
+mod account;
 mod batch;
 mod cap;
 mod chain;
@@ -115,12 +116,15 @@ mod limit;
 mod line;
 mod lines;
 mod local;
+mod place;
 mod rate_change;
 mod releases;
 mod round;
+mod shared;
 mod store;
 mod take;
 mod translate;
+mod tree;
 pub mod void;
 mod wheel;
 
@@ -131,6 +135,7 @@ pub use config::{Guarantee, MAX_GUESTS, MAX_RATIO, PacerConfig, PacerError};
 pub use level::{DestinationLevel, GuestLevel};
 pub use limit::FlowUse;
 pub use take::FrameGuarantee;
+pub use tree::{Home, HostGroups, Place};
 pub use void::VoidFrame;
 
 use crate::queue::{Backlog, Queue, QueueStats, Spare};

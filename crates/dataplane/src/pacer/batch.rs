@@ -92,6 +92,16 @@ impl<F: Frame> Pacer<F> {
     #[inline]
     pub fn batch(&mut self, now: Nanos) -> Batch<'_, F> {
         let start = self.advance(now);
+        if !self.lines.stale.is_empty() {
+            let Self {
+                guests,
+                lines,
+                chain,
+                config,
+                ..
+            } = self;
+            chain.rebuild_trees(guests, lines, config);
+        }
         Batch {
             pacer: self,
             now,
@@ -108,7 +118,7 @@ impl<F: Frame> Pacer<F> {
             self.settle_elastic(start);
         }
         let mut wire = self.chain.wire.max(start);
-        let mut best_effort = self.has_best_effort();
+        let mut best_effort = self.best_effort.backlog().packets > 0;
         let mut elastic = self.config.work_conserving;
         loop {
             let due = self.chain.departures.first();
@@ -225,21 +235,42 @@ impl<F: Frame> Pacer<F> {
             at,
             sojourn,
         });
-        let turn = guest.round.turn(&mut lines.all, &mut chain.links, config);
+        let turn = guest
+            .round
+            .turn(&mut lines.all, &mut chain.links, config.longest_frame());
         let next = if let Some((index, line)) = turn {
             chain.stamp(guest, line, index, departure.max(line.release))
         } else {
             guest.stamped = NIL;
             None
         };
-        match next {
-            Some(departure) => chain.departures.depart_again(number, departure),
-            None => chain.departures.leave(),
+        if let Some(departure) = next {
+            chain.departures.depart_again(number, departure);
+        } else {
+            chain.departures.leave();
+            if !guest.round.is_empty() {
+                self.pass_over(number, departure);
+                return at + wire;
+            }
         }
         if guest.ring != Ring::Read {
             self.read_again(number);
         }
         at + wire
+    }
+
+    /// Lets the next lines of a guest have their turns, from `at` on, if the first one must wait for
+    /// a subtree.
+    #[inline(never)]
+    fn pass_over(&mut self, number: u32, at: Position) {
+        if let Some(Some(guest)) = self.guests.get_mut(number as usize) {
+            let longest = self.config.longest_frame();
+            self.chain
+                .stamp_next(guest, &mut self.lines.all, longest, at);
+            if guest.ring != Ring::Read {
+                self.read_again(number);
+            }
+        }
     }
 
     /// Permits reading a guest's ring again when few of its frames wait for {B, S}.
@@ -256,10 +287,6 @@ impl<F: Frame> Pacer<F> {
                 self.read_again.push(guest.id);
             }
         }
-    }
-
-    fn has_best_effort(&self) -> bool {
-        self.best_effort.backlog().packets > 0
     }
 
     /// Passes on the next frame without a guarantee, and returns its end.
@@ -316,7 +343,7 @@ impl<F: Frame> Pacer<F> {
     pub fn poll_at(&self) -> Option<Nanos> {
         let (clock, wire) = (&self.chain.clock, self.chain.wire);
         let mut next = self.chain.next();
-        if self.has_best_effort() || self.elastic.is_waiting() {
+        if self.best_effort.backlog().packets > 0 || self.elastic.is_waiting() {
             next = wire;
         }
         let mut next = next.max(wire);
@@ -328,6 +355,10 @@ impl<F: Frame> Pacer<F> {
         }
         let timer = self.elastic.timer();
         let timer = timer.filter(|_| self.waiting() > 0);
+        if !self.lines.stale.is_empty() {
+            // The next batch applies changes of places, and lines may wait for it.
+            return Some(clock.now());
+        }
         if next == Position::NEVER && timer.is_none() {
             return None;
         }

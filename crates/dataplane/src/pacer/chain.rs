@@ -1,7 +1,9 @@
 //! The chain of buckets: releases of lines and departures of frames.
 
+use super::account::{Departing, Sight};
 use super::departures::Departures;
 use super::guest::{Guest, Ring};
+use super::limit::Limit;
 use super::line::{Line, Stage};
 use super::local::Local;
 use super::rate_change::RateChange;
@@ -140,15 +142,21 @@ impl<F: Frame> Chain<F> {
     /// Checks whether the first frame of a line, of `wire` bytes, conforms to its limit at `at`, or
     /// at the departure of the frame before it. Returns false if it must wait for the limit.
     #[inline(always)]
-    fn check_limit(&mut self, line: &mut Line, index: u32, at: Position, wire: WireBytes) -> bool {
+    pub(super) fn check_limit(
+        &mut self,
+        line: &mut Line,
+        index: u32,
+        at: Position,
+        wire: WireBytes,
+    ) -> bool {
         let mut from = at;
         if let Some(limit) = &mut line.limit {
-            if !limit.is_open(&self.change) {
+            if !limit.account.is_open(&self.change) {
                 return self.check_closed(line, index, at, wire);
             }
-            limit.make_up(self.lost);
-            from = at.max(limit.last_departure());
-            let release = limit.conforms_at(from, wire);
+            limit.account.make_up(self.lost);
+            from = at.max(limit.account.last_departure());
+            let release = limit.account.conforms_at(from, wire);
             if release > from {
                 self.hold_back(line, index, at, Some(release));
                 return false;
@@ -162,24 +170,24 @@ impl<F: Frame> Chain<F> {
     /// Checks the first frame if the limit is closed, or was not used since the wire changed.
     #[inline(never)]
     fn check_closed(&mut self, line: &mut Line, index: u32, at: Position, wire: WireBytes) -> bool {
-        let mut from = at;
-        if let Some(limit) = &mut line.limit {
-            limit.translate(&self.change);
-            limit.pass_over(self.lost);
-            from = at.max(limit.last_departure());
-            let release = if limit.is_open(&self.change) {
-                Some(limit.conforms_at(from, wire))
-            } else {
-                limit.has_tokens(wire).then_some(from)
-            };
-            if release != Some(from) {
+        let Some(limit) = &mut line.limit else {
+            return true;
+        };
+        let sight = Sight {
+            lost: self.lost,
+            change: &self.change,
+        };
+        match limit.account.check(at, wire, sight) {
+            Ok(release) => {
+                line.release = release;
+                line.held_back = false;
+                true
+            }
+            Err(release) => {
                 self.hold_back(line, index, at, release);
-                return false;
+                false
             }
         }
-        line.release = from;
-        line.held_back = false;
-        true
     }
 
     /// Suspends a line from `at` until `release`, or until its limit opens.
@@ -199,36 +207,28 @@ impl<F: Frame> Chain<F> {
         self.releases.insert(index, release, at);
     }
 
-    /// Charges a frame of a line to its limit: it departs at `departure`.
-    #[inline(always)]
-    fn charge(&mut self, line: &mut Line, index: u32, departure: Position, wire: WireBytes) {
-        let Some(limit) = &mut line.limit else {
-            return;
-        };
-        limit.taken += wire;
-        limit.note(index, &mut self.used);
-        if limit.is_open(&self.change) {
-            limit.charge_open(departure, wire);
-        } else {
-            limit.charge(departure, wire, &self.change);
-        }
-    }
-
     /// Releases a line that waited for its limit until now.
     #[inline(always)]
     pub(super) fn release(&mut self, guest: &mut Guest, line: &mut Line, index: u32) {
         if let Some(limit) = &line.limit
-            && !limit.is_on(self.change.new)
+            && !limit.account.is_alone(&self.change)
         {
-            return self.check_again(guest, line, index);
+            return self.release_other(guest, line, index);
         }
         self.join(guest, line, index);
     }
 
-    /// Checks the first frame of a line again, whose release is a position on the wire before its
+    /// Releases a line that shares buckets, or whose release is a position on the wire before its
     /// change.
-    #[cold]
-    fn check_again(&mut self, guest: &mut Guest, line: &mut Line, index: u32) {
+    #[inline(never)]
+    fn release_other(&mut self, guest: &mut Guest, line: &mut Line, index: u32) {
+        if line.stage == Stage::InTree {
+            return self.take_turn(guest, line, index);
+        }
+        let is_on = |limit: &Limit| limit.account.is_on(self.change.new);
+        if line.limit.as_ref().is_some_and(is_on) {
+            return self.join(guest, line, index);
+        }
         let at = line.release.max(self.change.start);
         self.set_head((guest, line), index, at);
     }
@@ -298,7 +298,8 @@ impl<F: Frame> Chain<F> {
     /// Determines the departure time of the first frame of a line, which is the first of the round,
     /// as for one that arrives at `at`. Returns the time if the frame goes on the wire; the caller
     /// then queues the guest for it. For a frame to a guest of this host this method queues the
-    /// guest itself.
+    /// guest itself. If the frame must wait for a subtree, its line leaves the round, and the guest
+    /// has no frame with a departure time: see [`Chain::stamp_next`].
     #[inline(always)]
     pub(super) fn stamp(
         &mut self,
@@ -318,7 +319,14 @@ impl<F: Frame> Chain<F> {
             return None;
         }
         let departure = guest.schedule(at, wire);
-        self.charge(line, index, departure, wire);
+        if !self.charge_alone(line, index, departure, wire) {
+            let frame = Departing {
+                at,
+                departure,
+                wire,
+            };
+            return self.charge_other(guest, line, index, frame);
+        }
         self.follow_up(guest, line, index, at);
         Some(departure)
     }
@@ -335,15 +343,54 @@ impl<F: Frame> Chain<F> {
         wire: WireBytes,
     ) {
         let departure = guest.schedule_local(at, wire);
-        self.local.insert(line.guest, departure);
-        self.charge(line, index, departure, wire);
-        self.follow_up(guest, line, index, at);
+        let number = line.guest;
+        if self.charge_alone(line, index, departure, wire) {
+            self.follow_up(guest, line, index, at);
+        } else {
+            let frame = Departing {
+                at,
+                departure,
+                wire,
+            };
+            if self.charge_other(guest, line, index, frame).is_none() {
+                return;
+            }
+        }
+        self.local.insert(number, departure);
+    }
+
+    /// Charges a frame of a line that departs at `departure` to its limit, if that is open and
+    /// shares no bucket. Returns false if [`Chain::charge_other`] must charge it.
+    #[inline(always)]
+    fn charge_alone(
+        &mut self,
+        line: &mut Line,
+        index: u32,
+        departure: Position,
+        wire: WireBytes,
+    ) -> bool {
+        let Some(limit) = &mut line.limit else {
+            return true;
+        };
+        limit.taken += wire;
+        limit.note(index, &mut self.used);
+        let is_alone = limit.account.is_alone(&self.change);
+        if is_alone {
+            limit.account.charge_open(departure, wire);
+        }
+        is_alone
     }
 
     /// Brings the next frame of a line, if there is one, to the front at `at`, after the first has
     /// left.
     #[inline(always)]
-    fn follow_up(&mut self, guest: &mut Guest, line: &mut Line, index: u32, at: Position) {
+    pub(super) fn follow_up(
+        &mut self,
+        guest: &mut Guest,
+        line: &mut Line,
+        index: u32,
+        at: Position,
+    ) {
         if line.is_empty() {
             line.stage = Stage::Empty;
             guest.lines -= 1;
@@ -380,7 +427,11 @@ impl<F: Frame> Chain<F> {
     /// Runs `CoDel` on the first frames of a line, which have waited for too long. Returns arrival
     /// and length of the remaining first frame.
     #[inline(never)]
-    fn judge(&mut self, guest: &mut Guest, line: &mut Line) -> Option<(Position, WireBytes)> {
+    pub(super) fn judge(
+        &mut self,
+        guest: &mut Guest,
+        line: &mut Line,
+    ) -> Option<(Position, WireBytes)> {
         guest.released -= line.wire;
         self.judge_frames(guest, line, line.held_back);
         if line.is_empty() {

@@ -1,11 +1,15 @@
 //! Changes of guarantees, caps and limits of destinations.
 
 use super::Pacer;
+use super::account::Account;
 use super::cap::Cap;
-use super::config::{Guarantee, MAX_GUESTS, MAX_RATIO, PacerConfig, PacerError, slowest};
+use super::config::{Guarantee, MAX_GUESTS, PacerConfig, PacerError, slowest};
 use super::guest::{self, Contract, Guest, Ring};
 use super::limit::{FlowUse, Limit};
 use super::line::{Line, Stage};
+use super::place::{join_tree, mark_stale, set_bursts};
+use super::round::weight;
+use super::shared::is_in_tree;
 use super::store::{Arrival, NIL};
 use super::take::line_of;
 use super::wheel;
@@ -69,6 +73,9 @@ impl<F: Frame> Pacer<F> {
             self.share_memory(id, held.as_ref());
         } else {
             self.begin_guarantee(now, start, id, fresh);
+        }
+        if let Some(guest) = guest::find_mut(&mut self.guests, id) {
+            set_bursts(guest, &mut self.lines, guarantee.bursts);
         }
         Ok(())
     }
@@ -147,7 +154,8 @@ impl<F: Frame> Pacer<F> {
         };
         guest.contract = Contract::BestEffort;
         self.committed.0 -= guest.guarantee.bandwidth.0;
-        let (stamped, unlimited, first) = (guest.stamped, guest.unlimited, guest.first_limited);
+        let (stamped, unlimited, first) =
+            (guest.stamped, guest.unlimited, guest.destinations.first);
         guest.stamped = NIL;
         guest.memory = Bytes(0);
         if guest.ring != Ring::Read && !std::mem::replace(&mut guest.is_noted, true) {
@@ -161,6 +169,11 @@ impl<F: Frame> Pacer<F> {
             self.restore(stamped);
         }
         self.end_elastic(id.slot() as u32, Self::restore);
+        if let Some(guest) = guest::find_mut(&mut self.guests, id)
+            && let Some(tree) = guest.destinations.tree.take()
+        {
+            tree.for_wheel(|line| self.chain.releases.remove(line));
+        }
         let mut line = unlimited;
         let mut next = first;
         while line != NIL {
@@ -172,7 +185,7 @@ impl<F: Frame> Pacer<F> {
                 self.lines.at_mut(line).pop(&self.chain.store);
                 self.restore(index);
             }
-            let sibling = self.sibling(next);
+            let sibling = self.lines.sibling(next);
             self.lines.remove(line, &mut self.chain.used);
             line = next;
             next = sibling;
@@ -273,7 +286,7 @@ impl<F: Frame> Pacer<F> {
         if rate.0 == 0 {
             if let Some(index) = held {
                 let lost = self.chain.lost;
-                self.change_limit(index, at, |limit| limit.close(at, lost));
+                self.change_limit(index, at, |account| account.close(at, lost));
             } else {
                 let limit = Limit::new(key, guest.full_bucket(), Some(at), self.chain.lost);
                 self.add_destination(id, limit, at);
@@ -282,8 +295,8 @@ impl<F: Frame> Pacer<F> {
         }
         if let Some(index) = held
             && let Some(limit) = &self.lines.at(index).limit
-            && limit.rate() == rate
-            && limit.is(rate, burst.into())
+            && limit.account.rate() == rate
+            && limit.account.is(rate, burst.into())
         {
             return Ok(());
         }
@@ -292,10 +305,10 @@ impl<F: Frame> Pacer<F> {
         let fresh = TokenBucket::on_wire(link, rate, burst.into())
             .ok_or(PacerError::BurstTooLong(burst))?;
         match held {
-            Some(index) => self.change_limit(index, at, |limit| {
-                limit.open(at, lost);
-                if !limit.is(rate, burst.into()) {
-                    limit.reconfigure(&fresh, at, at);
+            Some(index) => self.change_limit(index, at, |account| {
+                account.open(at, lost);
+                if !account.is(rate, burst.into()) {
+                    account.reconfigure(&fresh, at, at);
                 }
             }),
             None => self.add_destination(id, Limit::new(key, fresh, None, lost), at),
@@ -308,26 +321,45 @@ impl<F: Frame> Pacer<F> {
         &mut self,
         index: u32,
         at: Position,
-        change: impl FnOnce(&mut Limit),
+        change: impl FnOnce(&mut Account),
     ) {
-        let line = self.lines.at_mut(index);
-        let waits = self.chain.withdraw(line, index);
-        let Some(Some(guest)) = self.guests.get_mut(line.guest as usize) else {
+        let Self {
+            guests,
+            lines,
+            chain,
+            config,
+            ..
+        } = self;
+        let number = lines.at(index).guest;
+        let Some(Some(guest)) = guests.get_mut(number as usize) else {
             return;
         };
+        let line = lines.at_mut(index);
+        let mut waits = chain.withdraw(line, index);
+        let is_in_tree = is_in_tree(guest, line);
         if let Some(limit) = &mut line.limit {
-            limit.translate(&self.chain.change);
-            limit.change(at, change);
-            let before = line.weight;
-            line.weight = weight(limit.open_rate(), self.config.link);
-            line.target = frame_and_a_half(limit.open_rate(), self.config.frame);
-            if line.stage == Stage::Released {
-                guest.round.reweigh(before, line.weight);
-                self.chain.check_released(guest, line, index, at);
+            limit.account.translate(&chain.change);
+            limit.account.change(at, change);
+            let (rate, open_rate) = (limit.account.rate(), limit.account.open_rate());
+            let weight = weight(open_rate, config.link);
+            line.target = frame_and_a_half(open_rate, config.frame);
+            if is_in_tree {
+                chain.set_rate_in_tree(guest, line, rate, weight, at);
+                if !chain.conforms_in_tree(line, at) {
+                    chain.retreat(guest, line, index, at);
+                    waits = true;
+                }
+            } else {
+                let before = std::mem::replace(&mut line.weight, weight);
+                chain.set_rate_in_tree(guest, line, rate, weight, at);
+                if line.stage == Stage::Released {
+                    guest.round.reweigh(before, weight);
+                    chain.check_released(guest, line, index, at);
+                }
             }
         }
         if waits {
-            self.set_head(index, at);
+            chain.set_head((guest, line), index, at);
         }
     }
 
@@ -342,8 +374,8 @@ impl<F: Frame> Pacer<F> {
     /// Adds a limit to a flow without one. The flow's waiting frames join its line.
     fn add_destination(&mut self, id: GuestId, limit: Limit, at: Position) {
         let flow = limit.key;
-        let weight = weight(limit.open_rate(), self.config.link);
-        let target = frame_and_a_half(limit.open_rate(), self.config.frame);
+        let weight = weight(limit.account.open_rate(), self.config.link);
+        let target = frame_and_a_half(limit.account.open_rate(), self.config.frame);
         let mut line = Line::new(id.slot() as u32, weight, Some(limit));
         line.target = target;
         let index = self.insert_line(line);
@@ -356,11 +388,12 @@ impl<F: Frame> Pacer<F> {
         let Some(guest) = guest::find_mut(guests, id) else {
             return;
         };
-        guest.limited += 1;
+        guest.destinations.count += 1;
+        join_tree(guest, lines, index);
         if let Some(limit) = &mut lines.at_mut(index).limit {
-            limit.sibling = guest.first_limited;
+            limit.sibling = guest.destinations.first;
         }
-        guest.first_limited = index;
+        guest.destinations.first = index;
         let Some((line, unlimited)) = lines.two_mut(index, guest.unlimited) else {
             return;
         };
@@ -394,10 +427,13 @@ impl<F: Frame> Pacer<F> {
             chain,
             ..
         } = self;
-        chain.withdraw(lines.at_mut(index), index);
         let Some(guest) = guest::find_mut(guests, id) else {
             return;
         };
+        let line = lines.at_mut(index);
+        chain.retreat(guest, line, index, at);
+        chain.set_rate_in_tree(guest, line, Rate(0), line.weight, at);
+        chain.withdraw(line, index);
         let line = lines.at(index);
         if line.stage == Stage::Released {
             guest.round.remove(&mut chain.links, index, line.weight);
@@ -419,11 +455,11 @@ impl<F: Frame> Pacer<F> {
             .limit
             .as_ref()
             .map_or(NIL, |limit| limit.sibling);
-        guest.limited -= 1;
-        if guest.first_limited == index {
-            guest.first_limited = next;
+        guest.destinations.count -= 1;
+        if guest.destinations.first == index {
+            guest.destinations.first = next;
         } else {
-            let mut before = guest.first_limited;
+            let mut before = guest.destinations.first;
             while let Some(limit) = &mut lines.at_mut(before).limit {
                 if limit.sibling == index {
                     limit.sibling = next;
@@ -433,6 +469,7 @@ impl<F: Frame> Pacer<F> {
             }
         }
         let unlimited = guest.unlimited;
+        mark_stale(guest, lines);
         lines.remove(index, &mut chain.used);
         if was_empty {
             self.set_head(unlimited, at);
@@ -453,13 +490,6 @@ impl<F: Frame> Pacer<F> {
 /// Time of a destination for a frame and a half: a shorter wait never counts as too long.
 fn frame_and_a_half(rate: Rate, frame: Bytes) -> Nanos {
     rate.time_for(Bytes(frame.0 * 3 / 2))
-}
-
-/// Weight of a line in a round: its rate in parts of the link's.
-fn weight(rate: Rate, link: Rate) -> u32 {
-    const LINK: u128 = MAX_RATIO as u128;
-    let parts = u128::from(rate.0) * LINK / u128::from(link.0);
-    parts.clamp(1, LINK) as u32
 }
 
 impl PacerConfig {

@@ -4,7 +4,7 @@ use super::{void, wheel};
 use crate::queue::{FqCodelConfig, QueueConfig};
 use crate::{GuestId, Packet};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use tailbound_units::{Bytes, Nanos, Rate, WireBytes};
+use tailbound_units::{Bursts, Bytes, Nanos, Rate, WireBytes};
 
 /// The paced link.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,7 +46,7 @@ pub struct PacerConfig {
 }
 
 mod defaults {
-    use super::{Bytes, FqCodelConfig, Nanos, QueueConfig};
+    use super::{Bursts, Bytes, FqCodelConfig, Nanos, QueueConfig};
 
     pub(super) const fn batch() -> Nanos {
         Nanos::from_micros(50)
@@ -72,6 +72,9 @@ mod defaults {
     }
     pub(super) const fn drain() -> Nanos {
         Nanos::from_millis(1)
+    }
+    pub(super) const fn bursts() -> Bursts {
+        Bursts::PerReceiver
     }
     pub(super) const fn horizon() -> Nanos {
         Nanos::from_millis(2)
@@ -183,6 +186,11 @@ pub struct Guarantee {
     /// frames.
     #[serde(default = "defaults::mark")]
     pub mark: Option<Nanos>,
+    /// K: bursts that the guest may send without a pause to machines of one host, rack or pod. A
+    /// number needs the places of all destinations ([`super::Pacer::set_place`]), which only the
+    /// placement service knows, so no file has it.
+    #[serde(skip, default = "defaults::bursts")]
+    pub bursts: Bursts,
 }
 
 impl Guarantee {
@@ -194,6 +202,7 @@ impl Guarantee {
             burst_rate,
             horizon: defaults::horizon(),
             mark: defaults::mark(),
+            bursts: defaults::bursts(),
         }
     }
 }

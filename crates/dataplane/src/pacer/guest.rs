@@ -3,6 +3,7 @@
 use super::cap::Cap;
 use super::round::Round;
 use super::store::NIL;
+use super::tree::Tree;
 use super::{Guarantee, GuestStats, PacerConfig};
 use crate::GuestId;
 use tailbound_units::exact::TokenBucket;
@@ -57,6 +58,29 @@ impl Terms {
     }
 }
 
+/// The destinations of a guest that have a limit.
+#[derive(Debug)]
+pub(super) struct Destinations {
+    /// The first of their lines; `NIL` without any.
+    pub(super) first: u32,
+    /// Their number.
+    pub(super) count: u32,
+    /// Lines that recently received frames, by the last bits of their destinations: an entry may be
+    /// outdated.
+    pub(super) recent: [u32; RECENT],
+    /// Buckets that several destinations share; `None` without any.
+    pub(super) tree: Option<Box<Tree>>,
+}
+
+impl Destinations {
+    const NONE: Self = Self {
+        first: NIL,
+        count: 0,
+        recent: [NIL; RECENT],
+        tree: None,
+    };
+}
+
 /// The lower two thirds of the bucket chain, and the frames that wait for them.
 #[derive(Debug)]
 pub(super) struct Guest {
@@ -69,8 +93,8 @@ pub(super) struct Guest {
     peak: TokenBucket<Position>,
     /// The part of the frozen virtual time in which {B, S} has filled.
     made_up: WireBytes,
-    /// The length whose cost both buckets have computed.
-    wire: WireBytes,
+    /// The length of the last charged frame, whose cost both buckets have computed.
+    pub(super) wire: WireBytes,
     /// The departure of the frame that has one, or of the last frame that had one; no later frame
     /// departs earlier, even after changes.
     pub(super) last_departure: Position,
@@ -85,15 +109,11 @@ pub(super) struct Guest {
     pub(super) ring: Ring,
     /// True if the guest is among those whose rings may be read again.
     pub(super) is_noted: bool,
-    /// The line of frames without a limit, and the first of its limited ones.
+    /// The line of frames without a limit.
     pub(super) unlimited: u32,
-    pub(super) first_limited: u32,
-    /// Number of lines that have a limit, and of those that have frames.
-    pub(super) limited: u32,
+    /// Number of lines that have frames.
     pub(super) lines: u32,
-    /// Limited lines that recently received frames, by the last bits of their destinations: an
-    /// entry may be outdated.
-    pub(super) recent: [u32; RECENT],
+    pub(super) destinations: Destinations,
     /// Memory of the guest's frames, its limit, and the limit of one line.
     pub(super) memory: Bytes,
     pub(super) bound: Bytes,
@@ -140,10 +160,8 @@ impl Guest {
             ring: Ring::Read,
             is_noted: false,
             unlimited: NIL,
-            first_limited: NIL,
-            limited: 0,
             lines: 0,
-            recent: [NIL; RECENT],
+            destinations: Destinations::NONE,
             memory: Bytes(0),
             bound: Bytes(0),
             share: Bytes(0),
@@ -297,10 +315,12 @@ impl Guest {
 
     /// Takes back the frame that has a departure time after `at`, up to which the wire is taken: it
     /// waits for {B, S}, and its charge is refunded. {Bmax, one frame} may have fewer tokens than
-    /// before.
-    pub(super) fn take_back(&mut self, wire: WireBytes, at: Position) {
+    /// before. A frame to a guest of this host was not charged to it.
+    pub(super) fn take_back(&mut self, wire: WireBytes, at: Position, is_local: bool) {
         self.average.fill(wire, at);
-        self.peak.fill(wire, at);
+        if !is_local {
+            self.peak.fill(wire, at);
+        }
         self.stamped = NIL;
         // All frames that were passed on departed before.
         self.last_departure = self.last_departure.min(at);
@@ -309,7 +329,7 @@ impl Guest {
     /// Charges the frame that has a departure time before `at` again, from `at` on.
     pub(super) fn charge_anew(&mut self, wire: WireBytes, at: Position, is_local: bool) {
         let stamped = self.stamped;
-        self.take_back(wire, at);
+        self.take_back(wire, at, is_local);
         self.stamped = stamped;
         if is_local {
             self.schedule_local(at, wire);

@@ -3,6 +3,8 @@
 
 use super::config::PacerError;
 use super::guest::Contract;
+use super::place::mark_stale;
+use super::tree::Place;
 use super::{Pacer, guest};
 use crate::{FlowKey, Frame, GuestId};
 use tailbound_units::{Nanos, Position, Rate, WireBytes};
@@ -26,6 +28,9 @@ pub struct DestinationLevel {
     pub rate: Rate,
     /// Tokens in {`B_i`, S}.
     pub holds: WireBytes,
+    /// Its place, if known. Buckets of subtrees follow from it: each owes the sum of what its
+    /// destinations owe, at least what it owed before.
+    pub place: Option<Place>,
 }
 
 impl<F: Frame> Pacer<F> {
@@ -35,14 +40,16 @@ impl<F: Frame> Pacer<F> {
         let guest = guest::find_mut(&mut self.guests, id);
         let guest = guest.filter(|guest| guest.contract == Contract::Guaranteed)?;
         guest.make_up(self.chain.lost);
-        let mut destinations = Vec::with_capacity(guest.limited as usize);
-        let mut next = guest.first_limited;
+        let mut destinations = Vec::with_capacity(guest.destinations.count as usize);
+        let mut next = guest.destinations.first;
+        let tree = guest.destinations.tree.as_deref();
         while let Some(limit) = self.lines.limit_mut(next) {
-            limit.translate(&self.chain.change);
+            limit.account.translate(&self.chain.change);
             destinations.push(DestinationLevel {
                 destination: limit.key.destination,
-                rate: limit.rate(),
-                holds: limit.holds(at),
+                rate: limit.account.rate(),
+                holds: limit.account.holds(at),
+                place: tree.and_then(|tree| tree.place(limit.key.destination)),
             });
             next = limit.sibling;
         }
@@ -68,12 +75,19 @@ impl<F: Frame> Pacer<F> {
     /// traffic elsewhere is unknown. Guests without a guarantee are ignored.
     pub fn empty_buckets(&mut self, now: Nanos, id: GuestId) {
         let at = self.advance(now).max(self.chain.wire);
-        let Some(mut next) = self.guaranteed(id).map(|guest| guest.first_limited) else {
+        let Some(mut next) = self.guaranteed(id).map(|guest| guest.destinations.first) else {
             return;
         };
         if let Some(guest) = guest::find_mut(&mut self.guests, id) {
             guest.make_up(self.chain.lost);
             guest.drain(at.max(guest.last_departure));
+            if let Some(tree) = &mut guest.destinations.tree {
+                tree.accounts_mut().for_each(|account| {
+                    account.translate(&self.chain.change);
+                    account.change(at, |account| account.hold(WireBytes::ZERO, at));
+                });
+            }
+            mark_stale(guest, &mut self.lines);
         }
         while let Some(limit) = self.lines.limit(next) {
             let index = std::mem::replace(&mut next, limit.sibling);
@@ -91,6 +105,9 @@ impl<F: Frame> Pacer<F> {
         id: GuestId,
         level: DestinationLevel,
     ) -> Result<(), PacerError> {
+        if level.place.is_some() {
+            self.set_place(id, level.destination, level.place);
+        }
         self.set_destination(now, id, level.destination, Some(level.rate))?;
         let at = self.advance(now).max(self.chain.wire);
         let key = FlowKey {
@@ -106,7 +123,7 @@ impl<F: Frame> Pacer<F> {
     /// Sets the level of the bucket of a line's limit. Queries of used limits include the limit
     /// until its bucket is full.
     fn hold(&mut self, index: u32, bytes: WireBytes, at: Position) {
-        self.change_limit(index, at, |limit| limit.hold(bytes, at));
+        self.change_limit(index, at, |account| account.hold(bytes, at));
         if let Some(limit) = self.lines.limit_mut(index) {
             limit.note(index, &mut self.chain.used);
         }

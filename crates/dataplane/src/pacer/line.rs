@@ -22,6 +22,8 @@ pub(super) enum Stage {
     Limited,
     /// The opening of its limit: the line is in no list.
     Closed,
+    /// Tokens of a subtree, or its turn there: the line is in the tree of its guest (`tree`).
+    InTree,
     /// Its turn among the lines of its guest: the line is in the guest's round.
     Released,
 }
@@ -205,6 +207,15 @@ impl Line {
         self.control = control;
         marked
     }
+}
+
+/// Puts the frame in front of a line again that was removed last, and returns its length.
+pub(super) fn put_back<F>(line: &mut Line, store: &Store<F>, index: u32) -> WireBytes {
+    let frame = store.at(index);
+    line.wire += frame.wire;
+    line.memory.0 += frame.memory.0;
+    line.head = index;
+    frame.wire
 }
 
 /// A full frame: with no more bytes behind the head there is no queue.

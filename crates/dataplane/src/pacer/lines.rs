@@ -22,6 +22,8 @@ pub(super) struct Lines {
     free: Vec<u32>,
     /// Number of lines that have a limit.
     limited: usize,
+    /// Slots of guests whose trees must be built anew.
+    pub(super) stale: Vec<u32>,
 }
 
 impl Lines {
@@ -32,6 +34,7 @@ impl Lines {
             all: Vec::new(),
             free: Vec::new(),
             limited: 0,
+            stale: Vec::new(),
         }
     }
 
@@ -54,6 +57,11 @@ impl Lines {
     #[inline(always)]
     pub(super) fn limit(&self, index: u32) -> Option<&Limit> {
         self.all.get(index as usize)?.limit.as_ref()
+    }
+
+    /// The next line with a limit of the same guest; `NIL` behind the last.
+    pub(super) fn sibling(&self, index: u32) -> u32 {
+        self.limit(index).map_or(NIL, |limit| limit.sibling)
     }
 
     /// Returns two different lines for changes.
@@ -191,15 +199,15 @@ impl Lines {
         let mut kept = 0;
         used.retain(|&index| {
             let line = &mut all[index as usize];
-            let waits = matches!(line.stage, Stage::Limited | Stage::Closed);
+            let waits = matches!(line.stage, Stage::Limited | Stage::Closed | Stage::InTree);
             let Some(limit) = &mut line.limit else {
                 return false;
             };
-            limit.translate(change);
-            let lacks = limit.lacks(now);
+            limit.account.translate(change);
+            let lacks = limit.account.lacks(now);
             sink(FlowUse {
                 flow: limit.key,
-                rate: limit.rate(),
+                rate: limit.account.rate(),
                 taken: limit.taken,
                 lacks,
                 backlogged: limit.waited,

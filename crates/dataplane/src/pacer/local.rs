@@ -120,12 +120,8 @@ impl<F: Frame> Pacer<F> {
         chain.stats.local.packets += 1;
         chain.stats.local.bytes += wire;
         let is_unread = guest.ring != Ring::Read;
-        let turn = guest.round.turn(&mut lines.all, &mut chain.links, config);
-        if let Some((index, line)) = turn {
-            chain.stamp_first(guest, line, index, departure.max(line.release));
-        } else {
-            guest.stamped = NIL;
-        }
+        guest.stamped = NIL;
+        chain.stamp_next(guest, &mut lines.all, config.longest_frame(), departure);
         if is_unread {
             self.read_again(number);
         }

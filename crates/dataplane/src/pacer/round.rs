@@ -8,14 +8,21 @@
 //! weight is at least the mean may send. Frames without a search pay for those with one: in
 //! addition to the check of its own line, a frame costs one check, and n lines cost 3n in total.
 
-use super::config::{MAX_RATIO, PacerConfig};
+use super::config::MAX_RATIO;
 use super::line::Line;
 use super::store::NIL;
-use tailbound_units::WireBytes;
+use tailbound_units::{Rate, WireBytes};
 
 /// Units of deficits in a byte, a power of two: at least the maximum ratio of two lines' weights,
 /// so that no line's part is rounded to zero.
 const PARTS: u64 = MAX_RATIO.next_power_of_two();
+
+/// Weight of a line in a round: its rate in parts of the link's.
+pub(super) fn weight(rate: Rate, link: Rate) -> u32 {
+    const LINK: u128 = MAX_RATIO as u128;
+    let parts = u128::from(rate.0) * LINK / u128::from(link.0);
+    parts.clamp(1, LINK) as u32
+}
 
 /// Cost of a frame in a line's deficit.
 #[inline(always)]
@@ -46,7 +53,36 @@ impl Links {
     }
 }
 
-/// The released lines of a guest, in the order of their turns.
+/// A member of a round.
+pub(super) trait Member {
+    /// Its part of a round, relative to the others.
+    fn weight(&self) -> u32;
+
+    /// Bytes that it may send in its turn, in parts of a byte.
+    fn deficit(&mut self) -> &mut i64;
+
+    /// Checks whether it is known to have exactly one frame.
+    fn has_one(&self) -> bool;
+}
+
+impl Member for Line {
+    #[inline(always)]
+    fn weight(&self) -> u32 {
+        self.weight
+    }
+
+    #[inline(always)]
+    fn deficit(&mut self) -> &mut i64 {
+        &mut self.deficit
+    }
+
+    #[inline(always)]
+    fn has_one(&self) -> bool {
+        self.has_one()
+    }
+}
+
+/// The released lines of a guest, or entries of a subtree, in the order of their turns.
 #[derive(Debug)]
 pub(super) struct Round {
     /// The first and the last line; undefined in an empty round.
@@ -93,59 +129,71 @@ impl Round {
         self.weight += u64::from(weight);
     }
 
+    /// Adds a line in front of the others.
+    pub(super) fn push_front(&mut self, order: &mut Links, index: u32, weight: u32) {
+        if self.len == 0 {
+            self.tail = index;
+        } else {
+            order.set(index, self.head);
+        }
+        self.head = index;
+        self.len += 1;
+        self.weight += u64::from(weight);
+    }
+
     /// Finds the line whose turn it is, and makes it the first.
     #[inline(always)]
-    pub(super) fn turn<'l>(
+    pub(super) fn turn<'l, M: Member>(
         &mut self,
-        lines: &'l mut [Line],
+        lines: &'l mut [M],
         order: &mut Links,
-        config: &PacerConfig,
-    ) -> Option<(u32, &'l mut Line)> {
+        longest: WireBytes,
+    ) -> Option<(u32, &'l mut M)> {
         if self.len == 0 {
             return None;
         }
         let head = self.head;
         let line = lines.get_mut(head as usize)?;
         // In most cases it is the first line.
-        if self.len == 1 || self.may_send(line, config) {
+        if self.len == 1 || self.may_send(line, longest) {
             return Some((head, lines.get_mut(head as usize)?));
         }
-        let head = self.find_turn(lines, order, config)?;
+        let head = self.find_turn(lines, order, longest)?;
         Some((head, lines.get_mut(head as usize)?))
     }
 
     /// Checks whether the first of several lines may send, after its part of a round is added to
     /// its deficit.
     #[inline(always)]
-    fn may_send(&self, line: &mut Line, config: &PacerConfig) -> bool {
+    fn may_send<M: Member>(&self, line: &mut M, longest: WireBytes) -> bool {
         // Any addition is enough for one frame, and the rest of its deficit is not used.
-        if line.deficit > 0 || line.deficit == 0 && line.has_one() {
+        if *line.deficit() > 0 || *line.deficit() == 0 && line.has_one() {
             return true;
         }
         // A line's part of the mean; some line's is at least one: it is at most the greatest.
-        let part = u64::from(line.weight) * u64::from(self.len);
+        let part = u64::from(line.weight()) * u64::from(self.len);
         let relative = if part == self.weight {
             // In most cases all weights are equal: without a division.
             PARTS
         } else {
             part * PARTS / self.weight
         };
-        line.deficit += (relative * config.longest_frame().0).cast_signed();
-        line.deficit > 0
+        *line.deficit() += (relative * longest.0).cast_signed();
+        *line.deficit() > 0
     }
 
     /// Makes the line whose turn it is the first, if it is not, and returns it.
     #[inline(never)]
-    fn find_turn(
+    fn find_turn<M: Member>(
         &mut self,
-        lines: &mut [Line],
+        lines: &mut [M],
         order: &mut Links,
-        config: &PacerConfig,
+        longest: WireBytes,
     ) -> Option<u32> {
         loop {
             self.rotate(order);
             let line = lines.get_mut(self.head as usize)?;
-            if self.may_send(line, config) {
+            if self.may_send(line, longest) {
                 return Some(self.head);
             }
         }

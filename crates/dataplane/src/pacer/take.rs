@@ -257,12 +257,12 @@ impl<F: Frame> Pacer<F> {
             return;
         };
         let fair = Bytes(of.memory.0 / u64::from(of.lines.max(1)) / 2);
-        let (unlimited, first) = (of.unlimited, of.first_limited);
+        let (unlimited, first) = (of.unlimited, of.destinations.first);
         for whole in [false, true] {
             let mut line = unlimited;
             let mut next = first;
             while line != NIL {
-                if self.held(guest) <= enough {
+                if held(&self.guests, guest) <= enough {
                     return;
                 }
                 if whole {
@@ -271,28 +271,20 @@ impl<F: Frame> Pacer<F> {
                     self.trim_to(guest, line, fair);
                 }
                 line = next;
-                next = self.sibling(line);
+                next = self.lines.sibling(line);
             }
         }
     }
 
-    /// Memory of a guest's frames.
-    fn held(&self, guest: u32) -> Bytes {
-        let guest = self.guests.get(guest as usize).and_then(Option::as_ref);
-        guest.map_or(Bytes(0), |guest| guest.memory)
-    }
-
-    /// The next of a guest's limited lines.
-    pub(super) fn sibling(&self, line: u32) -> u32 {
-        if line == NIL {
-            return NIL;
-        }
-        let limit = self.lines.at(line).limit.as_ref();
-        limit.map_or(NIL, |limit| limit.sibling)
-    }
-
     /// Drops all frames that wait for a limit.
     fn evict(&mut self, guest: u32, line: u32) {
+        let at = self.chain.position.max(self.chain.wire);
+        let of = self.lines.at_mut(line);
+        if of.stage == Stage::InTree
+            && let Some(Some(guest)) = self.guests.get_mut(guest as usize)
+        {
+            self.chain.retreat(guest, of, line, at);
+        }
         if !self.chain.withdraw(self.lines.at(line), line) {
             return;
         }
@@ -306,6 +298,12 @@ impl<F: Frame> Pacer<F> {
             guest.lines -= 1;
         }
     }
+}
+
+/// Memory of a guest's frames.
+fn held(guests: &[Option<Guest>], guest: u32) -> Bytes {
+    let guest = guests.get(guest as usize).and_then(Option::as_ref);
+    guest.map_or(Bytes(0), |guest| guest.memory)
 }
 
 /// Returns the line that a frame of a guaranteed guest joins.
@@ -324,7 +322,7 @@ pub(super) fn line_of<F: Frame>(guest: &mut Guest, lines: &Lines, frame: &F) -> 
 /// Returns the destination of a guest's frame; `None` if the guest has no limits.
 #[inline(always)]
 fn destination<F: Frame>(guest: &Guest, frame: &F) -> Option<u128> {
-    if guest.limited == 0 {
+    if guest.destinations.count == 0 {
         return None;
     }
     Some(frame.flow()?.destination)
@@ -333,7 +331,7 @@ fn destination<F: Frame>(guest: &Guest, frame: &F) -> Option<u128> {
 /// Returns the remembered line of a destination, which may be another's.
 #[inline(always)]
 fn remembered(guest: &Guest, destination: u128) -> u32 {
-    guest.recent[destination as usize % RECENT]
+    guest.destinations.recent[destination as usize % RECENT]
 }
 
 /// Finds the line of a destination that is not among the recent ones.
@@ -347,6 +345,6 @@ fn find_line(guest: &mut Guest, lines: &Lines, destination: u128) -> u32 {
     let Some(line) = lines.find(flow) else {
         return guest.unlimited;
     };
-    guest.recent[destination as usize % RECENT] = line;
+    guest.destinations.recent[destination as usize % RECENT] = line;
     line
 }

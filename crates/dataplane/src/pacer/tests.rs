@@ -13,6 +13,7 @@ mod queues;
 mod rates;
 mod rules;
 mod schedule;
+mod tree;
 mod wire;
 
 use super::*;

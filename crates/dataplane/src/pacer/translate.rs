@@ -11,7 +11,9 @@ use super::change::check_sum;
 use super::config::{PacerConfig, PacerError};
 use super::guest::{Contract, Guest};
 use super::line::Stage;
+use super::place::mark_stale;
 use super::rate_change::RateChange;
+use super::store::NIL;
 use super::take::line_of;
 use crate::Frame;
 use std::mem;
@@ -80,6 +82,11 @@ impl<F: Frame> Pacer<F> {
             if is_other {
                 guest.last_departure = change.at(guest.last_departure);
             }
+            if let Some(tree) = &mut guest.destinations.tree {
+                tree.accounts_mut()
+                    .for_each(|account| account.translate(&change));
+            }
+            mark_stale(guest, &mut self.lines);
         }
         if config.link != self.config.link {
             self.translate_departures();
@@ -123,13 +130,24 @@ impl<F: Frame> Pacer<F> {
         let line = frame.map_or(guest.unlimited, |frame| line_of(guest, &self.lines, frame));
         let held = self.lines.at_mut(line);
         if let Some(limit) = &mut held.limit {
-            limit.translate(&change);
+            limit.account.translate(&change);
         }
         if guest.last_departure < change.start {
             let before = guest.last_departure;
             guest.charge_anew(waiting.wire, change.start, is_local);
             if let Some(limit) = &mut held.limit {
-                limit.charge_anew(before, guest.last_departure, waiting.wire);
+                let after = guest.last_departure;
+                limit.account.charge_anew(before, after, waiting.wire);
+                if let Some(tree) = guest
+                    .destinations
+                    .tree
+                    .as_mut()
+                    .filter(|_| limit.leaf != NIL)
+                {
+                    tree.for_accounts_of(limit.leaf, |account| {
+                        account.charge_anew(before, after, waiting.wire);
+                    });
+                }
             }
         }
         // The next frame of its line is released when it departs, and no other line later.
@@ -156,12 +174,12 @@ impl<F: Frame> Pacer<F> {
             let Some(limit) = &mut line.limit else {
                 continue;
             };
-            if limit.is_on(self.chain.change.new) {
+            if limit.account.is_on(self.chain.change.new) {
                 continue;
             }
             let waits = line.stage == Stage::Limited && self.chain.withdraw(line, index);
             if let Some(limit) = &mut line.limit {
-                limit.translate(&self.chain.change);
+                limit.account.translate(&self.chain.change);
             }
             if waits {
                 self.set_head(index, at);

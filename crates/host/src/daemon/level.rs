@@ -7,7 +7,7 @@ use super::others::{Others, pass_over};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use tailbound_dataplane::FlowKey;
-use tailbound_dataplane::pacer::DestinationLevel;
+use tailbound_dataplane::pacer::{DestinationLevel, Place};
 use tailbound_switch::{GuestMut, Spent, Switch};
 use tailbound_units::{Bytes, Nanos, Rate, WireBytes};
 
@@ -42,6 +42,9 @@ struct Destination {
     /// The rate in bits per second.
     rate: u64,
     holds: u64,
+    /// The host and the machine, as the pacer knows them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    place: Option<(u64, u64)>,
 }
 
 /// Returns the present, in nanoseconds of `CLOCK_MONOTONIC`.
@@ -65,6 +68,7 @@ impl Levels {
                 known_as: format!("{:x}", destination.destination),
                 rate: destination.rate.0,
                 holds: destination.holds.0,
+                place: destination.place.map(|place| (place.host, place.machine)),
             });
             Level {
                 name,
@@ -190,6 +194,9 @@ impl Level {
                 destination: known_as,
                 rate,
                 holds: WireBytes(destination.holds.saturating_add(earned(rate))),
+                place: destination
+                    .place
+                    .map(|(host, machine)| Place { host, machine }),
             };
             match guest.set_destination_level(now, level) {
                 Ok(()) => limited.push(FlowKey {
@@ -276,6 +283,10 @@ mod tests {
                 destination,
                 rate: Rate::from_mbit(rate),
                 holds: WireBytes(1000),
+                place: (destination == 7).then_some(Place {
+                    host: u64::MAX,
+                    machine: 1,
+                }),
             };
             pacer
                 .set_destination_level(now, id, level)
@@ -302,6 +313,8 @@ mod tests {
         // 1 Mbit/s are 125 bytes in a millisecond: a whole second is less than its burst.
         assert!((1000..BURST).contains(&open.holds.0), "{open:?}");
         assert_eq!((closed.rate, closed.holds), (Rate(0), WireBytes(1000)));
+        assert_eq!(open.place.map(|place| place.host), Some(u64::MAX));
+        assert_eq!(closed.place, None);
         // Nobody would ever take them away.
         let (mut new, limited) = restored(&levels, &["a"], false);
         assert!(limited.is_empty());

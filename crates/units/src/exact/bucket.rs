@@ -148,6 +148,46 @@ impl<T: Tick> TokenBucket<T> {
         Charged { due, rest, leaves }
     }
 
+    /// Charges a frame of `len` bytes that departs at `departure` if it conforms at `arrival`, which
+    /// is not later.
+    ///
+    /// # Errors
+    /// The time at which the frame conforms; nothing is charged then.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "once for every frame")]
+    pub fn charge_departing(
+        &mut self,
+        arrival: T,
+        departure: T,
+        len: WireBytes,
+    ) -> Result<Charged<T>, T> {
+        if len != self.len {
+            self.set_len(len);
+        }
+        let Self { due, rest, .. } = *self;
+        let over = rest + self.cost_rest;
+        let (less, below) = over.overflowing_sub(self.rate.get());
+        let full = due.ticks() + self.cost + u64::from(!below);
+        let sum = if below { over } else { less };
+        let conforms = full + u64::from(sum > self.depth_rest);
+        if conforms > arrival.ticks() + self.depth {
+            return Err(T::after(conforms - self.depth));
+        }
+        if due < departure {
+            // Full when it departs.
+            self.due = T::after(departure.ticks() + self.cost);
+            self.rest = self.cost_rest;
+        } else {
+            self.due = T::after(full);
+            self.rest = sum;
+        }
+        Ok(Charged {
+            due,
+            rest,
+            leaves: departure,
+        })
+    }
+
     /// Computes the cost of the following frames, of `len` bytes: at most 64 bits of work, 18 MB at
     /// 1 Tbit/s, 2.3 MB in picoseconds.
     #[inline(never)]

@@ -144,6 +144,10 @@ impl<F: Frame> Pacer<F> {
             return false;
         };
         let mut flow = Flow::new(connection, (number, guest), at);
+        if let Some(Some(guest)) = self.guests.get_mut(number as usize) {
+            let of = self.lines.at_mut(line);
+            self.chain.retreat(guest, of, line, at);
+        }
         self.take_stamped(number, &mut flow, at);
         let is_first = self.take_from_line(number, line, &mut flow);
         let Self {
@@ -156,11 +160,7 @@ impl<F: Frame> Pacer<F> {
         let Some(Some(guest)) = guests.get_mut(number as usize) else {
             return false;
         };
-        if guest.stamped == NIL
-            && let Some((index, line)) = guest.round.turn(&mut lines.all, &mut chain.links, config)
-        {
-            chain.stamp_first(guest, line, index, at.max(line.release));
-        }
+        chain.stamp_next(guest, &mut lines.all, config.longest_frame(), at);
         if is_first {
             chain.set_head((guest, lines.at_mut(line)), line, at);
         }
@@ -217,13 +217,24 @@ impl<F: Frame> Pacer<F> {
         let line = line_of(guest, lines, frame);
         chain.departures.remove(number);
         let departure = guest.last_departure;
-        guest.take_back(size.0, at);
+        guest.take_back(size.0, at, false);
         let index = line;
         let line = lines.at_mut(index);
         if let Some(limit) = &mut line.limit {
             limit.taken = limit.taken.saturating_sub(size.0);
-            limit.translate(&chain.change);
-            limit.take_back(departure, size.0, at);
+            limit.account.translate(&chain.change);
+            limit.account.take_back(departure, size.0, at);
+            if let Some(tree) = guest
+                .destinations
+                .tree
+                .as_mut()
+                .filter(|_| limit.leaf != NIL)
+            {
+                tree.for_accounts_of(limit.leaf, |account| {
+                    account.translate(&chain.change);
+                    account.take_back(departure, size.0, at);
+                });
+            }
             if line.stage == Stage::Released {
                 chain.check_released(guest, line, index, at);
             }

@@ -160,7 +160,7 @@ impl<F: Frame> Pacer<F> {
                 chain.set_head((guest, line), index, start);
             }
             Stage::Released => guest.released += size.0,
-            Stage::Limited | Stage::Closed => {}
+            Stage::Limited | Stage::Closed | Stage::InTree => {}
         }
         Some((number, index))
     }

@@ -1,3 +1,4 @@
+use super::super::config::PacerConfig;
 use super::super::store::{Arrival, Store};
 use super::*;
 use crate::testing::Record;
@@ -64,7 +65,7 @@ proptest! {
         let mut all = 0;
         for wire in &lens {
             let before: Vec<_> = lines.iter().map(|line| line.deficit).collect();
-            let turn = round.turn(&mut lines, &mut order, &config());
+            let turn = round.turn(&mut lines, &mut order, config().longest_frame());
             let (_, line) = turn.expect("all have frames");
             prop_assert!(line.deficit > 0);
             all += looks(&before, &lines);
@@ -95,13 +96,13 @@ fn one_turn_among_many_lines_costs_as_many_looks_and_pays_for_as_many_frames() {
         line.deficit -= of_deficit(FULL_FRAME);
     }
     let before: Vec<_> = lines.iter().map(|line| line.deficit).collect();
-    let turn = round.turn(&mut lines, &mut order, &config());
+    let turn = round.turn(&mut lines, &mut order, config().longest_frame());
     assert_eq!(turn.expect("there are lines").0, LINES as u32 - 1);
     assert_eq!(looks(&before, &lines), LINES);
     let mut frames = 0;
     while lines[LINES - 1].deficit > 0 {
         let before: Vec<_> = lines.iter().map(|line| line.deficit).collect();
-        round.turn(&mut lines, &mut order, &config());
+        round.turn(&mut lines, &mut order, config().longest_frame());
         assert_eq!(looks(&before, &lines), 0);
         lines[LINES - 1].deficit -= of_deficit(FULL_FRAME);
         frames += 1;

@@ -288,7 +288,7 @@ pub(super) fn check_books(pacer: &Pacer<Record>) {
             memory.0 += pacer.chain.store.at(guest.stamped).memory.0;
         }
         let mut line = guest.unlimited;
-        let mut next = guest.first_limited;
+        let mut next = guest.destinations.first;
         let mut limited = 0;
         while line != NIL {
             let of = pacer.lines.at(line);
@@ -318,7 +318,7 @@ pub(super) fn check_books(pacer: &Pacer<Record>) {
             memory.0 += held.0;
             limited += u32::from(of.limit.is_some());
             line = next;
-            next = pacer.sibling(line);
+            next = pacer.lines.sibling(line);
         }
         let elastic = pacer.elastic.places(&guest.elastic, &pacer.chain.store);
         let held = elastic.iter().flatten().map(|&place| {
@@ -330,7 +330,10 @@ pub(super) fn check_books(pacer: &Pacer<Record>) {
         assert!(elastic.len() <= super::super::elastic::MOST_FLOWS);
         memory.0 += held;
         assert_eq!((guest.memory, guest.released), (memory, released));
-        assert_eq!((guest.lines, guest.limited), (with_frames, limited));
+        assert_eq!(
+            (guest.lines, guest.destinations.count),
+            (with_frames, limited)
+        );
         assert!(memory <= guest.bound, "{memory} of {}", guest.bound);
         assert_eq!(guest.round.is_empty(), released == WireBytes::ZERO);
         assert!(guest.stamped != NIL || guest.round.is_empty());

@@ -1,0 +1,326 @@
+//! Lines that share buckets with others: their charges, and their way through the tree of their
+//! guest (`tree`).
+
+use super::account::{Departing, Sight};
+use super::chain::Chain;
+use super::guest::Guest;
+use super::line::{Line, Stage, put_back};
+use super::store::NIL;
+use super::tree::{Tree, UNPLACED, Wait, Wake};
+use crate::Frame;
+use tailbound_units::{Position, Rate, WireBytes};
+
+impl<F: Frame> Chain<F> {
+    /// Charges a frame of a line that departs at `departure` to its limit, which is closed, was not
+    /// used since the wire changed, or shares buckets, and brings the next frame of the line to the
+    /// front at `at`. Returns the departure, or `None` if the frame must wait for a subtree: it is
+    /// then the first of its line again, as if it had not had its turn.
+    #[inline(never)]
+    pub(super) fn charge_other(
+        &mut self,
+        guest: &mut Guest,
+        line: &mut Line,
+        index: u32,
+        frame: Departing,
+    ) -> Option<Position> {
+        let Departing {
+            at,
+            departure,
+            wire,
+        } = frame;
+        let limit = line.limit.as_mut()?;
+        let leaf = limit.leaf;
+        let mut has_turn = false;
+        if leaf != NIL {
+            let node = limit.node;
+            let sight = Sight {
+                lost: self.lost,
+                change: &self.change,
+            };
+            let charged = match guest.destinations.tree.as_deref_mut() {
+                Some(tree) if leaf != UNPLACED => tree.charge(leaf, node, frame, sight),
+                _ => Err(Wait::Unplaced),
+            };
+            match charged {
+                Ok(turn) => has_turn = turn,
+                Err(wait) => {
+                    self.wait_in_tree(guest, line, index, at, wait);
+                    return None;
+                }
+            }
+        }
+        if limit.account.is_open(&self.change) {
+            limit.account.charge_open(departure, wire);
+        } else {
+            limit.account.charge(departure, wire, &self.change);
+        }
+        if has_turn {
+            self.pass_turn_on(guest, line, index, frame);
+        } else {
+            self.follow_up(guest, line, index, at);
+        }
+        Some(departure)
+    }
+
+    /// Takes a line, the first of its guest's round, out of it: its first frame, which has just had
+    /// its turn at `at`, must wait for a subtree.
+    #[inline(never)]
+    fn wait_in_tree(
+        &mut self,
+        guest: &mut Guest,
+        line: &mut Line,
+        index: u32,
+        at: Position,
+        wait: Wait,
+    ) {
+        guest.round.pop(&self.links, line.weight);
+        guest.released -= line.wire;
+        let is_local = self.store.at(guest.stamped).is_local;
+        let wire = put_back(line, &self.store, guest.stamped);
+        guest.take_back(wire, at, is_local);
+        line.held_back = true;
+        line.stage = Stage::InTree;
+        let Some(limit) = &mut line.limit else { return };
+        limit.waited = true;
+        limit.taken = limit.taken.saturating_sub(wire);
+        if let Some(tree) = &guest.destinations.tree
+            && wait != Wait::Unplaced
+        {
+            line.weight = tree.weight_of(limit.leaf);
+        }
+        match wait {
+            Wait::InTree => {}
+            Wait::Until(release) => self.wake(Wake {
+                line: index,
+                at: release,
+            }),
+            Wait::Unplaced => line.stage = Stage::Closed,
+        }
+    }
+
+    /// Lets the wheel release a line of a tree.
+    fn wake(&mut self, wake: Wake) {
+        let floor = self.position.max(self.wire);
+        self.releases.insert(wake.line, wake.at, floor);
+    }
+
+    /// Brings the next frame of a line to the front, after the first one has departed and used turns
+    /// in the tree, and passes these on. The line is the first of the guest's round.
+    #[inline(never)]
+    fn pass_turn_on(&mut self, guest: &mut Guest, line: &mut Line, index: u32, frame: Departing) {
+        let Departing {
+            departure, wire, ..
+        } = frame;
+        let Some(leaf) = line.limit.as_ref().map(|limit| limit.leaf) else {
+            return;
+        };
+        guest.round.pop(&self.links, line.weight);
+        if let Some(tree) = &mut guest.destinations.tree {
+            tree.count(leaf, wire, line.deficit);
+            line.weight = tree.weight_of(leaf);
+        }
+        let next = self.bring_next(guest, line, index, departure);
+        let Some(tree) = &mut guest.destinations.tree else {
+            return;
+        };
+        let sight = Sight {
+            lost: self.lost,
+            change: &self.change,
+        };
+        let floor = self.position.max(self.wire);
+        let releases = &mut self.releases;
+        let mut own = false;
+        tree.pass_on(leaf, next, departure, sight, |wake| {
+            if wake.line == index && wake.at == departure {
+                own = true;
+            } else {
+                releases.insert(wake.line, wake.at, floor);
+            }
+        });
+        if own {
+            self.take_turn(guest, line, index);
+        }
+    }
+
+    /// Brings the next frame of a line to the front at `at`. Returns its length if it conforms to the
+    /// limit of the line; the line then waits in the tree.
+    fn bring_next(
+        &mut self,
+        guest: &mut Guest,
+        line: &mut Line,
+        index: u32,
+        at: Position,
+    ) -> Option<WireBytes> {
+        if !line.is_empty() {
+            let head = self.store.at(line.head());
+            if line.is_late(head, guest.patience, self.clock.now()) {
+                self.judge(guest, line);
+            }
+        }
+        if line.is_empty() {
+            if line.stage != Stage::Empty {
+                line.stage = Stage::Empty;
+                guest.lines -= 1;
+            }
+            return None;
+        }
+        guest.released -= line.wire;
+        let head = self.store.at(line.head());
+        let (arrival, wire) = (head.arrival, head.wire);
+        if !self.check_limit(line, index, at.max(arrival), wire) {
+            return None;
+        }
+        line.stage = Stage::InTree;
+        line.held_back = true;
+        if let Some(limit) = &mut line.limit {
+            limit.waited = true;
+        }
+        Some(wire)
+    }
+
+    /// Adds a line to its guest's round that has the turn of a node, and whose frame conforms to it.
+    pub(super) fn take_turn(&mut self, guest: &mut Guest, line: &mut Line, index: u32) {
+        let (Some(tree), Some(limit)) = (&mut guest.destinations.tree, &line.limit) else {
+            return;
+        };
+        line.stage = Stage::Released;
+        line.release = tree.leave(limit.leaf);
+        (line.weight, line.deficit) = tree.terms_of(limit.leaf);
+        guest.released += line.wire;
+        if line.deficit > 0 {
+            guest.round.push_front(&mut self.links, index, line.weight);
+        } else {
+            guest.round.push(&mut self.links, index, line.weight);
+        }
+        if guest.stamped == NIL {
+            self.stamp_first(guest, line, index, line.release);
+        }
+    }
+
+    /// Lets the lines of a guest's round have their turns, from `at` on, until one of them has a
+    /// frame that departs, or none is left.
+    #[inline(never)]
+    pub(super) fn stamp_next(
+        &mut self,
+        guest: &mut Guest,
+        lines: &mut [Line],
+        longest: WireBytes,
+        at: Position,
+    ) {
+        while guest.stamped == NIL
+            && let Some((index, line)) = guest.round.turn(lines, &mut self.links, longest)
+        {
+            self.stamp_first(guest, line, index, at.max(line.release));
+        }
+    }
+
+    /// Takes a line that waits in the tree of its guest, or has a turn there, out of all lists.
+    /// Other lines continue in its place.
+    pub(super) fn retreat(&mut self, guest: &mut Guest, line: &mut Line, index: u32, at: Position) {
+        let Some((leaf, has_turn)) = self.leave_tree(guest, line, index) else {
+            return;
+        };
+        let sight = Sight {
+            lost: self.lost,
+            change: &self.change,
+        };
+        let floor = self.position.max(self.wire);
+        let releases = &mut self.releases;
+        if let Some(tree) = &mut guest.destinations.tree
+            && has_turn
+        {
+            tree.pass_on(leaf, None, at, sight, |wake| {
+                releases.insert(wake.line, wake.at, floor);
+            });
+        }
+    }
+
+    /// Takes a line out of all lists if it waits in the tree of its guest, or has a turn there. It
+    /// keeps its turns: returns its leaf and whether it has any.
+    pub(super) fn leave_tree(
+        &mut self,
+        guest: &mut Guest,
+        line: &mut Line,
+        index: u32,
+    ) -> Option<(u32, bool)> {
+        let (leaf, tree) = shared_of(guest.destinations.tree.as_deref_mut(), line)?;
+        let has_turn = tree.has_turn(leaf);
+        match line.stage {
+            Stage::InTree => {
+                if tree.withdraw(leaf) {
+                    self.releases.remove(index);
+                }
+            }
+            Stage::Released if has_turn => {
+                guest.round.remove(&mut self.links, index, line.weight);
+                guest.released -= line.wire;
+                line.weight = tree.weight_of(leaf);
+            }
+            _ => return None,
+        }
+        line.stage = Stage::Closed;
+        Some((leaf, has_turn))
+    }
+
+    /// Changes the rate of a line in the tree of its guest at `at`, after its limit has changed.
+    pub(super) fn set_rate_in_tree(
+        &mut self,
+        guest: &mut Guest,
+        line: &mut Line,
+        rate: Rate,
+        weight: u32,
+        at: Position,
+    ) {
+        let Some((leaf, tree)) = shared_of(guest.destinations.tree.as_deref_mut(), line) else {
+            return;
+        };
+        let (releases, floor) = (&mut self.releases, self.position.max(self.wire));
+        let sight = Sight {
+            lost: self.lost,
+            change: &self.change,
+        };
+        tree.set_rate(leaf, rate, weight, at, sight, |wake, is_in_wheel| {
+            if is_in_wheel {
+                releases.remove(wake.line);
+            }
+            releases.insert(wake.line, wake.at, floor);
+        });
+        if line.stage == Stage::Released && tree.has_turn(leaf) {
+            let before = std::mem::replace(&mut line.weight, tree.terms_of(leaf).0);
+            guest.round.reweigh(before, line.weight);
+        }
+    }
+
+    /// Checks whether the first frame of a line that waits in the tree, or has a turn there, still
+    /// conforms to the limit of the line at `at`.
+    pub(super) fn conforms_in_tree(&mut self, line: &mut Line, at: Position) -> bool {
+        let wire = self.store.at(line.head()).wire;
+        let sight = Sight {
+            lost: self.lost,
+            change: &self.change,
+        };
+        line.limit.as_mut().is_none_or(|limit| {
+            let checked = limit.account.check(at, wire, sight);
+            checked.is_ok()
+        })
+    }
+}
+
+/// Returns the tree of a guest and the leaf of a line in it.
+fn shared_of<'t>(tree: Option<&'t mut Tree>, line: &Line) -> Option<(u32, &'t mut Tree)> {
+    let leaf = line.limit.as_ref()?.leaf;
+    let tree = tree.filter(|_| leaf != NIL && leaf != UNPLACED)?;
+    Some((leaf, tree))
+}
+
+/// Checks whether a line waits in the tree of its guest, or has a turn there.
+pub(super) fn is_in_tree(guest: &Guest, line: &Line) -> bool {
+    let Some(leaf) = line.limit.as_ref().map(|limit| limit.leaf) else {
+        return false;
+    };
+    match (line.stage, &guest.destinations.tree) {
+        (Stage::InTree, _) => true,
+        (Stage::Released, Some(tree)) => leaf != NIL && leaf != UNPLACED && tree.has_turn(leaf),
+        _ => false,
+    }
+}

@@ -66,7 +66,7 @@ pub use ids::{
 pub use incoming::{Incoming, ReceiverLimits, SenderId};
 pub use keys::{Key, KeyEpoch, KeyTextError, PairKeys, SHORTEST_SECRET, Secret};
 pub use machines::{Machine, Machines};
-pub use sender::{Change, Usage};
+pub use sender::{Change, Receiver, Usage};
 pub use state::HoseState;
 pub use stations::StationChange;
 pub use stats::{Dropped, HoseDrops, HoseStats};

@@ -7,12 +7,12 @@ mod pairs;
 
 use crate::config::Times;
 use crate::context::Context;
-use crate::ids::{FlowKey, PairId, PairKey, PeerIndex, SequenceNumber};
+use crate::ids::{FlowKey, HostId, PairId, PairKey, PeerIndex, SequenceNumber};
 use crate::machines::{LocalIndex, Locals};
 use crate::schedule::{Scope, is_worth_a_datagram};
 use crate::share::{Claim, Divider};
 use crate::table::Beside;
-use crate::view::PairRequest;
+use crate::view::{PairRequest, View};
 use crate::wire::Entry;
 pub use flow::Usage;
 use flow::{Flow, Sample};
@@ -29,6 +29,19 @@ pub struct Change {
     pub flow: FlowKey,
     /// `B_i`; 0 without a grant, `None` to remove the limit.
     pub rate: Option<Rate>,
+    /// The machine that receives it.
+    pub receiver: Receiver,
+}
+
+/// A machine that receives, as a member of a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Receiver {
+    /// The host that announces it.
+    pub host: HostId,
+    /// Its number on that host.
+    pub machine: u32,
+    /// Number of its destinations.
+    pub destinations: usize,
 }
 
 /// A received grant.
@@ -203,13 +216,18 @@ impl SendingSide {
         self.set_state(index, State::Idle);
         let local = self.pairs[index].local;
         let guest = cx.view.locals[local].machine.guest;
+        let receiver = receiver(cx.view, &self.pairs[index]);
         for flow in mem::take(&mut self.pairs[index].flows) {
             let flow = FlowKey {
                 guest,
                 destination: flow.destination,
             };
             self.flows.remove(&flow);
-            self.changes.push(Change { flow, rate: None });
+            self.changes.push(Change {
+                flow,
+                rate: None,
+                receiver,
+            });
         }
         self.pairs.remove(index);
     }
@@ -301,11 +319,11 @@ impl SendingSide {
         let (local, rate) = (pair.local, pair.rate.min(allowed));
         self.changed[local] = true;
         cx.recompute_soon();
-        self.set_rate(&cx.view.locals, index, rate);
+        self.set_rate(cx.view, index, rate);
     }
 
     /// Sets the rate of a pair, divided among its active destinations.
-    fn set_rate(&mut self, locals: &Locals, index: PairIndex, rate: Rate) {
+    fn set_rate(&mut self, view: &View, index: PairIndex, rate: Rate) {
         let Buffers {
             divider,
             claims,
@@ -314,7 +332,8 @@ impl SendingSide {
         } = &mut self.flow_buffers;
         let pair = &mut self.pairs[index];
         pair.rate = rate;
-        let guest = locals[pair.local].machine.guest;
+        let receiver = receiver(view, pair);
+        let guest = view.locals[pair.local].machine.guest;
         // Where none is in use, each may be the next one.
         let idle = pair.flows.iter().all(|flow| flow.demand == Rate::ZERO);
         let takes_part = |flow: &Flow| idle || flow.demand > Rate::ZERO;
@@ -340,7 +359,11 @@ impl SendingSide {
                     guest,
                     destination: flow.destination,
                 };
-                self.changes.push(Change { flow, rate });
+                self.changes.push(Change {
+                    flow,
+                    rate,
+                    receiver,
+                });
             }
         }
     }
@@ -389,7 +412,7 @@ impl SendingSide {
             let peer = pair.key.peer;
             let request = pair.demand.min(offers[place]);
             let before = mem::replace(&mut pair.request, request);
-            self.set_rate(locals, index, shares[place]);
+            self.set_rate(cx.view, index, shares[place]);
             if is_worth_a_datagram(request, before) {
                 cx.expedite_datagram(peer);
             }
@@ -519,5 +542,15 @@ impl SendingSide {
             self.refresh(cx, index);
         }
         cx.recompute_soon();
+    }
+}
+
+/// Returns the machine that receives the traffic of a pair.
+fn receiver(view: &View, pair: &Pair) -> Receiver {
+    let PairKey { peer, pair: id } = pair.key;
+    Receiver {
+        host: view.host(peer),
+        machine: id.receiver.0,
+        destinations: pair.flows.len(),
     }
 }

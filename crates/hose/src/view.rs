@@ -21,6 +21,7 @@ pub(crate) struct PairRequest {
 /// Local VMs, other hosts, and the location of VMs.
 #[derive(Debug)]
 pub(crate) struct View {
+    this: HostId,
     pub(crate) locals: Locals,
     pub(crate) peers: Peers,
     pub(crate) directory: Directory,
@@ -30,6 +31,7 @@ impl View {
     /// Makes a view without local machines, with all peers unheard. This host begins with `epoch`.
     pub(crate) fn new(this: HostId, peers: &[HostId], epoch: Epoch) -> Self {
         Self {
+            this,
             locals: Locals::new(),
             peers: Peers::new(this, peers, epoch),
             directory: Directory::default(),
@@ -39,6 +41,15 @@ impl View {
     /// Returns the index that stands for this host in pairs within it.
     pub(crate) fn here(&self) -> PeerIndex {
         PeerIndex(self.peers.len())
+    }
+
+    /// Returns the host with this index, a peer or this host.
+    pub(crate) fn host(&self, peer: PeerIndex) -> HostId {
+        if peer == self.here() {
+            self.this
+        } else {
+            self.peers[peer].id
+        }
     }
 
     /// Returns whether the machines of a peer, or of this host, send only what was granted, at

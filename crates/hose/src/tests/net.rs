@@ -5,8 +5,8 @@ use super::golden::Trace;
 use super::paced::Paces;
 use crate::{
     Address, Change, ClassesCode, Destination, Dropped, Epoch, FlowKey, GuestId, HoseConfig,
-    HoseState, HostId, Incoming, Key, KeyEpoch, Machine, PairKeys, ReceiverLimits, Secret,
-    SenderId, Station, TimeOfDay, Usage,
+    HoseState, HostId, Incoming, Key, KeyEpoch, Machine, PairKeys, Receiver, ReceiverLimits,
+    Secret, SenderId, Station, TimeOfDay, Usage,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -353,7 +353,17 @@ impl Net {
         let clock = Nanos(self.now.0 - host.born.0);
         for (flow, rate) in &host.rates {
             let rate = Some(Rate(*rate));
-            paces.set(clock, Change { flow: *flow, rate });
+            let receiver = Receiver {
+                host: HostId(0),
+                machine: 0,
+                destinations: 1,
+            };
+            let change = Change {
+                flow: *flow,
+                rate,
+                receiver,
+            };
+            paces.set(clock, change);
         }
         host.paces = Some(paces);
     }
@@ -537,7 +547,7 @@ impl Host {
     fn take_changes(&mut self, clock: Nanos) {
         for change in self.state.poll_changes() {
             self.changed.push(change);
-            let Change { flow, rate } = change;
+            let Change { flow, rate, .. } = change;
             if let Some(paces) = &mut self.paces {
                 paces.set(clock, change);
             }

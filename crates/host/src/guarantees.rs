@@ -18,7 +18,7 @@ use tailbound_api::{HostLimits, HostReport, HostState, MoveEnd, RefusedVm, VmGua
 use tailbound_dataplane::pacer::PacerError;
 use tailbound_dataplane::{Classes, Guarantee, GuestId, PacerConfig};
 use tailbound_switch::{GuestRef, Mac, Switch};
-use tailbound_units::{Bytes, Rate};
+use tailbound_units::{Bursts, Bytes, Rate};
 
 /// The guarantees of the configuration and of the placement service.
 #[derive(Debug, Clone, Default)]
@@ -278,6 +278,7 @@ impl Guarantees {
             guarantee: switch.guarantee(id).copied(),
             tenant_vms: known.map(|known| known.tenant_vms),
             delay: known.and_then(|known| known.guarantee?.delay),
+            groups: self.service.as_ref().map(|service| service.groups()),
         })
     }
 
@@ -343,6 +344,8 @@ pub(crate) fn from_service(
     };
     let burst_rate = given.burst_rate.unwrap_or(wire.link);
     let mut guarantee = Guarantee::new(given.bandwidth, burst, burst_rate);
+    // A service without the field counts a burst for each receiver.
+    guarantee.bursts = given.bursts.unwrap_or(Bursts::PerReceiver);
     guarantee.horizon = guarantee.horizon.max(wire.batch);
     if let Some(configured) = configured {
         guarantee.horizon = configured.horizon;
@@ -425,6 +428,30 @@ guarantee = { bandwidth = "50Mbit/s", burst = "15380B", burst_rate = "1Gbit/s" }
         assert_eq!(wanted(&all), [None, None, Some(50)]);
         all.update(service(&[]));
         assert_eq!(wanted(&all), [Some(100), None, Some(50)]);
+    }
+
+    #[test]
+    fn the_number_of_bursts_and_the_groups_of_hosts_are_the_services() {
+        let mut all = said(&[(0, Some(20)), (1, Some(20))]);
+        let given = all.vms[0].guarantee.as_mut().expect("guaranteed");
+        given.bursts = Some(Bursts::PerSubtree(2));
+        let place = |host: &str, path: &[&str]| tailbound_api::HostPlace {
+            host: host.to_owned(),
+            path: path.iter().map(|group| (*group).to_owned()).collect(),
+        };
+        all.places = vec![place("h", &["r", "p"]), place("i", &["s", "p"])];
+        let mut guarantees = guarantees();
+        assert!(guarantees.update(Arc::new(all.into())));
+        let bursts = |place| guarantees.wanted_at(place).expect("known").bursts;
+        assert_eq!(bursts(0), Bursts::PerSubtree(2));
+        assert_eq!(bursts(1), Bursts::PerReceiver, "an earlier service");
+        assert_eq!(bursts(2), Bursts::PerReceiver, "the file");
+        let groups = guarantees.service.expect("it is known").groups();
+        let of = |host: &str| groups[&tailbound_hose::HostId::of(host).0].clone();
+        let (h, i) = (of("h"), of("i"));
+        assert_eq!((h.len(), i.len()), (2, 2));
+        assert_ne!(h[0], i[0]);
+        assert_eq!(h[1], i[1], "one pod");
     }
 
     #[test]

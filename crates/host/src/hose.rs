@@ -26,15 +26,16 @@ use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::num::NonZeroU64;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use tailbound_api::VmName;
-use tailbound_dataplane::pacer::{MAX_RATIO, PacerError};
+use tailbound_dataplane::pacer::{HostGroups, MAX_RATIO, PacerError, Place};
 use tailbound_dataplane::{self as dataplane, Classes, Guarantee, GuestId, Pacer, Packet};
 use tailbound_hose::{
     self as hose, Address, Change, ClassesCode, Destination, Dropped, FlowKey, HoseState,
     HoseStats, HostId, Machine, Machines, Station, StationChange,
 };
 use tailbound_switch::{Mac, Switch};
-use tailbound_units::{Bytes, Nanos, Rate};
+use tailbound_units::{Bursts, Bytes, Nanos, Rate};
 
 /// Largest number of guests that one turn visits.
 const GUESTS: usize = 64;
@@ -56,6 +57,8 @@ pub struct HoseGuest {
     pub tenant_vms: Option<u32>,
     /// The longest delay of a frame on its way to the guest, if the placement service promises one.
     pub delay: Option<Nanos>,
+    /// The groups of hosts of its tenant, if the placement service knows the guest.
+    pub groups: Option<Arc<HostGroups>>,
 }
 
 /// The present guests, while they are collected.
@@ -429,11 +432,23 @@ fn known_as(destination: Destination) -> u128 {
 
 /// Sets a rate, or the nearest one that the pacer can represent.
 fn set(now: Nanos, pacer: &mut Pacer<Packet>, change: Change) -> Result<(), PacerError> {
-    let Change { flow, rate } = change;
+    let Change {
+        flow,
+        rate,
+        receiver,
+    } = change;
     let Some(guest) = guest_of(change.flow.guest) else {
         return Ok(());
     };
     let destination = known_as(flow.destination);
+    let bursts = pacer.guarantee(guest).map(|guarantee| guarantee.bursts);
+    if bursts.is_some_and(Bursts::is_per_subtree) || receiver.destinations > 1 {
+        let place = Place {
+            host: receiver.host.0,
+            machine: receiver.machine.into(),
+        };
+        pacer.set_place(guest, destination, rate.map(|_| place));
+    }
     let nearest = match pacer.set_destination(now, guest, destination, rate) {
         Err(PacerError::TooSlow { link, .. }) => Rate(link.0.div_ceil(MAX_RATIO)),
         Err(PacerError::AboveLink { link, .. }) => link,

@@ -9,8 +9,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 use tailbound_api::client::{Backoff, Client, ClientError, Settings};
 use tailbound_api::{
-    CpuUse, DEFAULT_BURSTS, HostCpu, HostLimits, HostMeasured, HostReport, RefusedVm,
-    UnpromisedGuest,
+    CpuUse, HostCpu, HostLimits, HostMeasured, HostReport, RefusedVm, UnpromisedGuest,
 };
 use tailbound_dataplane::{Guarantee, PacerConfig};
 use tailbound_units::Rate;
@@ -30,7 +29,7 @@ pub(crate) fn limits(wire: &PacerConfig, reserved: Rate) -> Option<HostLimits> {
         reserved,
         frame: wire.frame,
         slowest: wire.slowest(),
-        subtree_bursts: DEFAULT_BURSTS.is_per_subtree(),
+        subtree_bursts: true,
     };
     // As it would be made of a service's word.
     let mut most = Guarantee::new(wire.link, wire.frame, wire.link);

@@ -1,9 +1,9 @@
 //! Polices traffic to guests by the rates of its senders.
 
 use super::{GUESTS, Hose, HoseGuest, guest_of, known_as};
-use tailbound_dataplane::pacer::MAX_RATIO;
+use tailbound_dataplane::pacer::{Home, MAX_RATIO};
 use tailbound_dataplane::{GuestId, Inward, InwardConfig, SenderId};
-use tailbound_hose::Incoming;
+use tailbound_hose::{HostId, Incoming};
 use tailbound_switch::Switch;
 use tailbound_units::{Nanos, Rate};
 
@@ -19,8 +19,23 @@ impl Hose {
             let end = self.guests.len().min(from + GUESTS);
             for guest in &self.guests[from..end] {
                 self.renew(now, switch, guest);
+                self.set_home(switch, guest);
             }
             self.renewing = (end < self.guests.len()).then_some(end);
+        }
+    }
+
+    /// Sets the place of a guest and of its tenant's hosts, which limit its bursts.
+    fn set_home(&self, switch: &mut Switch, guest: &HoseGuest) {
+        let guarantee = guest.guarantee.filter(|it| it.bursts.is_per_subtree());
+        let groups = guarantee.and(guest.groups.clone());
+        let home = groups.map(|groups| Home {
+            host: HostId::of(&self.exchange.config.host).0,
+            machines: guest.tenant_vms.unwrap_or(0),
+            groups,
+        });
+        if let Some(pacer) = switch.pacer() {
+            pacer.set_home(guest.id, home);
         }
     }
 

@@ -7,6 +7,7 @@ use super::paced::PacedHost;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tailbound_dataplane::GuestId;
+use tailbound_dataplane::pacer::Place;
 use tailbound_hose::{
     self as hose, Address, Change, ClassesCode, Destination, Epoch, FlowKey, HoseConfig, HoseState,
     HostId, KeyEpoch, Machine, PairKeys, Secret, TimeOfDay,
@@ -135,9 +136,15 @@ impl Hoses {
                 continue;
             }
             change(host, &mut |paced| {
-                for Change { flow, rate } in &changes {
+                for change in &changes {
+                    let Change { flow, rate, .. } = change;
                     let guest = std::num::NonZeroU64::new(flow.guest.0).map(GuestId::from);
                     if let (Some(guest), Destination::Address(to)) = (guest, flow.destination) {
+                        let place = Place {
+                            host: places[&change.receiver.host] as u64,
+                            machine: change.receiver.machine.into(),
+                        };
+                        paced.set_place(guest, to.0, rate.map(|_| place));
                         let set = paced.set_destination(now, guest, to.0, *rate);
                         *refused += u64::from(set.is_err());
                     }

@@ -7,7 +7,7 @@ use super::packet::{FIRST, LAST, Packet};
 use super::port::PortTally;
 use crate::net::{Node, Time, Wire};
 use std::sync::Arc;
-use tailbound_dataplane::pacer::{MAX_RATIO, PacerError};
+use tailbound_dataplane::pacer::{Home, MAX_RATIO, PacerError, Place};
 use tailbound_dataplane::{
     Class, Coverage, FlowKey, Frame, Guarantee, GuestId, HashKeys, Mark, Outgoing, PacedPipeline,
     PacedPipelineConfig, PacerConfig,
@@ -137,6 +137,24 @@ impl PacedHost {
         let stats = self.pipeline.pacer().stats();
         let link = self.pipeline.wire().link;
         link.time_for(stats.max_lateness.into())
+    }
+
+    /// Sets the place of a guest, if its bursts are limited by subtree.
+    pub(super) fn set_home(&mut self, guest: GuestId, home: Home) {
+        let pacer = self.pipeline.pacer_mut();
+        let guarantee = pacer.guarantee(guest);
+        if guarantee.is_some_and(|it| it.bursts.is_per_subtree()) {
+            pacer.set_home(guest, Some(home));
+        }
+    }
+
+    /// Sets the place of a destination of a guest whose bursts are limited by subtree.
+    pub(super) fn set_place(&mut self, guest: GuestId, destination: u128, place: Option<Place>) {
+        let pacer = self.pipeline.pacer_mut();
+        let guarantee = pacer.guarantee(guest);
+        if guarantee.is_some_and(|it| it.bursts.is_per_subtree()) {
+            pacer.set_place(guest, destination, place);
+        }
     }
 
     /// Limits the rate of one of its guests to an address, as closely as its pacer can count.

@@ -12,8 +12,8 @@ use super::rounds::{Rounds, Sends};
 use super::tenants::{AdmittedTenant, Centre};
 use crate::net::NodeId;
 use std::sync::Arc;
-use tailbound_dataplane::Guarantee;
-use tailbound_dataplane::pacer::PacerError;
+use tailbound_dataplane::pacer::{Home, PacerError};
+use tailbound_dataplane::{Guarantee, GuestId};
 use tailbound_placement::{Direction, Policy, PortId};
 use tailbound_units::{Bytes, Nanos, Rate};
 
@@ -155,12 +155,38 @@ impl Joined {
             }
         }
         let lines = racks.ports();
+        let groups = Arc::new(racks.groups());
+        let sizes = self.sizes();
         let host = |(number, guests): (usize, Vec<_>)| {
             let line = lines[number].line;
-            PacedHost::new(line, pacer.work_conserving, &guests, Arc::clone(&senders))
+            let mut host =
+                PacedHost::new(line, pacer.work_conserving, &guests, Arc::clone(&senders))?;
+            for (slot, machines) in (0..).zip(sizes.get(number).into_iter().flatten()) {
+                let home = Home {
+                    host: number as u64,
+                    machines: *machines,
+                    groups: Arc::clone(&groups),
+                };
+                host.set_home(GuestId::first(slot), home);
+            }
+            Ok(host)
         };
         let hosts = guests.into_iter().enumerate().map(host);
         hosts.collect()
+    }
+
+    /// Returns the number of machines of each guest's tenant, by host and slot.
+    fn sizes(&self) -> Vec<Vec<u32>> {
+        let mut sizes = Vec::new();
+        for tenant in &self.centre.tenants {
+            for host in &tenant.machines {
+                if sizes.len() <= *host {
+                    sizes.resize(*host + 1, Vec::new());
+                }
+                sizes[*host].push(tenant.machines.len() as u32);
+            }
+        }
+        sizes
     }
 
     /// Returns the machines that divide their guaranteed bandwidth among their senders.
@@ -240,7 +266,10 @@ fn paced(tenant: &AdmittedTenant, policy: Policy, link: Rate) -> Guarantee {
         Policy::Oktopus => Guarantee::new(bandwidth, FRAME, bandwidth),
         Policy::Silo | Policy::OktopusBursts | Policy::Locality => {
             let burst_rate = of.burst_rate.unwrap_or(link).min(link);
-            Guarantee::new(bandwidth, of.burst, burst_rate.max(bandwidth))
+            Guarantee {
+                bursts: of.counted_bursts(),
+                ..Guarantee::new(bandwidth, of.burst, burst_rate.max(bandwidth))
+            }
         }
     }
 }

@@ -4,6 +4,7 @@
 use super::line::{Line, MAX_HOSTS, Sends, Tier, check_line};
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use tailbound_dataplane::pacer::HostGroups;
 use tailbound_experiment::Section;
 use tailbound_placement::{
     Datacentre, Direction, NodeId, PortId, SpecError, Topology, Uniform, UplinkSpec,
@@ -118,6 +119,12 @@ impl BuiltRacks {
     /// Returns the number of a host.
     pub(super) fn host(&self, node: NodeId) -> Option<usize> {
         self.places.get(&node).copied()
+    }
+
+    /// Returns the groups of each host, by number: its rack.
+    pub(super) fn groups(&self) -> HostGroups {
+        let racks = self.rack_of.iter().map(|rack| vec![*rack as u64]);
+        (0..).zip(racks).collect()
     }
 
     /// Returns the rate of a host's link.

@@ -82,7 +82,7 @@ fn a_stream_gives_the_whole_state_at_once_and_after_each_change() {
 
 /// Returns a report of a host that keeps guarantees on a link of 10 Gbit/s.
 fn report(change: u64, rest: &str) -> String {
-    let limits = r#""limits": {"link": "10Gbit/s", "frame": "1538B", "slowest": "10kbit/s"}"#;
+    let limits = r#""limits": {"link": "10Gbit/s", "frame": "1538B", "slowest": "10kbit/s", "subtree_bursts": true}"#;
     format!(r#"{{"revision": {change}, "change": {change}, {limits}{rest}}}"#)
 }
 

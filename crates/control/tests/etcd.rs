@@ -306,7 +306,7 @@ fn create(name: &str) -> Call {
 /// Returns a report of a host with a link of `gbit` Gbit/s.
 fn report(gbit: u64) -> Call {
     let report = format!(
-        r#"{{"revision":1,"change":0,"limits":{{"link":"{gbit}Gbit/s","frame":"1538B","slowest":"1kbit/s"}}}}"#
+        r#"{{"revision":1,"change":0,"limits":{{"link":"{gbit}Gbit/s","frame":"1538B","slowest":"1kbit/s","subtree_bursts":true}}}}"#
     );
     Call {
         owner: None,

@@ -8,7 +8,7 @@ use tailbound_units::{Bursts, Bytes, Nanos, Rate};
 
 /// The bursts of a new request that names none. A number also means that the pacers of hosts of this
 /// version limit bursts by subtree.
-pub const DEFAULT_BURSTS: Bursts = Bursts::PerReceiver;
+pub const DEFAULT_BURSTS: Bursts = Bursts::ONE;
 
 /// Silo's {B, S, d, Bmax} (4.1) of each machine of a tenant, and K.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -87,7 +87,7 @@ impl Running {
     /// Reports a link rate for a host.
     pub(crate) fn say(&self, host: &str, link: &str) {
         let report = format!(
-            r#"{{"revision":7,"change":100,"limits":{{"link":"{link}","frame":"1538B","slowest":"1kbit/s"}},
+            r#"{{"revision":7,"change":100,"limits":{{"link":"{link}","frame":"1538B","slowest":"1kbit/s","subtree_bursts":true}},
                 "cpu":{{"cpus":2,"threads":8,"largest":500,"reservable":1500,"overrun":"0ns",
                 "interrupts":"0ns","steal":"0ns","share":0,"unpromised":{{"cpu":500,"threads":2}}}},
                 "unpromised":[{{"guest":"own","what":"it has 0.500 of a CPU"}}]}}"#
@@ -117,7 +117,7 @@ impl Running {
         };
         let report = serde_json::json!({
             "revision": 2, "change": 100,
-            "limits": { "link": "10Gbit/s", "frame": "1538B", "slowest": "1kbit/s" },
+            "limits": { "link": "10Gbit/s", "frame": "1538B", "slowest": "1kbit/s", "subtree_bursts": true },
             "measured": {
                 "window_ns": 60_000_000_000_u64,
                 "late": tail(late), "waited": [{ "tenant": 1, "tail": tail(waited) }],

@@ -322,13 +322,8 @@ impl Account {
             departure,
             wire,
         } = frame;
-        let mut before = self.bucket.charge_departing(at, departure, wire);
-        let release = before.leaves;
-        if release > at {
-            self.bucket.refund(before);
-            return Err(Some(release));
-        }
-        before.leaves = departure;
+        let before = self.bucket.charge_departing(at, departure, wire);
+        let before = before.map_err(Some)?;
         self.last = LastCharge {
             before,
             wire,

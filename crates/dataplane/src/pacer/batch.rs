@@ -244,14 +244,13 @@ impl<F: Frame> Pacer<F> {
             guest.stamped = NIL;
             None
         };
-        match next {
-            Some(departure) => chain.departures.depart_again(number, departure),
-            None => {
-                chain.departures.leave();
-                if !guest.round.is_empty() {
-                    self.pass_over(number, departure);
-                    return at + wire;
-                }
+        if let Some(departure) = next {
+            chain.departures.depart_again(number, departure);
+        } else {
+            chain.departures.leave();
+            if !guest.round.is_empty() {
+                self.pass_over(number, departure);
+                return at + wire;
             }
         }
         if guest.ring != Ring::Read {

@@ -9,6 +9,7 @@ use super::limit::{FlowUse, Limit};
 use super::line::{Line, Stage};
 use super::place::{join_tree, mark_stale, set_bursts};
 use super::round::weight;
+use super::shared::is_in_tree;
 use super::store::{Arrival, NIL};
 use super::take::line_of;
 use super::wheel;
@@ -335,7 +336,7 @@ impl<F: Frame> Pacer<F> {
         };
         let line = lines.at_mut(index);
         let mut waits = chain.withdraw(line, index);
-        let is_in_tree = chain.is_in_tree(guest, line);
+        let is_in_tree = is_in_tree(guest, line);
         if let Some(limit) = &mut line.limit {
             limit.account.translate(&chain.change);
             limit.account.change(at, change);

@@ -133,7 +133,7 @@ fn take_leaves<F: Frame>(
     chain: &mut Chain<F>,
     at: Position,
 ) -> Vec<Leaf> {
-    let link = chain.change.new;
+    let wire = chain.change.new;
     let mut leaves = Vec::with_capacity(guest.destinations.count as usize);
     let mut index = guest.destinations.first;
     while index != NIL {
@@ -145,7 +145,7 @@ fn take_leaves<F: Frame>(
             line: index,
             destination: limit.key.destination,
             rate: limit.account.rate(),
-            weight: weight(limit.account.open_rate(), link),
+            weight: weight(limit.account.open_rate(), wire),
             lacks: limit.account.lacks(at),
             former: limit.leaf,
         });

@@ -262,18 +262,6 @@ impl<F: Frame> Chain<F> {
         Some((leaf, has_turn))
     }
 
-    /// Checks whether a line waits in the tree of its guest, or has a turn there.
-    pub(super) fn is_in_tree(&self, guest: &Guest, line: &Line) -> bool {
-        let Some(leaf) = line.limit.as_ref().map(|limit| limit.leaf) else {
-            return false;
-        };
-        match (line.stage, &guest.destinations.tree) {
-            (Stage::InTree, _) => true,
-            (Stage::Released, Some(tree)) => leaf != NIL && leaf != UNPLACED && tree.has_turn(leaf),
-            _ => false,
-        }
-    }
-
     /// Changes the rate of a line in the tree of its guest at `at`, after its limit has changed.
     pub(super) fn set_rate_in_tree(
         &mut self,
@@ -323,4 +311,16 @@ fn shared_of<'t>(tree: Option<&'t mut Tree>, line: &Line) -> Option<(u32, &'t mu
     let leaf = line.limit.as_ref()?.leaf;
     let tree = tree.filter(|_| leaf != NIL && leaf != UNPLACED)?;
     Some((leaf, tree))
+}
+
+/// Checks whether a line waits in the tree of its guest, or has a turn there.
+pub(super) fn is_in_tree(guest: &Guest, line: &Line) -> bool {
+    let Some(leaf) = line.limit.as_ref().map(|limit| limit.leaf) else {
+        return false;
+    };
+    match (line.stage, &guest.destinations.tree) {
+        (Stage::InTree, _) => true,
+        (Stage::Released, Some(tree)) => leaf != NIL && leaf != UNPLACED && tree.has_turn(leaf),
+        _ => false,
+    }
 }

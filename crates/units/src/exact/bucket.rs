@@ -148,11 +148,19 @@ impl<T: Tick> TokenBucket<T> {
         Charged { due, rest, leaves }
     }
 
-    /// Charges a frame of `len` bytes that arrives at `arrival` and departs at `departure`, which is
-    /// not earlier. Returns the time at which it conforms, which may be later than its departure.
+    /// Charges a frame of `len` bytes that departs at `departure` if it conforms at `arrival`, which
+    /// is not later.
+    ///
+    /// # Errors
+    /// The time at which the frame conforms; nothing is charged then.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "once for every frame")]
-    pub fn charge_departing(&mut self, arrival: T, departure: T, len: WireBytes) -> Charged<T> {
+    pub fn charge_departing(
+        &mut self,
+        arrival: T,
+        departure: T,
+        len: WireBytes,
+    ) -> Result<Charged<T>, T> {
         if len != self.len {
             self.set_len(len);
         }
@@ -161,8 +169,10 @@ impl<T: Tick> TokenBucket<T> {
         let (less, below) = over.overflowing_sub(self.rate.get());
         let full = due.ticks() + self.cost + u64::from(!below);
         let sum = if below { over } else { less };
-        let up = u64::from(sum > self.depth_rest);
-        let leaves = (full + up).max(arrival.ticks() + self.depth) - self.depth;
+        let conforms = full + u64::from(sum > self.depth_rest);
+        if conforms > arrival.ticks() + self.depth {
+            return Err(T::after(conforms - self.depth));
+        }
         if due < departure {
             // Full when it departs.
             self.due = T::after(departure.ticks() + self.cost);
@@ -171,8 +181,11 @@ impl<T: Tick> TokenBucket<T> {
             self.due = T::after(full);
             self.rest = sum;
         }
-        let leaves = T::after(leaves);
-        Charged { due, rest, leaves }
+        Ok(Charged {
+            due,
+            rest,
+            leaves: departure,
+        })
     }
 
     /// Computes the cost of the following frames, of `len` bytes: at most 64 bits of work, 18 MB at

@@ -110,7 +110,10 @@ fn a_cut_passes_one_burst_of_each_sender_and_reaches_it() {
             }
             let over = excess_of_cut(&elsewhere, &receivers, bursts);
             assert!(over <= 4, "{over} B above, {receivers:?}");
-            assert!(over > -4 * FRAME as i128, "{over} B below, {receivers:?}");
+            assert!(
+                over > -4 * i128::from(FRAME),
+                "{over} B below, {receivers:?}"
+            );
         }
     }
     let up = [
@@ -121,7 +124,10 @@ fn a_cut_passes_one_burst_of_each_sender_and_reaches_it() {
     for (senders, receivers) in up {
         let over = excess_of_cut(&senders, &receivers, 1);
         assert!(over <= 4, "{over} B above, {receivers:?}");
-        assert!(over > -3 * FRAME as i128, "{over} B below, {receivers:?}");
+        assert!(
+            over > -3 * i128::from(FRAME),
+            "{over} B below, {receivers:?}"
+        );
     }
 }
 

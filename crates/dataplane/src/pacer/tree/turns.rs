@@ -348,9 +348,9 @@ impl Tree {
                     let leaf = self.leaf_of(entry);
                     let front = &mut self.at_mut(leaf).front;
                     let is_in_wheel = front.presence == Presence::InWheel;
-                    if is_in_wheel || front.presence == Presence::Parked {
-                        let wake = self.suspend(leaf, Some(at));
-                        wake.into_iter().for_each(|wake| again(wake, is_in_wheel));
+                    let waits = is_in_wheel || front.presence == Presence::Parked;
+                    if waits && let Some(wake) = self.suspend(leaf, Some(at)) {
+                        again(wake, is_in_wheel);
                     }
                 }
             }

@@ -3,8 +3,9 @@
 //! The machine executes one instruction a nanosecond, so that each time printed here is also a
 //! number of instructions. `tailbound-kernel-bench EXPERIMENT` prints a figure a line: name, value,
 //! unit. It changes the network of the machine that it runs on, so it belongs in one of its own.
-//! [`why`] is no experiment: it tries the program `tailbound`.
+//! [`why`] and [`adopt`] are no experiments: they try the program `tailbound`.
 
+mod adopt;
 mod analysis;
 mod experiment;
 mod figures;
@@ -23,6 +24,7 @@ fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
     let words: Vec<_> = arguments.iter().map(String::as_str).collect();
     match words.as_slice() {
+        ["adopt", topology] => return end(adopt::run(topology)),
         ["role", role @ ..] => return end(why::roles::run(role)),
         ["why", topology, cause] => {
             return end(why::run(topology, cause).and_then(|is_right| {

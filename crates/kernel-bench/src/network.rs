@@ -136,6 +136,27 @@ pub(crate) fn join(bridge: &str, port: &str) -> Outcome<()> {
     run(&format!("ip link set {port} master {bridge}"))
 }
 
+/// Connects ports by flows in the kernel's part of Open vSwitch, whose daemon does not run.
+pub(crate) fn connect_by_flows(guests: &[Guest]) -> Outcome<()> {
+    run("ovs-dpctl add-dp dp0")?;
+    for guest in guests {
+        // Port 0 is the switch itself.
+        let (port, number) = (guest.port_name(), guest.number());
+        run(&format!("ovs-dpctl add-if dp0 {port},port_no={number}"))?;
+    }
+    for from in guests {
+        for to in guests.iter().filter(|to| to.number() != from.number()) {
+            let key = format!(
+                "in_port({}),eth(dst={}),eth_type(0x0800),ipv4(frag=no)",
+                from.number(),
+                to.mac_text()
+            );
+            run(&format!("ovs-dpctl add-flow dp0 {key} {}", to.number()))?;
+        }
+    }
+    Ok(())
+}
+
 /// Reads the index of an interface of this network namespace.
 pub(crate) fn index(interface: &str) -> Outcome<u32> {
     let text = std::fs::read_to_string(format!("/sys/class/net/{interface}/ifindex"))?;

@@ -8,7 +8,7 @@ pub(crate) mod roles;
 
 use crate::Outcome;
 use crate::load::sleep_until;
-use crate::network::{Guest, add_bridge, join, run as ip};
+use crate::network::{Guest, add_bridge, connect_by_flows, join, run as ip};
 use roles::{SERVICE, SINK};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -353,25 +353,4 @@ fn netkit_peer() -> Outcome<String> {
     let mut names = names.filter_map(|entry| entry.file_name().into_string().ok());
     let peer = names.find(|name| name.starts_with("nk"));
     Ok(peer.ok_or("the pair of netkits has one end")?)
-}
-
-/// Connects ports by flows in the kernel's part of Open vSwitch, whose daemon does not run.
-fn connect_by_flows(guests: &[Guest]) -> Outcome<()> {
-    ip("ovs-dpctl add-dp dp0")?;
-    for guest in guests {
-        // Port 0 is the switch itself.
-        let (port, number) = (guest.port_name(), guest.number());
-        ip(&format!("ovs-dpctl add-if dp0 {port},port_no={number}"))?;
-    }
-    for from in guests {
-        for to in guests.iter().filter(|to| to.number() != from.number()) {
-            let key = format!(
-                "in_port({}),eth(dst={}),eth_type(0x0800),ipv4(frag=no)",
-                from.number(),
-                to.mac_text()
-            );
-            ip(&format!("ovs-dpctl add-flow dp0 {key} {}", to.number()))?;
-        }
-    }
-    Ok(())
 }

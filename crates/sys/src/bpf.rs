@@ -1,6 +1,7 @@
 //! `bpf(2)`, for programs that are short enough to need no loader, and for maps that the loader
 //! lacks.
 
+use std::cell::UnsafeCell;
 use std::ffi::c_int;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -87,4 +88,40 @@ pub(crate) unsafe fn remove<K>(map: BorrowedFd<'_>, key: &K) -> io::Result<()> {
     // SAFETY: this is the start of what BPF_MAP_DELETE_ELEM reads; the key is of the map's size,
     // as the caller vouches for, and lives until it returns.
     unsafe { bpf(MAP_DELETE_ELEM, &attributes) }.map(drop)
+}
+
+/// `BPF_TCX_INGRESS`: programs for the frames that a device receives.
+pub(crate) const TCX_INGRESS: u32 = 46;
+
+/// Returns the number of programs that are attached to a device of this network namespace.
+///
+/// # Errors
+/// The kernel has no such place (tcx: Linux 6.6), or the process lacks `CAP_NET_ADMIN`.
+pub(crate) fn count_attached(ifindex: u32, place: u32) -> io::Result<u32> {
+    const PROG_QUERY: c_int = 16;
+    #[repr(C)]
+    #[derive(Default)]
+    struct Attributes {
+        target: u32,
+        place: u32,
+        query_flags: u32,
+        attach_flags: u32,
+        programs: u64,
+        count: u32,
+        pad: u32,
+        program_flags: u64,
+        links: u64,
+        link_flags: u64,
+        revision: u64,
+    }
+    // The kernel writes its answer there, too.
+    let attributes = UnsafeCell::new(Attributes {
+        target: ifindex,
+        place,
+        ..Attributes::default()
+    });
+    // SAFETY: this is what BPF_PROG_QUERY reads and writes; with a count of zero it writes to no
+    // list of programs.
+    unsafe { bpf(PROG_QUERY, &attributes) }?;
+    Ok(attributes.into_inner().count)
 }

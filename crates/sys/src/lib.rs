@@ -24,6 +24,7 @@ pub mod interfaces;
 pub mod link;
 pub mod memory;
 pub mod netns;
+pub mod network;
 pub mod notify;
 pub mod origin;
 pub mod packet;

@@ -42,6 +42,9 @@ pub enum Capability {
     BpfWaits,
     /// BPF programs at the tracepoints of packets.
     BpfPackets,
+    BpfEdge,
+    BpfFs,
+    Tcx,
     CpuWeight,
     Autogroup,
     Cpuset,
@@ -82,6 +85,8 @@ pub enum Purpose {
     Vcpu,
     /// Find the reason why a guest is slow.
     Look,
+    /// Protect guests in the network that they have.
+    Adopt,
     /// Probe from inside a guest.
     Probe,
     /// Serve placements.
@@ -92,11 +97,12 @@ pub enum Purpose {
 
 impl Purpose {
     /// Every purpose, in the order of the report.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Demo,
         Self::Host,
         Self::Vcpu,
         Self::Look,
+        Self::Adopt,
         Self::Probe,
         Self::Place,
         Self::Lab,
@@ -109,6 +115,7 @@ impl Purpose {
             Self::Host => "host",
             Self::Vcpu => "vcpu",
             Self::Look => "look",
+            Self::Adopt => "adopt",
             Self::Probe => "probe",
             Self::Place => "place",
             Self::Lab => "lab",
@@ -286,8 +293,8 @@ table! {
         "Linux' FQ-CoDel beside the limits of guests", "CONFIG_NET_SCH_FQ_CODEL and tc";
     Cake, "cake", [] [Lab], Namespace, trials::cake,
         "Linux' CAKE beside the limits of guests", "CONFIG_NET_SCH_CAKE and tc";
-    Fq, "fq", [] [Lab], Namespace, trials::fq,
-        "Linux' fair queue beside the limits of guests", "CONFIG_NET_SCH_FQ and tc";
+    Fq, "fq", [] [Adopt Lab], Namespace, trials::fq,
+        "limits and guarantees of adopted guests; Linux' fair queue in the lab", "CONFIG_NET_SCH_FQ and tc";
     AfXdp, "af-xdp", [] [Host], Namespace, trials::af_xdp,
         "uplinks that bypass the kernel's stack", "CONFIG_XDP_SOCKETS, CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF";
     AfXdpZeroCopy, "af-xdp-zero-copy", [] [Host], Anywhere, trials::zero_copy,
@@ -306,6 +313,12 @@ table! {
         "each wait of guests' threads, and who ran instead", "Linux >= 6.1 with BTF, CAP_BPF and CAP_PERFMON";
     BpfPackets, "bpf-packets", [] [Look], Anywhere, trials::bpf_packets,
         "slow requests of guests, and whose packets were ahead", "Linux >= 6.1 with BTF, CAP_BPF and CAP_PERFMON";
+    BpfEdge, "bpf-edge", [Adopt] [], Anywhere, trials::bpf_edge,
+        "programs on guests' interfaces", "BTF, CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN";
+    BpfFs, "bpffs", [Adopt] [], Anywhere, trials::bpf_fs,
+        "programs that stay without a process", "a BPF file system at /sys/fs/bpf";
+    Tcx, "tcx", [] [Adopt], Anywhere, trials::tcx,
+        "programs of several owners on one interface", "Linux >= 6.6";
     CpuWeight, "cpu-weight", [] [Vcpu], Anywhere, trials::cpu_weight,
         "the weight of a guest that has a control group of its own", "the cpu controller of cgroup v2 or v1";
     Autogroup, "no-autogroup", [] [Vcpu], Anywhere, trials::autogroup,

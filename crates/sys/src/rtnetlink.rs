@@ -93,7 +93,6 @@ impl Netlink {
     }
 
     /// Changes an object, with more `flags` for how, and waits until the kernel has done so.
-    #[cfg(feature = "edge")]
     pub(crate) fn change(&self, kind: u16, flags: u16, body: &[u8]) -> io::Result<()> {
         const ACKNOWLEDGE: u16 = 4;
         let mut message = Vec::with_capacity(HEADER + body.len());

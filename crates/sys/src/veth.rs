@@ -140,10 +140,12 @@ enum Located {
     In { index: u32, netns: Option<PathBuf> },
 }
 
-fn locate(interface: &str) -> io::Result<Located> {
+/// Finds the other end of an interface of one of these drivers.
+fn locate(interface: &str, drivers: &[&str]) -> io::Result<Located> {
     let ethtool = Ethtool::open(interface)?;
     // Whatever may be asked only where there is an other end.
-    if ethtool.driver()?.is_none_or(|driver| driver != "veth") {
+    let driver = ethtool.driver()?;
+    if driver.is_none_or(|driver| !drivers.contains(&driver.as_str())) {
         return Ok(Located::None);
     }
     let index = rustix::net::netdevice::name_to_index(ethtool.socket(), interface)?;
@@ -173,7 +175,7 @@ fn name_of(index: u32) -> io::Result<String> {
 /// The result of work at the other end of an interface.
 #[derive(Debug)]
 pub enum Peer<T> {
-    /// The interface is no veth.
+    /// The interface is no veth or netkit.
     None,
     /// None: its network namespace is not visible here, or may not be entered.
     Unseen,
@@ -191,7 +193,7 @@ pub fn at_peer<T: Send>(
     work: impl FnOnce(&str) -> io::Result<T> + Send,
 ) -> io::Result<Peer<T>> {
     within(netns, || {
-        let (index, netns) = match locate(interface)? {
+        let (index, netns) = match locate(interface, &["veth", "netkit"])? {
             Located::None => return Ok(Peer::None),
             Located::Unseen { .. } => return Ok(Peer::Unseen),
             Located::In { index, netns } => (index, netns),
@@ -202,7 +204,7 @@ pub fn at_peer<T: Send>(
 }
 
 fn look(interface: &str) -> io::Result<OtherEnd> {
-    let (other, netns) = match locate(interface)? {
+    let (other, netns) = match locate(interface, &["veth"])? {
         Located::None => return Ok(OtherEnd::None),
         Located::Unseen { index } => {
             return Ok(OtherEnd::Unseen { index, netns: None });

@@ -2,6 +2,8 @@
 
 #[cfg(any(feature = "host", feature = "place"))]
 mod address;
+#[cfg(feature = "host")]
+mod adopt;
 #[cfg(feature = "calc")]
 mod calc;
 #[cfg(feature = "host")]
@@ -26,6 +28,8 @@ mod output;
 mod place;
 #[cfg(feature = "probe")]
 mod probe;
+#[cfg(feature = "host")]
+mod release;
 #[cfg(feature = "report")]
 mod report;
 #[cfg(feature = "sim")]
@@ -70,6 +74,12 @@ pub(crate) enum Command {
     /// Show the guests of this host, the slowest first, each with the cause
     #[cfg(feature = "look")]
     Watch(watch::Args),
+    /// Protect a guest in the network that it has: guard, tag, limits, guarantee
+    #[cfg(feature = "host")]
+    Adopt(Box<adopt::Args>),
+    /// Undo the adoption of a guest
+    #[cfg(feature = "host")]
+    Release(release::Args),
     /// Run the host daemon, which forwards and paces the packets of this host's guests
     #[cfg(feature = "host")]
     Host(host::Args),
@@ -143,6 +153,10 @@ impl Command {
             Self::Why(args) => args.run(),
             #[cfg(feature = "look")]
             Self::Watch(args) => args.run(views::open),
+            #[cfg(feature = "host")]
+            Self::Adopt(args) => args.run(),
+            #[cfg(feature = "host")]
+            Self::Release(args) => args.run(),
             #[cfg(feature = "host")]
             Self::Host(args) => args.run(),
             #[cfg(feature = "host")]

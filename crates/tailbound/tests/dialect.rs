@@ -19,6 +19,8 @@ use tailbound_units::Nanos;
 /// The tested commands, without `--output json`, in the order of their runs: each uses the results
 /// of those before it. OWN is the number of this process.
 const LINES: &[&str] = &[
+    "adopt | --list --state adopted",
+    "release | --all --state adopted",
     "calc | network.toml",
     "check-config | host.toml",
     "doctor | probe",

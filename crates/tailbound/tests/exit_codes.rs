@@ -337,6 +337,8 @@ fn the_help_says_the_table() {
 
 /// Commands whose output is printed here: each line of arguments prints something.
 const PRINTING: &[&[&str]] = &[
+    &["adopt", "--list", "--state", "adopted"],
+    &["release", "--all", "--state", "adopted"],
     &["calc", "holds.toml"],
     &["check-config", "right.toml"],
     &["completions", "bash"],

@@ -185,6 +185,25 @@ fn an_operators_commands_for_containers_run_as_they_stand_on_the_page() {
 }
 
 #[test]
+fn an_operators_commands_to_adopt_containers_run_as_they_stand_on_the_page() {
+    let inside = ["unshare", "--net", "--mount"];
+    let is_root = rustix::process::geteuid().is_root();
+    // The directories of journal and pins are the page's own.
+    let before = "mount -t tmpfs none /run\nmount -t tmpfs none /var/lib\n\
+         mount -t bpf bpf /sys/fs/bpf\n";
+    let tried = Command::new(inside[0])
+        .args(&inside[1..])
+        .args(["sh", "-ec", before])
+        .output();
+    if !is_root || !tried.is_ok_and(|it| it.status.success()) {
+        skipped(Part::BpfEdge, "no BPF file system can be mounted");
+        return;
+    }
+    let page = script("how-to/adopt.md", "# ");
+    assert_runs(&run(&format!("{before}{page}"), &inside));
+}
+
+#[test]
 fn an_operators_first_ten_commands_tell_an_ordinary_user_what_is_missing() {
     let Some(ordinary) = users().pop() else {
         return;
@@ -284,6 +303,7 @@ fn a_command_that_does_not_do_what_its_page_shows_ends_the_page() {
 
 /// Pages whose commands run here or in another test, as they stand on the page.
 const RUN: &[(&str, &str)] = &[
+    ("how-to/adopt.md", "pages.rs"),
     ("how-to/containers.md", "pages.rs"),
     ("reference/control.md", "pages.rs"),
     ("how-to/kvm.md", "kvm.rs"),

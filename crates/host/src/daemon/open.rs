@@ -1,5 +1,7 @@
 //! Opens a port from its configuration.
 
+mod forwarded;
+
 use super::inherit::Inherited;
 use crate::config::PortConfig;
 use crate::port::{AfPacketPort, AfXdpError, AfXdpPort, TapPort};
@@ -33,6 +35,9 @@ pub enum OpenError {
     /// The capture cannot be opened.
     #[error(transparent)]
     Pcap(#[from] PcapError),
+    /// The kernel forwards its frames, too.
+    #[error(transparent)]
+    Forwarded(#[from] forwarded::ForwardedBy),
     /// Received packets could not be segmented.
     #[error(
         "the other end of {interface:?} leaves the segmentation of tunnelled packets to this \
@@ -136,12 +141,19 @@ impl Veth {
 /// others are checked before. The check runs on a thread: it takes milliseconds, and frames are
 /// forwarded meanwhile.
 pub(super) fn review<'p>(ports: impl Iterator<Item = &'p PortConfig>) {
-    let veths: Vec<_> = ports.filter_map(Veth::of).collect();
-    if veths.is_empty() {
+    let ports: Vec<_> = ports.cloned().collect();
+    let veths: Vec<_> = ports.iter().filter_map(Veth::of).collect();
+    if ports.is_empty() {
         return;
     }
     let thread = std::thread::Builder::new().name("tunnels".to_owned());
     let reviewing = thread.spawn(move || {
+        for port in ports {
+            // Guests and uplinks alike: an address alone is known too late to be refused.
+            if let Err(error) = forwarded::check(&port, Side::Uplink) {
+                tracing::error!(%error, "until then its frames are forwarded twice");
+            }
+        }
         for veth in veths {
             if let Err(error) = veth.leave_no_tunnels() {
                 tracing::error!(%error, "until then such packets are dropped and counted");
@@ -153,7 +165,7 @@ pub(super) fn review<'p>(ports: impl Iterator<Item = &'p PortConfig>) {
     }
 }
 
-/// Time of the check of a veth's other end.
+/// Time of the checks of an interface and of a veth's other end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OffloadCheck {
     /// Before the port is used. A port with the offload is not opened.
@@ -166,6 +178,13 @@ impl OffloadCheck {
     fn ask(self, config: &PortConfig) -> Result<(), OpenError> {
         let veth = Veth::of(config).filter(|_| self == Self::Before);
         veth.map_or(Ok(()), |veth| veth.leave_no_tunnels())
+    }
+
+    fn forwarded(self, config: &PortConfig, side: Side) -> Result<(), OpenError> {
+        match self {
+            Self::Before => Ok(forwarded::check(config, side)?),
+            Self::Later => Ok(()),
+        }
     }
 }
 
@@ -258,6 +277,7 @@ fn open_packet(
     let port = if let Some(port) = adopted {
         port
     } else {
+        asked.forwarded(config, side)?;
         let port = AfPacketPort::open(interface, netns)?;
         asked.ask(config)?;
         port
@@ -285,9 +305,11 @@ pub(super) fn open(
         PortConfig::Tap { interface, netns } => {
             let netns = netns.as_deref();
             let adopted = inherited.take(config, |fd| TapPort::adopt(fd, interface, netns));
-            match adopted {
-                Some(port) => Box::new(port),
-                None => Box::new(TapPort::open(interface, netns, side.mac())?),
+            if let Some(port) = adopted {
+                Box::new(port)
+            } else {
+                asked.forwarded(config, side)?;
+                Box::new(TapPort::open(interface, netns, side.mac())?)
             }
         }
         PortConfig::AfPacket { .. } => Box::new(open_packet(config, opening, inherited, asked)?),
@@ -298,6 +320,7 @@ pub(super) fn open(
             queues,
             ..
         } => {
+            asked.forwarded(config, side)?;
             let port = AfXdpPort::open(interface, netns.as_deref(), *mode, *queues)?;
             asked.ask(config)?;
             Box::new(port)

@@ -429,6 +429,53 @@ fn no_bpf(error: &crate::bpf_program::LoadError) -> Outcome {
     Outcome::lacks(error.to_string(), advice(mend))
 }
 
+/// Looks for the kernel's types and the capabilities. No program is loaded: that takes a second.
+pub(super) fn bpf_edge() -> Outcome {
+    if !Path::new("/sys/kernel/btf/vmlinux").exists() {
+        return Outcome::lacks(
+            "the kernel has no BTF",
+            advice("use a kernel with CONFIG_DEBUG_INFO_BTF"),
+        );
+    }
+    let wanted = CapabilitySet::BPF | CapabilitySet::PERFMON | CapabilitySet::NET_ADMIN;
+    let own = rustix::thread::capabilities(None).map(|own| own.effective);
+    match own {
+        Ok(own) if own.contains(wanted) => Outcome::works("BTF, and the capabilities"),
+        _ => Outcome::lacks(
+            "this process lacks CAP_BPF, CAP_PERFMON or CAP_NET_ADMIN",
+            advice("run as root of the host"),
+        ),
+    }
+}
+
+/// Looks whether a BPF file system is mounted.
+pub(super) fn bpf_fs() -> Outcome {
+    const PATH: &str = "/sys/fs/bpf";
+    const MAGIC: u64 = 0xcafe_4a11;
+    let found = rustix::fs::statfs(PATH).map(|it| it.f_type as u64 & 0xffff_ffff);
+    if found == Ok(MAGIC) {
+        return Outcome::works(format!("mounted at {PATH}"));
+    }
+    let mend = root(format!("mount -t bpf bpf {PATH}"));
+    Outcome::lacks(format!("none is mounted at {PATH}"), mend)
+}
+
+/// Queries the programs of the loopback's ingress.
+pub(super) fn tcx() -> Outcome {
+    const LOOPBACK: u32 = 1;
+    match crate::bpf::count_attached(LOOPBACK, crate::bpf::TCX_INGRESS) {
+        Ok(_) => Outcome::works("the programs of the loopback can be queried"),
+        Err(error) if error.raw_os_error() == Some(libc::EPERM) => Outcome::lacks(
+            "not allowed to query the programs of an interface",
+            advice("run as root of the host"),
+        ),
+        Err(error) => Outcome::lacks(
+            format!("{error}; clsact is used instead"),
+            advice("use Linux 6.6 or later beside other programs on guests' interfaces"),
+        ),
+    }
+}
+
 pub(super) fn cpu_weight() -> Outcome {
     let groups = text("/proc/self/cgroup").unwrap_or_default();
     let mounts = crate::cgroup::Mounts::read(&crate::root::Root::default()).unwrap_or_default();

@@ -57,6 +57,8 @@ enum PurposeArgument {
     Vcpu,
     /// Find out why a guest is slow
     Look,
+    /// Protect guests in the network that they have
+    Adopt,
     /// Probe from inside a guest
     Probe,
     /// Run the placement service
@@ -72,6 +74,7 @@ impl From<PurposeArgument> for Purpose {
             PurposeArgument::Host => Self::Host,
             PurposeArgument::Vcpu => Self::Vcpu,
             PurposeArgument::Look => Self::Look,
+            PurposeArgument::Adopt => Self::Adopt,
             PurposeArgument::Probe => Self::Probe,
             PurposeArgument::Place => Self::Place,
             PurposeArgument::Lab => Self::Lab,

@@ -8,6 +8,7 @@ use std::{ffi::OsString, io::ErrorKind, os::unix::process::CommandExt as _, proc
 
 /// The commands of the whole program, each with the feature that it needs.
 const COMMANDS: &[(&str, &str)] = &[
+    ("adopt", "host"),
     ("calc", "calc"),
     ("check-config", "host"),
     ("completions", "manual"),
@@ -17,6 +18,7 @@ const COMMANDS: &[(&str, &str)] = &[
     ("man", "manual"),
     ("place", "place"),
     ("probe", "probe"),
+    ("release", "host"),
     ("report", "report"),
     ("reproduce", "sim"),
     ("select", "probe"),

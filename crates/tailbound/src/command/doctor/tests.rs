@@ -39,6 +39,7 @@ fn each_purpose_is_judged_and_problems_come_first() {
          host   ready\n\
          vcpu   ready, with one limit\n\
          look   ready\n\
+         adopt  ready\n\
          probe  ready\n\
          place  ready\n\
          lab    not ready\n\

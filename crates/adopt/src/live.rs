@@ -1,0 +1,301 @@
+//! The running kernel: reads the state of this host, and changes it by [`tailbound_sys::edge`].
+
+mod daemons;
+mod guests;
+
+use super::carry::Here;
+use super::mac::Mac;
+use super::plan::MARKS;
+use super::request::{Bucket, Request};
+use super::step::{Port, Rules, Station};
+use super::world::{Attached, Host, HostError, Kernel, PortState, QueueOrigin, World};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use tailbound_sys::edge::{self, Edge, Guarantee, Guard, GuestRules, Tag, UplinkRules};
+use tailbound_sys::network::{self, Classifier, Device, Qdisc, ROOT, queue};
+use tailbound_units::Bytes;
+
+/// The longest frame on the wire: 1,500 bytes with Ethernet header, VLAN tag, and 24 bytes of
+/// preamble, gap and check sequence.
+const FRAME: Bytes = Bytes(1_542);
+
+/// The host that this process runs on, in the network namespace of the calling thread.
+#[derive(Debug)]
+pub struct Live {
+    pins: PathBuf,
+    edge: Option<Edge>,
+}
+
+impl Live {
+    /// Opens the host; programs are pinned below `pins`. Nothing is changed yet.
+    pub fn new(pins: &Path) -> Self {
+        Self {
+            pins: pins.to_owned(),
+            edge: None,
+        }
+    }
+
+    /// Returns the boot and the network namespace of this process.
+    ///
+    /// # Errors
+    /// The kernel is older than Linux 5.14, or `/proc` is not mounted.
+    pub fn here() -> Result<Here, HostError> {
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id");
+        let boot =
+            boot.map_err(|error| HostError::new("/proc/sys/kernel/random/boot_id", error))?;
+        let namespace = network::namespace();
+        let namespace = namespace
+            .map_err(|error| HostError::new("the network namespace has no number", error))?;
+        Ok(Here {
+            boot: boot.trim().to_owned(),
+            namespace,
+        })
+    }
+
+    /// Reads what a plan for `request` depends on. Tries whether the kernel has `fq` if it is
+    /// needed.
+    ///
+    /// # Errors
+    /// The kernel or `/proc` cannot be read.
+    pub fn world(&mut self, request: &Request) -> Result<World, HostError> {
+        let Here { boot, namespace } = Self::here()?;
+        let devices = network::devices()?;
+        let ports = self.ports(&devices)?;
+        let guests = guests::guests(&devices)?;
+        let fq = if request.needs_fq() {
+            queue::try_fq().map_err(|error| match error.kind() {
+                io::ErrorKind::NotFound => "no module sch_fq (CONFIG_NET_SCH_FQ)".to_owned(),
+                _ => error.to_string(),
+            })
+        } else {
+            Ok(())
+        };
+        Ok(World {
+            boot,
+            namespace,
+            driven: daemons::driven(&devices),
+            default_device: network::default_device()?,
+            kernel: Kernel {
+                tcx: has_tcx(&rustix::system::uname().release().to_string_lossy()),
+                fq,
+            },
+            ports,
+            guests,
+        })
+    }
+
+    /// Returns the number of frames that a guest's device has dropped, by reason.
+    ///
+    /// # Errors
+    /// The device has no programs of a guest.
+    pub fn drops(&mut self, index: u32) -> Result<Vec<(&'static str, u64)>, HostError> {
+        if !self.is_pinned() {
+            return Ok(Vec::new());
+        }
+        let counters = self.edge()?.counters(index);
+        let counters =
+            counters.map_err(|error| HostError::new("the counters cannot be read", error))?;
+        let all = edge::DropReason::ALL.iter();
+        let all = all.map(|reason| (reason.label(), counters.drops(*reason)));
+        Ok(all.filter(|(_, count)| *count > 0).collect())
+    }
+
+    fn ports(&mut self, devices: &[Device]) -> Result<BTreeMap<u32, PortState>, HostError> {
+        // Without traffic control there is no discipline either.
+        let qdiscs = network::qdiscs().unwrap_or_default();
+        let attached = self.attached()?;
+        let ports = devices.iter().map(|device| {
+            let attached = attached.get(&device.index).copied();
+            (device.index, port_state(device, &qdiscs, attached))
+        });
+        Ok(ports.collect())
+    }
+
+    /// Returns the devices with programs of tailbound. Opens what is pinned, and pins nothing.
+    fn attached(&mut self) -> Result<BTreeMap<u32, Attached>, HostError> {
+        if !self.is_pinned() {
+            return Ok(BTreeMap::new());
+        }
+        let failed = |error| HostError::new("the programs cannot be listed", error);
+        let edge = self.edge()?;
+        let mut found = BTreeMap::new();
+        for attachment in edge.attachments().map_err(failed)? {
+            // Others belong to devices that are gone.
+            if edge.is_attached(attachment.ifindex).map_err(failed)? {
+                let role = if attachment.is_uplink {
+                    Attached::Uplink
+                } else {
+                    Attached::Guest
+                };
+                found.insert(attachment.ifindex, role);
+            }
+        }
+        Ok(found)
+    }
+
+    fn is_pinned(&self) -> bool {
+        self.edge.is_some() || Edge::is_pinned(&self.pins)
+    }
+
+    fn edge(&mut self) -> Result<&mut Edge, HostError> {
+        if self.edge.is_none() {
+            let opened = Edge::open(&self.pins);
+            self.edge =
+                Some(opened.map_err(|error| HostError::new("programs in the kernel", error))?);
+        }
+        Ok(self.edge.as_mut().expect("it was just opened"))
+    }
+}
+
+/// Returns true if a kernel of this release has tcx: 6.6 and later.
+fn has_tcx(release: &str) -> bool {
+    let mut numbers = release.split(['.', '-', '+']);
+    let mut next = || numbers.next().and_then(|part| part.parse::<u32>().ok());
+    matches!((next(), next()), (Some(major), Some(minor)) if (major, minor) >= (6, 6))
+}
+
+fn port_state(device: &Device, qdiscs: &[Qdisc], attached: Option<Attached>) -> PortState {
+    let own = || qdiscs.iter().filter(|qdisc| qdisc.index == device.index);
+    let root = own().find(|qdisc| qdisc.parent == ROOT);
+    let has = |kind: &str| own().any(|qdisc| qdisc.kind == kind);
+    let classifiers = if has("clsact") || has("ingress") {
+        network::classifiers(device.index).unwrap_or_default()
+    } else {
+        Vec::new()
+    };
+    let is_foreign = |classifier: &&Classifier| !is_ours(classifier);
+    let foreign = classifiers.iter().filter(is_foreign);
+    PortState {
+        port: Port {
+            index: device.index,
+            name: device.name.clone(),
+            mac: Mac(device.mac.unwrap_or_default()),
+        },
+        kind: device.kind.clone(),
+        is_loopback: device.is_loopback,
+        master: device.master,
+        parent: device.other.filter(|_| !device.is_other_elsewhere),
+        xdp: device.xdp,
+        qdisc: root.map_or_else(|| "noqueue".to_owned(), |root| root.kind.clone()),
+        origin: match root.map_or(0, |root| root.handle) {
+            0 => QueueOrigin::Kernel,
+            queue::HANDLE => QueueOrigin::Tailbound,
+            _ => QueueOrigin::Administrator,
+        },
+        clsact: has("clsact"),
+        classifiers: foreign.map(|it| it.kind.clone()).collect(),
+        attached,
+    }
+}
+
+/// Returns true for a classifier that tailbound attached.
+fn is_ours(classifier: &Classifier) -> bool {
+    const PROGRAMS: [&str; 3] = ["from_guest", "to_guest", "to_uplink"];
+    let program = classifier.program.as_deref();
+    program.is_some_and(|program| PROGRAMS.contains(&program))
+}
+
+impl Host for Live {
+    fn port(&mut self, index: u32) -> Result<Option<PortState>, HostError> {
+        let devices = network::devices()?;
+        let Some(device) = devices.iter().find(|device| device.index == index) else {
+            return Ok(None);
+        };
+        let qdiscs = network::qdiscs().unwrap_or_default();
+        let attached = self.attached()?.get(&index).copied();
+        Ok(Some(port_state(device, &qdiscs, attached)))
+    }
+
+    fn attach_uplink(&mut self, index: u32, mark: u32) -> Result<(), HostError> {
+        let rules = UplinkRules { mark };
+        let attached = self.edge()?.attach_uplink(index, &rules);
+        attached
+            .map(drop)
+            .map_err(|error| HostError::new("the uplink", error))
+    }
+
+    fn attach_guest(&mut self, index: u32, rules: &Rules) -> Result<(), HostError> {
+        let attached = self.edge()?.attach_guest(index, &kernel_rules(rules));
+        attached
+            .map(drop)
+            .map_err(|error| HostError::new("the guest's interface", error))
+    }
+
+    fn detach(&mut self, index: u32) -> Result<(), HostError> {
+        if !self.is_pinned() {
+            return Ok(());
+        }
+        let detached = self.edge()?.detach(index);
+        detached.map_err(|error| HostError::new("the programs cannot be detached", error))
+    }
+
+    fn remove_queue(&mut self, index: u32) -> Result<(), HostError> {
+        queue::remove(index).map_err(|error| HostError::new("fq cannot be removed", error))
+    }
+
+    fn remove_clsact(&mut self, index: u32) -> Result<(), HostError> {
+        let removed = queue::remove_clsact(index);
+        removed.map_err(|error| HostError::new("clsact cannot be removed", error))
+    }
+
+    fn finish(&mut self) -> Result<(), HostError> {
+        // A load that was interrupted leaves pins without a layout.
+        if !self.pins.exists() {
+            return Ok(());
+        }
+        let failed = |error| HostError::new("pins cannot be removed", error);
+        let is_used = !self.edge()?.attachments().map_err(failed)?.is_empty();
+        match self.edge.take() {
+            Some(edge) if !is_used => edge.remove().map_err(failed),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Returns the rules as the programs take them.
+fn kernel_rules(rules: &Rules) -> GuestRules {
+    let bucket = |bucket: Bucket| edge::Bucket {
+        rate: bucket.rate,
+        burst: bucket.burst,
+    };
+    let guard = |station: &Station| {
+        let own = station.ips.iter().map(|ip| (*ip).into());
+        Guard::new(station.mac.0, own)
+    };
+    GuestRules {
+        guard: rules.guard.as_ref().map(guard),
+        tag: rules.dscp.map(|dscp| Tag { dscp, pcp: None }),
+        outward: rules.outward.map(bucket),
+        inward: rules.inward.map(bucket),
+        guarantee: rules.guarantee.map(|guarantee| Guarantee {
+            bucket: bucket(guarantee),
+            peak: None,
+            frame: FRAME,
+        }),
+        mark: rules
+            .mark
+            .inspect(|mark| assert!(*mark & !MARKS == 0 && *mark != 0)),
+        horizon: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tcx_came_with_6_6() {
+        for (release, has) in [
+            ("6.1.0-32-amd64", false),
+            ("6.6", true),
+            ("6.12.117+deb13-cloud-amd64", true),
+            ("7.3.4+deb13-cloud-amd64", true),
+            ("5.15.0", false),
+            ("", false),
+        ] {
+            assert_eq!(has_tcx(release), has, "{release}");
+        }
+    }
+}

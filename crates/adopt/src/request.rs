@@ -1,0 +1,171 @@
+//! The request of an adoption.
+
+use super::mac::Mac;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+use tailbound_units::{Bytes, Rate};
+
+/// The shortest burst: about ten full frames on the wire.
+const MIN_BURST: Bytes = Bytes(15_000);
+/// The burst by default is what the rate sends in 1 / this of a second.
+const BURST_PART: u64 = 1_000;
+
+/// A rate and a burst, counted on the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bucket {
+    /// The rate.
+    pub rate: Rate,
+    /// The burst.
+    pub burst: Bytes,
+}
+
+impl Bucket {
+    /// Returns the bucket of this rate with the burst by default: 1 ms of the rate, at least
+    /// 15 KB.
+    pub fn of(rate: Rate) -> Self {
+        let burst = Bytes(rate.0 / 8 / BURST_PART);
+        Self {
+            rate,
+            burst: burst.max(MIN_BURST),
+        }
+    }
+}
+
+impl fmt::Display for Bucket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} with a burst of {}", self.rate, self.burst)
+    }
+}
+
+impl FromStr for Bucket {
+    type Err = String;
+
+    /// Reads `100Mbit/s` or `100Mbit/s,30KB`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (rate, burst) = match text.split_once(',') {
+            Some((rate, burst)) => (rate, Some(burst)),
+            None => (text, None),
+        };
+        let rate: Rate = rate.trim().parse().map_err(|error| format!("{error}"))?;
+        if rate.0 < 8_000 {
+            return Err("a rate below 8 kbit/s; write for example 100Mbit/s".to_owned());
+        }
+        let mut bucket = Self::of(rate);
+        if let Some(burst) = burst {
+            bucket.burst = burst.trim().parse().map_err(|error| format!("{error}"))?;
+            // A full frame has to fit.
+            if bucket.burst.0 < 1_538 {
+                return Err("a burst below one frame; write for example 15KB".to_owned());
+            }
+        }
+        Ok(bucket)
+    }
+}
+
+/// The protection that is asked for, the same for each selected guest.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Request {
+    /// True if the guard of sources is wanted.
+    pub guard: bool,
+    /// The DSCP of the guest's packets.
+    pub dscp: Option<u8>,
+    /// The limit on frames of the guest.
+    pub outward: Option<Bucket>,
+    /// The limit on frames to the guest.
+    pub inward: Option<Bucket>,
+    /// The guarantee.
+    pub guarantee: Option<Bucket>,
+    /// The name of the uplink; found by the plan if absent.
+    pub uplink: Option<String>,
+    /// The name of the guest's only device to adopt; all without.
+    pub interface: Option<String>,
+    /// The guest's MAC address, instead of the one that is found.
+    pub mac: Option<Mac>,
+    /// The guest's IP addresses, instead of those that are found.
+    pub ips: Vec<IpAddr>,
+}
+
+impl Default for Request {
+    fn default() -> Self {
+        Self {
+            guard: true,
+            dscp: None,
+            outward: None,
+            inward: None,
+            guarantee: None,
+            uplink: None,
+            interface: None,
+            mac: None,
+            ips: Vec::new(),
+        }
+    }
+}
+
+impl Request {
+    /// Returns true if frames need departure times, and with them `fq`.
+    pub fn needs_fq(&self) -> bool {
+        self.outward.is_some() || self.inward.is_some() || self.guarantee.is_some()
+    }
+
+    /// Returns true if it fits one guest only.
+    pub fn is_for_one(&self) -> bool {
+        self.mac.is_some() || !self.ips.is_empty() || self.interface.is_some()
+    }
+}
+
+/// The guests that are meant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Selection {
+    /// All guests with a device on the host.
+    All,
+    /// Guests by name, key or device, with `*` for any text.
+    Patterns(Vec<String>),
+}
+
+/// Returns true if `*` in a pattern can stand for texts that make it `text`.
+pub fn fits(pattern: &str, text: &str) -> bool {
+    let Some((start, rest)) = pattern.split_once('*') else {
+        return pattern == text;
+    };
+    let Some(text) = text.strip_prefix(start) else {
+        return false;
+    };
+    let ends = text.char_indices().map(|(at, _)| at);
+    let mut ends = ends.chain([text.len()]);
+    ends.any(|at| fits(rest, &text[at..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_has_a_burst_that_holds_a_frame() {
+        let bucket: Bucket = "100Mbit/s".parse().unwrap();
+        assert_eq!((bucket.rate.0, bucket.burst.0), (100_000_000, 15_000));
+        let bucket: Bucket = "1Gbit/s, 30KB".parse().unwrap();
+        assert_eq!((bucket.rate.0, bucket.burst.0), (1_000_000_000, 30_000));
+        let fast: Bucket = "1Gbit/s".parse().unwrap();
+        assert_eq!(fast.burst, Bytes(125_000));
+        for wrong in ["", "fast", "0bit/s", "1Mbit/s,", "1Mbit/s,100B", ",1KB"] {
+            assert!(wrong.parse::<Bucket>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_star_stands_for_any_text() {
+        for (pattern, text, is_fit) in [
+            ("web", "web", true),
+            ("web", "web-1", false),
+            ("web-*", "web-1", true),
+            ("*", "", true),
+            ("*-1*", "web-1", true),
+            ("w*b-*2", "web-1", false),
+            ("é*", "éa漢", true),
+        ] {
+            assert_eq!(fits(pattern, text), is_fit, "{pattern} {text}");
+        }
+    }
+}

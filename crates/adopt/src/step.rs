@@ -1,0 +1,191 @@
+//! The steps of an adoption: a step has the device, the change, and the state before it, so that it
+//! can be undone by another process.
+
+use super::mac::Mac;
+use super::request::{Bucket, Request};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::net::IpAddr;
+
+/// A device of the host's network namespace, recognised again by its index and its MAC address. An
+/// index is not used again while the namespace lives, unless an administrator selects it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Port {
+    /// Its index.
+    pub index: u32,
+    /// Its name when it was adopted.
+    pub name: String,
+    /// Its MAC address.
+    pub mac: Mac,
+}
+
+/// The source addresses that a guest may use.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Station {
+    /// Its MAC address.
+    pub mac: Mac,
+    /// Its IP addresses; any if empty.
+    pub ips: Vec<IpAddr>,
+}
+
+/// The rules of the programs on a guest's device.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rules {
+    /// The only source addresses; no guard without.
+    pub guard: Option<Station>,
+    /// The DSCP that the guest's IP packets leave with; unchanged without.
+    pub dscp: Option<u8>,
+    /// The limit on frames of the guest.
+    pub outward: Option<Bucket>,
+    /// The limit on frames to the guest.
+    pub inward: Option<Bucket>,
+    /// The guarantee: its frames leave within {B, S}.
+    pub guarantee: Option<Bucket>,
+    /// The firewall mark that names the guest at the uplink, if its frames are routed there.
+    pub mark: Option<u32>,
+}
+
+impl Rules {
+    /// Returns true if frames to other hosts need departure times, and with them an uplink.
+    pub fn needs_uplink(&self) -> bool {
+        self.outward.is_some() || self.guarantee.is_some()
+    }
+}
+
+impl fmt::Display for Rules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.guard {
+            None => f.write_str("no guard")?,
+            Some(guard) if guard.ips.is_empty() => {
+                write!(f, "source {} with any IP address", guard.mac)?;
+            }
+            Some(guard) => {
+                let ips: Vec<_> = guard.ips.iter().map(ToString::to_string).collect();
+                write!(f, "source {} with {}", guard.mac, ips.join(", "))?;
+            }
+        }
+        if let Some(dscp) = self.dscp {
+            write!(f, "; DSCP {dscp}")?;
+        }
+        for (name, bucket) in [
+            ("limit out", self.outward),
+            ("limit in", self.inward),
+            ("guarantee", self.guarantee),
+        ] {
+            if let Some(bucket) = bucket {
+                write!(f, "; {name} {bucket}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The state of a device before a step.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Before {
+    /// The kind of its queueing discipline.
+    pub qdisc: String,
+    /// True if it had a `clsact`.
+    pub clsact: bool,
+}
+
+/// A change of a device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "action", rename_all = "kebab-case")]
+pub enum Action {
+    /// The programs of an uplink are attached, and `fq` becomes its queueing discipline.
+    Uplink {
+        /// The bits of the firewall mark that name a guest whose frames are routed; 0 without.
+        mark: u32,
+    },
+    /// The programs of a guest's device are attached, and `fq` becomes its queueing discipline if
+    /// frames are limited.
+    Guest {
+        /// The rules.
+        rules: Rules,
+    },
+}
+
+impl Action {
+    /// Returns true if frames wait for their departure time in the device's discipline. Without a
+    /// limit of its own a guest's device has `fq`, too, while other guests have one.
+    pub fn needs_fq(&self) -> bool {
+        match self {
+            Self::Uplink { .. } => true,
+            // Frames from other guests of the host wait there, too.
+            Self::Guest { rules } => rules.inward.is_some() || rules.needs_uplink(),
+        }
+    }
+}
+
+/// A step.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Step {
+    /// The device.
+    pub port: Port,
+    /// Its state before the first change.
+    pub before: Before,
+    /// The change.
+    #[serde(flatten)]
+    pub action: Action,
+}
+
+impl Step {
+    /// Returns true if both change the same device.
+    pub fn is_about_the_same(&self, other: &Self) -> bool {
+        self.port.index == other.port.index
+    }
+
+    /// Returns the undo in words.
+    pub fn undo(&self) -> String {
+        let Before { qdisc, clsact } = &self.before;
+        let mut text = "programs detached".to_owned();
+        if self.action.needs_fq() {
+            text = format!("{text}, {qdisc} instead of fq");
+        }
+        if *clsact {
+            text += ", clsact stays";
+        }
+        text
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.port.name)?;
+        match &self.action {
+            Action::Uplink { .. } => f.write_str("programs of the uplink")?,
+            Action::Guest { rules } => write!(f, "programs of the guest: {rules}")?,
+        }
+        if self.action.needs_fq() {
+            write!(f, "; fq instead of {}", self.before.qdisc)?;
+        }
+        Ok(())
+    }
+}
+
+/// The adoption of one guest: what the journal has of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// The guest's key, which is the entry's.
+    pub key: String,
+    /// The guest's name.
+    pub name: String,
+    /// The boot in which the steps were taken.
+    pub boot: String,
+    /// The network namespace in which they were taken.
+    pub namespace: u64,
+    /// The request, to repeat it after a reboot.
+    pub request: Request,
+    /// The uplink, and how it was found; none if no rule needs one.
+    pub uplink: Option<String>,
+    /// The steps, in the order in which they are taken.
+    pub steps: Vec<Step>,
+}
+
+impl Entry {
+    /// Returns true if another entry has this step, too.
+    pub fn shares(&self, step: &Step) -> bool {
+        self.steps.iter().any(|own| own.is_about_the_same(step))
+    }
+}

@@ -1,0 +1,231 @@
+//! `tailbound adopt`: protects guests in the network that they have.
+
+mod again;
+mod list;
+mod report;
+
+use super::output::Output;
+use crate::exit::{Exit, Failure};
+use report::{GuestReport, Outcome, Report};
+use std::net::IpAddr;
+use std::path::PathBuf;
+use tailbound_adopt::carry::{self, Here};
+use tailbound_adopt::journal::DEFAULT_STATE;
+use tailbound_adopt::live::Live;
+use tailbound_adopt::plan::{self, GuestPlan};
+use tailbound_adopt::{
+    Bucket, CarryError, Entry, FileJournal, Host, Journal as _, Mac, Request, Selection, World,
+};
+
+/// Version of the JSON documents' format.
+const SCHEMA: u32 = 1;
+
+/// The directory of pinned programs by default.
+const PINS: &str = "/sys/fs/bpf/tailbound";
+
+/// Arguments of `tailbound adopt`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "The guest keeps its network: the bridge, Open vSwitch, Docker or the CNI plugin goes \
+    on forwarding. Programs on its interface check the sources of its frames and set their DSCP; for limits \
+    and the guarantee, frames wait for their departure times in fq, at the uplink and at the \
+    interface. All stays until `tailbound release`, without a process. GUEST is a name or a key as \
+    `tailbound watch` lists it, with * for any text, or the name of a TAP, veth or netkit. A RATE is \
+    100Mbit/s, or with a burst 100Mbit/s,30KB, counted on the wire. Adopting again changes the rules \
+    in place. Example: tailbound adopt db-3 --limit-out 1Gbit/s --dry-run. Exit code: 0 all guests are \
+    adopted (--dry-run: can be); 1 a guest is refused, and stays as before; 2 the command \
+    could not run."
+)]
+#[expect(clippy::struct_excessive_bools, reason = "flags of the command line")]
+pub(crate) struct Args {
+    /// The guests
+    #[arg(value_name = "GUEST", required_unless_present_any = ["all", "again", "list"])]
+    guests: Vec<String>,
+    /// Adopt all guests with an interface on this host
+    #[arg(long, conflicts_with = "guests")]
+    all: bool,
+    /// Adopt all guests again that were adopted, after a reboot of the host or of a guest
+    #[arg(long, conflicts_with_all = ["guests", "all", "rules", "list"])]
+    again: bool,
+    /// List adopted guests, their rules, and the frames that their guards dropped
+    #[arg(long, conflicts_with_all = ["guests", "all", "rules", "dry_run"])]
+    list: bool,
+    #[command(flatten)]
+    rules: Rules,
+    /// Print the plan, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    places: Places,
+    /// The form of the output
+    #[arg(long, value_enum, default_value_t)]
+    output: Output,
+}
+
+/// The protection of each guest.
+#[derive(Debug, clap::Args)]
+#[group(id = "rules", multiple = true)]
+struct Rules {
+    /// Limit the frames of the guest
+    #[arg(long, value_name = "RATE")]
+    limit_out: Option<Bucket>,
+    /// Limit the frames to the guest
+    #[arg(long, value_name = "RATE")]
+    limit_in: Option<Bucket>,
+    /// Let the guest's frames leave the uplink within this rate and burst
+    #[arg(long, value_name = "RATE")]
+    guarantee: Option<Bucket>,
+    /// The DSCP of the guest's packets, 0 to 63, in place of the guest's own
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..64))]
+    dscp: Option<u8>,
+    /// Do not check the sources of the guest's frames
+    #[arg(long, conflicts_with_all = ["mac", "ip"])]
+    no_guard: bool,
+    /// The guest's MAC address, instead of the one that is found
+    #[arg(long, value_name = "ADDRESS")]
+    mac: Option<Mac>,
+    /// An IP address of the guest, instead of those that are found; repeat it for several
+    #[arg(long, value_name = "ADDRESS")]
+    ip: Vec<IpAddr>,
+    /// The only one of the guest's interfaces to adopt
+    #[arg(long, value_name = "NAME")]
+    interface: Option<String>,
+    /// The interface by which frames leave the host [default: the physical port of the guest's
+    /// bridge, or else the device of the default route]
+    #[arg(long, value_name = "NAME")]
+    uplink: Option<String>,
+}
+
+impl Rules {
+    fn request(&self) -> Request {
+        Request {
+            guard: !self.no_guard,
+            dscp: self.dscp,
+            outward: self.limit_out,
+            inward: self.limit_in,
+            guarantee: self.guarantee,
+            uplink: self.uplink.clone(),
+            interface: self.interface.clone(),
+            mac: self.mac,
+            ips: self.ip.clone(),
+        }
+    }
+}
+
+/// The places of the journal and the programs.
+#[derive(Debug, clap::Args)]
+pub(super) struct Places {
+    /// The directory of the journal
+    #[arg(long, value_name = "DIRECTORY", default_value = DEFAULT_STATE)]
+    state: PathBuf,
+    /// The directory of pinned programs, in a bpffs
+    #[arg(long, value_name = "DIRECTORY", default_value = PINS)]
+    pins: PathBuf,
+}
+
+impl Places {
+    pub(super) fn live(&self) -> Live {
+        Live::new(&self.pins)
+    }
+
+    /// Opens the journal for changes.
+    pub(super) fn journal(&self) -> Result<FileJournal, Failure> {
+        Ok(FileJournal::open(&self.state)?)
+    }
+
+    /// Opens the journal, to read it alone if nothing is changed.
+    fn open(&self, is_dry: bool) -> Result<FileJournal, Failure> {
+        if is_dry {
+            return Ok(self.preview());
+        }
+        self.journal()
+    }
+
+    /// Reads the journal.
+    pub(super) fn preview(&self) -> FileJournal {
+        FileJournal::preview(&self.state)
+    }
+}
+
+impl Args {
+    pub(crate) fn run(self) -> Result<Exit, Failure> {
+        if self.list {
+            return list::run(&self.places, self.output);
+        }
+        if self.again {
+            return again::run(&self.places, self.dry_run, self.output);
+        }
+        let selection = if self.all {
+            Selection::All
+        } else {
+            Selection::Patterns(self.guests.clone())
+        };
+        let request = self.rules.request();
+        let mut live = self.places.live();
+        let mut journal = self.places.open(self.dry_run)?;
+        let world = live.world(&request)?;
+        let planned = plan::plan(&world, &selection, &request, &journal.entries()?)?;
+        let mut carrier = Carrier {
+            world: &world,
+            host: &mut live,
+            journal: &mut journal,
+            is_dry: self.dry_run,
+        };
+        let guests = planned.into_iter().map(|it| carrier.carry(it));
+        Ok(Report::new(self.dry_run, guests.collect()).print(self.output))
+    }
+}
+
+/// Carries plans out.
+struct Carrier<'c> {
+    world: &'c World,
+    host: &'c mut dyn Host,
+    journal: &'c mut FileJournal,
+    is_dry: bool,
+}
+
+impl Carrier<'_> {
+    fn carry(&mut self, planned: GuestPlan) -> GuestReport {
+        let GuestPlan {
+            guest,
+            key,
+            mut notes,
+            entry,
+        } = planned;
+        let (entry, outcome) = match entry {
+            Err(refusal) => (None, Outcome::Refused(refusal.to_string())),
+            Ok(entry) if self.is_dry => (Some(entry), Outcome::Planned),
+            Ok(entry) => {
+                let outcome = match self.adopt(&entry, &mut notes) {
+                    Ok(0) => Outcome::Unchanged,
+                    Ok(_) => Outcome::Adopted,
+                    Err(error) => Outcome::Failed(error.to_string()),
+                };
+                (Some(entry), outcome)
+            }
+        };
+        GuestReport {
+            guest,
+            key,
+            outcome,
+            entry,
+            notes,
+        }
+    }
+
+    /// Returns the number of changed devices.
+    fn adopt(&mut self, entry: &Entry, notes: &mut Vec<String>) -> Result<usize, CarryError> {
+        let known = self.journal.entries()?;
+        let adopted = carry::adopt(self.host, self.journal, entry)?;
+        notes.extend(adopted.notes);
+        let here = Here {
+            boot: self.world.boot.clone(),
+            namespace: self.world.namespace,
+        };
+        for key in plan::superseded(self.world, &known, entry) {
+            carry::release(self.host, self.journal, &here, &key)?;
+            notes.push(format!("the entry of its former run, {key}, was released"));
+        }
+        Ok(adopted.changed.len())
+    }
+}

@@ -1,0 +1,465 @@
+//! `tailbound adopt` and `release` on real devices: a bridge with containers, a TAP of a VM, and an
+//! uplink, in a network namespace of their own. After a release all lists are as before.
+
+use serde_json::Value;
+use std::io::IoSliceMut;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+use tailbound_sys::probe::required::{Part, skipped};
+use tailbound_sys::tap::{Tap, VIRTIO_HEADER_LEN};
+
+const INSIDE: &str = "TAILBOUND_TEST_INSIDE";
+const VM: [u8; 6] = [2, 0, 0, 0, 0, 0x31];
+const PEER: [u8; 6] = [2, 0, 0, 0, 0, 0x32];
+
+/// Runs a test in a network and a mount namespace of its own.
+fn sandboxed(name: &str, test: impl FnOnce()) {
+    if std::env::var_os(INSIDE).is_some() {
+        return test();
+    }
+    if !rustix::process::geteuid().is_root() {
+        return skipped(Part::BpfEdge, name);
+    }
+    let output = Command::new("unshare")
+        .args(["--net", "--mount", "--kill-child"])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", name, "--nocapture"])
+        .env(INSIDE, "1")
+        .output()
+        .unwrap();
+    let printed = [output.stdout, output.stderr].concat();
+    let printed = String::from_utf8_lossy(&printed);
+    for line in printed.lines().filter(|it| it.starts_with("skipped: ")) {
+        eprintln!("{line}");
+    }
+    assert!(output.status.success(), "{printed}");
+}
+
+fn run(line: &str) -> String {
+    let words: Vec<_> = line.split(' ').collect();
+    let output = Command::new(words[0]).args(&words[1..]).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{line}: {text}{errors}");
+    text
+}
+
+/// A container: a network namespace with a process, behind a veth in the bridge.
+struct Container(Child);
+
+impl Container {
+    fn start(name: &str, number: u8) -> Self {
+        run(&format!("ip netns add {name}"));
+        run(&format!(
+            "ip link add veth-{name} type veth peer name eth0 netns {name}"
+        ));
+        run(&format!("ip link set veth-{name} master br0 up"));
+        run(&format!(
+            "ip -n {name} link set eth0 address 02:00:00:00:00:0{number} up"
+        ));
+        run(&format!(
+            "ip -n {name} address add 10.66.0.{number}/24 dev eth0"
+        ));
+        run(&format!("ip -n {name} route add default via 10.66.0.254"));
+        let mut command = Command::new("ip");
+        let command = command.args(["netns", "exec", name, "sleep", "600"]);
+        Self(command.spawn().unwrap())
+    }
+}
+
+impl Drop for Container {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A host with a bridge, two containers, and a station behind the uplink `up0`.
+struct Host {
+    _containers: [Container; 2],
+    directory: tempfile::TempDir,
+}
+
+impl Host {
+    /// Builds it; `None` if this computer has no BPF file system.
+    fn build(test: &str) -> Option<Self> {
+        let directory = tempfile::tempdir().unwrap();
+        let bpf = directory.path().join("bpf");
+        std::fs::create_dir(&bpf).unwrap();
+        let mounted = Command::new("mount")
+            .args(["-t", "bpf", "bpf"])
+            .arg(&bpf)
+            .status();
+        if !mounted.is_ok_and(|status| status.success()) {
+            skipped(Part::BpfEdge, test);
+            return None;
+        }
+        run("mount -t tmpfs tmpfs /run");
+        // Neither are its addresses, until they are known to be unique.
+        for which in ["all", "default"] {
+            let file = format!("/proc/sys/net/ipv6/conf/{which}/disable_ipv6");
+            let _ = std::fs::write(file, "1");
+        }
+        run("ip link set lo up");
+        run("ip link add br0 type bridge");
+        run("ip address add 10.66.0.254/24 dev br0");
+        run("ip link set br0 address 02:00:00:00:00:fe up");
+        run("ip netns add outside");
+        run("ip link add up0 type veth peer name eth0 netns outside");
+        run("ip link set up0 master br0 up");
+        run("ip -n outside link set eth0 address 02:00:00:00:00:09 up");
+        run("ip -n outside address add 10.66.0.9/24 dev eth0");
+        Some(Self {
+            _containers: [Container::start("web", 1), Container::start("db", 2)],
+            directory,
+        })
+    }
+
+    fn pins(&self) -> PathBuf {
+        self.directory.path().join("bpf/tailbound")
+    }
+
+    fn command(&self, arguments: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tailbound"));
+        command.args(arguments.split(' '));
+        command
+            .arg("--state")
+            .arg(self.directory.path().join("state"));
+        command.arg("--pins").arg(self.pins());
+        command.stdin(Stdio::null());
+        command
+    }
+
+    fn try_tailbound(&self, arguments: &str) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    /// Runs a command that has to succeed, and returns its text.
+    fn tailbound(&self, arguments: &str) -> String {
+        let output = self.try_tailbound(arguments);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{arguments}: {text}{errors}");
+        text
+    }
+
+    /// All lists that an administrator could look at.
+    fn lists(&self) -> String {
+        let mut lists = Vec::new();
+        for list in ["ip -d link", "ip address", "bridge -d link", "tc -d qdisc"] {
+            lists.push(without_timers(&run(list)));
+        }
+        for device in ["up0", "br0", "veth-web", "veth-db"] {
+            for side in ["ingress", "egress"] {
+                lists.push(run(&format!("tc filter show dev {device} {side}")));
+            }
+            let found = tailbound_sys::network::forwarding(device, None).unwrap();
+            lists.push(format!("{device}: {:?}", found.unwrap().redirect));
+        }
+        if Command::new("nft").arg("--version").output().is_ok() {
+            lists.push(run("nft list ruleset"));
+        }
+        let pins = std::fs::read_dir(self.directory.path().join("bpf")).unwrap();
+        let pins = pins.map(|it| it.unwrap().file_name().into_string().unwrap());
+        lists.extend(pins);
+        lists.join("\n")
+    }
+}
+
+/// Returns a list without the timers of a bridge and its ports, which run.
+fn without_timers(list: &str) -> String {
+    let mut kept = Vec::new();
+    let mut words = list.split(' ').filter(|word| !word.is_empty());
+    while let Some(word) = words.next() {
+        kept.push(word);
+        if word.ends_with("_timer") {
+            words.next();
+        }
+    }
+    kept.join(" ")
+}
+
+/// Returns the number of replies, and of duplicates.
+fn ping(from: &str, to: &str, more: &str) -> (usize, usize) {
+    let line = format!("netns exec {from} ping -n -c 3 -i 0.2 -W 1 {more} {to}");
+    let words = line.split_ascii_whitespace();
+    let output = Command::new("ip").args(words).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let duplicates = text.matches("DUP!").count();
+    (text.matches("bytes from").count() - duplicates, duplicates)
+}
+
+#[test]
+fn a_container_keeps_its_network_and_loses_the_names_of_others() {
+    sandboxed(
+        "a_container_keeps_its_network_and_loses_the_names_of_others",
+        || {
+            let Some(host) = Host::build("adopt") else {
+                return;
+            };
+            let before = host.lists();
+            let plan = host.tailbound("adopt web --dry-run");
+            assert!(plan.contains("02:00:00:00:00:01 with 10.66.0.1"), "{plan}");
+            assert!(
+                plan.ends_with("nothing was changed (--dry-run)\n"),
+                "{plan}"
+            );
+            assert_eq!(host.lists(), before);
+            run("ip -n web address add 10.66.0.7/24 dev eth0");
+            assert_eq!(ping("web", "10.66.0.2", "-I 10.66.0.7"), (3, 0));
+            run("ip -n web address del 10.66.0.7/24 dev eth0");
+            let adopted = host.tailbound("adopt web db --dscp 46");
+            assert!(adopted.contains("undo: tailbound release web"), "{adopted}");
+            let again = host.tailbound("adopt web --dscp 46");
+            assert!(again.starts_with("web: unchanged"), "{again}");
+            // The neighbour, the gateway and the station outside answer, once.
+            for to in ["10.66.0.2", "10.66.0.254", "10.66.0.9"] {
+                assert_eq!(ping("web", to, ""), (3, 0), "{to}");
+                assert_eq!(ping("db", to, "").1, 0, "{to}");
+            }
+            assert_eq!(ping("outside", "10.66.0.1", ""), (3, 0));
+            // Another's address, and one of nobody.
+            for address in ["10.66.0.2", "10.66.0.7"] {
+                run(&format!("ip -n web address add {address}/24 dev eth0"));
+                assert_eq!(ping("web", "10.66.0.9", &format!("-I {address}")), (0, 0));
+                run(&format!("ip -n web address del {address}/24 dev eth0"));
+            }
+            let list = host.tailbound("adopt --list --output json");
+            let list: Value = serde_json::from_str(&list).unwrap();
+            let drops = list["guests"].as_array().unwrap();
+            let web = drops.iter().find(|guest| guest["name"] == "web").unwrap();
+            let dropped = web["drops"].as_object().unwrap().values();
+            assert!(dropped.filter_map(Value::as_u64).sum::<u64>() >= 6, "{web}");
+            run("ip -n web link set eth0 address 02:00:00:00:00:77");
+            assert_eq!(ping("web", "10.66.0.9", ""), (0, 0));
+            run("ip -n web link set eth0 address 02:00:00:00:00:01");
+            host.tailbound("release web");
+            assert!(host.pins().exists());
+            host.tailbound("release --all");
+            assert_eq!(host.lists(), before);
+            assert_eq!(ping("web", "10.66.0.9", "").1, 0);
+            let nothing = host.try_tailbound("release web");
+            assert_eq!(nothing.status.code(), Some(2));
+        },
+    );
+}
+
+/// A frame of the VM's without an offload.
+fn frame(source: [u8; 6], kind: u16, body: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![0; VIRTIO_HEADER_LEN];
+    bytes.extend([0xff; 6]);
+    bytes.extend(source);
+    bytes.extend(kind.to_be_bytes());
+    bytes.extend(body);
+    bytes.resize(bytes.len().max(VIRTIO_HEADER_LEN + 60), 0);
+    bytes
+}
+
+fn arp(source: [u8; 6], sender: [u8; 4]) -> Vec<u8> {
+    let mut body = vec![0, 1, 8, 0, 6, 4, 0, 1];
+    body.extend(source);
+    body.extend(sender);
+    body.extend([0; 6]);
+    body.extend([10, 66, 0, 254]);
+    frame(source, 0x0806, &body)
+}
+
+/// An IPv4 datagram without a payload worth checking.
+fn datagram(source: [u8; 6], from: [u8; 4], to: [u8; 4], ports: [u16; 2]) -> Vec<u8> {
+    let mut body = vec![0x45, 0, 0, 36, 0, 0, 0, 0, 64, 17, 0, 0];
+    body.extend(from);
+    body.extend(to);
+    let words = body
+        .chunks(2)
+        .map(|it| u32::from(u16::from_be_bytes([it[0], it[1]])));
+    let sum: u32 = words.sum();
+    let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
+    body[10..12].copy_from_slice(&sum.to_be_bytes());
+    body.extend(ports.map(u16::to_be_bytes).concat());
+    body.extend([0, 16, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8]);
+    frame(source, 0x0800, &body)
+}
+
+/// Returns the number of times that a frame arrives at a TAP.
+fn arrivals(tap: &Tap, sent: &[u8]) -> usize {
+    let end = Instant::now() + Duration::from_millis(200);
+    let mut count = 0;
+    let mut bytes = [0; 2048];
+    while Instant::now() < end {
+        match tap.receive(&mut [IoSliceMut::new(&mut bytes)]) {
+            Ok(got) => {
+                let frame = bytes.get(VIRTIO_HEADER_LEN..got).unwrap_or_default();
+                // A bridge removes what follows an IP packet.
+                let sent = &sent[VIRTIO_HEADER_LEN..];
+                let is_it = frame.len() >= 42 && sent.starts_with(frame);
+                count += usize::from(is_it);
+            }
+            Err(_) => std::thread::sleep(Duration::from_millis(5)),
+        }
+    }
+    count
+}
+
+#[test]
+fn a_tap_passes_what_a_station_sends_and_nothing_in_anothers_name() {
+    sandboxed(
+        "a_tap_passes_what_a_station_sends_and_nothing_in_anothers_name",
+        || {
+            let Some(host) = Host::build("adopt a TAP") else {
+                return;
+            };
+            let vm = Tap::open("vnet0", None).unwrap();
+            let peer = Tap::open("vnet1", None).unwrap();
+            for tap in ["vnet0", "vnet1"] {
+                run(&format!("ip link set {tap} master br0 up"));
+            }
+            let before = host.lists();
+            let refused = host.try_tailbound("adopt vnet0");
+            let text = String::from_utf8_lossy(&refused.stdout).into_owned();
+            assert_eq!(refused.status.code(), Some(1), "{text}");
+            assert!(text.contains("MAC address of vnet0"), "{text}");
+            host.tailbound("adopt vnet0 --mac 02:00:00:00:00:31 --ip 10.66.0.31");
+            let own = [10, 66, 0, 31];
+            let honest = [
+                arp(VM, own),
+                datagram(VM, own, [10, 66, 0, 32], [5000, 5001]),
+                // A request of DHCP.
+                datagram(VM, [0; 4], [255; 4], [68, 67]),
+            ];
+            for sent in &honest {
+                vm.transmit(sent).unwrap();
+                let count = arrivals(&peer, sent);
+                assert_eq!(count, 1, "{sent:?} {}", host.tailbound("adopt --list"));
+            }
+            let spoofed = [
+                arp(VM, [10, 66, 0, 254]),
+                arp(PEER, own),
+                datagram(VM, [10, 66, 0, 2], [10, 66, 0, 32], [5000, 5001]),
+                datagram(PEER, own, [10, 66, 0, 32], [5000, 5001]),
+                // An answer of a DHCP server.
+                datagram(VM, own, [255; 4], [67, 68]),
+            ];
+            for sent in &spoofed {
+                vm.transmit(sent).unwrap();
+                assert_eq!(arrivals(&peer, sent), 0, "{sent:?}");
+            }
+            // Then they pass: it was the guard that dropped them.
+            host.tailbound("release vnet0");
+            assert_eq!(host.lists(), before);
+            for sent in &spoofed[2..4] {
+                vm.transmit(sent).unwrap();
+                assert_eq!(arrivals(&peer, sent), 1, "{sent:?}");
+            }
+        },
+    );
+}
+
+#[test]
+fn a_kill_amid_an_adoption_leaves_nothing_that_a_release_does_not_undo() {
+    sandboxed(
+        "a_kill_amid_an_adoption_leaves_nothing_that_a_release_does_not_undo",
+        || {
+            let Some(host) = Host::build("kill amid an adoption") else {
+                return;
+            };
+            let before = host.lists();
+            let quick = Instant::now();
+            host.tailbound("adopt web db");
+            let whole = quick.elapsed();
+            host.tailbound("release --all");
+            assert_eq!(host.lists(), before);
+            let mut unfinished = 0;
+            for step in 0..12_u32 {
+                let mut child = host
+                    .command("adopt web db")
+                    .stdout(Stdio::null())
+                    .stderr(Stdio::null())
+                    .spawn()
+                    .unwrap();
+                std::thread::sleep(whole * step / 12);
+                unfinished += usize::from(child.try_wait().unwrap().is_none());
+                child.kill().unwrap();
+                child.wait().unwrap();
+                host.tailbound("release --all");
+                assert_eq!(host.lists(), before, "killed after {:?}", whole * step / 12);
+            }
+            assert!(unfinished > 0, "each ended before its kill");
+        },
+    );
+}
+
+#[test]
+fn a_device_that_is_gone_or_replaced_is_forgotten() {
+    sandboxed("a_device_that_is_gone_or_replaced_is_forgotten", || {
+        let Some(host) = Host::build("a replaced device") else {
+            return;
+        };
+        host.tailbound("adopt web");
+        run("ip link del veth-web");
+        run("ip link add veth-web type veth peer name eth0 netns web");
+        run("ip link set veth-web master br0 up");
+        run("ip -n web link set eth0 address 02:00:00:00:00:01 up");
+        run("ip -n web address add 10.66.0.1/24 dev eth0");
+        let before = host.lists();
+        let text = host.tailbound("release web");
+        assert!(text.contains("veth-web is gone"), "{text}");
+        let pins = host.pins();
+        assert!(!pins.exists(), "{}", pins.display());
+        assert_eq!(
+            host.lists().trim_end(),
+            before.replace("\ntailbound", "").trim_end()
+        );
+        // After a restart of the guest, by its name.
+        host.tailbound("adopt web");
+        run("ip link del veth-web");
+        run("ip link add veth-web type veth peer name eth0 netns web");
+        run("ip link set veth-web master br0 up");
+        run("ip -n web link set eth0 address 02:00:00:00:00:01 up");
+        run("ip -n web address add 10.66.0.1/24 dev eth0");
+        let again = host.tailbound("adopt --again");
+        assert!(again.starts_with("web: adopted"), "{again}");
+        assert_eq!(ping("web", "10.66.0.9", ""), (3, 0));
+        host.tailbound("release --all");
+        assert!(!pins.exists());
+    });
+}
+
+#[test]
+fn a_guest_that_cannot_be_adopted_is_refused_in_one_sentence() {
+    sandboxed(
+        "a_guest_that_cannot_be_adopted_is_refused_in_one_sentence",
+        || {
+            let Some(host) = Host::build("refusals") else {
+                return;
+            };
+            let before = host.lists();
+            let refusal = |arguments: &str, code: i32, sentence: &str| {
+                let output = host.try_tailbound(arguments);
+                let printed = [output.stdout, output.stderr].concat();
+                let text = String::from_utf8_lossy(&printed);
+                assert_eq!(output.status.code(), Some(code), "{arguments}: {text}");
+                assert!(text.contains(sentence), "{arguments}: {text}");
+                let words = text.split_ascii_whitespace().count();
+                assert!(words < 60, "{arguments}: {text}");
+            };
+            refusal("adopt wob", 2, "did you mean \"web\"?");
+            refusal(
+                "adopt web db --mac 02:00:00:00:00:01",
+                2,
+                "are for one guest",
+            );
+            refusal("adopt br0", 2, "there is no guest \"br0\"");
+            refusal("adopt web --interface eth7", 1, "it has veth-web");
+            refusal("adopt web --dscp 64", 64, "64");
+            refusal("adopt web --limit-out fast", 64, "fast");
+            run("tc qdisc add dev veth-web root pfifo_fast");
+            let fq = tailbound_sys::network::queue::try_fq().is_ok();
+            if !fq {
+                refusal("adopt db --limit-in 10Mbit/s", 1, "no fq");
+            }
+            run("tc qdisc del dev veth-web root");
+            assert_eq!(host.lists(), before);
+        },
+    );
+}

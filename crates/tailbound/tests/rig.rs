@@ -226,7 +226,7 @@ fn groups_of_tests_name_tests_that_exist_each_once() {
     let filter = |group: &str| {
         let of_group = overrides
             .iter()
-            .find(|it| it["test-group"].as_str() == Some(group));
+            .find(|it| it.get("test-group").and_then(|it| it.as_str()) == Some(group));
         of_group.unwrap()["filter"].as_str().unwrap()
     };
     assert_eq!(

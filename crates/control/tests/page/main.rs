@@ -249,6 +249,9 @@ fn a_drained_host_is_marked_by_a_pattern_and_says_whom_it_concerns() {
         "document.querySelector({:?}) !== null",
         format!("{cell} .hatch[fill='url(#failed)']")
     ));
+    // The answer replaces the list, and a click on a button that is replaced is lost.
+    page.says("#place-state", "failed");
+    page.says("#affected", "1 tenant affected");
     // Its machines move where they fit, and it comes back.
     page.click("#affected [data-relocate]");
     page.says("#tenant-name", "acme/web");

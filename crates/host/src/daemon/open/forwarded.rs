@@ -67,7 +67,8 @@ impl fmt::Display for ForwardedBy {
 }
 
 /// Checks that the daemon alone forwards the frames of a port. An uplink may have an address: the
-/// host's stack takes no frames of guests.
+/// host's stack takes no frames of guests. So may a TAP: its address is that of the guest, which is
+/// the stack behind it.
 pub(super) fn check(config: &PortConfig, side: Side) -> Result<(), ForwardedBy> {
     let (PortConfig::Tap { interface, netns }
     | PortConfig::AfPacket {
@@ -89,12 +90,13 @@ pub(super) fn check(config: &PortConfig, side: Side) -> Result<(), ForwardedBy> 
         xdp,
         redirect,
     } = found;
+    let is_guests_own = matches!(config, PortConfig::Tap { .. });
     // AF_XDP has an error of its own for another program, and its own ends with its process.
     let is_xdp_its_own = matches!(config, PortConfig::AfXdp { .. });
     let forwarder = master
         .map(Forwarder::Master)
         .or_else(|| {
-            let address = address.filter(|_| side != Side::Uplink);
+            let address = address.filter(|_| side != Side::Uplink && !is_guests_own);
             address.map(Forwarder::Address)
         })
         .or_else(|| xdp.filter(|_| !is_xdp_its_own).map(Forwarder::Xdp))

@@ -65,6 +65,7 @@ impl Datacentre {
                 // Their hosts keep no more than before.
                 return dc.verify_network(&request, &kept).map(|()| kept);
             }
+            dc.verify_resources(&request, &kept)?;
             for &(host, count) in kept.hosts() {
                 dc.check_machines(host, &request, count).map_err(|rule| {
                     let host = dc.topology.name(host).into();

@@ -54,7 +54,6 @@ parts! {
     BpfWaits, "bpf-waits", "BPF programs at the scheduler's tracepoints.";
     BpfPackets, "bpf-packets", "BPF programs at the tracepoints of packets.";
     BpfEdge, "bpf-edge", "BPF programs on interfaces, and a BPF file system.";
-    Fq, "fq", "The queueing discipline `fq`.";
     CpuWeight, "cpu-weight", "A control group with a weight.";
     KernelConfig, "kernel-config", "The configuration that the kernel was built with.";
     Perf, "perf", "The command `perf`, and the scheduler's events, as root.";

@@ -343,7 +343,9 @@ impl<F: Frame> Pacer<F> {
     pub fn poll_at(&self) -> Option<Nanos> {
         let (clock, wire) = (&self.chain.clock, self.chain.wire);
         let mut next = self.chain.next();
-        if self.best_effort.backlog().packets > 0 || self.elastic.is_waiting() {
+        // The next batch applies changes of places, for which frames may wait.
+        let is_stale = !self.lines.stale.is_empty() && self.waiting() > 0;
+        if is_stale || self.best_effort.backlog().packets > 0 || self.elastic.is_waiting() {
             next = wire;
         }
         let mut next = next.max(wire);
@@ -355,10 +357,6 @@ impl<F: Frame> Pacer<F> {
         }
         let timer = self.elastic.timer();
         let timer = timer.filter(|_| self.waiting() > 0);
-        if !self.lines.stale.is_empty() {
-            // The next batch applies changes of places, and lines may wait for it.
-            return Some(clock.now());
-        }
         if next == Position::NEVER && timer.is_none() {
             return None;
         }

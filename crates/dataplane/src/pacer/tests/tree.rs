@@ -67,6 +67,14 @@ fn departures(host: &Host, to: impl Fn(u128) -> bool) -> Vec<(u64, u64)> {
         .collect()
 }
 
+/// A pacer without frames has no next batch, which would apply the change.
+#[test]
+fn a_change_of_places_wakes_no_pacer_without_frames() {
+    let mut host = sender(0, 4, Some(1));
+    add(&mut host, 1, 2, Rate::from_mbit(100));
+    assert_eq!(host.pacer.poll_at(), None);
+}
+
 /// Some senders that send all that they may to some receivers, for 10 ms. Returns the bytes by which
 /// they exceed `m·K·S + n·B·t`, over every interval; a negative number is below the curve.
 fn excess_of_cut(senders: &[u64], receivers: &[u64], bursts: u32) -> i128 {

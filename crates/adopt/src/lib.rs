@@ -5,12 +5,12 @@
 //! tag and limit them. The user-space switch of `tailbound-host` forwards frames itself.
 //!
 //! The way of the data: [`world::World`] is what was read of a host, [`request::Request`] what is
-//! asked for. [`plan`] makes of both an [`Entry`] for each guest, a list of [`Step`]s with the
+//! asked for. [`mod@plan`] makes of both an [`Entry`] for each guest, a list of [`Step`]s with the
 //! state before each, or a [`Refusal`]. [`carry`] writes the entry into a [`Journal`], then takes
 //! the steps through a [`Host`], and reads each back. A release undoes the steps of an entry that
 //! no other entry has, and only where the kernel's state is still the one that the step made.
 //!
-//! Read [`step`] first. [`plan`], [`uplink`] and [`step`] are pure; [`journal`] and [`live`] have
+//! Read [`step`] first. [`mod@plan`], [`uplink`] and [`step`] are pure; [`journal`] and [`live`] have
 //! the side effects.
 
 pub mod carry;

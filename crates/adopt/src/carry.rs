@@ -236,7 +236,7 @@ fn take(host: &mut dyn Host, step: &Step, known: Option<&Step>) -> Result<bool, 
         return Ok(false);
     }
     if known.is_some_and(|known| known.port.mac != step.port.mac) {
-        // What is known of the former device with this number.
+        // The rules of the former device with this number.
         host.detach(index)?;
     }
     match &step.action {

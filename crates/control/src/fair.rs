@@ -75,7 +75,7 @@ impl<P: Hash + Ord + Clone, T> FairQueue<P, T> {
             self.waiting.insert((found.used + took, payer.clone()));
         }
         found.used += took;
-        // Time that nobody waited for is nobody's disadvantage.
+        // A payer who worked while no other one waited owes nothing.
         if self.len == 0 {
             self.floor = self.floor.max(found.used);
         }

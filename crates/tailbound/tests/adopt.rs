@@ -219,7 +219,7 @@ fn a_container_keeps_its_network_and_loses_the_names_of_others() {
                 assert_eq!(ping("db", to, "").1, 0, "{to}");
             }
             assert_eq!(ping("outside", "10.66.0.1", ""), (3, 0));
-            // Another's address, and one of nobody.
+            // The address of another guest, and one that no guest has.
             for address in ["10.66.0.2", "10.66.0.7"] {
                 run(&format!("ip -n web address add {address}/24 dev eth0"));
                 assert_eq!(ping("web", "10.66.0.9", &format!("-I {address}")), (0, 0));

@@ -206,7 +206,7 @@ proptest! {
         }
         // The next process.
         host.life.ends_at(None);
-        // What the kernel has is in the journal.
+        // The journal lists each program and queue that the kernel has.
         for (index, port) in &host.ports {
             let is_changed = port != &before.0[index];
             let mut steps = journal.entries.values().flat_map(|entry| &entry.steps);

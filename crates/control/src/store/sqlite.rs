@@ -205,7 +205,7 @@ enum FileKind {
 
 /// Takes the file's lock at the first access, until the file is closed.
 fn lock(connection: &Connection) -> rusqlite::Result<()> {
-    // What stands in the log behind a damaged place is not thrown away.
+    // Frames of the log behind a damaged one are kept for a salvage.
     set_merge_at_end(connection, false)?;
     connection.busy_timeout(Duration::ZERO)?;
     connection.pragma_update(None, "locking_mode", "EXCLUSIVE")

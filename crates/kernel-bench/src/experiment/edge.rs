@@ -149,7 +149,7 @@ struct Costs {
 impl Costs {
     /// The first measurement is the one that others are compared with.
     fn measure(&mut self, figures: &mut Figures, name: &str) -> Outcome<()> {
-        // What a change leaves to the kernel's workers is done.
+        // The kernel's workers have finished the last change by then.
         sleep_until(now().saturating_add(Nanos::from_millis(50)));
         for (at, payload) in PAYLOADS.into_iter().enumerate() {
             // A tick of the clock may be in one of them.

@@ -74,7 +74,7 @@ fn a_backup_of_a_running_service_becomes_another_store() {
     assert_eq!(id, Some("2"), "{said}");
     assert_eq!(again.end().status.code(), Some(0));
 
-    // What was changed is not imported, nor a promise that does not hold.
+    // A changed backup is refused, and so is a guarantee that does not hold.
     let text = std::fs::read_to_string(dir.path().join("place.jsonl")).unwrap();
     std::fs::write(dir.path().join("cut.jsonl"), &text[..text.len() / 2]).unwrap();
     for (file, code, why) in [

@@ -174,7 +174,7 @@ pub(super) fn salvage(
             "its topology cannot be read".to_owned(),
         ));
     }
-    // Numbers that were given and are lost are left out by whoever takes this over.
+    // An import skips the numbers of lost commits and tenants.
     let newest = head.and_then(Head::last).map_or(0, |mark| mark.revision);
     snapshot.revision = snapshot.revision.max(newest);
     let highest = snapshot.tenants.keys().next_back().map_or(0, |id| id.0 + 1);

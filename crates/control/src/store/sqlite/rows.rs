@@ -234,7 +234,7 @@ pub(super) fn parse<T: DeserializeOwned + Serialize>(
     if checksum(kind, name, value) != expected {
         return Err(corrupt("its checksum is wrong"));
     }
-    // What it is not, is told; that it is damaged is not: its checksum is right.
+    // The checksum is right, so this value is of another version, and not damaged.
     crate::kept::read(value.as_bytes())
         .map_err(|why| StoreError::Failed(format!("{kind} {name:?}: {why}")))
 }

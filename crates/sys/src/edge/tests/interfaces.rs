@@ -266,7 +266,7 @@ fn a_qdisc_of_the_administrator_is_refused_and_stays() {
     assert!(matches!(uplink, Err(EdgeError::Qdisc { .. })));
     assert_eq!(edge.attachments().expect("a map"), []);
     assert_eq!(net.state(), before);
-    // Without a limit nothing waits, and the qdisc is in nobody's way; with one it is again.
+    // Without a limit no frame waits, so the administrator's qdisc may stay; a limit needs its place.
     net.host(|| edge.attach_guest(INDEX, &rules()))
         .expect("an interface");
     assert!(net.host(|| edge.set(INDEX, &limited)).is_err());

@@ -5,13 +5,41 @@
 //! most one piece of work of each other payer between two of its own, however much they send.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::fmt;
 use std::hash::Hash;
 use std::time::Duration;
+
+/// The payer of a piece of work: it takes a part of this payer's share of the time.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Payer {
+    /// All operators.
+    Operators,
+    /// All hosts.
+    Hosts,
+    /// One owner.
+    Owner(String),
+}
+
+impl Payer {
+    pub(crate) const fn is_owner(&self) -> bool {
+        matches!(self, Self::Owner(_))
+    }
+}
+
+impl fmt::Display for Payer {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Operators => formatter.write_str("operators"),
+            Self::Hosts => formatter.write_str("hosts"),
+            Self::Owner(owner) => write!(formatter, "the owner {owner:?}"),
+        }
+    }
+}
 
 /// Work of several payers. Work of one payer stays in its order.
 #[derive(Debug)]
 pub(crate) struct FairQueue<P, T> {
-    payers: HashMap<P, Payer<T>>,
+    payers: HashMap<P, Account<T>>,
     /// Payers whose work waits, by the time that they used.
     waiting: BTreeSet<(Duration, P)>,
     /// The time of the payer who was served last.
@@ -20,7 +48,7 @@ pub(crate) struct FairQueue<P, T> {
 }
 
 #[derive(Debug)]
-struct Payer<T> {
+struct Account<T> {
     used: Duration,
     work: VecDeque<T>,
 }
@@ -40,7 +68,7 @@ impl<P: Hash + Ord + Clone, T> FairQueue<P, T> {
     /// Adds a piece of work behind the others of its payer.
     pub(crate) fn push(&mut self, payer: P, work: T) {
         let floor = self.floor;
-        let found = self.payers.entry(payer.clone()).or_insert_with(|| Payer {
+        let found = self.payers.entry(payer.clone()).or_insert_with(|| Account {
             used: floor,
             work: VecDeque::new(),
         });

@@ -49,7 +49,7 @@ use connections::{Connections, Entrance};
 use events::Places;
 use extract::Author;
 use hose_keys::KeyMaker;
-use pool::{Payer, Pool};
+use pool::{Pool, payer};
 use problem::ApiError;
 use rates::Limiters;
 use report_times::ReportTimes;
@@ -200,8 +200,7 @@ impl App {
         question: impl FnOnce(&Service) -> T + Send + 'static,
     ) -> Result<T, ApiError> {
         let service = self.service.clone();
-        let payer = Payer::of(by);
-        self.pool.ask(payer, move || question(&service)).await
+        self.pool.ask(payer(by), move || question(&service)).await
     }
 
     /// Submits a change to the writer, and returns the reply once it is durable.

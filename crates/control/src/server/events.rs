@@ -2,9 +2,10 @@
 
 use super::App;
 use super::extract::By;
-use super::pool::Payer;
+use super::pool::payer;
 use super::problem::{ApiError, Busy, Guarded};
 use super::tokens::Identity;
+use crate::fair::Payer;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
@@ -88,7 +89,7 @@ impl Drop for Place {
     )
 )]
 pub(super) async fn stream(State(app): State<Arc<App>>, By(by): By) -> Result<Response, ApiError> {
-    let place = app.event_streams.take(Payer::of(&by))?;
+    let place = app.event_streams.take(payer(&by))?;
     // Before the first read, so that no change falls between.
     let events = app.service.events();
     let owner = by.owner().map(str::to_owned);

@@ -5,8 +5,7 @@
 
 use super::problem::ApiError;
 use super::tokens::{Caller, Identity};
-use crate::fair::FairQueue;
-use std::fmt;
+use crate::fair::{FairQueue, Payer};
 use std::num::NonZero;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::available_parallelism;
@@ -14,42 +13,22 @@ use std::time::Instant;
 use tailbound_api::Code;
 use tokio::sync::oneshot;
 
-/// Questions of one caller that wait at most.
+/// Limit on the questions of one owner that wait.
 const MOST_OF_ONE: usize = 64;
+/// Limit on the waiting questions of all hosts, and of all operators: after a start all hosts may ask
+/// for their keys.
+const MOST_OF_MANY: usize = 16_384;
 /// The threads' niceness.
 const NICE: i32 = 10;
 
-/// The payer of a question: it takes a part of this payer's share of the time.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Payer {
-    Operators,
-    Hosts,
-    Owner(String),
-}
-
-impl Payer {
-    pub(super) fn of(by: &Identity) -> Self {
-        match &by.caller {
-            Caller::Operator | Caller::Maintenance | Caller::Viewer | Caller::Metrics => {
-                Self::Operators
-            }
-            Caller::Host { .. } => Self::Hosts,
-            Caller::Tenant { owner } => Self::Owner(owner.clone()),
+/// Returns the payer of a caller's questions and streams.
+pub(super) fn payer(by: &Identity) -> Payer {
+    match &by.caller {
+        Caller::Operator | Caller::Maintenance | Caller::Viewer | Caller::Metrics => {
+            Payer::Operators
         }
-    }
-
-    pub(super) const fn is_owner(&self) -> bool {
-        matches!(self, Self::Owner(_))
-    }
-}
-
-impl fmt::Display for Payer {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Operators => formatter.write_str("operators"),
-            Self::Hosts => formatter.write_str("hosts"),
-            Self::Owner(owner) => write!(formatter, "the owner {owner:?}"),
-        }
+        Caller::Host { .. } => Payer::Hosts,
+        Caller::Tenant { owner } => Payer::Owner(owner.clone()),
     }
 }
 
@@ -99,8 +78,13 @@ impl Pool {
         let (sender, answer) = oneshot::channel();
         {
             let mut state = self.0.lock();
-            if state.questions.of(&payer) >= MOST_OF_ONE {
-                let detail = format!("{MOST_OF_ONE} long questions of this caller wait already");
+            let most = if payer.is_owner() {
+                MOST_OF_ONE
+            } else {
+                MOST_OF_MANY
+            };
+            if state.questions.of(&payer) >= most {
+                let detail = format!("{most} long questions of {payer} wait already");
                 return Err(ApiError::new(Code::Unavailable, detail));
             }
             let question = Box::new(move || {

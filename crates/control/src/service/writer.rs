@@ -1,8 +1,8 @@
 //! The writer: the only thread that decides.
 
 use super::{Committed, OnEnd, ServiceError, Shared};
-use crate::fair::FairQueue;
-use crate::ledger::{Call, Change, Ledger, LoadError, Reply, Touched, Undo};
+use crate::fair::{FairQueue, Payer};
+use crate::ledger::{Call, Change, Command, Ledger, LoadError, Reply, Touched, Undo};
 use crate::store::{Store, StoreError};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
@@ -51,8 +51,8 @@ struct Leading {
 pub(super) struct Writer {
     shared: Arc<Shared>,
     queue: mpsc::Receiver<Job>,
-    /// Calls that wait, by owner; operators and hosts have no owner.
-    waiting: FairQueue<Option<String>, WaitingCall>,
+    /// Calls that wait.
+    waiting: FairQueue<Payer, WaitingCall>,
     /// A transition that waits for them.
     next: Option<Transition>,
     observe: Box<dyn FnMut(&Committed) + Send>,
@@ -126,7 +126,7 @@ impl Writer {
 
     fn take(&mut self, job: Job) {
         match job {
-            Job::Call(call, answer) => self.waiting.push(call.owner.clone(), (call, answer)),
+            Job::Call(call, answer) => self.waiting.push(payer(&call), (call, answer)),
             Job::Transition(transition) => self.next = Some(transition),
         }
     }
@@ -152,12 +152,12 @@ impl Writer {
         let mut at = begin;
         while batch.answers.len() < CALLS && batch.changes.len() < CHANGES && at - begin < DECIDING
         {
-            let Some((owner, (call, answer))) = self.waiting.pop() else {
+            let Some((payer, (call, answer))) = self.waiting.pop() else {
                 break;
             };
             batch.decide(&mut leading.ledger, &call, now, answer);
             let end = Instant::now();
-            self.waiting.charge(&owner, end - at);
+            self.waiting.charge(&payer, end - at);
             at = end;
             self.collect();
         }
@@ -358,6 +358,15 @@ impl Writer {
     fn write(&self) -> std::sync::RwLockWriteGuard<'_, Ledger> {
         let ledger = self.shared.ledger.write();
         ledger.unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Returns the payer of a call. Reports of hosts do not delay operators.
+fn payer(call: &Call) -> Payer {
+    match (&call.command, &call.owner) {
+        (Command::Report { .. } | Command::Silence { .. }, _) => Payer::Hosts,
+        (_, Some(owner)) => Payer::Owner(owner.clone()),
+        (_, None) => Payer::Operators,
     }
 }
 

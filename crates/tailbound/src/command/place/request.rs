@@ -97,6 +97,15 @@ pub(super) struct GuaranteeChange {
 }
 
 impl GuaranteeChange {
+    /// Returns true if a part of the guarantee changes.
+    pub(super) const fn is_given(&self) -> bool {
+        self.bandwidth.is_some()
+            || self.burst.is_some()
+            || self.delay.is_some()
+            || self.burst_rate.is_some()
+            || self.bursts.is_some()
+    }
+
     /// Returns the changed guarantee; None without a change.
     pub(super) fn of(&self, now: Option<Guarantee>) -> Result<Option<Guarantee>, Failure> {
         let Self {
@@ -106,12 +115,7 @@ impl GuaranteeChange {
             burst_rate,
             bursts,
         } = self;
-        let is_changed = bandwidth.is_some()
-            || burst.is_some()
-            || delay.is_some()
-            || burst_rate.is_some()
-            || bursts.is_some();
-        if !is_changed {
+        if !self.is_given() {
             return Ok(None);
         }
         let bandwidth = bandwidth.or(now.map(|now| now.bandwidth)).ok_or_else(|| {

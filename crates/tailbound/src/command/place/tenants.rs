@@ -248,6 +248,11 @@ pub(super) struct Change {
 
 impl Change {
     pub(super) fn run(self) -> Result<Exit, Failure> {
+        if self.vms.is_none() && !self.guarantee.is_given() {
+            return Err(Failure::wrong_arguments(
+                "there is nothing to change; pass --vms, or a part of the guarantee such as --bandwidth",
+            ));
+        }
         let client = self.service.client()?;
         let id = self.tenant.id(&self.service, &client)?;
         let failure = |error| self.service.failure(error);
@@ -256,11 +261,6 @@ impl Change {
             vms: self.vms,
             guarantee: self.guarantee.of(tenant.request.guarantee)?,
         };
-        if patch == TenantPatch::default() {
-            return Err(Failure::wrong_arguments(
-                "there is nothing to change; pass --vms, or a part of the guarantee",
-            ));
-        }
         let tenant = client.patch(id, &patch, tenant.change).map_err(failure)?;
         let tenant = confirmed(&client, tenant);
         self.service.print(TENANT, &tenant, |paint| {

@@ -4,7 +4,7 @@ use crate::ledger::testing::{call, create, ledger};
 use crate::ledger::{Command, Snapshot, TenantFilter};
 use std::sync::Mutex;
 use std::sync::mpsc as sync;
-use tailbound_api::HostState;
+use tailbound_api::{HostReport, HostState};
 use tailbound_placement::TenantId;
 
 /// Store in memory. Each commit waits until the test sets its result.
@@ -362,45 +362,68 @@ async fn nobody_but_long_questions_waits_for_a_long_question() {
     equal();
 }
 
-/// One owner's many calls delay another owner's by the call that is being decided.
-#[tokio::test]
-async fn calls_of_owners_are_decided_in_turn() {
+/// Sends more calls than a commit takes, then one of another payer: it is in the next commit.
+async fn in_the_next_commit(flood: impl Fn(usize) -> Call, other: Call) {
     let Pair {
         service,
         gate,
         mut entered,
-        kept,
         ..
     } = leader().await;
     let first = spawn(&service, create("acme", "first", 1));
     entered.recv().await.unwrap();
-    let mut flood = Vec::new();
-    for number in 0..CALLS + 10 {
-        let name = format!("web-{number}");
-        let call = Call {
-            owner: Some("acme".to_owned()),
-            ..create("acme", &name, 0)
-        };
-        flood.push(spawn(&service, call));
-    }
+    let flood: Vec<_> = (0..CALLS + 10)
+        .map(|number| spawn(&service, flood(number)))
+        .collect();
     queued(&service, CALLS + 10).await;
-    let call = Call {
-        owner: Some("globex".to_owned()),
-        ..create("globex", "only", 1)
-    };
-    let only = spawn(&service, call);
+    let other = spawn(&service, other);
     queued(&service, CALLS + 11).await;
     gate.send(Ok(())).unwrap();
     first.await.unwrap().unwrap();
-    // It is in the next commit, although more calls than a commit takes were sent before it.
     entered.recv().await.unwrap();
     gate.send(Ok(())).unwrap();
-    only.await.unwrap().unwrap();
+    let soon = std::time::Duration::from_secs(20);
+    let answer = tokio::time::timeout(soon, other).await;
+    answer.expect("in the next commit").unwrap().unwrap();
     drop(gate);
     for call in flood {
         call.await.unwrap().unwrap_err();
     }
-    drop(kept);
+}
+
+fn of_owner(owner: &str, name: &str, vms: u32) -> Call {
+    Call {
+        owner: Some(owner.to_owned()),
+        ..create(owner, name, vms)
+    }
+}
+
+#[tokio::test]
+async fn calls_of_owners_are_decided_in_turn() {
+    let flood = |number| of_owner("acme", &format!("web-{number}"), 0);
+    in_the_next_commit(flood, of_owner("globex", "only", 1)).await;
+}
+
+#[tokio::test]
+async fn reports_of_hosts_do_not_delay_operators() {
+    let report = HostReport {
+        revision: 1,
+        change: 0,
+        classes: None,
+        limits: None,
+        cpu: None,
+        refused: Vec::new(),
+        unpromised: Vec::new(),
+        arrived: Vec::new(),
+        measured: None,
+    };
+    let flood = |number| {
+        call(Command::Report {
+            host: format!("unknown-{number}"),
+            report: Box::new(report.clone()),
+        })
+    };
+    in_the_next_commit(flood, create("acme", "only", 1)).await;
 }
 
 /// A store with a defect.

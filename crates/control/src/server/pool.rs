@@ -15,8 +15,8 @@ use tokio::sync::oneshot;
 
 /// Limit on the questions of one owner that wait.
 const MOST_OF_ONE: usize = 64;
-/// Limit on the waiting questions of all hosts, and of all operators: after a start all hosts may ask
-/// for their keys.
+/// Limit on the waiting questions of all hosts, and of all operators: after a start all hosts may request
+/// their keys.
 const MOST_OF_MANY: usize = 16_384;
 /// The threads' niceness.
 const NICE: i32 = 10;

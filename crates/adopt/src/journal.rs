@@ -93,6 +93,10 @@ impl FileJournal {
             path: directory.to_owned(),
             source,
         };
+        // The directory above has files that ordinary users may read.
+        if let Some(parent) = directory.parent() {
+            fs::create_dir_all(parent).map_err(failed)?;
+        }
         let mut maker = fs::DirBuilder::new();
         maker.recursive(true).mode(0o700);
         maker.create(directory).map_err(failed)?;
@@ -210,5 +214,26 @@ impl Journal for FileJournal {
             other => other.and_then(|()| self.sync()),
         };
         removed.map_err(|source| JournalError::File { path, source })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    /// The daemon's files are in the directory above, and ordinary users check configurations.
+    #[test]
+    fn only_the_journals_own_directory_is_closed_to_others() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let above = directory.path().join("tailbound");
+        let journal = above.join("adopted");
+        FileJournal::open(&journal).expect("it is made");
+        let mode = |path: &Path| {
+            let found = fs::metadata(path).expect("it was made");
+            found.permissions().mode() & 0o077
+        };
+        assert_ne!(mode(&above) & 0o011, 0, "others cannot enter it");
+        assert_eq!(mode(&journal), 0);
     }
 }

@@ -352,7 +352,6 @@ const NOT_RUN: &[(&str, &str)] = &[
         "how-to/why.md",
         "needs guests of a host; why.rs and watch.rs run the commands",
     ),
-    ("reference/words.md", "reads the history of the repository"),
 ];
 
 #[test]

@@ -8,7 +8,7 @@
 pub(crate) mod adopt;
 mod apply;
 mod batch;
-pub(crate) mod candidates;
+mod candidates;
 mod change;
 mod command;
 mod decide;
@@ -33,6 +33,7 @@ pub(crate) mod testing;
 mod tests;
 
 pub use apply::Touched;
+pub use candidates::candidates;
 pub use change::{Change, Hosts, KeyId, KeyRecord, ReceivedReport, Snapshot, Subject};
 pub use command::{Call, Command, Reply};
 pub use decide::{Decision, Undo};

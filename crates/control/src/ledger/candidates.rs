@@ -16,7 +16,7 @@ const MAX_LOOKS: usize = 20_000_000;
 ///
 /// # Errors
 /// A question makes no sense, names an unknown tenant, or all together take too long.
-pub(crate) fn candidates(
+pub fn candidates(
     ledger: &Ledger,
     owner: Option<&str>,
     questions: &CandidateQuestions,

@@ -103,7 +103,7 @@ async fn ask(
     let owner = by.owner().map(str::to_owned);
     let found = app
         .ask(&by, move |service| {
-            service.question(|ledger| candidates::candidates(ledger, owner.as_deref(), &questions))
+            service.question(|ledger| candidates(ledger, owner.as_deref(), &questions))
         })
         .await?;
     Ok(Json(found?))

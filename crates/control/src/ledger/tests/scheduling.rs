@@ -457,9 +457,7 @@ fn a_verdict_on_a_host_is_that_of_a_reservation() {
         let questions = CandidateQuestions {
             requests: vec![question],
         };
-        let mut answers = candidates::candidates(ledger, None, &questions)
-            .unwrap()
-            .answers;
+        let mut answers = candidates(ledger, None, &questions).unwrap().answers;
         answers.remove(0).candidates
     };
     let web = |vms| CandidateQuestion {

@@ -209,7 +209,7 @@ impl Service {
     /// became the leader. The caller does so at intervals, which delay the cancellations.
     ///
     /// # Errors
-    /// They could not be cancelled; the next call tries it again.
+    /// A commit failed; the next call repeats the cancellation.
     pub async fn expire_reservations(&self) -> Result<(), ServiceError> {
         if self.role() == Role::Follower {
             self.shared.deadlines.clear();

@@ -1,5 +1,5 @@
-//! Two schedulers that reserve the same places at once, and are killed with the service: no place
-//! is granted twice, and no reservation stays.
+//! Two concurrent schedulers that reserve the same places, and are killed with the service: no
+//! place is granted twice, and no reservation stays.
 
 #[path = "place/support.rs"]
 mod support;

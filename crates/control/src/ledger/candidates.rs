@@ -70,7 +70,8 @@ fn answer(
     let hosts = question.hosts.as_ref().map_or(all.len(), Vec::len);
     let needed = hosts.saturating_mul(10 + ports);
     *looks = looks.checked_sub(needed).ok_or_else(|| {
-        let what = "the requests have too many hosts; name fewer, or ask in several calls";
+        let what =
+            "the requests have too many hosts; name fewer, or divide them into several calls";
         LedgerError::Absurd(what.to_owned())
     })?;
     let verdict = |host| verdict(ledger, &mut verdicts, host, question.vms);

@@ -55,12 +55,12 @@ pub enum Command {
     Confirm(ReservationId),
     /// Cancels a reservation.
     Cancel(ReservationId),
-    /// Cancels those of these reservations that are open; the leader's, at the end of their time
-    /// to live.
+    /// Cancels these reservations, except confirmed ones. The leader sends it at the end of their
+    /// time to live.
     Expire(Vec<ReservationId>),
     /// Makes all of some changes, or none. New tenants name their owners.
     Batch(Vec<Operation>),
-    /// Records tenants whose machines run where they say, and which name their owners.
+    /// Records tenants whose machines run. Each names its owner and its placement.
     Adopt(Vec<NewTenant>),
     /// Limits what a tenant's machines may send and be sent.
     Limit {

@@ -211,11 +211,10 @@ fn without(tenant: &Tenant, gone: &BTreeSet<u32>) -> Tenant {
 /// Returns the numbers of a tenant's machines on a host, in ascending order, without those of open
 /// reservations.
 fn confirmed_at(tenant: &Tenant, host: &str) -> Vec<u32> {
+    let open = reservations::open_machines(tenant);
     let runs = tenant.runs.iter().filter(|run| *run.host == *host);
     let numbers = runs.flat_map(|run| run.first..run.first + run.count);
-    numbers
-        .filter(|number| !reservations::is_open(tenant, *number))
-        .collect()
+    numbers.filter(|number| !open.contains(number)).collect()
 }
 
 /// Returns the machines that leave a host with the machines `here`.
@@ -230,11 +229,12 @@ fn removed(
         let last = here.iter().rev().take(fewer);
         return Ok(last.copied().collect());
     }
+    let named = reservations::numbers_by_name(tenant);
     let mut gone = BTreeSet::new();
     for machine in &machines.remove {
         let number = match machine {
             MachineRef::Number(number) => Some(*number),
-            MachineRef::Name(name) => reservations::number_of(tenant, name),
+            MachineRef::Name(name) => named.get(&**name).copied(),
         };
         let number = number.filter(|number| here.binary_search(number).is_ok());
         let number = number.ok_or_else(|| {
@@ -244,7 +244,7 @@ fn removed(
     }
     if gone.len() != fewer {
         return Err(LedgerError::Absurd(format!(
-            "{} machines are to be removed, and from {} to {} there are {fewer} fewer",
+            "remove has {} machines, and from {} to {} there are {fewer} fewer",
             gone.len(),
             here.len(),
             machines.vms

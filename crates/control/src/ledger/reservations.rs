@@ -11,7 +11,7 @@ use super::decide::{Draft, check_names};
 use super::pinned::{self, grown, shrink};
 use super::quota::{Quota, Usage};
 use super::{Ledger, LedgerError};
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use tailbound_api::{
     MAX_TTL, MIN_TTL, NewReservation, Page, PinnedHost, Reservation, ReservationId,
@@ -20,7 +20,7 @@ use tailbound_api::{
 use tailbound_placement::{Placement, TenantId};
 use tailbound_units::Nanos;
 
-/// Largest number of open reservations of an owner, whatever its quota.
+/// Largest number of open reservations of an owner, also without a quota.
 pub const MAX_OPEN: u64 = 10_000;
 /// The longest name of a machine, in bytes.
 const MAX_NAME: usize = 128;
@@ -94,12 +94,13 @@ fn reserve_more(
             name()
         )));
     }
+    let known = numbers_by_name(&old);
     for machine in &new.machines {
-        if let Some(number) = number_of(&old, machine) {
+        if let Some(number) = known.get(&**machine) {
             return Err(LedgerError::MachineExists {
                 tenant: name(),
                 name: machine.clone(),
-                number,
+                number: *number,
             });
         }
     }
@@ -165,19 +166,19 @@ fn record(
     tenant: &Tenant,
 ) -> ReservationRecord {
     let had: HashSet<u32> = machines(old).map(|(number, _)| number).collect();
-    let added = machines(tenant).filter(|(number, _)| !had.contains(number));
-    let mut added: Vec<(u32, &str)> = added.collect();
+    let mut added: HashMap<&str, VecDeque<u32>> = HashMap::new();
+    for (number, host) in machines(tenant).filter(|(number, _)| !had.contains(number)) {
+        added.entry(host).or_default().push_back(number);
+    }
     let mut names = new.machines.iter();
-    let mut named = Vec::with_capacity(added.len());
+    let mut named = Vec::new();
     for PinnedHost { host, vms } in &new.placement {
-        for _ in 0..*vms {
-            let place = added.iter().position(|(_, on)| on == host);
-            let (number, _) = added.remove(place.expect("each reserved machine has a number"));
-            named.push(ReservedMachine {
-                number,
-                name: names.next().cloned(),
-            });
-        }
+        let numbers = added.get_mut(&**host);
+        let numbers = numbers.into_iter().flat_map(|it| it.drain(..*vms as usize));
+        named.extend(numbers.map(|number| ReservedMachine {
+            number,
+            name: names.next().cloned(),
+        }));
     }
     named.sort_unstable_by_key(|machine| machine.number);
     ReservationRecord {
@@ -365,9 +366,11 @@ pub(crate) fn is_open_reservation(ledger: &Ledger, id: ReservationId) -> bool {
     open.next().is_some_and(|(found, _)| found == id)
 }
 
-/// Returns whether a machine is only reserved.
-pub(super) fn is_open(tenant: &Tenant, number: u32) -> bool {
-    open_at(tenant, number).is_some()
+/// Returns the numbers of the machines that are only reserved.
+pub(super) fn open_machines(tenant: &Tenant) -> HashSet<u32> {
+    let open = tenant.reservations.iter().filter(|it| !it.is_confirmed);
+    let machines = open.flat_map(|record| &record.machines);
+    machines.map(|machine| machine.number).collect()
 }
 
 fn open_at(tenant: &Tenant, number: u32) -> Option<&ReservationRecord> {
@@ -375,12 +378,12 @@ fn open_at(tenant: &Tenant, number: u32) -> Option<&ReservationRecord> {
     open.find(|record| record.machines.iter().any(|it| it.number == number))
 }
 
-/// Returns the number of the machine with this name.
-pub(super) fn number_of(tenant: &Tenant, name: &str) -> Option<u32> {
+/// Returns the numbers of the machines that have names.
+pub(super) fn numbers_by_name(tenant: &Tenant) -> HashMap<&str, u32> {
     let records = tenant.reservations.iter();
-    let mut machines = records.flat_map(|record| &record.machines);
-    let machine = machines.find(|machine| machine.name.as_deref() == Some(name))?;
-    Some(machine.number)
+    let machines = records.flat_map(|record| &record.machines);
+    let named = machines.filter_map(|machine| Some((machine.name.as_deref()?, machine.number)));
+    named.collect()
 }
 
 /// Checks that no reservation of a tenant is open, before machines go that the caller does not

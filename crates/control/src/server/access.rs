@@ -75,7 +75,7 @@ pub(super) const RULES: &[Rule] = {
     use Kind::{Read, Write};
     const SMALL: usize = 1_000_000;
     /// A list of the names of 100,000 hosts.
-    const LONG: usize = 4_000_000;
+    const HOST_NAMES: usize = 4_000_000;
     const TREE: usize = 64_000_000;
     &[
         rule("POST", "/v1/tenants", Tenant, Write, SMALL),
@@ -88,7 +88,7 @@ pub(super) const RULES: &[Rule] = {
         rule("POST", "/v1/tenants/{id}/limit", Operator, Write, SMALL),
         rule("GET", "/v1/tenants/{id}/bound", Tenant, Read, 0),
         rule("PUT", "/v1/tenants/{id}/hosts/{host}", Tenant, Write, SMALL),
-        rule("POST", "/v1/candidates", Tenant, Read, LONG),
+        rule("POST", "/v1/candidates", Tenant, Read, HOST_NAMES),
         rule("POST", "/v1/reservations", Tenant, Write, SMALL),
         rule("GET", "/v1/reservations", Tenant, Read, 0),
         rule("GET", "/v1/reservations/{id}", Tenant, Read, 0),

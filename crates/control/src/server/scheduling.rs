@@ -201,18 +201,24 @@ async fn list(
     State(app): State<Arc<App>>,
     By(by): By,
     Params(which): Params<Which>,
-) -> Json<Page<Reservation>> {
+) -> Result<Json<Page<Reservation>>, ApiError> {
     let after = ReservationId(which.after.unwrap_or(0));
+    let owner = by.owner().map(str::to_owned);
+    // An owner's are looked for among all.
     let page = app
-        .service
-        .read(|ledger| reservations::list(ledger, by.owner(), after, which.limit.0));
+        .ask(&by, move |service| {
+            service.question(|ledger| {
+                reservations::list(ledger, owner.as_deref(), after, which.limit.0)
+            })
+        })
+        .await?;
     let items = page.items.into_iter();
-    Json(Page {
+    Ok(Json(Page {
         items: items
             .map(|reservation| with_time(&app, reservation))
             .collect(),
         next: page.next,
-    })
+    }))
 }
 
 /// Returns a reservation, also a confirmed one whose machines the tenant still has.

@@ -11,8 +11,7 @@ use std::time::Duration;
 use tailbound_api::ReservationId;
 use tokio::time::Instant;
 
-/// Ends of reservations that are gone are forgotten once there are more of them than this and than
-/// of open ones.
+/// Limit on the stored ends of reservations that are gone, beside twice the number of open ones.
 const GONE: usize = 1024;
 
 /// The ends of all open reservations.

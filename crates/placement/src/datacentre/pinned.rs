@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use tailbound_units::{Bytes, Rate};
 
-/// Largest number of machines in a data centre: sums of guarantees are within 64 bits for as many.
+/// Largest number of machines in a data centre, whose sums of guarantees are within 64 bits.
 pub const MAX_VMS: u64 = 4_000_000;
 
 /// The rule that refuses a placement.

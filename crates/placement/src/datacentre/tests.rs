@@ -5,6 +5,7 @@ mod check;
 mod cpu;
 mod exact;
 mod offers;
+mod pinned;
 mod random;
 mod wide;
 

@@ -1,4 +1,4 @@
-//! Two schedulers that reserve, confirm, cancel and lose their memory at once.
+//! Two concurrent schedulers that reserve, confirm, cancel and lose their memory.
 
 use super::*;
 use proptest::prelude::*;
@@ -61,8 +61,8 @@ fn reserve(pod: u8, host: u8, key: String) -> Call {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// Whatever the order of the schedulers' calls, a host has at most as many machines as slots, a
-    /// pod has one machine, what was confirmed stays, and at the end nothing is reserved.
+    /// In any order of the schedulers' calls, a host has at most as many machines as slots, a pod
+    /// has one machine, confirmed machines stay, and at the end nothing is reserved.
     #[test]
     fn no_order_of_calls_grants_twice_or_leaks(
         acts in prop::collection::vec((any::<bool>(), act()), 1..80),

@@ -33,7 +33,7 @@ fn used(service: &Service) -> u64 {
     service.read(|ledger| ledger.status(Role::Leader, None).used)
 }
 
-/// A service whose commits succeed at once.
+/// A service whose commits succeed without a wait.
 async fn free() -> (Service, Arc<Mutex<Snapshot>>) {
     let Pair { service, kept, .. } = leader().await;
     (service, kept)

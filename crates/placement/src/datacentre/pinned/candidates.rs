@@ -1,7 +1,7 @@
 //! Verdicts on hosts for more machines of a tenant, without a change.
 
 use super::super::ports::{self, BOTH, Cut, for_each_crossing};
-use super::{Datacentre, Placement, Refusal, Tenant, TenantId, verify_host};
+use super::{Datacentre, Placement, PlacementError, Refusal, Tenant, TenantId, verify_host};
 use crate::datacentre::PortOverload;
 use crate::load::Load;
 use crate::request::{Policy, Request};
@@ -9,7 +9,7 @@ use crate::topology::{NodeId, PortId};
 use std::collections::HashMap;
 use tailbound_units::{Bytes, Nanos, Rate};
 
-/// What is left at the scarcest port between a host and the top of the tree.
+/// Unreserved capacity of the scarcest port between a host and the top of the tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Spare {
     /// The lowest unreserved rate of these ports.
@@ -18,7 +18,7 @@ pub struct Spare {
     pub burst: Bytes,
 }
 
-/// Returns what is left at the scarcest port between a host and the top.
+/// Returns the unreserved capacity of the scarcest port between a host and the top.
 pub fn spare(dc: &Datacentre, host: NodeId) -> Spare {
     let mut spare = Spare {
         bandwidth: Rate(u64::MAX),
@@ -93,6 +93,15 @@ impl<'a> Candidates<'a> {
     /// The rule that refuses them.
     pub fn check(&mut self, host: NodeId, vms: u32) -> Result<(), Refusal> {
         verify_host(self.dc, &self.request, host, vms)?;
+        let slots = self.dc.topology.resources(NodeId::TOP).slots;
+        if self.present.is_none() && self.request.vms > slots {
+            // Sums of guarantees are within 64 bits for as many machines as there are slots.
+            let error = PlacementError::Slots {
+                wanted: self.request.vms,
+                free: self.dc.free(NodeId::TOP).slots,
+            };
+            return Err(Refusal::of_placement(&error));
+        }
         let tenant = match &self.present {
             None => return self.check_link(host, vms),
             Some(present) => {

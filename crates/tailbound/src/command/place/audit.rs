@@ -111,7 +111,7 @@ fn holds(report: &Report) -> bool {
     report.findings.is_empty() && report.cpu.iter().all(CpuOnHost::holds)
 }
 
-/// Returns the numbers of open reservations and of misfits; nothing where there are none.
+/// Returns the numbers of open reservations and of misfits that are above zero.
 fn others(report: &Report) -> String {
     let mut out = String::new();
     for (number, what) in [

@@ -110,7 +110,7 @@ fn candidates(all: &[&Candidate], fitting: usize, paint: Paint) -> String {
 /// Arguments of `tailbound place reserve`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Reserved machines count in every guarantee and under the quota at once. Without \
+    after_help = "Reserved machines count in every guarantee and under the quota. Without \
     `place confirm` they are released after --ttl, which each leader counts anew. A tenant that \
     does not exist is created with them. Exit code: 0 done; 1 refused; 2 failed."
 )]
@@ -319,7 +319,7 @@ pub(super) struct Put {
 
 /// JSON document of a tenant that is gone.
 #[derive(Debug, Serialize)]
-struct Gone {
+struct DeletedTenant {
     id: u64,
 }
 
@@ -338,7 +338,7 @@ impl Put {
         let put = client.put_machines(id, &self.host, &machines);
         let Some(tenant) = put.map_err(|error| self.service.failure(error))? else {
             self.service
-                .print("place-delete", &Gone { id: id.0 }, |paint| {
+                .print("place-delete", &DeletedTenant { id: id.0 }, |paint| {
                     format!("{}  id {}\n", paint.good("DELETED"), id.0)
                 });
             return Ok(Exit::Holds);

@@ -1,6 +1,7 @@
 //! Two concurrent schedulers that reserve the same places, and are killed with the service: no
 //! place is granted twice, and no reservation stays.
 
+#[allow(dead_code, reason = "other tests use more of it")]
 #[path = "place/support.rs"]
 mod support;
 

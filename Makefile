@@ -368,9 +368,10 @@ bench-uplink: ## Compare sending by AF_XDP and by AF_PACKET: packets a second, C
 	$(CARGO) run --release --locked -p tailbound-host --example uplink
 
 .PHONY: bench-control
-bench-control: ## Time the placement service's store, and admissions over HTTP for ten seconds
+bench-control: ## Time the placement service's store, verdicts on hosts, an adoption, and admissions over HTTP
 	@scripts/need compile
 	$(CARGO) run --release --locked -p tailbound-control --example store_bench
+	$(CARGO) run --release --locked -p tailbound-control --example scheduling_bench
 	$(CARGO) run --release --locked -p tailbound-control --example http_bench -- --seconds 10 --clients 8
 
 .PHONY: bench-fairness

@@ -22,8 +22,10 @@ pub use random::random;
 pub use stream::{Events, Guarantees};
 
 use crate::{
-    Explanation, HoseKeys, Host, HostChange, HostGuarantees, HostReport, HostState, MoveVm,
-    NewTenant, Page, PairBound, Status, Tenant, TenantPatch, TopologyDiff, TopologyState, VmLimit,
+    Adoption, AdoptionReport, Batch, BatchResult, CandidateAnswers, CandidateQuestions,
+    Explanation, HoseKeys, Host, HostChange, HostGuarantees, HostMachines, HostReport, HostState,
+    MoveVm, NewReservation, NewTenant, Page, PairBound, Reservation, ReservationId, Status, Tenant,
+    TenantPatch, TopologyDiff, TopologyState, VmLimit,
 };
 use exchange::{Call, Exchange, Target, shown};
 use serde::Serialize;
@@ -138,6 +140,71 @@ impl Client {
             .query("from", Some(&from.to_string()))
             .query("to", Some(&to.to_string()));
         self.read(target)
+    }
+
+    /// Sets the number of a tenant's machines on a host. Returns None if the tenant had no other
+    /// machine and is deleted.
+    pub fn put_machines(
+        &self,
+        id: TenantId,
+        host: &str,
+        machines: &HostMachines,
+    ) -> Answer<Option<Tenant>> {
+        let target = tenant(id, &["hosts", host]);
+        let call = Call::change(Method::PUT, target, Some(json(machines)));
+        let (body, replica) = self.exchange.send(&call)?;
+        if body.is_empty() {
+            return Ok(None);
+        }
+        let read = serde_json::from_slice(&body).map(Some);
+        read.map_err(|error| {
+            let what = format!("{error} in {}", shown(&body));
+            replica.unexpected(&call, &what)
+        })
+    }
+
+    /// Returns the verdicts on hosts for more machines.
+    pub fn candidates(&self, questions: &CandidateQuestions) -> Answer<CandidateAnswers> {
+        self.ask(Target::new(&["candidates"]), questions)
+    }
+
+    /// Reserves machines on hosts for a time to live.
+    pub fn reserve(&self, new: &NewReservation) -> Answer<Reservation> {
+        self.change(Method::POST, Target::new(&["reservations"]), Some(new))
+    }
+
+    /// Returns a page of open reservations, beginning behind `after`.
+    pub fn reservations(&self, after: Option<&str>) -> Answer<Page<Reservation>> {
+        let target = Target::new(&["reservations"])
+            .query("limit", Some(PAGE))
+            .query("after", after);
+        self.read(target)
+    }
+
+    /// Returns a reservation.
+    pub fn reservation(&self, id: ReservationId) -> Answer<Reservation> {
+        self.read(reservation(id, &[]))
+    }
+
+    /// Makes the machines of a reservation part of its tenant.
+    pub fn confirm(&self, id: ReservationId) -> Answer<Reservation> {
+        self.change::<(), _>(Method::POST, reservation(id, &["confirm"]), None)
+    }
+
+    /// Cancels a reservation.
+    pub fn cancel(&self, id: ReservationId) -> Answer<()> {
+        let call = Call::change(Method::DELETE, reservation(id, &[]), None);
+        self.exchange.send(&call).map(|_| ())
+    }
+
+    /// Makes all of some changes, or none.
+    pub fn batch(&self, batch: &Batch) -> Answer<BatchResult> {
+        self.change(Method::POST, Target::new(&["batch"]), Some(batch))
+    }
+
+    /// Records tenants whose machines run already.
+    pub fn adopt(&self, adoption: &Adoption) -> Answer<AdoptionReport> {
+        self.change(Method::POST, Target::new(&["adopt"]), Some(adoption))
     }
 
     /// Returns whether a request would be admitted now, and where its machines would go.
@@ -263,6 +330,11 @@ impl Client {
 fn tenant(id: TenantId, rest: &[&str]) -> Target {
     let id = id.0.to_string();
     Target::new(&[&["tenants", id.as_str()], rest].concat())
+}
+
+fn reservation(id: ReservationId, rest: &[&str]) -> Target {
+    let id = id.to_string();
+    Target::new(&[&["reservations", id.as_str()], rest].concat())
 }
 
 fn json(document: &impl Serialize) -> Vec<u8> {

@@ -16,6 +16,7 @@ mod measurements;
 mod message;
 mod moving;
 mod names;
+mod scheduling;
 mod types;
 
 pub use enforcement::*;
@@ -24,7 +25,9 @@ pub use measurements::*;
 pub use message::MessageBound;
 pub use moving::{MoveEnd, MoveStep, MoveVm, Moving};
 pub use names::{NameError, VmName};
+pub use scheduling::*;
 pub use tailbound_classes::{Classes, Fabric};
+pub use tailbound_placement::pinned::Rule;
 pub use tailbound_placement::{
     CpuReservation, CpuUse, DEFAULT_BURSTS, HostCpu, HostLimits, TenantId, Thousandths,
 };

@@ -8,6 +8,7 @@ use crate::enforcement::{Following, HostWord, TenantEnforcement};
 use crate::limit::VmLimit;
 use crate::message::MessageBound;
 use crate::moving::{MoveEnd, Moving};
+use crate::scheduling::{PinnedHost, ReservationRecord, is_false};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -63,6 +64,10 @@ pub struct NewTenant {
     /// The rate limits of each machine. Only an operator may set them.
     #[serde(default, skip_serializing_if = "VmLimit::is_none")]
     pub limit: VmLimit,
+    /// The hosts of the machines, whose sum is `vms`. The service admits or refuses exactly this
+    /// placement. Without it, the service chooses the hosts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub placement: Vec<PinnedHost>,
 }
 
 /// Returns true if a text is a valid name of a tenant or an owner: 1 to 63 of `a-z`, `0-9` and `-`,
@@ -135,6 +140,16 @@ pub struct Tenant {
     /// The state of the tenant's guarantee on its hosts; absent if not requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub standing: Option<TenantEnforcement>,
+    /// The reservations whose machines the tenant has. Answers of the API are without them: an
+    /// earlier client knows no such field, and `GET /v1/reservations` has them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "openapi", schema(ignore))]
+    pub reservations: Vec<ReservationRecord>,
+    /// True if the tenant did not fit where its machines ran when they were adopted. Answers of the
+    /// API are without it.
+    #[serde(default, skip_serializing_if = "is_false")]
+    #[cfg_attr(feature = "openapi", schema(ignore))]
+    pub misfit: bool,
 }
 
 impl Tenant {

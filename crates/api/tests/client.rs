@@ -41,6 +41,7 @@ fn web() -> NewTenant {
         cpu_reservation: None,
         message: None,
         limit: VmLimit::default(),
+        placement: Vec::new(),
     }
 }
 

@@ -256,6 +256,7 @@ fn create(random: &mut Pcg64Mcg, name: &str, machines: f64) -> Call {
             cpu_reservation: None,
             message: None,
             limit: VmLimit::default(),
+            placement: Vec::new(),
         }),
     }
 }

@@ -6,6 +6,7 @@
 
 mod cpu;
 mod keys;
+mod reservations;
 mod tenants;
 mod traffic;
 
@@ -29,6 +30,10 @@ pub struct Report {
     pub ports: usize,
     /// The number of idempotency keys.
     pub keys: usize,
+    /// The number of open reservations.
+    pub reservations: usize,
+    /// The number of tenants that did not fit when they were adopted.
+    pub misfits: usize,
     /// The hosts of whose CPU something is reserved, in the order of the tree.
     pub cpu: Vec<CpuOnHost>,
     /// Everything that is wrong; empty if all promises hold.
@@ -106,8 +111,9 @@ pub struct Finding {
     pub subject: String,
     /// Description of the mistake.
     pub what: String,
-    /// True for a port that carries more than the rules allow and has no other mistake. Its tenants
-    /// were admitted by other rules.
+    /// True for a port that carries more than the rules allow and has no other mistake: its tenants
+    /// were admitted by other rules, or adopted. Also true for tenants that were adopted although
+    /// they did not fit, and for their hosts.
     pub is_over: bool,
 }
 
@@ -135,6 +141,9 @@ pub fn audit(snapshot: &Snapshot) -> Report {
         ..Report::default()
     };
     keys::look(snapshot, &mut report.findings);
+    report.reservations = reservations::look(snapshot, &mut report.findings);
+    let misfits = snapshot.tenants.values().filter(|tenant| tenant.misfit);
+    report.misfits = misfits.count();
     let Some(state) = &snapshot.topology else {
         report
             .findings
@@ -169,7 +178,10 @@ pub fn audit(snapshot: &Snapshot) -> Report {
             .look(*id, tenant, snapshot.next_id)
             .and_then(|hosts| traffic.add(&tenant.reserved(), &hosts));
         if let Err(what) = looked {
-            report.findings.push(Finding::new(subject, what));
+            report.findings.push(Finding {
+                is_over: tenant.misfit,
+                ..Finding::new(subject, what)
+            });
         }
     }
     tenants.resources(&mut report.findings);

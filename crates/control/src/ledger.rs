@@ -5,7 +5,10 @@
 //! [`tailbound_placement::Datacentre`] has the port loads and finds placements; the ledger adds
 //! names, owners, numbers of machines and idempotency keys.
 
+pub(crate) mod adopt;
 mod apply;
+mod batch;
+mod candidates;
 mod change;
 mod command;
 mod decide;
@@ -17,8 +20,10 @@ mod message;
 mod moves;
 mod names;
 mod owners;
+mod pinned;
 mod quota;
 mod read;
+pub(crate) mod reservations;
 mod runs;
 mod topology;
 
@@ -28,6 +33,7 @@ pub(crate) mod testing;
 mod tests;
 
 pub use apply::Touched;
+pub use candidates::candidates;
 pub use change::{Change, Hosts, KeyId, KeyRecord, ReceivedReport, Snapshot, Subject};
 pub use command::{Call, Command, Reply};
 pub use decide::{Decision, Undo};
@@ -36,6 +42,7 @@ pub use error::{LedgerError, LoadError};
 pub use keys::{KEY_LIFE, MAX_KEYS};
 pub use quota::{Quota, Usage};
 pub use read::TenantFilter;
+pub use reservations::{MAX_OPEN, OpenReservation};
 pub use topology::compare;
 
 use enforcement::TenantStates;
@@ -113,6 +120,7 @@ impl Ledger {
             }
         }
         ledger.put_tenants(tenants)?;
+        apply::check_resources(&ledger)?;
         for (key, mut record) in snapshot.keys {
             names::share_in_reply(ledger.datacentre.topology(), &mut record);
             ledger.keys.put(Arc::new(key), record);

@@ -23,6 +23,7 @@ mod problem;
 mod rates;
 mod report_times;
 mod request_id;
+mod scheduling;
 mod signals;
 mod status;
 mod tenants;
@@ -235,6 +236,13 @@ fn name_of(command: &Command) -> &'static str {
         Command::Delete { .. } => "delete",
         Command::Relocate { .. } => "relocate",
         Command::Move { .. } => "move",
+        Command::PutHost { .. } => "put",
+        Command::Reserve(_) => "reserve",
+        Command::Confirm(_) => "confirm",
+        Command::Cancel(_) => "cancel",
+        Command::Expire(_) => "expire",
+        Command::Batch(_) => "batch",
+        Command::Adopt(_) => "adopt",
         Command::Limit { .. } => "limit",
         Command::SetHosts { .. } => "hosts",
         Command::Report { .. } => "report",
@@ -343,6 +351,7 @@ impl Server {
             done = serving => Ok(done?),
             () = stopping => Ok(()),
             () = report_times::watch(Arc::clone(&self.app)) => Ok(()),
+            () = scheduling::expire(Arc::clone(&self.app)) => Ok(()),
         };
         if let Some(exporter) = self.app.exporter.get().cloned() {
             // All that was answered is to be told; nothing else is to be done any more.

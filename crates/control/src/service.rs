@@ -6,6 +6,7 @@
 //! questions have a third one ([`Service::question`]), so that no commit and no other reader waits
 //! for them.
 
+mod deadlines;
 mod questions;
 mod watchers;
 mod writer;
@@ -13,14 +14,16 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-use crate::ledger::{Call, Change, Ledger, LedgerError, LoadError, Reply};
+use crate::ledger::{Call, Change, Command, Ledger, LedgerError, LoadError, Reply};
 use crate::store::{Store, StoreError};
+use deadlines::Deadlines;
 use questions::Questions;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
-use tailbound_api::{Code, Event, Role};
+use tailbound_api::{Code, Event, ReservationId, Role};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
+use tokio::time::Instant;
 use watchers::Watchers;
 use writer::{Job, Transition, Writer};
 
@@ -28,6 +31,8 @@ use writer::{Job, Transition, Writer};
 const QUEUE: usize = 1024;
 /// Number of events that are buffered for a slow reader; older events are lost.
 const EVENTS: usize = 1024;
+/// The maximum number of reservations that are cancelled in one transaction.
+const AT_ONCE: usize = 32;
 
 /// Reason why the service did not execute a call.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -48,7 +53,7 @@ pub enum ServiceError {
 
 impl ServiceError {
     /// Returns the error code of the reply.
-    pub const fn code(&self) -> Code {
+    pub fn code(&self) -> Code {
         match self {
             Self::Ledger(error) => error.code(),
             Self::Store(error) => error.code(),
@@ -86,6 +91,8 @@ struct Shared {
     /// The durable state.
     ledger: RwLock<Ledger>,
     questions: Questions,
+    /// The ends of reservations' times to live, while this service leads.
+    deadlines: Deadlines,
     leads: AtomicBool,
     revision: watch::Sender<u64>,
     watchers: Watchers,
@@ -110,6 +117,7 @@ impl Service {
         let shared = Arc::new(Shared {
             ledger: RwLock::new(ledger),
             questions: Questions::default(),
+            deadlines: Deadlines::default(),
             leads: AtomicBool::new(false),
             revision,
             watchers: Watchers::default(),
@@ -195,6 +203,30 @@ impl Service {
     /// for it. It blocks the thread while the ledger catches up.
     pub fn question<T>(&self, ask: impl FnOnce(&Ledger) -> T) -> T {
         self.shared.questions.ask(&self.shared.ledger, ask)
+    }
+
+    /// Cancels the reservations whose time to live has passed since this service received them or
+    /// became the leader. The caller does so at intervals, which delay the cancellations.
+    ///
+    /// # Errors
+    /// A commit failed; the next call repeats the cancellation.
+    pub async fn expire_reservations(&self) -> Result<(), ServiceError> {
+        if self.role() == Role::Follower {
+            self.shared.deadlines.clear();
+            return Ok(());
+        }
+        let now = Instant::now();
+        let due = self.read(|ledger| self.shared.deadlines.due(ledger, now));
+        for some in due.chunks(AT_ONCE) {
+            let call = Call::of_service(Command::Expire(some.to_vec()));
+            self.call(call).await?;
+        }
+        Ok(())
+    }
+
+    /// Returns the rest of a reservation's time to live; None if this service does not count it.
+    pub fn time_left(&self, reservation: ReservationId) -> Option<Duration> {
+        self.shared.deadlines.left(reservation, Instant::now())
     }
 
     /// Returns whether this service leads or follows.

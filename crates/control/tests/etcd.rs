@@ -299,6 +299,7 @@ fn create(name: &str) -> Call {
             cpu_reservation: None,
             message: None,
             limit: VmLimit::default(),
+            placement: Vec::new(),
         }),
     }
 }

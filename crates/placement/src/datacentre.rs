@@ -10,11 +10,13 @@ mod change;
 mod complete;
 mod cpu;
 mod error;
+mod free;
 mod index;
 mod limits;
 mod loads;
 mod moving;
 mod offer;
+pub mod pinned;
 mod ports;
 mod proof;
 mod report;
@@ -36,12 +38,12 @@ use crate::pool::HostCpu;
 use crate::request::{Policy, Request, RequestError};
 use crate::topology::{NodeId, PortId, Resources, Topology};
 use best::BestPorts;
+use free::{FreeResources, Use};
 use index::Largest;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use summary::{Parts, Summary};
-use tailbound_units::Bytes;
 
 /// A tenant's number, which its owner chooses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -127,7 +129,7 @@ pub struct Datacentre {
     loads: Vec<[Load; 2]>,
     /// The free resources of each host, closed or not; of an inner node those of the open hosts
     /// below.
-    free: Vec<Resources>,
+    free: FreeResources,
     /// Hosts that get no machines.
     closed: Vec<bool>,
     /// Capacity of each host for guarantees, if it is known.
@@ -178,9 +180,11 @@ impl Datacentre {
             .collect();
         let mut new = Self {
             loads: vec![[Load::NONE; 2]; topology.len()],
-            free: (0..topology.len())
-                .map(|index| topology.resources(NodeId(index as u32)))
-                .collect(),
+            free: FreeResources::new(
+                (0..topology.len())
+                    .map(|index| topology.resources(NodeId(index as u32)))
+                    .collect(),
+            ),
             closed: vec![false; topology.len()],
             offers: vec![None; topology.len()],
             assumes_paced: false,
@@ -339,20 +343,16 @@ impl Datacentre {
             let promised = &mut self.promised[host.index()];
             let bandwidth = request.guarantee.map_or(0, |given| given.bandwidth.0);
             let bandwidth = bandwidth * u64::from(count);
-            let free = &mut self.free[host.index()];
-            let (cpu, memory) = (
-                request.cpu * u64::from(count),
-                Bytes(request.memory.0 * u64::from(count)),
-            );
+            let amount = Use {
+                slots: count,
+                cpu: u128::from(request.cpu) * u128::from(count),
+                memory: u128::from(request.memory.0) * u128::from(count),
+            };
             if add {
-                free.slots -= count;
-                free.cpu -= cpu;
-                free.memory -= memory;
+                self.free.take(host, amount);
                 *promised += bandwidth;
             } else {
-                free.slots += count;
-                free.cpu += cpu;
-                free.memory += memory;
+                self.free.give(host, amount);
                 *promised -= bandwidth;
             }
         }

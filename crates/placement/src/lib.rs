@@ -56,7 +56,7 @@ mod topology;
 pub use cpu::{CpuReservation, CpuUse, Message, Thousandths};
 pub use datacentre::{
     Adjustment, AdmitError, AffectedTenant, Bound, Datacentre, MoveError, Placement,
-    PlacementError, PortOverload, RefusalReport, Tenant, TenantId,
+    PlacementError, PortOverload, RefusalReport, Tenant, TenantId, pinned,
 };
 pub use host::{HostLimits, HostOffer, HostRule};
 pub use load::{AffineCurve, CURVES, Load};

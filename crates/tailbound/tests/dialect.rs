@@ -47,6 +47,15 @@ const LINES: &[&str] = &[
     "place token | --role operator",
     "place create | web --owner acme --vms 3 --bandwidth 10Mbit/s --burst 3076B --delay 1ms --message 10KB",
     "place get | acme/web",
+    "place candidates | acme/web --host b-1",
+    "place reserve | acme/web --on b-1 --ttl 1h --machine pod",
+    "place reservations |",
+    "place confirm | 2",
+    "place reserve | acme/web --on b-1:2",
+    "place cancel | 4",
+    "place put | acme/web b-1 --vms 0 --remove pod",
+    "place batch | batch.json",
+    "place adopt | running.json",
     "place list |",
     "place bound | acme/web 0 1",
     "place resize | acme/web --vms 4",
@@ -261,6 +270,14 @@ fn files(directory: &Path) {
         ],
     });
     write("network.json", &network.to_string());
+    let tenant = |name: &str| {
+        json!({"name": name, "owner": "acme", "vms": 1,
+               "placement": [{"host": "b-1", "vms": 1}]})
+    };
+    let batch = json!({"operations": [{"create": tenant("batch")}, {"delete": "acme/batch"}]});
+    write("batch.json", &batch.to_string());
+    let running = json!({"tenants": [tenant("runs")]});
+    write("running.json", &running.to_string());
 }
 
 #[test]

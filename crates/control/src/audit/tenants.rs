@@ -1,7 +1,7 @@
 //! Audits names, numbers, and the resources of hosts.
 
 use super::Finding;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use tailbound_api::{Run, Tenant, is_name};
 use tailbound_placement::{FaultDomains, NodeId, Resources, TenantId, Topology};
 use tailbound_units::Bytes;
@@ -12,6 +12,8 @@ pub(super) struct Tenants<'a> {
     names: HashMap<(&'a str, &'a str), TenantId>,
     /// Used resources by node.
     taken: Vec<HostUse>,
+    /// Hosts of tenants that were adopted although they did not fit.
+    misfits: HashSet<NodeId>,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -27,6 +29,7 @@ impl<'a> Tenants<'a> {
             topology,
             names: HashMap::new(),
             taken: vec![HostUse::default(); topology.len()],
+            misfits: HashSet::new(),
         }
     }
 
@@ -39,6 +42,9 @@ impl<'a> Tenants<'a> {
         next_id: u64,
     ) -> Result<Vec<(NodeId, u32)>, String> {
         let hosts = self.hosts(tenant)?;
+        if tenant.misfit {
+            self.misfits.extend(hosts.iter().map(|(host, _)| *host));
+        }
         for (host, count) in &hosts {
             let taken = &mut self.taken[host.index()];
             taken.slots += u64::from(*count);
@@ -143,7 +149,10 @@ impl<'a> Tenants<'a> {
                 if taken > has {
                     let subject = format!("host {:?}", self.topology.name(*host));
                     let what = format!("{taken} {what} are taken of {has}");
-                    findings.push(Finding::new(subject, what));
+                    findings.push(Finding {
+                        is_over: self.misfits.contains(host),
+                        ..Finding::new(subject, what)
+                    });
                 }
             }
         }

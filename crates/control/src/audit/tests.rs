@@ -386,3 +386,38 @@ fn damage_beside_the_tenants_is_found() {
         is_found(&snapshot, expected);
     }
 }
+
+#[test]
+fn open_reservations_are_counted_and_those_without_their_machine_are_found() {
+    let (mut ledger, _) = crate::ledger::testing::ledger();
+    let new = tailbound_api::NewReservation {
+        tenant: "web".to_owned(),
+        owner: Some("acme".to_owned()),
+        request: Some(tailbound_api::MachineRequest::default()),
+        placement: vec![tailbound_api::PinnedHost {
+            host: "host-1".to_owned(),
+            vms: 2,
+        }],
+        ttl: Nanos::from_secs(30),
+        machines: Vec::new(),
+    };
+    let command = crate::ledger::Command::Reserve(Box::new(new));
+    let call = crate::ledger::testing::call(command);
+    let _ = ledger.decide(&call, Nanos(1)).unwrap();
+    let mut snapshot = ledger.snapshot();
+    let report = audit(&snapshot);
+    assert_eq!((report.reservations, report.findings), (1, Vec::new()));
+    let tenant = snapshot.tenants.values_mut().next().unwrap();
+    let tenant = Arc::make_mut(tenant);
+    let mut other = tenant.reservations[0].clone();
+    other.machines[1].number = 7;
+    tenant.reservations.push(other);
+    let found = audit(&snapshot).findings;
+    let found: Vec<_> = found.iter().map(|it| &*it.what).collect();
+    let expected = [
+        "another reservation has the same number",
+        "the machine 0 is reserved twice",
+        "the tenant has no machine 7",
+    ];
+    assert_eq!(found, expected);
+}

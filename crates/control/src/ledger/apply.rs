@@ -5,6 +5,7 @@ use super::{Ledger, LoadError, runs};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tailbound_api::Tenant;
+use tailbound_placement::pinned::{self, Running};
 use tailbound_placement::{NodeId, Placement, TenantId};
 
 /// The hosts whose guarantees may differ after some changes.
@@ -40,7 +41,8 @@ impl Ledger {
         }
         let touched = self.touched(&changes);
         let before: Vec<Change> = changes.iter().map(|change| self.before(change)).collect();
-        if let Err(error) = self.put_all(&changes) {
+        let put = self.put_all(&changes);
+        if let Err(error) = put.and_then(|()| check_resources(self)) {
             self.put_all(&before.iter().collect::<Vec<_>>())?;
             return Err(error);
         }
@@ -136,12 +138,13 @@ impl Ledger {
             placements.push(self.placement(tenant)?);
         }
         let placed = tenants.iter().zip(&placements);
-        self.datacentre
-            .restore_all(placed.map(|(tenant, at)| (tenant.id, tenant.reserved(), at.clone())))
-            .map_err(|(tenant, error)| LoadError::Tenant {
+        let running = placed.map(|(tenant, at)| running(tenant, at));
+        pinned::put(&mut self.datacentre, running).map_err(|(tenant, error)| {
+            LoadError::Tenant {
                 tenant,
                 why: error.to_string(),
-            })?;
+            }
+        })?;
         for (tenant, placement) in tenants.into_iter().zip(placements) {
             self.check_name(&tenant)?;
             self.list(tenant, &placement);
@@ -166,12 +169,11 @@ impl Ledger {
     pub(super) fn put_tenant(&mut self, tenant: Arc<Tenant>) -> Result<(), LoadError> {
         let placement = self.placement(&tenant)?;
         self.check_name(&tenant)?;
-        self.datacentre
-            .restore(tenant.id, &tenant.reserved(), placement.clone())
-            .map_err(|error| LoadError::Tenant {
-                tenant: tenant.id,
-                why: error.to_string(),
-            })?;
+        let put = pinned::put(&mut self.datacentre, [running(&tenant, &placement)]);
+        put.map_err(|(tenant, error)| LoadError::Tenant {
+            tenant,
+            why: error.to_string(),
+        })?;
         self.list(tenant, &placement);
         Ok(())
     }
@@ -197,7 +199,7 @@ impl Ledger {
     }
 
     /// Returns the placement of a tenant, checked against the topology.
-    fn placement(&self, tenant: &Tenant) -> Result<Placement, LoadError> {
+    pub(super) fn placement(&self, tenant: &Tenant) -> Result<Placement, LoadError> {
         let bad = |why: String| LoadError::Tenant {
             tenant: tenant.id,
             why,
@@ -263,4 +265,34 @@ impl Ledger {
         self.hosts = hosts;
         Ok(())
     }
+}
+
+/// Returns a tenant as the data centre receives it. The resources of hosts are not checked:
+/// [`check_resources`] checks them when all tenants are there.
+fn running(tenant: &Tenant, placement: &Placement) -> Running {
+    Running {
+        id: tenant.id,
+        request: tenant.reserved(),
+        placement: placement.clone(),
+        is_misfit: tenant.misfit,
+    }
+}
+
+/// Checks that no host has more machines than it has resources for, unless some were adopted there
+/// although they did not fit.
+pub(super) fn check_resources(ledger: &Ledger) -> Result<(), LoadError> {
+    for host in pinned::overfull(&ledger.datacentre) {
+        let here = ledger.index.at(host);
+        let tenants = here.iter().filter_map(|id| ledger.tenants.get(id));
+        if !tenants.clone().any(|tenant| tenant.misfit)
+            && let Some(last) = tenants.last()
+        {
+            let name = ledger.datacentre.topology().name(host);
+            return Err(LoadError::Tenant {
+                tenant: last.id,
+                why: format!("host {name:?} has too few slots, CPUs or memory for its machines"),
+            });
+        }
+    }
+    Ok(())
 }

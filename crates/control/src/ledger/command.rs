@@ -4,14 +4,15 @@ use super::quota::Quota;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use tailbound_api::{
-    HostChange, HostReport, HostState, MoveVm, NewTenant, Tenant, TopologyDiff, VmLimit,
+    AdoptionReport, HostChange, HostMachines, HostReport, HostState, MoveVm, NewReservation,
+    NewTenant, Operation, Reservation, ReservationId, Tenant, TopologyDiff, VmLimit,
 };
 use tailbound_placement::{Guarantee, Spec, TenantId};
 
 /// A change of the ledger.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
-    /// Admits a tenant, which names its owner.
+    /// Admits a tenant, which names its owner; where it names hosts, exactly there.
     Create(NewTenant),
     /// Changes the number of a tenant's machines, or their guarantee.
     Change {
@@ -39,6 +40,28 @@ pub enum Command {
         /// The machine, and the step of its move.
         step: MoveVm,
     },
+    /// Sets the number of a tenant's machines on a host.
+    PutHost {
+        /// The tenant.
+        id: TenantId,
+        /// The host.
+        host: String,
+        /// The number of machines there, and which of them go.
+        machines: HostMachines,
+    },
+    /// Reserves machines on hosts; the owner is named.
+    Reserve(Box<NewReservation>),
+    /// Makes the machines of a reservation part of their tenant.
+    Confirm(ReservationId),
+    /// Cancels a reservation.
+    Cancel(ReservationId),
+    /// Cancels these reservations, except confirmed ones. The leader sends it at the end of their
+    /// time to live.
+    Expire(Vec<ReservationId>),
+    /// Makes all of some changes, or none. New tenants name their owners.
+    Batch(Vec<Operation>),
+    /// Records tenants whose machines run. Each names its owner and its placement.
+    Adopt(Vec<NewTenant>),
     /// Limits what a tenant's machines may send and be sent.
     Limit {
         /// The tenant.
@@ -91,12 +114,29 @@ impl Command {
             | Self::Delete { id }
             | Self::Relocate { id }
             | Self::Move { id, .. }
+            | Self::PutHost { id, .. }
             | Self::Limit { id, .. } => Some(*id),
             Self::Create(_)
+            | Self::Reserve(_)
+            | Self::Confirm(_)
+            | Self::Cancel(_)
+            | Self::Expire(_)
+            | Self::Batch(_)
+            | Self::Adopt(_)
             | Self::SetHosts { .. }
             | Self::Report { .. }
             | Self::Silence { .. }
             | Self::SetTopology { .. } => None,
+        }
+    }
+
+    /// Returns the number of values that the decision may change, if it may be many.
+    pub const fn many_changes(&self) -> Option<usize> {
+        match self {
+            Self::Batch(operations) => Some(operations.len()),
+            Self::Adopt(tenants) => Some(tenants.len()),
+            Self::Expire(reservations) => Some(reservations.len()),
+            _ => None,
         }
     }
 }
@@ -119,6 +159,20 @@ pub struct Call {
     pub command: Command,
 }
 
+impl Call {
+    /// Returns a call of the service itself.
+    pub fn of_service(command: Command) -> Self {
+        Self {
+            owner: None,
+            quota: Quota::default(),
+            key: None,
+            fingerprint: [0; 32],
+            expected: None,
+            command,
+        }
+    }
+}
+
 /// The reply to a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -127,6 +181,12 @@ pub enum Reply {
     Tenant(Arc<Tenant>),
     /// The tenant is gone.
     Deleted,
+    /// The reservation as it is now.
+    Reservation(Arc<Reservation>),
+    /// The tenant after each operation of a batch.
+    Batch(Vec<Option<Arc<Tenant>>>),
+    /// The adopted tenants and the misfits.
+    Adopted(Arc<AdoptionReport>),
     /// The hosts' new state and the tenants that it affects.
     Hosts(Arc<HostChange>),
     /// The host's report was recorded.

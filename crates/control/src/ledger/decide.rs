@@ -3,7 +3,7 @@
 use super::change::{Change, Hosts, KeyId, KeyRecord, ReceivedReport};
 use super::command::{Call, Command, Reply};
 use super::quota::{Quota, Usage};
-use super::{Ledger, LedgerError, LoadError, runs, topology};
+use super::{Ledger, LedgerError, LoadError, adopt, batch, pinned, reservations, runs, topology};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tailbound_api::{
@@ -66,28 +66,8 @@ impl Ledger {
             });
         }
         let mut draft = Draft::default();
-        let owner = call.owner.as_deref();
         check_expected(self, call)?;
-        let reply = match &call.command {
-            Command::Create(new) => self.create(new, &call.quota, &mut draft),
-            Command::Change { id, vms, guarantee } => {
-                let change = RequestChange {
-                    vms: *vms,
-                    guarantee: *guarantee,
-                };
-                self.change(call, *id, change, &mut draft)
-            }
-            Command::Delete { id } => self.delete(owner, *id, &mut draft),
-            Command::Relocate { id } => self.relocate(owner, *id, &mut draft),
-            Command::Move { id, step } => self.move_vm(owner, *id, step, &mut draft),
-            Command::Limit { id, limit } => self.limit(owner, *id, *limit, &mut draft),
-            Command::SetHosts { node, state } => self.set_states(node, *state, &mut draft),
-            Command::Report { host, report } => self.report(host, report, &mut draft),
-            Command::Silence { hosts } => Ok(silence(self, hosts, &mut draft)),
-            Command::SetTopology { spec, expected } => {
-                self.set_topology(spec, *expected, &mut draft)
-            }
-        }?;
+        let reply = execute(self, call, &mut draft)?;
         if let Some(key) = key {
             self.keep_reply(key, call.fingerprint, now, &reply, &mut draft);
         }
@@ -110,21 +90,14 @@ impl Ledger {
         Ok(())
     }
 
-    fn create(
+    pub(super) fn create(
         &mut self,
         new: &NewTenant,
         quota: &Quota,
         draft: &mut Draft,
     ) -> Result<Reply, LedgerError> {
         let owner = new.owner.as_deref().unwrap_or_default();
-        check_name("owner", owner)?;
-        check_name("name", &new.name)?;
-        if new.name.bytes().all(|byte| byte.is_ascii_digit()) {
-            return Err(LedgerError::Absurd(format!(
-                "the name {:?} is a number, which would be taken for an id; put a letter in it",
-                new.name
-            )));
-        }
+        check_names(owner, &new.name)?;
         let request = new.request();
         request.check()?;
         check_limit(&new.limit, &request)?;
@@ -138,7 +111,11 @@ impl Ledger {
         let has = self.owners.usage(owner);
         quota.check(owner, has, has.plus(Usage::of(&request)))?;
         let id = TenantId(self.next_id);
-        let placement = self.datacentre.admit(id, &request)?.clone();
+        let placement = if new.placement.is_empty() {
+            self.datacentre.admit(id, &request)?.clone()
+        } else {
+            pinned::admit(self, id, &request, &new.placement)?
+        };
         let tenant = Tenant {
             id,
             owner: owner.to_owned(),
@@ -149,6 +126,8 @@ impl Ledger {
             change: id.0,
             moving: None,
             standing: None,
+            reservations: Vec::new(),
+            misfit: false,
         };
         let reply = self.entered(tenant, &placement, draft);
         self.count(draft);
@@ -158,7 +137,7 @@ impl Ledger {
     /// Returns the next number, which is unused by tenants and by their changes. Both share one
     /// counter, so that the number of the latest change that a host knows implies which tenants and
     /// changes it knows.
-    fn count(&mut self, draft: &mut Draft) -> u64 {
+    pub(super) fn count(&mut self, draft: &mut Draft) -> u64 {
         let next = self.next_id;
         draft.keep(Change::NextId(next), Change::NextId(next + 1));
         self.next_id += 1;
@@ -183,6 +162,9 @@ impl Ledger {
         }
         request.check()?;
         check_limit(&old.limit, &request)?;
+        if request.vms < old.request.vms {
+            reservations::check_none_open(&old)?;
+        }
         let has = self.owners.usage(&old.owner);
         let after = has.minus(Usage::of(&old.request)).plus(Usage::of(&request));
         call.quota.check(&old.owner, has, after)?;
@@ -200,6 +182,7 @@ impl Ledger {
         draft: &mut Draft,
     ) -> Result<Reply, LedgerError> {
         let old = self.settled(owner, id)?;
+        reservations::check_none_open(&old)?;
         let placement = Replacement {
             old: self.placement_of(id),
             new: self.datacentre.relocate(id)?.clone(),
@@ -235,7 +218,7 @@ impl Ledger {
         Ok(self.relisted(&old, tenant, &placement, draft))
     }
 
-    fn delete(
+    pub(super) fn delete(
         &mut self,
         owner: Option<&str>,
         id: TenantId,
@@ -371,7 +354,11 @@ impl Ledger {
     }
 
     /// Returns a tenant without moving machines.
-    fn settled(&self, owner: Option<&str>, id: TenantId) -> Result<Arc<Tenant>, LedgerError> {
+    pub(super) fn settled(
+        &self,
+        owner: Option<&str>,
+        id: TenantId,
+    ) -> Result<Arc<Tenant>, LedgerError> {
         let tenant = self.visible(owner, id)?;
         match &tenant.moving {
             None => Ok(tenant),
@@ -385,7 +372,7 @@ impl Ledger {
     }
 
     /// Returns the runs of machines for a placement, in which machines keep their numbers.
-    fn runs(&self, old: &[Run], placement: &Placement) -> Vec<Run> {
+    pub(super) fn runs(&self, old: &[Run], placement: &Placement) -> Vec<Run> {
         let topology = self.datacentre.topology();
         let hosts = placement.hosts().iter();
         runs::assign(
@@ -395,7 +382,12 @@ impl Ledger {
     }
 
     /// Lists a tenant that the data centre has admitted.
-    fn entered(&mut self, tenant: Tenant, placement: &Placement, draft: &mut Draft) -> Reply {
+    pub(super) fn entered(
+        &mut self,
+        tenant: Tenant,
+        placement: &Placement,
+        draft: &mut Draft,
+    ) -> Reply {
         let tenant = Arc::new(tenant);
         draft.keep(Change::Gone(tenant.id), Change::Tenant(Arc::clone(&tenant)));
         self.list(Arc::clone(&tenant), placement);
@@ -426,10 +418,12 @@ impl Ledger {
         placement: &Replacement,
         draft: &mut Draft,
     ) -> Reply {
-        let tenant = Arc::new(Tenant {
+        let mut tenant = Tenant {
             change: self.count(draft),
             ..tenant
-        });
+        };
+        reservations::prune(&mut tenant);
+        let tenant = Arc::new(tenant);
         draft.keep(
             Change::Tenant(Arc::clone(old)),
             Change::Tenant(Arc::clone(&tenant)),
@@ -510,6 +504,38 @@ impl Ledger {
     }
 }
 
+/// Executes a call's command. After an error nothing has changed.
+fn execute(ledger: &mut Ledger, call: &Call, draft: &mut Draft) -> Result<Reply, LedgerError> {
+    let owner = call.owner.as_deref();
+    match &call.command {
+        Command::Create(new) => ledger.create(new, &call.quota, draft),
+        Command::Change { id, vms, guarantee } => {
+            let change = RequestChange {
+                vms: *vms,
+                guarantee: *guarantee,
+            };
+            ledger.change(call, *id, change, draft)
+        }
+        Command::Delete { id } => ledger.delete(owner, *id, draft),
+        Command::Relocate { id } => ledger.relocate(owner, *id, draft),
+        Command::Move { id, step } => ledger.move_vm(owner, *id, step, draft),
+        Command::PutHost { id, host, machines } => {
+            pinned::put_host(ledger, call, *id, host, machines, draft)
+        }
+        Command::Reserve(new) => reservations::reserve(ledger, &call.quota, new, draft),
+        Command::Confirm(id) => reservations::confirm(ledger, owner, *id, draft),
+        Command::Cancel(id) => reservations::cancel(ledger, owner, *id, draft),
+        Command::Expire(ids) => Ok(reservations::expire(ledger, ids, draft)),
+        Command::Batch(operations) => batch::execute(ledger, call, operations, draft),
+        Command::Adopt(tenants) => adopt::adopt(ledger, tenants, draft),
+        Command::Limit { id, limit } => ledger.limit(owner, *id, *limit, draft),
+        Command::SetHosts { node, state } => ledger.set_states(node, *state, draft),
+        Command::Report { host, report } => ledger.report(host, report, draft),
+        Command::Silence { hosts } => Ok(silence(ledger, hosts, draft)),
+        Command::SetTopology { spec, expected } => ledger.set_topology(spec, *expected, draft),
+    }
+}
+
 /// Marks hosts as silent.
 fn silence(ledger: &mut Ledger, hosts: &[(String, u64)], draft: &mut Draft) -> Reply {
     for (name, since) in hosts {
@@ -552,16 +578,35 @@ pub(super) struct Draft {
 }
 
 impl Draft {
-    fn keep(&mut self, before: Change, change: Change) {
+    /// Undoes everything in a ledger, and forgets it.
+    pub(super) fn revert(&mut self, ledger: &mut Ledger) {
+        let Self { undo, .. } = std::mem::take(self);
+        let undone = ledger.undo(undo);
+        undone.expect("the changes are the last ones of this ledger");
+    }
+
+    pub(super) fn keep(&mut self, before: Change, change: Change) {
         self.undo.0.push(before);
         self.changes.push(change);
     }
 }
 
 /// Checks that a limit can be kept beside what is promised.
-fn check_limit(limit: &VmLimit, request: &Request) -> Result<(), LedgerError> {
+pub(super) fn check_limit(limit: &VmLimit, request: &Request) -> Result<(), LedgerError> {
     let checked = limit.check(request.guarantee.as_ref());
     checked.map_err(|rule| LedgerError::Absurd(rule.to_string()))
+}
+
+/// Checks the names of a new tenant and of its owner.
+pub(super) fn check_names(owner: &str, name: &str) -> Result<(), LedgerError> {
+    check_name("owner", owner)?;
+    check_name("name", name)?;
+    if name.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(LedgerError::Absurd(format!(
+            "the name {name:?} is a number, which would be taken for an id; put a letter in it"
+        )));
+    }
+    Ok(())
 }
 
 /// Checks a name, which becomes part of machines' names and of paths.

@@ -356,10 +356,12 @@ impl Ledger {
         }
     }
 
-    /// Returns a tenant with its standing.
+    /// Returns a tenant with its standing, as the API has it.
     pub fn with_standing(&self, tenant: &Tenant, on_all: bool) -> Tenant {
         Tenant {
             standing: self.standing(tenant.id, on_all),
+            reservations: Vec::new(),
+            misfit: false,
             ..tenant.clone()
         }
     }

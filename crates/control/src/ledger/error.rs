@@ -1,6 +1,7 @@
 //! Errors of the ledger: of calls and queries, and of loading it from a store.
 
-use tailbound_api::{Broken, Code, Moving, Tenant};
+use tailbound_api::{Broken, Code, Moving, ReservationId, Tenant};
+use tailbound_placement::pinned::{PinnedError, Refusal};
 use tailbound_placement::{AdmitError, PlacementError, RequestError, SpecError, TenantId};
 
 /// Reason for the refusal of a call or a query; nothing was changed.
@@ -22,6 +23,38 @@ pub enum LedgerError {
     /// No placement keeps every promise.
     #[error(transparent)]
     NoPlacement(#[from] PlacementError),
+    /// A rule refuses the placement that the caller chose.
+    #[error(transparent)]
+    Pinned(#[from] Refusal),
+    /// A machine of this name exists.
+    #[error("{tenant} has a machine {name:?} already: its number is {number}")]
+    MachineExists {
+        /// The tenant: `OWNER/NAME`.
+        tenant: String,
+        /// The caller's name of the machine.
+        name: String,
+        /// The number of the machine that exists.
+        number: u32,
+    },
+    /// Open reservations prevent the change.
+    #[error("{tenant} has open reservations: confirm or cancel {reservation} first")]
+    Reserved {
+        /// The tenant: `OWNER/NAME`.
+        tenant: String,
+        /// One of the reservations.
+        reservation: ReservationId,
+    },
+    /// The reservation was confirmed.
+    #[error("the reservation {0} is confirmed; its machines are part of the tenant")]
+    Confirmed(ReservationId),
+    /// An operation of a batch is refused, and none was made.
+    #[error("operation {index} of the batch: {error}; no operation was made")]
+    InBatch {
+        /// The index of the operation, from 0.
+        index: usize,
+        /// The reason.
+        error: Box<Self>,
+    },
     /// A host cannot take a machine.
     #[error("{vm} cannot move to {to}: {why}")]
     NoMove {
@@ -119,11 +152,17 @@ impl LedgerError {
     }
 
     /// Returns the error code of the reply.
-    pub const fn code(&self) -> Code {
+    pub fn code(&self) -> Code {
         match self {
             Self::NotFound(_) => Code::NotFound,
-            Self::Exists { .. } => Code::Exists,
-            Self::NoPlacement(_) | Self::NoMove { .. } | Self::Moves { .. } => Code::Refused,
+            Self::Exists { .. } | Self::MachineExists { .. } => Code::Exists,
+            Self::NoPlacement(_)
+            | Self::NoMove { .. }
+            | Self::Moves { .. }
+            | Self::Pinned(_)
+            | Self::Reserved { .. }
+            | Self::Confirmed(_) => Code::Refused,
+            Self::InBatch { error, .. } => error.code(),
             Self::Quota { .. } => Code::Quota,
             Self::Absurd(_) => Code::Absurd,
             Self::KeyReused(_) => Code::KeyReused,
@@ -142,6 +181,15 @@ impl From<RequestError> for LedgerError {
 impl From<SpecError> for LedgerError {
     fn from(error: SpecError) -> Self {
         Self::Absurd(error.to_string())
+    }
+}
+
+impl From<PinnedError> for LedgerError {
+    fn from(error: PinnedError) -> Self {
+        match error {
+            PinnedError::Refused(refusal) => refusal.into(),
+            PinnedError::Tenant(error) => error.into(),
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use super::change::{KeyId, KeyRecord};
 use super::command::Reply;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use tailbound_api::Tenant;
 use tailbound_units::Nanos;
 
 /// Time for which a reply is kept for retries.
@@ -118,10 +119,22 @@ fn is_old(at: Nanos, now: Nanos) -> bool {
     now.0.saturating_sub(at.0) >= KEY_LIFE.0
 }
 
+/// Returns roughly how many items of 64 bytes a tenant has.
+fn items(tenant: &Tenant) -> usize {
+    let records = tenant.reservations.iter();
+    tenant.runs.len()
+        + records
+            .map(|record| 1 + 2 * record.machines.len())
+            .sum::<usize>()
+}
+
 /// Returns roughly how many bytes a record takes: a tenant's grows with its number of hosts.
 fn bytes(record: &KeyRecord) -> u64 {
     let items = match &record.reply {
-        Reply::Tenant(tenant) => tenant.runs.len(),
+        Reply::Tenant(tenant) => items(tenant),
+        Reply::Batch(tenants) => tenants.iter().flatten().map(|it| items(it)).sum(),
+        Reply::Reservation(reservation) => 2 * reservation.machines.len(),
+        Reply::Adopted(report) => 4 * report.misfits.len(),
         Reply::Deleted | Reply::Noted => 0,
         Reply::Hosts(change) => {
             let refits = change.affected.iter().map(|tenant| tenant.refit.len());

@@ -21,12 +21,14 @@ pub(super) fn share(topology: &Topology, tenant: &mut Arc<Tenant>) {
 
 /// Shares the host names with a reply that was just read.
 pub(super) fn share_in_reply(topology: &Topology, record: &mut Arc<KeyRecord>) {
-    if let Some(KeyRecord {
-        reply: Reply::Tenant(tenant),
-        ..
-    }) = Arc::get_mut(record)
-    {
-        share(topology, tenant);
+    match Arc::get_mut(record).map(|record| &mut record.reply) {
+        Some(Reply::Tenant(tenant)) => share(topology, tenant),
+        Some(Reply::Batch(tenants)) => {
+            for tenant in tenants.iter_mut().flatten() {
+                share(topology, tenant);
+            }
+        }
+        _ => {}
     }
 }
 

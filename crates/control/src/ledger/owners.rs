@@ -1,14 +1,18 @@
 //! The index from owners to their tenants, by name and by number.
 
 use super::quota::Usage;
-use std::collections::{BTreeSet, HashMap};
-use tailbound_api::Tenant;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use tailbound_api::{ReservationId, Tenant};
 use tailbound_placement::TenantId;
 
 /// The tenants of each owner.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Owners {
     owners: HashMap<String, Owned>,
+    /// The tenants of all reservations with machines.
+    reservations: HashMap<ReservationId, TenantId>,
+    /// The tenants of the open reservations.
+    open: BTreeMap<ReservationId, TenantId>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -39,21 +43,59 @@ impl Owners {
         found.flat_map(move |owned| owned.ids.range(from..).copied())
     }
 
+    /// Returns the tenant of a reservation.
+    pub(super) fn reservation(&self, id: ReservationId) -> Option<TenantId> {
+        self.reservations.get(&id).copied()
+    }
+
+    /// Returns the open reservations above `after` and their tenants, in ascending order.
+    pub(super) fn open_after(
+        &self,
+        after: ReservationId,
+    ) -> impl Iterator<Item = (ReservationId, TenantId)> {
+        let from = ReservationId(after.0.saturating_add(1));
+        self.open.range(from..).map(|(id, tenant)| (*id, *tenant))
+    }
+
+    /// Returns the number of open reservations.
+    pub(super) fn open(&self) -> usize {
+        self.open.len()
+    }
+
     pub(super) fn add(&mut self, tenant: &Tenant) {
+        for record in &tenant.reservations {
+            self.reservations.insert(record.id, tenant.id);
+            if !record.is_confirmed {
+                self.open.insert(record.id, tenant.id);
+            }
+        }
         let owned = self.owners.entry(tenant.owner.clone()).or_default();
         owned.names.insert(tenant.name.clone(), tenant.id);
         owned.ids.insert(tenant.id);
-        owned.usage = owned.usage.plus(Usage::of(&tenant.request));
+        owned.usage = owned.usage.plus(usage(tenant));
     }
 
     pub(super) fn remove(&mut self, tenant: &Tenant) {
+        for record in &tenant.reservations {
+            self.reservations.remove(&record.id);
+            self.open.remove(&record.id);
+        }
         if let Some(owned) = self.owners.get_mut(&tenant.owner) {
             owned.names.remove(&tenant.name);
             owned.ids.remove(&tenant.id);
-            owned.usage = owned.usage.minus(Usage::of(&tenant.request));
+            owned.usage = owned.usage.minus(usage(tenant));
             if owned.ids.is_empty() {
                 self.owners.remove(&tenant.owner);
             }
         }
+    }
+}
+
+/// Returns the usage of a tenant with its open reservations.
+fn usage(tenant: &Tenant) -> Usage {
+    let open = tenant.reservations.iter().filter(|it| !it.is_confirmed);
+    Usage {
+        reservations: open.count() as u64,
+        ..Usage::of(&tenant.request)
     }
 }

@@ -14,6 +14,8 @@ pub struct Quota {
     pub vms: Option<u64>,
     /// Largest sum of the guaranteed bandwidths of all its machines.
     pub bandwidth: Option<Rate>,
+    /// Largest number of open reservations.
+    pub reservations: Option<u64>,
 }
 
 /// Sum of an owner's tenants.
@@ -25,6 +27,8 @@ pub struct Usage {
     pub vms: u64,
     /// Sum of the guaranteed bandwidths of all its machines, in bit/s.
     pub bandwidth: u128,
+    /// Number of open reservations, whose machines count, too.
+    pub reservations: u64,
 }
 
 impl Usage {
@@ -37,6 +41,7 @@ impl Usage {
             tenants: 1,
             vms,
             bandwidth: each * u128::from(vms),
+            reservations: 0,
         }
     }
 
@@ -45,6 +50,7 @@ impl Usage {
             tenants: self.tenants + other.tenants,
             vms: self.vms + other.vms,
             bandwidth: self.bandwidth + other.bandwidth,
+            reservations: self.reservations + other.reservations,
         }
     }
 
@@ -53,6 +59,7 @@ impl Usage {
             tenants: self.tenants - other.tenants,
             vms: self.vms - other.vms,
             bandwidth: self.bandwidth - other.bandwidth,
+            reservations: self.reservations - other.reservations,
         }
     }
 }
@@ -89,6 +96,13 @@ impl Quota {
         }
         if let Some(most) = over(self.vms, before.vms, after.vms) {
             return refused(&format_args!("{} machines", after.vms), &most, &before.vms);
+        }
+        if let Some(most) = over(self.reservations, before.reservations, after.reservations) {
+            return refused(
+                &format_args!("{} open reservations", after.reservations),
+                &most,
+                &before.reservations,
+            );
         }
         let rate = |sum: u128| Rate(u64::try_from(sum).unwrap_or(u64::MAX));
         let (has, wants) = (rate(before.bandwidth), rate(after.bandwidth));

@@ -60,6 +60,16 @@ pub(super) fn moved(runs: &[Run], number: u32, to: &Arc<str>) -> Vec<Run> {
     joined(&each.collect::<Vec<_>>())
 }
 
+/// Returns the runs without some machines.
+pub(super) fn without(runs: &[Run], gone: &BTreeSet<u32>) -> Vec<Run> {
+    let each = runs.iter().flat_map(|run| {
+        let numbers = run.first..run.first.saturating_add(run.count);
+        numbers.map(|each| (each, &run.host))
+    });
+    let left: Vec<_> = each.filter(|(each, _)| !gone.contains(each)).collect();
+    joined(&left)
+}
+
 /// Joins neighbouring numbers on one host to one run.
 fn joined(placed: &[(u32, &Arc<str>)]) -> Vec<Run> {
     let is_next = |one: &(u32, &Arc<str>), next: &(u32, &Arc<str>)| {

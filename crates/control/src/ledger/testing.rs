@@ -64,5 +64,6 @@ pub(crate) fn create(owner: &str, name: &str, vms: u32) -> Call {
         cpu_reservation: None,
         message: None,
         limit: VmLimit::default(),
+        placement: Vec::new(),
     }))
 }

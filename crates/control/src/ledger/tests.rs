@@ -4,11 +4,13 @@ mod cpu;
 mod limits;
 mod moves;
 mod quotas;
+mod races;
 mod random;
+mod scheduling;
 
 use super::testing::{TREE, call, create, ledger};
 use super::*;
-use tailbound_api::{Host, HostGuarantees, HostState, Tenant};
+use tailbound_api::{Host, HostGuarantees, HostState, ReservationId, Tenant};
 use tailbound_placement::{Direction, Load, PortId, Resources};
 use tailbound_units::Nanos;
 
@@ -25,6 +27,9 @@ struct Observed {
     counts: (u64, u64),
     by_word: HostCounts,
     used: u64,
+    overfull: Vec<NodeId>,
+    open: Vec<OpenReservation>,
+    usages: Vec<Usage>,
 }
 
 fn observe(ledger: &Ledger) -> Observed {
@@ -66,6 +71,11 @@ fn observe(ledger: &Ledger) -> Observed {
         counts: ledger.not_admitted(),
         by_word: ledger.hosts_by_word(),
         used: ledger.used,
+        overfull: tailbound_placement::pinned::overfull(ledger.datacentre()).collect(),
+        open: reservations::open_after(ledger, ReservationId(0)),
+        usages: ["acme", "globex"]
+            .map(|owner| ledger.owners.usage(owner))
+            .into(),
     }
 }
 

@@ -74,6 +74,8 @@ pub(super) const RULES: &[Rule] = {
     use Access::{Host, Maintenance, Metrics, Open, Operator, Tenant, Viewer};
     use Kind::{Read, Write};
     const SMALL: usize = 1_000_000;
+    /// A list of the names of 100,000 hosts.
+    const HOST_NAMES: usize = 4_000_000;
     const TREE: usize = 64_000_000;
     &[
         rule("POST", "/v1/tenants", Tenant, Write, SMALL),
@@ -85,6 +87,15 @@ pub(super) const RULES: &[Rule] = {
         rule("POST", "/v1/tenants/{id}/move", Operator, Write, SMALL),
         rule("POST", "/v1/tenants/{id}/limit", Operator, Write, SMALL),
         rule("GET", "/v1/tenants/{id}/bound", Tenant, Read, 0),
+        rule("PUT", "/v1/tenants/{id}/hosts/{host}", Tenant, Write, SMALL),
+        rule("POST", "/v1/candidates", Tenant, Read, HOST_NAMES),
+        rule("POST", "/v1/reservations", Tenant, Write, SMALL),
+        rule("GET", "/v1/reservations", Tenant, Read, 0),
+        rule("GET", "/v1/reservations/{id}", Tenant, Read, 0),
+        rule("DELETE", "/v1/reservations/{id}", Tenant, Write, 0),
+        rule("POST", "/v1/reservations/{id}/confirm", Tenant, Write, 0),
+        rule("POST", "/v1/batch", Tenant, Write, SMALL),
+        rule("POST", "/v1/adopt", Operator, Write, TREE),
         rule("GET", "/v1/events", Tenant, Read, 0),
         rule("POST", "/v1/fit", Tenant, Read, SMALL),
         rule("POST", "/v1/explain", Tenant, Read, SMALL),
@@ -117,6 +128,7 @@ pub(super) const RULES: &[Rule] = {
 const WITH_PARAMETERS: &[&str] = &[
     "/v1/tenants",
     "/v1/tenants/{id}/bound",
+    "/v1/reservations",
     "/v1/hosts",
     "/v1/map",
     "/v1/map/paths",
@@ -354,6 +366,9 @@ mod tests {
             "GET /v1/tenants",
             "GET /v1/tenants/{id}",
             "GET /v1/tenants/{id}/bound",
+            "POST /v1/candidates",
+            "GET /v1/reservations",
+            "GET /v1/reservations/{id}",
             "GET /v1/events",
             "POST /v1/fit",
             "POST /v1/explain",
@@ -390,7 +405,12 @@ mod tests {
         };
         let of_tenants = RULES.iter().filter(|rule| rule.access == Access::Tenant);
         assert_eq!(allowed(&tenant).len(), of_tenants.count());
-        assert!(allowed(&tenant).iter().all(|rule| !rule.contains("hosts")));
+        assert!(
+            allowed(&tenant)
+                .iter()
+                .all(|rule| !rule.contains("/v1/hosts"))
+        );
+        assert!(!allowed(&tenant).contains(&"POST /v1/adopt".to_owned()));
         let closed = RULES.iter().filter(|rule| rule.access != Access::Open);
         assert_eq!(allowed(&Caller::Operator).len(), closed.count());
     }

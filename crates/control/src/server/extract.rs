@@ -14,7 +14,10 @@ use serde::de::DeserializeOwned;
 use sha2::{Digest as _, Sha256};
 use std::error::Error as _;
 use std::sync::Arc;
-use tailbound_api::{Code, HostReport, MoveVm, NewTenant, TenantPatch, VmLimit};
+use tailbound_api::{
+    Adoption, Batch, CandidateQuestions, Code, HostMachines, HostReport, MoveVm, NewReservation,
+    NewTenant, ReservationId, TenantPatch, VmLimit,
+};
 use tailbound_placement::{Request as PlacementRequest, Spec, TenantId};
 
 /// The header by which a retried write is recognised as the same write (an IETF draft).
@@ -49,13 +52,17 @@ impl FromRequestParts<Arc<App>> for Id {
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, ApiError> {
         let PathName(text) = PathName::from_request_parts(parts, app).await?;
-        // What `parse` reads besides, such as a sign, has another form already.
-        match text.parse() {
-            Ok(id) if text.bytes().all(|byte| byte.is_ascii_digit()) => Ok(Self(TenantId(id))),
-            _ => Err(ApiError::malformed(format!(
-                "{text:?} is not a tenant's number; those are in the list at /v1/tenants"
-            ))),
-        }
+        tenant_number(&text).map(Self)
+    }
+}
+
+fn tenant_number(text: &str) -> Result<TenantId, ApiError> {
+    // What `parse` reads besides, such as a sign, has another form already.
+    match text.parse() {
+        Ok(id) if text.bytes().all(|byte| byte.is_ascii_digit()) => Ok(TenantId(id)),
+        _ => Err(ApiError::malformed(format!(
+            "{text:?} is not a tenant's number; those are in the list at /v1/tenants"
+        ))),
     }
 }
 
@@ -70,6 +77,31 @@ impl FromRequestParts<Arc<App>> for PathName {
             .await
             .map(|Path(name)| Self(name))
             .map_err(|rejection| ApiError::malformed(rejection.body_text()))
+    }
+}
+
+/// A reservation's number in the path.
+pub(super) struct ReservationPath(pub(super) ReservationId);
+
+impl FromRequestParts<Arc<App>> for ReservationPath {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, ApiError> {
+        let PathName(text) = PathName::from_request_parts(parts, app).await?;
+        text.parse().map(Self).map_err(ApiError::malformed)
+    }
+}
+
+/// A tenant's number and the name of a host in the path.
+pub(super) struct TenantHost(pub(super) TenantId, pub(super) String);
+
+impl FromRequestParts<Arc<App>> for TenantHost {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &Arc<App>) -> Result<Self, ApiError> {
+        let path = Path::<(String, String)>::from_request_parts(parts, &()).await;
+        let Path((id, host)) = path.map_err(|it| ApiError::malformed(it.body_text()))?;
+        Ok(Self(tenant_number(&id)?, host))
     }
 }
 
@@ -136,7 +168,12 @@ json_content!(
     VmLimit,
     PlacementRequest,
     Spec,
-    HostReport
+    HostReport,
+    HostMachines,
+    CandidateQuestions,
+    NewReservation,
+    Batch,
+    Adoption
 );
 
 fn json<T: DeserializeOwned>(headers: &HeaderMap, body: &[u8]) -> Result<T, ApiError> {

@@ -3,8 +3,8 @@
 use super::access::{Access, Kind, RULES, Rule};
 use super::extract::IDEMPOTENCY_KEY;
 use super::{
-    App, ask, events, guarantees, hose_keys, hosts, map, metrics, page, report_times, status,
-    tenants, topology,
+    App, ask, events, guarantees, hose_keys, hosts, map, metrics, page, report_times, scheduling,
+    status, tenants, topology,
 };
 use axum::Json;
 use std::sync::Arc;
@@ -33,6 +33,7 @@ const BEARER: &str = "token";
     components(schemas(Problem)),
     tags(
         (name = "tenants", description = "Tenants and their guarantees"),
+        (name = "scheduling", description = "Placements that an outside scheduler chooses"),
         (name = "questions", description = "Requests that would fit, and reasons for refusals"),
         (name = "hosts", description = "Hosts and their machines"),
         (name = "topology", description = "The tree of switches and hosts"),
@@ -50,6 +51,7 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(tenants::move_vm))
         .routes(routes!(tenants::limit))
         .routes(routes!(tenants::bound))
+        .merge(scheduling::router())
         .routes(routes!(ask::fit))
         .routes(routes!(ask::explain))
         .routes(routes!(hosts::list))
@@ -141,7 +143,7 @@ fn amend(operation: &mut Operation, rule: &Rule) {
     if rule.method == "PUT" {
         headers.push(header(
             "if-match",
-            "The ETag of the compared topology; without it any revision is accepted.",
+            "The ETag of what was read before; without it any revision is accepted.",
             "^([*]|[0-9]{1,19}|\"[0-9]{1,19}\")$",
         ));
     }

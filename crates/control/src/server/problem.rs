@@ -107,6 +107,9 @@ pub(super) fn unexpected(reply: &Reply) -> ApiError {
     let kind = match reply {
         Reply::Tenant(_) => "a tenant",
         Reply::Deleted => "a deletion",
+        Reply::Reservation(_) => "a reservation",
+        Reply::Batch(_) => "a batch",
+        Reply::Adopted(_) => "an adoption",
         Reply::Hosts(_) => "a change of hosts",
         Reply::Noted => "a host's report",
         Reply::Topology(_) => "a change of the topology",
@@ -172,6 +175,8 @@ answers! {
     /// Errors of admissions.
     Refused: 409 "`refused`: no placement keeps every guarantee; `exists`: the owner has a \
         tenant of this name";
+    /// Errors of reservations that are not open any more.
+    Settled: 409 "`refused`: the reservation is confirmed";
     /// Errors of bounds.
     Unbounded: 409 "`refused`: the fabric has no class that can guarantee a delay";
     /// Errors of changes with a condition.

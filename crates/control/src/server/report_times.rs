@@ -5,7 +5,7 @@ use super::App;
 use super::extract::{PathName, Write};
 use super::guarantees::check;
 use super::problem::{self, Absent, ApiError, Guarded, Stored};
-use crate::ledger::{Call, Command, Ledger, Quota, Reply};
+use crate::ledger::{Call, Command, Ledger, Reply};
 use axum::extract::State;
 use axum::http::StatusCode;
 use std::collections::{BTreeSet, HashMap};
@@ -158,14 +158,7 @@ pub(super) async fn watch(app: Arc<App>) {
                 .map(|(host, silence)| (host.clone(), today.saturating_sub(*silence).as_secs()))
                 .collect();
             tracing::warn!(hosts = hosts.len(), first = hosts[0].0, "hosts are silent");
-            let call = Call {
-                owner: None,
-                key: None,
-                fingerprint: [0; 32],
-                expected: None,
-                quota: Quota::default(),
-                command: Command::Silence { hosts },
-            };
+            let call = Call::of_service(Command::Silence { hosts });
             if let Err(error) = app.service.call(call).await {
                 tracing::warn!(%error, "that they are silent could not be kept; it is tried again");
             }

@@ -76,7 +76,7 @@ pub(super) struct Pair {
 }
 
 /// A tenant, with its last change as the `ETag`.
-pub(super) struct Tagged(Tenant);
+pub(super) struct Tagged(pub(super) Tenant);
 
 impl IntoResponse for Tagged {
     fn into_response(self) -> Response {
@@ -99,29 +99,39 @@ pub(super) async fn create(
     Write { body, author }: Write<NewTenant>,
 ) -> Result<Response, ApiError> {
     let mut new = body;
-    match (author.owner(), &new.owner) {
-        (Some(own), Some(said)) if own != said => {
-            return Err(ApiError::forbidden(format!(
-                "the token is that of the owner {own:?}; leave the owner out"
-            )));
-        }
-        (Some(own), _) => new.owner = Some(own.to_owned()),
-        (None, Some(_)) => {}
-        (None, None) => {
-            return Err(ApiError::new(
-                Code::Absurd,
-                "the owner is missing; an operator must name the tenant's owner",
-            ));
-        }
-    }
+    complete(&author, &mut new)?;
+    let tenant = changed(&app, author, Command::Create(new)).await?;
+    let path = format!("/v1/tenants/{}", tenant.id.0);
+    Ok((StatusCode::CREATED, [(LOCATION, path)], Tagged(tenant)).into_response())
+}
+
+/// Sets the owner of a new tenant, and checks that the author may create it.
+pub(super) fn complete(author: &Author, new: &mut NewTenant) -> Result<(), ApiError> {
+    own(author, &mut new.owner)?;
     if author.owner().is_some() && !new.limit.is_none() {
         return Err(ApiError::forbidden(
             "only an operator's token may limit machines; leave the limit out",
         ));
     }
-    let tenant = changed(&app, author, Command::Create(new)).await?;
-    let path = format!("/v1/tenants/{}", tenant.id.0);
-    Ok((StatusCode::CREATED, [(LOCATION, path)], Tagged(tenant)).into_response())
+    Ok(())
+}
+
+/// Sets the owner that a request names, or that of the author's token.
+pub(super) fn own(author: &Author, owner: &mut Option<String>) -> Result<(), ApiError> {
+    match (author.owner(), &owner) {
+        (Some(own), Some(said)) if own != said => Err(ApiError::forbidden(format!(
+            "the token is that of the owner {own:?}; leave the owner out"
+        ))),
+        (Some(own), _) => {
+            *owner = Some(own.to_owned());
+            Ok(())
+        }
+        (None, Some(_)) => Ok(()),
+        (None, None) => Err(ApiError::new(
+            Code::Absurd,
+            "the owner is missing; an operator must name the tenant's owner",
+        )),
+    }
 }
 
 /// Lists tenants in ascending order of their numbers.
@@ -327,7 +337,7 @@ fn visible(app: &App, by: &Identity, id: TenantId) -> Result<Arc<Tenant>, ApiErr
 
 impl App {
     /// Returns a tenant with the state of its guarantee.
-    fn with_standing(&self, tenant: &Tenant) -> Tenant {
+    pub(super) fn with_standing(&self, tenant: &Tenant) -> Tenant {
         let mut tenant = self
             .service
             .read(|ledger| ledger.with_standing(tenant, true));

@@ -30,6 +30,7 @@
 //! tenants = 20
 //! vms = 600
 //! bandwidth = "100Gbit/s" # guaranteed to all its machines together
+//! reservations = 200      # open at a time
 //!
 //! [requests]              # a second, at most; ten seconds' worth at once
 //! tenant = 100            # each tenant's token
@@ -145,6 +146,7 @@ struct QuotaEntry {
     tenants: Option<u64>,
     vms: Option<u64>,
     bandwidth: Option<Rate>,
+    reservations: Option<u64>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -250,6 +252,7 @@ impl Tokens {
             tenants,
             vms,
             bandwidth,
+            reservations,
         } = entry;
         if let Some(owner) = owner
             .as_deref()
@@ -261,6 +264,7 @@ impl Tokens {
             tenants,
             vms,
             bandwidth,
+            reservations,
         };
         let of = match &owner {
             Some(owner) => format!("the owner {owner:?}"),

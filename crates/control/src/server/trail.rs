@@ -30,7 +30,7 @@ impl Entry {
     ) -> Option<Self> {
         let by = author.by();
         let (what, before) = match command {
-            Command::Report { .. } | Command::Silence { .. } => return None,
+            Command::Report { .. } | Command::Silence { .. } | Command::Expire(_) => return None,
             Command::Create(new) => {
                 let owner = new.owner.as_deref().unwrap_or_default();
                 (format!("{owner}/{}", new.name), String::new())
@@ -44,6 +44,32 @@ impl Entry {
             Command::Delete { id } | Command::Relocate { id } | Command::Limit { id, .. } => {
                 of_tenant(ledger, *id, "")
             }
+            Command::PutHost { id, host, machines } => of_tenant(
+                ledger,
+                *id,
+                &format!(" to {} machines on {host}", machines.vms),
+            ),
+            Command::Reserve(new) => {
+                let owner = new.owner.as_deref().unwrap_or_default();
+                let hosts = new.placement.iter();
+                let hosts: Vec<_> = hosts
+                    .map(|it| format!("{} on {}", it.vms, it.host))
+                    .collect();
+                let what = format!(
+                    "{owner}/{}: {} for {}",
+                    new.tenant,
+                    hosts.join(", "),
+                    new.ttl
+                );
+                (what, String::new())
+            }
+            Command::Confirm(id) | Command::Cancel(id) => {
+                (format!("reservation {id}"), String::new())
+            }
+            Command::Batch(operations) => {
+                (format!("{} operations", operations.len()), String::new())
+            }
+            Command::Adopt(tenants) => (format!("{} tenants", tenants.len()), String::new()),
             Command::Move { id, step } => {
                 let to = match &step.step {
                     MoveStep::Begin { to } => format!(" machine {} to {to}", step.vm),
@@ -130,6 +156,19 @@ fn after(reply: &Reply) -> String {
     match reply {
         Reply::Tenant(tenant) => format!("id {}: {}", tenant.id.0, summary(tenant)),
         Reply::Deleted => "gone".to_owned(),
+        Reply::Reservation(reservation) => format!(
+            "reservation {} of id {}: {} machines",
+            reservation.id,
+            reservation.tenant.0,
+            reservation.machines.len()
+        ),
+        Reply::Batch(tenants) => format!("{} operations", tenants.len()),
+        Reply::Adopted(report) => format!(
+            "{} tenants, {} were there, {} misfits",
+            report.adopted,
+            report.present,
+            report.misfits.len()
+        ),
         Reply::Hosts(change) => format!(
             "{} hosts {}, {} tenants concerned",
             change.hosts,

@@ -1,3 +1,5 @@
+mod reservations;
+
 use super::writer::CALLS;
 use super::*;
 use crate::ledger::testing::{call, create, ledger};

@@ -53,6 +53,8 @@ pub(super) struct Writer {
     queue: mpsc::Receiver<Job>,
     /// Calls that wait.
     waiting: FairQueue<Payer, WaitingCall>,
+    /// A call with many changes that waits for a commit of its own.
+    carried: Option<(Payer, WaitingCall)>,
     /// A transition that waits for them.
     next: Option<Transition>,
     observe: Box<dyn FnMut(&Committed) + Send>,
@@ -79,6 +81,7 @@ impl Writer {
             shared,
             queue,
             waiting: FairQueue::default(),
+            carried: None,
             next: None,
             observe,
             leading: None,
@@ -101,7 +104,7 @@ impl Writer {
     fn work(&mut self) {
         loop {
             self.collect();
-            if self.waiting.len() > 0 {
+            if self.waiting.len() > 0 || self.carried.is_some() {
                 self.batch();
             } else if let Some(transition) = self.next.take() {
                 self.transition(transition);
@@ -131,6 +134,10 @@ impl Writer {
         }
     }
 
+    fn next_call(&mut self) -> Option<(Payer, WaitingCall)> {
+        self.carried.take().or_else(|| self.waiting.pop())
+    }
+
     fn end(&mut self, error: StoreError) {
         if let Some(on_end) = self.on_end.take() {
             on_end(error);
@@ -140,7 +147,7 @@ impl Writer {
     /// Decides calls that wait, keeps all in one commit and answers them.
     fn batch(&mut self) {
         let Some(mut leading) = self.leading.take() else {
-            while let Some((_, (_, answer))) = self.waiting.pop() {
+            while let Some((_, (_, answer))) = self.next_call() {
                 let _ = answer.send(Err(ServiceError::NotLeader));
             }
             return;
@@ -152,9 +159,13 @@ impl Writer {
         let mut at = begin;
         while batch.answers.len() < CALLS && batch.changes.len() < CHANGES && at - begin < DECIDING
         {
-            let Some((payer, (call, answer))) = self.waiting.pop() else {
+            let Some((payer, (call, answer))) = self.next_call() else {
                 break;
             };
+            if batch.has_no_room_for(&call) {
+                self.carried = Some((payer, (call, answer)));
+                break;
+            }
             batch.decide(&mut leading.ledger, &call, now, answer);
             let end = Instant::now();
             self.waiting.charge(&payer, end - at);
@@ -375,6 +386,13 @@ fn is_topology(change: &Change) -> bool {
 }
 
 impl Batch {
+    /// Returns whether a call with many changes needs a commit of its own: a transaction has all
+    /// changes of a call or none.
+    fn has_no_room_for(&self, call: &Call) -> bool {
+        let many = call.command.many_changes();
+        many.is_some_and(|many| !self.changes.is_empty() && self.changes.len() + many > CHANGES)
+    }
+
     fn decide(
         &mut self,
         ledger: &mut Ledger,

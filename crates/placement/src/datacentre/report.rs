@@ -91,6 +91,11 @@ impl PortOverload {
         Some(Nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
     }
 
+    /// Returns whether frames may be later here than at another port.
+    pub(super) fn is_worse_than(&self, other: &Self) -> bool {
+        self.severity() > other.severity()
+    }
+
     fn severity(&self) -> u128 {
         match self.backlog {
             Some(backlog) => u128::from(backlog) * 1_000_000_000 / u128::from(self.rate),
@@ -292,7 +297,7 @@ impl Datacentre {
             .min_by_key(PortOverload::severity)
     }
 
-    fn overload(&self, request: &Request, placement: Placement) -> Option<PortOverload> {
+    pub(super) fn overload(&self, request: &Request, placement: Placement) -> Option<PortOverload> {
         let tenant = Tenant {
             request: *request,
             placement,

@@ -99,25 +99,37 @@ impl Datacentre {
         placement: Placement,
     ) -> Result<Tenant, AdmitError> {
         self.check(request)?;
-        if self.tenants.contains_key(&id) {
-            return Err(AdmitError::Exists(id));
-        }
-        for (host, _) in &placement.hosts {
-            if host.index() >= self.topology.len() || !self.topology.is_host(*host) {
-                return Err(AdmitError::NotAHost(host.index()));
-            }
-        }
-        if placement.vms() != u64::from(request.vms) {
-            return Err(AdmitError::Count {
-                placed: placement.vms(),
-                vms: request.vms,
-            });
-        }
-        self.verify_resources(request, &placement)?;
-        self.verify_place(request, &placement)?;
-        Ok(Tenant {
-            request: *request,
-            placement,
-        })
+        let tenant = placeable(self, id, request, placement)?;
+        self.verify_resources(request, &tenant.placement)?;
+        self.verify_place(request, &tenant.placement)?;
+        Ok(tenant)
     }
+}
+
+/// Returns the tenant if its placement is one of the request in this tree.
+pub(super) fn placeable(
+    dc: &Datacentre,
+    id: TenantId,
+    request: &Request,
+    placement: Placement,
+) -> Result<Tenant, AdmitError> {
+    request.check()?;
+    if dc.tenants.contains_key(&id) {
+        return Err(AdmitError::Exists(id));
+    }
+    for (host, _) in &placement.hosts {
+        if host.index() >= dc.topology.len() || !dc.topology.is_host(*host) {
+            return Err(AdmitError::NotAHost(host.index()));
+        }
+    }
+    if placement.vms() != u64::from(request.vms) {
+        return Err(AdmitError::Count {
+            placed: placement.vms(),
+            vms: request.vms,
+        });
+    }
+    Ok(Tenant {
+        request: *request,
+        placement,
+    })
 }

@@ -5,6 +5,7 @@ mod check;
 mod cpu;
 mod exact;
 mod offers;
+mod pinned;
 mod random;
 mod wide;
 
@@ -13,7 +14,7 @@ use crate::request::{FaultDomains, Guarantee};
 use crate::topology::Direction;
 use crate::topology::{GroupSpec, HostSpec, Spec, Spread, UplinkSpec};
 use tailbound_classes::{Classes, Fabric};
-use tailbound_units::{Bursts, Nanos, Rate};
+use tailbound_units::{Bursts, Bytes, Nanos, Rate};
 
 fn link(mbit: u64, buffer: u64) -> UplinkSpec {
     UplinkSpec {

@@ -182,6 +182,7 @@ const TIMES: &[&str] = &[
     "deadline",
     "delay",
     "demand",
+    "expires_in",
     "interrupts",
     "lateness",
     "next",
@@ -195,6 +196,7 @@ const TIMES: &[&str] = &[
     "slice",
     "steal",
     "total",
+    "ttl",
 ];
 
 /// Returns `document` with nanoseconds as integers beside each time that is a text: `delay_ns`

@@ -17,6 +17,7 @@ mod moves;
 mod name;
 mod openapi;
 mod request;
+mod scheduling;
 mod serve;
 mod service;
 mod status;
@@ -64,6 +65,22 @@ enum Action {
     Move(moves::Move),
     /// Set rate limits of a tenant's running VMs
     Limit(limit::Limit),
+    /// Check which hosts take more machines of a tenant, or a machine of a request
+    Candidates(scheduling::Candidates),
+    /// Reserve machines on hosts for a time
+    Reserve(scheduling::Reserve),
+    /// Make the machines of a reservation part of the tenant
+    Confirm(scheduling::Confirm),
+    /// Cancel a reservation
+    Cancel(scheduling::Cancel),
+    /// List open reservations
+    Reservations(scheduling::Reservations),
+    /// Set the number of a tenant's machines on a host
+    Put(scheduling::Put),
+    /// Make several changes in one transaction, or none
+    Batch(scheduling::MakeBatch),
+    /// Record tenants whose machines run already, where they run
+    Adopt(scheduling::Adopt),
     /// Check whether a request would be admitted now, and where
     Fit(explain::Fit),
     /// Check a request, and if it is refused, show why and the nearest request that fits
@@ -115,6 +132,14 @@ impl Args {
             Action::Relocate(relocate) => relocate.run(),
             Action::Move(step) => step.run(),
             Action::Limit(limit) => limit.run(),
+            Action::Candidates(candidates) => candidates.run(),
+            Action::Reserve(reserve) => reserve.run(),
+            Action::Confirm(confirm) => confirm.run(),
+            Action::Cancel(cancel) => cancel.run(),
+            Action::Reservations(reservations) => reservations.run(),
+            Action::Put(put) => put.run(),
+            Action::Batch(batch) => batch.run(),
+            Action::Adopt(adopt) => adopt.run(),
             Action::Fit(fit) => fit.run(),
             Action::Explain(explain) => explain.run(),
             Action::Bound(bound) => bound.run(),

@@ -82,6 +82,13 @@ impl Service {
         Self::start(directory, "127.0.0.1:0", &["--insecure-loopback"])
     }
 
+    /// Kills the service, as by `kill -9`.
+    #[allow(dead_code, reason = "not every test program kills it")]
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
     pub(crate) fn place(&self, arguments: &[&str]) -> CommandOutput {
         place(&self.url, arguments, None)
     }

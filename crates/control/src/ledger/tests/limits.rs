@@ -24,6 +24,7 @@ fn best_effort(name: &str, limit: VmLimit) -> Call {
     call(Command::Create(NewTenant {
         guarantee: None,
         limit,
+        placement: Vec::new(),
         ..new
     }))
 }

@@ -24,6 +24,7 @@ fn an_owner_has_at_most_its_quota_and_may_always_give_back() {
         tenants,
         vms,
         bandwidth: mbit,
+        reservations: None,
     };
     let open = Quota::default();
     // An operator is not held to it, and others' tenants do not count.

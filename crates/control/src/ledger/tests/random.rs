@@ -4,7 +4,9 @@ use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use tailbound_api::{
-    Classes, Fabric, HostReport, InLimit, LimitKind, MoveStep, MoveVm, OutLimit, RefusedVm, VmLimit,
+    Classes, Fabric, HostMachines, HostPut, HostReport, InLimit, LimitKind, MachineRequest,
+    MoveStep, MoveVm, NewReservation, Operation, OutLimit, PinnedHost, RefusedVm, TenantRef,
+    VmLimit,
 };
 use tailbound_placement::{Guarantee, HostLimits, Spec};
 use tailbound_units::{Bytes, Rate};
@@ -26,6 +28,17 @@ enum Step {
     SetTopology(usize),
     Report(usize, Word),
     Silence(usize),
+    /// Of which tenant, on which host, and how many machines.
+    PutHost(usize, usize, u32),
+    /// Of which owner and name, on which host, and how many machines.
+    Reserve(bool, u8, usize, u32),
+    Confirm(usize),
+    Cancel(usize),
+    Expire(usize),
+    /// Of which owner and name, on which host, and how many machines.
+    Adopt(bool, u8, usize, u32),
+    /// Deletes a tenant, creates one, and sets the machines of another on a host.
+    Batch(usize, u8, usize, u32),
 }
 
 /// Report of a host.
@@ -64,6 +77,17 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => (0_usize..4).prop_map(Step::SetTopology),
         6 => (any::<usize>(), words()).prop_map(|(a, b)| Step::Report(a, b)),
         1 => any::<usize>().prop_map(Step::Silence),
+        4 => (any::<usize>(), any::<usize>(), 0_u32..5)
+            .prop_map(|(a, b, c)| Step::PutHost(a, b, c)),
+        5 => (any::<bool>(), 0_u8..20, any::<usize>(), 1_u32..5)
+            .prop_map(|(a, b, c, d)| Step::Reserve(a, b, c, d)),
+        3 => any::<usize>().prop_map(Step::Confirm),
+        2 => any::<usize>().prop_map(Step::Cancel),
+        1 => any::<usize>().prop_map(Step::Expire),
+        1 => (any::<bool>(), 0_u8..20, any::<usize>(), 1_u32..10)
+            .prop_map(|(a, b, c, d)| Step::Adopt(a, b, c, d)),
+        2 => (any::<usize>(), 0_u8..20, any::<usize>(), 0_u32..5)
+            .prop_map(|(a, b, c, d)| Step::Batch(a, b, c, d)),
     ];
     proptest::collection::vec(step, 1..40)
 }
@@ -220,10 +244,100 @@ fn command(ledger: &Ledger, step: &Step) -> Command {
         Step::Silence(index) => Command::Silence {
             hosts: vec![(host(*index), 5), (host(index / 7), 9)],
         },
+        Step::PutHost(index, to, vms) => Command::PutHost {
+            id: some(*index),
+            host: host(*to),
+            machines: HostMachines {
+                vms: *vms,
+                remove: Vec::new(),
+            },
+        },
+        Step::Reserve(owner, name, to, vms) => {
+            let Command::Create(new) = pinned(*owner, *name, *to, *vms) else {
+                unreachable!("it is one");
+            };
+            Command::Reserve(Box::new(NewReservation {
+                tenant: new.name,
+                owner: new.owner,
+                request: Some(MachineRequest {
+                    guarantee: new.guarantee,
+                    ..MachineRequest::default()
+                }),
+                placement: new.placement,
+                ttl: Nanos::from_secs(30),
+                machines: Vec::new(),
+            }))
+        }
+        Step::Confirm(index) => Command::Confirm(reservation(ledger, *index)),
+        Step::Cancel(index) => Command::Cancel(reservation(ledger, *index)),
+        Step::Expire(index) => Command::Expire(vec![
+            reservation(ledger, *index),
+            reservation(ledger, index / 7),
+        ]),
+        Step::Adopt(owner, name, to, vms) => {
+            let Command::Create(new) = pinned(*owner, *name, *to, *vms) else {
+                unreachable!("it is one");
+            };
+            Command::Adopt(vec![new])
+        }
+        Step::Batch(index, name, to, vms) => {
+            let Command::Create(new) = pinned(true, *name, *to, 1) else {
+                unreachable!("it is one");
+            };
+            Command::Batch(vec![
+                Operation::Delete(TenantRef::Id(some(*index))),
+                Operation::Create(Box::new(new)),
+                Operation::Put(HostPut {
+                    tenant: TenantRef::Id(some(index / 7)),
+                    host: host(*to),
+                    vms: *vms,
+                    remove: Vec::new(),
+                }),
+            ])
+        }
         Step::SetTopology(which) => Command::SetTopology {
             spec: Box::new(tree(*which)),
             expected: None,
         },
+    }
+}
+
+/// A tenant whose machines are on one host.
+fn pinned(owner: bool, name: u8, to: usize, vms: u32) -> Command {
+    let owner = if owner { "acme" } else { "globex" };
+    let mut call = create(owner, &format!("name-{name}"), vms);
+    if let Command::Create(new) = &mut call.command {
+        new.placement = vec![PinnedHost {
+            host: host(to),
+            vms,
+        }];
+    }
+    call.command
+}
+
+/// One of the reservations, open or not, or one that is none.
+fn reservation(ledger: &Ledger, index: usize) -> ReservationId {
+    let tenants = ledger.tenants.values();
+    let all: Vec<_> = tenants
+        .flat_map(|tenant| tenant.reservations.iter().map(|record| record.id))
+        .collect();
+    let place = index.checked_rem(all.len());
+    place.map_or(ReservationId(7_000), |place| all[place])
+}
+
+/// Checks that each reserved machine is a machine of its tenant, of one reservation only.
+fn reservations_have_machines(ledger: &Ledger) {
+    let mut ids = std::collections::BTreeSet::new();
+    for tenant in ledger.tenants.values() {
+        let mut numbers = std::collections::BTreeSet::new();
+        for record in &tenant.reservations {
+            assert!(ids.insert(record.id) && record.id.0 < ledger.next_id);
+            assert!(!record.machines.is_empty());
+            for machine in &record.machines {
+                assert!(runs::host_of(&tenant.runs, machine.number).is_some());
+                assert!(numbers.insert(machine.number));
+            }
+        }
     }
 }
 
@@ -269,7 +383,9 @@ fn both_hosts_have_a_place(ledger: &Ledger) {
         let told = ledger.guarantees(&host).unwrap();
         let shown = ledger.host(&host).unwrap();
         assert_eq!(told.vms.len() as u32, shown.used, "{host}");
-        assert!(shown.used <= shown.slots);
+        let here = ledger.tenants_at(&host);
+        let has_misfit = here.iter().any(|id| ledger.tenants[id].misfit);
+        assert!(shown.used <= shown.slots || has_misfit);
         ends += told.vms.iter().filter(|vm| vm.moves.is_some()).count();
     }
     let moving = ledger.tenants.values().filter(|it| it.moving.is_some());
@@ -307,6 +423,7 @@ proptest! {
                     prop_assert_eq!(&observe(&Ledger::load(kept.clone()).unwrap()), &after);
                     prop_assert_eq!(&observe(&follower), &after);
                     both_hosts_have_a_place(&leader);
+                    reservations_have_machines(&leader);
                     if decision.changes.is_empty() {
                         prop_assert_eq!(&after, &before);
                     }

@@ -38,6 +38,7 @@ fn create(ledger: &mut Ledger, name: &str, vms: u32) -> bool {
         cpu_reservation: None,
         message: None,
         limit: VmLimit::default(),
+        placement: Vec::new(),
     });
     ledger.decide(&call(command), Nanos::ZERO).is_ok()
 }

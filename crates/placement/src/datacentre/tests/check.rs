@@ -114,7 +114,7 @@ pub(super) fn state_is_as_recomputed(dc: &Datacentre) {
 #[derive(Debug, PartialEq)]
 pub(super) struct DatacentreState<'a> {
     loads: &'a [[Load; 2]],
-    free: &'a [Resources],
+    free: &'a FreeResources,
     closed: &'a [bool],
     promised: &'a [u64],
     reserved: &'a [CpuUse],

@@ -37,6 +37,8 @@ struct Document<'r> {
     vms: u64,
     ports: usize,
     keys: usize,
+    reservations: usize,
+    misfits: usize,
     cpu: Vec<Cpu<'r>>,
     findings: Vec<Finding<'r>>,
 }
@@ -96,6 +98,8 @@ impl<'r> Document<'r> {
             vms: report.vms,
             ports: report.ports,
             keys: report.keys,
+            reservations: report.reservations,
+            misfits: report.misfits,
             cpu: cpu.collect(),
             findings: findings.collect(),
         }
@@ -107,6 +111,21 @@ fn holds(report: &Report) -> bool {
     report.findings.is_empty() && report.cpu.iter().all(CpuOnHost::holds)
 }
 
+/// Returns the numbers of open reservations and of misfits that are above zero.
+fn others(report: &Report) -> String {
+    let mut out = String::new();
+    for (number, what) in [
+        (report.reservations, "open reservation"),
+        (report.misfits, "adopted misfit"),
+    ] {
+        if number > 0 {
+            // Writing to a String does not fail.
+            let _ = write!(out, ", {}", count(number as u64, what));
+        }
+    }
+    out
+}
+
 fn text(report: &Report, paint: Paint) -> String {
     let word = if holds(report) {
         paint.good("HOLDS")
@@ -114,11 +133,12 @@ fn text(report: &Report, paint: Paint) -> String {
         paint.bad("DOES NOT HOLD")
     };
     let mut out = format!(
-        "{word}  {}, {}, {} with promises, {}\n",
+        "{word}  {}, {}, {} with promises, {}{}\n",
         count(report.tenants as u64, "tenant"),
         count(report.vms, "machine"),
         count(report.ports as u64, "port"),
         count(report.keys as u64, "idempotency key"),
+        others(report),
     );
     for finding in &report.findings {
         // Writing to a String does not fail.

@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use std::fmt::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use tailbound_api::{NewTenant, VmLimit};
+use tailbound_api::{NewTenant, PinnedHost, VmLimit};
 use tailbound_document::{Document, DocumentError, Mistake, Problem};
 use tailbound_placement::{
     CpuReservation, DEFAULT_BURSTS, FaultDomains, Guarantee, Message, Request, Spec,
@@ -148,21 +148,28 @@ struct RequestFile {
     message: Option<Message>,
     #[serde(default)]
     limit: VmLimit,
+    #[serde(default)]
+    placement: Vec<PinnedHost>,
+}
+
+impl RequestFile {
+    const fn request(&self) -> Request {
+        Request {
+            vms: self.vms,
+            guarantee: self.guarantee,
+            cpu: self.cpu,
+            memory: self.memory,
+            domains: self.domains,
+            cpu_reservation: self.cpu_reservation,
+            message: self.message,
+        }
+    }
 }
 
 impl RequestArgs {
     /// Returns the request without the names of its tenant.
     pub(super) fn request(&self) -> Result<Request, Failure> {
-        let document = self.file()?;
-        Ok(Request {
-            vms: document.vms,
-            guarantee: document.guarantee,
-            cpu: document.cpu,
-            memory: document.memory,
-            domains: document.domains,
-            cpu_reservation: document.cpu_reservation,
-            message: document.message,
-        })
+        Ok(self.file()?.request())
     }
 
     /// Returns the request as a tenant. A name and an owner given here replace those of the file.
@@ -186,6 +193,7 @@ impl RequestArgs {
             cpu_reservation: document.cpu_reservation,
             message: document.message,
             limit: document.limit,
+            placement: document.placement,
         })
     }
 
@@ -224,12 +232,19 @@ impl RequestArgs {
             cpu_reservation: request.cpu_reservation,
             message: request.message,
             limit: VmLimit::default(),
+            placement: Vec::new(),
         })
     }
 }
 
-/// Reads a request from a file: JSON if the file's name ends in `.json`, TOML otherwise.
-fn read(path: &Path) -> Result<RequestFile, Failure> {
+/// Reads a request without names from a file.
+pub(super) fn read_request(path: &Path) -> Result<Request, Failure> {
+    let document: RequestFile = read(path)?;
+    Ok(document.request())
+}
+
+/// Reads a document from a file: JSON if the file's name ends in `.json`, TOML otherwise.
+pub(super) fn read<T: DeserializeOwned>(path: &Path) -> Result<T, Failure> {
     if is_json(path) {
         return read_json(path);
     }

@@ -5,6 +5,7 @@ use super::explain::why;
 use super::limit::LimitArgs;
 use super::name::TenantName;
 use super::request::{GuaranteeChange, RequestArgs, count, words};
+use super::scheduling::On;
 use super::service::{Service, TENANT};
 use super::summary::{of_earlier_version, on_its_way, promised, summary};
 use super::tables::runs;
@@ -27,6 +28,10 @@ pub(super) struct Create {
     owner: Option<String>,
     #[command(flatten)]
     request: RequestArgs,
+    /// Admit the tenant on this host with one machine, or N, or refuse it; the service chooses the
+    /// hosts without. Repeatable
+    #[arg(long, value_name = "HOST[:N]", help_heading = "Request")]
+    on: Vec<On>,
     #[command(flatten)]
     limit: LimitArgs,
     #[command(flatten)]
@@ -44,6 +49,9 @@ impl Create {
             limit.check(guarantee).map_err(Failure::wrong_arguments)?;
             tenant.limit = limit;
         }
+        if !self.on.is_empty() {
+            tenant.placement = self.on.iter().map(|On(host)| host.clone()).collect();
+        }
         let client = service.client()?;
         let error = match client.create(&tenant) {
             Ok(tenant) => {
@@ -56,7 +64,7 @@ impl Create {
             Err(error) => error,
         };
         let refused = error.code() == Some(Code::Refused);
-        if refused && !service.for_programs() {
+        if refused && tenant.placement.is_empty() && !service.for_programs() {
             let request = tenant.request();
             // Only in text output: a missing explanation is no error.
             if let Ok(explanation) = client.explain(&request)

@@ -1,0 +1,254 @@
+//! The API for outside schedulers over real HTTP.
+
+mod api_support;
+
+use api_support::{ACME, GLOBEX, HOST, OPERATOR, Place};
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+use tailbound_control::audit::audit;
+
+fn post(place: &Place, token: &str, path: &str, body: &Value) -> api_support::Answer {
+    place.post(token, path, &body.to_string())
+}
+
+fn reservation(hosts: &Value, ttl: &str) -> Value {
+    json!({
+        "tenant": "pods",
+        "request": {"guarantee": {"bandwidth": "100Mbit/s", "burst": "3KB"}},
+        "placement": hosts,
+        "ttl": ttl,
+    })
+}
+
+#[test]
+fn a_scheduler_asks_reserves_confirms_and_gives_back() {
+    let place = Place::start();
+    let questions = json!({"requests": [
+        {"request": {"vms": 2, "guarantee": {"bandwidth": "100Mbit/s", "burst": "3KB"}}},
+        {"request": {"vms": 5}, "vms": 5, "hosts": ["a-2", "nowhere"]},
+    ]});
+    let asked = post(&place, ACME, "/v1/candidates", &questions);
+    assert_eq!(asked.status, 200, "{asked:?}");
+    let asked = asked.json();
+    let first = asked["answers"][0]["candidates"].as_array().unwrap();
+    let names: Vec<_> = first
+        .iter()
+        .map(|it| it["host"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["a-1", "a-2", "b-1", "b-2"]);
+    assert!(first.iter().all(|it| it["fits"] == true), "{first:?}");
+    assert_eq!(first[0]["headroom"]["bandwidth"], "10Gbit/s");
+    let second = &asked["answers"][1]["candidates"];
+    assert_eq!(second[0]["refusal"]["rule"], "slots");
+    assert_eq!(second[0]["headroom"]["vms"], 4);
+    assert_eq!(second[1]["refusal"]["rule"], "unknown-host");
+
+    let mut wanted = reservation(&json!([{"host": "a-1", "vms": 1}]), "1h");
+    wanted["machines"] = json!(["uid-1"]);
+    let made = post(&place, ACME, "/v1/reservations", &wanted);
+    assert_eq!(made.status, 201, "{made:?}");
+    let path = made.header("location").to_owned();
+    let made = made.json();
+    assert_eq!(
+        path,
+        format!("/v1/reservations/{}", made["id"].as_str().unwrap())
+    );
+    assert_eq!(made["machines"][0]["vm"], "acme/pods/0");
+    assert_eq!(
+        (&made["state"], &made["expires_in"]),
+        (&json!("open"), &json!("3600s"))
+    );
+    assert!(made["revision"].as_u64().unwrap() >= 2);
+    // The host has its guarantee before it starts.
+    let guarantees = place.get(HOST, "/v1/hosts/a-1/guarantees").json();
+    assert_eq!(guarantees["vms"][0]["vm"], "acme/pods/0");
+    // An earlier client reads the tenant: it has no field that it does not know.
+    let tenant = place
+        .get(ACME, &format!("/v1/tenants/{}", made["tenant"]))
+        .json();
+    assert!(tenant.get("reservations").is_none() && tenant.get("misfit").is_none());
+    assert_eq!(
+        post(&place, ACME, "/v1/reservations", &wanted).problem().0,
+        "exists"
+    );
+
+    let list = place.get(ACME, "/v1/reservations").json();
+    assert_eq!(list["items"][0]["id"], made["id"]);
+    assert_eq!(
+        place.get(GLOBEX, "/v1/reservations").json()["items"],
+        json!([])
+    );
+    assert_eq!(place.get(GLOBEX, &path).status, 404);
+    let confirm = format!("{path}/confirm");
+    assert_eq!(place.send(GLOBEX, "POST", &confirm, &[], None).status, 404);
+    for _ in 0..2 {
+        let confirmed = place.send(ACME, "POST", &confirm, &[], None);
+        assert_eq!(confirmed.status, 200);
+        assert_eq!(confirmed.json()["state"], "confirmed");
+    }
+    let refused = place.send(ACME, "DELETE", &path, &[], None);
+    assert_eq!(
+        (refused.status, refused.problem().0.as_str()),
+        (409, "refused")
+    );
+    assert_eq!(
+        place.get(ACME, "/v1/reservations").json()["items"],
+        json!([])
+    );
+
+    let put = format!("/v1/tenants/{}/hosts/a-1", made["tenant"]);
+    let set = |body: Value, headers: &[(&str, &str)]| {
+        place.send(
+            ACME,
+            "PUT",
+            &put,
+            headers,
+            Some(body.to_string().as_bytes()),
+        )
+    };
+    let more = set(json!({"vms": 3}), &[]);
+    assert_eq!(more.status, 200, "{more:?}");
+    assert_eq!(more.json()["request"]["vms"], 3);
+    let outdated = set(json!({"vms": 1}), &[("if-match", "\"1\"")]);
+    assert_eq!(outdated.problem().0, "changed");
+    let fewer = set(
+        json!({"vms": 2, "remove": ["uid-1"]}),
+        &[("if-match", more.header("etag"))],
+    );
+    assert_eq!(fewer.json()["runs"][0]["first"], 1, "{fewer:?}");
+    assert_eq!(set(json!({"vms": 0}), &[]).status, 204);
+    assert_eq!(place.get(ACME, "/v1/tenants").json()["items"], json!([]));
+}
+
+#[test]
+fn a_cancelled_reservation_and_one_whose_time_has_passed_leave_nothing() {
+    let place = Place::start();
+    let hosts = json!([{"host": "b-1", "vms": 2}, {"host": "a-1", "vms": 1}]);
+    let made = post(&place, ACME, "/v1/reservations", &reservation(&hosts, "1h"));
+    let path = made.header("location").to_owned();
+    for _ in 0..2 {
+        assert_eq!(place.send(ACME, "DELETE", &path, &[], None).status, 204);
+    }
+    assert_eq!(place.get(ACME, &path).status, 404);
+    let never = place.send(ACME, "DELETE", "/v1/reservations/999999", &[], None);
+    assert_eq!(never.status, 404);
+    let made = post(&place, ACME, "/v1/reservations", &reservation(&hosts, "1s"));
+    assert_eq!(made.status, 201, "{made:?}");
+    let (path, begin) = (made.header("location").to_owned(), Instant::now());
+    while place.get(ACME, &path).status == 200 {
+        assert!(begin.elapsed() < Duration::from_secs(20), "it does not end");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(
+        begin.elapsed() >= Duration::from_millis(900),
+        "it ended early"
+    );
+    let confirm = format!("{path}/confirm");
+    assert_eq!(place.send(ACME, "POST", &confirm, &[], None).status, 404);
+    let state = place.state();
+    assert_eq!((state.tenants.len(), audit(&state).findings.len()), (0, 0));
+}
+
+#[test]
+fn a_batch_is_one_change_and_pinned_tenants_are_where_they_were_put() {
+    let place = Place::start();
+    let pinned = |name: &str, vms: u32| json!({"name": name, "vms": vms, "placement": [{"host": "b-2", "vms": vms}]});
+    let made = post(&place, ACME, "/v1/tenants", &pinned("web", 2));
+    assert_eq!(made.status, 201, "{made:?}");
+    assert_eq!(made.json()["runs"][0]["host"], "b-2");
+    let refused = post(&place, ACME, "/v1/tenants", &pinned("db", 3));
+    let (code, detail) = refused.problem();
+    assert_eq!(code, "refused");
+    assert_eq!(detail, "host \"b-2\": 2 of its slots are free, not 3");
+    let batch = |vms: u32| {
+        json!({"operations": [
+            {"create": pinned("db", 2)},
+            {"put": {"tenant": "db", "host": "a-1", "vms": vms}},
+            {"delete": "web"},
+        ]})
+    };
+    let before = place.state();
+    let refused = post(&place, ACME, "/v1/batch", &batch(5));
+    let (code, detail) = refused.problem();
+    assert_eq!(code, "refused");
+    assert!(
+        detail.starts_with("operation 1 of the batch: host \"a-1\""),
+        "{detail}"
+    );
+    assert_eq!(place.state(), before);
+    let done = post(&place, ACME, "/v1/batch", &batch(1));
+    assert_eq!(done.status, 200, "{done:?}");
+    let done = done.json();
+    assert_eq!(done["revision"], before.revision + 1);
+    assert_eq!(done["tenants"][1]["request"]["vms"], 3);
+    assert_eq!(done["tenants"][2], Value::Null);
+    for (body, code) in [
+        (json!({"operations": []}), "absurd"),
+        (
+            json!({"operations": [{"delete": 1, "put": {}}]}),
+            "malformed",
+        ),
+        (json!({"operations": [{"delete": "nobody"}]}), "not-found"),
+        (
+            json!({"operations": [{"create": {"name": "x", "owner": "globex", "vms": 1}}]}),
+            "forbidden",
+        ),
+        (
+            json!({"operations": vec![json!({"delete": "db"}); 101]}),
+            "absurd",
+        ),
+    ] {
+        assert_eq!(
+            post(&place, ACME, "/v1/batch", &body).problem().0,
+            code,
+            "{body}"
+        );
+    }
+}
+
+#[test]
+fn a_running_data_centre_is_adopted_by_an_operator() {
+    let place = Place::start();
+    let tenant = |name: &str, host: &str, vms: u32| {
+        json!({"name": name, "owner": "acme", "vms": vms,
+            "placement": [{"host": host, "vms": vms}]})
+    };
+    let all = json!({"tenants": [
+        tenant("web", "a-1", 3), tenant("db", "a-1", 2), tenant("lost", "z-9", 1),
+    ]});
+    assert_eq!(
+        post(&place, ACME, "/v1/adopt", &all).problem().0,
+        "forbidden"
+    );
+    let adopted = post(&place, OPERATOR, "/v1/adopt", &all);
+    assert_eq!(adopted.status, 200, "{adopted:?}");
+    let report = adopted.json();
+    assert_eq!(
+        (&report["adopted"], &report["present"]),
+        (&json!(2), &json!(0))
+    );
+    let misfits = report["misfits"].as_array().unwrap();
+    assert_eq!(misfits[0]["tenant"], "acme/db");
+    assert_eq!(
+        (&misfits[0]["rule"], &misfits[0]["host"]),
+        (&json!("slots"), &json!("a-1"))
+    );
+    assert_eq!(
+        (&misfits[1]["rule"], &misfits[1]["adopted"]),
+        (&json!("unknown-host"), &json!(false))
+    );
+    let again = post(&place, OPERATOR, "/v1/adopt", &all).json();
+    assert_eq!(
+        (&again["adopted"], &again["present"]),
+        (&json!(0), &json!(2))
+    );
+    let report = audit(&place.state());
+    assert_eq!(report.misfits, 1);
+    assert_eq!(report.findings.len(), 1);
+    assert!(report.findings[0].is_over, "{:?}", report.findings);
+    let absurd = json!({"tenants": [tenant("web", "a-1", 0)]});
+    assert_eq!(
+        post(&place, OPERATOR, "/v1/adopt", &absurd).problem().0,
+        "absurd"
+    );
+}

@@ -136,6 +136,7 @@ impl FakeHost {
             key: format!("netns/{name}"),
             name: name.to_owned(),
             kind: "namespace".into(),
+            labels: BTreeMap::new(),
             is_plain: false,
             devices: vec![(index, Some(station))],
         });

@@ -80,6 +80,8 @@ pub struct Guest {
     pub name: String,
     /// Its kind in one word.
     pub kind: String,
+    /// The labels that its starter gave it, if they are known.
+    pub labels: BTreeMap<String, String>,
     /// True for a device that belongs to no guest: it is selected by its name only.
     pub is_plain: bool,
     /// The indexes of its devices, with the station behind each, if that is known.

@@ -7,7 +7,7 @@
 use super::journal::{Journal, JournalError};
 use super::plan;
 use super::step::{Action, Entry, Step};
-use super::world::{Attached, Host, HostError, PortState, World};
+use super::world::{Attached, DEFAULT_LENGTH, Host, HostError, PortState, World};
 
 /// The result of an adoption.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -342,6 +342,9 @@ fn undo(host: &mut dyn Host, step: &Step, notes: &mut Vec<String>) -> Result<(),
             port.port.name
         ));
         return Ok(());
+    }
+    if step.before.is_unqueued && port.queue_length == DEFAULT_LENGTH {
+        host.set_queue_length(&port.port, 0)?;
     }
     if port.clsact && !step.before.clsact && port.classifiers.is_empty() {
         host.remove_clsact(index)?;

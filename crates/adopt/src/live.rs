@@ -15,6 +15,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use tailbound_sys::edge::{self, Edge, Guarantee, Guard, GuestRules, Lateness, Tag, UplinkRules};
+use tailbound_sys::link;
 use tailbound_sys::network::{self, Classifier, Device, Qdisc, ROOT, queue};
 use tailbound_sys::probe::Capability;
 use tailbound_units::Bytes;
@@ -232,6 +233,7 @@ fn port_state(device: &Device, qdiscs: &[Qdisc], attached: Option<Attached>) -> 
             queue::HANDLE => QueueOrigin::Tailbound,
             _ => QueueOrigin::Administrator,
         },
+        queue_length: device.queue_length,
         clsact: has("clsact"),
         classifiers: foreign.map(|it| it.kind.clone()).collect(),
         attached,
@@ -281,6 +283,11 @@ impl Host for Live {
 
     fn remove_queue(&mut self, index: u32) -> Result<(), HostError> {
         queue::remove(index).map_err(|error| HostError::new("fq cannot be removed", error))
+    }
+
+    fn set_queue_length(&mut self, port: &Port, packets: u32) -> Result<(), HostError> {
+        let set = link::set_queue_length(&port.name, None, packets);
+        set.map_err(|error| HostError::new("the queue's length cannot be set", error))
     }
 
     fn remove_clsact(&mut self, index: u32) -> Result<(), HostError> {

@@ -377,6 +377,7 @@ impl Planner<'_> {
             before: before.unwrap_or_else(|| Before {
                 qdisc: device.qdisc.clone(),
                 clsact: device.clsact,
+                is_unqueued: device.queue_length == 0,
             }),
             action,
         })

@@ -87,6 +87,9 @@ pub struct Before {
     pub qdisc: String,
     /// True if it had a `clsact`.
     pub clsact: bool,
+    /// True if it had a queue of the length 0, as a CNI plugin makes it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_unqueued: bool,
 }
 
 /// A change of a device.
@@ -138,7 +141,7 @@ impl Step {
 
     /// Returns the undo in words.
     pub fn undo(&self) -> String {
-        let Before { qdisc, clsact } = &self.before;
+        let Before { qdisc, clsact, .. } = &self.before;
         let mut text = "programs detached".to_owned();
         if self.action.needs_fq() {
             text = format!("{text}, {qdisc} instead of fq");

@@ -46,6 +46,8 @@ pub struct Device {
     pub xdp: Option<u32>,
     /// The number of its transmit queues, at least 1.
     pub queues: u32,
+    /// The length of a transmit queue, in packets.
+    pub queue_length: u32,
 }
 
 /// A queueing discipline.

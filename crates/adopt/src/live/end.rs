@@ -168,6 +168,7 @@ mod tests {
             is_loopback: false,
             xdp: None,
             queues: 1,
+            queue_length: 0,
         }
     }
 

@@ -42,7 +42,8 @@ impl LinkEvents {
             Err(error) => return Err(error.into()),
             Ok(_) => {}
         }
-        let mut buffer = [0; 32 << 10];
+        // What is cut off is not read.
+        let mut buffer = [0; 4 << 10];
         loop {
             match recv(&self.0, &mut buffer[..], RecvFlags::empty()) {
                 Ok(_) | Err(Errno::INTR | Errno::NOBUFS) => {}

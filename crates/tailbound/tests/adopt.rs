@@ -62,6 +62,12 @@ impl Host {
         run("ip link add br0 type bridge");
         run("ip address add 10.66.0.254/24 dev br0");
         run("ip link set br0 address 02:00:00:00:00:fe up");
+        // The rules of a firewall, as Docker's.
+        if has_nft() {
+            run("nft add table inet guests");
+            run("nft add chain inet guests forward { type filter hook forward priority 0 ; }");
+            run("nft add rule inet guests forward ip saddr 10.66.0.0/24 accept");
+        }
         run("ip netns add outside");
         run("ip link add up0 type veth peer name eth0 netns outside");
         run("ip link set up0 master br0 up");
@@ -114,7 +120,7 @@ impl Host {
             let found = tailbound_sys::network::forwarding(device, None).unwrap();
             lists.push(format!("{device}: {:?}", found.unwrap().redirect));
         }
-        if Command::new("nft").arg("--version").output().is_ok() {
+        if has_nft() {
             lists.push(run("nft list ruleset"));
         }
         let pins = std::fs::read_dir(self.directory.path().join("bpf")).unwrap();
@@ -122,6 +128,10 @@ impl Host {
         lists.extend(pins);
         lists.join("\n")
     }
+}
+
+fn has_nft() -> bool {
+    Command::new("nft").arg("--version").output().is_ok()
 }
 
 #[test]

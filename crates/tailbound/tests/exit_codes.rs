@@ -389,6 +389,7 @@ const PRINTING: &[&[&str]] = &[
 /// Commands that print only with a daemon, a service, a terminal, privileges or minutes of work, and
 /// those that print nothing. All of them print as the others (see `the_program_prints_in_one_place`).
 const ELSEWHERE: &[&str] = &[
+    "cni",
     "host-add-guest",
     "host-change-guest",
     "host-drain",

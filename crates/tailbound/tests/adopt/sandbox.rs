@@ -44,7 +44,7 @@ pub(crate) fn mount_bpf(directory: &Path, test: &str) -> bool {
     is_mounted
 }
 
-/// Prepares the namespaces: names are nobody else's, and devices choose no addresses by themselves.
+/// Prepares the namespaces: names are the test's own, and devices choose no addresses by themselves.
 pub(crate) fn isolate() {
     run("mount -t tmpfs tmpfs /run");
     for which in ["all", "default"] {

@@ -32,7 +32,9 @@ fn own(attributes: &str) -> String {
 }
 
 fn define(hosts: &Hosts, xml: &str) {
-    let line = format!("cat >bridge.xml <<'END'\n{xml}\nEND\nvirsh undefine web-0 || :\nvirsh define bridge.xml");
+    let line = format!(
+        "cat >bridge.xml <<'END'\n{xml}\nEND\nvirsh undefine web-0 || :\nvirsh define bridge.xml"
+    );
     hosts.does("h1", &line);
 }
 
@@ -78,7 +80,7 @@ fn a_domain_on_a_bridge_is_adopted_when_it_starts() {
     );
 }
 
-/// What cannot be kept is not started, with the reason.
+/// A guarantee that cannot be kept is a start that fails, with the reason.
 fn refused(hosts: &Hosts) {
     let nova = "<nova:instance xmlns:nova='http://openstack.org/xmlns/libvirt/nova/1.1'>\
                 <nova:flavor name='a'><nova:extraSpecs><nova:extraSpec \

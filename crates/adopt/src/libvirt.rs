@@ -2,7 +2,7 @@
 //! starts, with the protection of its metadata, and releases it when it has stopped.
 //!
 //! The metadata are an element `<guarantee>` of tailbound's namespace ([`NAMESPACE`]), or the extra
-//! specs of the flavor that OpenStack's nova writes there. libvirt has made the domain's TAP when it
+//! specs of the flavor that `OpenStack`'s nova writes there. libvirt has made the domain's TAP when it
 //! calls the hook `start`, and QEMU does not run yet. A hook must not query libvirt, which waits for it.
 
 mod domain;
@@ -22,9 +22,9 @@ use std::path::Path;
 use std::time::Duration;
 
 /// The longest wait for another process that has the journal.
-const PATIENCE: Duration = Duration::from_secs(10);
+const MAX_WAIT: Duration = Duration::from_secs(10);
 
-/// Reason why a domain is not protected as its metadata say.
+/// Reason why a domain does not get the protection of its metadata.
 #[derive(Debug, thiserror::Error)]
 pub enum HookError {
     /// The domain's XML has a mistake.
@@ -87,7 +87,7 @@ fn protect(called: &str, xml: &str, state: &Path, pins: &Path) -> Result<Vec<Str
     let end = end::of_machine(&wish.interface, wish.mac, wish.request.ips.clone());
     let end = end.map_err(|error| HookError::refused(&domain, &error))?;
     let guest = end.guest(domain.key(), domain.name.clone(), "domain");
-    let mut journal = FileJournal::open_within(state, PATIENCE)?;
+    let mut journal = FileJournal::open_within(state, MAX_WAIT)?;
     let mut live = Live::new(pins);
     let selection = Selection::Patterns(vec![guest.key.clone()]);
     let world = live.world_of(&wish.request, guest)?;
@@ -115,7 +115,7 @@ fn forget(called: &str, xml: &str, state: &Path, pins: &Path) -> Result<Vec<Stri
     if !is_adopted(&FileJournal::preview(state))? {
         return Ok(Vec::new());
     }
-    let mut journal = FileJournal::open_within(state, PATIENCE)?;
+    let mut journal = FileJournal::open_within(state, MAX_WAIT)?;
     let released = carry::release(
         &mut Live::new(pins),
         &mut journal,

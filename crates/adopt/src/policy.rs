@@ -1,4 +1,4 @@
-//! A policy file: which guests get which protection. Pure, but for [`Policy::load`].
+//! A policy file: the protection of guests by rules. Pure except for [`Policy::load`].
 //!
 //! The first rule that fits a guest applies. [`Policy::orders`] compares the host's guests with the
 //! journal: it adopts those with a rule, and releases those that a policy adopted and that have gone or
@@ -87,7 +87,7 @@ fn bucket<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Bucket>, 
     text.parse().map(Some).map_err(de::Error::custom)
 }
 
-/// The changes that a policy asks for.
+/// The changes that a policy requests.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Orders {
     /// The keys of the guests to adopt, with the protection of each.

@@ -9,7 +9,7 @@ impl Guarantee {
     /// Returns the curve of one VM whose frames leave at most `lateness` (J) after their departure
     /// times: `min(Bmax · (t + J) + frame, B · (t + J) + S + frame)`.
     ///
-    /// What leaves within t was due within t + J. The frame is the one that the kernel releases when
+    /// Frames that leave within t were due within t + J. The frame is the one that the kernel releases when
     /// the bucket is empty.
     ///
     /// # Errors
@@ -50,7 +50,7 @@ mod tests {
             bandwidth: Rate(1_000_000_000),
             burst: Bytes(15_000),
             burst_rate: Rate(10_000_000_000),
-            bursts: Bursts::default(),
+            bursts: Bursts::PerReceiver,
         }
     }
 

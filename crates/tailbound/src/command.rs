@@ -163,7 +163,7 @@ impl Command {
             #[cfg(feature = "host")]
             Self::Release(args) => args.run(),
             #[cfg(feature = "host")]
-            Self::Cni(args) => args.run(),
+            Self::Cni(cni::Args {}) => cni::run(),
             #[cfg(feature = "host")]
             Self::Host(args) => args.run(),
             #[cfg(feature = "host")]

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 /// The longest wait for another plugin that has the journal: a runtime starts many containers at
 /// the same time.
-const PATIENCE: Duration = Duration::from_secs(10);
+const MAX_WAIT: Duration = Duration::from_secs(10);
 /// The version in an answer to a document without one.
 const NEWEST: &str = VERSIONS[VERSIONS.len() - 1];
 
@@ -90,7 +90,7 @@ fn add(config: &Config, target: &Target) -> Result<String, CniError> {
     let end = end::of_container(netns, &target.interface, &ips);
     let end = end.map_err(|error| refused(&error))?;
     let guest = end.guest(target.key(), target.name(), target.kind());
-    let mut journal = FileJournal::open_within(&config.state, PATIENCE)?;
+    let mut journal = FileJournal::open_within(&config.state, MAX_WAIT)?;
     let mut live = Live::new(&config.pins);
     let selection = Selection::Patterns(vec![guest.key.clone()]);
     let world = live.world_of(&request, guest)?;
@@ -149,7 +149,7 @@ fn release(config: &Config, is_meant: impl Fn(&Attachment) -> bool) -> Result<()
     if keys(&FileJournal::preview(&config.state))?.is_empty() {
         return Ok(());
     }
-    let mut journal = FileJournal::open_within(&config.state, PATIENCE)?;
+    let mut journal = FileJournal::open_within(&config.state, MAX_WAIT)?;
     let here = Live::here()?;
     let mut live = Live::new(&config.pins);
     let mut failed = Vec::new();
@@ -185,7 +185,7 @@ fn check(config: &Config, target: &Target) -> Result<(), CniError> {
     Err(changed(missing.join("; ")))
 }
 
-/// Tells whether the next container could be adopted.
+/// Reports an error if the next container could not be adopted.
 fn status(config: &Config) -> Result<(), CniError> {
     let Some(lack) = Live::new(&config.pins).lack(config.limits()?) else {
         return Ok(());

@@ -95,7 +95,7 @@ impl Config {
         })
     }
 
-    /// Refuses a key that nobody reads: it would be a protection that is missing.
+    /// Refuses an unknown key: a protection would be missing.
     fn check_keys(&self) -> Result<(), CniError> {
         let is_known =
             |key: &str| OWN.contains(&key) || COMMON.contains(&key) || key.starts_with("cni.dev/");

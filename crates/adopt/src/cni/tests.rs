@@ -253,7 +253,12 @@ fn errors_are_documents_with_the_specifications_numbers() {
         );
         assert!(document["msg"].is_string());
     }
-    let (text, is_done) = run(&environment(&full), "{");
+}
+
+#[test]
+fn what_is_no_json_is_one_error() {
+    let called = environment(&[("CNI_COMMAND", "ADD")]);
+    let (text, is_done) = run(&called, "{");
     assert!(!is_done && text.contains("\"code\": 6"), "{text}");
 }
 

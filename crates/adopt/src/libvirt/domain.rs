@@ -1,4 +1,4 @@
-//! The protection that a domain's XML asks for. Pure.
+//! The protection in a domain's XML. Pure.
 
 use super::super::mac::Mac;
 use super::super::refusal::nearest;
@@ -29,7 +29,7 @@ const ATTRIBUTES: [&str; 9] = [
     "ip",
     "uplink",
 ];
-/// Those that nova's extra specs have, too.
+/// The names of nova's extra specs.
 const SPECS: [&str; 3] = ["bandwidth", "burst", "delay"];
 
 /// A domain.

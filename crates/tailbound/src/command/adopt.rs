@@ -48,7 +48,7 @@ pub(crate) struct Args {
     /// Adopt all guests again that were adopted, after a reboot of the host or of a guest
     #[arg(long, conflicts_with_all = ["guests", "all", "rules", "list"])]
     again: bool,
-    /// Adopt guests as this file says, and release those that it adopted and that have gone
+    /// Adopt guests by the rules of this file, and release those that it adopted and that have gone
     #[arg(long, value_name = "FILE", conflicts_with_all = ["guests", "all", "again", "rules", "list"])]
     policy: Option<PathBuf>,
     /// Follow the guests of the policy that appear and go, until SIGTERM; SIGHUP reads FILE again

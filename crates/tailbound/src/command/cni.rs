@@ -26,12 +26,6 @@ const MAX_BYTES: u64 = 16 << 20;
 )]
 pub(crate) struct Args {}
 
-impl Args {
-    pub(crate) fn run(self) -> Result<Exit, Failure> {
-        run()
-    }
-}
-
 /// Returns true if a runtime started this program by the plugin's name.
 pub(crate) fn is_plugin(program: Option<&OsStr>) -> bool {
     program.and_then(|program| Path::new(program).file_name()) == Some(OsStr::new(PLUGIN))

@@ -195,7 +195,7 @@ struct Diagnosis {
     ready: bool,
     purposes: Vec<Readiness>,
     findings: Vec<Finding>,
-    /// How late frames of adopted guests leave; absent for other purposes.
+    /// The lateness of adopted guests' frames; absent for other purposes.
     #[serde(skip_serializing_if = "Option::is_none")]
     lateness: Option<LatenessRow>,
 }

@@ -1,4 +1,4 @@
-//! How late frames leave behind their departure times, as `adopt --list` and `doctor adopt` show it.
+//! The lateness of frames behind their departure times, for `adopt --list` and `doctor adopt`.
 
 use serde::Serialize;
 use tailbound_adopt::live::Live;
@@ -6,7 +6,7 @@ use tailbound_adopt::{HostError, lateness};
 use tailbound_sys::edge::Lateness;
 use tailbound_units::Nanos;
 
-/// How late frames leave on this host.
+/// The lateness of frames on this host.
 #[derive(Debug, Serialize)]
 pub(in crate::command) struct LatenessRow {
     frames: u64,

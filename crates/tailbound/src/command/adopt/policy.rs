@@ -1,4 +1,4 @@
-//! `tailbound adopt --policy`: brings the host's guests to the state that a file asks for.
+//! `tailbound adopt --policy`: brings the host's guests to the state of a file.
 
 use super::report::{GuestReport, Outcome};
 use super::{Carrier, Places};
@@ -9,7 +9,7 @@ use tailbound_adopt::policy::Policy;
 use tailbound_adopt::{Entry, FileJournal, Journal as _, Origin, Request, Selection, World, plan};
 
 /// The longest wait for another process that has the journal.
-const PATIENCE: Duration = Duration::from_secs(10);
+const MAX_WAIT: Duration = Duration::from_secs(10);
 
 /// Carries out the orders of a policy. Guests that stay as they are have a report, too.
 pub(super) fn apply(
@@ -21,7 +21,7 @@ pub(super) fn apply(
     let mut journal = if is_dry {
         places.preview()
     } else {
-        FileJournal::open_within(&places.state, PATIENCE)?
+        FileJournal::open_within(&places.state, MAX_WAIT)?
     };
     let world = live.world(&policy.request())?;
     let known = journal.entries()?;

@@ -1,9 +1,9 @@
 //! `tailbound adopt --policy FILE --watch`: follows guests that appear and go.
 //!
-//! The kernel's notifications about devices say when to look: they come from every runtime, and a
-//! runtime that is restarted loses none. The runtime's files say who a guest is. A device appears before
-//! its guest is complete, so the host is looked at several times after a notification, and once in a
-//! while without one.
+//! The kernel's notifications about devices trigger a look at the host: they come from every runtime,
+//! and none is lost when a runtime is restarted. Names and labels of guests are in the runtimes' files.
+//! A device appears before its guest is complete, so each notification has several looks, and there
+//! is one every [`UNASKED`] without a notification.
 
 use super::report::Outcome;
 use super::{Places, policy};

@@ -231,10 +231,16 @@ why-guest: ## Try tailbound why on Debian's kernels with veths, Open vSwitch, vh
 	@scripts/why-guest $(TARGET)/debug/tailbound "$(KERNELS)"
 
 .PHONY: adopt-guest
-adopt-guest: ## Try the limits of tailbound adopt on Debian's kernels with veths, Open vSwitch and vhost-net, emulated (KERNELS=trixie)
+adopt-guest: ## Try the limits of tailbound adopt on Debian's kernels with veths, Open vSwitch, vhost-net and CNI, emulated (KERNELS=trixie)
 	@scripts/need compile kernel-bench adopt-guest
 	@$(COMPILE) 2000 "$(CARGO)" --locked -p tailbound --bin tailbound --no-default-features --features look
 	@scripts/adopt-guest $(TARGET)/debug/tailbound "$(KERNELS)"
+
+.PHONY: cri-pod
+cri-pod: ## Adopt real pods by the CNI plugin, with containerd, runc and CRI, as root
+	@scripts/need compile cri
+	@$(COMPILE) 2000 "$(CARGO)" --locked -p tailbound --bin tailbound --no-default-features --features look
+	@scripts/cri-pod $(TARGET)/debug/tailbound
 
 # The tool for who imports whom is not of the workspace: see its Cargo.toml.
 ARROWS := --locked --manifest-path tools/arrows/Cargo.toml --target-dir target/tools/arrows
@@ -254,7 +260,7 @@ NIGHTLY_FUZZ_SECONDS ?= 300
 
 .PHONY: nightly
 nightly: build-all ## Run all tests with a fresh seed, ignored ones, golden records, fuzzing, packages, bare roots (a night)
-	@scripts/need lab memcached iperf3 qemu bpf-guest libvirt etcd page api golden linux-codel dpdk alerts hlog collector clusters deb rpm roots kernel-bench why-guest adopt-guest
+	@scripts/need lab memcached iperf3 qemu bpf-guest libvirt etcd page api golden linux-codel dpdk alerts hlog collector clusters deb rpm roots kernel-bench why-guest adopt-guest cni cri
 	@scripts/guest-image >/dev/null
 	@scripts/linux-codel >/dev/null
 	@CARGO="$(CARGO)" scripts/nightly $(TAILBOUND) $(NIGHTLY_FUZZ_SECONDS)

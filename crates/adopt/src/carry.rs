@@ -5,8 +5,9 @@
 //! undo can be repeated.
 
 use super::journal::{Journal, JournalError};
+use super::plan;
 use super::step::{Action, Entry, Step};
-use super::world::{Attached, Host, HostError, PortState};
+use super::world::{Attached, DEFAULT_LENGTH, Host, HostError, PortState, World};
 
 /// The result of an adoption.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -42,7 +43,7 @@ pub struct Here {
 }
 
 impl Here {
-    fn holds(&self, entry: &Entry) -> bool {
+    pub(super) fn holds(&self, entry: &Entry) -> bool {
         entry.boot == self.boot && entry.namespace == self.namespace
     }
 }
@@ -144,6 +145,30 @@ pub fn adopt(
     }
     if extra > 0 {
         journal.write(wanted)?;
+    }
+    Ok(adopted)
+}
+
+/// Takes the steps of an entry, then releases what is left of the guest's former runs.
+///
+/// # Errors
+/// As [`adopt`]; a former run cannot be released.
+pub fn settle(
+    world: &World,
+    host: &mut dyn Host,
+    journal: &mut dyn Journal,
+    wanted: &Entry,
+) -> Result<Adopted, CarryError> {
+    let known = journal.entries()?;
+    let mut adopted = adopt(host, journal, wanted)?;
+    let here = Here {
+        boot: world.boot.clone(),
+        namespace: world.namespace,
+    };
+    for key in plan::superseded(world, &known, wanted) {
+        release(host, journal, &here, &key)?;
+        let note = format!("the entry of its former run, {key}, was released");
+        adopted.notes.push(note);
     }
     Ok(adopted)
 }
@@ -261,6 +286,34 @@ fn take(host: &mut dyn Host, step: &Step, known: Option<&Step>) -> Result<bool, 
     ))
 }
 
+/// Returns the parts of an adoption that are not in force, in words.
+///
+/// # Errors
+/// The kernel cannot be queried.
+pub fn missing(host: &mut dyn Host, here: &Here, entry: &Entry) -> Result<Vec<String>, HostError> {
+    if !here.holds(entry) {
+        return Ok(vec![
+            "it was adopted in another boot or network namespace".to_owned(),
+        ]);
+    }
+    let mut missing = Vec::new();
+    for step in &entry.steps {
+        let name = &step.port.name;
+        let Some(port) = host.port(step.port.index)? else {
+            missing.push(format!("{name} is gone"));
+            continue;
+        };
+        if port.port.mac != step.port.mac {
+            missing.push(format!("another interface has the number of {name}"));
+        } else if port.attached.is_none() {
+            missing.push(format!("{name} has no programs of tailbound"));
+        } else if !has(&port, step) {
+            missing.push(format!("{name} has {} instead of fq", port.qdisc));
+        }
+    }
+    Ok(missing)
+}
+
 /// Returns true if the result of a step is there.
 fn has(port: &PortState, step: &Step) -> bool {
     let role = match step.action {
@@ -289,6 +342,9 @@ fn undo(host: &mut dyn Host, step: &Step, notes: &mut Vec<String>) -> Result<(),
             port.port.name
         ));
         return Ok(());
+    }
+    if step.before.is_unqueued && port.queue_length == DEFAULT_LENGTH {
+        host.set_queue_length(&port.port, 0)?;
     }
     if port.clsact && !step.before.clsact && port.classifiers.is_empty() {
         host.remove_clsact(index)?;

@@ -12,12 +12,15 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// The directory by default.
 pub const DEFAULT_STATE: &str = "/var/lib/tailbound/adopted";
 
 const SCHEMA: u32 = 1;
 const SUFFIX: &str = ".json";
+/// The pause between two attempts to have the journal.
+const RETRY: Duration = Duration::from_millis(5);
 
 /// Reason why the journal cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -116,6 +119,22 @@ impl FileJournal {
                 path: directory.to_owned(),
             }),
             Err(error) => Err(failed(error.into())),
+        }
+    }
+
+    /// Opens the journal as [`Self::open`] does, and waits at most `patience` for another process.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_within(directory: &Path, patience: Duration) -> Result<Self, JournalError> {
+        let until = Instant::now() + patience;
+        loop {
+            match Self::open(directory) {
+                Err(JournalError::Busy { .. }) if Instant::now() < until => {
+                    std::thread::sleep(RETRY);
+                }
+                opened => return opened,
+            }
         }
     }
 

@@ -14,10 +14,14 @@
 //! the side effects.
 
 pub mod carry;
+pub mod cni;
 pub mod journal;
+pub mod lateness;
+pub mod libvirt;
 pub mod live;
 pub mod mac;
 pub mod plan;
+pub mod policy;
 pub mod refusal;
 pub mod request;
 pub mod step;
@@ -32,5 +36,5 @@ pub use mac::Mac;
 pub use plan::plan;
 pub use refusal::Refusal;
 pub use request::{Bucket, Request, Selection};
-pub use step::{Action, Entry, Port, Rules, Step};
+pub use step::{Action, Attachment, Entry, Origin, Port, Rules, Step};
 pub use world::{Attached, Guest, Host, HostError, PortState, World};

@@ -1,6 +1,7 @@
 //! The running kernel: reads the state of this host, and changes it by [`tailbound_sys::edge`].
 
 mod daemons;
+pub mod end;
 mod guests;
 
 use super::carry::Here;
@@ -8,13 +9,15 @@ use super::mac::Mac;
 use super::plan::MARKS;
 use super::request::{Bucket, Request};
 use super::step::{Port, Rules, Station};
-use super::world::{Attached, Host, HostError, Kernel, PortState, QueueOrigin, World};
+use super::world::{Attached, Guest, Host, HostError, Kernel, PortState, QueueOrigin, World};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use tailbound_sys::edge::{self, Edge, Guarantee, Guard, GuestRules, Tag, UplinkRules};
+use tailbound_sys::edge::{self, Edge, Guarantee, Guard, GuestRules, Lateness, Tag, UplinkRules};
+use tailbound_sys::link;
 use tailbound_sys::network::{self, Classifier, Device, Qdisc, ROOT, queue};
+use tailbound_sys::probe::Capability;
 use tailbound_units::Bytes;
 
 /// The longest frame on the wire: 1,500 bytes with Ethernet header, VLAN tag, and 24 bytes of
@@ -60,22 +63,33 @@ impl Live {
     /// # Errors
     /// The kernel or `/proc` cannot be read.
     pub fn world(&mut self, request: &Request) -> Result<World, HostError> {
-        let Here { boot, namespace } = Self::here()?;
         let devices = network::devices()?;
-        let ports = self.ports(&devices)?;
         let guests = guests::guests(&devices)?;
-        let fq = if request.needs_fq() {
-            queue::try_fq().map_err(|error| match error.kind() {
-                io::ErrorKind::NotFound => "no module sch_fq (CONFIG_NET_SCH_FQ)".to_owned(),
-                _ => error.to_string(),
-            })
-        } else {
-            Ok(())
-        };
+        self.read(request, &devices, guests)
+    }
+
+    /// Reads what a plan for `request` depends on, with this guest alone: the host's processes are
+    /// not searched for others.
+    ///
+    /// # Errors
+    /// As [`Self::world`].
+    pub fn world_of(&mut self, request: &Request, guest: Guest) -> Result<World, HostError> {
+        self.read(request, &network::devices()?, vec![guest])
+    }
+
+    fn read(
+        &mut self,
+        request: &Request,
+        devices: &[Device],
+        guests: Vec<Guest>,
+    ) -> Result<World, HostError> {
+        let Here { boot, namespace } = Self::here()?;
+        let ports = self.ports(devices)?;
+        let fq = if request.needs_fq() { try_fq() } else { Ok(()) };
         Ok(World {
             boot,
             namespace,
-            driven: daemons::driven(&devices),
+            driven: daemons::driven(devices),
             default_device: network::default_device()?,
             kernel: Kernel {
                 tcx: has_tcx(&rustix::system::uname().release().to_string_lossy()),
@@ -84,6 +98,20 @@ impl Live {
             ports,
             guests,
         })
+    }
+
+    /// Returns the reason why guests cannot be adopted on this host; `None` if they can. `needs_fq`
+    /// is whether frames are limited. Nothing is loaded.
+    pub fn lack(&self, needs_fq: bool) -> Option<String> {
+        let outcome = Capability::BpfEdge.try_here();
+        if !outcome.works {
+            return Some(outcome.detail);
+        }
+        if !edge::is_in_bpffs(&self.pins) {
+            return Some(format!("{} is in no BPF file system", self.pins.display()));
+        }
+        let fq = if needs_fq { try_fq() } else { Ok(()) };
+        fq.err().map(|why| format!("this kernel has no fq: {why}"))
     }
 
     /// Returns the number of frames that a guest's device has dropped, by reason.
@@ -100,6 +128,19 @@ impl Live {
         let all = edge::DropReason::ALL.iter();
         let all = all.map(|reason| (reason.label(), counters.drops(*reason)));
         Ok(all.filter(|(_, count)| *count > 0).collect())
+    }
+
+    /// Returns how late frames leave on this host; `None` if no program is pinned, or the kernel does
+    /// not measure it.
+    ///
+    /// # Errors
+    /// The kernel cannot be queried.
+    pub fn lateness(&mut self) -> Result<Option<Lateness>, HostError> {
+        if !self.is_pinned() {
+            return Ok(None);
+        }
+        let lateness = self.edge()?.lateness();
+        lateness.map_err(|error| HostError::new("the lateness cannot be read", error))
     }
 
     fn ports(&mut self, devices: &[Device]) -> Result<BTreeMap<u32, PortState>, HostError> {
@@ -149,6 +190,14 @@ impl Live {
     }
 }
 
+/// Tries whether the kernel has `fq`; the error is the reason in words.
+fn try_fq() -> Result<(), String> {
+    queue::try_fq().map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => "no module sch_fq (CONFIG_NET_SCH_FQ)".to_owned(),
+        _ => error.to_string(),
+    })
+}
+
 /// Returns true if a kernel of this release has tcx: 6.6 and later.
 fn has_tcx(release: &str) -> bool {
     let mut numbers = release.split(['.', '-', '+']);
@@ -184,6 +233,7 @@ fn port_state(device: &Device, qdiscs: &[Qdisc], attached: Option<Attached>) -> 
             queue::HANDLE => QueueOrigin::Tailbound,
             _ => QueueOrigin::Administrator,
         },
+        queue_length: device.queue_length,
         clsact: has("clsact"),
         classifiers: foreign.map(|it| it.kind.clone()).collect(),
         attached,
@@ -233,6 +283,11 @@ impl Host for Live {
 
     fn remove_queue(&mut self, index: u32) -> Result<(), HostError> {
         queue::remove(index).map_err(|error| HostError::new("fq cannot be removed", error))
+    }
+
+    fn set_queue_length(&mut self, port: &Port, packets: u32) -> Result<(), HostError> {
+        let set = link::set_queue_length(&port.name, None, packets);
+        set.map_err(|error| HostError::new("the queue's length cannot be set", error))
     }
 
     fn remove_clsact(&mut self, index: u32) -> Result<(), HostError> {

@@ -2,7 +2,7 @@
 
 use super::refusal::{Refusal, nearest};
 use super::request::{Request, Selection, fits};
-use super::step::{Action, Before, Entry, Rules, Station, Step};
+use super::step::{Action, Before, Entry, Origin, Rules, Station, Step};
 use super::uplink::{self, Uplink};
 use super::world::{Guest, PortState, QueueOrigin, SeenStation, World};
 use std::collections::BTreeSet;
@@ -147,10 +147,16 @@ impl Planner<'_> {
             name: self.guest.name.clone(),
             boot: self.world.boot.clone(),
             namespace: self.world.namespace,
+            origin: self.origin(),
             request: self.request.clone(),
             uplink: uplink_name,
             steps,
         })
+    }
+
+    fn origin(&self) -> Origin {
+        let own = self.known.iter().find(|entry| entry.key == self.guest.key);
+        own.map_or(Origin::Command, |own| own.origin.after_command())
     }
 
     /// Returns the guest's devices to adopt, with their stations.
@@ -371,6 +377,7 @@ impl Planner<'_> {
             before: before.unwrap_or_else(|| Before {
                 qdisc: device.qdisc.clone(),
                 clsact: device.clsact,
+                is_unqueued: device.queue_length == 0,
             }),
             action,
         })

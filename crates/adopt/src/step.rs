@@ -87,6 +87,9 @@ pub struct Before {
     pub qdisc: String,
     /// True if it had a `clsact`.
     pub clsact: bool,
+    /// True if it had a queue of the length 0, as a CNI plugin makes it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_unqueued: bool,
 }
 
 /// A change of a device.
@@ -138,7 +141,7 @@ impl Step {
 
     /// Returns the undo in words.
     pub fn undo(&self) -> String {
-        let Before { qdisc, clsact } = &self.before;
+        let Before { qdisc, clsact, .. } = &self.before;
         let mut text = "programs detached".to_owned();
         if self.action.needs_fq() {
             text = format!("{text}, {qdisc} instead of fq");
@@ -164,6 +167,49 @@ impl fmt::Display for Step {
     }
 }
 
+/// The connection of a container to a network, as its runtime names it (CNI).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attachment {
+    /// The name of the network.
+    pub network: String,
+    /// The container's id.
+    pub container: String,
+    /// The name of the interface in the container.
+    pub interface: String,
+}
+
+/// The party that wants an adoption, and ends it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "by", rename_all = "kebab-case")]
+pub enum Origin {
+    /// A person, by `tailbound adopt` and `tailbound release`.
+    #[default]
+    Command,
+    /// A policy file, by `tailbound adopt --watch`.
+    Policy,
+    /// libvirt, by its hook.
+    Libvirt,
+    /// A container runtime, by the CNI plugin.
+    Cni(Attachment),
+}
+
+impl Origin {
+    /// Returns true for an adoption by a person.
+    pub fn is_command(&self) -> bool {
+        *self == Self::Command
+    }
+
+    /// Returns the origin after a person changed the rules: the end of a domain or a container
+    /// remains the end of its adoption.
+    #[must_use]
+    pub fn after_command(&self) -> Self {
+        match self {
+            Self::Command | Self::Policy => Self::Command,
+            Self::Libvirt | Self::Cni(_) => self.clone(),
+        }
+    }
+}
+
 /// The adoption of one guest: what the journal has of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
@@ -175,6 +221,9 @@ pub struct Entry {
     pub boot: String,
     /// The network namespace in which they were taken.
     pub namespace: u64,
+    /// The party that wants it.
+    #[serde(default, skip_serializing_if = "Origin::is_command")]
+    pub origin: Origin,
     /// The request, to repeat it after a reboot.
     pub request: Request,
     /// The uplink, and how it was found; none if no rule needs one.

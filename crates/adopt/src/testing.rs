@@ -4,7 +4,8 @@ use super::journal::{Journal, JournalError};
 use super::mac::Mac;
 use super::step::{Entry, Port, Rules};
 use super::world::{
-    Attached, Guest, Host, HostError, Kernel, PortState, QueueOrigin, SeenStation, World,
+    Attached, DEFAULT_LENGTH, Guest, Host, HostError, Kernel, PortState, QueueOrigin, SeenStation,
+    World,
 };
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -117,6 +118,12 @@ impl FakeHost {
             xdp: None,
             qdisc: qdisc.to_owned(),
             origin: QueueOrigin::Kernel,
+            // A CNI plugin makes a veth without a queue.
+            queue_length: if kind == Some("veth") {
+                0
+            } else {
+                DEFAULT_LENGTH
+            },
             clsact: false,
             classifiers: Vec::new(),
             attached: None,
@@ -136,6 +143,7 @@ impl FakeHost {
             key: format!("netns/{name}"),
             name: name.to_owned(),
             kind: "namespace".into(),
+            labels: BTreeMap::new(),
             is_plain: false,
             devices: vec![(index, Some(station))],
         });
@@ -173,6 +181,8 @@ impl FakeHost {
             if has_fq && !port.is_queue_ours() {
                 assert_ne!(port.origin, QueueOrigin::Administrator);
                 (port.qdisc, port.origin) = ("fq".into(), QueueOrigin::Tailbound);
+                // As the kernel does.
+                port.queue_length = port.queue_length.max(DEFAULT_LENGTH);
             }
             port.clsact |= !has_tcx;
         })?;
@@ -216,6 +226,10 @@ impl Host for FakeHost {
         self.change(index, |_, port| {
             (port.qdisc, port.origin) = (default, QueueOrigin::Kernel);
         })
+    }
+
+    fn set_queue_length(&mut self, port: &Port, packets: u32) -> Result<(), HostError> {
+        self.change(port.index, |_, port| port.queue_length = packets)
     }
 
     fn remove_clsact(&mut self, index: u32) -> Result<(), HostError> {

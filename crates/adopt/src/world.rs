@@ -15,6 +15,9 @@ pub enum Attached {
     Guest,
 }
 
+/// The length of a queue that the kernel chooses for a device without one (`DEFAULT_TX_QUEUE_LEN`).
+pub const DEFAULT_LENGTH: u32 = 1_000;
+
 /// The party that attached a queueing discipline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QueueOrigin {
@@ -45,6 +48,9 @@ pub struct PortState {
     pub qdisc: String,
     /// The party that attached that discipline.
     pub origin: QueueOrigin,
+    /// The length of its queue, in packets; the kernel makes 0 to [`DEFAULT_LENGTH`] with a
+    /// discipline.
+    pub queue_length: u32,
     /// True if it has a `clsact`.
     pub clsact: bool,
     /// The kinds of classifiers of other programs at its `clsact` or `ingress`.
@@ -80,6 +86,8 @@ pub struct Guest {
     pub name: String,
     /// Its kind in one word.
     pub kind: String,
+    /// The labels that its starter gave it, if they are known.
+    pub labels: BTreeMap<String, String>,
     /// True for a device that belongs to no guest: it is selected by its name only.
     pub is_plain: bool,
     /// The indexes of its devices, with the station behind each, if that is known.
@@ -180,6 +188,11 @@ pub trait Host {
     /// # Errors
     /// The kernel refuses.
     fn remove_queue(&mut self, index: u32) -> Result<(), HostError>;
+    /// Sets the length of a device's queue.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    fn set_queue_length(&mut self, port: &Port, packets: u32) -> Result<(), HostError>;
     /// Removes a `clsact` without classifiers.
     ///
     /// # Errors

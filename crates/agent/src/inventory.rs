@@ -79,6 +79,21 @@ pub struct Guest {
     pub notes: Vec<String>,
 }
 
+impl Guest {
+    /// Returns the labels that its starter gave it: those of a Docker container, in a file that only
+    /// root writes. None of other guests.
+    pub fn labels(&self) -> BTreeMap<String, String> {
+        match &self.identity {
+            Identity::Container {
+                runtime: Runtime::Docker,
+                id,
+                ..
+            } => names::docker_labels(&Root::default(), id),
+            _ => BTreeMap::new(),
+        }
+    }
+}
+
 /// The guests of a host, looked at again and again.
 #[derive(Debug)]
 pub struct Inventory {

@@ -1,9 +1,12 @@
 //! One trial of `tailbound adopt`: a guest behind a bridge, Open vSwitch or a TAP of vhost-net gets
-//! limits, and floods. The rates on the wire are compared with the limits, and the lists of the
+//! limits, and floods; or a container that the CNI plugins bridge or ptp connect, by the plugin of
+//! tailbound behind them. The rates on the wire are compared with the limits, and the lists of the
 //! machine after the release with those before the adoption.
 //!
 //! `tailbound-kernel-bench adopt TOPOLOGY`, in the machine of `scripts/kernel-bench`, with the program
 //! `tailbound` beside it.
+
+mod cni;
 
 use crate::Outcome;
 use crate::load::{now, sleep_until, socket};
@@ -37,6 +40,14 @@ struct Trial {
 
 /// Runs a trial; an error names what is wrong.
 pub(crate) fn run(topology: &str) -> Outcome<()> {
+    match topology {
+        "cni-bridge" => cni::run("bridge"),
+        "cni-ptp" => cni::run("ptp"),
+        other => run_switched(other),
+    }
+}
+
+fn run_switched(topology: &str) -> Outcome<()> {
     let mut trial = Trial {
         guest: Guest::numbered(1),
         outside: Guest::add(3)?,
@@ -46,7 +57,7 @@ pub(crate) fn run(topology: &str) -> Outcome<()> {
     match topology {
         "veth" | "ovs" => drop(Guest::add(1)?),
         "vhost" => trial.add_machine()?,
-        _ => return Err("use one of veth, ovs, vhost".into()),
+        _ => return Err("use one of veth, ovs, vhost, cni-bridge, cni-ptp".into()),
     }
     let all = [trial.guest, neighbour, trial.outside];
     for (at, one) in all.iter().enumerate() {
@@ -89,29 +100,60 @@ impl Trial {
 
     fn measure(&self) -> Outcome<()> {
         let (guest, uplink) = (self.guest.port_name(), self.outside.port_name());
-        let out = socket(self.guest, &self.outside.address())?;
-        let inward = socket(self.outside, &self.guest.address())?;
-        // Without a limit more than both limits passes.
-        check("without a limit", flood(&out, &uplink)?, None)?;
-        let before = lists()?;
         let mac = self.guest.mac_text();
-        let adopt = format!(
-            "adopt {guest} --mac {mac} --ip {} --uplink {uplink} --limit-out {OUT}bit/s \
-             --limit-in {IN}bit/s",
-            self.guest.address()
-        );
-        tailbound(&adopt)?;
-        check("outward", flood(&out, &uplink)?, Some(OUT))?;
-        check("inward", flood(&inward, &guest)?, Some(IN))?;
-        tailbound(&adopt.replace("40000000", "80000000"))?;
-        check("outward, changed", flood(&out, &uplink)?, Some(2 * OUT))?;
-        tailbound(&format!("release {guest}"))?;
+        let ends = Ends {
+            out: socket(self.guest, &self.outside.address())?,
+            inward: socket(self.outside, &self.guest.address())?,
+            guest: guest.clone(),
+            uplink: uplink.clone(),
+        };
+        let adopt = |out: u64| {
+            tailbound(&format!(
+                "adopt {guest} --mac {mac} --ip {} --uplink {uplink} --limit-out {out}bit/s \
+                 --limit-in {IN}bit/s",
+                self.guest.address()
+            ))
+        };
+        ends.measure(&adopt, &|| tailbound(&format!("release {guest}")))
+    }
+}
+
+/// The guest's and the outer end of a trial.
+struct Ends {
+    /// From the guest to the outside.
+    out: UdpSocket,
+    /// From the outside to the guest.
+    inward: UdpSocket,
+    /// The host's interface of the guest, and the uplink.
+    guest: String,
+    uplink: String,
+}
+
+impl Ends {
+    /// Floods without a limit, with those of `adopt`, with one that is changed in place, and after
+    /// `release`.
+    fn measure(
+        &self,
+        adopt: &dyn Fn(u64) -> Outcome<()>,
+        release: &dyn Fn() -> Outcome<()>,
+    ) -> Outcome<()> {
+        let (out, inward) = (&self.out, &self.inward);
+        let (guest, uplink) = (&self.guest, &self.uplink);
+        // Without a limit more than both limits passes.
+        check("without a limit", flood(out, uplink)?, None)?;
+        let before = lists()?;
+        adopt(OUT)?;
+        check("outward", flood(out, uplink)?, Some(OUT))?;
+        check("inward", flood(inward, guest)?, Some(IN))?;
+        adopt(2 * OUT)?;
+        check("outward, changed", flood(out, uplink)?, Some(2 * OUT))?;
+        release()?;
         let after = lists()?;
         if after != before {
             return Err(format!("before:\n{before}\nafter:\n{after}").into());
         }
         println!("the lists are as before");
-        check("after the release", flood(&out, &uplink)?, None)
+        check("after the release", flood(out, uplink)?, None)
     }
 }
 

@@ -375,10 +375,17 @@ impl Verdict {
                 handles.limit.clone(),
                 "other guests have less of the link while this one uses more".to_owned(),
             ),
-            Kind::HostQueue => (
-                handles.queue.clone(),
-                format!("{by} waits for its turn; frames in that queue are dropped once"),
-            ),
+            Kind::HostQueue => match cause.by.as_deref().filter(|by| !by.starts_with("other ")) {
+                Some(by) => (
+                    Some(format!("tailbound adopt {} --limit-out RATE", quoted(by))),
+                    format!("{by} sends at most RATE; undo: `tailbound release`"),
+                ),
+                None => (
+                    handles.queue.clone(),
+                    "each guest waits for its turn; frames in that queue are dropped once"
+                        .to_owned(),
+                ),
+            },
             _ => (None, elsewhere(cause)),
         };
         let by_class = matches!(
@@ -392,6 +399,15 @@ impl Verdict {
         };
         Some(Remedy { command, cost })
     }
+}
+
+/// Returns a guest's name as one word of a shell.
+fn quoted(name: &str) -> String {
+    let is_plain = |it: char| it.is_ascii_alphanumeric() || "._-/:@".contains(it);
+    if !name.is_empty() && !name.starts_with('-') && name.chars().all(is_plain) {
+        return name.to_owned();
+    }
+    format!("'{}'", name.replace('\'', r"'\''"))
 }
 
 /// The place to look at when no command on this host helps.

@@ -31,6 +31,7 @@ mod arrival;
 mod bound;
 mod deviation;
 mod guarantee;
+mod late;
 mod network;
 mod ratio;
 mod service;
@@ -40,6 +41,7 @@ mod testing;
 pub use arrival::{ArrivalCurve, TokenBucket};
 pub use bound::Bound;
 pub use guarantee::{Guarantee, hose};
+pub use late::late_host;
 pub use network::{
     Bounds, ClassBounds, Flow, FlowBounds, FlowId, Network, NetworkError, NetworkFile, Port,
     PortBounds, PortId,

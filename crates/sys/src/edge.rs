@@ -37,6 +37,7 @@ mod qdisc;
 mod raw;
 mod rules;
 
+pub use pins::is_in_bpffs;
 pub use rules::{
     Attachment, Bucket, Counters, DropReason, Guarantee, Guard, GuestRules, HORIZON, Lateness,
     MAX_HORIZON, Prefix, Queue, Role, Roles, Tag, UplinkRules, Way,

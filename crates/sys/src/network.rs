@@ -3,6 +3,7 @@
 //! stations ([`read`](self)); and the one thing that it sets by rtnetlink, the [`queue`] of a
 //! device. Reading needs no privilege, changes need `CAP_NET_ADMIN`.
 
+mod events;
 mod forwarding;
 pub mod queue;
 mod read;
@@ -11,6 +12,7 @@ use crate::rtnetlink::{Attributes, Netlink};
 use std::io;
 use std::net::IpAddr;
 
+pub use events::LinkEvents;
 pub use forwarding::{Forwarding, forwarding};
 pub use read::{
     addresses, classifiers, default_device, devices, learned, namespace, qdiscs, station,
@@ -44,6 +46,8 @@ pub struct Device {
     pub xdp: Option<u32>,
     /// The number of its transmit queues, at least 1.
     pub queues: u32,
+    /// The length of a transmit queue, in packets.
+    pub queue_length: u32,
 }
 
 /// A queueing discipline.

@@ -9,6 +9,8 @@ mod calc;
 #[cfg(feature = "host")]
 mod check_config;
 #[cfg(feature = "host")]
+pub(crate) mod cni;
+#[cfg(feature = "host")]
 mod doctor;
 #[cfg(all(test, feature = "all"))]
 mod documented;
@@ -80,6 +82,9 @@ pub(crate) enum Command {
     /// Undo the adoption of a guest
     #[cfg(feature = "host")]
     Release(release::Args),
+    /// Adopt containers as a plugin of their runtime (CNI)
+    #[cfg(feature = "host")]
+    Cni(cni::Args),
     /// Run the host daemon, which forwards and paces the packets of this host's guests
     #[cfg(feature = "host")]
     Host(host::Args),
@@ -158,6 +163,8 @@ impl Command {
             #[cfg(feature = "host")]
             Self::Release(args) => args.run(),
             #[cfg(feature = "host")]
+            Self::Cni(cni::Args {}) => cni::run(),
+            #[cfg(feature = "host")]
             Self::Host(args) => args.run(),
             #[cfg(feature = "host")]
             Self::CheckConfig(args) => args.run(),
@@ -212,6 +219,7 @@ mod tests {
     /// Commands without `--output json`, because they print no table and no list, each with its
     /// output.
     const WITHOUT: &[(&str, &str)] = &[
+        ("cni", "the JSON of CNI"),
         ("completions", "a script for a shell"),
         (
             "host",

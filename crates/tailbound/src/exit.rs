@@ -120,6 +120,12 @@ impl Failure {
         }
     }
 
+    /// Returns the message.
+    #[cfg(feature = "host")]
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+
     /// Appends a hint to the message.
     #[cfg(feature = "place")]
     pub(crate) fn hint(mut self, hint: &str) -> Self {

@@ -46,11 +46,23 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
-    let exit = Cli::try_parse().map_or_else(|error| refuse(&error), Cli::run);
+    let exit = match as_plugin() {
+        Some(exit) => exit,
+        None => Cli::try_parse().map_or_else(|error| refuse(&error), Cli::run),
+    };
     match command::lost() {
         Some(error) => Failure::output_lost(error).report().into(),
         None => exit.into(),
     }
+}
+
+/// Runs as a plugin of a container runtime, if that started this program.
+fn as_plugin() -> Option<Exit> {
+    #[cfg(feature = "host")]
+    if command::cni::is_plugin(std::env::args_os().next().as_deref()) {
+        return Some(command::cni::run().unwrap_or_else(Failure::report));
+    }
+    None
 }
 
 impl Cli {

@@ -1,49 +1,19 @@
 //! `tailbound adopt` and `release` on real devices: a bridge with containers, a TAP of a VM, and an
 //! uplink, in a network namespace of their own. After a release all lists are as before.
 
+#[path = "adopt/sandbox.rs"]
+mod sandbox;
+
+use sandbox::{isolate, mount_bpf, ping, run, sandboxed, without_timers};
 use serde_json::Value;
 use std::io::IoSliceMut;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
-use tailbound_sys::probe::required::{Part, skipped};
 use tailbound_sys::tap::{Tap, VIRTIO_HEADER_LEN};
 
-const INSIDE: &str = "TAILBOUND_TEST_INSIDE";
 const VM: [u8; 6] = [2, 0, 0, 0, 0, 0x31];
 const PEER: [u8; 6] = [2, 0, 0, 0, 0, 0x32];
-
-/// Runs a test in a network and a mount namespace of its own.
-fn sandboxed(name: &str, test: impl FnOnce()) {
-    if std::env::var_os(INSIDE).is_some() {
-        return test();
-    }
-    if !rustix::process::geteuid().is_root() {
-        return skipped(Part::BpfEdge, name);
-    }
-    let output = Command::new("unshare")
-        .args(["--net", "--mount", "--kill-child"])
-        .arg(std::env::current_exe().unwrap())
-        .args(["--exact", name, "--nocapture"])
-        .env(INSIDE, "1")
-        .output()
-        .unwrap();
-    let printed = [output.stdout, output.stderr].concat();
-    let printed = String::from_utf8_lossy(&printed);
-    for line in printed.lines().filter(|it| it.starts_with("skipped: ")) {
-        eprintln!("{line}");
-    }
-    assert!(output.status.success(), "{printed}");
-}
-
-fn run(line: &str) -> String {
-    let words: Vec<_> = line.split(' ').collect();
-    let output = Command::new(words[0]).args(&words[1..]).output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{line}: {text}{errors}");
-    text
-}
 
 /// A container: a network namespace with a process, behind a veth in the bridge.
 struct Container(Child);
@@ -85,26 +55,19 @@ impl Host {
     /// Builds it; `None` if this computer has no BPF file system.
     fn build(test: &str) -> Option<Self> {
         let directory = tempfile::tempdir().unwrap();
-        let bpf = directory.path().join("bpf");
-        std::fs::create_dir(&bpf).unwrap();
-        let mounted = Command::new("mount")
-            .args(["-t", "bpf", "bpf"])
-            .arg(&bpf)
-            .status();
-        if !mounted.is_ok_and(|status| status.success()) {
-            skipped(Part::BpfEdge, test);
+        if !mount_bpf(directory.path(), test) {
             return None;
         }
-        run("mount -t tmpfs tmpfs /run");
-        // Neither are its addresses, until they are known to be unique.
-        for which in ["all", "default"] {
-            let file = format!("/proc/sys/net/ipv6/conf/{which}/disable_ipv6");
-            let _ = std::fs::write(file, "1");
-        }
-        run("ip link set lo up");
+        isolate();
         run("ip link add br0 type bridge");
         run("ip address add 10.66.0.254/24 dev br0");
         run("ip link set br0 address 02:00:00:00:00:fe up");
+        // The rules of a firewall, as Docker's.
+        if has_nft() {
+            run("nft add table inet guests");
+            run("nft add chain inet guests forward { type filter hook forward priority 0 ; }");
+            run("nft add rule inet guests forward ip saddr 10.66.0.0/24 accept");
+        }
         run("ip netns add outside");
         run("ip link add up0 type veth peer name eth0 netns outside");
         run("ip link set up0 master br0 up");
@@ -157,7 +120,7 @@ impl Host {
             let found = tailbound_sys::network::forwarding(device, None).unwrap();
             lists.push(format!("{device}: {:?}", found.unwrap().redirect));
         }
-        if Command::new("nft").arg("--version").output().is_ok() {
+        if has_nft() {
             lists.push(run("nft list ruleset"));
         }
         let pins = std::fs::read_dir(self.directory.path().join("bpf")).unwrap();
@@ -167,27 +130,8 @@ impl Host {
     }
 }
 
-/// Returns a list without the timers of a bridge and its ports, which run.
-fn without_timers(list: &str) -> String {
-    let mut kept = Vec::new();
-    let mut words = list.split(' ').filter(|word| !word.is_empty());
-    while let Some(word) = words.next() {
-        kept.push(word);
-        if word.ends_with("_timer") {
-            words.next();
-        }
-    }
-    kept.join(" ")
-}
-
-/// Returns the number of replies, and of duplicates.
-fn ping(from: &str, to: &str, more: &str) -> (usize, usize) {
-    let line = format!("netns exec {from} ping -n -c 3 -i 0.2 -W 1 {more} {to}");
-    let words = line.split_ascii_whitespace();
-    let output = Command::new("ip").args(words).output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let duplicates = text.matches("DUP!").count();
-    (text.matches("bytes from").count() - duplicates, duplicates)
+fn has_nft() -> bool {
+    Command::new("nft").arg("--version").output().is_ok()
 }
 
 #[test]
@@ -462,4 +406,68 @@ fn a_guest_that_cannot_be_adopted_is_refused_in_one_sentence() {
             assert_eq!(host.lists(), before);
         },
     );
+}
+
+/// Waits until the list of adopted guests has these names.
+fn until_listed(host: &Host, names: &[&str]) {
+    let end = Instant::now() + Duration::from_secs(20);
+    loop {
+        let list = host.tailbound("adopt --list --output json");
+        let list: Value = serde_json::from_str(&list).unwrap();
+        let guests = list["guests"].as_array().unwrap().iter();
+        let found: Vec<_> = guests.filter_map(|guest| guest["name"].as_str()).collect();
+        if found == names {
+            return;
+        }
+        assert!(Instant::now() < end, "{found:?}, not {names:?}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn a_policy_follows_guests_that_appear_and_go() {
+    sandboxed("a_policy_follows_guests_that_appear_and_go", || {
+        let Some(host) = Host::build("a policy") else {
+            return;
+        };
+        let before = host.lists();
+        let file = host.directory.path().join("policy.toml");
+        let policy = "[[guest]]\nname = \"db\"\nadopt = false\n[[guest]]\ndscp = 10\n";
+        std::fs::write(&file, policy).unwrap();
+        let arguments = format!("adopt --policy {}", file.display());
+        let plan = host.tailbound(&format!("{arguments} --dry-run"));
+        assert!(
+            plan.contains("web: planned") && !plan.contains("db: "),
+            "{plan}"
+        );
+        // A person's guest stays a person's.
+        host.tailbound("adopt db --dscp 46");
+        let mut watch = host.command(&format!("{arguments} --watch"));
+        let log = std::fs::File::create(host.directory.path().join("log")).unwrap();
+        let mut watch = watch.stderr(log).spawn().unwrap();
+        until_listed(&host, &["db", "web"]);
+        let cache = Container::start("cache", 3);
+        until_listed(&host, &["cache", "db", "web"]);
+        assert_eq!(ping("cache", "10.66.0.254", ""), (3, 0));
+        // A mistake changes nothing.
+        std::fs::write(&file, "[[guest]]\ndscp = 64\n").unwrap();
+        let signal = |name: &str| run(&format!("kill -{name} {}", watch.id()));
+        signal("HUP");
+        let text = || std::fs::read_to_string(host.directory.path().join("log")).unwrap();
+        let end = Instant::now() + Duration::from_secs(20);
+        while !text().contains("policy.toml:2:8: 64 is no DSCP") {
+            assert!(Instant::now() < end, "{}", text());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        drop(cache);
+        run("ip netns del cache");
+        until_listed(&host, &["db", "web"]);
+        std::fs::write(&file, "[[guest]]\nadopt = false\n").unwrap();
+        signal("HUP");
+        until_listed(&host, &["db"]);
+        signal("TERM");
+        assert_eq!(watch.wait().unwrap().code(), Some(0), "{}", text());
+        host.tailbound("release db");
+        assert_eq!(host.lists(), before);
+    });
 }

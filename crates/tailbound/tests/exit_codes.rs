@@ -106,6 +106,10 @@ const CASES: &[(i32, &[&str])] = &[
     (64, &["host", "drain", "a", "--all"]),
     (2, &["top", "--once", "--runtime-dir", "."]),
     (64, &["top", "--interval", "1ms"]),
+    (2, &["adopt", "--policy", "missing.toml"]),
+    (2, &["adopt", "--policy", "wrong.toml"]),
+    (64, &["adopt", "--watch"]),
+    (64, &["cni"]),
     (0, &["check-config", "right.toml"]),
     (0, &["check-config", "right.toml", "--without-added"]),
     (1, &["check-config", "wrong.toml"]),
@@ -385,6 +389,7 @@ const PRINTING: &[&[&str]] = &[
 /// Commands that print only with a daemon, a service, a terminal, privileges or minutes of work, and
 /// those that print nothing. All of them print as the others (see `the_program_prints_in_one_place`).
 const ELSEWHERE: &[&str] = &[
+    "cni",
     "host-add-guest",
     "host-change-guest",
     "host-drain",

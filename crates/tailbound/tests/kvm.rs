@@ -1,6 +1,8 @@
 //! The tutorials for virtual machines, command by command as their pages have them, with
 //! libvirt and QEMU, by emulation.
 
+#[path = "kvm/bridge.rs"]
+mod bridge;
 #[path = "kvm/hosts.rs"]
 mod hosts;
 #[path = "kvm/page.rs"]

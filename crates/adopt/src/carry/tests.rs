@@ -217,3 +217,58 @@ proptest! {
         prop_assert!(journal.entries.is_empty());
     }
 }
+
+#[test]
+fn an_interface_that_goes_amid_an_adoption_takes_nothing_along() {
+    let request = request(true, true, true);
+    for replaced in [false, true] {
+        let mut host = host();
+        let mut journal = FakeJournal::default();
+        let planned = plan(&host.world(), &selected("db-1"), &request, &[]).unwrap();
+        let entry = planned[0].entry.clone().unwrap();
+        if replaced {
+            host.ports.get_mut(&11).unwrap().port.mac = Mac([2, 0, 0, 0, 9, 9]);
+        } else {
+            host.ports.remove(&11);
+        }
+        let before = host.snapshot();
+        // The uplink comes before it, and is restored.
+        let error = adopt(&mut host, &mut journal, &entry)
+            .unwrap_err()
+            .to_string();
+        assert!(error.ends_with("everything is as it was before"), "{error}");
+        assert!(error.contains("meanwhile"), "{error}");
+        assert_eq!(host.snapshot(), before);
+        assert!(journal.entries.is_empty());
+    }
+}
+
+#[test]
+fn the_missing_parts_of_an_adoption_are_named() {
+    let mut host = host();
+    let mut journal = FakeJournal::default();
+    adopt_all(&mut host, &mut journal, "db-1", &request(true, true, true)).unwrap();
+    let entry = journal.entries["netns/db-1"].clone();
+    let lacks = |host: &mut FakeHost| missing(host, &here(), &entry).unwrap().join("; ");
+    assert_eq!(lacks(&mut host), "");
+    let guest = host.ports[&11].clone();
+    host.ports.get_mut(&4).unwrap().qdisc = "mq".into();
+    host.ports.get_mut(&4).unwrap().origin = QueueOrigin::Kernel;
+    host.ports.get_mut(&11).unwrap().attached = None;
+    let text = lacks(&mut host);
+    assert_eq!(
+        text,
+        "eth1 has mq instead of fq; veth11 has no programs of tailbound"
+    );
+    host.ports.remove(&11);
+    assert!(lacks(&mut host).ends_with("veth11 is gone"));
+    let mut other = guest;
+    other.port.mac = Mac([2, 0, 0, 0, 9, 9]);
+    host.ports.insert(11, other);
+    assert!(lacks(&mut host).ends_with("another interface has the number of veth11"));
+    let elsewhere = Here {
+        namespace: 8,
+        ..here()
+    };
+    assert_eq!(missing(&mut host, &elsewhere, &entry).unwrap().len(), 1);
+}

@@ -33,6 +33,7 @@ pub(super) fn guests(devices: &[Device]) -> Result<Vec<Guest>, HostError> {
                 key: guest.key.to_string(),
                 name: guest.name.clone(),
                 kind: guest.identity.kind().to_owned(),
+                labels: guest.labels(),
                 is_plain: false,
                 devices: here.map(|it| (it.index, stations.of(it))).collect(),
             }
@@ -48,6 +49,7 @@ pub(super) fn guests(devices: &[Device]) -> Result<Vec<Guest>, HostError> {
         key: format!("device/{}", printable(&device.name)),
         name: printable(&device.name),
         kind: "device".to_owned(),
+        labels: BTreeMap::new(),
         is_plain: true,
         devices: vec![(device.index, stations.of(device))],
     }));

@@ -4,6 +4,7 @@
 
 use super::super::identifier::Uuid;
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Read as _;
 use std::path::Path;
@@ -42,6 +43,26 @@ pub(super) fn docker(root: &Root, id: &str) -> Option<String> {
     let State { name } = serde_json::from_slice(&bytes).ok()?;
     let name = name.trim_start_matches('/');
     (!name.is_empty()).then(|| name.to_owned())
+}
+
+/// Returns the labels of a container that Docker started; none if they are not known.
+pub(super) fn docker_labels(root: &Root, id: &str) -> BTreeMap<String, String> {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct State {
+        #[serde(rename = "Config")]
+        config: Config,
+    }
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Config {
+        #[serde(rename = "Labels")]
+        labels: BTreeMap<String, String>,
+    }
+    let path = format!("/var/lib/docker/containers/{id}/config.v2.json");
+    let state = read(root, path).and_then(|bytes| serde_json::from_slice(&bytes).ok());
+    let State { config } = state.unwrap_or_default();
+    config.labels
 }
 
 /// Returns the name of a container that root's Podman started.

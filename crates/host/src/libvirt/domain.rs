@@ -127,10 +127,15 @@ impl Domain {
         }
         for metadata in children(root, "metadata") {
             for ours in metadata.children().filter(is_ours) {
-                if ours.tag_name().name() != "guests" {
-                    let tag = ours.tag_name().name();
-                    let message = format!("unknown element <{tag}>; write <guests> there");
-                    return Err(wrong(ours, message));
+                match ours.tag_name().name() {
+                    "guests" => {}
+                    // Of a domain on a bridge, which the kernel forwards.
+                    "guarantee" => continue,
+                    tag => {
+                        let message =
+                            format!("unknown element <{tag}>; write <guests> or <guarantee> there");
+                        return Err(wrong(ours, message));
+                    }
                 }
                 for guest in ours.children().filter(Node::is_element) {
                     take(&mut cards, guest, &wrong)?;

@@ -169,3 +169,21 @@ fn a_percentage_is_never_above_the_whole() {
     assert_eq!(shown(u64::MAX, u64::MAX), "100.0 %");
     assert_eq!(shown(0, 0), "0.0 %");
 }
+
+#[test]
+fn a_neighbour_in_the_hosts_queue_is_limited_by_an_adoption() {
+    let mut verdict = judge(&evidence(waits(5, 40, &Occupant::Own, false)));
+    let mut remedy = |by: &str| {
+        verdict.finding = Finding::Because(Cause::by(Kind::HostQueue, &by.into()));
+        verdict.remedy().unwrap()
+    };
+    let web = remedy("web-7");
+    assert_eq!(
+        web.command.as_deref(),
+        Some("tailbound adopt web-7 --limit-out RATE")
+    );
+    assert!(web.cost.contains("tailbound release"), "{web:?}");
+    let odd = remedy("a b; reboot").command.unwrap();
+    assert_eq!(odd, "tailbound adopt 'a b; reboot' --limit-out RATE");
+    assert_eq!(remedy("other guests").command, None);
+}

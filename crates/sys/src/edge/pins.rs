@@ -40,6 +40,20 @@ pub(super) struct Maps {
     pub(super) lateness: PerCpuArray<MapData, RawLateness>,
 }
 
+/// Returns true if a directory is in a BPF file system.
+fn is_bpffs(path: &Path) -> io::Result<bool> {
+    /// `BPF_FS_MAGIC`.
+    const BPFFS: u64 = 0xcafe_4a11;
+    let kind = rustix::fs::statfs(path)?.f_type;
+    Ok(kind as u64 & 0xffff_ffff == BPFFS)
+}
+
+/// Returns true if a directory, which may not exist yet, is in a BPF file system.
+pub fn is_in_bpffs(path: &Path) -> bool {
+    let there = path.ancestors().find(|path| path.exists());
+    there.is_some_and(|path| is_bpffs(path).unwrap_or(false))
+}
+
 /// The clock by which frames arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Clock {
@@ -61,14 +75,11 @@ pub(super) struct Lock(#[expect(dead_code, reason = "open, and locked")] File);
 impl Pins {
     /// Makes the directory if it is missing.
     pub(super) fn at(path: &Path) -> Result<Self, EdgeError> {
-        /// `BPF_FS_MAGIC`.
-        const BPFFS: u64 = 0xcafe_4a11;
         std::fs::create_dir_all(path)
             .map_err(|error| step(format!("make {}", path.display()), error))?;
-        let kind = rustix::fs::statfs(path)
-            .map_err(|error| step(format!("look at {}", path.display()), error.into()))?
-            .f_type;
-        if kind as u64 & 0xffff_ffff != BPFFS {
+        let is_bpffs =
+            is_bpffs(path).map_err(|error| step(format!("look at {}", path.display()), error))?;
+        if !is_bpffs {
             let path = path.display();
             let _ = std::fs::remove_dir(path.to_string());
             return Err(EdgeError::NoBpffs(path.to_string()));

@@ -42,6 +42,7 @@ fn device(body: &[u8]) -> Option<Device> {
     const NAME: u16 = 3;
     const LINK: u16 = 5;
     const MASTER: u16 = 10;
+    const QUEUE_LENGTH: u16 = 13;
     const INFO: u16 = 18;
     const KIND: u16 = 1;
     const QUEUES: u16 = 31;
@@ -72,6 +73,7 @@ fn device(body: &[u8]) -> Option<Device> {
             .and_then(|value| number(value, 0))
             .filter(|program| *program != 0),
         queues: word(QUEUES).unwrap_or(1).max(1),
+        queue_length: word(QUEUE_LENGTH).unwrap_or(0),
     })
 }
 

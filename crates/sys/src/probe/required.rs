@@ -54,6 +54,7 @@ parts! {
     BpfWaits, "bpf-waits", "BPF programs at the scheduler's tracepoints.";
     BpfPackets, "bpf-packets", "BPF programs at the tracepoints of packets.";
     BpfEdge, "bpf-edge", "BPF programs on interfaces, and a BPF file system.";
+    CniPlugins, "cni-plugins", "The plugins of the CNI project, in `/usr/lib/cni` or `/opt/cni/bin`.";
     CpuWeight, "cpu-weight", "A control group with a weight.";
     KernelConfig, "kernel-config", "The configuration that the kernel was built with.";
     Perf, "perf", "The command `perf`, and the scheduler's events, as root.";
@@ -213,6 +214,7 @@ mod tests {
         let rows: Vec<_> = TABLE.iter().map(|probe| probe.name).collect();
         let own = [
             "ordinary-user",
+            "cni-plugins",
             "netdev-family",
             "sched-fifo",
             "legacy-cpusets",

@@ -1,27 +1,28 @@
 //! `tailbound adopt`: protects guests in the network that they have.
 
 mod again;
+pub(super) mod lateness;
 mod list;
+mod policy;
 mod report;
+mod watch;
 
 use super::output::Output;
 use crate::exit::{Exit, Failure};
 use report::{GuestReport, Outcome, Report};
 use std::net::IpAddr;
 use std::path::PathBuf;
-use tailbound_adopt::carry::{self, Here};
+use tailbound_adopt::carry;
 use tailbound_adopt::journal::DEFAULT_STATE;
 use tailbound_adopt::live::Live;
 use tailbound_adopt::plan::{self, GuestPlan};
+use tailbound_adopt::policy::Policy;
 use tailbound_adopt::{
     Bucket, CarryError, Entry, FileJournal, Host, Journal as _, Mac, Request, Selection, World,
 };
 
 /// Version of the JSON documents' format.
 const SCHEMA: u32 = 1;
-
-/// The directory of pinned programs by default.
-const PINS: &str = "/sys/fs/bpf/tailbound";
 
 /// Arguments of `tailbound adopt`.
 #[derive(Debug, clap::Args)]
@@ -39,7 +40,7 @@ const PINS: &str = "/sys/fs/bpf/tailbound";
 #[expect(clippy::struct_excessive_bools, reason = "flags of the command line")]
 pub(crate) struct Args {
     /// The guests
-    #[arg(value_name = "GUEST", required_unless_present_any = ["all", "again", "list"])]
+    #[arg(value_name = "GUEST", required_unless_present_any = ["all", "again", "list", "policy"])]
     guests: Vec<String>,
     /// Adopt all guests with an interface on this host
     #[arg(long, conflicts_with = "guests")]
@@ -47,6 +48,12 @@ pub(crate) struct Args {
     /// Adopt all guests again that were adopted, after a reboot of the host or of a guest
     #[arg(long, conflicts_with_all = ["guests", "all", "rules", "list"])]
     again: bool,
+    /// Adopt guests by the rules of this file, and release those that it adopted and that have gone
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["guests", "all", "again", "rules", "list"])]
+    policy: Option<PathBuf>,
+    /// Follow the guests of the policy that appear and go, until SIGTERM; SIGHUP reads FILE again
+    #[arg(long, requires = "policy", conflicts_with_all = ["dry_run", "output"])]
+    watch: bool,
     /// List adopted guests, their rules, and the frames that their guards dropped
     #[arg(long, conflicts_with_all = ["guests", "all", "rules", "dry_run"])]
     list: bool,
@@ -117,10 +124,10 @@ impl Rules {
 pub(super) struct Places {
     /// The directory of the journal
     #[arg(long, value_name = "DIRECTORY", default_value = DEFAULT_STATE)]
-    state: PathBuf,
+    pub(super) state: PathBuf,
     /// The directory of pinned programs, in a bpffs
-    #[arg(long, value_name = "DIRECTORY", default_value = PINS)]
-    pins: PathBuf,
+    #[arg(long, value_name = "DIRECTORY", default_value = tailbound_sys::edge::PIN)]
+    pub(super) pins: PathBuf,
 }
 
 impl Places {
@@ -154,6 +161,14 @@ impl Args {
         }
         if self.again {
             return again::run(&self.places, self.dry_run, self.output);
+        }
+        if let Some(file) = &self.policy {
+            if self.watch {
+                return watch::run(&self.places, file);
+            }
+            let policy = Policy::load(file)?;
+            let guests = policy::apply(&self.places, &policy, self.dry_run)?;
+            return Ok(Report::new(self.dry_run, guests).print(self.output));
         }
         let selection = if self.all {
             Selection::All
@@ -215,17 +230,8 @@ impl Carrier<'_> {
 
     /// Returns the number of changed devices.
     fn adopt(&mut self, entry: &Entry, notes: &mut Vec<String>) -> Result<usize, CarryError> {
-        let known = self.journal.entries()?;
-        let adopted = carry::adopt(self.host, self.journal, entry)?;
+        let adopted = carry::settle(self.world, self.host, self.journal, entry)?;
         notes.extend(adopted.notes);
-        let here = Here {
-            boot: self.world.boot.clone(),
-            namespace: self.world.namespace,
-        };
-        for key in plan::superseded(self.world, &known, entry) {
-            carry::release(self.host, self.journal, &here, &key)?;
-            notes.push(format!("the entry of its former run, {key}, was released"));
-        }
         Ok(adopted.changed.len())
     }
 }

@@ -3,11 +3,13 @@
 mod collect;
 mod switch;
 
+use super::adopt::lateness::LatenessRow;
 use super::output::{self, Output};
 use crate::exit::{Exit, Failure};
 use serde::Serialize;
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use tailbound_adopt::live::Live;
 use tailbound_report::Paint;
 use tailbound_sys::probe::Purpose;
 
@@ -193,6 +195,9 @@ struct Diagnosis {
     ready: bool,
     purposes: Vec<Readiness>,
     findings: Vec<Finding>,
+    /// The lateness of adopted guests' frames; absent for other purposes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lateness: Option<LatenessRow>,
 }
 
 impl Args {
@@ -210,7 +215,13 @@ impl Args {
             };
             return switch::ask(&question, self.output);
         }
-        let diagnosis = Diagnosis::of(self.purpose.map(Into::into), collect::findings());
+        let purpose = self.purpose.map(Into::into);
+        let mut diagnosis = Diagnosis::of(purpose, collect::findings());
+        if purpose == Some(Purpose::Adopt) {
+            // Only root may read it.
+            let mut live = Live::new(Path::new(tailbound_sys::edge::PIN));
+            diagnosis.lateness = LatenessRow::read(&mut live).unwrap_or_default();
+        }
         output::print(&match self.output {
             Output::Text => diagnosis.text(output::paint()),
             Output::Json => output::json("doctor", 2, &diagnosis),
@@ -249,6 +260,7 @@ impl Diagnosis {
                 .all(|readiness| readiness.ready || !judged(readiness.purpose)),
             purposes,
             findings,
+            lateness: None,
         }
     }
 
@@ -282,6 +294,9 @@ impl Diagnosis {
             if !names.is_empty() {
                 let _ = writeln!(out, "\n{what}: {}", names.join(", "));
             }
+        }
+        if let Some(lateness) = &self.lateness {
+            let _ = write!(out, "\n{}", lateness.text());
         }
         out
     }

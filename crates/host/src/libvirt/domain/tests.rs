@@ -119,7 +119,7 @@ const MISTAKES: [(&str, &str, &str); 12] = [
     (
         "tailbound:guests",
         "tailbound:guest",
-        "4 of its XML: unknown element <guest>; write <guests> there",
+        "4 of its XML: unknown element <guest>; write <guests> or <guarantee> there",
     ),
     (
         "guest>",

@@ -1,6 +1,7 @@
 //! `tailbound adopt --list`: the adopted guests.
 
 use super::super::output::{self, Output};
+use super::lateness::LatenessRow;
 use super::{Places, SCHEMA};
 use crate::exit::{Exit, Failure};
 use serde::Serialize;
@@ -11,6 +12,9 @@ use tailbound_adopt::{Action, Entry, Journal as _};
 
 #[derive(Debug, Serialize)]
 struct Document {
+    /// Absent until frames have waited for a departure time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lateness: Option<LatenessRow>,
     guests: Vec<Row>,
 }
 
@@ -45,12 +49,17 @@ pub(super) fn run(places: &Places, form: Output) -> Result<Exit, Failure> {
             entry,
         }
     });
+    let guests = rows.collect();
     let document = Document {
-        guests: rows.collect(),
+        lateness: LatenessRow::read(&mut live)?,
+        guests,
     };
     output::print(&match form {
         Output::Json => output::json("adopted", SCHEMA, &document),
-        Output::Text => text(&document.guests),
+        Output::Text => {
+            let lateness = document.lateness.as_ref().map(LatenessRow::text);
+            text(&document.guests) + &lateness.unwrap_or_default()
+        }
     });
     Ok(Exit::Holds)
 }

@@ -22,6 +22,8 @@ pub(super) enum Outcome {
     Failed(String),
     /// The guest does not run.
     Absent,
+    /// The policy has nothing for the guest any more, or the guest has gone.
+    Released,
 }
 
 impl Outcome {
@@ -33,6 +35,7 @@ impl Outcome {
             Self::Refused(_) => "refused",
             Self::Failed(_) => "failed",
             Self::Absent => "absent",
+            Self::Released => "released",
         }
     }
 
@@ -45,7 +48,9 @@ impl Outcome {
 
     const fn exit(&self) -> Exit {
         match self {
-            Self::Planned | Self::Adopted | Self::Unchanged | Self::Absent => Exit::Holds,
+            Self::Planned | Self::Adopted | Self::Unchanged | Self::Absent | Self::Released => {
+                Exit::Holds
+            }
             Self::Refused(_) => Exit::DoesNotHold,
             Self::Failed(_) => Exit::CouldNotRun,
         }

@@ -1,8 +1,10 @@
 //! `tailbound host libvirt-hook`, `libvirt-watch`: guests that are domains of libvirt.
 
+use super::super::adopt::Places;
 use super::which::Which;
 use crate::exit::{Exit, Failure, print_error};
 use std::io::{Read as _, stdin};
+use tailbound_adopt::libvirt as adopt;
 use tailbound_host::libvirt;
 
 /// Longest XML that is read, in bytes.
@@ -12,8 +14,9 @@ const MAX_XML_BYTES: u64 = 16 << 20;
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "libvirt runs this command by a script in /etc/libvirt/hooks/qemu.d, with the \
-    domain's XML on standard input. `start` adds the guests of the domain's metadata, \
-    `stopped` removes them, `reconnect` adds missing ones; other events do nothing. Exit code: \
+    domain's XML on standard input. `start` adds the guests of the domain's metadata to the \
+    daemon, or adopts the domain if its interface is on a bridge; `stopped` undoes that, \
+    `reconnect` repeats it; other events do nothing. Exit code: \
     0 done, or no guest is concerned; 1 refused, nothing was changed; 2 no daemon answers \
     within 5 s. At `start`, any other code than 0 keeps libvirt from starting the domain. At \
     `reconnect` the code is always 0, since libvirt would kill the domain otherwise."
@@ -28,6 +31,8 @@ pub(super) struct Hook {
     more: Vec<String>,
     #[command(flatten)]
     daemon: Which,
+    #[command(flatten)]
+    places: Places,
 }
 
 impl Hook {
@@ -41,16 +46,19 @@ impl Hook {
             ))
         })?;
         let connect = || self.daemon.connect();
-        match libvirt::hook(&self.operation, &self.domain, &xml, &connect) {
-            Ok(said) => {
-                for line in said {
-                    print_error(&format!("warning: {line}"));
-                }
-                Ok(Exit::Holds)
-            }
-            Err(error) if error.is_unasked() => Err(Failure::new(error)),
-            Err(error) => Err(Failure::with(Exit::DoesNotHold, error)),
+        let mut said = match libvirt::hook(&self.operation, &self.domain, &xml, &connect) {
+            Ok(said) => said,
+            Err(error) if error.is_unasked() => return Err(Failure::new(error)),
+            Err(error) => return Err(Failure::with(Exit::DoesNotHold, error)),
+        };
+        // The interfaces that the kernel forwards.
+        let Places { state, pins } = &self.places;
+        let adopted = adopt::hook(&self.operation, &self.domain, &xml, state, pins);
+        said.extend(adopted.map_err(|error| Failure::with(Exit::DoesNotHold, error))?);
+        for line in said {
+            print_error(&format!("warning: {line}"));
         }
+        Ok(Exit::Holds)
     }
 }
 

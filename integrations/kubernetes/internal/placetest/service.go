@@ -1,0 +1,431 @@
+// Package placetest is a small placement service for tests: the API for outside schedulers over a
+// tree of two levels, in which rates and bursts add up.
+package placetest
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tailbound/tailbound/integrations/kubernetes/guarantee"
+	"github.com/tailbound/tailbound/integrations/kubernetes/place"
+)
+
+// Host is a host of the tree, with the name of its rack.
+type Host struct {
+	Name, Rack string
+}
+
+// Room is what an uplink has.
+type Room struct {
+	Rate  guarantee.Rate
+	Burst guarantee.Bytes
+}
+
+// Mood is how the service answers.
+type Mood int
+
+const (
+	// Answers is a service that works.
+	Answers Mood = iota
+	// Hangs is one that accepts calls and never answers.
+	Hangs
+	// Other is a server that is no placement service.
+	Other
+	// Unavailable is a replica without a leader.
+	Unavailable
+)
+
+// Service is the service. Its zero value is of no use; see [Start].
+type Service struct {
+	URL string
+
+	mutex        sync.Mutex
+	hosts        []Host
+	host, rack   Room
+	mood         Mood
+	revision     uint64
+	next         int
+	reservations map[string]*reservation
+	calls        map[string]int
+	release      chan struct{}
+}
+
+type reservation struct {
+	place.Reservation
+	rate      guarantee.Rate
+	burst     guarantee.Bytes
+	expiresAt time.Time
+}
+
+// Start serves until the test ends.
+func Start(t testing.TB, hosts []Host, host, rack Room) *Service {
+	t.Helper()
+	service := &Service{
+		hosts: hosts, host: host, rack: rack,
+		reservations: map[string]*reservation{}, calls: map[string]int{}, release: make(chan struct{}),
+	}
+	server := httptest.NewServer(service)
+	t.Cleanup(func() {
+		close(service.release)
+		server.Close()
+	})
+	service.URL = server.URL
+	return service
+}
+
+// SetMood changes how the service answers from now on.
+func (s *Service) SetMood(mood Mood) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	s.mood = mood
+}
+
+// SetRooms changes the uplinks.
+func (s *Service) SetRooms(host, rack Room) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	s.host, s.rack = host, rack
+	s.revision++
+}
+
+// Calls returns the number of calls of a kind, such as "POST /v1/reservations".
+func (s *Service) Calls(kind string) int {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	return s.calls[kind]
+}
+
+// Machines returns the hosts of all machines by name, of reservations in this state.
+func (s *Service) Machines(state string) map[string]string {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	machines := map[string]string{}
+	for _, held := range s.reservations {
+		if held.State == state {
+			for _, machine := range held.Machines {
+				machines[machine.Name] = machine.Host
+			}
+		}
+	}
+	return machines
+}
+
+// Expire cancels all open reservations, as their time to live does.
+func (s *Service) Expire() {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	for id, held := range s.reservations {
+		if held.State == "open" {
+			delete(s.reservations, id)
+		}
+	}
+}
+
+// ServeHTTP implements [http.Handler].
+func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mutex.Lock()
+	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
+	kind := r.Method + " /v1/" + parts[min(1, len(parts)-1)]
+	if len(parts) == 4 {
+		kind += "/" + parts[3]
+	}
+	s.calls[kind]++
+	mood := s.mood
+	s.mutex.Unlock()
+	switch mood {
+	case Hangs:
+		select {
+		case <-s.release:
+		case <-r.Context().Done():
+		}
+		return
+	case Other:
+		http.NotFound(w, r)
+		return
+	case Unavailable:
+		problem(w, 503, "unavailable", "there is no leader")
+		return
+	}
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	switch kind {
+	case "POST /v1/candidates":
+		s.candidates(w, r)
+	case "POST /v1/explain":
+		s.explain(w, r)
+	case "POST /v1/reservations":
+		s.reserve(w, r)
+	case "POST /v1/reservations/confirm":
+		s.confirm(w, parts[2])
+	case "DELETE /v1/reservations":
+		s.cancel(w, parts[2])
+	case "GET /v1/reservations":
+		var all []place.Reservation
+		for _, held := range s.reservations {
+			all = append(all, held.Reservation)
+		}
+		answer(w, 200, map[string]any{"items": all})
+	case "DELETE /v1/machines":
+		s.deleteMachine(w, parts[2], r.URL.Query().Get("host"))
+	case "GET /v1/status":
+		answer(w, 200, map[string]any{"revision": s.revision})
+	default:
+		problem(w, 404, "not-found", "there is no "+r.URL.Path)
+	}
+}
+
+func answer(w http.ResponseWriter, status int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(body)
+}
+
+func problem(w http.ResponseWriter, status int, code, detail string) {
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(place.Problem{Code: code, Detail: detail})
+}
+
+// read decodes a body strictly, as the service does.
+func read(w http.ResponseWriter, r *http.Request, body any) bool {
+	decoder := json.NewDecoder(r.Body)
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(body); err != nil {
+		problem(w, 400, "malformed", err.Error())
+		return false
+	}
+	return true
+}
+
+func sizes(wanted *place.Guarantee) (guarantee.Rate, guarantee.Bytes, error) {
+	rate, err := guarantee.RateFromText(wanted.Bandwidth)
+	if err != nil {
+		return 0, 0, err
+	}
+	burst, err := guarantee.BytesFromText(wanted.Burst)
+	return rate, burst, err
+}
+
+// used returns what machines take of the uplinks of a host and of its rack.
+func (s *Service) used(name, rack string) (host, group Room) {
+	racks := map[string]string{}
+	for _, host := range s.hosts {
+		racks[host.Name] = host.Rack
+	}
+	for id, held := range s.reservations {
+		if held.State == "open" && time.Now().After(held.expiresAt) {
+			delete(s.reservations, id)
+			continue
+		}
+		for _, machine := range held.Machines {
+			if machine.Host == name {
+				host.Rate, host.Burst = host.Rate+held.rate, host.Burst+held.burst
+			}
+			if racks[machine.Host] == rack {
+				group.Rate, group.Burst = group.Rate+held.rate, group.Burst+held.burst
+			}
+		}
+	}
+	return host, group
+}
+
+// verdict returns the verdict about one more machine on a host.
+func (s *Service) verdict(name string, rate guarantee.Rate, burst guarantee.Bytes) place.Candidate {
+	at := slices.IndexFunc(s.hosts, func(host Host) bool { return host.Name == name })
+	if at < 0 {
+		return place.Candidate{Host: name, Refusal: &place.Refusal{Rule: "unknown-host", Sentence: name + " is not in the topology"}}
+	}
+	rack := s.hosts[at].Rack
+	host, group := s.used(name, rack)
+	found := place.Candidate{Host: name, Fits: true}
+	left := Room{min(s.host.Rate-host.Rate, s.rack.Rate-group.Rate), min(s.host.Burst-host.Burst, s.rack.Burst-group.Burst)}
+	found.Headroom = place.Headroom{Bandwidth: left.Rate.String(), Burst: left.Burst.String()}
+	for port, free := range map[string]Room{
+		name: {s.host.Rate - host.Rate, s.host.Burst - host.Burst},
+		rack: {s.rack.Rate - group.Rate, s.rack.Burst - group.Burst},
+	} {
+		switch {
+		case rate > free.Rate:
+			found.Fits = false
+			found.Refusal = &place.Refusal{Rule: "capacity", Port: port + " up", Sentence: fmt.Sprintf("%s is more than the %s that are left", rate, free.Rate)}
+		case burst > free.Burst:
+			found.Fits = false
+			found.Refusal = &place.Refusal{Rule: "queue", Port: port + " up", Sentence: fmt.Sprintf("a burst of %s is more than the %s that are left", burst, free.Burst)}
+		}
+	}
+	return found
+}
+
+func (s *Service) find(owner, name string) *reservation {
+	for _, held := range s.reservations {
+		if held.Owner == owner && held.Name == name {
+			return held
+		}
+	}
+	return nil
+}
+
+func (s *Service) candidates(w http.ResponseWriter, r *http.Request) {
+	var body struct {
+		Requests []place.Query `json:"requests"`
+	}
+	if !read(w, r, &body) {
+		return
+	}
+	result := place.Answer{Revision: s.revision}
+	for _, query := range body.Requests {
+		var rate guarantee.Rate
+		var burst guarantee.Bytes
+		if query.Request != nil {
+			var err error
+			if rate, burst, err = sizes(query.Request.Guarantee); err != nil {
+				problem(w, 400, "malformed", err.Error())
+				return
+			}
+		} else {
+			owner, name, _ := strings.Cut(query.Tenant, "/")
+			held := s.find(owner, name)
+			if held == nil {
+				problem(w, 404, "not-found", "there is no tenant "+query.Tenant)
+				return
+			}
+			rate, burst = held.rate, held.burst
+		}
+		var verdicts place.Verdicts
+		for _, host := range query.Hosts {
+			verdicts.Candidates = append(verdicts.Candidates, s.verdict(host, rate, burst))
+		}
+		result.Answers = append(result.Answers, verdicts)
+	}
+	answer(w, 200, result)
+}
+
+func (s *Service) explain(w http.ResponseWriter, r *http.Request) {
+	var wanted place.TenantRequest
+	if !read(w, r, &wanted) {
+		return
+	}
+	rate, burst, err := sizes(wanted.Guarantee)
+	if err != nil {
+		problem(w, 400, "malformed", err.Error())
+		return
+	}
+	result := place.Explanation{Fits: true}
+	var trial []string
+	for range wanted.VMs {
+		fits := false
+		var last place.Candidate
+		for _, host := range s.hosts {
+			if last = s.verdict(host.Name, rate, burst); last.Fits {
+				id := "trial" + strconv.Itoa(len(trial))
+				s.reservations[id] = &reservation{
+					Reservation: place.Reservation{State: "trial", Machines: []place.ReservedMachine{{Host: host.Name}}},
+					rate:        rate, burst: burst,
+				}
+				trial = append(trial, id)
+				result.Hosts = append(result.Hosts, place.Share{Host: host.Name, VMs: 1})
+				fits = true
+				break
+			}
+		}
+		if !fits {
+			result = place.Explanation{
+				Overload: &place.Overload{Port: last.Refusal.Port, Message: last.Refusal.Sentence},
+				Nearest:  []place.Nearest{{Change: fmt.Sprintf("%d machines", len(trial))}},
+			}
+			break
+		}
+	}
+	for _, id := range trial {
+		delete(s.reservations, id)
+	}
+	answer(w, 200, result)
+}
+
+func (s *Service) reserve(w http.ResponseWriter, r *http.Request) {
+	var wanted place.NewReservation
+	if !read(w, r, &wanted) {
+		return
+	}
+	if r.Header.Get("Idempotency-Key") == "" || len(wanted.Placement) != 1 || len(wanted.Machines) != 1 {
+		problem(w, 400, "malformed", "this service wants one machine with a name, and an idempotency key")
+		return
+	}
+	rate, burst, err := sizes(wanted.Request.Guarantee)
+	ttl, ttlErr := time.ParseDuration(wanted.TTL)
+	if err != nil || ttlErr != nil {
+		problem(w, 400, "malformed", "a bad quantity")
+		return
+	}
+	if held := s.find(wanted.Owner, wanted.Tenant); held != nil && (held.rate != rate || held.burst != burst) {
+		problem(w, 409, "exists", fmt.Sprintf("%s/%s has %s and bursts of %s", wanted.Owner, wanted.Tenant, held.rate, held.burst))
+		return
+	}
+	// A machine that is only reserved moves.
+	for id, held := range s.reservations {
+		if held.Machines[0].Name != wanted.Machines[0] {
+			continue
+		}
+		if held.State != "open" {
+			problem(w, 409, "exists", "the machine is confirmed")
+			return
+		}
+		delete(s.reservations, id)
+	}
+	verdict := s.verdict(wanted.Placement[0].Host, rate, burst)
+	if !verdict.Fits {
+		problem(w, 409, "refused", verdict.Refusal.Port+": "+verdict.Refusal.Sentence)
+		return
+	}
+	s.next++
+	s.revision++
+	granted := &reservation{
+		Reservation: place.Reservation{
+			ID: strconv.Itoa(s.next), Owner: wanted.Owner, Name: wanted.Tenant, State: "open",
+			Machines: []place.ReservedMachine{{Host: wanted.Placement[0].Host, Name: wanted.Machines[0]}},
+		},
+		rate: rate, burst: burst, expiresAt: time.Now().Add(ttl),
+	}
+	s.reservations[granted.ID] = granted
+	answer(w, 201, granted.Reservation)
+}
+
+func (s *Service) confirm(w http.ResponseWriter, id string) {
+	held := s.reservations[id]
+	if held == nil {
+		problem(w, 404, "not-found", "there is no reservation "+id)
+		return
+	}
+	held.State = "confirmed"
+	s.revision++
+	answer(w, 200, held.Reservation)
+}
+
+func (s *Service) cancel(w http.ResponseWriter, id string) {
+	held := s.reservations[id]
+	if held != nil && held.State == "confirmed" {
+		problem(w, 409, "exists", "the reservation is confirmed")
+		return
+	}
+	delete(s.reservations, id)
+	s.revision++
+	w.WriteHeader(204)
+}
+
+func (s *Service) deleteMachine(w http.ResponseWriter, name, host string) {
+	for id, held := range s.reservations {
+		if held.Machines[0].Name == name && held.Machines[0].Host == host {
+			delete(s.reservations, id)
+			s.revision++
+		}
+	}
+	w.WriteHeader(204)
+}

@@ -117,8 +117,9 @@ func (d *Driver) prepared() metav1.Condition {
 	return d.condition(metav1.ConditionFalse, ReasonPrepared, "The guarantee waits for the pod's interface.")
 }
 
-// Unprepare removes the record of a claim. It is no error if there is none.
-func (d *Driver) Unprepare(_ context.Context, claim ClaimRef) error {
+// Unprepare removes the record of a claim, and the pod's rules if it has some. It is no error if
+// there is none.
+func (d *Driver) Unprepare(ctx context.Context, claim ClaimRef) error {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
 	records, err := d.config.Store.All()
@@ -126,10 +127,14 @@ func (d *Driver) Unprepare(_ context.Context, claim ClaimRef) error {
 		return err
 	}
 	for _, record := range records {
-		if record.ClaimUID == string(claim.UID) {
-			if err := d.config.Store.Remove(record.Pod); err != nil {
-				return err
-			}
+		if record.ClaimUID != string(claim.UID) {
+			continue
+		}
+		if err := d.release(ctx, record.Pod); err != nil {
+			return err
+		}
+		if err := d.config.Store.Remove(record.Pod); err != nil {
+			return err
 		}
 	}
 	delete(d.since, claim.UID)
@@ -137,7 +142,19 @@ func (d *Driver) Unprepare(_ context.Context, claim ClaimRef) error {
 	return nil
 }
 
-// Observe reports for each prepared claim whether its guarantee is in force.
+// release undoes the rules of a pod, unless the CNI plugin has done so.
+func (d *Driver) release(ctx context.Context, pod string) error {
+	enforced, err := d.config.Enforcer.Enforced(ctx)
+	if err != nil {
+		return err
+	}
+	if _, adopted := enforced[pod]; !adopted {
+		return nil
+	}
+	return d.config.Enforcer.Release(ctx, pod)
+}
+
+// Observe enforces the guarantees that are not in force, and reports of each claim whether it is.
 func (d *Driver) Observe(ctx context.Context) error {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
@@ -145,25 +162,39 @@ func (d *Driver) Observe(ctx context.Context) error {
 	if err != nil || len(records) == 0 {
 		return err
 	}
-	enforced, err := d.config.Enforcer.Enforced(ctx)
 	var failures []error
-	if err != nil {
-		failures = append(failures, err)
+	enforced, err := d.config.Enforcer.Enforced(ctx)
+	refusals := map[string]error{}
+	if err == nil {
+		refusals = d.enforce(ctx, records, enforced)
+		if len(refusals) > 0 {
+			enforced, err = d.config.Enforcer.Enforced(ctx)
+		}
 	}
+	failures = append(failures, err)
 	for _, record := range records {
 		condition := d.condition(metav1.ConditionUnknown, ReasonUnknown, "The node's tailbound does not answer.")
 		if err == nil {
-			condition = d.judge(record, enforced)
+			condition = d.judge(record, enforced, refusals[record.Pod])
 		}
-		if err := d.report(ctx, record, condition); err != nil {
-			failures = append(failures, err)
-		}
+		failures = append(failures, d.report(ctx, record, condition))
 	}
 	return errors.Join(failures...)
 }
 
-// judge compares a record with what is in force.
-func (d *Driver) judge(record Record, enforced map[string]Enforcement) metav1.Condition {
+// enforce enforces what is not in force. It returns the outcome for each pod that it tried.
+func (d *Driver) enforce(ctx context.Context, records []Record, enforced map[string]Enforcement) map[string]error {
+	outcomes := map[string]error{}
+	for _, record := range records {
+		if actual := enforced[record.Pod]; !actual.is(record) {
+			outcomes[record.Pod] = d.config.Enforcer.Enforce(ctx, record.Pod, record.Guarantee, actual.Rules)
+		}
+	}
+	return outcomes
+}
+
+// judge compares a record with what is in force. The refusal is that of the program, if it was asked.
+func (d *Driver) judge(record Record, enforced map[string]Enforcement, refusal error) metav1.Condition {
 	uid := types.UID(record.ClaimUID)
 	since, known := d.since[uid]
 	if !known {
@@ -172,21 +203,27 @@ func (d *Driver) judge(record Record, enforced map[string]Enforcement) metav1.Co
 	}
 	actual, adopted := enforced[record.Pod]
 	switch {
-	case adopted && actual.Bandwidth == record.BandwidthBit && actual.Burst == record.BurstBytes:
+	case adopted && actual.is(record):
 		return d.condition(metav1.ConditionTrue, ReasonEnforced,
 			fmt.Sprintf("Frames leave %s within %s and a burst of %s.", uplinkName(actual.Uplink), record.BandwidthBit, record.BurstBytes))
-	case adopted && actual.Bandwidth == 0:
-		return d.condition(metav1.ConditionFalse, ReasonNotEnforced,
-			fmt.Sprintf("The pod's interface is adopted without a guarantee. The CNI plugin of tailbound adds %s if it can read the record of pod %s.", record.Guarantee, record.Pod))
+	case !adopted && d.config.Now().Sub(since) < d.config.Patience:
+		return d.prepared()
+	case refusal != nil:
+		return d.condition(metav1.ConditionFalse, ReasonNotEnforced, sentence(refusal))
 	case adopted:
 		return d.condition(metav1.ConditionFalse, ReasonNotEnforced,
 			fmt.Sprintf("The pod's interface has %s and a burst of %s, and the claim %s.", actual.Bandwidth, actual.Burst, record.Guarantee))
-	case d.config.Now().Sub(since) < d.config.Patience:
-		return d.prepared()
 	default:
-		return d.condition(metav1.ConditionFalse, ReasonNotEnforced,
-			"The pod's interface is not adopted. Is tailbound in the chain of CNI plugins of this node?")
+		return d.condition(metav1.ConditionFalse, ReasonNotEnforced, "The pod's interface is not adopted.")
 	}
+}
+
+// The longest message of a condition.
+const maxMessage = 32_768
+
+func sentence(err error) string {
+	text := err.Error()
+	return text[:min(len(text), maxMessage)]
 }
 
 func uplinkName(name string) string {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -23,10 +24,27 @@ type fakes struct {
 	now      time.Time
 	reports  []metav1.Condition
 	refuse   error
+	asked    []string
+	// refusal is the answer to Enforce; works makes it take effect.
+	refusal error
+	works   bool
 }
 
 func (f *fakes) Enforced(context.Context) (map[string]Enforcement, error) {
 	return f.enforced, f.failure
+}
+
+func (f *fakes) Enforce(_ context.Context, pod, text string, rules []string) error {
+	f.asked = append(f.asked, strings.Join(append([]string{"adopt", pod, text}, rules...), " "))
+	if f.works {
+		f.enforced = map[string]Enforcement{pod: {Bandwidth: 2_000_000_000, Burst: 70_000, Uplink: "eth1"}}
+	}
+	return f.refusal
+}
+
+func (f *fakes) Release(_ context.Context, pod string) error {
+	f.asked = append(f.asked, "release "+pod)
+	return f.refusal
 }
 
 func (f *fakes) SetDevice(_ context.Context, _ ClaimRef, device resourceapi.AllocatedDeviceStatus) error {
@@ -189,10 +207,10 @@ func TestConditionsFollowWhatIsEnforced(t *testing.T) {
 		word     string
 	}{
 		{name: "no interface yet", after: 29 * time.Second, status: "False", reason: ReasonPrepared, word: "waits"},
-		{name: "for too long", after: 2 * time.Second, status: "False", reason: ReasonNotEnforced, word: "CNI plugins"},
+		{name: "for too long", after: 2 * time.Second, status: "False", reason: ReasonNotEnforced, word: "not adopted"},
 		{name: "in force", enforced: map[string]Enforcement{"a1": exact}, status: "True", reason: ReasonEnforced, word: "eth1 within 2Gbit/s and a burst of 70KB"},
 		{name: "another rate", enforced: map[string]Enforcement{"a1": {Bandwidth: 1_000_000_000, Burst: 70_000}}, status: "False", reason: ReasonNotEnforced, word: "1Gbit/s"},
-		{name: "guarded only", enforced: map[string]Enforcement{"a1": {}}, status: "False", reason: ReasonNotEnforced, word: "without a guarantee"},
+		{name: "guarded only", enforced: map[string]Enforcement{"a1": {}}, status: "False", reason: ReasonNotEnforced, word: "has 0bit/s"},
 		{name: "no answer", failure: errors.New("exit status 2"), status: "Unknown", reason: ReasonUnknown, word: "does not answer"},
 		{name: "again in force", enforced: map[string]Enforcement{"a1": exact}, status: "True", reason: ReasonEnforced, word: "eth1"},
 	} {
@@ -206,6 +224,19 @@ func TestConditionsFollowWhatIsEnforced(t *testing.T) {
 			t.Errorf("%s: %+v", step.name, got)
 		}
 	}
+	// The reason of a refusal is the program's.
+	fake.enforced, fake.refusal = map[string]Enforcement{"a1": {Rules: []string{"--dscp", "46"}}}, errors.New("no fq in this kernel")
+	if err := driver.Observe(ctx); err != nil || !strings.Contains(fake.last().Message, "no fq in this kernel") {
+		t.Errorf("%+v, %v", fake.last(), err)
+	}
+	if last := fake.asked[len(fake.asked)-1]; last != "adopt a1 2Gbit/s,70KB --dscp 46" {
+		t.Errorf("asked %q", last)
+	}
+	fake.refusal, fake.works = nil, true
+	if err := driver.Observe(ctx); err != nil || fake.last().Status != metav1.ConditionTrue {
+		t.Errorf("%+v, %v", fake.last(), err)
+	}
+	fake.works = false
 	// Equal conditions are not sent again, and one that was not accepted is.
 	sent := len(fake.reports)
 	if err := driver.Observe(ctx); err != nil || len(fake.reports) != sent {
@@ -235,8 +266,16 @@ func TestADriverThatStartsAgainKnowsItsRecords(t *testing.T) {
 	if err := again.Observe(t.Context()); err != nil || fake.last().Status != metav1.ConditionTrue {
 		t.Errorf("%+v, %v", fake.last(), err)
 	}
-	if err := again.Unprepare(t.Context(), ref("c1")); err != nil || len(files(t, directory)) != 0 {
-		t.Errorf("unprepare: %v", err)
+	fake.refusal = errors.New("the journal is busy")
+	if err := again.Unprepare(t.Context(), ref("c1")); err == nil || len(files(t, directory)) != 1 {
+		t.Errorf("a release that failed is forgotten: %v", err)
+	}
+	fake.refusal = nil
+	if err := again.Unprepare(t.Context(), ref("c1")); err != nil || len(files(t, directory)) != 0 || fake.asked[len(fake.asked)-1] != "release a1" {
+		t.Errorf("unprepare: %v, asked %q", err, fake.asked)
+	}
+	if err := again.Prepare(t.Context(), claim("c1", "a1", "2G")); err != nil {
+		t.Fatal(err)
 	}
 	for name, text := range map[string]string{"b1.json": "{", "b2.json": `{"version":2,"pod":"b2"}`, "b3.json": `{"version":1,"pod":"a1"}`} {
 		if err := os.WriteFile(filepath.Join(directory, name), []byte(text), 0o600); err != nil {
@@ -253,15 +292,19 @@ func TestADriverThatStartsAgainKnowsItsRecords(t *testing.T) {
 
 func TestTheListOfAdoptedGuestsIsRead(t *testing.T) {
 	got, err := adopted([]byte(`{"kind":"adopted","schema":1,"guests":[
-		{"in_force":true,"drops":{},"key":"pod-a1","name":"shop/web","uplink":"eth1","steps":[
+		{"in_force":true,"drops":{},"key":"pod/a1","name":"shop/web","uplink":"eth1","request":{"guard":false,"dscp":46,
+			"outward":{"rate":"2Gbit/s","burst":"250KB"},"inward":null,"guarantee":null,"uplink":null,"interface":"eth0","mac":null,"ips":["10.0.0.1"]},"steps":[
 			{"port":{"index":3,"name":"eth1"},"before":{},"action":"uplink","mark":0},
 			{"port":{"index":7,"name":"veth7"},"before":{},"action":"guest","rules":{"guarantee":{"rate":"1.5Gbit/s","burst":"70KB"}}}]},
-		{"in_force":false,"key":"pod-a2","name":"old","steps":[]},
+		{"in_force":false,"key":"pod/a2","name":"old","steps":[]},
+		{"in_force":true,"key":"pod/a3/net1","name":"other","steps":[]},
 		{"in_force":true,"key":"netns-9","name":"db","steps":[]}]}`))
-	if err != nil || len(got) != 1 || got["a1"] != (Enforcement{Bandwidth: 1_500_000_000, Burst: 70_000, Uplink: "eth1"}) {
+	want := Enforcement{Bandwidth: 1_500_000_000, Burst: 70_000, Uplink: "eth1", Rules: []string{
+		"--no-guard", "--dscp", "46", "--limit-out", "2Gbit/s,250KB", "--interface", "eth0", "--ip", "10.0.0.1"}}
+	if err != nil || len(got) != 1 || !reflect.DeepEqual(got["a1"], want) {
 		t.Errorf("got %+v, %v", got, err)
 	}
-	for _, text := range []string{"", "[]", `{"guests":[{"in_force":true,"key":"pod-a1","steps":[{"action":"guest","rules":{"guarantee":{"rate":"fast","burst":"1KB"}}}]}]}`} {
+	for _, text := range []string{"", "[]", `{"guests":[{"in_force":true,"key":"pod/a1","steps":[{"action":"guest","rules":{"guarantee":{"rate":"fast","burst":"1KB"}}}]}]}`} {
 		if got, err := adopted([]byte(text)); err == nil {
 			t.Errorf("%q is %+v", text, got)
 		}
@@ -272,5 +315,39 @@ func TestTheListOfAdoptedGuestsIsRead(t *testing.T) {
 	}
 	if _, err := (Program{Path: program}).Enforced(t.Context()); err == nil || !strings.Contains(err.Error(), "no BPF file system") {
 		t.Errorf("error %v", err)
+	}
+}
+
+func TestTheCNIPluginStaysWhileANetworkListsIt(t *testing.T) {
+	binaries, configuration, program := t.TempDir(), t.TempDir(), filepath.Join(t.TempDir(), "tailbound")
+	if err := InstallCNI(program, binaries); err == nil || len(files(t, binaries)) != 0 {
+		t.Errorf("a program that is not there: %v, %v", err, files(t, binaries))
+	}
+	if err := os.WriteFile(program, []byte("program"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := InstallCNI(program, binaries); err != nil {
+			t.Fatal(err)
+		}
+	}
+	info, err := os.Stat(filepath.Join(binaries, CNIPlugin))
+	if err != nil || info.Mode().Perm() != 0o755 || len(files(t, binaries)) != 1 {
+		t.Errorf("%v, %v, %v", info, err, files(t, binaries))
+	}
+	list := filepath.Join(configuration, "10-pods.conflist")
+	if err := os.WriteFile(list, []byte(`{"plugins":[{"type":"ptp"},{"type":"tailbound-cni"}]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if gone, err := RemoveCNI(binaries, configuration); gone || err != nil || len(files(t, binaries)) != 1 {
+		t.Errorf("gone %t, %v", gone, err)
+	}
+	if err := os.Remove(list); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if gone, err := RemoveCNI(binaries, filepath.Join(configuration, "none")); !gone || err != nil || len(files(t, binaries)) != 0 {
+			t.Errorf("gone %t, %v", gone, err)
+		}
 	}
 }

@@ -56,6 +56,10 @@ type Service struct {
 	reservations map[string]*reservation
 	calls        map[string]int
 	release      chan struct{}
+	onReserve    func(host string)
+	onCandidates func()
+	// reserved is the host of a reservation whose answer is about to be sent.
+	reserved string
 }
 
 type reservation struct {
@@ -118,6 +122,45 @@ func (s *Service) Machines(state string) map[string]string {
 	return machines
 }
 
+// OnReserve sets a function that runs after a reservation is granted and before its answer.
+func (s *Service) OnReserve(run func(host string)) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	s.onReserve = run
+}
+
+// OnCandidates sets a function that runs after each answer about candidates.
+func (s *Service) OnCandidates(run func()) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	s.onCandidates = run
+}
+
+// Take fills hosts on behalf of another scheduler, until [Service.Untake].
+func (s *Service) Take(hosts ...string) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	for _, host := range hosts {
+		s.reservations["taken "+host] = &reservation{
+			Reservation: place.Reservation{Owner: "other", Name: "other", State: "taken", Machines: []place.ReservedMachine{{Host: host}}},
+			rate:        s.host.Rate, burst: s.host.Burst,
+		}
+	}
+	s.revision++
+}
+
+// Untake undoes [Service.Take].
+func (s *Service) Untake() {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	for id, held := range s.reservations {
+		if held.State == "taken" {
+			delete(s.reservations, id)
+		}
+	}
+	s.revision++
+}
+
 // Expire cancels all open reservations, as their time to live does.
 func (s *Service) Expire() {
 	s.mutex.Lock()
@@ -154,6 +197,8 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		problem(w, 503, "unavailable", "there is no leader")
 		return
 	}
+	// The functions of tests call other methods.
+	defer s.after(kind)
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	switch kind {
@@ -179,6 +224,20 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer(w, 200, map[string]any{"revision": s.revision})
 	default:
 		problem(w, 404, "not-found", "there is no "+r.URL.Path)
+	}
+}
+
+// after runs the functions of tests. Answers are short, so they are sent after it.
+func (s *Service) after(kind string) {
+	s.mutex.Lock()
+	reserved, onReserve, onCandidates := s.reserved, s.onReserve, s.onCandidates
+	s.reserved = ""
+	s.mutex.Unlock()
+	switch {
+	case kind == "POST /v1/reservations" && reserved != "" && onReserve != nil:
+		onReserve(reserved)
+	case kind == "POST /v1/candidates" && onCandidates != nil:
+		onCandidates()
 	}
 }
 
@@ -395,6 +454,7 @@ func (s *Service) reserve(w http.ResponseWriter, r *http.Request) {
 		rate: rate, burst: burst, expiresAt: time.Now().Add(ttl),
 	}
 	s.reservations[granted.ID] = granted
+	s.reserved = wanted.Placement[0].Host
 	answer(w, 201, granted.Reservation)
 }
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"strings"
@@ -41,6 +42,7 @@ func main() {
 // options are the flags of the driver.
 type options struct {
 	node, admission, program, records, kubelet string
+	cniBinaries, cniConfiguration              string
 	uplink                                     guarantee.Uplink
 	observe                                    time.Duration
 }
@@ -54,6 +56,8 @@ func parse(arguments []string, out io.Writer) (options, error) {
 	flags.StringVar(&o.program, "tailbound", "tailbound", "the node's tailbound")
 	flags.StringVar(&o.records, "records", "/run/tailbound/claims", "directory of the guarantees for the CNI plugin")
 	flags.StringVar(&o.kubelet, "kubelet", "/var/lib/kubelet", "directory of kubelet")
+	flags.StringVar(&o.cniBinaries, "cni-binaries", "", "directory of CNI plugins to install tailbound-cni in; none by default")
+	flags.StringVar(&o.cniConfiguration, "cni-configuration", "/etc/cni/net.d", "directory of network configurations")
 	rate := flags.String("rate", "", "rate of the uplink in bits a second, such as 10G")
 	up := flags.Int64("up", 0, "buffer of the queue from the node in bytes")
 	down := flags.Int64("down", 0, "buffer of the queue to the node in bytes")
@@ -106,7 +110,14 @@ func serve(ctx context.Context, arguments []string, out io.Writer) error {
 	node := driver.New(driver.Config{
 		Node: o.node, Store: store, Enforcer: driver.Program{Path: o.program}, Status: kubelet.Status{Client: client},
 	})
+	if o.cniBinaries != "" {
+		if err := installCNI(o); err != nil {
+			return err
+		}
+		defer removeCNI(o)
+	}
 	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
 	plugins := filepath.Join(o.kubelet, "plugins", guarantee.Driver)
 	if err := os.MkdirAll(plugins, 0o750); err != nil {
 		return fmt.Errorf("making the directory of the socket: %w", err)
@@ -127,6 +138,24 @@ func serve(ctx context.Context, arguments []string, out io.Writer) error {
 		return fmt.Errorf("publishing the uplink: %w", err)
 	}
 	return observe(ctx, node, o.observe)
+}
+
+func installCNI(o options) error {
+	program, err := exec.LookPath(o.program)
+	if err != nil {
+		return fmt.Errorf("finding tailbound: %w", err)
+	}
+	return driver.InstallCNI(program, o.cniBinaries)
+}
+
+func removeCNI(o options) {
+	gone, err := driver.RemoveCNI(o.cniBinaries, o.cniConfiguration)
+	switch {
+	case err != nil:
+		klog.Background().Error(err, "Removing the CNI plugin")
+	case !gone:
+		klog.Background().Info("The CNI plugin stays, as a network configuration lists it", "directory", o.cniConfiguration)
+	}
 }
 
 // observe reports what is enforced until the context ends, and returns why, if it is not a signal.

@@ -32,7 +32,7 @@ const (
 	// CapacityBurst is S on the way from the node, in bytes.
 	CapacityBurst = "burst"
 	// CapacityBurstIn is the sum of bursts of all senders to a machine, in bytes.
-	CapacityBurstIn = "burst-in"
+	CapacityBurstIn = "burstIn"
 )
 
 // Guarantee is Silo's {B, S, d, Bmax} of a pod, and K.

@@ -29,7 +29,7 @@ burst:
   value: {{ $up | quote }}
   requestPolicy: {default: {{ $up | quote }}, validRange: {min: {{ min (int64 .frame) $up | quote }}, max: {{ $up | quote }}}}
 {{- $down := sub (int64 .link.down) (int64 .frame) }}
-burst-in:
+burstIn:
   value: {{ $down | quote }}
   requestPolicy: {default: {{ $down | quote }}, validRange: {min: "0", max: {{ $down | quote }}}}
 {{- end }}

@@ -70,7 +70,10 @@ func startCluster(t *testing.T, flags ...string) *cluster {
 	config.QPS, config.Burst = 2000, 2000
 	c := &cluster{t: t, config: config, client: kubernetes.NewForConfigOrDie(config)}
 	c.kubecfg = c.kubeconfig()
-	c.must(c.client.CoreV1().Namespaces().Create(t.Context(), &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}))
+	c.eventually("the API server made the namespace default", 20*time.Second, func() bool {
+		_, err := c.client.CoreV1().Namespaces().Get(t.Context(), "default", metav1.GetOptions{})
+		return err == nil
+	})
 	c.startClaimController()
 	t.Logf("API server ready in %.1f s", time.Since(begin).Seconds())
 	return c
@@ -80,7 +83,7 @@ func startEtcd(t *testing.T) string {
 	t.Helper()
 	config := embed.NewConfig()
 	config.Dir = t.TempDir()
-	config.LogLevel = "error"
+	config.LogLevel = "fatal"
 	config.UnsafeNoFsync = true
 	config.QuotaBackendBytes = 4 << 30
 	config.ListenClientUrls = []url.URL{freeAddress(t)}

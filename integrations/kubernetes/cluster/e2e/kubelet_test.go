@@ -137,8 +137,9 @@ func TestTheDriverOfANode(t *testing.T) {
 	if got := condition(); got.Status != metav1.ConditionTrue || !strings.Contains(got.Message, "eth1 within 2Gbit/s") {
 		t.Errorf("condition %+v", got)
 	}
-	if failure := prepare(&drapb.Claim{Namespace: "default", Name: name, Uid: "another"}); !strings.Contains(failure, "UID") && !strings.Contains(failure, "uid") {
-		t.Errorf("a claim that was replaced: %q", failure)
+	replaced := &drapb.Claim{Namespace: "default", Name: name, Uid: "another"}
+	if _, err := calls.NodePrepareResources(t.Context(), &drapb.NodePrepareResourcesRequest{Claims: []*drapb.Claim{replaced}}); err == nil || !strings.Contains(err.Error(), "got replaced") {
+		t.Errorf("a claim that was replaced: %v", err)
 	}
 	for range 2 {
 		unprepare()

@@ -169,9 +169,10 @@ func (p *Plugin) PreBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 }
 
 // PostBind forgets the pod: its place belongs to its tenant.
-func (p *Plugin) PostBind(_ context.Context, state fwk.CycleState, _ *v1.Pod, _ string) {
+func (p *Plugin) PostBind(_ context.Context, state fwk.CycleState, pod *v1.Pod, _ string) {
 	if decision := read(state); decision != nil {
 		p.admission.Bound(decision.pod)
+		p.waiting.remove(pod)
 	}
 }
 

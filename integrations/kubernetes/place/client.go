@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -41,17 +42,25 @@ func (p *Problem) Error() string {
 	return p.Detail
 }
 
+// isCode reports whether an error is a problem with this code.
+func isCode(err error, code string) bool {
+	var problem *Problem
+	return errors.As(err, &problem) && problem.Code == code
+}
+
 // Refused reports whether an error is the service's refusal of a request: no placement keeps every
 // guarantee, or a quota is reached.
 func Refused(err error) bool {
-	var problem *Problem
-	return errors.As(err, &problem) && (problem.Code == "refused" || problem.Code == "quota")
+	return isCode(err, "refused") || isCode(err, "quota")
 }
+
+// Exists reports whether a name is taken: a machine of the name has a place already, or a tenant has
+// another request.
+func Exists(err error) bool { return isCode(err, "exists") }
 
 // IsNotFound reports whether the service does not know the object.
 func IsNotFound(err error) bool {
-	var problem *Problem
-	return errors.As(err, &problem) && problem.Code == "not-found"
+	return isCode(err, "not-found")
 }
 
 // IsConflict reports whether the state of the object does not allow the call (409), such as the
@@ -158,7 +167,7 @@ func (c *Client) Reserve(ctx context.Context, wanted NewReservation) (Reservatio
 
 // Confirm makes the machines of a reservation part of their tenant. A second call does nothing.
 func (c *Client) Confirm(ctx context.Context, id string) error {
-	if err := c.call(ctx, http.MethodPost, "/v1/reservations/"+url.PathEscape(id)+"/confirm", struct{}{}, nil); err != nil {
+	if err := c.call(ctx, http.MethodPost, "/v1/reservations/"+url.PathEscape(id)+"/confirm", nil, nil); err != nil {
 		return fmt.Errorf("confirming the reservation %s: %w", id, err)
 	}
 	return nil
@@ -173,33 +182,87 @@ func (c *Client) Cancel(ctx context.Context, id string) error {
 	return nil
 }
 
-// DeleteMachine removes the machine with this name from a host. It is no error if the machine is not
-// there.
-func (c *Client) DeleteMachine(ctx context.Context, name, host string) error {
-	path := "/v1/machines/" + url.PathEscape(name) + "?host=" + url.QueryEscape(host)
-	if err := c.call(ctx, http.MethodDelete, path, nil, nil); err != nil && !IsNotFound(err) {
-		return fmt.Errorf("removing the machine %s from %s: %w", name, host, err)
+// SetMachines sets the number of a tenant's confirmed machines on a host, if the tenant has not
+// changed since it was read. A tenant without machines is gone.
+func (c *Client) SetMachines(ctx context.Context, tenant Tenant, host string, machines HostMachines) error {
+	path := "/v1/tenants/" + strconv.FormatUint(tenant.ID, 10) + "/hosts/" + url.PathEscape(host)
+	match := header{"If-Match", strconv.Quote(strconv.FormatUint(tenant.Change, 10))}
+	if err := c.call(ctx, http.MethodPut, path, machines, nil, match); err != nil {
+		return fmt.Errorf("setting the machines of %s/%s on %s: %w", tenant.Owner, tenant.Name, host, err)
 	}
 	return nil
 }
 
-// Reservations lists all reservations, open and confirmed ones.
+// RemoveMachine removes a confirmed machine of a tenant from a host. It is no error if the machine
+// is not there.
+func (c *Client) RemoveMachine(ctx context.Context, owner, name, machine, host string) error {
+	for {
+		tenants, err := c.Tenants(ctx, owner, name)
+		if err != nil || len(tenants) == 0 {
+			return err
+		}
+		open, err := c.Reservations(ctx)
+		if err != nil {
+			return err
+		}
+		confirmed := tenants[0].Confirmed(open)[host]
+		if confirmed <= 0 {
+			return nil
+		}
+		err = c.SetMachines(ctx, tenants[0], host, HostMachines{VMs: confirmed - 1, Remove: []string{machine}})
+		switch {
+		case isCode(err, "changed") && ctx.Err() == nil:
+			// Another pod of the tenant came or went.
+			continue
+		case IsNotFound(err), isCode(err, "absurd"):
+			// The tenant is gone, or the host has no machine of this name.
+			return nil
+		default:
+			return err
+		}
+	}
+}
+
+// Tenants lists tenants: of all owners without an owner, the one of a name with both.
+func (c *Client) Tenants(ctx context.Context, owner, name string) ([]Tenant, error) {
+	query := url.Values{}
+	for key, value := range map[string]string{"owner": owner, "name": name} {
+		if value != "" {
+			query.Set(key, value)
+		}
+	}
+	all, err := pages[Tenant](ctx, c, "/v1/tenants", query)
+	if err != nil {
+		return nil, fmt.Errorf("listing tenants: %w", err)
+	}
+	return all, nil
+}
+
+// Reservations lists the open reservations.
 func (c *Client) Reservations(ctx context.Context) ([]Reservation, error) {
-	var all []Reservation
-	after := ""
+	all, err := pages[Reservation](ctx, c, "/v1/reservations", url.Values{})
+	if err != nil {
+		return nil, fmt.Errorf("listing reservations: %w", err)
+	}
+	return all, nil
+}
+
+// pages returns the items of all pages of a list.
+func pages[T any](ctx context.Context, c *Client, path string, query url.Values) ([]T, error) {
+	var all []T
 	for {
 		var page struct {
-			Items []Reservation `json:"items"`
-			Next  string        `json:"next"`
+			Items []T    `json:"items"`
+			Next  string `json:"next"`
 		}
-		if err := c.call(ctx, http.MethodGet, "/v1/reservations"+after, nil, &page); err != nil {
-			return nil, fmt.Errorf("listing the reservations: %w", err)
+		if err := c.call(ctx, http.MethodGet, path+"?"+query.Encode(), nil, &page); err != nil {
+			return nil, err
 		}
 		all = append(all, page.Items...)
 		if page.Next == "" {
 			return all, nil
 		}
-		after = "?after=" + url.QueryEscape(page.Next)
+		query.Set("after", page.Next)
 	}
 }
 
@@ -227,9 +290,14 @@ func (c *Client) Revision(ctx context.Context) (uint64, error) {
 	return *status.Revision, nil
 }
 
+// header is a header of a request.
+type header struct {
+	name, value string
+}
+
 // call sends one request to one replica after the other, until one answers. All tries of a change
 // have one idempotency key, so that it is executed once.
-func (c *Client) call(ctx context.Context, method, path string, body, answer any) error {
+func (c *Client) call(ctx context.Context, method, path string, body, answer any, headers ...header) error {
 	var sent []byte
 	if body != nil {
 		var err error
@@ -237,12 +305,14 @@ func (c *Client) call(ctx context.Context, method, path string, body, answer any
 			return fmt.Errorf("encoding the request: %w", err)
 		}
 	}
-	key := rand.Text()
+	if method == http.MethodPost {
+		headers = append(headers, header{"Idempotency-Key", rand.Text()})
+	}
 	var last error
 	// The second round is for a leader that changed meanwhile.
 	for range 2 {
 		for _, replica := range c.replicas {
-			last = c.try(ctx, method, replica+path, key, sent, answer)
+			last = c.try(ctx, method, replica+path, headers, sent, answer)
 			if !errors.Is(last, ErrUnavailable) || ctx.Err() != nil {
 				return last
 			}
@@ -251,7 +321,7 @@ func (c *Client) call(ctx context.Context, method, path string, body, answer any
 	return last
 }
 
-func (c *Client) try(ctx context.Context, method, address, key string, sent []byte, answer any) error {
+func (c *Client) try(ctx context.Context, method, address string, headers []header, sent []byte, answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, method, address, bytes.NewReader(sent))
@@ -262,8 +332,8 @@ func (c *Client) try(ctx context.Context, method, address, key string, sent []by
 	if sent != nil {
 		request.Header.Set("Content-Type", "application/json")
 	}
-	if method == http.MethodPost {
-		request.Header.Set("Idempotency-Key", key)
+	for _, header := range headers {
+		request.Header.Set(header.name, header.value)
 	}
 	if c.tokenFile != "" {
 		token, err := os.ReadFile(c.tokenFile)

@@ -130,10 +130,12 @@ func TestRequestsAreThoseOfTheAPI(t *testing.T) {
 		case r.URL.Path == "/v1/reservations" && r.Method == http.MethodGet:
 			pages++
 			if pages == 1 {
-				_, _ = io.WriteString(w, `{"items":[{"id":"1","machines":[{"host":"n1","name":"a1"}]}],"next":"1 2"}`)
+				_, _ = io.WriteString(w, `{"items":[{"id":"1","tenant":3,"machines":[{"host":"n 1","name":"a1"}]}],"next":"1 2"}`)
 				return
 			}
 			_, _ = io.WriteString(w, `{"items":[{"id":"2","state":"confirmed"}]}`)
+		case r.URL.Path == "/v1/tenants":
+			_, _ = io.WriteString(w, `{"items":[{"id":3,"owner":"acme","name":"web","change":9,"runs":[{"first":0,"count":3,"host":"n 1"}]}]}`)
 		case r.URL.Path == "/v1/status":
 			_, _ = io.WriteString(w, `{"revision":5}`)
 		default:
@@ -163,7 +165,7 @@ func TestRequestsAreThoseOfTheAPI(t *testing.T) {
 	if revision, err := client.Revision(ctx); err != nil || revision != 5 {
 		t.Errorf("revision %d, %v", revision, err)
 	}
-	for _, err := range []error{client.Confirm(ctx, "7"), client.Cancel(ctx, "a/b"), client.DeleteMachine(ctx, "a1", "n 1")} {
+	for _, err := range []error{client.Confirm(ctx, "7"), client.Cancel(ctx, "a/b"), client.RemoveMachine(ctx, "acme", "web", "a1", "n 1")} {
 		if err != nil {
 			t.Error(err)
 		}
@@ -171,17 +173,57 @@ func TestRequestsAreThoseOfTheAPI(t *testing.T) {
 	for i, want := range []call{
 		{line: "POST /v1/candidates", body: `{"requests":[{"request":{"vms":3,"guarantee":{"bandwidth":"1Gbit/s","burst":"15KB","bursts":2}},"vms":1,"hosts":["n1"]}]}`},
 		{line: "POST /v1/explain", body: `{"vms":3,"guarantee":{"bandwidth":"1Gbit/s","burst":"15KB","bursts":2}}`},
-		{line: "GET /v1/reservations"},
+		{line: "GET /v1/reservations?"},
 		{line: "GET /v1/reservations?after=1+2"},
 		{line: "GET /v1/status"},
-		{line: "POST /v1/reservations/7/confirm", body: `{}`},
+		{line: "POST /v1/reservations/7/confirm"},
 		{line: "DELETE /v1/reservations/a%2Fb"},
-		{line: "DELETE /v1/machines/a1?host=n+1"},
+		{line: "GET /v1/tenants?name=web&owner=acme"},
+		{line: "GET /v1/reservations?"},
+		// Three machines, none of them of an open reservation on the second page.
+		{line: "PUT /v1/tenants/3/hosts/n%201", body: `{"vms":2,"remove":["a1"]}`},
 	} {
 		want.token = "Bearer secret"
 		if calls[i] != want {
 			t.Errorf("call %+v, expected %+v", calls[i], want)
 		}
+	}
+}
+
+func TestAMachineIsRemovedOnce(t *testing.T) {
+	answers := []string{"changed", "", "absurd", "not-found", "refused"}
+	puts := 0
+	var match []string
+	client := client(t, serve(t, func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.Method == http.MethodPut:
+			match = append(match, r.Header.Get("If-Match"))
+			code := answers[puts]
+			puts++
+			if code != "" {
+				problemOf(w, 409, `{"code":"`+code+`","detail":"no"}`)
+			}
+		case r.URL.Path == "/v1/tenants" && r.URL.Query().Get("name") == "web":
+			_, _ = io.WriteString(w, `{"items":[{"id":3,"change":9,"runs":[{"count":2,"host":"n1"},{"count":1,"host":"n2"}]}]}`)
+		case r.URL.Path == "/v1/tenants":
+			_, _ = io.WriteString(w, `{"items":[]}`)
+		default:
+			_, _ = io.WriteString(w, `{"items":[{"id":"1","tenant":3,"machines":[{"host":"n2"}]}]}`)
+		}
+	}))
+	for _, fails := range []bool{false, false, false, true} {
+		if err := client.RemoveMachine(t.Context(), "acme", "web", "a1", "n1"); (err != nil) != fails {
+			t.Errorf("after %d changes: %v", puts, err)
+		}
+	}
+	// The only machine on n2 is that of a reservation, and db is no tenant.
+	for _, err := range []error{client.RemoveMachine(t.Context(), "acme", "web", "a1", "n2"), client.RemoveMachine(t.Context(), "acme", "db", "a1", "n3")} {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	if puts != len(answers) || match[0] != `"9"` {
+		t.Errorf("%d changes with %q", puts, match)
 	}
 }
 

@@ -93,9 +93,11 @@ type NewReservation struct {
 
 // Reservation is a reservation that the service has granted.
 type Reservation struct {
-	ID    string `json:"id"`
-	Owner string `json:"owner"`
-	Name  string `json:"name"`
+	ID string `json:"id"`
+	// Tenant is the tenant's number, Owner and Name are its names.
+	Tenant uint64 `json:"tenant"`
+	Owner  string `json:"owner"`
+	Name   string `json:"name"`
 	// State is "open" or "confirmed".
 	State    string            `json:"state"`
 	Machines []ReservedMachine `json:"machines"`
@@ -106,6 +108,48 @@ type ReservedMachine struct {
 	Host string `json:"host"`
 	// Name is the caller's name of the machine; empty if it gave none.
 	Name string `json:"name,omitempty"`
+}
+
+// Tenant is an admitted tenant.
+type Tenant struct {
+	ID    uint64 `json:"id"`
+	Owner string `json:"owner"`
+	Name  string `json:"name"`
+	// Runs are its machines, also those of open reservations.
+	Runs []Run `json:"runs"`
+	// Change is the number of its last change.
+	Change uint64 `json:"change"`
+}
+
+// Run is a number of machines on a host.
+type Run struct {
+	Count int    `json:"count"`
+	Host  string `json:"host"`
+}
+
+// Confirmed returns the number of the tenant's machines on each host, without those of these open
+// reservations.
+func (t *Tenant) Confirmed(open []Reservation) map[string]int {
+	hosts := map[string]int{}
+	for _, run := range t.Runs {
+		hosts[run.Host] += run.Count
+	}
+	for _, reservation := range open {
+		if reservation.Tenant != t.ID {
+			continue
+		}
+		for _, machine := range reservation.Machines {
+			hosts[machine.Host]--
+		}
+	}
+	return hosts
+}
+
+// HostMachines is a new number of a tenant's confirmed machines on a host.
+type HostMachines struct {
+	VMs int `json:"vms"`
+	// Remove are the names of machines that are removed; those with the highest numbers if empty.
+	Remove []string `json:"remove,omitempty"`
 }
 
 // Explanation is the placement of a request, or the reason of its refusal.

@@ -18,7 +18,9 @@ type Service interface {
 	Reserve(ctx context.Context, wanted place.NewReservation) (place.Reservation, error)
 	Confirm(ctx context.Context, id string) error
 	Cancel(ctx context.Context, id string) error
-	DeleteMachine(ctx context.Context, name, host string) error
+	RemoveMachine(ctx context.Context, owner, tenant, machine, host string) error
+	SetMachines(ctx context.Context, tenant place.Tenant, host string, machines place.HostMachines) error
+	Tenants(ctx context.Context, owner, name string) ([]place.Tenant, error)
 	Reservations(ctx context.Context) ([]place.Reservation, error)
 	Revision(ctx context.Context) (uint64, error)
 }
@@ -53,6 +55,8 @@ type Admission struct {
 	mutex   sync.Mutex
 	holds   map[string]*hold
 	tenants map[guarantee.Tenant]*tenant
+	// suspects are tenants with more machines than pods, by number, and the change in which they were.
+	suspects map[uint64]uint64
 }
 
 // hold is the reservation of a pod.
@@ -98,7 +102,8 @@ func New(service Service, options Options) *Admission {
 	if options.Now == nil {
 		options.Now = time.Now
 	}
-	return &Admission{service: service, options: options, holds: map[string]*hold{}, tenants: map[guarantee.Tenant]*tenant{}}
+	return &Admission{service: service, options: options, holds: map[string]*hold{},
+		tenants: map[guarantee.Tenant]*tenant{}, suspects: map[uint64]uint64{}}
 }
 
 // Refusal is the answer to a pod that cannot run now.
@@ -138,30 +143,29 @@ func (a *Admission) known(name guarantee.Tenant) *tenant {
 	return known
 }
 
-// Reserve reserves the pod's place on a node. The pod may have a reservation already, which is kept,
-// or moved to the node.
+// Reserve reserves the pod's place on a node. A reservation that the pod has there is kept, and one
+// elsewhere is given back.
 func (a *Admission) Reserve(ctx context.Context, pod Pod, node string) error {
 	a.mutex.Lock()
-	if held := a.holds[pod.UID]; held != nil && held.host == node && held.state != confirmed && a.options.Now().Before(held.until) {
+	held := a.holds[pod.UID]
+	if held != nil && held.host == node && held.state != confirmed && a.options.Now().Before(held.until) {
 		held.state = reserved
 		a.mutex.Unlock()
 		return nil
 	}
+	delete(a.holds, pod.UID)
 	a.mutex.Unlock()
 
 	ctx, cancel := context.WithTimeout(ctx, a.options.Deadline)
 	defer cancel()
+	if held != nil {
+		if err := a.release(ctx, pod.UID, held); err != nil {
+			return refusal(err)
+		}
+	}
 	// Before the call: the service counts from the moment at which it gets it.
 	until := a.options.Now().Add(a.options.TTL * 9 / 10)
-	granted, err := a.service.Reserve(ctx, place.NewReservation{
-		Tenant:    pod.Tenant.Name,
-		Owner:     pod.Tenant.Owner,
-		Request:   pod.Guarantee.Request(),
-		Placement: []place.Share{{Host: node, VMs: 1}},
-		TTL:       fmt.Sprintf("%dms", a.options.TTL.Milliseconds()),
-		Machines:  []string{pod.UID},
-	})
-
+	granted, err := a.reserve(ctx, pod, node)
 	a.mutex.Lock()
 	defer a.mutex.Unlock()
 	if err != nil {
@@ -170,6 +174,36 @@ func (a *Admission) Reserve(ctx context.Context, pod Pod, node string) error {
 	}
 	a.holds[pod.UID] = &hold{id: granted.ID, host: node, tenant: pod.Tenant, until: until}
 	return nil
+}
+
+// reserve asks the service. A reservation of the pod that nobody here knows is of a scheduler that
+// was killed: it is cancelled.
+func (a *Admission) reserve(ctx context.Context, pod Pod, node string) (place.Reservation, error) {
+	wanted := place.NewReservation{
+		Tenant:    pod.Tenant.Name,
+		Owner:     pod.Tenant.Owner,
+		Request:   pod.Guarantee.Request(),
+		Placement: []place.Share{{Host: node, VMs: 1}},
+		TTL:       fmt.Sprintf("%dms", a.options.TTL.Milliseconds()),
+		Machines:  []string{pod.UID},
+	}
+	granted, err := a.service.Reserve(ctx, wanted)
+	if !place.Exists(err) {
+		return granted, err
+	}
+	open, listErr := a.service.Reservations(ctx)
+	if listErr != nil {
+		return granted, listErr
+	}
+	for _, reservation := range open {
+		if len(reservation.Machines) == 1 && reservation.Machines[0].Name == pod.UID {
+			if err := a.service.Cancel(ctx, reservation.ID); err != nil {
+				return granted, err
+			}
+			return a.service.Reserve(ctx, wanted)
+		}
+	}
+	return granted, err
 }
 
 // Confirm makes the pod's place part of its tenant. The pod may be bound only after that.
@@ -184,6 +218,9 @@ func (a *Admission) Confirm(ctx context.Context, pod Pod, node string) error {
 	defer cancel()
 	if err := a.service.Confirm(ctx, held.id); err != nil {
 		if place.IsNotFound(err) {
+			a.mutex.Lock()
+			delete(a.holds, pod.UID)
+			a.mutex.Unlock()
 			return &Refusal{cause: err, Sentence: fmt.Sprintf("the reservation on %s expired before the pod was bound", node)}
 		}
 		return refusal(err)
@@ -219,15 +256,14 @@ func (a *Admission) release(ctx context.Context, uid string, held *hold) error {
 	// The caller's context may be the one whose end is the reason.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.options.Deadline)
 	defer cancel()
-	if held.state == confirmed {
-		return a.service.DeleteMachine(ctx, uid, held.host)
-	}
-	err := a.service.Cancel(ctx, held.id)
-	if place.IsConflict(err) {
+	if held.state != confirmed {
+		err := a.service.Cancel(ctx, held.id)
+		if !place.IsConflict(err) {
+			return err
+		}
 		// The answer to a confirmation was lost.
-		return a.service.DeleteMachine(ctx, uid, held.host)
 	}
-	return err
+	return a.service.RemoveMachine(ctx, held.tenant.Owner, held.tenant.Name, uid, held.host)
 }
 
 // Expire cancels the places of gangs that were tried and not bound after a time. It returns their
@@ -263,46 +299,74 @@ func (a *Admission) Bound(pod Pod) {
 }
 
 // Gone removes the machine of a pod that has ended or was deleted.
-func (a *Admission) Gone(ctx context.Context, uid, node string) error {
+func (a *Admission) Gone(ctx context.Context, tenant guarantee.Tenant, uid, node string) error {
 	a.mutex.Lock()
 	delete(a.holds, uid)
 	a.mutex.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, a.options.Deadline)
 	defer cancel()
-	return a.service.DeleteMachine(ctx, uid, node)
+	return a.service.RemoveMachine(ctx, tenant.Owner, tenant.Name, uid, node)
 }
 
-// Sweep removes confirmed machines of owners with the prefix for which `runs` is false: those of
-// pods that ended while nobody listened. It returns their number.
-func (a *Admission) Sweep(ctx context.Context, isOurs func(owner string) bool, runs func(uid string) bool) (int, error) {
+// Place is a tenant's part of a node.
+type Place struct {
+	Tenant guarantee.Tenant
+	Node   string
+}
+
+// Sweep removes machines of our owners beyond the number of the tenant's pods on the node: those of
+// pods that ended while no scheduler listened. A machine more than pods is removed by the second
+// sweep that finds it, if the tenant has not changed in between: its pod may be about to be bound.
+// It returns the number of removed machines.
+func (a *Admission) Sweep(ctx context.Context, isOurs func(owner string) bool, pods map[Place]int) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*a.options.Deadline)
 	defer cancel()
-	all, err := a.service.Reservations(ctx)
+	// Reservations first: one that is confirmed in between counts as open, so that nothing is removed.
+	open, err := a.service.Reservations(ctx)
 	if err != nil {
 		return 0, err
 	}
+	all, err := a.service.Tenants(ctx, "", "")
+	if err != nil {
+		return 0, err
+	}
+	a.mutex.Lock()
+	before := a.suspects
+	a.suspects = map[uint64]uint64{}
+	held := map[Place]int{}
+	for _, hold := range a.holds {
+		if hold.state == confirmed {
+			held[Place{hold.tenant, hold.host}]++
+		}
+	}
+	a.mutex.Unlock()
 	removed := 0
-	for _, reservation := range all {
-		if reservation.State != "confirmed" || !isOurs(reservation.Owner) {
+	for _, tenant := range all {
+		if !isOurs(tenant.Owner) {
 			continue
 		}
-		for _, machine := range reservation.Machines {
-			if machine.Name == "" || runs(machine.Name) || a.holdsPod(machine.Name) {
+		for host, machines := range tenant.Confirmed(open) {
+			at := Place{guarantee.Tenant{Owner: tenant.Owner, Name: tenant.Name}, host}
+			wanted := pods[at] + held[at]
+			if machines <= wanted {
 				continue
 			}
-			if err := a.service.DeleteMachine(ctx, machine.Name, machine.Host); err != nil {
+			if change, suspected := before[tenant.ID]; !suspected || change != tenant.Change {
+				a.mutex.Lock()
+				a.suspects[tenant.ID] = tenant.Change
+				a.mutex.Unlock()
+				continue
+			}
+			err := a.service.SetMachines(ctx, tenant, host, place.HostMachines{VMs: wanted})
+			if err != nil && !place.IsNotFound(err) {
 				return removed, err
 			}
-			removed++
+			removed += machines - wanted
+			// The tenant's number of changes is another one now: its other hosts are for the next sweep.
+			break
 		}
 	}
 	return removed, nil
-}
-
-func (a *Admission) holdsPod(uid string) bool {
-	a.mutex.Lock()
-	defer a.mutex.Unlock()
-	return a.holds[uid] != nil
 }
 
 // Revision returns the number of the service's last change: pods that were refused may pass after

@@ -92,7 +92,7 @@ func TestPodsAreAdmittedUntilNoUplinkCarriesThem(t *testing.T) {
 		t.Errorf("confirmed %v, open %v", service.Machines("confirmed"), service.Machines("open"))
 	}
 	// Another pod's end makes room.
-	if err := admission.Gone(t.Context(), "web.0", service.Machines("confirmed")["web.0"]); err != nil {
+	if err := admission.Gone(t.Context(), pod("web.0", 1).Tenant, "web.0", service.Machines("confirmed")["web.0"]); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := placed(t, admission, pod("new", 1)); err != nil {
@@ -116,7 +116,7 @@ func TestTwoSchedulersNeverShareAPlace(t *testing.T) {
 	if refusal := refusalOf(t, other.Reserve(t.Context(), pod("db.0", 1), "n0")); refusal.Waits || !strings.Contains(refusal.Sentence, "n0 up") {
 		t.Errorf("%+v", refusal)
 	}
-	// The same pod at both: its reservation moves, and never counts twice.
+	// The same pod at both: the place of one ends, and never are there two.
 	if err := other.Reserve(t.Context(), pod("web.0", 1), "n2"); err != nil {
 		t.Fatal(err)
 	}
@@ -124,6 +124,13 @@ func TestTwoSchedulersNeverShareAPlace(t *testing.T) {
 		t.Errorf("open %v", open)
 	}
 	if refusal := refusalOf(t, one.Confirm(t.Context(), pod("web.0", 1), "n0")); !strings.Contains(refusal.Sentence, "expired") {
+		t.Errorf("%+v", refusal)
+	}
+	if err := other.Confirm(t.Context(), pod("web.0", 1), "n2"); err != nil {
+		t.Fatal(err)
+	}
+	// A confirmed one stays.
+	if refusal := refusalOf(t, one.Reserve(t.Context(), pod("web.0", 1), "n0")); !strings.Contains(refusal.Sentence, "web.0") {
 		t.Errorf("%+v", refusal)
 	}
 }
@@ -211,6 +218,17 @@ func gang(name string, size int) []scheduler.Pod {
 		pods = append(pods, pod(fmt.Sprintf("%s.%d", name, i), size))
 	}
 	return pods
+}
+
+func TestAReservationOfASchedulerThatWasKilledIsReplaced(t *testing.T) {
+	service, killed := start(t)
+	if err := killed.Reserve(t.Context(), pod("web.0", 1), "n0"); err != nil {
+		t.Fatal(err)
+	}
+	next := admission(t, service)
+	if node, err := placed(t, next, pod("web.0", 1)); err != nil || len(service.Machines("open")) != 0 {
+		t.Errorf("on %s, %v; open %v", node, err, service.Machines("open"))
+	}
 }
 
 func TestAGangIsWholeOrNotThere(t *testing.T) {
@@ -309,12 +327,38 @@ func TestMachinesOfPodsThatEndedUnseenAreRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	ours := func(owner string) bool { return strings.HasPrefix(owner, "k8s-") }
-	removed, err := admission.Sweep(t.Context(), ours, func(uid string) bool { return uid == "web.1" })
-	if confirmed := service.Machines("confirmed"); err != nil || removed != 1 || len(confirmed) != 1 || confirmed["web.1"] == "" {
-		t.Errorf("removed %d, %v; left %v", removed, err, confirmed)
+	others := func(string) bool { return false }
+	confirmed := service.Machines("confirmed")
+	web := guarantee.Tenant{Owner: "k8s-shop", Name: "web"}
+	runs := map[scheduler.Place]int{{Tenant: web, Node: confirmed["web.1"]}: 1}
+	sweep := func(isOurs func(string) bool) int {
+		t.Helper()
+		removed, err := admission.Sweep(t.Context(), isOurs, runs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return removed
 	}
-	if removed, err = admission.Sweep(t.Context(), func(string) bool { return false }, func(string) bool { return false }); err != nil || removed != 0 {
-		t.Errorf("removed %d of another owner, %v", removed, err)
+	if removed := sweep(ours); removed != 0 {
+		t.Errorf("the first sweep removed %d: their pods may be about to be bound", removed)
+	}
+	if removed := sweep(others); removed != 0 {
+		t.Errorf("removed %d of another owner", removed)
+	}
+	sweep(ours)
+	// The tenant changes in between.
+	if _, err := placed(t, admission, pod("web.2", 1)); err != nil {
+		t.Fatal(err)
+	}
+	runs[scheduler.Place{Tenant: web, Node: service.Machines("confirmed")["web.2"]}]++
+	if removed := sweep(ours); removed != 0 {
+		t.Errorf("removed %d of a tenant that changed", removed)
+	}
+	if removed := sweep(ours); removed != 1 || len(service.Machines("confirmed")) != 2 || len(service.Machines("open")) != 1 {
+		t.Errorf("removed %d, left %v and %v", removed, service.Machines("confirmed"), service.Machines("open"))
+	}
+	if removed := sweep(ours) + sweep(ours); removed != 0 {
+		t.Errorf("removed %d of running pods", removed)
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tailbound/tailbound/integrations/kubernetes/guarantee"
+	"github.com/tailbound/tailbound/integrations/kubernetes/scheduler"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	coreinformers "k8s.io/client-go/informers/core/v1"
@@ -22,7 +24,7 @@ const (
 	// idleGrace is the time for which places of a gang are kept between its try and its bind.
 	idleGrace = 5 * time.Second
 	// sweepInterval is the time between two searches for machines whose pods ended unseen.
-	sweepInterval = 10 * time.Minute
+	sweepInterval = time.Minute
 )
 
 // waiting are the pods that were refused, by their keys.
@@ -61,6 +63,7 @@ func (w *waiting) count() int {
 
 // ended is a machine whose pod has ended.
 type ended struct {
+	tenant    guarantee.Tenant
 	uid, node string
 }
 
@@ -70,9 +73,8 @@ func (p *Plugin) follow(ctx context.Context, pods coreinformers.PodInformer) err
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[ended]())
 	end := func(pod *v1.Pod) {
 		p.waiting.remove(pod)
-		// Without claims it had no guarantee.
-		if pod.Spec.NodeName != "" && len(pod.Spec.ResourceClaims) > 0 {
-			queue.Add(ended{string(pod.UID), pod.Spec.NodeName})
+		if at, ok := p.placeOf(pod); ok {
+			queue.Add(ended{at.Tenant, string(pod.UID), at.Node})
 		}
 	}
 	_, err := pods.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
@@ -106,6 +108,15 @@ func (p *Plugin) follow(ctx context.Context, pods coreinformers.PodInformer) err
 	return nil
 }
 
+// placeOf returns the place of a pod that may have a guarantee. Its claims may be gone.
+func (p *Plugin) placeOf(pod *v1.Pod) (scheduler.Place, bool) {
+	if pod.Spec.NodeName == "" || len(pod.Spec.ResourceClaims) == 0 {
+		return scheduler.Place{}, false
+	}
+	tenant, err := guarantee.TenantOf(pod, p.prefix)
+	return scheduler.Place{Tenant: tenant, Node: pod.Spec.NodeName}, err == nil
+}
+
 func isOver(pod *v1.Pod) bool {
 	return pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed
 }
@@ -116,7 +127,7 @@ func (p *Plugin) removeEnded(ctx context.Context, queue workqueue.TypedRateLimit
 		if closed {
 			return
 		}
-		if err := p.admission.Gone(ctx, machine.uid, machine.node); err != nil {
+		if err := p.admission.Gone(ctx, machine.tenant, machine.uid, machine.node); err != nil {
 			klog.FromContext(ctx).V(2).Info("A machine of a pod that ended is removed later", "pod", machine.uid, "node", machine.node, "err", err)
 			queue.AddRateLimited(machine)
 		} else {
@@ -160,7 +171,10 @@ func (p *Plugin) sweep(ctx context.Context, pods coreinformers.PodInformer) {
 	ticker := time.NewTicker(sweepInterval)
 	defer ticker.Stop()
 	for {
-		p.sweepOnce(ctx, pods)
+		// A scheduler that is not the leader schedules nothing, and does not know what is about to be bound.
+		if p.schedules.Load() {
+			p.sweepOnce(ctx, pods)
+		}
 		select {
 		case <-ctx.Done():
 			return
@@ -176,12 +190,14 @@ func (p *Plugin) sweepOnce(ctx context.Context, pods coreinformers.PodInformer) 
 		logger.Error(err, "Listing pods for a sweep")
 		return
 	}
-	runs := map[string]bool{}
+	running := map[scheduler.Place]int{}
 	for _, pod := range all {
-		runs[string(pod.UID)] = !isOver(pod)
+		if at, ok := p.placeOf(pod); ok && !isOver(pod) {
+			running[at]++
+		}
 	}
 	isOurs := func(owner string) bool { return strings.HasPrefix(owner, p.prefix) }
-	removed, err := p.admission.Sweep(ctx, isOurs, func(uid string) bool { return runs[uid] })
+	removed, err := p.admission.Sweep(ctx, isOurs, running)
 	if err != nil {
 		logger.V(2).Info("The sweep for machines without pods is tried again later", "err", err)
 	} else if removed > 0 {

@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/tailbound/tailbound/integrations/kubernetes/guarantee"
 	"github.com/tailbound/tailbound/integrations/kubernetes/scheduler"
@@ -43,6 +44,8 @@ type Plugin struct {
 	handle    fwk.Handle
 	nodes     corelisters.NodeLister
 	waiting   *waiting
+	// schedules is true once a pod was scheduled: this is the leader.
+	schedules atomic.Bool
 }
 
 // New makes the plugin from its [Args]. What it runs in the background ends with the context.
@@ -99,6 +102,7 @@ func read(state fwk.CycleState) *decision {
 
 // PreFilter leaves the nodes whose uplinks carry the pod.
 func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
+	p.schedules.Store(true)
 	decision, err := p.decide(pod)
 	if err != nil {
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "tailbound: "+err.Error())

@@ -54,6 +54,9 @@ type Service struct {
 	revision     uint64
 	next         int
 	reservations map[string]*reservation
+	// tenants have their numbers by owner and name, and changes the numbers of their last changes.
+	tenants      map[[2]string]uint64
+	changes      map[uint64]uint64
 	calls        map[string]int
 	release      chan struct{}
 	onReserve    func(host string)
@@ -74,7 +77,8 @@ func Start(t testing.TB, hosts []Host, host, rack Room) *Service {
 	t.Helper()
 	service := &Service{
 		hosts: hosts, host: host, rack: rack,
-		reservations: map[string]*reservation{}, calls: map[string]int{}, release: make(chan struct{}),
+		reservations: map[string]*reservation{}, tenants: map[[2]string]uint64{}, changes: map[uint64]uint64{},
+		calls: map[string]int{}, release: make(chan struct{}),
 	}
 	server := httptest.NewServer(service)
 	t.Cleanup(func() {
@@ -177,7 +181,7 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mutex.Lock()
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	kind := r.Method + " /v1/" + parts[min(1, len(parts)-1)]
-	if len(parts) == 4 {
+	if len(parts) >= 4 {
 		kind += "/" + parts[3]
 	}
 	s.calls[kind]++
@@ -213,13 +217,18 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "DELETE /v1/reservations":
 		s.cancel(w, parts[2])
 	case "GET /v1/reservations":
-		var all []place.Reservation
+		all := []place.Reservation{}
 		for _, held := range s.reservations {
-			all = append(all, held.Reservation)
+			if held.State == "open" {
+				all = append(all, held.Reservation)
+			}
 		}
 		answer(w, 200, map[string]any{"items": all})
-	case "DELETE /v1/machines":
-		s.deleteMachine(w, parts[2], r.URL.Query().Get("host"))
+	case "GET /v1/tenants":
+		query := r.URL.Query()
+		answer(w, 200, map[string]any{"items": s.list(query.Get("owner"), query.Get("name"))})
+	case "PUT /v1/tenants/hosts":
+		s.setMachines(w, r, parts[2], parts[4])
 	case "GET /v1/status":
 		answer(w, 200, map[string]any{"revision": s.revision})
 	default:
@@ -428,16 +437,11 @@ func (s *Service) reserve(w http.ResponseWriter, r *http.Request) {
 		problem(w, 409, "exists", fmt.Sprintf("%s/%s has %s and bursts of %s", wanted.Owner, wanted.Tenant, held.rate, held.burst))
 		return
 	}
-	// A machine that is only reserved moves.
-	for id, held := range s.reservations {
-		if held.Machines[0].Name != wanted.Machines[0] {
-			continue
-		}
-		if held.State != "open" {
-			problem(w, 409, "exists", "the machine is confirmed")
+	for _, held := range s.reservations {
+		if held.Machines[0].Name == wanted.Machines[0] {
+			problem(w, 409, "exists", "the tenant has a machine "+wanted.Machines[0])
 			return
 		}
-		delete(s.reservations, id)
 	}
 	verdict := s.verdict(wanted.Placement[0].Host, rate, burst)
 	if !verdict.Fits {
@@ -445,10 +449,9 @@ func (s *Service) reserve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.next++
-	s.revision++
 	granted := &reservation{
 		Reservation: place.Reservation{
-			ID: strconv.Itoa(s.next), Owner: wanted.Owner, Name: wanted.Tenant, State: "open",
+			ID: strconv.Itoa(s.next), Tenant: s.changed(wanted.Owner, wanted.Tenant), Owner: wanted.Owner, Name: wanted.Tenant, State: "open",
 			Machines: []place.ReservedMachine{{Host: wanted.Placement[0].Host, Name: wanted.Machines[0]}},
 		},
 		rate: rate, burst: burst, expiresAt: time.Now().Add(ttl),
@@ -458,6 +461,79 @@ func (s *Service) reserve(w http.ResponseWriter, r *http.Request) {
 	answer(w, 201, granted.Reservation)
 }
 
+// changed counts a change of a tenant, and returns the tenant's number.
+func (s *Service) changed(owner, name string) uint64 {
+	key := [2]string{owner, name}
+	if s.tenants[key] == 0 {
+		s.tenants[key] = uint64(len(s.tenants) + 1)
+	}
+	s.revision++
+	s.changes[s.tenants[key]] = s.revision
+	return s.tenants[key]
+}
+
+// list returns the tenants with machines; those of an owner or of a name if they are not empty.
+func (s *Service) list(owner, name string) []place.Tenant {
+	byID := map[uint64]*place.Tenant{}
+	for _, held := range s.reservations {
+		if held.Tenant == 0 || (owner != "" && held.Owner != owner) || (name != "" && held.Name != name) {
+			continue
+		}
+		tenant := byID[held.Tenant]
+		if tenant == nil {
+			tenant = &place.Tenant{ID: held.Tenant, Owner: held.Owner, Name: held.Name, Change: s.changes[held.Tenant]}
+			byID[held.Tenant] = tenant
+		}
+		tenant.Runs = append(tenant.Runs, place.Run{Count: 1, Host: held.Machines[0].Host})
+	}
+	all := []place.Tenant{}
+	for _, tenant := range byID {
+		all = append(all, *tenant)
+	}
+	return all
+}
+
+// setMachines shrinks a tenant on a host.
+func (s *Service) setMachines(w http.ResponseWriter, r *http.Request, id, host string) {
+	var wanted place.HostMachines
+	if !read(w, r, &wanted) {
+		return
+	}
+	var here []string
+	for key, held := range s.reservations {
+		if strconv.FormatUint(held.Tenant, 10) == id && held.State == "confirmed" && held.Machines[0].Host == host {
+			here = append(here, key)
+		}
+	}
+	if len(here) == 0 {
+		problem(w, 404, "not-found", "there is no tenant "+id+" on "+host)
+		return
+	}
+	tenant := s.reservations[here[0]]
+	if match := r.Header.Get("If-Match"); match != strconv.Quote(strconv.FormatUint(s.changes[tenant.Tenant], 10)) {
+		problem(w, 412, "changed", "the tenant was changed since "+match)
+		return
+	}
+	gone := here[min(wanted.VMs, len(here)):]
+	if len(wanted.Remove) > 0 {
+		gone = nil
+		for _, key := range here {
+			if slices.Contains(wanted.Remove, s.reservations[key].Machines[0].Name) {
+				gone = append(gone, key)
+			}
+		}
+	}
+	if len(gone) != len(here)-wanted.VMs {
+		problem(w, 422, "absurd", "there is no such machine to remove")
+		return
+	}
+	for _, key := range gone {
+		delete(s.reservations, key)
+	}
+	s.changed(tenant.Owner, tenant.Name)
+	w.WriteHeader(204)
+}
+
 func (s *Service) confirm(w http.ResponseWriter, id string) {
 	held := s.reservations[id]
 	if held == nil {
@@ -465,27 +541,20 @@ func (s *Service) confirm(w http.ResponseWriter, id string) {
 		return
 	}
 	held.State = "confirmed"
-	s.revision++
+	s.changed(held.Owner, held.Name)
 	answer(w, 200, held.Reservation)
 }
 
 func (s *Service) cancel(w http.ResponseWriter, id string) {
 	held := s.reservations[id]
-	if held != nil && held.State == "confirmed" {
-		problem(w, 409, "exists", "the reservation is confirmed")
+	switch {
+	case held == nil:
+	case held.State == "confirmed":
+		problem(w, 409, "refused", "the reservation is confirmed")
 		return
-	}
-	delete(s.reservations, id)
-	s.revision++
-	w.WriteHeader(204)
-}
-
-func (s *Service) deleteMachine(w http.ResponseWriter, name, host string) {
-	for id, held := range s.reservations {
-		if held.Machines[0].Name == name && held.Machines[0].Host == host {
-			delete(s.reservations, id)
-			s.revision++
-		}
+	default:
+		delete(s.reservations, id)
+		s.changed(held.Owner, held.Name)
 	}
 	w.WriteHeader(204)
 }

@@ -90,7 +90,7 @@ fn ask(options: &Options) -> Result<(), Box<dyn Error>> {
         let found = service.question(|ledger| candidates(ledger, None, &questions))?;
         // The first question copies the ledger.
         if number > 0 {
-            times.push(cpu_time() - begin);
+            times.push(cpu_time().saturating_sub(begin));
         }
         let candidates = found.answers.iter().flat_map(|answer| &answer.candidates);
         fits += candidates.filter(|candidate| candidate.fits).count();

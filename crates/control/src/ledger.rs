@@ -10,6 +10,7 @@ mod apply;
 mod batch;
 mod candidates;
 mod change;
+mod checks;
 mod command;
 mod decide;
 mod enforcement;

@@ -1,6 +1,7 @@
 //! Decides calls: from a command to the reply, the changes and how to undo them.
 
 use super::change::{Change, Hosts, KeyId, KeyRecord, ReceivedReport};
+use super::checks::{check_limit, check_names};
 use super::command::{Call, Command, Reply};
 use super::quota::{Quota, Usage};
 use super::{Ledger, LedgerError, LoadError, adopt, batch, pinned, reservations, runs, topology};
@@ -8,7 +9,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tailbound_api::{
     Affected, HostChange, HostReport, HostState, NewTenant, Run, Tenant, TopologyState, VmLimit,
-    is_name,
 };
 use tailbound_placement::{Guarantee, NodeId, Placement, Request, Spec, TenantId};
 use tailbound_units::Nanos;
@@ -589,32 +589,4 @@ impl Draft {
         self.undo.0.push(before);
         self.changes.push(change);
     }
-}
-
-/// Checks that a limit can be kept beside what is promised.
-pub(super) fn check_limit(limit: &VmLimit, request: &Request) -> Result<(), LedgerError> {
-    let checked = limit.check(request.guarantee.as_ref());
-    checked.map_err(|rule| LedgerError::Absurd(rule.to_string()))
-}
-
-/// Checks the names of a new tenant and of its owner.
-pub(super) fn check_names(owner: &str, name: &str) -> Result<(), LedgerError> {
-    check_name("owner", owner)?;
-    check_name("name", name)?;
-    if name.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(LedgerError::Absurd(format!(
-            "the name {name:?} is a number, which would be taken for an id; put a letter in it"
-        )));
-    }
-    Ok(())
-}
-
-/// Checks a name, which becomes part of machines' names and of paths.
-fn check_name(what: &str, name: &str) -> Result<(), LedgerError> {
-    if is_name(name) {
-        return Ok(());
-    }
-    Err(LedgerError::Absurd(format!(
-        "the {what} {name:?} is not 1 to 63 of a-z, 0-9 and -, with no - at either end"
-    )))
 }

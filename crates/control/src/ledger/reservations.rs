@@ -6,8 +6,9 @@
 //! cancellation removes the machines, and the tenant if it has no other.
 
 use super::change::Change;
+use super::checks::check_names;
 use super::command::Reply;
-use super::decide::{Draft, check_names};
+use super::decide::Draft;
 use super::pinned::{self, grown, shrink};
 use super::quota::{Quota, Usage};
 use super::{Ledger, LedgerError};
@@ -171,21 +172,21 @@ fn record(
         added.entry(host).or_default().push_back(number);
     }
     let mut names = new.machines.iter();
-    let mut named = Vec::new();
+    let mut machines = Vec::new();
     for PinnedHost { host, vms } in &new.placement {
         let numbers = added.get_mut(&**host);
         let numbers = numbers.into_iter().flat_map(|it| it.drain(..*vms as usize));
-        named.extend(numbers.map(|number| ReservedMachine {
+        machines.extend(numbers.map(|number| ReservedMachine {
             number,
             name: names.next().cloned(),
         }));
     }
-    named.sort_unstable_by_key(|machine| machine.number);
+    machines.sort_unstable_by_key(|machine| machine.number);
     ReservationRecord {
         id,
         ttl: new.ttl,
         is_confirmed: false,
-        machines: named,
+        machines,
     }
 }
 

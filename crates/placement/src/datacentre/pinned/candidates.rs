@@ -157,7 +157,7 @@ impl<'a> Candidates<'a> {
     /// the host to the tree.
     fn cross(&self, host: NodeId, vms: u32, way: &[NodeId]) -> Crossed {
         let dc = self.dc;
-        let present = self.present.iter().flat_map(|present| present.hosts());
+        let present = self.present.iter().flat_map(Placement::hosts);
         let tenant = Tenant {
             request: Request {
                 vms: self.request.vms.saturating_add(vms),

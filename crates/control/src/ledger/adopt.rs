@@ -2,7 +2,7 @@
 
 use super::checks::{check_limit, check_names};
 use super::command::Reply;
-use super::decide::Draft;
+use super::draft::Draft;
 use super::{Ledger, LedgerError, pinned};
 use std::collections::BTreeMap;
 use std::sync::Arc;

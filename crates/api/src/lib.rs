@@ -16,6 +16,7 @@ mod measurements;
 mod message;
 mod moving;
 mod names;
+mod reserved;
 mod scheduling;
 mod types;
 
@@ -25,6 +26,7 @@ pub use measurements::*;
 pub use message::MessageBound;
 pub use moving::{MoveEnd, MoveStep, MoveVm, Moving};
 pub use names::{NameError, VmName};
+pub use reserved::{PinnedHost, ReservationId, ReservationRecord, ReservedMachine};
 pub use scheduling::*;
 pub use tailbound_classes::{Classes, Fabric};
 pub use tailbound_placement::pinned::Rule;

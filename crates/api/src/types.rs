@@ -8,7 +8,7 @@ use crate::enforcement::{Following, HostWord, TenantEnforcement};
 use crate::limit::VmLimit;
 use crate::message::MessageBound;
 use crate::moving::{MoveEnd, Moving};
-use crate::scheduling::{PinnedHost, ReservationRecord, is_false};
+use crate::reserved::{PinnedHost, ReservationRecord, is_false};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;

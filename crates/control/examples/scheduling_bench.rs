@@ -74,13 +74,14 @@ fn ask(options: &Options) -> Result<(), Box<dyn Error>> {
     let (mut times, mut fits) = (Vec::new(), 0);
     for number in 0..options.questions {
         let hosts = (0..ASKED).map(|_| names[random.random_range(0..names.len())].clone());
+        let hosts: Vec<String> = hosts.collect();
         let id = TenantId(random.random_range(1..=last));
         let exists = number % 2 == 0 && service.read(|ledger| ledger.tenant(id).is_some());
         let question = CandidateQuestion {
             tenant: exists.then_some(TenantRef::Id(id)),
             request: (!exists).then(|| tenant(&mut random, "new", 49.0).request()),
             vms: 1,
-            hosts: Some(hosts.collect()),
+            hosts: Some(hosts),
         };
         let questions = CandidateQuestions {
             requests: vec![question],
@@ -89,7 +90,7 @@ fn ask(options: &Options) -> Result<(), Box<dyn Error>> {
         let found = service.question(|ledger| candidates(ledger, None, &questions))?;
         // The first question copies the ledger.
         if number > 0 {
-            times.push(cpu_time() - begin);
+            times.push(cpu_time().saturating_sub(begin));
         }
         let candidates = found.answers.iter().flat_map(|answer| &answer.candidates);
         fits += candidates.filter(|candidate| candidate.fits).count();

@@ -21,7 +21,7 @@ fn reservation(hosts: &Value, ttl: &str) -> Value {
 }
 
 #[test]
-fn a_scheduler_asks_reserves_confirms_and_gives_back() {
+fn a_scheduler_gets_a_verdict_on_each_host() {
     let place = Place::start();
     let questions = json!({"requests": [
         {"request": {"vms": 2, "guarantee": {"bandwidth": "100Mbit/s", "burst": "3KB"}}},
@@ -42,7 +42,12 @@ fn a_scheduler_asks_reserves_confirms_and_gives_back() {
     assert_eq!(second[0]["refusal"]["rule"], "slots");
     assert_eq!(second[0]["headroom"]["vms"], 4);
     assert_eq!(second[1]["refusal"]["rule"], "unknown-host");
+    assert_eq!(place.state().tenants.len(), 0);
+}
 
+#[test]
+fn a_reservation_is_confirmed_once_and_only_its_owner_sees_it() {
+    let place = Place::start();
     let mut wanted = reservation(&json!([{"host": "a-1", "vms": 1}]), "1h");
     wanted["machines"] = json!(["uid-1"]);
     let made = post(&place, ACME, "/v1/reservations", &wanted);
@@ -95,7 +100,17 @@ fn a_scheduler_asks_reserves_confirms_and_gives_back() {
         place.get(ACME, "/v1/reservations").json()["items"],
         json!([])
     );
+}
 
+#[test]
+fn machines_come_to_a_host_and_leave_it_by_name() {
+    let place = Place::start();
+    let mut wanted = reservation(&json!([{"host": "a-1", "vms": 1}]), "1h");
+    wanted["machines"] = json!(["uid-1"]);
+    let made = post(&place, ACME, "/v1/reservations", &wanted);
+    let confirm = format!("{}/confirm", made.header("location"));
+    assert_eq!(place.send(ACME, "POST", &confirm, &[], None).status, 200);
+    let made = made.json();
     let put = format!("/v1/tenants/{}/hosts/a-1", made["tenant"]);
     let set = |body: Value, headers: &[(&str, &str)]| {
         place.send(

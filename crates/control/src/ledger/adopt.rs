@@ -1,7 +1,8 @@
 //! Adoption of machines that run: each is recorded where it is, and what does not fit is named.
 
+use super::checks::{check_limit, check_names};
 use super::command::Reply;
-use super::decide::{Draft, check_limit, check_names};
+use super::draft::Draft;
 use super::{Ledger, LedgerError, pinned};
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -283,9 +283,9 @@ fn running(tenant: &Tenant, placement: &Placement) -> Running {
 pub(super) fn check_resources(ledger: &Ledger) -> Result<(), LoadError> {
     for host in pinned::overfull(&ledger.datacentre) {
         let here = ledger.index.at(host);
-        let tenants = here.iter().filter_map(|id| ledger.tenants.get(id));
+        let mut tenants = here.iter().filter_map(|id| ledger.tenants.get(id));
         if !tenants.clone().any(|tenant| tenant.misfit)
-            && let Some(last) = tenants.last()
+            && let Some(last) = tenants.next_back()
         {
             let name = ledger.datacentre.topology().name(host);
             return Err(LoadError::Tenant {

@@ -1,7 +1,7 @@
 //! Batches: several changes, of which all are made or none.
 
 use super::command::{Call, Reply};
-use super::decide::Draft;
+use super::draft::Draft;
 use super::{Ledger, LedgerError, pinned};
 use tailbound_api::{HostMachines, HostPut, Operation};
 

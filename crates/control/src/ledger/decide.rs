@@ -1,14 +1,17 @@
 //! Decides calls: from a command to the reply, the changes and how to undo them.
 
 use super::change::{Change, Hosts, KeyId, KeyRecord, ReceivedReport};
+use super::checks::{check_limit, check_names};
 use super::command::{Call, Command, Reply};
+use super::draft::{Draft, Replacement, Undo};
 use super::quota::{Quota, Usage};
-use super::{Ledger, LedgerError, LoadError, adopt, batch, pinned, reservations, runs, topology};
+use super::{
+    Ledger, LedgerError, LoadError, adopt, batch, marks, pinned, reservations, runs, topology,
+};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tailbound_api::{
     Affected, HostChange, HostReport, HostState, NewTenant, Run, Tenant, TopologyState, VmLimit,
-    is_name,
 };
 use tailbound_placement::{Guarantee, NodeId, Placement, Request, Spec, TenantId};
 use tailbound_units::Nanos;
@@ -27,10 +30,6 @@ pub struct Decision {
     /// Undoes the decision.
     pub undo: Undo,
 }
-
-/// The changes that undo a decision, in the order in which the decision made theirs.
-#[derive(Debug, Default)]
-pub struct Undo(Vec<Change>);
 
 /// The parts of a request that a call changes; None keeps a part.
 #[derive(Clone, Copy)]
@@ -163,7 +162,7 @@ impl Ledger {
         request.check()?;
         check_limit(&old.limit, &request)?;
         if request.vms < old.request.vms {
-            reservations::check_none_open(&old)?;
+            marks::check_none_open(&old)?;
         }
         let has = self.owners.usage(&old.owner);
         let after = has.minus(Usage::of(&old.request)).plus(Usage::of(&request));
@@ -182,7 +181,7 @@ impl Ledger {
         draft: &mut Draft,
     ) -> Result<Reply, LedgerError> {
         let old = self.settled(owner, id)?;
-        reservations::check_none_open(&old)?;
+        marks::check_none_open(&old)?;
         let placement = Replacement {
             old: self.placement_of(id),
             new: self.datacentre.relocate(id)?.clone(),
@@ -422,7 +421,7 @@ impl Ledger {
             change: self.count(draft),
             ..tenant
         };
-        reservations::prune(&mut tenant);
+        marks::prune(&mut tenant);
         let tenant = Arc::new(tenant);
         draft.keep(
             Change::Tenant(Arc::clone(old)),
@@ -562,59 +561,4 @@ fn check_expected(ledger: &Ledger, call: &Call) -> Result<(), LedgerError> {
         expected,
         change,
     })
-}
-
-/// Placement of a tenant before and after a change.
-pub(super) struct Replacement {
-    pub(super) old: Placement,
-    pub(super) new: Placement,
-}
-
-/// A decision in the making.
-#[derive(Debug, Default)]
-pub(super) struct Draft {
-    changes: Vec<Change>,
-    undo: Undo,
-}
-
-impl Draft {
-    /// Undoes everything in a ledger, and forgets it.
-    pub(super) fn revert(&mut self, ledger: &mut Ledger) {
-        let Self { undo, .. } = std::mem::take(self);
-        let undone = ledger.undo(undo);
-        undone.expect("the changes are the last ones of this ledger");
-    }
-
-    pub(super) fn keep(&mut self, before: Change, change: Change) {
-        self.undo.0.push(before);
-        self.changes.push(change);
-    }
-}
-
-/// Checks that a limit can be kept beside what is promised.
-pub(super) fn check_limit(limit: &VmLimit, request: &Request) -> Result<(), LedgerError> {
-    let checked = limit.check(request.guarantee.as_ref());
-    checked.map_err(|rule| LedgerError::Absurd(rule.to_string()))
-}
-
-/// Checks the names of a new tenant and of its owner.
-pub(super) fn check_names(owner: &str, name: &str) -> Result<(), LedgerError> {
-    check_name("owner", owner)?;
-    check_name("name", name)?;
-    if name.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(LedgerError::Absurd(format!(
-            "the name {name:?} is a number, which would be taken for an id; put a letter in it"
-        )));
-    }
-    Ok(())
-}
-
-/// Checks a name, which becomes part of machines' names and of paths.
-fn check_name(what: &str, name: &str) -> Result<(), LedgerError> {
-    if is_name(name) {
-        return Ok(());
-    }
-    Err(LedgerError::Absurd(format!(
-        "the {what} {name:?} is not 1 to 63 of a-z, 0-9 and -, with no - at either end"
-    )))
 }

@@ -1,8 +1,8 @@
 //! Moves of machines between hosts, with places on both hosts until the arrival.
 
 use super::command::Reply;
-use super::decide::{Draft, Replacement};
-use super::{Ledger, LedgerError, reservations, runs};
+use super::draft::{Draft, Replacement};
+use super::{Ledger, LedgerError, marks, runs};
 use std::sync::Arc;
 use tailbound_api::{HostReport, MoveStep, MoveVm, Moving, Tenant, VmName};
 use tailbound_placement::{MoveError, NodeId, TenantId};
@@ -63,7 +63,7 @@ impl Ledger {
         draft: &mut Draft,
     ) -> Result<Reply, LedgerError> {
         let from = self.machine(tenant, vm)?;
-        reservations::check_not_open(tenant, vm)?;
+        marks::check_not_open(tenant, vm)?;
         let host = self.host_node(to);
         let host = host.ok_or_else(|| LedgerError::NotFound(format!("host {to:?}")))?;
         if host == from {

@@ -8,7 +8,7 @@ use tailbound_placement::TenantId;
 /// The tenants of each owner.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Owners {
-    owners: HashMap<String, Owned>,
+    owned: HashMap<String, Owned>,
     /// The tenants of all reservations with machines.
     reservations: HashMap<ReservationId, TenantId>,
     /// The tenants of the open reservations.
@@ -25,12 +25,12 @@ struct Owned {
 impl Owners {
     /// Returns the tenant of this owner and name.
     pub(super) fn find(&self, owner: &str, name: &str) -> Option<TenantId> {
-        self.owners.get(owner)?.names.get(name).copied()
+        self.owned.get(owner)?.names.get(name).copied()
     }
 
     /// Returns what an owner has.
     pub(super) fn usage(&self, owner: &str) -> Usage {
-        self.owners
+        self.owned
             .get(owner)
             .map(|owned| owned.usage)
             .unwrap_or_default()
@@ -39,7 +39,7 @@ impl Owners {
     /// Returns an owner's tenants with numbers above `after`, in ascending order.
     pub(super) fn after(&self, owner: &str, after: TenantId) -> impl Iterator<Item = TenantId> {
         let from = TenantId(after.0.saturating_add(1));
-        let found = self.owners.get(owner).into_iter();
+        let found = self.owned.get(owner).into_iter();
         found.flat_map(move |owned| owned.ids.range(from..).copied())
     }
 
@@ -69,7 +69,7 @@ impl Owners {
                 self.open.insert(record.id, tenant.id);
             }
         }
-        let owned = self.owners.entry(tenant.owner.clone()).or_default();
+        let owned = self.owned.entry(tenant.owner.clone()).or_default();
         owned.names.insert(tenant.name.clone(), tenant.id);
         owned.ids.insert(tenant.id);
         owned.usage = owned.usage.plus(usage(tenant));
@@ -80,12 +80,12 @@ impl Owners {
             self.reservations.remove(&record.id);
             self.open.remove(&record.id);
         }
-        if let Some(owned) = self.owners.get_mut(&tenant.owner) {
+        if let Some(owned) = self.owned.get_mut(&tenant.owner) {
             owned.names.remove(&tenant.name);
             owned.ids.remove(&tenant.id);
             owned.usage = owned.usage.minus(usage(tenant));
             if owned.ids.is_empty() {
-                self.owners.remove(&tenant.owner);
+                self.owned.remove(&tenant.owner);
             }
         }
     }

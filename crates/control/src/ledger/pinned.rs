@@ -1,9 +1,9 @@
 //! Placements that the caller chooses: of new tenants, and of more or fewer machines on a host.
 
 use super::command::{Call, Reply};
-use super::decide::{Draft, Replacement};
+use super::draft::{Draft, Replacement};
 use super::quota::{Quota, Usage};
-use super::{Ledger, LedgerError, reservations, runs};
+use super::{Ledger, LedgerError, marks, runs};
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -211,7 +211,7 @@ fn without(tenant: &Tenant, gone: &BTreeSet<u32>) -> Tenant {
 /// Returns the numbers of a tenant's machines on a host, in ascending order, without those of open
 /// reservations.
 fn confirmed_at(tenant: &Tenant, host: &str) -> Vec<u32> {
-    let open = reservations::open_machines(tenant);
+    let open = marks::open_machines(tenant);
     let runs = tenant.runs.iter().filter(|run| *run.host == *host);
     let numbers = runs.flat_map(|run| run.first..run.first + run.count);
     numbers.filter(|number| !open.contains(number)).collect()
@@ -229,7 +229,7 @@ fn removed(
         let last = here.iter().rev().take(fewer);
         return Ok(last.copied().collect());
     }
-    let named = reservations::numbers_by_name(tenant);
+    let named = marks::numbers_by_name(tenant);
     let mut gone = BTreeSet::new();
     for machine in &machines.remove {
         let number = match machine {

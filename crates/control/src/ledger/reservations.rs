@@ -6,8 +6,10 @@
 //! cancellation removes the machines, and the tenant if it has no other.
 
 use super::change::Change;
+use super::checks::check_names;
 use super::command::Reply;
-use super::decide::{Draft, check_names};
+use super::draft::Draft;
+use super::marks::{machines, numbers_by_name};
 use super::pinned::{self, grown, shrink};
 use super::quota::{Quota, Usage};
 use super::{Ledger, LedgerError};
@@ -171,28 +173,22 @@ fn record(
         added.entry(host).or_default().push_back(number);
     }
     let mut names = new.machines.iter();
-    let mut named = Vec::new();
+    let mut machines = Vec::new();
     for PinnedHost { host, vms } in &new.placement {
         let numbers = added.get_mut(&**host);
         let numbers = numbers.into_iter().flat_map(|it| it.drain(..*vms as usize));
-        named.extend(numbers.map(|number| ReservedMachine {
+        machines.extend(numbers.map(|number| ReservedMachine {
             number,
             name: names.next().cloned(),
         }));
     }
-    named.sort_unstable_by_key(|machine| machine.number);
+    machines.sort_unstable_by_key(|machine| machine.number);
     ReservationRecord {
         id,
         ttl: new.ttl,
         is_confirmed: false,
-        machines: named,
+        machines,
     }
-}
-
-/// Returns the numbers of a tenant's machines and their hosts.
-fn machines(tenant: &Tenant) -> impl Iterator<Item = (u32, &str)> {
-    let runs = tenant.runs.iter();
-    runs.flat_map(|run| (run.first..run.first + run.count).map(|number| (number, &*run.host)))
 }
 
 fn reserved(reply: &Reply, id: ReservationId) -> Reply {
@@ -364,68 +360,6 @@ pub(crate) fn is_open_reservation(ledger: &Ledger, id: ReservationId) -> bool {
     let before = ReservationId(id.0.saturating_sub(1));
     let mut open = ledger.owners.open_after(before);
     open.next().is_some_and(|(found, _)| found == id)
-}
-
-/// Returns the numbers of the machines that are only reserved.
-pub(super) fn open_machines(tenant: &Tenant) -> HashSet<u32> {
-    let open = tenant.reservations.iter().filter(|it| !it.is_confirmed);
-    let machines = open.flat_map(|record| &record.machines);
-    machines.map(|machine| machine.number).collect()
-}
-
-fn open_at(tenant: &Tenant, number: u32) -> Option<&ReservationRecord> {
-    let mut open = tenant.reservations.iter().filter(|it| !it.is_confirmed);
-    open.find(|record| record.machines.iter().any(|it| it.number == number))
-}
-
-/// Returns the numbers of the machines that have names.
-pub(super) fn numbers_by_name(tenant: &Tenant) -> HashMap<&str, u32> {
-    let records = tenant.reservations.iter();
-    let machines = records.flat_map(|record| &record.machines);
-    let named = machines.filter_map(|machine| Some((machine.name.as_deref()?, machine.number)));
-    named.collect()
-}
-
-/// Checks that no reservation of a tenant is open, before machines go that the caller does not
-/// choose.
-pub(super) fn check_none_open(tenant: &Tenant) -> Result<(), LedgerError> {
-    let mut records = tenant.reservations.iter();
-    match records.find(|record| !record.is_confirmed) {
-        None => Ok(()),
-        Some(record) => Err(reserved_error(tenant, record)),
-    }
-}
-
-/// Checks that a machine is not only reserved.
-pub(super) fn check_not_open(tenant: &Tenant, number: u32) -> Result<(), LedgerError> {
-    match open_at(tenant, number) {
-        None => Ok(()),
-        Some(record) => Err(reserved_error(tenant, record)),
-    }
-}
-
-fn reserved_error(tenant: &Tenant, record: &ReservationRecord) -> LedgerError {
-    LedgerError::Reserved {
-        tenant: format!("{}/{}", tenant.owner, tenant.name),
-        reservation: record.id,
-    }
-}
-
-/// Removes machines that the tenant has no more from its reservations, and reservations without
-/// machines.
-pub(super) fn prune(tenant: &mut Tenant) {
-    if tenant.reservations.is_empty() {
-        return;
-    }
-    let has: HashSet<u32> = machines(tenant).map(|(number, _)| number).collect();
-    for record in &mut tenant.reservations {
-        record
-            .machines
-            .retain(|machine| has.contains(&machine.number));
-    }
-    tenant
-        .reservations
-        .retain(|record| !record.machines.is_empty());
 }
 
 fn check_ttl(ttl: Nanos) -> Result<(), LedgerError> {

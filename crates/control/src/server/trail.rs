@@ -49,27 +49,11 @@ impl Entry {
                 *id,
                 &format!(" to {} machines on {host}", machines.vms),
             ),
-            Command::Reserve(new) => {
-                let owner = new.owner.as_deref().unwrap_or_default();
-                let hosts = new.placement.iter();
-                let hosts: Vec<_> = hosts
-                    .map(|it| format!("{} on {}", it.vms, it.host))
-                    .collect();
-                let what = format!(
-                    "{owner}/{}: {} for {}",
-                    new.tenant,
-                    hosts.join(", "),
-                    new.ttl
-                );
-                (what, String::new())
-            }
-            Command::Confirm(id) | Command::Cancel(id) => {
-                (format!("reservation {id}"), String::new())
-            }
-            Command::Batch(operations) => {
-                (format!("{} operations", operations.len()), String::new())
-            }
-            Command::Adopt(tenants) => (format!("{} tenants", tenants.len()), String::new()),
+            Command::Reserve(_)
+            | Command::Confirm(_)
+            | Command::Cancel(_)
+            | Command::Batch(_)
+            | Command::Adopt(_) => (of_scheduler(command), String::new()),
             Command::Move { id, step } => {
                 let to = match &step.step {
                     MoveStep::Begin { to } => format!(" machine {} to {to}", step.vm),
@@ -126,6 +110,29 @@ impl Entry {
             Err(error) => ("refused", error.to_string()),
         };
         tracing::info!(target: "audit", by, role, command, what, before, after, outcome, request, "audit");
+    }
+}
+
+/// Returns a description of what a scheduler's command is about.
+fn of_scheduler(command: &Command) -> String {
+    match command {
+        Command::Reserve(new) => {
+            let owner = new.owner.as_deref().unwrap_or_default();
+            let hosts = new.placement.iter();
+            let hosts: Vec<_> = hosts
+                .map(|it| format!("{} on {}", it.vms, it.host))
+                .collect();
+            format!(
+                "{owner}/{}: {} for {}",
+                new.tenant,
+                hosts.join(", "),
+                new.ttl
+            )
+        }
+        Command::Confirm(id) | Command::Cancel(id) => format!("reservation {id}"),
+        Command::Batch(operations) => format!("{} operations", operations.len()),
+        Command::Adopt(tenants) => format!("{} tenants", tenants.len()),
+        _ => String::new(),
     }
 }
 

@@ -185,12 +185,15 @@ fn tree(which: usize) -> Spec {
     spec
 }
 
+/// One of the tenants, or one that is none.
+fn some_tenant(ledger: &Ledger, index: usize) -> TenantId {
+    let ids: Vec<TenantId> = ledger.tenants.keys().copied().collect();
+    let place = index.checked_rem(ids.len());
+    place.map_or(TenantId(7_000), |place| ids[place])
+}
+
 fn command(ledger: &Ledger, step: &Step) -> Command {
-    let some = |index: usize| {
-        let ids: Vec<TenantId> = ledger.tenants.keys().copied().collect();
-        let place = index.checked_rem(ids.len());
-        place.map_or(TenantId(7_000), |place| ids[place])
-    };
+    let some = |index: usize| some_tenant(ledger, index);
     match step {
         Step::Create(owner, name, vms) => {
             let owner = if *owner { "acme" } else { "globex" };
@@ -244,6 +247,18 @@ fn command(ledger: &Ledger, step: &Step) -> Command {
         Step::Silence(index) => Command::Silence {
             hosts: vec![(host(*index), 5), (host(index / 7), 9)],
         },
+        Step::SetTopology(which) => Command::SetTopology {
+            spec: Box::new(tree(*which)),
+            expected: None,
+        },
+        scheduling => scheduling_command(ledger, scheduling),
+    }
+}
+
+/// Returns the command of a step of an outside scheduler.
+fn scheduling_command(ledger: &Ledger, step: &Step) -> Command {
+    let some = |index: usize| some_tenant(ledger, index);
+    match step {
         Step::PutHost(index, to, vms) => Command::PutHost {
             id: some(*index),
             host: host(*to),
@@ -295,10 +310,7 @@ fn command(ledger: &Ledger, step: &Step) -> Command {
                 }),
             ])
         }
-        Step::SetTopology(which) => Command::SetTopology {
-            spec: Box::new(tree(*which)),
-            expected: None,
-        },
+        other => unreachable!("{other:?} is not one of a scheduler"),
     }
 }
 

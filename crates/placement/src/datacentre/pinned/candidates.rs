@@ -1,12 +1,12 @@
 //! Verdicts on hosts for more machines of a tenant, without a change.
 
-use super::super::ports::{self, BOTH, Cut, for_each_crossing};
+use super::super::ports::{self, BOTH, Cut};
 use super::{Datacentre, Placement, PlacementError, Refusal, Tenant, TenantId, verify_host};
 use crate::datacentre::PortOverload;
 use crate::load::Load;
 use crate::request::{Policy, Request};
 use crate::topology::{NodeId, PortId};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use tailbound_units::{Bytes, Nanos, Rate};
 
 /// Unreserved capacity of the scarcest port between a host and the top of the tree.
@@ -39,9 +39,19 @@ pub fn spare(dc: &Datacentre, host: NodeId) -> Spare {
     spare
 }
 
-/// The parameters of the load of a tenant at a port: machines in all, those that send, the wait of
-/// their frames before the port, and the number of links.
-type LoadKey = (u32, u32, Nanos, u32);
+/// The link of a node on the way from a host up to the tenant's tree: queue capacities and numbers
+/// of links, up and down.
+type Link = [(Nanos, u32); 2];
+
+/// The loads of a tenant with more machines. They are equal for all hosts with equal links whose
+/// ways meet the tenant's tree in one node.
+#[derive(Debug)]
+struct Crossed {
+    /// The refusal of the placement itself, or the worst port of the tenant's tree.
+    refusal: Option<Refusal>,
+    /// The tenant's loads on the ports of the way, from the host on.
+    way: Vec<[Load; 2]>,
+}
 
 /// Verdicts for more machines of one tenant.
 #[derive(Debug)]
@@ -53,7 +63,9 @@ pub struct Candidates<'a> {
     present: Option<Placement>,
     /// The present loads of the tenant.
     own: HashMap<PortId, Load>,
-    loads: HashMap<LoadKey, Load>,
+    /// The nodes of the tenant's tree, and all nodes above it.
+    tree: HashSet<NodeId>,
+    crossed: HashMap<(NodeId, u32, Vec<Link>), Crossed>,
 }
 
 impl<'a> Candidates<'a> {
@@ -65,12 +77,17 @@ impl<'a> Candidates<'a> {
         ports::for_each_load(&dc.topology, dc.policy, tenant, |port, load| {
             own.insert(port, *load);
         });
+        let mut hosts = tenant.placement.hosts().iter().map(|(host, _)| *host);
+        let first = hosts.next()?;
+        let scope = hosts.fold(first, |scope, host| dc.topology.meeting(scope, host));
+        let above = std::iter::successors(Some(scope), |node| dc.topology.parent(*node));
         Some(Self {
             dc,
             request: tenant.request,
             present: Some(tenant.placement.clone()),
+            tree: own.keys().map(|port| port.node).chain(above).collect(),
             own,
-            loads: HashMap::new(),
+            crossed: HashMap::new(),
         })
     }
 
@@ -83,7 +100,8 @@ impl<'a> Candidates<'a> {
             request: *request,
             present: None,
             own: HashMap::new(),
-            loads: HashMap::new(),
+            tree: HashSet::new(),
+            crossed: HashMap::new(),
         }
     }
 
@@ -93,47 +111,82 @@ impl<'a> Candidates<'a> {
     /// The rule that refuses them.
     pub fn check(&mut self, host: NodeId, vms: u32) -> Result<(), Refusal> {
         verify_host(self.dc, &self.request, host, vms)?;
-        let slots = self.dc.topology.resources(NodeId::TOP).slots;
-        if self.present.is_none() && self.request.vms > slots {
-            // Sums of guarantees are within 64 bits for as many machines as there are slots.
-            let error = PlacementError::Slots {
-                wanted: self.request.vms,
-                free: self.dc.free(NodeId::TOP).slots,
-            };
-            return Err(Refusal::of_placement(&error));
+        if self.present.is_none() {
+            return self.check_link(host, vms);
         }
-        let tenant = match &self.present {
-            None => return self.check_link(host, vms),
-            Some(present) => {
-                let hosts = present.hosts().iter().copied();
-                Tenant {
-                    request: Request {
-                        vms: self.request.vms.saturating_add(vms),
-                        ..self.request
-                    },
-                    placement: Placement::new(hosts.chain([(host, vms)])),
-                }
+        if self.request.domains.is_some() {
+            // Each host has a fault domain of its own.
+            self.crossed.clear();
+        }
+        let dc = self.dc;
+        let above = std::iter::successors(Some(host), |node| dc.topology.parent(*node));
+        let way: Vec<NodeId> = above.take_while(|node| !self.tree.contains(node)).collect();
+        let last = way
+            .last()
+            .map_or(Some(host), |last| dc.topology.parent(*last));
+        let links = way.iter().map(|node| {
+            BOTH.map(|direction| {
+                let node = *node;
+                let port = dc.topology.port(PortId { node, direction });
+                (port.capacity, port.parts)
+            })
+        });
+        let key = (last.unwrap_or(NodeId::TOP), vms, links.collect());
+        if !self.crossed.contains_key(&key) {
+            let crossed = self.cross(host, vms, &way);
+            self.crossed.insert(key.clone(), crossed);
+        }
+        let crossed = &self.crossed[&key];
+        if let Some(refusal) = &crossed.refusal {
+            return Err(refusal.clone());
+        }
+        let mut worst = None;
+        for (node, loads) in way.iter().zip(&crossed.way) {
+            for (direction, load) in BOTH.into_iter().zip(loads) {
+                let id = PortId {
+                    node: *node,
+                    direction,
+                };
+                note_overload(dc, id, *dc.load(id), *load, &mut worst);
             }
+        }
+        worst.map_or(Ok(()), |worst| Err(Refusal::of_port(&worst)))
+    }
+
+    /// Checks the tenant's tree with more machines on a host, and returns the loads on the way from
+    /// the host to the tree.
+    fn cross(&self, host: NodeId, vms: u32, way: &[NodeId]) -> Crossed {
+        let dc = self.dc;
+        let present = self.present.iter().flat_map(Placement::hosts);
+        let tenant = Tenant {
+            request: Request {
+                vms: self.request.vms.saturating_add(vms),
+                ..self.request
+            },
+            placement: Placement::new(present.copied().chain([(host, vms)])),
         };
-        let place = self.dc.verify_place(&tenant.request, &tenant.placement);
-        place.map_err(|error| Refusal::of_placement(&error))?;
-        let (dc, own, loads) = (self.dc, &self.own, &mut self.loads);
-        let mut worst: Option<PortOverload> = None;
-        for_each_crossing(&dc.topology, dc.policy, &tenant, |id, crossing| {
-            let key = (
-                crossing.vms,
-                crossing.senders,
-                crossing.waited,
-                crossing.parts,
-            );
-            let load = *loads.entry(key).or_insert_with(|| crossing.load());
-            let others = match own.get(&id) {
+        let mut crossed = Crossed {
+            refusal: None,
+            way: vec![[Load::NONE; 2]; way.len()],
+        };
+        if let Err(error) = dc.verify_place(&tenant.request, &tenant.placement) {
+            crossed.refusal = Some(Refusal::of_placement(&error));
+            return crossed;
+        }
+        let mut worst = None;
+        ports::for_each_load(&dc.topology, dc.policy, &tenant, |id, load| {
+            if let Some(place) = way.iter().position(|node| *node == id.node) {
+                crossed.way[place][id.direction as usize] = *load;
+                return;
+            }
+            let others = match self.own.get(&id) {
                 Some(own) => dc.load(id).minus(own),
                 None => *dc.load(id),
             };
-            note_overload(dc, id, others, load, &mut worst);
+            note_overload(dc, id, others, *load, &mut worst);
         });
-        worst.map_or(Ok(()), |worst| Err(Refusal::of_port(&worst)))
+        crossed.refusal = worst.as_ref().map(Refusal::of_port);
+        crossed
     }
 
     /// Returns for how many more machines [`Self::check`] accepts the host, if it accepts `good`. A
@@ -161,6 +214,15 @@ impl<'a> Candidates<'a> {
     /// Checks the ports of a host's own link, with `vms` of all machines there.
     fn check_link(&self, host: NodeId, vms: u32) -> Result<(), Refusal> {
         let dc = self.dc;
+        let slots = dc.topology.resources(NodeId::TOP).slots;
+        if self.request.vms > slots {
+            // Sums of guarantees are within 64 bits for as many machines as there are slots.
+            let error = PlacementError::Slots {
+                wanted: self.request.vms,
+                free: dc.free(NodeId::TOP).slots,
+            };
+            return Err(Refusal::of_placement(&error));
+        }
         let Some(source) = self.request.source(dc.policy, dc.topology.frame()) else {
             return Ok(());
         };

@@ -43,9 +43,10 @@ proptest! {
             }
             // One host more, for each host and number.
             let tenant = dc.tenant(id).unwrap().clone();
+            let mut verdicts = Candidates::of_tenant(&dc, id).unwrap();
             for host in dc.topology().hosts().to_vec() {
                 for vms in 1..4 {
-                    let verdict = Candidates::of_tenant(&dc, id).unwrap().check(host, vms);
+                    let verdict = verdicts.check(host, vms);
                     let more = Request { vms: request.vms + vms, ..*request };
                     let hosts = tenant.placement.hosts().iter().copied();
                     let grown = Placement::new(hosts.chain([(host, vms)]));

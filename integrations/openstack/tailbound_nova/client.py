@@ -1,0 +1,96 @@
+"""Calls of the placement service that a scheduler needs."""
+
+import http.client
+import json
+import ssl
+import urllib.error
+import urllib.parse
+import urllib.request
+
+
+class Unavailable(Exception):
+    """The service did not answer, or not as it should: nothing is known about what it did."""
+
+
+class Refused(Exception):
+    """The service answered that it will not do it. `code` is its word for programs, the text says why."""
+
+    def __init__(self, status: int, code: str, detail: str):
+        super().__init__(detail)
+        self.status = status
+        self.code = code
+
+
+class Client:
+    """A placement service at `url`, with the token in `token_file` and certificates signed by `ca_file`.
+
+    The token is read for each call, so a new one needs no restart. A call takes at most `timeout` seconds.
+    """
+
+    def __init__(self, url: str, token_file: str | None, ca_file: str | None, timeout: float):
+        self._url = url.rstrip("/")
+        self._token_file = token_file
+        self._timeout = timeout
+        self._tls = ssl.create_default_context(cafile=ca_file) if self._url.startswith("https:") else None
+
+    def candidates(self, tenant: str, request: dict, hosts: list[str]) -> list[dict]:
+        """The service's verdict on one machine more of `tenant` on each of `hosts`, in their order."""
+        question = {"tenant": tenant, "request": request, "vms": 1, "hosts": hosts}
+        answer = self._call("POST", "/v1/candidates", {"requests": [question]})
+        try:
+            found = {one["host"]: one for one in answer["answers"][0]["candidates"]}
+            return [found[host] for host in hosts]
+        except (KeyError, IndexError, TypeError) as error:
+            raise Unavailable(f"{self._url} answered about other hosts than asked: {error!r}") from error
+
+    def reserve(self, tenant: str, request: dict, host: str, machine: str, seconds: int) -> None:
+        """Reserves a place for `machine` on `host`. What it had reserved elsewhere moves there."""
+        self._call(
+            "POST",
+            "/v1/reservations",
+            {
+                "tenant": tenant,
+                "request": request,
+                "placement": [{"host": host, "vms": 1}],
+                "machines": [machine],
+                "ttl": f"{seconds}s",
+            },
+        )
+
+    def machine(self, name: str) -> dict | None:
+        """The place of a machine, or None if the service does not know it."""
+        try:
+            return self._call("GET", "/v1/machines/" + urllib.parse.quote(name, safe=""))
+        except Refused as refused:
+            if refused.status == 404:
+                return None
+            raise
+
+    def _call(self, method: str, path: str, body: dict | None = None):
+        headers = {"Accept": "application/json"}
+        data = None
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+            data = json.dumps(body).encode()
+        try:
+            if self._token_file:
+                with open(self._token_file, encoding="ascii") as file:
+                    headers["Authorization"] = "Bearer " + file.read().strip()
+            request = urllib.request.Request(self._url + path, data, headers, method=method)
+            with urllib.request.urlopen(request, timeout=self._timeout, context=self._tls) as answer:
+                return json.load(answer)
+        except urllib.error.HTTPError as error:
+            raise self._refusal(error) from error
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise Unavailable(f"{method} {self._url}{path}: {error}") from error
+
+    def _refusal(self, error: urllib.error.HTTPError) -> Exception:
+        try:
+            problem = json.loads(error.read(65536))
+            refused = Refused(error.code, problem["code"], problem["detail"])
+        except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError):
+            return Unavailable(f"{error.url}: HTTP {error.code} without an explanation")
+        # The service's own words for "try later".
+        if error.code >= 500 or error.code == 429:
+            return Unavailable(f"{error.url}: {refused}")
+        return refused

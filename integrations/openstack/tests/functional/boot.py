@@ -2,6 +2,7 @@
 
 from nova import exception
 
+from tests import test_page
 from tests.functional import base
 
 
@@ -18,6 +19,11 @@ class Boot(base.Base):
         for server in servers:
             self._delete_server(server)
         self.assertEqual(self.service.machines(), {})
+
+    def test_the_flavor_of_the_operators_page_boots(self):
+        shown = dict(test_page.flavor())
+        server = self.boot(self._create_flavor(vcpu=1, memory_mb=64, disk=1, extra_spec=shown))
+        self.assertEqual(self.service.machines(), {server["OS-EXT-SRV-ATTR:host"]: 1})
 
     def test_what_no_uplink_has_is_not_booted_and_leaves_nothing(self):
         server = self.boot(self.flavor(bandwidth="11Gbit/s"), state="ERROR")

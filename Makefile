@@ -447,6 +447,12 @@ openstack: ## Try the filter for nova in nova's own fixtures beside a real place
 	@$(COMPILE) 3000 "$(CARGO)" --locked --workspace --bin tailbound --test rig
 	@scripts/openstack $(TARGET)/debug/tailbound
 
+.PHONY: ansible
+ansible: ## Check the Ansible role by ansible-lint, and run it in namespaces of its own (root; three minutes the first time)
+	@scripts/need compile test lab
+	@$(COMPILE) 3000 "$(CARGO)" --locked --workspace --bin tailbound --test rig
+	@scripts/ansible $(TARGET)/debug/tailbound
+
 .PHONY: fuzz
 fuzz: ## Fuzz every parser for FUZZ_SECONDS each (nightly Rust)
 	@scripts/need compile

@@ -3,8 +3,8 @@
 import http.client
 import json
 import ssl
+import typing
 import urllib.error
-import urllib.parse
 import urllib.request
 
 
@@ -21,6 +21,13 @@ class Refused(Exception):
         self.code = code
 
 
+class Tenant(typing.NamedTuple):
+    """A tenant of the placement service."""
+
+    owner: str
+    name: str
+
+
 class Client:
     """A placement service at `url`, with the token in `token_file` and certificates signed by `ca_file`.
 
@@ -33,38 +40,31 @@ class Client:
         self._timeout = timeout
         self._tls = ssl.create_default_context(cafile=ca_file) if self._url.startswith("https:") else None
 
-    def candidates(self, tenant: str, request: dict, hosts: list[str]) -> list[dict]:
-        """The service's verdict on one machine more of `tenant` on each of `hosts`, in their order."""
-        question = {"tenant": tenant, "request": request, "vms": 1, "hosts": hosts}
-        answer = self._call("POST", "/v1/candidates", {"requests": [question]})
+    def candidates(self, tenant: Tenant, request: dict, hosts: list[str]) -> list[dict]:
+        """The service's verdict on one machine more of a tenant on each of `hosts`, in their order.
+
+        The tenant need not exist.
+        """
+        question = {"tenant": f"{tenant.owner}/{tenant.name}", "request": request | {"vms": 1}, "vms": 1}
+        answer = self._call("POST", "/v1/candidates", {"requests": [question | {"hosts": hosts}]})
         try:
             found = {one["host"]: one for one in answer["answers"][0]["candidates"]}
             return [found[host] for host in hosts]
         except (KeyError, IndexError, TypeError) as error:
             raise Unavailable(f"{self._url} answered about other hosts than asked: {error!r}") from error
 
-    def reserve(self, tenant: str, request: dict, host: str, machine: str, seconds: int) -> None:
+    def reserve(self, tenant: Tenant, request: dict, host: str, machine: str, seconds: int) -> None:
         """Reserves a place for `machine` on `host`. What it had reserved elsewhere moves there."""
-        self._call(
-            "POST",
-            "/v1/reservations",
-            {
-                "tenant": tenant,
-                "request": request,
-                "placement": [{"host": host, "vms": 1}],
-                "machines": [machine],
-                "ttl": f"{seconds}s",
-            },
-        )
-
-    def machine(self, name: str) -> dict | None:
-        """The place of a machine, or None if the service does not know it."""
-        try:
-            return self._call("GET", "/v1/machines/" + urllib.parse.quote(name, safe=""))
-        except Refused as refused:
-            if refused.status == 404:
-                return None
-            raise
+        reservation = {
+            "owner": tenant.owner,
+            "tenant": tenant.name,
+            "request": request,
+            "placement": [{"host": host, "vms": 1}],
+            "machines": [machine],
+            "replace": True,
+            "ttl": f"{seconds}s",
+        }
+        self._call("POST", "/v1/reservations", reservation)
 
     def _call(self, method: str, path: str, body: dict | None = None):
         headers = {"Accept": "application/json"}

@@ -64,15 +64,18 @@ class Guarantee:
         """The `guarantee` of a request to the placement service."""
         return {name: text for name, text in dataclasses.asdict(self).items() if text is not None}
 
-    def tenant(self, project: str) -> str:
-        """The tenant of the placement service that has a project's servers with this guarantee.
+    def tenant(self) -> str:
+        """The name of the tenant that has a project's servers with this guarantee.
 
         A tenant has one guarantee for all of its machines, so servers of a project that differ in it are
-        two tenants. The name is at most 63 letters, digits and hyphens.
+        two tenants.
         """
-        digest = hashlib.sha256(repr(sorted(self.request().items())).encode()).hexdigest()[:12]
-        name = re.sub(r"[^a-z0-9]", "", project.lower())[:40]
-        return f"nova-{name}-{digest}"
+        return "nova-" + hashlib.sha256(repr(sorted(self.request().items())).encode()).hexdigest()[:12]
+
+
+def owner(project: str) -> str:
+    """The owner of a project's tenants: the project's id, as far as the placement service takes it."""
+    return re.sub(r"[^a-z0-9-]", "", project.lower())[:63].strip("-") or "nova"
 
 
 def read(extra_specs: dict[str, str]) -> Guarantee | None:

@@ -108,7 +108,7 @@ class TailboundFilter(filters.BaseHostFilter):
             wanted = guarantee.read(spec_obj.flavor.extra_specs or {})
             if wanted is None:
                 return hosts
-            tenant = wanted.tenant(spec_obj.project_id)
+            tenant = client.Tenant(guarantee.owner(spec_obj.project_id), wanted.tenant())
             verdicts = self._service.candidates(
                 tenant, {"guarantee": wanted.request()}, [_name(host) for host in hosts]
             )
@@ -125,7 +125,7 @@ class TailboundFilter(filters.BaseHostFilter):
                 turn.follow(host, verdict["headroom"]["vms"])
                 fit.append(host)
             else:
-                LOG.info("%s does not fit on %s: %s", tenant, verdict["host"], verdict["refusal"]["sentence"])
+                LOG.info("%s does not fit on %s: %s", tenant.name, verdict["host"], verdict["refusal"]["sentence"])
         return fit
 
 

@@ -37,20 +37,20 @@ class Read(unittest.TestCase):
 
 
 class Tenant(unittest.TestCase):
-    def test_servers_of_a_project_with_the_same_guarantee_are_one_tenant(self):
+    def test_servers_with_the_same_guarantee_are_one_tenant(self):
         one = guarantee.read({"tailbound:bandwidth": "1Gbit/s", "tailbound:burst": "100KB"})
         same = guarantee.read({"tailbound:burst": "100KB", "tailbound:bandwidth": "1Gbit/s", "os:x": "y"})
         other = guarantee.read({"tailbound:bandwidth": "1Gbit/s", "tailbound:burst": "99KB"})
-        project = "6f70656e-7374-4163-8b20-70726f6a6563"
-        self.assertEqual(one.tenant(project), same.tenant(project))
-        self.assertNotEqual(one.tenant(project), other.tenant(project))
-        self.assertNotEqual(one.tenant(project), one.tenant("another"))
+        self.assertEqual(one.tenant(), same.tenant())
+        self.assertNotEqual(one.tenant(), other.tenant())
 
-    def test_a_name_is_one_that_the_service_takes(self):
-        one = guarantee.read({"tailbound:bandwidth": "1Gbit/s"})
-        for project in ("6f70656e73746163", "A Project/of €", "x" * 200, ""):
+    def test_names_are_ones_that_the_service_takes(self):
+        form = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
+        self.assertRegex(guarantee.read({"tailbound:bandwidth": "1Gbit/s"}).tenant(), form)
+        for project in ("6f70656e73746163", "6f70656e-7374-4163-8b20-70726f6a6563", "A/of €", "x" * 200, "", "--"):
             with self.subTest(project):
-                self.assertRegex(one.tenant(project), r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")
+                self.assertRegex(guarantee.owner(project), form)
+        self.assertEqual(guarantee.owner("6f70656e-7374"), "6f70656e-7374")
 
 
 if __name__ == "__main__":

@@ -17,6 +17,8 @@ from nova.tests.functional import integrated_helpers
 from nova.tests.functional.api import client  # noqa: F401 - for the tests
 from nova.virt import fake
 
+from tailbound_nova import guarantee
+
 CONF = nova_conf.CONF
 
 # Two racks of three hosts with 10 Gbit/s each; a rack has 20 Gbit/s.
@@ -96,7 +98,7 @@ class Service:
         found = {}
         for tenant in self.call("GET", "/v1/tenants")[1]["items"]:
             for run in tenant["runs"]:
-                found[run["host"]] = found.get(run["host"], 0) + run["vms"]
+                found[run["host"]] = found.get(run["host"], 0) + run["count"]
         return found
 
 
@@ -132,12 +134,11 @@ class Base(integrated_helpers.ProviderUsageBaseTestCase):
 
         def starts(driver, context, instance, *rest, **more):
             name = urllib.parse.quote(instance.uuid, safe="")
-            from tailbound_nova import guarantee
-
             wanted = guarantee.read(instance.flavor.extra_specs)
             if wanted:
                 body = {
-                    "tenant": wanted.tenant(instance.project_id),
+                    "owner": guarantee.owner(instance.project_id),
+                    "tenant": wanted.tenant(),
                     "host": driver._host,
                     "request": {"guarantee": wanted.request()},
                 }
@@ -149,7 +150,8 @@ class Base(integrated_helpers.ProviderUsageBaseTestCase):
 
         def ends(driver, context, instance, *rest, **more):
             done = destroy(driver, context, instance, *rest, **more)
-            service.call("DELETE", f"/v1/machines/{instance.uuid}?host={driver._host}")
+            owner = guarantee.owner(instance.project_id)
+            service.call("DELETE", f"/v1/machines/{instance.uuid}?host={driver._host}&owner={owner}")
             return done
 
         self.stub_out("nova.virt.fake.FakeDriver.spawn", starts)

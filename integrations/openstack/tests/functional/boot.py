@@ -12,7 +12,7 @@ class Boot(base.Base):
         servers = [self.boot(flavor) for _ in range(4)]
         self.assertEqual(sum(self.service.machines().values()), 4)
         for server in servers:
-            status, place = self.service.call("GET", "/v1/machines/" + server["id"])
+            status, place = self.service.call("GET", f"/v1/machines/{server['id']}?owner={server['tenant_id']}")
             self.assertEqual(status, 200)
             self.assertEqual((place["host"], place["state"]), (server["OS-EXT-SRV-ATTR:host"], "confirmed"))
         self.assertEqual(self.service.reservations(), [])

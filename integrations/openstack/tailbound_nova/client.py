@@ -6,6 +6,7 @@ import ssl
 import typing
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 
 
 class Unavailable(Exception):
@@ -66,6 +67,22 @@ class Client:
         }
         self._call("POST", "/v1/reservations", reservation)
 
+    def machines(self) -> Iterator[dict]:
+        """All machines that have names: their `owner`, `tenant_name`, `name`, `host` and `state`."""
+        after = ""
+        while True:
+            page = self._call("GET", "/v1/machines?limit=1000" + after)
+            yield from page["items"]
+            if not page.get("next"):
+                return
+            after = "&after=" + urllib.parse.quote(page["next"], safe="")
+
+    def remove(self, owner: str, machine: str, host: str) -> None:
+        """Ends the place of a machine on a host. One that is not there is no error."""
+        name = urllib.parse.quote(machine, safe="")
+        query = urllib.parse.urlencode({"owner": owner, "host": host})
+        self._call("DELETE", f"/v1/machines/{name}?{query}")
+
     def _call(self, method: str, path: str, body: dict | None = None):
         headers = {"Accept": "application/json"}
         data = None
@@ -78,7 +95,8 @@ class Client:
                     headers["Authorization"] = "Bearer " + file.read().strip()
             request = urllib.request.Request(self._url + path, data, headers, method=method)
             with urllib.request.urlopen(request, timeout=self._timeout, context=self._tls) as answer:
-                return json.load(answer)
+                text = answer.read()
+                return json.loads(text) if text else None
         except urllib.error.HTTPError as error:
             raise self._refusal(error) from error
         except (OSError, http.client.HTTPException, ValueError) as error:

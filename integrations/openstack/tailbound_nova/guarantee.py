@@ -2,10 +2,9 @@
 
 A flavor has it by its extra specs:
 
-    tailbound:bandwidth   rate of each server, such as `1Gbit/s`; without it the flavor has no guarantee
-    tailbound:burst       bytes that a server may send at once, such as `100KB`
-    tailbound:burst_rate  rate of such a burst, such as `10Gbit/s`
-    tailbound:delay       largest delay of a packet, such as `1ms`
+    tailbound:bandwidth  rate of each server, such as `1Gbit/s`; without it the flavor has no guarantee
+    tailbound:burst      bytes that a server may send at once, such as `100KB`
+    tailbound:delay      largest delay of a packet, such as `1ms`
 
 The placement service wants an exact number, so a value is a decimal number with its unit and no blank.
 """
@@ -15,6 +14,8 @@ import hashlib
 import re
 
 PREFIX = "tailbound:"
+# Begin of the names of nova's tenants.
+TENANT_PREFIX = "nova-"
 
 RATE = re.compile(
     r"[0-9]{1,19}bit/s|[0-9]{1,16}([.][0-9]{1,3})?kbit/s"
@@ -42,7 +43,6 @@ class Key:
 KEYS = (
     Key("bandwidth", RATE, "1Gbit/s", "rate that is guaranteed to each server of this flavor"),
     Key("burst", SIZE, "100KB", "bytes that a server may send at once, above its rate"),
-    Key("burst_rate", RATE, "10Gbit/s", "rate of a burst"),
     Key("delay", TIME, "1ms", "largest delay of a packet within its guarantee"),
 )
 
@@ -57,7 +57,6 @@ class Guarantee:
 
     bandwidth: str
     burst: str | None = None
-    burst_rate: str | None = None
     delay: str | None = None
 
     def request(self) -> dict:
@@ -70,7 +69,7 @@ class Guarantee:
         A tenant has one guarantee for all of its machines, so servers of a project that differ in it are
         two tenants.
         """
-        return "nova-" + hashlib.sha256(repr(sorted(self.request().items())).encode()).hexdigest()[:12]
+        return TENANT_PREFIX + hashlib.sha256(repr(sorted(self.request().items())).encode()).hexdigest()[:12]
 
 
 def owner(project: str) -> str:

@@ -1,5 +1,5 @@
 """A nova of API, conductor, scheduler and hosts in one process, by nova's own fixtures, beside a real placement
-service of tailbound. No hypervisor runs: nova's fake driver says when a server starts and ends, and does there
+service of tailbound. No hypervisor runs: nova's fake driver says when a server starts, and does there
 what the libvirt hook does on a host."""
 
 import json
@@ -14,10 +14,9 @@ import urllib.request
 from nova import conf as nova_conf
 from nova import exception
 from nova.tests.functional import integrated_helpers
-from nova.tests.functional.api import client  # noqa: F401 - for the tests
 from nova.virt import fake
 
-from tailbound_nova import guarantee
+from tailbound_nova import client, guarantee, sweep
 
 CONF = nova_conf.CONF
 
@@ -128,8 +127,8 @@ class Base(integrated_helpers.ProviderUsageBaseTestCase):
             self._start_compute(f"host{host}")
 
     def _hook(self):
-        """Has each host say what the libvirt hook says: before a server starts, and after it has ended."""
-        spawn, destroy = fake.FakeDriver.spawn, fake.FakeDriver.destroy
+        """Has each host say what the libvirt hook says before a server starts."""
+        spawn = fake.FakeDriver.spawn
         service = self.service
 
         def starts(driver, context, instance, *rest, **more):
@@ -148,14 +147,15 @@ class Base(integrated_helpers.ProviderUsageBaseTestCase):
             self.started(driver._host, instance)
             return spawn(driver, context, instance, *rest, **more)
 
-        def ends(driver, context, instance, *rest, **more):
-            done = destroy(driver, context, instance, *rest, **more)
-            owner = guarantee.owner(instance.project_id)
-            service.call("DELETE", f"/v1/machines/{instance.uuid}?host={driver._host}&owner={owner}")
-            return done
-
         self.stub_out("nova.virt.fake.FakeDriver.spawn", starts)
-        self.stub_out("nova.virt.fake.FakeDriver.destroy", ends)
+
+    def sweep(self):
+        """Runs tailbound-nova-sweep beside this nova."""
+
+        def servers():
+            return [server["id"] for server in self.api.get_servers(detail=False, search_opts={"all_tenants": 1})]
+
+        return sweep.sweep(client.Client(self.service.url, None, None, 10.0), servers)
 
     def started(self, host, instance):
         """Called when a server is about to start on a host. A test may raise what a driver raises."""

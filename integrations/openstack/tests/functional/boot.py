@@ -1,6 +1,9 @@
 """Boots, retries, moves and failures, by nova's own code and a real placement service."""
 
+import os
+
 from nova import exception
+from nova.tests.functional.api.client import OpenStackApiException
 
 from tests import test_page
 from tests.functional import base
@@ -18,6 +21,7 @@ class Boot(base.Base):
         self.assertEqual(self.service.reservations(), [])
         for server in servers:
             self._delete_server(server)
+        self.assertEqual(sorted(self.sweep()), sorted(server["id"] for server in servers))
         self.assertEqual(self.service.machines(), {})
 
     def test_the_flavor_of_the_operators_page_boots(self):
@@ -28,6 +32,7 @@ class Boot(base.Base):
     def test_what_no_uplink_has_is_not_booted_and_leaves_nothing(self):
         server = self.boot(self.flavor(bandwidth="11Gbit/s"), state="ERROR")
         self.assertIn("No valid host", server["fault"]["message"])
+        self.sweep()
         self.assertEqual(self.service.reservations(), [])
         self.assertEqual(self.service.machines(), {})
 
@@ -44,7 +49,7 @@ class Boot(base.Base):
     def test_a_wrong_unit_is_refused_when_the_flavor_is_written(self):
         flavor = self._create_flavor(vcpu=1, memory_mb=64, disk=1)
         error = self.assertRaises(
-            base.client.OpenStackApiException,
+            OpenStackApiException,
             self.admin_api.post_extra_spec,
             flavor,
             {"extra_specs": {"tailbound:bandwidth": "1000"}},
@@ -104,7 +109,8 @@ class Failures(base.Base):
 
     def test_failed_boots_leak_nothing(self):
         flavor = self.flavor(bandwidth="1Gbit/s")
-        for _ in range(int(base.os.environ.get("TAILBOUND_BOOTS", "20"))):
+        for _ in range(int(os.environ.get("TAILBOUND_BOOTS", "20"))):
             self._delete_server(self.boot(flavor, state="ERROR"))
+        self.sweep()
         self.assertEqual(self.service.reservations(), [])
         self.assertEqual(self.service.machines(), {})

@@ -276,6 +276,7 @@ test: ##! Run all tests; with TAILBOUND_REQUIRE=all none may skip
 	$(CARGO) test $(ARROWS) --quiet
 	@scripts/skips scripts/tests $(CARGO) $(if $(TESTS),-E '$(TESTS)')
 	$(if $(TESTS),,$(CARGO) test --workspace --locked --doc --quiet)
+	$(if $(TESTS),,cd integrations/openstack && python3 -m unittest)
 
 # Seconds for each fuzz target at night.
 NIGHTLY_FUZZ_SECONDS ?= 300
@@ -439,6 +440,18 @@ compare-kernel: ## Compare the simulator's TCP with the kernel's: the same star 
 faults: ## Kill services, replicas and etcd members amid 2 x 50 x 10,000 admissions (twenty minutes)
 	@scripts/need compile etcd
 	$(CARGO) test --release --locked -p tailbound --test place_faults -- --ignored --nocapture --test-threads 1
+
+.PHONY: openstack
+openstack: ## Try the filter for nova in nova's own fixtures beside a real placement service (five minutes the first time)
+	@scripts/need compile test
+	@$(COMPILE) 3000 "$(CARGO)" --locked --workspace --bin tailbound --test rig
+	@scripts/openstack $(TARGET)/debug/tailbound
+
+.PHONY: ansible
+ansible: ## Check the Ansible role by ansible-lint, and run it in namespaces of its own (root; three minutes the first time)
+	@scripts/need compile test lab
+	@$(COMPILE) 3000 "$(CARGO)" --locked --workspace --bin tailbound --test rig
+	@scripts/ansible $(TARGET)/debug/tailbound
 
 .PHONY: fuzz
 fuzz: ## Fuzz every parser for FUZZ_SECONDS each (nightly Rust)

@@ -1,0 +1,116 @@
+"""Boots, retries, moves and failures, by nova's own code and a real placement service."""
+
+import os
+
+from nova import exception
+from nova.tests.functional.api.client import OpenStackApiException
+
+from tests import test_page
+from tests.functional import base
+
+
+class Boot(base.Base):
+    def test_a_server_runs_where_its_guarantee_holds(self):
+        flavor = self.flavor(bandwidth="4Gbit/s", burst="15KB")
+        servers = [self.boot(flavor) for _ in range(4)]
+        self.assertEqual(sum(self.service.machines().values()), 4)
+        for server in servers:
+            status, place = self.service.call("GET", f"/v1/machines/{server['id']}?owner={server['tenant_id']}")
+            self.assertEqual(status, 200)
+            self.assertEqual((place["host"], place["state"]), (server["OS-EXT-SRV-ATTR:host"], "confirmed"))
+        self.assertEqual(self.service.reservations(), [])
+        for server in servers:
+            self._delete_server(server)
+        self.assertEqual(sorted(self.sweep()), sorted(server["id"] for server in servers))
+        self.assertEqual(self.service.machines(), {})
+
+    def test_the_flavor_of_the_operators_page_boots(self):
+        shown = dict(test_page.flavor())
+        server = self.boot(self._create_flavor(vcpu=1, memory_mb=64, disk=1, extra_spec=shown))
+        self.assertEqual(self.service.machines(), {server["OS-EXT-SRV-ATTR:host"]: 1})
+
+    def test_what_no_uplink_has_is_not_booted_and_leaves_nothing(self):
+        server = self.boot(self.flavor(bandwidth="11Gbit/s"), state="ERROR")
+        self.assertIn("No valid host", server["fault"]["message"])
+        self.sweep()
+        self.assertEqual(self.service.reservations(), [])
+        self.assertEqual(self.service.machines(), {})
+
+    def test_a_flavor_without_a_guarantee_asks_nobody(self):
+        self.service.end()
+        self.boot(self.flavor())
+
+    def test_without_an_answer_nothing_is_admitted(self):
+        flavor = self.flavor(bandwidth="1Gbit/s")
+        self.service.end()
+        server = self.boot(flavor, state="ERROR")
+        self.assertIn("No valid host", server["fault"]["message"])
+
+    def test_a_wrong_unit_is_refused_when_the_flavor_is_written(self):
+        flavor = self._create_flavor(vcpu=1, memory_mb=64, disk=1)
+        error = self.assertRaises(
+            OpenStackApiException,
+            self.admin_api.post_extra_spec,
+            flavor,
+            {"extra_specs": {"tailbound:bandwidth": "1000"}},
+        )
+        self.assertIn("such as 1Gbit/s", str(error))
+
+
+class Retry(base.Base):
+    """The first host fails; nova goes on with an alternate, and asks no scheduler for that."""
+
+    failures = 1
+
+    def started(self, host, instance):
+        if self.failures:
+            self.failures -= 1
+            self.failed = host
+            raise exception.ComputeResourcesUnavailable(reason="made to fail")
+
+    def test_an_alternate_takes_the_reservation_with_it(self):
+        server = self.boot(self.flavor(bandwidth="4Gbit/s"))
+        host = server["OS-EXT-SRV-ATTR:host"]
+        self.assertNotEqual(host, self.failed)
+        self.assertEqual(self.service.machines(), {host: 1})
+        self.assertEqual(self.service.reservations(), [])
+
+
+class Moves(base.Base):
+    def test_a_live_migration_ends_with_one_place(self):
+        server = self.boot(self.flavor(bandwidth="4Gbit/s"))
+        before = server["OS-EXT-SRV-ATTR:host"]
+        self._live_migrate(server, "completed")
+        server = self.admin_api.get_server(server["id"])
+        after = server["OS-EXT-SRV-ATTR:host"]
+        self.assertNotEqual(before, after)
+        self.assertEqual(self.service.machines(), {after: 1})
+
+    def test_a_resize_moves_a_server_to_the_tenant_of_its_new_guarantee(self):
+        server = self.boot(self.flavor(bandwidth="1Gbit/s"))
+        self._resize_server(server, self.flavor(bandwidth="4Gbit/s"))
+        server = self._confirm_resize(server)
+        tenants = self.service.call("GET", "/v1/tenants")[1]["items"]
+        self.assertEqual([one["request"]["guarantee"]["bandwidth"] for one in tenants], ["4Gbit/s"])
+        self.assertEqual(self.service.machines(), {server["OS-EXT-SRV-ATTR:host"]: 1})
+
+    def test_an_evacuation_ends_with_one_place(self):
+        server = self.boot(self.flavor(bandwidth="4Gbit/s"))
+        lost = server["OS-EXT-SRV-ATTR:host"]
+        self.computes[lost].stop()
+        self.admin_api.put_service_force_down(self.computes[lost].service_ref.uuid, True)
+        server = self._evacuate_server(server, expected_state="ACTIVE")
+        self.assertEqual(self.service.machines(), {server["OS-EXT-SRV-ATTR:host"]: 1})
+
+
+class Failures(base.Base):
+    def started(self, host, instance):
+        raise exception.BuildAbortException(instance_uuid=instance.uuid, reason="made to fail")
+
+    def test_failed_boots_leak_nothing(self):
+        flavor = self.flavor(bandwidth="1Gbit/s")
+        for _ in range(int(os.environ.get("TAILBOUND_BOOTS", "20"))):
+            self._delete_server(self.boot(flavor, state="ERROR"))
+        self.sweep()
+        self.assertEqual(self.service.reservations(), [])
+        self.assertEqual(self.service.machines(), {})

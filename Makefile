@@ -283,7 +283,7 @@ NIGHTLY_FUZZ_SECONDS ?= 300
 
 .PHONY: nightly
 nightly: build-all ## Run all tests with a fresh seed, ignored ones, golden records, fuzzing, packages, bare roots (a night)
-	@scripts/need lab memcached iperf3 qemu bpf-guest libvirt etcd page api golden linux-codel dpdk alerts hlog collector clusters deb rpm roots kernel-bench why-guest adopt-guest cni cri
+	@scripts/need lab memcached iperf3 qemu bpf-guest libvirt etcd page api golden linux-codel dpdk alerts hlog collector clusters deb rpm roots kernel-bench why-guest adopt-guest cni cri go
 	@scripts/guest-image >/dev/null
 	@scripts/linux-codel >/dev/null
 	@CARGO="$(CARGO)" scripts/nightly $(TAILBOUND) $(NIGHTLY_FUZZ_SECONDS)

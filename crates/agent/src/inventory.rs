@@ -79,18 +79,16 @@ pub struct Guest {
     pub notes: Vec<String>,
 }
 
-impl Guest {
-    /// Returns the labels that its starter gave it: those of a Docker container, in a file that only
-    /// root writes. None of other guests.
-    pub fn labels(&self) -> BTreeMap<String, String> {
-        match &self.identity {
-            Identity::Container {
-                runtime: Runtime::Docker,
-                id,
-                ..
-            } => names::docker_labels(&Root::default(), id),
-            _ => BTreeMap::new(),
-        }
+/// Returns the labels that a guest's starter gave it: those of a Docker container, in a file that only
+/// root writes. None of other guests.
+pub fn labels(guest: &Identity) -> BTreeMap<String, String> {
+    match guest {
+        Identity::Container {
+            runtime: Runtime::Docker,
+            id,
+            ..
+        } => names::docker_labels(&Root::default(), id),
+        _ => BTreeMap::new(),
     }
 }
 

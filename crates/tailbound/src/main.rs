@@ -46,23 +46,20 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
-    let exit = match as_plugin() {
-        Some(exit) => exit,
-        None => Cli::try_parse().map_or_else(|error| refuse(&error), Cli::run),
-    };
+    let exit = run();
     match command::lost() {
         Some(error) => Failure::output_lost(error).report().into(),
         None => exit.into(),
     }
 }
 
-/// Runs as a plugin of a container runtime, if that started this program.
-fn as_plugin() -> Option<Exit> {
+fn run() -> Exit {
+    // A container runtime starts its plugin by another name, without arguments.
     #[cfg(feature = "host")]
     if command::cni::is_plugin(std::env::args_os().next().as_deref()) {
-        return Some(command::cni::run().unwrap_or_else(Failure::report));
+        return command::cni::run().unwrap_or_else(Failure::report);
     }
-    None
+    Cli::try_parse().map_or_else(|error| refuse(&error), Cli::run)
 }
 
 impl Cli {

@@ -7,7 +7,7 @@ use std::fs;
 use std::net::IpAddr;
 use std::path::Path;
 use std::time::Instant;
-use tailbound_agent::inventory::Inventory;
+use tailbound_agent::inventory::{self, Inventory};
 use tailbound_agent::text::printable;
 use tailbound_sys::network::{self, Device, Learned};
 use tailbound_sys::veth::{self, Peer};
@@ -33,7 +33,7 @@ pub(super) fn guests(devices: &[Device]) -> Result<Vec<Guest>, HostError> {
                 key: guest.key.to_string(),
                 name: guest.name.clone(),
                 kind: guest.identity.kind().to_owned(),
-                labels: guest.labels(),
+                labels: inventory::labels(&guest.identity),
                 is_plain: false,
                 devices: here.map(|it| (it.index, stations.of(it))).collect(),
             }

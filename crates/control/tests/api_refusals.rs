@@ -518,6 +518,15 @@ const WHO: &[(&str, &str, bool, bool)] = &[
     ("POST", "/v1/tenants/{id}/move", false, false),
     ("POST", "/v1/tenants/{id}/limit", false, false),
     ("GET", "/v1/tenants/{id}/bound", true, false),
+    ("PUT", "/v1/tenants/{id}/hosts/{host}", true, false),
+    ("POST", "/v1/candidates", true, false),
+    ("POST", "/v1/reservations", true, false),
+    ("GET", "/v1/reservations", true, false),
+    ("GET", "/v1/reservations/{id}", true, false),
+    ("DELETE", "/v1/reservations/{id}", true, false),
+    ("POST", "/v1/reservations/{id}/confirm", true, false),
+    ("POST", "/v1/batch", true, false),
+    ("POST", "/v1/adopt", false, false),
     ("POST", "/v1/fit", true, false),
     ("POST", "/v1/explain", true, false),
     ("GET", "/v1/hosts", false, false),
@@ -560,6 +569,7 @@ fn every_operation_is_for_those_it_is_for_and_nobody_else() {
         );
         // There is no such tenant; what comes behind the guard is not 401 or 403.
         let path = path.replace("{id}", "999").replace("{name}", "a-1");
+        let path = path.replace("{host}", "a-1");
         for (token, may) in [
             ("", None),
             ("wrong", None),

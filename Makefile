@@ -249,7 +249,7 @@ KUBERNETES := integrations/kubernetes
 GO_TESTS ?= .
 
 .PHONY: kubernetes-short
-kubernetes-short: ## Test the parts of the integration with Kubernetes that need none of it (a minute the first time)
+kubernetes-short: ## Test the parts of the integration with Kubernetes that need only its types (a CPU minute the first time)
 	@scripts/need go
 	scripts/kubernetes short
 

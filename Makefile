@@ -244,12 +244,11 @@ cri-pod: ## Adopt real pods by the CNI plugin, with containerd, runc and CRI, as
 
 # The integration with Kubernetes: two Go modules, of which only `cluster` needs k8s.io/kubernetes. Compiling that
 # takes ten CPU minutes and 2 GB of cache once; GOGC spares a third of it.
-KUBERNETES := integrations/kubernetes
-# Tests of these names alone, and a program for those with the real placement service.
+# Tests of these names alone.
 GO_TESTS ?= .
 
 .PHONY: kubernetes-short
-kubernetes-short: ## Test the parts of the integration with Kubernetes that need none of it (a minute the first time)
+kubernetes-short: ## Test the parts of the integration with Kubernetes that need only its types (a CPU minute the first time)
 	@scripts/need go
 	scripts/kubernetes short
 
@@ -257,7 +256,7 @@ kubernetes-short: ## Test the parts of the integration with Kubernetes that need
 kubernetes: ## Test the integration with the API server, scheduler and claim controller of Kubernetes, and its chart (quarter of an hour the first time)
 	@scripts/need compile go
 	@$(COMPILE) 2000 "$(CARGO)" --locked -p tailbound --bin tailbound --no-default-features --features operator
-	TAILBOUND=$(CURDIR)/$(TARGET)/debug/tailbound scripts/kubernetes whole '$(GO_TESTS)'
+	TAILBOUND=$(abspath $(TARGET))/debug/tailbound scripts/kubernetes whole '$(GO_TESTS)'
 
 .PHONY: kubernetes-programs
 kubernetes-programs: ## Build the DRA driver and the scheduler for the image of integrations/kubernetes/Containerfile

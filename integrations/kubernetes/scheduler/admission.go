@@ -42,6 +42,9 @@ type Options struct {
 	TTL time.Duration
 	// Deadline is the longest time for a call, 2 s if zero.
 	Deadline time.Duration
+	// Patience is the longest time that Confirm asks a service that does not answer, and 9/10 of TTL if
+	// zero.
+	Patience time.Duration
 	// Now is the clock, time.Now if nil.
 	Now func() time.Time
 }
@@ -98,6 +101,9 @@ func New(service Service, options Options) *Admission {
 	}
 	if options.Deadline == 0 {
 		options.Deadline = 2 * time.Second
+	}
+	if options.Patience == 0 {
+		options.Patience = options.TTL * 9 / 10
 	}
 	if options.Now == nil {
 		options.Now = time.Now
@@ -207,6 +213,9 @@ func (a *Admission) reserve(ctx context.Context, pod Pod, node string) (place.Re
 }
 
 // Confirm makes the pod's place part of its tenant. The pod may be bound only after that.
+//
+// A service that does not answer is asked again until the reservation may have expired, since other
+// pods of a gang may be bound already: the service confirms every open reservation.
 func (a *Admission) Confirm(ctx context.Context, pod Pod, node string) error {
 	a.mutex.Lock()
 	held := a.holds[pod.UID]
@@ -214,21 +223,44 @@ func (a *Admission) Confirm(ctx context.Context, pod Pod, node string) error {
 	if held == nil || held.host != node {
 		return &Refusal{Sentence: fmt.Sprintf("there is no reservation of the pod on %s", node)}
 	}
+	until := a.options.Now().Add(a.options.Patience)
+	if held.until.Before(until) {
+		until = held.until
+	}
+	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
+		err := a.confirm(ctx, pod.UID, held)
+		if !errors.Is(err, place.ErrUnavailable) || a.options.Now().Add(pause).After(until) {
+			switch {
+			case err == nil:
+				return nil
+			case place.IsNotFound(err):
+				return &Refusal{cause: err, Sentence: fmt.Sprintf("the reservation on %s expired before the pod was bound", node)}
+			default:
+				return refusal(err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return refusal(err)
+		case <-time.After(pause):
+		}
+	}
+}
+
+// confirm asks once.
+func (a *Admission) confirm(ctx context.Context, uid string, held *hold) error {
 	ctx, cancel := context.WithTimeout(ctx, a.options.Deadline)
 	defer cancel()
-	if err := a.service.Confirm(ctx, held.id); err != nil {
-		if place.IsNotFound(err) {
-			a.mutex.Lock()
-			delete(a.holds, pod.UID)
-			a.mutex.Unlock()
-			return &Refusal{cause: err, Sentence: fmt.Sprintf("the reservation on %s expired before the pod was bound", node)}
-		}
-		return refusal(err)
-	}
+	err := a.service.Confirm(ctx, held.id)
 	a.mutex.Lock()
 	defer a.mutex.Unlock()
-	held.state = confirmed
-	return nil
+	switch {
+	case err == nil:
+		held.state = confirmed
+	case place.IsNotFound(err) && a.holds[uid] == held:
+		delete(a.holds, uid)
+	}
+	return err
 }
 
 // Cancel gives the pod's place back. A pod that has none is no error. After a try of a gang that went

@@ -33,7 +33,7 @@ func admission(t *testing.T, service *placetest.Service) *scheduler.Admission {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return scheduler.New(client, scheduler.Options{})
+	return scheduler.New(client, scheduler.Options{Patience: 300 * time.Millisecond})
 }
 
 func pod(name string, gang int) scheduler.Pod {
@@ -154,6 +154,24 @@ func TestAServiceThatDoesNotAnswerAdmitsNothing(t *testing.T) {
 	service.SetMood(placetest.Answers)
 	if err := admission.Confirm(t.Context(), pod("web.0", 1), "n0"); err != nil {
 		t.Error(err)
+	}
+}
+
+// A pod of a gang whose confirmation is lost would be missing among those that are bound.
+func TestAConfirmationIsAskedForAgain(t *testing.T) {
+	service, _ := start(t)
+	client, err := place.New(place.Config{URL: service.URL, Timeout: 50 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	patient := scheduler.New(client, scheduler.Options{})
+	if err := patient.Reserve(t.Context(), pod("web.0", 1), "n0"); err != nil {
+		t.Fatal(err)
+	}
+	service.SetMood(placetest.Hangs)
+	time.AfterFunc(400*time.Millisecond, func() { service.SetMood(placetest.Answers) })
+	if err := patient.Confirm(t.Context(), pod("web.0", 1), "n0"); err != nil || len(service.Machines("confirmed")) != 1 {
+		t.Errorf("%v, confirmed %v", err, service.Machines("confirmed"))
 	}
 }
 

@@ -13,6 +13,7 @@ mod documents;
 mod error;
 mod exchange;
 mod lines;
+mod machines;
 mod random;
 mod stream;
 

@@ -9,9 +9,11 @@
 //! this crate with its own HTTP client.
 
 mod backoff;
+mod documents;
 mod error;
 mod exchange;
 mod lines;
+mod machines;
 mod random;
 mod stream;
 
@@ -27,9 +29,8 @@ use crate::{
     MoveVm, NewReservation, NewTenant, Page, PairBound, Reservation, ReservationId, Status, Tenant,
     TenantPatch, TopologyDiff, TopologyState, VmLimit,
 };
+use documents::json;
 use exchange::{Call, Exchange, Target, shown};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use std::time::Duration;
 use tailbound_placement::{Request, Spec, TenantId};
 use ureq::http::Method;
@@ -79,7 +80,8 @@ impl Client {
 
     /// Admits a tenant.
     pub fn create(&self, tenant: &NewTenant) -> Answer<Tenant> {
-        self.change(Method::POST, Target::new(&["tenants"]), Some(tenant))
+        self.exchange
+            .change(Method::POST, Target::new(&["tenants"]), Some(tenant))
     }
 
     /// Returns a page of tenants in ascending order of their numbers, beginning behind `after`,
@@ -90,12 +92,12 @@ impl Client {
             .query("after", after)
             .query("owner", filter.owner.as_deref())
             .query("name", filter.name.as_deref());
-        self.read(target)
+        self.exchange.read(target)
     }
 
     /// Returns a tenant.
     pub fn tenant(&self, id: TenantId) -> Answer<Tenant> {
-        self.read(tenant(id, &[]))
+        self.exchange.read(tenant(id, &[]))
     }
 
     /// Changes the number of a tenant's machines.
@@ -104,13 +106,14 @@ impl Client {
             vms: Some(vms),
             guarantee: None,
         };
-        self.change(Method::PATCH, tenant(id, &[]), Some(&patch))
+        self.exchange
+            .change(Method::PATCH, tenant(id, &[]), Some(&patch))
     }
 
     /// Changes a tenant whose last change is `expected`.
     pub fn patch(&self, id: TenantId, patch: &TenantPatch, expected: u64) -> Answer<Tenant> {
         let call = Call::change(Method::PATCH, tenant(id, &[]), Some(json(patch)));
-        self.answer(&call.if_match(Some(expected)))
+        self.exchange.answer(&call.if_match(Some(expected)))
     }
 
     /// Deletes a tenant.
@@ -121,17 +124,20 @@ impl Client {
 
     /// Moves a tenant's machines off hosts that are closed.
     pub fn relocate(&self, id: TenantId) -> Answer<Tenant> {
-        self.change::<(), _>(Method::POST, tenant(id, &["relocate"]), None)
+        self.exchange
+            .change::<(), _>(Method::POST, tenant(id, &["relocate"]), None)
     }
 
     /// Moves a machine of a tenant to another host, or ends the move.
     pub fn move_vm(&self, id: TenantId, step: &MoveVm) -> Answer<Tenant> {
-        self.change(Method::POST, tenant(id, &["move"]), Some(step))
+        self.exchange
+            .change(Method::POST, tenant(id, &["move"]), Some(step))
     }
 
     /// Limits what each machine of a tenant may send and be sent.
     pub fn limit(&self, id: TenantId, limit: &VmLimit) -> Answer<Tenant> {
-        self.change(Method::POST, tenant(id, &["limit"]), Some(limit))
+        self.exchange
+            .change(Method::POST, tenant(id, &["limit"]), Some(limit))
     }
 
     /// Returns how long a frame takes at most between two machines of a tenant.
@@ -139,7 +145,7 @@ impl Client {
         let target = tenant(id, &["bound"])
             .query("from", Some(&from.to_string()))
             .query("to", Some(&to.to_string()));
-        self.read(target)
+        self.exchange.read(target)
     }
 
     /// Sets the number of a tenant's machines on a host. Returns None if the tenant had no other
@@ -165,12 +171,13 @@ impl Client {
 
     /// Returns the verdicts on hosts for more machines.
     pub fn candidates(&self, questions: &CandidateQuestions) -> Answer<CandidateAnswers> {
-        self.ask(Target::new(&["candidates"]), questions)
+        self.exchange.ask(Target::new(&["candidates"]), questions)
     }
 
     /// Reserves machines on hosts for a time to live.
     pub fn reserve(&self, new: &NewReservation) -> Answer<Reservation> {
-        self.change(Method::POST, Target::new(&["reservations"]), Some(new))
+        self.exchange
+            .change(Method::POST, Target::new(&["reservations"]), Some(new))
     }
 
     /// Returns a page of open reservations, beginning behind `after`.
@@ -178,17 +185,18 @@ impl Client {
         let target = Target::new(&["reservations"])
             .query("limit", Some(PAGE))
             .query("after", after);
-        self.read(target)
+        self.exchange.read(target)
     }
 
     /// Returns a reservation.
     pub fn reservation(&self, id: ReservationId) -> Answer<Reservation> {
-        self.read(reservation(id, &[]))
+        self.exchange.read(reservation(id, &[]))
     }
 
     /// Makes the machines of a reservation part of its tenant.
     pub fn confirm(&self, id: ReservationId) -> Answer<Reservation> {
-        self.change::<(), _>(Method::POST, reservation(id, &["confirm"]), None)
+        self.exchange
+            .change::<(), _>(Method::POST, reservation(id, &["confirm"]), None)
     }
 
     /// Cancels a reservation.
@@ -199,22 +207,24 @@ impl Client {
 
     /// Makes all of some changes, or none.
     pub fn batch(&self, batch: &Batch) -> Answer<BatchResult> {
-        self.change(Method::POST, Target::new(&["batch"]), Some(batch))
+        self.exchange
+            .change(Method::POST, Target::new(&["batch"]), Some(batch))
     }
 
     /// Records tenants whose machines run already.
     pub fn adopt(&self, adoption: &Adoption) -> Answer<AdoptionReport> {
-        self.change(Method::POST, Target::new(&["adopt"]), Some(adoption))
+        self.exchange
+            .change(Method::POST, Target::new(&["adopt"]), Some(adoption))
     }
 
     /// Returns whether a request would be admitted now, and where its machines would go.
     pub fn fit(&self, request: &Request) -> Answer<Explanation> {
-        self.ask(Target::new(&["fit"]), request)
+        self.exchange.ask(Target::new(&["fit"]), request)
     }
 
     /// Returns the same, and if it would be refused, which requests would be admitted.
     pub fn explain(&self, request: &Request) -> Answer<Explanation> {
-        self.ask(Target::new(&["explain"]), request)
+        self.exchange.ask(Target::new(&["explain"]), request)
     }
 
     /// Returns a page of hosts, beginning behind `after`; only those in `state` if it is given.
@@ -223,12 +233,12 @@ impl Client {
             .query("limit", Some(PAGE))
             .query("after", after)
             .query("state", state.map(HostState::word));
-        self.read(target)
+        self.exchange.read(target)
     }
 
     /// Returns a host, its machines and its ports.
     pub fn host(&self, name: &str) -> Answer<Host> {
-        self.read(Target::new(&["hosts", name]))
+        self.exchange.read(Target::new(&["hosts", name]))
     }
 
     /// Opens or closes a host, or all of a rack or pod.
@@ -238,12 +248,14 @@ impl Client {
             HostState::Drained => "drain",
             HostState::Failed => "fail",
         };
-        self.change::<(), _>(Method::POST, Target::new(&["hosts", node, verb]), None)
+        self.exchange
+            .change::<(), _>(Method::POST, Target::new(&["hosts", node, verb]), None)
     }
 
     /// Returns the guarantees of a host's machines.
     pub fn guarantees(&self, host: &str) -> Answer<HostGuarantees> {
-        self.read(Target::new(&["hosts", host, "guarantees"]))
+        self.exchange
+            .read(Target::new(&["hosts", host, "guarantees"]))
     }
 
     /// Returns a stream of the same as it changes. It ends with an error when nothing is received
@@ -269,29 +281,30 @@ impl Client {
 
     /// Returns the keys with which a host signs its messages about rates to other hosts.
     pub fn hose_keys(&self, host: &str) -> Answer<HoseKeys> {
-        self.read(Target::new(&["hosts", host, "hose-keys"]))
+        self.exchange
+            .read(Target::new(&["hosts", host, "hose-keys"]))
     }
 
     /// Returns the topology in force.
     pub fn topology(&self) -> Answer<TopologyState> {
-        self.read(Target::new(&["topology"]))
+        self.exchange.read(Target::new(&["topology"]))
     }
 
     /// Returns what another topology would change.
     pub fn diff(&self, spec: &Spec) -> Answer<TopologyDiff> {
-        self.ask(Target::new(&["topology", "diff"]), spec)
+        self.exchange.ask(Target::new(&["topology", "diff"]), spec)
     }
 
     /// Replaces the topology; with a revision, only if that is still the one in force.
     pub fn apply(&self, spec: &Spec, revision: Option<u64>) -> Answer<TopologyDiff> {
         let body = Some(json(spec));
         let call = Call::change(Method::PUT, Target::new(&["topology"]), body);
-        self.answer(&call.if_match(revision))
+        self.exchange.answer(&call.if_match(revision))
     }
 
     /// Returns a summary of the service and the data centre.
     pub fn status(&self) -> Answer<Status> {
-        self.read(Target::new(&["status"]))
+        self.exchange.read(Target::new(&["status"]))
     }
 
     /// Returns a backup of all that the service keeps, as text.
@@ -299,31 +312,6 @@ impl Client {
         let call = Call::read(Target::new(&["backup"]));
         let (body, replica) = self.exchange.send(&call)?;
         String::from_utf8(body).map_err(|error| replica.unexpected(&call, &error.to_string()))
-    }
-
-    fn read<T: DeserializeOwned>(&self, target: Target) -> Answer<T> {
-        self.answer(&Call::read(target))
-    }
-
-    fn ask<B: Serialize, T: DeserializeOwned>(&self, target: Target, body: &B) -> Answer<T> {
-        self.answer(&Call::ask(target, json(body)))
-    }
-
-    fn change<B: Serialize, T: DeserializeOwned>(
-        &self,
-        method: Method,
-        target: Target,
-        body: Option<&B>,
-    ) -> Answer<T> {
-        self.answer(&Call::change(method, target, body.map(json)))
-    }
-
-    fn answer<T: DeserializeOwned>(&self, call: &Call) -> Answer<T> {
-        let (body, replica) = self.exchange.send(call)?;
-        serde_json::from_slice(&body).map_err(|error| {
-            let what = format!("{error} in {}", shown(&body));
-            replica.unexpected(call, &what)
-        })
     }
 }
 
@@ -335,8 +323,4 @@ fn tenant(id: TenantId, rest: &[&str]) -> Target {
 fn reservation(id: ReservationId, rest: &[&str]) -> Target {
     let id = id.to_string();
     Target::new(&[&["reservations", id.as_str()], rest].concat())
-}
-
-fn json(document: &impl Serialize) -> Vec<u8> {
-    serde_json::to_vec(document).expect("documents have strings as keys and values that serialize")
 }

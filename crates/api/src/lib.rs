@@ -12,6 +12,7 @@
 pub mod client;
 mod enforcement;
 mod limit;
+mod machines;
 mod measurements;
 mod message;
 mod moving;
@@ -22,6 +23,7 @@ mod types;
 
 pub use enforcement::*;
 pub use limit::{InLimit, LimitError, LimitKind, OutLimit, VmLimit};
+pub use machines::{Machine, MachinePut, MachineState};
 pub use measurements::*;
 pub use message::MessageBound;
 pub use moving::{MoveEnd, MoveStep, MoveVm, Moving};

@@ -1,7 +1,7 @@
 //! Documents for outside schedulers: placements that the caller chooses, candidates, reservations,
 //! batches and adoption.
 
-use crate::reserved::{PinnedHost, ReservationId};
+use crate::reserved::{PinnedHost, ReservationId, is_false};
 use crate::types::{NewTenant, Tenant};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -17,6 +17,8 @@ pub const MAX_TTL: Nanos = Nanos::from_secs(3_600);
 pub const MAX_OPERATIONS: usize = 100;
 /// The maximum number of requests in one question for candidates.
 pub const MAX_QUESTIONS: usize = 64;
+/// The maximum number of named machines in a reservation that replaces their others.
+pub const MAX_REPLACED: usize = 16;
 
 /// The number of a tenant's machines on a host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -162,9 +164,13 @@ pub struct NewReservation {
     /// after it.
     pub ttl: Nanos,
     /// The caller's names of the machines, one each in the order of the placement; none, or unique
-    /// among the tenant's machines. A name has 1 to 128 printable ASCII characters.
+    /// among the owner's machines. A name has 1 to 128 printable ASCII characters.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub machines: Vec<String>,
+    /// True if up to 16 named machines may be elsewhere. Then a place that is only reserved is
+    /// released, and a confirmed one stays until the new place is confirmed.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub replace: bool,
 }
 
 /// The state of a reservation.
@@ -240,7 +246,8 @@ pub struct CandidateQuestion {
     /// The tenant that would get more machines; absent for a tenant that does not exist yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<TenantRef>,
-    /// The whole request of a tenant that does not exist yet.
+    /// The whole request of a tenant that does not exist yet. Beside a tenant it counts if there is
+    /// no such tenant; otherwise it must be that of the tenant, except for the number of machines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<Request>,
     /// The number of machines on each host; 1 by default.

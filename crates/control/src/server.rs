@@ -14,6 +14,7 @@ mod forward;
 mod guarantees;
 mod hose_keys;
 mod hosts;
+mod machines;
 mod map;
 mod metrics;
 mod openapi;
@@ -210,7 +211,8 @@ impl App {
         let entry = self
             .service
             .read(|ledger| trail::Entry::new(&author, &command, name, ledger));
-        let quota = match (self.tokens(), author.owner()) {
+        let owner = author.owner().or_else(|| command.owner_of_host());
+        let quota = match (self.tokens(), owner) {
             (Some(tokens), Some(owner)) => tokens.quota(owner),
             _ => Quota::default(),
         };
@@ -238,6 +240,8 @@ fn name_of(command: &Command) -> &'static str {
         Command::Move { .. } => "move",
         Command::PutHost { .. } => "put",
         Command::Reserve(_) => "reserve",
+        Command::PutMachine(_) => "put-machine",
+        Command::DeleteMachine { .. } => "delete-machine",
         Command::Confirm(_) => "confirm",
         Command::Cancel(_) => "cancel",
         Command::Expire(_) => "expire",

@@ -267,3 +267,133 @@ fn a_running_data_centre_is_adopted_by_an_operator() {
         "absurd"
     );
 }
+
+/// A machine's name, with what a path has to encode: `vm/1 e`.
+const VM: &str = "vm%2F1%20e";
+
+fn put(place: &Place, token: &str, name: &str, body: &Value) -> api_support::Answer {
+    let path = format!("/v1/machines/{name}");
+    place.send(token, "PUT", &path, &[], Some(body.to_string().as_bytes()))
+}
+
+fn delete(place: &Place, token: &str, path: &str, headers: &[(&str, &str)]) -> api_support::Answer {
+    let path = format!("/v1/machines/{path}");
+    place.send(token, "DELETE", &path, headers, None)
+}
+
+fn machine(place: &Place, token: &str, path: &str) -> api_support::Answer {
+    place.get(token, &format!("/v1/machines/{path}"))
+}
+
+fn on(host: &str) -> Value {
+    json!({"tenant": "pods", "owner": "acme", "host": host})
+}
+
+#[test]
+fn a_host_starts_and_ends_machines_that_a_scheduler_reserved_by_name() {
+    let place = Place::start();
+    let name = VM;
+    let mut wanted = reservation(&json!([{"host": "b-1", "vms": 1}]), "1h");
+    wanted["machines"] = json!(["vm/1 e"]);
+    wanted["replace"] = json!(true);
+    for host in ["b-1", "a-1"] {
+        wanted["placement"][0]["host"] = json!(host);
+        let made = post(&place, ACME, "/v1/reservations", &wanted);
+        assert_eq!(made.status, 201, "{made:?}");
+    }
+    let mut expected = json!({
+        "name": "vm/1 e", "owner": "acme", "tenant": 1, "tenant_name": "pods",
+        "vm": "acme/pods/0", "host": "a-1", "state": "reserved",
+    });
+    let found = machine(&place, ACME, name).json();
+    expected["tenant"] = found["tenant"].clone();
+    assert_eq!(found, expected, "it moved with the second attempt");
+    let all = place.get(OPERATOR, "/v1/machines?limit=1").json();
+    assert_eq!(all, json!({"items": [expected]}));
+    assert_eq!(
+        place.get(GLOBEX, "/v1/machines").json(),
+        json!({"items": []})
+    );
+    assert_eq!(place.get(ACME, "/v1/machines?after=1").status, 400);
+    assert_eq!(place.get(ACME, "/v1/machines?owner=globex").status, 403);
+    // A host's token is for machines on this host, which are known.
+    for (name, body, code) in [
+        (name, on("a-2"), "forbidden"),
+        ("other", on("a-1"), "forbidden"),
+        (name, json!({"tenant": "pods", "host": "a-1"}), "absurd"),
+        (
+            name,
+            json!({"tenant": "pods", "host": "a-1", "vm": 1}),
+            "malformed",
+        ),
+    ] {
+        assert_eq!(
+            put(&place, HOST, name, &body).problem().0,
+            code,
+            "{name} {body}"
+        );
+    }
+    assert_eq!(machine(&place, HOST, name).problem().0, "forbidden");
+    let gone = format!("{name}?owner=acme&host=b-1");
+    assert_eq!(delete(&place, HOST, &gone, &[]).problem().0, "forbidden");
+    expected["state"] = json!("confirmed");
+    for _ in 0..2 {
+        let started = put(&place, HOST, name, &on("a-1"));
+        assert_eq!((started.status, started.json()), (200, expected.clone()));
+    }
+}
+
+#[test]
+fn a_machine_is_put_and_deleted_by_its_owner_and_operators_only() {
+    let place = Place::start();
+    let name = VM;
+    let gone = format!("{name}?owner=acme&host=");
+    let mut first = on("a-1");
+    first["request"] = json!({});
+    assert_eq!(put(&place, OPERATOR, name, &first).status, 200);
+    let elsewhere = json!({"tenant": "pods", "host": "b-2"});
+    assert_eq!(
+        put(&place, OPERATOR, name, &elsewhere).problem().0,
+        "absurd"
+    );
+    assert_eq!(
+        put(&place, GLOBEX, name, &on("b-2")).problem().0,
+        "forbidden"
+    );
+    assert_eq!(
+        put(&place, GLOBEX, name, &elsewhere).status,
+        404,
+        "it has no such tenant"
+    );
+    assert_eq!(put(&place, ACME, name, &elsewhere).json()["host"], "b-2");
+    for (token, path, status) in [
+        (OPERATOR, name.to_owned(), 422),
+        (OPERATOR, format!("{name}?owner=acme"), 200),
+        (ACME, format!("{name}?owner=acme"), 200),
+        (ACME, format!("{name}?owner=globex"), 403),
+        (ACME, format!("{name}?host=a-1"), 400),
+        (ACME, "vm".to_owned(), 404),
+        (GLOBEX, name.to_owned(), 404),
+    ] {
+        assert_eq!(machine(&place, token, &path).status, status, "{path}");
+    }
+    // The end on the old host is no end on the new one, also with the same key for another host.
+    let key = [("idempotency-key", "1")];
+    assert_eq!(
+        delete(&place, HOST, &format!("{gone}a-1"), &key).status,
+        204
+    );
+    assert_eq!(machine(&place, ACME, name).json()["host"], "b-2");
+    let reused = delete(&place, ACME, &format!("{gone}b-2"), &key);
+    assert_eq!(reused.problem().0, "key-reused");
+    for _ in 0..2 {
+        assert_eq!(delete(&place, ACME, &format!("{gone}b-2"), &[]).status, 204);
+    }
+    assert_eq!(
+        delete(&place, ACME, name, &[]).status,
+        400,
+        "the host is missing"
+    );
+    let state = place.state();
+    assert_eq!((state.tenants.len(), audit(&state).findings.len()), (0, 0));
+}

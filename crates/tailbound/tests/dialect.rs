@@ -54,6 +54,9 @@ const LINES: &[&str] = &[
     "place reserve | acme/web --on b-1:2",
     "place cancel | 4",
     "place put | acme/web b-1 --vms 0 --remove pod",
+    "place machine | x --owner acme --tenant vms --on b-1 --file machine.toml",
+    "place machine | x --owner acme",
+    "place machine | x --owner acme --gone-from b-1",
     "place batch | batch.json",
     "place adopt | running.json",
     "place list |",
@@ -278,6 +281,7 @@ fn files(directory: &Path) {
     write("batch.json", &batch.to_string());
     let running = json!({"tenants": [tenant("runs")]});
     write("running.json", &running.to_string());
+    write("machine.toml", "vms = 1\n");
 }
 
 #[test]

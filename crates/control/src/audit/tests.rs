@@ -400,6 +400,7 @@ fn open_reservations_are_counted_and_those_without_their_machine_are_found() {
         }],
         ttl: Nanos::from_secs(30),
         machines: Vec::new(),
+        replace: false,
     };
     let command = crate::ledger::Command::Reserve(Box::new(new));
     let call = crate::ledger::testing::call(command);

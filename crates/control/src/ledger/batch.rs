@@ -1,7 +1,7 @@
 //! Batches: several changes, of which all are made or none.
 
 use super::command::{Call, Reply};
-use super::draft::Draft;
+use super::draft::{Draft, whole};
 use super::{Ledger, LedgerError, pinned};
 use tailbound_api::{HostMachines, HostPut, Operation};
 
@@ -15,19 +15,19 @@ pub(super) fn execute(
     operations: &[Operation],
     draft: &mut Draft,
 ) -> Result<Reply, LedgerError> {
-    let mut tenants = Vec::with_capacity(operations.len());
-    for (index, operation) in operations.iter().enumerate() {
-        match one(ledger, call, operation, draft) {
-            Ok(Reply::Tenant(tenant)) => tenants.push(Some(tenant)),
-            Ok(_) => tenants.push(None),
-            Err(error) => {
-                draft.revert(ledger);
-                ledger.forget_moves();
-                let error = Box::new(error);
-                return Err(LedgerError::InBatch { index, error });
+    let tenants = whole(ledger, draft, |ledger, draft| {
+        let made = operations.iter().enumerate().map(|(index, operation)| {
+            match one(ledger, call, operation, draft) {
+                Ok(Reply::Tenant(tenant)) => Ok(Some(tenant)),
+                Ok(_) => Ok(None),
+                Err(error) => {
+                    let error = Box::new(error);
+                    Err(LedgerError::InBatch { index, error })
+                }
             }
-        }
-    }
+        });
+        made.collect()
+    })?;
     Ok(Reply::Batch(tenants))
 }
 

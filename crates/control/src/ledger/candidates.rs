@@ -1,6 +1,6 @@
 //! Verdicts on hosts for more machines, without a change.
 
-use super::{Ledger, LedgerError, pinned};
+use super::{Ledger, LedgerError, intake, pinned};
 use tailbound_api::{
     Candidate, CandidateAnswer, CandidateAnswers, CandidateQuestion, CandidateQuestions, Headroom,
     MAX_QUESTIONS, PlacementRefusal,
@@ -46,15 +46,23 @@ fn answer(
         return absurd("vms is at least 1");
     }
     let dc = ledger.datacentre();
-    let (mut verdicts, ports) = match (&question.tenant, &question.request) {
-        (Some(_), Some(_)) | (None, None) => {
-            return absurd("a question has either a tenant or a request");
+    let tenant = match (&question.tenant, &question.request) {
+        (None, _) => None,
+        (Some(tenant), None) => Some(pinned::find(ledger, owner, tenant)?),
+        (Some(tenant), Some(request)) => {
+            let id = pinned::find_any(ledger, owner, tenant)?;
+            if let Some(id) = id {
+                intake::check_request(ledger, id, request)?;
+            }
+            id
         }
-        (Some(tenant), None) => {
-            let id = pinned::find(ledger, owner, tenant)?;
+    };
+    let (mut verdicts, ports) = match (tenant, &question.request) {
+        (None, None) => return absurd("a question has a tenant, a request, or both"),
+        (Some(id), _) => {
             let ports = dc.tenant(id).map_or(0, |it| it.placement.hosts().len());
             let verdicts = Candidates::of_tenant(dc, id);
-            let missing = || LedgerError::NotFound(format!("tenant {tenant}"));
+            let missing = || LedgerError::NotFound(format!("tenant {}", id.0));
             (verdicts.ok_or_else(missing)?, 4 * ports)
         }
         (None, Some(request)) => {

@@ -4,8 +4,9 @@ use super::quota::Quota;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use tailbound_api::{
-    AdoptionReport, HostChange, HostMachines, HostReport, HostState, MoveVm, NewReservation,
-    NewTenant, Operation, Reservation, ReservationId, Tenant, TopologyDiff, VmLimit,
+    AdoptionReport, HostChange, HostMachines, HostReport, HostState, Machine, MachinePut, MoveVm,
+    NewReservation, NewTenant, Operation, Reservation, ReservationId, Tenant, TopologyDiff,
+    VmLimit,
 };
 use tailbound_placement::{Guarantee, Spec, TenantId};
 
@@ -51,6 +52,17 @@ pub enum Command {
     },
     /// Reserves machines on hosts; the owner is named.
     Reserve(Box<NewReservation>),
+    /// Sets the tenant and the host of a named machine.
+    PutMachine(Box<PutMachine>),
+    /// Releases the place of a named machine on a host.
+    DeleteMachine {
+        /// The machine.
+        machine: NamedMachine,
+        /// The host.
+        host: String,
+        /// The caller.
+        caller: Caller,
+    },
     /// Makes the machines of a reservation part of their tenant.
     Confirm(ReservationId),
     /// Cancels a reservation.
@@ -97,6 +109,36 @@ pub enum Command {
     },
 }
 
+/// A machine by the name that its owner's scheduler gave it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamedMachine {
+    /// The owner.
+    pub owner: String,
+    /// The name, unique among the owner's machines.
+    pub name: String,
+}
+
+/// The kind of caller that changes the place of a named machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Caller {
+    /// The owner or an operator, who may admit machines.
+    Owner,
+    /// A host. It may put only machines that are known, so that a host that was taken over cannot
+    /// fill the data centre.
+    Host,
+}
+
+/// A new place of a named machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PutMachine {
+    /// The machine.
+    pub machine: NamedMachine,
+    /// Its tenant and host.
+    pub put: MachinePut,
+    /// The caller.
+    pub caller: Caller,
+}
+
 impl Command {
     /// Returns the command that changes the number of a tenant's machines alone.
     pub const fn resize(id: TenantId, vms: u32) -> Self {
@@ -118,6 +160,8 @@ impl Command {
             | Self::Limit { id, .. } => Some(*id),
             Self::Create(_)
             | Self::Reserve(_)
+            | Self::PutMachine(_)
+            | Self::DeleteMachine { .. }
             | Self::Confirm(_)
             | Self::Cancel(_)
             | Self::Expire(_)
@@ -128,6 +172,19 @@ impl Command {
             | Self::Silence { .. }
             | Self::SetTopology { .. } => None,
         }
+    }
+
+    /// Returns the owner whose quota and share of the deciding time a host's command uses; None for
+    /// other commands.
+    pub fn owner_of_host(&self) -> Option<&str> {
+        let (machine, caller) = match self {
+            Self::PutMachine(put) => (&put.machine, put.caller),
+            Self::DeleteMachine {
+                machine, caller, ..
+            } => (machine, *caller),
+            _ => return None,
+        };
+        (caller == Caller::Host).then_some(&machine.owner)
     }
 
     /// Returns the number of values that the decision may change, if it may be many.
@@ -183,6 +240,8 @@ pub enum Reply {
     Deleted,
     /// The reservation as it is now.
     Reservation(Arc<Reservation>),
+    /// The named machine as it is now.
+    Machine(Arc<Machine>),
     /// The tenant after each operation of a batch.
     Batch(Vec<Option<Arc<Tenant>>>),
     /// The adopted tenants and the misfits.

@@ -6,7 +6,8 @@ use super::command::{Call, Command, Reply};
 use super::draft::{Draft, Replacement, Undo};
 use super::quota::{Quota, Usage};
 use super::{
-    Ledger, LedgerError, LoadError, adopt, batch, marks, pinned, reservations, runs, topology,
+    Ledger, LedgerError, LoadError, adopt, batch, machines, marks, pinned, reservations, runs,
+    topology,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -48,8 +49,10 @@ impl Ledger {
     /// The call is refused, and nothing has changed.
     pub fn decide(&mut self, call: &Call, now: Nanos) -> Result<Decision, LedgerError> {
         let now = self.keys.later(now);
+        let owner = call.owner.as_deref();
+        let owner = owner.or_else(|| call.command.owner_of_host());
         let key = call.key.as_ref().map(|key| KeyId {
-            owner: call.owner.clone(),
+            owner: owner.map(str::to_owned),
             key: key.clone(),
         });
         if let Some(key) = &key
@@ -522,6 +525,10 @@ fn execute(ledger: &mut Ledger, call: &Call, draft: &mut Draft) -> Result<Reply,
             pinned::put_host(ledger, call, *id, host, machines, draft)
         }
         Command::Reserve(new) => reservations::reserve(ledger, &call.quota, new, draft),
+        Command::PutMachine(put) => machines::put(ledger, &call.quota, put, draft),
+        Command::DeleteMachine { machine, host, .. } => {
+            machines::delete(ledger, machine, host, draft)
+        }
         Command::Confirm(id) => reservations::confirm(ledger, owner, *id, draft),
         Command::Cancel(id) => reservations::cancel(ledger, owner, *id, draft),
         Command::Expire(ids) => Ok(reservations::expire(ledger, ids, draft)),

@@ -36,6 +36,9 @@ pub enum LedgerError {
         /// The number of the machine that exists.
         number: u32,
     },
+    /// A host puts a machine, or one into a tenant, that does not exist.
+    #[error("there is no {0}, and a host's token admits nothing new")]
+    HostAdmits(String),
     /// Open reservations prevent the change.
     #[error("{tenant} has open reservations: confirm or cancel {reservation} first")]
     Reserved {
@@ -162,6 +165,7 @@ impl LedgerError {
             | Self::Pinned(_)
             | Self::Reserved { .. }
             | Self::Confirmed(_) => Code::Refused,
+            Self::HostAdmits(_) => Code::Forbidden,
             Self::InBatch { error, .. } => error.code(),
             Self::Quota { .. } => Code::Quota,
             Self::Absurd(_) => Code::Absurd,

@@ -1,7 +1,7 @@
-//! The marks of reservations in a tenant: machines that are only reserved, and machines with names.
+//! The marks of reservations in a tenant.
 
 use super::LedgerError;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use tailbound_api::{ReservationRecord, Tenant};
 
 /// Returns the numbers of a tenant's machines and their hosts.
@@ -20,14 +20,6 @@ pub(super) fn open_machines(tenant: &Tenant) -> HashSet<u32> {
 fn open_at(tenant: &Tenant, number: u32) -> Option<&ReservationRecord> {
     let mut open = tenant.reservations.iter().filter(|it| !it.is_confirmed);
     open.find(|record| record.machines.iter().any(|it| it.number == number))
-}
-
-/// Returns the numbers of the machines that have names.
-pub(super) fn numbers_by_name(tenant: &Tenant) -> HashMap<&str, u32> {
-    let records = tenant.reservations.iter();
-    let machines = records.flat_map(|record| &record.machines);
-    let named = machines.filter_map(|machine| Some((machine.name.as_deref()?, machine.number)));
-    named.collect()
 }
 
 /// Checks that no reservation of a tenant is open, before machines go that the caller does not

@@ -20,6 +20,17 @@ struct Owned {
     names: HashMap<String, TenantId>,
     ids: BTreeSet<TenantId>,
     usage: Usage,
+    /// The places of the named machines, each list in ascending order.
+    machines: HashMap<String, Vec<Place>>,
+}
+
+/// A place of a named machine: a machine of a tenant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Place {
+    pub(super) tenant: TenantId,
+    pub(super) number: u32,
+    /// False if the place is only reserved.
+    pub(super) is_confirmed: bool,
 }
 
 impl Owners {
@@ -41,6 +52,14 @@ impl Owners {
         let from = TenantId(after.0.saturating_add(1));
         let found = self.owned.get(owner).into_iter();
         found.flat_map(move |owned| owned.ids.range(from..).copied())
+    }
+
+    /// Returns the places of a named machine: none if the owner has no such machine, and two while
+    /// a confirmed one has a reservation elsewhere.
+    pub(super) fn places(&self, owner: &str, name: &str) -> &[Place] {
+        let of_owner = self.owned.get(owner);
+        let places = of_owner.and_then(|owned| owned.machines.get(name));
+        places.map_or(&[], Vec::as_slice)
     }
 
     /// Returns the tenant of a reservation.
@@ -73,6 +92,11 @@ impl Owners {
         owned.names.insert(tenant.name.clone(), tenant.id);
         owned.ids.insert(tenant.id);
         owned.usage = owned.usage.plus(usage(tenant));
+        for (name, place) in named(tenant) {
+            let places = owned.machines.entry(name.to_owned()).or_default();
+            places.push(place);
+            places.sort_unstable();
+        }
     }
 
     pub(super) fn remove(&mut self, tenant: &Tenant) {
@@ -84,6 +108,14 @@ impl Owners {
             owned.names.remove(&tenant.name);
             owned.ids.remove(&tenant.id);
             owned.usage = owned.usage.minus(usage(tenant));
+            for (name, place) in named(tenant) {
+                if let Some(places) = owned.machines.get_mut(name) {
+                    places.retain(|it| *it != place);
+                    if places.is_empty() {
+                        owned.machines.remove(name);
+                    }
+                }
+            }
             if owned.ids.is_empty() {
                 self.owned.remove(&tenant.owner);
             }
@@ -91,8 +123,22 @@ impl Owners {
     }
 }
 
+/// Returns the named machines of a tenant.
+pub(super) fn named(tenant: &Tenant) -> impl Iterator<Item = (&str, Place)> {
+    let records = tenant.reservations.iter();
+    let machines = records.flat_map(|it| it.machines.iter().map(|one| (one, it.is_confirmed)));
+    machines.filter_map(|(machine, is_confirmed)| {
+        let place = Place {
+            tenant: tenant.id,
+            number: machine.number,
+            is_confirmed,
+        };
+        Some((machine.name.as_deref()?, place))
+    })
+}
+
 /// Returns the usage of a tenant with its open reservations.
-fn usage(tenant: &Tenant) -> Usage {
+pub(super) fn usage(tenant: &Tenant) -> Usage {
     let open = tenant.reservations.iter().filter(|it| !it.is_confirmed);
     Usage {
         reservations: open.count() as u64,

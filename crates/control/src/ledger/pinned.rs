@@ -2,10 +2,11 @@
 
 use super::command::{Call, Reply};
 use super::draft::{Draft, Replacement};
+use super::owners::{Place, named, usage};
 use super::quota::{Quota, Usage};
 use super::{Ledger, LedgerError, marks, runs};
 use std::cmp::Ordering;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use tailbound_api::{HostMachines, MachineRef, PinnedHost, Rule, Tenant, TenantRef};
 use tailbound_placement::pinned::{self, Refusal, Running};
@@ -68,9 +69,19 @@ pub(super) fn find(
     owner: Option<&str>,
     tenant: &TenantRef,
 ) -> Result<TenantId, LedgerError> {
+    let found = find_any(ledger, owner, tenant)?;
+    found.ok_or_else(|| LedgerError::NotFound(format!("tenant {tenant}")))
+}
+
+/// Returns the tenant that a caller names, or None if the caller may create one of this name.
+pub(super) fn find_any(
+    ledger: &Ledger,
+    owner: Option<&str>,
+    tenant: &TenantRef,
+) -> Result<Option<TenantId>, LedgerError> {
     let missing = || LedgerError::NotFound(format!("tenant {tenant}"));
     if let Some(id) = tenant.id() {
-        return ledger.visible(owner, id).map(|tenant| tenant.id);
+        return ledger.visible(owner, id).map(|tenant| Some(tenant.id));
     }
     let (named, name) = tenant.name().ok_or_else(missing)?;
     let of = match (owner, named) {
@@ -81,7 +92,7 @@ pub(super) fn find(
             return Err(LedgerError::Absurd(what));
         }
     };
-    ledger.owners.find(of, name).ok_or_else(missing)
+    Ok(ledger.owners.find(of, name))
 }
 
 /// Sets the number of a tenant's machines on a host, without those of open reservations.
@@ -118,22 +129,43 @@ pub(super) fn put_host(
         _ if !machines.remove.is_empty() => surplus("the host has no more machines than vms"),
         Ordering::Equal => Ok(Reply::Tenant(old)),
         Ordering::Greater => {
-            let more = Placement::new([(node, machines.vms - had)]);
-            let (tenant, placement) = grown(ledger, &call.quota, &old, &more, 0)?;
+            let growth = Growth {
+                old: &old,
+                rest: &old,
+                more: &Placement::new([(node, machines.vms - had)]),
+                reservations: 0,
+                before: ledger.owners.usage(&old.owner),
+            };
+            let (tenant, placement) = grown(ledger, &call.quota, &growth)?;
             Ok(ledger.relisted(&old, tenant, &placement, draft))
         }
     }
+}
+
+/// Machines that come to a tenant.
+pub(super) struct Growth<'a> {
+    /// The tenant.
+    pub(super) old: &'a Tenant,
+    /// The tenant without the machines that it loses by the same change.
+    pub(super) rest: &'a Tenant,
+    /// The new machines.
+    pub(super) more: &'a Placement,
+    /// The number of open reservations that they have.
+    pub(super) reservations: u64,
+    /// The owner's usage before the call.
+    pub(super) before: Usage,
 }
 
 /// Reserves more machines of a tenant, and returns the tenant with them, which has to be listed.
 pub(super) fn grown(
     ledger: &mut Ledger,
     quota: &Quota,
-    old: &Arc<Tenant>,
-    more: &Placement,
-    reservations: u64,
+    growth: &Growth<'_>,
 ) -> Result<(Tenant, Replacement), LedgerError> {
-    let vms = u64::from(old.request.vms) + more.vms();
+    let Growth {
+        old, rest, more, ..
+    } = growth;
+    let vms = u64::from(rest.request.vms) + more.vms();
     let vms = u32::try_from(vms)
         .ok()
         .filter(|vms| u64::from(*vms) <= pinned::MAX_VMS);
@@ -142,23 +174,28 @@ pub(super) fn grown(
     })?;
     let request = Request { vms, ..old.request };
     request.check()?;
+    let mut tenant = Tenant {
+        request,
+        ..Tenant::clone(rest)
+    };
     let has = ledger.owners.usage(&old.owner);
-    let mut after = has.minus(Usage::of(&old.request)).plus(Usage::of(&request));
-    after.reservations += reservations;
-    quota.check(&old.owner, has, after)?;
+    let mut after = has.minus(usage(old)).plus(usage(&tenant));
+    after.reservations += growth.reservations;
+    quota.check(&old.owner, growth.before, after)?;
     let before = ledger.placement_of(old.id);
-    let hosts = before.hosts().iter().chain(more.hosts()).copied();
+    let stay = if rest.request.vms == old.request.vms {
+        before.clone()
+    } else {
+        placement_of_part(ledger, rest)
+    };
+    let hosts = stay.hosts().iter().chain(more.hosts()).copied();
     let placement = Replacement {
         new: Placement::new(hosts),
         old: before,
     };
     let new = placement.new.clone();
     pinned::change(&mut ledger.datacentre, old.id, &request, new)?;
-    let tenant = Tenant {
-        request,
-        runs: ledger.runs(&old.runs, &placement.new),
-        ..Tenant::clone(old)
-    };
+    tenant.runs = ledger.runs(&rest.runs, &placement.new);
     Ok((tenant, placement))
 }
 
@@ -176,9 +213,7 @@ pub(super) fn shrink(
     }
     let placement = Replacement {
         old: ledger.placement_of(old.id),
-        new: ledger
-            .placement(&tenant)
-            .expect("a part of a tenant's machines is on hosts that exist"),
+        new: placement_of_part(ledger, &tenant),
     };
     let dc = &mut ledger.datacentre;
     dc.release(old.id)
@@ -194,18 +229,40 @@ pub(super) fn shrink(
     ledger.relisted(old, tenant, &placement, draft)
 }
 
-/// Returns a tenant without some machines.
-fn without(tenant: &Tenant, gone: &BTreeSet<u32>) -> Tenant {
+/// Removes machines, and tenants without other machines.
+pub(super) fn release(ledger: &mut Ledger, places: Vec<Place>, draft: &mut Draft) {
+    let mut gone: BTreeMap<TenantId, BTreeSet<u32>> = BTreeMap::new();
+    for Place { tenant, number, .. } in places {
+        gone.entry(tenant).or_default().insert(number);
+    }
+    for (id, gone) in gone {
+        let tenant = ledger.tenant(id).cloned();
+        shrink(ledger, &tenant.expect("the index has it"), &gone, draft);
+    }
+}
+
+/// Returns the placement of a tenant that has lost machines.
+fn placement_of_part(ledger: &Ledger, tenant: &Tenant) -> Placement {
+    let placement = ledger.placement(tenant);
+    placement.expect("a part of a tenant's machines is on hosts that exist")
+}
+
+/// Returns a tenant without some machines, also without the move of one of them.
+pub(super) fn without(tenant: &Tenant, gone: &BTreeSet<u32>) -> Tenant {
     let runs = runs::without(&tenant.runs, gone);
     let vms = runs.iter().map(|run| run.count).sum();
-    Tenant {
+    let moving = tenant.moving.clone();
+    let mut rest = Tenant {
         request: Request {
             vms,
             ..tenant.request
         },
         runs,
+        moving: moving.filter(|moving| !gone.contains(&moving.vm)),
         ..tenant.clone()
-    }
+    };
+    marks::prune(&mut rest);
+    rest
 }
 
 /// Returns the numbers of a tenant's machines on a host, in ascending order, without those of open
@@ -229,7 +286,11 @@ fn removed(
         let last = here.iter().rev().take(fewer);
         return Ok(last.copied().collect());
     }
-    let named = marks::numbers_by_name(tenant);
+    // A name may have a reserved machine, too.
+    let numbers = named(tenant).map(|(name, place)| (name, place.number));
+    let named: HashMap<&str, u32> = numbers
+        .filter(|(_, number)| here.binary_search(number).is_ok())
+        .collect();
     let mut gone = BTreeSet::new();
     for machine in &machines.remove {
         let number = match machine {

@@ -5,6 +5,9 @@ use std::fmt::Display;
 use tailbound_placement::Request;
 use tailbound_units::Rate;
 
+/// Largest number of open reservations of an owner, also without a quota.
+pub const MAX_OPEN: u64 = 10_000;
+
 /// Limits on the sum of an owner's tenants, for the owner's own tokens. None means no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Quota {
@@ -97,7 +100,10 @@ impl Quota {
         if let Some(most) = over(self.vms, before.vms, after.vms) {
             return refused(&format_args!("{} machines", after.vms), &most, &before.vms);
         }
-        if let Some(most) = over(self.reservations, before.reservations, after.reservations) {
+        let most = self
+            .reservations
+            .map_or(MAX_OPEN, |most| most.min(MAX_OPEN));
+        if let Some(most) = over(Some(most), before.reservations, after.reservations) {
             return refused(
                 &format_args!("{} open reservations", after.reservations),
                 &most,

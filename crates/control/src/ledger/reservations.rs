@@ -6,26 +6,19 @@
 //! cancellation removes the machines, and the tenant if it has no other.
 
 use super::change::Change;
-use super::checks::check_names;
 use super::command::Reply;
-use super::draft::Draft;
-use super::marks::{machines, numbers_by_name};
-use super::pinned::{self, grown, shrink};
-use super::quota::{Quota, Usage};
-use super::{Ledger, LedgerError};
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use super::draft::{Draft, whole};
+use super::intake::{Intake, take_in};
+use super::owners::Place;
+use super::quota::Quota;
+use super::{Ledger, LedgerError, pinned};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use tailbound_api::{
-    MAX_TTL, MIN_TTL, NewReservation, Page, PinnedHost, Reservation, ReservationId,
-    ReservationRecord, ReservationState, ReservedMachine, ReservedVm, Tenant, VmLimit,
+    MAX_REPLACED, MAX_TTL, MIN_TTL, NewReservation, Page, Reservation, ReservationId,
+    ReservationRecord, ReservationState, ReservedVm, Tenant,
 };
-use tailbound_placement::{Placement, TenantId};
 use tailbound_units::Nanos;
-
-/// Largest number of open reservations of an owner, also without a quota.
-pub const MAX_OPEN: u64 = 10_000;
-/// The longest name of a machine, in bytes.
-const MAX_NAME: usize = 128;
 
 /// An open reservation, as the leader counts its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,163 +36,68 @@ pub(super) fn reserve(
     new: &NewReservation,
     draft: &mut Draft,
 ) -> Result<Reply, LedgerError> {
-    let owner = new.owner.as_deref().unwrap_or_default();
-    check_names(owner, &new.tenant)?;
     check_ttl(new.ttl)?;
-    let vms = new.placement.iter().map(|it| u64::from(it.vms)).sum();
-    check_machine_names(&new.machines, vms)?;
-    if vms == 0 {
-        let what = "the placement has no machines".to_owned();
-        return Err(LedgerError::Absurd(what));
-    }
-    let vms = u32::try_from(vms).unwrap_or(u32::MAX);
-    let has = ledger.owners.usage(owner);
-    if has.reservations >= MAX_OPEN {
-        return Err(LedgerError::Quota {
-            owner: owner.to_owned(),
-            after: format!("{} open reservations", has.reservations + 1),
-            most: MAX_OPEN.to_string(),
-            before: has.reservations.to_string(),
-        });
-    }
-    let more = pinned::placement(ledger, &new.placement, vms)?;
-    match ledger.owners.find(owner, &new.tenant) {
-        Some(id) => reserve_more(ledger, quota, id, new, &more, draft),
-        None => reserve_all(ledger, quota, new, vms, &more, draft),
-    }
+    whole(ledger, draft, |ledger, draft| {
+        let owner = new.owner.as_deref().unwrap_or_default();
+        let before = ledger.owners.usage(owner);
+        let gone = vacate(ledger, new, draft)?;
+        let intake = Intake {
+            new,
+            state: ReservationState::Open,
+            gone,
+            before,
+        };
+        let (tenant, id) = take_in(ledger, quota, &intake, draft)?;
+        Ok(reserved(&tenant, id))
+    })
 }
 
-/// Reserves more machines of a tenant that exists.
-fn reserve_more(
+/// Releases the places of a reservation's machines that are only reserved. Returns those of its own
+/// tenant, which are still to be released.
+fn vacate(
     ledger: &mut Ledger,
-    quota: &Quota,
-    id: TenantId,
     new: &NewReservation,
-    more: &Placement,
     draft: &mut Draft,
-) -> Result<Reply, LedgerError> {
-    let old = ledger.settled(None, id)?;
-    let name = || format!("{}/{}", old.owner, old.name);
-    if old.request.domains.is_some() {
+) -> Result<BTreeSet<u32>, LedgerError> {
+    let owner = new.owner.as_deref().unwrap_or_default();
+    if new.replace && new.machines.len() > MAX_REPLACED {
         return Err(LedgerError::Absurd(format!(
-            "{} has fault domains, which a cancellation could break: its machines cannot be \
-                reserved",
-            name()
+            "a reservation that replaces others has at most {MAX_REPLACED} named machines, not {}",
+            new.machines.len()
         )));
     }
-    if let Some(request) = new.request
-        && request.of(old.request.vms) != old.request
-    {
-        return Err(LedgerError::Absurd(format!(
-            "the machines of {} have another request; leave the request out, or change the \
-                tenant first",
-            name()
-        )));
-    }
-    let known = numbers_by_name(&old);
-    for machine in &new.machines {
-        if let Some(number) = known.get(&**machine) {
-            return Err(LedgerError::MachineExists {
-                tenant: name(),
-                name: machine.clone(),
-                number: *number,
-            });
+    let mut places = Vec::new();
+    for name in &new.machines {
+        for place in ledger.owners.places(owner, name) {
+            if !new.replace {
+                return Err(exists(ledger, *place, name));
+            }
+            places.extend((!place.is_confirmed).then_some(*place));
         }
     }
-    let (mut tenant, placement) = grown(ledger, quota, &old, more, 1)?;
-    let id = ReservationId(ledger.count(draft));
-    let record = record(id, new, &old, &tenant);
-    tenant.reservations.push(record);
-    let reply = ledger.relisted(&old, tenant, &placement, draft);
-    Ok(reserved(&reply, id))
+    let own = ledger.owners.find(owner, &new.tenant);
+    let (own, others) = places
+        .into_iter()
+        .partition(|place| Some(place.tenant) == own);
+    pinned::release(ledger, others, draft);
+    Ok(own.into_iter().map(|place| place.number).collect())
 }
 
-/// Reserves all machines of a new tenant.
-fn reserve_all(
-    ledger: &mut Ledger,
-    quota: &Quota,
-    new: &NewReservation,
-    vms: u32,
-    placement: &Placement,
-    draft: &mut Draft,
-) -> Result<Reply, LedgerError> {
-    let owner = new.owner.clone().unwrap_or_default();
-    let Some(request) = new.request else {
-        let tenant = format!("tenant {owner}/{}; a new one needs a request", new.tenant);
-        return Err(LedgerError::NotFound(tenant));
-    };
-    let request = request.of(vms);
-    request.check()?;
-    let has = ledger.owners.usage(&owner);
-    let mut after = has.plus(Usage::of(&request));
-    after.reservations += 1;
-    quota.check(&owner, has, after)?;
-    let id = TenantId(ledger.next_id);
-    let dc = &mut ledger.datacentre;
-    tailbound_placement::pinned::admit(dc, id, &request, placement.clone())?;
-    let mut tenant = Tenant {
-        id,
-        owner,
-        name: new.tenant.clone(),
-        request,
-        limit: VmLimit::default(),
-        runs: ledger.runs(&[], placement),
-        change: ledger.count(draft),
-        moving: None,
-        standing: None,
-        reservations: Vec::new(),
-        misfit: false,
-    };
-    let none = Tenant {
-        runs: Vec::new(),
-        ..tenant.clone()
-    };
-    let id = ReservationId(ledger.count(draft));
-    tenant.reservations.push(record(id, new, &none, &tenant));
-    let reply = ledger.entered(tenant, placement, draft);
-    Ok(reserved(&reply, id))
-}
-
-/// Returns the record of the machines that a tenant has and had not.
-fn record(
-    id: ReservationId,
-    new: &NewReservation,
-    old: &Tenant,
-    tenant: &Tenant,
-) -> ReservationRecord {
-    let had: HashSet<u32> = machines(old).map(|(number, _)| number).collect();
-    let mut added: HashMap<&str, VecDeque<u32>> = HashMap::new();
-    for (number, host) in machines(tenant).filter(|(number, _)| !had.contains(number)) {
-        added.entry(host).or_default().push_back(number);
-    }
-    let mut names = new.machines.iter();
-    let mut machines = Vec::new();
-    for PinnedHost { host, vms } in &new.placement {
-        let numbers = added.get_mut(&**host);
-        let numbers = numbers.into_iter().flat_map(|it| it.drain(..*vms as usize));
-        machines.extend(numbers.map(|number| ReservedMachine {
-            number,
-            name: names.next().cloned(),
-        }));
-    }
-    machines.sort_unstable_by_key(|machine| machine.number);
-    ReservationRecord {
-        id,
-        ttl: new.ttl,
-        is_confirmed: false,
-        machines,
+fn exists(ledger: &Ledger, place: Place, name: &str) -> LedgerError {
+    let tenant = ledger.tenant(place.tenant);
+    LedgerError::MachineExists {
+        tenant: tenant.map_or_else(String::new, |it| format!("{}/{}", it.owner, it.name)),
+        name: name.to_owned(),
+        number: place.number,
     }
 }
 
-fn reserved(reply: &Reply, id: ReservationId) -> Reply {
-    let Reply::Tenant(tenant) = reply else {
-        unreachable!("a tenant that was listed is the reply");
-    };
-    let record = find_record(tenant, id).expect("the record was just added");
+fn reserved(tenant: &Tenant, id: ReservationId) -> Reply {
+    let record = find_record(tenant, id).expect("the caller has found or added it");
     Reply::Reservation(Arc::new(shown(tenant, record)))
 }
 
-/// Makes the machines of a reservation part of their tenant.
+/// Makes the machines of a reservation part of their tenant, and releases their other places.
 pub(super) fn confirm(
     ledger: &mut Ledger,
     owner: Option<&str>,
@@ -211,19 +109,33 @@ pub(super) fn confirm(
     let mut records = tenant.reservations.iter_mut();
     let record = records.find(|record| record.id == id);
     let record = record.expect("the index has the tenant of the reservation");
-    if !record.is_confirmed {
-        record.is_confirmed = true;
-        let new = Arc::new(tenant);
-        draft.keep(
-            Change::Tenant(Arc::clone(&old)),
-            Change::Tenant(Arc::clone(&new)),
-        );
-        let placement = ledger.placement_of(old.id);
-        ledger.unlist(old.id, &placement);
-        ledger.list(Arc::clone(&new), &placement);
-        return Ok(reserved(&Reply::Tenant(new), id));
+    if record.is_confirmed {
+        return Ok(reserved(&old, id));
     }
-    Ok(reserved(&Reply::Tenant(old), id))
+    record.is_confirmed = true;
+    let mut others = Vec::new();
+    for machine in &record.machines {
+        let name = machine.name.as_deref();
+        let places = name.map_or(&[][..], |name| ledger.owners.places(&old.owner, name));
+        let is_other = |place: &&Place| (place.tenant, place.number) != (old.id, machine.number);
+        others.extend(places.iter().filter(is_other).copied());
+    }
+    marked(ledger, &old, tenant, draft);
+    pinned::release(ledger, others, draft);
+    let tenant = tenant_of(ledger, owner, id)?;
+    Ok(reserved(&tenant, id))
+}
+
+/// Replaces a tenant by one whose reservations have other marks.
+pub(super) fn marked(ledger: &mut Ledger, old: &Arc<Tenant>, tenant: Tenant, draft: &mut Draft) {
+    let new = Arc::new(tenant);
+    draft.keep(
+        Change::Tenant(Arc::clone(old)),
+        Change::Tenant(Arc::clone(&new)),
+    );
+    let placement = ledger.placement_of(old.id);
+    ledger.unlist(old.id, &placement);
+    ledger.list(new, &placement);
 }
 
 /// Cancels a reservation. One that is gone is cancelled already.
@@ -265,7 +177,7 @@ fn release(ledger: &mut Ledger, tenant: &Arc<Tenant>, id: ReservationId, draft: 
     let record = find_record(tenant, id);
     let machines = record.into_iter().flat_map(|record| &record.machines);
     let gone: BTreeSet<u32> = machines.map(|machine| machine.number).collect();
-    shrink(ledger, tenant, &gone, draft);
+    pinned::shrink(ledger, tenant, &gone, draft);
 }
 
 /// Returns the tenant of a reservation that the caller may see.
@@ -369,32 +281,4 @@ fn check_ttl(ttl: Nanos) -> Result<(), LedgerError> {
     Err(LedgerError::Absurd(format!(
         "a time to live of {ttl} is not between {MIN_TTL} and {MAX_TTL}"
     )))
-}
-
-/// Checks the callers' names of `vms` machines.
-fn check_machine_names(names: &[String], vms: u64) -> Result<(), LedgerError> {
-    if names.is_empty() {
-        return Ok(());
-    }
-    if names.len() as u64 != vms {
-        return Err(LedgerError::Absurd(format!(
-            "there are {} names for {vms} machines; name each of them, or none",
-            names.len()
-        )));
-    }
-    let mut seen = HashSet::new();
-    for name in names {
-        let is_printable = name.bytes().all(|byte| (b' '..=b'~').contains(&byte));
-        if !(1..=MAX_NAME).contains(&name.len()) || !is_printable {
-            return Err(LedgerError::Absurd(format!(
-                "the machine's name {name:?} is not 1 to {MAX_NAME} printable ASCII characters"
-            )));
-        }
-        if !seen.insert(name) {
-            return Err(LedgerError::Absurd(format!(
-                "two machines have the name {name:?}"
-            )));
-        }
-    }
-    Ok(())
 }

@@ -3,6 +3,7 @@ mod cases;
 mod cpu;
 mod limits;
 mod moves;
+mod named;
 mod quotas;
 mod races;
 mod random;

@@ -29,6 +29,8 @@ pub(super) enum Access {
     Metrics,
     /// Each tenant for what is its own; to read, also viewers and maintenance.
     Tenant,
+    /// Each tenant for its own machines, and each host for those on it.
+    Machine,
     /// Each host for itself.
     Host,
 }
@@ -71,7 +73,7 @@ const fn rule(
 
 /// All methods of all paths. Other methods and paths cannot be reached.
 pub(super) const RULES: &[Rule] = {
-    use Access::{Host, Maintenance, Metrics, Open, Operator, Tenant, Viewer};
+    use Access::{Host, Machine, Maintenance, Metrics, Open, Operator, Tenant, Viewer};
     use Kind::{Read, Write};
     const SMALL: usize = 1_000_000;
     /// A list of the names of 100,000 hosts.
@@ -94,6 +96,10 @@ pub(super) const RULES: &[Rule] = {
         rule("GET", "/v1/reservations/{id}", Tenant, Read, 0),
         rule("DELETE", "/v1/reservations/{id}", Tenant, Write, 0),
         rule("POST", "/v1/reservations/{id}/confirm", Tenant, Write, 0),
+        rule("GET", "/v1/machines", Tenant, Read, 0),
+        rule("GET", "/v1/machines/{name}", Tenant, Read, 0),
+        rule("PUT", "/v1/machines/{name}", Machine, Write, SMALL),
+        rule("DELETE", "/v1/machines/{name}", Machine, Write, 0),
         rule("POST", "/v1/batch", Tenant, Write, SMALL),
         rule("POST", "/v1/adopt", Operator, Write, TREE),
         rule("GET", "/v1/events", Tenant, Read, 0),
@@ -124,20 +130,23 @@ pub(super) const RULES: &[Rule] = {
     ]
 };
 
-/// The paths whose GET has parameters; their handlers refuse those that they do not know.
-const WITH_PARAMETERS: &[&str] = &[
-    "/v1/tenants",
-    "/v1/tenants/{id}/bound",
-    "/v1/reservations",
-    "/v1/hosts",
-    "/v1/map",
-    "/v1/map/paths",
+/// The methods of paths that have parameters; their handlers refuse those that they do not know.
+const WITH_PARAMETERS: &[(&str, &str)] = &[
+    ("GET", "/v1/tenants"),
+    ("GET", "/v1/tenants/{id}/bound"),
+    ("GET", "/v1/reservations"),
+    ("GET", "/v1/machines"),
+    ("GET", "/v1/machines/{name}"),
+    ("DELETE", "/v1/machines/{name}"),
+    ("GET", "/v1/hosts"),
+    ("GET", "/v1/map"),
+    ("GET", "/v1/map/paths"),
 ];
 
 impl Rule {
     /// Checks that the request has no query parameters unless its path accepts them.
     fn check_parameters(&self, parts: &Parts) -> Result<(), ApiError> {
-        let has = self.method == "GET" && WITH_PARAMETERS.contains(&self.path);
+        let has = WITH_PARAMETERS.contains(&(self.method, self.path));
         match parts.uri.query() {
             Some(query) if !has && !query.is_empty() => Err(ApiError::malformed(format!(
                 "{} {} has no parameters; leave out ?{query}",
@@ -156,7 +165,11 @@ impl Rule {
         let viewed = match access {
             Access::Viewer | Access::Metrics => true,
             Access::Tenant => self.kind == Kind::Read,
-            Access::Open | Access::Operator | Access::Maintenance | Access::Host => false,
+            Access::Open
+            | Access::Operator
+            | Access::Maintenance
+            | Access::Machine
+            | Access::Host => false,
         };
         let (is_allowed, why) = match caller {
             Caller::Operator => (true, ""),
@@ -170,18 +183,18 @@ impl Rule {
                 "a token for metrics reads the metrics, and nothing else",
             ),
             Caller::Tenant { .. } => (
-                access == Access::Tenant,
+                matches!(access, Access::Tenant | Access::Machine),
                 match access {
                     Access::Host => "only an operator's token or the host's own may do this",
                     _ => "only an operator's token may do this",
                 },
             ),
             Caller::Host { .. } => (
-                access == Access::Host,
+                matches!(access, Access::Host | Access::Machine),
                 match access {
                     Access::Tenant => {
                         "a host's token reads the host's guarantees and keys, reports of the host, \
-                         and nothing else"
+                         puts and deletes its machines, and nothing else"
                     }
                     _ => "only an operator's token may do this",
                 },
@@ -369,6 +382,8 @@ mod tests {
             "POST /v1/candidates",
             "GET /v1/reservations",
             "GET /v1/reservations/{id}",
+            "GET /v1/machines",
+            "GET /v1/machines/{name}",
             "GET /v1/events",
             "POST /v1/fit",
             "POST /v1/explain",
@@ -394,16 +409,20 @@ mod tests {
         let host = Caller::Host {
             host: "a".to_owned(),
         };
-        let own = ["/guarantees", "/guarantees/stream", "/hose-keys", "/report"];
-        let host = allowed(&host);
-        assert_eq!(host.len(), own.len());
-        for (rule, end) in host.iter().zip(own) {
-            assert!(rule.ends_with(end), "{rule}");
-        }
+        let own = [
+            "PUT /v1/machines/{name}",
+            "DELETE /v1/machines/{name}",
+            "GET /v1/hosts/{name}/guarantees",
+            "GET /v1/hosts/{name}/guarantees/stream",
+            "GET /v1/hosts/{name}/hose-keys",
+            "POST /v1/hosts/{name}/report",
+        ];
+        assert_eq!(allowed(&host), own);
         let tenant = Caller::Tenant {
             owner: "acme".to_owned(),
         };
-        let of_tenants = RULES.iter().filter(|rule| rule.access == Access::Tenant);
+        let of_tenants = |rule: &&Rule| matches!(rule.access, Access::Tenant | Access::Machine);
+        let of_tenants = RULES.iter().filter(of_tenants);
         assert_eq!(allowed(&tenant).len(), of_tenants.count());
         assert!(
             allowed(&tenant)

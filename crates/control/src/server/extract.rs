@@ -15,8 +15,8 @@ use sha2::{Digest as _, Sha256};
 use std::error::Error as _;
 use std::sync::Arc;
 use tailbound_api::{
-    Adoption, Batch, CandidateQuestions, Code, HostMachines, HostReport, MoveVm, NewReservation,
-    NewTenant, ReservationId, TenantPatch, VmLimit,
+    Adoption, Batch, CandidateQuestions, Code, HostMachines, HostReport, MachinePut, MoveVm,
+    NewReservation, NewTenant, ReservationId, TenantPatch, VmLimit,
 };
 use tailbound_placement::{Request as PlacementRequest, Spec, TenantId};
 
@@ -170,6 +170,7 @@ json_content!(
     Spec,
     HostReport,
     HostMachines,
+    MachinePut,
     CandidateQuestions,
     NewReservation,
     Batch,
@@ -332,6 +333,10 @@ impl<T: Content> FromRequest<Arc<App>> for Write<T> {
         ] {
             hash.update((part.len() as u64).to_be_bytes());
             hash.update(part);
+        }
+        if let Some(query) = parts.uri.query() {
+            hash.update((query.len() as u64).to_be_bytes());
+            hash.update(query.as_bytes());
         }
         let body = bytes(body).await?;
         hash.update(&body);

@@ -3,8 +3,8 @@
 use super::access::{Access, Kind, RULES, Rule};
 use super::extract::IDEMPOTENCY_KEY;
 use super::{
-    App, ask, events, guarantees, hose_keys, hosts, map, metrics, page, report_times, scheduling,
-    status, tenants, topology,
+    App, ask, events, guarantees, hose_keys, hosts, machines, map, metrics, page, report_times,
+    scheduling, status, tenants, topology,
 };
 use axum::Json;
 use std::sync::Arc;
@@ -52,6 +52,7 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(tenants::limit))
         .routes(routes!(tenants::bound))
         .merge(scheduling::router())
+        .merge(machines::router())
         .routes(routes!(ask::fit))
         .routes(routes!(ask::explain))
         .routes(routes!(hosts::list))
@@ -124,6 +125,7 @@ fn amend(operation: &mut Operation, rule: &Rule) {
             "Operators, maintenance and viewers; tenants for their own objects."
         }
         Access::Tenant => "Operators; tenants for their own objects.",
+        Access::Machine => "Operators; tenants for their own machines; a host for those on it.",
         Access::Host => "Operators; a host for itself.",
     };
     operation.security = Some(vec![SecurityRequirement::new::<_, [&str; 0], &str>(
@@ -140,7 +142,7 @@ fn amend(operation: &mut Operation, rule: &Rule) {
             "^[!-~]([ -~]{0,126}[!-~])?$",
         ));
     }
-    if rule.method == "PUT" {
+    if rule.method == "PUT" && rule.access != Access::Machine {
         headers.push(header(
             "if-match",
             "The ETag of what was read before; without it any revision is accepted.",

@@ -108,6 +108,7 @@ pub(super) fn unexpected(reply: &Reply) -> ApiError {
         Reply::Tenant(_) => "a tenant",
         Reply::Deleted => "a deletion",
         Reply::Reservation(_) => "a reservation",
+        Reply::Machine(_) => "a machine",
         Reply::Batch(_) => "a batch",
         Reply::Adopted(_) => "an adoption",
         Reply::Hosts(_) => "a change of hosts",
@@ -164,6 +165,8 @@ answers! {
         413 "`too-large`: the body is too long",
         415 "`media-type`: the content type of the body is not JSON",
         422 "`absurd`: well formed, but zero, absurd or contradicting";
+    /// Answers of a question without a body.
+    Absurd: 422 "`absurd`: well formed, but incomplete or contradicting";
     /// Answers of a write.
     Stored:
         422 "`absurd`: well formed, but zero, out of range or contradictory; `key-reused`: \

@@ -4,10 +4,10 @@
 
 use super::extract::Author;
 use super::tokens::Caller;
-use crate::ledger::{Command, Ledger, Reply};
+use crate::ledger::{Command, Ledger, NamedMachine, Reply, machines};
 use crate::service::ServiceError;
 use crate::store::StoreError;
-use tailbound_api::{MoveStep, Tenant};
+use tailbound_api::{Machine, MachineState, MoveStep, Tenant};
 use tailbound_placement::TenantId;
 
 /// Log entry of a call, made before the decision.
@@ -49,6 +49,13 @@ impl Entry {
                 *id,
                 &format!(" to {} machines on {host}", machines.vms),
             ),
+            Command::PutMachine(put) => {
+                let to = format!(" to {} on {}", put.put.tenant, put.put.host);
+                of_machine(ledger, &put.machine, &to)
+            }
+            Command::DeleteMachine { machine, host, .. } => {
+                of_machine(ledger, machine, &format!(" from {host}"))
+            }
             Command::Reserve(_)
             | Command::Confirm(_)
             | Command::Cancel(_)
@@ -146,6 +153,22 @@ fn of_tenant(ledger: &Ledger, id: TenantId, wanted: &str) -> (String, String) {
     }
 }
 
+fn of_machine(ledger: &Ledger, named: &NamedMachine, wanted: &str) -> (String, String) {
+    let NamedMachine { owner, name } = named;
+    let before = machines::get(ledger, owner, name);
+    let before = before.map_or_else(|| "there is none".to_owned(), |machine| at(&machine));
+    (format!("machine {name:?} of {owner}{wanted}"), before)
+}
+
+/// Returns a short description of a named machine.
+fn at(machine: &Machine) -> String {
+    let word = match machine.state {
+        MachineState::Reserved => "reserved",
+        MachineState::Confirmed => "confirmed",
+    };
+    format!("{} {word} on {}", machine.vm, machine.host)
+}
+
 /// Returns a short description of a tenant.
 fn summary(tenant: &Tenant) -> String {
     let hosts: Vec<_> = tenant.runs.iter().map(|run| &*run.host).collect();
@@ -169,6 +192,7 @@ fn after(reply: &Reply) -> String {
             reservation.tenant.0,
             reservation.machines.len()
         ),
+        Reply::Machine(machine) => at(machine),
         Reply::Batch(tenants) => format!("{} operations", tenants.len()),
         Reply::Adopted(report) => format!(
             "{} tenants, {} were there, {} misfits",

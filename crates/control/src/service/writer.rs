@@ -372,11 +372,15 @@ impl Writer {
     }
 }
 
-/// Returns the payer of a call. Reports of hosts do not delay operators.
+/// Returns the payer of a call. Calls of hosts do not delay operators.
 fn payer(call: &Call) -> Payer {
-    match (&call.command, &call.owner) {
+    let owner = call.owner.as_deref();
+    match (
+        &call.command,
+        owner.or_else(|| call.command.owner_of_host()),
+    ) {
         (Command::Report { .. } | Command::Silence { .. }, _) => Payer::Hosts,
-        (_, Some(owner)) => Payer::Owner(owner.clone()),
+        (_, Some(owner)) => Payer::Owner(owner.to_owned()),
         (_, None) => Payer::Operators,
     }
 }

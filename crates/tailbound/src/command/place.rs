@@ -13,6 +13,7 @@ mod form;
 mod guarantees;
 mod hosts;
 mod limit;
+mod machine;
 mod moves;
 mod name;
 mod openapi;
@@ -75,6 +76,8 @@ enum Action {
     Cancel(scheduling::Cancel),
     /// List open reservations
     Reservations(scheduling::Reservations),
+    /// Show a machine by its name, set its host, or release its place
+    Machine(machine::ByName),
     /// Set the number of a tenant's machines on a host
     Put(scheduling::Put),
     /// Make several changes in one transaction, or none
@@ -137,6 +140,7 @@ impl Args {
             Action::Confirm(confirm) => confirm.run(),
             Action::Cancel(cancel) => cancel.run(),
             Action::Reservations(reservations) => reservations.run(),
+            Action::Machine(machine) => machine.run(),
             Action::Put(put) => put.run(),
             Action::Batch(batch) => batch.run(),
             Action::Adopt(adopt) => adopt.run(),

@@ -281,6 +281,7 @@ fn scheduling_command(ledger: &Ledger, step: &Step) -> Command {
                 placement: new.placement,
                 ttl: Nanos::from_secs(30),
                 machines: Vec::new(),
+                replace: false,
             }))
         }
         Step::Confirm(index) => Command::Confirm(reservation(ledger, *index)),

@@ -7,7 +7,7 @@ use tailbound_api::{
     ReservationState, Rule, TenantRef,
 };
 
-fn on(hosts: &[(&str, u32)]) -> Vec<PinnedHost> {
+pub(super) fn on(hosts: &[(&str, u32)]) -> Vec<PinnedHost> {
     let hosts = hosts.iter();
     hosts
         .map(|(host, vms)| PinnedHost {
@@ -17,7 +17,7 @@ fn on(hosts: &[(&str, u32)]) -> Vec<PinnedHost> {
         .collect()
 }
 
-fn new(name: &str, hosts: &[(&str, u32)]) -> NewTenant {
+pub(super) fn new(name: &str, hosts: &[(&str, u32)]) -> NewTenant {
     let vms = hosts.iter().map(|(_, vms)| vms).sum();
     let Command::Create(new) = create("acme", name, vms).command else {
         panic!("it is a new tenant");
@@ -28,14 +28,14 @@ fn new(name: &str, hosts: &[(&str, u32)]) -> NewTenant {
     }
 }
 
-fn request() -> MachineRequest {
+pub(super) fn request() -> MachineRequest {
     MachineRequest {
         guarantee: new("any", &[("host-1", 1)]).guarantee,
         ..MachineRequest::default()
     }
 }
 
-fn reservation(name: &str, hosts: &[(&str, u32)], machines: &[&str]) -> Call {
+pub(super) fn reservation(name: &str, hosts: &[(&str, u32)], machines: &[&str]) -> Call {
     call(Command::Reserve(Box::new(NewReservation {
         tenant: name.to_owned(),
         owner: Some("acme".to_owned()),
@@ -43,14 +43,15 @@ fn reservation(name: &str, hosts: &[(&str, u32)], machines: &[&str]) -> Call {
         placement: on(hosts),
         ttl: Nanos::from_secs(30),
         machines: machines.iter().map(|name| (*name).to_owned()).collect(),
+        replace: false,
     })))
 }
 
-fn decide(ledger: &mut Ledger, call: &Call) -> Result<Reply, LedgerError> {
+pub(super) fn decide(ledger: &mut Ledger, call: &Call) -> Result<Reply, LedgerError> {
     ledger.decide(call, Nanos(1)).map(|decision| decision.reply)
 }
 
-fn reserve(ledger: &mut Ledger, call: &Call) -> Reservation {
+pub(super) fn reserve(ledger: &mut Ledger, call: &Call) -> Reservation {
     match decide(ledger, call).unwrap() {
         Reply::Reservation(reservation) => Arc::unwrap_or_clone(reservation),
         other => panic!("{other:?}"),
@@ -65,7 +66,7 @@ fn put(id: u64, host: &str, vms: u32, remove: Vec<MachineRef>) -> Call {
     })
 }
 
-fn used(ledger: &Ledger, host: &str) -> u32 {
+pub(super) fn used(ledger: &Ledger, host: &str) -> u32 {
     ledger.host(host).unwrap().used
 }
 

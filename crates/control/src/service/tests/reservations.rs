@@ -19,6 +19,7 @@ fn reserve(tenant: &str, host: &str, ttl: u64, machine: Option<String>) -> Call 
         }],
         ttl: Nanos::from_secs(ttl),
         machines: machine.into_iter().collect(),
+        replace: false,
     })))
 }
 

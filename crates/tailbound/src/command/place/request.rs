@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use std::fmt::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use tailbound_api::{NewTenant, PinnedHost, VmLimit};
+use tailbound_api::{MachineRequest, NewTenant, PinnedHost, VmLimit};
 use tailbound_document::{Document, DocumentError, Mistake, Problem};
 use tailbound_placement::{
     CpuReservation, DEFAULT_BURSTS, FaultDomains, Guarantee, Message, Request, Spec,
@@ -241,6 +241,18 @@ impl RequestArgs {
 pub(super) fn read_request(path: &Path) -> Result<Request, Failure> {
     let document: RequestFile = read(path)?;
     Ok(document.request())
+}
+
+/// Reads the request of each machine from such a file, whose number of machines is ignored.
+pub(super) fn read_machine(path: &Path) -> Result<MachineRequest, Failure> {
+    let request = read_request(path)?;
+    Ok(MachineRequest {
+        guarantee: request.guarantee,
+        cpu: request.cpu,
+        memory: request.memory,
+        cpu_reservation: request.cpu_reservation,
+        message: request.message,
+    })
 }
 
 /// Reads a document from a file: JSON if the file's name ends in `.json`, TOML otherwise.

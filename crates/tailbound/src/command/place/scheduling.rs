@@ -3,7 +3,7 @@
 
 use super::enforcement::confirmed;
 use super::name::TenantName;
-use super::request::{count, read, read_request};
+use super::request::{count, read, read_machine, read_request};
 use super::service::{Service, TENANT};
 use super::summary::summary;
 use crate::exit::{Exit, Failure};
@@ -44,9 +44,9 @@ impl FromStr for On {
 #[command(
     after_help = "Nothing is reserved. For a tenant, the verdict is that of `place reserve`. For a \
     request of a file, the hosts of the other machines are not known, and only the host and its \
-    own link are checked. Exit code: 0 a host fits; 1 no host fits; 2 failed."
+    own link are checked; with both, the file counts if there is no such tenant. Exit code: 0 a host fits; 1 no host fits; 2 failed."
 )]
-#[command(group(clap::ArgGroup::new("what").args(["tenant", "file"]).required(true)))]
+#[command(group(clap::ArgGroup::new("what").args(["tenant", "file"]).required(true).multiple(true)))]
 pub(super) struct Candidates {
     /// The tenant that would get more machines: its ID or OWNER/NAME
     tenant: Option<String>,
@@ -130,6 +130,9 @@ pub(super) struct Reserve {
     /// Your name of a machine, in the order of the hosts. Repeatable
     #[arg(long = "machine", value_name = "NAME")]
     machines: Vec<String>,
+    /// Release the other reserved places of these machines; a confirmed one stays
+    #[arg(long, requires = "machines")]
+    replace: bool,
     #[command(flatten)]
     service: Service,
 }
@@ -140,20 +143,14 @@ impl Reserve {
             Some((owner, name)) => (Some(owner.to_owned()), name.to_owned()),
             None => (None, self.tenant.clone()),
         };
-        let request = self.file.as_deref().map(read_request).transpose()?;
         let new = NewReservation {
             tenant: name,
             owner,
-            request: request.map(|request| tailbound_api::MachineRequest {
-                guarantee: request.guarantee,
-                cpu: request.cpu,
-                memory: request.memory,
-                cpu_reservation: request.cpu_reservation,
-                message: request.message,
-            }),
+            request: self.file.as_deref().map(read_machine).transpose()?,
             placement: self.on.into_iter().map(|On(host)| host).collect(),
             ttl: self.ttl,
             machines: self.machines,
+            replace: self.replace,
         };
         let reservation = self.service.ask(|client| client.reserve(&new))?;
         print(&self.service, &reservation, "RESERVED");

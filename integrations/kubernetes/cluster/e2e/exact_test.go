@@ -146,28 +146,34 @@ func TestWhatChangesBetweenReserveAndBind(t *testing.T) {
 }
 
 // The promise: at most 5 ms a pod. The service is in the same process, so this is the cost of the
-// plugin, of HTTP and of a service that answers at once.
+// plugin, of HTTP and of a service that answers at once. The best of several rounds counts: a busy
+// machine delays single ones of both ways by more than that.
 func TestThePluginAddsLittleToAPod(t *testing.T) {
-	const pods = 60
+	const pods, rounds = 40, 6
 	c, service := small(t, guarantee.ByService)
 	service.SetRooms(placetest.Room{Rate: 1_000_000_000_000, Burst: 900_000_000}, placetest.Room{Rate: 1_000_000_000_000, Burst: 900_000_000})
 	c.startScheduler(service.URL)
-	times := map[string]time.Duration{}
-	for _, way := range []string{"warm", "stock", "exact"} {
-		begin := time.Now()
-		for i := range pods {
-			changes := []func(*v1.Pod){ofTenant(way)}
-			if way != "stock" {
-				changes = append(changes, exact)
+	best := map[string]time.Duration{}
+	for round := range rounds {
+		for _, way := range []string{"stock", "exact"} {
+			prefix := fmt.Sprintf("%s-%d-", way, round)
+			begin := time.Now()
+			for i := range pods {
+				changes := []func(*v1.Pod){ofTenant(way)}
+				if way == "exact" {
+					changes = append(changes, exact)
+				}
+				c.addPods(pod(fmt.Sprintf("%s%d", prefix, i), "net", changes...))
 			}
-			c.addPods(pod(fmt.Sprintf("%s-%d", way, i), "net", changes...))
+			c.eventually("all are bound", time.Minute, func() bool { return len(c.placed(prefix)) == pods })
+			if took := time.Since(begin); best[way] == 0 || took < best[way] {
+				best[way] = took
+			}
+			c.deletePods(prefix)
 		}
-		c.eventually("all are bound", time.Minute, func() bool { return len(c.placed(way+"-")) == pods })
-		times[way] = time.Since(begin)
-		c.deletePods(way + "-")
 	}
-	added := (times["exact"] - times["stock"]) / pods
-	t.Logf("%d pods: stock %s, exact %s: %s a pod added", pods, times["stock"], times["exact"], added)
+	added := (best["exact"] - best["stock"]) / pods
+	t.Logf("%d pods, the best of %d: stock %s, exact %s: %s a pod added", pods, rounds, best["stock"], best["exact"], added)
 	if added > 5*time.Millisecond {
 		t.Errorf("%s a pod added, and at most 5 ms are allowed", added)
 	}

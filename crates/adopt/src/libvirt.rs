@@ -7,7 +7,7 @@
 
 mod domain;
 
-pub use domain::{DomainError, NAMESPACE};
+pub use domain::{DomainError, NAMESPACE, Server, server};
 
 use super::carry::{self, CarryError};
 use super::journal::{FileJournal, Journal as _, JournalError};

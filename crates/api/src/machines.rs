@@ -9,12 +9,15 @@ use tailbound_placement::TenantId;
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct MachinePut {
-    /// The tenant's name. A tenant that does not exist is created with the machine.
+    /// The tenant's name. A tenant that does not exist is created with the machine. The default is
+    /// the tenant of the machine's place on the host, otherwise that of its other place, each time
+    /// of a reserved one before a confirmed one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(
         feature = "openapi",
         schema(pattern = "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")
     )]
-    pub tenant: String,
+    pub tenant: Option<String>,
     /// The owner. An operator or a host must set it; with a tenant's token the default is the
     /// token's owner.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -262,7 +262,7 @@ const CASES: &[(i32, &[&str])] = &[
     (64, &["place", "reserve", "x", "--on", "a-1:0"]),
     (64, &["place", "confirm", "x"]),
     (64, &["place", "machine"]),
-    (64, &["place", "machine", "x", "--on", "a-1"]),
+    (64, &["place", "machine", "x", "--tenant", "t"]),
     (
         2,
         &[

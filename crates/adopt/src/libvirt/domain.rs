@@ -74,6 +74,68 @@ pub enum DomainError {
     },
 }
 
+/// A server of nova with a guarantee.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Server {
+    /// The owner of its tenant at the placement service: the project's id, as nova's scheduler
+    /// names it there.
+    pub owner: String,
+    /// The name of its machine there: the server's id.
+    pub machine: String,
+}
+
+/// Returns the server of nova that a domain is, if its flavor has a guarantee.
+///
+/// # Errors
+/// The text is no domain's XML.
+pub fn server(called: &str, xml: &str) -> Result<Option<Server>, DomainError> {
+    let machine = Domain::identify(called, xml)?.uuid;
+    let document = Document::parse_with_options(xml, options());
+    let document = document.map_err(|error| DomainError::NoDomain {
+        domain: called.to_owned(),
+        reason: error.to_string(),
+    })?;
+    let nova = |tag: &str| {
+        let tag = tag.to_owned();
+        let all = document.descendants();
+        all.filter(move |node| node.tag_name().name() == tag && is_nova(node))
+    };
+    let is_ours = |it: Node<'_, '_>| it.attribute("name").is_some_and(|it| it.starts_with(SPEC));
+    if !nova("extraSpec").any(is_ours) {
+        return Ok(None);
+    }
+    let project = nova("project").find_map(|it| it.attribute("uuid"));
+    Ok(project.map(|project| Server {
+        owner: owner(project),
+        machine,
+    }))
+}
+
+/// Returns a project's id as the placement service takes it for an owner's name.
+fn owner(project: &str) -> String {
+    let lower = project.to_lowercase();
+    let valid = lower
+        .chars()
+        .filter(|it| matches!(it, 'a'..='z' | '0'..='9' | '-'));
+    let text: String = valid.take(63).collect();
+    match text.trim_matches('-') {
+        "" => "nova".to_owned(),
+        text => text.to_owned(),
+    }
+}
+
+fn is_nova(node: &Node<'_, '_>) -> bool {
+    let namespace = node.tag_name().namespace();
+    namespace.is_some_and(|it| it.starts_with(NOVA))
+}
+
+fn options<'a>() -> ParsingOptions<'a> {
+    ParsingOptions {
+        nodes_limit: MAX_NODES,
+        ..ParsingOptions::default()
+    }
+}
+
 type Wrong<'w> = &'w dyn Fn(Node<'_, '_>, String) -> DomainError;
 
 impl Domain {
@@ -104,11 +166,7 @@ fn parse(called: &str, xml: &str, has_wish: bool) -> Result<Domain, DomainError>
         domain: called.to_owned(),
         reason,
     };
-    let options = ParsingOptions {
-        nodes_limit: MAX_NODES,
-        ..ParsingOptions::default()
-    };
-    let document = Document::parse_with_options(xml, options);
+    let document = Document::parse_with_options(xml, options());
     let document = document.map_err(|error| no_domain(error.to_string()))?;
     let root = document.root_element();
     let of = |tag: &str| children(root, tag).next().and_then(|it| it.text());
@@ -154,10 +212,8 @@ fn wish(root: Node<'_, '_>, wrong: Wrong<'_>) -> Result<Option<Wish>, DomainErro
         let card = card(root, request.mac, own, wrong)?;
         return Ok(Some(card.with(request)));
     }
-    let specs = metadata().flat_map(|it| it.descendants()).filter(|node| {
-        let namespace = node.tag_name().namespace();
-        node.tag_name().name() == "extraSpec" && namespace.is_some_and(|it| it.starts_with(NOVA))
-    });
+    let specs = metadata().flat_map(|it| it.descendants());
+    let specs = specs.filter(|node| node.tag_name().name() == "extraSpec" && is_nova(node));
     let settings = specs.filter_map(|node| {
         let name = node.attribute("name")?.strip_prefix(SPEC)?;
         let value = node.text().unwrap_or_default().trim();

@@ -15,8 +15,8 @@ use super::{Ledger, LedgerError, pinned, runs};
 use std::str::FromStr;
 use std::sync::Arc;
 use tailbound_api::{
-    Machine, MachinePut, MachineState, NewReservation, Page, PinnedHost, ReservationId,
-    ReservationRecord, ReservationState, Tenant,
+    Machine, MachinePut, MachineRequest, MachineState, NewReservation, Page, PinnedHost,
+    ReservationId, ReservationRecord, ReservationState, Tenant,
 };
 use tailbound_placement::TenantId;
 use tailbound_units::Nanos;
@@ -37,36 +37,76 @@ pub(super) fn put(
         caller,
     } = command;
     let NamedMachine { owner, name } = machine;
-    check_names(owner, &put.tenant)?;
     check_machine_name(name)?;
     if ledger.host_node(&put.host).is_none() {
         return Err(pinned::unknown_host(&put.host).into());
     }
+    let destination = Destination {
+        tenant: &tenant_of(ledger, machine, put)?,
+        host: &put.host,
+        request: put.request,
+    };
+    check_names(owner, destination.tenant)?;
     whole(ledger, draft, |ledger, draft| {
-        arrive(ledger, machine, put, draft)?;
-        match here(ledger, machine, put) {
+        arrive(ledger, machine, &destination, draft)?;
+        match here(ledger, machine, &destination) {
             Some(place) => confirm(ledger, machine, place, draft),
-            None => admit(ledger, quota, machine, put, *caller, draft)?,
+            None => admit(ledger, quota, machine, &destination, *caller, draft)?,
         }
         let machine = get(ledger, owner, name).expect("it was just put");
         Ok(Reply::Machine(Arc::new(machine)))
     })
 }
 
+/// The place that a machine shall have.
+struct Destination<'a> {
+    tenant: &'a str,
+    host: &'a str,
+    request: Option<MachineRequest>,
+}
+
+/// Returns the name of the tenant that a machine shall be in: the caller's, otherwise that of the
+/// machine's place.
+fn tenant_of(
+    ledger: &Ledger,
+    machine: &NamedMachine,
+    put: &MachinePut,
+) -> Result<String, LedgerError> {
+    if let Some(tenant) = &put.tenant {
+        return Ok(tenant.clone());
+    }
+    let NamedMachine { owner, name } = machine;
+    let here = on_host(ledger, machine, &put.host);
+    let place = here.first().copied().or_else(|| {
+        let places = ledger.owners.places(owner, name).iter();
+        places.min_by_key(|place| place.is_confirmed).copied()
+    });
+    let place = place.ok_or_else(|| {
+        LedgerError::NotFound(format!(
+            "machine {name:?} of {owner}; a new one needs a tenant"
+        ))
+    })?;
+    let tenant = ledger.tenant(place.tenant);
+    Ok(tenant
+        .expect("the index has the tenant of the place")
+        .name
+        .clone())
+}
+
 /// Ends a move of the machine to the host.
 fn arrive(
     ledger: &mut Ledger,
     machine: &NamedMachine,
-    put: &MachinePut,
+    destination: &Destination<'_>,
     draft: &mut Draft,
 ) -> Result<(), LedgerError> {
     let places = ledger.owners.places(&machine.owner, &machine.name);
-    let own = ledger.owners.find(&machine.owner, &put.tenant);
+    let own = ledger.owners.find(&machine.owner, destination.tenant);
     let mut own = places.iter().filter(|place| Some(place.tenant) == own);
     let arrived = own.find(|place| {
         let tenant = ledger.tenant(place.tenant);
         let moving = tenant.and_then(|tenant| tenant.moving.as_ref());
-        moving.is_some_and(|moving| moving.vm == place.number && moving.to == put.host)
+        moving.is_some_and(|moving| moving.vm == place.number && moving.to == destination.host)
     });
     match arrived.map(|place| place.tenant) {
         Some(tenant) => ledger.arrive(tenant, draft),
@@ -76,9 +116,9 @@ fn arrive(
 
 /// Returns the place of the machine in this tenant on this host, the confirmed one if there are
 /// two.
-fn here(ledger: &Ledger, machine: &NamedMachine, put: &MachinePut) -> Option<Place> {
-    let own = ledger.owners.find(&machine.owner, &put.tenant)?;
-    let places = on_host(ledger, machine, &put.host);
+fn here(ledger: &Ledger, machine: &NamedMachine, destination: &Destination<'_>) -> Option<Place> {
+    let own = ledger.owners.find(&machine.owner, destination.tenant)?;
+    let places = on_host(ledger, machine, destination.host);
     places.into_iter().rfind(|place| place.tenant == own)
 }
 
@@ -134,20 +174,20 @@ fn admit(
     ledger: &mut Ledger,
     quota: &Quota,
     machine: &NamedMachine,
-    put: &MachinePut,
+    destination: &Destination<'_>,
     caller: Caller,
     draft: &mut Draft,
 ) -> Result<(), LedgerError> {
     let NamedMachine { owner, name } = machine;
     let places = ledger.owners.places(owner, name).to_vec();
-    let tenant = ledger.owners.find(owner, &put.tenant);
+    let tenant = ledger.owners.find(owner, destination.tenant);
     if caller == Caller::Host {
         let unknown = |what| Err(LedgerError::HostAdmits(what));
         if places.is_empty() {
             return unknown(format!("machine {name:?} of {owner}"));
         }
         if tenant.is_none() {
-            return unknown(format!("tenant {owner}/{}", put.tenant));
+            return unknown(format!("tenant {owner}/{}", destination.tenant));
         }
     }
     let before = ledger.owners.usage(owner);
@@ -156,11 +196,11 @@ fn admit(
         .partition(|place| Some(place.tenant) == tenant);
     pinned::release(ledger, others, draft);
     let new = NewReservation {
-        tenant: put.tenant.clone(),
+        tenant: destination.tenant.to_owned(),
         owner: Some(owner.clone()),
-        request: put.request,
+        request: destination.request,
         placement: vec![PinnedHost {
-            host: put.host.clone(),
+            host: destination.host.to_owned(),
             vms: 1,
         }],
         // A confirmed machine has no end.

@@ -50,7 +50,8 @@ impl Entry {
                 &format!(" to {} machines on {host}", machines.vms),
             ),
             Command::PutMachine(put) => {
-                let to = format!(" to {} on {}", put.put.tenant, put.put.host);
+                let tenant = put.put.tenant.as_deref().unwrap_or("its tenant");
+                let to = format!(" to {tenant} on {}", put.put.host);
                 of_machine(ledger, &put.machine, &to)
             }
             Command::DeleteMachine { machine, host, .. } => {

@@ -99,7 +99,7 @@ class Moves(base.Base):
         lost = server["OS-EXT-SRV-ATTR:host"]
         self.computes[lost].stop()
         self.admin_api.put_service_force_down(self.computes[lost].service_ref.uuid, True)
-        server = self._evacuate_server(server, expected_state="ACTIVE")
+        server = self._evacuate_server(server, expected_state="SHUTOFF")
         self.assertEqual(self.service.machines(), {server["OS-EXT-SRV-ATTR:host"]: 1})
 
 

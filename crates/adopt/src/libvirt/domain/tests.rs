@@ -48,6 +48,33 @@ fn wish_of(xml: &str) -> Wish {
 }
 
 #[test]
+fn a_server_of_nova_has_its_project_and_its_id() {
+    let owned = |project: &str| {
+        let owner =
+            format!("<nova:owner><nova:project uuid='{project}'>p</nova:project></nova:owner>");
+        NOVA_WEB.replace("</nova:flavor>", &format!("</nova:flavor>{owner}"))
+    };
+    for (project, owner) in [
+        (
+            "6f70656e737461636b20342065766572",
+            "6f70656e737461636b20342065766572",
+        ),
+        ("6f70656e-7374", "6f70656e-7374"),
+        ("A/of \u{20ac}", "aof"),
+        ("--", "nova"),
+    ] {
+        let found = server("web", &owned(project)).unwrap().unwrap();
+        assert_eq!(found.owner, owner);
+        assert_eq!(found.machine, "629b29b9-b0fb-4766-b27d-f4a686d5cbda");
+    }
+    // A server without a guarantee, and a domain of somebody else.
+    let plain = owned("p").replace("tailbound:", "quota:");
+    assert_eq!(server("web", &plain), Ok(None));
+    assert_eq!(server("web", WEB), Ok(None));
+    assert!(server("web", "<domain").is_err());
+}
+
+#[test]
 fn a_domains_guarantee_is_that_of_its_metadata() {
     let domain = Domain::read("web", WEB).unwrap();
     assert_eq!(domain.key(), "domain/3f0c7ad2-9b1e-4c55-8d7a-444455556666");

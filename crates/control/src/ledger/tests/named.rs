@@ -18,7 +18,7 @@ fn put_by(caller: Caller, name: &str, tenant: &str, host: &str) -> Call {
     call(Command::PutMachine(Box::new(PutMachine {
         machine: named(name),
         put: MachinePut {
-            tenant: tenant.to_owned(),
+            tenant: Some(tenant.to_owned()),
             owner: Some("acme".to_owned()),
             host: host.to_owned(),
             request: Some(request()),
@@ -120,6 +120,40 @@ fn all_machines_are_listed_in_pages_of_any_size() {
     }
     for wrong in ["", "1", "1-", "-1", "a-1"] {
         assert!(wrong.parse::<machines::Position>().is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn a_host_need_not_know_the_tenant_of_a_machine() {
+    let (mut ledger, _) = ledger();
+    let untold = |caller, name: &str, host: &str| {
+        let mut call = bare(put_by(caller, name, "", host));
+        if let Command::PutMachine(put) = &mut call.command {
+            put.put.tenant = None;
+        }
+        call
+    };
+    // Nobody reserved it.
+    for caller in [Caller::Host, Caller::Owner] {
+        let refused = decide(&mut ledger, &untold(caller, "a", "host-1")).unwrap_err();
+        assert!(matches!(refused, LedgerError::NotFound(_)), "{refused}");
+    }
+    reserve(&mut ledger, &replacing("web", "host-1", "a"));
+    placed(&mut ledger, &untold(Caller::Host, "a", "host-1"));
+    assert_eq!(
+        place(&ledger, "a"),
+        Some(is_at("web", "host-1", MachineState::Confirmed))
+    );
+    // A resize into another tenant, on another host and on its own.
+    for (tenant, host) in [("db", "host-2"), ("web", "host-2")] {
+        reserve(&mut ledger, &replacing(tenant, host, "a"));
+        placed(&mut ledger, &untold(Caller::Host, "a", host));
+        assert_eq!(
+            place(&ledger, "a"),
+            Some(is_at(tenant, host, MachineState::Confirmed))
+        );
+        assert_eq!(open(&ledger), []);
+        check(&ledger);
     }
 }
 

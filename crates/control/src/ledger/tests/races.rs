@@ -86,7 +86,7 @@ fn put(pod: u8, at: u8) -> Call {
     call(Command::PutMachine(Box::new(PutMachine {
         machine: named(pod),
         put: MachinePut {
-            tenant,
+            tenant: Some(tenant),
             owner: None,
             host,
             request: Some(MachineRequest::default()),

@@ -1,5 +1,7 @@
 //! `tailbound host libvirt-hook`, `libvirt-watch`: guests that are domains of libvirt.
 
+mod nova;
+
 use super::super::adopt::Places;
 use super::which::Which;
 use crate::exit::{Exit, Failure, print_error};
@@ -16,7 +18,8 @@ const MAX_XML_BYTES: u64 = 16 << 20;
     after_help = "libvirt runs this command by a script in /etc/libvirt/hooks/qemu.d, with the \
     domain's XML on standard input. `start` adds the guests of the domain's metadata to the \
     daemon, or adopts the domain if its interface is on a bridge; `stopped` undoes that, \
-    `reconnect` repeats it; other events do nothing. Exit code: \
+    `reconnect` repeats it; other events do nothing. With TAILBOUND_URL set, `start` first confirms \
+    the place of a server of OpenStack's nova at the placement service. Exit code: \
     0 done, or no guest is concerned; 1 refused, nothing was changed; 2 no daemon answers \
     within 5 s. At `start`, any other code than 0 keeps libvirt from starting the domain. At \
     `reconnect` the code is always 0, since libvirt would kill the domain otherwise."
@@ -51,6 +54,9 @@ impl Hook {
             Err(error) if error.is_unasked() => return Err(Failure::new(error)),
             Err(error) => return Err(Failure::with(Exit::DoesNotHold, error)),
         };
+        if self.operation == "start" {
+            nova::confirm(&self.domain, &xml)?;
+        }
         // The interfaces that the kernel forwards.
         let Places { state, pins } = &self.places;
         let adopted = adopt::hook(&self.operation, &self.domain, &xml, state, pins);

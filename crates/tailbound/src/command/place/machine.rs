@@ -21,9 +21,9 @@ pub(super) struct ByName {
     #[arg(long, value_name = "OWNER")]
     owner: Option<String>,
     /// The machine is on this host, or starts there
-    #[arg(long, value_name = "HOST", requires = "tenant")]
+    #[arg(long, value_name = "HOST")]
     on: Option<String>,
-    /// The name of its tenant there
+    /// The name of its tenant there [default: that of the machine's place]
     #[arg(long, value_name = "TENANT", requires = "on")]
     tenant: Option<String>,
     /// The request of the machine, if its tenant is new, as for `place create --file`
@@ -56,7 +56,7 @@ impl ByName {
             return Ok(Exit::Holds);
         }
         let machine = match (&self.on, &self.tenant) {
-            (Some(host), Some(tenant)) => {
+            (Some(host), tenant) => {
                 let put = MachinePut {
                     tenant: tenant.clone(),
                     owner: self.owner.clone(),

@@ -520,3 +520,18 @@ fn a_question_may_have_a_tenant_and_the_request_with_which_it_would_be_created()
         assert_eq!(error.code(), code, "{owner:?} {name}: {error}");
     }
 }
+
+#[test]
+fn the_audit_finds_a_machine_that_is_confirmed_in_two_tenants() {
+    let (mut ledger, _) = ledger();
+    placed(&mut ledger, &put("a", "web", "host-1"));
+    let other = placed(&mut ledger, &put("b", "db", "host-2"));
+    let mut damaged = ledger.snapshot();
+    let mut tenant = Tenant::clone(&damaged.tenants[&other.tenant]);
+    tenant.reservations[0].machines[0].name = Some("a".to_owned());
+    damaged.tenants.insert(other.tenant, Arc::new(tenant));
+    let findings = crate::audit::audit(&damaged).findings;
+    let said: Vec<String> = findings.iter().map(ToString::to_string).collect();
+    let expected = "machine \"a\" of acme: it is confirmed 2 times and reserved 0 times";
+    assert_eq!(said, [expected]);
+}

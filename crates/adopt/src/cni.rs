@@ -7,10 +7,11 @@
 //! `container/ID`.
 //!
 //! The protection is the tightest of the wishes in the network configuration, the runtime's
-//! configuration and annotations, and `CNI_ARGS`: no container raises a limit that the network has.
+//! configuration and annotations, `CNI_ARGS`, and a pod's claim: no container raises a limit that the network has.
 
 mod act;
 mod call;
+mod claim;
 mod config;
 mod error;
 #[cfg(test)]

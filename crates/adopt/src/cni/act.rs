@@ -8,6 +8,7 @@ use super::super::request::Selection;
 use super::super::step::{Attachment, Entry, Origin};
 use super::super::world::HostError;
 use super::call::{Environment, Target, missing};
+use super::claim;
 use super::config::{self, Config, VERSIONS};
 use super::error::{CniError, Code};
 use serde_json::{Value, json};
@@ -81,7 +82,7 @@ impl Target {
 /// Adopts a container; returns the result of the plugin before.
 fn add(config: &Config, target: &Target) -> Result<String, CniError> {
     let result = Value::Object(config.result()?.clone());
-    let request = config.request_of(target)?;
+    let request = config.request_of(target, claim::guarantee(&config.claims, target)?)?;
     let netns = target.netns.as_ref().ok_or_else(|| missing("CNI_NETNS"))?;
     let refused = |why: &dyn std::fmt::Display| {
         CniError::new(Code::Refused, "the container cannot be adopted", why)

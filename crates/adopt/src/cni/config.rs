@@ -2,8 +2,9 @@
 
 use super::super::journal::DEFAULT_STATE;
 use super::super::refusal::nearest;
-use super::super::request::Request;
+use super::super::request::{Bucket, Request};
 use super::call::Target;
+use super::claim::DEFAULT_CLAIMS;
 use super::error::{CniError, Code};
 use super::wish;
 use serde_json::{Map, Value};
@@ -13,7 +14,7 @@ use std::path::PathBuf;
 /// The versions of the protocol: those with chains of plugins.
 pub(super) const VERSIONS: [&str; 5] = ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
 /// The plugin's own keys.
-const OWN: [&str; 8] = [
+const OWN: [&str; 9] = [
     "guard",
     "dscp",
     "limitOut",
@@ -22,6 +23,7 @@ const OWN: [&str; 8] = [
     "uplink",
     "state",
     "pins",
+    "claims",
 ];
 /// The specification's keys.
 const COMMON: [&str; 14] = [
@@ -49,6 +51,7 @@ pub(super) struct Config {
     pub(super) network: String,
     pub(super) state: PathBuf,
     pub(super) pins: PathBuf,
+    pub(super) claims: PathBuf,
     keys: Map<String, Value>,
 }
 
@@ -90,6 +93,7 @@ impl Config {
         Ok(Self {
             state: path("state", DEFAULT_STATE)?,
             pins: path("pins", tailbound_sys::edge::PIN)?,
+            claims: path("claims", DEFAULT_CLAIMS)?,
             network,
             keys,
         })
@@ -134,9 +138,16 @@ impl Config {
         Ok(request)
     }
 
-    /// Returns the protection of one container.
-    pub(super) fn request_of(&self, target: &Target) -> Result<Request, CniError> {
+    /// Returns the protection of one container, which may have a guarantee by a claim.
+    pub(super) fn request_of(
+        &self,
+        target: &Target,
+        claim: Option<Bucket>,
+    ) -> Result<Request, CniError> {
         let mut request = self.request()?;
+        if let Some(bucket) = claim {
+            wish::from_claim(&mut request, bucket);
+        }
         let runtime = self.keys.get("runtimeConfig");
         let runtime = |key: &str| runtime.and_then(|runtime| runtime.get(key));
         if let Some(bandwidth) = runtime("bandwidth") {

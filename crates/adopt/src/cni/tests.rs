@@ -1,4 +1,5 @@
 use super::call::{Environment, Target};
+use super::claim;
 use super::config::{self, Config};
 use super::error::{CniError, Code};
 use super::run;
@@ -33,7 +34,7 @@ fn config(more: &Value) -> Result<Config, CniError> {
 }
 
 fn request_of(more: &Value, args: &str) -> Result<Request, CniError> {
-    config(more)?.request_of(&target(args)?)
+    config(more)?.request_of(&target(args)?, None)
 }
 
 fn answer(variables: &[(&str, &str)], input: &Value) -> (Value, bool) {
@@ -74,6 +75,54 @@ fn the_tightest_wish_counts() {
         json!({"runtimeConfig": {"bandwidth": {"egressRate": 8_000_000, "egressBurst": 800_000}}});
     let outward = request_of(&burst, "").unwrap().outward.unwrap();
     assert_eq!(outward.burst.0, 100_000);
+}
+
+#[test]
+fn a_pods_claim_is_its_guarantee_from_the_first_frame() {
+    let directory = tempfile::tempdir().unwrap();
+    let claims = json!({"claims": directory.path()});
+    let config = config(&claims).unwrap();
+    assert_eq!(config.claims, directory.path());
+    let of = |args: &str| claim::guarantee(&config.claims, &target(args).unwrap());
+    let write = |name: &str, text: &str| {
+        std::fs::write(directory.path().join(name), text).unwrap();
+    };
+    // Pods without a claim, other containers, and names that would leave the directory.
+    write("x.json", "{}");
+    for args in [
+        "",
+        "K8S_POD_UID=3f0c-1",
+        "K8S_POD_UID=../x",
+        "K8S_POD_UID=x",
+    ] {
+        assert_eq!(of(args).unwrap(), None, "{args}");
+    }
+    let right = r#"{"version":1,"pod":"3f0c-1","namespace":"shop","guarantee":"2Gbit/s,70KB"}"#;
+    write("3f0c-1.json", right);
+    let bucket = of("K8S_POD_UID=3f0c-1").unwrap();
+    let request = config.request_of(&target("").unwrap(), bucket).unwrap();
+    let guarantee = request.guarantee.unwrap().to_string();
+    assert_eq!(guarantee, "2Gbit/s with a burst of 70KB");
+    for (text, why) in [
+        ("", "EOF"),
+        (&right[..30], "EOF"),
+        (
+            &right.replace(":1,", ":2,"),
+            "install the plugin of the driver's release",
+        ),
+        (
+            &right.replace("3f0c-1", "3f0c-2"),
+            "it is that of pod 3f0c-2",
+        ),
+        (&right.replace("2Gbit/s", "fast"), "fast"),
+    ] {
+        write("3f0c-1.json", text);
+        let error = of("K8S_POD_UID=3f0c-1").expect_err(why).document("1.1.0");
+        assert!(
+            error.contains(why) && error.contains("3f0c-1.json"),
+            "{error}"
+        );
+    }
 }
 
 #[test]

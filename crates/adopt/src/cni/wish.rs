@@ -56,6 +56,11 @@ fn wrong(source: &str, value: &dyn std::fmt::Display, why: &str) -> CniError {
     )
 }
 
+/// Adds the guarantee of a pod's claim.
+pub(super) fn from_claim(request: &mut Request, guarantee: Bucket) {
+    tighten(request, Kind::Guarantee, guarantee);
+}
+
 /// Adds the wishes of a configuration's keys.
 pub(super) fn from_keys(request: &mut Request, keys: &Map<String, Value>) -> Result<(), CniError> {
     for (kind, key, _, _) in KINDS {

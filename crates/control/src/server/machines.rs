@@ -4,7 +4,7 @@ use super::App;
 use super::extract::{Author, By, Params, PathName, Write};
 use super::guarantees::check;
 use super::problem::{self, Absent, ApiError, Guarded, Refused, Stored};
-use super::tenants::{Limit, own};
+use super::tenants::{Limit, check_filter, own};
 use super::tokens::{self, Identity};
 use crate::ledger::{Caller, Command, NamedMachine, PutMachine, Reply, machines};
 use axum::Json;
@@ -105,6 +105,7 @@ async fn delete(
     Write { author, .. }: Write<()>,
 ) -> Result<StatusCode, ApiError> {
     let Departure { host, owner } = left;
+    check_filter("owner", owner.as_deref())?;
     let caller = caller(&author, &host)?;
     let machine = named(&author, name, owner)?;
     let command = Command::DeleteMachine {
@@ -154,6 +155,7 @@ async fn get(
 
 /// Returns the owner whose machines the caller reads, if it is one.
 fn seen(by: &Identity, owner: Option<String>) -> Result<Option<String>, ApiError> {
+    check_filter("owner", owner.as_deref())?;
     match (by.owner(), owner) {
         (Some(own), Some(other)) if own != other => Err(ApiError::forbidden(format!(
             "the token is that of the owner {own:?}; leave the owner out"

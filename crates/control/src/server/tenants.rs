@@ -134,6 +134,16 @@ pub(super) fn own(author: &Author, owner: &mut Option<String>) -> Result<(), Api
     }
 }
 
+/// Checks the name of an owner or a tenant in a query.
+pub(super) fn check_filter(what: &str, text: Option<&str>) -> Result<(), ApiError> {
+    match text.filter(|text| !is_name(text)) {
+        None => Ok(()),
+        Some(text) => Err(ApiError::malformed(format!(
+            "the {what} of {text:?} is not 1 to 63 of a-z, 0-9 and -, neither first nor last a -"
+        ))),
+    }
+}
+
 /// Lists tenants in ascending order of their numbers.
 #[utoipa::path(
     get, path = "/v1/tenants", tag = "tenants", operation_id = "list_tenants",
@@ -145,14 +155,8 @@ pub(super) async fn list(
     By(by): By,
     Params(which): Params<Which>,
 ) -> Result<Json<Page<Tenant>>, ApiError> {
-    for (what, text) in [("owner", &which.owner), ("name", &which.name)] {
-        if let Some(text) = text.as_ref().filter(|text| !is_name(text)) {
-            return Err(ApiError::malformed(format!(
-                "the {what} of {text:?} is not 1 to 63 of a-z, 0-9 and -, neither first nor last \
-                 a -"
-            )));
-        }
-    }
+    check_filter("owner", which.owner.as_deref())?;
+    check_filter("name", which.name.as_deref())?;
     let owner = match (by.owner(), which.owner) {
         (Some(own), Some(said)) if own != said => {
             return Err(ApiError::forbidden(format!(

@@ -11,6 +11,7 @@ const COMMANDS: &[(&str, &str)] = &[
     ("adopt", "host"),
     ("calc", "calc"),
     ("check-config", "host"),
+    ("cni", "host"),
     ("completions", "manual"),
     ("doctor", "host"),
     ("host", "host"),

@@ -5,6 +5,8 @@ import os
 from nova import exception
 from nova.tests.functional.api.client import OpenStackApiException
 
+from tailbound_nova import client
+
 from tests import test_page
 from tests.functional import base
 
@@ -55,6 +57,27 @@ class Boot(base.Base):
             {"extra_specs": {"tailbound:bandwidth": "1000"}},
         )
         self.assertIn("such as 1Gbit/s", str(error))
+
+
+class Batch(base.Base):
+    def test_each_server_of_a_batch_is_one_question(self):
+        asked = []
+        candidates = client.Client.candidates
+
+        def counted(service, *arguments):
+            asked.append(arguments)
+            return candidates(service, *arguments)
+
+        self.stub_out("tailbound_nova.client.Client.candidates", counted)
+        server = self._build_server(flavor_id=self.flavor(bandwidth="100Mbit/s"), networks="none")
+        self.api.post_server({"server": server | {"min_count": 50, "max_count": 50}})
+        servers = self.api.get_servers(detail=False)
+        self.assertEqual(len(servers), 50)
+        for server in servers:
+            self._wait_for_state_change(server, "ACTIVE")
+        self.assertEqual(len(asked), 50)
+        self.assertEqual(sum(self.service.machines().values()), 50)
+        self.assertEqual(self.service.reservations(), [])
 
 
 class Retry(base.Base):

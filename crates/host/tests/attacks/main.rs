@@ -216,8 +216,8 @@ struct Scene {
     silent: u8,
     /// Steps that show that the attack took place, for each second of it.
     least: u64,
-    /// The part of its CPU that the packet loop may have.
-    most_of_cpu: f64,
+    /// The part of its CPU that the packet loop may have beyond what it has without the attack.
+    most_more_cpu: f64,
     /// Descriptors that the daemon may open for it.
     most_descriptors: usize,
 }
@@ -229,7 +229,7 @@ impl Scene {
             kinds: [None; 2],
             silent: 0,
             least,
-            most_of_cpu: 1.0,
+            most_more_cpu: 1.0,
             most_descriptors: usize::MAX,
         }
     }
@@ -276,11 +276,11 @@ impl Scene {
         // Programs beside the attack may take a tenth of its CPU.
         let least = (0.9 * seconds * self.least as f64) as u64;
         assert!(steps >= least, "{}: {steps} steps, not {least}", self.name);
-        let share = run.attack.loop_share();
-        let most = self.most_of_cpu;
+        // A share of a CPU that others have slowed is larger with the attack and without.
+        let (share, quiet) = (run.attack.loop_share(), run.idle.loop_share());
         assert!(
-            share <= most,
-            "{}: the loop had {share:.2} of its CPU",
+            share - quiet <= self.most_more_cpu,
+            "{}: the loop had {share:.2} of its CPU, and {quiet:.2} without the attack",
             self.name
         );
         let verdict = run.verdict();
@@ -384,8 +384,9 @@ fn n03_receive_buffers_of_one_byte() {
 #[test]
 fn n04_kicks() {
     let scene = Scene {
-        // Before ports that wake the loop for nothing rested it had 95 %.
-        most_of_cpu: 0.25,
+        // Of a quiet CPU it has 0.15, and 0.08 without the attack; beside other work 0.30 and 0.21. Before
+        // ports that wake the loop for nothing rested it had 0.95.
+        most_more_cpu: 0.16,
         ..Scene::of("n04 kicks", 50_000)
     };
     attacked("n04_kicks", &scene, |bench| {

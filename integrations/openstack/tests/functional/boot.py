@@ -61,6 +61,7 @@ class Boot(base.Base):
 
 class Batch(base.Base):
     def test_each_server_of_a_batch_is_one_question(self):
+        self.flags(instances=-1, cores=-1, ram=-1, group="quota")
         asked = []
         candidates = client.Client.candidates
 
@@ -74,7 +75,7 @@ class Batch(base.Base):
         servers = self.api.get_servers(detail=False)
         self.assertEqual(len(servers), 50)
         for server in servers:
-            self._wait_for_state_change(server, "ACTIVE")
+            self._wait_for_server_parameter(server, {"status": "ACTIVE"}, max_retries=120)
         self.assertEqual(len(asked), 50)
         self.assertEqual(sum(self.service.machines().values()), 50)
         self.assertEqual(self.service.reservations(), [])

@@ -125,7 +125,7 @@ impl Place {
         assert_eq!(
             machines,
             self.confirmed + 3,
-            "machines that nobody has, or lost ones"
+            "machines without a scheduler, or lost machines"
         );
         for tenant in self.tenants().iter().filter(|tenant| tenant.name == "pods") {
             self.service

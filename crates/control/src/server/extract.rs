@@ -57,7 +57,7 @@ impl FromRequestParts<Arc<App>> for Id {
 }
 
 fn tenant_number(text: &str) -> Result<TenantId, ApiError> {
-    // What `parse` reads besides, such as a sign, has another form already.
+    // `parse` also accepts a sign.
     match text.parse() {
         Ok(id) if text.bytes().all(|byte| byte.is_ascii_digit()) => Ok(TenantId(id)),
         _ => Err(ApiError::malformed(format!(

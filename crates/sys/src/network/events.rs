@@ -42,7 +42,7 @@ impl LinkEvents {
             Err(error) => return Err(error.into()),
             Ok(_) => {}
         }
-        // What is cut off is not read.
+        // A message beyond the buffer is cut off and not read.
         let mut buffer = [0; 4 << 10];
         loop {
             match recv(&self.0, &mut buffer[..], RecvFlags::empty()) {

@@ -67,7 +67,7 @@ fn a_server_of_nova_has_its_project_and_its_id() {
         assert_eq!(found.owner, owner);
         assert_eq!(found.machine, "629b29b9-b0fb-4766-b27d-f4a686d5cbda");
     }
-    // A server without a guarantee, and a domain of somebody else.
+    // A server without a guarantee, and a domain that nova did not make.
     let plain = owned("p").replace("tailbound:", "quota:");
     assert_eq!(server("web", &plain), Ok(None));
     assert_eq!(server("web", WEB), Ok(None));

@@ -211,7 +211,7 @@ fn a_reservation_counts_at_once_and_ends_with_all_that_it_took() {
         2,
         "its host knows it"
     );
-    // The same machine is not granted twice, whoever asks.
+    // No second caller gets the same machine.
     let twice = decide(&mut ledger, &reservation("web", &[("host-3", 1)], &["b"])).unwrap_err();
     assert_eq!(twice.code(), Code::Exists);
     let more = reserve(&mut ledger, &reservation("web", &[("host-1", 1)], &["d"]));

@@ -18,10 +18,10 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 # The profile of Cargo.toml that a target builds with: `release` for `make build` and packages,
 # `demo` for `make demo`, `static` for static files. PROFILE=dev is the quickest for all of them.
 PROFILE ?=
-# SHARED=1 has all targets build the program with all features, and its crates just as the tests have
-# them (cargo joins the features of all packages and of their tests), so that nothing is built twice.
+# SHARED=1 has all targets build the program with all features, and all tests with it: cargo builds crates that
+# the tests do not share differently, and all that depends on them a second time.
 SHARED ?=
-program = $(if $(SHARED),--workspace --bin tailbound --test rig,-p tailbound --bin tailbound --no-default-features --features $(1))
+program = $(if $(SHARED),--workspace --lib --bins --tests,-p tailbound --bin tailbound --no-default-features --features $(1))
 profile = $(or $(PROFILE),$(1))
 built = $(TARGET)/$(patsubst dev,debug,$(call profile,$(1)))/tailbound
 TAILBOUND := $(call built,release)

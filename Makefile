@@ -135,7 +135,6 @@ static-musl: ## Build the probe with musl where rustc has none, in a bare root o
 PREFIX ?= /usr/local
 DESTDIR ?=
 PACKAGES := target/packages
-MDBOOK := 0.5.4
 
 # Builds nothing, so that nothing is compiled as root and no file of root's is left.
 .PHONY: install
@@ -459,9 +458,8 @@ fuzz: ## Fuzz every parser for FUZZ_SECONDS each (nightly Rust)
 
 .PHONY: docs
 docs: ##! Build the site of all pages, and check its links
-	@scripts/need compile package
-	@scripts/cargo-tool mdbook $(MDBOOK) --debug --no-default-features --features search
-	@scripts/book target/book target/tools/mdbook-$(MDBOOK)/bin/mdbook
+	@scripts/need docs
+	@scripts/book target/book
 
 .PHONY: api-docs
 api-docs: ## Build the documentation of the crates

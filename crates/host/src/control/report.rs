@@ -30,6 +30,7 @@ pub(crate) fn limits(wire: &PacerConfig, reserved: Rate) -> Option<HostLimits> {
         frame: wire.frame,
         slowest: wire.slowest(),
         subtree_bursts: true,
+        lateness: Lateness::Exact,
     };
     // As it would be made of a service's word.
     let mut most = Guarantee::new(wire.link, wire.frame, wire.link);

@@ -39,6 +39,7 @@ fn heard(ledger: &Ledger, cpu: Option<HostCpu>) -> HostReport {
             frame: Bytes(1_538),
             slowest: Rate(10_000),
             subtree_bursts: true,
+            lateness: Lateness::Exact,
         }),
         cpu,
         refused: Vec::new(),

@@ -123,6 +123,7 @@ fn report(ledger: &Ledger, word: &Word) -> HostReport {
         frame: Bytes(1_538),
         slowest: Rate(10_000),
         subtree_bursts: true,
+        lateness: Lateness::Exact,
     };
     let keeps = |behind: u64, mbit| HostReport {
         revision: 1,

@@ -326,7 +326,7 @@ fn kernel_rules(rules: &Rules) -> GuestRules {
         inward: rules.inward.map(bucket),
         guarantee: rules.guarantee.map(|guarantee| Guarantee {
             bucket: bucket(guarantee),
-            peak: None,
+            peak: rules.peak,
             frame: FRAME,
         }),
         mark: rules

@@ -33,6 +33,6 @@ pub use scheduling::*;
 pub use tailbound_classes::{Classes, Fabric};
 pub use tailbound_placement::pinned::Rule;
 pub use tailbound_placement::{
-    CpuReservation, CpuUse, DEFAULT_BURSTS, HostCpu, HostLimits, TenantId, Thousandths,
+    CpuReservation, CpuUse, DEFAULT_BURSTS, HostCpu, HostLimits, Lateness, TenantId, Thousandths,
 };
 pub use types::*;

@@ -82,6 +82,12 @@ struct Rules {
     /// Let the guest's frames leave the uplink within this rate and burst
     #[arg(long, value_name = "RATE")]
     guarantee: Option<Bucket>,
+    /// The rate within a burst of the guarantee [default: that of the uplink]
+    #[arg(long, value_name = "RATE", requires = "guarantee")]
+    peak: Option<Rate>,
+    /// The machine of the placement service that the guest is: OWNER/NAME/NUMBER
+    #[arg(long, value_name = "VM")]
+    vm: Option<VmName>,
     /// The DSCP of the guest's packets, 0 to 63, in place of the guest's own
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..64))]
     dscp: Option<u8>,
@@ -111,6 +117,8 @@ impl Rules {
             outward: self.limit_out,
             inward: self.limit_in,
             guarantee: self.guarantee,
+            peak: self.peak,
+            vm: self.vm.as_ref().map(ToString::to_string),
             uplink: self.uplink.clone(),
             interface: self.interface.clone(),
             mac: self.mac,

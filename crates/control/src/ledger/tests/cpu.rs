@@ -4,7 +4,7 @@ use super::*;
 use tailbound_api::{
     Code, CpuReservation, CpuUse, HostCpu, HostReport, NewTenant, TenantState, UnpromisedGuest,
 };
-use tailbound_placement::{CpuLatency, HostLimits, Message};
+use tailbound_placement::{CpuLatency, HostLimits, Lateness, Message};
 use tailbound_units::{Bytes, Rate};
 
 const PERIOD: Nanos = Nanos::from_millis(4);

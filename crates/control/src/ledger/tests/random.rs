@@ -8,7 +8,7 @@ use tailbound_api::{
     MoveStep, MoveVm, NewReservation, Operation, OutLimit, PinnedHost, RefusedVm, TenantRef,
     VmLimit,
 };
-use tailbound_placement::{Guarantee, HostLimits, Spec};
+use tailbound_placement::{Guarantee, HostLimits, Lateness, Spec};
 use tailbound_units::{Bytes, Rate};
 
 /// A command whose tenant is chosen among those there are.

@@ -3,6 +3,7 @@
 mod daemons;
 pub mod end;
 mod guests;
+mod warm;
 
 use super::carry::Here;
 use super::mac::Mac;

@@ -1,6 +1,7 @@
 //! `tailbound adopt`: protects guests in the network that they have.
 
 mod again;
+mod follow;
 pub(super) mod lateness;
 mod list;
 mod policy;
@@ -20,6 +21,8 @@ use tailbound_adopt::policy::Policy;
 use tailbound_adopt::{
     Bucket, CarryError, Entry, FileJournal, Host, Journal as _, Mac, Request, Selection, World,
 };
+use tailbound_api::VmName;
+use tailbound_units::Rate;
 
 /// Version of the JSON documents' format.
 const SCHEMA: u32 = 1;
@@ -40,7 +43,7 @@ const SCHEMA: u32 = 1;
 #[expect(clippy::struct_excessive_bools, reason = "flags of the command line")]
 pub(crate) struct Args {
     /// The guests
-    #[arg(value_name = "GUEST", required_unless_present_any = ["all", "again", "list", "policy"])]
+    #[arg(value_name = "GUEST", required_unless_present_any = ["all", "again", "list", "policy", "control"])]
     guests: Vec<String>,
     /// Adopt all guests with an interface on this host
     #[arg(long, conflicts_with = "guests")]
@@ -57,6 +60,8 @@ pub(crate) struct Args {
     /// List adopted guests, their rules, and the frames that their guards dropped
     #[arg(long, conflicts_with_all = ["guests", "all", "rules", "dry_run"])]
     list: bool,
+    #[command(flatten)]
+    control: Option<follow::Control>,
     #[command(flatten)]
     rules: Rules,
     /// Print the plan, and change nothing
@@ -166,6 +171,9 @@ impl Args {
     pub(crate) fn run(self) -> Result<Exit, Failure> {
         if self.list {
             return list::run(&self.places, self.output);
+        }
+        if let Some(control) = &self.control {
+            return follow::run(&self.places, control);
         }
         if self.again {
             return again::run(&self.places, self.dry_run, self.output);

@@ -22,9 +22,10 @@ const PACE: Bucket = Bucket {
     rate: Rate::from_mbit(1_000),
     burst: Bytes(15_000),
 };
-/// The longest time of all: ten times what the frames need.
-const LONGEST: Duration = Duration::from_secs(2);
-const PAUSE: Duration = Duration::from_micros(200);
+/// The longest time of a burst: ten times what its frames need.
+const MAX_TIME: Duration = Duration::from_secs(2);
+/// The time between two batches: the socket never runs empty in it.
+const REFILL: Duration = Duration::from_micros(200);
 
 impl Live {
     /// Sends frames with departure times to a device of its own, and returns how late they left;
@@ -58,7 +59,7 @@ impl Live {
         measured
     }
 
-    /// Sends frames until so many were counted.
+    /// Sends frames until `count` frames were counted.
     fn send(&mut self, tap: &Tap, count: u64) -> Result<Option<Lateness>, HostError> {
         let failed = |error| HostError::new(DEVICE, error);
         let socket = Socket::open(DEVICE, None).map_err(|error| HostError::new(DEVICE, error))?;
@@ -72,7 +73,7 @@ impl Live {
         frame[VIRTIO_HEADER_LEN + 12..VIRTIO_HEADER_LEN + 14].copy_from_slice(&[0x88, 0xb5]);
         let mut batch = Batch::new();
         let mut buffer = vec![0; VIRTIO_HEADER_LEN + LENGTH];
-        let until = Instant::now() + LONGEST;
+        let until = Instant::now() + MAX_TIME;
         loop {
             // An error means that the socket is full.
             let _ = socket.transmit(&mut batch, [&frame[..]; Batch::LEN].into_iter());
@@ -83,7 +84,7 @@ impl Live {
             if lateness.frames() >= count || Instant::now() > until {
                 return Ok(Some(lateness));
             }
-            std::thread::sleep(PAUSE);
+            std::thread::sleep(REFILL);
         }
     }
 }

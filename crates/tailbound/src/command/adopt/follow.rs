@@ -146,7 +146,7 @@ struct Follower<'f> {
 }
 
 impl Follower<'_> {
-    /// Asks for guarantees, brings them into force, and reports.
+    /// Queries guarantees, brings them into force, and reports.
     fn turn(&mut self) {
         match self.follow() {
             Ok(()) => self.is_away = false,

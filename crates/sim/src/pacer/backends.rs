@@ -27,7 +27,7 @@ type Arrivals = Vec<Nanos>;
 
 /// A frame behind the link of its host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Sent {
+struct WireFrame {
     /// The arrival of its last bit at the switch, in picoseconds.
     at: u64,
     wire: u64,
@@ -44,7 +44,7 @@ struct LateHost {
 
 impl LateHost {
     /// Sends the frames of all guests. Frames that are due within a stall leave together at its end.
-    fn send(&mut self, guests: &[Arrivals]) -> Vec<Sent> {
+    fn send(&mut self, guests: &[Arrivals]) -> Vec<WireFrame> {
         let mut released = Vec::new();
         for guest in guests {
             let mut buckets = [
@@ -71,7 +71,7 @@ impl LateHost {
         let mut free = 0;
         let sent = released.into_iter().map(|at| {
             free = free.max(at.0 * 1_000) + FRAME * BYTE;
-            Sent {
+            WireFrame {
                 at: free,
                 wire: FRAME,
             }
@@ -109,7 +109,7 @@ impl LateHost {
 
 /// Sends the frames of all guests of a host by the pacer of the data path. Also returns the largest
 /// excess over the guarantee, in bytes.
-fn pace(guarantee: &Guarantee, guests: &[Arrivals]) -> (Vec<Sent>, i128) {
+fn pace(guarantee: &Guarantee, guests: &[Arrivals]) -> (Vec<WireFrame>, i128) {
     let mut host = Host::new(&PacerConfig::strict(LINK)).expect("a wire");
     let mut curves = Vec::new();
     for guest in guests {
@@ -126,7 +126,7 @@ fn pace(guarantee: &Guarantee, guests: &[Arrivals]) -> (Vec<Sent>, i128) {
     host.run(Nanos::MAX, |frame, departure, at| {
         let wire = frame.wire();
         curves[frame.guest as usize].add(departure, wire);
-        sent.push(Sent {
+        sent.push(WireFrame {
             at: (at + wire).0 * BYTE,
             wire: wire.0,
         });
@@ -136,7 +136,7 @@ fn pace(guarantee: &Guarantee, guests: &[Arrivals]) -> (Vec<Sent>, i128) {
 }
 
 /// Returns the longest delay of all frames in a queue of the narrow link.
-fn longest_delay(mut all: Vec<Sent>) -> Nanos {
+fn longest_delay(mut all: Vec<WireFrame>) -> Nanos {
     all.sort_unstable();
     let mut port = Port::new(PortConfig {
         rate: NARROW,

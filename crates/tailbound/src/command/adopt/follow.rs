@@ -9,7 +9,7 @@ mod told;
 
 use super::{Carrier, Places};
 use crate::exit::{Exit, Failure};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -42,7 +42,7 @@ const MAX_WAIT: Duration = Duration::from_secs(10);
 #[group(requires = "control")]
 pub(super) struct Control {
     /// Follow the guarantees of the placement service at this URL for guests that are adopted with
-    /// --vm, and report to it, until SIGTERM; for several replicas, all URLs, separated by commas
+    /// --vm, and report to it, until SIGTERM; SIGHUP measures the lateness anew; for several replicas, all URLs, separated by commas
     #[arg(
         long = "control",
         id = "control",
@@ -67,7 +67,8 @@ pub(super) struct Control {
 }
 
 pub(super) fn run(places: &Places, control: &Control) -> Result<Exit, Failure> {
-    let ends = Arc::new(AtomicBool::new(false));
+    let [ends, forgets] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+    flag::register(SIGHUP, Arc::clone(&forgets))?;
     for signal in [SIGTERM, SIGINT] {
         flag::register(signal, Arc::clone(&ends))?;
     }
@@ -99,6 +100,9 @@ pub(super) fn run(places: &Places, control: &Control) -> Result<Exit, Failure> {
     };
     let mut next = Instant::now();
     while !ends.load(Ordering::Relaxed) {
+        if forgets.swap(false, Ordering::Relaxed) {
+            follower.warm = warm_up(places, &mut places.live())?;
+        }
         if Instant::now() >= next {
             follower.turn();
             next = Instant::now() + QUESTION;
@@ -114,7 +118,11 @@ fn warm(places: &Places, live: &mut Live) -> Result<Option<Lateness>, Failure> {
     if counted.is_some_and(|it| it.frames() >= lateness::WARM) {
         return Ok(None);
     }
-    // Nobody else removes the programs meanwhile.
+    warm_up(places, live)
+}
+
+fn warm_up(places: &Places, live: &mut Live) -> Result<Option<Lateness>, Failure> {
+    // No other process removes the programs meanwhile.
     let _journal = FileJournal::open_within(&places.state, MAX_WAIT)?;
     let warm = live.warm_up()?;
     match &warm {
@@ -159,6 +167,8 @@ impl Follower<'_> {
     }
 
     fn follow(&mut self) -> Result<(), Failure> {
+        // Another process may have removed the programs that were open, and loaded others.
+        self.live = self.places.live();
         // A new client each time: the files with the token and the CA may have changed.
         let client = Client::new(&self.settings)?;
         let said = client.guarantees(&self.host)?;

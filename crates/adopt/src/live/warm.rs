@@ -6,7 +6,7 @@ use crate::world::HostError;
 use std::io::IoSliceMut;
 use std::time::{Duration, Instant};
 use tailbound_sys::edge::{Bucket, GuestRules, Lateness};
-use tailbound_sys::network;
+use tailbound_sys::{link, network};
 use tailbound_sys::packet::{Batch, Socket};
 use tailbound_sys::tap::{Tap, VIRTIO_HEADER_LEN};
 use tailbound_units::{Bytes, Rate};
@@ -37,6 +37,7 @@ impl Live {
     pub fn warm_up(&mut self) -> Result<Option<Lateness>, HostError> {
         let failed = |what| move |error| HostError::new(what, error);
         let tap = Tap::open(DEVICE, None).map_err(|error| HostError::new(DEVICE, error))?;
+        link::set_up(DEVICE).map_err(|error| HostError::new(DEVICE, error))?;
         let devices = network::devices()?;
         let device = devices.iter().find(|device| device.name == DEVICE);
         let index = device

@@ -36,6 +36,7 @@ mod pins;
 mod qdisc;
 mod raw;
 mod rules;
+mod warm;
 
 pub use pins::is_in_bpffs;
 pub use rules::{

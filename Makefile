@@ -235,6 +235,12 @@ adopt-guest: ## Try the limits of tailbound adopt on Debian's kernels with veths
 	@$(COMPILE) 2000 "$(CARGO)" --locked -p tailbound --bin tailbound --no-default-features --features look
 	@scripts/adopt-guest $(TARGET)/debug/tailbound "$(KERNELS)"
 
+.PHONY: adopt-real
+adopt-real: ## Adopt guests of a real Docker and of Open vSwitch's userspace datapath, as root
+	@scripts/need compile adopt-real
+	@$(COMPILE) 2000 "$(CARGO)" --locked -p tailbound --bin tailbound --no-default-features --features look
+	@scripts/adopt-real $(TARGET)/debug/tailbound
+
 .PHONY: cri-pod
 cri-pod: ## Adopt real pods by the CNI plugin, with containerd, runc and CRI, as root
 	@scripts/need compile cri
@@ -281,7 +287,7 @@ NIGHTLY_FUZZ_SECONDS ?= 300
 
 .PHONY: nightly
 nightly: build-all ## Run all tests with a fresh seed, ignored ones, golden records, fuzzing, packages, bare roots (a night)
-	@scripts/need lab memcached iperf3 qemu bpf-guest libvirt etcd page api golden linux-codel dpdk alerts hlog collector clusters deb rpm roots kernel-bench why-guest adopt-guest cni cri go
+	@scripts/need lab memcached iperf3 qemu bpf-guest libvirt etcd page api golden linux-codel dpdk alerts hlog collector clusters deb rpm roots kernel-bench why-guest adopt-guest adopt-real cni cri go
 	@scripts/guest-image >/dev/null
 	@scripts/linux-codel >/dev/null
 	@CARGO="$(CARGO)" scripts/nightly $(TAILBOUND) $(NIGHTLY_FUZZ_SECONDS)

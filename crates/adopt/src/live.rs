@@ -5,6 +5,7 @@ pub mod end;
 mod guests;
 
 use super::carry::Here;
+use super::lateness;
 use super::mac::Mac;
 use super::plan::MARKS;
 use super::request::{Bucket, Request};
@@ -141,6 +142,18 @@ impl Live {
         }
         let lateness = self.edge()?.lateness();
         lateness.map_err(|error| HostError::new("the lateness cannot be read", error))
+    }
+
+    /// Warms the host up by frames of its own, and returns how late they left; `None` if the kernel
+    /// does not measure it. The host is as before, without the frames that were counted before.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn warm_up(&mut self) -> Result<Option<Lateness>, HostError> {
+        let warm = self.edge()?.warm_up(lateness::WARM);
+        let warm = warm.map_err(|error| HostError::new("the host cannot be warmed up", error));
+        self.finish()?;
+        warm
     }
 
     fn ports(&mut self, devices: &[Device]) -> Result<BTreeMap<u32, PortState>, HostError> {
@@ -326,7 +339,7 @@ fn kernel_rules(rules: &Rules) -> GuestRules {
         inward: rules.inward.map(bucket),
         guarantee: rules.guarantee.map(|guarantee| Guarantee {
             bucket: bucket(guarantee),
-            peak: None,
+            peak: rules.peak,
             frame: FRAME,
         }),
         mark: rules

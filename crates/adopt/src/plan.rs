@@ -251,6 +251,7 @@ impl Planner<'_> {
             outward: request.outward,
             inward: request.inward,
             guarantee: request.guarantee,
+            peak: request.peak.filter(|_| request.guarantee.is_some()),
             mark: None,
         })
     }

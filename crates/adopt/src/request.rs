@@ -77,6 +77,12 @@ pub struct Request {
     pub inward: Option<Bucket>,
     /// The guarantee.
     pub guarantee: Option<Bucket>,
+    /// The rate within a burst of the guarantee (Bmax); that of the uplink without.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peak: Option<Rate>,
+    /// The machine of the placement service that the guest is: `OWNER/NAME/NUMBER`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vm: Option<String>,
     /// The name of the uplink; found by the plan if absent.
     pub uplink: Option<String>,
     /// The name of the guest's only device to adopt; all without.
@@ -95,6 +101,8 @@ impl Default for Request {
             outward: None,
             inward: None,
             guarantee: None,
+            peak: None,
+            vm: None,
             uplink: None,
             interface: None,
             mac: None,
@@ -111,7 +119,8 @@ impl Request {
 
     /// Returns true if it fits one guest only.
     pub fn is_for_one(&self) -> bool {
-        self.mac.is_some() || !self.ips.is_empty() || self.interface.is_some()
+        let is_named = self.mac.is_some() || self.interface.is_some() || self.vm.is_some();
+        is_named || !self.ips.is_empty()
     }
 }
 

@@ -6,6 +6,7 @@ use super::request::{Bucket, Request};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::IpAddr;
+use tailbound_units::Rate;
 
 /// A device of the host's network namespace, recognised again by its index and its MAC address. An
 /// index is not used again while the namespace lives, unless an administrator selects it.
@@ -41,6 +42,9 @@ pub struct Rules {
     pub inward: Option<Bucket>,
     /// The guarantee: its frames leave within {B, S}.
     pub guarantee: Option<Bucket>,
+    /// The rate within a burst of the guarantee; that of the uplink without.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peak: Option<Rate>,
     /// The firewall mark that names the guest at the uplink, if its frames are routed there.
     pub mark: Option<u32>,
 }
@@ -75,6 +79,9 @@ impl fmt::Display for Rules {
             if let Some(bucket) = bucket {
                 write!(f, "; {name} {bucket}")?;
             }
+        }
+        if let Some(peak) = self.peak {
+            write!(f, " at {peak}")?;
         }
         Ok(())
     }

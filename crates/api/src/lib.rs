@@ -30,9 +30,9 @@ pub use moving::{MoveEnd, MoveStep, MoveVm, Moving};
 pub use names::{NameError, VmName};
 pub use reserved::{PinnedHost, ReservationId, ReservationRecord, ReservedMachine};
 pub use scheduling::*;
-pub use tailbound_classes::{Classes, Fabric};
+pub use tailbound_classes::{Class, Classes, Fabric};
 pub use tailbound_placement::pinned::Rule;
 pub use tailbound_placement::{
-    CpuReservation, CpuUse, DEFAULT_BURSTS, HostCpu, HostLimits, TenantId, Thousandths,
+    CpuReservation, CpuUse, DEFAULT_BURSTS, HostCpu, HostLimits, Lateness, TenantId, Thousandths,
 };
 pub use types::*;

@@ -316,6 +316,9 @@ pub struct Host {
     /// guarantee of its machines holds then, and it gets no machines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub other_classes: Option<Classes>,
+    /// The lateness of frames that admission counts with; absent for an exact pacer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lateness: Option<Nanos>,
     /// The CPU that is reserved on the host.
     #[serde(default)]
     pub reserved_cpu: CpuUse,

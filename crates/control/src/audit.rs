@@ -6,6 +6,7 @@
 
 mod cpu;
 mod keys;
+mod late;
 mod reservations;
 mod tenants;
 mod traffic;
@@ -16,6 +17,7 @@ mod tests;
 use crate::ledger::Snapshot;
 use std::fmt;
 use tailbound_api::{CpuUse, HostCpu, UnpromisedGuest};
+use tailbound_placement::HostRule;
 use tenants::Tenants;
 use traffic::Traffic;
 
@@ -36,6 +38,8 @@ pub struct Report {
     pub misfits: usize,
     /// The hosts of whose CPU something is reserved, in the order of the tree.
     pub cpu: Vec<CpuOnHost>,
+    /// The hosts whose frames leave later than admission counted with, in the order of their names.
+    pub late: Vec<LateHost>,
     /// Everything that is wrong; empty if all promises hold.
     pub findings: Vec<Finding>,
 }
@@ -101,6 +105,32 @@ impl fmt::Display for CpuOnHost {
             write!(formatter, "\n  {guest}: {what}")?;
         }
         Ok(())
+    }
+}
+
+/// A host with guarantees whose frames leave later than admission counted with, or whose lateness is
+/// not known yet. Later decisions can be correct although there is one: hosts can become late.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LateHost {
+    /// The host.
+    pub host: String,
+    /// The number of its machines with a guarantee.
+    pub machines: u64,
+    /// The rule that the host breaks.
+    pub rule: HostRule,
+}
+
+impl fmt::Display for LateHost {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            host,
+            machines,
+            rule,
+        } = self;
+        write!(
+            formatter,
+            "host {host:?} with {machines} guaranteed machines: {rule}"
+        )
     }
 }
 
@@ -186,6 +216,7 @@ pub fn audit(snapshot: &Snapshot) -> Report {
     }
     tenants.resources(&mut report.findings);
     report.cpu = cpu::reserved(&topology, snapshot);
+    report.late = late::hosts(&topology, snapshot);
     report.ports = traffic.ports(&mut report.findings);
     report
 }

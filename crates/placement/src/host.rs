@@ -5,7 +5,7 @@ use crate::request::Guarantee;
 use serde::{Deserialize, Serialize};
 use std::fmt::Display;
 use tailbound_hypervisor::reservation::Unschedulable;
-use tailbound_units::{Bursts, Bytes, Rate};
+use tailbound_units::{Bursts, Bytes, Nanos, Rate};
 
 /// Capacity of a host's link for guarantees, as the host reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,6 +26,40 @@ pub struct HostLimits {
     /// receiver.
     #[serde(default, skip_serializing_if = "is_false")]
     pub subtree_bursts: bool,
+    /// Lateness of frames behind their departure times; exact without it.
+    #[serde(default, skip_serializing_if = "Lateness::is_exact")]
+    pub lateness: Lateness,
+}
+
+/// Lateness of frames behind their departure times on a host.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = HostLateness))]
+#[serde(rename_all = "kebab-case")]
+pub enum Lateness {
+    /// A pacer that never exceeds a guarantee, however late it is: the user-space pacer.
+    #[default]
+    Exact,
+    /// Departure times in the kernel, with a lateness that is unknown yet: too few frames were
+    /// counted.
+    WarmingUp,
+    /// Departure times in the kernel: the largest measured lateness with a margin.
+    Within(Nanos),
+}
+
+impl Lateness {
+    const fn is_exact(&self) -> bool {
+        matches!(self, Self::Exact)
+    }
+
+    /// Checks whether admission counts with it, if it counts with `counted` for the host.
+    pub fn check(self, counted: Option<Nanos>) -> Result<(), HostRule> {
+        match (self, counted) {
+            (Self::Exact, _) => Ok(()),
+            (Self::WarmingUp, _) => Err(HostRule::WarmingUp),
+            (Self::Within(measured), Some(counted)) if measured <= counted => Ok(()),
+            (Self::Within(measured), counted) => Err(HostRule::Late { measured, counted }),
+        }
+    }
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
@@ -56,6 +90,17 @@ pub enum HostRule {
     /// The host accepts no machines.
     #[error("it gets no machines")]
     NoMachines,
+    /// Frames leave the host later than admission counts with.
+    #[error("its frames leave up to {measured} late, and the topology counts {}", counts(.counted))]
+    Late {
+        /// The largest measured lateness, with a margin.
+        measured: Nanos,
+        /// The topology's `lateness` of the host; `None` for an exact pacer.
+        counted: Option<Nanos>,
+    },
+    /// The lateness of the host's frames is unknown yet.
+    #[error("it is warming up: too few frames have left to know how late they are")]
+    WarmingUp,
     /// B is above what the wire carries.
     #[error("a bandwidth of {bandwidth} is above its link's {link}")]
     Bandwidth {
@@ -151,6 +196,14 @@ pub enum HostRule {
         /// Number of vCPUs on the host that have a reservation without a promise.
         unpromised: u64,
     },
+}
+
+/// Returns the part of a message about the topology's lateness.
+fn counts(lateness: &Option<Nanos>) -> String {
+    match lateness {
+        Some(lateness) => format!("with {lateness}"),
+        None => "on an exact pacer (its `lateness` is missing)".to_owned(),
+    }
 }
 
 /// Returns the part of a message about unpromised reservations; empty without any.

@@ -58,7 +58,7 @@ pub use datacentre::{
     Adjustment, AdmitError, AffectedTenant, Bound, Datacentre, MoveError, Placement,
     PlacementError, PortOverload, RefusalReport, Tenant, TenantId, pinned,
 };
-pub use host::{HostLimits, HostOffer, HostRule};
+pub use host::{HostLimits, HostOffer, HostRule, Lateness};
 pub use load::{AffineCurve, CURVES, Load};
 pub use pool::{CpuLatency, HostCpu};
 pub use request::{DEFAULT_BURSTS, FaultDomains, Guarantee, Policy, Request, RequestError};

@@ -1,8 +1,10 @@
 //! The load of a port: sums of concave arrival curves, stored as six affine ones.
 
 mod exact;
+mod wait;
 
 pub(crate) use exact::Exact;
+pub(crate) use wait::{Wait, Waits};
 
 use tailbound_units::{Bursts, Bytes, Nanos, Rate};
 
@@ -376,15 +378,21 @@ impl Source {
     ///
     /// `parts` is the number of links over which each machine's frames are spread; the load is the
     /// sum over them. A link may get more than its share by a frame at either end.
-    pub(crate) fn across(&self, senders: u32, vms: u32, delay: Nanos, parts: u32) -> Load {
+    ///
+    /// From hosts with departure times ([`Wait::late`]) it is min(m·Bmax·t + m·frame,
+    /// m·B·t + m·(S + frame)): an empty bucket still releases one frame, and no rates of receivers are
+    /// negotiated.
+    pub(crate) fn across(&self, senders: u32, vms: u32, wait: impl Into<Wait>, parts: u32) -> Load {
         if senders == 0 || senders >= vms {
             return Load::NONE;
         }
-        self.lines(senders, vms, delay, parts).load()
+        self.lines(senders, vms, wait.into(), parts).load()
     }
 
     /// Returns the affine curves of `senders` machines.
-    fn lines(&self, senders: u32, vms: u32, delay: Nanos, parts: u32) -> Lines {
+    fn lines(&self, senders: u32, vms: u32, wait: Wait, parts: u32) -> Lines {
+        let Wait { time: delay, late } = wait;
+        let released = if late { self.frame } else { 0 };
         let count = u64::from(senders);
         let line = |rate: u64, burst: u64| {
             let burst = count * (burst + self.spread(parts));
@@ -393,15 +401,38 @@ impl Source {
         };
         Lines {
             peak: self.burst_rate.map(|rate| line(rate, self.frame)),
-            senders: line(self.bandwidth, self.burst),
-            pairs: self.pairs(Interval::point(senders), vms, delay, parts),
+            senders: line(self.bandwidth, self.burst + released),
+            pairs: if late {
+                None
+            } else {
+                self.pairs(Interval::point(senders), vms, delay, parts)
+            },
         }
     }
 
     /// Returns a load that is nowhere above [`Self::across`] for any number of senders and any
-    /// delay within these intervals, affine curve by affine curve.
+    /// wait within these intervals, affine curve by affine curve.
     pub(crate) fn at_least(
         &self,
+        senders: Interval<u32>,
+        vms: u32,
+        waits: impl Into<Waits>,
+        parts: u32,
+    ) -> Load {
+        let waits = waits.into();
+        let of = |late| self.at_least_if(late, senders, vms, waits.times, parts);
+        let Interval { least, most } = waits.late;
+        if least == most {
+            of(least)
+        } else {
+            of(least).lower(&of(most))
+        }
+    }
+
+    /// Returns the same, with or without departure times.
+    fn at_least_if(
+        &self,
+        late: bool,
         senders: Interval<u32>,
         vms: u32,
         delays: Interval<Nanos>,
@@ -410,14 +441,19 @@ impl Source {
         if senders.least == 0 || senders.most >= vms {
             return Load::NONE;
         }
+        let wait = |time| Wait { time, late };
         if senders.least == senders.most && delays.least == delays.most {
-            return self.across(senders.least, vms, delays.least, parts);
+            return self.across(senders.least, vms, wait(delays.least), parts);
         }
-        let few = self.lines(senders.least, vms, delays.least, parts);
-        let many = self.lines(senders.most, vms, delays.most, parts);
+        let few = self.lines(senders.least, vms, wait(delays.least), parts);
+        let many = self.lines(senders.most, vms, wait(delays.most), parts);
         let (at_few, at_many) = (few.lowest(), many.lowest());
         let least = Lines {
-            pairs: self.pairs(senders, vms, delays.least, parts),
+            pairs: if late {
+                None
+            } else {
+                self.pairs(senders, vms, delays.least, parts)
+            },
             ..few
         };
         // With more senders and more delay a slower curve is the lowest one at more of the times,

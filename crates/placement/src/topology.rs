@@ -10,7 +10,7 @@ mod spec;
 pub use diff::{Diff, Difference, NodeDiff, diff};
 pub use spec::{GroupSpec, HostSpec, Spec, SpecError, Spread, Uniform, UplinkSpec};
 
-use crate::load::AffineCurve;
+use crate::load::{AffineCurve, Wait};
 use names::Names;
 use std::ops::Range;
 use std::sync::Arc;
@@ -111,8 +111,10 @@ struct Node {
     up: Port,
     down: Port,
     /// The most queue capacity that lies between a host and this node, this
-    /// node's own link not included.
+    /// node's own link not included, with the lateness of the host.
     below: Nanos,
+    /// The number of hosts with departure times, below it or itself.
+    late: u32,
     /// The same up to the parent, of the hosts below the parent that are not below this node;
     /// None if there are none.
     beside: Option<Nanos>,
@@ -288,19 +290,41 @@ impl Topology {
         path
     }
 
+    /// Returns how late frames leave a host after their departure times, at most: the part of its
+    /// description with which admission counts. None for a host whose pacer is exact.
+    pub fn lateness(&self, host: NodeId) -> Option<Nanos> {
+        let node = &self.nodes[host.index()];
+        (node.height == 0 && node.late > 0).then_some(node.below)
+    }
+
+    /// Returns how long frames of a host's machines may wait for its timers; no time for an inner
+    /// node.
+    pub(crate) fn wait_of_timers(&self, node: NodeId) -> Wait {
+        let lateness = self.lateness(node);
+        Wait {
+            time: lateness.unwrap_or_default(),
+            late: lateness.is_some(),
+        }
+    }
+
     /// Returns how long traffic may have waited before it comes to the port, if all of it comes
     /// from below `scope`. It comes from any host there, but never back to where it is from.
     #[inline]
-    pub(crate) fn delay_before(&self, port: PortId, scope: NodeId) -> Nanos {
+    pub(crate) fn wait_before(&self, port: PortId, scope: NodeId) -> Wait {
+        let node = &self.nodes[port.node.index()];
         match port.direction {
-            Direction::Up => self.nodes[port.node.index()].below,
-            Direction::Down => self.delay_into(port.node, scope).unwrap_or_default(),
+            Direction::Up => Wait {
+                time: node.below,
+                late: node.late > 0,
+            },
+            Direction::Down => self.wait_into(port.node, scope).unwrap_or_default(),
         }
     }
 
     /// Returns the same for the port down to a node; None if no host below `scope` is outside the
     /// node.
-    pub(crate) fn delay_into(&self, node: NodeId, scope: NodeId) -> Option<Nanos> {
+    pub(crate) fn wait_into(&self, node: NodeId, scope: NodeId) -> Option<Wait> {
+        let is_late = self.nodes[scope.index()].late > self.nodes[node.index()].late;
         let mut at = &self.nodes[node.index()];
         let mut longest = at.beside;
         let mut down = Nanos::ZERO;
@@ -310,12 +334,19 @@ impl Topology {
             down += at.down.capacity;
             longest = longest.max(at.beside.map(|beside| beside + down));
         }
-        longest
+        longest.map(|time| Wait {
+            time,
+            late: is_late,
+        })
     }
 
-    /// Returns the sums of queue capacities from a host up to `scope`, and from there down to it.
+    /// Returns the sums of queue capacities from a host up to `scope`, with its lateness, and from
+    /// there down to it.
     pub(crate) fn delays(&self, host: NodeId, scope: NodeId) -> (Nanos, Nanos) {
-        let (mut up, mut down) = (Nanos::ZERO, Nanos::ZERO);
+        if host == scope {
+            return (Nanos::ZERO, Nanos::ZERO);
+        }
+        let (mut up, mut down) = (self.nodes[host.index()].below, Nanos::ZERO);
         let mut at = host;
         while at != scope {
             let node = &self.nodes[at.index()];
@@ -339,8 +370,8 @@ impl Topology {
         )
     }
 
-    /// Returns the sum of queue capacities from one host to the other: the longest that a frame may
-    /// wait. Propagation and links are not in it.
+    /// Returns the sum of queue capacities from one host to the other, and the lateness of the
+    /// first: the longest that a frame may wait. Propagation and links are not in it.
     pub fn delay(&self, one: NodeId, other: NodeId) -> Nanos {
         let scope = self.meeting(one, other);
         self.delays(one, scope).0 + self.delays(other, scope).1

@@ -6,6 +6,8 @@
 //! bounds, guests beside attackers, and a guest that exceeds its guarantee on an idle wire. Only
 //! the last has elastic flows: the others measure guaranteed traffic.
 
+#[cfg(test)]
+mod backends;
 mod conformance;
 mod elastic;
 #[cfg(test)]

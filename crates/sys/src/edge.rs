@@ -36,6 +36,7 @@ mod pins;
 mod qdisc;
 mod raw;
 mod rules;
+mod warm;
 
 pub use pins::is_in_bpffs;
 pub use rules::{
@@ -44,6 +45,7 @@ pub use rules::{
 };
 
 use crate::bpf_program::{LoadError, refused};
+use aya::maps::PerCpuValues;
 use change::{guest_queue, plan, root};
 use pins::{Maps, PROGRAMS, Pins, map_error};
 use qdisc::Root;
@@ -301,6 +303,22 @@ impl Edge {
         }
         let cpus = self.maps.lateness.get(&0, 0).map_err(map_error)?;
         Ok(Some(RawLateness::sum(&cpus)))
+    }
+
+    /// Forgets the lateness that was measured so far.
+    ///
+    /// # Errors
+    /// The map cannot be written.
+    pub fn restart_lateness(&mut self) -> Result<(), EdgeError> {
+        let nothing = RawLateness {
+            buckets: [0; Lateness::BUCKETS],
+            max: 0,
+        };
+        let cpus = aya::util::nr_cpus();
+        let cpus = cpus.map_err(|(_, error)| step("count the CPUs".to_owned(), error))?;
+        let all = PerCpuValues::try_from(vec![nothing; cpus]);
+        let all = all.map_err(|error| step("reset the lateness".to_owned(), error))?;
+        self.maps.lateness.set(0, all, 0).map_err(map_error)
     }
 
     /// Returns the run time of each program of interfaces and how often it ran, by name, while a

@@ -82,6 +82,35 @@ fn set_queue_length_here(interface: &str, packets: u32) -> io::Result<()> {
     })
 }
 
+/// Enables `interface` of the caller's network namespace.
+///
+/// # Errors
+/// There is no such interface, or it takes `CAP_NET_ADMIN`.
+pub fn set_up(interface: &str) -> io::Result<()> {
+    let socket = any_socket()?;
+    let mut asked = request(interface).ok_or(io::ErrorKind::InvalidInput)?;
+    // SAFETY: SIOCGIFFLAGS writes flags into one `ifreq`, which `asked` is.
+    check(unsafe {
+        libc::ioctl(
+            socket.as_raw_fd(),
+            libc::SIOCGIFFLAGS as libc::Ioctl,
+            &raw mut asked,
+        )
+    })?;
+    // SAFETY: the kernel has just written `ifr_flags`.
+    let flags = unsafe { asked.ifr_ifru.ifru_flags };
+    // IFF_UP is 1, so it fits.
+    asked.ifr_ifru.ifru_flags = flags | libc::IFF_UP as libc::c_short;
+    // SAFETY: SIOCSIFFLAGS reads one `ifreq`, whose `ifr_flags` was just written.
+    check(unsafe {
+        libc::ioctl(
+            socket.as_raw_fd(),
+            libc::SIOCSIFFLAGS as libc::Ioctl,
+            &raw const asked,
+        )
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -92,5 +121,6 @@ mod tests {
         assert!(transmit_drops("nowhere", None).is_err());
         assert!(transmit_drops("lo", Some(Path::new("/nonexistent/netns"))).is_err());
         assert!(set_queue_length("nowhere", None, 10).is_err());
+        assert!(set_up("nowhere").is_err());
     }
 }

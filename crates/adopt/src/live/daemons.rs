@@ -1,12 +1,17 @@
-//! The devices whose frames a daemon of tailbound forwards itself: it has their packet sockets or
-//! the file side of their TAPs.
+//! The devices whose frames a process forwards itself: it has their packet sockets or the file side
+//! of their TAPs. A packet socket receives a frame before the programs on the device, so a guard would
+//! count a frame as dropped that such a process forwards.
 
 use std::collections::BTreeMap;
 use std::fs;
 use tailbound_sys::network::Device;
 
-/// The name of the program's processes.
-const PROGRAM: &str = "tailbound";
+/// The names of processes that forward frames, with what they are.
+const PROGRAMS: [(&str, &str); 3] = [
+    ("tailbound", "tailbound host"),
+    ("ovs-vswitchd", "Open vSwitch's userspace datapath"),
+    ("vpp_main", "VPP"),
+];
 
 /// Returns the daemon of each device that has one, in words, by the device's index.
 pub(super) fn driven(devices: &[Device]) -> BTreeMap<u32, String> {
@@ -16,10 +21,11 @@ pub(super) fn driven(devices: &[Device]) -> BTreeMap<u32, String> {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = processes.filter_map(|it| it.file_name().to_str()?.parse::<u32>().ok());
     for pid in pids.filter(|pid| *pid != std::process::id()) {
-        let comm = fs::read_to_string(format!("/proc/{pid}/comm"));
-        if comm.is_ok_and(|comm| comm.trim_end() == PROGRAM) {
+        let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        let mut programs = PROGRAMS.into_iter();
+        if let Some((_, what)) = programs.find(|(name, _)| *name == comm.trim_end()) {
             let found = opened(pid, &sockets, devices);
-            driven.extend(found.map(|index| (index, format!("tailbound host (process {pid})"))));
+            driven.extend(found.map(|index| (index, format!("{what} (process {pid})"))));
         }
     }
     driven

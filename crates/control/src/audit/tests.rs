@@ -35,12 +35,14 @@ const UNEVEN: &str = r#"
     name = "b"
     group = "left"
     slots = 8
+    lateness = "70us"
     uplink = { rate = "25Gbit/s", buffer = "311KB", up_buffer = "150KB" }
     [[host]]
     name = "c"
     group = "right"
     count = 2
     slots = 8
+    lateness = "9us"
     uplink = { rate = "10Gbit/s", buffer = "313KB", up_buffer = "71KB" }
     [[host]]
     name = "d"
@@ -59,8 +61,10 @@ fn all_pairs(topology: &Topology, hosts: &[(NodeId, u32)]) -> (Vec<Crossing>, Na
     let mut longest = Nanos::ZERO;
     for (from, _) in hosts {
         for (to, _) in hosts {
-            let mut waited = Nanos::ZERO;
-            for port in topology.path(*from, *to) {
+            let path = topology.path(*from, *to);
+            let lateness = topology.lateness(*from).filter(|_| !path.is_empty());
+            let mut waited = lateness.unwrap_or_default();
+            for port in path {
                 let entry = found.entry(port).or_default();
                 entry.0.insert(*from);
                 entry.1 = entry.1.max(waited);
@@ -77,6 +81,9 @@ fn all_pairs(topology: &Topology, hosts: &[(NodeId, u32)]) -> (Vec<Crossing>, Na
         port,
         senders: senders.iter().map(count).sum(),
         waited,
+        late: senders
+            .iter()
+            .any(|host| topology.lateness(*host).is_some()),
     });
     (crossings.collect(), longest)
 }

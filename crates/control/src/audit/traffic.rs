@@ -22,8 +22,11 @@ pub(super) struct Crossing {
     pub(super) port: PortId,
     /// The number of machines that send through the port.
     pub(super) senders: u64,
-    /// Longest delay of their frames before the port, if every queue holds its capacity.
+    /// Longest delay of their frames before the port, if every queue holds its capacity and every
+    /// host is as late as it may be.
     pub(super) waited: Nanos,
+    /// True if some of the hosts of the senders have departure times.
+    pub(super) late: bool,
 }
 
 impl<'a> Traffic<'a> {
@@ -67,9 +70,13 @@ impl<'a> Traffic<'a> {
         crossing: Crossing,
     ) -> Result<ArrivalCurve, Overflow> {
         let frame = self.topology.frame();
-        let burst = guarantee.burst.max(frame);
+        let released = if crossing.late { frame } else { Bytes::ZERO };
+        let burst = Bytes(guarantee.burst.max(frame).0 + released.0);
         let bursts = guarantee.counted_bursts();
         let senders = crossing.senders;
+        // No rates of receivers are negotiated with hosts that have departure times: as if there
+        // were a receiver for each sender.
+        let vms = if crossing.late { 2 * senders } else { vms };
         let curve = match guarantee.burst_rate {
             _ if self.policy != Policy::Silo => {
                 ArrivalCurve::token_bucket(guarantee.bandwidth, Bytes::ZERO)
@@ -167,6 +174,8 @@ struct Branch {
     machines: u64,
     /// The longest wait from a machine below up to this node.
     up: Nanos,
+    /// The machines below on hosts with departure times.
+    late: u64,
     /// The longest wait from this node down to a machine below.
     down: Nanos,
     /// The longest wait, from any machine that is not below this node, up to the
@@ -175,7 +184,7 @@ struct Branch {
 }
 
 /// Returns the ports that a tenant's traffic uses, and the longest wait between two of its machines
-/// by the capacities of the queues.
+/// by the capacities of the queues and the lateness of hosts.
 pub(super) fn follow(topology: &Topology, hosts: &[(NodeId, u32)]) -> (Vec<Crossing>, Nanos) {
     let mut tree = branches(topology, hosts);
     let capacity = |node, direction| topology.port(PortId { node, direction }).capacity;
@@ -200,7 +209,7 @@ pub(super) fn follow(topology: &Topology, hosts: &[(NodeId, u32)]) -> (Vec<Cross
         enter(&mut ups[above], (up, index));
         enter(&mut downs[above], (down, index));
     }
-    let all = tree.first().map_or(0, |top| top.machines);
+    let (all, all_late) = tree.first().map_or((0, 0), |top| (top.machines, top.late));
     let mut crossings = Vec::with_capacity(2 * tree.len());
     let mut longest = Nanos::ZERO;
     for index in 0..tree.len() {
@@ -216,6 +225,7 @@ pub(super) fn follow(topology: &Topology, hosts: &[(NodeId, u32)]) -> (Vec<Cross
             above,
             machines,
             up,
+            late,
             ..
         } = tree[index];
         let Some(above) = above.filter(|_| machines < all) else {
@@ -231,14 +241,15 @@ pub(super) fn follow(topology: &Topology, hosts: &[(NodeId, u32)]) -> (Vec<Cross
         };
         let before = beside.max(through);
         tree[index].before = before;
-        for (direction, senders, waited) in [
-            (Direction::Up, machines, up),
-            (Direction::Down, all - machines, before),
+        for (direction, senders, waited, late) in [
+            (Direction::Up, machines, up, late),
+            (Direction::Down, all - machines, before, all_late - late),
         ] {
             crossings.push(Crossing {
                 port: PortId { node, direction },
                 senders,
                 waited,
+                late: late > 0,
             });
         }
     }
@@ -271,13 +282,15 @@ fn branches(topology: &Topology, hosts: &[(NodeId, u32)]) -> Vec<Branch> {
                     node,
                     above,
                     machines: 0,
-                    up: Nanos::ZERO,
+                    up: topology.lateness(node).unwrap_or_default(),
+                    late: 0,
                     down: Nanos::ZERO,
                     before: Nanos::ZERO,
                 });
                 tree.len() - 1
             });
             tree[place].machines += u64::from(*count);
+            tree[place].late += topology.lateness(*host).map_or(0, |_| u64::from(*count));
             above = Some(place);
         }
     }

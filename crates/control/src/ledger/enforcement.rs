@@ -534,6 +534,15 @@ impl Ledger {
         })
     }
 
+    /// Returns whether frames leave a host later than the topology counts with, by its last report.
+    fn is_late(&self, host: NodeId) -> bool {
+        let speaks = self.said(host).filter(|said| said.silent_since.is_none());
+        let limits = speaks.and_then(|said| said.report.limits);
+        let counted = self.datacentre.topology().lateness(host);
+        let checked = limits.map_or(Ok(()), |limits| limits.lateness.check(counted));
+        matches!(checked, Err(HostRule::Late { .. }))
+    }
+
     /// Returns how many hosts follow, refuse, are silent and were never heard, and how many have
     /// other classes.
     pub fn hosts_by_word(&self) -> HostCounts {
@@ -555,6 +564,7 @@ impl Ledger {
             counts.with_unpromised += u64::from(over);
             let is_short = self.datacentre.check_reserved(*host).is_err();
             counts.short_of_cpu += u64::from(is_short);
+            counts.late += u64::from(self.is_late(*host));
             let classes = self.said(*host).and_then(|said| said.report.classes());
             counts.other_classes += u64::from(classes.is_some_and(|classes| classes != fabric));
         }
@@ -575,6 +585,8 @@ pub struct HostCounts {
     pub unheard: u64,
     /// Hosts that mark frames with other classes than the topology's.
     pub other_classes: u64,
+    /// Hosts whose frames leave later than the topology counts with.
+    pub late: u64,
     /// Hosts with more reserved CPU than they keep.
     pub short_of_cpu: u64,
     /// Sum of the reserved CPU of all hosts, in thousandths of a CPU.

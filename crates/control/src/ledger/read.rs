@@ -375,6 +375,7 @@ impl Ledger {
             slots: topology.resources(node).slots,
             used: self.used(node),
             other_classes: self.other_classes(node),
+            lateness: topology.lateness(node),
             reserved_cpu: self.datacentre.reserved(node),
             said: self.word(node, false),
             vms: Vec::new(),

@@ -1,6 +1,7 @@
 mod bursts;
 mod cases;
 mod cpu;
+mod late;
 mod limits;
 mod moves;
 mod named;

@@ -84,6 +84,7 @@ struct Levels {
     streams: Gauge,
     connections: Gauge,
     other_classes: Gauge,
+    late: Gauge,
     pending: Gauge,
     degraded: Gauge,
     following: Gauge,
@@ -120,6 +121,11 @@ impl Levels {
                 "hosts_of_other_classes",
                 "Hosts whose classes differ from the topology's",
                 &self.other_classes,
+            ),
+            (
+                "hosts_late",
+                "Hosts whose frames leave later than the topology counts with",
+                &self.late,
             ),
             (
                 "tenants_pending",
@@ -420,6 +426,7 @@ pub(super) fn page(app: &App) -> Result<String, std::fmt::Error> {
         (&levels.streams, app.open_streams() as u64),
         (&levels.connections, app.connections.open() as u64),
         (&levels.other_classes, hosts.other_classes),
+        (&levels.late, hosts.late),
         (&levels.pending, status.pending),
         (&levels.degraded, status.degraded),
         (&levels.following, hosts.following),

@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 use tailbound_api::client::{Backoff, Client, ClientError, Settings};
 use tailbound_api::{
-    CpuUse, HostCpu, HostLimits, HostMeasured, HostReport, RefusedVm, UnpromisedGuest,
+    CpuUse, HostCpu, HostLimits, HostMeasured, Lateness, HostReport, RefusedVm, UnpromisedGuest,
 };
 use tailbound_dataplane::{Guarantee, PacerConfig};
 use tailbound_units::Rate;
@@ -30,6 +30,7 @@ pub(crate) fn limits(wire: &PacerConfig, reserved: Rate) -> Option<HostLimits> {
         frame: wire.frame,
         slowest: wire.slowest(),
         subtree_bursts: true,
+        lateness: Lateness::Exact,
     };
     // As it would be made of a service's word.
     let mut most = Guarantee::new(wire.link, wire.frame, wire.link);

@@ -2,12 +2,9 @@
 //! follow from the topology alone.
 
 use super::ports::BOTH;
-use crate::load::{AffineCurve, Interval};
+use crate::load::{AffineCurve, Interval, Waits};
 use crate::topology::{NodeId, Port, PortId, Topology};
 use tailbound_units::Nanos;
-
-/// Waiting time of traffic before a host's port, over all hosts below a node.
-pub(super) type Delays = Interval<Nanos>;
 
 /// Upper bound on the ports of all hosts below a node.
 #[derive(Debug, Clone, Copy)]
@@ -15,8 +12,8 @@ pub(super) struct BestPort {
     rate: u64,
     backlog_limit: u64,
     feed: Option<AffineCurve>,
-    /// Delays if the whole tenant is below this node.
-    pub(super) delays: Delays,
+    /// Waits of traffic before the port, if the whole tenant is below this node.
+    pub(super) waits: Waits,
 }
 
 /// Upper bounds for all nodes that are not hosts.
@@ -24,9 +21,9 @@ pub(super) struct BestPort {
 pub(super) struct BestPorts {
     /// Bounds by height less one, then rank; up and down.
     nodes: Vec<Vec<[BestPort; 2]>>,
-    /// The least and the most delays of all nodes of a height, by height less
+    /// The least and the most waits of all nodes of a height, by height less
     /// one.
-    delays: Vec<[Delays; 2]>,
+    waits: Vec<[Waits; 2]>,
 }
 
 impl BestPorts {
@@ -34,7 +31,7 @@ impl BestPorts {
     pub(super) fn new(topology: &Topology, rank: &[u32]) -> Self {
         let mut new = Self {
             nodes: Vec::new(),
-            delays: Vec::new(),
+            waits: Vec::new(),
         };
         for height in 1..=topology.height(NodeId::TOP) {
             let nodes = topology.at_height(height).iter();
@@ -43,12 +40,12 @@ impl BestPorts {
             new.nodes.push(best);
         }
         for host in topology.hosts() {
-            new.add_delays(topology, rank, *host);
+            new.add_waits(topology, rank, *host);
         }
         for nodes in &new.nodes {
-            let all = nodes.iter().map(|best| best.map(|port| port.delays));
+            let all = nodes.iter().map(|best| best.map(|port| port.waits));
             let joined = all.reduce(|one, other| [0, 1].map(|end| one[end].hull(other[end])));
-            new.delays.push(joined.unwrap_or([UNKNOWN; 2]));
+            new.waits.push(joined.unwrap_or([UNKNOWN; 2]));
         }
         new
     }
@@ -62,7 +59,7 @@ impl BestPorts {
                     rate: port.rate,
                     backlog_limit: port.backlog_limit,
                     feed: port.feed,
-                    delays: UNKNOWN,
+                    waits: UNKNOWN,
                 }
             });
         };
@@ -70,9 +67,9 @@ impl BestPorts {
     }
 
     /// Over all nodes of a height, each with all of the tenant below it.
-    pub(super) fn delays_at(&self, height: u8) -> [Delays; 2] {
+    pub(super) fn waits_at(&self, height: u8) -> [Waits; 2] {
         let height = usize::from(height).saturating_sub(1);
-        self.delays.get(height).copied().unwrap_or([UNKNOWN; 2])
+        self.waits.get(height).copied().unwrap_or([UNKNOWN; 2])
     }
 
     fn of_children(&self, topology: &Topology, rank: &[u32], node: NodeId) -> [BestPort; 2] {
@@ -82,13 +79,13 @@ impl BestPorts {
         // Every node that is not a host has children.
         let best = best.unwrap_or_else(|| self.of(topology, rank, NodeId::TOP));
         best.map(|port| BestPort {
-            delays: UNKNOWN,
+            waits: UNKNOWN,
             ..port
         })
     }
 
     /// Adds what is true of a host to all nodes above it.
-    fn add_delays(&mut self, topology: &Topology, rank: &[u32], host: NodeId) {
+    fn add_waits(&mut self, topology: &Topology, rank: &[u32], host: NodeId) {
         let mut scope = host;
         while let Some(parent) = topology.parent(scope) {
             scope = parent;
@@ -96,17 +93,23 @@ impl BestPorts {
             let best = &mut self.nodes[height][rank[scope.index()] as usize];
             for (port, direction) in best.iter_mut().zip(BOTH) {
                 let node = host;
-                let delay = topology.delay_before(PortId { node, direction }, scope);
-                port.delays = port.delays.hull(Interval::point(delay));
+                let wait = topology.wait_before(PortId { node, direction }, scope);
+                port.waits = port.waits.hull(Waits::point(wait));
             }
         }
     }
 }
 
 /// The empty interval, for no host.
-const UNKNOWN: Delays = Interval {
-    least: Nanos::MAX,
-    most: Nanos::ZERO,
+const UNKNOWN: Waits = Waits {
+    times: Interval {
+        least: Nanos::MAX,
+        most: Nanos::ZERO,
+    },
+    late: Interval {
+        least: true,
+        most: false,
+    },
 };
 
 impl BestPort {
@@ -123,7 +126,7 @@ impl BestPort {
             rate: self.rate.max(other.rate),
             backlog_limit: self.backlog_limit.max(other.backlog_limit),
             feed,
-            delays: self.delays.hull(other.delays),
+            waits: self.waits.hull(other.waits),
         }
     }
 

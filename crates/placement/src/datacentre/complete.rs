@@ -11,7 +11,7 @@
 use super::ports::{BOTH, Crossing, Cut};
 use super::totals::Totals;
 use super::{Datacentre, Placement};
-use crate::load::Source;
+use crate::load::{Source, Wait};
 use crate::request::{Policy, Request};
 use crate::topology::{Direction, NodeId, PortId};
 use std::collections::HashMap;
@@ -75,7 +75,7 @@ struct Site {
     /// Number of machines below it so far.
     below: u32,
     /// The longest way of these up to its port.
-    up: Nanos,
+    up: Wait,
 }
 
 /// A host that may take machines.
@@ -116,7 +116,7 @@ struct Complete<'a> {
     placed: u64,
     /// Cached results: whether a port of a site may carry this number of senders with this waiting
     /// time before the port.
-    known: HashMap<(PortId, u32, Nanos), bool>,
+    known: HashMap<(PortId, u32, Wait), bool>,
     looks: u32,
     effort: u32,
     found: Option<Placement>,
@@ -174,7 +174,7 @@ impl<'a> Complete<'a> {
             parent,
             most: domains.map_or(u32::MAX, |it| it.most(self.request.vms)),
             below: 0,
-            up: Nanos::ZERO,
+            up: self.dc.topology.wait_of_timers(node),
         });
         if self.dc.topology.is_host(node) {
             let least = self.kept_on(node);
@@ -229,6 +229,7 @@ impl<'a> Complete<'a> {
             let (a, b) = (one.host, other.host);
             dc.topology.parent(a) == dc.topology.parent(b)
                 && (one.least, one.most) == (other.least, other.most)
+                && dc.topology.lateness(a) == dc.topology.lateness(b)
                 && dc.free(a) == dc.free(b)
                 && dc.offer(a) == dc.offer(b)
                 && dc.promised(a) == dc.promised(b)
@@ -254,7 +255,7 @@ impl<'a> Complete<'a> {
             let passes = (least + 1..=most).rev().find(|count| {
                 *count == self.request.vms
                     || self.looks > self.effort
-                    || self.may_pass(site, *count, Nanos::ZERO)
+                    || self.may_pass(site, *count, Wait::default())
             });
             self.candidates[index].most = passes.unwrap_or(least);
         }
@@ -286,7 +287,7 @@ impl<'a> Complete<'a> {
                 below == 0
                     || below == vms
                     || self.looks > self.effort
-                    || below <= most && (is_host || self.may_pass(site, below, Nanos::ZERO))
+                    || below <= most && (is_host || self.may_pass(site, below, Wait::default()))
             });
             own[parent] = own[parent].plus(&totals);
             own[site] = totals;
@@ -368,10 +369,10 @@ impl<'a> Complete<'a> {
         if below > most || !self.may_pass(site, below, waited) {
             return false;
         }
-        let way = up + self.capacity(self.sites[site].node, Direction::Up);
+        let way = up.after(self.capacity(self.sites[site].node, Direction::Up));
         let had = self.sites[parent].clone();
         self.sites[parent].below += below;
-        self.sites[parent].up = had.up.max(way);
+        self.sites[parent].up = had.up.or(way);
         let is_done = self.walk(step + 1, left);
         self.sites[parent] = had;
         is_done
@@ -392,14 +393,14 @@ impl<'a> Complete<'a> {
 
     /// Returns how long those that have a place outside a site may have waited before its port
     /// down.
-    fn waited(&self, site: usize) -> Nanos {
-        let (mut longest, mut down) = (Nanos::ZERO, Nanos::ZERO);
+    fn waited(&self, site: usize) -> Wait {
+        let (mut longest, mut down) = (Wait::default(), Nanos::ZERO);
         let mut at = site;
         while self.sites[at].parent != at {
             at = self.sites[at].parent;
             // Nobody comes this way as long as none has a place there.
             if self.sites[at].below > 0 {
-                longest = longest.max(self.sites[at].up + down);
+                longest = longest.or(self.sites[at].up.after(down));
             }
             down += self.capacity(self.sites[at].node, Direction::Down);
         }
@@ -408,7 +409,7 @@ impl<'a> Complete<'a> {
 
     /// Returns whether both ports of a site may carry what `below` machines there exchange with
     /// the others, which have waited so long at least.
-    fn may_pass(&mut self, site: usize, below: u32, waited: Nanos) -> bool {
+    fn may_pass(&mut self, site: usize, below: u32, waited: Wait) -> bool {
         let Some(source) = self.source else {
             return true;
         };
@@ -417,20 +418,20 @@ impl<'a> Complete<'a> {
         let cut = Cut { below, vms };
         BOTH.into_iter().all(|direction| {
             let port = PortId { node, direction };
-            let delay = match direction {
+            let wait = match direction {
                 Direction::Up => up,
                 Direction::Down => waited,
             };
             let senders = cut.senders(direction);
-            if let Some(known) = self.known.get(&(port, senders, delay)) {
+            if let Some(known) = self.known.get(&(port, senders, wait)) {
                 return *known;
             }
             self.looks += 1;
             let parts = self.dc.topology.port(port).parts;
-            let load = source.across(senders, vms, delay, parts);
+            let load = source.across(senders, vms, wait, parts);
             let sum = self.dc.load(port).plus(&load);
             let passes = self.dc.policy() == Policy::Locality || self.dc.allows(&sum, port);
-            self.known.insert((port, senders, delay), passes);
+            self.known.insert((port, senders, wait), passes);
             passes
         })
     }
@@ -441,7 +442,7 @@ impl<'a> Complete<'a> {
             return Vec::new();
         };
         let refused = self.known.iter().filter(|(_, passes)| !**passes);
-        let crossing = |&(id, senders, waited): &(PortId, u32, Nanos)| {
+        let crossing = |&(id, senders, waited): &(PortId, u32, Wait)| {
             let parts = self.dc.topology.port(id).parts;
             let vms = self.request.vms;
             let crossing = Crossing {
@@ -477,7 +478,7 @@ impl<'a> Complete<'a> {
             if of.below == 0 || of.parent == site {
                 continue;
             }
-            let way = Some((of.up + self.capacity(of.node, Direction::Up), site));
+            let way = Some((of.up.time + self.capacity(of.node, Direction::Up), site));
             let [first, second] = &mut longest[of.parent];
             if way > *first {
                 *second = std::mem::replace(first, way);
@@ -490,7 +491,7 @@ impl<'a> Complete<'a> {
 
     /// Returns how long those that have a place outside a site may have waited before its port
     /// down, where all have theirs.
-    fn waited_in_all(&self, site: usize, ways: &[[Option<(Nanos, usize)>; 2]]) -> Nanos {
+    fn waited_in_all(&self, site: usize, ways: &[[Option<(Nanos, usize)>; 2]]) -> Wait {
         let (mut longest, mut down) = (Nanos::ZERO, Nanos::ZERO);
         let mut at = site;
         while self.sites[at].parent != at {
@@ -502,7 +503,17 @@ impl<'a> Complete<'a> {
             down += self.capacity(self.sites[parent].node, Direction::Down);
             at = parent;
         }
-        longest
+        let topology = &self.dc.topology;
+        let mut placed = self.candidates.iter().zip(&self.chosen);
+        let late = placed.any(|(candidate, count)| {
+            *count > 0
+                && topology.lateness(candidate.host).is_some()
+                && !topology.is_below(candidate.host, self.sites[site].node)
+        });
+        Wait {
+            time: longest,
+            late,
+        }
     }
 
     fn capacity(&self, node: NodeId, direction: Direction) -> Nanos {

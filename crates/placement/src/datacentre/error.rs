@@ -41,8 +41,10 @@ pub enum PlacementError {
         fabric: Fabric,
     },
     /// No host keeps such a guarantee.
-    #[error("no host keeps such a guarantee; of the nearest: {rule}")]
+    #[error("no host keeps such a guarantee; of the nearest, {host}: {rule}")]
     Hosts {
+        /// The host that came nearest.
+        host: Arc<str>,
         /// The rule of the host that came nearest.
         rule: HostRule,
     },

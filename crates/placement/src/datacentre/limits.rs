@@ -4,18 +4,24 @@
 //! decisions are the same, and slower.
 
 use super::Datacentre;
-use super::best::{BestPort, Delays};
+use super::best::BestPort;
 use super::loads::Key;
 use super::ports::BOTH;
 use super::search::Search;
 use super::summary::{STEPS, Summary};
-use crate::load::{Interval, Load};
+use crate::load::{Interval, Load, Wait, Waits};
 use crate::topology::{Direction, NodeId, Port, PortId};
 use tailbound_units::Nanos;
 
 /// Rounding error in bits: the six integer curves of a tenant may be this much above its exact
 /// ones, and a limit this much too low.
 const ROUNDED: u64 = 4;
+
+/// Before this port, which is no port, all hosts are.
+const UP_OF_TOP: PortId = PortId {
+    node: NodeId::TOP,
+    direction: Direction::Up,
+};
 
 /// Returns how many machines are on the sending side of a node's port, with `below` of `vms` below
 /// the node.
@@ -39,8 +45,8 @@ impl Search<'_> {
         {
             return is_hopeless;
         }
-        let delays = self.dc.best.delays_at(height);
-        let is_hopeless = self.least_below(NodeId::TOP, delays).is_none();
+        let waits = self.dc.best.waits_at(height);
+        let is_hopeless = self.least_below(NodeId::TOP, waits).is_none();
         self.hopeless = Some((height, is_hopeless));
         is_hopeless
     }
@@ -59,14 +65,21 @@ impl Search<'_> {
             backlog_limit: best.port().backlog_limit + ROUNDED,
             ..best.port()
         });
-        let at_once = [Interval::point(Nanos::ZERO); 2];
+        // Of a tenant on any hosts.
+        let at_once = [Waits {
+            times: Interval::point(Nanos::ZERO),
+            late: Interval {
+                least: false,
+                most: self.dc.topology.wait_before(UP_OF_TOP, NodeId::TOP).late,
+            },
+        }; 2];
         self.least_of(summary, lightest, &ports, at_once).is_none()
     }
 
     /// Returns an upper bound on the machines that fit below a node, by its summary alone: the
     /// slots of all hosts that have enough of them.
     pub(super) fn most_below(&mut self, node: NodeId) -> u32 {
-        let least = self.least_below(node, self.delays_below(node));
+        let least = self.least_below(node, self.waits_below(node));
         match (least, self.dc.summary(node)) {
             (Some(least), Some(summary)) => summary.by_least[least as usize - 1],
             _ => 0,
@@ -75,36 +88,42 @@ impl Search<'_> {
 
     /// Returns how long traffic may have waited before it comes to the ports of the hosts below a
     /// node, up and down.
-    fn delays_below(&self, node: NodeId) -> [Delays; 2] {
-        let mut delays = self.dc.best_port(node).map(|port| port.delays);
+    fn waits_below(&self, node: NodeId) -> [Waits; 2] {
+        let mut waits = self.dc.best_port(node).map(|port| port.waits);
         if node != self.scope {
             let topology = &self.dc.topology;
             let direction = Direction::Down;
             let port = PortId { node, direction };
             // What comes from outside has come through the node's own port.
             let outside = topology
-                .delay_into(node, self.scope)
-                .map_or(Nanos::ZERO, |delay| delay + topology.port(port).capacity);
-            let of_all = self.dc.best_port(self.scope)[direction as usize]
-                .delays
-                .most;
-            let down = &mut delays[direction as usize];
-            *down = Interval {
-                least: down.least.max(outside),
-                most: down.most.max(of_all),
+                .wait_into(node, self.scope)
+                .map_or(Wait::default(), |wait| {
+                    wait.after(topology.port(port).capacity)
+                });
+            let of_all = self.dc.best_port(self.scope)[direction as usize].waits;
+            let down = &mut waits[direction as usize];
+            *down = Waits {
+                times: Interval {
+                    least: down.times.least.max(outside.time),
+                    most: down.times.most.max(of_all.times.most),
+                },
+                late: Interval {
+                    least: down.late.least.max(outside.late),
+                    most: down.late.most.max(of_all.late.most),
+                },
             };
         }
-        delays
+        waits
     }
 
     /// Returns a lower bound on the machines that a host below has to get, because the bursts of
     /// all the others meet at its port; None if no host can take any number.
     ///
     /// Looks at one summary: the most slots, and the lightest load of any port.
-    fn least_below(&mut self, node: NodeId, delays: [Delays; 2]) -> Option<u32> {
+    fn least_below(&mut self, node: NodeId, waits: [Waits; 2]) -> Option<u32> {
         let summary = self.dc.summary(node)?;
         let ports = self.dc.best_port(node).map(|best| best.port());
-        self.least_of(summary, summary.lightest, &ports, delays)
+        self.least_of(summary, summary.lightest, &ports, waits)
     }
 
     /// Does the same by a summary, with these loads and ports in place of those of its hosts.
@@ -113,7 +132,7 @@ impl Search<'_> {
         summary: &Summary,
         lightest: Option<[Load; 2]>,
         ports: &[Port; 2],
-        delays: [Delays; 2],
+        waits: [Waits; 2],
     ) -> Option<u32> {
         let lightest = lightest?;
         if summary.largest.cpu < self.request.cpu || summary.largest.memory < self.request.memory {
@@ -133,7 +152,7 @@ impl Search<'_> {
                 let senders = senders(direction, Interval::point(*count), vms);
                 let load = loads.at_least(Key {
                     senders,
-                    delays: delays[end],
+                    waits: waits[end],
                     parts: 1,
                 });
                 let sum = lightest[end].plus(load);
@@ -215,11 +234,11 @@ impl Search<'_> {
             self.checks += 1;
             let id = PortId { node, direction };
             let port = self.dc.topology.port(id);
-            let delay = self.dc.topology.delay_before(id, self.scope);
+            let wait = self.dc.topology.wait_before(id, self.scope);
             let vms = self.request.vms;
             let load = loads.at_least(Key {
                 senders: senders(direction, below, vms),
-                delays: Interval::point(delay),
+                waits: Waits::point(wait),
                 parts: port.parts,
             });
             self.policy.allows(&self.dc.load(id).plus(load), port)

@@ -1,7 +1,6 @@
 //! The loads of one tenant, computed once for all equal ports.
 
-use crate::load::{Interval, Load, Source};
-use tailbound_units::Nanos;
+use crate::load::{Interval, Load, Source, Waits};
 
 /// Number of cached loads, a power of two: those of a rack's hosts with any number of machines, and
 /// those of the racks and pods that are checked in turn.
@@ -12,8 +11,8 @@ const KEPT: usize = 128;
 pub(super) struct Key {
     /// Smallest and largest number of machines that send.
     pub(super) senders: Interval<u32>,
-    /// Waiting time of their frames before the port.
-    pub(super) delays: Interval<Nanos>,
+    /// Wait of their frames before the port.
+    pub(super) waits: Waits,
     /// Over how many links they are spread.
     pub(super) parts: u32,
 }
@@ -45,7 +44,7 @@ impl Loads {
             *kept = None;
         }
         let (source, vms) = (&self.source, self.vms);
-        let make = || source.at_least(key.senders, vms, key.delays, key.parts);
+        let make = || source.at_least(key.senders, vms, key.waits, key.parts);
         &kept.get_or_insert_with(|| (key, make())).1
     }
 }
@@ -55,7 +54,8 @@ impl Key {
     #[inline]
     fn place(&self) -> usize {
         let Interval { least, most } = self.senders;
-        let waited = self.delays.least.0 ^ self.delays.most.0.rotate_left(32);
+        let times = self.waits.times;
+        let waited = times.least.0 ^ times.most.0.rotate_left(32);
         // The upper digits of the product depend on all others.
         let mixed = (waited ^ u64::from(least) << 20 ^ u64::from(most) << 40)
             .wrapping_mul(0x9E37_79B9_7F4A_7C15);
@@ -67,7 +67,7 @@ impl Key {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use tailbound_units::{Bursts, Bytes, Rate};
+    use tailbound_units::{Bursts, Bytes, Nanos, Rate};
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(8))]
@@ -85,10 +85,10 @@ mod tests {
                 let soonest = Nanos(100_000 * soonest);
                 let key = Key {
                     senders: Interval { least, most: least + more },
-                    delays: Interval { least: soonest, most: soonest + Nanos(later) },
+                    waits: Interval { least: soonest, most: soonest + Nanos(later) }.into(),
                     parts,
                 };
-                let computed = source.at_least(key.senders, 50, key.delays, parts);
+                let computed = source.at_least(key.senders, 50, key.waits, parts);
                 prop_assert_eq!(*loads.at_least(key), computed);
             }
         }

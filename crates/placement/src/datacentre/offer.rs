@@ -4,10 +4,11 @@
 //! lower report they stay, and [`Datacentre::broken_rule`] returns the broken rule.
 
 use super::{Datacentre, PlacementError};
-use crate::host::{HostLimits, HostOffer, HostRule};
+use crate::host::{HostLimits, HostOffer, HostRule, Lateness};
 use crate::load::Load;
 use crate::request::{DEFAULT_BURSTS, Guarantee, Policy, Request};
 use crate::topology::{Direction, NodeId, Port, PortId, backlog_limit};
+use std::sync::Arc;
 use tailbound_units::{Bytes, Rate};
 
 /// Limit on the hosts that are checked for one that keeps a guarantee before a placement is
@@ -87,7 +88,7 @@ impl Datacentre {
     /// Returns the limits of a host; None if it has none.
     ///
     /// # Errors
-    /// The host keeps no guarantee at all.
+    /// The host keeps no guarantee at all, or its frames are later than admission counts with.
     fn limits(&self, host: NodeId) -> Result<Option<HostLimits>, HostRule> {
         if self.policy == Policy::Locality {
             return Ok(None);
@@ -104,12 +105,16 @@ impl Datacentre {
                 frame: self.topology.frame(),
                 slowest: Rate(0),
                 subtree_bursts: DEFAULT_BURSTS.is_per_subtree(),
+                lateness: Lateness::Exact,
             })),
             HostOffer::Unknown => Ok(None),
-            HostOffer::Within(said) => Ok(Some(HostLimits {
-                link: said.link.min(built),
-                ..said
-            })),
+            HostOffer::Within(said) => {
+                said.lateness.check(self.topology.lateness(host))?;
+                Ok(Some(HostLimits {
+                    link: said.link.min(built),
+                    ..said
+                }))
+            }
             HostOffer::BestEffort => Err(HostRule::NoGuarantee),
             HostOffer::Nothing => Err(HostRule::NoMachines),
         }
@@ -209,14 +214,15 @@ impl Datacentre {
                 Ok(()) => return Ok(()),
                 // That of a host that says what it keeps tells more.
                 Err(rule @ (HostRule::NoGuarantee | HostRule::NoMachines)) => {
-                    nearest.get_or_insert(rule);
+                    nearest.get_or_insert((*host, rule));
                 }
-                Err(rule) => nearest = Some(rule),
+                Err(rule) => nearest = Some((*host, rule)),
             }
         }
         match nearest {
-            Some(rule) if self.topology.hosts().len() <= HOSTS => {
-                Err(PlacementError::Hosts { rule })
+            Some((host, rule)) if self.topology.hosts().len() <= HOSTS => {
+                let host = Arc::clone(self.topology.shared_name(host));
+                Err(PlacementError::Hosts { host, rule })
             }
             _ => Ok(()),
         }

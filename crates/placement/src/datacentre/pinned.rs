@@ -28,7 +28,7 @@ pub enum Rule {
     UnknownHost,
     /// The owner has another tenant of this name; for adoptions alone.
     Exists,
-    /// The host is drained or failed, or keeps no guarantees.
+    /// The host is drained or failed, or keeps no guarantees: not any, or not as late as it is.
     State,
     /// The host has too few slots.
     Slots,
@@ -88,7 +88,10 @@ impl Refusal {
 
     fn of_rule(dc: &Datacentre, host: NodeId, rule: HostRule) -> Self {
         let kind = match rule {
-            HostRule::NoGuarantee | HostRule::NoMachines => Rule::State,
+            HostRule::NoGuarantee
+            | HostRule::NoMachines
+            | HostRule::Late { .. }
+            | HostRule::WarmingUp => Rule::State,
             HostRule::Bandwidth { .. }
             | HostRule::BurstRate { .. }
             | HostRule::Slow { .. }
@@ -105,6 +108,9 @@ impl Refusal {
         let refusal = Self::of_host(dc, host, kind, rule);
         match rule {
             HostRule::Sum { sum, link } => refusal.with_excess(Rate(sum.0.saturating_sub(link.0))),
+            HostRule::Late { measured, counted } => {
+                refusal.with_excess(measured.saturating_sub(counted.unwrap_or_default()))
+            }
             _ => refusal,
         }
     }

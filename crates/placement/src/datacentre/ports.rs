@@ -1,7 +1,7 @@
 //! The load that one tenant brings to each port that its traffic uses.
 
 use super::{Datacentre, Placement, PlacementError, Tenant};
-use crate::load::{Exact, Load, Source};
+use crate::load::{Exact, Load, Source, Wait};
 use crate::request::{Policy, Request};
 use crate::topology::{Direction, NodeId, Port, PortId, Resources, Topology};
 use std::collections::BTreeMap;
@@ -45,14 +45,14 @@ pub(super) struct Branch {
     node: NodeId,
     /// Number of the machines below the node.
     below: u32,
-    /// Longest waiting time of frames before the port up: of machines below.
-    up: Nanos,
-    /// Longest waiting time of frames before the port down: of all other machines.
-    down: Nanos,
+    /// Longest wait of frames before the port up: of machines below.
+    up: Wait,
+    /// Longest wait of frames before the port down: of all other machines.
+    down: Wait,
 }
 
 impl Branch {
-    fn waited(&self, direction: Direction) -> Nanos {
+    fn waited(&self, direction: Direction) -> Wait {
         match direction {
             Direction::Up => self.up,
             Direction::Down => self.down,
@@ -78,8 +78,8 @@ pub(super) fn branches(topology: &Topology, placement: &Placement) -> (Vec<Branc
         all.extend(level.iter().map(|&(node, below)| Branch {
             node,
             below,
-            up: Nanos::ZERO,
-            down: Nanos::ZERO,
+            up: topology.wait_of_timers(node),
+            down: Wait::default(),
         }));
         for entry in &mut level {
             entry.0 = topology.parent(entry.0).unwrap_or(scope);
@@ -116,7 +116,7 @@ fn set_ways(topology: &Topology, all: &mut [Branch]) {
     for index in (0..all.len()).rev() {
         let Branch { node, up, .. } = all[index];
         if let Some(parent) = parent_of(all, node) {
-            all[parent].up = all[parent].up.max(up + capacity(node, Direction::Up));
+            all[parent].up = all[parent].up.or(up.after(capacity(node, Direction::Up)));
         }
     }
     let mut first = 0;
@@ -126,13 +126,16 @@ fn set_ways(topology: &Topology, all: &mut [Branch]) {
         let siblings = all[first..].iter();
         let siblings = siblings.take_while(|it| topology.parent(it.node) == parent);
         let end = first + siblings.count();
-        let outside = parent_of(all, all[first].node).map_or(Nanos::ZERO, |parent| {
-            all[parent].down + capacity(all[parent].node, Direction::Down)
+        let outside = parent_of(all, all[first].node).map_or(Wait::default(), |parent| {
+            let down = all[parent].down;
+            down.after(capacity(all[parent].node, Direction::Down))
         });
+        let late = all[first..end].iter().filter(|it| it.up.late).count();
         // The longest way from one of them, and the longest but one.
         let mut longest = [(usize::MAX, Nanos::ZERO); 2];
         for (index, branch) in all[first..end].iter().enumerate() {
-            let way = (index, branch.up + capacity(branch.node, Direction::Up));
+            let way = branch.up.time + capacity(branch.node, Direction::Up);
+            let way = (index, way);
             if way.1 > longest[0].1 {
                 longest = [way, longest[0]];
             } else if way.1 > longest[1].1 {
@@ -140,8 +143,11 @@ fn set_ways(topology: &Topology, all: &mut [Branch]) {
             }
         }
         for (index, branch) in all[first..end].iter_mut().enumerate() {
-            let beside = longest[usize::from(longest[0].0 == index)].1;
-            branch.down = outside.max(beside);
+            let beside = Wait {
+                time: longest[usize::from(longest[0].0 == index)].1,
+                late: late > usize::from(branch.up.late),
+            };
+            branch.down = outside.or(beside);
         }
         first = end;
     }
@@ -155,7 +161,7 @@ pub(super) struct Crossing {
     pub(super) senders: u32,
     pub(super) vms: u32,
     /// The longest that their frames may have waited.
-    pub(super) waited: Nanos,
+    pub(super) waited: Wait,
     /// Over how many links they are spread.
     pub(super) parts: u32,
 }
@@ -354,7 +360,8 @@ fn vms_that_fit_in(free: Resources, request: &Request) -> u32 {
     free.slots.min(u32::try_from(most).unwrap_or(u32::MAX))
 }
 
-/// Returns the most queue capacity between any two hosts of a placement.
+/// Returns the most queue capacity between any two hosts of a placement, with the lateness of the
+/// sending one.
 fn longest_delay(topology: &Topology, placement: &Placement) -> Nanos {
     let branches = branches(topology, placement).0;
     let ways = branches.iter().map(|branch| {
@@ -362,7 +369,7 @@ fn longest_delay(topology: &Topology, placement: &Placement) -> Nanos {
             node: branch.node,
             direction: Direction::Down,
         };
-        branch.down + topology.port(port).capacity
+        branch.down.time + topology.port(port).capacity
     });
     ways.max().unwrap_or(Nanos::ZERO)
 }

@@ -4,7 +4,7 @@ use super::complete::{self, Outcome};
 use super::loads::{Key, Loads};
 use super::ports::{BOTH, Cut};
 use super::{Datacentre, Placement, PlacementError};
-use crate::load::Interval;
+use crate::load::{Interval, Waits};
 use crate::request::{Policy, Request};
 use crate::topology::{NodeId, PortId, Resources};
 use tailbound_units::Nanos;
@@ -424,7 +424,7 @@ impl<'a> Search<'a> {
             let topology = &self.dc.topology;
             let load = loads.at_least(Key {
                 senders: Interval::point(cut.senders(direction)),
-                delays: Interval::point(topology.delay_before(id, self.scope)),
+                waits: Waits::point(topology.wait_before(id, self.scope)),
                 parts: topology.port(id).parts,
             });
             if !self.dc.allows(&self.dc.load(id).plus(load), id) {

@@ -4,6 +4,7 @@ mod cases;
 mod check;
 mod cpu;
 mod exact;
+mod late;
 mod offers;
 mod pinned;
 mod random;
@@ -35,6 +36,7 @@ fn host(name: &str, group: &str, count: u32, slots: u32, uplink: UplinkSpec) -> 
         slots,
         cpu: None,
         memory: None,
+        lateness: None,
         uplink,
     }
 }

@@ -1,7 +1,7 @@
 //! The exact sum of tenants' curves, to check whether a port is refused by the six approximating
 //! curves only.
 
-use super::{AffineCurve, Load, NANOS_PER_SECOND, Source};
+use super::{AffineCurve, Load, NANOS_PER_SECOND, Source, Wait};
 use std::cmp::Ordering;
 use tailbound_units::Nanos;
 
@@ -36,12 +36,23 @@ impl Exact {
 
 impl Source {
     /// Returns the exact curve of which [`Self::across`] is the load.
-    pub(crate) fn exactly(&self, senders: u32, vms: u32, delay: Nanos, parts: u32) -> Exact {
+    pub(crate) fn exactly(
+        &self,
+        senders: u32,
+        vms: u32,
+        wait: impl Into<Wait>,
+        parts: u32,
+    ) -> Exact {
+        let Wait { time: delay, late } = wait.into();
         if senders == 0 || senders >= vms {
             return Exact { lines: Vec::new() };
         }
         // Behind no queue nothing is rounded.
-        let lines = self.lines(senders, vms, Nanos::ZERO, parts);
+        let undelayed = Wait {
+            time: Nanos::ZERO,
+            late,
+        };
+        let lines = self.lines(senders, vms, undelayed, parts);
         let all = [lines.peak, Some(lines.senders), lines.pairs];
         let delayed = |line: AffineCurve| {
             let rate = i128::from(line.rate);

@@ -2,7 +2,7 @@
 
 use super::{NodeId, PLENTY, Spread, Topology, UplinkSpec};
 use std::fmt;
-use tailbound_units::Bytes;
+use tailbound_units::{Bytes, Nanos};
 
 /// What [`diff`] found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub struct NodeDiff {
 /// A difference of one value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
-    /// What: `place`, `kind`, `slots`, `cpu`, `memory`, `link rate`, `links`,
+    /// What: `place`, `kind`, `slots`, `cpu`, `memory`, `lateness`, `link rate`, `links`,
     /// `spread`, `buffer`, `up buffer`, `shared buffer`, `frame` or
     /// `classes`.
     pub what: &'static str,
@@ -142,7 +142,8 @@ fn changes(before: NodeIn<'_>, now: NodeIn<'_>) -> Vec<Difference> {
         changes = changes
             .compare("slots", was.slots, is.slots)
             .compare("cpu", HostResource(was.cpu), HostResource(is.cpu))
-            .compare("memory", HostResource(was.memory), HostResource(is.memory));
+            .compare("memory", HostResource(was.memory), HostResource(is.memory))
+            .compare("lateness", HostLateness::of(before), HostLateness::of(now));
     }
     if let (Some(was), Some(is)) = (
         before.topology.uplink(before.node),
@@ -171,6 +172,25 @@ impl fmt::Display for HostResource<Bytes> {
         match self.0 {
             Bytes(PLENTY) => formatter.write_str("not counted"),
             some => some.fmt(formatter),
+        }
+    }
+}
+
+/// The lateness of a host; an exact pacer has none.
+#[derive(Clone, Copy, PartialEq)]
+struct HostLateness(Option<Nanos>);
+
+impl HostLateness {
+    fn of(host: NodeIn<'_>) -> Self {
+        Self(host.topology.lateness(host.node))
+    }
+}
+
+impl fmt::Display for HostLateness {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(lateness) => lateness.fmt(formatter),
+            None => formatter.write_str("none"),
         }
     }
 }

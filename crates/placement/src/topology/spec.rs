@@ -10,6 +10,8 @@ use tailbound_units::{Bytes, Nanos, Rate};
 
 /// Largest number of slots in a topology.
 const MAX_SLOTS: u64 = 4_000_000;
+/// The largest lateness of a host.
+const MAX_LATENESS: Nanos = Nanos::from_millis(50);
 /// The longest sum of queue capacities from a host to the top.
 const MAX_DELAY: Nanos = Nanos::from_millis(250);
 const MAX_NODES: u64 = 2_000_000;
@@ -135,6 +137,10 @@ pub struct HostSpec {
     /// Memory for VMs; not counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<Bytes>,
+    /// For hosts that keep guarantees by departure times (the kernel's `fq`): the longest lateness
+    /// of frames that admission counts with, up to 50 ms. Without it, hosts with an exact pacer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lateness: Option<Nanos>,
     /// Link to the node above.
     pub uplink: UplinkSpec,
 }
@@ -492,6 +498,8 @@ impl Spec {
                 Bytes(1),
                 Bytes(PLENTY),
             )?;
+            let lateness = host.lateness.unwrap_or_default();
+            check(&host.name, "lateness", lateness, Nanos::ZERO, MAX_LATENESS)?;
             nodes += u64::from(host.count);
             slots += u64::from(host.count) * u64::from(host.slots);
         }
@@ -534,6 +542,7 @@ impl Uniform {
                     slots: self.slots,
                     cpu: None,
                     memory: None,
+                    lateness: None,
                     uplink: self.host_link.clone(),
                 });
                 spec.groups.push(GroupSpec {
@@ -581,6 +590,7 @@ impl Node {
             up: uplink.map_or_else(Port::default, |(uplink, end)| port(uplink.up(end), uplink)),
             down: uplink.map_or_else(Port::default, |(uplink, _)| port(uplink.down(), uplink)),
             below: Nanos::ZERO,
+            late: 0,
             beside: None,
             below_down: Nanos::ZERO,
             nearest: (Nanos::MAX, Nanos::MAX),
@@ -646,6 +656,9 @@ impl Builder {
             spec: &spec.uplink,
         };
         self.add(name, parent, uplink, LowerEnd::Host, resources);
+        let node = self.nodes.last_mut().expect("it was just added");
+        node.late = u32::from(spec.lateness.is_some());
+        node.below = spec.lateness.unwrap_or_default();
     }
 
     /// Computes what depends on the whole tree.
@@ -680,13 +693,15 @@ impl Builder {
                 MAX_DELAY,
             )?;
             let nearest = if node.height == 0 {
-                (Nanos::ZERO, Nanos::ZERO)
+                (node.below, Nanos::ZERO)
             } else {
                 node.nearest
             };
             let nearest = (nearest.0 + node.up.capacity, nearest.1 + node.down.capacity);
             let had = self.resources[index];
+            let late = node.late;
             let above = &mut self.nodes[parent];
+            above.late += late;
             above.height = above.height.max(height);
             above.below = above.below.max(below);
             above.below_down = above.below_down.max(below_down);

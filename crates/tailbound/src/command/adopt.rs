@@ -1,6 +1,7 @@
 //! `tailbound adopt`: protects guests in the network that they have.
 
 mod again;
+mod follow;
 pub(super) mod lateness;
 mod list;
 mod policy;
@@ -20,6 +21,8 @@ use tailbound_adopt::policy::Policy;
 use tailbound_adopt::{
     Bucket, CarryError, Entry, FileJournal, Host, Journal as _, Mac, Request, Selection, World,
 };
+use tailbound_api::VmName;
+use tailbound_units::Rate;
 
 /// Version of the JSON documents' format.
 const SCHEMA: u32 = 1;
@@ -40,7 +43,7 @@ const SCHEMA: u32 = 1;
 #[expect(clippy::struct_excessive_bools, reason = "flags of the command line")]
 pub(crate) struct Args {
     /// The guests
-    #[arg(value_name = "GUEST", required_unless_present_any = ["all", "again", "list", "policy"])]
+    #[arg(value_name = "GUEST", required_unless_present_any = ["all", "again", "list", "policy", "control"])]
     guests: Vec<String>,
     /// Adopt all guests with an interface on this host
     #[arg(long, conflicts_with = "guests")]
@@ -57,6 +60,8 @@ pub(crate) struct Args {
     /// List adopted guests, their rules, and the frames that their guards dropped
     #[arg(long, conflicts_with_all = ["guests", "all", "rules", "dry_run"])]
     list: bool,
+    #[command(flatten)]
+    control: Option<follow::Control>,
     #[command(flatten)]
     rules: Rules,
     /// Print the plan, and change nothing
@@ -82,6 +87,12 @@ struct Rules {
     /// Let the guest's frames leave the uplink within this rate and burst
     #[arg(long, value_name = "RATE")]
     guarantee: Option<Bucket>,
+    /// The rate within a burst of the guarantee [default: that of the uplink]
+    #[arg(long, value_name = "RATE", requires = "guarantee")]
+    peak: Option<Rate>,
+    /// The machine of the placement service that the guest is: OWNER/NAME/NUMBER
+    #[arg(long, value_name = "VM")]
+    vm: Option<VmName>,
     /// The DSCP of the guest's packets, 0 to 63, in place of the guest's own
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..64))]
     dscp: Option<u8>,
@@ -111,6 +122,8 @@ impl Rules {
             outward: self.limit_out,
             inward: self.limit_in,
             guarantee: self.guarantee,
+            peak: self.peak,
+            vm: self.vm.as_ref().map(ToString::to_string),
             uplink: self.uplink.clone(),
             interface: self.interface.clone(),
             mac: self.mac,
@@ -158,6 +171,9 @@ impl Args {
     pub(crate) fn run(self) -> Result<Exit, Failure> {
         if self.list {
             return list::run(&self.places, self.output);
+        }
+        if let Some(control) = &self.control {
+            return follow::run(&self.places, control);
         }
         if self.again {
             return again::run(&self.places, self.dry_run, self.output);

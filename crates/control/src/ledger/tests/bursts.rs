@@ -2,7 +2,7 @@
 
 use super::*;
 use tailbound_api::{HostReport, NewTenant, TenantState};
-use tailbound_placement::{DEFAULT_BURSTS, HostLimits, Message};
+use tailbound_placement::{DEFAULT_BURSTS, HostLimits, Lateness, Message};
 use tailbound_units::{Bursts, Bytes, Rate};
 
 const HOSTS: [&str; 6] = [
@@ -20,6 +20,7 @@ fn report(ledger: &mut Ledger, host: &str, subtree_bursts: bool) {
             frame: Bytes(1_538),
             slowest: Rate(10_000),
             subtree_bursts,
+            lateness: Lateness::Exact,
         }),
         cpu: None,
         refused: Vec::new(),

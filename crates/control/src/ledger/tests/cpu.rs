@@ -4,7 +4,7 @@ use super::*;
 use tailbound_api::{
     Code, CpuReservation, CpuUse, HostCpu, HostReport, NewTenant, TenantState, UnpromisedGuest,
 };
-use tailbound_placement::{CpuLatency, HostLimits, Message};
+use tailbound_placement::{CpuLatency, HostLimits, Lateness, Message};
 use tailbound_units::{Bytes, Rate};
 
 const PERIOD: Nanos = Nanos::from_millis(4);
@@ -39,6 +39,7 @@ fn heard(ledger: &Ledger, cpu: Option<HostCpu>) -> HostReport {
             frame: Bytes(1_538),
             slowest: Rate(10_000),
             subtree_bursts: true,
+            lateness: Lateness::Exact,
         }),
         cpu,
         refused: Vec::new(),

@@ -2,7 +2,7 @@
 
 use super::*;
 use tailbound_api::{Code, HostReport, MoveStep, MoveVm};
-use tailbound_placement::HostLimits;
+use tailbound_placement::{HostLimits, Lateness};
 use tailbound_units::{Bytes, Rate};
 
 /// Returns a report of a host that keeps all guarantees and at which these machines have arrived.
@@ -17,6 +17,7 @@ fn said(ledger: &Ledger, mbit: u64, arrived: &[&str]) -> HostReport {
             frame: Bytes(1_538),
             slowest: Rate(10_000),
             subtree_bursts: true,
+            lateness: Lateness::Exact,
         }),
         cpu: None,
         refused: Vec::new(),

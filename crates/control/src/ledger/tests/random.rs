@@ -8,7 +8,7 @@ use tailbound_api::{
     MoveStep, MoveVm, NewReservation, Operation, OutLimit, PinnedHost, RefusedVm, TenantRef,
     VmLimit,
 };
-use tailbound_placement::{Guarantee, HostLimits, Spec};
+use tailbound_placement::{Guarantee, HostLimits, Lateness, Spec};
 use tailbound_units::{Bytes, Rate};
 
 /// A command whose tenant is chosen among those there are.
@@ -123,6 +123,7 @@ fn report(ledger: &Ledger, word: &Word) -> HostReport {
         frame: Bytes(1_538),
         slowest: Rate(10_000),
         subtree_bursts: true,
+        lateness: Lateness::Exact,
     };
     let keeps = |behind: u64, mbit| HostReport {
         revision: 1,

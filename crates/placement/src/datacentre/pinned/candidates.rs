@@ -3,9 +3,9 @@
 use super::super::ports::{self, BOTH, Cut};
 use super::{Datacentre, Placement, PlacementError, Refusal, Tenant, TenantId, verify_host};
 use crate::datacentre::PortOverload;
-use crate::load::Load;
+use crate::load::{Load, Wait};
 use crate::request::{Policy, Request};
-use crate::topology::{NodeId, PortId};
+use crate::topology::{Direction, NodeId, PortId};
 use std::collections::{HashMap, HashSet};
 use tailbound_units::{Bytes, Nanos, Rate};
 
@@ -43,8 +43,8 @@ pub fn spare(dc: &Datacentre, host: NodeId) -> Spare {
 /// of links, up and down.
 type Link = [(Nanos, u32); 2];
 
-/// The loads of a tenant with more machines. They are equal for all hosts with equal links whose
-/// ways meet the tenant's tree in one node.
+/// The loads of a tenant with more machines. They are equal for all hosts with equal links and
+/// lateness whose ways meet the tenant's tree in one node.
 #[derive(Debug)]
 struct Crossed {
     /// The refusal of the placement itself, or the worst port of the tenant's tree.
@@ -65,7 +65,7 @@ pub struct Candidates<'a> {
     own: HashMap<PortId, Load>,
     /// The nodes of the tenant's tree, and all nodes above it.
     tree: HashSet<NodeId>,
-    crossed: HashMap<(NodeId, u32, Vec<Link>), Crossed>,
+    crossed: HashMap<(NodeId, u32, Option<Nanos>, Vec<Link>), Crossed>,
 }
 
 impl<'a> Candidates<'a> {
@@ -131,7 +131,12 @@ impl<'a> Candidates<'a> {
                 (port.capacity, port.parts)
             })
         });
-        let key = (last.unwrap_or(NodeId::TOP), vms, links.collect());
+        let key = (
+            last.unwrap_or(NodeId::TOP),
+            vms,
+            dc.topology.lateness(host),
+            links.collect(),
+        );
         if !self.crossed.contains_key(&key) {
             let crossed = self.cross(host, vms, &way);
             self.crossed.insert(key.clone(), crossed);
@@ -240,7 +245,12 @@ impl<'a> Candidates<'a> {
                 direction,
             };
             let parts = dc.topology.port(id).parts;
-            let load = source.across(cut.senders(direction), cut.vms, Nanos::ZERO, parts);
+            // The hosts of the others are unknown.
+            let wait = match direction {
+                Direction::Up => dc.topology.wait_of_timers(host),
+                Direction::Down => Wait::default(),
+            };
+            let load = source.across(cut.senders(direction), cut.vms, wait, parts);
             note_overload(dc, id, *dc.load(id), load, &mut worst);
         }
         worst.map_or(Ok(()), |worst| Err(Refusal::of_port(&worst)))

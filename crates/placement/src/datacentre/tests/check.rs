@@ -23,6 +23,37 @@ pub(super) fn path(topology: &Topology, from: NodeId, to: NodeId) -> Vec<PortId>
         .collect()
 }
 
+/// Returns what machines of a tenant on these hosts send to the others, behind the queues of each.
+/// Hosts with departure times negotiate no rates, so nothing but the senders' own guarantees limits
+/// them.
+fn sent(
+    topology: &Topology,
+    guarantee: Curve,
+    vms: u64,
+    senders: &BTreeMap<NodeId, (u32, Nanos)>,
+) -> ArrivalCurve {
+    let frame = topology.frame();
+    if senders
+        .keys()
+        .all(|host| topology.lateness(*host).is_none())
+    {
+        let longest = senders.values().map(|(_, waited)| *waited).max();
+        let senders = senders.values().map(|(count, _)| u64::from(*count)).sum();
+        let all = guarantee.across(senders, vms, frame).unwrap();
+        return all.delayed(longest.unwrap().into()).unwrap();
+    }
+    let each = senders.iter().map(|(host, (count, waited))| {
+        let one = match topology.lateness(*host) {
+            Some(lateness) => guarantee.late(lateness, frame),
+            None => guarantee.curve(frame),
+        };
+        let all = one.unwrap().times(u64::from(*count)).unwrap();
+        all.delayed((*waited).into()).unwrap()
+    });
+    let each: Vec<ArrivalCurve> = each.collect();
+    ArrivalCurve::total(&each).unwrap()
+}
+
 /// Panics if a promise of Silo may break, however the senders time their
 /// frames; links are used by flow.
 pub(super) fn all_promises_hold(dc: &Datacentre) {
@@ -33,18 +64,19 @@ pub(super) fn all_promises_hold(dc: &Datacentre) {
             continue;
         };
         // Who sends through each port, to whom, and how late they may be.
-        let mut used: BTreeMap<PortId, (BTreeMap<NodeId, u32>, Nanos)> = BTreeMap::new();
+        let mut used: BTreeMap<PortId, BTreeMap<NodeId, (u32, Nanos)>> = BTreeMap::new();
         for &(from, count) in tenant.placement.hosts() {
             for &(to, _) in tenant.placement.hosts() {
                 let mut waited = Nanos::ZERO;
                 let ports = path(topology, from, to);
                 assert_eq!(topology.path(from, to), ports);
+                let is_out = !ports.is_empty();
                 for port in ports {
-                    let entry = used.entry(port).or_default();
-                    entry.0.insert(from, count);
-                    entry.1 = entry.1.max(waited);
+                    used.entry(port).or_default().insert(from, (count, waited));
                     waited += topology.port(port).capacity;
                 }
+                let lateness = topology.lateness(from).filter(|_| is_out);
+                let waited = waited + lateness.unwrap_or_default();
                 assert!(guarantee.delay.is_none_or(|delay| waited <= delay));
             }
         }
@@ -54,14 +86,9 @@ pub(super) fn all_promises_hold(dc: &Datacentre) {
             burst_rate: guarantee.burst_rate.unwrap_or(Rate(1_000_000_000_000_000)),
             bursts: guarantee.counted_bursts(),
         };
-        for (port, (senders, waited)) in used {
-            let senders = senders.values().map(|count| u64::from(*count)).sum();
-            let vms = u64::from(tenant.request.vms);
-            let curve = curve.across(senders, vms, topology.frame()).unwrap();
-            curves
-                .entry(port)
-                .or_default()
-                .push(curve.delayed(waited.into()).unwrap());
+        for (port, senders) in used {
+            let curve = sent(topology, curve, u64::from(tenant.request.vms), &senders);
+            curves.entry(port).or_default().push(curve);
         }
     }
     for (id, curves) in curves {

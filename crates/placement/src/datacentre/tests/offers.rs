@@ -3,6 +3,7 @@
 use super::check::{DatacentreState, all_promises_hold, state_is_as_recomputed};
 use super::random::{apply, changes, requests, trees};
 use super::*;
+use crate::host::Lateness;
 use crate::host::{HostLimits, HostOffer, HostRule};
 use proptest::prelude::*;
 
@@ -26,6 +27,7 @@ fn limits(link: u64, frame: u64) -> HostLimits {
         frame: Bytes(frame),
         slowest: Rate(10_000),
         subtree_bursts: true,
+        lateness: Lateness::Exact,
     }
 }
 
@@ -35,7 +37,7 @@ fn a(dc: &Datacentre, number: usize) -> NodeId {
 
 fn refused(dc: &Datacentre, request: &Request) -> HostRule {
     match dc.fit(request) {
-        Err(AdmitError::NoPlacement(PlacementError::Hosts { rule })) => rule,
+        Err(AdmitError::NoPlacement(PlacementError::Hosts { rule, .. })) => rule,
         other => panic!("{other:?}"),
     }
 }
@@ -168,6 +170,7 @@ fn bursts_by_subtree_need_a_host_that_keeps_them() {
     asked.guarantee.as_mut().unwrap().bursts = Some(Bursts::PerSubtree(2));
     let per_receiver = HostLimits {
         subtree_bursts: false,
+        lateness: Lateness::Exact,
         ..limits(10_000, 1_538)
     };
     for host in &hosts {

@@ -15,7 +15,8 @@ pub(super) fn trees() -> impl Strategy<Value = Topology> {
         )
             .prop_map(|(mbit, buffer)| link(mbit, buffer))
     };
-    let hosts = proptest::collection::vec((1_u32..4, 1_u32..6, uplink()), 1..3);
+    let lateness = || proptest::option::weighted(0.2, (0_u64..400_000).prop_map(Nanos));
+    let hosts = proptest::collection::vec((1_u32..4, 1_u32..6, uplink(), lateness()), 1..3);
     let racks = proptest::collection::vec((hosts, uplink()), 1..4);
     let pods = proptest::collection::vec((racks, uplink()), 1..3);
     (pods, proptest::option::of(uplink())).prop_map(|(pods, top)| {
@@ -31,14 +32,12 @@ pub(super) fn trees() -> impl Strategy<Value = Topology> {
             for (rack, (hosts, uplink)) in racks.into_iter().enumerate() {
                 let rack = format!("{pod}-{rack}");
                 spec.groups.push(group(&rack, Some(&pod), uplink));
-                for (kind, (count, slots, uplink)) in hosts.into_iter().enumerate() {
-                    spec.hosts.push(host(
-                        &format!("{rack}-{kind}x"),
-                        &rack,
-                        count,
-                        slots,
-                        uplink,
-                    ));
+                for (kind, (count, slots, uplink, lateness)) in hosts.into_iter().enumerate() {
+                    let name = format!("{rack}-{kind}x");
+                    spec.hosts.push(HostSpec {
+                        lateness,
+                        ..host(&name, &rack, count, slots, uplink)
+                    });
                 }
             }
         }

@@ -277,6 +277,7 @@ fn nested(depth: usize) -> Spec {
             slots: 1,
             cpu: None,
             memory: None,
+            lateness: None,
             uplink,
         }],
     }

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
-use tailbound_units::{Bytes, Rate};
+use tailbound_units::{Bytes, Nanos, Rate};
 
 const HOST: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
 const OWN: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
@@ -309,6 +309,26 @@ fn a_limit_has_a_queue_or_nothing_is_changed() {
     }
     assert_eq!(net.state(), before);
     assert!(net.reaches(OTHERS));
+}
+
+#[test]
+fn a_host_is_warmed_up_without_a_trace() {
+    const COUNT: u64 = 10_000;
+    let Some(net) = Net::new() else { return };
+    let Some(mut edge) = net.open() else { return };
+    let before = net.state();
+    match net.host(|| edge.warm_up(COUNT)) {
+        Ok(Some(lateness)) => {
+            // The first burst is not among them.
+            let counted = lateness.frames();
+            assert!((COUNT..COUNT + 1_000).contains(&counted), "{counted}");
+            assert!(lateness.max > Nanos::ZERO, "a timer is never exact");
+        }
+        Ok(None) => skipped(Part::BpfEdge, "this kernel does not measure lateness"),
+        Err(error) => assert!(error.to_string().contains("no qdisc fq"), "{error}"),
+    }
+    assert_eq!(edge.attachments().expect("a map"), []);
+    assert_eq!(net.state(), before);
 }
 
 #[test]

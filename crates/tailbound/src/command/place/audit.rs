@@ -40,6 +40,7 @@ struct Document<'r> {
     reservations: usize,
     misfits: usize,
     cpu: Vec<Cpu<'r>>,
+    late: Vec<Late<'r>>,
     findings: Vec<Finding<'r>>,
 }
 
@@ -54,6 +55,14 @@ struct Cpu<'r> {
     /// Guests with larger reservations than their guarantees, and their reservations.
     unpromised: &'r [UnpromisedGuest],
     holds: bool,
+}
+
+/// A host whose frames leave later than admission counted with.
+#[derive(Debug, Serialize)]
+struct Late<'r> {
+    host: &'r str,
+    machines: u64,
+    why: String,
 }
 
 #[derive(Debug, Serialize)]
@@ -92,6 +101,11 @@ impl<'r> Document<'r> {
             unpromised: &cpu.unpromised,
             holds: cpu.holds(),
         });
+        let late = report.late.iter().map(|late| Late {
+            host: &late.host,
+            machines: late.machines,
+            why: late.rule.to_string(),
+        });
         Self {
             holds: holds(report),
             tenants: report.tenants,
@@ -101,14 +115,16 @@ impl<'r> Document<'r> {
             reservations: report.reservations,
             misfits: report.misfits,
             cpu: cpu.collect(),
+            late: late.collect(),
             findings: findings.collect(),
         }
     }
 }
 
-/// Returns true if every guarantee holds, including those of CPU by the hosts' last reports.
+/// Returns true if every guarantee holds, by the hosts' last reports of their CPU and lateness.
 fn holds(report: &Report) -> bool {
-    report.findings.is_empty() && report.cpu.iter().all(CpuOnHost::holds)
+    let on_hosts = report.late.is_empty() && report.cpu.iter().all(CpuOnHost::holds);
+    report.findings.is_empty() && on_hosts
 }
 
 /// Returns the numbers of open reservations and of misfits that are above zero.
@@ -149,6 +165,9 @@ fn text(report: &Report, paint: Paint) -> String {
         let is_well = cpu.holds() && cpu.unpromised.is_empty();
         let said = if is_well { said } else { paint.bad(&said) };
         let _ = writeln!(out, "{said}");
+    }
+    for late in &report.late {
+        let _ = writeln!(out, "{}", paint.bad(&late.to_string()));
     }
     out
 }

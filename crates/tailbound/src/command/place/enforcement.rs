@@ -10,7 +10,7 @@ use tailbound_api::{
     Event, Following, Host, HostEnforcement, HostWord, Tenant, TenantEnforcement, TenantEvent,
     TenantState, UnpromisedGuest, WorstMeasurements, WorstTail,
 };
-use tailbound_placement::Thousandths;
+use tailbound_placement::{Lateness, Thousandths};
 use tailbound_report::{NOTHING, Paint, Table};
 use tailbound_units::rounded_up::time;
 
@@ -158,6 +158,15 @@ pub(super) fn cells(host: &Host, paint: Paint) -> [String; 3] {
     ]
 }
 
+/// Returns the sentence about a host's lateness; empty for an exact pacer.
+fn lateness(lateness: Lateness) -> String {
+    match lateness {
+        Lateness::Exact => String::new(),
+        Lateness::WarmingUp => "it is warming up: its lateness is not known yet\n".to_owned(),
+        Lateness::Within(lateness) => format!("its frames leave at most {lateness} late\n"),
+    }
+}
+
 /// Returns the report of a host, in sentences.
 pub(super) fn sentences(said: &HostWord, paint: Paint) -> String {
     let word = following(said.following, paint);
@@ -180,6 +189,7 @@ pub(super) fn sentences(said: &HostWord, paint: Paint) -> String {
                  bandwidths of {} or more",
                 limits.link, limits.reserved, limits.frame, limits.slowest
             );
+            out += &lateness(limits.lateness);
         }
         (None, Some(_)) => out += "it keeps no guarantee: nothing paces its uplink\n",
         (None, None) => {}

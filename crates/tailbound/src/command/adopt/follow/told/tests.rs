@@ -1,0 +1,158 @@
+use super::*;
+use tailbound_adopt::{Origin, Port, Rules, Step};
+
+/// The service's word: the guarantees of VMs of `acme/web`, by number, in Mbit/s.
+fn said(vms: &[(u32, Option<u64>)]) -> HostGuarantees {
+    let vms = vms.iter().map(|(number, mbit)| {
+        let guarantee = mbit.map(|mbit| {
+            serde_json::json!({
+                "bandwidth": format!("{mbit}Mbit/s"), "burst": "15KB", "burst_rate": "1Gbit/s",
+            })
+        });
+        let vm = format!("acme/web/{number}");
+        serde_json::json!({"vm": vm, "tenant": 1, "tenant_vms": 2, "guarantee": guarantee})
+    });
+    let vms: Vec<_> = vms.collect();
+    let all =
+        serde_json::json!({"host": "h", "state": "open", "revision": 7, "change": 5, "vms": vms});
+    serde_json::from_value(all).expect("the service's own form")
+}
+
+/// An adopted guest that requests what its programs have.
+fn entry(vm: Option<&str>, guarantee: Option<u64>) -> Entry {
+    let guarantee = guarantee.map(|mbit| Bucket {
+        rate: Rate::from_mbit(mbit),
+        burst: Bytes(15_000),
+    });
+    let peak = guarantee.map(|_| Rate::from_mbit(1_000));
+    let request = Request {
+        guarantee,
+        peak,
+        dscp: guarantee.map(|_| 46),
+        vm: vm.map(str::to_owned),
+        ..Request::default()
+    };
+    let rules = Rules {
+        guarantee,
+        peak,
+        ..Rules::default()
+    };
+    let step = serde_json::json!({
+        "port": Port { index: 3, name: "vnet3".to_owned(), mac: "02:00:00:00:00:01".parse().unwrap() },
+        "before": {"qdisc": "fq_codel", "clsact": false},
+        "action": "guest", "rules": rules,
+    });
+    Entry {
+        key: "pod:1".to_owned(),
+        name: "web".to_owned(),
+        boot: "b".to_owned(),
+        namespace: 1,
+        origin: Origin::Command,
+        request,
+        uplink: None,
+        steps: vec![serde_json::from_value::<Step>(step).unwrap()],
+    }
+}
+
+fn lateness(frames: u64, max: u64) -> edge::Lateness {
+    let mut buckets = [0; edge::Lateness::BUCKETS];
+    buckets[4] = frames;
+    let max = Nanos(max);
+    edge::Lateness { buckets, max }
+}
+
+fn report(said: &HostGuarantees, adopted: Vec<AdoptedVm>) -> HostReport {
+    Situation {
+        said,
+        adopted,
+        failures: &BTreeMap::new(),
+        lateness: Some(lateness(20_000, 12_600)),
+        link: Rate::from_mbit(10_000),
+    }
+    .report()
+}
+
+#[test]
+fn a_guarantee_that_is_in_force_is_confirmed_and_others_are_refused() {
+    let said = said(&[(0, Some(100)), (1, Some(200)), (2, None)]);
+    let own = entry(Some("acme/web/0"), Some(100));
+    let all = report(&said, vec![AdoptedVm::of(&own, true)]);
+    assert_eq!((all.revision, all.change), (7, 5));
+    let refused: Vec<_> = all.refused.iter().map(|it| it.vm.as_str()).collect();
+    assert_eq!(refused, ["acme/web/1"], "the last one has no guarantee");
+    // Programs that are gone, and another rate in the kernel.
+    for (other, is_in_force) in [(100, false), (101, true)] {
+        let own = entry(Some("acme/web/0"), Some(other));
+        let all = report(&said, vec![AdoptedVm::of(&own, is_in_force)]);
+        assert_eq!(all.refused.len(), 2, "{other}");
+    }
+}
+
+#[test]
+fn a_report_has_the_lateness_with_its_margin_or_that_it_is_unknown() {
+    let said = said(&[]);
+    let all = report(&said, Vec::new()).limits.unwrap();
+    assert_eq!(all.lateness, Lateness::Within(Nanos::from_micros(40)));
+    let mut situation = Situation {
+        said: &said,
+        adopted: Vec::new(),
+        failures: &BTreeMap::new(),
+        lateness: Some(lateness(9_999, 12_600)),
+        link: Rate::from_mbit(10_000),
+    };
+    let bound = |situation: &Situation<'_>| situation.report().limits.unwrap().lateness;
+    assert_eq!(bound(&situation), Lateness::WarmingUp);
+    situation.lateness = None;
+    assert_eq!(bound(&situation), Lateness::WarmingUp);
+    // Frames of guests count beside those of the warm-up.
+    situation.lateness = both(Some(lateness(10_000, 9_000)), Some(lateness(3, 2_000_000)));
+    assert_eq!(bound(&situation), Lateness::Within(Nanos::from_millis(3)));
+}
+
+#[test]
+fn guests_of_others_take_their_rate_from_the_link() {
+    let said = said(&[(0, Some(100))]);
+    let guests = [
+        entry(None, Some(300)),
+        entry(Some("acme/web/0"), Some(100)),
+        entry(Some("acme/old/0"), Some(50)),
+    ];
+    let guests = guests.iter().map(|entry| AdoptedVm::of(entry, true));
+    let all = report(&said, guests.collect());
+    assert_eq!(all.limits.unwrap().reserved, Rate::from_mbit(350));
+}
+
+#[test]
+fn a_guest_gets_the_services_guarantee_in_the_class_of_its_bounds() {
+    let said = said(&[(0, Some(100)), (1, None)]);
+    let entries = [
+        entry(Some("acme/web/0"), None),
+        entry(Some("acme/web/1"), Some(7)),
+        entry(Some("acme/old/0"), Some(50)),
+        entry(None, Some(50)),
+    ];
+    let orders = orders(&said, &entries);
+    let wanted: Vec<_> = orders
+        .iter()
+        .map(|(_, it)| (it.vm.as_deref().unwrap(), it.guarantee, it.peak, it.dscp))
+        .collect();
+    let bucket = Bucket {
+        rate: Rate::from_mbit(100),
+        burst: Bytes(15_000),
+    };
+    let peak = Some(Rate::from_mbit(1_000));
+    assert_eq!(
+        wanted,
+        [
+            ("acme/web/0", Some(bucket), peak, Some(46)),
+            ("acme/web/1", None, None, None)
+        ]
+    );
+    // What was ordered is not ordered twice.
+    let request = orders[0].1.clone();
+    let done = Entry {
+        request,
+        ..entry(Some("acme/web/0"), Some(100))
+    };
+    assert!(super::orders(&said, &[done]).is_empty());
+}

@@ -320,6 +320,7 @@ lint: ## Check formatting, lints, documentation, who imports whom, sizes of type
 	$(CARGO) run $(ARROWS) --quiet -- .
 	scripts/words
 	scripts/paths
+	scripts/headlines
 	scripts/bpf check
 	scripts/cargo-deny --locked check $(DENY) licenses bans sources
 	$(CARGO) clippy $(ARROWS) --all-targets -- --deny warnings

@@ -1,7 +1,7 @@
 //! Checks of an experiment: expectations, and their validation before a run.
 
 use crate::figure::check_figure;
-use crate::{ChartSpec, Curve, Figure, Mistakes, Name};
+use crate::{ChartSpec, Citation, Curve, Figure, Miss, Mistakes, Name};
 use serde::Deserialize;
 use tailbound_report::Variant;
 use toml::Spanned;
@@ -40,10 +40,11 @@ pub struct Check {
     /// Series whose events decide the figure. With fewer than 30 in a variant the check is NOT
     /// TESTED.
     pub driven_by: Option<Spanned<String>>,
-    /// Source.
-    pub source: String,
-    /// Known reason of a failure, which the verdict then reports but does not count.
-    pub misses: Option<String>,
+    /// Source. With a figure of the paper, both limits are required, and enclose that figure.
+    pub source: Citation,
+    /// Known miss. The verdict reports it but does not count it while the figure is in the known
+    /// range; outside it, on either side, the check fails.
+    pub misses: Option<Miss>,
 }
 
 /// Computation of a check's figure from `a`, the figure of the variant `from`, and `b`, the figure
@@ -157,16 +158,6 @@ impl Check {
     }
 
     fn check_bounds(&self, mistakes: &mut Mistakes) {
-        if self
-            .misses
-            .as_ref()
-            .is_some_and(|why| why.trim().is_empty())
-        {
-            mistakes.at(
-                &self.name,
-                "misses without a reason: write one, or leave the key out",
-            );
-        }
         if self.at_least.is_none() && self.at_most.is_none() {
             mistakes.at(&self.name, "needs at_least or at_most, or both");
         }
@@ -174,6 +165,8 @@ impl Check {
         if low > high {
             mistakes.at(&self.name, "at_least is more than at_most: nothing is both");
         }
+        self.check_miss(mistakes);
+        self.check_paper(mistakes);
         let bounds = [("at_least", &self.at_least), ("at_most", &self.at_most)];
         for (key, bound) in bounds {
             let Some(bound) = bound else { continue };
@@ -185,6 +178,48 @@ impl Check {
                 );
                 mistakes.at_span(bound.span(), message);
             }
+        }
+    }
+
+    /// Adds the mistakes of the known miss: no cause, or a range that is none or misses nothing.
+    fn check_miss(&self, mistakes: &mut Mistakes) {
+        let Some(Miss { known, cause }) = &self.misses else {
+            return;
+        };
+        if cause.trim().is_empty() {
+            mistakes.at(
+                &self.name,
+                "misses without a cause: write one, or leave the key out",
+            );
+        }
+        let (low, high) = self.bounds();
+        let [from, to] = known.map(|figure| figure.0);
+        if from > to {
+            mistakes.at(&self.name, "known = [a, b]: a is more than b");
+        } else if low <= from && to <= high {
+            mistakes.at(
+                &self.name,
+                "the known range is within the limits: leave misses out",
+            );
+        }
+    }
+
+    /// Adds the mistakes of a paper's figure: a limit is missing, or excludes the figure.
+    fn check_paper(&self, mistakes: &mut Mistakes) {
+        let Some(paper) = self.source.paper else {
+            return;
+        };
+        if self.at_least.is_none() || self.at_most.is_none() {
+            mistakes.at(
+                &self.name,
+                "has the paper's figure, so it needs at_least and at_most",
+            );
+        }
+        let ((low, high), (from, to)) = (self.bounds(), paper.range());
+        if from > to {
+            mistakes.at(&self.name, "paper = [a, b]: a is more than b");
+        } else if from < low || high < to {
+            mistakes.at(&self.name, "the paper's figure is outside the limits");
         }
     }
 

@@ -1,7 +1,7 @@
 //! Evaluates the checks of a run. Pure.
 
 use crate::verdict::{Noise, delayed, lost, too_few, too_noisy};
-use crate::{Check, CheckKind, figure_of};
+use crate::{Check, CheckKind, Miss, figure_of};
 use tailbound_report::{Chart, CheckResult, LineStyle, Point, Value, Variant};
 
 /// Reason why a check has no figure.
@@ -41,6 +41,7 @@ pub(crate) fn evaluate(
                 got: None,
                 pass: false,
                 note: None,
+                known: None,
                 misses: None,
                 not_judged: Some(why),
                 ..result
@@ -132,26 +133,65 @@ fn one(check: &Check, variants: &[Variant], charts: &[Chart]) -> CheckResult {
         Err(Missing::Variant(why)) => (None, None, Some(why)),
     };
     let unit = found.as_ref().map_or("", |found| found.unit.as_str());
-    let pass = found
-        .as_ref()
-        .is_some_and(|it| low <= it.value && it.value <= high);
-    let note = match &check.misses {
-        Some(why) if pass => Some(format!("it holds, though it was known to miss: {why}")),
-        _ => note,
+    let is_within = |low: f64, high: f64| {
+        let found = found.as_ref();
+        found.is_some_and(|it| low <= it.value && it.value <= high)
     };
+    let known = check.misses.as_ref().map(|miss| MissAt {
+        miss,
+        is_there: is_within(miss.known[0].0, miss.known[1].0),
+    });
+    let is_expected = is_within(low, high);
+    // A known miss that moves is a change, also if the figure is as expected now.
+    let pass = is_expected && known.as_ref().is_none_or(|it| it.is_there);
+    let note = known
+        .as_ref()
+        .filter(|_| found.is_some())
+        .and_then(|it| it.note(pass))
+        .or(note);
     CheckResult {
         name: check.name.get_ref().clone(),
         want: want(check, unit),
         got: found.as_ref().map(|it| it.value / scale(check, unit).0),
         pass,
-        source: check.source.clone(),
+        source: check.source.text.clone(),
+        paper: check
+            .source
+            .paper
+            .filter(|_| found.is_some())
+            .map(|it| range(check, unit, it.range())),
         note,
-        misses: check
-            .misses
-            .clone()
-            .filter(|_| !pass && not_judged.is_none()),
+        known: known
+            .as_ref()
+            .filter(|_| found.is_some())
+            .map(|it| range(check, unit, it.range())),
+        misses: known
+            .filter(|it| it.is_there && !pass && not_judged.is_none())
+            .map(|it| it.miss.cause.clone()),
         not_judged,
         noise: None,
+    }
+}
+
+/// A known miss, and whether the figure is where it is known to be.
+struct MissAt<'c> {
+    miss: &'c Miss,
+    is_there: bool,
+}
+
+impl MissAt<'_> {
+    const fn range(&self) -> (f64, f64) {
+        (self.miss.known[0].0, self.miss.known[1].0)
+    }
+
+    /// Returns what a reader should know of a figure that is not in the known range, or that holds.
+    fn note(&self, pass: bool) -> Option<String> {
+        let cause = &self.miss.cause;
+        match (self.is_there, pass) {
+            (true, true) => Some(format!("it holds, though it was known to miss: {cause}")),
+            (true, false) => None,
+            (false, _) => Some(format!("it left the range of its known miss: {cause}")),
+        }
     }
 }
 
@@ -170,12 +210,25 @@ fn scale<'u>(check: &Check, unit: &'u str) -> (f64, &'u str) {
 }
 
 fn want(check: &Check, unit: &str) -> String {
-    let (scale, unit) = scale(check, unit);
-    let text = |figure: f64| format!("{}{unit}", (figure / scale * 1e6).round() / 1e6);
     match check.bounds() {
-        (low, high) if high.is_infinite() => format!(">= {}", text(low)),
-        (low, high) if low.is_infinite() => format!("<= {}", text(high)),
-        (low, high) => format!("{} to {}", text(low), text(high)),
+        (low, high) if high.is_infinite() => format!(">= {}", text(check, unit, low)),
+        (low, high) if low.is_infinite() => format!("<= {}", text(check, unit, high)),
+        (low, high) => format!("{} to {}", text(check, unit, low), text(check, unit, high)),
+    }
+}
+
+/// Returns a figure of the check with its unit.
+fn text(check: &Check, unit: &str, figure: f64) -> String {
+    let (scale, unit) = scale(check, unit);
+    format!("{}{unit}", (figure / scale * 1e6).round() / 1e6)
+}
+
+/// Returns a range of figures; a range of one is that figure.
+fn range(check: &Check, unit: &str, (low, high): (f64, f64)) -> String {
+    if low.total_cmp(&high).is_eq() {
+        text(check, unit, low)
+    } else {
+        format!("{} to {}", text(check, unit, low), text(check, unit, high))
     }
 }
 

@@ -12,6 +12,7 @@
 mod any;
 mod chart;
 mod check;
+mod citation;
 mod error;
 mod evaluate;
 mod experiment;
@@ -25,6 +26,7 @@ mod verdict;
 pub use any::{AnyExperiment, read_any};
 pub use chart::{AxisSpec, CdfSpec, ChartSpec, Curve, KnownLine};
 pub use check::{COMPUTED, Check, CheckKind, PROMISED};
+pub use citation::{Citation, Miss, PaperFigure};
 pub use error::ExperimentError;
 pub use experiment::{Experiment, Loaded, Progress, Run, RunOutput};
 pub use figure::{Figure, figure_of};

@@ -362,18 +362,16 @@ const WATCHED: (&str, &str) = ("source = \"s\"\n", "source = \"s\"\nwatched = tr
 
 #[test]
 fn what_is_known_to_miss_is_told_and_decides_nothing() {
-    let missed = (
-        "at_least = 0.5\nsource = \"s\"",
-        "at_least = 0.9\nsource = \"s\"\nmisses = \"why\"",
-    );
-    let results = run(&[missed]);
+    // The figure is 0.75.
+    let missed = known_miss("at_least = 0.9", "[0.7, 0.8]");
+    let results = run(&[(LIMIT, &missed)]);
     let reason = "no check holds, 1 known not to hold: faster; no noise, time is virtual";
     assert_eq!(
         (results.verdict, results.verdict_reason.as_str()),
         (Verdict::Fail, reason)
     );
     let holds = "\n[[check]]\nname = \"more\"\nof = \"rate\"\nat = [\"after\"]\nat_least = 1\nsource = \"s\"\n";
-    let text = with(&[missed]) + holds;
+    let text = with(&[(LIMIT, &missed)]) + holds;
     let results = run_text(&text);
     let reason = "the check holds, 1 known not to hold: faster; no noise, time is virtual";
     assert_eq!(
@@ -382,19 +380,107 @@ fn what_is_known_to_miss_is_told_and_decides_nothing() {
     );
     let check = &results.checks[0];
     assert_eq!(
-        (check.outcome(), check.remark()),
-        (Outcome::Misses, Some("why"))
+        (check.outcome(), check.remark(), check.known.as_deref()),
+        (Outcome::Misses, Some("why"), Some("0.7 to 0.8"))
     );
     // One that holds after all is counted, and says so.
-    let results = run(&[(missed.0, "at_least = 0.5\nsource = \"s\"\nmisses = \"why\"")]);
+    let held = known_miss("at_least = 0.5", "[0.4, 0.8]");
+    let results = run(&[(LIMIT, &held)]);
     assert_eq!(results.verdict, Verdict::Pass);
     let remark = results.checks[0].remark().unwrap();
     assert_eq!(remark, "it holds, though it was known to miss: why");
-    let error = load(&with(&[(
-        missed.0,
-        "at_least = 0.5\nsource = \"s\"\nmisses = \"\"",
-    )]));
-    assert!(error.unwrap_err().contains("misses without a reason"));
+}
+
+/// The limit of the sound experiment's check.
+const LIMIT: &str = "at_least = 0.5\nsource = \"s\"";
+
+/// Returns a limit with a known miss.
+fn known_miss(limit: &str, known: &str) -> String {
+    format!("{limit}\nsource = \"s\"\nmisses = {{ known = {known}, cause = \"why\" }}")
+}
+
+#[test]
+fn a_known_miss_that_moves_fails_on_either_side() {
+    for (limit, known) in [
+        ("at_least = 0.9", "[0.76, 0.8]"),
+        ("at_least = 0.9", "[0.6, 0.74]"),
+        // It holds now, and is not where it was known to be.
+        ("at_least = 0.5", "[0.3, 0.4]"),
+    ] {
+        let results = run(&[(LIMIT, &known_miss(limit, known))]);
+        let check = &results.checks[0];
+        assert_eq!(check.outcome(), Outcome::Fail, "{limit} {known}");
+        assert_eq!(results.verdict, Verdict::Fail);
+        let remark = check.remark().unwrap();
+        assert_eq!(remark, "it left the range of its known miss: why");
+    }
+    for (limit, miss, message) in [
+        (
+            "at_least = 0.9",
+            "{ known = [0.7, 0.8], cause = \" \" }",
+            "misses without a cause",
+        ),
+        (
+            "at_least = 0.9",
+            "{ known = [0.8, 0.7], cause = \"why\" }",
+            "a is more than b",
+        ),
+        (
+            "at_least = 0.5",
+            "{ known = [0.6, 0.8], cause = \"why\" }",
+            "within the limits",
+        ),
+        (
+            "at_least = 0.9",
+            "\"why\"",
+            "invalid type: string \"why\", expected struct Miss",
+        ),
+    ] {
+        let text = format!("{limit}\nsource = \"s\"\nmisses = {miss}");
+        let error = load(&with(&[(LIMIT, &text)])).unwrap_err();
+        assert!(error.contains(message), "{error}");
+    }
+}
+
+#[test]
+fn a_check_of_a_paper_s_figure_has_two_limits_around_it() {
+    let source = |limits: &str, paper: &str| {
+        format!("{limits}\nsource = {{ text = \"s\", paper = {paper} }}")
+    };
+    let results = run(&[(LIMIT, &source("at_least = 0.5\nat_most = 0.9", "0.8"))]);
+    let check = &results.checks[0];
+    assert_eq!((check.pass, check.paper.as_deref()), (true, Some("0.8")));
+    let results = run(&[(
+        LIMIT,
+        &source("at_least = 0.5\nat_most = 0.9", "[0.6, 0.8]"),
+    )]);
+    assert_eq!(results.checks[0].paper.as_deref(), Some("0.6 to 0.8"));
+    for (limits, paper, message) in [
+        ("at_least = 0.5", "0.8", "needs at_least and at_most"),
+        (
+            "at_least = 0.5\nat_most = 0.7",
+            "0.8",
+            "is outside the limits",
+        ),
+        (
+            "at_least = 0.5\nat_most = 0.7",
+            "[0.4, 0.6]",
+            "is outside the limits",
+        ),
+        (
+            "at_least = 0.5\nat_most = 0.9",
+            "[0.8, 0.6]",
+            "a is more than b",
+        ),
+        (
+            "at_least = 0.5\nat_most = 0.9",
+            "true",
+            "a figure, or the lowest and the highest",
+        ),
+    ] {
+        let error = load(&with(&[(LIMIT, &source(limits, paper))])).unwrap_err();
+        assert!(error.contains(message), "{error}");
+    }
 }
 
 #[test]

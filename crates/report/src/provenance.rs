@@ -34,6 +34,14 @@ impl Provenance {
         }
     }
 
+    /// Returns the program: `0.1.0`, or `0.1.0 (1f2e3d4c5b6a)` with its commit.
+    pub fn program(&self) -> String {
+        match &self.commit {
+            Some(commit) => format!("{} ({commit})", self.version),
+            None => self.version.clone(),
+        }
+    }
+
     /// Returns the origin in words: `2026-01-31 09:05 UTC, tailbound 0.1.0 (1f2e3d4c5b6a)`.
     pub fn words(&self) -> String {
         let (date, time) = self.at.split_once('T').unwrap_or((&self.at, ""));
@@ -41,9 +49,7 @@ impl Provenance {
             .get(..5)
             .map(|time| format!(" {time} UTC"))
             .unwrap_or_default();
-        let commit = self.commit.as_ref();
-        let commit = commit.map(|it| format!(" ({it})")).unwrap_or_default();
-        format!("{date}{time}, tailbound {}{commit}", self.version)
+        format!("{date}{time}, tailbound {}", self.program())
     }
 }
 

@@ -186,6 +186,9 @@ pub struct CheckResult {
     pub pass: bool,
     /// Source of the expectation: paper and section.
     pub source: String,
+    /// Figure of the paper, if it has one: "1.35 ms", or "10 % to 66 %".
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paper: Option<String>,
     /// A note, for example the reason why there is no figure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
@@ -197,7 +200,10 @@ pub struct CheckResult {
     /// either.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub noise: Option<String>,
-    /// Known reason of the failure: the verdict does not depend on the check.
+    /// Range of the figure if the check is known to miss: outside it the check fails.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub known: Option<String>,
+    /// Known reason of the miss: the verdict does not depend on the check.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub misses: Option<String>,
 }
@@ -242,7 +248,7 @@ impl fmt::Display for Outcome {
         formatter.pad(match self {
             Self::Pass => "pass",
             Self::Fail => "FAIL",
-            Self::Misses => "misses",
+            Self::Misses => "told miss",
             Self::Noisy => "NOISY",
             Self::NotTested => "NOT TESTED",
         })

@@ -40,6 +40,24 @@ pub enum ReproduceError {
     /// A result of the lab cannot be read.
     #[error(transparent)]
     Lab(#[from] ReportError),
+    /// A stored result of the lab is of another program.
+    #[error(
+        "{experiment} in {} is of {found}, this program is tailbound {program}: results of two \
+         commits are not mixed. Run tailbound {} --out {} again, or use that program",
+        directory.display(),
+        experiment.replacen('/', " run ", 1),
+        directory.join("lab").display()
+    )]
+    OtherProgram {
+        /// KIND/NAME.
+        experiment: String,
+        /// The directory of results.
+        directory: PathBuf,
+        /// Version and commit of the program that made the result, in words.
+        found: String,
+        /// Version and commit of this program.
+        program: String,
+    },
     /// A directory of results cannot be made.
     #[error("{}: {source}", path.display())]
     Directory {

@@ -14,7 +14,7 @@ pub fn outcome(results: &[&CheckResult]) -> (&'static str, Verdict) {
     } else if is(Outcome::NotTested) {
         ("NOT TESTED", Verdict::NotTested)
     } else if is(Outcome::Misses) {
-        ("misses", Verdict::Pass)
+        ("told miss", Verdict::Pass)
     } else {
         ("PASS", Verdict::Pass)
     }
@@ -39,7 +39,11 @@ pub(crate) fn line(result: &CheckResult, wanted: &str) -> String {
         (outcome, Some(why)) => format!(", {outcome}: {why}"),
         (outcome, None) => format!(", {outcome}"),
     };
-    format!("{name}: {got} ({wanted}{}){why}", result.want)
+    let paper = result.paper.as_ref();
+    let paper = paper.map_or_else(String::new, |it| format!("; the paper {it}"));
+    let known = result.known.as_ref();
+    let known = known.map_or_else(String::new, |it| format!("; known {it}"));
+    format!("{name}: {got} ({wanted}{}{paper}{known}){why}", result.want)
 }
 
 #[cfg(test)]
@@ -54,7 +58,9 @@ mod tests {
             got: None,
             pass,
             source: String::new(),
+            paper: None,
             note: None,
+            known: None,
             misses: misses.then(String::new),
             noise: noise.then(String::new),
             not_judged: not_judged.then(String::new),
@@ -67,7 +73,7 @@ mod tests {
         let of = |checks: &[&CheckResult]| outcome(checks);
         assert_eq!(of(&[]), ("not run", Verdict::Pass));
         assert_eq!(of(&[&held, &held]), ("PASS", Verdict::Pass));
-        assert_eq!(of(&[&held, &known]), ("misses", Verdict::Pass));
+        assert_eq!(of(&[&held, &known]), ("told miss", Verdict::Pass));
         assert_eq!(of(&[&missing, &held]), ("NOT TESTED", Verdict::NotTested));
         assert_eq!(of(&[&noisy, &missing]), ("NOISY", Verdict::Noisy));
         assert_eq!(of(&[&noisy, &failed]), ("FAIL", Verdict::Fail));
@@ -82,7 +88,9 @@ mod tests {
                 got: Some(1.0),
                 pass: true,
                 source: String::new(),
+                paper: None,
                 note: None,
+                known: None,
                 misses: None,
                 noise: None,
                 not_judged: None,

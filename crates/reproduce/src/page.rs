@@ -15,7 +15,9 @@ const HEAD: &str = "\
 `tailbound reproduce` runs the experiments in virtual time and compares each item of the papers with the result.
 `tailbound reproduce silo-10` runs one item, the tenth of Silo. A run depends on its seed only, which is 1 here. The
 items are in `crates/reproduce/src/items.toml`, the bounds of each check in its experiment (`tailbound sim KIND show
-NAME`, `tailbound lab show NAME`) and behind its result: `0.749 (>= 0.5)`.
+NAME`, `tailbound lab show NAME`) and behind its result: `0.749 (>= 0.5)`. A known miss has a range, too: outside it, on
+either side, the check fails. The column *fitted* has the parameters that were fitted to a figure of the paper, and
+those that the paper does not state. An item is PASS if all its checks are.
 
 - `make reproduce` writes this page: it runs the lab's experiments, then all others, and stores the results in
   `out/reproduce`. After an interruption it continues; results of another version or another text are computed again.
@@ -28,8 +30,8 @@ NAME`, `tailbound lab show NAME`) and behind its result: `0.749 (>= 0.5)`.
 | result | meaning |
 |---|---|
 | **PASS** | within the stated bounds |
-| **misses** | outside the bounds, for the stated reason |
-| **FAIL** | outside the bounds, without a known reason |
+| **told miss** | outside the bounds, in the stated range and for the stated reason |
+| **FAIL** | outside the bounds, and outside the range of a known miss if there is one |
 | **NOISY** | not judged: this computer was too busy |
 | **NOT TESTED** | too few samples, or a necessary program did not run |
 | **not run** | the command runs it, in the stated time on one CPU (lab: on the whole computer) |
@@ -73,17 +75,18 @@ pub fn page(
         }
         let _ = write!(
             page,
-            "\n## {}\n\n| | item | section | the paper | here | command |\n|---|---|---|---|---|---|\n",
+            "\n## {}\n\n| | item | section | the paper | here | fitted | command |\n|---|---|---|---|---|---|---|\n",
             paper.name
         );
         for (at, item) in (1..).zip(&paper.item).filter(|(_, item)| is_shown(item)) {
             let _ = writeln!(
                 page,
-                "| {at} | {} | {} | {} | {} | {} |",
+                "| {at} | {} | {} | {} | {} | {} | {} |",
                 item.what,
                 item.section,
                 item.value.as_deref().unwrap_or_default(),
                 here(item, registry, size, ran),
+                registry.fitted(item),
                 commands(item, registry, size),
             );
         }
@@ -199,7 +202,7 @@ pub(crate) fn without_outcome(line: &str) -> String {
         return MADE.to_owned();
     }
     let mut columns: Vec<&str> = line.split(" | ").collect();
-    if let [_, _, _, _, here, _] = columns.as_mut_slice()
+    if let [_, _, _, _, here, _, _] = columns.as_mut_slice()
         && here.contains("**")
     {
         *here = "";
@@ -218,7 +221,9 @@ mod tests {
             got: Some(if pass { 1.0 } else { 3.0 }),
             pass,
             source: String::new(),
+            paper: None,
             note: None,
+            known: None,
             misses: misses.map(str::to_owned),
             noise: None,
             not_judged: None,
@@ -236,9 +241,9 @@ mod tests {
         let lines = in_words(&results.each_ref());
         assert_eq!(
             lines,
-            "<br>a: 3 (<= 2), misses: it rains\
-             <br>b: 3 (<= 2), misses: it snows\
-             <br>c: 3 (<= 2), misses: as above\
+            "<br>a: 3 (<= 2), told miss: it rains\
+             <br>b: 3 (<= 2), told miss: it snows\
+             <br>c: 3 (<= 2), told miss: as above\
              <br>d: 3 (<= 2), FAIL"
         );
     }
@@ -250,7 +255,10 @@ mod tests {
             all.push(result("b", false, Some("it rains")));
             in_cell(all.iter().collect())
         };
-        assert_eq!(found(1), "<br>b: 3 (<= 2), misses: it rains<br>a: 1 (<= 2)");
+        assert_eq!(
+            found(1),
+            "<br>b: 3 (<= 2), told miss: it rains<br>a: 1 (<= 2)"
+        );
         assert!(found(FOLDED).contains("it rains<details><summary>7 checks hold</summary>a: 1 "));
         assert!(found(FOLDED).ends_with("</details>"));
     }

@@ -25,6 +25,8 @@ pub(crate) struct Run {
     /// Kind and name of the experiment, `KIND/NAME`.
     pub experiment: String,
     pub size: String,
+    /// Parameters that were fitted to a paper's figure, or assumed; "nothing" if there are none.
+    pub fitted: String,
     /// Run time on one CPU; in the lab on the whole computer.
     pub takes: Nanos,
     /// The paper's size, if it is larger.
@@ -167,6 +169,18 @@ impl Registry {
     /// Returns true if the paper's size of an experiment differs from the usual one.
     pub(crate) fn is_larger(&self, experiment: &str) -> bool {
         self.run_of(experiment).full.is_some()
+    }
+
+    /// Returns the fitted and assumed parameters of an item's experiments, each text once.
+    pub(crate) fn fitted(&self, item: &Item) -> String {
+        let mut all: Vec<&str> = Vec::new();
+        for checks in item.checks() {
+            let fitted = self.run_of(&checks.experiment).fitted.as_str();
+            if !all.contains(&fitted) {
+                all.push(fitted);
+            }
+        }
+        all.join("<br>")
     }
 
     /// Returns an experiment at a size.

@@ -5,7 +5,7 @@ use crate::registry::{PlannedRun, ResultsByExperiment, Size};
 use crate::saved::SavedResults;
 use std::path::PathBuf;
 use tailbound_experiment::{AnyExperiment, Experiment as _, ExperimentError, read_any};
-use tailbound_report::Results;
+use tailbound_report::{Provenance, Results};
 use tailbound_sim::Threads;
 use tailbound_sim::grid::{Shard, changed, key};
 use tailbound_sim::kinds::Kind;
@@ -22,7 +22,8 @@ pub struct Runner {
     pub shard: Shard,
     /// Directory of stored results, if any.
     pub results: Option<PathBuf>,
-    /// Version of the program: results of another version are computed again.
+    /// Version of the program, with its commit. Results of another version are computed again;
+    /// those of the lab are refused.
     pub version: String,
     /// Threads that share the work of an experiment.
     pub threads: Threads,
@@ -104,8 +105,25 @@ impl Runner {
     }
 
     fn of_lab(&self, planned: &PlannedRun<'_>) -> Result<Option<Results>, ReproduceError> {
-        let stored = self.stored();
-        stored.map_or(Ok(None), |stored| stored.of_lab(planned))
+        let Some(directory) = &self.results else {
+            return Ok(None);
+        };
+        let found = SavedResults::new(directory.clone()).of_lab(planned)?;
+        let Some(results) = found else {
+            return Ok(None);
+        };
+        let made = results.made.as_ref().map(Provenance::program);
+        if made.as_deref() == Some(&self.version) {
+            return Ok(Some(results));
+        }
+        Err(ReproduceError::OtherProgram {
+            experiment: planned.experiment.to_owned(),
+            directory: directory.clone(),
+            found: made.map_or("an unknown program".to_owned(), |it| {
+                format!("tailbound {it}")
+            }),
+            program: self.version.clone(),
+        })
     }
 
     /// Returns the stored results of an experiment, or runs it if requested.

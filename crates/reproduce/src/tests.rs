@@ -52,10 +52,16 @@ fn every_item_names_what_there_is() {
         .collect();
     assert_eq!(counts, [32, 23, 15, 24, 37]);
     let lab: Vec<String> = registry.run.iter().flat_map(of_lab).collect();
+    for run in &registry.run {
+        assert!(!run.fitted.trim().is_empty(), "{}", run.experiment);
+    }
     for (name, _, item) in registry.items() {
         if let By::Test(text) | By::Not(text) | By::Elsewhere(text) = &item.by {
             assert!(!text.trim().is_empty(), "{name}");
         }
+        // A row of results without the paper's value compares nothing.
+        let is_judged = item.checks().next().is_some();
+        assert!(!is_judged || item.value.is_some(), "{name} has no value");
         for checks in item.checks() {
             let planned = registry.planned(&checks.experiment, Size::Full);
             let known = if planned.is_of_lab() {
@@ -81,17 +87,63 @@ fn every_item_names_what_there_is() {
     }
 }
 
+/// Checks of items that have one limit: promises, words without a number, and inequalities of the
+/// papers. This number only falls.
+const ONE_SIDED: usize = 123;
+
+/// Checks of items that compare with a figure of a paper. This number only grows.
+const WITH_FIGURE: usize = 113;
+
+#[test]
+fn a_check_has_two_limits_unless_its_paper_has_no_figure() {
+    let registry = Registry::read().unwrap();
+    let (mut one_sided, mut with_figure) = (Vec::new(), 0);
+    for run in &registry.run {
+        let items = registry.items().flat_map(|(_, _, item)| item.checks());
+        let named: Vec<&String> = items
+            .filter(|checks| checks.experiment == run.experiment)
+            .flat_map(|checks| &checks.checks)
+            .collect();
+        for check in checks_of(&run.experiment) {
+            let name = check["name"].as_str().unwrap().to_owned();
+            if !named.contains(&&name) {
+                continue;
+            }
+            with_figure += usize::from(check["source"].get("paper").is_some());
+            if !(check.contains_key("at_least") && check.contains_key("at_most")) {
+                one_sided.push(format!("{}/{name}", run.experiment));
+            }
+        }
+    }
+    assert_eq!(one_sided.len(), ONE_SIDED, "{one_sided:#?}");
+    assert_eq!(with_figure, WITH_FIGURE);
+}
+
+/// Returns the checks of an experiment as its file has them.
+fn checks_of(experiment: &str) -> Vec<toml::Table> {
+    let (kind, name) = experiment.split_once('/').unwrap();
+    let folder = match kind {
+        "lab" => "",
+        "vcpu" => "sim/",
+        kind => &format!("{kind}/"),
+    };
+    let path = root().join(format!("experiments/{folder}{name}.toml"));
+    let table: toml::Table = fs::read_to_string(path).unwrap().parse().unwrap();
+    let checks = table["check"].as_array().unwrap().iter();
+    checks
+        .map(|check| check.as_table().unwrap().clone())
+        .collect()
+}
+
 /// Returns the checks of a lab's experiment: `lab/NAME/CHECK`.
 fn of_lab(run: &Run) -> Vec<String> {
     let Some(("lab", name)) = run.experiment.split_once('/') else {
         return Vec::new();
     };
-    let text = fs::read_to_string(root().join(format!("experiments/{name}.toml"))).unwrap();
-    let table: toml::Table = text.parse().unwrap();
-    let checks = table["check"].as_array().unwrap().iter();
-    let named = |check: &toml::Value| check["name"].as_str().unwrap().to_owned();
+    let checks = checks_of(&run.experiment).into_iter();
+    let named = |check: &toml::Table| check["name"].as_str().unwrap().to_owned();
     checks
-        .map(|check| format!("lab/{name}/{}", named(check)))
+        .map(|check| format!("lab/{name}/{}", named(&check)))
         .collect()
 }
 
@@ -135,6 +187,41 @@ fn what_is_kept_is_not_run_again_unless_it_is_of_something_else_or_damaged() {
     let text = fs::read_to_string(&file).unwrap();
     fs::write(&file, text.replace("400000", "400001")).unwrap();
     assert!(read("a").is_none());
+}
+
+#[test]
+fn a_result_of_the_lab_of_another_commit_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let registry = Registry::read().unwrap();
+    let (experiment, _) = runner(Size::Usual)
+        .read(&registry.planned("net/silo-figure5", Size::Usual))
+        .unwrap();
+    let mut results = experiment.run(1, &mut |_| ()).unwrap();
+    fs::create_dir(directory.path().join("lab")).unwrap();
+    let plan = [registry.planned("lab/burst", Size::Usual)];
+    let mut read = |made: Option<&str>, program: &str| {
+        results.made = made.map(|commit| Provenance::now(Some(commit)));
+        fs::write(directory.path().join("lab/burst.json"), results.to_json()).unwrap();
+        let runner = Runner {
+            results: Some(directory.path().to_owned()),
+            version: program.to_owned(),
+            ..runner(Size::Usual)
+        };
+        runner.run(&plan, &mut |_| ()).map(|ran| ran.len())
+    };
+    let version = Provenance::now(Some("1f2e")).program();
+    assert_eq!(read(Some("1f2e"), &version).unwrap(), 1);
+    for made in [Some("3d4c"), None] {
+        let error = read(made, &version).unwrap_err().to_string();
+        assert!(
+            error.contains("results of two commits are not mixed"),
+            "{error}"
+        );
+        assert!(
+            error.contains("Run tailbound lab run burst --out"),
+            "{error}"
+        );
+    }
 }
 
 #[test]

@@ -244,3 +244,60 @@ impl Window {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::config::Gain;
+    use super::*;
+
+    const SECOND: Nanos = Nanos::from_secs(1);
+
+    /// Returns the window's position at the end of each second, in nanoseconds, with arrivals of
+    /// these percentages of the limit in each second.
+    fn positions(gains: [u32; 3], dmin: Nanos, loads: &[u64]) -> Vec<u64> {
+        let [proportional, integral, derivative] = gains.map(Gain::from_thousandths);
+        let config = WindowConfig {
+            dmin,
+            gains: Gains {
+                proportional,
+                integral,
+                derivative,
+            },
+            ..WindowConfig::new(Rate::from_mbit(8))
+        };
+        let mut window = Window::new(&config);
+        let mut now = SECOND;
+        let position = |load: &u64| {
+            // 8 Mbit/s are 10 kB for each percent of a second.
+            window.count(now, *load as usize * 10_000);
+            now += SECOND;
+            // The slide to the position that this second decided takes the next one.
+            window.position_at(now + SECOND).least.0
+        };
+        loads.iter().map(position).collect()
+    }
+
+    #[track_caller]
+    fn assert_near(found: &[u64], wanted: &[u64]) {
+        assert_eq!(found.len(), wanted.len());
+        let is_near = |(one, other): (&u64, &u64)| one.abs_diff(*other) <= 2;
+        assert!(
+            found.iter().zip(wanted).all(is_near),
+            "{found:?} {wanted:?}"
+        );
+    }
+
+    #[test]
+    fn each_term_of_the_control_law_moves_the_window_by_its_gain() {
+        let middle = Nanos::from_millis(10);
+        // 1 % too much: the window grows by twice that, relative to its position.
+        let found = positions([2_000, 0, 0], middle, &[101, 101, 102]);
+        assert_near(&found, &[10_200_000, 10_404_000, 10_820_160]);
+        // Half of the sum remains: 1 %, 1.5 %, 1.75 % of 3 ms, added up.
+        let found = positions([0, 1_000, 0], Nanos::ZERO, &[101, 101, 101]);
+        assert_near(&found, &[30_000, 75_000, 127_500]);
+        // A change of the error moves the window once, and back when it is undone.
+        let found = positions([0, 0, 1_000], middle, &[101, 101, 103, 102]);
+        assert_near(&found, &[10_100_000, 10_100_000, 10_302_000, 10_198_980]);
+    }
+}

@@ -25,9 +25,10 @@ use tailbound_units::Nanos;
 #[command(
     after_help = "Runs an item's experiment if it is in virtual time. An item of the lab shows the \
     results of `tailbound lab run NAME --out DIR/lab`, with --results DIR; any other item shows \
-    the command that tests it, or the reason that none does. Known failures are reported, but do \
-    not count. Exit code: 0 all that ran holds, except for known failures; 1 something else does \
-    not; 2 an experiment could not run."
+    the command that tests it, or the reason that none does. Known misses are reported, and count \
+    outside their stated range only. Results of another commit are computed again; those of the \
+    lab are refused. Exit code: 0 all that ran holds, except for known misses; 1 something else \
+    does not; 2 an experiment could not run."
 )]
 pub(crate) struct Args {
     /// Papers (small, bobtail, vsnoop, qos, silo), items (vsnoop-12), or `all`
@@ -78,6 +79,8 @@ struct Only {
 /// JSON document of `--output json`.
 #[derive(Debug, Serialize)]
 struct Document<'r> {
+    /// Version and commit of the program.
+    program: String,
     items: Vec<ItemReport<'r>>,
 }
 
@@ -109,6 +112,7 @@ impl<'r> Document<'r> {
             }
         });
         Self {
+            program: super::version(),
             items: items.collect(),
         }
     }
@@ -190,6 +194,9 @@ impl Args {
             } else {
                 tell(name, item, ran).0
             });
+        }
+        if !ran.is_empty() {
+            output::print(&format!("tailbound {}\n", super::version()));
         }
     }
 

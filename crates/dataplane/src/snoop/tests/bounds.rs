@@ -119,6 +119,32 @@ fn what_is_kept_is_bounded_for_the_guest() {
     assert_eq!(snoop.retained(), Bytes(0));
 }
 
+/// An early acknowledgement promises at most half of the free memory: a segment may need twice its
+/// bytes. Without a limit the guest's own window of 60,000 would be promised again.
+#[test]
+fn half_of_the_free_memory_is_promised_to_the_peer() {
+    let promised = 59_500;
+    for flags in [0x10, 0x18] {
+        let (mut snoop, pool) = snoop(SnoopConfig {
+            flow: Bytes(2 * promised + 2304),
+            guest: Bytes(1 << 20),
+            ..config(SnoopMode::Retaining)
+        });
+        snoop.handle_egress(NOW, answer(1).packet(&pool), Origin::OUTSIDE);
+        let segment = Tcp {
+            flags,
+            ..data(1, 1)
+        };
+        snoop.handle_ingress(NOW, segment.packet(&pool));
+        let early = Tcp::read(snoop.poll_to_peer().expect("acknowledged early"));
+        assert_eq!(
+            (early.ack, u64::from(early.window)),
+            (1001, promised),
+            "{flags:#x}"
+        );
+    }
+}
+
 #[test]
 fn a_connection_that_both_ends_have_closed_is_forgotten_after_a_minute() {
     let mut world = World::new(config(SnoopMode::Retaining), false);

@@ -248,6 +248,15 @@ impl<F: Frame> Queue<F> {
         each!(self, queue => queue.dequeue(now, stats))
     }
 
+    /// Checks whether no frame waits.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        if let Self::FqCodel(queue) = self {
+            return queue.is_empty();
+        }
+        each!(self, queue => queue.backlog().packets == 0)
+    }
+
     /// The waiting frames.
     pub fn backlog(&self) -> Backlog {
         each!(self, queue => queue.backlog())

@@ -341,6 +341,10 @@ impl<F: Frame> Pacer<F> {
     /// waiting frame, so that a caller who is late by less than that delays no frame. Not before
     /// the last `now`; `None` if no frame waits.
     pub fn poll_at(&self) -> Option<Nanos> {
+        let is_empty = self.waiting() == 0 && self.best_effort.is_empty();
+        if is_empty && !self.elastic.is_waiting() {
+            return None;
+        }
         let (clock, wire) = (&self.chain.clock, self.chain.wire);
         let mut next = self.chain.next();
         // The next batch applies changes of places, for which frames may wait.

@@ -204,6 +204,11 @@ impl<F: Frame> FqCodel<F> {
         }
     }
 
+    #[inline]
+    pub(super) const fn is_empty(&self) -> bool {
+        self.frames.backlog.packets == 0
+    }
+
     pub(super) fn backlog(&self) -> Backlog {
         self.frames.backlog
     }

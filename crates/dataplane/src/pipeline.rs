@@ -197,6 +197,9 @@ impl<F: Frame> Pipeline<F> {
             if limit.is_some_and(|limit| !limit.is_open(now)) {
                 return None;
             }
+            if self.queue.is_empty() && self.queue.pull_none() {
+                return None;
+            }
             self.queue.pull(now, stats)?
         };
         if let Some(limit) = &mut self.limit {

@@ -164,7 +164,10 @@ impl Pool {
     /// Checks whether [`Pool::give_back`] would free buffers.
     #[inline]
     pub fn has_excess(&self) -> bool {
-        // Without a search: this is called in each turn.
+        // Few buffers at all are an excess of none. This is called in each turn.
+        if self.held() <= Bytes(Self::KEPT as u64) {
+            return false;
+        }
         let [small, larger @ ..] = Self::SIZES;
         let is_excess = |list: &List, size: usize| list.borrow().len() > Self::KEPT / size;
         let [a, b, c] = &self.0.larger;

@@ -161,6 +161,8 @@ impl Agenda {
 
     /// Sets the time at which the next queued frame of a guest's port may leave: now, later, or not
     /// before another event.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "for each port that sends")]
     pub(super) fn set_departure(&mut self, now: Nanos, port: PortIndex, at: Option<Nanos>) {
         self.set(Work::Sending, port, at.is_some_and(|at| at <= now));
         self.set_timer(Timer::Departure, port, at.filter(|at| *at > now));
@@ -468,6 +470,33 @@ mod tests {
             let due = model.range(from..).find(|(_, at)| **at <= now);
             let found = deadlines.next_due(PortIndex(from), Nanos(now));
             prop_assert_eq!(found, due.map(|(port, _)| PortIndex(*port)));
+        }
+
+        #[test]
+        fn the_earliest_timer_of_all_kinds_is_known(
+            ports in 1usize..100,
+            changes in prop::collection::vec(
+                (0usize..Timer::COUNT, any::<prop::sample::Index>(), prop::option::of(1u64..50)), 0..100),
+        ) {
+            const TIMERS: [Timer; Timer::COUNT] =
+                [Timer::Departure, Timer::Release, Timer::Retry, Timer::Port];
+            let mut agenda = Agenda::default();
+            agenda.reset(PortIndex(ports));
+            for work in [Work::Sending, Work::Moved] {
+                while agenda.pop(work).is_some() {}
+            }
+            let mut model = BTreeMap::new();
+            for (timer, port, at) in changes {
+                let port = port.index(ports);
+                agenda.set_timer(TIMERS[timer], PortIndex(port), at.map(Nanos));
+                match at {
+                    Some(at) => { model.insert((timer, port), at); }
+                    None => { model.remove(&(timer, port)); }
+                }
+                let first = model.values().min().copied().map(Nanos);
+                prop_assert_eq!(agenda.poll_at(), first);
+                prop_assert_eq!(agenda.has_due(Nanos(25)), first.is_some_and(|at| at.0 <= 25));
+            }
         }
     }
 }

@@ -219,7 +219,8 @@ impl Transmitter {
 
     /// Reads the ports again of guests that no longer wait for their guarantee. If the uplink is
     /// missing, no guest waits for it: its frames are lost there, and counted.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "twice in each turn")]
     pub(super) fn read_again(&mut self, table: &mut PortTable, ports: &Ports, turn: &mut Turn) {
         let is_there = has_open_uplink(table, ports);
         let Self { uplink, again, .. } = self;
@@ -294,6 +295,11 @@ impl Transmitter {
     }
 
     /// Transmits due frames by a port. Returns true if the port is usable.
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "called in one place, for each port that sends"
+    )]
     pub(super) fn transmit(
         &mut self,
         now: Nanos,

@@ -95,6 +95,14 @@ impl Uplink {
     ) {
         if self.batch.from() != Some(from) {
             self.flush(now, table);
+            // A single frame needs no batch. Frames that a limit or early acknowledgement adds are
+            // no part of a received burst.
+            if !table[from].has_received()
+                && table.source(from).is_direct()
+                && let Some(sender) = table.guest_mut(from)
+            {
+                return push(&mut self.egress, now, Some(packet), sender);
+            }
         }
         let is_cut = packet.segments() > 1;
         let source = packet.source();

@@ -302,7 +302,7 @@ impl Parts {
         while let Some(packet) = answer(self) {
             turn.busy = true;
             let source = self.table.source(from);
-            let sent = self.forward_answer(now, source, packet, ports);
+            let sent = forward_answer(self, now, source, packet, ports);
             if let Err(reason) = sent {
                 self.table[from].counters.drop(reason, 1);
             }
@@ -313,23 +313,21 @@ impl Parts {
     }
 }
 
-impl Parts {
-    /// Forwards a frame in a guest's place as if the guest had sent it.
-    #[inline(never)]
-    fn forward_answer(
-        &mut self,
-        now: Nanos,
-        source: Source,
-        packet: Packet,
-        ports: &Ports,
-    ) -> Result<Cost, Reason> {
-        let way = known_way(self, now, source, &packet);
-        if way.is_none() {
-            self.admit(now, source.port, &packet)?;
-            keep_way(self, source, &packet);
-        }
-        self.admitted(now, source, packet, way, ports)
+/// Forwards a frame in a guest's place as if the guest had sent it.
+#[inline(never)]
+fn forward_answer(
+    parts: &mut Parts,
+    now: Nanos,
+    source: Source,
+    packet: Packet,
+    ports: &Ports,
+) -> Result<Cost, Reason> {
+    let way = known_way(parts, now, source, &packet);
+    if way.is_none() {
+        parts.admit(now, source.port, &packet)?;
+        keep_way(parts, source, &packet);
     }
+    parts.admitted(now, source, packet, way, ports)
 }
 
 impl Transmitter {

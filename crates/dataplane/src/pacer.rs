@@ -285,11 +285,13 @@ impl<F: Frame> Pacer<F> {
     }
 
     /// Number of waiting frames of guaranteed guests.
+    #[inline]
     pub fn waiting(&self) -> usize {
         self.chain.store.len()
     }
 
     /// The waiting frames without a guarantee.
+    #[inline]
     pub fn best_effort(&self) -> Backlog {
         self.best_effort.backlog()
     }
@@ -347,7 +349,11 @@ impl<F: Frame> Pacer<F> {
     }
 
     /// Passes on the guests whose rings the host may read again since the last call.
+    #[inline]
     pub fn drain_read_again(&mut self, mut sink: impl FnMut(GuestId)) {
+        if self.read_again.is_empty() {
+            return;
+        }
         for id in self.read_again.drain(..) {
             if let Some(guest) = guest::find_mut(&mut self.guests, id) {
                 guest.is_noted = false;
@@ -381,6 +387,7 @@ impl<F: Frame> Pacer<F> {
     }
 
     /// Counters since the start.
+    #[inline]
     pub fn stats(&self) -> PacerStats {
         PacerStats {
             frozen: self.chain.stats.frozen + self.chain.clock.frozen(),

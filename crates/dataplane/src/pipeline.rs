@@ -184,9 +184,10 @@ impl<F: Frame> Pipeline<F> {
             return None;
         }
         let stats = &mut self.stats.queue;
-        let first = match self.first.backlog().packets {
-            0 => None,
-            _ => self.first.pull(now, stats),
+        let first = if self.first.is_empty() {
+            None
+        } else {
+            self.first.pull(now, stats)
         };
         let queued = if let Some(first) = first {
             self.first_left.0 += first.frame.len() as u64;
@@ -194,6 +195,9 @@ impl<F: Frame> Pipeline<F> {
         } else {
             let limit = self.limit.as_ref();
             if limit.is_some_and(|limit| !limit.is_open(now)) {
+                return None;
+            }
+            if self.queue.is_empty() && self.queue.pull_none() {
                 return None;
             }
             self.queue.pull(now, stats)?
@@ -213,13 +217,19 @@ impl<F: Frame> Pipeline<F> {
 
     /// Time at which the next [`Pipeline::pull`] may succeed: not after the present if a frame may
     /// leave now; `None` if no frame waits.
+    #[inline]
     pub fn poll_at(&self) -> Option<Nanos> {
-        if self.backlog().packets == 0 {
+        if self.is_empty() {
             return None;
         }
+        self.leaves_at()
+    }
+
+    /// Returns the same for a pipeline that is not empty.
+    fn leaves_at(&self) -> Option<Nanos> {
         let admitted = self.nic.as_ref().map_or(self.now, Nic::admits_at);
         let limit = self.limit.as_ref();
-        let limit = limit.filter(|_| self.first.backlog().packets == 0);
+        let limit = limit.filter(|_| self.first.is_empty());
         let allowed = limit.map_or(self.now, Gate::opens_at);
         Some(admitted.max(allowed).max(self.now))
     }
@@ -278,6 +288,12 @@ impl<F: Frame> Pipeline<F> {
     /// Divides the meter among this number of guests from now on. The default is one guest.
     pub fn set_guests(&mut self, guests: usize) {
         self.classifier.set_guests(guests);
+    }
+
+    /// Checks whether no frame waits in the software queue.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.first.is_empty() && self.queue.is_empty()
     }
 
     /// The frames that wait in the software queue.

@@ -248,6 +248,25 @@ impl<F: Frame> Queue<F> {
         each!(self, queue => queue.dequeue(now, stats))
     }
 
+    /// Checks whether no frame waits.
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        if let Self::FqCodel(queue) = self {
+            return queue.is_empty();
+        }
+        self.backlog().packets == 0
+    }
+
+    /// Does the same as [`Queue::pull`] for a queue without frames in most cases, in fewer steps;
+    /// returns false otherwise.
+    #[inline]
+    pub(crate) fn pull_none(&mut self) -> bool {
+        match self {
+            Self::FqCodel(queue) => queue.end_only_turn(),
+            Self::Fifo(_) | Self::Codel(_) | Self::Priority(_) => false,
+        }
+    }
+
     /// The waiting frames.
     pub fn backlog(&self) -> Backlog {
         each!(self, queue => queue.backlog())

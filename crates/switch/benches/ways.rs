@@ -16,7 +16,7 @@ use std::io;
 use std::net::IpAddr;
 use tailbound_dataplane::{
     EgressConfig, FqCodelConfig, Guarantee, HashKeys, PacedPipelineConfig, PacerConfig, Packet,
-    PipelineConfig, Pool, QueueConfig,
+    PipelineConfig, Pool, QueueConfig, SnoopConfig,
 };
 use tailbound_switch::port::{Burst, More, Outgoing, Port, Received, TransmitResult};
 use tailbound_switch::{GuestConfig, Mac, PortIndex, SpoofFilter, Switch, SwitchConfig};
@@ -215,6 +215,153 @@ impl Bursts {
     }
 }
 
+/// A segment of a connection between a client behind the uplink and a guest.
+#[derive(Clone, Copy)]
+struct TcpEnd {
+    from: (Mac, [u8; 4]),
+    to: (Mac, [u8; 4]),
+    /// Bytes in a segment.
+    payload: u32,
+    burst: u32,
+    flags: u8,
+    seq: u32,
+    ack: u32,
+}
+
+impl TcpEnd {
+    /// Bytes of headers without options.
+    const HEADERS: usize = 54;
+
+    fn frame(&self, frame: &mut [u8]) {
+        frame[..6].copy_from_slice(&self.to.0.0);
+        frame[6..12].copy_from_slice(&self.from.0.0);
+        let ip = (40 + self.payload as u16).to_be_bytes();
+        let header = [8, 0, 0x45, 0, ip[0], ip[1], 0, 0, 0x40, 0, 64, 6, 0, 0];
+        frame[12..26].copy_from_slice(&header);
+        frame[26..30].copy_from_slice(&self.from.1);
+        frame[30..34].copy_from_slice(&self.to.1);
+        // The same port on both ends.
+        frame[34..38].copy_from_slice(&[0x13, 0x89, 0x13, 0x89]);
+        frame[38..42].copy_from_slice(&self.seq.to_be_bytes());
+        frame[42..46].copy_from_slice(&self.ack.to_be_bytes());
+        frame[46..54].copy_from_slice(&[0x50, self.flags, 0xff, 0xff, 0, 0, 0, 0]);
+    }
+}
+
+/// The end of a connection behind a port, which sends a burst whenever it is readable. It expects
+/// that bursts of the other end arrive whole.
+struct TcpStation {
+    end: TcpEnd,
+    /// Bytes that arrive between two bursts.
+    answered: u32,
+}
+
+impl Port for TcpStation {
+    fn receive(&mut self, _now: Nanos, pool: &Pool, burst: &mut Burst) -> io::Result<More> {
+        self.end.ack += self.answered;
+        for _ in 0..self.end.burst {
+            let len = TcpEnd::HEADERS + self.end.payload as usize;
+            let mut buffer = pool.buffer(Packet::HEADROOM + len);
+            self.end.frame(&mut buffer[Packet::HEADROOM..][..len]);
+            self.end.seq += self.end.payload;
+            burst.frames.push(Received {
+                buffer,
+                start: Packet::HEADROOM,
+                len,
+                // The NIC has verified the checksum.
+                virtio: Some([2, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
+            });
+        }
+        Ok(More::No)
+    }
+
+    fn transmit(
+        &mut self,
+        _now: Nanos,
+        outgoing: &mut VecDeque<Outgoing>,
+    ) -> io::Result<TransmitResult> {
+        let mut sent = TransmitResult::default();
+        for next in outgoing.drain(..) {
+            sent.add(&next);
+        }
+        Ok(sent)
+    }
+}
+
+/// Makes a host whose guest has early acknowledgement, and a connection to it that receives bursts
+/// of segments. The guest acknowledges each burst once.
+fn answered() -> Bursts {
+    const BURST: u32 = 32;
+    const PAYLOAD: u32 = 100;
+    let client = (mac(0xffff), [198, 51, 100, 7]);
+    let server = (mac(0), [192, 0, 2, 1]);
+    let config = SwitchConfig {
+        outside: None,
+        uplink: Some(EgressConfig::Pacer(PacedPipelineConfig::new(
+            PacerConfig::strict(Rate::from_mbit(10_000)),
+        ))),
+        guests: vec![GuestConfig {
+            filter: Some(SpoofFilter::new(server.0, [IpAddr::from(server.1).into()])),
+            snoop: Some(SnoopConfig::default()),
+            ..GuestConfig::new("guest".to_owned(), server.0)
+        }],
+        classes: None,
+    };
+    let to_guest = TcpEnd {
+        from: client,
+        to: server,
+        payload: PAYLOAD,
+        burst: BURST,
+        flags: 0x10,
+        seq: 1,
+        ack: 1,
+    };
+    // The answer to the handshake, and then acknowledgements.
+    let of_guest = TcpEnd {
+        from: server,
+        to: client,
+        payload: 0,
+        burst: 1,
+        flags: 0x12,
+        seq: 0,
+        ack: 1,
+    };
+    let station = |end, answered| Box::new(TcpStation { end, answered }) as Box<dyn Port>;
+    let mut bursts = Bursts {
+        switch: Switch::with_keys(config, HashKeys::FIXED).expect("no rule is broken"),
+        ports: vec![None, Some(station(of_guest, 0))],
+        from: PortIndex(1),
+        to: PortIndex(0),
+        len: u64::from(BURST),
+        turns: 0,
+    };
+    bursts.turn();
+    let acknowledgements = TcpEnd {
+        flags: 0x10,
+        seq: 1,
+        ..of_guest
+    };
+    bursts.ports = vec![
+        Some(station(to_guest, 0)),
+        Some(station(acknowledgements, BURST * PAYLOAD)),
+    ];
+    bursts.switch.handle_opened(PortIndex(0));
+    for _ in 0..WARM {
+        bursts.turn_of_both();
+    }
+    bursts
+}
+
+impl Bursts {
+    /// Turns of a burst to the guest, and of its answer.
+    fn turn_of_both(&mut self) {
+        for from in [PortIndex(0), PortIndex(1)] {
+            self.from = from;
+            self.turn();
+        }
+    }
+}
+
 fn limit(per_packet: u64) -> LibraryBenchmarkConfig {
     LibraryBenchmarkConfig::default()
         .tool(Callgrind::default().hard_limits([(EventKind::Ir, per_packet * PACKETS)]))
@@ -245,6 +392,26 @@ fn way(mut bursts: Bursts) -> Bursts {
     bursts
 }
 
-library_benchmark_group!(name = ways, benchmarks = way);
+/// Checks that all segments were acknowledged early, and that the guest has acknowledged all.
+fn check_answered(mut bursts: Bursts) {
+    let Bursts { switch, ports, .. } = &mut bursts;
+    let snapshot = switch.snapshot(ports);
+    let guest = snapshot.guests.first().expect("there is one");
+    let snoop = guest.snoop.expect("it is on");
+    let segments = PACKETS + WARM * 32;
+    assert!(snoop.stats.early + 1 >= segments, "{:?}", snoop.stats);
+    assert_eq!(snoop.retained, Bytes(0));
+}
+
+#[library_benchmark(teardown = check_answered)]
+#[bench::in_bursts(args = (answered()))]
+fn early(mut bursts: Bursts) -> Bursts {
+    for _ in 0..black_box(PACKETS / bursts.len) {
+        bursts.turn_of_both();
+    }
+    bursts
+}
+
+library_benchmark_group!(name = ways, benchmarks = [way, early]);
 
 main!(library_benchmark_groups = ways);

@@ -90,6 +90,17 @@ impl Default for Presence {
     }
 }
 
+/// The state of a port behind a turn that served it: [`Port::outlook`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Outlook {
+    /// See [`Port::receive_at`].
+    pub receive_at: Option<Nanos>,
+    /// See [`Port::flush_at`].
+    pub flush_at: Option<Nanos>,
+    /// See [`Port::presence`].
+    pub presence: Presence,
+}
+
 /// An item that a port puts on its wire next.
 pub type Outgoing = tailbound_dataplane::Outgoing<Packet>;
 
@@ -240,6 +251,16 @@ pub trait Port: Send {
     /// Returns the time at which [`Port::flush`] must be called.
     fn flush_at(&self) -> Option<Nanos> {
         None
+    }
+
+    /// Returns all that the switch needs to know of the port behind each turn that served it, in one
+    /// call.
+    fn outlook(&self) -> Outlook {
+        Outlook {
+            receive_at: self.receive_at(),
+            flush_at: self.flush_at(),
+            presence: self.presence(),
+        }
     }
 
     /// Pauses the port, so that another process may continue with it; returns the state for that,

@@ -256,6 +256,7 @@ impl Switch {
 
     /// Returns the time at which the next frame may leave, if no event comes first; `None` if no
     /// queued frame waits for time alone.
+    #[inline]
     pub fn poll_at(&self, ports: &Ports) -> Option<Nanos> {
         if self.parts.admission.has_unlimited() {
             return Some(Nanos::ZERO);

@@ -1,6 +1,6 @@
 //! Paced IO Batching (Silo 4.3.1): the contents of the wire, byte by byte.
 
-use super::guest::Ring;
+use super::guest::{self, Ring};
 use super::store::NIL;
 use super::{Pacer, WireClock, void};
 use crate::Frame;
@@ -176,9 +176,8 @@ impl<F: Frame> Pacer<F> {
         } = self;
         let index = chain.releases.pop();
         let line = lines.at_mut(index);
-        if let Some(Some(guest)) = guests.get_mut(line.guest as usize) {
-            chain.release(guest, line, index);
-        }
+        let guest = guest::of_slot(guests, line.guest);
+        chain.release(guest, line, index);
     }
 
     /// Passes on the frame that is due, since `due`, determines the departure of its guest's next
@@ -199,18 +198,13 @@ impl<F: Frame> Pacer<F> {
             ..
         } = self;
         let number = chain.departures.depart(due);
-        let Some(Some(guest)) = guests.get_mut(number as usize) else {
-            chain.departures.leave();
-            return at;
-        };
+        let guest = guest::of_slot(guests, number);
         let departure = guest.last_departure;
         let place = chain.store.vacate(guest.stamped);
         let (wire, memory) = (place.wire, place.memory);
         let sojourn = now.since(place.enqueued);
-        let Some(frame) = place.frame.take() else {
-            chain.departures.leave();
-            return at;
-        };
+        let frame = place.frame.take();
+        let frame = frame.expect("a frame with a departure is in its place");
         // All counting comes first, so that fewer values are live while the frame leaves.
         let stats = &mut chain.stats;
         guest.memory.0 -= memory.0;
@@ -263,22 +257,19 @@ impl<F: Frame> Pacer<F> {
     /// a subtree.
     #[inline(never)]
     fn pass_over(&mut self, number: u32, at: Position) {
-        if let Some(Some(guest)) = self.guests.get_mut(number as usize) {
-            let longest = self.config.longest_frame();
-            self.chain
-                .stamp_next(guest, &mut self.lines.all, longest, at);
-            if guest.ring != Ring::Read {
-                self.read_again(number);
-            }
+        let guest = guest::of_slot(&mut self.guests, number);
+        let longest = self.config.longest_frame();
+        self.chain
+            .stamp_next(guest, &mut self.lines.all, longest, at);
+        if guest.ring != Ring::Read {
+            self.read_again(number);
         }
     }
 
     /// Permits reading a guest's ring again when few of its frames wait for {B, S}.
     #[inline(never)]
     pub(super) fn read_again(&mut self, number: u32) {
-        let Some(Some(guest)) = self.guests.get_mut(number as usize) else {
-            return;
-        };
+        let guest = guest::of_slot(&mut self.guests, number);
         if let Ring::Unread { by } = guest.ring
             && guest.has_room(self.lines.at(by).memory)
         {
@@ -341,6 +332,10 @@ impl<F: Frame> Pacer<F> {
     /// waiting frame, so that a caller who is late by less than that delays no frame. Not before
     /// the last `now`; `None` if no frame waits.
     pub fn poll_at(&self) -> Option<Nanos> {
+        let is_empty = self.waiting() == 0 && self.best_effort.is_empty();
+        if is_empty && !self.elastic.is_waiting() {
+            return None;
+        }
         let (clock, wire) = (&self.chain.clock, self.chain.wire);
         let mut next = self.chain.next();
         // The next batch applies changes of places, for which frames may wait.

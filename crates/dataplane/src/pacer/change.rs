@@ -331,9 +331,7 @@ impl<F: Frame> Pacer<F> {
             ..
         } = self;
         let number = lines.at(index).guest;
-        let Some(Some(guest)) = guests.get_mut(number as usize) else {
-            return;
-        };
+        let guest = guest::of_slot(guests, number);
         let line = lines.at_mut(index);
         let mut waits = chain.withdraw(line, index);
         let is_in_tree = is_in_tree(guest, line);
@@ -366,9 +364,8 @@ impl<F: Frame> Pacer<F> {
     /// Sets the condition that the first frame of a line waits for: see `Chain::set_head`.
     pub(super) fn set_head(&mut self, index: u32, at: Position) {
         let line = self.lines.at_mut(index);
-        if let Some(Some(guest)) = self.guests.get_mut(line.guest as usize) {
-            self.chain.set_head((guest, line), index, at);
-        }
+        let guest = guest::of_slot(&mut self.guests, line.guest);
+        self.chain.set_head((guest, line), index, at);
     }
 
     /// Adds a limit to a flow without one. The flow's waiting frames join its line.

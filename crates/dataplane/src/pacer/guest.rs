@@ -378,6 +378,14 @@ pub(super) fn guaranteed(guests: &mut [Option<Guest>], id: Option<GuestId>) -> O
     }
 }
 
+/// Returns the guest of a slot that a line, or a queue of guests, refers to: a guest keeps its slot
+/// while its frames wait.
+#[inline(always)]
+pub(super) fn of_slot(guests: &mut [Option<Guest>], slot: u32) -> &mut Guest {
+    let guest = guests[slot as usize].as_mut();
+    guest.expect("a guest keeps its slot while its frames wait")
+}
+
 /// Returns the guest with this id; `None` if its slot belongs to another one.
 #[inline(always)]
 pub(super) fn find(guests: &[Option<Guest>], id: GuestId) -> Option<&Guest> {

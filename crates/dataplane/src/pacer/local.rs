@@ -6,7 +6,7 @@
 //! and no void precedes it. It is passed on with the batch in which it departs, at most a batch
 //! before, independently of the frames on the wire.
 
-use super::guest::Ring;
+use super::guest::{self, Ring};
 use super::store::NIL;
 use super::{Pacer, WireItem};
 use crate::Frame;
@@ -102,15 +102,12 @@ impl<F: Frame> Pacer<F> {
         let Some(number) = chain.local.pop() else {
             return;
         };
-        let Some(Some(guest)) = guests.get_mut(number as usize) else {
-            return;
-        };
+        let guest = guest::of_slot(guests, number);
         let place = chain.store.vacate(guest.stamped);
         let (wire, memory) = (place.wire, place.memory);
         let sojourn = now.since(place.enqueued);
-        let Some(frame) = place.frame.take() else {
-            return;
-        };
+        let frame = place.frame.take();
+        let frame = frame.expect("a frame with a departure is in its place");
         let departure = guest.last_departure;
         guest.memory.0 -= memory.0;
         guest.stats.sojourn = sojourn;

@@ -140,9 +140,7 @@ impl<F: Frame> Pacer<F> {
         } = self;
         let line = lines.at(index);
         let number = line.guest;
-        let Some(Some(guest)) = guests.get_mut(number as usize) else {
-            return;
-        };
+        let guest = guest::of_slot(guests, number);
         chain.watch((guest, line), index);
         if guest.memory > guest.bound {
             self.make_room(number);
@@ -162,9 +160,7 @@ impl<F: Frame> Pacer<F> {
             ..
         } = self;
         let line = lines.at_mut(index);
-        let Some(Some(guest)) = guests.get_mut(line.guest as usize) else {
-            return;
-        };
+        let guest = guest::of_slot(guests, line.guest);
         frame.segment(|frame| {
             let size = Chain::size(&frame);
             if size.0 > longest {
@@ -206,10 +202,8 @@ impl<F: Frame> Pacer<F> {
     pub(super) fn trim(&mut self, line: u32) {
         let of = self.lines.at(line);
         let (number, memory) = (of.guest, of.memory);
-        if let Some(Some(guest)) = self.guests.get(number as usize)
-            && memory > guest.share
-        {
-            let share = guest.share;
+        let share = guest::of_slot(&mut self.guests, number).share;
+        if memory > share {
             self.trim_to(number, line, share);
         }
     }
@@ -232,12 +226,11 @@ impl<F: Frame> Pacer<F> {
             let waiting = self.chain.store.at(index);
             (waiting.wire, waiting.memory)
         };
-        if let Some(Some(guest)) = self.guests.get_mut(guest as usize) {
-            guest.memory.0 -= memory.0;
-            guest.stats.dropped += 1;
-            if self.lines.at(line).stage == Stage::Released {
-                guest.released -= wire;
-            }
+        let guest = guest::of_slot(&mut self.guests, guest);
+        guest.memory.0 -= memory.0;
+        guest.stats.dropped += 1;
+        if self.lines.at(line).stage == Stage::Released {
+            guest.released -= wire;
         }
         self.chain.stats.drops.over_share += 1;
         drop(self.chain.store.take(index));
@@ -248,21 +241,17 @@ impl<F: Frame> Pacer<F> {
     /// It checks each of the guest's lines, and frees a hundred frames or more.
     #[cold]
     pub(super) fn make_room(&mut self, guest: u32) {
-        let Some(Some(of)) = self.guests.get(guest as usize) else {
-            return;
-        };
+        let of = guest::of_slot(&mut self.guests, guest);
         let enough = Bytes(of.bound.0 / 8 * 7);
         self.make_room_of_elastic(guest, enough);
-        let Some(Some(of)) = self.guests.get(guest as usize) else {
-            return;
-        };
+        let of = guest::of_slot(&mut self.guests, guest);
         let fair = Bytes(of.memory.0 / u64::from(of.lines.max(1)) / 2);
         let (unlimited, first) = (of.unlimited, of.destinations.first);
         for whole in [false, true] {
             let mut line = unlimited;
             let mut next = first;
             while line != NIL {
-                if held(&self.guests, guest) <= enough {
+                if guest::of_slot(&mut self.guests, guest).memory <= enough {
                     return;
                 }
                 if whole {
@@ -280,9 +269,8 @@ impl<F: Frame> Pacer<F> {
     fn evict(&mut self, guest: u32, line: u32) {
         let at = self.chain.position.max(self.chain.wire);
         let of = self.lines.at_mut(line);
-        if of.stage == Stage::InTree
-            && let Some(Some(guest)) = self.guests.get_mut(guest as usize)
-        {
+        if of.stage == Stage::InTree {
+            let guest = guest::of_slot(&mut self.guests, guest);
             self.chain.retreat(guest, of, line, at);
         }
         if !self.chain.withdraw(self.lines.at(line), line) {
@@ -294,16 +282,8 @@ impl<F: Frame> Pacer<F> {
             self.drop_waiting(guest, line, index);
         }
         self.lines.at_mut(line).stage = Stage::Empty;
-        if let Some(Some(guest)) = self.guests.get_mut(guest as usize) {
-            guest.lines -= 1;
-        }
+        guest::of_slot(&mut self.guests, guest).lines -= 1;
     }
-}
-
-/// Memory of a guest's frames.
-fn held(guests: &[Option<Guest>], guest: u32) -> Bytes {
-    let guest = guests.get(guest as usize).and_then(Option::as_ref);
-    guest.map_or(Bytes(0), |guest| guest.memory)
 }
 
 /// Returns the line that a frame of a guaranteed guest joins.

@@ -162,9 +162,19 @@ impl Pool {
     }
 
     /// Checks whether [`Pool::give_back`] would free buffers.
+    #[inline]
     pub fn has_excess(&self) -> bool {
-        self.lists()
-            .any(|(capacity, list)| list.borrow().len() > Self::KEPT / capacity)
+        // Few buffers at all are an excess of none. This is called in each turn.
+        if self.held() <= Bytes(Self::KEPT as u64) {
+            return false;
+        }
+        let [small, larger @ ..] = Self::SIZES;
+        let is_excess = |list: &List, size: usize| list.borrow().len() > Self::KEPT / size;
+        let [a, b, c] = &self.0.larger;
+        is_excess(&self.0.small, small)
+            || is_excess(a, larger[0])
+            || is_excess(b, larger[1])
+            || is_excess(c, larger[2])
     }
 
     /// Frees a few unused buffers of each size. Call it periodically while [`Pool::has_excess`].

@@ -334,7 +334,7 @@ impl Packet {
             class: Class::Lowest,
             destination: Destination::of(headers, false),
             has_flow: true,
-            is_plain: false,
+            is_plain: bare.link.tag == 0,
             flow: if v6 {
                 u128::from(destination[0]) << 64 | u128::from(destination[1])
             } else {

@@ -126,6 +126,15 @@ impl<F: Frame> Egress<F> {
         }
     }
 
+    /// Checks whether no frame waits.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        match self {
+            Self::Pipeline(pipeline) => pipeline.is_empty(),
+            Self::Pacer(paced) => paced.waiting() == 0,
+        }
+    }
+
     /// Frees some of the memory that was not used since the last call, and returns whether more is
     /// left.
     pub fn give_back(&mut self) -> Spare {

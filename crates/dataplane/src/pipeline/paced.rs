@@ -274,11 +274,13 @@ impl<F: Frame> PacedPipeline<F> {
     }
 
     /// Number of frames that were dropped for lack of room.
+    #[inline]
     pub fn drops(&self) -> u64 {
         self.pacer.stats().queue.drops.total()
     }
 
     /// Number of waiting frames.
+    #[inline]
     pub fn waiting(&self) -> usize {
         self.pacer.waiting() + self.pacer.best_effort().packets
     }

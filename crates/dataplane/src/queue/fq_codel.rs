@@ -204,6 +204,34 @@ impl<F: Frame> FqCodel<F> {
         }
     }
 
+    /// Ends the turn of a source and its flow, if they are the only ones that have one, when no
+    /// frame waits: as the loop of [`Self::dequeue`] does. Returns false if others have a turn.
+    pub(super) fn end_only_turn(&mut self) -> bool {
+        debug_assert!(self.is_empty(), "a flow with frames keeps its turn");
+        let Self {
+            sources,
+            turns,
+            flows,
+            ..
+        } = self;
+        let Some(source) = turns.only(&sources.all) else {
+            return false;
+        };
+        let of_source = &mut sources.all[source as usize].flows;
+        let Some(flow) = of_source.end_only(&mut flows.all) else {
+            return false;
+        };
+        flows.all[flow as usize].control.rest();
+        turns.end_only(&mut sources.all);
+        sources.note_end(source);
+        true
+    }
+
+    #[inline]
+    pub(super) const fn is_empty(&self) -> bool {
+        self.frames.backlog.packets == 0
+    }
+
     pub(super) fn backlog(&self) -> Backlog {
         self.frames.backlog
     }

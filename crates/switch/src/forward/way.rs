@@ -67,6 +67,14 @@ impl Forwarding {
         }
     }
 
+    /// Returns the port of a known way's destination, as [`Self::port_of`] does.
+    pub(crate) fn leads_to(&self, way: Way) -> Option<PortIndex> {
+        match way.to {
+            Ok(port) => Some(port),
+            Err(entry) => self.homes.get(entry.home())?.port,
+        }
+    }
+
     /// Returns the port that a known way leads to, as [`Self::route`] does; `None` if the
     /// destination has aged.
     pub(crate) fn follow(&mut self, now: Nanos, from: PortIndex, way: Way) -> Option<PortIndex> {

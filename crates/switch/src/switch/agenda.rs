@@ -43,12 +43,25 @@ impl Timer {
 }
 
 /// Work by port.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Agenda {
     work: [PortSet; Work::COUNT],
     timers: [Deadlines; Timer::COUNT],
+    /// The earliest time of all timers, or [`NEVER`].
+    first: Nanos,
     /// True while the switch is drained: no port is read.
     is_draining: bool,
+}
+
+impl Default for Agenda {
+    fn default() -> Self {
+        Self {
+            work: Default::default(),
+            timers: Default::default(),
+            first: NEVER,
+            is_draining: false,
+        }
+    }
 }
 
 impl Agenda {
@@ -97,8 +110,31 @@ impl Agenda {
     }
 
     /// Sets a timer of a port, or stops it.
+    #[inline]
     pub(super) fn set_timer(&mut self, timer: Timer, port: PortIndex, at: Option<Nanos>) {
+        let at = at.unwrap_or(NEVER);
+        // Most timers stay.
+        if !self.timers[timer as usize].is_set(port, at) {
+            self.change_timer(timer, port, at);
+        }
+    }
+
+    #[inline(never)]
+    fn change_timer(&mut self, timer: Timer, port: PortIndex, at: Nanos) {
         self.timers[timer as usize].set(port, at);
+        self.find_first();
+    }
+
+    /// Finds the earliest time of all timers.
+    fn find_first(&mut self) {
+        let firsts = self.timers.iter().map(Deadlines::first);
+        self.first = firsts.min().unwrap_or(NEVER);
+    }
+
+    /// Returns true if any timer is due.
+    #[inline]
+    pub(super) fn has_due(&self, now: Nanos) -> bool {
+        self.first <= now
     }
 
     /// Returns true if the timer of a port is due.
@@ -115,16 +151,18 @@ impl Agenda {
     }
 
     /// Returns the time of the next work that no event announces.
+    #[inline]
     pub(super) fn poll_at(&self) -> Option<Nanos> {
         if !self.is_empty(Work::Sending) || !self.is_empty(Work::Moved) {
             return Some(Nanos::ZERO);
         }
-        let timers = self.timers.iter().map(Deadlines::first);
-        timers.fold(None, earlier)
+        (self.first != NEVER).then_some(self.first)
     }
 
     /// Sets the time at which the next queued frame of a guest's port may leave: now, later, or not
     /// before another event.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "for each port that sends")]
     pub(super) fn set_departure(&mut self, now: Nanos, port: PortIndex, at: Option<Nanos>) {
         self.set(Work::Sending, port, at.is_some_and(|at| at <= now));
         self.set_timer(Timer::Departure, port, at.filter(|at| *at > now));
@@ -133,6 +171,12 @@ impl Agenda {
     /// Adds the work of sending for all ports whose next frame may leave by now.
     #[inline]
     pub(super) fn begin_departures(&mut self, now: Nanos) {
+        if self.has_due(now) {
+            self.add_departures(now);
+        }
+    }
+
+    fn add_departures(&mut self, now: Nanos) {
         let mut next = PortIndex::FIRST;
         while let Some(due) = self.next_due(Timer::Departure, next, now) {
             next = due.next();
@@ -144,6 +188,7 @@ impl Agenda {
     pub(super) fn reset(&mut self, PortIndex(ports): PortIndex) {
         self.work = std::array::from_fn(|_| PortSet::full(ports));
         self.timers = std::array::from_fn(|_| Deadlines::new(ports));
+        self.find_first();
     }
 
     /// Moves ports to other places; `before` has the former index of each. Their work goes with
@@ -160,9 +205,11 @@ impl Agenda {
         for deadlines in &mut self.timers {
             let old = std::mem::replace(deadlines, Deadlines::new(before.len()));
             for (port, before) in before.iter().enumerate() {
-                deadlines.set(PortIndex(port), before.and_then(|before| old.get(before)));
+                let at = before.and_then(|before| old.get(before));
+                deadlines.set(PortIndex(port), at.unwrap_or(NEVER));
             }
         }
+        self.find_first();
     }
 }
 
@@ -182,6 +229,8 @@ struct PortSet {
     words: Vec<u64>,
     /// One bit for each word of `words` that is not zero.
     summary: Vec<u64>,
+    /// The number of ports in the set.
+    len: usize,
 }
 
 impl PortSet {
@@ -191,6 +240,7 @@ impl PortSet {
         Self {
             words: vec![0; words],
             summary: vec![0; words.div_ceil(64)],
+            len: 0,
         }
     }
 
@@ -215,6 +265,7 @@ impl PortSet {
     fn change(&mut self, PortIndex(port): PortIndex, is_in: bool) {
         let word = port / 64;
         self.words[word] ^= 1 << (port % 64);
+        self.len = if is_in { self.len + 1 } else { self.len - 1 };
         let summary = 1 << (word % 64);
         if is_in {
             self.summary[word / 64] |= summary;
@@ -230,12 +281,22 @@ impl PortSet {
         word.is_some_and(|word| word >> (port % 64) & 1 != 0)
     }
 
-    fn is_empty(&self) -> bool {
-        self.summary.iter().all(|word| *word == 0)
+    #[inline]
+    const fn is_empty(&self) -> bool {
+        self.len == 0
     }
 
     /// Returns the first port of the set at or after `from`.
-    fn next(&self, PortIndex(from): PortIndex) -> Option<PortIndex> {
+    #[inline]
+    fn next(&self, from: PortIndex) -> Option<PortIndex> {
+        if self.is_empty() {
+            return None;
+        }
+        self.find(from)
+    }
+
+    /// Does the same for a set that is not empty.
+    fn find(&self, PortIndex(from): PortIndex) -> Option<PortIndex> {
         let first = from / 64;
         let here = self.words.get(first)? >> (from % 64);
         if here != 0 {
@@ -290,18 +351,15 @@ impl Deadlines {
         self.tree.len() / 2
     }
 
-    /// Sets a port's deadline, or removes it.
+    /// Returns true if a port has this deadline, which may be [`NEVER`].
     #[inline]
-    fn set(&mut self, PortIndex(port): PortIndex, at: Option<Nanos>) {
-        let at = at.unwrap_or(NEVER);
-        let leaf = self.leaves() + port;
-        if self.tree[leaf] != at {
-            self.change(leaf, at);
-        }
+    fn is_set(&self, PortIndex(port): PortIndex, at: Nanos) -> bool {
+        self.tree[self.leaves() + port] == at
     }
 
-    fn change(&mut self, leaf: usize, at: Nanos) {
-        let mut node = leaf;
+    /// Sets a port's deadline; [`NEVER`] removes it.
+    fn set(&mut self, PortIndex(port): PortIndex, at: Nanos) {
+        let mut node = self.leaves() + port;
         self.tree[node] = at;
         while node > 1 {
             let earlier = self.tree[node].min(self.tree[node ^ 1]);
@@ -319,10 +377,9 @@ impl Deadlines {
         at.filter(|at| *at != NEVER)
     }
 
-    /// Returns the earliest deadline.
-    fn first(&self) -> Option<Nanos> {
-        let first = self.tree.get(1).copied();
-        first.filter(|at| *at != NEVER)
+    /// Returns the earliest deadline; [`NEVER`] without one.
+    fn first(&self) -> Nanos {
+        self.tree.get(1).copied().unwrap_or(NEVER)
     }
 
     /// Returns the first port at or after `from` whose deadline is not after `now`.
@@ -402,16 +459,44 @@ mod tests {
             let mut model = BTreeMap::new();
             for (port, at) in changes {
                 let port = port.index(ports);
-                deadlines.set(PortIndex(port), at.map(Nanos));
+                deadlines.set(PortIndex(port), at.map_or(NEVER, Nanos));
                 match at {
                     Some(at) => { model.insert(port, at); }
                     None => { model.remove(&port); }
                 }
             }
-            prop_assert_eq!(deadlines.first(), model.values().min().copied().map(Nanos));
+            let first = model.values().min().copied();
+            prop_assert_eq!(deadlines.first(), first.map_or(NEVER, Nanos));
             let due = model.range(from..).find(|(_, at)| **at <= now);
             let found = deadlines.next_due(PortIndex(from), Nanos(now));
             prop_assert_eq!(found, due.map(|(port, _)| PortIndex(*port)));
+        }
+
+        #[test]
+        fn the_earliest_timer_of_all_kinds_is_known(
+            ports in 1usize..100,
+            changes in prop::collection::vec(
+                (0usize..Timer::COUNT, any::<prop::sample::Index>(), prop::option::of(1u64..50)), 0..100),
+        ) {
+            const TIMERS: [Timer; Timer::COUNT] =
+                [Timer::Departure, Timer::Release, Timer::Retry, Timer::Port];
+            let mut agenda = Agenda::default();
+            agenda.reset(PortIndex(ports));
+            for work in [Work::Sending, Work::Moved] {
+                while agenda.pop(work).is_some() {}
+            }
+            let mut model = BTreeMap::new();
+            for (timer, port, at) in changes {
+                let port = port.index(ports);
+                agenda.set_timer(TIMERS[timer], PortIndex(port), at.map(Nanos));
+                match at {
+                    Some(at) => { model.insert((timer, port), at); }
+                    None => { model.remove(&(timer, port)); }
+                }
+                let first = model.values().min().copied().map(Nanos);
+                prop_assert_eq!(agenda.poll_at(), first);
+                prop_assert_eq!(agenda.has_due(Nanos(25)), first.is_some_and(|at| at.0 <= 25));
+            }
         }
     }
 }

@@ -50,7 +50,8 @@ fn decide(parts: &Parts, from: PortIndex, packet: &Packet) -> Option<Way> {
 
 /// Returns the way of a frame, if it is known that the frame passes, and notes its sender as
 /// [`Parts::admit`] does.
-#[inline]
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "once for every frame")]
 pub(super) fn known_way(
     parts: &mut Parts,
     now: Nanos,

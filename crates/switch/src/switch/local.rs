@@ -12,15 +12,20 @@ use tailbound_units::Nanos;
 
 impl Transmitter {
     /// Enqueues the frames that the pacer has released in front of the ports they go to.
+    #[inline]
     pub(super) fn deliver_local(
         &mut self,
         now: Nanos,
         table: &mut PortTable,
         forwarding: &Forwarding,
     ) {
-        if !self.has_local() {
-            return;
+        if self.has_local() {
+            self.deliver_all_local(now, table, forwarding);
         }
+    }
+
+    #[inline(never)]
+    fn deliver_all_local(&mut self, now: Nanos, table: &mut PortTable, forwarding: &Forwarding) {
         let mut local = self.take_local();
         for (packet, waited) in local.drain(..) {
             let from = packet.source().and_then(|id| table.port_of(id));

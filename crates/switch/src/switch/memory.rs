@@ -1,5 +1,6 @@
 //! Release of unused memory.
 
+use super::agenda::earlier;
 use super::table::PortTable;
 use super::transmitter::Transmitter;
 use crate::index::PortIndex;
@@ -39,14 +40,29 @@ impl GiveBack {
     const PORTS: usize = 16;
 
     pub(super) fn poll_at(&self) -> Option<Nanos> {
-        let round = self.round.as_ref().map(|round| round.at);
-        [self.next, round].into_iter().flatten().min()
+        earlier(self.next, self.round.as_ref().map(|round| round.at))
     }
 }
 
 impl GiveBack {
     /// Frees a batch of memory if that is due; returns true after the last one.
+    #[inline]
     pub(super) fn give_back(
+        &mut self,
+        now: Nanos,
+        pool: &Pool,
+        table: &mut PortTable,
+        transmitter: &mut Transmitter,
+    ) -> bool {
+        if !pool.has_excess() && self.round.is_none() {
+            self.next = None;
+            return false;
+        }
+        self.give_some_back(now, pool, table, transmitter)
+    }
+
+    #[inline(never)]
+    fn give_some_back(
         &mut self,
         now: Nanos,
         pool: &Pool,

@@ -91,7 +91,8 @@ impl Parts {
         let dropped = self.transmitter.drops(now, &mut self.table);
         let mut total = Cost::default();
         let mut refused = 0;
-        while !self.table[from].inbound.share.is_spent()
+        while self.table[from].has_received()
+            && !self.table[from].inbound.share.is_spent()
             && self.table.is_open(from)
             && let Some(received) = self.table[from].inbound.frames.pop_front()
         {
@@ -154,7 +155,7 @@ impl Parts {
         if !source.is_answered {
             return self.admitted(now, source, packet, way, ports);
         }
-        match self.snoop_out(now, source.port, packet) {
+        match self.snoop_out(now, source.port, packet, way) {
             Some(packet) => self.admitted(now, source, packet, way, ports),
             None => Ok(Cost::DROPPED),
         }

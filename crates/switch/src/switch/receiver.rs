@@ -80,7 +80,11 @@ impl Receiver {
         self.burst.truncated = 0;
         let pieces = std::mem::take(&mut self.burst.pieces);
         state.inbound.share.charge(Cost::of_pieces(pieces));
-        state.inbound.frames.extend(self.burst.frames.drain(..));
+        if self.burst.frames.len() > 1 {
+            state.inbound.frames.extend(self.burst.frames.drain(..));
+        } else if let Some(only) = self.burst.frames.pop() {
+            state.inbound.frames.push_back(only);
+        }
     }
 
     /// Makes the packet of a received frame, and counts it; an error is the reason to drop it.

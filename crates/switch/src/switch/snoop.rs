@@ -6,15 +6,18 @@
 
 use super::Parts;
 use super::guest::{Answering, GuestPort};
+use super::known::{keep_way, known_way};
 use super::state::{PortState, Transmitted};
-use super::table::PortTable;
+use super::table::{PortTable, Source};
 use super::transmitter::Transmitter;
+use super::work::Cost;
 use super::{GuestMut, GuestRef};
 use super::{Ports, Switch, Turn};
-use crate::forward::Forwarding;
+use crate::forward::{Forwarding, Way};
 use crate::index::PortIndex;
 use crate::mac::Mac;
 use crate::port::{Port, Presence};
+use crate::reason::Reason;
 use std::io;
 use tailbound_dataplane::snoop::{Damaged, Drained, FlowView, Mode, Origin, RingPlacement};
 use tailbound_dataplane::{GuestId, Packet, Pool, Snoop, SnoopConfig, SnoopStats, TcpMaker};
@@ -224,12 +227,18 @@ impl Parts {
         now: Nanos,
         from: PortIndex,
         packet: Packet,
+        way: Option<Way>,
     ) -> Option<Packet> {
         let answers = |guest: &mut GuestPort| guest.early.snoop.is_some();
         if !self.table.guest_mut(from).is_some_and(answers) {
             return Some(packet);
         }
-        let to = self.forwarding.port_of(Mac(packet.destination_mac()));
+        let port_of = |switch: &Self| switch.forwarding.port_of(Mac(packet.destination_mac()));
+        let to = match way {
+            Some(way) => self.forwarding.leads_to(way),
+            None => port_of(self),
+        };
+        debug_assert_eq!(to, port_of(self), "a known way leads to its destination");
         let peer = to.map_or(Origin::ANYWHERE, |to| {
             Origin::of(self.table.guest(to).map(|guest| guest.id))
         });
@@ -293,8 +302,7 @@ impl Parts {
         while let Some(packet) = answer(self) {
             turn.busy = true;
             let source = self.table.source(from);
-            let checked = self.admit(now, from, &packet);
-            let sent = checked.and_then(|()| self.admitted(now, source, packet, None, ports));
+            let sent = forward_answer(self, now, source, packet, ports);
             if let Err(reason) = sent {
                 self.table[from].counters.drop(reason, 1);
             }
@@ -303,6 +311,23 @@ impl Parts {
             guest.end_snoop();
         }
     }
+}
+
+/// Forwards a frame in a guest's place as if the guest had sent it.
+#[inline(never)]
+fn forward_answer(
+    parts: &mut Parts,
+    now: Nanos,
+    source: Source,
+    packet: Packet,
+    ports: &Ports,
+) -> Result<Cost, Reason> {
+    let way = known_way(parts, now, source, &packet);
+    if way.is_none() {
+        parts.admit(now, source.port, &packet)?;
+        keep_way(parts, source, &packet);
+    }
+    parts.admitted(now, source, packet, way, ports)
 }
 
 impl Transmitter {

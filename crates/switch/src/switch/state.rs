@@ -5,7 +5,7 @@ use super::share::Share;
 use super::timing::Stopwatch;
 use super::wakes::Wakes;
 use super::work::Cost;
-use crate::port::{BURST, Outgoing, Port, Received};
+use crate::port::{BURST, Outgoing, Port, Received, TransmitResult};
 use crate::reason::Reason;
 use std::collections::VecDeque;
 use std::io;
@@ -207,12 +207,12 @@ impl PortState {
         stopwatch: Option<&mut (dyn Stopwatch + 'static)>,
         put: impl FnOnce(&mut Self) -> T,
     ) -> (T, Nanos) {
-        let Some(stopwatch) = stopwatch else {
-            return (put(self), Nanos::ZERO);
-        };
         let (taken, bytes) = (self.outbound.taken, self.counters.sent.bytes);
-        let measurement = self.outbound.share.begin(stopwatch);
+        let measured = stopwatch.map(|it| (self.outbound.share.begin(it), it));
         let done = put(self);
+        let Some((measurement, stopwatch)) = measured else {
+            return (done, Nanos::ZERO);
+        };
         let cost = Cost {
             frames: (self.outbound.taken - taken) as usize,
             bytes: (self.counters.sent.bytes - bytes) as usize,
@@ -227,20 +227,32 @@ impl PortState {
         let offered = self.outbound.frames.len();
         let sent = port.transmit(now, &mut self.outbound.frames)?;
         self.outbound.taken += (offered - self.outbound.frames.len()) as u64;
-        self.outbound.share.charge(Cost::of_pieces(sent.pieces));
+        if sent.pieces > 0 {
+            self.outbound.share.charge(Cost::of_pieces(sent.pieces));
+        }
         self.counters.sent.packets += sent.packets;
         self.counters.sent.bytes += sent.bytes;
         self.counters.voids.packets += sent.voids;
         self.counters.voids.bytes += sent.void_bytes;
-        for (reason, count) in sent.losses() {
-            self.counters.drop(reason, count);
+        let lost = sent.lost();
+        if lost > 0 {
+            self.count_losses(&sent);
         }
         self.outbound.full = sent.full;
         Ok(Transmitted {
-            lost: sent.lost(),
+            lost,
             is_full: sent.full,
             is_all: self.outbound.frames.is_empty(),
         })
+    }
+}
+
+impl PortState {
+    #[cold]
+    fn count_losses(&mut self, sent: &TransmitResult) {
+        for (reason, count) in sent.losses() {
+            self.counters.drop(reason, count);
+        }
     }
 }
 

@@ -144,6 +144,7 @@ impl Transmitter {
     }
 
     /// Returns the number of frames that a paced uplink dropped because its queue was full.
+    #[inline]
     pub(super) fn drops(&mut self, now: Nanos, table: &mut PortTable) -> u64 {
         let uplink = self.uplink.as_mut();
         uplink.map_or(0, |uplink| uplink.drops(now, table))
@@ -166,6 +167,7 @@ impl Transmitter {
     }
 
     /// Ends the batch of a guest's frames at the end of a turn.
+    #[inline]
     pub(super) fn end_turn(&mut self, now: Nanos, table: &mut PortTable) {
         if let Some(uplink) = &mut self.uplink {
             uplink.flush(now, table);
@@ -184,6 +186,7 @@ impl Transmitter {
 
     /// Returns the time of the next work for the uplink and for frames between guests, if no event
     /// comes first.
+    #[inline]
     pub(super) fn poll_at(&self, table: &PortTable, ports: &Ports) -> Option<Nanos> {
         let can_send = has_open_uplink(table, ports);
         // Nobody waits for an uplink that has vanished.
@@ -205,6 +208,7 @@ impl Transmitter {
     }
 
     /// Returns true if nothing waits for the uplink, and its port has no event to handle.
+    #[inline]
     pub(super) fn is_idle(&self, port: PortIndex, table: &PortTable, ports: &Ports) -> bool {
         let uplink = self.uplink.as_ref();
         ports[port.0].is_some()
@@ -215,6 +219,8 @@ impl Transmitter {
 
     /// Reads the ports again of guests that no longer wait for their guarantee. If the uplink is
     /// missing, no guest waits for it: its frames are lost there, and counted.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "twice in each turn")]
     pub(super) fn read_again(&mut self, table: &mut PortTable, ports: &Ports, turn: &mut Turn) {
         let is_there = has_open_uplink(table, ports);
         let Self { uplink, again, .. } = self;
@@ -223,9 +229,19 @@ impl Transmitter {
         {
             pacer.drain_read_again(|guest| again.push(guest));
         }
-        if again.is_empty() && self.had_uplink == is_there {
-            return;
+        if !again.is_empty() || self.had_uplink != is_there {
+            self.read_guests_again(is_there, table, ports, turn);
         }
+    }
+
+    #[inline(never)]
+    fn read_guests_again(
+        &mut self,
+        is_there: bool,
+        table: &mut PortTable,
+        ports: &Ports,
+        turn: &mut Turn,
+    ) {
         let mut again = std::mem::take(&mut self.again);
         if std::mem::replace(&mut self.had_uplink, is_there) && !is_there {
             let guests = table.guests();
@@ -279,6 +295,11 @@ impl Transmitter {
     }
 
     /// Transmits due frames by a port. Returns true if the port is usable.
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "called in one place, for each port that sends"
+    )]
     pub(super) fn transmit(
         &mut self,
         now: Nanos,

@@ -14,9 +14,23 @@ impl Parts {
         self.now = now;
         self.turns += 1;
         self.table.set_read(reads);
-        self.begin_turn(now, ports);
-        self.release_due(now, ports, &mut turn);
-        self.handle_timers(now, ports, &mut turn);
+        self.follow_guests(now, ports);
+        self.transmitter
+            .deliver_local(now, &mut self.table, &self.forwarding);
+        self.transmitter.note_lateness(now, &self.table, ports);
+        // A turn without a due timer needs none of the steps for timers.
+        if self.table.agenda().has_due(now) {
+            self.handle_retries(now, ports);
+        }
+        self.transmitter
+            .read_again(&mut self.table, ports, &mut Turn::default());
+        // Guests that are read again may have a limit that releases frames.
+        if self.admission.has_unlimited() || self.table.agenda().has_due(now) {
+            self.release_due(now, ports, &mut turn);
+        }
+        if self.table.agenda().has_due(now) {
+            self.handle_timers(now, ports, &mut turn);
+        }
         if !self.table.agenda().is_empty(Work::Copying) {
             self.go_on_copying(now, ports);
         }
@@ -50,6 +64,9 @@ impl Parts {
         let first = self.receiver.first().min(end);
         let mut round = Round::Idle;
         for range in [first..end, PortIndex::FIRST..first] {
+            if self.table.agenda().is_empty(Work::Ready) {
+                break;
+            }
             let mut next = range.start;
             while let Some(port) = self.table.agenda().next(Work::Ready, next)
                 && port < range.end
@@ -99,12 +116,9 @@ impl Parts {
         }
     }
 
-    /// Begins a turn: reads ports again that need not stay unread.
-    fn begin_turn(&mut self, now: Nanos, ports: &Ports) {
-        self.follow_guests(now, ports);
-        self.transmitter
-            .deliver_local(now, &mut self.table, &self.forwarding);
-        self.transmitter.note_lateness(now, &self.table, ports);
+    /// Ends the pauses of guests' ports that are over, and does the due work of early
+    /// acknowledgement.
+    fn handle_retries(&mut self, now: Nanos, ports: &Ports) {
         let mut next = PortIndex::FIRST;
         while let Some(port) = self.table.agenda().next_due(Timer::Retry, next, now) {
             next = port.next();
@@ -114,8 +128,6 @@ impl Parts {
             self.snoop_timeout(now, port, ports);
             self.table.note(port, ports);
         }
-        self.transmitter
-            .read_again(&mut self.table, ports, &mut Turn::default());
     }
 
     /// Transmits due frames, by the uplink and to the guests.
@@ -143,7 +155,9 @@ impl Parts {
         let can_send = self
             .transmitter
             .transmit(now, index, table, ports, turn, stopwatch);
-        self.forward_answers(now, index, ports, turn);
+        if self.table.source(index).is_answered {
+            self.forward_answers(now, index, ports, turn);
+        }
         let departure = departure(&mut self.table, index).filter(|_| can_send);
         self.table.agenda_mut().set_departure(now, index, departure);
         self.table.note(index, ports);

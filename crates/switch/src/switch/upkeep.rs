@@ -4,11 +4,10 @@
 use super::Ports;
 use super::agenda::{Timer, Work, earlier};
 use super::guest::GuestPort;
-use super::ingress::Ingress;
 use super::state::Interest;
 use super::table::PortTable;
 use crate::index::PortIndex;
-use crate::port::Presence;
+use crate::port::{Port, Presence};
 use tailbound_units::Nanos;
 
 impl PortTable {
@@ -21,36 +20,39 @@ impl PortTable {
 
     /// Updates a port's work: after each event and each turn that served the port.
     pub(super) fn note(&mut self, port: PortIndex, ports: &Ports) {
-        let opened = ports[port.0].as_deref();
-        let (state, mut guest, agenda) = self.parts_mut(port);
-        let ingress = guest.as_deref().map(|guest| &guest.ingress);
-        let is_open = ingress.is_none_or(Ingress::is_open);
-        let is_read = is_open && agenda.is_read() && !ingress.is_some_and(Ingress::is_drained);
+        let outlook = ports[port.0].as_deref().map(Port::outlook);
+        let (state, guest, agenda) = self.parts_mut(port);
         let is_pending = state.has_received();
+        let mut is_open = true;
+        let mut is_read = agenda.is_read();
+        let mut is_resting = false;
+        if let Some(guest) = guest {
+            is_open = guest.ingress.is_open();
+            is_read &= is_open && !guest.ingress.is_drained();
+            is_resting = guest.ingress.is_resting();
+            agenda.set_timer(Timer::Retry, port, guest.retry_at());
+            if let Some(outlook) = &outlook
+                && guest.notes_presence(outlook.presence)
+            {
+                agenda.set(Work::Moved, port, true);
+            }
+        }
         let is_ready = is_open && (is_pending || (is_read && state.inbound.readable));
+        agenda.set(Work::Ready, port, is_ready);
         let interest = Interest {
             receive: is_read,
-            transmit: state.outbound.full && !ingress.is_some_and(Ingress::is_resting),
+            transmit: state.outbound.full && !is_resting,
         };
-        agenda.set(Work::Ready, port, is_ready);
         if state.interest != interest {
             state.interest = interest;
             agenda.set(Work::Changed, port, true);
         }
         // A frame that arrives at a port that is not read does not wake the loop.
-        let timer = opened.and_then(|port| {
-            let receive = port.receive_at().filter(|_| is_read && !is_pending);
-            earlier(port.flush_at(), receive)
+        let timer = outlook.and_then(|outlook| {
+            let receive = outlook.receive_at.filter(|_| is_read && !is_pending);
+            earlier(outlook.flush_at, receive)
         });
         agenda.set_timer(Timer::Port, port, timer);
-        if let Some(guest) = &mut guest {
-            agenda.set_timer(Timer::Retry, port, guest.retry_at());
-            if let Some(opened) = opened
-                && guest.notes_presence(opened.presence())
-            {
-                agenda.set(Work::Moved, port, true);
-            }
-        }
     }
 
     /// Updates the time at which a guest's ingress retries.
@@ -102,6 +104,7 @@ impl PortTable {
 
 impl GuestPort {
     /// Returns the time at which the guest's ingress retries.
+    #[inline]
     fn retry_at(&self) -> Option<Nanos> {
         let snoop = self.early.snoop.as_ref().and_then(|snoop| snoop.poll_at());
         earlier(snoop, self.ingress.poll_at())
@@ -109,6 +112,7 @@ impl GuestPort {
 
     /// Compares the guest's presence with that of its port; returns true if the guest may have moved
     /// or arrived again. The first presence of a guest that is here is no news.
+    #[inline]
     fn notes_presence(&mut self, presence: Presence) -> bool {
         match (self.presence, presence) {
             (None, Presence::Here(_)) => {

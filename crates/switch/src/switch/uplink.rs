@@ -95,6 +95,14 @@ impl Uplink {
     ) {
         if self.batch.from() != Some(from) {
             self.flush(now, table);
+            // A single frame needs no batch. Frames that a limit or early acknowledgement adds are
+            // no part of a received burst.
+            if !table[from].has_received()
+                && table.source(from).is_direct()
+                && let Some(sender) = table.guest_mut(from)
+            {
+                return push(&mut self.egress, now, Some(packet), sender);
+            }
         }
         let is_cut = packet.segments() > 1;
         let source = packet.source();
@@ -106,13 +114,15 @@ impl Uplink {
     }
 
     /// Moves the batch to the egress, and updates whether its guest's port is read.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "in most cases there is no batch")]
     pub(super) fn flush(&mut self, now: Nanos, table: &mut PortTable) {
         if let Some(from) = self.batch.from() {
             self.flush_from(now, from, table);
         }
     }
 
+    #[inline(never)]
     fn flush_from(&mut self, now: Nanos, from: PortIndex, table: &mut PortTable) {
         let sender = table.guest_mut(from);
         debug_assert!(sender.is_some(), "frames for the uplink are of guests");
@@ -123,8 +133,9 @@ impl Uplink {
     }
 
     /// Returns true if no frame waits.
+    #[inline]
     pub(super) fn is_idle(&self) -> bool {
-        self.batch.from().is_none() && self.egress.waiting() == 0
+        self.batch.from().is_none() && self.egress.is_empty()
     }
 
     /// Returns the next frame of an uplink that is not paced.
@@ -142,6 +153,7 @@ impl Uplink {
 
     /// Returns the number of frames that the pacer dropped because its queue was full; zero without
     /// a pacer.
+    #[inline]
     pub(super) fn drops(&mut self, now: Nanos, table: &mut PortTable) -> u64 {
         self.flush(now, table);
         self.egress.paced().map_or(0, PacedPipeline::drops)

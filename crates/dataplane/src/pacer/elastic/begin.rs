@@ -1,7 +1,7 @@
 //! Begin of elastic flows: selection of a flow, and removal of its frames from the paced lines.
 
 use super::super::Pacer;
-use super::super::guest::{Contract, Guest, Ring};
+use super::super::guest::{self, Contract, Ring};
 use super::super::line::Stage;
 use super::super::store::NIL;
 use super::super::take::line_of;
@@ -32,9 +32,8 @@ impl<F: Frame> Pacer<F> {
         self.note_looks(looked);
         let Some(largest) = self.elastic.tally.largest(partly) else {
             // The guest's state will not change soon, and other guests may wait.
-            if looked > 0
-                && let Some(Some(guest)) = self.guests.get_mut(number as usize)
-            {
+            if looked > 0 {
+                let guest = guest::of_slot(&mut self.guests, number);
                 guest.elastic.not_before = at + self.elastic.pause;
             }
             return false;
@@ -93,9 +92,7 @@ impl<F: Frame> Pacer<F> {
             ..
         } = self;
         elastic.tally.clear();
-        let Some(Some(guest)) = guests.get(number as usize) else {
-            return (0, NIL);
-        };
+        let guest = guest::of_slot(guests, number);
         let mut looked = 0;
         // A flow that is elastic, or was recently, does not begin again.
         let known = elastic.all.get(guest.elastic.slot as usize);
@@ -140,14 +137,10 @@ impl<F: Frame> Pacer<F> {
         let Some(line) = self.whole_line(number, largest) else {
             return false;
         };
-        let Some(Some(guest)) = self.guests.get(number as usize) else {
-            return false;
-        };
-        let mut flow = Flow::new(connection, (number, guest), at);
-        if let Some(Some(guest)) = self.guests.get_mut(number as usize) {
-            let of = self.lines.at_mut(line);
-            self.chain.retreat(guest, of, line, at);
-        }
+        let guest = guest::of_slot(&mut self.guests, number);
+        let mut flow = Flow::new(connection, (number, &*guest), at);
+        let of = self.lines.at_mut(line);
+        self.chain.retreat(guest, of, line, at);
         self.take_stamped(number, &mut flow, at);
         let is_first = self.take_from_line(number, line, &mut flow);
         let Self {
@@ -157,17 +150,13 @@ impl<F: Frame> Pacer<F> {
             chain,
             ..
         } = self;
-        let Some(Some(guest)) = guests.get_mut(number as usize) else {
-            return false;
-        };
+        let guest = guest::of_slot(guests, number);
         chain.stamp_next(guest, &mut lines.all, config.longest_frame(), at);
         if is_first {
             chain.set_head((guest, lines.at_mut(line)), line, at);
         }
         self.add_elastic(number, flow, at);
-        if let Some(Some(guest)) = self.guests.get(number as usize)
-            && guest.ring != Ring::Read
-        {
+        if guest::of_slot(&mut self.guests, number).ring != Ring::Read {
             self.read_again(number);
         }
         true
@@ -201,9 +190,7 @@ impl<F: Frame> Pacer<F> {
             chain,
             ..
         } = self;
-        let Some(Some(guest)) = guests.get_mut(number as usize) else {
-            return;
-        };
+        let guest = guest::of_slot(guests, number);
         if guest.stamped == NIL {
             return;
         }
@@ -252,9 +239,7 @@ impl<F: Frame> Pacer<F> {
             chain,
             ..
         } = self;
-        let Some(Some(guest)) = guests.get_mut(number as usize) else {
-            return false;
-        };
+        let guest = guest::of_slot(guests, number);
         let line = lines.at_mut(index);
         if line.is_empty() {
             return false;
@@ -283,9 +268,7 @@ impl<F: Frame> Pacer<F> {
     fn add_elastic(&mut self, number: u32, flow: Flow, at: Position) {
         let drain = self.elastic.drain;
         let carried = carried(&self.chain.stats);
-        let Some(Some(Guest { elastic: terms, .. })) = self.guests.get_mut(number as usize) else {
-            return;
-        };
+        let terms = &mut guest::of_slot(&mut self.guests, number).elastic;
         if terms.slot == NIL {
             terms.slot = self.elastic.occupy(number);
             terms.began = at;

@@ -1,7 +1,7 @@
 //! Arrival and departure of the frames of elastic flows.
 
 use super::super::chain::Chain;
-use super::super::guest::{Guest, Ring};
+use super::super::guest::{self, Guest, Ring};
 use super::super::store::{Arrival, NIL};
 use super::super::{Pacer, WireItem};
 use super::{Flows, Phase, carried, flow_of};
@@ -59,9 +59,7 @@ impl<F: Frame> Pacer<F> {
             elastic,
             ..
         } = self;
-        let Some(Some(guest)) = guests.get_mut(number as usize) else {
-            return;
-        };
+        let guest = guest::of_slot(guests, number);
         let slot = guest.elastic.slot;
         let flows = &mut elastic.all[slot as usize];
         let flow = &mut flows.members[index];
@@ -88,14 +86,10 @@ impl<F: Frame> Pacer<F> {
     /// Drops frames from the front of a guest's longest elastic flows until all of them are within
     /// the share of one line, and the guest is within its bound.
     pub(super) fn trim_elastic(&mut self, number: u32) {
-        let Some(Some(guest)) = self.guests.get(number as usize) else {
-            return;
-        };
+        let guest = guest::of_slot(&mut self.guests, number);
         let share = guest.share;
         self.drop_elastic(number, |_, flows| flows.memory > share);
-        let Some(Some(guest)) = self.guests.get(number as usize) else {
-            return;
-        };
+        let guest = guest::of_slot(&mut self.guests, number);
         if guest.memory > guest.bound {
             self.make_room(number);
         }
@@ -116,9 +110,7 @@ impl<F: Frame> Pacer<F> {
             elastic,
             ..
         } = self;
-        let Some(Some(guest)) = guests.get_mut(number as usize) else {
-            return;
-        };
+        let guest = guest::of_slot(guests, number);
         let Some(flows) = elastic.all.get_mut(guest.elastic.slot as usize) else {
             return;
         };

@@ -1,6 +1,7 @@
 //! End of elastic flows: a flow is held for `drain`, and continues as guaranteed.
 
 use super::super::Pacer;
+use super::super::guest;
 use super::super::line::Stage;
 use super::super::store::NIL;
 use super::super::take::line_of;
@@ -17,9 +18,7 @@ const ASKED: usize = 16;
 impl<F: Frame> Pacer<F> {
     /// Stops a flow at the arrival of a frame, if its own rate has conformed.
     pub(super) fn stop_where_it_conforms(&mut self, number: u32, index: usize, now: Position) {
-        let Some(Some(guest)) = self.guests.get_mut(number as usize) else {
-            return;
-        };
+        let guest = guest::of_slot(&mut self.guests, number);
         let (drain, link) = (self.elastic.drain, u128::from(self.config.link.0));
         let rate = u128::from(guest.guarantee.bandwidth.0);
         let slot = guest.elastic.slot;
@@ -119,9 +118,8 @@ impl<F: Frame> Pacer<F> {
             *most -= 1;
             self.trim(line);
             let memory = self.lines.at(line).memory;
-            if let Some(Some(guest)) = self.guests.get(number as usize)
-                && (memory > guest.half_share || guest.is_crowded())
-            {
+            let guest = guest::of_slot(&mut self.guests, number);
+            if memory > guest.half_share || guest.is_crowded() {
                 self.handle_crowd(line);
             }
         }
@@ -171,9 +169,7 @@ impl<F: Frame> Pacer<F> {
     fn gets_too_little(&mut self, slot: u32) -> bool {
         let carried = carried(&self.chain.stats);
         let flows = &mut self.elastic.all[slot as usize];
-        let Some(Some(guest)) = self.guests.get(flows.guest as usize) else {
-            return false;
-        };
+        let guest = guest::of_slot(&mut self.guests, flows.guest);
         let rate = u128::from(guest.guarantee.bandwidth.0);
         let link = u128::from(self.config.link.0);
         let earned = u128::from((carried - flows.since).0) * rate;
@@ -198,16 +194,14 @@ impl<F: Frame> Pacer<F> {
         self.elastic.deactivate(slot);
         self.elastic.wake(slot, first.max(now + WireBytes(1)));
         let (least, most) = (self.elastic.pause, self.elastic.most_pause);
-        if let Some(Some(guest)) = self.guests.get_mut(number as usize) {
-            let terms = &mut guest.elastic;
-            let was_worth_it = now.since(terms.began) > terms.pause;
-            terms.pause = if was_worth_it {
-                least
-            } else {
-                (terms.pause * 2).min(most)
-            };
-            terms.not_before = now + drain + terms.pause;
-        }
+        let terms = &mut guest::of_slot(&mut self.guests, number).elastic;
+        let was_worth_it = now.since(terms.began) > terms.pause;
+        terms.pause = if was_worth_it {
+            least
+        } else {
+            (terms.pause * 2).min(most)
+        };
+        terms.not_before = now + drain + terms.pause;
     }
 
     /// Returns the frames of a guest's elastic flows one after the other, when its guarantee ends.
@@ -216,9 +210,7 @@ impl<F: Frame> Pacer<F> {
         number: u32,
         mut restore: impl FnMut(&mut Self, u32),
     ) {
-        let Some(Some(guest)) = self.guests.get(number as usize) else {
-            return;
-        };
+        let guest = guest::of_slot(&mut self.guests, number);
         let slot = guest.elastic.slot;
         if slot == NIL {
             return;
@@ -234,8 +226,7 @@ impl<F: Frame> Pacer<F> {
         }
         flows.clear();
         self.elastic.all[slot as usize].members = flows;
-        if let Some(Some(guest)) = self.guests.get_mut(number as usize) {
-            self.elastic.vacate(&mut guest.elastic);
-        }
+        let guest = guest::of_slot(&mut self.guests, number);
+        self.elastic.vacate(&mut guest.elastic);
     }
 }

@@ -123,7 +123,7 @@ impl Packet {
             class: Class::Lowest,
             destination: Destination::PlainIpv4,
             has_flow: true,
-            is_plain: false,
+            is_plain: true,
             flow: mapped(destination),
             offload: Offload {
                 // The checksum is left to the NIC.

@@ -95,6 +95,12 @@ impl Sources {
     #[inline(never)]
     pub(super) fn end_turn(&mut self, turns: &mut Turns, index: u32) {
         turns.end(&mut self.all, index);
+        self.note_end(index);
+    }
+
+    /// Notes that a source may be idle: it is reused if its slot belongs to another guest.
+    #[inline]
+    pub(super) fn note_end(&mut self, index: u32) {
         let source = &self.all[index as usize];
         if let Some(guest) = source.guest
             && !source.turn.active

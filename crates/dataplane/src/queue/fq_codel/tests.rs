@@ -527,3 +527,36 @@ proptest! {
         }
     }
 }
+
+proptest! {
+    /// The short end of the only turn leaves the queue in the state that a search for a frame does:
+    /// all later frames leave in the same order, or are dropped.
+    #[test]
+    fn the_short_end_of_the_only_turn_changes_no_order(
+        steps in prop::collection::vec((0_u32..3, 0_u64..4, 0_usize..9, 0_u64..40), 1..80),
+    ) {
+        let queue = || FqCodel::new(FqCodelConfig::default());
+        let (mut searched, mut ended) = (queue(), queue());
+        let mut stats = [QueueStats::default(); 2];
+        let (mut id, mut now) = (0, Nanos::ZERO);
+        for (guest, frames, pulls, millis) in steps {
+            for _ in 0..frames {
+                id += 1;
+                let frame = Record::new(id, guest, 700);
+                for (queue, stats) in [&mut searched, &mut ended].into_iter().zip(&mut stats) {
+                    let queued = Queued { frame: frame.clone(), enqueued: now };
+                    queue.enqueue(queued, stats);
+                }
+            }
+            now += Nanos::from_millis(millis);
+            for _ in 0..pulls {
+                let [of_searched, of_ended] = &mut stats;
+                let found = searched.dequeue(now, of_searched);
+                let is_none = ended.is_empty() && ended.end_only_turn();
+                let taken = if is_none { None } else { ended.dequeue(now, of_ended) };
+                prop_assert_eq!(found.map(|it| it.frame.id), taken.map(|it| it.frame.id));
+            }
+            prop_assert_eq!(stats[0], stats[1]);
+        }
+    }
+}

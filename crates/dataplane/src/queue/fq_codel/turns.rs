@@ -103,6 +103,27 @@ impl Turns {
         }
     }
 
+    /// Ends the turn of the only member that has one, and returns it; `None` if none or several have
+    /// one. The result is that of [`Turns::pick`] and [`Turns::end`] for a member without frames.
+    #[inline]
+    pub(super) fn end_only(&mut self, all: &mut [impl TakesTurns]) -> Option<u32> {
+        let index = self.only(all)?;
+        all[index as usize].turn_mut().active = false;
+        (self.new.head, self.old.head) = (NIL, NIL);
+        Some(index)
+    }
+
+    /// Checks whether exactly one member has a turn, and returns it.
+    #[inline]
+    pub(super) fn only(&self, all: &[impl TakesTurns]) -> Option<u32> {
+        let index = match (self.new.head, self.old.head) {
+            (index, NIL) | (NIL, index) => index,
+            _ => return None,
+        };
+        let turn = all.get(index as usize)?.turn();
+        (turn.next == NIL).then_some(index)
+    }
+
     /// Ends the turn of the picked member, which has no frames left. A new member moves behind the
     /// old ones, if there are any, so that it cannot become new again immediately and starve them.
     #[inline(never)]
@@ -136,5 +157,55 @@ impl Turns {
         of(&self.new)
             .take_while(there)
             .chain(of(&self.old).take_while(there))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[derive(Debug)]
+    struct Member(Turn);
+
+    impl TakesTurns for Member {
+        fn turn(&self) -> &Turn {
+            &self.0
+        }
+        fn turn_mut(&mut self) -> &mut Turn {
+            &mut self.0
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_only_turn_ends_as_all_turns_do(
+            begun in prop::collection::vec(any::<bool>(), 3),
+            deficit in -400_i64..100,
+            picks in 0_usize..3,
+        ) {
+            let members = || (0..3).map(|_| Member(Turn::NONE)).collect::<Vec<_>>();
+            let (mut turns, mut all) = (Turns::NONE, members());
+            for (index, _) in begun.iter().enumerate().filter(|(_, begins)| **begins) {
+                turns.begin(&mut all, index as u32, 100);
+            }
+            // Some have used up their turns, and are in the second list.
+            for _ in 0..picks {
+                if let Some(index) = turns.pick(&mut all, 100) {
+                    all[index as usize].turn_mut().deficit = deficit;
+                }
+            }
+            let count = begun.iter().filter(|begins| **begins).count();
+            let only = turns.only(&all);
+            prop_assert_eq!(only.is_some(), count == 1);
+            let ended = turns.end_only(&mut all);
+            prop_assert_eq!(ended, only);
+            if count == 1 {
+                prop_assert!(all.iter().all(|member| !member.0.active));
+                prop_assert_eq!(turns.pick(&mut all, 100), None);
+                turns.begin(&mut all, 2, 100);
+                prop_assert_eq!(turns.pick(&mut all, 100), Some(2));
+            }
+        }
     }
 }

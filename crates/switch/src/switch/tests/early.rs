@@ -116,6 +116,26 @@ fn answers_are_the_guests_frames() {
     assert_eq!(sent, 3 + 2, "as the guest's, with its two of before");
 }
 
+/// The kept decision for a guest's answers ends with its right to the address.
+#[test]
+fn answers_from_an_address_that_the_guest_lost_are_refused() {
+    let mut bench = bench(SnoopMode::Retaining);
+    bench.send(UPLINK, &tcp(true, 1, 100, ACK, 1000));
+    bench.settle();
+    assert_eq!(seen(&bench.sent(UPLINK)), [(100, 1001, ACK, 0)]);
+    let mut config = config(&PipelineConfig::default());
+    config.guests[0].snoop = Some(SnoopConfig::default());
+    config.guests[0].filter = Some(SpoofFilter::new(MAC_A, vec![A6.into()]));
+    bench
+        .switch
+        .reconfigure(bench.now, config)
+        .expect("no rule is broken");
+    bench.send(UPLINK, &tcp(true, 1001, 100, ACK, 1000));
+    bench.settle();
+    assert_eq!(seen(&bench.sent(UPLINK)), []);
+    assert_eq!(bench.drops(A, "spoofed_ip"), 1);
+}
+
 /// With a full ring, frames in front of it may be dropped there, so none is acknowledged early.
 #[test]
 fn what_waits_before_a_full_ring_is_not_acknowledged() {

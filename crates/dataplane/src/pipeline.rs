@@ -222,16 +222,16 @@ impl<F: Frame> Pipeline<F> {
         if self.is_empty() {
             return None;
         }
-        self.leaves_at()
+        Some(self.leaves_at())
     }
 
     /// Returns the same for a pipeline that is not empty.
-    fn leaves_at(&self) -> Option<Nanos> {
+    fn leaves_at(&self) -> Nanos {
         let admitted = self.nic.as_ref().map_or(self.now, Nic::admits_at);
         let limit = self.limit.as_ref();
         let limit = limit.filter(|_| self.first.is_empty());
         let allowed = limit.map_or(self.now, Gate::opens_at);
-        Some(admitted.max(allowed).max(self.now))
+        admitted.max(allowed).max(self.now)
     }
 
     /// Changes the configuration. Waiting frames are kept, each flow in order, even beyond a lower

@@ -116,9 +116,8 @@ impl Turns {
     /// Checks whether exactly one member has a turn, and returns it.
     #[inline]
     pub(super) fn only(&self, all: &[impl TakesTurns]) -> Option<u32> {
-        let index = match (self.new.head, self.old.head) {
-            (index, NIL) | (NIL, index) => index,
-            _ => return None,
+        let ((index, NIL) | (NIL, index)) = (self.new.head, self.old.head) else {
+            return None;
         };
         let turn = all.get(index as usize)?.turn();
         (turn.next == NIL).then_some(index)

@@ -91,7 +91,7 @@ pub enum HostRule {
     #[error("it gets no machines")]
     NoMachines,
     /// Frames leave the host later than admission counts with.
-    #[error("its frames leave up to {measured} late, and the topology counts {}", counts(.counted))]
+    #[error("its frames leave up to {measured} late, and the topology counts {}", counts(*.counted))]
     Late {
         /// The largest measured lateness, with a margin.
         measured: Nanos,
@@ -199,7 +199,7 @@ pub enum HostRule {
 }
 
 /// Returns the part of a message about the topology's lateness.
-fn counts(lateness: &Option<Nanos>) -> String {
+fn counts(lateness: Option<Nanos>) -> String {
     match lateness {
         Some(lateness) => format!("with {lateness}"),
         None => "on an exact pacer (its `lateness` is missing)".to_owned(),

@@ -263,6 +263,12 @@ kubernetes: ## Test the integration with the API server, scheduler and claim con
 	@$(COMPILE) 2000 "$(CARGO)" --locked -p tailbound --bin tailbound --no-default-features --features operator
 	TAILBOUND=$(abspath $(TARGET))/debug/tailbound scripts/kubernetes whole '$(GO_TESTS)'
 
+.PHONY: pod-guest
+pod-guest: ## Bring a claim of Kubernetes to the wire: API server, scheduler, driver, then containerd and CNI on an emulated kernel
+	@scripts/need compile go kernel-bench cri
+	@$(COMPILE) 2000 "$(CARGO)" --locked -p tailbound --bin tailbound --no-default-features --features operator
+	TAILBOUND=$(abspath $(TARGET))/debug/tailbound TAILBOUND_POD_GUEST=$(CURDIR)/scripts/pod-guest scripts/kubernetes wire
+
 .PHONY: kubernetes-programs
 kubernetes-programs: ## Build the DRA driver and the scheduler for the image of integrations/kubernetes/Containerfile
 	@scripts/need go

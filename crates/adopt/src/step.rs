@@ -122,8 +122,9 @@ impl Action {
     pub fn needs_fq(&self) -> bool {
         match self {
             Self::Uplink { .. } => true,
-            // Frames from other guests of the host wait there, too.
-            Self::Guest { rules } => rules.inward.is_some() || rules.needs_uplink(),
+            // Frames from limited guests of the host wait there, too. Those of a guarantee wait at the
+            // uplink alone: the kernel puts no `fq` on the guest's device for one.
+            Self::Guest { rules } => rules.inward.is_some() || rules.outward.is_some(),
         }
     }
 }

@@ -207,7 +207,8 @@ impl Host for FakeHost {
     }
 
     fn attach_guest(&mut self, index: u32, rules: &Rules) -> Result<(), HostError> {
-        let has_fq = rules.inward.is_some() || rules.needs_uplink();
+        // As `tailbound_sys::edge`: a guarantee alone needs no queue here.
+        let has_fq = rules.inward.is_some() || rules.outward.is_some();
         self.attach(index, Attached::Guest, has_fq)?;
         self.rules.insert(index, rules.clone());
         Ok(())

@@ -4,9 +4,10 @@
 //! machine after the release with those before the adoption.
 //!
 //! `tailbound-kernel-bench adopt TOPOLOGY`, in the machine of `scripts/kernel-bench`, with the program
-//! `tailbound` beside it.
+//! `tailbound` beside it. [`pod`] is a trial of its own: a pod by containerd, with the guarantee of its claim.
 
 mod cni;
+pub(crate) mod pod;
 
 use crate::Outcome;
 use crate::load::{now, sleep_until, socket};

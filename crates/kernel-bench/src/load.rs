@@ -5,6 +5,7 @@ use crate::network::Guest;
 use rustix::thread::{ClockId, clock_nanosleep_absolute};
 use rustix::time::{Timespec, clock_gettime};
 use std::net::UdpSocket;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tailbound_sys::netns;
@@ -90,7 +91,12 @@ pub(crate) fn spin(done: &AtomicBool) {
 
 /// A socket of a guest that sends to, and receives from, an address.
 pub(crate) fn socket(guest: Guest, peer: &str) -> Outcome<UdpSocket> {
-    let socket = netns::within(&guest.namespace(), || {
+    socket_within(&guest.namespace(), peer)
+}
+
+/// A socket of a network namespace that sends to, and receives from, an address.
+pub(crate) fn socket_within(namespace: &Path, peer: &str) -> Outcome<UdpSocket> {
+    let socket = netns::within(namespace, || {
         let socket = UdpSocket::bind(("0.0.0.0", PORT))?;
         socket.connect((peer, PORT))?;
         socket.set_read_timeout(Some(TIMEOUT))?;

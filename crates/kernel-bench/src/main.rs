@@ -24,6 +24,7 @@ fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
     let words: Vec<_> = arguments.iter().map(String::as_str).collect();
     match words.as_slice() {
+        ["adopt", "pod", rate, burst] => return end(adopt::pod::run(rate, burst)),
         ["adopt", topology] => return end(adopt::run(topology)),
         ["role", role @ ..] => return end(why::roles::run(role)),
         ["why", topology, cause] => {

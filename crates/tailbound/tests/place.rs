@@ -1,5 +1,7 @@
 //! `tailbound place` and `tailbound host --control` against the real service.
 
+#[path = "place/nova_hook.rs"]
+mod nova_hook;
 #[path = "place/support.rs"]
 mod support;
 

@@ -1,6 +1,14 @@
 //! Two concurrent schedulers that reserve the same places, and are killed with the service: no
-//! place is granted twice, and no reservation stays.
+//! place is granted twice, and no reservation stays. The same over etcd, whose leaders are killed.
 
+#[allow(dead_code, reason = "other tests use more of it")]
+#[path = "../../control/tests/support/etcd.rs"]
+mod etcd;
+#[path = "place_races/replicas.rs"]
+mod replicas;
+#[allow(dead_code, reason = "other tests use more of it")]
+#[path = "place_faults/services.rs"]
+mod services;
 #[allow(dead_code, reason = "other tests use more of it")]
 #[path = "place/support.rs"]
 mod support;
@@ -168,4 +176,20 @@ fn killed_schedulers_and_services_leave_no_place_granted_twice() {
 #[ignore = "takes minutes"]
 fn a_hundred_kills_leave_no_place_granted_twice_and_no_reservation() {
     races(134);
+}
+
+/// Number of kills of the leader: `TAILBOUND_LEADER_KILLS`, or `usual`.
+fn leader_kills(usual: usize) -> usize {
+    std::env::var("TAILBOUND_LEADER_KILLS").map_or(usual, |text| text.parse().unwrap())
+}
+
+#[test]
+fn killed_leaders_over_etcd_leave_no_place_granted_twice() {
+    replicas::run(leader_kills(5));
+}
+
+#[test]
+#[ignore = "takes minutes"]
+fn a_hundred_killed_leaders_over_etcd_leave_no_place_granted_twice_and_no_reservation() {
+    replicas::run(leader_kills(100));
 }

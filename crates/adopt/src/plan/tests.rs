@@ -172,3 +172,21 @@ fn guests_are_selected_by_name_key_pattern_and_device() {
     let refused = plan(&world, &Selection::All, &one, &[]);
     assert_eq!(refused.unwrap_err(), Refusal::ForOne(3));
 }
+
+/// The programs on interfaces put no `fq` there for a guarantee alone, so an adoption must not wait for one.
+#[test]
+fn a_guarantee_alone_waits_at_the_uplink_and_not_at_the_guest() {
+    let host = host();
+    let bucket = Some("50Mbit/s".parse().unwrap());
+    let queues = |request: Request| {
+        let steps = entry(&host.world(), "db-1", &request).unwrap().steps;
+        let queues = steps.iter().map(|step| step.action.needs_fq());
+        queues.collect::<Vec<_>>()
+    };
+    let guaranteed = Request {
+        guarantee: bucket,
+        ..Request::default()
+    };
+    assert_eq!(queues(guaranteed), [true, false]);
+    assert_eq!(queues(limited()), [true, true]);
+}

@@ -20,7 +20,7 @@ import (
 	"github.com/tailbound/tailbound/integrations/kubernetes/guarantee"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/klog/v2"
 )
@@ -42,6 +42,7 @@ func main() {
 // options are the flags of the driver.
 type options struct {
 	node, admission, program, records, kubelet string
+	kubeconfig                                 string
 	cniBinaries, cniConfiguration              string
 	uplink                                     guarantee.Uplink
 	observe                                    time.Duration
@@ -56,6 +57,7 @@ func parse(arguments []string, out io.Writer) (options, error) {
 	flags.StringVar(&o.program, "tailbound", "tailbound", "the node's tailbound")
 	flags.StringVar(&o.records, "records", "/run/tailbound/claims", "directory of the guarantees for the CNI plugin")
 	flags.StringVar(&o.kubelet, "kubelet", "/var/lib/kubelet", "directory of kubelet")
+	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "file of the API server's address and of a token; by default those of a pod")
 	flags.StringVar(&o.cniBinaries, "cni-binaries", "", "directory of CNI plugins to install tailbound-cni in; none by default")
 	flags.StringVar(&o.cniConfiguration, "cni-configuration", "/etc/cni/net.d", "directory of network configurations")
 	rate := flags.String("rate", "", "rate of the uplink in bits a second, such as 10G")
@@ -95,7 +97,8 @@ func serve(ctx context.Context, arguments []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	config, err := rest.InClusterConfig()
+	// Without a file the address and the token of a pod.
+	config, err := clientcmd.BuildConfigFromFlags("", o.kubeconfig)
 	if err != nil {
 		return fmt.Errorf("finding the API server: %w", err)
 	}

@@ -17,13 +17,14 @@ const FIRST: u64 = 1_000;
 const LENGTH: usize = 1_514;
 /// The type of frames of local experiments (IEEE 802).
 const EXPERIMENT: [u8; 2] = [0x88, 0xb5];
-/// The departure times are 12 us apart.
+/// The departure times are 62 us apart, so that frames come sooner than they may leave: only a frame that
+/// waits has a departure time.
 const PACE: Bucket = Bucket {
-    rate: Rate::from_mbit(1_000),
+    rate: Rate::from_mbit(200),
     burst: Bytes(15_000),
 };
 /// The longest time of a burst: more than ten times what 10,000 frames need.
-const MAX_TIME: Duration = Duration::from_secs(2);
+const MAX_TIME: Duration = Duration::from_secs(10);
 /// The time between two batches: the socket never runs empty in it.
 const REFILL: Duration = Duration::from_micros(200);
 

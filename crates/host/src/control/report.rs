@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 use tailbound_api::client::{Backoff, Client, ClientError, Settings};
 use tailbound_api::{
-    CpuUse, HostCpu, HostLimits, HostMeasured, Lateness, HostReport, RefusedVm, UnpromisedGuest,
+    CpuUse, HostCpu, HostLimits, HostMeasured, HostReport, Lateness, RefusedVm, UnpromisedGuest,
 };
 use tailbound_dataplane::{Guarantee, PacerConfig};
 use tailbound_units::Rate;

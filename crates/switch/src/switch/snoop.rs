@@ -316,18 +316,18 @@ impl Parts {
 /// Forwards a frame in a guest's place as if the guest had sent it.
 #[inline(never)]
 fn forward_answer(
-    parts: &mut Parts,
+    switch: &mut Parts,
     now: Nanos,
     source: Source,
     packet: Packet,
     ports: &Ports,
 ) -> Result<Cost, Reason> {
-    let way = known_way(parts, now, source, &packet);
+    let way = known_way(switch, now, source, &packet);
     if way.is_none() {
-        parts.admit(now, source.port, &packet)?;
-        keep_way(parts, source, &packet);
+        switch.admit(now, source.port, &packet)?;
+        keep_way(switch, source, &packet);
     }
-    parts.admitted(now, source, packet, way, ports)
+    switch.admitted(now, source, packet, way, ports)
 }
 
 impl Transmitter {

@@ -544,7 +544,7 @@ proptest! {
                 id += 1;
                 let frame = Record::new(id, guest, 700);
                 for (queue, stats) in [&mut searched, &mut ended].into_iter().zip(&mut stats) {
-                    let queued = Queued { frame: frame.clone(), enqueued: now };
+                    let queued = Queued { frame, enqueued: now };
                     queue.enqueue(queued, stats);
                 }
             }

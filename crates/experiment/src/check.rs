@@ -215,7 +215,7 @@ impl Check {
                 "has the paper's figure, so it needs at_least and at_most",
             );
         }
-        let ((low, high), (from, to)) = (self.bounds(), paper.range());
+        let ((low, high), [from, to]) = (self.bounds(), paper.range());
         if from > to {
             mistakes.at(&self.name, "paper = [a, b]: a is more than b");
         } else if from < low || high < to {

@@ -31,10 +31,10 @@ pub enum PaperFigure {
 
 impl PaperFigure {
     /// Returns the lowest and the highest figure.
-    pub(crate) const fn range(self) -> (f64, f64) {
+    pub(crate) const fn range(self) -> [f64; 2] {
         match self {
-            Self::One(figure) => (figure.0, figure.0),
-            Self::Range([low, high]) => (low.0, high.0),
+            Self::One(figure) => [figure.0, figure.0],
+            Self::Range([low, high]) => [low.0, high.0],
         }
     }
 }

@@ -180,8 +180,8 @@ struct MissAt<'c> {
 }
 
 impl MissAt<'_> {
-    const fn range(&self) -> (f64, f64) {
-        (self.miss.known[0].0, self.miss.known[1].0)
+    const fn range(&self) -> [f64; 2] {
+        [self.miss.known[0].0, self.miss.known[1].0]
     }
 
     /// Returns what a reader should know of a figure that is not in the known range, or that holds.
@@ -224,7 +224,7 @@ fn text(check: &Check, unit: &str, figure: f64) -> String {
 }
 
 /// Returns a range of figures; a range of one is that figure.
-fn range(check: &Check, unit: &str, (low, high): (f64, f64)) -> String {
+fn range(check: &Check, unit: &str, [low, high]: [f64; 2]) -> String {
     if low.total_cmp(&high).is_eq() {
         text(check, unit, low)
     } else {

@@ -534,15 +534,6 @@ impl Ledger {
         })
     }
 
-    /// Returns whether frames leave a host later than the topology counts with, by its last report.
-    fn is_late(&self, host: NodeId) -> bool {
-        let speaks = self.said(host).filter(|said| said.silent_since.is_none());
-        let limits = speaks.and_then(|said| said.report.limits);
-        let counted = self.datacentre.topology().lateness(host);
-        let checked = limits.map_or(Ok(()), |limits| limits.lateness.check(counted));
-        matches!(checked, Err(HostRule::Late { .. }))
-    }
-
     /// Returns how many hosts follow, refuse, are silent and were never heard, and how many have
     /// other classes.
     pub fn hosts_by_word(&self) -> HostCounts {
@@ -564,12 +555,21 @@ impl Ledger {
             counts.with_unpromised += u64::from(over);
             let is_short = self.datacentre.check_reserved(*host).is_err();
             counts.short_of_cpu += u64::from(is_short);
-            counts.late += u64::from(self.is_late(*host));
+            counts.late += u64::from(is_late(self, *host));
             let classes = self.said(*host).and_then(|said| said.report.classes());
             counts.other_classes += u64::from(classes.is_some_and(|classes| classes != fabric));
         }
         counts
     }
+}
+
+/// Returns whether frames leave a host later than the topology counts with, by its last report.
+fn is_late(ledger: &Ledger, host: NodeId) -> bool {
+    let speaks = ledger.said(host).filter(|said| said.silent_since.is_none());
+    let limits = speaks.and_then(|said| said.report.limits);
+    let counted = ledger.datacentre.topology().lateness(host);
+    let checked = limits.map_or(Ok(()), |limits| limits.lateness.check(counted));
+    matches!(checked, Err(HostRule::Late { .. }))
 }
 
 /// Numbers of hosts by state, and sums of their reserved CPU.

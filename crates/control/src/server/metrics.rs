@@ -83,18 +83,24 @@ struct Levels {
     leader: Gauge,
     streams: Gauge,
     connections: Gauge,
-    other_classes: Gauge,
-    late: Gauge,
     pending: Gauge,
     degraded: Gauge,
+    ahead: Gauge,
+    words: HostLevels,
+    cpu: CpuLevels,
+}
+
+/// Numbers of hosts by their reports.
+#[derive(Debug, Default)]
+struct HostLevels {
+    other_classes: Gauge,
+    late: Gauge,
     following: Gauge,
     refusing: Gauge,
     silent: Gauge,
     unheard: Gauge,
     short_of_cpu: Gauge,
     with_unpromised: Gauge,
-    ahead: Gauge,
-    cpu: CpuLevels,
 }
 
 /// CPU of all hosts, in CPUs.
@@ -120,12 +126,12 @@ impl Levels {
             (
                 "hosts_of_other_classes",
                 "Hosts whose classes differ from the topology's",
-                &self.other_classes,
+                &self.words.other_classes,
             ),
             (
                 "hosts_late",
                 "Hosts whose frames leave later than the topology counts with",
-                &self.late,
+                &self.words.late,
             ),
             (
                 "tenants_pending",
@@ -140,12 +146,12 @@ impl Levels {
             (
                 "hosts_following",
                 "Hosts that keep all that is promised",
-                &self.following,
+                &self.words.following,
             ),
             (
                 "hosts_refusing",
                 "Hosts that do not keep something that is promised",
-                &self.refusing,
+                &self.words.refusing,
             ),
             (
                 "hosts_ahead",
@@ -155,22 +161,22 @@ impl Levels {
             (
                 "hosts_silent",
                 "Hosts without a report in the last 30 s",
-                &self.silent,
+                &self.words.silent,
             ),
             (
                 "hosts_unheard",
                 "Hosts that have never reported",
-                &self.unheard,
+                &self.words.unheard,
             ),
             (
                 "hosts_short_of_cpu",
                 "Hosts of whose CPU more is reserved than they keep for reservations",
-                &self.short_of_cpu,
+                &self.words.short_of_cpu,
             ),
             (
                 "hosts_with_unpromised_cpu",
                 "Hosts with guests that have more CPU reserved than they are promised",
-                &self.with_unpromised,
+                &self.words.with_unpromised,
             ),
         ] {
             registry.register(name, help, gauge.clone());
@@ -425,16 +431,16 @@ pub(super) fn page(app: &App) -> Result<String, std::fmt::Error> {
         (&levels.leader, u64::from(status.role == Role::Leader)),
         (&levels.streams, app.open_streams() as u64),
         (&levels.connections, app.connections.open() as u64),
-        (&levels.other_classes, hosts.other_classes),
-        (&levels.late, hosts.late),
+        (&levels.words.other_classes, hosts.other_classes),
+        (&levels.words.late, hosts.late),
         (&levels.pending, status.pending),
         (&levels.degraded, status.degraded),
-        (&levels.following, hosts.following),
-        (&levels.refusing, hosts.refusing),
-        (&levels.silent, hosts.silent),
-        (&levels.unheard, hosts.unheard),
-        (&levels.short_of_cpu, hosts.short_of_cpu),
-        (&levels.with_unpromised, hosts.with_unpromised),
+        (&levels.words.following, hosts.following),
+        (&levels.words.refusing, hosts.refusing),
+        (&levels.words.silent, hosts.silent),
+        (&levels.words.unheard, hosts.unheard),
+        (&levels.words.short_of_cpu, hosts.short_of_cpu),
+        (&levels.words.with_unpromised, hosts.with_unpromised),
         (&levels.ahead, app.heard.ahead()),
     ] {
         gauge.set(i64::try_from(value).unwrap_or(i64::MAX));

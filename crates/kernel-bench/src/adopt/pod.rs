@@ -37,9 +37,19 @@ const START: Duration = Duration::from_secs(120);
 /// The largest deviation of the rate, in thousandths.
 const TOLERANCE: u64 = 10;
 
+/// The guarantee of the pod's claim.
+#[derive(Clone, Copy)]
+struct Guarantee {
+    rate: Rate,
+    burst: Bytes,
+}
+
 /// Runs the trial; an error names what is wrong.
 pub(crate) fn run(rate: &str, burst: &str) -> Outcome<()> {
-    let guarantee = (Rate(rate.parse()?), Bytes(burst.parse()?));
+    let guarantee = Guarantee {
+        rate: Rate(rate.parse()?),
+        burst: Bytes(burst.parse()?),
+    };
     let outside = Guest::add(3)?;
     let uplink = outside.port_name();
     ip(&format!("ip addr add {GATEWAY}/24 dev {uplink}"))?;
@@ -73,7 +83,7 @@ fn start(runtime: &mut Child) -> Outcome<()> {
 }
 
 /// Starts the pod as kubelet does, measures, and removes it.
-fn pod(outside: Guest, guarantee: (Rate, Bytes)) -> Outcome<()> {
+fn pod(outside: Guest, guarantee: Guarantee) -> Outcome<()> {
     let mut kubelet = Command::new("sandbox")
         .args([SOCKET, "/pod.json", IMAGE])
         .stdin(Stdio::piped())
@@ -101,7 +111,7 @@ fn pod(outside: Guest, guarantee: (Rate, Bytes)) -> Outcome<()> {
 }
 
 /// Sends a burst from the pod, and compares its departures from the uplink with the guarantee.
-fn measure(outside: Guest, (rate, burst): (Rate, Bytes)) -> Outcome<()> {
+fn measure(outside: Guest, guarantee: Guarantee) -> Outcome<()> {
     let list = command(TAILBOUND, "adopt --list --output json")?;
     println!("list {}", list.replace('\n', " "));
     let pod = namespace()?;
@@ -124,7 +134,7 @@ fn measure(outside: Guest, (rate, burst): (Rate, Bytes)) -> Outcome<()> {
         let left = || Ok(frames(&log, uplink)?.len() >= FRAMES);
         wait_until(&format!("{FRAMES} frames leave the uplink"), left)?;
     }
-    check(&frames(&log, uplink)?, rate, burst)
+    check(&frames(&log, uplink)?, guarantee)
 }
 
 /// The full frames that left the uplink, with their lengths on the wire.
@@ -139,7 +149,8 @@ fn frames(log: &Log, uplink: u32) -> Outcome<Vec<Departure>> {
 }
 
 /// Prints the figures of the departures, and compares them with the guarantee.
-fn check(departures: &[Departure], rate: Rate, burst: Bytes) -> Outcome<()> {
+fn check(departures: &[Departure], guarantee: Guarantee) -> Outcome<()> {
+    let Guarantee { rate, burst } = guarantee;
     // Without those of the bucket, and some more.
     let bucket = (burst.0 / FRAME.0) as usize + 10;
     let paced = departures.get(bucket..).unwrap_or_default();

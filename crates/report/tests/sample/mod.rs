@@ -77,6 +77,37 @@ fn chart() -> Chart {
     }
 }
 
+fn checks() -> Vec<CheckResult> {
+    vec![
+        CheckResult {
+            name: "p99_small_fct_reduction".into(),
+            want: ">= 0.56".into(),
+            got: Some(0.9834),
+            pass: true,
+            source: "Small is Better, 5.1".into(),
+            paper: None,
+            note: None,
+            known: None,
+            not_judged: None,
+            noise: None,
+            misses: None,
+        },
+        CheckResult {
+            name: "vcpu_only_p99_reduction".into(),
+            want: ">= 0.2".into(),
+            got: None,
+            pass: false,
+            source: "Small is Better, 5.2".into(),
+            paper: None,
+            note: None,
+            known: None,
+            not_judged: Some("vcpu-only is not available".into()),
+            noise: None,
+            misses: None,
+        },
+    ]
+}
+
 pub(crate) fn results() -> Results {
     let mut unpatched = variant("unpatched", (4_000_000, 220_000_000), 93_100_000.0);
     let small = unpatched.series.get_mut("small_fct").unwrap();
@@ -117,34 +148,7 @@ pub(crate) fn results() -> Results {
             patched,
         ],
         charts: vec![chart()],
-        checks: vec![
-            CheckResult {
-                name: "p99_small_fct_reduction".into(),
-                want: ">= 0.56".into(),
-                got: Some(0.9834),
-                pass: true,
-                source: "Small is Better, 5.1".into(),
-                paper: None,
-                note: None,
-                known: None,
-                not_judged: None,
-                noise: None,
-                misses: None,
-            },
-            CheckResult {
-                name: "vcpu_only_p99_reduction".into(),
-                want: ">= 0.2".into(),
-                got: None,
-                pass: false,
-                source: "Small is Better, 5.2".into(),
-                paper: None,
-                note: None,
-                known: None,
-                not_judged: Some("vcpu-only is not available".into()),
-                noise: None,
-                misses: None,
-            },
-        ],
+        checks: checks(),
         verdict: Verdict::Fail,
         verdict_reason: "vcpu_only_p99_reduction has no figure: vcpu-only is not available".into(),
         sentence: None,

@@ -36,7 +36,7 @@ fn say(ledger: &mut Ledger, host: &str, lateness: Lateness) {
     };
     let (host, report) = (host.to_owned(), Box::new(report));
     let call = call(Command::Report { host, report });
-    ledger.decide(&call, Nanos(1)).unwrap();
+    let _ = ledger.decide(&call, Nanos(1)).unwrap();
 }
 
 #[test]

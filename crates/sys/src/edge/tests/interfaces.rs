@@ -163,7 +163,7 @@ fn a_guest_is_checked_until_it_is_released_without_a_trace() {
     assert!(!net.bpffs.pin().exists());
 }
 
-/// The line by which the loader says that it has done its work.
+/// The line of the loader at the end of its work.
 const ATTACHED: &str = "the loader has attached";
 
 /// The other process of [`programs_go_on_after_their_loader_is_killed`]; elsewhere it does nothing.

@@ -132,7 +132,7 @@ fn warm_up(places: &Places, live: &mut Live) -> Result<Option<Lateness>, Failure
             warm.max
         ),
         None => {
-            tracing::warn!("this kernel does not measure lateness: no guarantee is admitted here")
+            tracing::warn!("this kernel does not measure lateness: no guarantee is admitted here");
         }
     }
     Ok(warm)

@@ -45,7 +45,8 @@ pub(crate) fn line(result: &CheckResult, wanted: &str) -> String {
     let known = known.map_or_else(String::new, |it| format!("; known {it}"));
     let expected = format!("{}{paper}{known}", result.want);
     // On the page a longer expectation is code: it is no sentence.
-    let code = if wanted.is_empty() && expected != result.want {
+    let is_long = expected.contains(" to ") || expected.contains(';');
+    let code = if wanted.is_empty() && is_long {
         "`"
     } else {
         ""

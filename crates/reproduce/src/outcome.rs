@@ -43,7 +43,15 @@ pub(crate) fn line(result: &CheckResult, wanted: &str) -> String {
     let paper = paper.map_or_else(String::new, |it| format!("; the paper {it}"));
     let known = result.known.as_ref();
     let known = known.map_or_else(String::new, |it| format!("; known {it}"));
-    format!("{name}: {got} ({wanted}{}{paper}{known}){why}", result.want)
+    let expected = format!("{}{paper}{known}", result.want);
+    // On the page a longer expectation is code: it is no sentence.
+    let is_long = expected.contains(" to ") || expected.contains(';');
+    let code = if wanted.is_empty() && is_long {
+        "`"
+    } else {
+        ""
+    };
+    format!("{name}: {got} ({wanted}{code}{expected}{code}){why}")
 }
 
 #[cfg(test)]

@@ -33,7 +33,7 @@ const FRAME: Bytes = Bytes(1538);
 /// Frames of the pod's burst.
 const FRAMES: usize = 600;
 /// Longest start of the runtime, by the machine's clock.
-const START: Duration = Duration::from_secs(120);
+const START: Duration = Duration::from_mins(2);
 /// The largest deviation of the rate, in thousandths.
 const TOLERANCE: u64 = 10;
 

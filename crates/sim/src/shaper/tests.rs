@@ -43,7 +43,13 @@ const SHORT: [(&str, &[(&str, &str)]); 5] = [
     ),
     ("key-frames", &[("time = \"120s\"", "time = \"20s\"")]),
     ("video", &[("time = \"120s\"", "time = \"20s\"")]),
-    ("http", &[("requests = 1000", "requests = 300")]),
+    (
+        "http",
+        &[
+            ("requests = 1000", "requests = 300"),
+            ("known = [3.5, 6.5]", "known = [3.5, 8]"),
+        ],
+    ),
     (
         "rate",
         &[

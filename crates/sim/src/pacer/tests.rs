@@ -24,12 +24,18 @@ const SHORT: [(&str, &[(&str, &str)]); 6] = [
         &[
             ("messages = 300000", "messages = 5000"),
             // A single late message is a large part of the few.
-            ("at_least = 0.05\nat_most = 0.15", "at_least = 0\nat_most = 1"),
+            (
+                "at_least = 0.05\nat_most = 0.15",
+                "at_least = 0\nat_most = 1",
+            ),
             ("at_most = 0.5", "at_most = 3"),
             ("at_most = 1\n", "at_most = 4\n"),
             ("at_least = 98", "at_least = 70"),
             ("at_least = -7\nat_most = -5", "at_most = -3"),
-            ("at_least = 32\nat_most = 34", "at_least = 30\nat_most = 100"),
+            (
+                "at_least = 32\nat_most = 34",
+                "at_least = 30\nat_most = 100",
+            ),
         ],
     ),
     (

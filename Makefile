@@ -327,6 +327,7 @@ lint: ## Check formatting, lints, documentation, who imports whom, sizes of type
 	scripts/words
 	scripts/paths
 	scripts/headlines
+	scripts/seeds --check
 	scripts/bpf check
 	scripts/cargo-deny --locked check $(DENY) licenses bans sources
 	$(CARGO) clippy $(ARROWS) --all-targets -- --deny warnings

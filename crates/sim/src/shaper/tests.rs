@@ -47,7 +47,6 @@ const SHORT: [(&str, &[(&str, &str)]); 5] = [
         "http",
         &[
             ("requests = 1000", "requests = 300"),
-            ("known = [3.5, 6.5]", "known = [3.5, 8]"),
         ],
     ),
     (

@@ -43,12 +43,7 @@ const SHORT: [(&str, &[(&str, &str)]); 5] = [
     ),
     ("key-frames", &[("time = \"120s\"", "time = \"20s\"")]),
     ("video", &[("time = \"120s\"", "time = \"20s\"")]),
-    (
-        "http",
-        &[
-            ("requests = 1000", "requests = 300"),
-        ],
-    ),
+    ("http", &[("requests = 1000", "requests = 300")]),
     (
         "rate",
         &[

@@ -109,7 +109,10 @@ impl Live {
             return Some(outcome.detail);
         }
         if !edge::is_in_bpffs(&self.pins) {
-            return Some(format!("{} is in no BPF file system", self.pins.display()));
+            let pins = self.pins.display();
+            return Some(format!(
+                "{pins} is in no BPF file system; mount one: mount -t bpf bpf /sys/fs/bpf"
+            ));
         }
         let fq = if needs_fq { try_fq() } else { Ok(()) };
         fq.err().map(|why| format!("this kernel has no fq: {why}"))

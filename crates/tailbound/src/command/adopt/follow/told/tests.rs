@@ -148,7 +148,7 @@ fn a_guest_gets_the_services_guarantee_in_the_class_of_its_bounds() {
             ("acme/web/1", None, None, None)
         ]
     );
-    // What was ordered is not ordered twice.
+    // A request that is in force already is no order.
     let request = orders[0].1.clone();
     let done = Entry {
         request,

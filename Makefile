@@ -406,7 +406,7 @@ bench-cards: build-all ## Compare machines' cards with TAPs and a Linux bridge, 
 .PHONY: bench-uplink
 bench-uplink: ## Compare sending by AF_XDP and by AF_PACKET: packets a second, CPU a packet (root)
 	@scripts/need compile lab
-	$(CARGO) run --release --locked -p tailbound-host --example uplink
+	$(CARGO) run --release --locked -p tailbound-ports --example uplink
 
 .PHONY: bench-control
 bench-control: ## Time the placement service's store, verdicts on hosts, an adoption, and admissions over HTTP

@@ -25,7 +25,6 @@ pub use error::ConfigError;
 pub use limits::{LimitConfig, LimitError};
 
 use crate::hose::HoseConfig;
-use crate::port::AfXdpMode;
 use draft::Draft;
 use serde::Deserialize;
 use std::fmt;
@@ -38,6 +37,7 @@ use tailbound_dataplane::{
 };
 use tailbound_document::{Document, DocumentError, Mistake};
 use tailbound_otlp::Endpoint;
+use tailbound_ports::AfXdpMode;
 use tailbound_switch::{BudgetConfig, GuardConfig, Mac, Prefix, SpoofFilter};
 use tailbound_units::{Bytes, Rate};
 use tailbound_vhost::Mode;

@@ -2,7 +2,7 @@
 //! passes the daemon's pipelines.
 //!
 //! Read [`tailbound_switch::Switch`] first: it is the packet loop's core, without I/O of its own
-//! except for its ports. [`port`] has the ports of a real host, [`config`] the configuration file,
+//! except for its ports. [`tailbound_ports`] has the ports of a real host, [`config`] the configuration file,
 //! and [`run`] the daemon that opens ports, waits for them and handles signals and scrapes.
 //! [`control`] receives guests' guarantees from the placement service, [`socket`] adds, removes and
 //! shows guests, and [`libvirt`] does so for domains. [`verify`] judges from the shown counters
@@ -20,7 +20,6 @@ mod lateness;
 pub mod libvirt;
 mod metrics;
 mod places;
-pub mod port;
 mod reserved;
 mod retire;
 pub mod socket;

@@ -10,7 +10,7 @@ use support::{
 };
 use tailbound_dataplane::testing::frames::plain_sum;
 use tailbound_dataplane::{Packet, Pool};
-use tailbound_host::port::{AfPacketPort, AfXdpMode, AfXdpPort};
+use tailbound_ports::{AfPacketPort, AfXdpMode, AfXdpPort};
 use tailbound_switch::port::{Burst, Outgoing, Port};
 use tailbound_sys::probe::required::{Part, skipped};
 use tailbound_sys::veth;

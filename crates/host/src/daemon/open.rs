@@ -4,10 +4,10 @@ mod forwarded;
 
 use super::inherit::Inherited;
 use crate::config::PortConfig;
-use crate::port::{AfPacketPort, AfXdpError, AfXdpPort, TapPort};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
+use tailbound_ports::{AfPacketPort, AfXdpError, AfXdpPort, TapPort};
 use tailbound_switch::Mac;
 use tailbound_switch::port::{CapturedPort, PcapError, PcapPort, Port};
 use tailbound_sys::packet::PacketError;
@@ -287,7 +287,7 @@ fn open_packet(
     }
     if *rps && side != Side::Uplink {
         let netns = netns.map(Path::to_owned);
-        port.steered().begin(interface.clone(), netns, cpu);
+        port.steer(interface.clone(), netns, cpu);
     }
     Ok(port)
 }

@@ -1,6 +1,6 @@
 //! A guest behind a TAP.
 
-use super::join;
+use crate::join;
 use std::collections::VecDeque;
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -1,11 +1,11 @@
 //! Packet sockets on an interface of the host: the uplink, or a guest behind a veth.
 
-use super::join;
-use super::steered::SteeredEnd;
+use crate::join;
+use crate::steered::SteeredEnd;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use tailbound_dataplane::pacer::void;
 use tailbound_dataplane::{Buffer, Packet, Pool, VoidFrame};
 use tailbound_switch::port::{
@@ -95,9 +95,11 @@ impl AfPacketPort {
         }
     }
 
-    /// Returns the port's other end.
-    pub(crate) fn steered(&self) -> &SteeredEnd {
-        &self.steered
+    /// Moves the receive work of the other end of a guest's veth away from the packet loop, which is
+    /// bound to `cpu` or to the CPUs of this thread. If that fails, the log has a line, and the port
+    /// works without steering.
+    pub fn steer(&self, interface: String, netns: Option<PathBuf>, cpu: Option<u32>) {
+        self.steered.begin(interface, netns, cpu);
     }
 
     /// Opens a port as [`AfPacketPort::open`], but receives only broadcast and multicast.

@@ -1,6 +1,8 @@
-//! Ports of a real host: one file for each kind.
+//! Ports of a real host on its interfaces: TAP, `AF_PACKET` and `AF_XDP`, one file for each kind.
 //!
-//! [`tailbound_switch::port`] defines ports, and has those for tests and captures.
+//! [`tailbound_switch::port`] defines ports, and has those for tests and captures; a VM's vhost-user
+//! port is a crate of its own. Ports are apart from the daemon because each frame passes them: they
+//! are compiled for speed, and the daemon for size.
 
 mod af_packet;
 mod af_xdp;

@@ -19,7 +19,7 @@ use std::fs;
 use std::process::Command;
 use std::time::{Duration, Instant};
 use tailbound_dataplane::{Packet, Pool};
-use tailbound_host::port::{AfPacketPort, AfXdpMode, AfXdpPort};
+use tailbound_ports::{AfPacketPort, AfXdpMode, AfXdpPort};
 use tailbound_switch::port::{Outgoing, Port};
 use tailbound_sys::cpuset::{Cpus, affinity, set_affinity};
 use tailbound_sys::thread::parse_schedstat;

@@ -7,7 +7,7 @@
 //!
 //! Sent frames leave by one queue, in order, past the interface's queueing discipline.
 
-use super::AfPacketPort;
+use crate::AfPacketPort;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use std::collections::VecDeque;
 use std::io;

@@ -20,6 +20,7 @@ fn report(ledger: &mut Ledger, host: &str, subtree_bursts: bool) {
             frame: Bytes(1_538),
             slowest: Rate(10_000),
             subtree_bursts,
+            inward_bursts: false,
             lateness: Lateness::Exact,
         }),
         cpu: None,

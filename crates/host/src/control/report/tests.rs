@@ -59,6 +59,7 @@ fn requests() -> impl Strategy<Value = Request> {
                 burst: Bytes(burst),
                 delay: None,
                 bursts: None,
+                burst_in: None,
                 burst_rate: times.map(|times| Rate(bandwidth * times)),
             }),
             cpu: 0,

@@ -79,11 +79,11 @@ impl Cut {
         receivers: Set,
         of: (bool, bool),
         tenant: &Tenant,
-        counted: Counted,
+        counted: Limits,
     ) -> Self {
         let (many, all) = (senders.count_ones(), (senders | receivers).count_ones());
         let (rate, burst) = (Rate(tenant.bandwidth as u64), Bytes(tenant.burst));
-        let Counted { bursts, burst_in } = counted;
+        let Limits { bursts, burst_in } = counted;
         let burst_in = burst_in.map(Bytes);
         let curve = hose(rate, burst, bursts, burst_in, many.into(), all.into()).unwrap();
         let lines = curve.buckets().iter().map(|bucket| {
@@ -132,7 +132,7 @@ impl Cut {
 
 /// Limits on bursts that a curve counts with.
 #[derive(Debug, Clone, Copy)]
-struct Counted {
+struct Limits {
     bursts: Bursts,
     /// `S_in`, in bytes.
     burst_in: Option<u64>,
@@ -185,8 +185,8 @@ impl Tenant {
         tenant
     }
 
-    fn counted(&self) -> Counted {
-        Counted {
+    fn counted(&self) -> Limits {
+        Limits {
             bursts: self.bursts,
             burst_in: self.burst_in,
         }
@@ -224,7 +224,7 @@ impl Tenant {
     }
 
     /// Returns both directions of every link, with the curve of `counted` bursts.
-    fn cuts(&self, counted: Counted) -> Vec<Cut> {
+    fn cuts(&self, counted: Limits) -> Vec<Cut> {
         let both = |(inside, is_rack): (Set, bool)| {
             let outside = self.all() & !inside;
             [
@@ -431,7 +431,7 @@ struct Outcome {
 }
 
 /// Simulates a tenant, and compares each cut with the curve of `counted` bursts; its own by default.
-fn attack(seed: u64, counted: Option<Counted>) -> Outcome {
+fn attack(seed: u64, counted: Option<Limits>) -> Outcome {
     let mut random = Random(seed);
     let tenant = Tenant::random(&mut random);
     let mut cuts = tenant.cuts(counted.unwrap_or(tenant.counted()));
@@ -477,7 +477,7 @@ fn attack(seed: u64, counted: Option<Counted>) -> Outcome {
     outcome
 }
 
-fn attacks(tenants: u64, counted: Option<Counted>) -> Outcome {
+fn attacks(tenants: u64, counted: Option<Limits>) -> Outcome {
     let first = std::env::var("PROPTEST_RNG_SEED").map_or(1, |text| text.parse().unwrap());
     let mut all = Outcome::default();
     for number in 0..tenants {
@@ -511,7 +511,7 @@ fn no_more_crosses_a_link_than_the_curve_of_k_bursts_and_as_much_does() {
 
 #[test]
 fn machines_with_a_burst_for_each_receiver_send_more_than_one_burst() {
-    let counted = Counted {
+    let counted = Limits {
         bursts: Bursts::ONE,
         burst_in: None,
     };
@@ -521,7 +521,7 @@ fn machines_with_a_burst_for_each_receiver_send_more_than_one_burst() {
 
 #[test]
 fn machines_without_an_inward_burst_exceed_its_curve() {
-    let counted = Counted {
+    let counted = Limits {
         bursts: Bursts::PerReceiver,
         burst_in: Some(6),
     };

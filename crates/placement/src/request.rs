@@ -10,7 +10,8 @@ use tailbound_units::{Bursts, Bytes, Nanos, Rate};
 /// version limit bursts by subtree.
 pub const DEFAULT_BURSTS: Bursts = Bursts::ONE;
 
-/// True if the pacers of hosts of this version limit inward bursts.
+/// True if hosts of this version report that their pacers limit inward bursts. Admission counts an
+/// inward burst only on hosts that report it.
 pub const KEEPS_INWARD_BURSTS: bool = false;
 
 /// Silo's {B, S, d, Bmax} (4.1) of each machine of a tenant, K, and `S_in`.
@@ -38,7 +39,7 @@ pub struct Guarantee {
     pub bursts: Option<Bursts>,
     /// `S_in`: bytes beyond B that may be on their way to one machine, from all others together; at
     /// least S, and one frame for each other machine. Each other machine may send its part of it
-    /// without a pause, at most S. Without it all others may send their S to one machine at once.
+    /// without a pause, at most S. Without it all others may send their S to one machine together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub burst_in: Option<Bytes>,
 }

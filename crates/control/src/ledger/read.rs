@@ -417,8 +417,8 @@ fn overload(overload: &tailbound_placement::PortOverload, port: &Port) -> Overlo
 
 /// Returns a tenant's guarantee as a host receives it. A host of an earlier version knows no
 /// number of bursts: with one burst for each receiver it gets none, and with fewer it gets no
-/// guarantee, because it would send more than admission counts. So does a host whose pacer limits
-/// no inward bursts, if the tenant has one.
+/// guarantee, because it would send more than admission counts. A host whose pacer limits no inward
+/// bursts gets no guarantee of a tenant with an inward burst.
 fn enforceable(ledger: &Ledger, host: NodeId, tenant: &Tenant) -> Option<Guarantee> {
     let guarantee = tenant.request.guarantee?;
     let limits = ledger.said(host).map(|said| said.report.limits);

@@ -86,7 +86,7 @@ impl<F: Frame> Pacer<F> {
     }
 
     /// Sets the depth of the buckets of all destinations of a guest, whose part of inward bursts has
-    /// changed. Each owes as much as before, at most its depth.
+    /// changed. Each keeps its debt, up to its depth.
     fn deepen_destinations(&mut self, id: GuestId, at: Position) {
         let Some(guest) = self.guaranteed(id) else {
             return;

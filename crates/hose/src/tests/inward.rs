@@ -158,7 +158,7 @@ fn storm(seed: u64, faults: Faults, credit: Option<Bytes>) -> u64 {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    #![proptest_config(ProptestConfig::with_cases(8))]
 
     #[test]
     fn no_receiver_is_sent_more_than_the_inward_burst_beyond_its_bandwidth(

@@ -49,7 +49,7 @@ fn group(name: &str, parent: Option<&str>, uplink: UplinkSpec) -> GroupSpec {
     }
 }
 
-/// Returns the request with an inward burst between the least and that of all other machines.
+/// Returns the request with an inward burst, between the least and the bursts of all other machines.
 fn inwards(mut request: Request, thousandths: u64) -> Request {
     let asked = request;
     if let Some(guarantee) = &mut request.guarantee {

@@ -93,7 +93,7 @@ pub(super) fn requests() -> impl Strategy<Value = Request> {
         })
 }
 
-/// Inward bursts, from the least to that of all other machines, in thousandths.
+/// Inward bursts, from the least to the bursts of all other machines, in thousandths.
 pub(super) fn inward_bursts() -> impl Strategy<Value = Option<u64>> {
     proptest::option::weighted(0.4, 0_u64..=1_000)
 }

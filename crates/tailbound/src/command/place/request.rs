@@ -75,7 +75,7 @@ struct GuaranteeArgs {
     #[arg(long, value_name = "K", requires = "bandwidth")]
     bursts: Option<Bursts>,
     /// Bytes beyond its bandwidth that may be on their way to it from all others together, at least
-    /// the burst; without, all others may send it their bursts at once
+    /// the burst; without, all others may send it their bursts together
     #[arg(long, value_name = "SIZE", requires = "bandwidth")]
     burst_in: Option<Bytes>,
 }

@@ -7,6 +7,7 @@ use super::config::{Guarantee, MAX_GUESTS, PacerConfig, PacerError, slowest};
 use super::guest::{self, Contract, Guest, Ring};
 use super::limit::{FlowUse, Limit};
 use super::line::{Line, Stage};
+use super::lines::Lines;
 use super::place::{join_tree, mark_stale, set_bursts};
 use super::round::weight;
 use super::shared::is_in_tree;
@@ -80,31 +81,9 @@ impl<F: Frame> Pacer<F> {
         if let Some(held) = held
             && held.credit != guarantee.credit
         {
-            self.deepen_destinations(id, start);
+            deepen_destinations(self, id, start);
         }
         Ok(())
-    }
-
-    /// Sets the depth of the buckets of all destinations of a guest, whose part of inward bursts has
-    /// changed. Each keeps its debt, up to its depth.
-    fn deepen_destinations(&mut self, id: GuestId, at: Position) {
-        let Some(guest) = self.guaranteed(id) else {
-            return;
-        };
-        let depth = guest.guarantee.to_each().into();
-        let mut next = guest.destinations.first;
-        let (link, lost) = (self.config.link, self.chain.lost);
-        while let Some(limit) = self.lines.limit(next) {
-            let index = std::mem::replace(&mut next, limit.sibling);
-            self.change_limit(index, at, |account| {
-                let owes = account.lacks(at);
-                account.configure(account.rate(), depth, link, at, lost);
-                account.hold(depth.saturating_sub(owes), at);
-            });
-        }
-        if let Some(guest) = guest::find_mut(&mut self.guests, id) {
-            mark_stale(guest, &mut self.lines);
-        }
     }
 
     /// Limits the total traffic of a guaranteed guest from `now` on, or removes the limit. It caps
@@ -318,7 +297,7 @@ impl<F: Frame> Pacer<F> {
                 let bucket = guest.new_bucket(link, at);
                 let limit = Limit::new(key, bucket, Some(at), self.chain.lost);
                 self.add_destination(id, limit, at);
-                self.note_unless_full(key, at);
+                note_unless_full(&mut self.lines, &mut self.chain.used, key, at);
             }
             return Ok(());
         }
@@ -344,20 +323,10 @@ impl<F: Frame> Pacer<F> {
             None => {
                 let bucket = if starts_empty { fresh.empty(at) } else { fresh };
                 self.add_destination(id, Limit::new(key, bucket, None, lost), at);
-                self.note_unless_full(key, at);
+                note_unless_full(&mut self.lines, &mut self.chain.used, key, at);
             }
         }
         Ok(())
-    }
-
-    /// Reports a new limit as used, unless its bucket is full.
-    fn note_unless_full(&mut self, key: FlowKey, at: Position) {
-        if let Some(index) = self.lines.find(key)
-            && let Some(limit) = self.lines.limit_mut(index)
-            && limit.account.lacks(at) > WireBytes::ZERO
-        {
-            limit.note(index, &mut self.chain.used);
-        }
     }
 
     /// Changes the limit of a line at `at`, and checks its first frame again.
@@ -525,6 +494,38 @@ impl<F: Frame> Pacer<F> {
         let at = self.advance(now).max(self.chain.wire);
         let sight = (at, &self.chain.change);
         self.lines.drain_used(&mut self.chain.used, sight, sink);
+    }
+}
+
+/// Sets the depth of the buckets of all destinations of a guest, whose part of inward bursts has
+/// changed. Each keeps its debt, up to its depth.
+fn deepen_destinations<F: Frame>(pacer: &mut Pacer<F>, id: GuestId, at: Position) {
+    let Some(guest) = pacer.guaranteed(id) else {
+        return;
+    };
+    let depth = guest.guarantee.to_each().into();
+    let mut next = guest.destinations.first;
+    let (link, lost) = (pacer.config.link, pacer.chain.lost);
+    while let Some(limit) = pacer.lines.limit(next) {
+        let index = std::mem::replace(&mut next, limit.sibling);
+        pacer.change_limit(index, at, |account| {
+            let owes = account.lacks(at);
+            account.configure(account.rate(), depth, link, at, lost);
+            account.hold(depth.saturating_sub(owes), at);
+        });
+    }
+    if let Some(guest) = guest::find_mut(&mut pacer.guests, id) {
+        mark_stale(guest, &mut pacer.lines);
+    }
+}
+
+/// Reports a new limit as used, unless its bucket is full.
+fn note_unless_full(lines: &mut Lines, used: &mut Vec<u32>, key: FlowKey, at: Position) {
+    if let Some(index) = lines.find(key)
+        && let Some(limit) = lines.limit_mut(index)
+        && limit.account.lacks(at) > WireBytes::ZERO
+    {
+        limit.note(index, used);
     }
 }
 

@@ -33,6 +33,7 @@ pub use scheduling::*;
 pub use tailbound_classes::{Class, Classes, Fabric};
 pub use tailbound_placement::pinned::Rule;
 pub use tailbound_placement::{
-    CpuReservation, CpuUse, DEFAULT_BURSTS, HostCpu, HostLimits, Lateness, TenantId, Thousandths,
+    CpuReservation, CpuUse, DEFAULT_BURSTS, HostCpu, HostLimits, KEEPS_INWARD_BURSTS, Lateness,
+    TenantId, Thousandths,
 };
 pub use types::*;

@@ -226,6 +226,7 @@ mod tests {
                 delay: None,
                 burst_rate: None,
                 bursts: None,
+                burst_in: None,
             });
             let refusal = limit.check(guarantee.as_ref()).err();
             match (refusal.map(|refusal| refusal.to_string()), expected) {

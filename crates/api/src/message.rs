@@ -14,11 +14,13 @@ pub struct MessageBound {
     /// unbounded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub send: Option<CpuLatency>,
-    /// The bytes that are sent at the burst rate Bmax: M up to S, and S above.
+    /// The bytes that are sent at the burst rate Bmax: M up to S, and S above. With an inward burst
+    /// S is at most the part of it that each sender has.
     pub burst: Bytes,
     /// The duration of that part.
     pub at_burst_rate: Nanos,
-    /// The duration of the rest at B.
+    /// The duration of the rest at B. If the inward burst limits the part before, it is B/(N-1),
+    /// because every machine of the tenant may send to the receiver.
     pub at_bandwidth: Nanos,
     /// The duration of the whole message at B/(N-1), in place of the two parts before: after the
     /// sender used its bursts for other machines of the receiver's host, rack or pod, while every

@@ -182,6 +182,7 @@ fn tenant(random: &mut Pcg64Mcg, name: &str, machines: f64) -> NewTenant {
             delay: Some(Nanos::from_millis(1)),
             burst_rate: Some(Rate::from_mbit(1_000)),
             bursts: None,
+            burst_in: None,
         }
     } else {
         Guarantee {
@@ -190,6 +191,7 @@ fn tenant(random: &mut Pcg64Mcg, name: &str, machines: f64) -> NewTenant {
             delay: None,
             burst_rate: None,
             bursts: None,
+            burst_in: None,
         }
     };
     NewTenant {

@@ -229,6 +229,7 @@ fn create(random: &mut Pcg64Mcg, name: &str, machines: f64) -> Call {
             delay: Some(Nanos::from_millis(1)),
             burst_rate: Some(Rate::from_mbit(1_000)),
             bursts: None,
+            burst_in: None,
         }
     } else {
         Guarantee {
@@ -237,6 +238,7 @@ fn create(random: &mut Pcg64Mcg, name: &str, machines: f64) -> Call {
             delay: None,
             burst_rate: None,
             bursts: None,
+            burst_in: None,
         }
     };
     Call {

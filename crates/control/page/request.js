@@ -41,7 +41,7 @@ export class RequestForm {
     const request = { vms: Number(this.#text("vms")) };
     if (this.#form.elements.guaranteed.checked) {
       request.guarantee = { bandwidth: this.#text("bandwidth") };
-      for (const field of ["burst", "delay", "burst_rate"]) if (this.#text(field)) request.guarantee[field] = this.#text(field);
+      for (const field of ["burst", "delay", "burst_rate", "burst_in"]) if (this.#text(field)) request.guarantee[field] = this.#text(field);
       const bursts = this.#text("bursts");
       if (bursts) request.guarantee.bursts = /^\d+$/.test(bursts) ? Number(bursts) : bursts;
     }
@@ -56,7 +56,7 @@ export class RequestForm {
     const set = (name, value) => { this.#form.elements[name].value = value ?? ""; };
     set("vms", vms);
     this.#form.elements.guaranteed.checked = Boolean(guarantee);
-    for (const field of ["bandwidth", "burst", "delay", "burst_rate", "bursts"]) if (guarantee) set(field, guarantee[field]);
+    for (const field of ["bandwidth", "burst", "delay", "burst_rate", "bursts", "burst_in"]) if (guarantee) set(field, guarantee[field]);
     set("cpus", cpu ? cpu / 1000 : "");
     set("memory", memory && memory !== "0B" ? memory : "");
     set("height", domains?.height);

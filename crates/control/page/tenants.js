@@ -161,7 +161,8 @@ export class Tenants {
         fact("Number", id), fact("Machines", request.vms),
         guarantee ? [
           fact("Bandwidth", guarantee.bandwidth), fact("Burst", guarantee.burst),
-          fact("Burst rate", guarantee.burst_rate ?? "not limited"), fact("Bursts", bursts(guarantee)), fact("Delay", guarantee.delay ?? "not promised"),
+          fact("Burst rate", guarantee.burst_rate ?? "not limited"), fact("Bursts", bursts(guarantee)),
+          fact("Inward burst", guarantee.burst_in ?? "of all other machines"), fact("Delay", guarantee.delay ?? "not promised"),
         ] : fact("Promise", "best effort"),
         standing.measured && [h("dt", null, "Measured"), h("dd", { id: "tenant-measured" }, measured(standing, guarantee?.delay))],
         domains && fact("Spread", `at most ${Math.ceil(request.vms / domains.count)} in one ${["host", "rack", "pod"][domains.height] ?? `group of height ${domains.height}`}`),

@@ -8,6 +8,7 @@ mod converge;
 mod drained;
 mod golden;
 mod here;
+mod inward;
 mod keys;
 mod net;
 mod paced;

@@ -346,6 +346,8 @@ pub(crate) fn from_service(
     let mut guarantee = Guarantee::new(given.bandwidth, burst, burst_rate);
     // A service without the field counts a burst for each receiver.
     guarantee.bursts = given.bursts.unwrap_or(Bursts::PerReceiver);
+    // As much as S is no limit.
+    guarantee.credit = given.credit(known.tenant_vms).filter(|it| *it < burst);
     guarantee.horizon = guarantee.horizon.max(wire.batch);
     if let Some(configured) = configured {
         guarantee.horizon = configured.horizon;
@@ -435,6 +437,8 @@ guarantee = { bandwidth = "50Mbit/s", burst = "15380B", burst_rate = "1Gbit/s" }
         let mut all = said(&[(0, Some(20)), (1, Some(20))]);
         let given = all.vms[0].guarantee.as_mut().expect("guaranteed");
         given.bursts = Some(Bursts::PerSubtree(2));
+        (given.burst, given.burst_in) = (Bytes(15_380), Some(Bytes(15_380)));
+        all.vms[0].tenant_vms = 6;
         let place = |host: &str, path: &[&str]| tailbound_api::HostPlace {
             host: host.to_owned(),
             path: path.iter().map(|group| (*group).to_owned()).collect(),
@@ -446,6 +450,9 @@ guarantee = { bandwidth = "50Mbit/s", burst = "15380B", burst_rate = "1Gbit/s" }
         assert_eq!(bursts(0), Bursts::PerSubtree(2));
         assert_eq!(bursts(1), Bursts::PerReceiver, "an earlier service");
         assert_eq!(bursts(2), Bursts::PerReceiver, "the file");
+        let credit = |place| guarantees.wanted_at(place).expect("known").credit;
+        assert_eq!(credit(0), Some(Bytes(3_076)), "of each of five others");
+        assert_eq!(credit(1), None);
         let groups = guarantees.service.expect("it is known").groups();
         let of = |host: &str| groups[&tailbound_hose::HostId::of(host).0].clone();
         let (h, i) = (of("h"), of("i"));

@@ -274,6 +274,7 @@ mod tests {
                             delay: member.delay,
                             burst_rate: Some(member.burst_rate(pacing, experiment.link_rate)),
                             bursts: None,
+                            burst_in: None,
                         }),
                         cpu: 0,
                         memory: Bytes::ZERO,

@@ -19,6 +19,7 @@ fn main() -> Result<(), Overflow> {
         burst: Bytes(15_000),
         burst_rate: Rate::from_mbit(1_000),
         bursts: Bursts::ONE,
+        burst_in: None,
     };
     // The port carries other tenants already; what feeds it is four links.
     let others = ArrivalCurve::token_bucket(Rate::from_mbit(3_141), Bytes(123_457));

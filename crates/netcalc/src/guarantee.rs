@@ -9,13 +9,16 @@ use tailbound_units::{Bursts, Bytes, Nanos, Rate};
 pub struct Guarantee {
     /// B, the average bandwidth of a VM in each direction.
     pub bandwidth: Rate,
-    /// S, the burst that a VM may send after traffic below its bandwidth. The receiver does not
-    /// limit it.
+    /// S, the burst that a VM may send after traffic below its bandwidth. Without `burst_in` the
+    /// receiver does not limit it.
     pub burst: Bytes,
     /// Bmax, the rate of a burst.
     pub burst_rate: Rate,
     /// K, the number of bursts that a VM may send into one subtree of the network.
     pub bursts: Bursts,
+    /// `S_in`, the bytes beyond B that may be on their way to one VM; at least S. Without it all
+    /// others may send it their S together.
+    pub burst_in: Option<Bytes>,
 }
 
 impl Guarantee {
@@ -43,12 +46,28 @@ impl Guarantee {
         frame: Bytes,
     ) -> Result<ArrivalCurve, Overflow> {
         let peak = ArrivalCurve::token_bucket(self.burst_rate, frame).times(senders)?;
-        hose(self.bandwidth, self.burst, self.bursts, senders, machines)?.min(&peak)
+        let Self {
+            bandwidth,
+            burst,
+            bursts,
+            burst_in,
+            ..
+        } = self;
+        hose(bandwidth, burst, bursts, burst_in, senders, machines)?.min(&peak)
+    }
+
+    /// Returns the part of `burst_in` that each of the other VMs of a tenant of `machines` VMs may
+    /// always send to one of them, at most S. It is S without a `burst_in`.
+    pub fn credit(self, machines: u64) -> Bytes {
+        let others = machines.saturating_sub(1).max(1);
+        let part = self.burst_in.map(|burst_in| Bytes(burst_in.0 / others));
+        part.map_or(self.burst, |part| part.min(self.burst))
     }
 }
 
 /// Returns the curve of `senders` VMs of a tenant of `machines` VMs to the others, with instant
-/// bursts: `min(m·B · t + m·S, n·B · t + m·min(K, n)·S)` for m senders and n receivers.
+/// bursts: `min(m·B · t + m·S, n·B · t + min(m·min(K, n)·S, n·S_in))` for m senders and n
+/// receivers.
 ///
 /// The first term is the sum of the senders' {B, S}. The second has the rates of the receivers: at
 /// each moment the rates of all pairs to a receiver sum up to B at most. Its burst depends on the
@@ -60,12 +79,18 @@ impl Guarantee {
 ///   tree, so K bursts. K = 1 is Silo's curve, {min(m, n)·B, m·S} (4.2.2). It holds only at the
 ///   ports of a tree whose subtrees have these buckets, not for any other set of receivers.
 ///
+/// `burst_in` is `S_in`, at least S. At each moment the depths of all buckets of pairs to a receiver
+/// sum up to at most `S_in`. A bucket passes at most its depth beyond its rate, so all of them pass
+/// at most `S_in` beyond B. Depth may move from one bucket to another, with as many tokens: that
+/// changes neither sum. Without it the sum is (N-1)·S, which m·min(K, n)·S never exceeds.
+///
 /// If m <= n the second term is above the first everywhere. Without a VM on the other side the link
 /// has no traffic.
 pub fn hose(
     bandwidth: Rate,
     burst: Bytes,
     bursts: Bursts,
+    burst_in: Option<Bytes>,
     senders: u64,
     machines: u64,
 ) -> Result<ArrivalCurve, Overflow> {
@@ -74,6 +99,12 @@ pub fn hose(
         return Ok(ArrivalCurve::none());
     }
     let times = |value: Ratio, count: u64| value.times(Ratio::whole(i128::from(count)));
+    let of_senders = times(
+        times(burst.into(), senders)?,
+        bursts.into_subtree(receivers),
+    )?;
+    let of_receivers = burst_in.map(|burst_in| times(burst_in.into(), receivers));
+    let of_receivers = of_receivers.transpose()?.unwrap_or(of_senders);
     ArrivalCurve::least(vec![
         TokenBucket {
             rate: times(bandwidth.into(), senders)?,
@@ -81,10 +112,7 @@ pub fn hose(
         },
         TokenBucket {
             rate: times(bandwidth.into(), receivers)?,
-            burst: times(
-                times(burst.into(), senders)?,
-                bursts.into_subtree(receivers),
-            )?,
+            burst: of_senders.min(of_receivers),
         },
     ])
 }

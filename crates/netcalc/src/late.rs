@@ -51,6 +51,7 @@ mod tests {
             burst: Bytes(15_000),
             burst_rate: Rate(10_000_000_000),
             bursts: Bursts::PerReceiver,
+            burst_in: None,
         }
     }
 

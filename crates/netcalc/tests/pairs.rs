@@ -154,6 +154,7 @@ fn tenants() -> impl Strategy<Value = Tenant> {
             burst: Bytes(burst * FRAME.0),
             burst_rate: Rate(bandwidth * times),
             bursts: Bursts::PerReceiver,
+            burst_in: None,
         }
     });
     (guarantee, 1..9_usize, 1..4_usize).prop_flat_map(|(guarantee, senders, receivers)| {
@@ -209,6 +210,7 @@ fn shuffle(senders: usize, receivers: usize) -> Tenant {
             burst: Bytes(3 * FRAME.0),
             burst_rate: Rate(12_000_000_000),
             bursts: Bursts::PerReceiver,
+            burst_in: None,
         },
         senders,
         receivers,

@@ -4,7 +4,8 @@
 //! has {B, S}, a bucket {`B_i`, S} for each receiver, and a bucket {sum of the `B_i`, K·S} for each
 //! host and rack without itself. The machines outside of its own host or rack have such a bucket,
 //! too, if they are fewer than those inside. The rates `B_i` of all senders to a receiver sum up to
-//! at most B at each moment, and change with each phase. Traffic is a fluid that leaves at whole
+//! at most B at each moment, and change with each phase. With an inward burst the depths of the
+//! buckets to a receiver sum up to `S_in`, and move between senders with each phase. Traffic is a fluid that leaves at whole
 //! ticks, up to the least of its buckets: a bucket with fewer checks passes no more.
 //!
 //! `TAILBOUND_CUTS=1000000` sets the number of tenants.
@@ -78,11 +79,13 @@ impl Cut {
         receivers: Set,
         of: (bool, bool),
         tenant: &Tenant,
-        counted: Bursts,
+        counted: Limits,
     ) -> Self {
         let (many, all) = (senders.count_ones(), (senders | receivers).count_ones());
         let (rate, burst) = (Rate(tenant.bandwidth as u64), Bytes(tenant.burst));
-        let curve = hose(rate, burst, counted, many.into(), all.into()).unwrap();
+        let Limits { bursts, burst_in } = counted;
+        let burst_in = burst_in.map(Bytes);
+        let curve = hose(rate, burst, bursts, burst_in, many.into(), all.into()).unwrap();
         let lines = curve.buckets().iter().map(|bucket| {
             let whole = |value: tailbound_netcalc::Ratio| value.ceil() as i64;
             (whole(bucket.rate), whole(bucket.burst), 0)
@@ -95,6 +98,15 @@ impl Cut {
             crossed: 0,
             lines: lines.collect(),
         }
+    }
+
+    /// Returns whether the receivers limit the curve, and not the bursts of the senders.
+    fn is_limited_inwards(&self, tenant: &Tenant) -> bool {
+        let (senders, receivers) = (self.senders.count_ones(), self.receivers.count_ones());
+        let bursts = tenant.bursts.into_subtree(receivers.into());
+        tenant.burst_in.is_some_and(|burst_in| {
+            u64::from(receivers) * burst_in < u64::from(senders) * bursts * tenant.burst
+        })
     }
 
     /// Counts the traffic of a tick. Returns whether an interval that ends here has more than the
@@ -118,6 +130,14 @@ impl Cut {
     }
 }
 
+/// Limits on bursts that a curve counts with.
+#[derive(Debug, Clone, Copy)]
+struct Limits {
+    bursts: Bursts,
+    /// `S_in`, in bytes.
+    burst_in: Option<u64>,
+}
+
 /// A tenant on hosts in racks.
 #[derive(Debug)]
 struct Tenant {
@@ -125,6 +145,7 @@ struct Tenant {
     /// S, in bytes.
     burst: u64,
     bursts: Bursts,
+    burst_in: Option<u64>,
     machines: usize,
     /// Machines of each host and of each rack, without those that have none or all.
     hosts: Vec<Set>,
@@ -142,6 +163,7 @@ impl Tenant {
                 2 => Bursts::PerSubtree(2 + random.below(3) as u32),
                 _ => Bursts::PerReceiver,
             },
+            burst_in: None,
             machines: 0,
             hosts: Vec::new(),
             racks: vec![0; racks],
@@ -155,7 +177,40 @@ impl Tenant {
         }
         let all = tenant.all();
         tenant.racks.retain(|rack| *rack != 0 && *rack != all);
+        if random.below(2) == 0 {
+            let others = tenant.machines as u64 - 1;
+            let most = tenant.burst * others;
+            tenant.burst_in = Some(tenant.burst + random.next() % (most - tenant.burst + 1));
+        }
         tenant
+    }
+
+    fn counted(&self) -> Limits {
+        Limits {
+            bursts: self.bursts,
+            burst_in: self.burst_in,
+        }
+    }
+
+    /// Draws the depths of all buckets to one receiver, in nanobits: S at most, and `S_in` in sum.
+    fn depths(&self, receiver: usize, random: &mut Random) -> Vec<i64> {
+        let burst = self.burst.cast_signed() * 8_000_000_000;
+        let Some(burst_in) = self.burst_in else {
+            return vec![burst; self.machines];
+        };
+        let mut left = burst_in.cast_signed() * 8_000_000_000;
+        let mut depths = vec![0; self.machines];
+        let first = random.below(self.machines);
+        let is_even = random.below(2) == 0;
+        let even = left / (self.machines as i64 - 1);
+        for sender in (first..first + self.machines).map(|sender| sender % self.machines) {
+            let most = if is_even { even } else { burst };
+            if sender != receiver {
+                depths[sender] = most.min(burst).min(left);
+                left -= depths[sender];
+            }
+        }
+        depths
     }
 
     fn all(&self) -> Set {
@@ -169,7 +224,7 @@ impl Tenant {
     }
 
     /// Returns both directions of every link, with the curve of `counted` bursts.
-    fn cuts(&self, counted: Bursts) -> Vec<Cut> {
+    fn cuts(&self, counted: Limits) -> Vec<Cut> {
         let both = |(inside, is_rack): (Set, bool)| {
             let outside = self.all() & !inside;
             [
@@ -283,6 +338,11 @@ impl Sender {
         }
     }
 
+    /// The bucket of one receiver.
+    fn pair(&mut self, receiver: usize) -> &mut Bucket {
+        &mut self.buckets[1 + receiver]
+    }
+
     /// Sets the rates for each receiver.
     fn set_rates(&mut self, of_pairs: &[i64]) {
         self.rates[0] = self.bandwidth;
@@ -326,6 +386,38 @@ impl Sender {
     }
 }
 
+/// Sets the depths of the buckets of all pairs at the start, when they are full.
+fn divide(tenant: &Tenant, senders: &mut [Sender], random: &mut Random) {
+    for receiver in 0..tenant.machines {
+        let depths = tenant.depths(receiver, random);
+        for (sender, depth) in senders.iter_mut().zip(depths) {
+            *sender.pair(receiver) = Bucket::full(1 << receiver, depth);
+        }
+    }
+}
+
+/// Moves depth between the buckets to each receiver, with as many tokens, towards other depths.
+fn lend(tenant: &Tenant, senders: &mut [Sender], random: &mut Random) {
+    for receiver in 0..tenant.machines {
+        let wanted = tenant.depths(receiver, random);
+        let mut pool = 0;
+        for (sender, wanted) in senders.iter_mut().zip(&wanted) {
+            let bucket = sender.pair(receiver);
+            let back = (bucket.depth - wanted).clamp(0, bucket.holds);
+            bucket.depth -= back;
+            bucket.holds -= back;
+            pool += back;
+        }
+        for (sender, wanted) in senders.iter_mut().zip(&wanted) {
+            let bucket = sender.pair(receiver);
+            let lent = (wanted - bucket.depth).clamp(0, pool);
+            bucket.depth += lent;
+            bucket.holds += lent;
+            pool -= lent;
+        }
+    }
+}
+
 /// Counts of a tenant's simulation.
 #[derive(Debug, Default)]
 struct Outcome {
@@ -334,24 +426,30 @@ struct Outcome {
     /// True if traffic still reached a curve with bursts by subtree after half of the longest phase: at
     /// the link of a host or a rack, down or up.
     reached: [[bool; 2]; 2],
+    /// The same of curves in which the receivers limit the bursts.
+    reached_in: [[bool; 2]; 2],
 }
 
 /// Simulates a tenant, and compares each cut with the curve of `counted` bursts; its own by default.
-fn attack(seed: u64, counted: Option<Bursts>) -> Outcome {
+fn attack(seed: u64, counted: Option<Limits>) -> Outcome {
     let mut random = Random(seed);
     let tenant = Tenant::random(&mut random);
-    let mut cuts = tenant.cuts(counted.unwrap_or(tenant.bursts));
+    let mut cuts = tenant.cuts(counted.unwrap_or(tenant.counted()));
     let mut is_over = vec![false; cuts.len()];
     let mut outcome = Outcome::default();
     let mut senders: Vec<_> = (0..tenant.machines)
         .map(|sender| Sender::new(&tenant, sender))
         .collect();
+    divide(&tenant, &mut senders, &mut random);
     let mut ticks = 0;
     for _ in 0..=random.below(8) {
         let wants = tenant.wants(&mut random);
         let rates = tenant.rates(&wants, &mut random);
         for (sender, rates) in senders.iter_mut().zip(&rates) {
             sender.set_rates(rates);
+        }
+        if tenant.burst_in.is_some() && random.below(2) == 0 {
+            lend(&tenant, &mut senders, &mut random);
         }
         for _ in 0..=random.next() % MAX_TICKS {
             for cut in &mut cuts {
@@ -364,7 +462,12 @@ fn attack(seed: u64, counted: Option<Bursts>) -> Outcome {
             for (index, cut) in cuts.iter_mut().enumerate() {
                 is_over[index] |= cut.end_tick();
                 let counts = tenant.bursts.is_per_subtree() && ticks == MAX_TICKS / 2;
-                let reached = &mut outcome.reached[usize::from(cut.is_rack)];
+                let reached = if cut.is_limited_inwards(&tenant) {
+                    &mut outcome.reached_in
+                } else {
+                    &mut outcome.reached
+                };
+                let reached = &mut reached[usize::from(cut.is_rack)];
                 reached[usize::from(cut.is_up)] |= counts && cut.is_reached();
             }
         }
@@ -374,7 +477,7 @@ fn attack(seed: u64, counted: Option<Bursts>) -> Outcome {
     outcome
 }
 
-fn attacks(tenants: u64, counted: Option<Bursts>) -> Outcome {
+fn attacks(tenants: u64, counted: Option<Limits>) -> Outcome {
     let first = std::env::var("PROPTEST_RNG_SEED").map_or(1, |text| text.parse().unwrap());
     let mut all = Outcome::default();
     for number in 0..tenants {
@@ -383,13 +486,14 @@ fn attacks(tenants: u64, counted: Option<Bursts>) -> Outcome {
         assert!(counted.is_some() || one.over == 0, "seed {seed}: {one:?}");
         all.cuts += one.cuts;
         all.over += one.over;
-        for (all, one) in all
-            .reached
-            .iter_mut()
-            .flatten()
-            .zip(one.reached.iter().flatten())
-        {
-            *all |= *one;
+        let both = [
+            (&mut all.reached, one.reached),
+            (&mut all.reached_in, one.reached_in),
+        ];
+        for (all, one) in both {
+            for (all, one) in all.iter_mut().flatten().zip(one.iter().flatten()) {
+                *all |= *one;
+            }
         }
     }
     all
@@ -401,11 +505,26 @@ fn no_more_crosses_a_link_than_the_curve_of_k_bursts_and_as_much_does() {
     let all = attacks(tenants, None);
     assert_eq!(all.over, 0);
     assert_eq!(all.reached, [[true; 2]; 2], "at hosts and racks, both ways");
+    assert_eq!(all.reached_in, [[true; 2]; 2], "with an inward burst");
     println!("{} cuts of {tenants} tenants", all.cuts);
 }
 
 #[test]
 fn machines_with_a_burst_for_each_receiver_send_more_than_one_burst() {
-    let all = attacks(TENANTS / 10, Some(Bursts::ONE));
+    let counted = Limits {
+        bursts: Bursts::ONE,
+        burst_in: None,
+    };
+    let all = attacks(TENANTS / 10, Some(counted));
+    assert!(all.over > 0, "{all:?}");
+}
+
+#[test]
+fn machines_without_an_inward_burst_exceed_its_curve() {
+    let counted = Limits {
+        bursts: Bursts::PerReceiver,
+        burst_in: Some(6),
+    };
+    let all = attacks(TENANTS / 10, Some(counted));
     assert!(all.over > 0, "{all:?}");
 }

@@ -267,6 +267,7 @@ impl Datacentre {
     /// class for its guarantee.
     fn check(&self, request: &Request) -> Result<(), AdmitError> {
         request.check()?;
+        request.check_inward_frames(self.topology.frame())?;
         let fabric = self.topology.classes().fabric();
         let delay = request.guarantee.and_then(|guarantee| guarantee.delay);
         if delay.is_some() && !fabric.promises_delays() {

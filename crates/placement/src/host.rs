@@ -26,6 +26,9 @@ pub struct HostLimits {
     /// receiver.
     #[serde(default, skip_serializing_if = "is_false")]
     pub subtree_bursts: bool,
+    /// True if its pacer limits the part of a receiver's inward burst that each sender has.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub inward_bursts: bool,
     /// Lateness of frames behind their departure times; exact without it.
     #[serde(default, skip_serializing_if = "Lateness::is_exact")]
     pub lateness: Lateness,
@@ -145,6 +148,28 @@ pub enum HostRule {
         /// The number of bursts K into one subtree.
         bursts: Bursts,
     },
+    /// Its pacer does not limit inward bursts.
+    #[error(
+        "its pacer does not limit inward bursts (burst_in = {burst_in}); update tailbound on it, or \
+            leave the inward burst out"
+    )]
+    InwardBursts {
+        /// The inward burst `S_in`.
+        burst_in: Bytes,
+    },
+    /// The part of an inward burst that one sender has is below a frame.
+    #[error(
+        "an inward burst of {burst_in} is {credit} for each other machine, below one frame on its \
+            wire, {frame}; request at least a frame for each, or leave the inward burst out"
+    )]
+    InwardFrame {
+        /// The inward burst `S_in`.
+        burst_in: Bytes,
+        /// The part of one sender.
+        credit: Bytes,
+        /// The longest frame on the host's wire.
+        frame: Bytes,
+    },
     /// The sum of its machines' guarantees exceeds the rate of its link.
     #[error("its machines would be promised {sum} in all, and its link has {link} for them")]
     Sum {
@@ -220,9 +245,9 @@ impl HostLimits {
         Rate(self.link.0.saturating_sub(self.reserved.0))
     }
 
-    /// Checks the guarantee of one machine by itself, in a data centre whose longest frame is
-    /// `frame`.
-    pub fn check(&self, guarantee: &Guarantee, frame: Bytes) -> Result<(), HostRule> {
+    /// Checks the guarantee of one of a tenant's `vms` machines by itself, in a data centre whose
+    /// longest frame is `frame`.
+    pub fn check(&self, guarantee: &Guarantee, vms: u32, frame: Bytes) -> Result<(), HostRule> {
         let Guarantee {
             bandwidth,
             burst,
@@ -250,6 +275,23 @@ impl HostLimits {
         if burst < self.frame {
             return Err(HostRule::Burst {
                 burst,
+                frame: self.frame,
+            });
+        }
+        self.check_inward(guarantee, vms)
+    }
+
+    fn check_inward(&self, guarantee: &Guarantee, vms: u32) -> Result<(), HostRule> {
+        let (Some(burst_in), Some(credit)) = (guarantee.burst_in, guarantee.credit(vms)) else {
+            return Ok(());
+        };
+        if !self.inward_bursts {
+            return Err(HostRule::InwardBursts { burst_in });
+        }
+        if credit < self.frame {
+            return Err(HostRule::InwardFrame {
+                burst_in,
+                credit,
                 frame: self.frame,
             });
         }

@@ -61,7 +61,9 @@ pub use datacentre::{
 pub use host::{HostLimits, HostOffer, HostRule, Lateness};
 pub use load::{AffineCurve, CURVES, Load};
 pub use pool::{CpuLatency, HostCpu};
-pub use request::{DEFAULT_BURSTS, FaultDomains, Guarantee, Policy, Request, RequestError};
+pub use request::{
+    DEFAULT_BURSTS, FaultDomains, Guarantee, KEEPS_INWARD_BURSTS, Policy, Request, RequestError,
+};
 pub use topology::{
     Diff, Difference, Direction, GroupSpec, HostSpec, NodeDiff, NodeId, Port, PortId, Resources,
     Spec, SpecError, Spread, Topology, Uniform, UplinkSpec, diff,

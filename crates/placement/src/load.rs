@@ -340,7 +340,7 @@ impl<T: Copy + Ord> Interval<T> {
     }
 }
 
-/// Limits on the traffic of each machine of a tenant, in bits: {B, S, Bmax, K}.
+/// Limits on the traffic of each machine of a tenant, in bits: {B, S, Bmax, K, `S_in`}.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Source {
     pub(crate) bandwidth: u64,
@@ -348,6 +348,8 @@ pub(crate) struct Source {
     pub(crate) burst_rate: Option<u64>,
     /// The number of bursts of a sender into one subtree.
     pub(crate) bursts: Bursts,
+    /// `S_in`, the burst that may come to one receiver; at least S.
+    pub(crate) burst_in: Option<u64>,
     /// The longest frame.
     pub(crate) frame: u64,
 }
@@ -366,15 +368,23 @@ impl Source {
             burst: burst.max(frame).0 * 8,
             burst_rate: burst_rate.map(|rate| rate.0),
             bursts,
+            burst_in: None,
             frame: frame.0 * 8,
         }
     }
 
+    /// Returns the source with a limit on the burst that may come to one receiver.
+    #[must_use]
+    pub(crate) fn limited_inwards(mut self, burst_in: Option<Bytes>) -> Self {
+        self.burst_in = burst_in.map(|bytes| bytes.0 * 8);
+        self
+    }
+
     /// Returns the load of `senders` of a tenant's `vms` machines that send to the others, behind
-    /// queues of `delay` in all: min(m·Bmax·t + m·frame, m·B·t + m·S, n·B·t + m·min(K, n)·S) of m
-    /// senders and n receivers, where K is the number of bursts into a subtree. K = 1 is Silo's
-    /// curve (4.2.2). Without a limit by subtree it is m·n·S: each receiver has a burst of each
-    /// sender.
+    /// queues of `delay` in all: min(m·Bmax·t + m·frame, m·B·t + m·S,
+    /// n·B·t + min(m·min(K, n)·S, n·`S_in`)) of m senders and n receivers, where K is the number of
+    /// bursts into a subtree. K = 1 is Silo's curve (4.2.2). Without a limit by subtree it is m·n·S:
+    /// each receiver has a burst of each sender.
     ///
     /// `parts` is the number of links over which each machine's frames are spread; the load is the
     /// sum over them. A link may get more than its share by a frame at either end.
@@ -497,9 +507,12 @@ impl Source {
             let receivers = u64::from(vms - count);
             u64::from(count) * self.bursts.into_subtree(receivers)
         });
+        let of_senders = bursts[0].min(bursts[1]) * self.burst;
+        // Falls with more senders, as the rate does.
+        let of_receivers = self.burst_in.map(|burst| receivers.saturating_mul(burst));
         let line = AffineCurve {
             rate: receivers * self.bandwidth,
-            burst: bursts[0].min(bursts[1]) * self.burst
+            burst: of_receivers.map_or(of_senders, |burst| burst.min(of_senders))
                 + u64::from(senders.least) * self.spread(parts),
         };
         Some(line.delayed(delay))

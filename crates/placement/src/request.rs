@@ -10,7 +10,11 @@ use tailbound_units::{Bursts, Bytes, Nanos, Rate};
 /// version limit bursts by subtree.
 pub const DEFAULT_BURSTS: Bursts = Bursts::ONE;
 
-/// Silo's {B, S, d, Bmax} (4.1) of each machine of a tenant, and K.
+/// True if hosts of this version report that their pacers limit inward bursts. Admission counts an
+/// inward burst only on hosts that report it.
+pub const KEEPS_INWARD_BURSTS: bool = false;
+
+/// Silo's {B, S, d, Bmax} (4.1) of each machine of a tenant, K, and `S_in`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -33,6 +37,11 @@ pub struct Guarantee {
     /// default. A tenant that was admitted before this field existed has `per-receiver`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bursts: Option<Bursts>,
+    /// `S_in`: bytes beyond B that may be on their way to one machine, from all others together; at
+    /// least S, and one frame for each other machine. Each other machine may send its part of it
+    /// without a pause, at most S. Without it all others may send their S to one machine together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub burst_in: Option<Bytes>,
 }
 
 impl Guarantee {
@@ -47,6 +56,24 @@ impl Guarantee {
     /// version, which has one burst for each receiver.
     pub fn counted_bursts(&self) -> Bursts {
         self.bursts.unwrap_or(Bursts::PerReceiver)
+    }
+
+    /// Returns the part of the inward burst that a machine may send to one other of a tenant with
+    /// `vms` machines; None without a limit on the inward burst.
+    pub fn credit(&self, vms: u32) -> Option<Bytes> {
+        let others = u64::from(vms.saturating_sub(1).max(1));
+        self.burst_in.map(|burst_in| Bytes(burst_in.0 / others))
+    }
+
+    fn check_inward(&self) -> Result<(), RequestError> {
+        let Some(burst_in) = self.burst_in else {
+            return Ok(());
+        };
+        if burst_in < self.burst {
+            let burst = self.burst;
+            return Err(RequestError::InwardBurst { burst_in, burst });
+        }
+        check("inward burst", burst_in, Bytes(1), MAX_LIMITS.pairs)
     }
 }
 
@@ -175,6 +202,30 @@ pub enum RequestError {
         /// The requested bandwidth B.
         bandwidth: Rate,
     },
+    /// The inward burst is below the burst of one machine.
+    #[error(
+        "an inward burst of {burst_in} is below the burst of {burst}; request at least {burst}, or \
+            leave it out"
+    )]
+    InwardBurst {
+        /// The requested inward burst `S_in`.
+        burst_in: Bytes,
+        /// The requested burst S.
+        burst: Bytes,
+    },
+    /// The part of the inward burst that each other machine has is below a frame.
+    #[error(
+        "an inward burst of {burst_in} is below one frame of {frame} for each of the other \
+            machines; request at least {least}, or leave it out"
+    )]
+    InwardFrames {
+        /// The requested inward burst `S_in`.
+        burst_in: Bytes,
+        /// The longest frame.
+        frame: Bytes,
+        /// The least inward burst of a tenant with as many machines.
+        least: Bytes,
+    },
     /// A message without what bounds its latency.
     #[error("{0}")]
     Message(&'static str),
@@ -224,7 +275,28 @@ impl Request {
                 });
             }
         }
-        Ok(())
+        guarantee.check_inward()
+    }
+
+    /// Checks that each machine may send a frame to each other one at any time, in a data centre
+    /// whose longest frame is `frame`.
+    pub(crate) fn check_inward_frames(&self, frame: Bytes) -> Result<(), RequestError> {
+        let burst_in = self.guarantee.and_then(|guarantee| guarantee.burst_in);
+        let least = self.least_inward(frame);
+        match burst_in {
+            Some(burst_in) if burst_in < least => Err(RequestError::InwardFrames {
+                burst_in,
+                frame,
+                least,
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the least inward burst: a frame of each other machine.
+    pub(crate) fn least_inward(&self, frame: Bytes) -> Bytes {
+        let others = u64::from(self.vms.saturating_sub(1));
+        Bytes(frame.0.saturating_mul(others))
     }
 
     /// Returns the longest burst for this number of machines: each pair across a link may have one.
@@ -265,13 +337,8 @@ impl Request {
             }
         };
         let bursts = guarantee.counted_bursts();
-        Some(Source::new(
-            guarantee.bandwidth,
-            burst,
-            burst_rate,
-            bursts,
-            frame,
-        ))
+        let source = Source::new(guarantee.bandwidth, burst, burst_rate, bursts, frame);
+        Some(source.limited_inwards(guarantee.burst_in))
     }
 }
 

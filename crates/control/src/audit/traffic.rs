@@ -73,6 +73,7 @@ impl<'a> Traffic<'a> {
         let released = if crossing.late { frame } else { Bytes::ZERO };
         let burst = Bytes(guarantee.burst.max(frame).0 + released.0);
         let bursts = guarantee.counted_bursts();
+        let burst_in = guarantee.burst_in;
         let senders = crossing.senders;
         // No rates of receivers are negotiated with hosts that have departure times: as if there
         // were a receiver for each sender.
@@ -87,10 +88,11 @@ impl<'a> Traffic<'a> {
                 burst,
                 burst_rate,
                 bursts,
+                burst_in,
             }
             .across(senders, vms, frame)?,
             // All of the burst at once.
-            None => hose(guarantee.bandwidth, burst, bursts, senders, vms)?,
+            None => hose(guarantee.bandwidth, burst, bursts, burst_in, senders, vms)?,
         };
         // Of links that take turns frame by frame, one may be two frames ahead.
         let parts = u64::from(self.topology.port(crossing.port).parts);

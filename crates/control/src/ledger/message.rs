@@ -4,7 +4,7 @@ use super::Ledger;
 use tailbound_api::{MessageBound, Tenant};
 use tailbound_netcalc::Guarantee as Curve;
 use tailbound_placement::{CpuLatency, Direction, HostRule, NodeId, Policy, PortId, Request};
-use tailbound_units::{Bursts, Nanos, Rate};
+use tailbound_units::{Bursts, Bytes, Nanos, Rate};
 
 impl Ledger {
     /// Returns the longest delay of a tenant's message between machines on two hosts, under any
@@ -26,11 +26,23 @@ impl Ledger {
             burst: guarantee.burst.max(frame),
             burst_rate: guarantee.burst_rate.unwrap_or_else(|| self.wire(from)),
             bursts: guarantee.counted_bursts(),
+            burst_in: guarantee.burst_in,
         };
         let shares_bursts = shares_bursts(self, tenant, [from, to], curve.bursts);
-        let burst = message.size.min(curve.burst);
+        let part = curve.credit(tenant.request.vms.into());
+        let burst = message.size.min(part);
         let at_burst_rate = curve.time_for(burst, frame);
-        let leaving = curve.time_for(message.size, frame);
+        let others = u64::from(tenant.request.vms.saturating_sub(1));
+        let at_share = |bytes| Nanos(curve.bandwidth.time_for(bytes).0.saturating_mul(others));
+        let at_bandwidth = if part < curve.burst {
+            // All others may send to the receiver.
+            at_share(Bytes(message.size.0 - burst.0))
+        } else {
+            curve
+                .time_for(message.size, frame)
+                .saturating_sub(at_burst_rate)
+        };
+        let leaving = at_burst_rate.saturating_add(at_bandwidth);
         let delay = guarantee.delay.unwrap_or(capacity);
         let send = self.cpu_latency(from, &tenant.request, message.send);
         let receive = self.cpu_latency(to, &tenant.request, message.receive);
@@ -52,12 +64,8 @@ impl Ledger {
             send: send.ok(),
             burst,
             at_burst_rate,
-            at_bandwidth: leaving.saturating_sub(at_burst_rate),
-            after_bursts: shares_bursts.then(|| {
-                let others = u64::from(tenant.request.vms.saturating_sub(1));
-                let time = curve.bandwidth.time_for(message.size);
-                Nanos(time.0.saturating_mul(others))
-            }),
+            at_bandwidth,
+            after_bursts: shares_bursts.then(|| at_share(message.size)),
             delay,
             receive: receive.ok(),
             unbounded: total.as_ref().err().cloned(),

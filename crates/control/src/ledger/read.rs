@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 use tailbound_api::{
-    Classes, Explanation, Host, HostGuarantees, HostPlace, HostShare, HostState, HostedRun, Line,
-    MoveEnd, Nearest, Overload, Page, PairBound, PortState, Role, Status, Tenant, VmGuarantee,
+    Classes, Explanation, Host, HostGuarantees, HostPlace, HostShare, HostState, HostedRun,
+    KEEPS_INWARD_BURSTS, Line, MoveEnd, Nearest, Overload, Page, PairBound, PortState, Role,
+    Status, Tenant, VmGuarantee,
 };
 use tailbound_placement::{
     AdmitError, Direction, Guarantee, NodeId, Placement, PlacementError, Port, PortId, Request,
@@ -416,16 +417,25 @@ fn overload(overload: &tailbound_placement::PortOverload, port: &Port) -> Overlo
 
 /// Returns a tenant's guarantee as a host receives it. A host of an earlier version knows no
 /// number of bursts: with one burst for each receiver it gets none, and with fewer it gets no
-/// guarantee, because it would send more than admission counts.
+/// guarantee, because it would send more than admission counts. A host whose pacer limits no inward
+/// bursts gets no guarantee of a tenant with an inward burst.
 fn enforceable(ledger: &Ledger, host: NodeId, tenant: &Tenant) -> Option<Guarantee> {
     let guarantee = tenant.request.guarantee?;
+    let limits = ledger.said(host).map(|said| said.report.limits);
+    if guarantee.burst_in.is_some() {
+        let keeps = limits.map_or(KEEPS_INWARD_BURSTS, |limits| {
+            limits.is_some_and(|limits| limits.inward_bursts)
+        });
+        if !keeps {
+            return None;
+        }
+    }
     if !guarantee.counted_bursts().is_per_subtree() {
         return Some(Guarantee {
             bursts: None,
             ..guarantee
         });
     }
-    let limits = ledger.said(host).map(|said| said.report.limits);
     let keeps = limits.is_none_or(|limits| limits.is_some_and(|limits| limits.subtree_bursts));
     keeps.then_some(guarantee)
 }

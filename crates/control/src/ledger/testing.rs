@@ -57,6 +57,7 @@ pub(crate) fn create(owner: &str, name: &str, vms: u32) -> Call {
             delay: Some(Nanos::from_millis(2)),
             burst_rate: Some(Rate::from_mbit(1_000)),
             bursts: None,
+            burst_in: None,
         }),
         cpu: 0,
         memory: Bytes::ZERO,

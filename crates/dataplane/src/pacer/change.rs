@@ -7,6 +7,7 @@ use super::config::{Guarantee, MAX_GUESTS, PacerConfig, PacerError, slowest};
 use super::guest::{self, Contract, Guest, Ring};
 use super::limit::{FlowUse, Limit};
 use super::line::{Line, Stage};
+use super::lines::Lines;
 use super::place::{join_tree, mark_stale, set_bursts};
 use super::round::weight;
 use super::shared::is_in_tree;
@@ -16,7 +17,7 @@ use super::wheel;
 use crate::queue::Queued;
 use crate::{FlowKey, Frame, GuestId, RateLimit};
 use tailbound_units::exact::TokenBucket;
-use tailbound_units::{Bytes, Nanos, Position, Rate};
+use tailbound_units::{Bytes, Nanos, Position, Rate, WireBytes};
 
 impl<F: Frame> Pacer<F> {
     /// Changes a guest's guarantee from `now` on, or ends it.
@@ -76,6 +77,11 @@ impl<F: Frame> Pacer<F> {
         }
         if let Some(guest) = guest::find_mut(&mut self.guests, id) {
             set_bursts(guest, &mut self.lines, guarantee.bursts);
+        }
+        if let Some(held) = held
+            && held.credit != guarantee.credit
+        {
+            deepen_destinations(self, id, start);
         }
         Ok(())
     }
@@ -250,12 +256,12 @@ impl<F: Frame> Pacer<F> {
 
     /// Limits a guaranteed guest's traffic to one destination to `rate` (the hose model's `B_i`),
     /// or removes the limit. The bucket is as deep as the guest's: a burst is not limited by its
-    /// receiver (Silo 4.1). No frame is lost or overtakes one of its flow. The rate applies
+    /// receiver (Silo 4.1), unless the guest has a part of its inward burst. No frame is lost or overtakes one of its flow. The rate applies
     /// immediately, to all but the frame that has a departure time.
     ///
     /// A rate of 0 closes the destination: its bucket does not fill. Its tokens may be used, and a
-    /// new limit's bucket is full, so that a first message does not wait for a grant. Further
-    /// frames wait, and the limit's use reports them as backlogged. A bucket that opens continues
+    /// new limit's bucket is full, so that a first message does not wait for a grant. With a part of
+    /// an inward burst it is empty, and reported as used until it is full. Further frames wait, and the limit's use reports them as backlogged. A bucket that opens continues
     /// with its tokens.
     ///
     /// # Errors
@@ -275,7 +281,7 @@ impl<F: Frame> Pacer<F> {
         let Some(guest) = self.guaranteed(id) else {
             return Err(PacerError::NotGuaranteed(id));
         };
-        let (link, burst) = (self.config.link, guest.guarantee.burst);
+        let (link, burst) = (self.config.link, guest.guarantee.to_each());
         let held = self.lines.find(key);
         let Some(rate) = rate else {
             if let Some(index) = held {
@@ -288,8 +294,10 @@ impl<F: Frame> Pacer<F> {
                 let lost = self.chain.lost;
                 self.change_limit(index, at, |account| account.close(at, lost));
             } else {
-                let limit = Limit::new(key, guest.full_bucket(), Some(at), self.chain.lost);
+                let bucket = guest.new_bucket(link, at);
+                let limit = Limit::new(key, bucket, Some(at), self.chain.lost);
                 self.add_destination(id, limit, at);
+                note_unless_full(&mut self.lines, &mut self.chain.used, key, at);
             }
             return Ok(());
         }
@@ -302,6 +310,7 @@ impl<F: Frame> Pacer<F> {
         }
         check_rate(rate, link)?;
         let lost = self.chain.lost;
+        let starts_empty = guest.guarantee.credit.is_some();
         let fresh = TokenBucket::on_wire(link, rate, burst.into())
             .ok_or(PacerError::BurstTooLong(burst))?;
         match held {
@@ -311,7 +320,11 @@ impl<F: Frame> Pacer<F> {
                     account.reconfigure(&fresh, at, at);
                 }
             }),
-            None => self.add_destination(id, Limit::new(key, fresh, None, lost), at),
+            None => {
+                let bucket = if starts_empty { fresh.empty(at) } else { fresh };
+                self.add_destination(id, Limit::new(key, bucket, None, lost), at);
+                note_unless_full(&mut self.lines, &mut self.chain.used, key, at);
+            }
         }
         Ok(())
     }
@@ -484,6 +497,38 @@ impl<F: Frame> Pacer<F> {
     }
 }
 
+/// Sets the depth of the buckets of all destinations of a guest, whose part of inward bursts has
+/// changed. Each keeps its debt, up to its depth.
+fn deepen_destinations<F: Frame>(pacer: &mut Pacer<F>, id: GuestId, at: Position) {
+    let Some(guest) = pacer.guaranteed(id) else {
+        return;
+    };
+    let depth = guest.guarantee.to_each().into();
+    let mut next = guest.destinations.first;
+    let (link, lost) = (pacer.config.link, pacer.chain.lost);
+    while let Some(limit) = pacer.lines.limit(next) {
+        let index = std::mem::replace(&mut next, limit.sibling);
+        pacer.change_limit(index, at, |account| {
+            let owes = account.lacks(at);
+            account.configure(account.rate(), depth, link, at, lost);
+            account.hold(depth.saturating_sub(owes), at);
+        });
+    }
+    if let Some(guest) = guest::find_mut(&mut pacer.guests, id) {
+        mark_stale(guest, &mut pacer.lines);
+    }
+}
+
+/// Reports a new limit as used, unless its bucket is full.
+fn note_unless_full(lines: &mut Lines, used: &mut Vec<u32>, key: FlowKey, at: Position) {
+    if let Some(index) = lines.find(key)
+        && let Some(limit) = lines.limit_mut(index)
+        && limit.account.lacks(at) > WireBytes::ZERO
+    {
+        limit.note(index, used);
+    }
+}
+
 /// Time of a destination for a frame and a half: a shorter wait never counts as too long.
 fn frame_and_a_half(rate: Rate, frame: Bytes) -> Nanos {
     rate.time_for(Bytes(frame.0 * 3 / 2))
@@ -515,6 +560,7 @@ pub(super) fn fresh_guest(
         burst,
         burst_rate,
         horizon,
+        credit,
         ..
     } = *guarantee;
     let PacerConfig {
@@ -530,6 +576,9 @@ pub(super) fn fresh_guest(
     check_rate(burst_rate, link)?;
     if burst < frame {
         return Err(PacerError::BurstBelowFrame { burst, frame });
+    }
+    if let Some(credit) = credit.filter(|credit| *credit < frame) {
+        return Err(PacerError::CreditBelowFrame { credit, frame });
     }
     let most = link.time_for((wheel::RANGE / 8).into());
     if horizon < batch || horizon > most {

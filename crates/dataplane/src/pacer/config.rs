@@ -191,6 +191,11 @@ pub struct Guarantee {
     /// placement service knows, so no file has it.
     #[serde(skip, default = "defaults::bursts")]
     pub bursts: Bursts,
+    /// The guest's part of the inward burst of each receiver; at least one frame. The bucket of a
+    /// destination is as deep as that, or as S if that is less. Only the placement service knows
+    /// it, so no file has it.
+    #[serde(skip)]
+    pub credit: Option<Bytes>,
 }
 
 impl Guarantee {
@@ -203,7 +208,14 @@ impl Guarantee {
             horizon: defaults::horizon(),
             mark: defaults::mark(),
             bursts: defaults::bursts(),
+            credit: None,
         }
+    }
+
+    /// Returns the burst that the guest may send to one destination.
+    pub fn to_each(&self) -> Bytes {
+        self.credit
+            .map_or(self.burst, |credit| credit.min(self.burst))
     }
 }
 
@@ -240,6 +252,14 @@ pub enum PacerError {
     BurstBelowFrame {
         /// The configured burst S.
         burst: Bytes,
+        /// The longest frame.
+        frame: Bytes,
+    },
+    /// The part of an inward burst is less than one frame.
+    #[error("the part of the inward burst, {credit}, is below one frame on the wire, {frame}")]
+    CreditBelowFrame {
+        /// The guest's part of each receiver's inward burst.
+        credit: Bytes,
         /// The longest frame.
         frame: Bytes,
     },

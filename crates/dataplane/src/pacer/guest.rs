@@ -7,7 +7,7 @@ use super::tree::Tree;
 use super::{Guarantee, GuestStats, PacerConfig};
 use crate::GuestId;
 use tailbound_units::exact::TokenBucket;
-use tailbound_units::{Bytes, Nanos, Position, WireBytes};
+use tailbound_units::{Bytes, Nanos, Position, Rate, WireBytes};
 
 /// Kind of a guest's guarantee.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -229,9 +229,16 @@ impl Guest {
         self.peak = self.peak.empty(now);
     }
 
-    /// Returns a full bucket like that of {B, S}.
-    pub(super) fn full_bucket(&self) -> TokenBucket<Position> {
-        self.average.full()
+    /// Returns the bucket of a new destination, at B: full, so that a first message does not wait.
+    /// With a part of an inward burst it is as deep as that and empty, because earlier traffic to
+    /// the receiver, also through another process, is unknown.
+    pub(super) fn new_bucket(&self, link: Rate, at: Position) -> TokenBucket<Position> {
+        let depth = self.guarantee.to_each();
+        let bucket = TokenBucket::on_wire(link, self.guarantee.bandwidth, depth.into());
+        match (self.guarantee.credit, bucket) {
+            (Some(_), Some(bucket)) => bucket.empty(at),
+            _ => self.average.full(),
+        }
     }
 
     /// Returns the same guest with empty buckets at `now`. Virtual time was frozen for `lost` bytes

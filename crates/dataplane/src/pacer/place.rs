@@ -108,6 +108,7 @@ fn rebuild_tree<F: Frame>(
         link: config.link,
         longest: config.longest_frame(),
         burst: guest.guarantee.burst,
+        to_each: guest.guarantee.to_each(),
         at,
         lost: chain.lost,
         change: chain.change,

@@ -9,7 +9,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 use tailbound_api::client::{Backoff, Client, ClientError, Settings};
 use tailbound_api::{
-    CpuUse, HostCpu, HostLimits, HostMeasured, HostReport, Lateness, RefusedVm, UnpromisedGuest,
+    CpuUse, HostCpu, HostLimits, HostMeasured, HostReport, KEEPS_INWARD_BURSTS, Lateness,
+    RefusedVm, UnpromisedGuest,
 };
 use tailbound_dataplane::{Guarantee, PacerConfig};
 use tailbound_units::Rate;
@@ -22,14 +23,16 @@ const SPACING: Duration = Duration::from_secs(1);
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(10));
 
 /// Returns the capacity of a host with this wire, of which its own configuration guarantees
-/// `reserved` to others; None if its pacer keeps no guarantees.
-pub(crate) fn limits(wire: &PacerConfig, reserved: Rate) -> Option<HostLimits> {
+/// `reserved` to others; None if its pacer keeps no guarantees. `limits_rates` is true if it takes
+/// part in the exchange of rates: only then its pacer has a bucket for each receiver.
+pub(crate) fn limits(wire: &PacerConfig, reserved: Rate, limits_rates: bool) -> Option<HostLimits> {
     let limits = HostLimits {
         link: wire.link,
         reserved,
         frame: wire.frame,
         slowest: wire.slowest(),
         subtree_bursts: true,
+        inward_bursts: KEEPS_INWARD_BURSTS && limits_rates,
         lateness: Lateness::Exact,
     };
     // As it would be made of a service's word.

@@ -239,7 +239,8 @@ impl Enforcement {
                 })
             }
             Progress::Reporting { report, visited } => {
-                self.tell_service(report, visited, switch, service)
+                let limits_rates = rates.running().is_some();
+                self.tell_service(report, visited, limits_rates, switch, service)
             }
         };
     }
@@ -303,10 +304,12 @@ impl Enforcement {
     }
 
     /// Visits some more guests, and reports to the placement service once all were visited.
+    /// `limits_rates` is true if the exchange of rates limits the traffic to each receiver.
     fn tell_service(
         &self,
         mut report: GuaranteeReport,
         visited: usize,
+        limits_rates: bool,
         switch: &Switch,
         service: &Service,
     ) -> Option<Progress> {
@@ -332,7 +335,7 @@ impl Enforcement {
             });
         }
         let wire = switch.wire();
-        let limits = wire.and_then(|wire| limits(wire, report.reserved));
+        let limits = wire.and_then(|wire| limits(wire, report.reserved, limits_rates));
         let refused = report.refused.into_values().collect();
         reporter.tell(self.guarantees.report(limits, refused, report.arrived));
         None

@@ -9,6 +9,7 @@ fn figure_5() -> Guarantee {
         burst: Bytes(100_000),
         burst_rate: Rate(10 * GBIT),
         bursts: Bursts::PerReceiver,
+        burst_in: None,
     }
 }
 
@@ -46,6 +47,43 @@ fn a_subtree_with_k_bursts_has_k_of_each_sender() {
         let of_pairs = cut(Bursts::PerReceiver, senders);
         assert_eq!(cut(Bursts::PerSubtree(bursts), senders), of_pairs);
     }
+}
+
+#[test]
+fn receivers_limit_the_bursts_that_come_to_them() {
+    let cut = |burst_in, senders| {
+        let guarantee = Guarantee {
+            burst_in: Some(Bytes(burst_in)),
+            ..figure_5()
+        };
+        guarantee.across(senders, 9, Bytes(1_500)).unwrap()
+    };
+    let bucket = |rate, burst| TokenBucket::new(Rate(rate * GBIT), Bytes(burst));
+    let one = [bucket(80, 12_000), bucket(1, 300_000)];
+    assert_eq!(cut(300_000, 8).buckets(), one);
+    let three = [bucket(60, 9_000), bucket(6, 600_000), bucket(3, 900_000)];
+    assert_eq!(cut(300_000, 6).buckets(), three);
+    // (N-1)·S is the default, and so is more; few senders have no more than their own bursts.
+    for (burst_in, senders) in [(800_000, 8), (800_000, 6), (1 << 40, 6), (300_000, 2)] {
+        let free = figure_5().across(senders, 9, Bytes(1_500)).unwrap();
+        assert_eq!(cut(burst_in, senders), free);
+    }
+}
+
+#[test]
+fn a_pair_has_its_part_of_the_inward_burst_and_at_most_s() {
+    let credit = |burst_in: Option<u64>, machines| {
+        let guarantee = Guarantee {
+            burst_in: burst_in.map(Bytes),
+            ..figure_5()
+        };
+        guarantee.credit(machines).0
+    };
+    assert_eq!(credit(None, 9), 100_000);
+    assert_eq!(credit(Some(300_000), 9), 37_500);
+    assert_eq!(credit(Some(300_001), 9), 37_500, "rounded down");
+    assert_eq!(credit(Some(900_000), 9), 100_000);
+    assert_eq!(credit(Some(300_000), 1), 100_000);
 }
 
 #[test]

@@ -6,7 +6,7 @@
 use super::{Datacentre, PlacementError};
 use crate::host::{HostLimits, HostOffer, HostRule, Lateness};
 use crate::load::Load;
-use crate::request::{DEFAULT_BURSTS, Guarantee, Policy, Request};
+use crate::request::{DEFAULT_BURSTS, Guarantee, KEEPS_INWARD_BURSTS, Policy, Request};
 use crate::topology::{Direction, NodeId, Port, PortId, backlog_limit};
 use std::sync::Arc;
 use tailbound_units::{Bytes, Rate};
@@ -49,7 +49,7 @@ impl Datacentre {
     /// there: of this request alone, or of all promises on the host together.
     pub fn broken_rule(&self, host: NodeId, request: &Request) -> Option<HostRule> {
         let paces = request.guarantee.as_ref().map_or(Ok(()), |guarantee| {
-            self.check_terms(host, guarantee)?;
+            self.check_terms(host, guarantee, request.vms)?;
             self.check_links(host)
         });
         paces.and_then(|()| self.check_cpu(host, request, 0)).err()
@@ -77,10 +77,10 @@ impl Datacentre {
         Ok(())
     }
 
-    /// Checks the guarantee of one machine by itself.
-    fn check_terms(&self, host: NodeId, guarantee: &Guarantee) -> Result<(), HostRule> {
+    /// Checks the guarantee of one of `vms` machines by itself.
+    fn check_terms(&self, host: NodeId, guarantee: &Guarantee, vms: u32) -> Result<(), HostRule> {
         match self.limits(host)? {
-            Some(limits) => limits.check(guarantee, self.topology.frame()),
+            Some(limits) => limits.check(guarantee, vms, self.topology.frame()),
             None => Ok(()),
         }
     }
@@ -105,6 +105,7 @@ impl Datacentre {
                 frame: self.topology.frame(),
                 slowest: Rate(0),
                 subtree_bursts: DEFAULT_BURSTS.is_per_subtree(),
+                inward_bursts: KEEPS_INWARD_BURSTS,
                 lateness: Lateness::Exact,
             })),
             HostOffer::Unknown => Ok(None),
@@ -171,7 +172,8 @@ impl Datacentre {
             Err(_) => 0,
             Ok(None) => u32::MAX,
             Ok(Some(limits)) => {
-                if limits.check(guarantee, self.topology.frame()).is_err() {
+                let frame = self.topology.frame();
+                if limits.check(guarantee, request.vms, frame).is_err() {
                     return 0;
                 }
                 let left = limits.room().0.saturating_sub(self.promised[host.index()]);
@@ -195,7 +197,7 @@ impl Datacentre {
                 _ => Ok(()),
             };
         };
-        self.check_terms(host, guarantee)?;
+        self.check_terms(host, guarantee, request.vms)?;
         let Some(limits) = self.limits(host)? else {
             return Ok(());
         };
@@ -210,7 +212,7 @@ impl Datacentre {
         };
         let mut nearest = None;
         for host in self.topology.hosts().iter().take(HOSTS) {
-            match self.check_terms(*host, guarantee) {
+            match self.check_terms(*host, guarantee, request.vms) {
                 Ok(()) => return Ok(()),
                 // That of a host that says what it keeps tells more.
                 Err(rule @ (HostRule::NoGuarantee | HostRule::NoMachines)) => {

@@ -97,6 +97,8 @@ impl Refusal {
             | HostRule::Slow { .. }
             | HostRule::Burst { .. }
             | HostRule::Bursts { .. }
+            | HostRule::InwardBursts { .. }
+            | HostRule::InwardFrame { .. }
             | HostRule::Sum { .. } => Rule::Capacity,
             HostRule::Queue { .. } => Rule::Queue,
             HostRule::NoCpu

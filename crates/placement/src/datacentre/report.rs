@@ -53,6 +53,8 @@ pub enum Adjustment {
     BurstRate(Rate),
     /// Fewer bursts into one subtree.
     Bursts(u32),
+    /// A limit on the inward burst, or a lower one.
+    InwardBurst(Bytes),
     /// A longer delay.
     Delay(Nanos),
     /// Fewer fault domains.
@@ -164,6 +166,7 @@ impl fmt::Display for Adjustment {
             Self::Bursts(count) => {
                 write!(formatter, "{count} bursts into each host, rack and pod")
             }
+            Self::InwardBurst(burst) => write!(formatter, "an inward burst of {burst}"),
             Self::Delay(delay) => write!(formatter, "a delay of {delay}"),
             Self::Domains(1) => write!(formatter, "1 fault domain"),
             Self::Domains(count) => write!(formatter, "{count} fault domains"),
@@ -192,6 +195,7 @@ impl Adjustment {
             (Self::Bursts(count), Some(guarantee)) => {
                 guarantee.bursts = Some(Bursts::PerSubtree(count));
             }
+            (Self::InwardBurst(burst), Some(guarantee)) => guarantee.burst_in = Some(burst),
             (Self::Delay(delay), Some(guarantee)) => guarantee.delay = Some(delay),
             (Self::Domains(count), _) => {
                 if let Some(domains) = &mut changed.domains {
@@ -218,6 +222,7 @@ impl Adjustment {
             Self::Bandwidth(rate) => Self::Bandwidth(Rate(down(rate.0))),
             Self::Burst(burst) => Self::Burst(Bytes(down(burst.0))),
             Self::BurstRate(rate) => Self::BurstRate(Rate(down(rate.0))),
+            Self::InwardBurst(burst) => Self::InwardBurst(Bytes(down(burst.0))),
             Self::Delay(delay) => Self::Delay(Nanos(up(delay.0))),
             Self::Cpu(cpu) => Self::Cpu(down(cpu)),
             Self::Memory(memory) => Self::Memory(Bytes(down(memory.0))),
@@ -363,8 +368,22 @@ impl Datacentre {
         }
         if let Some(guarantee) = &request.guarantee {
             self.relax_guarantee(guarantee, request.vms, &mut all);
+            all.extend(self.relax_inward_burst(guarantee, request));
         }
         all
+    }
+
+    /// Returns the inward burst as a number that can be relaxed. Without a limit it is the burst of
+    /// all other machines.
+    fn relax_inward_burst(&self, guarantee: &Guarantee, request: &Request) -> Option<Relaxation> {
+        let frame = self.topology.frame();
+        let least = request.least_inward(frame).max(guarantee.burst);
+        let of_all = request.least_inward(guarantee.burst.max(frame));
+        let most = guarantee.burst_in.unwrap_or(of_all).min(of_all);
+        let more = most.0.checked_sub(least.0).filter(|more| *more > 0)?;
+        Some(Relaxation::new(more, move |more| {
+            Adjustment::InwardBurst(Bytes(least.0 + more))
+        }))
     }
 
     fn relax_guarantee(&self, guarantee: &Guarantee, vms: u32, all: &mut Vec<Relaxation>) {

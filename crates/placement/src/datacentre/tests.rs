@@ -49,6 +49,19 @@ fn group(name: &str, parent: Option<&str>, uplink: UplinkSpec) -> GroupSpec {
     }
 }
 
+/// Returns the request with an inward burst, between the least and the bursts of all other machines.
+fn inwards(mut request: Request, thousandths: u64) -> Request {
+    let asked = request;
+    if let Some(guarantee) = &mut request.guarantee {
+        let frame = Bytes(1_538);
+        let least = asked.least_inward(frame).0;
+        let most = asked.least_inward(guarantee.burst.max(frame)).0;
+        let burst_in = least + (most - least) * thousandths / 1_000;
+        guarantee.burst_in = Some(guarantee.burst.max(Bytes(burst_in)));
+    }
+    request
+}
+
 fn request(vms: u32, mbit: u64, burst: u64) -> Request {
     Request {
         vms,
@@ -58,6 +71,7 @@ fn request(vms: u32, mbit: u64, burst: u64) -> Request {
             delay: None,
             burst_rate: None,
             bursts: None,
+            burst_in: None,
         }),
         cpu: 0,
         memory: Bytes::ZERO,

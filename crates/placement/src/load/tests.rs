@@ -29,13 +29,15 @@ fn tenants() -> impl Strategy<Value = (Guarantee, u32, u32, Nanos)> {
         2_u32..60,
         0_u64..500_000,
         bursts(),
+        proptest::option::of(1.0_f64..20.0),
     )
-        .prop_flat_map(|(mbit, burst, times, vms, delay, bursts)| {
+        .prop_flat_map(|(mbit, burst, times, vms, delay, bursts, inwards)| {
             let guarantee = Guarantee {
                 bandwidth: Rate::from_mbit(mbit),
                 burst: Bytes(burst),
                 burst_rate: Rate::from_mbit(mbit * times),
                 bursts,
+                burst_in: inwards.map(|inwards| Bytes((burst as f64 * inwards) as u64)),
             };
             (Just(guarantee), 1..vms, Just(vms), Just(Nanos(delay)))
         })
@@ -54,6 +56,7 @@ fn source(guarantee: Guarantee) -> Source {
         guarantee.bursts,
         FRAME,
     )
+    .limited_inwards(guarantee.burst_in)
 }
 
 proptest! {
@@ -206,7 +209,7 @@ proptest! {
         burst_rate,
         guarantee.bursts,
         FRAME,
-    );
+    ).limited_inwards(guarantee.burst_in);
         let most = (fewest + more).min(vms - 1);
         let latest = Nanos(soonest.0 + later);
         let least = source.at_least(

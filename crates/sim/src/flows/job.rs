@@ -40,6 +40,7 @@ impl<'e> Jobs<'e> {
             classes: &classes,
             mean_vms: point.mean_vms,
             most_vms: point.most_vms,
+            inward: None,
         };
         let mut workload = Workload::new(config, seed);
         Self {

@@ -222,6 +222,7 @@ impl Senders {
                 delay: None,
                 burst_rate: Some(guarantee.burst_rate),
                 bursts: None,
+                burst_in: None,
             }),
             cpu: 0,
             memory: Bytes::ZERO,

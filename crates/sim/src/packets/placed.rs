@@ -266,8 +266,10 @@ fn paced(tenant: &AdmittedTenant, policy: Policy, link: Rate) -> Guarantee {
         Policy::Oktopus => Guarantee::new(bandwidth, FRAME, bandwidth),
         Policy::Silo | Policy::OktopusBursts | Policy::Locality => {
             let burst_rate = of.burst_rate.unwrap_or(link).min(link);
+            let vms = u32::try_from(tenant.machines.len()).unwrap_or(u32::MAX);
             Guarantee {
                 bursts: of.counted_bursts(),
+                credit: of.credit(vms).filter(|credit| *credit < of.burst),
                 ..Guarantee::new(bandwidth, of.burst, burst_rate.max(bandwidth))
             }
         }

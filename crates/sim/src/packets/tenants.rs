@@ -155,6 +155,7 @@ impl Tenants {
             classes: &classes,
             mean_vms: self.mean_vms,
             most_vms: self.most_vms,
+            inward: None,
         };
         let mut requests = Workload::new(config, seed);
         let slots = datacentre.topology().resources(NodeId::TOP).slots;

@@ -2,7 +2,7 @@
 
 use super::experiment::{Leave, PlacementExperiment, Point};
 use super::recorder::{DecisionCost, End, Recorder};
-use super::workload::{Workload, WorkloadConfig};
+use super::workload::{Inward, Workload, WorkloadConfig};
 use crate::net::ports;
 use std::fmt::Debug;
 use tailbound_experiment::{
@@ -130,6 +130,10 @@ fn measure(
         classes: &experiment.class,
         mean_vms: point.mean_vms,
         most_vms: point.most_vms,
+        inward: point.inward_bursts.map(|bursts| Inward {
+            bursts,
+            frame: run.dc.topology().frame(),
+        }),
     };
     let mut workload = Workload::new(config, seed);
     run.all(&mut workload).map_err(|error| failed(&error))?;

@@ -20,6 +20,24 @@ pub(crate) struct WorkloadConfig<'e> {
     pub(crate) mean_vms: f64,
     /// Largest number of machines.
     pub(crate) most_vms: u32,
+    /// Inward burst of each machine; that of its class.
+    pub(crate) inward: Option<Inward>,
+}
+
+/// Inward burst of each machine of a tenant.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Inward {
+    /// The number of bursts in it.
+    pub(crate) bursts: u32,
+    /// The longest frame: the inward burst has at least one of each other machine.
+    pub(crate) frame: Bytes,
+}
+
+impl Inward {
+    fn of(self, burst: Bytes, vms: u32) -> Bytes {
+        let bursts = burst.max(self.frame).0 * u64::from(self.bursts);
+        Bytes(bursts.max(self.frame.0 * u64::from(vms - 1)))
+    }
 }
 
 /// Requests without end, which follow from the seed alone, not from the admissions.
@@ -47,6 +65,7 @@ impl<'e> Workload<'e> {
             classes,
             mean_vms,
             most_vms,
+            inward,
         } = self.config;
         let vms = exponential(&mut self.requests, mean_vms).ceil();
         let ticket = self.requests.random_range(0..self.weights);
@@ -58,9 +77,15 @@ impl<'e> Workload<'e> {
         } else {
             class.guarantee
         };
+        let vms = vms.clamp(1.0, f64::from(most_vms)) as u32;
+        let burst_in = inward.map(|inward| inward.of(guarantee.burst, vms));
+        let guarantee = Guarantee {
+            burst_in: burst_in.or(guarantee.burst_in),
+            ..guarantee.with_default_bursts()
+        };
         let request = Request {
-            vms: vms.clamp(1.0, f64::from(most_vms)) as u32,
-            guarantee: Some(guarantee.with_default_bursts()),
+            vms,
+            guarantee: Some(guarantee),
             cpu: 0,
             memory: Bytes::ZERO,
             domains: None,

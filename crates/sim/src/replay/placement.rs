@@ -67,6 +67,7 @@ impl Network {
                     delay: Some(delay),
                     burst_rate: Some(guarantee.burst_rate),
                     bursts: Some(DEFAULT_BURSTS),
+                    burst_in: None,
                 }),
                 cpu: 0,
                 memory: Bytes(0),

@@ -10,6 +10,10 @@ const HOSTS: [&str; 6] = [
 ];
 
 fn report(ledger: &mut Ledger, host: &str, subtree_bursts: bool) {
+    report_both(ledger, host, subtree_bursts, false);
+}
+
+fn report_both(ledger: &mut Ledger, host: &str, subtree_bursts: bool, inward_bursts: bool) {
     let report = HostReport {
         revision: 1,
         change: ledger.next_id - 1,
@@ -20,6 +24,7 @@ fn report(ledger: &mut Ledger, host: &str, subtree_bursts: bool) {
             frame: Bytes(1_538),
             slowest: Rate(10_000),
             subtree_bursts,
+            inward_bursts,
             lateness: Lateness::Exact,
         }),
         cpu: None,
@@ -165,4 +170,57 @@ fn a_bound_says_how_long_a_message_waits_for_bursts_to_neighbours() {
     assert_eq!(after(&mut ledger, "one", Bursts::ONE), shared);
     assert_eq!(after(&mut ledger, "all", Bursts::PerReceiver), None);
     assert_eq!(after(&mut ledger, "nine", Bursts::PerSubtree(9)), None);
+}
+
+/// A tenant of ten machines, of which each gets 45 KB beyond its bandwidth at most: 5 KB of each other.
+fn with_inward_burst(name: &str, message: u64) -> NewTenant {
+    let mut new = new(name, Bursts::ONE);
+    new.guarantee.as_mut().unwrap().burst_in = Some(Bytes(45_000));
+    new.message.as_mut().unwrap().size = Bytes(message);
+    new
+}
+
+#[test]
+fn an_inward_burst_needs_hosts_that_keep_it() {
+    let mut ledger = reported(true);
+    let error = decide(&mut ledger, with_inward_burst("web", 5_000)).unwrap_err();
+    let said = error.to_string();
+    assert!(said.contains("does not limit inward bursts"), "{said}");
+    for host in HOSTS {
+        report_both(&mut ledger, host, true, true);
+    }
+    let web = decide(&mut ledger, with_inward_burst("web", 5_000)).unwrap();
+    let host = web.hosts().next().unwrap().to_owned();
+    let told = |ledger: &Ledger| {
+        let guarantees = ledger.guarantees(&host).unwrap();
+        let vm = guarantees.vms.iter().find(|vm| vm.tenant == web.id);
+        vm.unwrap().guarantee.map(|guarantee| guarantee.burst_in)
+    };
+    assert_eq!(told(&ledger), Some(Some(Bytes(45_000))));
+    // A host with an earlier daemon would send more than admission counts.
+    report(&mut ledger, &host, true);
+    assert_eq!(told(&ledger), None);
+    let standing = ledger.standing(web.id, true).unwrap();
+    assert_eq!(standing.state, TenantState::Degraded);
+}
+
+#[test]
+fn a_bound_counts_the_part_of_an_inward_burst() {
+    let (mut ledger, _) = ledger();
+    for host in HOSTS {
+        report_both(&mut ledger, host, true, true);
+    }
+    let mut bound = |name, message| {
+        let tenant = decide(&mut ledger, with_inward_burst(name, message)).unwrap();
+        ledger.bound(tenant.id, 0, 9).unwrap().message.unwrap()
+    };
+    let whole = bound("whole", 5_000);
+    assert_eq!(
+        (whole.burst, whole.at_bandwidth),
+        (Bytes(5_000), Nanos::ZERO)
+    );
+    let more = bound("more", 15_000);
+    assert_eq!(more.burst, Bytes(5_000));
+    // 10 KB at a ninth of 200 Mbit/s.
+    assert_eq!(more.at_bandwidth, Nanos::from_micros(9 * 400));
 }

@@ -39,6 +39,7 @@ fn heard(ledger: &Ledger, cpu: Option<HostCpu>) -> HostReport {
             frame: Bytes(1_538),
             slowest: Rate(10_000),
             subtree_bursts: true,
+            inward_bursts: false,
             lateness: Lateness::Exact,
         }),
         cpu,

@@ -26,6 +26,7 @@ fn say(ledger: &mut Ledger, host: &str, lateness: Lateness) {
             frame: Bytes(1_538),
             slowest: Rate(10_000),
             subtree_bursts: true,
+            inward_bursts: false,
             lateness,
         }),
         cpu: None,

@@ -17,6 +17,7 @@ fn said(ledger: &Ledger, mbit: u64, arrived: &[&str]) -> HostReport {
             frame: Bytes(1_538),
             slowest: Rate(10_000),
             subtree_bursts: true,
+            inward_bursts: false,
             lateness: Lateness::Exact,
         }),
         cpu: None,

@@ -123,6 +123,7 @@ fn report(ledger: &Ledger, word: &Word) -> HostReport {
         frame: Bytes(1_538),
         slowest: Rate(10_000),
         subtree_bursts: true,
+        inward_bursts: false,
         lateness: Lateness::Exact,
     };
     let keeps = |behind: u64, mbit| HostReport {
@@ -210,6 +211,7 @@ fn command(ledger: &Ledger, step: &Step) -> Command {
                 delay: None,
                 burst_rate: None,
                 bursts: None,
+                burst_in: None,
             }),
         },
         Step::Delete(index) => Command::Delete { id: some(*index) },

@@ -465,3 +465,80 @@ proptest! {
         prop_assert_eq!(uses(&mut host), []);
     }
 }
+
+/// A guest with S of ten frames, of which four may go to one destination.
+fn with_credit(credit: Option<u64>) -> Guarantee {
+    Guarantee {
+        mark: None,
+        credit: credit.map(Bytes),
+        ..Guarantee::new(Rate::from_mbit(1_000), Bytes(15_380), LINK)
+    }
+}
+
+/// Levels of the buckets of all destinations, in order.
+fn levels(host: &mut Host) -> Vec<(u128, u64)> {
+    let level = host.pacer.level(host.now, GuestId::first(0)).unwrap();
+    let levels = level.destinations.iter();
+    let mut levels: Vec<_> = levels.map(|it| (it.destination, it.holds.0)).collect();
+    levels.sort_unstable();
+    levels
+}
+
+#[test]
+fn a_destination_of_a_guest_with_a_part_starts_empty_and_holds_no_more_than_that() {
+    let mut host = Host::new(&PacerConfig::strict(LINK), &[with_credit(Some(6_152))]);
+    let id = GuestId::first(0);
+    let set = |host: &mut Host, destination, mbit| {
+        let rate = Some(Rate::from_mbit(mbit));
+        let set = host.pacer.set_destination(host.now, id, destination, rate);
+        set.expect("sound");
+    };
+    set(&mut host, 1, 100);
+    set(&mut host, 2, 0);
+    assert_eq!(levels(&mut host), [(1, 0), (2, 0)]);
+    let mut lacking = Vec::new();
+    host.pacer.destinations_used(host.now, |used| {
+        lacking.push((used.flow.destination, used.lacks.0))
+    });
+    lacking.sort_unstable();
+    assert_eq!(lacking, [(1, 6_152), (2, 6_152)], "rates are requested");
+    // 12,500 bytes at 100 Mbit/s.
+    host.run_until(Nanos::from_millis(1));
+    assert_eq!(levels(&mut host), [(1, 6_152), (2, 0)]);
+    for frame in 0..20 {
+        host.ring(0, host.now, to(1, frame, 1_538));
+    }
+    set(&mut host, 1, 1);
+    host.run_until(host.now + Nanos::from_millis(1));
+    assert_eq!(host.of(0).count(), 4);
+}
+
+#[test]
+fn another_part_of_a_guest_changes_the_depth_and_no_debt() {
+    let mut host = Host::new(&PacerConfig::strict(LINK), &[with_credit(None)]);
+    let id = GuestId::first(0);
+    for destination in [1, 2] {
+        host.pacer
+            .set_destination(host.now, id, destination, Some(Rate(0)))
+            .expect("sound");
+    }
+    host.run_until(Nanos::from_millis(1));
+    host.ring(0, host.now, to(1, 0, 1_538));
+    host.run_until(host.now + Nanos::from_micros(200));
+    let mut change = |credit| {
+        let now = host.now;
+        host.pacer
+            .set_guest(now, id, Some(&with_credit(credit)))
+            .expect("sound");
+        levels(&mut host)
+    };
+    assert_eq!(change(Some(6_152)), [(1, 4_614), (2, 6_152)]);
+    assert_eq!(change(Some(1_538)), [(1, 0), (2, 1_538)]);
+    assert_eq!(change(Some(3_076)), [(1, 1_538), (2, 3_076)]);
+    assert_eq!(change(None), [(1, 13_842), (2, 15_380)]);
+    let refused = host
+        .pacer
+        .set_guest(host.now, id, Some(&with_credit(Some(1_537))));
+    let (credit, frame) = (Bytes(1_537), Bytes(1_538));
+    assert_eq!(refused, Err(PacerError::CreditBelowFrame { credit, frame }));
+}

@@ -30,6 +30,8 @@ pub(in super::super) struct Terms {
     pub(in super::super) longest: WireBytes,
     /// S.
     pub(in super::super) burst: Bytes,
+    /// The burst to one machine.
+    pub(in super::super) to_each: Bytes,
     pub(in super::super) at: Position,
     /// Bytes for which virtual time was frozen until now.
     pub(in super::super) lost: WireBytes,
@@ -204,7 +206,7 @@ impl Tree {
     fn settle(&mut self, node: u32, debt: WireBytes, terms: &Terms) {
         let rate = self.at(node).rate;
         self.at_mut(node).weight = weight(rate, terms.link);
-        let depth = self.depth(self.node(node).subtree, terms.burst);
+        let depth = self.depth(self.node(node).subtree, terms);
         let account = &mut self.node_mut(node).account;
         account.translate(&terms.change);
         account.configure(rate, depth, terms.link, terms.at, terms.lost);
@@ -261,10 +263,11 @@ impl Tree {
     }
 
     /// Depth of the bucket of a subtree.
-    fn depth(&self, subtree: Subtree, burst: Bytes) -> WireBytes {
-        let bursts = match (subtree, self.bursts) {
-            (Subtree::Machine(..), _) | (_, Bursts::PerReceiver) => 1,
-            (_, Bursts::PerSubtree(bursts)) => bursts,
+    fn depth(&self, subtree: Subtree, terms: &Terms) -> WireBytes {
+        let (burst, bursts) = match (subtree, self.bursts) {
+            (Subtree::Machine(..), _) => (terms.to_each, 1),
+            (_, Bursts::PerReceiver) => (terms.burst, 1),
+            (_, Bursts::PerSubtree(bursts)) => (terms.burst, bursts),
         };
         WireBytes(burst.0.saturating_mul(bursts.into()))
     }

@@ -59,6 +59,7 @@ fn requests() -> impl Strategy<Value = Request> {
                 burst: Bytes(burst),
                 delay: None,
                 bursts: None,
+                burst_in: None,
                 burst_rate: times.map(|times| Rate(bandwidth * times)),
             }),
             cpu: 0,
@@ -91,7 +92,8 @@ fn datacentre(hosts: &[Host]) -> Datacentre {
     let nodes: Vec<NodeId> = dc.topology().hosts().to_vec();
     for (node, host) in nodes.into_iter().zip(hosts) {
         let reserved = Rate(host.own.iter().map(|rate| rate.0).sum());
-        let offer = limits(&host.wire, reserved).map_or(HostOffer::BestEffort, HostOffer::Within);
+        let offer =
+            limits(&host.wire, reserved, true).map_or(HostOffer::BestEffort, HostOffer::Within);
         dc.set_offer(node, offer);
     }
     dc

@@ -85,6 +85,7 @@ pub(super) fn all_promises_hold(dc: &Datacentre) {
             burst: guarantee.burst.max(topology.frame()),
             burst_rate: guarantee.burst_rate.unwrap_or(Rate(1_000_000_000_000_000)),
             bursts: guarantee.counted_bursts(),
+            burst_in: guarantee.burst_in,
         };
         for (port, senders) in used {
             let curve = sent(topology, curve, u64::from(tenant.request.vms), &senders);

@@ -5,6 +5,7 @@
 //! machines on the hosts, the paths between all pairs of them, and the curves of the other crate.
 
 use super::check::{all_promises_hold, path};
+use super::random::inward_bursts;
 use super::*;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -60,16 +61,22 @@ fn tenants() -> impl Strategy<Value = Request> {
         proptest::option::of(1_u64..10),
         bursts(),
     );
-    (2_u32..13, guarantee).prop_map(|(vms, (mbit, burst, delay, times, bursts))| Request {
-        guarantee: Some(Guarantee {
-            bandwidth: Rate::from_mbit(mbit),
-            burst: Bytes(burst),
-            delay: delay.map(Nanos),
-            burst_rate: times.map(|times| Rate::from_mbit(mbit * times)),
-            bursts,
-        }),
-        ..request(vms, mbit, burst)
-    })
+    (2_u32..13, guarantee, inward_bursts()).prop_map(
+        |(vms, (mbit, burst, delay, times, bursts), inward)| {
+            let request = Request {
+                guarantee: Some(Guarantee {
+                    bandwidth: Rate::from_mbit(mbit),
+                    burst: Bytes(burst),
+                    delay: delay.map(Nanos),
+                    burst_rate: times.map(|times| Rate::from_mbit(mbit * times)),
+                    bursts,
+                    burst_in: None,
+                }),
+                ..request(vms, mbit, burst)
+            };
+            inward.map_or(request, |inward| inwards(request, inward))
+        },
+    )
 }
 
 /// A look at every place for one request.
@@ -245,6 +252,7 @@ fn curve_of(guarantee: &Guarantee, dc: &Datacentre) -> Curve {
         burst: guarantee.burst.max(dc.topology().frame()),
         burst_rate: guarantee.burst_rate.unwrap_or(Rate(1_000_000_000_000_000)),
         bursts: guarantee.counted_bursts(),
+        burst_in: guarantee.burst_in,
     }
 }
 
@@ -334,6 +342,7 @@ fn what_the_six_curves_alone_refuse_is_not_told_to_have_no_place() {
             delay: None,
             burst_rate: Some(Rate::from_mbit(8_000)),
             bursts: None,
+            burst_in: None,
         }),
         ..request(2, 1_000, 0)
     };

@@ -36,6 +36,7 @@ fn said(lateness: Lateness) -> HostOffer {
         frame: Bytes(FRAME),
         slowest: Rate(10_000),
         subtree_bursts: true,
+        inward_bursts: false,
         lateness,
     })
 }

@@ -27,6 +27,7 @@ fn limits(link: u64, frame: u64) -> HostLimits {
         frame: Bytes(frame),
         slowest: Rate(10_000),
         subtree_bursts: true,
+        inward_bursts: true,
         lateness: Lateness::Exact,
     }
 }
@@ -170,6 +171,7 @@ fn bursts_by_subtree_need_a_host_that_keeps_them() {
     asked.guarantee.as_mut().unwrap().bursts = Some(Bursts::PerSubtree(2));
     let per_receiver = HostLimits {
         subtree_bursts: false,
+        inward_bursts: false,
         lateness: Lateness::Exact,
         ..limits(10_000, 1_538)
     };
@@ -197,6 +199,45 @@ fn bursts_by_subtree_need_a_host_that_keeps_them() {
     assert_eq!(dc.broken_rule(hosts[2], &asked), Some(rule));
 }
 
+#[test]
+fn inward_bursts_need_a_host_that_keeps_them() {
+    let mut dc = four();
+    let hosts = dc.topology().hosts().to_vec();
+    let asked = inwards(request(6, 100, 15_000), 500);
+    let burst_in = asked.guarantee.unwrap().burst_in;
+    assert_eq!(burst_in, Some(Bytes(41_345)));
+    let unlimited = HostLimits {
+        inward_bursts: false,
+        ..limits(10_000, 1_538)
+    };
+    for host in &hosts {
+        dc.set_offer(*host, HostOffer::Within(unlimited));
+    }
+    let rule = refused(&dc, &asked);
+    assert_eq!(
+        rule.to_string(),
+        "its pacer does not limit inward bursts (burst_in = 41.345KB); update tailbound on it, or \
+         leave the inward burst out"
+    );
+    assert!(dc.fit(&request(6, 100, 15_000)).is_ok());
+    for host in &hosts[2..] {
+        dc.set_offer(*host, HostOffer::Within(limits(10_000, 1_538)));
+    }
+    let placement = dc.admit(TenantId(1), &asked).unwrap().clone();
+    let used: Vec<NodeId> = placement.hosts().iter().map(|(host, _)| *host).collect();
+    assert_eq!(used, hosts[2..], "only these keep it");
+    dc.set_offer(hosts[2], HostOffer::Within(unlimited));
+    assert_eq!(dc.broken_rule(hosts[2], &asked), Some(rule));
+    // 8,269 bytes for each of the five others are less than a frame of this host.
+    dc.set_offer(hosts[2], HostOffer::Within(limits(10_000, 9_038)));
+    let rule = dc.broken_rule(hosts[2], &asked).unwrap().to_string();
+    assert_eq!(
+        rule,
+        "an inward burst of 41.345KB is 8.269KB for each other machine, below one frame on its \
+         wire, 9.038KB; request at least a frame for each, or leave the inward burst out"
+    );
+}
+
 fn offers() -> impl Strategy<Value = HostOffer> {
     let within = (
         prop_oneof![Just(500_u64), Just(1_000), Just(10_000), Just(40_000)],
@@ -204,15 +245,19 @@ fn offers() -> impl Strategy<Value = HostOffer> {
         prop_oneof![Just(1_538_u64), Just(84), Just(9_038)],
         0_u64..20,
         any::<bool>(),
+        any::<bool>(),
     )
-        .prop_map(|(link, reserved, frame, slowest, subtree_bursts)| {
-            HostOffer::Within(HostLimits {
-                reserved: Rate::from_mbit(reserved),
-                slowest: Rate::from_mbit(slowest),
-                subtree_bursts,
-                ..limits(link, frame)
-            })
-        });
+        .prop_map(
+            |(link, reserved, frame, slowest, subtree_bursts, inward_bursts)| {
+                HostOffer::Within(HostLimits {
+                    reserved: Rate::from_mbit(reserved),
+                    slowest: Rate::from_mbit(slowest),
+                    subtree_bursts,
+                    inward_bursts,
+                    ..limits(link, frame)
+                })
+            },
+        );
     prop_oneof![
         2 => Just(HostOffer::Unknown),
         8 => within,

@@ -65,6 +65,7 @@ pub(super) fn requests() -> impl Strategy<Value = Request> {
             delay: delay.map(Nanos),
             burst_rate: times.map(|times| Rate::from_mbit(mbit * times)),
             bursts,
+            burst_in: None,
         });
     let domains = proptest::option::of((0_u8..3, 1_u32..4));
     (
@@ -73,19 +74,28 @@ pub(super) fn requests() -> impl Strategy<Value = Request> {
         0_u64..1_000,
         0_u64..400,
         domains,
+        inward_bursts(),
     )
-        .prop_map(|(vms, guarantee, cpu, memory, domains)| Request {
-            vms,
-            guarantee,
-            cpu,
-            memory: Bytes(memory),
-            domains: domains.map(|(height, count)| FaultDomains {
-                height,
-                count: count.min(vms),
-            }),
-            cpu_reservation: None,
-            message: None,
+        .prop_map(|(vms, guarantee, cpu, memory, domains, inward)| {
+            let request = Request {
+                vms,
+                guarantee,
+                cpu,
+                memory: Bytes(memory),
+                domains: domains.map(|(height, count)| FaultDomains {
+                    height,
+                    count: count.min(vms),
+                }),
+                cpu_reservation: None,
+                message: None,
+            };
+            inward.map_or(request, |inward| inwards(request, inward))
         })
+}
+
+/// Inward bursts, from the least to the bursts of all other machines, in thousandths.
+pub(super) fn inward_bursts() -> impl Strategy<Value = Option<u64>> {
+    proptest::option::weighted(0.4, 0_u64..=1_000)
 }
 
 #[derive(Debug, Clone)]
@@ -315,6 +325,9 @@ proptest! {
     ) {
         request.vms = vms;
         request.domains = None;
+        if request.guarantee.is_some_and(|guarantee| guarantee.burst_in.is_some()) {
+            request = inwards(request, 300);
+        }
         let mut dc = Datacentre::new(tree, Policy::Silo);
         let _ = dc.admit(TenantId(1), &other);
         let all = everywhere(&dc, vms);

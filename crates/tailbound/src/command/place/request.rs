@@ -74,6 +74,10 @@ struct GuaranteeArgs {
     /// default, is one to each receiver
     #[arg(long, value_name = "K", requires = "bandwidth")]
     bursts: Option<Bursts>,
+    /// Bytes beyond its bandwidth that may be on their way to it from all others together, at least
+    /// the burst; without, all others may send it their bursts together
+    #[arg(long, value_name = "SIZE", requires = "bandwidth")]
+    burst_in: Option<Bytes>,
 }
 
 /// Changes of a guarantee.
@@ -94,6 +98,9 @@ pub(super) struct GuaranteeChange {
     /// The new number of bursts into one host, rack or pod
     #[arg(long, value_name = "K")]
     bursts: Option<Bursts>,
+    /// The new limit on bursts that come to one machine together
+    #[arg(long, value_name = "SIZE")]
+    burst_in: Option<Bytes>,
 }
 
 impl GuaranteeChange {
@@ -104,6 +111,7 @@ impl GuaranteeChange {
             || self.delay.is_some()
             || self.burst_rate.is_some()
             || self.bursts.is_some()
+            || self.burst_in.is_some()
     }
 
     /// Returns the changed guarantee; None without a change.
@@ -114,6 +122,7 @@ impl GuaranteeChange {
             delay,
             burst_rate,
             bursts,
+            burst_in,
         } = self;
         if !self.is_given() {
             return Ok(None);
@@ -127,6 +136,7 @@ impl GuaranteeChange {
             delay: delay.or(now.and_then(|now| now.delay)),
             burst_rate: burst_rate.or(now.and_then(|now| now.burst_rate)),
             bursts: bursts.or(now.and_then(|now| now.bursts)),
+            burst_in: burst_in.or(now.and_then(|now| now.burst_in)),
         }))
     }
 }
@@ -209,6 +219,7 @@ impl RequestArgs {
                 delay: self.guarantee.delay,
                 burst_rate: self.guarantee.burst_rate,
                 bursts: self.guarantee.bursts,
+                burst_in: self.guarantee.burst_in,
             }),
             cpu: self.cpu.unwrap_or_default(),
             memory: self.memory.unwrap_or_default(),
@@ -430,6 +441,9 @@ pub(super) fn flags(request: &Request) -> String {
         if let Some(bursts) = other_bursts(guarantee) {
             flag("bursts", &bursts);
         }
+        if let Some(burst_in) = &guarantee.burst_in {
+            flag("burst-in", burst_in);
+        }
     }
     if request.cpu != 0 {
         flag("cpu", &request.cpu);
@@ -523,6 +537,9 @@ fn promise(guarantee: Option<&Guarantee>) -> String {
             let _ = write!(text, ", {bursts} into each host, rack and pod");
         }
         None => {}
+    }
+    if let Some(burst_in) = guarantee.burst_in {
+        let _ = write!(text, ", inward burst {burst_in}");
     }
     if let Some(delay) = guarantee.delay {
         let _ = write!(text, ", delay {delay}");

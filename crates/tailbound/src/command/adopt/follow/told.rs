@@ -143,6 +143,7 @@ impl Situation<'_> {
             slowest: SLOWEST,
             // One bucket limits all bursts of a guest, so those into any subtree, too.
             subtree_bursts: true,
+            inward_bursts: false,
             lateness: self.bound(),
         };
         HostReport {

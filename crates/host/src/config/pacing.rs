@@ -162,6 +162,10 @@ fn advice(rule: &PacerError) -> (&'static str, String) {
             "leave the guarantee out for a guest of best effort".to_owned(),
         ),
         PacerError::BurstBelowFrame { frame, .. } => ("burst", format!("use at least {frame}")),
+        PacerError::CreditBelowFrame { frame, .. } => (
+            "burst_in",
+            format!("use at least {frame} for each other VM"),
+        ),
         PacerError::BurstRateBelowBandwidth { bandwidth, .. } => {
             ("burst_rate", format!("use at least {bandwidth}"))
         }

@@ -178,6 +178,7 @@ impl Network {
             burst,
             burst_rate,
             bursts: Bursts::PerReceiver,
+            burst_in: None,
         };
         let message = Bytes(frames * FRAME);
         Self {

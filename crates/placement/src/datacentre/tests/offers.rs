@@ -327,3 +327,32 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn an_inward_burst_has_room_for_one_burst_and_for_a_frame_of_each_other_machine() {
+    let dc = four();
+    let refused = |vms, burst_in| {
+        let mut request = request(vms, 100, 15_000);
+        request.guarantee.as_mut().unwrap().burst_in = Some(Bytes(burst_in));
+        dc.fit(&request).err().map(|error| error.to_string())
+    };
+    let below_one = refused(4, 14_999);
+    assert_eq!(
+        below_one.as_deref(),
+        Some(
+            "an inward burst of 14.999KB is below the burst of 15KB; request at least 15KB, or \
+             leave it out"
+        )
+    );
+    let below_frames = refused(16, 23_069);
+    assert_eq!(
+        below_frames.as_deref(),
+        Some(
+            "an inward burst of 23.069KB is below one frame of 1.538KB for each of the other \
+             machines; request at least 23.07KB, or leave it out"
+        )
+    );
+    assert_eq!(refused(16, 23_070), None);
+    assert_eq!(refused(4, 15_000), None);
+    assert_eq!(refused(1, 15_000), None, "nothing is sent to it");
+}

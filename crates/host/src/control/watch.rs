@@ -131,7 +131,7 @@ impl Drop for WatchClient {
 enum StreamEnd {
     /// The service ended it.
     Service,
-    /// It was opened before a thread wanted keys.
+    /// The stream has no keys, and a thread wants them now.
     KeysWanted,
 }
 

@@ -244,20 +244,20 @@ fn keys_of_ten_thousand_hosts_take_less_than_a_megabyte_a_second() {
         begins.entry(late.as_secs() + 1).or_default().push(host);
     }
     let mut seconds = Vec::new();
-    for second in 1..=600 {
+    // A third of the time in which the epoch begins.
+    for second in 1..=200 {
         let mut hosts = large.replace_some();
         hosts.extend(begins.remove(&second).unwrap_or_default());
         let now = night + Duration::from_secs(second);
         let bytes = hosts.into_iter().map(|host| large.step(now, host));
         seconds.push(bytes.sum::<usize>());
     }
-    assert!(begins.is_empty());
     let (sum, most) = (seconds.iter().sum::<usize>(), seconds.iter().max().unwrap());
     println!(
         "{first} B at first, then {} B/s on average and {most} B/s at most",
         sum / seconds.len(),
     );
     assert!(first > HOSTS * 2 * 40 * 64, "few hosts share a tenant");
-    assert!(sum > HOSTS * 40 * 64, "no epoch has begun");
+    assert!(sum > HOSTS / 3 * 40 * 64, "no epoch has begun");
     assert!(*most <= 1_000_000, "{most} B/s");
 }

@@ -21,7 +21,7 @@ pub use backoff::Backoff;
 pub use error::{ClientError, SettingsError, UnreachableReplica};
 pub use exchange::Settings;
 pub use random::random;
-pub use stream::{Events, Guarantees};
+pub use stream::{Events, Guarantees, HostLines};
 
 use crate::{
     Adoption, AdoptionReport, Batch, BatchResult, CandidateAnswers, CandidateQuestions,
@@ -266,6 +266,18 @@ impl Client {
         Guarantees::open(self.exchange.clone(), call, host, silence)
     }
 
+    /// Returns the same stream for the host itself. With a `mark` it also has the changes of the
+    /// host's keys since that mark.
+    pub fn follow_host(
+        &self,
+        host: &str,
+        mark: Option<&str>,
+        silence: Duration,
+    ) -> Answer<HostLines> {
+        let call = Call::read(Target::new(&["hosts", host, "guarantees", "stream"]));
+        HostLines::open(self.exchange.clone(), call.keys(mark), host, silence)
+    }
+
     /// Reports a host's capacity for guarantees, and the guarantees that it follows.
     pub fn report(&self, host: &str, report: &HostReport) -> Answer<()> {
         let call = Call::ask(Target::new(&["hosts", host, "report"]), json(report));
@@ -279,10 +291,11 @@ impl Client {
         Events::open(self.exchange.clone(), call, silence)
     }
 
-    /// Returns the keys with which a host signs its messages about rates to other hosts.
-    pub fn hose_keys(&self, host: &str) -> Answer<HoseKeys> {
-        self.exchange
-            .read(Target::new(&["hosts", host, "hose-keys"]))
+    /// Returns the keys with which a host signs its messages about rates to other hosts. There are
+    /// no epochs in the answer if the host has the keys of this mark.
+    pub fn hose_keys(&self, host: &str, mark: &str) -> Answer<HoseKeys> {
+        let call = Call::read(Target::new(&["hosts", host, "hose-keys"]));
+        self.exchange.answer(&call.keys(Some(mark)))
     }
 
     /// Returns the topology in force.

@@ -11,23 +11,27 @@
 #[cfg(feature = "client")]
 pub mod client;
 mod enforcement;
+mod hose_keys;
 mod limit;
 mod machines;
 mod measurements;
 mod message;
 mod moving;
 mod names;
+mod problem;
 mod reserved;
 mod scheduling;
 mod types;
 
 pub use enforcement::*;
+pub use hose_keys::*;
 pub use limit::{InLimit, LimitError, LimitKind, OutLimit, VmLimit};
 pub use machines::{Machine, MachinePut, MachineState};
 pub use measurements::*;
 pub use message::MessageBound;
 pub use moving::{MoveEnd, MoveStep, MoveVm, Moving};
 pub use names::{NameError, VmName};
+pub use problem::{Code, Problem, RefusalDetail};
 pub use reserved::{PinnedHost, ReservationId, ReservationRecord, ReservedMachine};
 pub use scheduling::*;
 pub use tailbound_classes::{Class, Classes, Fabric};

@@ -10,8 +10,7 @@ use crate::message::MessageBound;
 use crate::moving::{MoveEnd, Moving};
 use crate::reserved::{PinnedHost, ReservationRecord, is_false};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
-use std::fmt;
+
 use std::sync::Arc;
 use tailbound_classes::Classes;
 use tailbound_placement::{
@@ -547,45 +546,6 @@ pub struct VmGuarantee {
     pub moves: Option<MoveEnd>,
 }
 
-/// The keys with which a host signs its messages about rates to other hosts: those of its own pairs
-/// only, of the two latest epochs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct HoseKeys {
-    /// The host.
-    pub host: String,
-    /// The length of an epoch.
-    pub period: Nanos,
-    /// The time until the next epoch.
-    pub next: Nanos,
-    /// The epochs, the latest one last.
-    pub epochs: Vec<HoseKeyEpoch>,
-}
-
-/// The keys of one epoch.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct HoseKeyEpoch {
-    /// The number of the epoch, from 1 on; it rises.
-    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 4_294_967_295_u64))]
-    pub epoch: u32,
-    /// The key for each other host of the topology.
-    pub keys: BTreeMap<String, PairKeyText>,
-}
-
-/// The key of two hosts, as 64 hexadecimal digits. `Debug` does not print it.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(pattern = "^[0-9a-f]{64}$"))]
-#[serde(transparent)]
-pub struct PairKeyText(pub String);
-
-impl fmt::Debug for PairKeyText {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("PairKeyText")
-    }
-}
-
 /// A node of the map: a host, rack, pod or the core.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -665,91 +625,4 @@ pub struct Status {
     pub slots: u64,
     /// The number of used slots.
     pub used: u64,
-}
-
-/// An error in the format of RFC 9457 (`application/problem+json`).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Problem {
-    /// The kind of the error, for programs.
-    pub code: Code,
-    /// The HTTP status.
-    pub status: u16,
-    /// The error, its place, and the remedy.
-    pub detail: String,
-    /// The wrong field of the body, such as `guarantee.bandwidth`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub field: Option<String>,
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.detail)
-    }
-}
-
-/// The kinds of errors; each has one HTTP status.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum Code {
-    /// 400: not JSON, an unknown field, a wrong type; a bad query or header.
-    Malformed,
-    /// 401: no token, or an unknown one.
-    Unauthenticated,
-    /// 403: the token's role does not allow this.
-    Forbidden,
-    /// 403: the owner would exceed its quota.
-    Quota,
-    /// 404: the object does not exist, or belongs to another owner.
-    NotFound,
-    /// 405: the path is right, the method is not.
-    MethodNotAllowed,
-    /// 409: no placement keeps every guarantee.
-    Refused,
-    /// 409: the owner has a tenant of this name.
-    Exists,
-    /// 409: the topology would break guarantees.
-    Breaks,
-    /// 412: the topology or the tenant has changed since the caller read it.
-    Changed,
-    /// 413: the body is too long.
-    TooLarge,
-    /// 415: the content type of the body is not JSON.
-    MediaType,
-    /// 422: well formed, but zero, out of range or contradictory.
-    Absurd,
-    /// 422: the idempotency key was used for another request.
-    KeyReused,
-    /// 429: this token, or this address without a token, exceeds its request rate.
-    TooMany,
-    /// 503: no leader is known, or it does not answer. The outcome may be unknown: repeat the
-    /// request with the same idempotency key.
-    Unavailable,
-    /// 507: the store has no space; nothing changed.
-    NoSpace,
-    /// 500: the store failed for another reason; nothing changed.
-    Store,
-}
-
-impl Code {
-    /// The HTTP status of this kind.
-    pub const fn status(self) -> u16 {
-        match self {
-            Self::Malformed => 400,
-            Self::Unauthenticated => 401,
-            Self::Forbidden | Self::Quota => 403,
-            Self::NotFound => 404,
-            Self::MethodNotAllowed => 405,
-            Self::Refused | Self::Exists | Self::Breaks => 409,
-            Self::Changed => 412,
-            Self::TooLarge => 413,
-            Self::MediaType => 415,
-            Self::Absurd | Self::KeyReused => 422,
-            Self::TooMany => 429,
-            Self::Unavailable => 503,
-            Self::NoSpace => 507,
-            Self::Store => 500,
-        }
-    }
 }

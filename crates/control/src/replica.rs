@@ -157,6 +157,12 @@ impl Replica {
         Some(cut_off.elapsed()).filter(|age| *age >= STALE)
     }
 
+    /// Returns the time that this replica has been cut off from the store; zero if it is not.
+    pub fn age(&self) -> Duration {
+        let cut_off = self.leadership.borrow().cut_off;
+        cut_off.map(|since| since.elapsed()).unwrap_or_default()
+    }
+
     /// Waits until this replica has been cut off from the store for [`STALE`].
     pub async fn stale(&self) {
         let mut leadership = self.leadership.clone();

@@ -9,11 +9,13 @@ mod ask;
 mod body;
 mod connections;
 mod events;
+mod expiry;
 mod extract;
 mod forward;
 mod guarantees;
 mod hose_keys;
 mod hosts;
+mod key_feed;
 mod machines;
 mod map;
 mod metrics;
@@ -24,6 +26,7 @@ mod problem;
 mod rates;
 mod report_times;
 mod request_id;
+mod revisions;
 mod scheduling;
 mod signals;
 mod status;
@@ -34,6 +37,7 @@ mod topology;
 mod traces;
 mod trail;
 
+pub use expiry::Expiry;
 pub use hose_keys::{HoseSecret, HoseSecretError};
 pub use metrics::Metrics;
 pub use openapi::document;
@@ -179,6 +183,8 @@ pub(crate) struct App {
     tokens: Option<RwLock<Arc<Tokens>>>,
     /// OpenTelemetry exporter, if a collector is configured.
     exporter: OnceLock<Exporter>,
+    /// Changes when the tokens were read again.
+    reloads: watch::Sender<()>,
     /// Becomes true when the service stops.
     stopped: watch::Sender<bool>,
 }
@@ -294,6 +300,7 @@ impl Server {
             limiters: Limiters::default(),
             tokens,
             exporter: OnceLock::new(),
+            reloads: watch::Sender::new(()),
             stopped: watch::Sender::new(false),
         });
         if let Some(collector) = config.collector.clone() {
@@ -365,7 +372,7 @@ impl Server {
     }
 
     /// Reads tokens, certificate and secret again. All are replaced or all stay. A stream whose
-    /// token was removed ends with its next line.
+    /// token was removed ends.
     pub fn reload(&self) -> Result<(), ServeError> {
         let tokens = match &self.config.authentication {
             Authentication::Tokens(file) => Some(Arc::new(Tokens::load(file)?)),
@@ -383,6 +390,7 @@ impl Server {
         }
         if let (Some(held), Some(tokens)) = (&self.app.tokens, tokens) {
             *held.write().unwrap_or_else(PoisonError::into_inner) = tokens;
+            self.app.reloads.send_replace(());
         }
         if let (Some(held), Some(tls)) = (&self.tls, tls) {
             held.reload_from_config(tls);

@@ -323,13 +323,26 @@ fn a_host_reads_its_own_guarantees_and_nothing_else() {
 }
 
 #[test]
-fn a_host_gets_the_keys_of_its_own_pairs_and_no_others() {
+fn a_host_gets_the_keys_of_hosts_with_common_tenants_and_no_others() {
     let place = Place::start();
     let keys = |host: &str| {
         let answer = place.get(OPERATOR, &format!("/v1/hosts/{host}/hose-keys"));
         serde_json::from_slice::<HoseKeys>(&answer.body).unwrap()
     };
+    let admit = |name: &str, hosts: [&str; 2]| {
+        let [one, other] = hosts;
+        let body = format!(
+            r#"{{"owner": "acme", "name": "{name}", "vms": 2, "placement":
+                [{{"host": "{one}", "vms": 1}}, {{"host": "{other}", "vms": 1}}]}}"#
+        );
+        let answer = place.post(OPERATOR, "/v1/tenants", &body);
+        assert_eq!(answer.status, 201, "{answer:?}");
+        answer.json()["id"].as_u64().unwrap()
+    };
     let path = "/v1/hosts/a-1/hose-keys";
+    assert!(keys("a-1").epochs.iter().all(|of| of.keys.is_empty()));
+    admit("web", ["a-1", "b-1"]);
+    let db = admit("db", ["a-2", "b-1"]);
     let own = place.get(HOST, path);
     assert_eq!(own.header("cache-control"), "no-store");
     let own: HoseKeys = serde_json::from_slice(&own.body).unwrap();
@@ -338,15 +351,19 @@ fn a_host_gets_the_keys_of_its_own_pairs_and_no_others() {
     };
     assert_eq!(former.epoch + 1, latest.epoch);
     let names: Vec<_> = latest.keys.keys().map(String::as_str).collect();
-    assert_eq!(names, ["a-2", "b-1", "b-2"]);
+    assert_eq!(names, ["b-1"]);
     // By what docs/explanation/hose.md says of them.
     let secret = Secret::new(HOSE_SECRET.as_bytes()).unwrap();
     let expected = secret.pair_key(KeyEpoch(latest.epoch), "b-1", "a-1");
     assert_eq!(latest.keys["b-1"].0, expected.to_hex());
     assert_eq!(keys("b-1").epochs[1].keys["a-1"], latest.keys["b-1"]);
-    for other in ["a-2", "b-2"] {
-        assert_ne!(keys("b-1").epochs[1].keys[other], latest.keys[other]);
-    }
+    assert_ne!(keys("b-1").epochs[1].keys["a-2"], latest.keys["b-1"]);
+    // A host that has them gets none again.
+    let has = place.send(HOST, "GET", path, &[("hose-keys", &own.mark)], None);
+    let has: HoseKeys = serde_json::from_slice(&has.body).unwrap();
+    assert_eq!((has.epochs, has.mark), (Vec::new(), own.mark.clone()));
+    place.send(OPERATOR, "DELETE", &format!("/v1/tenants/{db}"), &[], None);
+    assert_eq!(keys("b-1").epochs[1].keys.len(), 1);
 
     // Another secret counts from the next reload on; one that is no secret changes nothing.
     let write = |text: &str| {

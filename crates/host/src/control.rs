@@ -15,7 +15,7 @@ mod state;
 mod watch;
 
 pub(crate) use indexed::IndexedGuarantees;
-pub(crate) use keys::{KeyClient, KeyStatus, Keys};
+pub(crate) use keys::{KeyClient, KeyInbox, KeyStatus, Keys};
 pub(crate) use report::{AskCpu, AskMeasured, ReportClient, ReportMeasurements, Reserved, limits};
 pub use state::StateError;
 pub(crate) use watch::{WatchClient, WatchStatus};

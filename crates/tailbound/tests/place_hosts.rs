@@ -242,6 +242,13 @@ fn hosts_speak_by_keys_of_the_service_through_its_renewals_and_its_silence() {
             });
         }
         let service = place.serve();
+        // Hosts without a common tenant have no keys with each other.
+        for host in [1, 2] {
+            until("an answer", || epoch(host) > Some(0.0));
+            assert_eq!(peers(host, "keyed"), Some(0.0));
+        }
+        let (code, told) = place.ask("create web --owner acme --vms 2 --on a-1 --on a-2");
+        assert_eq!(code, Some(0), "{told}");
         for host in [1, 2] {
             until("keys", || peers(host, "alive") == Some(1.0));
             assert_eq!(peers(host, "keyed"), Some(1.0));

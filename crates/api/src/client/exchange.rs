@@ -63,6 +63,8 @@ pub(crate) struct Call {
     target: String,
     body: Option<Vec<u8>>,
     if_match: Option<u64>,
+    /// The mark of a host's keys.
+    mark: Option<String>,
     keyed: bool,
 }
 
@@ -74,6 +76,7 @@ impl Call {
             target: target.0,
             body: None,
             if_match: None,
+            mark: None,
             keyed: false,
         }
     }
@@ -101,6 +104,12 @@ impl Call {
     /// Makes the change conditional on the topology's revision.
     pub(crate) fn if_match(mut self, revision: Option<u64>) -> Self {
         self.if_match = revision;
+        self
+    }
+
+    /// Makes the query one of a host that has the keys of this mark, or requests none.
+    pub(crate) fn keys(mut self, mark: Option<&str>) -> Self {
+        self.mark = mark.map(str::to_owned);
         self
     }
 }
@@ -360,6 +369,9 @@ impl Replica<'_> {
         }
         if let Some(revision) = call.if_match {
             request = request.header(header::IF_MATCH, format!("\"{revision}\""));
+        }
+        if let Some(mark) = &call.mark {
+            request = request.header(crate::KEYS_HEADER, mark);
         }
         if let Some(body) = &call.body {
             let request = request.header(header::CONTENT_TYPE, "application/json");

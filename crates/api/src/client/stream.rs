@@ -3,9 +3,10 @@
 use super::ClientError;
 use super::exchange::{Call, Exchange};
 use super::lines::{LineError, Lines};
-use crate::{Event, HostGuarantees};
+use crate::{Event, HostGuarantees, HostLine};
 use serde::de::DeserializeOwned;
 use std::fmt;
+use std::marker::PhantomData;
 use std::time::Duration;
 use ureq::BodyReader;
 
@@ -66,18 +67,35 @@ impl Stream {
     }
 }
 
-/// The stream of a host's guarantees: all of them, each time one changes, and
-/// every ten seconds even if none does.
-///
-/// As an iterator it blocks until the next line, and ends after the first error
-/// or when the service ends the stream.
-pub struct Guarantees {
+/// The lines of a stream about one host.
+struct OfHost<T> {
     stream: Stream,
     host: String,
+    kind: PhantomData<fn() -> T>,
 }
 
-impl Guarantees {
-    pub(crate) fn open(
+/// A line that names its host.
+trait Line: DeserializeOwned {
+    fn host(&self) -> &str;
+}
+
+impl Line for HostGuarantees {
+    fn host(&self) -> &str {
+        &self.host
+    }
+}
+
+impl Line for HostLine {
+    fn host(&self) -> &str {
+        match self {
+            Self::Keys(update) => &update.host,
+            Self::Guarantees(guarantees) => &guarantees.host,
+        }
+    }
+}
+
+impl<T: Line> OfHost<T> {
+    fn open(
         exchange: Exchange,
         call: Call,
         host: &str,
@@ -86,24 +104,21 @@ impl Guarantees {
         Ok(Self {
             stream: Stream::open(exchange, call, silence)?,
             host: host.to_owned(),
+            kind: PhantomData,
         })
     }
 
-    fn advance(&mut self) -> Result<Option<HostGuarantees>, ClientError> {
-        match self.stream.advance::<HostGuarantees>()? {
-            Some(line) if line.host != self.host => {
-                let what = format!("guarantees of {:?}, not of {:?}", line.host, self.host);
+    fn advance(&mut self) -> Result<Option<T>, ClientError> {
+        match self.stream.advance::<T>()? {
+            Some(line) if line.host() != self.host => {
+                let what = format!("guarantees of {:?}, not of {:?}", line.host(), self.host);
                 Err(self.stream.unexpected(&what))
             }
             line => Ok(line),
         }
     }
-}
 
-impl Iterator for Guarantees {
-    type Item = Result<HostGuarantees, ClientError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
+    fn next(&mut self) -> Option<Result<T, ClientError>> {
         let next = self.advance().transpose();
         if !matches!(next, Some(Ok(_))) {
             self.stream.end();
@@ -112,9 +127,64 @@ impl Iterator for Guarantees {
     }
 }
 
+/// The stream of a host's guarantees: all of them, each time one changes, and
+/// every ten seconds even if none does.
+///
+/// As an iterator it blocks until the next line, and ends after the first error
+/// or when the service ends the stream.
+pub struct Guarantees(OfHost<HostGuarantees>);
+
+impl Guarantees {
+    pub(crate) fn open(
+        exchange: Exchange,
+        call: Call,
+        host: &str,
+        silence: Duration,
+    ) -> Result<Self, ClientError> {
+        OfHost::open(exchange, call, host, silence).map(Self)
+    }
+}
+
+impl Iterator for Guarantees {
+    type Item = Result<HostGuarantees, ClientError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.0.next()
+    }
+}
+
+/// The stream of a host's guarantees and of the changes of its keys, as an iterator like
+/// [`Guarantees`].
+pub struct HostLines(OfHost<HostLine>);
+
+impl HostLines {
+    pub(crate) fn open(
+        exchange: Exchange,
+        call: Call,
+        host: &str,
+        silence: Duration,
+    ) -> Result<Self, ClientError> {
+        OfHost::open(exchange, call, host, silence).map(Self)
+    }
+}
+
+impl Iterator for HostLines {
+    type Item = Result<HostLine, ClientError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.0.next()
+    }
+}
+
+impl fmt::Debug for HostLines {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.stream.debug("HostLines", f)
+    }
+}
+
 impl fmt::Debug for Guarantees {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.stream.debug("Guarantees", f)
+        self.0.stream.debug("Guarantees", f)
     }
 }
 

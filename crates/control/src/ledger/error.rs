@@ -1,6 +1,6 @@
 //! Errors of the ledger: of calls and queries, and of loading it from a store.
 
-use tailbound_api::{Broken, Code, Moving, ReservationId, Tenant};
+use tailbound_api::{Broken, Code, Moving, RefusalDetail, ReservationId, Tenant};
 use tailbound_placement::pinned::{PinnedError, Refusal};
 use tailbound_placement::{AdmitError, PlacementError, RequestError, SpecError, TenantId};
 
@@ -154,6 +154,19 @@ impl LedgerError {
         }
     }
 
+    /// Returns the rule that refused, if the error is a refusal by a rule.
+    pub fn refusal(&self) -> Option<RefusalDetail> {
+        match self {
+            Self::NoPlacement(error) => Some(detail(Refusal::of_placement(error))),
+            Self::Pinned(refusal) => Some(detail(refusal.clone())),
+            Self::InBatch { index, error } => error.refusal().map(|refusal| RefusalDetail {
+                operation: u32::try_from(*index).ok(),
+                ..refusal
+            }),
+            _ => None,
+        }
+    }
+
     /// Returns the error code of the reply.
     pub fn code(&self) -> Code {
         match self {
@@ -173,6 +186,25 @@ impl LedgerError {
             Self::Breaks(_) => Code::Breaks,
             Self::Changed { .. } | Self::TenantChanged { .. } => Code::Changed,
         }
+    }
+}
+
+fn detail(refusal: Refusal) -> RefusalDetail {
+    let Refusal {
+        rule,
+        host,
+        port,
+        excess,
+        ..
+    } = refusal;
+    RefusalDetail {
+        rule,
+        host,
+        port,
+        excess,
+        operation: None,
+        revision: None,
+        nearest: Vec::new(),
     }
 }
 

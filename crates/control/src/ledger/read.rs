@@ -6,14 +6,14 @@ use std::ops::Bound;
 use std::sync::Arc;
 use tailbound_api::{
     Classes, Explanation, Host, HostGuarantees, HostPlace, HostShare, HostState, HostedRun,
-    KEEPS_INWARD_BURSTS, Line, MoveEnd, Nearest, Overload, Page, PairBound, PortState, Role,
-    Status, Tenant, VmGuarantee,
+    KEEPS_INWARD_BURSTS, Line, MoveEnd, Nearest, Overload, Page, PairBound, PortState,
+    RefusalDetail, Role, Status, Tenant, VmGuarantee,
 };
 use tailbound_placement::{
     AdmitError, Direction, Guarantee, NodeId, Placement, PlacementError, Port, PortId, Request,
     TenantId,
 };
-use tailbound_units::Nanos;
+use tailbound_units::{Bytes, Nanos};
 
 /// Selects the tenants of a list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -100,6 +100,22 @@ impl Ledger {
             }),
             nearest: nearest.collect(),
         })
+    }
+
+    /// Adds to a refusal the port, its excess, and the requests that would be admitted now. Takes as
+    /// long as [`Self::explain`].
+    pub fn complete_refusal(&self, request: &Request, refusal: &mut RefusalDetail) {
+        refusal.revision = Some(self.revision);
+        let Ok(explanation) = self.explain(request) else {
+            return;
+        };
+        if let Some(overload) = explanation.overload {
+            let excess = overload.backlog_bytes;
+            let excess = excess.map(|backlog| backlog.saturating_sub(overload.room_bytes));
+            refusal.excess = excess.map(|excess| Bytes(excess).to_string());
+            refusal.port = Some(overload.port);
+        }
+        refusal.nearest = explanation.nearest;
     }
 
     fn fits(&self, placement: &Placement) -> Explanation {
@@ -211,12 +227,21 @@ impl Ledger {
         self.next_id.saturating_sub(1)
     }
 
-    /// The names of all hosts, in the order of the tree; `None` where `host` is none of them.
-    pub fn host_names(&self, host: &str) -> Option<Vec<String>> {
-        self.host_node(host)?;
+    /// Returns the names of the other hosts with which a host shares a tenant; `None` if there is no
+    /// such host. A moving machine counts on both of its hosts.
+    pub fn peers(&self, host: &str) -> Option<BTreeSet<String>> {
+        let node = self.host_node(host)?;
         let topology = self.datacentre.topology();
-        let hosts = topology.hosts().iter();
-        Some(hosts.map(|node| topology.name(*node).to_owned()).collect())
+        let mut peers: Vec<NodeId> = Vec::new();
+        for id in self.index.at(node) {
+            let placed = self.datacentre.tenant(id);
+            let hosts = placed.map_or(&[][..], |tenant| tenant.placement.hosts());
+            peers.extend(hosts.iter().map(|(host, _)| *host));
+        }
+        peers.sort_unstable();
+        peers.dedup();
+        let others = peers.into_iter().filter(|peer| *peer != node);
+        Some(others.map(|peer| topology.name(peer).to_owned()).collect())
     }
 
     /// Returns the guarantees of the machines on a host.

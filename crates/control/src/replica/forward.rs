@@ -37,12 +37,13 @@ const REQUEST_HEADERS: [HeaderName; 6] = [
     HeaderName::from_static("x-request-id"),
 ];
 /// The headers that are copied from the leader's answer.
-const ANSWER_HEADERS: [HeaderName; 5] = [
+const ANSWER_HEADERS: [HeaderName; 6] = [
     header::CONTENT_TYPE,
     header::LOCATION,
     header::ETAG,
     header::RETRY_AFTER,
     header::WWW_AUTHENTICATE,
+    REVISION,
 ];
 
 /// The leader's answer.

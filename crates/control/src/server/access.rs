@@ -2,8 +2,8 @@
 
 use super::problem::ApiError;
 use super::tokens::{Caller, Identity};
-use super::{App, body};
-use axum::body::Body;
+use super::{App, body, revisions};
+use axum::body::{Body, Bytes};
 use axum::extract::{ConnectInfo, MatchedPath, Request, State};
 use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
 use axum::http::request::Parts;
@@ -132,6 +132,7 @@ pub(super) const RULES: &[Rule] = {
 
 /// The methods of paths that have parameters; their handlers refuse those that they do not know.
 const WITH_PARAMETERS: &[(&str, &str)] = &[
+    ("POST", "/v1/tenants"),
     ("GET", "/v1/tenants"),
     ("GET", "/v1/tenants/{id}/bound"),
     ("GET", "/v1/reservations"),
@@ -158,6 +159,11 @@ impl Rule {
 }
 
 impl Rule {
+    /// Returns whether answers have the revision of the ledger.
+    pub(super) fn has_revision(&self) -> bool {
+        self.access != Access::Open && self.path.starts_with("/v1/")
+    }
+
     /// Checks that this kind of caller may use the method. The error is the reason for the refusal.
     /// The handlers check the tenant or host of the request, which is known only later.
     pub(super) fn allows(&self, caller: &Caller) -> Result<(), &'static str> {
@@ -228,11 +234,29 @@ pub(super) async fn guard(
         Ok(body) => body,
         Err(error) => return error.into_response(),
     };
-    match rule.kind {
+    let mut response = match rule.kind {
         Kind::Write => super::forward::unless_leader(&app, parts, body, next).await,
-        Kind::Read => next.run(Request::from_parts(parts, Body::from(body))).await,
+        Kind::Read => read(&app, parts, body, next).await,
+    };
+    if rule.has_revision() {
+        revisions::stamp(&app, response.headers_mut());
     }
+    response
 }
+
+/// Answers a query, once this replica has the revision that it names.
+async fn read(app: &App, mut parts: Parts, body: Bytes, next: Next) -> Response {
+    if let Some(MinRevision(revision)) = parts.extensions.remove()
+        && let Err(error) = revisions::reach(app, revision).await
+    {
+        return error.into_response();
+    }
+    next.run(Request::from_parts(parts, Body::from(body))).await
+}
+
+/// The revision that the answer to a query must have at least.
+#[derive(Debug, Clone, Copy)]
+struct MinRevision(u64);
 
 fn admit(app: &App, path: &str, parts: &mut Parts) -> Result<&'static Rule, ApiError> {
     let rule = rule_of(&parts.method, path)?;
@@ -264,6 +288,12 @@ fn admit(app: &App, path: &str, parts: &mut Parts) -> Result<&'static Rule, ApiE
     }
     if let Err(why) = rule.allows(&identity.caller) {
         return Err(ApiError::forbidden(why));
+    }
+    if rule.kind == Kind::Read
+        && rule.has_revision()
+        && let Some(revision) = revisions::take_min_revision(parts)?
+    {
+        parts.extensions.insert(MinRevision(revision));
     }
     rule.check_parameters(parts)?;
     parts.extensions.insert(identity);
@@ -313,6 +343,7 @@ fn authenticate(app: &App, headers: &HeaderMap) -> Result<Identity, ApiError> {
             name: "loopback".to_owned(),
             caller: Caller::Operator,
             hash: None,
+            expires: None,
         });
     };
     let unauthenticated = |text: &str| ApiError::new(Code::Unauthenticated, text);
@@ -330,10 +361,12 @@ fn authenticate(app: &App, headers: &HeaderMap) -> Result<Identity, ApiError> {
             "the Authorization is not of the form Bearer TOKEN",
         ));
     }
-    tokens
-        .identify(token.trim_ascii())
-        .cloned()
-        .ok_or_else(|| unauthenticated("the token is not known"))
+    let identity = tokens.identify(token.trim_ascii());
+    let identity = identity.ok_or_else(|| unauthenticated("the token is not known"))?;
+    match identity.expires.filter(|_| identity.has_expired()) {
+        Some(end) => Err(unauthenticated(&format!("the token expired at {end}"))),
+        None => Ok(identity.clone()),
+    }
 }
 
 fn local_name(headers: &HeaderMap) -> Result<(), ApiError> {

@@ -1,6 +1,7 @@
 //! The stream of changes of tenants' states.
 
 use super::App;
+use super::expiry;
 use super::extract::By;
 use super::pool::payer;
 use super::problem::{ApiError, Busy, Guarded};
@@ -150,6 +151,7 @@ impl EventStream {
             tokio::select! {
                 () = self.lines.closed() => return,
                 _ = stopped.wait_for(|stopped| *stopped) => return,
+                () = expiry::ended(&self.app, &self.by) => return,
                 received = self.events.recv() => match received {
                     Ok(event) if self.concerns(&event) => next = Some(Event::clone(&event)),
                     Ok(_) => {}
@@ -158,6 +160,7 @@ impl EventStream {
                 },
                 _ = beat.tick() => next = Some(self.heartbeat(0)),
             }
+            // The end of the token, and this line, may have come together.
             if self.app.tokens().is_some_and(|now| !now.have(&self.by)) {
                 return;
             }

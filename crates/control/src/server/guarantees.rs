@@ -1,7 +1,10 @@
 //! The guarantees of each host, once or as a stream.
 
 use super::App;
+use super::expiry;
 use super::extract::{By, PathName};
+use super::hose_keys::KeysMark;
+use super::key_feed::KeyStream;
 use super::problem::{Absent, ApiError, Busy, Guarded};
 use super::tokens::{Caller, Identity};
 use crate::replica::Replica;
@@ -13,7 +16,7 @@ use axum::response::{IntoResponse, Response};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
-use tailbound_api::{Code, HostGuarantees};
+use tailbound_api::{Code, HoseKeyUpdate, HostGuarantees, HostLine};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 
@@ -76,12 +79,18 @@ pub(super) async fn get(
 /// Each line is JSON with all guarantees: at the start, after each change, and every 10 seconds.
 /// The stream ends with the connection. A slow reader misses intermediate states, but never the
 /// last one.
+///
+/// With the header `Hose-Keys`, the changes of the host's keys are lines, too: those since the mark
+/// in the header, then each further one.
 #[utoipa::path(
     get, path = "/v1/hosts/{name}/guarantees/stream", tag = "hosts",
     operation_id = "stream_guarantees",
-    params(("name" = String, Path, description = "The host's name", example = "a-1")),
+    params(
+        ("name" = String, Path, description = "The host's name", example = "a-1"),
+        ("hose-keys" = Option<String>, Header, description = "The mark of the keys that the host has, or `none`"),
+    ),
     responses(
-        (status = 200, description = "Lines of JSON", body = HostGuarantees, content_type = "application/x-ndjson"),
+        (status = 200, description = "Lines of JSON", body = HostLine, content_type = "application/x-ndjson"),
         Guarded, Absent, Busy,
     )
 )]
@@ -89,6 +98,7 @@ pub(super) async fn stream(
     State(app): State<Arc<App>>,
     By(by): By,
     PathName(name): PathName,
+    KeysMark(mark): KeysMark,
 ) -> Result<Response, ApiError> {
     check(&by, &name)?;
     // Watch before the first read, so that no change falls between.
@@ -110,10 +120,13 @@ pub(super) async fn stream(
     // One line is in flight at a time. The next one is made when that has left, with the state at
     // that time.
     let (lines, body) = mpsc::channel(1);
+    let mark = mark.filter(|_| app.keys.is_some());
+    let keys = mark.map(|mark| KeyStream::new(&app, &by, &name, &mark));
     let stream = GuaranteeStream {
         app,
         by,
         name,
+        keys,
         lines,
         changes,
         _permit: permit,
@@ -128,6 +141,8 @@ struct GuaranteeStream {
     app: Arc<App>,
     by: Identity,
     name: String,
+    /// The changes of the host's keys, if the host asked for them.
+    keys: Option<KeyStream>,
     lines: mpsc::Sender<Result<Bytes, Infallible>>,
     changes: watch::Receiver<u64>,
     _permit: OwnedSemaphorePermit,
@@ -137,43 +152,69 @@ impl GuaranteeStream {
     /// Writes the guarantees until the reader disconnects, the service stops, the host or the token
     /// is removed, or this replica has been cut off from the store for [`STALE`](crate::replica::STALE):
     /// the host then takes another one.
-    async fn run(mut self, mut state: HostGuarantees) {
+    async fn run(mut self, state: HostGuarantees) {
+        let mut line = HostLine::Guarantees(state);
+        while self.send(&line).await {
+            match self.next().await {
+                Some(next) => line = next,
+                None => return,
+            }
+        }
+    }
+
+    /// Writes a line. Returns false if the reader accepts none or the service stops.
+    async fn send(&self, line: &HostLine) -> bool {
+        let Ok(mut line) = serde_json::to_vec(line) else {
+            return false;
+        };
+        line.push(b'\n');
         let mut stopped = self.app.stopped.subscribe();
-        loop {
-            let Ok(mut line) = serde_json::to_vec(&state) else {
-                return;
-            };
-            line.push(b'\n');
-            let delivery = self.lines.send(Ok(line.into()));
-            tokio::select! {
-                sent = tokio::time::timeout(STUCK, delivery) => match sent {
-                    Ok(Ok(())) => {}
-                    Ok(Err(_)) | Err(_) => return,
-                },
-                _ = stopped.wait_for(|stopped| *stopped) => return,
+        let delivery = tokio::time::timeout(STUCK, self.lines.send(Ok(line.into())));
+        tokio::select! {
+            sent = delivery => matches!(sent, Ok(Ok(()))),
+            _ = stopped.wait_for(|stopped| *stopped) => false,
+        }
+    }
+
+    /// Waits for the next line; `None` ends the stream.
+    async fn next(&mut self) -> Option<HostLine> {
+        let mut stopped = self.app.stopped.subscribe();
+        let mut update = None;
+        tokio::select! {
+            () = self.lines.closed() => return None,
+            _ = stopped.wait_for(|stopped| *stopped) => return None,
+            changed = self.changes.changed() => {
+                changed.ok()?;
+                self.keys.iter_mut().for_each(KeyStream::wake);
+            },
+            () = stale(&self.app) => return None,
+            () = expiry::ended(&self.app, &self.by) => return None,
+            next = next_keys(self.keys.as_mut()) => update = Some(next),
+            () = tokio::time::sleep(HEARTBEAT) => {
+                self.keys.iter_mut().for_each(KeyStream::look_for_secret);
             }
-            tokio::select! {
-                () = self.lines.closed() => return,
-                _ = stopped.wait_for(|stopped| *stopped) => return,
-                changed = self.changes.changed() => if changed.is_err() {
-                    return;
-                },
-                () = stale(&self.app) => return,
-                () = tokio::time::sleep(HEARTBEAT) => {}
-            }
-            if self.app.tokens().is_some_and(|now| !now.have(&self.by)) {
-                return;
-            }
-            match read(&self.app, &self.name) {
-                Ok(next) => state = next,
-                Err(_) => return,
-            }
+        }
+        // The end of the token, and this line, may have come together.
+        if self.app.tokens().is_some_and(|now| !now.have(&self.by)) {
+            return None;
+        }
+        match update {
+            Some(update) => Some(HostLine::Keys(update)),
+            None => read(&self.app, &self.name).ok().map(HostLine::Guarantees),
         }
     }
 }
 
+/// Waits for the next change of keys; for ever if the host asked for none.
+async fn next_keys(keys: Option<&mut KeyStream>) -> HoseKeyUpdate {
+    match keys {
+        Some(keys) => keys.next().await,
+        None => std::future::pending().await,
+    }
+}
+
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::ledger::Ledger;
     use crate::replica::{Leadership, STALE};
@@ -189,10 +230,12 @@ mod tests {
             name: "ops".to_owned(),
             caller: Caller::Operator,
             hash: None,
+            expires: None,
         })
     }
 
-    fn server(replica: Option<Replica>) -> Server {
+    /// A server of one host whose service does not lead.
+    pub(in crate::server) fn server(replica: Option<Replica>) -> Server {
         let tree = r#"
             frame = "1538B"
             [[host]]
@@ -219,7 +262,13 @@ mod tests {
     async fn a_stream_is_never_silent_for_longer_than_a_heartbeat() {
         let server = server(None);
         let app = Arc::clone(&server.app);
-        let answer = stream(State(app), operator(), PathName("a".to_owned())).await;
+        let answer = stream(
+            State(app),
+            operator(),
+            PathName("a".to_owned()),
+            KeysMark(None),
+        )
+        .await;
         let mut lines = answer.unwrap().into_body().into_data_stream();
         let begin = Instant::now();
         for beat in 0..4 {
@@ -248,7 +297,12 @@ mod tests {
         let server = server(Some(Replica::of(replica)));
         let open = || {
             let app = Arc::clone(&server.app);
-            stream(State(app), operator(), PathName("a".to_owned()))
+            stream(
+                State(app),
+                operator(),
+                PathName("a".to_owned()),
+                KeysMark(None),
+            )
         };
         let mut lines = open().await.unwrap().into_body().into_data_stream();
         assert!(lines.next().await.is_some());

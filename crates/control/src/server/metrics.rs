@@ -290,7 +290,7 @@ impl Metrics {
             let outcome = committed
                 .error
                 .as_ref()
-                .map_or("ok", |error| name_of(error.code()));
+                .map_or("ok", |error| error.code().word());
             let histogram = metrics.0.commits.get_or_create(&Ended { outcome });
             histogram.observe(committed.took.as_secs_f64());
             metrics.0.batch.observe(committed.calls as f64);
@@ -322,35 +322,11 @@ impl Metrics {
         error: Option<Code>,
         took: Duration,
     ) -> &'static str {
-        let outcome = error.map_or("ok", name_of);
+        let outcome = error.map_or("ok", Code::word);
         let labels = Decided { command, outcome };
         let histogram = self.0.decisions.get_or_create(&labels);
         histogram.observe(took.as_secs_f64());
         outcome
-    }
-}
-
-/// Returns the code as it is in JSON.
-fn name_of(code: Code) -> &'static str {
-    match code {
-        Code::Malformed => "malformed",
-        Code::Unauthenticated => "unauthenticated",
-        Code::Forbidden => "forbidden",
-        Code::Quota => "quota",
-        Code::NotFound => "not-found",
-        Code::MethodNotAllowed => "method-not-allowed",
-        Code::Refused => "refused",
-        Code::Exists => "exists",
-        Code::Breaks => "breaks",
-        Code::Changed => "changed",
-        Code::TooLarge => "too-large",
-        Code::MediaType => "media-type",
-        Code::Absurd => "absurd",
-        Code::KeyReused => "key-reused",
-        Code::TooMany => "too-many",
-        Code::Unavailable => "unavailable",
-        Code::NoSpace => "no-space",
-        Code::Store => "store",
     }
 }
 

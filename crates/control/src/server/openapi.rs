@@ -2,6 +2,7 @@
 
 use super::access::{Access, Kind, RULES, Rule};
 use super::extract::IDEMPOTENCY_KEY;
+use super::problem::problem;
 use super::{
     App, ask, events, guarantees, hose_keys, hosts, machines, map, metrics, page, report_times,
     scheduling, status, tenants, topology,
@@ -142,6 +143,20 @@ fn amend(operation: &mut Operation, rule: &Rule) {
             "^[!-~]([ -~]{0,126}[!-~])?$",
         ));
     }
+    if rule.kind == Kind::Read && rule.has_revision() {
+        headers.push(min_revision());
+        for (status, text) in [
+            ("409", "`future`: the service has not issued `min_revision`"),
+            (
+                "504",
+                "`behind`: this replica did not reach `min_revision` in time",
+            ),
+        ] {
+            let answers = &mut operation.responses.responses;
+            let answer = answers.entry(status.to_owned());
+            answer.or_insert_with(|| problem(text).into());
+        }
+    }
     if rule.method == "PUT" && rule.access != Access::Machine {
         headers.push(header(
             "if-match",
@@ -149,6 +164,25 @@ fn amend(operation: &mut Operation, rule: &Rule) {
             "^([*]|[0-9]{1,19}|\"[0-9]{1,19}\")$",
         ));
     }
+}
+
+/// The parameter of queries that wait for a revision.
+fn min_revision() -> RefOr<Parameter> {
+    let schema = ObjectBuilder::new()
+        .schema_type(Type::Integer)
+        .minimum(Some(0))
+        .maximum(Some(9_007_199_254_740_991_u64));
+    ParameterBuilder::new()
+        .name("min_revision")
+        .parameter_in(ParameterIn::Query)
+        .required(Required::False)
+        .description(Some(
+            "Waits up to 5 s until the replica has this revision, which is in the header \
+             Tailbound-Revision of an earlier answer.",
+        ))
+        .schema(Some(schema))
+        .build()
+        .into()
 }
 
 /// A header that can be left out.

@@ -6,7 +6,7 @@ use axum::http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use std::time::Duration;
-use tailbound_api::{Code, Problem};
+use tailbound_api::{Code, Problem, RefusalDetail};
 use utoipa::openapi::{ContentBuilder, Ref, RefOr, ResponseBuilder, ResponsesBuilder};
 
 /// RFC 9457.
@@ -15,7 +15,8 @@ const PROBLEM_JSON: &str = "application/problem+json";
 /// The error of a handler: a [`Problem`], and the header that belongs to it.
 #[derive(Debug)]
 pub(super) struct ApiError {
-    problem: Problem,
+    /// Boxed, so that results are small.
+    problem: Box<Problem>,
     /// Boxed, since most have none.
     header: Option<Box<(HeaderName, HeaderValue)>>,
 }
@@ -30,12 +31,7 @@ impl ApiError {
         };
         let header = header.map(Box::new);
         Self {
-            problem: Problem {
-                code,
-                status: code.status(),
-                detail: detail.into(),
-                field: None,
-            },
+            problem: Box::new(Problem::new(code, detail)),
             header,
         }
     }
@@ -71,6 +67,11 @@ impl ApiError {
         self
     }
 
+    /// Returns the rule that refused, to add to it.
+    pub(super) fn refusal_mut(&mut self) -> Option<&mut RefusalDetail> {
+        self.problem.refusal.as_deref_mut()
+    }
+
     #[cfg(test)]
     pub(super) fn code(&self) -> Code {
         self.problem.code
@@ -91,13 +92,19 @@ impl ApiError {
 
 impl From<LedgerError> for ApiError {
     fn from(error: LedgerError) -> Self {
-        Self::new(error.code(), error.to_string())
+        let refusal = error.refusal().map(Box::new);
+        let mut answer = Self::new(error.code(), error.to_string());
+        answer.problem.refusal = refusal;
+        answer
     }
 }
 
 impl From<ServiceError> for ApiError {
     fn from(error: ServiceError) -> Self {
-        Self::new(error.code(), error.to_string())
+        match error {
+            ServiceError::Ledger(error) => error.into(),
+            error => Self::new(error.code(), error.to_string()),
+        }
     }
 }
 
@@ -192,7 +199,8 @@ answers! {
     Busy: 503 "`unavailable`: there are too many of them; try again later";
 }
 
-fn problem(text: &str) -> utoipa::openapi::Response {
+/// Describes an error answer.
+pub(super) fn problem(text: &str) -> utoipa::openapi::Response {
     ResponseBuilder::new()
         .description(text)
         .content(

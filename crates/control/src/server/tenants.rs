@@ -16,7 +16,7 @@ use std::sync::Arc;
 use tailbound_api::{
     Code, MoveVm, NewTenant, Page, PairBound, Tenant, TenantPatch, VmLimit, is_name,
 };
-use tailbound_placement::{Guarantee, TenantId};
+use tailbound_placement::{Guarantee, Request, TenantId};
 use tokio::time::Instant;
 use utoipa::IntoParams;
 
@@ -84,9 +84,22 @@ impl IntoResponse for Tagged {
     }
 }
 
+/// The form of a refusal.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Refusals {
+    /// True if a refusal has the overloaded port, its excess, and requests that would be admitted.
+    /// This takes as long as `explain`.
+    #[serde(default)]
+    #[param(required = false, default = false)]
+    explain: bool,
+}
+
 /// Admits a tenant and reserves its request, or refuses it with the reason.
 #[utoipa::path(
     post, path = "/v1/tenants", tag = "tenants", operation_id = "create_tenant",
+    params(Refusals),
     request_body = NewTenant,
     responses(
         (status = 201, description = "The admitted tenant; the admission is durable", body = Tenant,
@@ -96,13 +109,39 @@ impl IntoResponse for Tagged {
 )]
 pub(super) async fn create(
     State(app): State<Arc<App>>,
+    Params(refusals): Params<Refusals>,
     Write { body, author }: Write<NewTenant>,
 ) -> Result<Response, ApiError> {
     let mut new = body;
     complete(&author, &mut new)?;
-    let tenant = changed(&app, author, Command::Create(new)).await?;
+    let by = author.by().clone();
+    // Of a placement that the caller chose, the decision has the port already.
+    let explains = refusals.explain && new.placement.is_empty();
+    let request = explains.then(|| new.request());
+    let tenant = match (changed(&app, author, Command::Create(new)).await, request) {
+        (Ok(tenant), _) => tenant,
+        (Err(error), None) => return Err(error),
+        (Err(error), Some(request)) => return Err(explained(&app, &by, error, request).await),
+    };
     let path = format!("/v1/tenants/{}", tenant.id.0);
     Ok((StatusCode::CREATED, [(LOCATION, path)], Tagged(tenant)).into_response())
+}
+
+/// Completes a refusal on a thread that answers long questions, in the caller's share of them.
+async fn explained(app: &App, by: &Identity, mut error: ApiError, request: Request) -> ApiError {
+    let Some(refusal) = error.refusal_mut() else {
+        return error;
+    };
+    let mut complete = refusal.clone();
+    let answer = app.ask(by, move |service| {
+        service.question(|ledger| ledger.complete_refusal(&request, &mut complete));
+        complete
+    });
+    // Without an answer the refusal stays as it is.
+    if let Ok(complete) = answer.await {
+        *refusal = complete;
+    }
+    error
 }
 
 /// Sets the owner of a new tenant, and checks that the author may create it.

@@ -7,6 +7,7 @@
 //! name = "ops"            # for the log
 //! role = "operator"
 //! sha256 = "…"            # of the token, 64 hexadecimal digits
+//! expires = "2027-01-31T00:00:00Z"  # left out: never
 //!
 //! [[token]]
 //! name = "prometheus"
@@ -39,6 +40,7 @@
 //! operator = 1000         # each token of another role; not limited if left out
 //! ```
 
+use super::expiry::Expiry;
 use crate::ledger::Quota;
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
@@ -80,6 +82,8 @@ pub struct Identity {
     pub caller: Caller,
     /// The token's hash; None if the server requires no token.
     pub(super) hash: Option<[u8; 32]>,
+    /// The end of the token's validity; None has no end.
+    pub(super) expires: Option<Expiry>,
 }
 
 /// Requests a second, at most.
@@ -113,6 +117,13 @@ impl Default for Rates {
     }
 }
 
+impl Identity {
+    /// Returns whether the token is not valid any more.
+    pub(super) fn has_expired(&self) -> bool {
+        self.expires.is_some_and(Expiry::is_past)
+    }
+}
+
 impl Rates {
     pub(super) fn of(&self, caller: &Caller) -> Option<NonZeroU32> {
         match caller {
@@ -127,6 +138,9 @@ impl Rates {
 
 /// Rule for an owner's name.
 const OWNER: &str = "an owner is 1 to 63 of a-z, 0-9 and -, neither first nor last a -";
+
+/// Rule for the end of a token.
+const EXPIRES: &str = "this is no date and time with an offset, such as 2027-01-31T00:00:00Z";
 
 /// All tokens of a file.
 #[derive(Debug, Default)]
@@ -162,6 +176,8 @@ struct TokenEntry {
     host: Option<String>,
     /// Hexadecimal SHA-256 of the secret.
     sha256: String,
+    /// The end of the validity, as a date and time with an offset.
+    expires: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -284,7 +300,7 @@ impl Tokens {
             .unwrap_or_default()
     }
 
-    /// Returns the holder of a token.
+    /// Returns the holder of a token, also of one that has expired.
     ///
     /// Only the hash is compared. The duration of the comparison can leak bits of the hash, and a
     /// token cannot be computed from its hash.
@@ -292,10 +308,10 @@ impl Tokens {
         self.by_hash.get(&<[u8; 32]>::from(Sha256::digest(token)))
     }
 
-    /// Returns whether the token is still in the file, with the same role.
+    /// Returns whether the token is still in the file, with the same role, and has not expired.
     pub(super) fn have(&self, identity: &Identity) -> bool {
         let held = identity.hash.and_then(|hash| self.by_hash.get(&hash));
-        held == Some(identity)
+        held == Some(identity) && !identity.has_expired()
     }
 
     /// Returns the number of tokens.
@@ -313,10 +329,15 @@ impl TokenEntry {
             "this is not 64 hexadecimal digits; it is the token's hash, which `tailbound place \
              token` prints",
         ))?;
+        let expires = match self.expires.as_deref().map(Expiry::parse) {
+            Some(None) => return Err(("expires", EXPIRES)),
+            expires => expires.flatten(),
+        };
         let identity = Identity {
             name: self.name.clone(),
             caller,
             hash: Some(hash),
+            expires,
         };
         Ok((hash, identity))
     }
@@ -361,13 +382,15 @@ mod tests {
 
     #[test]
     fn all_mistakes_of_a_file_are_reported_with_their_location() {
-        let hash = "00".repeat(32);
+        let (hash, other) = ("00".repeat(32), "01".repeat(32));
         let text = format!(
             "[[token]]\nname = \"ops\"\nrole = \"operator\"\nsha256 = \"12\"\n\
              [[token]]\nname = \"ops\"\nrole = \"tenant\"\nowner = \"-a\"\nsha256 = \"{hash}\"\n\
              [[token]]\nname = \"h\"\nroll = \"host\"\n\
              [[token]]\nname = \"a\"\nrole = \"operator\"\nsha256 = \"{hash}\"\n\
-             [[token]]\nname = \"b\"\nrole = \"operator\"\nsha256 = \"{hash}\"\n"
+             [[token]]\nname = \"b\"\nrole = \"operator\"\nsha256 = \"{hash}\"\n\
+             [[token]]\nname = \"c\"\nrole = \"viewer\"\nowner = \"acme\"\nsha256 = \"{other}\"\n\
+             [[token]]\nname = \"d\"\nrole = \"viewer\"\nsha256 = \"{other}\"\nexpires = \"soon\"\n"
         );
         let mistakes = Tokens::parse(&text).unwrap_err();
         let said: Vec<String> = mistakes.iter().map(Mistake::to_string).collect();
@@ -377,10 +400,12 @@ mod tests {
             "8:9: an owner is 1 to 63 of",
             "12:1: unknown key `roll`; did you mean `role`?",
             "20:10: this is the token \"a\" again",
+            "23:8: only the roles tenant and host have an owner",
+            "30:11: this is no date and time with an offset",
         ]) {
             assert!(said.starts_with(expected), "{said}\ninstead of {expected}");
         }
-        assert_eq!(said.len(), 5);
+        assert_eq!(said.len(), 7);
         let empty = Tokens::parse("").unwrap_err();
         assert!(empty[0].message.starts_with("there are no tokens"));
     }

@@ -1,7 +1,8 @@
-//! Keys that sign this host's messages to other hosts, requested from the placement service before
-//! each new epoch.
+//! Keys that sign this host's messages to other hosts, from the placement service.
 //!
-//! If the service does not answer, the keys stay as they are, also across a restart. A host that
+//! The watch of guarantees receives the changes of the keys and passes them on by a [`KeyInbox`]. A
+//! request in each epoch, and every five minutes, covers everything that the watch missed; services
+//! of earlier versions send no changes. If the service does not answer, the keys stay as they are, also across a restart. A host that
 //! never received an answer has no keys, and exchanges nothing with other hosts.
 
 use super::state::{StateFile, StoredAnswer};
@@ -10,15 +11,15 @@ use crate::wake::Waker;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
-use tailbound_api::HoseKeys;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 use tailbound_api::client::{Backoff, Client, ClientError, Settings, random};
+use tailbound_api::{HoseKeyUpdate, HoseKeys, NO_KEYS};
 use tailbound_hose::{HostId, Key, KeyEpoch, PairKeys};
 
-/// The longest pause between requests: another host may have joined the topology by then.
+/// The longest pause between requests.
 const ASK: Duration = Duration::from_mins(5);
-/// The pause while the key for a host that this host must reach is missing.
+/// The pause while a service of an earlier version does not know a host that this host must reach.
 const ASK_SOON: Duration = Duration::from_secs(10);
 /// The pauses while the service does not answer.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
@@ -36,6 +37,66 @@ pub(crate) struct KeyStatus {
     pub(crate) epoch: u32,
     /// The number of failed requests.
     pub(crate) failures: u64,
+}
+
+/// A message to the thread that has the keys.
+#[derive(Debug)]
+enum Message {
+    /// The keys changed.
+    Update(HoseKeyUpdate),
+    /// The thread ends.
+    Stop,
+}
+
+/// The way of changes from the watch of guarantees to the thread that has the keys. Clones are the
+/// same inbox.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct KeyInbox(Arc<Mutex<Option<Reader>>>);
+
+/// The thread that has the keys.
+#[derive(Debug)]
+struct Reader {
+    /// The mark of the keys in use.
+    mark: String,
+    messages: Sender<Message>,
+}
+
+impl KeyInbox {
+    fn lock(&self) -> MutexGuard<'_, Option<Reader>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the mark of the keys in use; `None` if no thread wants keys.
+    pub(super) fn mark(&self) -> Option<String> {
+        self.lock().as_ref().map(|reader| reader.mark.clone())
+    }
+
+    /// Passes a change on.
+    pub(super) fn put(&self, update: HoseKeyUpdate) {
+        let mut reader = self.lock();
+        let sent = reader
+            .as_ref()
+            .map(|reader| reader.messages.send(Message::Update(update)));
+        if sent.is_some_and(|sent| sent.is_err()) {
+            // Its thread has ended; one that goes on opens the inbox again.
+            *reader = None;
+        }
+    }
+
+    /// Makes a thread the reader, in place of a former one.
+    fn open(&self, messages: &Sender<Message>) {
+        *self.lock() = Some(Reader {
+            mark: NO_KEYS.to_owned(),
+            messages: messages.clone(),
+        });
+    }
+
+    /// Sets the mark of the keys in use.
+    fn set_mark(&self, mark: &str) {
+        if let Some(reader) = &mut *self.lock() {
+            mark.clone_into(&mut reader.mark);
+        }
+    }
 }
 
 type Shared = Arc<Mutex<KeyStatus>>;
@@ -80,23 +141,31 @@ fn keys_of(answer: &HoseKeys) -> Result<Keys, String> {
 pub(crate) struct KeyClient {
     keys: Receiver<Keys>,
     shared: Shared,
-    /// Dropped to end the thread.
-    _stop: Sender<()>,
+    thread: Sender<Message>,
+}
+
+impl Drop for KeyClient {
+    fn drop(&mut self) {
+        // An error means that the thread has ended.
+        let _ = self.thread.send(Message::Stop);
+    }
 }
 
 impl KeyClient {
-    /// Starts requesting the keys for `peers`. The stored keys of a former daemon are available
-    /// immediately.
+    /// Starts requesting the keys for `peers`, and receiving their changes by the inbox. The stored
+    /// keys of a former daemon are available immediately.
     pub(crate) fn start(
         config: &ControlConfig,
         peers: Vec<String>,
+        inbox: KeyInbox,
         waker: Waker,
     ) -> Result<Self, ControlError> {
         // So that a mistake in the settings shows now.
         Client::new(&config.service)?;
         let state = StateFile::open(&path(config))?;
         let (send, keys) = channel();
-        let (stop, stopped) = channel();
+        let (thread, messages) = channel();
+        inbox.open(&thread);
         let mut asking = Asking {
             config: config.clone(),
             peers,
@@ -107,7 +176,9 @@ impl KeyClient {
             shared: Shared::default(),
             send,
             waker,
-            stopped,
+            inbox,
+            thread: thread.clone(),
+            messages,
         };
         asking.take_kept();
         let shared = Arc::clone(&asking.shared);
@@ -118,7 +189,7 @@ impl KeyClient {
         Ok(Self {
             keys,
             shared,
-            _stop: stop,
+            thread,
         })
     }
 
@@ -153,7 +224,9 @@ struct Asking {
     shared: Shared,
     send: Sender<Keys>,
     waker: Waker,
-    stopped: Receiver<()>,
+    inbox: KeyInbox,
+    thread: Sender<Message>,
+    messages: Receiver<Message>,
 }
 
 impl Asking {
@@ -186,48 +259,107 @@ impl Asking {
                     backoff.wait()
                 }
             };
-            match self.stopped.recv_timeout(wait) {
-                Err(RecvTimeoutError::Timeout) => {}
-                Ok(()) | Err(RecvTimeoutError::Disconnected) => return,
+            if !self.read_until(Instant::now() + wait) {
+                return;
+            }
+        }
+    }
+
+    /// Applies changes until `end`. Returns false if the thread ends.
+    fn read_until(&mut self, end: Instant) -> bool {
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            match self.messages.recv_timeout(left) {
+                Ok(Message::Update(update)) => {
+                    if !self.update(update) {
+                        return true;
+                    }
+                }
+                Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => return false,
+                Err(RecvTimeoutError::Timeout) => return true,
+            }
+        }
+    }
+
+    /// Applies a change. Returns false if the keys must be requested, because it belongs to others.
+    fn update(&mut self, update: HoseKeyUpdate) -> bool {
+        let last = self.last.clone();
+        let mut next = last.unwrap_or_else(|| HoseKeys::none(&self.config.host));
+        if next.mark == update.mark {
+            return true;
+        }
+        if !next.apply(update) {
+            return false;
+        }
+        match keys_of(&next) {
+            Ok(keys) => {
+                self.adopt(next, keys);
+                true
+            }
+            Err(why) => {
+                tracing::warn!(why, "a change of the keys of hosts cannot be used");
+                false
             }
         }
     }
 
     /// Sends one request; returns the pause until the next one.
     fn ask(&mut self) -> Result<Duration, ClientError> {
+        if self.inbox.mark().is_none() {
+            self.inbox.open(&self.thread);
+        }
         // A new client each time: the files with the token and the CA may have changed.
         let client = Client::new(&Settings {
             patience: Duration::ZERO,
             ..self.config.service.clone()
         })?;
-        let answer = client.hose_keys(&self.config.host)?;
+        let mark = self.last.as_ref();
+        let mark = mark.map_or_else(|| NO_KEYS.to_owned(), |last| last.mark.clone());
+        let answer = client.hose_keys(&self.config.host, &mark)?;
         let keys = is_about(&answer.host, &self.config.host).and_then(|()| keys_of(&answer));
         let keys = keys.map_err(|what| ClientError::Unexpected {
             url: self.config.service.url.clone(),
             what,
         })?;
         self.is_away = false;
-        self.note_missing(&keys);
+        if answer.mark.is_empty() {
+            self.note_missing(&keys);
+        } else {
+            self.missing.clear();
+        }
         let wait = pause(&answer, self.missing.is_empty());
-        let same = |last: &HoseKeys| last.epochs == answer.epochs;
-        if !self.last.as_ref().is_some_and(same) {
-            if let Err(error) = self.state.write(&answer) {
-                tracing::error!(%error, "a restart would not know the newest keys of hosts");
-            }
+        let is_known = answer.epochs.is_empty() && answer.mark == mark;
+        let same = |last: &HoseKeys| last.epochs == answer.epochs && last.mark == answer.mark;
+        if !is_known && !self.last.as_ref().is_some_and(same) {
+            self.adopt(answer, keys);
+        }
+        Ok(wait)
+    }
+
+    /// Stores other keys, and publishes them.
+    fn adopt(&mut self, answer: HoseKeys, keys: Keys) {
+        if let Err(error) = self.state.write(&answer) {
+            tracing::error!(%error, "a restart would not know the newest keys of hosts");
+        }
+        if self
+            .last
+            .as_ref()
+            .is_none_or(|last| latest(last) != latest(&answer))
+        {
             tracing::info!(
                 epoch = latest(&answer),
                 hosts = keys.len(),
                 "keys of hosts come from the placement service"
             );
-            self.publish(answer, keys);
         }
-        Ok(wait)
+        self.publish(answer, keys);
     }
 
     fn publish(&mut self, answer: HoseKeys, keys: Keys) {
         let mut status = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         status.epoch = latest(&answer);
         drop(status);
+        self.inbox.set_mark(&answer.mark);
         self.last = Some(answer);
         // An error means that the packet loop has ended.
         let _ = self.send.send(keys);
@@ -329,5 +461,86 @@ mod tests {
         };
         assert_eq!(pause(&days, true), ASK);
         assert_eq!(pause(&days, false), ASK_SOON);
+    }
+
+    /// The thread's side of a client that no service answers, and the keys that it publishes.
+    fn asking(directory: &tempfile::TempDir, inbox: &KeyInbox) -> (Asking, Receiver<Keys>) {
+        let config = ControlConfig {
+            service: Settings::new("http://127.0.0.1:1"),
+            host: "a".to_owned(),
+            state: directory.path().join("state"),
+        };
+        let (send, keys) = channel();
+        let (thread, messages) = channel();
+        inbox.open(&thread);
+        let asking = Asking {
+            state: StateFile::open(&path(&config)).expect("it can be written"),
+            config,
+            peers: Vec::new(),
+            missing: Vec::new(),
+            last: None,
+            is_away: false,
+            shared: Shared::default(),
+            send,
+            waker: Waker::of_nobody(),
+            inbox: inbox.clone(),
+            thread,
+            messages,
+        };
+        (asking, keys)
+    }
+
+    fn update(base: Option<&str>, mark: &str) -> HoseKeyUpdate {
+        let HoseKeys { epochs, .. } = answer(&[4, 5], &"0a".repeat(32));
+        HoseKeyUpdate {
+            host: "a".to_owned(),
+            period: tailbound_units::Nanos::from_secs(16),
+            base: base.map(str::to_owned),
+            epochs,
+            gone: vec!["c".to_owned()],
+            mark: mark.to_owned(),
+        }
+    }
+
+    #[test]
+    fn changes_are_applied_and_stored_and_those_of_other_keys_lead_to_a_request() {
+        let directory = tempfile::tempdir().expect("made");
+        let inbox = KeyInbox::default();
+        assert_eq!(inbox.mark(), None);
+        let (mut asking, keys) = asking(&directory, &inbox);
+        assert_eq!(inbox.mark().as_deref(), Some(NO_KEYS));
+        inbox.put(update(None, "1"));
+        // A change of keys that this host does not have ends the wait.
+        inbox.put(update(Some("2"), "3"));
+        assert!(asking.read_until(Instant::now() + ASK));
+        assert_eq!(
+            keys.try_iter().map(|keys| keys.len()).collect::<Vec<_>>(),
+            [2]
+        );
+        assert_eq!(inbox.mark().as_deref(), Some("1"));
+        let stored = asking.state.read("a").expect("it is whole");
+        assert_eq!(stored.map(|keys| keys.mark).as_deref(), Some("1"));
+        // One that it has is no news.
+        inbox.put(update(Some("0"), "1"));
+        inbox.put(update(Some("1"), "2"));
+        inbox
+            .0
+            .lock()
+            .expect("sound")
+            .as_ref()
+            .expect("open")
+            .messages
+            .send(Message::Stop)
+            .expect("it reads");
+        assert!(!asking.read_until(Instant::now() + ASK));
+        assert_eq!(
+            keys.try_iter().map(|keys| keys.len()).collect::<Vec<_>>(),
+            [2]
+        );
+        assert_eq!(inbox.mark().as_deref(), Some("2"));
+        // Without its reader an inbox is closed, and the watch asks for no keys.
+        drop(asking);
+        inbox.put(update(None, "9"));
+        assert_eq!(inbox.mark(), None);
     }
 }

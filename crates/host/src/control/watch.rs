@@ -2,14 +2,14 @@
 
 use super::staleness::{Decision, StalenessFilter};
 use super::state::{StateFile, StoredAnswer as _};
-use super::{ControlConfig, ControlError, IndexedGuarantees};
+use super::{ControlConfig, ControlError, IndexedGuarantees, KeyInbox};
 use crate::wake::Waker;
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tailbound_api::HostGuarantees;
 use tailbound_api::client::{Backoff, Client, ClientError, Settings, UnreachableReplica};
+use tailbound_api::{HostGuarantees, HostLine};
 
 /// Longest silence of the service: three times its longest interval between lines.
 const SILENCE: Duration = Duration::from_secs(30);
@@ -53,7 +53,12 @@ pub(crate) struct WatchClient {
 
 impl WatchClient {
     /// Starts to watch. The last known configuration of a former daemon is available immediately.
-    pub(crate) fn start(config: &ControlConfig, waker: Waker) -> Result<Self, ControlError> {
+    /// Changes of the host's keys go to the inbox.
+    pub(crate) fn start(
+        config: &ControlConfig,
+        keys: KeyInbox,
+        waker: Waker,
+    ) -> Result<Self, ControlError> {
         // So that a mistake in the settings shows now.
         Client::new(&config.service)?;
         let state = StateFile::open(&config.state)?;
@@ -74,6 +79,7 @@ impl WatchClient {
             staleness: StalenessFilter::default(),
             state,
             last: None,
+            keys,
             shared: Arc::clone(&shared),
             send,
             waker,
@@ -120,6 +126,15 @@ impl Drop for WatchClient {
     }
 }
 
+/// The end of a stream without an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum StreamEnd {
+    /// The service ended it.
+    Service,
+    /// The stream has no keys, and a thread wants them now.
+    KeysWanted,
+}
+
 /// The thread's side.
 struct WatchLoop {
     config: ControlConfig,
@@ -129,6 +144,7 @@ struct WatchLoop {
     state: StateFile<HostGuarantees>,
     /// The last known configuration: what was published last.
     last: Option<HostGuarantees>,
+    keys: KeyInbox,
     shared: Shared,
     send: Sender<Arc<IndexedGuarantees>>,
     waker: Waker,
@@ -174,10 +190,9 @@ impl WatchLoop {
     /// Follows the stream of the first replica to its end. This loop chooses the next replica, not
     /// the client.
     fn follow(&mut self, tried: &mut usize) -> Result<(), ClientError> {
-        let url = self.urls[0].clone();
         // A new client each time: the files with the token and the CA may have changed.
         let client = Client::new(&Settings {
-            url: url.clone(),
+            url: self.urls[0].clone(),
             patience: Duration::ZERO,
             ..self.config.service.clone()
         })?;
@@ -186,25 +201,46 @@ impl WatchLoop {
         if self.is_stopped() {
             return Ok(());
         }
-        for line in client.follow(&self.config.host, SILENCE)? {
-            let line = line?;
-            if let Err(what) = line.check(&self.config.host) {
-                return Err(ClientError::Unexpected { url, what });
+        while self.read_stream(&client, tried)? == StreamEnd::KeysWanted {}
+        Ok(())
+    }
+
+    /// Reads a stream to its end, or until a thread wants keys and the stream has none.
+    fn read_stream(
+        &mut self,
+        client: &Client,
+        tried: &mut usize,
+    ) -> Result<StreamEnd, ClientError> {
+        let mark = self.keys.mark();
+        for line in client.follow_host(&self.config.host, mark.as_deref(), SILENCE)? {
+            match line? {
+                HostLine::Guarantees(line) => self.read_line(line, tried)?,
+                HostLine::Keys(update) => self.keys.put(update),
             }
-            *tried = 0;
-            self.on_line(&line);
-            let held = self.last.as_ref().map_or(0, |held| held.revision);
-            let (now, replicas) = (Instant::now(), self.urls.len());
-            match self.staleness.evaluate(held, line.revision, now, replicas) {
-                Decision::Accept => self.accept(line),
-                Decision::Defer => {}
-                Decision::Stale => {
-                    let why = format!("it is behind, at revision {}, not {held}", line.revision);
-                    return Err(ClientError::Unreachable(vec![UnreachableReplica {
-                        url,
-                        why,
-                    }]));
-                }
+            if mark.is_none() && self.keys.mark().is_some() {
+                return Ok(StreamEnd::KeysWanted);
+            }
+        }
+        Ok(StreamEnd::Service)
+    }
+
+    /// Handles a line with guarantees. An error means that another replica must be watched.
+    fn read_line(&mut self, line: HostGuarantees, tried: &mut usize) -> Result<(), ClientError> {
+        let url = self.urls[0].clone();
+        if let Err(what) = line.check(&self.config.host) {
+            return Err(ClientError::Unexpected { url, what });
+        }
+        *tried = 0;
+        self.on_line(&line);
+        let held = self.last.as_ref().map_or(0, |held| held.revision);
+        let (now, replicas) = (Instant::now(), self.urls.len());
+        match self.staleness.evaluate(held, line.revision, now, replicas) {
+            Decision::Accept => self.accept(line),
+            Decision::Defer => {}
+            Decision::Stale => {
+                let why = format!("it is behind, at revision {}, not {held}", line.revision);
+                let replica = UnreachableReplica { url, why };
+                return Err(ClientError::Unreachable(vec![replica]));
             }
         }
         Ok(())

@@ -3,7 +3,9 @@
 
 use super::measured::ask_measured;
 use super::vcpu::ask_cpu;
-use crate::control::{ControlConfig, ControlError, IndexedGuarantees, ReportClient, WatchClient};
+use crate::control::{
+    ControlConfig, ControlError, IndexedGuarantees, KeyInbox, ReportClient, WatchClient,
+};
 use crate::hose::Placement;
 use crate::metrics::{AskWatch, Asker, Vcpus};
 use crate::wake::Signals;
@@ -14,6 +16,7 @@ use std::sync::Arc;
 pub(super) struct Service {
     config: Option<ControlConfig>,
     watch: Option<WatchClient>,
+    keys: KeyInbox,
     /// Reports this host's capacity and guarantees.
     reporter: Option<ReportClient>,
 }
@@ -32,12 +35,14 @@ impl Service {
         let Some(config) = config else {
             return Ok(Self::default());
         };
-        let watch = WatchClient::start(config, signals.waker())?;
+        let keys = KeyInbox::default();
+        let watch = WatchClient::start(config, keys.clone(), signals.waker())?;
         let measured = ask_measured(asker.clone(), vcpus.clone());
         let reporter = ReportClient::start(config, ask_cpu(vcpus.clone()), measured)?;
         Ok(Self {
             config: Some(config.clone()),
             watch: Some(watch),
+            keys,
             reporter: Some(reporter),
         })
     }
@@ -51,6 +56,7 @@ impl Service {
     pub(super) fn placement(&self, signals: &Signals) -> Placement {
         Placement {
             service: self.config.clone(),
+            keys: self.keys.clone(),
             waker: signals.waker(),
         }
     }

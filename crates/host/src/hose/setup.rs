@@ -3,7 +3,7 @@
 
 use super::channel::addresses;
 use super::{Exchange, Hose, HoseConfig, Issuer, PeerConfig};
-use crate::control::{ControlConfig, ControlError, KeyClient, Keys};
+use crate::control::{ControlConfig, ControlError, KeyClient, KeyInbox, Keys};
 use crate::wake::Waker;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -63,6 +63,8 @@ pub enum HoseError {
 #[derive(Debug, Clone)]
 pub(crate) struct Placement {
     pub(crate) service: Option<ControlConfig>,
+    /// The way of the changes of keys.
+    pub(crate) keys: KeyInbox,
     pub(crate) waker: Waker,
 }
 
@@ -72,6 +74,7 @@ impl Placement {
     pub(crate) fn none() -> Self {
         Self {
             service: None,
+            keys: KeyInbox::default(),
             waker: Waker::of_nobody(),
         }
     }
@@ -91,7 +94,9 @@ impl Placement {
         let peers = config.peers.iter();
         let peers = peers.filter(|peer| peer.key_file.is_none());
         let peers = peers.map(|peer| peer.host.clone()).collect();
-        Ok(Some(KeyClient::start(&service, peers, self.waker)?))
+        Ok(Some(KeyClient::start(
+            &service, peers, self.keys, self.waker,
+        )?))
     }
 }
 

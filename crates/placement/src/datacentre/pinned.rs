@@ -46,6 +46,32 @@ pub enum Rule {
     Queue,
 }
 
+impl Rule {
+    /// Returns the kind of a host's rule.
+    const fn of(rule: &HostRule) -> Self {
+        match rule {
+            HostRule::NoGuarantee
+            | HostRule::NoMachines
+            | HostRule::Late { .. }
+            | HostRule::WarmingUp => Self::State,
+            HostRule::Bandwidth { .. }
+            | HostRule::BurstRate { .. }
+            | HostRule::Slow { .. }
+            | HostRule::Burst { .. }
+            | HostRule::Bursts { .. }
+            | HostRule::InwardBursts { .. }
+            | HostRule::InwardFrame { .. }
+            | HostRule::Sum { .. } => Self::Capacity,
+            HostRule::Queue { .. } => Self::Queue,
+            HostRule::NoCpu
+            | HostRule::Cpu { .. }
+            | HostRule::CpuTaken
+            | HostRule::CpuSum { .. }
+            | HostRule::CpuThreads { .. } => Self::Cpu,
+        }
+    }
+}
+
 /// A refusal of a placement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
@@ -87,27 +113,7 @@ impl Refusal {
     }
 
     fn of_rule(dc: &Datacentre, host: NodeId, rule: HostRule) -> Self {
-        let kind = match rule {
-            HostRule::NoGuarantee
-            | HostRule::NoMachines
-            | HostRule::Late { .. }
-            | HostRule::WarmingUp => Rule::State,
-            HostRule::Bandwidth { .. }
-            | HostRule::BurstRate { .. }
-            | HostRule::Slow { .. }
-            | HostRule::Burst { .. }
-            | HostRule::Bursts { .. }
-            | HostRule::InwardBursts { .. }
-            | HostRule::InwardFrame { .. }
-            | HostRule::Sum { .. } => Rule::Capacity,
-            HostRule::Queue { .. } => Rule::Queue,
-            HostRule::NoCpu
-            | HostRule::Cpu { .. }
-            | HostRule::CpuTaken
-            | HostRule::CpuSum { .. }
-            | HostRule::CpuThreads { .. } => Rule::Cpu,
-        };
-        let refusal = Self::of_host(dc, host, kind, rule);
+        let refusal = Self::of_host(dc, host, Rule::of(&rule), rule);
         match rule {
             HostRule::Sum { sum, link } => refusal.with_excess(Rate(sum.0.saturating_sub(link.0))),
             HostRule::Late { measured, counted } => {
@@ -117,17 +123,25 @@ impl Refusal {
         }
     }
 
-    fn of_placement(error: &PlacementError) -> Self {
+    /// Returns the rule of a request that no placement keeps.
+    pub fn of_placement(error: &PlacementError) -> Self {
         let (rule, excess) = match error {
             PlacementError::Delay { least, limit } => {
                 (Rule::Delay, Some(least.saturating_sub(*limit).to_string()))
             }
             PlacementError::Fabric { .. } => (Rule::Delay, None),
             PlacementError::Domains => (Rule::Domain, None),
-            PlacementError::Slots { .. } => (Rule::Slots, None),
+            PlacementError::Slots { wanted, free } => {
+                let excess = match wanted.saturating_sub(*free) {
+                    0 => None,
+                    1 => Some("1 machine".to_owned()),
+                    missing => Some(format!("{missing} machines")),
+                };
+                (Rule::Slots, excess)
+            }
             PlacementError::Cpu { .. } => (Rule::Cpu, None),
-            PlacementError::Hosts { .. } | PlacementError::HostOfMachines { .. } => {
-                (Rule::Capacity, None)
+            PlacementError::Hosts { rule, .. } | PlacementError::HostOfMachines { rule, .. } => {
+                (Rule::of(rule), None)
             }
             PlacementError::Ports
             | PlacementError::Beside
@@ -136,9 +150,15 @@ impl Refusal {
             | PlacementError::Unproved
             | PlacementError::Effort { .. } => (Rule::Queue, None),
         };
+        let host = match error {
+            PlacementError::Hosts { host, .. }
+            | PlacementError::HostOfMachines { host, .. }
+            | PlacementError::Cpu { host, .. } => Some(host.to_string()),
+            _ => None,
+        };
         Self {
             rule,
-            host: None,
+            host,
             port: None,
             excess,
             sentence: error.to_string(),

@@ -2,7 +2,7 @@
 
 use super::*;
 use proptest::prelude::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use tailbound_api::{
     Classes, Fabric, HostMachines, HostPut, HostReport, InLimit, LimitKind, MachineRequest,
     MoveStep, MoveVm, NewReservation, Operation, OutLimit, PinnedHost, RefusedVm, TenantRef,
@@ -395,7 +395,19 @@ fn numbers_stay(old: &Tenant, new: &Tenant) {
 /// it.
 fn both_hosts_have_a_place(ledger: &Ledger) {
     let mut ends = 0;
-    for host in ledger.host_names("host-1").unwrap_or_default() {
+    let topology = ledger.datacentre().topology();
+    for host in topology
+        .hosts()
+        .iter()
+        .map(|host| topology.name(*host).to_owned())
+    {
+        let of_tenant = |tenant: &Arc<Tenant>| -> BTreeSet<String> {
+            tenant.hosts().map(str::to_owned).collect()
+        };
+        let tenants = ledger.tenants.values().map(of_tenant);
+        let shared = tenants.filter(|hosts| hosts.contains(&host)).flatten();
+        let shared: BTreeSet<String> = shared.filter(|other| *other != host).collect();
+        assert_eq!(ledger.peers(&host), Some(shared));
         let told = ledger.guarantees(&host).unwrap();
         let shown = ledger.host(&host).unwrap();
         assert_eq!(told.vms.len() as u32, shown.used, "{host}");

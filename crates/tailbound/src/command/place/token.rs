@@ -6,8 +6,11 @@ use crate::exit::{Exit, Failure};
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 use std::fmt::Write as _;
+use std::time::Duration;
 use tailbound_api::client::random;
 use tailbound_api::is_name;
+use tailbound_control::server::Expiry;
+use tailbound_units::Nanos;
 
 /// The role of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, Serialize)]
@@ -60,6 +63,9 @@ pub(super) struct Token {
     /// The token's name in the service's log [default: the owner, the host or the role]
     #[arg(long)]
     name: Option<String>,
+    /// The time for which the token is valid, such as 720h [default: without end]
+    #[arg(long, value_name = "TIME")]
+    valid_for: Option<Nanos>,
     /// The output format
     #[arg(long, value_enum, default_value_t)]
     output: Output,
@@ -75,6 +81,8 @@ struct NewToken {
     #[serde(skip_serializing_if = "Option::is_none")]
     host: Option<String>,
     sha256: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -107,6 +115,10 @@ impl Token {
             owner,
             host,
             sha256: hexadecimal(&Sha256::digest(secret.as_bytes())),
+            expires: self.valid_for.map(|valid| {
+                let end = Expiry::after(Duration::from_nanos(valid.0));
+                end.to_string()
+            }),
         };
         let text = match self.output {
             Output::Json => output::json("place-token", 1, &made),

@@ -1,5 +1,5 @@
-//! Order of turns: deficit round robin with a list of new members (RFC 8290, 4.2), for sources and
-//! for the flows of one source.
+//! Order of turns: deficit round robin with a list of new members (RFC 8290, 4.2), for sources, for
+//! the flows of one source, and for the flows of a line in the pacer.
 
 use std::mem;
 
@@ -75,6 +75,14 @@ impl Turns {
         turn.active = true;
         turn.deficit = quantum;
         self.new.push(all, index);
+    }
+
+    /// Adds a member that has had turns before the others came: it goes behind them.
+    pub(crate) fn resume(&mut self, all: &mut [impl TakesTurns], index: u32, quantum: i64) {
+        let turn = all[index as usize].turn_mut();
+        turn.active = true;
+        turn.deficit = quantum;
+        self.old.push(all, index);
     }
 
     /// Returns the member whose turn it is; `None` if no member has frames.

@@ -108,7 +108,6 @@
 
 mod account;
 mod batch;
-mod by_flow;
 mod cap;
 mod chain;
 mod change;

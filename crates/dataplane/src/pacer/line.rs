@@ -1,8 +1,8 @@
 //! One line of frames: those of a guest to one destination, or to all destinations without a limit.
 
-use super::by_flow::{Behind, FlowList};
 use super::limit::Limit;
 use super::rate_change::RateChange;
+use super::store::by_flow::{Behind, FlowList};
 use super::store::{NIL, Store, Waiting};
 use crate::queue::QueueStats;
 use crate::queue::codel::{Control, Line as Judged, Parameters};
@@ -141,7 +141,7 @@ impl Line {
         } else {
             let behind = Behind::of_flow(flow);
             if !self.has_one() && self.ends.behind != behind {
-                return self.push_by_flow(store, index, size, flow);
+                return self.push_by_flow(store, index, size.0, size.1, flow);
             }
             self.ends.behind = behind;
             store.at_mut(self.ends.tail).next = index;
@@ -155,25 +155,26 @@ impl Line {
         &mut self,
         store: &mut Store<F>,
         index: u32,
-        size: (WireBytes, Bytes),
+        wire: WireBytes,
+        memory: Bytes,
         flow: Connection,
     ) {
         let queues = self.ends.behind.queues();
-        let queues = queues.unwrap_or_else(|| self.divide(store, size));
+        let queues = queues.unwrap_or_else(|| self.divide(store, wire, memory));
         let (places, flows) = store.parts_mut();
         flows.at_mut(queues).push(places, index, flow);
     }
 
     /// Puts the frames behind the first into a queue by flow, before a frame of this size, and
     /// returns the number of the queues.
-    fn divide<F>(&mut self, store: &mut Store<F>, size: (WireBytes, Bytes)) -> u32 {
+    fn divide<F>(&mut self, store: &mut Store<F>, wire: WireBytes, memory: Bytes) -> u32 {
         let head = store.at_mut(self.ends.head);
         let list = FlowList {
             behind: self.ends.behind,
             head: mem::replace(&mut head.next, NIL),
             tail: mem::replace(&mut self.ends.tail, NIL),
-            wire: self.wire - size.0 - head.wire,
-            memory: Bytes(self.memory.0 - size.1.0 - head.memory.0),
+            wire: self.wire - wire - head.wire,
+            memory: Bytes(self.memory.0 - memory.0 - head.memory.0),
         };
         self.ends.behind = store.flows.begin(list);
         let queues = self.ends.behind.queues();

@@ -1,8 +1,10 @@
 //! Storage of frames; lines and guests refer to their places.
 
-use super::by_flow::FlowTable;
+pub(super) mod by_flow;
+
 use crate::queue::{Spare, shrink};
 use crate::{Connection, Frame};
+use by_flow::FlowTable;
 use std::mem;
 use tailbound_units::{Bytes, Nanos, Position, WireBytes};
 

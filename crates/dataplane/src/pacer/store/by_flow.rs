@@ -12,7 +12,7 @@
 //! which their search begins, so the number of queues is bounded for any traffic. Hashes of
 //! connections have secret keys: a guest cannot choose flows that share a queue.
 
-use super::store::{NIL, Waiting};
+use super::{NIL, Waiting};
 use crate::Connection;
 use crate::queue::codel::Control;
 use crate::queue::turns::{TakesTurns, Turn, Turns};
@@ -20,19 +20,19 @@ use std::mem;
 use tailbound_units::{Bytes, WireBytes};
 
 /// Number of queues of a line: a power of two, for the upper bits of a hash.
-pub(super) const QUEUES: usize = 16;
+pub(in crate::pacer) const QUEUES: usize = 16;
 
 /// Bytes on the wire that a flow may send in its turn: a full frame.
-pub(super) const QUANTUM: WireBytes = WireBytes(1538);
+pub(in crate::pacer) const QUANTUM: WireBytes = WireBytes(1538);
 
 /// Order of the frames behind the first of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Behind(u64);
+pub(in crate::pacer) struct Behind(u64);
 
 impl Behind {
     /// One list of frames of one flow.
     #[inline(always)]
-    pub(super) const fn of_flow(flow: Connection) -> Self {
+    pub(in crate::pacer) const fn of_flow(flow: Connection) -> Self {
         Self(flow.0 as u64)
     }
 
@@ -42,13 +42,13 @@ impl Behind {
     }
 
     #[inline(always)]
-    pub(super) const fn is_by_flow(self) -> bool {
+    pub(in crate::pacer) const fn is_by_flow(self) -> bool {
         self.0 >> 32 != 0
     }
 
     /// Number of the queues by flow; `None` for a list.
     #[inline(always)]
-    pub(super) const fn queues(self) -> Option<u32> {
+    pub(in crate::pacer) const fn queues(self) -> Option<u32> {
         if self.is_by_flow() {
             Some(self.0 as u32)
         } else {
@@ -103,7 +103,7 @@ impl TakesTurns for FlowQueue {
 
 /// The frames behind the first of a line, by flow. The module describes it.
 #[derive(Debug)]
-pub(super) struct FlowQueues {
+pub(in crate::pacer) struct FlowQueues {
     queues: [FlowQueue; QUEUES],
     turns: Turns,
     /// The queue of the first frame of the line.
@@ -114,12 +114,12 @@ pub(super) struct FlowQueues {
 
 /// A list of frames of one flow.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct FlowList {
-    pub(super) behind: Behind,
-    pub(super) head: u32,
-    pub(super) tail: u32,
-    pub(super) wire: WireBytes,
-    pub(super) memory: Bytes,
+pub(in crate::pacer) struct FlowList {
+    pub(in crate::pacer) behind: Behind,
+    pub(in crate::pacer) head: u32,
+    pub(in crate::pacer) tail: u32,
+    pub(in crate::pacer) wire: WireBytes,
+    pub(in crate::pacer) memory: Bytes,
 }
 
 impl FlowQueues {
@@ -177,7 +177,12 @@ impl FlowQueues {
     }
 
     /// Adds a frame.
-    pub(super) fn push<F>(&mut self, places: &mut [Waiting<F>], index: u32, flow: Connection) {
+    pub(in crate::pacer) fn push<F>(
+        &mut self,
+        places: &mut [Waiting<F>],
+        index: u32,
+        flow: Connection,
+    ) {
         let first = home(flow);
         let queue = &self.queues[first];
         let at = if queue.turn.active && queue.flow == flow {
@@ -207,7 +212,11 @@ impl FlowQueues {
 
     /// Removes the frame whose turn it is, which is then the first of the line. Exchanges the state
     /// of `CoDel` if its flow is another one.
-    pub(super) fn next<F>(&mut self, places: &mut [Waiting<F>], control: &mut Control) -> u32 {
+    pub(in crate::pacer) fn next<F>(
+        &mut self,
+        places: &mut [Waiting<F>],
+        control: &mut Control,
+    ) -> u32 {
         let at = loop {
             let turn = self
                 .turns
@@ -241,7 +250,7 @@ impl FlowQueues {
 
     /// Replaces the first frame of the line, which was dropped, by the next one of its flow, if
     /// there is one. The dropped frame, of this length, costs its flow nothing.
-    pub(super) fn replace<F>(
+    pub(in crate::pacer) fn replace<F>(
         &mut self,
         places: &mut [Waiting<F>],
         dropped: WireBytes,
@@ -252,7 +261,10 @@ impl FlowQueues {
     }
 
     /// Removes the first frame of the flow with the most memory, to drop it.
-    pub(super) fn remove_of_largest<F>(&mut self, places: &mut [Waiting<F>]) -> Option<u32> {
+    pub(in crate::pacer) fn remove_of_largest<F>(
+        &mut self,
+        places: &mut [Waiting<F>],
+    ) -> Option<u32> {
         let at = (0..QUEUES).max_by_key(|&at| (self.queues[at].memory, QUEUES - at))?;
         if self.queues[at].head == NIL {
             return None;
@@ -263,7 +275,7 @@ impl FlowQueues {
     }
 
     /// Length of the frames behind the first that belong to its flow.
-    pub(super) fn behind(&self) -> WireBytes {
+    pub(in crate::pacer) fn behind(&self) -> WireBytes {
         self.queues[self.current as usize].wire
     }
 
@@ -329,13 +341,13 @@ const fn home(flow: Connection) -> usize {
 /// All queues by flow: each is of one line, or unused. There are never more than half of the
 /// waiting frames, since a line by flow has two.
 #[derive(Debug)]
-pub(super) struct FlowTable {
+pub(in crate::pacer) struct FlowTable {
     all: Vec<FlowQueues>,
     unused: Vec<u32>,
 }
 
 impl FlowTable {
-    pub(super) const fn new() -> Self {
+    pub(in crate::pacer) const fn new() -> Self {
         Self {
             all: Vec::new(),
             unused: Vec::new(),
@@ -343,17 +355,17 @@ impl FlowTable {
     }
 
     /// Returns the queues with this number.
-    pub(super) fn at(&self, index: u32) -> &FlowQueues {
+    pub(in crate::pacer) fn at(&self, index: u32) -> &FlowQueues {
         &self.all[index as usize]
     }
 
     /// Returns them for changes.
-    pub(super) fn at_mut(&mut self, index: u32) -> &mut FlowQueues {
+    pub(in crate::pacer) fn at_mut(&mut self, index: u32) -> &mut FlowQueues {
         &mut self.all[index as usize]
     }
 
     /// Begins queues by flow with the frames of one flow.
-    pub(super) fn begin(&mut self, list: FlowList) -> Behind {
+    pub(in crate::pacer) fn begin(&mut self, list: FlowList) -> Behind {
         let index = self.unused.pop().unwrap_or_else(|| {
             self.all.push(FlowQueues::EMPTY);
             self.all.len() as u32 - 1
@@ -364,20 +376,20 @@ impl FlowTable {
 
     /// Ends queues by flow that are not needed any more, and returns the frames as a list: `None` if
     /// the queues are needed.
-    pub(super) fn end(&mut self, index: u32) -> Option<FlowList> {
+    pub(in crate::pacer) fn end(&mut self, index: u32) -> Option<FlowList> {
         let list = self.at_mut(index).end()?;
         self.unused.push(index);
         Some(list)
     }
 
     /// Ends queues by flow, and links their frames behind `last`.
-    pub(super) fn link<F>(&mut self, index: u32, places: &mut [Waiting<F>], last: u32) {
+    pub(in crate::pacer) fn link<F>(&mut self, index: u32, places: &mut [Waiting<F>], last: u32) {
         self.at_mut(index).link(places, last);
         self.unused.push(index);
     }
 
     /// The first frame of each queue of this number; some are [`NIL`].
-    pub(super) fn heads(&self, index: u32) -> impl Iterator<Item = u32> {
+    pub(in crate::pacer) fn heads(&self, index: u32) -> impl Iterator<Item = u32> {
         self.at(index).heads()
     }
 
@@ -388,7 +400,7 @@ impl FlowTable {
     }
 
     /// Frees all memory, if nothing is in use.
-    pub(super) fn give_back(&mut self) {
+    pub(in crate::pacer) fn give_back(&mut self) {
         if self.unused.len() == self.all.len() {
             *self = Self::new();
         }

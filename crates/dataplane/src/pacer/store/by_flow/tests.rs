@@ -1,7 +1,7 @@
-use super::super::line::{Line, put_back};
-use super::super::store::{Arrival, NIL, Store};
+use super::super::{Arrival, NIL, Store};
 use super::*;
 use crate::Frame;
+use crate::pacer::line::{Line, put_back};
 use crate::testing::Record;
 use proptest::prelude::*;
 use std::collections::VecDeque;

@@ -31,7 +31,7 @@
 //! ```
 //!
 //! Frames wait in *lines* (`line`): one for each destination that has a limit, and one for all
-//! others of a guest, whose frames stay in order. The first frame of a line waits until it conforms
+//! others of a guest. The first frame of a line waits until it conforms
 //! to {`B_i`, S}; then it is *released*. Until then the line waits in a wheel; a line whose limit
 //! is closed waits nowhere, and costs nothing until the limit opens. Released lines take turns in
 //! their guest's *round* (`round`), weighted by `B_i`. The first frame of the line whose turn it is
@@ -50,6 +50,10 @@
 //! Only one frame of a guest has a departure. So a changed rate applies immediately: the first
 //! frame of the line is checked again, and the charge of a later departure is repeated under the
 //! new rate.
+//!
+//! Behind the first frame of a line, flows take turns (`by_flow`): the order within a flow is the
+//! only one that is promised. So an acknowledgement does not wait for the data of other connections
+//! that were enqueued before it.
 //!
 //! A large packet is segmented when it joins its line. Its buffer may contain five hundred frames
 //! of one byte each, so the memory of the segments is counted before they exist.
@@ -74,9 +78,10 @@
 //! The pacer accepts all frames. The memory of a line, a guest and all guests is counted by
 //! [`Frame::truesize`] and bounded: see [`PacerConfig::memory`]. The bounds of all guests add up to
 //! at most that, so that no guest can use another's. If a line holds more than half of its share,
-//! new frames are marked (ECN), and if it holds more than its share, frames at its front are
-//! dropped; a guest over its bound loses an eighth of it, from the front of its longest lines. Each
-//! line has a `CoDel` of its own (RFC 8289), which judges a frame at the front by its waiting time.
+//! new frames are marked (ECN), and if it holds more than its share, the oldest frames of its
+//! largest flow are dropped; a guest over its bound loses an eighth of it, from the front of its
+//! longest lines. Each flow of a line has a `CoDel` of its own (RFC 8289), which judges a frame at
+//! the front by its waiting time.
 //!
 //! The host must not read a guest's ring ([`Pacer::is_read`]) while the guest's frames wait for {B,
 //! S}: when its released lines hold more than it may send within its horizon, or its memory exceeds
@@ -152,8 +157,8 @@ use tailbound_units::{Bytes, Nanos, Position, Rate, WireBytes};
 pub struct PacerDrops {
     /// Longer on the wire than any frame may be, and without segmentation.
     pub oversized: u64,
-    /// At the front of a line that exceeded its share of memory, or of the longest lines of a guest
-    /// that exceeded its bound.
+    /// The oldest ones of the largest flow of a line that exceeded its share of memory, or of the
+    /// longest lines of a guest that exceeded its bound.
     pub over_share: u64,
     /// At the front of a line whose frames had waited too long for too long for their destination's
     /// limit (`CoDel`).

@@ -17,6 +17,7 @@ pub mod fq_codel;
 pub mod nic;
 pub mod priority;
 mod spare;
+pub(crate) mod turns;
 
 pub use codel::CodelConfig;
 pub use fifo::FifoConfig;

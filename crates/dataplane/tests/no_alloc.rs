@@ -189,7 +189,9 @@ fn nothing_is_allocated_by_a_pacer_once_it_is_warm() {
             payload,
             ..Tcp::default()
         };
-        let (frame, virtio) = (tcp.frame(), tcp.virtio());
+        let (mut frame, virtio) = (tcp.frame(), tcp.virtio());
+        // The source port: several flows wait in one line.
+        frame[35] = packets.len() as u8;
         let flow = read(&Pool::new(), &frame, virtio, 0).flow().expect("IPv4");
         destination = flow.destination;
         packets.push((frame, virtio));

@@ -117,6 +117,12 @@ impl Carry {
         u64::try_from(work / u128::from(divisor)).unwrap_or(u64::MAX)
     }
 
+    /// The remainder, in parts of one divisor.
+    #[inline]
+    pub const fn parts(self) -> u64 {
+        self.0
+    }
+
     /// Returns true if there is a remainder.
     #[inline]
     pub const fn is_some(self) -> bool {

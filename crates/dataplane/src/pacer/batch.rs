@@ -355,8 +355,7 @@ impl<F: Frame> Pacer<F> {
         if next == Position::NEVER && timer.is_none() {
             return None;
         }
-        let at = clock.moment(next.saturating_sub(self.lead));
-        let at = timer.map_or(at, |timer| at.min(clock.moment(timer)));
-        Some(at.max(clock.now()))
+        let at = clock.moment_from_now(next.saturating_sub(self.lead));
+        Some(timer.map_or(at, |timer| at.min(clock.moment_from_now(timer))))
     }
 }

@@ -11,7 +11,7 @@ use super::releases::Releases;
 use super::round::{Links, of_deficit};
 use super::store::{NIL, Store};
 use super::{PacerStats, WireClock, void};
-use crate::Frame;
+use crate::{Connection, Frame};
 use tailbound_units::{Bytes, Position, Rate, WireBytes};
 
 /// State that all lines and guests share: the wire, the frames, and the lists ordered by time.
@@ -75,17 +75,18 @@ impl<F: Frame> Chain<F> {
         (void::on_the_wire(frame.len()), memory)
     }
 
-    /// Adds a frame that is in its place, and of this size, to the end of a line.
+    /// Adds a frame that is in its place, of this size and flow, to a line.
     #[inline(always)]
     pub(super) fn append(
         &mut self,
         (guest, line): (&mut Guest, &mut Line),
         index: u32,
         place: u32,
-        (wire, memory): (WireBytes, Bytes),
+        size: (WireBytes, Bytes, Connection),
         at: Position,
     ) {
-        line.push(&mut self.store, place, (wire, memory));
+        let (wire, memory, flow) = size;
+        line.push(&mut self.store, place, (wire, memory), flow);
         guest.memory.0 += memory.0;
         guest.stats.taken.packets += 1;
         if line.stage == Stage::Released {
@@ -391,7 +392,7 @@ impl<F: Frame> Chain<F> {
         index: u32,
         at: Position,
     ) {
-        if line.is_empty() {
+        if line.is_empty() && !line.advance(&mut self.store) {
             line.stage = Stage::Empty;
             guest.lines -= 1;
             guest.round.pop(&self.links, line.weight);

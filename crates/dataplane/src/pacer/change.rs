@@ -186,10 +186,11 @@ impl<F: Frame> Pacer<F> {
             if self.lines.at(line).stage == Stage::Limited {
                 self.chain.releases.remove(line);
             }
-            while !self.lines.at(line).is_empty() {
-                let index = self.lines.at(line).head();
-                self.lines.at_mut(line).pop(&self.chain.store);
+            let mut index = self.lines.at_mut(line).take_all(&mut self.chain.store);
+            while index != NIL {
+                let next = self.chain.store.at(index).next;
                 self.restore(index);
+                index = next;
             }
             let sibling = self.lines.sibling(next);
             self.lines.remove(line, &mut self.chain.used);

@@ -99,6 +99,22 @@ impl WireClock {
         since.saturating_add(Nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
     }
 
+    /// Returns the later of [`WireClock::moment`] and [`WireClock::now`]: counted from now on, for
+    /// the next seconds with one division of 64 bits.
+    #[inline]
+    pub(super) fn moment_from_now(&self, position: Position) -> Nanos {
+        let ahead = position.since(self.position).0;
+        // Zero bytes ahead: the byte has begun. Otherwise a byte is more than the remainder.
+        match ahead.checked_mul(BYTE) {
+            Some(0) => self.now,
+            Some(parts) => {
+                let nanos = (parts - self.rest.parts()).div_ceil(self.rate.0);
+                self.now.saturating_add(Nanos(nanos))
+            }
+            None => self.moment(position).max(self.now),
+        }
+    }
+
     /// Returns the bytes that the wire carries in `time`, rounded down.
     pub fn bytes_in(&self, time: Nanos) -> WireBytes {
         self.rate.bytes_in(time).into()

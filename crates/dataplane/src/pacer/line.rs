@@ -2,11 +2,12 @@
 
 use super::limit::Limit;
 use super::rate_change::RateChange;
+use super::store::by_flow::{Behind, FlowList};
 use super::store::{NIL, Store, Waiting};
-use crate::Frame;
 use crate::queue::QueueStats;
 use crate::queue::codel::{Control, Line as Judged, Parameters};
-use std::mem;
+use crate::{Connection, Frame};
+use std::{iter, mem};
 use tailbound_units::{Bytes, Nanos, Position, WireBytes};
 
 /// Length of `CoDel`'s interval in targets (RFC 8289, 4.4: the target is 5 % of the interval): the
@@ -28,6 +29,25 @@ pub(super) enum Stage {
     Released,
 }
 
+/// The frames of a line. The first one stays in front of all that come: it may be released.
+#[derive(Debug, Clone, Copy)]
+struct Ends {
+    /// The first frame. In a line by flow it has no successor.
+    head: u32,
+    /// The last frame; [`NIL`] in a line by flow.
+    tail: u32,
+    /// The frames behind the first; undefined without any.
+    behind: Behind,
+}
+
+impl Ends {
+    const EMPTY: Self = Self {
+        head: NIL,
+        tail: NIL,
+        behind: Behind::of_flow(Connection(0)),
+    };
+}
+
 /// A line. The module describes it.
 #[derive(Debug)]
 pub(super) struct Line {
@@ -40,9 +60,7 @@ pub(super) struct Line {
     pub(super) held_back: bool,
     /// Limit of the line; `None` for the line of frames without a limit.
     pub(super) limit: Option<Limit>,
-    /// The first frame and the last.
-    head: u32,
-    tail: u32,
+    ends: Ends,
     /// Length of its frames on the wire, and their memory.
     pub(super) wire: WireBytes,
     pub(super) memory: Bytes,
@@ -65,8 +83,7 @@ impl Line {
             release: Position::ZERO,
             held_back: false,
             limit,
-            head: NIL,
-            tail: NIL,
+            ends: Ends::EMPTY,
             wire: WireBytes::ZERO,
             memory: Bytes(0),
             weight,
@@ -85,46 +102,143 @@ impl Line {
     }
 
     pub(super) const fn is_empty(&self) -> bool {
-        self.head == NIL
+        self.ends.head == NIL
     }
 
     /// Checks whether the line has exactly one frame, if it is not empty.
     #[inline(always)]
     pub(super) const fn has_one(&self) -> bool {
-        self.head == self.tail
+        self.ends.head == self.ends.tail
     }
 
     /// The first frame of a line that is not empty.
     pub(super) const fn head(&self) -> u32 {
-        self.head
+        self.ends.head
     }
 
-    /// Adds a frame of this size behind the last one.
+    /// All frames, each flow's in order.
+    pub(super) fn frames<'s, F>(&self, store: &'s Store<F>) -> impl Iterator<Item = u32> + 's {
+        let there = |index: u32| (index != NIL).then_some(index);
+        let list = move |first| iter::successors(there(first), move |&i| there(store.at(i).next));
+        let by_flow = self.ends.behind.queues();
+        let heads = by_flow.map(|queues| store.flows.heads(queues));
+        list(self.ends.head).chain(heads.into_iter().flatten().flat_map(list))
+    }
+
+    /// Adds a frame of this size and flow behind the last one of its flow.
     #[inline(always)]
-    pub(super) fn push<F>(&mut self, store: &mut Store<F>, index: u32, size: (WireBytes, Bytes)) {
+    pub(super) fn push<F>(
+        &mut self,
+        store: &mut Store<F>,
+        index: u32,
+        size: (WireBytes, Bytes),
+        flow: Connection,
+    ) {
         self.wire += size.0;
         self.memory.0 += size.1.0;
-        if self.head == NIL {
-            self.head = index;
+        if self.ends.head == NIL {
+            self.ends.head = index;
         } else {
-            store.at_mut(self.tail).next = index;
+            let behind = Behind::of_flow(flow);
+            if !self.has_one() && self.ends.behind != behind {
+                return self.push_by_flow(store, index, size.0, size.1, flow);
+            }
+            self.ends.behind = behind;
+            store.at_mut(self.ends.tail).next = index;
         }
-        self.tail = index;
+        self.ends.tail = index;
     }
 
-    /// Removes the first frame of a line that is not empty, and returns the entry at its place.
+    /// Adds a frame, which is counted, to the queue of its flow.
+    #[inline(never)]
+    fn push_by_flow<F>(
+        &mut self,
+        store: &mut Store<F>,
+        index: u32,
+        wire: WireBytes,
+        memory: Bytes,
+        flow: Connection,
+    ) {
+        let queues = self.ends.behind.queues();
+        let queues = queues.unwrap_or_else(|| self.divide(store, wire, memory));
+        let (places, flows) = store.parts_mut();
+        flows.at_mut(queues).push(places, index, flow);
+    }
+
+    /// Puts the frames behind the first into a queue by flow, before a frame of this size, and
+    /// returns the number of the queues.
+    fn divide<F>(&mut self, store: &mut Store<F>, wire: WireBytes, memory: Bytes) -> u32 {
+        let head = store.at_mut(self.ends.head);
+        let list = FlowList {
+            behind: self.ends.behind,
+            head: mem::replace(&mut head.next, NIL),
+            tail: mem::replace(&mut self.ends.tail, NIL),
+            wire: self.wire - wire - head.wire,
+            memory: Bytes(self.memory.0 - memory.0 - head.memory.0),
+        };
+        self.ends.behind = store.flows.begin(list);
+        let queues = self.ends.behind.queues();
+        queues.expect("queues have begun")
+    }
+
+    /// Removes the first frame of a line that is not empty, and returns the entry at its place. The
+    /// caller must call [`Line::advance`] if the line is empty then.
     #[inline(always)]
     pub(super) fn pop<'s, F>(&mut self, store: &'s Store<F>) -> &'s Waiting<F> {
-        let frame = store.at(self.head);
+        let frame = store.at(self.ends.head);
         self.wire -= frame.wire;
         self.memory.0 -= frame.memory.0;
-        self.head = frame.next;
+        self.ends.head = frame.next;
         frame
     }
 
-    /// Removes the second frame, if there is one: the first may have been released.
+    /// Brings the next frame of a line to the front whose first was removed, and which looks empty.
+    /// Returns whether there is one.
+    #[inline(always)]
+    pub(super) fn advance<F>(&mut self, store: &mut Store<F>) -> bool {
+        match self.ends.behind.queues() {
+            Some(queues) => {
+                self.advance_by_flow(store, queues);
+                true
+            }
+            None => false,
+        }
+    }
+
+    #[inline(never)]
+    fn advance_by_flow<F>(&mut self, store: &mut Store<F>, queues: u32) {
+        let (places, flows) = store.parts_mut();
+        self.ends.head = flows.at_mut(queues).next(places, &mut self.control);
+        self.unite(store, queues);
+    }
+
+    /// Makes a list of the frames behind the first, if they need no queues by flow any more.
+    fn unite<F>(&mut self, store: &mut Store<F>, queues: u32) {
+        let Some(list) = store.flows.end(queues) else {
+            return;
+        };
+        self.ends.behind = list.behind;
+        store.at_mut(self.ends.head).next = list.head;
+        self.ends.tail = if list.head == NIL {
+            self.ends.head
+        } else {
+            list.tail
+        };
+    }
+
+    /// Removes the frame behind the first, or the first of the largest flow there, if there is one:
+    /// the first of the line may have been released.
     pub(super) fn pop_second<F>(&mut self, store: &mut Store<F>) -> Option<u32> {
-        let index = store.at(self.head).next;
+        if let Some(queues) = self.ends.behind.queues() {
+            let (places, flows) = store.parts_mut();
+            let index = flows.at_mut(queues).remove_of_largest(places)?;
+            let frame = &places[index as usize];
+            self.wire -= frame.wire;
+            self.memory.0 -= frame.memory.0;
+            self.unite(store, queues);
+            return Some(index);
+        }
+        let index = store.at(self.ends.head).next;
         if index == NIL {
             return None;
         }
@@ -132,11 +246,38 @@ impl Line {
         let behind = frame.next;
         self.wire -= frame.wire;
         self.memory.0 -= frame.memory.0;
-        store.at_mut(self.head).next = behind;
+        store.at_mut(self.ends.head).next = behind;
         if behind == NIL {
-            self.tail = self.head;
+            self.ends.tail = self.ends.head;
         }
         Some(index)
+    }
+
+    /// Removes the first frame, which was dropped, and brings the next one of its flow to the front.
+    /// Without one, a line by flow looks empty until [`Line::advance`].
+    fn drop_first<F>(&mut self, store: &mut Store<F>) {
+        let wire = self.pop(store).wire;
+        if let Some(queues) = self.ends.behind.queues()
+            && self.ends.head == NIL
+        {
+            let (places, flows) = store.parts_mut();
+            if let Some(next) = flows.at_mut(queues).replace(places, wire) {
+                self.ends.head = next;
+                self.unite(store, queues);
+            }
+        }
+    }
+
+    /// Links all frames, each flow's in order, and returns the first. The line is then empty.
+    pub(super) fn take_all<F>(&mut self, store: &mut Store<F>) -> u32 {
+        let first = self.ends.head;
+        if let Some(queues) = self.ends.behind.queues() {
+            let (places, flows) = store.parts_mut();
+            flows.link(queues, places, first);
+        }
+        self.ends = Ends::EMPTY;
+        (self.wire, self.memory) = (WireBytes::ZERO, Bytes(0));
+        first
     }
 
     /// Moves the frames of `of` that belong to this line over to it, in order.
@@ -146,17 +287,17 @@ impl Line {
         of: &mut Self,
         is_mine: impl Fn(&F) -> bool,
     ) {
-        let mut index = of.head;
-        (of.head, of.wire, of.memory) = (NIL, WireBytes::ZERO, Bytes(0));
+        let mut index = of.take_all(store);
         while index != NIL {
             let waiting = store.at_mut(index);
             let next = mem::replace(&mut waiting.next, NIL);
             let size = (waiting.wire, waiting.memory);
             let mine = waiting.frame.as_ref().is_some_and(&is_mine);
+            let flow = store.flow_at(index);
             if mine {
-                self.push(store, index, size);
+                self.push(store, index, size, flow);
             } else {
-                of.push(store, index, size);
+                of.push(store, index, size, flow);
             }
             index = next;
         }
@@ -205,6 +346,9 @@ impl Line {
         control.admit(&parameters, now, &mut stats, &mut judged);
         let marked = judged.marked;
         self.control = control;
+        if self.is_empty() {
+            self.advance(store);
+        }
         marked
     }
 }
@@ -214,7 +358,7 @@ pub(super) fn put_back<F>(line: &mut Line, store: &Store<F>, index: u32) -> Wire
     let frame = store.at(index);
     line.wire += frame.wire;
     line.memory.0 += frame.memory.0;
-    line.head = index;
+    line.ends.head = index;
     frame.wire
 }
 
@@ -235,19 +379,22 @@ impl<F: Frame, D: FnMut(&mut Store<F>, u32)> Judged for CodelLine<'_, F, D> {
         if self.line.is_empty() {
             return None;
         }
-        let head = self.store.at(self.line.head);
-        let behind = self.line.wire - head.wire;
+        let head = self.store.at(self.line.head());
+        let behind = match self.line.ends.behind.queues() {
+            Some(queues) => self.store.flows.at(queues).behind(),
+            None => self.line.wire - head.wire,
+        };
         Some((head.enqueued, behind.0))
     }
 
     fn drop_head(&mut self) {
-        let index = self.line.head;
-        self.line.pop(self.store);
+        let index = self.line.head();
+        self.line.drop_first(self.store);
         (self.drop)(self.store, index);
     }
 
     fn mark_head(&mut self) -> bool {
-        let head = self.store.at_mut(self.line.head).frame.as_mut();
+        let head = self.store.at_mut(self.line.head()).frame.as_mut();
         let marked = head.is_some_and(Frame::mark_congestion);
         self.marked += u64::from(marked);
         marked || !self.may_drop

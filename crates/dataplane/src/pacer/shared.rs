@@ -151,7 +151,7 @@ impl<F: Frame> Chain<F> {
         index: u32,
         at: Position,
     ) -> Option<WireBytes> {
-        if !line.is_empty() {
+        if !line.is_empty() || line.advance(&mut self.store) {
             let head = self.store.at(line.head());
             if line.is_late(head, guest.patience, self.clock.now()) {
                 self.judge(guest, line);

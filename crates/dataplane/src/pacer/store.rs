@@ -1,7 +1,10 @@
 //! Storage of frames; lines and guests refer to their places.
 
-use crate::Frame;
+pub(super) mod by_flow;
+
 use crate::queue::{Spare, shrink};
+use crate::{Connection, Frame};
+use by_flow::FlowTable;
 use std::mem;
 use tailbound_units::{Bytes, Nanos, Position, WireBytes};
 
@@ -43,6 +46,8 @@ pub(super) struct Store<F> {
     /// Places from this one on are unused, too, and not linked.
     fresh: u32,
     len: usize,
+    /// Queues of lines in which several flows wait.
+    pub(super) flows: FlowTable,
 }
 
 impl<F> Store<F> {
@@ -52,6 +57,7 @@ impl<F> Store<F> {
             free: NIL,
             fresh: 0,
             len: 0,
+            flows: FlowTable::new(),
         }
     }
 
@@ -129,6 +135,7 @@ impl<F> Store<F> {
             self.fresh = 0;
             return Spare::InUse;
         }
+        self.flows.give_back();
         shrink(&mut self.places)
     }
 
@@ -142,6 +149,20 @@ impl<F> Store<F> {
     #[inline(always)]
     pub(super) fn at_mut(&mut self, index: u32) -> &mut Waiting<F> {
         &mut self.places[index as usize]
+    }
+
+    /// Returns the entries of all places, and the queues by flow, for changes.
+    pub(super) fn parts_mut(&mut self) -> (&mut [Waiting<F>], &mut FlowTable) {
+        (&mut self.places, &mut self.flows)
+    }
+
+    /// The flow of the frame in a place.
+    pub(super) fn flow_at(&self, index: u32) -> Connection
+    where
+        F: Frame,
+    {
+        let frame = self.at(index).frame.as_ref();
+        frame.map_or_else(Connection::default, Frame::connection)
     }
 
     /// Frees the place of a frame; the caller must take the frame out before any other call.

@@ -105,12 +105,14 @@ impl<F: Frame> Pacer<F> {
                     return frames.next();
                 }
                 let size = Chain::size(&frame);
+                let flow = frame.connection();
                 let is_full = Bytes(line.memory.0 + size.1.0) > guest.half_share;
                 if size.0 > longest || frame.segments() > 1 || is_full {
                     self.take(index, frame, arrival);
                     return frames.next();
                 }
                 let place = chain.store.place(frame, size, arrival);
+                let size = (size.0, size.1, flow);
                 chain.append((guest, line), index, place, size, arrival.at);
                 if guest.is_crowded() {
                     self.handle_crowd(index);
@@ -166,10 +168,12 @@ impl<F: Frame> Pacer<F> {
             if size.0 > longest {
                 return chain.count_oversized(guest);
             }
+            let flow = frame.connection();
             let place = chain.store.place(frame, size, arrival);
             if line.memory > guest.half_share {
                 chain.mark(guest, place);
             }
+            let size = (size.0, size.1, flow);
             chain.append((&mut *guest, &mut *line), index, place, size, arrival.at);
         });
         if line.memory > guest.half_share || guest.is_crowded() {
@@ -276,10 +280,11 @@ impl<F: Frame> Pacer<F> {
         if !self.chain.withdraw(self.lines.at(line), line) {
             return;
         }
-        while !self.lines.at(line).is_empty() {
-            let index = self.lines.at(line).head();
-            self.lines.at_mut(line).pop(&self.chain.store);
+        let mut index = self.lines.at_mut(line).take_all(&mut self.chain.store);
+        while index != NIL {
+            let next = self.chain.store.at(index).next;
             self.drop_waiting(guest, line, index);
+            index = next;
         }
         self.lines.at_mut(line).stage = Stage::Empty;
         guest::of_slot(&mut self.guests, guest).lines -= 1;

@@ -5,6 +5,7 @@ mod cap;
 mod change;
 mod cuts;
 mod elastic;
+mod flows;
 mod harness;
 mod hose;
 mod late;

@@ -18,9 +18,9 @@
 mod flows;
 mod frames;
 mod sources;
-mod turns;
 
 use super::codel::Parameters;
+use super::turns::{TakesTurns as _, Turns};
 use super::{Backlog, QueueStats, Queued, Spare};
 use crate::Frame;
 use crate::ethernet::on_the_wire;
@@ -30,7 +30,6 @@ use serde::{Deserialize, Serialize};
 use sources::Sources;
 use std::mem;
 use tailbound_units::{Bytes, Nanos};
-use turns::{TakesTurns as _, Turns};
 
 /// Parameters and limits of FQ-CoDel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -6,7 +6,7 @@ use crate::{Address, Change, Destination, FlowKey, GuestId, Machine, Usage};
 use std::collections::VecDeque;
 use tailbound_dataplane::pacer::MAX_RATIO;
 use tailbound_dataplane::{
-    self as dataplane, Class, Frame, Guarantee, Mark, Pacer, PacerConfig, WireItem,
+    self as dataplane, Class, Connection, Frame, Guarantee, Mark, Pacer, PacerConfig, WireItem,
 };
 use tailbound_units::{Bytes, Nanos, Rate};
 
@@ -136,6 +136,10 @@ impl Frame for Record {
             source: dataplane::GuestId::first(self.source),
             destination: self.destination.0,
         })
+    }
+    /// Data and acknowledgements of one pair are of two streams.
+    fn connection(&self) -> Connection {
+        Connection(matches!(self.content, Content::Ack(_)).into())
     }
     fn class(&self) -> Class {
         Class::Lowest

@@ -49,6 +49,12 @@ proptest! {
             // A byte begins at the first nanosecond from which on it is reached.
             let moment = clock.moment(position);
             prop_assert!(moment >= Nanos(now));
+            for ahead in [0, 1, 2, 84, 62_500, 1 << 31, 1 << 40, u64::MAX >> 2] {
+                for position in [position + WireBytes(ahead), position.saturating_sub(WireBytes(ahead))] {
+                    let exact = clock.moment(position).max(clock.now());
+                    prop_assert_eq!(clock.moment_from_now(position), exact);
+                }
+            }
             let mut after = clock;
             prop_assert!(after.advance(moment) >= position);
         }

@@ -105,7 +105,7 @@ impl<F: Frame> Pacer<F> {
             {
                 elastic.tally.add(connection, waiting.wire, line, place);
             }
-            (waiting.next, looked)
+            looked
         };
         if guest.stamped != NIL {
             count(NIL, guest.stamped);
@@ -115,13 +115,12 @@ impl<F: Frame> Pacer<F> {
         let limited = limited.filter(|line| lines.at(*line).guest == number);
         let released = guest.round.lines(&chain.links).take(LINES);
         for line in released.chain(limited) {
-            let mut place = lines.at(line).head();
-            while place != NIL {
-                let (next, looked) = count(line, place);
-                if looked >= FRAMES && next != NIL {
+            let mut places = lines.at(line).frames(&chain.store).peekable();
+            while let Some(place) = places.next() {
+                let looked = count(line, place);
+                if looked >= FRAMES && places.peek().is_some() {
                     return (looked, line);
                 }
-                place = next;
             }
         }
         (looked, NIL)
@@ -172,13 +171,10 @@ impl<F: Frame> Pacer<F> {
         let guest = self.guests.get_mut(number as usize)?.as_mut()?;
         let frame = self.chain.store.at(largest.place).frame.as_ref()?;
         let line = line_of(guest, &self.lines, frame);
-        let (mut place, mut looked) = (self.lines.at(line).head(), 0);
-        while place != NIL && looked < FRAMES {
-            looked += 1;
-            place = self.chain.store.at(place).next;
-        }
-        self.note_looks(looked);
-        (place == NIL).then_some(line)
+        let frames = self.lines.at(line).frames(&self.chain.store);
+        let looked = frames.take(FRAMES + 1).count();
+        self.note_looks(looked.min(FRAMES));
+        (looked <= FRAMES).then_some(line)
     }
 
     /// Takes the guest's frame that has a departure time, if it belongs to the flow: it is the
@@ -227,7 +223,8 @@ impl<F: Frame> Pacer<F> {
             }
         }
         chain.store.at_mut(place).next = NIL;
-        flow.frames.push(&mut chain.store, place, size);
+        let connection = flow.connection;
+        flow.frames.push(&mut chain.store, place, size, connection);
     }
 
     /// Takes a flow's frames out of their line. Returns whether the line then has a new first

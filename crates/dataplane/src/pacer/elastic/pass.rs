@@ -72,7 +72,8 @@ impl<F: Frame> Pacer<F> {
             if flows.memory.0 > guest.share.0 / 2 {
                 chain.mark(guest, place);
             }
-            flow.frames.push(&mut chain.store, place, size);
+            let connection = flow.connection;
+            flow.frames.push(&mut chain.store, place, size, connection);
             flow.came += size.0;
             flows.memory.0 += size.1.0;
             guest.memory.0 += size.1.0;

@@ -151,7 +151,7 @@ impl<F: Frame> Pacer<F> {
         flows.memory.0 -= size.1.0;
         let index = line_of(guest, lines, waiting.frame.as_ref()?);
         let line = lines.at_mut(index);
-        line.push(&mut chain.store, place, size);
+        line.push(&mut chain.store, place, size, flow.connection);
         match line.stage {
             Stage::Empty => {
                 guest.lines += 1;

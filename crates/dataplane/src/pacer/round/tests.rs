@@ -1,6 +1,7 @@
 use super::super::config::PacerConfig;
 use super::super::store::{Arrival, Store};
 use super::*;
+use crate::Connection;
 use crate::testing::Record;
 use proptest::prelude::*;
 use tailbound_units::{Bytes, Nanos, Position, Rate};
@@ -27,7 +28,7 @@ fn round_of(weights: &[u32]) -> (Round, Links, Vec<Line>) {
             };
             let size = (FULL_FRAME, Bytes(0));
             let place = store.place(Record::new(0, 0, 1500), size, arrival);
-            line.push(&mut store, place, size);
+            line.push(&mut store, place, size, Connection(0));
         }
         round.push(&mut order, index, *share);
         line

@@ -294,14 +294,13 @@ pub(super) fn check_books(pacer: &Pacer<Record>) {
             let of = pacer.lines.at(line);
             assert_eq!(of.guest, number);
             assert_eq!(of.is_empty(), of.stage == Stage::Empty);
-            let (mut index, mut held, mut wire) = (of.head(), Bytes(0), WireBytes::ZERO);
+            let (mut held, mut wire) = (Bytes(0), WireBytes::ZERO);
             let mut largest = 0;
-            while index != NIL {
+            for index in of.frames(&pacer.chain.store) {
                 let waiting = pacer.chain.store.at(index);
                 held.0 += waiting.memory.0;
                 wire += waiting.wire;
                 largest = largest.max(waiting.memory.0);
-                index = waiting.next;
                 frames += 1;
             }
             assert_eq!((of.memory, of.wire), (held, wire));

@@ -2,9 +2,9 @@
 
 use super::NIL;
 use super::frames::Waiting;
-use super::turns::{TakesTurns, Turn};
 use crate::GuestId;
 use crate::queue::codel::Control;
+use crate::queue::turns::{TakesTurns, Turn};
 
 /// Frames of a guest's connections of one bucket, or of outside senders of one.
 #[derive(Debug)]

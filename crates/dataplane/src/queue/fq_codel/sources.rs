@@ -1,8 +1,8 @@
 //! Sources of traffic: each guest, and the outside.
 
 use super::NIL;
-use super::turns::{TakesTurns, Turn, Turns};
 use crate::GuestId;
+use crate::queue::turns::{TakesTurns, Turn, Turns};
 
 /// A guest, or the outside, and its flows' turns.
 #[derive(Debug)]

@@ -1,28 +1,30 @@
-//! Order of turns: deficit round robin with a list of new members (RFC 8290, 4.2), for sources and
-//! for the flows of one source.
+//! Order of turns: deficit round robin with a list of new members (RFC 8290, 4.2), for sources, for
+//! the flows of one source, and for the flows of a line in the pacer.
 
-use super::NIL;
 use std::mem;
 
+/// No member.
+const NIL: u32 = u32::MAX;
+
 /// A member of a round.
-pub(super) trait TakesTurns {
+pub(crate) trait TakesTurns {
     fn turn(&self) -> &Turn;
     fn turn_mut(&mut self) -> &mut Turn;
 }
 
 /// State of a member in the order of turns.
 #[derive(Debug)]
-pub(super) struct Turn {
+pub(crate) struct Turn {
     /// Bytes that the member may still send in this turn.
-    pub(super) deficit: i64,
+    pub(crate) deficit: i64,
     /// The next member in its list.
-    pub(super) next: u32,
+    pub(crate) next: u32,
     /// True if the member is in a list.
-    pub(super) active: bool,
+    pub(crate) active: bool,
 }
 
 impl Turn {
-    pub(super) const NONE: Self = Self {
+    pub(crate) const NONE: Self = Self {
         deficit: 0,
         next: NIL,
         active: false,
@@ -54,30 +56,38 @@ impl List {
 
 /// Members with frames to send, in the order of their turns.
 #[derive(Debug)]
-pub(super) struct Turns {
+pub(crate) struct Turns {
     /// Members that had no frames before: they go first, once.
     new: List,
     old: List,
 }
 
 impl Turns {
-    pub(super) const NONE: Self = Self {
+    pub(crate) const NONE: Self = Self {
         new: List::EMPTY,
         old: List::EMPTY,
     };
 
     /// Adds a member that was idle, for its first turn.
     #[inline(never)]
-    pub(super) fn begin(&mut self, all: &mut [impl TakesTurns], index: u32, quantum: i64) {
+    pub(crate) fn begin(&mut self, all: &mut [impl TakesTurns], index: u32, quantum: i64) {
         let turn = all[index as usize].turn_mut();
         turn.active = true;
         turn.deficit = quantum;
         self.new.push(all, index);
     }
 
+    /// Adds a member that has had turns before the others came: it goes behind them.
+    pub(crate) fn resume(&mut self, all: &mut [impl TakesTurns], index: u32, quantum: i64) {
+        let turn = all[index as usize].turn_mut();
+        turn.active = true;
+        turn.deficit = quantum;
+        self.old.push(all, index);
+    }
+
     /// Returns the member whose turn it is; `None` if no member has frames.
     #[inline(always)]
-    pub(super) fn pick(&mut self, all: &mut [impl TakesTurns], quantum: i64) -> Option<u32> {
+    pub(crate) fn pick(&mut self, all: &mut [impl TakesTurns], quantum: i64) -> Option<u32> {
         while self.new.head != NIL {
             let index = self.new.head;
             let turn = all.get_mut(index as usize)?.turn_mut();
@@ -106,7 +116,7 @@ impl Turns {
     /// Ends the turn of the only member that has one, and returns it; `None` if none or several have
     /// one. The result is that of [`Turns::pick`] and [`Turns::end`] for a member without frames.
     #[inline]
-    pub(super) fn end_only(&mut self, all: &mut [impl TakesTurns]) -> Option<u32> {
+    pub(crate) fn end_only(&mut self, all: &mut [impl TakesTurns]) -> Option<u32> {
         let index = self.only(all)?;
         all[index as usize].turn_mut().active = false;
         (self.new.head, self.old.head) = (NIL, NIL);
@@ -115,7 +125,7 @@ impl Turns {
 
     /// Checks whether exactly one member has a turn, and returns it.
     #[inline]
-    pub(super) fn only(&self, all: &[impl TakesTurns]) -> Option<u32> {
+    pub(crate) fn only(&self, all: &[impl TakesTurns]) -> Option<u32> {
         let ((index, NIL) | (NIL, index)) = (self.new.head, self.old.head) else {
             return None;
         };
@@ -126,7 +136,7 @@ impl Turns {
     /// Ends the turn of the picked member, which has no frames left. A new member moves behind the
     /// old ones, if there are any, so that it cannot become new again immediately and starve them.
     #[inline(never)]
-    pub(super) fn end(&mut self, all: &mut [impl TakesTurns], index: u32) {
+    pub(crate) fn end(&mut self, all: &mut [impl TakesTurns], index: u32) {
         let is_new = self.new.head == index;
         let turn = all[index as usize].turn_mut();
         self.first().head = turn.next;
@@ -146,7 +156,7 @@ impl Turns {
     }
 
     /// Returns the members that have frames to send, or had until their turn comes.
-    pub(super) fn iter<'a, T: TakesTurns>(&self, all: &'a [T]) -> impl Iterator<Item = u32> + 'a {
+    pub(crate) fn iter<'a, T: TakesTurns>(&self, all: &'a [T]) -> impl Iterator<Item = u32> + 'a {
         let of = |list: &List| {
             std::iter::successors(Some(list.head), |&index| {
                 all.get(index as usize).map(|one| one.turn().next)

@@ -25,6 +25,7 @@ mod scenario;
 mod scheduler;
 pub mod shaper;
 pub mod tcp;
+pub mod traffic;
 pub mod vcpu;
 mod xen_host;
 

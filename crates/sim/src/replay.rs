@@ -22,6 +22,7 @@ pub use run::{Discipline, replay};
 pub use tail::Tail;
 
 pub use crate::rows::Wrong;
+pub(crate) use capture::{Captured, each as each_frame, is_capture};
 
 use crate::pacer::Excess;
 use std::path::{Path, PathBuf};

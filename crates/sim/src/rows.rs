@@ -1,7 +1,7 @@
-//! Rows of whole numbers and texts from a file: CSV with a line of names, or Parquet.
+//! Rows of whole numbers and texts from a file: CSV with a line of names, JSON lines, or Parquet.
 //!
-//! The crates `csv` and `parquet` read the files: CSV a row at a time, Parquet with as much memory
-//! as the file declares. Columns are found by their names; other columns are ignored.
+//! The crates `csv`, `serde_json` and `parquet` read the files: CSV and JSON lines a row at a time,
+//! Parquet with as much memory as the file declares. Columns are found by their names; other columns are ignored.
 
 #[cfg(test)]
 mod tests;
@@ -11,9 +11,10 @@ use parquet::errors::ParquetError;
 use parquet::file::reader::{ChunkReader, FileReader as _, SerializedFileReader};
 use parquet::record::Field;
 use parquet::schema::types::Type;
+use serde_json::{Map, Value};
 use std::fmt;
 use std::fs::File;
-use std::io::{self, Read, Seek as _};
+use std::io::{self, BufRead, BufReader, Read, Seek as _};
 use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::Arc;
@@ -33,7 +34,7 @@ pub struct Wrong {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     File,
-    /// Line of a CSV file, from 1 on; of the first empty line above the row, if there are any.
+    /// Line of a CSV file or of JSON lines, from 1 on; of the first empty line above the row, if there are any.
     Line(u64),
     /// Row of a Parquet file, from 1 on.
     Row(u64),
@@ -105,6 +106,7 @@ pub(crate) struct Row<'r, const N: usize> {
 #[derive(Debug, Clone, Copy)]
 enum Cell<'r> {
     Csv(&'r str),
+    Json(&'r Value),
     Parquet(&'r Field),
 }
 
@@ -112,6 +114,7 @@ impl fmt::Display for Cell<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Csv(text) => write!(f, "{text:?}"),
+            Self::Json(value) => write!(f, "{value}"),
             Self::Parquet(field) => write!(f, "{field}"),
         }
     }
@@ -135,6 +138,7 @@ impl<const N: usize> Row<'_, N> {
         let cell = self.fields[field];
         let number = match cell {
             Cell::Csv(text) => text.parse().ok(),
+            Cell::Json(value) => value.as_u64(),
             Cell::Parquet(field) => whole(field).and_then(|number| number.try_into().ok()),
         };
         let number = number.filter(|number| range.contains(number));
@@ -155,9 +159,14 @@ impl<const N: usize> Row<'_, N> {
             Cell::Parquet(Field::Str(text)) if text.is_empty() => {
                 Err(self.wrong(field, "is empty"))
             }
+            Cell::Json(Value::String(text)) if text.is_empty() => {
+                Err(self.wrong(field, "is empty"))
+            }
             Cell::Csv(text) => Ok(text),
-            Cell::Parquet(Field::Str(text)) => Ok(text),
-            cell @ Cell::Parquet(_) => Err(self.wrong(field, format!("{cell} is no text"))),
+            Cell::Json(Value::String(text)) | Cell::Parquet(Field::Str(text)) => Ok(text),
+            cell @ (Cell::Json(_) | Cell::Parquet(_)) => {
+                Err(self.wrong(field, format!("{cell} is no text")))
+            }
         }
     }
 }
@@ -192,6 +201,8 @@ pub(crate) fn read<const N: usize>(
     file.rewind()?;
     if head == PARQUET {
         of_parquet(file, names, most, take)
+    } else if head.first() == Some(&b'{') {
+        of_json_lines(BufReader::new(file), names, most, take)
     } else {
         of_csv(file, names, most, take)
     }
@@ -222,6 +233,40 @@ fn of_csv<const N: usize>(
             names,
             fields: columns.map(|column| Cell::Csv(&record[column])),
             place: Place::Line(record.position().map_or(0, csv::Position::line)),
+        })?;
+    }
+    Ok(())
+}
+
+fn of_json_lines<const N: usize>(
+    file: impl BufRead,
+    names: [&'static str; N],
+    most: usize,
+    mut take: impl FnMut(&Row<'_, N>) -> Result<(), Wrong>,
+) -> Result<(), Wrong> {
+    for (line, number) in file.lines().zip(1..) {
+        if number > most {
+            return Err(too_many(most));
+        }
+        let place = Place::Line(number as u64);
+        let at = |column, what| Wrong {
+            place,
+            column,
+            what,
+        };
+        let object: Map<String, Value> = serde_json::from_str(&line?).map_err(|error| {
+            at(
+                None,
+                format!("it is no JSON object that can be read: {error}"),
+            )
+        })?;
+        if let Some(name) = names.into_iter().find(|name| !object.contains_key(*name)) {
+            return Err(at(Some(name), "is not there".to_owned()));
+        }
+        take(&Row {
+            names,
+            fields: names.map(|name| Cell::Json(&object[name])),
+            place,
         })?;
     }
     Ok(())

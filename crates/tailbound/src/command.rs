@@ -4,6 +4,8 @@
 mod address;
 #[cfg(feature = "host")]
 mod adopt;
+#[cfg(feature = "advise")]
+mod advise;
 #[cfg(feature = "calc")]
 mod calc;
 #[cfg(feature = "host")]
@@ -131,6 +133,13 @@ pub(crate) enum Command {
     /// Compute bounds of delay and backlog for a network of queues (network calculus)
     #[cfg(feature = "calc")]
     Calc(calc::Args),
+    /// Advise on a tenant's guarantee and its price, from recorded traffic
+    #[cfg(feature = "advise")]
+    Advise(Box<advise::Args>),
+    /// Advise on a tenant's guarantee and its price, from recorded traffic (package tailbound-lab)
+    #[cfg(all(feature = "operator", not(feature = "advise")))]
+    #[command(disable_help_flag = true)]
+    Advise(elsewhere::Args),
     /// Run and use the placement service, which admits tenants with guarantees
     #[cfg(feature = "place")]
     Place(place::Args),
@@ -195,6 +204,10 @@ impl Command {
             Self::Reproduce(args) => args.run(&["reproduce"]),
             #[cfg(feature = "calc")]
             Self::Calc(args) => args.run(),
+            #[cfg(feature = "advise")]
+            Self::Advise(args) => args.run(),
+            #[cfg(all(feature = "operator", not(feature = "advise")))]
+            Self::Advise(args) => args.run(&["advise"]),
             #[cfg(feature = "place")]
             Self::Place(args) => args.run(),
             #[cfg(feature = "report")]

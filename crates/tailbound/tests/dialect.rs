@@ -87,6 +87,7 @@ const LINES: &[&str] = &[
 
 /// Commands that do not run here, each with its test or the reason.
 const ELSEWHERE: &[(&str, &str)] = &[
+    ("advise", "advise.rs: its question has spaces"),
     ("host show", "host_socket.rs: needs an interface"),
     ("host snoop show", "host_socket.rs: needs an interface"),
     ("host verify", "host_verify.rs: needs an interface"),

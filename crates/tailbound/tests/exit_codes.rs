@@ -74,6 +74,10 @@ fn files(directory: &Path) {
         sentence: None,
     };
     results.write(directory).unwrap();
+    write(
+        "messages.csv",
+        "time_ns,guest,destination,bytes\n0,a,b,100\n1000000,a,b,100\n2000000,a,b,100\n",
+    );
     write("state", "{");
     write("tokens.toml", "");
 }
@@ -110,6 +114,34 @@ const CASES: &[(i32, &[&str])] = &[
     (2, &["adopt", "--policy", "wrong.toml"]),
     (64, &["adopt", "--watch"]),
     (64, &["cni"]),
+    (
+        0,
+        &[
+            "advise",
+            "messages.csv",
+            "--question",
+            "1KB within 2ms at 50%",
+        ],
+    ),
+    (
+        1,
+        &[
+            "advise",
+            "messages.csv",
+            "--question",
+            "1KB within 2us at 50%",
+        ],
+    ),
+    (
+        2,
+        &[
+            "advise",
+            "missing.csv",
+            "--question",
+            "1KB within 2ms at 50%",
+        ],
+    ),
+    (64, &["advise", "messages.csv"]),
     (0, &["check-config", "right.toml"]),
     (0, &["check-config", "right.toml", "--without-added"]),
     (1, &["check-config", "wrong.toml"]),
@@ -366,6 +398,12 @@ fn the_help_says_the_table() {
 /// Commands whose output is printed here: each line of arguments prints something.
 const PRINTING: &[&[&str]] = &[
     &["adopt", "--list", "--state", "adopted"],
+    &[
+        "advise",
+        "messages.csv",
+        "--question",
+        "1KB within 2ms at 50%",
+    ],
     &["release", "--all", "--state", "adopted"],
     &["calc", "holds.toml"],
     &["check-config", "right.toml"],

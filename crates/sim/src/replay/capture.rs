@@ -2,6 +2,7 @@
 
 use super::{MAX_RECORDING, Recording, ReplayError};
 use pcap_file::pcap::PcapReader;
+use pcap_file::pcapng::blocks::interface_statistics::InterfaceStatisticsOption;
 use pcap_file::pcapng::{Block, PcapNgReader};
 use pcap_file::{DataLink, PcapError};
 use std::collections::HashMap;
@@ -32,12 +33,56 @@ fn magic(path: &Path) -> io::Result<Option<usize>> {
 }
 
 /// Returns true if a file begins like a capture.
-pub(super) fn is_capture(path: &Path) -> io::Result<bool> {
+pub(crate) fn is_capture(path: &Path) -> io::Result<bool> {
     Ok(magic(path)?.is_some())
+}
+
+/// A frame of a capture.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Captured<'c> {
+    /// Time of the capture's clock.
+    pub(crate) at: Duration,
+    /// First bytes.
+    pub(crate) bytes: &'c [u8],
+    /// Length of the whole frame.
+    pub(crate) len: u32,
 }
 
 /// Adds the guests' packets. Their MAC addresses are those of `recording.guests`.
 pub(super) fn read(path: &Path, recording: &mut Recording) -> Result<(), ReplayError> {
+    let guests = recording.guests.iter().zip(0..);
+    let stations = guests.filter_map(|(guest, number)| Some((guest.mac?, number)));
+    let stations: HashMap<[u8; 6], u32> = stations.collect();
+    if stations.is_empty() {
+        let what = "whose frames are a guest's? Name them: --config FILE, or --guest NAME=MAC";
+        return Err(ReplayError::Capture {
+            path: path.to_owned(),
+            what: what.to_owned(),
+        });
+    }
+    let mut frames = Frames {
+        recording,
+        stations,
+        pool: Pool::with_keys(HashKeys::FIXED),
+        first: None,
+    };
+    each(path, |frame| {
+        let added = frames.add(frame.at, frame.bytes, frame.len);
+        added.ok_or_else(|| "it lasts for more than a month".to_owned())?;
+        frames.recording.check_size()
+    })?;
+    Ok(())
+}
+
+/// Calls `take` with each frame of a capture, and returns the number of frames that the capture
+/// itself lost, as far as it has counted them.
+///
+/// # Errors
+/// The file cannot be read, is damaged or of another link than Ethernet; or the error of `take`.
+pub(crate) fn each(
+    path: &Path,
+    mut take: impl FnMut(Captured<'_>) -> Result<(), String>,
+) -> Result<u64, ReplayError> {
     let unreadable = |source| ReplayError::Unreadable {
         path: path.to_owned(),
         source,
@@ -47,23 +92,10 @@ pub(super) fn read(path: &Path, recording: &mut Recording) -> Result<(), ReplayE
         what,
     };
     let broken = |error: PcapError| wrong(format!("the capture is broken: {error}"));
-    let guests = recording.guests.iter().zip(0..);
-    let stations = guests.filter_map(|(guest, number)| Some((guest.mac?, number)));
-    let stations: HashMap<[u8; 6], u32> = stations.collect();
-    if stations.is_empty() {
-        let what = "whose frames are a guest's? Name them: --config FILE, or --guest NAME=MAC";
-        return Err(wrong(what.to_owned()));
-    }
-    let mut frames = Frames {
-        recording,
-        stations,
-        pool: Pool::with_keys(HashKeys::FIXED),
-        first: None,
-    };
     let is_next_generation = magic(path).map_err(unreadable)? == Some(NEXT_GENERATION);
     let file = BufReader::new(File::open(path).map_err(unreadable)?);
-    let too_long = || wrong("it lasts for more than a month".to_owned());
     let other = |link: DataLink| wrong(format!("it is of {link:?}, and not of Ethernet frames"));
+    let mut lost = HashMap::new();
     if is_next_generation {
         let mut reader = PcapNgReader::new(file).map_err(broken)?;
         while let Some(block) = reader.next_block() {
@@ -73,10 +105,15 @@ pub(super) fn read(path: &Path, recording: &mut Recording) -> Result<(), ReplayE
                 {
                     return Err(other(interface.linktype));
                 }
-                Block::EnhancedPacket(packet) => {
-                    let at = packet.timestamp;
-                    (frames.add(at, &packet.data, packet.original_len)).ok_or_else(too_long)?;
-                    frames.recording.check_size().map_err(wrong)?;
+                Block::EnhancedPacket(packet) => take(Captured {
+                    at: packet.timestamp,
+                    bytes: &packet.data,
+                    len: packet.original_len,
+                })
+                .map_err(wrong)?,
+                // Counters run from the begin of the capture: the last block has all.
+                Block::InterfaceStatistics(statistics) => {
+                    lost.insert(statistics.interface_id, lost_by(&statistics.options));
                 }
                 _ => {}
             }
@@ -89,12 +126,25 @@ pub(super) fn read(path: &Path, recording: &mut Recording) -> Result<(), ReplayE
         }
         while let Some(packet) = reader.next_packet() {
             let packet = packet.map_err(broken)?;
-            let at = packet.timestamp;
-            (frames.add(at, &packet.data, packet.orig_len)).ok_or_else(too_long)?;
-            frames.recording.check_size().map_err(wrong)?;
+            take(Captured {
+                at: packet.timestamp,
+                bytes: &packet.data,
+                len: packet.orig_len,
+            })
+            .map_err(wrong)?;
         }
     }
-    Ok(())
+    Ok(lost.values().sum())
+}
+
+/// Returns the number of frames that an interface or the system lost.
+fn lost_by(options: &[InterfaceStatisticsOption<'_>]) -> u64 {
+    let lost = options.iter().map(|option| match option {
+        InterfaceStatisticsOption::IsbIfDrop(frames)
+        | InterfaceStatisticsOption::IsbOsDrop(frames) => *frames,
+        _ => 0,
+    });
+    lost.fold(0, u64::saturating_add)
 }
 
 /// State of reading a capture into a recording.

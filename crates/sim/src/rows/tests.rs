@@ -1,4 +1,4 @@
-use super::{Row, Wrong, of_csv, of_parquet};
+use super::{Row, Wrong, of_csv, of_json_lines, of_parquet};
 use crate::columnar::{Column, table};
 use bytes::Bytes;
 
@@ -124,4 +124,44 @@ fn mistakes_in_csv_have_their_line_and_column() {
     let take = |row: &Row<'_, 1>| row.text(0).map(|_| ());
     let said = of_csv(&b"a,b\n,1\n"[..], ["a"], 9, take).unwrap_err();
     assert_eq!(said.to_string(), ":2: column `a`: is empty");
+}
+
+#[test]
+fn json_lines_are_rows_and_mistakes_have_their_line() {
+    let read = |text: &str| {
+        let mut rows = Vec::new();
+        of_json_lines(text.as_bytes(), ["bytes", "guest"], 3, |row| {
+            rows.push((row.number(0, 1..=9)?, row.text(1)?.to_owned()));
+            Ok(())
+        })
+        .map(|()| rows)
+        .map_err(|wrong| wrong.to_string())
+    };
+    let row = r#"{"guest": "a", "other": null, "bytes": 3}"#;
+    assert_eq!(read(row), Ok(vec![(3, "a".to_owned())]));
+    for (second, reason) in [
+        ("", ":2: it is no JSON object that can be read"),
+        ("[1]", ":2: it is no JSON object that can be read"),
+        (r#"{"guest": "a"}"#, ":2: column `bytes`: is not there"),
+        (
+            r#"{"guest": "a", "bytes": 1.5}"#,
+            ":2: column `bytes`: 1.5 is not a whole number from 1 to 9",
+        ),
+        (
+            r#"{"guest": 7, "bytes": 1}"#,
+            ":2: column `guest`: 7 is no text",
+        ),
+        (
+            r#"{"guest": "", "bytes": 1}"#,
+            ":2: column `guest`: is empty",
+        ),
+    ] {
+        let error = read(&format!("{row}\n{second}\n{row}\n")).unwrap_err();
+        assert!(error.starts_with(reason), "{second}: {error}");
+    }
+    assert!(
+        read(&format!("{row}\n").repeat(4))
+            .unwrap_err()
+            .contains("3 rows")
+    );
 }

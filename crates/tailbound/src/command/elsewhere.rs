@@ -1,14 +1,21 @@
 //! Commands that this build lacks. Commands of the package `tailbound-lab` replace this process by
 //! its program; for all others the message names the package that has them.
 
-#[cfg(all(feature = "operator", not(all(feature = "lab", feature = "sim"))))]
+#[cfg(all(
+    feature = "operator",
+    not(all(feature = "lab", feature = "sim", feature = "advise"))
+))]
 use crate::exit::{Exit, Failure};
-#[cfg(all(feature = "operator", not(all(feature = "lab", feature = "sim"))))]
+#[cfg(all(
+    feature = "operator",
+    not(all(feature = "lab", feature = "sim", feature = "advise"))
+))]
 use std::{ffi::OsString, io::ErrorKind, os::unix::process::CommandExt as _, process::Command};
 
 /// The commands of the whole program, each with the feature that it needs.
 const COMMANDS: &[(&str, &str)] = &[
     ("adopt", "host"),
+    ("advise", "advise"),
     ("calc", "calc"),
     ("check-config", "host"),
     ("cni", "host"),
@@ -76,7 +83,10 @@ fn message(name: &str, built: &[&str]) -> Option<String> {
 }
 
 /// Arguments of a command that another program has: it reads them, and has their help.
-#[cfg(all(feature = "operator", not(all(feature = "lab", feature = "sim"))))]
+#[cfg(all(
+    feature = "operator",
+    not(all(feature = "lab", feature = "sim", feature = "advise"))
+))]
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Arguments of that program
@@ -84,7 +94,10 @@ pub(crate) struct Args {
     rest: Vec<OsString>,
 }
 
-#[cfg(all(feature = "operator", not(all(feature = "lab", feature = "sim"))))]
+#[cfg(all(
+    feature = "operator",
+    not(all(feature = "lab", feature = "sim", feature = "advise"))
+))]
 impl Args {
     /// Replaces this process by the program that has `command`; returns only with an error.
     pub(crate) fn run(self, command: &[&str]) -> Result<Exit, Failure> {

@@ -30,6 +30,12 @@ mod token;
 mod topology;
 
 use crate::exit::{Exit, Failure};
+#[cfg(feature = "advise")]
+pub(super) use name::TenantName;
+#[cfg(feature = "advise")]
+pub(super) use request::flags;
+#[cfg(feature = "advise")]
+pub(super) use service::Service;
 
 /// Arguments of `tailbound place`.
 #[derive(Debug, clap::Args)]

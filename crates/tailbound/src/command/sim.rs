@@ -9,6 +9,8 @@ mod runner;
 use crate::exit::{Exit, Failure};
 pub(super) use grid::Merge;
 pub(super) use placement::ThisComputer;
+#[cfg(feature = "advise")]
+pub(super) use replay::guest;
 use runner::{Args as Of, Parallel};
 use tailbound_sim::flows::FlowsExperiment;
 use tailbound_sim::pacer::PacerExperiment;

@@ -9,7 +9,7 @@ use tailbound_placement::TenantId;
 
 /// A tenant: its ID, its name, or its owner and name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum TenantName {
+pub(in crate::command) enum TenantName {
     Id(TenantId),
     Name { owner: Option<String>, name: String },
 }
@@ -38,7 +38,11 @@ impl FromStr for TenantName {
 
 impl TenantName {
     /// Returns the ID of the selected tenant.
-    pub(super) fn id(&self, service: &Service, client: &Client) -> Result<TenantId, Failure> {
+    pub(in crate::command) fn id(
+        &self,
+        service: &Service,
+        client: &Client,
+    ) -> Result<TenantId, Failure> {
         let (owner, name) = match self {
             Self::Id(id) => return Ok(*id),
             Self::Name { owner, name } => (owner, name),

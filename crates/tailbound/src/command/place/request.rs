@@ -421,7 +421,7 @@ fn time(what: &str, text: &str) -> Result<Nanos, String> {
 }
 
 /// Returns the flags that describe a request.
-pub(super) fn flags(request: &Request) -> String {
+pub(in crate::command) fn flags(request: &Request) -> String {
     let mut flags = format!("--vms {}", request.vms);
     let mut flag = |name: &str, value: &dyn std::fmt::Display| {
         // Writing to a String does not fail.

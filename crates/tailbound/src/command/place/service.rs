@@ -19,7 +19,7 @@ const DEFAULT_URL: &str = "http://127.0.0.1:7070";
 /// Arguments of all commands that send requests to the service.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Service")]
-pub(super) struct Service {
+pub(in crate::command) struct Service {
     #[arg(
         long,
         value_name = "URL",
@@ -50,7 +50,7 @@ pub(super) struct Service {
 
 impl Service {
     /// Sends a request and returns the answer.
-    pub(super) fn ask<T>(
+    pub(in crate::command) fn ask<T>(
         &self,
         what: impl FnOnce(&Client) -> Result<T, ClientError>,
     ) -> Result<T, Failure> {
@@ -61,7 +61,7 @@ impl Service {
         answer.map_err(|error| self.failure(error))
     }
 
-    pub(super) fn client(&self) -> Result<Client, Failure> {
+    pub(in crate::command) fn client(&self) -> Result<Client, Failure> {
         let settings = Settings {
             token_file: self
                 .token_file
@@ -100,7 +100,7 @@ impl Service {
     }
 
     /// Prints an answer.
-    pub(super) fn print(
+    pub(in crate::command) fn print(
         &self,
         kind: &'static str,
         document: &impl Serialize,

@@ -53,7 +53,7 @@ pub(super) struct Args {
     output: Output,
 }
 
-fn guest(text: &str) -> Result<Guest, String> {
+pub(in crate::command) fn guest(text: &str) -> Result<Guest, String> {
     let (name, mac) = match text.split_once('=') {
         None => (text, None),
         Some((name, mac)) => (name, Some(station(mac)?)),

@@ -59,10 +59,12 @@ impl Guarantee {
     }
 
     /// Returns the part of the inward burst that a machine may send to one other of a tenant with
-    /// `vms` machines; None without a limit on the inward burst.
+    /// `vms` machines; None without a limit on the inward burst, or without another machine.
     pub fn credit(&self, vms: u32) -> Option<Bytes> {
-        let others = u64::from(vms.saturating_sub(1).max(1));
-        self.burst_in.map(|burst_in| Bytes(burst_in.0 / others))
+        let others = u64::from(vms.saturating_sub(1));
+        self.burst_in
+            .and_then(|burst_in| burst_in.0.checked_div(others))
+            .map(Bytes)
     }
 
     fn check_inward(&self) -> Result<(), RequestError> {

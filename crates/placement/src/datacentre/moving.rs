@@ -89,8 +89,10 @@ impl Datacentre {
             .shifted(Some(from), Some(to))
             .ok_or_else(missing)?;
         let during = placement.shifted(None, Some(to)).ok_or_else(missing)?;
-        self.check_machines(to, request, after.on(to))?;
         let more = request.with_one_more();
+        more.check_inward_frames(self.topology.frame())
+            .map_err(AdmitError::from)?;
+        self.check_machines(to, &more, after.on(to))?;
         for (request, placement) in [(request, &after), (&more, &during)] {
             let checked = self.verify(request, placement);
             let checked = checked.and_then(|()| self.verify_links(request, placement));

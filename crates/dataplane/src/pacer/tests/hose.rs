@@ -503,7 +503,7 @@ fn a_destination_of_a_guest_with_a_part_starts_empty_and_holds_no_more_than_that
     lacking.sort_unstable();
     assert_eq!(lacking, [(1, 6_152), (2, 6_152)], "rates are requested");
     // 12,500 bytes at 100 Mbit/s.
-    host.now = Nanos::from_millis(1);
+    host.now += Nanos::from_millis(1);
     assert_eq!(levels(&mut host), [(1, 6_152), (2, 0)]);
     for frame in 0..20 {
         host.ring(0, host.now, to(1, frame, 1_538));

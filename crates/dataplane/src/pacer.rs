@@ -51,9 +51,10 @@
 //! frame of the line is checked again, and the charge of a later departure is repeated under the
 //! new rate.
 //!
-//! Behind the first frame of a line, flows take turns (`by_flow`): the order within a flow is the
-//! only one that is promised. So an acknowledgement does not wait for the data of other connections
-//! that were enqueued before it.
+//! Behind the first frame of a destination's line, flows take turns (`by_flow`): the order within a
+//! flow is the only one that is promised. So an acknowledgement does not wait for the data of other
+//! connections that were enqueued before it. Frames without a limit of their destination leave in
+//! the order of their arrival.
 //!
 //! A large packet is segmented when it joins its line. Its buffer may contain five hundred frames
 //! of one byte each, so the memory of the segments is counted before they exist.

@@ -36,7 +36,8 @@ struct Ends {
     head: u32,
     /// The last frame; [`NIL`] in a line by flow.
     tail: u32,
-    /// The frames behind the first; undefined without any.
+    /// The frames behind the first; undefined without any, and in a line without a limit, which has
+    /// one list for all flows.
     behind: Behind,
 }
 
@@ -140,7 +141,7 @@ impl Line {
             self.ends.head = index;
         } else {
             let behind = Behind::of_flow(flow);
-            if !self.has_one() && self.ends.behind != behind {
+            if self.limit.is_some() && !self.has_one() && self.ends.behind != behind {
                 return self.push_by_flow(store, index, size.0, size.1, flow);
             }
             self.ends.behind = behind;

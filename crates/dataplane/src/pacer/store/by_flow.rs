@@ -1,7 +1,7 @@
 //! Queues by flow behind the first frame of a line.
 //!
-//! Order is promised within a flow only. So a line whose waiting frames belong to several
-//! connections serves these in turn: deficit round robin with a list of new flows, as FQ-CoDel (RFC
+//! Order is promised within a flow only. So the line of a destination whose waiting frames belong to
+//! several connections serves these in turn: deficit round robin with a list of new flows, as FQ-CoDel (RFC
 //! 8290, 4.2). A flow that had no frame behind the first goes before the others once, for one
 //! quantum. Acknowledgements and other small flows then wait for the first frame of their line
 //! only, which may be released already, and not for the data in front of them. A flow that was new

@@ -1,11 +1,24 @@
 use super::super::{Arrival, NIL, Store};
 use super::*;
-use crate::Frame;
+use crate::pacer::limit::Limit;
 use crate::pacer::line::{Line, put_back};
 use crate::testing::Record;
+use crate::{FlowKey, Frame, GuestId};
 use proptest::prelude::*;
 use std::collections::VecDeque;
-use tailbound_units::{Nanos, Position};
+use tailbound_units::exact::TokenBucket;
+use tailbound_units::{Nanos, Position, Rate};
+
+/// A line of a destination: only these serve their flows in turn.
+fn limited() -> Line {
+    let key = FlowKey {
+        source: GuestId::first(0),
+        destination: 1,
+    };
+    let rate = Rate::from_mbit(1_000);
+    let bucket = TokenBucket::on_wire(rate, rate, WireBytes(30_000)).expect("short");
+    Line::new(0, 1, Some(Limit::new(key, bucket, None, WireBytes::ZERO)))
+}
 
 /// Operation on a line.
 #[derive(Debug, Clone, Copy)]
@@ -112,7 +125,7 @@ impl Model {
                 assert_eq!(self.line.head(), head, "the first may be released");
             }
             Step::TakeFlow(flow) => {
-                let mut taken = Line::new(0, 1, None);
+                let mut taken = limited();
                 taken.take_from(store, line, |record| record.connection == flow);
                 while !taken.is_empty() {
                     let head = taken.head();
@@ -155,7 +168,7 @@ proptest! {
     #[test]
     fn a_line_keeps_all_frames_and_the_order_of_each_flow(steps in steps()) {
         let mut model = Model {
-            line: Line::new(0, 1, None),
+            line: limited(),
             store: Store::new(),
             flows: Vec::new(),
             next: 0,
@@ -178,7 +191,7 @@ proptest! {
         pops in 100..400,
     ) {
         let mut model = Model {
-            line: Line::new(0, 1, None),
+            line: limited(),
             store: Store::new(),
             flows: Vec::new(),
             next: 0,
@@ -208,7 +221,7 @@ proptest! {
 #[test]
 fn queues_are_used_again_and_freed_when_nothing_waits() {
     let mut model = Model {
-        line: Line::new(0, 1, None),
+        line: limited(),
         store: Store::new(),
         flows: Vec::new(),
         next: 0,

@@ -133,7 +133,7 @@ fn share_of(text: &str) -> Result<Share, QuestionError> {
         .ok_or_else(wrong)
 }
 
-fn check<T: PartialOrd + fmt::Display>(
+fn check<T: Copy + PartialOrd + fmt::Display>(
     what: &'static str,
     got: T,
     least: T,

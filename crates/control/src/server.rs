@@ -61,7 +61,7 @@ use rates::Limiters;
 use report_times::ReportTimes;
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use tailbound_document::DocumentError;
 use tailbound_otlp::Exporter;
@@ -180,11 +180,9 @@ pub(crate) struct App {
     /// Rate limiters of requests, by caller.
     limiters: Limiters,
     /// Tokens file; None if every caller is an operator.
-    tokens: Option<RwLock<Arc<Tokens>>>,
+    tokens: Option<watch::Sender<Arc<Tokens>>>,
     /// OpenTelemetry exporter, if a collector is configured.
     exporter: OnceLock<Exporter>,
-    /// Changes when the tokens were read again.
-    reloads: watch::Sender<()>,
     /// Becomes true when the service stops.
     stopped: watch::Sender<bool>,
 }
@@ -192,9 +190,7 @@ pub(crate) struct App {
 impl App {
     fn tokens(&self) -> Option<Arc<Tokens>> {
         let tokens = self.tokens.as_ref()?;
-        Some(Arc::clone(
-            &tokens.read().unwrap_or_else(PoisonError::into_inner),
-        ))
+        Some(Arc::clone(&tokens.borrow()))
     }
 
     fn open_streams(&self) -> usize {
@@ -279,7 +275,7 @@ impl Server {
         metrics: Metrics,
     ) -> Result<Self, ServeError> {
         let tokens = match &config.authentication {
-            Authentication::Tokens(file) => Some(RwLock::new(Arc::new(Tokens::load(file)?))),
+            Authentication::Tokens(file) => Some(watch::Sender::new(Arc::new(Tokens::load(file)?))),
             Authentication::InsecureLoopback => None,
         };
         let tls = config.tls.as_ref().map(TlsFiles::acceptor).transpose()?;
@@ -300,7 +296,6 @@ impl Server {
             limiters: Limiters::default(),
             tokens,
             exporter: OnceLock::new(),
-            reloads: watch::Sender::new(()),
             stopped: watch::Sender::new(false),
         });
         if let Some(collector) = config.collector.clone() {
@@ -389,8 +384,7 @@ impl Server {
             held.replace(secret);
         }
         if let (Some(held), Some(tokens)) = (&self.app.tokens, tokens) {
-            *held.write().unwrap_or_else(PoisonError::into_inner) = tokens;
-            self.app.reloads.send_replace(());
+            held.send_replace(tokens);
         }
         if let (Some(held), Some(tls)) = (&self.tls, tls) {
             held.reload_from_config(tls);

@@ -5,6 +5,7 @@ mod api_support;
 
 use api_support::{ACME, HOST, OPERATOR, Place, sha256};
 use serde_json::Value;
+use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
@@ -207,10 +208,12 @@ fn a_token_ends_at_its_time_and_so_do_its_streams() {
     let add = |name: &str, secret: &str, expires: &str| {
         let mut file = std::fs::read_to_string(&place.tokens).unwrap();
         let hash = sha256(secret);
-        file += &format!(
+        writeln!(
+            file,
             "\n[[token]]\nname = \"{name}\"\nrole = \"host\"\nhost = \"a-1\"\n\
-             sha256 = \"{hash}\"\nexpires = \"{expires}\"\n"
-        );
+             sha256 = \"{hash}\"\nexpires = \"{expires}\""
+        )
+        .expect("it is in memory");
         std::fs::write(&place.tokens, file).unwrap();
         place.server.reload().unwrap();
     };

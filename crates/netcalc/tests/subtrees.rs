@@ -202,7 +202,7 @@ impl Tenant {
         let mut depths = vec![0; self.machines];
         let first = random.below(self.machines);
         let is_even = random.below(2) == 0;
-        let even = left / (self.machines as i64 - 1);
+        let even = left / (self.machines.cast_signed() as i64 - 1);
         for sender in (first..first + self.machines).map(|sender| sender % self.machines) {
             let most = if is_even { even } else { burst };
             if sender != receiver {

@@ -5,6 +5,7 @@
 mod support;
 
 use serde_json::Value;
+use std::fmt::Write as _;
 use std::path::Path;
 use support::{CommandOutput, Service, tailbound};
 
@@ -26,7 +27,7 @@ fn log(directory: &Path, gap_ns: u64) {
         let (from, size) = (draw(4), [1_000, 4_000][draw(2) as usize]);
         let size = if draw(200) == 0 { 200_000 } else { size };
         let to = (from + 1 + draw(3)) % 4;
-        text += &format!("{at},vm{from},vm{to},{size}\n");
+        writeln!(text, "{at},vm{from},vm{to},{size}").expect("it is in memory");
     }
     std::fs::write(directory.join("vms.csv"), text).unwrap();
 }

@@ -6,14 +6,14 @@ use std::ops::Bound;
 use std::sync::Arc;
 use tailbound_api::{
     Classes, Explanation, Host, HostGuarantees, HostPlace, HostShare, HostState, HostedRun,
-    KEEPS_INWARD_BURSTS, Line, MoveEnd, Nearest, Overload, Page, PairBound, PortState,
-    RefusalDetail, Role, Status, Tenant, VmGuarantee,
+    KEEPS_INWARD_BURSTS, Line, MoveEnd, Nearest, Overload, Page, PairBound, PortState, Role,
+    Status, Tenant, VmGuarantee,
 };
 use tailbound_placement::{
     AdmitError, Direction, Guarantee, NodeId, Placement, PlacementError, Port, PortId, Request,
     TenantId,
 };
-use tailbound_units::{Bytes, Nanos};
+use tailbound_units::Nanos;
 
 /// Selects the tenants of a list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -100,22 +100,6 @@ impl Ledger {
             }),
             nearest: nearest.collect(),
         })
-    }
-
-    /// Adds to a refusal the port, its excess, and the requests that would be admitted now. Takes as
-    /// long as [`Self::explain`].
-    pub fn complete_refusal(&self, request: &Request, refusal: &mut RefusalDetail) {
-        refusal.revision = Some(self.revision);
-        let Ok(explanation) = self.explain(request) else {
-            return;
-        };
-        if let Some(overload) = explanation.overload {
-            let excess = overload.backlog_bytes;
-            let excess = excess.map(|backlog| backlog.saturating_sub(overload.room_bytes));
-            refusal.excess = excess.map(|excess| Bytes(excess).to_string());
-            refusal.port = Some(overload.port);
-        }
-        refusal.nearest = explanation.nearest;
     }
 
     fn fits(&self, placement: &Placement) -> Explanation {

@@ -12,7 +12,11 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 use tailbound_api::Code;
+
+/// The longest wait until a token's end is compared with the clock again, which may be set.
+const CLOCK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Callers that may use a method of a path. An operator may use all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -389,6 +393,32 @@ fn local_name(headers: &HeaderMap) -> Result<(), ApiError> {
             "this service answers as localhost or a loopback address, not as {host:?}; anything \
              else needs tokens"
         )))
+    }
+}
+
+/// Checks that a host's token is used for that host alone.
+pub(super) fn check_host(by: &Identity, name: &str) -> Result<(), ApiError> {
+    match &by.caller {
+        Caller::Host { host } if host != name => Err(ApiError::forbidden(format!(
+            "the token is that of the host {host:?}"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Waits until the token of an open stream is removed, replaced or expired. For ever if the service
+/// requires none.
+pub(super) async fn ended(app: &App, by: &Identity) {
+    let Some(tokens) = &app.tokens else {
+        return std::future::pending().await;
+    };
+    let mut tokens = tokens.subscribe();
+    while tokens.borrow_and_update().have(by) {
+        tokio::select! {
+            // The sender is in `app`.
+            _ = tokens.changed() => {}
+            () = tokio::time::sleep(CLOCK_INTERVAL), if by.expires.is_some() => {}
+        }
     }
 }
 

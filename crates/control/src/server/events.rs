@@ -1,7 +1,7 @@
 //! The stream of changes of tenants' states.
 
 use super::App;
-use super::expiry;
+use super::access;
 use super::extract::By;
 use super::pool::payer;
 use super::problem::{ApiError, Busy, Guarded};
@@ -151,7 +151,7 @@ impl EventStream {
             tokio::select! {
                 () = self.lines.closed() => return,
                 _ = stopped.wait_for(|stopped| *stopped) => return,
-                () = expiry::ended(&self.app, &self.by) => return,
+                () = access::ended(&self.app, &self.by) => return,
                 received = self.events.recv() => match received {
                     Ok(event) if self.concerns(&event) => next = Some(Event::clone(&event)),
                     Ok(_) => {}

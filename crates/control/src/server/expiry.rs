@@ -1,14 +1,9 @@
 //! The end of a token's validity.
 
-use super::App;
-use super::tokens::Identity;
 use std::fmt;
-use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use toml::value::{Datetime, Offset};
 
-/// The longest wait until a token's end is compared with the clock again, which may be set.
-const CLOCK_INTERVAL: Duration = Duration::from_secs(1);
 const DAY: i64 = 86_400;
 
 /// The moment from which on a token is not valid, in UTC.
@@ -99,24 +94,6 @@ const fn date_of(days: i64) -> (i64, i64, i64) {
     let month = if month < 10 { month + 3 } else { month - 9 };
     let is_next = (month <= 2) as i64;
     (year + era * 400 + is_next, month, day)
-}
-
-/// Waits until the token of an open stream is removed, replaced or expired. For ever if the service
-/// requires none.
-pub(super) async fn ended(app: &Arc<App>, by: &Identity) {
-    let mut reloads = app.reloads.subscribe();
-    loop {
-        match app.tokens() {
-            None => return std::future::pending().await,
-            Some(tokens) if !tokens.have(by) => return,
-            Some(_) => {}
-        }
-        tokio::select! {
-            // The sender is in `app`.
-            _ = reloads.changed() => {}
-            () = tokio::time::sleep(CLOCK_INTERVAL), if by.expires.is_some() => {}
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
 //! The guarantees of each host, once or as a stream.
 
 use super::App;
-use super::expiry;
+use super::access;
 use super::extract::{By, PathName};
 use super::hose_keys::KeysMark;
 use super::key_feed::KeyStream;
 use super::problem::{Absent, ApiError, Busy, Guarded};
-use super::tokens::{Caller, Identity};
+use super::tokens::Identity;
 use crate::replica::Replica;
 use axum::Json;
 use axum::body::{Body, Bytes};
@@ -26,16 +26,6 @@ const HEARTBEAT: Duration = Duration::from_secs(10);
 const STUCK: Duration = Duration::from_secs(30);
 /// The maximum number of streams of one host, so that its token cannot use up all streams.
 const MOST_OF_A_HOST: usize = 16;
-
-/// Checks that a host's token is used for that host alone.
-pub(super) fn check(by: &Identity, name: &str) -> Result<(), ApiError> {
-    match &by.caller {
-        Caller::Host { host } if host != name => Err(ApiError::forbidden(format!(
-            "the token is that of the host {host:?}"
-        ))),
-        _ => Ok(()),
-    }
-}
 
 fn read(app: &App, name: &str) -> Result<HostGuarantees, ApiError> {
     if let Some(age) = app.replica.as_ref().and_then(Replica::stale_for) {
@@ -70,7 +60,7 @@ pub(super) async fn get(
     By(by): By,
     PathName(name): PathName,
 ) -> Result<Json<HostGuarantees>, ApiError> {
-    check(&by, &name)?;
+    access::check_host(&by, &name)?;
     read(&app, &name).map(Json)
 }
 
@@ -100,7 +90,7 @@ pub(super) async fn stream(
     PathName(name): PathName,
     KeysMark(mark): KeysMark,
 ) -> Result<Response, ApiError> {
-    check(&by, &name)?;
+    access::check_host(&by, &name)?;
     // Watch before the first read, so that no change falls between.
     let changes = app.service.watch_host(&name);
     let first = read(&app, &name)?;
@@ -188,7 +178,7 @@ impl GuaranteeStream {
                 self.keys.iter_mut().for_each(KeyStream::wake);
             },
             () = stale(&self.app) => return None,
-            () = expiry::ended(&self.app, &self.by) => return None,
+            () = access::ended(&self.app, &self.by) => return None,
             next = next_keys(self.keys.as_mut()) => update = Some(next),
             () = tokio::time::sleep(HEARTBEAT) => {
                 self.keys.iter_mut().for_each(KeyStream::look_for_secret);
@@ -218,6 +208,7 @@ pub(super) mod tests {
     use super::*;
     use crate::ledger::Ledger;
     use crate::replica::{Leadership, STALE};
+    use crate::server::tokens::Caller;
     use crate::server::{Authentication, Config, Metrics, Server};
     use crate::service::Service;
     use tailbound_api::Role;

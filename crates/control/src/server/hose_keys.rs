@@ -5,8 +5,8 @@
 //! number of seconds of the time of day, so that replicas share the secret only.
 
 use super::App;
+use super::access;
 use super::extract::{By, PathName};
-use super::guarantees::check;
 use super::problem::{Absent, ApiError, Guarded};
 use axum::Json;
 use axum::extract::{FromRequestParts, State};
@@ -235,7 +235,7 @@ pub(super) async fn get(
     PathName(name): PathName,
     KeysMark(mark): KeysMark,
 ) -> Result<Json<HoseKeys>, ApiError> {
-    check(&by, &name)?;
+    access::check_host(&by, &name)?;
     let Some(maker) = app.keys.clone() else {
         return Err(ApiError::not_found(
             "this service issues no keys to hosts: it was started without --hose-secret",

@@ -1,8 +1,8 @@
 //! Machines by the names that their schedulers gave them.
 
 use super::App;
+use super::access;
 use super::extract::{Author, By, Params, PathName, Write};
-use super::guarantees::check;
 use super::problem::{self, Absent, ApiError, Guarded, Refused, Stored};
 use super::tenants::{Limit, check_filter, own};
 use super::tokens::{self, Identity};
@@ -25,7 +25,7 @@ pub(super) fn router() -> OpenApiRouter<Arc<App>> {
 
 /// Checks that a host changes machines on itself only.
 fn caller(author: &Author, host: &str) -> Result<Caller, ApiError> {
-    check(author.by(), host)?;
+    access::check_host(author.by(), host)?;
     Ok(match &author.by().caller {
         tokens::Caller::Host { .. } => Caller::Host,
         _ => Caller::Owner,

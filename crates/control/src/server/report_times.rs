@@ -2,8 +2,8 @@
 //! a missing report marks its host as silent in the ledger.
 
 use super::App;
+use super::access;
 use super::extract::{PathName, Write};
-use super::guarantees::check;
 use super::problem::{self, Absent, ApiError, Guarded, Stored};
 use crate::ledger::{Call, Command, Ledger, Reply};
 use axum::extract::State;
@@ -182,7 +182,7 @@ pub(super) async fn report(
     PathName(host): PathName,
     Write { body, author }: Write<HostReport>,
 ) -> Result<StatusCode, ApiError> {
-    check(author.by(), &host)?;
+    access::check_host(author.by(), &host)?;
     body.check()
         .map_err(|what| ApiError::new(Code::Absurd, what))?;
     let known = |ledger: &Ledger| {

@@ -67,20 +67,18 @@ pub(super) async fn reach(app: &App, revision: u64) -> Result<(), ApiError> {
         ));
     }
     let reached = revisions.wait_for(|has| *has >= revision);
-    match tokio::time::timeout(MAX_WAIT, reached).await {
-        Ok(Ok(_)) => Ok(()),
-        _ => {
-            let has = app.service.read(Ledger::revision);
-            Err(ApiError::new(
-                Code::Behind,
-                format!(
-                    "this replica is at revision {has} and did not reach {revision} within {} s; \
-                     repeat the query, or send it to the leader",
-                    MAX_WAIT.as_secs()
-                ),
-            ))
-        }
+    if let Ok(Ok(_)) = tokio::time::timeout(MAX_WAIT, reached).await {
+        return Ok(());
     }
+    let has = app.service.read(Ledger::revision);
+    Err(ApiError::new(
+        Code::Behind,
+        format!(
+            "this replica is at revision {has} and did not reach {revision} within {} s; repeat the \
+             query, or send it to the leader",
+            MAX_WAIT.as_secs()
+        ),
+    ))
 }
 
 /// Adds the revision and the age to an answer, unless it has another replica's revision.

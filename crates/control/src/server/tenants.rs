@@ -5,7 +5,7 @@ use super::extract::{Author, By, Id, Params, Write};
 use super::problem::{self, Absent, ApiError, Guarded, Outdated, Refused, Stored, Unbounded};
 use super::tokens::Identity;
 use super::topology::etag;
-use crate::ledger::{Command, Reply, TenantFilter};
+use crate::ledger::{Command, Ledger, Reply, TenantFilter};
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -14,9 +14,10 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use std::sync::Arc;
 use tailbound_api::{
-    Code, MoveVm, NewTenant, Page, PairBound, Tenant, TenantPatch, VmLimit, is_name,
+    Code, MoveVm, NewTenant, Page, PairBound, RefusalDetail, Tenant, TenantPatch, VmLimit, is_name,
 };
 use tailbound_placement::{Guarantee, Request, TenantId};
+use tailbound_units::Bytes;
 use tokio::time::Instant;
 use utoipa::IntoParams;
 
@@ -134,7 +135,7 @@ async fn explained(app: &App, by: &Identity, mut error: ApiError, request: Reque
     };
     let mut complete = refusal.clone();
     let answer = app.ask(by, move |service| {
-        service.question(|ledger| ledger.complete_refusal(&request, &mut complete));
+        service.question(|ledger| explain(ledger, &request, &mut complete));
         complete
     });
     // Without an answer the refusal stays as it is.
@@ -142,6 +143,22 @@ async fn explained(app: &App, by: &Identity, mut error: ApiError, request: Reque
         *refusal = complete;
     }
     error
+}
+
+/// Adds to a refusal the port, its excess, and the requests that would be admitted now. Takes as long
+/// as [`Ledger::explain`].
+fn explain(ledger: &Ledger, request: &Request, refusal: &mut RefusalDetail) {
+    refusal.revision = Some(ledger.revision());
+    let Ok(explanation) = ledger.explain(request) else {
+        return;
+    };
+    if let Some(overload) = explanation.overload {
+        let excess = overload.backlog_bytes;
+        let excess = excess.map(|backlog| backlog.saturating_sub(overload.room_bytes));
+        refusal.excess = excess.map(|excess| Bytes(excess).to_string());
+        refusal.port = Some(overload.port);
+    }
+    refusal.nearest = explanation.nearest;
 }
 
 /// Sets the owner of a new tenant, and checks that the author may create it.

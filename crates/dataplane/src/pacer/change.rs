@@ -314,18 +314,17 @@ impl<F: Frame> Pacer<F> {
         let starts_empty = guest.guarantee.credit.is_some();
         let fresh = TokenBucket::on_wire(link, rate, burst.into())
             .ok_or(PacerError::BurstTooLong(burst))?;
-        match held {
-            Some(index) => self.change_limit(index, at, |account| {
+        if let Some(index) = held {
+            self.change_limit(index, at, |account| {
                 account.open(at, lost);
                 if !account.is(rate, burst.into()) {
                     account.reconfigure(&fresh, at, at);
                 }
-            }),
-            None => {
-                let bucket = if starts_empty { fresh.empty(at) } else { fresh };
-                self.add_destination(id, Limit::new(key, bucket, None, lost), at);
-                note_unless_full(&mut self.lines, &mut self.chain.used, key, at);
-            }
+            });
+        } else {
+            let bucket = if starts_empty { fresh.empty(at) } else { fresh };
+            self.add_destination(id, Limit::new(key, bucket, None, lost), at);
+            note_unless_full(&mut self.lines, &mut self.chain.used, key, at);
         }
         Ok(())
     }

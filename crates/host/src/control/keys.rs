@@ -74,10 +74,9 @@ impl KeyInbox {
     /// Passes a change on.
     pub(super) fn put(&self, update: HoseKeyUpdate) {
         let mut reader = self.lock();
-        let sent = reader
-            .as_ref()
-            .map(|reader| reader.messages.send(Message::Update(update)));
-        if sent.is_some_and(|sent| sent.is_err()) {
+        if let Some(held) = &*reader
+            && held.messages.send(Message::Update(update)).is_err()
+        {
             // Its thread has ended; one that goes on opens the inbox again.
             *reader = None;
         }

@@ -246,6 +246,22 @@ fn up(value: u64) -> u64 {
     value.checked_next_multiple_of(step).unwrap_or(value)
 }
 
+/// Returns the inward burst as a number that can be relaxed, in a data centre whose longest frame is
+/// `frame`. Without a limit it is the burst of all other machines.
+fn relax_inward_burst(
+    guarantee: &Guarantee,
+    request: &Request,
+    frame: Bytes,
+) -> Option<Relaxation> {
+    let least = request.least_inward(frame).max(guarantee.burst);
+    let of_all = request.least_inward(guarantee.burst.max(frame));
+    let most = guarantee.burst_in.unwrap_or(of_all).min(of_all);
+    let more = most.0.checked_sub(least.0).filter(|more| *more > 0)?;
+    Some(Relaxation::new(more, move |more| {
+        Adjustment::InwardBurst(Bytes(least.0 + more))
+    }))
+}
+
 impl Datacentre {
     /// Returns why a request does not fit, or None if it does.
     ///
@@ -368,22 +384,13 @@ impl Datacentre {
         }
         if let Some(guarantee) = &request.guarantee {
             self.relax_guarantee(guarantee, request.vms, &mut all);
-            all.extend(self.relax_inward_burst(guarantee, request));
+            all.extend(relax_inward_burst(
+                guarantee,
+                request,
+                self.topology.frame(),
+            ));
         }
         all
-    }
-
-    /// Returns the inward burst as a number that can be relaxed. Without a limit it is the burst of
-    /// all other machines.
-    fn relax_inward_burst(&self, guarantee: &Guarantee, request: &Request) -> Option<Relaxation> {
-        let frame = self.topology.frame();
-        let least = request.least_inward(frame).max(guarantee.burst);
-        let of_all = request.least_inward(guarantee.burst.max(frame));
-        let most = guarantee.burst_in.unwrap_or(of_all).min(of_all);
-        let more = most.0.checked_sub(least.0).filter(|more| *more > 0)?;
-        Some(Relaxation::new(more, move |more| {
-            Adjustment::InwardBurst(Bytes(least.0 + more))
-        }))
     }
 
     fn relax_guarantee(&self, guarantee: &Guarantee, vms: u32, all: &mut Vec<Relaxation>) {

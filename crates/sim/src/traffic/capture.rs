@@ -102,7 +102,7 @@ struct Frames<'c> {
     segments: Segments,
     sent: PlateauDetector,
     received: PlateauDetector,
-    frames: u64,
+    seen: u64,
     last: Nanos,
 }
 
@@ -133,7 +133,7 @@ pub(super) fn read(
         segments: Segments::default(),
         sent: PlateauDetector::default(),
         received: PlateauDetector::default(),
-        frames: 0,
+        seen: 0,
         last: Nanos::ZERO,
     };
     let lost = each_frame(path, |frame| frames.add(&frame))?;
@@ -156,7 +156,7 @@ impl Frames<'_> {
         // A time before the last one is replaced by the last one.
         self.last = self.last.max(Nanos(at));
         let wire = on_the_wire(frame.len);
-        self.frames += 1;
+        self.seen += 1;
         if from.is_some() {
             self.sent.add(self.last, wire);
         }
@@ -211,7 +211,7 @@ impl Frames<'_> {
         let next = &mut self.flows.entry(ends).or_default().next;
         let behind = sequence.wrapping_add(length);
         // Sequence numbers are compared modulo 2^32 (RFC 9293, 3.4).
-        match next.map(|next| sequence.wrapping_sub(next) as i32) {
+        match next.map(|next| sequence.wrapping_sub(next).cast_signed()) {
             Some(distance) if distance < 0 => self.segments.again += 1,
             Some(distance) => {
                 self.segments.missing += u64::from(distance > 0);
@@ -241,7 +241,7 @@ impl Frames<'_> {
             faults.push(Fault::Lost {
                 path: path(),
                 frames: lost,
-                share: of(lost, self.frames + lost),
+                share: of(lost, self.seen + lost),
             });
         }
         let Segments {

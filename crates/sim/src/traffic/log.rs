@@ -29,7 +29,7 @@ struct Rows<'c> {
     takes_all: bool,
     machines: HashMap<String, MachineId>,
     destinations: HashMap<String, u32>,
-    rows: Vec<Unresolved>,
+    unresolved: Vec<Unresolved>,
     last: u64,
 }
 
@@ -42,7 +42,7 @@ pub(super) fn read(path: &Path, takes_all: bool, collected: &mut Collected) -> R
         collected,
         takes_all,
         destinations: HashMap::new(),
-        rows: Vec::new(),
+        unresolved: Vec::new(),
         last: 0,
     };
     rows::read(path, COLUMNS, super::MOST_MESSAGES, |row| state.add(row))?;
@@ -75,7 +75,7 @@ impl Rows<'_> {
                 .entry(destination.to_owned())
                 .or_insert(next),
         };
-        self.rows.push(Unresolved {
+        self.unresolved.push(Unresolved {
             at: Nanos(time),
             from,
             to,
@@ -101,7 +101,7 @@ impl Rows<'_> {
         for (name, index) in &self.destinations {
             receivers[*index as usize] = self.machines.get(name).copied();
         }
-        let messages = self.rows.into_iter().map(|row| Message {
+        let messages = self.unresolved.into_iter().map(|row| Message {
             at: row.at,
             from: row.from,
             to: receivers[row.to as usize],

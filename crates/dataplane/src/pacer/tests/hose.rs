@@ -498,7 +498,7 @@ fn a_destination_of_a_guest_with_a_part_starts_empty_and_holds_no_more_than_that
     assert_eq!(levels(&mut host), [(1, 0), (2, 0)]);
     let mut lacking = Vec::new();
     host.pacer.destinations_used(host.now, |used| {
-        lacking.push((used.flow.destination, used.lacks.0))
+        lacking.push((used.flow.destination, used.lacks.0));
     });
     lacking.sort_unstable();
     assert_eq!(lacking, [(1, 6_152), (2, 6_152)], "rates are requested");

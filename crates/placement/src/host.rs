@@ -36,7 +36,6 @@ pub struct HostLimits {
 
 /// Lateness of frames behind their departure times on a host.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = HostLateness))]
 #[serde(rename_all = "kebab-case")]
 pub enum Lateness {
     /// A pacer that never exceeds a guarantee, however late it is: the user-space pacer.
@@ -61,6 +60,43 @@ impl Lateness {
             (Self::WarmingUp, _) => Err(HostRule::WarmingUp),
             (Self::Within(measured), Some(counted)) if measured <= counted => Ok(()),
             (Self::Within(measured), counted) => Err(HostRule::Late { measured, counted }),
+        }
+    }
+}
+
+/// The derived schema would allow other keys beside `within`.
+#[cfg(feature = "openapi")]
+mod openapi {
+    use super::Lateness;
+    use std::borrow::Cow;
+    use utoipa::openapi::schema::{AdditionalProperties, ObjectBuilder, OneOfBuilder, Type};
+    use utoipa::openapi::{Ref, RefOr, Schema};
+    use utoipa::{PartialSchema, ToSchema};
+
+    impl PartialSchema for Lateness {
+        fn schema() -> RefOr<Schema> {
+            let word = |word: &str| {
+                let text = ObjectBuilder::new().schema_type(Type::String);
+                text.enum_values(Some([word]))
+            };
+            let within = ObjectBuilder::new()
+                .property("within", Ref::from_schema_name("Nanos"))
+                .required("within")
+                .additional_properties(Some(AdditionalProperties::FreeForm(false)));
+            OneOfBuilder::new()
+                .item(word("exact"))
+                .item(word("warming-up"))
+                .item(within)
+                .description(Some(
+                    "Lateness of frames behind their departure times on a host.",
+                ))
+                .into()
+        }
+    }
+
+    impl ToSchema for Lateness {
+        fn name() -> Cow<'static, str> {
+            Cow::Borrowed("HostLateness")
         }
     }
 }

@@ -129,7 +129,7 @@ const CASES: &[(i32, &[&str])] = &[
             "advise",
             "messages.csv",
             "--question",
-            "1KB within 2us at 50%",
+            "1KB within 20ns at 50%",
         ],
     ),
     (

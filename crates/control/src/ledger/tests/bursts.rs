@@ -175,7 +175,8 @@ fn a_bound_says_how_long_a_message_waits_for_bursts_to_neighbours() {
 /// A tenant of ten machines, of which each gets 45 KB beyond its bandwidth at most: 5 KB of each other.
 fn with_inward_burst(name: &str, message: u64) -> NewTenant {
     let mut new = new(name, Bursts::ONE);
-    new.guarantee.as_mut().unwrap().burst_in = Some(Bytes(45_000));
+    let guarantee = new.guarantee.as_mut().unwrap();
+    (guarantee.burst, guarantee.burst_in) = (Bytes(15_000), Some(Bytes(45_000)));
     new.message.as_mut().unwrap().size = Bytes(message);
     new
 }

@@ -330,7 +330,10 @@ proptest! {
 
 #[test]
 fn an_inward_burst_has_room_for_one_burst_and_for_a_frame_of_each_other_machine() {
-    let dc = four();
+    let mut dc = four();
+    for host in dc.topology().hosts().to_vec() {
+        dc.set_offer(host, HostOffer::Within(limits(10_000, 1_538)));
+    }
     let refused = |vms, burst_in| {
         let mut request = request(vms, 100, 15_000);
         request.guarantee.as_mut().unwrap().burst_in = Some(Bytes(burst_in));

@@ -117,9 +117,9 @@ fn a_gap_is_a_warning_and_a_wrong_recording_an_error() {
         ),
         (&["vms.csv"], 64, "--question"),
         (
-            &["vms.csv", "--question", "8 KB within 20 us at 99 %"],
+            &["vms.csv", "--question", "8 KB within 100 ns at 99 %"],
             1,
-            "no guarantee for 8KB within 20us at 99 % has a place",
+            "no guarantee for 8KB within 100ns at 99 % has a place",
         ),
         (
             &[

@@ -21,13 +21,13 @@ pub use backoff::Backoff;
 pub use error::{ClientError, SettingsError, UnreachableReplica};
 pub use exchange::Settings;
 pub use random::random;
-pub use stream::{Events, Guarantees, HostLines};
+pub use stream::{Events, HostStream};
 
 use crate::{
     Adoption, AdoptionReport, Batch, BatchResult, CandidateAnswers, CandidateQuestions,
-    Explanation, HoseKeys, Host, HostChange, HostGuarantees, HostMachines, HostReport, HostState,
-    MoveVm, NewReservation, NewTenant, Page, PairBound, Reservation, ReservationId, Status, Tenant,
-    TenantPatch, TopologyDiff, TopologyState, VmLimit,
+    Explanation, HoseKeys, Host, HostChange, HostGuarantees, HostLine, HostMachines, HostReport,
+    HostState, MoveVm, NewReservation, NewTenant, Page, PairBound, Reservation, ReservationId,
+    Status, Tenant, TenantPatch, TopologyDiff, TopologyState, VmLimit,
 };
 use documents::json;
 use exchange::{Call, Exchange, Target, shown};
@@ -261,9 +261,9 @@ impl Client {
     /// Returns a stream of the same as it changes. It ends with an error when nothing is received
     /// for `silence`; the service sends a line every ten seconds. After its end the next call
     /// begins at the next replica.
-    pub fn follow(&self, host: &str, silence: Duration) -> Answer<Guarantees> {
+    pub fn follow(&self, host: &str, silence: Duration) -> Answer<HostStream<HostGuarantees>> {
         let call = Call::read(Target::new(&["hosts", host, "guarantees", "stream"]));
-        Guarantees::open(self.exchange.clone(), call, host, silence)
+        HostStream::open(self.exchange.clone(), call, host, silence)
     }
 
     /// Returns the same stream for the host itself. With a `mark` it also has the changes of the
@@ -273,9 +273,9 @@ impl Client {
         host: &str,
         mark: Option<&str>,
         silence: Duration,
-    ) -> Answer<HostLines> {
+    ) -> Answer<HostStream<HostLine>> {
         let call = Call::read(Target::new(&["hosts", host, "guarantees", "stream"]));
-        HostLines::open(self.exchange.clone(), call.keys(mark), host, silence)
+        HostStream::open(self.exchange.clone(), call.keys(mark), host, silence)
     }
 
     /// Reports a host's capacity for guarantees, and the guarantees that it follows.

@@ -186,8 +186,8 @@ pub enum HostRule {
     },
     /// Its pacer does not limit inward bursts.
     #[error(
-        "its pacer does not limit inward bursts (burst_in = {burst_in}); update tailbound on it, or \
-            leave the inward burst out"
+        "its pacer does not limit inward bursts (burst_in = {burst_in}); leave the inward burst out, or \
+            use hosts that report `limits.inward_bursts`"
     )]
     InwardBursts {
         /// The inward burst `S_in`.

@@ -53,11 +53,13 @@ fn the_text_has_the_guarantee_its_price_and_its_certainty() {
     let directory = tempfile::tempdir().unwrap();
     log(directory.path(), 0);
     let text = advise(directory.path(), &["vms.csv", "--question", QUESTION]).done();
+    assert!(text.starts_with("Request ("), "{text}");
+    let (_, first) = text.split_once("): ").expect("the verdict comes first");
+    assert!(first.starts_with("--vms 4 --bandwidth "), "{text}");
     for part in [
-        "8KB within 1ms at 99 % for 4 machines, from ",
-        "  --vms 4 --bandwidth ",
+        "It is for 8KB within 1ms at 99 % for 4 machines, from ",
         "slots, at least 4: ",
-        " messages, judged by the ",
+        "Its choice is from the first ",
         "S_in",
     ] {
         assert!(text.contains(part), "{part}: {text}");

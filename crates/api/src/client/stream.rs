@@ -67,15 +67,19 @@ impl Stream {
     }
 }
 
-/// The lines of a stream about one host.
-struct OfHost<T> {
+/// A stream about one host, of [`HostGuarantees`] or [`HostLine`]s: all guarantees, each time one
+/// changes, and every ten seconds even if none does.
+///
+/// As an iterator it blocks until the next line, and ends after the first error or when the service
+/// ends the stream.
+pub struct HostStream<T> {
     stream: Stream,
     host: String,
     kind: PhantomData<fn() -> T>,
 }
 
 /// A line that names its host.
-trait Line: DeserializeOwned {
+pub(crate) trait Line: DeserializeOwned {
     fn host(&self) -> &str;
 }
 
@@ -94,8 +98,9 @@ impl Line for HostLine {
     }
 }
 
-impl<T: Line> OfHost<T> {
-    fn open(
+#[expect(private_bounds, reason = "only these two streams exist")]
+impl<T: Line> HostStream<T> {
+    pub(crate) fn open(
         exchange: Exchange,
         call: Call,
         host: &str,
@@ -117,8 +122,12 @@ impl<T: Line> OfHost<T> {
             line => Ok(line),
         }
     }
+}
 
-    fn next(&mut self) -> Option<Result<T, ClientError>> {
+impl<T: Line> Iterator for HostStream<T> {
+    type Item = Result<T, ClientError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
         let next = self.advance().transpose();
         if !matches!(next, Some(Ok(_))) {
             self.stream.end();
@@ -127,68 +136,13 @@ impl<T: Line> OfHost<T> {
     }
 }
 
-/// The stream of a host's guarantees: all of them, each time one changes, and
-/// every ten seconds even if none does.
-///
-/// As an iterator it blocks until the next line, and ends after the first error
-/// or when the service ends the stream.
-pub struct Guarantees(OfHost<HostGuarantees>);
-
-impl Guarantees {
-    pub(crate) fn open(
-        exchange: Exchange,
-        call: Call,
-        host: &str,
-        silence: Duration,
-    ) -> Result<Self, ClientError> {
-        OfHost::open(exchange, call, host, silence).map(Self)
-    }
-}
-
-impl Iterator for Guarantees {
-    type Item = Result<HostGuarantees, ClientError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        self.0.next()
-    }
-}
-
-/// The stream of a host's guarantees and of the changes of its keys, as an iterator like
-/// [`Guarantees`].
-pub struct HostLines(OfHost<HostLine>);
-
-impl HostLines {
-    pub(crate) fn open(
-        exchange: Exchange,
-        call: Call,
-        host: &str,
-        silence: Duration,
-    ) -> Result<Self, ClientError> {
-        OfHost::open(exchange, call, host, silence).map(Self)
-    }
-}
-
-impl Iterator for HostLines {
-    type Item = Result<HostLine, ClientError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        self.0.next()
-    }
-}
-
-impl fmt::Debug for HostLines {
+impl<T> fmt::Debug for HostStream<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.stream.debug("HostLines", f)
+        self.stream.debug("HostStream", f)
     }
 }
 
-impl fmt::Debug for Guarantees {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.stream.debug("Guarantees", f)
-    }
-}
-
-/// The stream of what becomes of promises, as an iterator like [`Guarantees`].
+/// The stream of what becomes of promises, as an iterator like [`HostStream`].
 pub struct Events(Stream);
 
 impl Events {

@@ -22,6 +22,11 @@ use tailbound_units::{Bytes, WireBytes};
 /// Number of queues of a line: a power of two, for the upper bits of a hash.
 pub(in crate::pacer) const QUEUES: usize = 16;
 
+const _: () = assert!(
+    size_of::<FlowQueues>() <= 1_408,
+    "docs/explanation/dataplane.md"
+);
+
 /// Bytes on the wire that a flow may send in its turn: a full frame.
 pub(in crate::pacer) const QUANTUM: WireBytes = WireBytes(1538);
 
@@ -339,7 +344,8 @@ const fn home(flow: Connection) -> usize {
 }
 
 /// All queues by flow: each is of one line, or unused. There are never more than half of the
-/// waiting frames, since a line by flow has two.
+/// waiting frames, since a line by flow has two, and never more than destinations with a limit. The
+/// pacer's memory does not count them.
 #[derive(Debug)]
 pub(in crate::pacer) struct FlowTable {
     all: Vec<FlowQueues>,

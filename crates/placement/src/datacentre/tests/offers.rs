@@ -216,8 +216,8 @@ fn inward_bursts_need_a_host_that_keeps_them() {
     let rule = refused(&dc, &asked);
     assert_eq!(
         rule.to_string(),
-        "its pacer does not limit inward bursts (burst_in = 41.345KB); update tailbound on it, or \
-         leave the inward burst out"
+        "its pacer does not limit inward bursts (burst_in = 41.345KB); leave the inward burst out, or \
+         use hosts that report `limits.inward_bursts`"
     );
     assert!(dc.fit(&request(6, 100, 15_000)).is_ok());
     for host in &hosts[2..] {

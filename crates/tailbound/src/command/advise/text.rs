@@ -23,12 +23,13 @@ pub(super) fn text(document: &Document, paint: Paint) -> String {
     let best = &document.best;
     let _ = writeln!(
         out,
-        "{} for {} machines, from {} of {}\n\n  {}\n",
+        "Request ({}): {}\n\nIt is for {} for {} machines, from {} of {}.",
+        best.judgement.verdict,
+        paint.strong(&best.flags),
         document.question,
         document.machines,
         human(document.time_ns as f64, "ns"),
         document.recordings.join(", "),
-        paint.strong(&best.flags)
     );
     out += &price(best, document.machines);
     if best.requests_burst_in && !KEEPS_INWARD_BURSTS {
@@ -82,8 +83,8 @@ fn certainty(document: &Document) -> String {
         ..
     } = judgement;
     let mut out = format!(
-        "Chosen on {} messages, judged by the {messages} after them: {late} late, and with 95 % \
-         certainty at most {} if traffic stays as recorded.\n",
+        "Its choice is from the first {} messages. Of the {messages} after them {late} were late, and \
+         with 95 % certainty at most {} will be if traffic stays as recorded.\n",
         document.chosen_on,
         percent(*late_at_most)
     );
@@ -92,15 +93,15 @@ fn certainty(document: &Document) -> String {
         "missed" => {
             let _ = writeln!(
                 out,
-                "This is more than the allowed {allowed}: the advice does not hold."
+                "More than the allowed {allowed} were late: the advice does not hold."
             );
         }
         "held" => {
             let needed = (2.0 * 9.0 / document.allowed_late).ceil();
             let _ = writeln!(
                 out,
-                "This is not sure to be within {allowed}: a recording needs about {needed} \
-                 messages of independent times."
+                "The allowed {allowed} are not sure: a recording needs about {needed} messages of \
+                 independent times."
             );
         }
         _ => {}
@@ -108,11 +109,11 @@ fn certainty(document: &Document) -> String {
     if judgement.late > 0 {
         let _ = writeln!(
             out,
-            "Late for S: {}, for S_in: {}, for Bmax: {}; {} separate episodes.",
+            "In {} separate episodes {} were late for S, {} for S_in, {} for Bmax.",
+            judgement.episodes,
             judgement.late_for_burst,
             judgement.late_for_burst_in,
-            judgement.late_for_burst_rate,
-            judgement.episodes
+            judgement.late_for_burst_rate
         );
     }
     out

@@ -2,7 +2,7 @@
 //!
 //! Use it in programs that admit, list or delete tenants, or that follow a host's guarantees.
 //! [`Client`] has one method for each operation of the API; it repeats requests with their
-//! idempotency key and tries further replicas. [`Guarantees`] is the stream of a host's guarantees,
+//! idempotency key and tries further replicas. [`HostStream`] is the stream of a host's guarantees,
 //! and [`Events`] that of changes of tenants' states.
 //!
 //! All calls block. An asynchronous program calls them on a separate thread, or uses the types of

@@ -15,8 +15,8 @@ GUNGRAUN := $(shell sed -n 's/^gungraun = "\(.*\)"/\1/p' Cargo.toml)
 
 # Where cargo puts what it builds.
 TARGET := $(or $(CARGO_TARGET_DIR),target)
-# The profile of Cargo.toml that a target builds with: `release` for `make build` and packages,
-# `demo` for `make demo`, `static` for static files. PROFILE=dev is the quickest for all of them.
+# The profile of Cargo.toml that a target builds with: `release`, or `static` for static files. PROFILE=dev is the
+# quickest for all of them.
 PROFILE ?=
 # SHARED=1 has all targets build the program with all features, and all tests with it: cargo builds crates that
 # the tests do not share differently, and all that depends on them a second time.
@@ -25,7 +25,6 @@ program = $(if $(SHARED),--workspace --lib --bins --tests,-p tailbound --bin tai
 profile = $(or $(PROFILE),$(1))
 built = $(TARGET)/$(patsubst dev,debug,$(call profile,$(1)))/tailbound
 TAILBOUND := $(call built,release)
-DEMO := $(call built,demo)
 # Builds with progress: COMPILE MEGABYTES CARGO OPTION...
 COMPILE := scripts/compile
 
@@ -52,11 +51,11 @@ help: ##! List all targets
 demo: ##! Build the lab and run it: small answers with and without tailbound on this computer (three minutes, then two)
 	@scripts/need compile lab
 	@echo "The demo puts real packets through a data centre of network namespaces on this computer."
-	@test -x $(DEMO) || echo "  build: 205 crates, three minutes on two quiet cores, this once; they need 1 GB of disk in $(TARGET)/"
+	@$(TAILBOUND) lab list >/dev/null 2>&1 || echo "  build: 205 crates, three minutes on two quiet cores, this once; they need 1 GB of disk in $(TARGET)/"
 	@echo "  run:   two minutes; it needs no root, shows its progress, and leaves nothing but $(OUT)/"
 	@echo "  end:   eight lines, the verdict first. On a busy computer that is NOISY, and nothing is judged."
-	@$(COMPILE) 1000 "$(CARGO)" --profile $(call profile,demo) --locked $(call program,lab)
-	$(DEMO) lab run $(EXPERIMENT) --out $(OUT) $(ARGUMENTS)
+	@$(COMPILE) 1000 "$(CARGO)" --profile $(call profile,release) --locked $(call program,lab)
+	$(TAILBOUND) lab run $(EXPERIMENT) --out $(OUT) $(ARGUMENTS)
 
 .PHONY: experiments
 experiments: build-all ## Run thirteen experiments of the lab, all but snoop-throughput and snoop-close (twenty-three minutes)
@@ -345,9 +344,9 @@ GOLDEN_TESTS := tailbound-agent tailbound-hose tailbound-switch
 .PHONY: golden
 golden: ## Compare parts of all simulations, and the papers' verdicts, with their records (two minutes)
 	@scripts/need compile golden
-	@$(COMPILE) 3000 "$(CARGO)" --profile $(call profile,demo) --locked $(call program,all)
-	@scripts/golden $(DEMO)
-	@scripts/verdicts $(DEMO)
+	@$(COMPILE) 3000 "$(CARGO)" --profile $(call profile,release) --locked $(call program,all)
+	@scripts/golden $(TAILBOUND)
+	@scripts/verdicts $(TAILBOUND)
 
 .PHONY: golden-all
 golden-all: build-all ## Hold everything that has golden records against them (half an hour)
@@ -482,6 +481,6 @@ api-docs: ## Build the documentation of the crates
 
 .PHONY: clean
 clean: ## Remove what was built and what a crashed lab left
-	-@for program in $(TAILBOUND) $(DEMO); do test ! -x $$program || $$program lab clean; done
+	-@test ! -x $(TAILBOUND) || $(TAILBOUND) lab clean
 	$(CARGO) clean
 	rm -rf $(OUT)

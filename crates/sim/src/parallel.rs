@@ -1,8 +1,9 @@
 //! Independent jobs on several threads, their results in order.
 
-use rayon::ThreadPoolBuilder;
-use rayon::prelude::*;
-use std::sync::{Mutex, PoisonError};
+use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
 use tailbound_experiment::{ExperimentError, Run};
 
 /// Number of threads that share the work of a run. Results do not depend on it.
@@ -25,19 +26,46 @@ pub(crate) fn map<T: Sync, R: Send, E: ToString>(
     let all = items.len();
     (run.progress)(&format!("0 of {all}"));
     let heard = Mutex::new((0, &mut run.progress));
-    let job = |item: &T| {
+    let results: Vec<_> = items.iter().map(|_| Mutex::new(None)).collect();
+    for_each(all, run.options.0, &|index| {
+        let item = &items[index];
         let result = job(item).map_err(|error| ExperimentError::run(&name(item), error));
-        let mut heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
+        *locked(&results[index]) = Some(result);
+        let mut heard = locked(&heard);
         heard.0 += 1;
         let done = format!("{} of {all}", heard.0);
         (heard.1)(&done);
-        result
+    });
+    let done = |result: &Mutex<Option<_>>| locked(result).take().expect("each item had its job");
+    results.iter().map(done).collect()
+}
+
+/// A job that panics holds no lock half changed.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Calls `job` once with each number below `count`, on `threads` threads, of which this is one.
+///
+/// One function for all jobs: copies of it for each take a tenth of this crate's compilation.
+pub(crate) fn for_each(count: usize, threads: usize, job: &(dyn Fn(usize) + Sync)) {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            if index >= count {
+                return;
+            }
+            job(index);
+        }
     };
-    let pool = ThreadPoolBuilder::new().num_threads(run.options.0.max(1));
-    let pool = pool.build().expect("the system has threads to give");
-    let jobs = || items.par_iter().with_max_len(1).map(job).collect();
-    let results: Vec<Result<R, ExperimentError>> = pool.install(jobs);
-    results.into_iter().collect()
+    thread::scope(|scope| {
+        let others: Vec<_> = (1..threads.min(count)).map(|_| scope.spawn(work)).collect();
+        work();
+        for other in others {
+            other.join().unwrap_or_else(|panic| resume_unwind(panic));
+        }
+    });
 }
 
 #[cfg(test)]

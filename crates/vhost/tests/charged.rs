@@ -1,17 +1,13 @@
 //! Guests' pages that are charged to this process, since it was the first to touch them.
 
-#[path = "support/ports.rs"]
-mod ports;
-mod support;
-
-use ports::{Socket, exchange, frame, outgoing, socket, transmit};
+use crate::ports::{Socket, exchange, frame, outgoing, socket, transmit};
+use crate::support::{BASE, Build, Descriptor, LEN, Machine, WRITE, rang, until};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use support::{BASE, Build, Descriptor, LEN, Machine, WRITE, rang, until};
 use tailbound_dataplane::Pool;
 use tailbound_switch::port::{Port, Presence};
 use tailbound_units::{Bytes, Nanos};

@@ -1,15 +1,11 @@
 //! A card that another process goes on with, as when a daemon takes over from another: its
 //! guest and the monitor notice nothing.
 
-#[path = "support/ports.rs"]
-mod ports;
-mod support;
-
-use ports::{PLAIN, bytes, frame, open, outgoing, receive, socket, started, transmit};
+use crate::ports::{PLAIN, bytes, frame, open, outgoing, receive, socket, started, transmit};
+use crate::support::{BASE, Build, LEN, Machine, Monitor, feature, memfd, rang, request, until};
 use std::collections::VecDeque;
 use std::io::Write;
 use std::path::Path;
-use support::{BASE, Build, LEN, Machine, Monitor, feature, memfd, rang, request, until};
 use tailbound_dataplane::Pool;
 use tailbound_switch::port::{Estate, Port, Presence};
 use tailbound_vhost::{Mode, VhostConfig, VhostPort};

@@ -1,11 +1,13 @@
 //! The port against drivers and monitors that are wrong, by mistake or on purpose: each
 //! costs itself alone.
 
-#[path = "support/ports.rs"]
-mod ports;
-mod support;
-
-use ports::{PLAIN, bytes, exchange, frame, open, outgoing, receive, socket, started, transmit};
+use crate::ports::{
+    PLAIN, bytes, exchange, frame, open, outgoing, receive, socket, started, transmit,
+};
+use crate::support::{
+    BASE, Build, Descriptor, IS_INDIRECT, LEN, Machine, Monitor, NEXT, STEP_TIMEOUT, WRITE,
+    feature, make_wait, memfd, rang, request, until,
+};
 use rustix::fs::ftruncate;
 use rustix::process::Uid;
 use rustix::thread::set_thread_uid;
@@ -19,10 +21,6 @@ use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
-use support::{
-    BASE, Build, Descriptor, IS_INDIRECT, LEN, Machine, Monitor, NEXT, STEP_TIMEOUT, WRITE,
-    feature, make_wait, memfd, rang, request, until,
-};
 use tailbound_dataplane::Pool;
 use tailbound_switch::port::{Burst, Port, Presence, TransmitResult};
 use tailbound_sys::probe::required::{Part, skipped};

@@ -1,18 +1,16 @@
 //! The port against a driver of a virtio card, over a socket and shared memory.
 
-#[path = "support/ports.rs"]
-mod ports;
-mod support;
-
-use ports::{PLAIN, bytes, frame, open, outgoing, receive, socket, started, transmit, udp, uso};
+use crate::ports::{
+    PLAIN, bytes, frame, open, outgoing, receive, socket, started, transmit, udp, uso,
+};
+use crate::support::{
+    BASE, Build, Descriptor, IS_INDIRECT, LEN, Machine, Monitor, NEXT, feature, is_readable, memfd,
+    rang, request, until,
+};
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixListener;
 use std::time::Duration;
-use support::{
-    BASE, Build, Descriptor, IS_INDIRECT, LEN, Machine, Monitor, NEXT, feature, is_readable, memfd,
-    rang, request, until,
-};
 use tailbound_dataplane::Pool;
 use tailbound_switch::port::{Burst, Port};
 use tailbound_units::Nanos;

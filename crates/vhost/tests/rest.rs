@@ -9,17 +9,13 @@
 //! stay enabled all the while, as the last look at the ring before the rest enabled it and found
 //! no more; a look that did find more leaves the port ready, and it is read after the rest.
 
-#[path = "support/ports.rs"]
-mod ports;
-mod support;
-
-use ports::{PLAIN, Socket, frame, open, socket};
+use crate::ports::{PLAIN, Socket, frame, open, socket};
+use crate::support::{Build, Machine, feature};
 use proptest::prelude::*;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
-use support::{Build, Machine, feature};
 use tailbound_dataplane::PipelineConfig;
 use tailbound_switch::port::Port;
 use tailbound_switch::{GuestConfig, Interest, Mac, PortIndex, Switch, SwitchConfig};

@@ -1,11 +1,8 @@
 //! A ring over memory, without sockets: buffers of a driver arrive whole and in order, and no other
 //! content of the memory breaks the ring.
 
-#[path = "support/shifting.rs"]
-mod shifting;
-
+use crate::shifting::{LEN, Shifting, Step, put, run};
 use proptest::prelude::*;
-use shifting::{LEN, Shifting, Step, put, run};
 use std::sync::atomic::Ordering;
 use tailbound_dataplane::Pool;
 use tailbound_vhost::ring::{Format, Layout, Put, Ring, RingError};

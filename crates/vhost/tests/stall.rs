@@ -1,12 +1,8 @@
 //! Guests between which a switch forwards, in virtual time: one whose vCPU does not run, and
 //! what was cut or marked on the way.
 
-#[path = "support/ports.rs"]
-mod ports;
-mod support;
-
-use ports::{PLAIN, open, socket};
-use support::{Build, Machine, feature, request, until};
+use crate::ports::{self, PLAIN, open, socket};
+use crate::support::{Build, Machine, feature, request, until};
 use tailbound_dataplane::{EgressConfig, FqCodelConfig, PipelineConfig, QueueConfig};
 use tailbound_switch::port::{MemoryPort, Port, Presence, WireEnd};
 use tailbound_switch::{GuestConfig, GuestSnapshot, Link, Mac, PortIndex, Switch, SwitchConfig};

@@ -1,8 +1,6 @@
 //! The API over real HTTP: what it does when all is well.
 
-mod api_support;
-
-use api_support::{ACME, GLOBEX, HOSE_SECRET, HOST, OPERATOR, Place, Setup, TREE};
+use crate::api_support::{ACME, GLOBEX, HOSE_SECRET, HOST, OPERATOR, Place, Setup, TREE};
 use serde_json::json;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;

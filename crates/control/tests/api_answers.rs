@@ -1,9 +1,7 @@
 //! The parts of answers that programs decide by: refusals by their rule, revisions and ages, and the
 //! changes of a host's keys.
 
-mod api_support;
-
-use api_support::{ACME, HOST, OPERATOR, Place, sha256};
+use crate::api_support::{ACME, HOST, OPERATOR, Place, sha256};
 use serde_json::Value;
 use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader, Write as _};

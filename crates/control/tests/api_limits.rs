@@ -1,8 +1,6 @@
 //! Tests of quotas, rate limits, and the log of wrong tokens.
 
-mod api_support;
-
-use api_support::{ACME, GLOBEX, HOST, OPERATOR, Place, tokens_file};
+use crate::api_support::{ACME, GLOBEX, HOST, OPERATOR, Place, tokens_file};
 
 /// A service whose tokens file ends with this.
 fn place(more: &str) -> Place {

@@ -1,9 +1,7 @@
 //! Refusals of the API: each has a status, a code, and a description of the mistake, and changes
 //! nothing.
 
-mod api_support;
-
-use api_support::{ACME, GLOBEX, HOST, OPERATOR, Place};
+use crate::api_support::{ACME, GLOBEX, HOST, OPERATOR, Place};
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 

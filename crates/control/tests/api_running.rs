@@ -1,8 +1,6 @@
 //! Streams, failures of the store, TLS, reloads, and the end.
 
-mod api_support;
-
-use api_support::{ACME, HOST, OPERATOR, Place, Setup, agent, sha256, tokens_file};
+use crate::api_support::{ACME, HOST, OPERATOR, Place, Setup, agent, sha256, tokens_file};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;

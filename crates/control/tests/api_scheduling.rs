@@ -1,8 +1,6 @@
 //! The API for outside schedulers over real HTTP.
 
-mod api_support;
-
-use api_support::{ACME, GLOBEX, HOST, OPERATOR, Place};
+use crate::api_support::{self, ACME, GLOBEX, HOST, OPERATOR, Place};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 use tailbound_control::audit::audit;

@@ -2,9 +2,7 @@
 //! document declares, what the document allows is not called malformed, and what
 //! it forbids is not done.
 
-mod api_support;
-
-use api_support::{ACME, OPERATOR, Place};
+use crate::api_support::{ACME, OPERATOR, Place};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};

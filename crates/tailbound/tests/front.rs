@@ -214,7 +214,10 @@ fn the_demo_says_first_how_long_it_takes_and_what_it_needs() {
         (out(&output), err(&output))
     };
     let (first, build) = make(&machine);
-    assert!(build.starts_with("cargo build --profile release"), "{build}");
+    assert!(
+        build.starts_with("cargo build --profile release"),
+        "{build}"
+    );
     for words in [
         "build: 205 crates, three minutes on two quiet cores, this once",
         "1 GB of disk",

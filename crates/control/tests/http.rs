@@ -1,0 +1,11 @@
+//! The service over HTTP.
+
+mod api;
+mod api_answers;
+mod api_limits;
+mod api_refusals;
+mod api_running;
+mod api_scheduling;
+mod api_support;
+mod openapi;
+mod schemathesis;

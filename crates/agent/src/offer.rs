@@ -30,8 +30,8 @@ pub struct OfferConfig {
     pub cpus: Option<Bandwidth>,
     /// Largest runtime / deadline of one reservation; 0.5.
     pub largest: Bandwidth,
-    /// Maximum of threads with a reservation; four per CPU. If ticks enforce runtimes, each may
-    /// delay others by one tick.
+    /// Maximum of threads with a reservation; four per CPU. With ticks, each may delay others by
+    /// one tick.
     pub threads: Option<u32>,
     /// Longest burst of interrupts on a CPU, if no longer one was measured; 0.5 ms.
     pub interrupts: Nanos,

@@ -42,8 +42,7 @@ pub struct Check {
     pub driven_by: Option<Spanned<String>>,
     /// Source. With a figure of the paper, both limits are required, and enclose that figure.
     pub source: Citation,
-    /// Known miss. The verdict reports it but does not count it while the figure is in the known
-    /// range; outside it, on either side, the check fails.
+    /// Known miss: the verdict does not count it while the figure is in the known range.
     pub misses: Option<Miss>,
 }
 

@@ -39,7 +39,7 @@ impl PaperFigure {
     }
 }
 
-/// Known reason why a figure is outside the expected range, and its known range.
+/// Known miss.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Miss {

@@ -58,9 +58,9 @@ pub struct Config {
     pub guests: Vec<GuestConfig>,
     /// CPU of the packet loop; any. The daemon's other threads avoid it if they can.
     pub cpu: Option<u32>,
-    /// Scheduling class of the packet loop. `auto`, the default: `SCHED_FIFO` at the lowest
-    /// priority if permitted (`CAP_SYS_NICE`, or `RLIMIT_RTPRIO` of 1); a real-time class stays.
-    /// `fifo`: the same, or an error. `share`: the class of the process.
+    /// Class of the packet loop. `auto`, the default: `SCHED_FIFO` at the lowest priority if
+    /// permitted (`CAP_SYS_NICE`, or `RLIMIT_RTPRIO` of 1); a real-time class stays. `fifo`: the
+    /// same, or an error. `share`: that of the process.
     pub loop_class: LoopClass,
     /// vCPU agent; none.
     pub vcpu: Option<AgentConfig>,
@@ -97,8 +97,8 @@ pub struct UplinkConfig {
     /// Paces guests to their guarantees; none.
     #[serde(default)]
     pub pacer: Option<PacerConfig>,
-    /// Adds a priority tag (802.1Q, VLAN 0) with its class's PCP to each untagged frame, for
-    /// switches that ignore DSCP; false. Needs a pacer.
+    /// Adds a priority tag (802.1Q, VLAN 0) with the class's PCP, for switches that ignore DSCP;
+    /// false. Needs a pacer.
     #[serde(default)]
     pub priority_tag: bool,
     /// Token bucket of broadcast and multicast frames from the uplink; 100 Mbit/s and 12.5 MB.

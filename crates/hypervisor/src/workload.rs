@@ -31,15 +31,14 @@ pub enum Load {
     None,
     /// Never sleeps.
     Endless,
-    /// `busy` of CPU time per `period`, then a pause, like `cpulimit` (Bobtail, section 3.2). If a
-    /// period ends first, the next begins immediately: with `busy` = `period` it never sleeps.
+    /// `busy` of CPU time per `period`, then a pause, like `cpulimit` (Bobtail, section 3.2). With
+    /// `busy` = `period` it never sleeps.
     DutyCycle {
         /// CPU time per period.
         busy: Nanos,
         /// Time between starts.
         period: Nanos,
-        /// Largest random extension of a period (uniform), like a guest's late timers; with 0 the
-        /// phase to the hypervisor's ticks is constant.
+        /// Largest random extension of a period (uniform).
         jitter: Nanos,
     },
     /// Busy until `busy` has passed by the clock, then asleep until the period ends. CPU time that
@@ -118,7 +117,7 @@ pub enum Task {
     #[default]
     None,
     /// Answers requests in order. Measured from the request's arrival at the host to the answer's
-    /// departure. With a short service time it answers pings.
+    /// departure.
     Server {
         /// Arrivals of requests.
         arrivals: Arrivals,

@@ -219,7 +219,7 @@ fn no_config() -> toml::Spanned<PipelineConfig> {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Query {
-    /// Name in variants.
+    /// Name.
     pub(crate) name: Name,
     /// Guest that sends requests.
     pub(crate) client: Name,
@@ -246,7 +246,7 @@ const fn default_connections() -> usize {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Bulk {
-    /// Name in variants.
+    /// Name.
     pub(crate) name: Name,
     /// Sender.
     pub(crate) from: Name,
@@ -262,7 +262,7 @@ pub(crate) struct Bulk {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Ping {
-    /// Name in variants.
+    /// Name.
     pub(crate) name: Name,
     /// Guest that sends requests.
     pub(crate) from: Name,
@@ -278,7 +278,7 @@ pub(crate) struct Ping {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Hog {
-    /// Name in variants.
+    /// Name.
     pub(crate) name: Name,
     /// Guests; each runs one.
     pub(crate) guests: Vec<Name>,
@@ -311,7 +311,7 @@ const fn default_sleep() -> Nanos {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Wakeup {
-    /// Name in variants.
+    /// Name.
     pub(crate) name: Name,
     /// The guest.
     pub(crate) guest: Name,

@@ -29,8 +29,7 @@ pub struct PacerConfig {
     #[serde(default)]
     pub catch_up: Nanos,
     /// Memory for frames of guaranteed guests; 512 MiB, at least 1 MiB. A guest may hold 20 ms of
-    /// its bandwidth and at least 2 MiB, scaled down if the sum exceeds `memory`; a destination a
-    /// quarter of that.
+    /// its bandwidth, at least 2 MiB, or its part of `memory`; a destination a quarter.
     #[serde(default = "defaults::memory")]
     pub memory: Bytes,
     /// Queue of frames without a guarantee; FQ-CoDel.
@@ -39,8 +38,8 @@ pub struct PacerConfig {
     /// Permits elastic flows, which exceed a guarantee while the link is idle; true.
     #[serde(default = "defaults::work_conserving")]
     pub work_conserving: bool,
-    /// Hold time of a flow between elastic and guaranteed; 1 ms, at most 1 s. A time below the
-    /// longest wait of the network's lowest class may reorder frames.
+    /// Hold time of a flow between elastic and guaranteed; 1 ms, at most 1 s. Less than the lowest
+    /// class's longest wait in the network may reorder frames.
     #[serde(default = "defaults::drain")]
     pub drain: Nanos,
 }

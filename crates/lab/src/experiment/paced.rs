@@ -20,8 +20,7 @@ pub(crate) struct Pacing {
     /// Sets each frame's class as an 802.1Q priority.
     #[serde(default)]
     pub(crate) priority_tag: bool,
-    /// Interval at which hosts exchange the rates of VM pairs; without it a VM's guarantee does not
-    /// depend on its destinations.
+    /// Interval at which hosts exchange the rates of VM pairs; no exchange.
     pub(crate) hose: Option<Nanos>,
     /// Rate of traffic past the pacer (`hose`), subtracted from its link.
     #[serde(default)]
@@ -109,7 +108,7 @@ pub(crate) enum Wire {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Etc {
-    /// Name in variants.
+    /// Name.
     pub(crate) name: Name,
     /// Guest that runs memcached.
     pub(crate) server: Name,
@@ -136,7 +135,7 @@ const fn one() -> usize {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Shuffle {
-    /// Name in variants.
+    /// Name.
     pub(crate) name: Name,
     /// Guests.
     pub(crate) guests: Vec<Name>,

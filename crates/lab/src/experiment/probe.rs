@@ -8,7 +8,7 @@ use tailbound_units::Nanos;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Duty {
-    /// Name in variants.
+    /// Name.
     pub(crate) name: Name,
     /// Guests; each runs one.
     pub(crate) guests: Vec<Name>,
@@ -28,7 +28,7 @@ pub(crate) struct Duty {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Probe {
-    /// Name in variants.
+    /// Name.
     pub(crate) name: Name,
     /// The guest.
     pub(crate) guest: Name,

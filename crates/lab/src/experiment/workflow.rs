@@ -21,7 +21,7 @@ pub(crate) struct Nodes {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Selection {
-    /// Name in variants.
+    /// Name.
     pub(crate) name: Name,
     /// Kept nodes.
     pub(crate) keep: usize,
@@ -37,7 +37,7 @@ pub(crate) struct Selection {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Workflow {
-    /// Name in variants.
+    /// Name.
     pub(crate) name: Name,
     /// Pattern of calls.
     pub(crate) kind: Pattern,

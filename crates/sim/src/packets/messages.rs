@@ -136,7 +136,7 @@ pub struct Switches {
     /// A buffer for all ports of a switch, instead of one per port. Not in racks.
     pub shared: Option<Shared>,
     /// Serves the flow with the least remaining data first, and drops the one with the most
-    /// (pFabric: Alizadeh et al., SIGCOMM 2013). Requires that transport.
+    /// (pFabric, SIGCOMM 2013). Requires that transport.
     pub pfabric: bool,
     /// Queue length of a class from which frames are marked, if their sender supports it.
     pub mark_at: Option<Bytes>,

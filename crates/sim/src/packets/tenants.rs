@@ -42,7 +42,7 @@ pub struct TenantClass {
     /// Guarantee of each VM.
     pub guarantee: Guarantee,
     /// Bandwidth and burst are exponential with these means, at least a tenth of that bandwidth and
-    /// a frame; the burst rate is never below the bandwidth.
+    /// a frame.
     #[serde(default)]
     pub varied: bool,
     /// No guarantee, but the same traffic.

@@ -51,7 +51,7 @@ pub struct Conditions {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostSpec {
-    /// Name in variants.
+    /// Name.
     pub name: Name,
     /// Xen's credit scheduler; or `edf`.
     pub credit: Option<CreditSpec>,

@@ -25,8 +25,8 @@ const BOOKED_EVERY: u32 = 10;
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct OfferConfig {
-    /// Sum of runtime / deadline of all reservations; half of M (1 - `share`) - (M - 1) `largest`
-    /// on M CPUs, at most the kernel's limit.
+    /// Sum of runtime / deadline of all reservations; half of the provable sum, at most the
+    /// kernel's limit.
     pub cpus: Option<Bandwidth>,
     /// Largest runtime / deadline of one reservation; 0.5.
     pub largest: Bandwidth,

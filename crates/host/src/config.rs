@@ -114,8 +114,8 @@ pub struct GuestConfig {
     pub name: String,
     /// MAC address; unique.
     pub mac: Mac,
-    /// Addresses and prefixes of this guest alone. `anti_spoofing` requires `ip` or `slaac`. IPv6
-    /// link-local addresses need no entry.
+    /// Addresses and prefixes of this guest alone. `anti_spoofing` requires `ip` or `slaac`.
+    /// Link-local addresses need no entry.
     #[serde(default)]
     pub ip: Vec<Prefix>,
     /// IPv6 prefixes of 64 bits for addresses that the guest configures itself (SLAAC); none.
@@ -194,7 +194,7 @@ pub enum PortConfig {
         interface: String,
         /// The interface's network namespace (`/run/netns/NAME`); the daemon's own.
         netns: Option<PathBuf>,
-        /// True: the veth's other end no longer segments tunnels, although the daemon cannot check
+        /// True: the veth's other end does not segment tunnels, although the daemon cannot check
         /// it; false.
         #[serde(default)]
         cuts_tunnels: bool,
@@ -211,13 +211,13 @@ pub enum PortConfig {
         interface: String,
         /// The interface's network namespace (`/run/netns/NAME`); the daemon's own.
         netns: Option<PathBuf>,
-        /// `"zero-copy"`: the NIC uses the sockets' memory, or the port does not open. `"copy"`:
-        /// the kernel copies. `"auto"`, the default: the best working mode.
+        /// `"zero-copy"`: the NIC uses the sockets' memory. `"copy"`: the kernel copies. `"auto"`,
+        /// the default: the best working mode.
         #[serde(default)]
         mode: AfXdpMode,
         /// Receive queues to read, from queue 0 on; all.
         queues: Option<u32>,
-        /// True: the veth's other end no longer segments tunnels, although the daemon cannot check
+        /// True: the veth's other end does not segment tunnels, although the daemon cannot check
         /// it; false.
         #[serde(default)]
         cuts_tunnels: bool,

@@ -41,8 +41,7 @@ pub enum Load {
         /// Largest random extension of a period (uniform).
         jitter: Nanos,
     },
-    /// Busy until `busy` has passed by the clock, then asleep until the period ends. CPU time that
-    /// others take is lost. The period begins at the first run.
+    /// Busy until `busy` has passed by the clock, then asleep until the period ends.
     WallClock {
         /// Busy time per period, by the clock.
         busy: Nanos,

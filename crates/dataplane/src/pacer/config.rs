@@ -176,12 +176,12 @@ pub struct Guarantee {
     pub burst: Bytes,
     /// Bmax: rate of a burst; at least B.
     pub burst_rate: Rate,
-    /// Time at `bandwidth` whose frames may wait in the pacer before the guest's port is not read;
-    /// 2 ms, at least a batch.
+    /// Frames that may wait in the pacer before the guest's port is not read, as time at
+    /// `bandwidth`; 2 ms, at least a batch.
     #[serde(default = "defaults::horizon")]
     pub horizon: Nanos,
-    /// `CoDel`'s target (RFC 8289): waits above it for 20 times its length mark frames (ECN), or
-    /// drop them if a destination's limit is the cause; 1 ms, at a slow destination at least 1.5
+    /// `CoDel`'s target (RFC 8289); the interval is 20 times as long. Frames are marked (ECN), or
+    /// dropped if a destination's limit is the cause; 1 ms, at a slow destination at least 1.5
     /// frames.
     #[serde(default = "defaults::mark")]
     pub mark: Option<Nanos>,

@@ -117,7 +117,7 @@ pub(crate) struct Etc {
     /// Connections of each client, each with one outstanding request; 1.
     #[serde(default = "one")]
     pub(crate) workers: usize,
-    /// Mean time between requests of a worker. A request due before the previous answer follows it.
+    /// Mean time between requests of a worker.
     pub(crate) mean_gap: Nanos,
     /// Largest value.
     pub(crate) largest: Bytes,

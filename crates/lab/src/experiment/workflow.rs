@@ -16,8 +16,7 @@ pub(crate) struct Nodes {
     pub(crate) guests: Vec<Name>,
 }
 
-/// A selection of nodes by `tailbound select`, from `tailbound probe` during the warm-up. Workflows
-/// then call kept nodes only.
+/// A selection of nodes by `tailbound select`, from `tailbound probe` during the warm-up.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Selection {

@@ -77,7 +77,7 @@ pub enum Traffic {
 pub struct FlowPoint {
     /// Name of the variant.
     pub name: Name,
-    /// Position on charts' x axis.
+    /// Position on x axes.
     pub x: Option<f64>,
     /// Line on charts.
     #[serde(default)]

@@ -36,8 +36,8 @@ pub struct Messages {
     /// Warm-up: earlier messages do not count.
     #[serde(default)]
     pub warm_up: Nanos,
-    /// No message begins after `duration`; otherwise the load continues until all counted messages
-    /// were received.
+    /// No message begins after `duration`; the load continues until all counted messages were
+    /// received.
     #[serde(default)]
     pub stops: bool,
     /// Topology: hosts at a switch.

@@ -94,7 +94,7 @@ pub enum Leave {
 pub struct Point {
     /// Name of the variant.
     pub name: Name,
-    /// Position on charts' x axis.
+    /// Position on x axes.
     pub x: Option<f64>,
     /// Network.
     pub network: Name,

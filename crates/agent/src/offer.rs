@@ -30,14 +30,13 @@ pub struct OfferConfig {
     pub cpus: Option<Bandwidth>,
     /// Largest runtime / deadline of one reservation; 0.5.
     pub largest: Bandwidth,
-    /// Maximum of threads with a reservation; four per CPU. With ticks, each may delay others by
-    /// one tick.
+    /// Maximum of threads with a reservation; four per CPU.
     pub threads: Option<u32>,
-    /// Longest burst of interrupts on a CPU, if no longer one was measured; 0.5 ms.
+    /// Least burst of interrupts on a CPU; 0.5 ms.
     pub interrupts: Nanos,
-    /// Longest burst of steal, if no longer one was measured; 0.
+    /// Least burst of steal; 0.
     pub steal: Nanos,
-    /// Long-term part of a CPU for interrupts and steal, if not more was measured; 0.05.
+    /// Least long-term part of a CPU for interrupts and steal; 0.05.
     pub share: Bandwidth,
 }
 

@@ -37,8 +37,7 @@ pub struct Check {
     /// Fewest samples per variant, if above the statistic's minimum. With fewer the check is NOT
     /// TESTED.
     pub samples: Option<Spanned<u64>>,
-    /// Series whose events decide the figure. With fewer than 30 in a variant the check is NOT
-    /// TESTED.
+    /// Series whose events decide the figure; fewer than 30 are NOT TESTED.
     pub driven_by: Option<Spanned<String>>,
     /// Source. A figure of the paper requires both limits, which enclose it.
     pub source: Citation,

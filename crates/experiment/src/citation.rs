@@ -43,7 +43,7 @@ impl PaperFigure {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Miss {
-    /// Lowest and highest known figure. A figure outside this range fails, on either side.
+    /// Lowest and highest known figure; others fail.
     pub known: [Figure; 2],
     /// Cause of the miss.
     pub cause: String,

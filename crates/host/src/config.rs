@@ -66,8 +66,8 @@ pub struct Config {
     pub vcpu: Option<AgentConfig>,
     /// Exchange of rates with other hosts; none.
     pub hose: Option<HoseConfig>,
-    /// File of guests that the control socket added. By default in `/var/lib/tailbound` (systemd:
-    /// `$STATE_DIRECTORY`), named after the configuration file.
+    /// File of guests that the control socket added; in `/var/lib/tailbound` (systemd:
+    /// `$STATE_DIRECTORY`), named after the configuration.
     pub added: Option<PathBuf>,
 }
 
@@ -226,8 +226,7 @@ pub enum PortConfig {
     VhostUser {
         /// Socket to the VMM; a path of at most 96 bytes.
         socket: PathBuf,
-        /// `"server"`, the default: the daemon creates the socket and the VMM connects; `"client"`:
-        /// the reverse.
+        /// `"server"`, the default: the daemon creates the socket; `"client"`: the VMM does.
         #[serde(default)]
         mode: Mode,
         /// UID of the VMM, unless the daemon's or root.

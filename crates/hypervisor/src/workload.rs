@@ -122,7 +122,7 @@ pub enum Task {
         arrivals: Arrivals,
         /// CPU time per answer.
         service: Nanos,
-        /// Driver domain of requests and answers; without it they go straight to the guest.
+        /// Driver domain of requests and answers; none.
         #[serde(default)]
         via: Option<Via>,
     },
@@ -144,7 +144,7 @@ pub enum Task {
         sleep: Nanos,
         /// CPU time from waking to the next sleep.
         work: Nanos,
-        /// Largest random extension of a sleep (uniform). Linux' timer slack is 50 us.
+        /// Largest random extension of a sleep (uniform).
         #[serde(default)]
         jitter: Nanos,
     },

@@ -103,8 +103,7 @@ pub(crate) enum Wire {
     Ethernet,
 }
 
-/// Requests to memcached by the distributions of Facebook's ETC pool (Atikoglu et al., SIGMETRICS
-/// 2012, section 5).
+/// Requests to memcached as in Facebook's ETC pool (Atikoglu et al., SIGMETRICS 2012, section 5).
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Etc {

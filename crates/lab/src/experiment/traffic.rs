@@ -22,7 +22,7 @@ pub(crate) struct Message {
     pub(crate) every: Option<Nanos>,
     /// Mean random time between messages of a sender.
     pub(crate) mean_gap: Option<Nanos>,
-    /// Series of latencies, from a message's scheduled start to the arrival of its last datagram.
+    /// Series of latencies, from the scheduled start to the last datagram's arrival.
     pub(crate) series: String,
     /// Series of times from the sender's ring to the receiver's, between VMs. A message counts with
     /// its slowest datagram.

@@ -28,7 +28,7 @@ pub(crate) struct Selection {
     pub(crate) sleep: Nanos,
     /// Most sleeps to the verdict.
     pub(crate) samples: u64,
-    /// Most late sleeps of a GOOD node; more than five times this number is BAD.
+    /// Most late sleeps of a GOOD node; more than five times as many are BAD.
     pub(crate) low_mark: u64,
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct Workflow {
     pub(crate) kind: Pattern,
     /// Drawn nodes, of all or the kept ones.
     pub(crate) group: usize,
-    /// Workflows per second as fan-outs; a tenth of it as sequences of ten calls.
+    /// Fan-outs per second; sequences have a tenth.
     pub(crate) rate: u32,
     /// Series of durations.
     pub(crate) series: String,

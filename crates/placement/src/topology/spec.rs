@@ -58,7 +58,7 @@ pub struct UplinkSpec {
     pub spread: Spread,
     /// Capacity of each link's queue for guaranteed traffic, before `shared_buffer` is subtracted.
     pub buffer: Bytes,
-    /// Capacity of the queue at the lower end (of a host: its NIC's), if different.
+    /// Capacity of the queue at the lower end, if different.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub up_buffer: Option<Bytes>,
     /// Part of the switches' buffer that lower classes can occupy, and admission does not count;

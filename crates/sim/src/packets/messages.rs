@@ -85,14 +85,13 @@ pub struct Setting {
     pub switches: Switches,
     /// Meter of hosts, which puts small flows' frames into the first class; otherwise all frames.
     pub meter: Option<MeterSpec>,
-    /// Path in each host before its link, with the meter; a FIFO.
+    /// Path in each host before its link; a FIFO.
     pub pipeline: Option<PipelineSpec>,
     /// Placement policy.
     pub policy: Option<Policy>,
     /// Pacer of hosts, for the VMs' guarantees; unlimited without it.
     pub pacer: Option<PacerSpec>,
-    /// HULL's pacer in each host, for flows that react to marks, with the paper's values by
-    /// default. Requires DCTCP.
+    /// HULL's pacer in each host, by default as in the paper. Requires DCTCP.
     pub hull: Option<HullPacer>,
     /// Kind of all hosts; without it they take no time.
     pub machine: Option<Name>,
@@ -128,8 +127,7 @@ pub struct PacerSpec {
 pub struct Switches {
     /// Classes of strict priority; 1 is a FIFO.
     pub classes: usize,
-    /// Buffer of a port; unlimited. It drops further frames. Not in racks, which have their own
-    /// buffers.
+    /// Buffer of a port; unlimited. Not in racks.
     pub buffer: Option<Bytes>,
     /// A buffer per class of a port.
     pub apart: bool,
@@ -138,7 +136,7 @@ pub struct Switches {
     /// Serves the flow with the least remaining data first, and drops the one with the most
     /// (pFabric, SIGCOMM 2013). Requires that transport.
     pub pfabric: bool,
-    /// Queue length of a class from which frames are marked, if their sender supports it.
+    /// Queue length of a class from which frames are marked.
     pub mark_at: Option<Bytes>,
     /// Phantom queue, which marks frames.
     pub phantom: Option<Phantom>,

@@ -52,7 +52,7 @@ pub struct TenantClass {
     pub pattern: Pattern,
     /// Lengths of messages.
     pub message: Length,
-    /// Part of the bandwidth for rounds. A round begins after the previous one's end.
+    /// Part of the bandwidth for rounds.
     pub load: f64,
 }
 

@@ -32,7 +32,7 @@ pub struct Conditions {
     /// Costs of switches.
     #[serde(default)]
     pub costs: Costs,
-    /// Period of a busy guest: it computes its share of this time in one piece, then sleeps.
+    /// Period of a busy guest, which computes its share in one piece.
     pub period: Nanos,
     /// Largest additional sleep (uniform).
     pub jitter: Nanos,
@@ -195,7 +195,7 @@ pub struct WebSpec {
     pub page: Vec<PageSpec>,
 }
 
-/// A page: a query to the database, the answer, then requests for images one by one.
+/// A page: a query to the database, then images one by one.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PageSpec {

@@ -40,8 +40,7 @@ pub const REAL_TIME_PRIORITY: u32 = 3;
 pub struct Aperiodic {
     /// Time slice, 0.1 to 100 ms; 0.1 ms. Needs Linux 6.12; earlier kernels apply only the weight.
     pub slice: Nanos,
-    /// Multiple of the default share, 1 to 100; 10. Set on the guest's own control group, otherwise
-    /// as a nice value.
+    /// Multiple of the default share, 1 to 100; 10.
     pub weight: u32,
 }
 

@@ -14,8 +14,7 @@ use tailbound_units::Nanos;
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AgentConfig {
-    /// Address of the metrics of `tailbound vcpu watch`; none. Not in `tailbound host`, which
-    /// serves them itself.
+    /// Address of the metrics of `tailbound vcpu watch`; none. Not in `tailbound host`.
     pub metrics: Option<SocketAddr>,
     /// Interval of scans for guests, threads and drift; 1 s.
     pub every: Nanos,
@@ -25,12 +24,11 @@ pub struct AgentConfig {
     pub bpf: bool,
     /// Wait from which causes are measured; 1 ms, at least 100 us.
     pub late: Nanos,
-    /// Metrics of each thread, with the finest buckets, instead of one series for a guest's equal
-    /// threads; false.
+    /// Metrics of each thread, with the finest buckets; false.
     pub detail: bool,
     /// Settings to restore; `/run/tailbound/vcpu.json`.
     pub state: PathBuf,
-    /// Permits other agents on this host, each with its own guests and state file; false.
+    /// Permits other agents on this host, with other guests and state files; false.
     pub beside_others: bool,
     /// CRI socket of the container runtime, for names of pods; a known one.
     pub cri: Option<PathBuf>,

@@ -25,19 +25,18 @@ const BOOKED_EVERY: u32 = 10;
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct OfferConfig {
-    /// Sum of runtime / deadline of all reservations; half of M (1 - `share`) - (M - 1) `largest`
-    /// on M CPUs, at most the kernel's limit.
+    /// Sum of runtime / deadline of all reservations; half of the provable sum, at most the
+    /// kernel's limit.
     pub cpus: Option<Bandwidth>,
     /// Largest runtime / deadline of one reservation; 0.5.
     pub largest: Bandwidth,
-    /// Maximum of threads with a reservation; four per CPU. If ticks enforce runtimes, each may
-    /// delay others by one tick.
+    /// Maximum of threads with a reservation; four per CPU.
     pub threads: Option<u32>,
-    /// Longest burst of interrupts on a CPU, if no longer one was measured; 0.5 ms.
+    /// Least burst of interrupts on a CPU; 0.5 ms.
     pub interrupts: Nanos,
-    /// Longest burst of steal, if no longer one was measured; 0.
+    /// Least burst of steal; 0.
     pub steal: Nanos,
-    /// Long-term part of a CPU for interrupts and steal, if not more was measured; 0.05.
+    /// Least long-term part of a CPU for interrupts and steal; 0.05.
     pub share: Bandwidth,
 }
 

@@ -33,7 +33,7 @@ pub struct PathConfig {
     /// Control group of `tailbound host`, if the agent is another process;
     /// `/tailbound.slice/tailbound-host.service`.
     pub cgroup: String,
-    /// Exclusive CPUs of the loop; not all. Without it the loop has only the class.
+    /// Exclusive CPUs of the loop, not all; none.
     pub cpus: Option<Cpus>,
     /// Interfaces whose interrupts move to these CPUs.
     pub interrupts: Vec<String>,

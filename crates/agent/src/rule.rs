@@ -35,11 +35,10 @@ pub struct GuestRule {
     pub container: Option<String>,
     /// UID of a pod.
     pub pod: Option<String>,
-    /// User of the guest's process; required if a user chooses the guest's name. By default any for
-    /// guests of a manager (libvirt, a container runtime), otherwise the agent's own.
+    /// User of the guest's process; any for guests of a manager (libvirt, a container runtime),
+    /// otherwise the agent's own. Required if a user chooses the guest's name.
     pub uid: Option<u32>,
-    /// Executable of the guest's process, by device and inode; never the only key. Needs
-    /// `CAP_SYS_PTRACE` for other users' guests.
+    /// Executable of the guest's process, by device and inode; never the only key.
     pub exe: Option<PathBuf>,
     /// Maximum of threads with a class, over the rule's guests; 256.
     pub max_threads: Option<u32>,

@@ -59,12 +59,11 @@ pub struct MeterConfig {
     pub recheck: Nanos,
     /// Idle time until a flow is evicted; 10 s.
     pub idle: Nanos,
-    /// Maximum of tracked flows; 65,536 (about 5 MB). A full table evicts the longest idle flow
-    /// (within 67 ms) of a guest above its share.
+    /// Maximum of tracked flows; 65,536 (about 5 MB). A full table evicts the longest idle flow of
+    /// a guest above its share.
     pub flows: usize,
-    /// Rate of a guest's small flows together; a quarter of the link divided by the guests. All
-    /// guests together get at most a quarter. The link is `nic.rate` or `pacer.link`; an uplink's
-    /// meter needs one.
+    /// Rate of a guest's small flows together; a quarter of the link divided by the guests. The
+    /// link is `nic.rate` or `pacer.link`; an uplink's meter needs one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub budget: Option<Rate>,
     /// The rate of the link that the guests share; their small flows may use a quarter of it.

@@ -34,16 +34,14 @@ pub struct Check {
     pub at_least: Option<Spanned<Figure>>,
     /// Upper limit. One limit is required.
     pub at_most: Option<Spanned<Figure>>,
-    /// Fewest samples per variant, if above the statistic's minimum (30 for a mean, ten above a
-    /// percentile). With fewer the check is NOT TESTED.
-    pub samples: Option<Spanned<u64>>,
-    /// Series whose events decide the figure. With fewer than 30 in a variant the check is NOT
+    /// Fewest samples per variant, if above the statistic's minimum. With fewer the check is NOT
     /// TESTED.
+    pub samples: Option<Spanned<u64>>,
+    /// Series whose events decide the figure; fewer than 30 are NOT TESTED.
     pub driven_by: Option<Spanned<String>>,
-    /// Source. With a figure of the paper, both limits are required, and enclose that figure.
+    /// Source. A figure of the paper requires both limits, which enclose it.
     pub source: Citation,
-    /// Known miss. The verdict reports it but does not count it while the figure is in the known
-    /// range; outside it, on either side, the check fails.
+    /// Known miss: the verdict does not count it while the figure is in the known range.
     pub misses: Option<Miss>,
 }
 

@@ -39,11 +39,11 @@ impl PaperFigure {
     }
 }
 
-/// Known reason why a figure is outside the expected range, and its known range.
+/// Known miss.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Miss {
-    /// Lowest and highest known figure. A figure outside this range fails, on either side.
+    /// Lowest and highest known figure; others fail.
     pub known: [Figure; 2],
     /// Cause of the miss.
     pub cause: String,

@@ -58,16 +58,16 @@ pub struct Config {
     pub guests: Vec<GuestConfig>,
     /// CPU of the packet loop; any. The daemon's other threads avoid it if they can.
     pub cpu: Option<u32>,
-    /// Scheduling class of the packet loop. `auto`, the default: `SCHED_FIFO` at the lowest
-    /// priority if permitted (`CAP_SYS_NICE`, or `RLIMIT_RTPRIO` of 1); a real-time class stays.
-    /// `fifo`: the same, or an error. `share`: the class of the process.
+    /// Class of the packet loop. `auto`, the default: `SCHED_FIFO` at the lowest priority if
+    /// permitted (`CAP_SYS_NICE`, or `RLIMIT_RTPRIO` of 1); a real-time class stays. `fifo`: the
+    /// same, or an error. `share`: that of the process.
     pub loop_class: LoopClass,
     /// vCPU agent; none.
     pub vcpu: Option<AgentConfig>,
     /// Exchange of rates with other hosts; none.
     pub hose: Option<HoseConfig>,
-    /// File of guests that the control socket added. By default in `/var/lib/tailbound` (systemd:
-    /// `$STATE_DIRECTORY`), named after the configuration file.
+    /// File of guests that the control socket added; in `/var/lib/tailbound` (systemd:
+    /// `$STATE_DIRECTORY`), named after the configuration.
     pub added: Option<PathBuf>,
 }
 
@@ -97,8 +97,8 @@ pub struct UplinkConfig {
     /// Paces guests to their guarantees; none.
     #[serde(default)]
     pub pacer: Option<PacerConfig>,
-    /// Adds a priority tag (802.1Q, VLAN 0) with its class's PCP to each untagged frame, for
-    /// switches that ignore DSCP; false. Needs a pacer.
+    /// Adds a priority tag (802.1Q, VLAN 0) with the class's PCP, for switches that ignore DSCP;
+    /// false. Needs a pacer.
     #[serde(default)]
     pub priority_tag: bool,
     /// Token bucket of broadcast and multicast frames from the uplink; 100 Mbit/s and 12.5 MB.
@@ -114,8 +114,8 @@ pub struct GuestConfig {
     pub name: String,
     /// MAC address; unique.
     pub mac: Mac,
-    /// Addresses and prefixes of this guest alone. `anti_spoofing` requires `ip` or `slaac`. IPv6
-    /// link-local addresses need no entry.
+    /// Addresses and prefixes of this guest alone. `anti_spoofing` requires `ip` or `slaac`.
+    /// Link-local addresses need no entry.
     #[serde(default)]
     pub ip: Vec<Prefix>,
     /// IPv6 prefixes of 64 bits for addresses that the guest configures itself (SLAAC); none.
@@ -194,7 +194,7 @@ pub enum PortConfig {
         interface: String,
         /// The interface's network namespace (`/run/netns/NAME`); the daemon's own.
         netns: Option<PathBuf>,
-        /// True: the veth's other end no longer segments tunnels, although the daemon cannot check
+        /// True: the veth's other end does not segment tunnels, although the daemon cannot check
         /// it; false.
         #[serde(default)]
         cuts_tunnels: bool,
@@ -211,13 +211,13 @@ pub enum PortConfig {
         interface: String,
         /// The interface's network namespace (`/run/netns/NAME`); the daemon's own.
         netns: Option<PathBuf>,
-        /// `"zero-copy"`: the NIC uses the sockets' memory, or the port does not open. `"copy"`:
-        /// the kernel copies. `"auto"`, the default: the best working mode.
+        /// `"zero-copy"`: the NIC uses the sockets' memory. `"copy"`: the kernel copies. `"auto"`,
+        /// the default: the best working mode.
         #[serde(default)]
         mode: AfXdpMode,
         /// Receive queues to read, from queue 0 on; all.
         queues: Option<u32>,
-        /// True: the veth's other end no longer segments tunnels, although the daemon cannot check
+        /// True: the veth's other end does not segment tunnels, although the daemon cannot check
         /// it; false.
         #[serde(default)]
         cuts_tunnels: bool,
@@ -226,8 +226,7 @@ pub enum PortConfig {
     VhostUser {
         /// Socket to the VMM; a path of at most 96 bytes.
         socket: PathBuf,
-        /// `"server"`, the default: the daemon creates the socket and the VMM connects; `"client"`:
-        /// the reverse.
+        /// `"server"`, the default: the daemon creates the socket; `"client"`: the VMM does.
         #[serde(default)]
         mode: Mode,
         /// UID of the VMM, unless the daemon's or root.

@@ -45,7 +45,7 @@ const QUEUE_PCPUS: u32 = 16;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Credit2Config {
-    /// Shortest run before another vCPU may preempt; 0: no limit. Xen accepts 100 us to 500 ms.
+    /// Shortest run before another vCPU may preempt; 0: no limit.
     pub ratelimit: Nanos,
 }
 

@@ -16,7 +16,7 @@ pub struct Costs {
     pub context_switch: Nanos,
     /// Added if the vCPU last ran on another pCPU.
     pub migration: Nanos,
-    /// Added for a cold cache: another vCPU ran there since, or the vCPU moved.
+    /// Added for a cold cache.
     pub cache_refill: Nanos,
 }
 

@@ -20,8 +20,7 @@ pub const POLL_BUDGET: usize = 64;
 pub struct NetifConfig {
     /// Fewest slots that netfront posts; 64 (`RX_DFL_MIN_TARGET`). vSnoop's tuning is 192.
     pub least_target: u32,
-    /// Free slots that netback needs for a frame: 20 with scatter-gather (`MAX_SKB_FRAGS` + 2); 1
-    /// without.
+    /// Free slots that netback needs for a frame: 20 with scatter-gather; 1 without.
     pub reserved: u32,
     /// Queued frames in netback's interface meanwhile (`tx_queue_len`, 32); more are dropped.
     pub queue: u32,

@@ -31,19 +31,17 @@ pub enum Load {
     None,
     /// Never sleeps.
     Endless,
-    /// `busy` of CPU time per `period`, then a pause, like `cpulimit` (Bobtail, section 3.2). If a
-    /// period ends first, the next begins immediately: with `busy` = `period` it never sleeps.
+    /// `busy` of CPU time per `period`, then a pause, like `cpulimit` (Bobtail, section 3.2). With
+    /// `busy` = `period` it never sleeps.
     DutyCycle {
         /// CPU time per period.
         busy: Nanos,
         /// Time between starts.
         period: Nanos,
-        /// Largest random extension of a period (uniform), like a guest's late timers; with 0 the
-        /// phase to the hypervisor's ticks is constant.
+        /// Largest random extension of a period (uniform).
         jitter: Nanos,
     },
-    /// Busy until `busy` has passed by the clock, then asleep until the period ends. CPU time that
-    /// others take is lost. The period begins at the first run.
+    /// Busy until `busy` has passed by the clock, then asleep until the period ends.
     WallClock {
         /// Busy time per period, by the clock.
         busy: Nanos,
@@ -118,13 +116,13 @@ pub enum Task {
     #[default]
     None,
     /// Answers requests in order. Measured from the request's arrival at the host to the answer's
-    /// departure. With a short service time it answers pings.
+    /// departure.
     Server {
         /// Arrivals of requests.
         arrivals: Arrivals,
         /// CPU time per answer.
         service: Nanos,
-        /// Driver domain of requests and answers; without it they go straight to the guest.
+        /// Driver domain of requests and answers; none.
         #[serde(default)]
         via: Option<Via>,
     },
@@ -146,7 +144,7 @@ pub enum Task {
         sleep: Nanos,
         /// CPU time from waking to the next sleep.
         work: Nanos,
-        /// Largest random extension of a sleep (uniform). Linux' timer slack is 50 us.
+        /// Largest random extension of a sleep (uniform).
         #[serde(default)]
         jitter: Nanos,
     },

@@ -184,7 +184,7 @@ pub(crate) struct Quota {
     pub(crate) period: Nanos,
 }
 
-/// Guests with a class in variants with `vcpu`, and a reservation's parameters (`SCHED_DEADLINE`).
+/// Guests with a class in variants with `vcpu`, and its reservation.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Periodic {
@@ -219,7 +219,7 @@ fn no_config() -> toml::Spanned<PipelineConfig> {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Query {
-    /// Name in variants.
+    /// Name.
     pub(crate) name: Name,
     /// Guest that sends requests.
     pub(crate) client: Name,
@@ -246,7 +246,7 @@ const fn default_connections() -> usize {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Bulk {
-    /// Name in variants.
+    /// Name.
     pub(crate) name: Name,
     /// Sender.
     pub(crate) from: Name,
@@ -262,7 +262,7 @@ pub(crate) struct Bulk {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Ping {
-    /// Name in variants.
+    /// Name.
     pub(crate) name: Name,
     /// Guest that sends requests.
     pub(crate) from: Name,
@@ -278,7 +278,7 @@ pub(crate) struct Ping {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Hog {
-    /// Name in variants.
+    /// Name.
     pub(crate) name: Name,
     /// Guests; each runs one.
     pub(crate) guests: Vec<Name>,
@@ -290,7 +290,7 @@ pub(crate) struct Hog {
     pub(crate) sleep: Nanos,
     /// Size of the block; that of the L2 cache.
     pub(crate) block: Option<Bytes>,
-    /// Nice value of the hogs. With 5, another thread has three times a hog's share.
+    /// Nice value of the hogs.
     #[serde(default)]
     pub(crate) nice: u8,
     /// Value of all guests' scans per second.
@@ -311,7 +311,7 @@ const fn default_sleep() -> Nanos {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Wakeup {
-    /// Name in variants.
+    /// Name.
     pub(crate) name: Name,
     /// The guest.
     pub(crate) guest: Name,
@@ -343,20 +343,19 @@ pub(crate) struct Variant {
     /// Scheduling class of the hosts' packet loops.
     #[serde(default)]
     pub(crate) path: PathMode,
-    /// Deadline and period of reservations, if other than in `shared_core.periodic`, for the same
-    /// share of the core.
+    /// Deadline and period of reservations, if other than in `shared_core.periodic`.
     pub(crate) deadline: Option<Nanos>,
     /// Early acknowledgement of TCP for all VMs.
     pub(crate) snoop: Option<SnoopMode>,
     /// Limits the CPU time of the guests in `quota`.
     #[serde(default)]
     pub(crate) quota: bool,
-    /// Runs only if scheduling classes cannot be set, as the remaining part of the comparison.
+    /// Runs only if scheduling classes cannot be set.
     #[serde(default)]
     pub(crate) only_without_periodic: bool,
     /// Running loads.
     pub(crate) loads: Vec<Name>,
-    /// Running guests of each hog. A list makes a variant per count, with the count in its name.
+    /// Running guests of each hog; a list makes a variant per count.
     #[serde(default)]
     pub(crate) neighbours: Vec<usize>,
 }

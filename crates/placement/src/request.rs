@@ -31,15 +31,13 @@ pub struct Guarantee {
     /// Bmax: rate of a burst; unlimited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub burst_rate: Option<Rate>,
-    /// K: number of bursts that it may send without a pause to machines of one host, one rack or
-    /// one pod; each receiver gets at most one of them. With `per-receiver` each gets one, however
-    /// many they are, which takes more of the switches' buffers. A new request without it gets the
-    /// default. A tenant that was admitted before this field existed has `per-receiver`.
+    /// K: number of bursts that it may send without a pause into one host, rack or pod, at most one
+    /// to each receiver; 1. With `per-receiver` each gets one, which takes more of the switches'
+    /// buffers. A stored tenant without it has `per-receiver`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bursts: Option<Bursts>,
-    /// `S_in`: bytes beyond B that may be on their way to one machine, from all others together; at
-    /// least S, and one frame for each other machine. Each other machine may send its part of it
-    /// without a pause, at most S. Without it all others may send their S to one machine together.
+    /// `S_in`: bytes beyond B that may be on their way to one machine, from all others together; S
+    /// from each. At least S, and one frame for each other machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub burst_in: Option<Bytes>,
 }

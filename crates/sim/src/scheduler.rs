@@ -17,7 +17,7 @@ pub(crate) type AnyScheduler = Box<dyn Scheduler + Send>;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SchedulerSpec {
-    /// Name in variants.
+    /// Name.
     pub name: Name,
     /// Xen's credit scheduler.
     pub credit: Option<CreditSpec>,

@@ -29,8 +29,7 @@ pub struct PacerConfig {
     #[serde(default)]
     pub catch_up: Nanos,
     /// Memory for frames of guaranteed guests; 512 MiB, at least 1 MiB. A guest may hold 20 ms of
-    /// its bandwidth and at least 2 MiB, scaled down if the sum exceeds `memory`; a destination a
-    /// quarter of that.
+    /// its bandwidth, at least 2 MiB, or its part of `memory`; a destination a quarter.
     #[serde(default = "defaults::memory")]
     pub memory: Bytes,
     /// Queue of frames without a guarantee; FQ-CoDel.
@@ -39,8 +38,8 @@ pub struct PacerConfig {
     /// Permits elastic flows, which exceed a guarantee while the link is idle; true.
     #[serde(default = "defaults::work_conserving")]
     pub work_conserving: bool,
-    /// Hold time of a flow between elastic and guaranteed; 1 ms, at most 1 s. A time below the
-    /// longest wait of the network's lowest class may reorder frames.
+    /// Hold time of a flow between elastic and guaranteed; 1 ms, at most 1 s. Less than the lowest
+    /// class's longest wait in the network may reorder frames.
     #[serde(default = "defaults::drain")]
     pub drain: Nanos,
 }
@@ -177,12 +176,12 @@ pub struct Guarantee {
     pub burst: Bytes,
     /// Bmax: rate of a burst; at least B.
     pub burst_rate: Rate,
-    /// Time at `bandwidth` whose frames may wait in the pacer before the guest's port is not read;
-    /// 2 ms, at least a batch.
+    /// Frames that may wait in the pacer before the guest's port is not read, as time at
+    /// `bandwidth`; 2 ms, at least a batch.
     #[serde(default = "defaults::horizon")]
     pub horizon: Nanos,
-    /// `CoDel`'s target (RFC 8289): waits above it for 20 times its length mark frames (ECN), or
-    /// drop them if a destination's limit is the cause; 1 ms, at a slow destination at least 1.5
+    /// `CoDel`'s target (RFC 8289); the interval is 20 times as long. Frames are marked (ECN), or
+    /// dropped if a destination's limit is the cause; 1 ms, at a slow destination at least 1.5
     /// frames.
     #[serde(default = "defaults::mark")]
     pub mark: Option<Nanos>,

@@ -27,7 +27,7 @@ pub struct CodelConfig {
     /// this size (RFC 8289, 5.4).
     pub mtu: Bytes,
     /// Delay from which frames of scalable senders (ECT(1), L4S) are marked, even without `ecn`;
-    /// never. For TCP Prague, or DCTCP with ECT(1), 1 ms (RFC 9332).
+    /// never. For TCP Prague: 1 ms (RFC 9332).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ce_threshold: Option<Nanos>,
     /// Limit in packets; 1,000.

@@ -345,7 +345,7 @@ pub struct CreditConfig {
     /// Interval of replenishment; 50 ms.
     #[serde(default = "replenish")]
     pub interval: Nanos,
-    /// Tick of the timers; 1 ns. 4 ms corresponds to 250 Hz.
+    /// Tick of the timers; 1 ns.
     #[serde(default = "exact")]
     pub tick: Nanos,
 }

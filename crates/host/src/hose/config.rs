@@ -28,7 +28,7 @@ pub struct HoseConfig {
     pub host: String,
     /// Local address and UDP port.
     pub listen: SocketAddr,
-    /// Secret for peers without their own `key_file`. Only the file's owner may have read access.
+    /// Secret for peers without their own `key_file`, readable by its owner only.
     #[serde(default)]
     pub key_file: Option<PathBuf>,
     /// `"service"`: the placement service issues the keys, instead of a file.
@@ -41,8 +41,7 @@ pub struct HoseConfig {
     /// its host and 2 ms of lateness.
     #[serde(default = "jitter")]
     pub jitter: Nanos,
-    /// VMs of each tenant (`OWNER/NAME`) that the service does not know. By default the known VMs
-    /// count.
+    /// VMs of each tenant (`OWNER/NAME`) that the service does not know; the known ones.
     #[serde(default)]
     pub machines: BTreeMap<String, u32>,
     /// Other hosts.
@@ -66,7 +65,7 @@ pub struct PeerConfig {
     pub host: String,
     /// Its address and UDP port.
     pub address: SocketAddr,
-    /// Secret for this peer alone. Only the file's owner may have read access.
+    /// Secret for this peer alone, readable by its owner only.
     #[serde(default)]
     pub key_file: Option<PathBuf>,
 }

@@ -20,8 +20,7 @@ pub(crate) struct Pacing {
     /// Sets each frame's class as an 802.1Q priority.
     #[serde(default)]
     pub(crate) priority_tag: bool,
-    /// Interval at which hosts exchange the rates of VM pairs; without it a VM's guarantee does not
-    /// depend on its destinations.
+    /// Interval at which hosts exchange the rates of VM pairs; no exchange.
     pub(crate) hose: Option<Nanos>,
     /// Rate of traffic past the pacer (`hose`), subtracted from its link.
     #[serde(default)]
@@ -104,12 +103,11 @@ pub(crate) enum Wire {
     Ethernet,
 }
 
-/// Requests to memcached by the distributions of Facebook's ETC pool (Atikoglu et al., SIGMETRICS
-/// 2012, section 5).
+/// Requests to memcached as in Facebook's ETC pool (Atikoglu et al., SIGMETRICS 2012, section 5).
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Etc {
-    /// Name in variants.
+    /// Name.
     pub(crate) name: Name,
     /// Guest that runs memcached.
     pub(crate) server: Name,
@@ -118,7 +116,7 @@ pub(crate) struct Etc {
     /// Connections of each client, each with one outstanding request; 1.
     #[serde(default = "one")]
     pub(crate) workers: usize,
-    /// Mean time between requests of a worker. A request due before the previous answer follows it.
+    /// Mean time between requests of a worker.
     pub(crate) mean_gap: Nanos,
     /// Largest value.
     pub(crate) largest: Bytes,
@@ -136,7 +134,7 @@ const fn one() -> usize {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Shuffle {
-    /// Name in variants.
+    /// Name.
     pub(crate) name: Name,
     /// Guests.
     pub(crate) guests: Vec<Name>,

@@ -8,7 +8,7 @@ use tailbound_units::Nanos;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Duty {
-    /// Name in variants.
+    /// Name.
     pub(crate) name: Name,
     /// Guests; each runs one.
     pub(crate) guests: Vec<Name>,
@@ -16,8 +16,7 @@ pub(crate) struct Duty {
     pub(crate) busy: Nanos,
     /// Period.
     pub(crate) period: Nanos,
-    /// Keeps the core for this time (`SCHED_FIFO`), like a hypervisor without preemption for woken
-    /// VMs.
+    /// Keeps the core for this time (`SCHED_FIFO`).
     #[serde(default)]
     pub(crate) uninterrupted: bool,
     /// Value of all guests' share of a core, in percent.
@@ -28,7 +27,7 @@ pub(crate) struct Duty {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Probe {
-    /// Name in variants.
+    /// Name.
     pub(crate) name: Name,
     /// The guest.
     pub(crate) guest: Name,
@@ -36,7 +35,7 @@ pub(crate) struct Probe {
     pub(crate) place: Surroundings,
     /// Most sleeps to the verdict.
     pub(crate) samples: u64,
-    /// Most late sleeps for GOOD; more than five times this number is BAD.
+    /// Most late sleeps of a GOOD node; more than five times as many are BAD.
     pub(crate) low_mark: u64,
     /// Time limit of the probe.
     pub(crate) time_limit: Nanos,

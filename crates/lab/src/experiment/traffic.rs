@@ -10,7 +10,7 @@ use tailbound_units::{Bytes, Nanos, Rate};
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Message {
-    /// Name in variants.
+    /// Name.
     pub(crate) name: Name,
     /// Senders.
     pub(crate) from: Vec<Name>,
@@ -22,16 +22,16 @@ pub(crate) struct Message {
     pub(crate) every: Option<Nanos>,
     /// Mean random time between messages of a sender.
     pub(crate) mean_gap: Option<Nanos>,
-    /// Series of latencies, from a message's scheduled start to the arrival of its last datagram.
+    /// Series of latencies, from the scheduled start to the last datagram's arrival.
     pub(crate) series: String,
     /// Series of times from the sender's ring to the receiver's, between VMs. A message counts with
     /// its slowest datagram.
     pub(crate) ring: Option<String>,
-    /// Longest CPU time of a message in a receiver with a reservation. The series' bound then
-    /// includes the wait of its vCPU, and later messages are counted.
+    /// Longest CPU time of a message in a receiver with a reservation, whose wait for its vCPU is
+    /// then part of the bound.
     pub(crate) cpu: Option<Nanos>,
-    /// Series of the times in which a vCPU of sender or receiver was runnable but not running,
-    /// while a message was in transit.
+    /// Series of the times in which a vCPU of sender or receiver was runnable and did not run, for
+    /// a message in transit.
     pub(crate) vcpu_wait: Option<String>,
 }
 
@@ -46,7 +46,7 @@ impl Message {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Transfer {
-    /// Name in variants.
+    /// Name.
     pub(crate) name: Name,
     /// Sender.
     pub(crate) from: Name,
@@ -82,7 +82,7 @@ const fn yes() -> bool {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Rtp {
-    /// Name in variants.
+    /// Name.
     pub(crate) name: Name,
     /// Sender.
     pub(crate) from: Name,
@@ -117,7 +117,7 @@ impl Rtp {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Iperf {
-    /// Name in variants.
+    /// Name.
     pub(crate) name: Name,
     /// Sender.
     pub(crate) from: Name,
@@ -135,7 +135,7 @@ pub(crate) struct Iperf {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Flood {
-    /// Name in variants.
+    /// Name.
     pub(crate) name: Name,
     /// Sender.
     pub(crate) from: Name,
@@ -154,7 +154,7 @@ pub(crate) struct Flood {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Meter {
-    /// Name in variants.
+    /// Name.
     pub(crate) name: Name,
     /// Sender.
     pub(crate) from: Name,
@@ -183,7 +183,7 @@ impl Meter {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Watch {
-    /// Name in variants.
+    /// Name.
     pub(crate) name: Name,
     /// Host behind the port.
     pub(crate) host: Name,

@@ -16,12 +16,11 @@ pub(crate) struct Nodes {
     pub(crate) guests: Vec<Name>,
 }
 
-/// A selection of nodes by `tailbound select`, from `tailbound probe` during the warm-up. Workflows
-/// then call kept nodes only.
+/// A selection of nodes by `tailbound select`, from `tailbound probe` during the warm-up.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Selection {
-    /// Name in variants.
+    /// Name.
     pub(crate) name: Name,
     /// Kept nodes.
     pub(crate) keep: usize,
@@ -29,7 +28,7 @@ pub(crate) struct Selection {
     pub(crate) sleep: Nanos,
     /// Most sleeps to the verdict.
     pub(crate) samples: u64,
-    /// Most late sleeps of a GOOD node; more than five times this number is BAD.
+    /// Most late sleeps of a GOOD node; more than five times as many are BAD.
     pub(crate) low_mark: u64,
 }
 
@@ -37,13 +36,13 @@ pub(crate) struct Selection {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Workflow {
-    /// Name in variants.
+    /// Name.
     pub(crate) name: Name,
     /// Pattern of calls.
     pub(crate) kind: Pattern,
     /// Drawn nodes, of all or the kept ones.
     pub(crate) group: usize,
-    /// Workflows per second as fan-outs; a tenth of it as sequences of ten calls.
+    /// Fan-outs per second; sequences have a tenth.
     pub(crate) rate: u32,
     /// Series of durations.
     pub(crate) series: String,

@@ -58,11 +58,11 @@ pub struct UplinkSpec {
     pub spread: Spread,
     /// Capacity of each link's queue for guaranteed traffic, before `shared_buffer` is subtracted.
     pub buffer: Bytes,
-    /// Capacity of the queue at the lower end (of a host: its NIC's), if different.
+    /// Capacity of the queue at the lower end, if different.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub up_buffer: Option<Bytes>,
-    /// Part of the switches' buffer that lower classes can occupy; none. Admission counts only the
-    /// rest, which the guaranteed class has for itself.
+    /// Part of the switches' buffer that lower classes can occupy, and admission does not count;
+    /// none.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub shared_buffer: Bytes,
 }
@@ -137,8 +137,8 @@ pub struct HostSpec {
     /// Memory for VMs; not counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<Bytes>,
-    /// For hosts that keep guarantees by departure times (the kernel's `fq`): the longest lateness
-    /// of frames that admission counts with, up to 50 ms. Without it, hosts with an exact pacer.
+    /// Longest lateness of frames for hosts with departure times (the kernel's `fq`), up to 50 ms;
+    /// an exact pacer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lateness: Option<Nanos>,
     /// Link to the node above.

@@ -47,8 +47,7 @@ pub struct FlowClass {
     pub traffic: Traffic,
     /// Shortest computing time of a job; its mean (exponential).
     pub compute: Nanos,
-    /// Transfer time of a VM at its guaranteed bandwidth, as a multiple of its computing time: with
-    /// 1 the tenant requests the bandwidth that it needs.
+    /// Transfer time of a VM at its guaranteed bandwidth, as a multiple of its computing time.
     #[serde(default = "as_long")]
     pub transfer: f64,
 }
@@ -78,7 +77,7 @@ pub enum Traffic {
 pub struct FlowPoint {
     /// Name of the variant.
     pub name: Name,
-    /// Position on charts' x axis.
+    /// Position on x axes.
     pub x: Option<f64>,
     /// Line on charts.
     #[serde(default)]
@@ -87,8 +86,8 @@ pub struct FlowPoint {
     pub network: Name,
     /// Pods.
     pub pods: u32,
-    /// Admission policy. Under `locality` flows share links fairly, and take no time within a host;
-    /// otherwise each VM sends and receives exactly its guaranteed rate.
+    /// Admission policy. Under `locality` flows share links fairly; otherwise each VM sends and
+    /// receives exactly its guaranteed rate.
     pub policy: Policy,
     /// Mean VMs of a request; exponential, rounded up.
     pub mean_vms: f64,
@@ -99,8 +98,8 @@ pub struct FlowPoint {
     pub requests: u32,
     /// Requests before the measurement.
     pub warmup: u32,
-    /// Percentage of slots that would be taken if all requests were admitted and jobs took the time
-    /// of their guarantee. The first tenants arrive together, up to this percentage.
+    /// Percentage of slots taken if all requests were admitted and jobs took the time of their
+    /// guarantee. Tenants up to this percentage arrive together.
     pub occupancy: u32,
     /// VMs that each VM sends to (x of Permutation-x); 1.
     #[serde(default = "default_destinations")]

@@ -49,7 +49,7 @@ pub struct Admitted {
     pub class: Vec<TenantClass>,
     /// Consecutive refusals at which the data centre is full.
     pub refusals: u32,
-    /// Runs with a target port, to which all tenants send if they can: fullest ports first.
+    /// Runs with all tenants to one port, fullest ports first.
     pub targeted_runs: u32,
     /// Runs between random pairs.
     pub shuffles: u32,

@@ -30,7 +30,7 @@ pub struct RandomNetworks {
     pub frames: Vec<Bytes>,
     /// Rates of links, one per port.
     pub rates: Vec<Rate>,
-    /// Highest load of the fullest port, in percent; drawn per network from half of it up.
+    /// Highest load of the fullest port, in percent.
     pub load: u32,
     /// Percentage of networks with two priorities.
     pub two_priorities: u32,

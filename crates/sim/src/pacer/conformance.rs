@@ -24,7 +24,7 @@ use tailbound_units::{Bytes, Nanos, Rate};
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Conformance {
-    /// Networks; each runs with all guests' simultaneous bursts, and with random arrivals.
+    /// Networks, each with simultaneous bursts and with random arrivals.
     pub networks: u32,
     /// Rate of a host's wire.
     pub link: Rate,

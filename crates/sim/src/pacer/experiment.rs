@@ -19,7 +19,7 @@ pub struct PacerExperiment {
     pub limits: Option<Limits>,
     /// Departure times and the wire; a variant per load.
     pub spacing: Option<Spacing>,
-    /// Hosts in random networks that send to one port, and the bounds; one variant, `networks`.
+    /// Random networks of hosts that send to one port; one variant, `networks`.
     pub conformance: Option<Conformance>,
     /// A guest beside attackers; a variant per attack.
     pub isolation: Option<Isolation>,

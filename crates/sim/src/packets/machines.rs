@@ -57,7 +57,7 @@ pub struct MachineSpec {
     /// CPU time of a guest per received frame, with TCP.
     #[serde(default = "guest")]
     pub guest: Nanos,
-    /// CPU time of a guest to write a message, and per timer of TCP; 2 us.
+    /// CPU time of a guest per written message, and per timer of TCP; 2 us.
     #[serde(default = "call")]
     pub call: Nanos,
 }

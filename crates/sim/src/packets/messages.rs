@@ -36,8 +36,8 @@ pub struct Messages {
     /// Warm-up: earlier messages do not count.
     #[serde(default)]
     pub warm_up: Nanos,
-    /// No message begins after `duration`; otherwise the load continues until all counted messages
-    /// were received.
+    /// No message begins after `duration`; the load continues until all counted messages were
+    /// received.
     #[serde(default)]
     pub stops: bool,
     /// Topology: hosts at a switch.
@@ -85,14 +85,13 @@ pub struct Setting {
     pub switches: Switches,
     /// Meter of hosts, which puts small flows' frames into the first class; otherwise all frames.
     pub meter: Option<MeterSpec>,
-    /// Path in each host before its link, with the meter; a FIFO.
+    /// Path in each host before its link; a FIFO.
     pub pipeline: Option<PipelineSpec>,
     /// Placement policy.
     pub policy: Option<Policy>,
     /// Pacer of hosts, for the VMs' guarantees; unlimited without it.
     pub pacer: Option<PacerSpec>,
-    /// HULL's pacer in each host, for flows that react to marks, with the paper's values by
-    /// default. Requires DCTCP.
+    /// HULL's pacer in each host, by default as in the paper. Requires DCTCP.
     pub hull: Option<HullPacer>,
     /// Kind of all hosts; without it they take no time.
     pub machine: Option<Name>,
@@ -128,17 +127,16 @@ pub struct PacerSpec {
 pub struct Switches {
     /// Classes of strict priority; 1 is a FIFO.
     pub classes: usize,
-    /// Buffer of a port; unlimited. It drops further frames. Not in racks, which have their own
-    /// buffers.
+    /// Buffer of a port; unlimited. Not in racks.
     pub buffer: Option<Bytes>,
     /// A buffer per class of a port.
     pub apart: bool,
     /// A buffer for all ports of a switch, instead of one per port. Not in racks.
     pub shared: Option<Shared>,
     /// Serves the flow with the least remaining data first, and drops the one with the most
-    /// (pFabric: Alizadeh et al., SIGCOMM 2013). Requires that transport.
+    /// (pFabric, SIGCOMM 2013). Requires that transport.
     pub pfabric: bool,
-    /// Queue length of a class from which frames are marked, if their sender supports it.
+    /// Queue length of a class from which frames are marked.
     pub mark_at: Option<Bytes>,
     /// Phantom queue, which marks frames.
     pub phantom: Option<Phantom>,

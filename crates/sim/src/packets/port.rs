@@ -14,8 +14,7 @@ use std::cmp::Reverse;
 use std::rc::Rc;
 use tailbound_units::{Bytes, Nanos, Rate};
 
-/// Phantom queue of a slower link (HULL: Alizadeh et al., NSDI 2012), which marks frames before a
-/// real queue grows.
+/// Phantom queue of a slower link (HULL, NSDI 2012), which marks frames before a real queue grows.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Phantom {
@@ -54,8 +53,8 @@ impl PhantomQueue {
     }
 }
 
-/// A buffer for all ports of a switch, with dynamic thresholds (Choudhury and Hahne, 1998), instead
-/// of one per port. Not in racks.
+/// A buffer for all ports of a switch, with dynamic thresholds (Choudhury and Hahne, 1998). Not in
+/// racks.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Shared {

@@ -21,8 +21,7 @@ pub struct Racks {
     pub hosts: u32,
     /// VMs per host.
     pub slots: u32,
-    /// Link from host to rack: rate and buffers. `up_buffer` limits the host's own queue in
-    /// placement's rules.
+    /// Link from host to rack. `up_buffer` limits the host's own queue in placement's rules.
     pub host_link: UplinkSpec,
     /// Link from rack to switch.
     pub rack_link: UplinkSpec,

@@ -42,7 +42,7 @@ pub struct TenantClass {
     /// Guarantee of each VM.
     pub guarantee: Guarantee,
     /// Bandwidth and burst are exponential with these means, at least a tenth of that bandwidth and
-    /// a frame; the burst rate is never below the bandwidth.
+    /// a frame.
     #[serde(default)]
     pub varied: bool,
     /// No guarantee, but the same traffic.
@@ -52,7 +52,7 @@ pub struct TenantClass {
     pub pattern: Pattern,
     /// Lengths of messages.
     pub message: Length,
-    /// Part of the bandwidth for rounds. A round begins after the previous one's end.
+    /// Part of the bandwidth for rounds.
     pub load: f64,
 }
 

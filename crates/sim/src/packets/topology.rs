@@ -16,8 +16,8 @@ pub struct Star {
     pub link: Line,
 }
 
-/// A fat tree (Al-Fares, Loukissas and Vahdat, SIGCOMM 2008): pods of fully connected edge and
-/// aggregation switches; each core has a link to one aggregation switch per pod.
+/// A fat tree (Al-Fares et al., SIGCOMM 2008): pods of fully connected edge and aggregation
+/// switches. Each core has a link to one aggregation switch per pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FatTree {

@@ -16,7 +16,7 @@ pub struct Transport {
     pub congestion: Congestion,
     /// End of CUBIC's slow start, with SACK.
     pub slow_start: SlowStart,
-    /// Repairs losses by SACK, RACK-TLP and PRR, instead of by duplicate acknowledgements.
+    /// Repairs losses by SACK, RACK-TLP and PRR.
     pub sack: bool,
     /// Initial window, in segments of 1,448 B.
     pub initial_window: u32,
@@ -30,7 +30,7 @@ pub struct Transport {
     pub receive_window: Bytes,
     /// Window restarts after an idle timeout.
     pub restarts: bool,
-    /// Probes the last segment before a timeout (TLP, RFC 8985), with SACK.
+    /// Probes the last segment before a timeout (TLP), with SACK.
     pub probes: bool,
 }
 

@@ -23,8 +23,7 @@ pub struct Flows {
     /// Peers of a host.
     #[serde(default)]
     pub peers: Peers,
-    /// A connection per message, open from the start, with the initial window; its time excludes
-    /// the handshake.
+    /// A connection per message, open from the start.
     #[serde(default)]
     pub own_connections: bool,
 }

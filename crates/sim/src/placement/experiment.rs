@@ -94,7 +94,7 @@ pub enum Leave {
 pub struct Point {
     /// Name of the variant.
     pub name: Name,
-    /// Position on charts' x axis.
+    /// Position on x axes.
     pub x: Option<f64>,
     /// Network.
     pub network: Name,
@@ -110,7 +110,7 @@ pub struct Point {
     pub most_vms: u32,
     /// Measured requests.
     pub requests: u32,
-    /// Inward burst of each VM in bursts, and at least a frame of each other VM; not limited.
+    /// Inward burst of each VM, in bursts; not limited.
     #[serde(default)]
     pub inward_bursts: Option<u32>,
     /// Departures of tenants.

@@ -27,7 +27,7 @@ pub struct Rtp {
     pub time: Nanos,
     /// Pictures; frames at equal intervals without it.
     pub key_frames: Option<KeyFrames>,
-    /// The recorded video of a test source, repeated; its mean rate sets each load's limit.
+    /// A recorded video, repeated; its mean rate sets each load's limit.
     #[serde(default)]
     pub video: bool,
 }
@@ -43,7 +43,7 @@ struct Stream {
     sent: Vec<Nanos>,
 }
 
-/// Pictures, each sent in one piece, some of them larger; frames at equal intervals without it.
+/// Pictures, some of them larger; frames at equal intervals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KeyFrames {

@@ -92,8 +92,7 @@ pub struct Neighbour {
     pub load: Load,
     /// Shortest and longest burst (uniform).
     pub burst: Option<(Nanos, Nanos)>,
-    /// Smallest and largest share of a pCPU (uniform), in percent; sleeps between bursts result
-    /// from it.
+    /// Smallest and largest share of a pCPU (uniform), in percent.
     pub share: Option<(u32, u32)>,
 }
 

@@ -74,8 +74,8 @@ pub struct Guest {
     /// Measurement.
     #[serde(default)]
     pub measure: Measure,
-    /// Value of its CPU time, in percent of one pCPU. With several guests it is the mean;
-    /// `CPU_range` is the range, in percent of the mean.
+    /// Value of its CPU time, in percent of one pCPU; of several guests the mean. `CPU_range` is
+    /// the range, in percent of the mean.
     pub cpu: Option<Name>,
     /// Value of its work: CPU time without [`Sweep::costs`], in percent of one pCPU, over all its
     /// guests.
@@ -104,7 +104,7 @@ pub enum Measure {
 pub struct Point {
     /// Stable name; variants of several schedulers are SCHEDULER/POINT.
     pub name: Name,
-    /// Position on charts' x axis.
+    /// Position on x axes.
     pub x: Option<f64>,
     /// Guests, from vCPU 0 on. A kind may occur several times.
     pub guests: Vec<Name>,

@@ -4,8 +4,8 @@ use crate::reason::Reason;
 use serde::Deserialize;
 use tailbound_dataplane::Role;
 
-/// Network roles of a guest beside a plain station's; none. They can attract other guests' packets
-/// or pass stateless firewalls.
+/// Network roles of a guest that can attract other guests' packets or pass stateless firewalls;
+/// none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[expect(

@@ -32,12 +32,11 @@ pub struct Conditions {
     /// Costs of switches.
     #[serde(default)]
     pub costs: Costs,
-    /// Period of a busy guest: it computes its share of this time in one piece, then sleeps.
+    /// Period of a busy guest, which computes its share in one piece.
     pub period: Nanos,
     /// Largest additional sleep (uniform).
     pub jitter: Nanos,
-    /// Interval at which a driver domain on the guests' core, which may preempt them, handles their
-    /// events; 0: immediately.
+    /// Interval at which a driver domain on the guests' core handles their events; 0: immediately.
     #[serde(default)]
     pub hears: Nanos,
     /// Largest pause between transfers or pings (uniform from 0).
@@ -51,7 +50,7 @@ pub struct Conditions {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostSpec {
-    /// Name in variants.
+    /// Name.
     pub name: Name,
     /// Xen's credit scheduler; or `edf`.
     pub credit: Option<CreditSpec>,
@@ -108,7 +107,7 @@ impl Era {
 pub struct NetworkPoint {
     /// Stable name: variants are HOST/POINT.
     pub name: Name,
-    /// Position on charts' x axis.
+    /// Position on x axes.
     pub x: Option<f64>,
     /// Version of the TCP.
     #[serde(default)]
@@ -117,8 +116,7 @@ pub struct NetworkPoint {
     pub machines: u32,
     /// Load of the others, in percent of a core.
     pub load: u32,
-    /// Load of the guest with connections besides the network, in percent of a core; that of the
-    /// others.
+    /// Its own load besides the network, in percent of a core; that of the others.
     pub own_load: Option<u32>,
     /// A core for the driver domain.
     #[serde(default)]
@@ -197,7 +195,7 @@ pub struct WebSpec {
     pub page: Vec<PageSpec>,
 }
 
-/// A page: a query to the database, the answer, then requests for images one by one.
+/// A page: a query to the database, then images one by one.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PageSpec {

@@ -295,9 +295,9 @@ fn the_demo_takes_as_long_and_as_much_as_it_says() {
 #[test]
 fn what_cargo_builds_elsewhere_is_run_from_there() {
     for (target, line) in [
-        ("demo", "/elsewhere/demo/tailbound lab run"),
+        ("demo", "/elsewhere/release/tailbound lab run"),
         ("place", "/elsewhere/release/tailbound place serve"),
-        ("golden", "scripts/golden /elsewhere/demo/tailbound"),
+        ("golden", "scripts/golden /elsewhere/release/tailbound"),
         ("install", "scripts/stage /elsewhere/release/tailbound"),
     ] {
         let elsewhere = "CARGO_TARGET_DIR=/elsewhere";

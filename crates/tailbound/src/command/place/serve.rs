@@ -87,7 +87,7 @@ pub(super) struct Serve {
     /// The maximum number of hosts that follow their guarantees; each takes one file descriptor
     #[arg(long, value_name = "N", default_value_t = 4096)]
     streams: usize,
-    /// Send traces of requests and metrics to this collector, by OTLP with JSON over HTTP
+    /// Send traces of requests and metrics to this collector, by OTLP in protobuf over HTTP
     #[arg(long, value_name = "http://HOST:4318")]
     otlp: Option<Endpoint>,
     /// Open the map in a browser

@@ -1,8 +1,12 @@
 //! A real service for the command line to talk to.
 
+#[path = "../program/mod.rs"]
+mod program;
+
+pub(crate) use program::*;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 /// Time limit for any step on a busy computer.
@@ -30,15 +34,6 @@ count = 3
 slots = 4
 uplink = { rate = "10Gbit/s", buffer = "300KB", up_buffer = "62500B" }
 "#;
-
-pub(crate) fn tailbound() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tailbound"));
-    for variable in ["URL", "TOKEN_FILE", "CA", "LOG"] {
-        command.env_remove(format!("TAILBOUND_{variable}"));
-    }
-    command.env_remove("COLUMNS").env("NO_COLOR", "1");
-    command
-}
 
 pub(crate) struct Service {
     child: Child,
@@ -115,38 +110,6 @@ fn place(url: &str, arguments: &[&str], token: Option<&Path>) -> CommandOutput {
         command.env("TAILBOUND_TOKEN_FILE", token);
     }
     CommandOutput::new(command.output().unwrap())
-}
-
-/// The exit code and the output of a command.
-#[derive(Debug)]
-pub(crate) struct CommandOutput {
-    pub(crate) code: Option<i32>,
-    pub(crate) out: String,
-    pub(crate) err: String,
-}
-
-impl CommandOutput {
-    pub(crate) fn new(output: Output) -> Self {
-        Self {
-            code: output.status.code(),
-            out: String::from_utf8(output.stdout).unwrap(),
-            err: String::from_utf8(output.stderr).unwrap(),
-        }
-    }
-
-    /// The output of what must have worked.
-    #[track_caller]
-    pub(crate) fn done(self) -> String {
-        assert_eq!(self.code, Some(0), "{self:?}");
-        self.out
-    }
-
-    /// The complaint of what must have ended with `code`.
-    #[track_caller]
-    pub(crate) fn failed(self, code: i32) -> String {
-        assert_eq!(self.code, Some(code), "{self:?}");
-        self.err
-    }
 }
 
 pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {

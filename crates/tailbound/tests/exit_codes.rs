@@ -4,34 +4,18 @@
 //! Each code of each command is driven here that needs neither a network nor a
 //! privilege nor long; what else there is stands in the tests of that command.
 
+mod program;
+
+use program::{CommandOutput, Folder, run_anywhere, tailbound, words};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
 use tailbound_report::{Results, SCHEMA, Verdict};
 
-fn tailbound(directory: &Path, arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_tailbound"))
-        .args(arguments)
-        .current_dir(directory)
-        .env_remove("TAILBOUND_URL")
-        .output()
-        .unwrap()
-}
-
-/// Divides a command line at its spaces, except between two apostrophes.
-fn words(line: &str) -> Vec<&str> {
-    let parts = line.split('\'').enumerate();
-    let words = parts.map(|(number, part)| match number % 2 {
-        0 => part.split_whitespace().collect(),
-        _ => vec![part],
-    });
-    words.collect::<Vec<_>>().concat()
-}
-
 /// Makes the files that [`CASES`] name.
-fn files(directory: &Path) {
-    let write = |name: &str, text: &str| fs::write(directory.join(name), text).unwrap();
+fn files() -> Folder {
+    let folder = Folder::new();
+    let write = |name: &str, text: &str| folder.write(name, text);
     write(
         "right.toml",
         "[[guest]]\nname = \"a\"\nmac = \"02:00:00:00:00:01\"\n\
@@ -70,13 +54,14 @@ fn files(directory: &Path) {
         verdict_reason: "nothing was expected".into(),
         sentence: None,
     };
-    results.write(directory).unwrap();
+    results.write(folder.path()).unwrap();
     write(
         "messages.csv",
         "time_ns,guest,destination,bytes\n0,a,b,100\n1000000,a,b,100\n2000000,a,b,100\n",
     );
     write("state", "{");
     write("tokens.toml", "");
+    folder
 }
 
 /// The code, and the arguments that end with it.
@@ -208,38 +193,35 @@ const CASES: &str = "
 
 #[test]
 fn every_command_ends_with_the_codes_of_the_table() {
-    let directory = tempfile::tempdir().unwrap();
-    files(directory.path());
+    let folder = files();
     for case in CASES.trim().lines() {
-        let case = words(case);
-        let (code, arguments) = case.split_first().unwrap();
-        let output = tailbound(directory.path(), arguments);
-        let stderr = String::from_utf8(output.stderr).unwrap();
-        let ended = output.status.code().unwrap().to_string();
-        assert_eq!(ended, *code, "{arguments:?}: {stderr}");
-        if *code == "64" {
-            assert!(output.stdout.is_empty(), "{arguments:?}");
-            assert!(stderr.starts_with("tailbound: "), "{arguments:?}: {stderr}");
+        let (code, line) = case.trim().split_once(' ').unwrap_or((case, ""));
+        let output = folder.run(line);
+        assert_eq!(output.code, code.parse().ok(), "{line}: {output:?}");
+        if code == "64" {
+            assert_eq!(output.out, "", "{line}");
+            assert!(
+                output.err.starts_with("tailbound: "),
+                "{line}: {}",
+                output.err
+            );
         }
     }
 }
 
 #[test]
 fn a_plan_that_the_machine_cannot_keep_is_refused_with_code_1() {
-    let directory = tempfile::tempdir().unwrap();
     let line = format!(
         "vcpu apply --dry-run --state state --pid {} --class periodic --runtime 1ms --period 4ms \
          --home 1000",
         std::process::id()
     );
-    let output = tailbound(directory.path(), &words(&line));
-    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    Folder::new().run(&line).ended(1);
 }
 
 #[test]
 fn an_error_names_the_program_or_the_place_in_a_file() {
-    let directory = tempfile::tempdir().unwrap();
-    files(directory.path());
+    let folder = files();
     for (line, start) in [
         ("check-config wrong.toml", "wrong.toml:2:"),
         ("check-config missing.toml", "tailbound: missing.toml: "),
@@ -250,16 +232,14 @@ fn an_error_names_the_program_or_the_place_in_a_file() {
             "tailbound: unexpected argument '--nonsense'",
         ),
     ] {
-        let output = tailbound(directory.path(), &words(line));
-        let stderr = String::from_utf8(output.stderr).unwrap();
+        let stderr = folder.run(line).err;
         assert!(stderr.starts_with(start), "{line}: {stderr}");
     }
 }
 
 #[test]
 fn the_help_says_the_table() {
-    let help = tailbound(Path::new("."), &["--help"]);
-    insta::assert_snapshot!("help", String::from_utf8(help.stdout).unwrap());
+    insta::assert_snapshot!("help", run_anywhere("--help").out);
 }
 
 /// Commands whose output is printed here: each line of arguments prints something.
@@ -320,10 +300,9 @@ support-bundle top trace vcpu-apply vcpu-top vcpu-watch watch why
 ";
 
 /// The commands that have a manual page and no command below them.
-fn leaves(directory: &Path) -> Vec<String> {
-    let pages = directory.join("man");
-    let output = tailbound(directory, &["man", "--out", "man"]);
-    assert!(output.status.success(), "{output:?}");
+fn leaves(folder: &Folder) -> Vec<String> {
+    let pages = folder.join("man");
+    folder.run("man --out man").done();
     let names = fs::read_dir(&pages).unwrap().map(|entry| {
         let name = entry.unwrap().file_name().into_string().unwrap();
         let words = name.trim_end_matches(".1").trim_start_matches("tailbound");
@@ -337,25 +316,13 @@ fn leaves(directory: &Path) -> Vec<String> {
     names.iter().filter(is_leaf).cloned().collect()
 }
 
-/// Runs a command whose output goes to a full disk.
-fn onto_a_full_disk(directory: &Path, arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_tailbound"))
-        .args(arguments)
-        .current_dir(directory)
-        .env_remove("TAILBOUND_URL")
-        .stdout(fs::File::create("/dev/full").unwrap())
-        .output()
-        .unwrap()
-}
-
 const LOST: &str = "tailbound: cannot write the output: No space left on device\n";
 
 #[test]
 fn lost_output_is_a_failure_of_every_command() {
-    let directory = tempfile::tempdir().unwrap();
-    files(directory.path());
+    let folder = files();
     let printing = || PRINTING.trim().lines();
-    for leaf in leaves(directory.path()) {
+    for leaf in leaves(&folder) {
         let is_printed = printing().any(|line| {
             let line = format!("{}-", line.replace(' ', "-"));
             line.starts_with(&format!("{leaf}-"))
@@ -370,34 +337,26 @@ fn lost_output_is_a_failure_of_every_command() {
         .into_iter()
         .chain(printing())
     {
-        let arguments = words(line);
+        let full = fs::File::create("/dev/full").unwrap();
+        let mut command = tailbound();
+        command
+            .args(words(line))
+            .current_dir(folder.path())
+            .stdout(full);
         // It prints something, else it would end with another code.
-        let output = onto_a_full_disk(directory.path(), &arguments);
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(74), "{arguments:?}: {said}");
-        assert!(said.ends_with(LOST), "{arguments:?}: {said}");
+        let said = CommandOutput::new(command.output().unwrap()).failed(74);
+        assert!(said.ends_with(LOST), "{line}: {said}");
     }
 }
 
 #[test]
 fn a_reader_that_has_enough_is_no_failure() {
-    let directory = tempfile::tempdir().unwrap();
-    for arguments in [
-        &["lab", "list"][..],
-        &["man", "place", "serve"],
-        &["place", "openapi"],
-        &["--help"],
-    ] {
+    for line in ["lab list", "man place serve", "place openapi", "--help"] {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
-        let output = Command::new(env!("CARGO_BIN_EXE_tailbound"))
-            .args(arguments)
-            .current_dir(directory.path())
-            .stdout(writer)
-            .output()
-            .unwrap();
-        assert_eq!(output.status.code(), Some(0), "{arguments:?}");
-        assert!(output.stderr.is_empty(), "{arguments:?}: {output:?}");
+        let output = tailbound().args(words(line)).stdout(writer).output();
+        let output = CommandOutput::new(output.unwrap()).ended(0);
+        assert_eq!(output.err, "", "{line}");
     }
 }
 

@@ -5,15 +5,10 @@ mod probe_server;
 mod program;
 
 use probe_server::Server;
-use program::{CommandOutput, Folder, histograms};
+use program::{CommandOutput, Folder, histograms, run_anywhere as run};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
-use std::path::Path;
-
-fn run(line: &str) -> CommandOutput {
-    program::run(Path::new("."), line)
-}
 
 /// A run of a fraction of a second. Nothing below one minute is late, so that the output does not
 /// depend on the computer.
@@ -145,7 +140,7 @@ fn calls_are_answered_and_too_few_of_them_decide_nothing() {
     let server = Server::start();
     let line = "--rates 300,600 --duration 200ms --output json";
     let output = run(&format!("probe network {} {line}", server.address)).ended(2);
-    let document: Value = serde_json::from_str(&output.out).unwrap();
+    let document = output.json();
     assert_eq!(document["kind"], "probe-network");
     assert_eq!(document["verdict"], "INCONCLUSIVE");
     let node = &document["nodes"][0];
@@ -190,7 +185,7 @@ fn a_node_that_answers_nonsense_is_charged_with_every_call() {
     });
     let line = "--rates 10000 --duration 1s --output json";
     let output = run(&format!("probe network {address} {line}")).ended(1);
-    let document: Value = serde_json::from_str(&output.out).unwrap();
+    let document = output.json();
     let rate = &document["nodes"][0]["rates"][0];
     assert_eq!(rate["unanswered"], rate["calls"]);
     assert_eq!(rate["late"], rate["calls"]);
@@ -215,7 +210,7 @@ fn a_server_cuts_off_who_sends_nonsense_and_goes_on() {
     server.connect().write_all(b"TBRP\x01").unwrap();
     let line = "--rates 1000 --duration 50ms --output json";
     let output = run(&format!("probe network {} {line}", server.address));
-    let document: Value = serde_json::from_str(&output.out).unwrap();
+    let document = output.json();
     assert_eq!(document["nodes"][0]["rates"][0]["unanswered"], 0);
 }
 

@@ -277,8 +277,7 @@ fn figure_5_runs_by_its_name_and_from_its_file_with_the_same_result() {
     assert_eq!(results, run(&file, "other"));
     // The files are the calculus's own.
     let network = format!("{ROOT}/experiments/networks/silo-figure-5b.toml");
-    let calc = folder.run(&format!("calc --output json {network}")).out;
-    let calc: serde_json::Value = serde_json::from_str(&calc).unwrap();
+    let calc = folder.run(&format!("calc --output json {network}")).json();
     let bound = calc["ports"][2]["backlog_bytes"].as_f64().unwrap();
     let simulated = results.variant("b").unwrap().values["backlog_simulated"].value;
     assert!(

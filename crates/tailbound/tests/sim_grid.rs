@@ -201,7 +201,7 @@ fn shards_merged_are_the_whole_byte_by_byte() {
 fn a_run_that_was_killed_goes_on_without_a_wrong_or_doubled_row() {
     let folder = slow_folder();
     folder.run("sim run grid.toml --out whole").done();
-    let mut child = begun(folder, "killed");
+    let mut child = begun(&folder, "killed");
     child.kill().unwrap();
     child.wait().unwrap();
     let there = rows(&folder.join("killed"));
@@ -230,7 +230,7 @@ fn a_run_that_is_interrupted_ends_its_points_and_goes_on_later() {
         (rustix::process::Signal::INT, 130),
         (rustix::process::Signal::TERM, 143),
     ] {
-        let mut child = begun(folder, "halted");
+        let mut child = begun(&folder, "halted");
         signal(&child, signalled);
         let stderr = BufReader::new(child.stderr.take().unwrap());
         let error: Vec<String> = stderr.lines().map(Result::unwrap).collect();

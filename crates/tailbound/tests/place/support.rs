@@ -42,8 +42,8 @@ pub(crate) struct Service {
 
 impl Service {
     /// Starts a service that stores its decisions in `directory` and admits the clients that
-    /// `arguments` permit.
-    pub(crate) fn start(directory: &Path, listen: &str, arguments: &[&str]) -> Self {
+    /// `flags` permit.
+    pub(crate) fn start(directory: &Path, listen: &str, flags: &str) -> Self {
         let topology = directory.join("tree.toml");
         if !topology.exists() {
             std::fs::write(&topology, TREE).unwrap();
@@ -51,7 +51,7 @@ impl Service {
         let mut child = tailbound()
             .args(["place", "serve", "--listen", listen])
             .args(["--store", "sqlite:place.db"])
-            .args(arguments)
+            .args(words(flags))
             .arg("--topology")
             .arg(topology)
             .current_dir(directory)
@@ -74,7 +74,7 @@ impl Service {
 
     /// Starts a service without authentication: all local users may do everything.
     pub(crate) fn open(directory: &Path) -> Self {
-        Self::start(directory, "127.0.0.1:0", &["--insecure-loopback"])
+        Self::start(directory, "127.0.0.1:0", "--insecure-loopback")
     }
 
     /// Kills the service, as by `kill -9`.
@@ -84,12 +84,14 @@ impl Service {
         self.child.wait().unwrap();
     }
 
-    pub(crate) fn place(&self, arguments: &[&str]) -> CommandOutput {
-        place(&self.url, arguments, None)
+    /// Runs a command line of `tailbound place`.
+    pub(crate) fn place(&self, line: &str) -> CommandOutput {
+        place(&self.url, line, None)
     }
 
-    pub(crate) fn place_as(&self, token: &Path, arguments: &[&str]) -> CommandOutput {
-        place(&self.url, arguments, Some(token))
+    /// Runs a command line of `tailbound place` with a token's file.
+    pub(crate) fn place_as(&self, token: &Path, line: &str) -> CommandOutput {
+        place(&self.url, line, Some(token))
     }
 }
 
@@ -100,11 +102,11 @@ impl Drop for Service {
     }
 }
 
-fn place(url: &str, arguments: &[&str], token: Option<&Path>) -> CommandOutput {
+fn place(url: &str, line: &str, token: Option<&Path>) -> CommandOutput {
     let mut command = tailbound();
     command
         .arg("place")
-        .args(arguments)
+        .args(words(line))
         .env("TAILBOUND_URL", url);
     if let Some(token) = token {
         command.env("TAILBOUND_TOKEN_FILE", token);

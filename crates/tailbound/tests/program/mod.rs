@@ -43,6 +43,11 @@ pub(crate) fn run(directory: &Path, line: &str) -> CommandOutput {
     CommandOutput::new(command.output().unwrap())
 }
 
+/// Runs a command line that needs no files.
+pub(crate) fn run_anywhere(line: &str) -> CommandOutput {
+    run(Path::new("."), line)
+}
+
 /// A directory with the files of a test.
 pub(crate) struct Folder(TempDir);
 
@@ -96,10 +101,10 @@ impl CommandOutput {
         self.ended(0).out
     }
 
-    /// The output, as JSON, of what must have worked.
+    /// The output as JSON, whatever the exit code.
     #[track_caller]
-    pub(crate) fn json(self) -> serde_json::Value {
-        serde_json::from_str(&self.done()).unwrap()
+    pub(crate) fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
     /// The complaint of what must have ended with `code`.

@@ -7,7 +7,7 @@
 /// that has all parts. `\n` stands for the end of a line. `right` itself must be accepted.
 ///
 /// # Panics
-/// An entry has no such FROM, or is not refused as it says.
+/// An entry has no such FROM, or is not refused with its message.
 #[track_caller]
 pub fn assert_refused<T, E: ToString>(
     right: &str,

@@ -1,4 +1,4 @@
-//! The program under test: command lines in a directory, and what comes of them.
+//! The program under test: command lines in a directory, and their exit codes and output.
 
 // Each test file uses its own part of this.
 #![allow(dead_code)]
@@ -101,7 +101,7 @@ impl CommandOutput {
         self.ended(0).out
     }
 
-    /// The output as JSON, whatever the exit code.
+    /// The output as JSON. The exit code may be any.
     #[track_caller]
     pub(crate) fn json(&self) -> serde_json::Value {
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))

@@ -7,32 +7,22 @@
 //! `/healthz` 1,000 times a second. After `--seconds N` (10) alone, there run as long each: 2 clients that `explain` a request that is
 //! refused; 16 clients that create it; 16 clients that `fit` it.
 
+mod common;
+
+use common::{Failure, Running, at, beside, flags, uplink};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use std::error::Error;
 use std::fmt::Write as _;
-use std::io::{BufRead, BufReader, Read, Write as _};
-use std::net::TcpListener;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use tailbound_control::ledger::Ledger;
-use tailbound_control::server::{Authentication, Config, Metrics, Server};
-use tailbound_control::service::Service;
-use tailbound_control::store::{Sqlite, Store as _};
-use tailbound_placement::{Policy, Spread, Uniform, UplinkSpec};
-use tailbound_units::{Bytes, Rate};
-
-/// Argument that starts this program as the service.
-const SERVE: &str = "--serve";
-
-type Failure = Box<dyn Error + Send + Sync>;
+use tailbound_control::server::Authentication;
+use tailbound_placement::{Spread, Uniform};
+use tailbound_units::Bytes;
 
 struct Options {
-    is_service: bool,
     seconds: u64,
     hosts: u32,
     full: u64,
@@ -40,11 +30,9 @@ struct Options {
 }
 
 fn main() -> Result<(), Failure> {
-    let options = options()?;
-    if options.is_service {
-        serve(&options)
-    } else {
-        bench(&options)
+    match options()? {
+        (true, options) => serve(&options),
+        (false, options) => bench(&options),
     }
 }
 
@@ -63,33 +51,11 @@ fn tokens() -> String {
 
 /// Serves until standard input ends. Prints the address first.
 fn serve(options: &Options) -> Result<(), Failure> {
-    let runtime = tokio::runtime::Runtime::new()?;
     let dir = tempfile::tempdir_in(&options.dir)?;
     let file = dir.path().join("tokens.toml");
     std::fs::write(&file, tokens())?;
-    let mut store = Sqlite::open(&dir.path().join("place.db"))?;
-    let (mut ledger, changes) = Ledger::new(uniform(options.hosts).spec(), Policy::Silo)?;
-    ledger.set_revision(store.commit(&changes)?);
-    let service = Service::start(ledger, |_| {});
-    runtime.block_on(service.lead(Box::new(store), Box::new(|error| eprintln!("{error}"))))?;
-    let config = Config {
-        authentication: Authentication::Tokens(file),
-        tls: None,
-        streams: 1,
-        connections: 1_000,
-        hose: None,
-        collector: None,
-    };
-    let server = Server::new(config, service, None, Metrics::new())?;
-    let listener = TcpListener::bind("127.0.0.1:0")?;
-    println!("http://{}", listener.local_addr()?);
-    std::io::stdout().flush()?;
-    let running = server.clone();
-    let running = runtime.spawn(async move { running.run(listener).await });
-    std::io::stdin().read_to_end(&mut Vec::new())?;
-    server.stop();
-    runtime.block_on(running)??;
-    Ok(())
+    let spec = uniform(options.hosts).spec();
+    common::serve(spec, dir.path(), Authentication::Tokens(file), |_| {})
 }
 
 /// A caller of the service.
@@ -101,11 +67,10 @@ struct Caller<'u> {
 
 impl<'u> Caller<'u> {
     fn new(url: &'u str, token: &'static str) -> Self {
-        let config = ureq::Agent::config_builder().http_status_as_error(false);
         Self {
             url,
             token,
-            agent: config.proxy(None).build().new_agent(),
+            agent: common::agent(),
         }
     }
 
@@ -126,17 +91,8 @@ impl<'u> Caller<'u> {
 }
 
 fn bench(options: &Options) -> Result<(), Failure> {
-    let mut service = Command::new(std::env::current_exe()?)
-        .arg(SERVE)
-        .args(["--hosts", &options.hosts.to_string(), "--dir"])
-        .arg(&options.dir)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()?;
-    let mut said = BufReader::new(service.stdout.take().ok_or("it has no output")?);
-    let mut url = String::new();
-    said.read_line(&mut url)?;
-    let url = url.trim_end();
+    let service = Running::start(options.hosts, &options.dir)?;
+    let url = service.url.as_str();
     let (used, slots) = fill(url, options)?;
     println!("{} hosts, {used} of {slots} slots taken", options.hosts);
 
@@ -155,9 +111,7 @@ fn bench(options: &Options) -> Result<(), Failure> {
             run.greedy as f64 / options.seconds as f64,
         );
     }
-    drop(service.stdin.take());
-    service.wait()?;
-    Ok(())
+    service.end().map(drop)
 }
 
 /// Admits tenants until the slots are taken, and returns how many of how many are.
@@ -278,22 +232,12 @@ fn health(url: &str, is_over: impl Fn() -> bool) -> Result<Vec<Duration>, Failur
 
 fn percentiles(mut took: Vec<Duration>, tail: f64) -> String {
     took.sort_unstable();
-    let at = |part: f64| {
-        let index = (took.len().saturating_sub(1) as f64 * part) as usize;
-        took.get(index).copied().unwrap_or_default()
-    };
+    let at = |part: f64| at(&took, part);
     format!("p50 {:.2?} p{:.1} {:.2?}", at(0.5), tail * 100.0, at(tail))
 }
 
 fn uniform(hosts: u32) -> Uniform {
-    let link = |gbit: u64| UplinkSpec {
-        rate: Rate(gbit * 1_000_000_000),
-        links: 1,
-        spread: Spread::Flow,
-        buffer: Bytes(800_000),
-        up_buffer: None,
-        shared_buffer: Bytes::ZERO,
-    };
+    let link = |gbit: u64| uplink(gbit, 1, 800, Spread::Flow);
     Uniform {
         pods: hosts.div_ceil(100),
         racks: 5,
@@ -306,29 +250,23 @@ fn uniform(hosts: u32) -> Uniform {
     }
 }
 
-fn options() -> Result<Options, Failure> {
-    let beside = std::env::current_exe()?;
+/// Returns the options, with true if this process is the service.
+fn options() -> Result<(bool, Options), Failure> {
     let mut options = Options {
-        is_service: false,
         seconds: 10,
         hosts: 100,
         full: 98,
-        dir: beside.parent().unwrap_or(Path::new(".")).to_owned(),
+        dir: beside()?,
     };
-    let mut args = std::env::args().skip(1);
-    while let Some(flag) = args.next() {
-        if flag == SERVE {
-            options.is_service = true;
-            continue;
-        }
-        let value = args.next().ok_or_else(|| format!("{flag} needs a value"))?;
-        match flag.as_str() {
+    let name = flags(|flag, value| {
+        match flag {
             "--seconds" => options.seconds = value.parse()?,
             "--hosts" => options.hosts = value.parse()?,
             "--full" => options.full = value.parse()?,
             "--dir" => options.dir = value.into(),
-            _ => return Err(format!("{flag} is not known; see the top of the source").into()),
+            _ => return Ok(false),
         }
-    }
-    Ok(options)
+        Ok(true)
+    })?;
+    Ok((name.is_some(), options))
 }

@@ -12,22 +12,23 @@
 //!
 //! Without a name both run. The file is in `--dir DIR`, by default beside this program.
 
+mod common;
+
+use common::{Failure, TempFile, at, beside, flags, millis, tenant};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use rustix::time::{ClockId, clock_gettime};
-use std::error::Error;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use tailbound_api::{
     CandidateQuestion, CandidateQuestions, MAX_OPERATIONS, NewTenant, PinnedHost, TenantRef,
-    VmLimit,
 };
 use tailbound_control::audit::audit;
 use tailbound_control::ledger::{Call, Command, Ledger, Reply, candidates};
 use tailbound_control::service::Service;
 use tailbound_control::store::{Sqlite, Store as _};
-use tailbound_placement::{Guarantee, Policy, Spec, Spread, TenantId, Uniform, UplinkSpec};
-use tailbound_units::{Bytes, Nanos, Rate};
+use tailbound_placement::{Policy, Spread, TenantId};
+use tailbound_units::Nanos;
 
 /// The number of hosts of a question.
 const ASKED: usize = 100;
@@ -40,7 +41,7 @@ struct Options {
     dir: PathBuf,
 }
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> Result<(), Failure> {
     let (name, options) = options()?;
     match name.as_deref() {
         Some("candidates") => ask(&options),
@@ -59,11 +60,11 @@ fn cpu_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-fn ask(options: &Options) -> Result<(), Box<dyn Error>> {
-    let (mut ledger, _) = Ledger::new(spec(options.hosts), Policy::Silo)?;
+fn ask(options: &Options) -> Result<(), Failure> {
+    let (mut ledger, _) = Ledger::new(common::spec(options.hosts, Spread::Frame), Policy::Silo)?;
     let mut random = Pcg64Mcg::seed_from_u64(1);
     for number in 0..options.tenants {
-        let new = tenant(&mut random, &format!("web-{number}"), 49.0);
+        let new = tenant(&mut random, &format!("web-{number}"), 49.0, 1);
         let _ = ledger.decide(&Call::of_service(Command::Create(new)), Nanos(1));
     }
     let last = ledger.last_change();
@@ -79,7 +80,7 @@ fn ask(options: &Options) -> Result<(), Box<dyn Error>> {
         let exists = number % 2 == 0 && service.read(|ledger| ledger.tenant(id).is_some());
         let question = CandidateQuestion {
             tenant: exists.then_some(TenantRef::Id(id)),
-            request: (!exists).then(|| tenant(&mut random, "new", 49.0).request()),
+            request: (!exists).then(|| tenant(&mut random, "new", 49.0, 1).request()),
             vms: 1,
             hosts: Some(hosts),
         };
@@ -108,12 +109,12 @@ fn ask(options: &Options) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn adopt(options: &Options) -> Result<(), Box<dyn Error>> {
-    let (mut placed, _) = Ledger::new(spec(options.hosts), Policy::Silo)?;
+fn adopt(options: &Options) -> Result<(), Failure> {
+    let (mut placed, _) = Ledger::new(common::spec(options.hosts, Spread::Frame), Policy::Silo)?;
     let mut random = Pcg64Mcg::seed_from_u64(2);
     let (mut tenants, mut guests) = (Vec::new(), 0);
     while guests < options.guests {
-        let new = tenant(&mut random, &format!("web-{}", tenants.len()), 5.0);
+        let new = tenant(&mut random, &format!("web-{}", tenants.len()), 5.0, 1);
         let call = Call::of_service(Command::Create(new.clone()));
         if let Ok(decision) = placed.decide(&call, Nanos(1))
             && let Reply::Tenant(tenant) = decision.reply
@@ -129,11 +130,9 @@ fn adopt(options: &Options) -> Result<(), Box<dyn Error>> {
             });
         }
     }
-    let path = options
-        .dir
-        .join(format!("scheduling-bench-{}.sqlite", std::process::id()));
-    let (ledger, changes) = Ledger::new(spec(options.hosts), Policy::Silo)?;
-    let mut store = Sqlite::open(&path)?;
+    let file = TempFile::new(&options.dir, "adopt");
+    let (ledger, changes) = Ledger::new(common::spec(options.hosts, Spread::Frame), Policy::Silo)?;
+    let mut store = Sqlite::open(&file.0)?;
     store.commit(&changes)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -152,7 +151,7 @@ fn adopt(options: &Options) -> Result<(), Box<dyn Error>> {
     }
     let took = begin.elapsed();
     runtime.block_on(service.follow())?;
-    let snapshot = Sqlite::open_existing(&path)?.load()?;
+    let snapshot = Sqlite::open_existing(&file.0)?.load()?;
     let report = audit(&snapshot);
     println!(
         "adopt: {guests} guests in {adopted} tenants in {:.2} s, {misfits} misfits; audit: {} \
@@ -162,107 +161,27 @@ fn adopt(options: &Options) -> Result<(), Box<dyn Error>> {
         report.ports,
         report.findings.len(),
     );
-    for end in ["", "-wal", "-shm", "-head"] {
-        let mut path = path.clone().into_os_string();
-        path.push(end);
-        // Not all of them need be there.
-        let _ = std::fs::remove_file(path);
-    }
     Ok(())
 }
 
-/// Makes a tenant of Silo's table 3.
-fn tenant(random: &mut Pcg64Mcg, name: &str, machines: f64) -> NewTenant {
-    let uniform: f64 = random.random();
-    let vms = (-machines * (1.0 - uniform).ln()).ceil();
-    let guarantee = if random.random() {
-        Guarantee {
-            bandwidth: Rate::from_mbit(250),
-            burst: Bytes(15_000),
-            delay: Some(Nanos::from_millis(1)),
-            burst_rate: Some(Rate::from_mbit(1_000)),
-            bursts: None,
-            burst_in: None,
-        }
-    } else {
-        Guarantee {
-            bandwidth: Rate::from_mbit(2_000),
-            burst: Bytes(1_538),
-            delay: None,
-            burst_rate: None,
-            bursts: None,
-            burst_in: None,
-        }
-    };
-    NewTenant {
-        name: name.to_owned(),
-        owner: Some("acme".to_owned()),
-        vms: vms.clamp(1.0, 1_000.0) as u32,
-        guarantee: Some(guarantee),
-        cpu: 0,
-        memory: Bytes::ZERO,
-        domains: None,
-        cpu_reservation: None,
-        message: None,
-        limit: VmLimit::default(),
-        placement: Vec::new(),
-    }
-}
-
-/// Racks of 40 hosts, pods of 25 racks, each five times oversubscribed.
-fn spec(hosts: u32) -> Spec {
-    let link = |gbit: u64, links: u32, buffer_kb: u64, up_buffer: Option<Bytes>| UplinkSpec {
-        rate: Rate::from_mbit(1_000 * gbit),
-        links,
-        spread: Spread::Frame,
-        buffer: Bytes(1_000 * buffer_kb),
-        up_buffer,
-        shared_buffer: Bytes::ZERO,
-    };
-    Uniform {
-        pods: hosts.div_ceil(1_000),
-        racks: 25,
-        hosts: 40,
-        slots: 4,
-        host_link: link(10, 1, 800, Some(Bytes(62_500))),
-        rack_link: link(40, 2, 500, None),
-        pod_link: link(100, 4, 500, None),
-        frame: Bytes(1_538),
-    }
-    .spec()
-}
-
-fn at(sorted: &[Duration], part: f64) -> Duration {
-    let index = (sorted.len() as f64 * part) as usize;
-    let last = sorted.len().saturating_sub(1);
-    sorted.get(index.min(last)).copied().unwrap_or_default()
-}
-
-fn millis(time: Duration) -> f64 {
-    time.as_secs_f64() * 1e3
-}
-
-fn options() -> Result<(Option<String>, Options), Box<dyn Error>> {
-    let program = std::env::current_exe()?;
+fn options() -> Result<(Option<String>, Options), Failure> {
     let mut options = Options {
         hosts: 100_000,
         tenants: 5_000,
         questions: 1_000,
         guests: 100_000,
-        dir: program.parent().map(PathBuf::from).unwrap_or_default(),
+        dir: beside()?,
     };
-    let mut name = None;
-    let mut arguments = std::env::args().skip(1);
-    while let Some(argument) = arguments.next() {
-        let mut value = || arguments.next().ok_or(format!("{argument} needs a value"));
-        match argument.as_str() {
-            "--hosts" => options.hosts = value()?.parse()?,
-            "--tenants" => options.tenants = value()?.parse()?,
-            "--questions" => options.questions = value()?.parse()?,
-            "--guests" => options.guests = value()?.parse()?,
-            "--dir" => options.dir = value()?.into(),
-            _ => name = Some(argument),
+    let name = flags(|flag, value| {
+        match flag {
+            "--hosts" => options.hosts = value.parse()?,
+            "--tenants" => options.tenants = value.parse()?,
+            "--questions" => options.questions = value.parse()?,
+            "--guests" => options.guests = value.parse()?,
+            "--dir" => options.dir = value.into(),
+            _ => return Ok(false),
         }
-    }
+        Ok(true)
+    })?;
     Ok((name, options))
 }

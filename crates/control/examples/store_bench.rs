@@ -17,21 +17,21 @@
 //! and with 100,000 hosts and small tenants. The file is in `--dir DIR`, by
 //! default beside this program; take a real disk.
 
-use rand::{RngExt, SeedableRng};
+mod common;
+
+use common::{Failure, TempFile, at, beside, flags, millis, tenant};
+use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
-use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use tailbound_api::{HostState, NewTenant, VmLimit};
+use tailbound_api::HostState;
 use tailbound_control::audit::audit;
-use tailbound_control::ledger::{Call, Change, Command, Ledger, Quota, Reply};
+use tailbound_control::ledger::{Call, Change, Command, Ledger, Reply};
 use tailbound_control::service::{Committed, OnEnd, Service, ServiceError};
 use tailbound_control::store::{Sqlite, Store};
-use tailbound_placement::{Guarantee, Policy, Spec, Spread, Uniform, UplinkSpec};
-use tailbound_units::{Bytes, Nanos, Rate};
-
-const HOSTS_IN_POD: u32 = 1_000;
+use tailbound_placement::{Policy, Spread};
+use tailbound_units::Nanos;
 
 #[derive(Clone)]
 struct Options {
@@ -43,7 +43,7 @@ struct Options {
     dir: PathBuf,
 }
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> Result<(), Failure> {
     let (name, options) = options()?;
     match name.as_deref() {
         Some("admissions") => admissions(&options),
@@ -61,10 +61,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 }
 
-fn admissions(options: &Options) -> Result<(), Box<dyn Error>> {
+fn admissions(options: &Options) -> Result<(), Failure> {
     let hosts = options.hosts.unwrap_or(100_000);
     let file = TempFile::new(&options.dir, "admissions");
-    let (ledger, changes) = Ledger::new(spec(hosts), Policy::Silo)?;
+    let (ledger, changes) = Ledger::new(common::spec(hosts, Spread::Frame), Policy::Silo)?;
     let mut store = Sqlite::open(&file.0)?;
     store.commit(&changes)?;
     let commits: Arc<Mutex<Vec<Committed>>> = Arc::default();
@@ -89,9 +89,10 @@ fn admissions(options: &Options) -> Result<(), Box<dyn Error>> {
                 let mut times = Vec::new();
                 for number in 0..count {
                     let name = format!("web-{client}-{number}");
+                    let new = tenant(&mut random, &name, 49.0, 1);
                     let call = Call {
-                        key: Some(name.clone()),
-                        ..create(&mut random, &name, 49.0)
+                        key: Some(name),
+                        ..Call::of_service(Command::Create(new))
                     };
                     let start = Instant::now();
                     match service.call(call).await {
@@ -133,7 +134,7 @@ fn admissions(options: &Options) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn start(options: &Options, hosts: u32) -> Result<(), Box<dyn Error>> {
+fn start(options: &Options, hosts: u32) -> Result<(), Failure> {
     let file = TempFile::new(&options.dir, "start");
     let (used, slots) = fill(&file.0, options, hosts)?;
     let started = Instant::now();
@@ -159,17 +160,10 @@ fn start(options: &Options, hosts: u32) -> Result<(), Box<dyn Error>> {
          lead {led:.2} s; {} MB of memory at most",
         peak_memory_kb() / 1000,
     );
-    let drain = Call {
-        owner: None,
-        key: None,
-        fingerprint: [0; 32],
-        expected: None,
-        quota: Quota::default(),
-        command: Command::SetHosts {
-            node: "pod1".to_owned(),
-            state: HostState::Drained,
-        },
-    };
+    let drain = Call::of_service(Command::SetHosts {
+        node: "pod1".to_owned(),
+        state: HostState::Drained,
+    });
     let (drained, took) = timed(|| runtime.block_on(service.call(drain)));
     if let Reply::Hosts(change) = drained? {
         println!(
@@ -191,8 +185,8 @@ fn start(options: &Options, hosts: u32) -> Result<(), Box<dyn Error>> {
 }
 
 /// Writes a file with tenants, and returns the number of machines and of slots.
-fn fill(path: &Path, options: &Options, hosts: u32) -> Result<(u64, u64), Box<dyn Error>> {
-    let (mut ledger, mut changes) = Ledger::new(spec(hosts), Policy::Silo)?;
+fn fill(path: &Path, options: &Options, hosts: u32) -> Result<(u64, u64), Failure> {
+    let (mut ledger, mut changes) = Ledger::new(common::spec(hosts, Spread::Frame), Policy::Silo)?;
     let mut random = Pcg64Mcg::seed_from_u64(1);
     let (mut tenants, mut used) = (0, 0);
     for number in 0..3 * options.tenants {
@@ -200,7 +194,8 @@ fn fill(path: &Path, options: &Options, hosts: u32) -> Result<(u64, u64), Box<dy
             break;
         }
         let name = format!("web-{number}");
-        let call = create(&mut random, &name, options.machines);
+        let new = tenant(&mut random, &name, options.machines, 1);
+        let call = Call::of_service(Command::Create(new));
         let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
         if let Ok(decision) = ledger.decide(&call, Nanos(now.as_nanos() as u64)) {
             for change in &decision.changes {
@@ -217,96 +212,6 @@ fn fill(path: &Path, options: &Options, hosts: u32) -> Result<(u64, u64), Box<dy
     Ok((used, status.slots))
 }
 
-/// Makes a request of Silo's table 3: in class A all machines query one and receive short answers,
-/// class B moves data.
-fn create(random: &mut Pcg64Mcg, name: &str, machines: f64) -> Call {
-    let uniform: f64 = random.random();
-    let vms = (-machines * (1.0 - uniform).ln()).ceil();
-    let guarantee = if random.random() {
-        Guarantee {
-            bandwidth: Rate::from_mbit(250),
-            burst: Bytes(15_000),
-            delay: Some(Nanos::from_millis(1)),
-            burst_rate: Some(Rate::from_mbit(1_000)),
-            bursts: None,
-            burst_in: None,
-        }
-    } else {
-        Guarantee {
-            bandwidth: Rate::from_mbit(2_000),
-            burst: Bytes(1_538),
-            delay: None,
-            burst_rate: None,
-            bursts: None,
-            burst_in: None,
-        }
-    };
-    Call {
-        owner: None,
-        key: None,
-        fingerprint: [0; 32],
-        expected: None,
-        quota: Quota::default(),
-        command: Command::Create(NewTenant {
-            name: name.to_owned(),
-            owner: Some("acme".to_owned()),
-            vms: vms.clamp(1.0, 1_000.0) as u32,
-            guarantee: Some(guarantee),
-            cpu: 0,
-            memory: Bytes::ZERO,
-            domains: None,
-            cpu_reservation: None,
-            message: None,
-            limit: VmLimit::default(),
-            placement: Vec::new(),
-        }),
-    }
-}
-
-/// Racks of 40 hosts, pods of 25 racks, each five times oversubscribed.
-fn spec(hosts: u32) -> Spec {
-    let link = |gbit: u64, links: u32, buffer_kb: u64, up_buffer: Option<Bytes>| UplinkSpec {
-        rate: Rate::from_mbit(1_000 * gbit),
-        links,
-        spread: Spread::Frame,
-        buffer: Bytes(1_000 * buffer_kb),
-        up_buffer,
-        shared_buffer: Bytes::ZERO,
-    };
-    Uniform {
-        pods: hosts.div_ceil(HOSTS_IN_POD),
-        racks: 25,
-        hosts: 40,
-        slots: 4,
-        host_link: link(10, 1, 800, Some(Bytes(62_500))),
-        rack_link: link(40, 2, 500, None),
-        pod_link: link(100, 4, 500, None),
-        frame: Bytes(1_538),
-    }
-    .spec()
-}
-
-/// A file that is removed with all that belongs to it.
-struct TempFile(PathBuf);
-
-impl TempFile {
-    fn new(dir: &Path, name: &str) -> Self {
-        let id = std::process::id();
-        Self(dir.join(format!("store-bench-{name}-{id}.sqlite")))
-    }
-}
-
-impl Drop for TempFile {
-    fn drop(&mut self) {
-        for end in ["", "-wal", "-shm", "-head"] {
-            let mut path = self.0.clone().into_os_string();
-            path.push(end);
-            // Not all of them need be there.
-            let _ = std::fs::remove_file(path);
-        }
-    }
-}
-
 /// Returns the result of the work, and its duration in seconds.
 fn timed<T>(work: impl FnOnce() -> T) -> (T, f64) {
     let start = Instant::now();
@@ -314,45 +219,27 @@ fn timed<T>(work: impl FnOnce() -> T) -> (T, f64) {
     (done, start.elapsed().as_secs_f64())
 }
 
-fn at(sorted: &[Duration], part: f64) -> Duration {
-    let index = (sorted.len() as f64 * part) as usize;
-    let last = sorted.len().saturating_sub(1);
-    sorted.get(index.min(last)).copied().unwrap_or_default()
-}
-
-fn millis(time: Duration) -> f64 {
-    time.as_secs_f64() * 1e3
-}
-
-fn options() -> Result<(Option<String>, Options), Box<dyn Error>> {
-    let program = std::env::current_exe()?;
+fn options() -> Result<(Option<String>, Options), Failure> {
     let mut options = Options {
         clients: 8,
         requests: 10_000,
         tenants: 100_000,
         machines: 49.0,
         hosts: None,
-        dir: program.parent().unwrap_or(Path::new(".")).to_owned(),
+        dir: beside()?,
     };
-    let mut name = None;
-    let mut arguments = std::env::args().skip(1);
-    while let Some(argument) = arguments.next() {
-        if !argument.starts_with("--") {
-            name = Some(argument);
-            continue;
-        }
-        let value = arguments.next();
-        let value = value.ok_or_else(|| format!("{argument} needs a value"))?;
-        match argument.as_str() {
+    let name = flags(|flag, value| {
+        match flag {
             "--clients" => options.clients = value.parse::<u32>()?.max(1),
             "--requests" => options.requests = value.parse()?,
             "--tenants" => options.tenants = value.parse()?,
             "--machines" => options.machines = value.parse()?,
             "--hosts" => options.hosts = Some(value.parse()?),
             "--dir" => options.dir = value.into(),
-            _ => return Err(format!("no option {argument:?}; see the top of the source").into()),
+            _ => return Ok(false),
         }
-    }
+        Ok(true)
+    })?;
     Ok((name, options))
 }
 

@@ -5,23 +5,20 @@ use crate::api_support::{ACME, GLOBEX, HOST, OPERATOR, Place};
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
-/// A request, and what has to come back: status, code, and a part of the detail.
+/// A request, and the expected status, code, and a part of the detail.
 struct Case<'a> {
     token: &'a str,
     method: &'a str,
     path: &'a str,
     headers: &'a [(&'a str, &'a str)],
     body: Option<&'a [u8]>,
-    expected: (u16, &'a str, &'a str),
+    expected: (&'a str, &'a str),
 }
 
-fn case<'a>(
-    token: &'a str,
-    method: &'a str,
-    path: &'a str,
-    body: &'a str,
-    expected: (u16, &'a str, &'a str),
-) -> Case<'a> {
+/// Reads `METHOD PATH [BODY]` and `STATUS CODE`.
+fn case<'a>(token: &'a str, request: &'a str, expected: (&'a str, &'a str)) -> Case<'a> {
+    let (method, rest) = request.split_once(' ').unwrap();
+    let (path, body) = rest.split_once(' ').unwrap_or((rest, ""));
     Case {
         token,
         method,
@@ -53,127 +50,87 @@ fn refused(cases: &[Case<'_>]) {
             String::from_utf8_lossy(&answer.body)
         );
         let (code, detail) = answer.problem();
-        assert_eq!(
-            (answer.status, code.as_str()),
-            (expected.0, expected.1),
-            "{what}"
-        );
-        assert!(detail.contains(expected.2), "{what}");
+        assert_eq!(format!("{} {code}", answer.status), expected.0, "{what}");
+        assert!(detail.contains(expected.1), "{what}");
         assert!(place.state() == state, "{what}");
     }
 }
 
+/// Sends the requests of a table. Each of its lines has the end of a request, an arrow, and a part
+/// of the detail; all requests begin alike, and have the same status and code.
+fn refused_alike(token: &str, begin: &str, expected: &str, table: &str) {
+    let lines = table.trim().lines().map(|line| {
+        let (end, detail) = line.split_once(" => ").unwrap();
+        (format!("{begin}{end}"), detail)
+    });
+    let lines: Vec<_> = lines.collect();
+    let cases = lines
+        .iter()
+        .map(|(request, detail)| case(token, request, (expected, detail)));
+    refused(&cases.collect::<Vec<_>>());
+}
+
+const POST: &str = "POST /v1/tenants ";
+
 #[test]
 fn malformed_bodies_are_refused_where_they_are_wrong() {
-    let post = |body, detail| {
-        case(
-            ACME,
-            "POST",
-            "/v1/tenants",
-            body,
-            (400, "malformed", detail),
-        )
-    };
-    refused(&[
-        post("{", "EOF while parsing an object at line 1 column 1"),
-        post("{\n \"name\": \"a\",\n \"vms\": }", "line 3 column 9"),
-        post("[1]", "line 1 column"),
-        post("null", "expected struct NewTenant"),
-        post("{\"name\": \"a\", \"vms\": 1} x", "trailing characters at line 1 column 25"),
-        post("{\"name\": \"a\"}", "missing field `vms`"),
-        post("{\"name\": \"a\", \"vms\": 1, \"vm\": 2}", "unknown field `vm`"),
-        post("{\"name\": \"a\", \"vms\": 1, \"vms\": 2}", "duplicate field `vms`"),
-        post("{\"name\": \"a\", \"vms\": \"1\"}", "vms: invalid type: string \"1\", expected u32"),
-        post("{\"name\": \"a\", \"vms\": 1.5}", "vms: invalid type: floating point `1.5`"),
-        post("{\"name\": \"a\", \"vms\": -1}", "vms: invalid value: integer `-1`"),
-        post("{\"name\": \"a\", \"vms\": 4294967296}", "vms: invalid value: integer `4294967296`"),
-        post("{\"name\": 5, \"vms\": 1}", "name: invalid type: integer `5`"),
-        post(
-            r#"{"name": "a", "vms": 1, "guarantee": {"bandwidth": "1000000000000GB"}}"#,
-            "guarantee.bandwidth: \"1000000000000GB\" has the unknown unit \"GB\": use one of Gbit/s",
-        ),
-        post(
-            r#"{"name": "a", "vms": 1, "memory": "1000000000000000000GB"}"#,
-            "memory: \"1000000000000000000GB\" is more than",
-        ),
-        post(
-            r#"{"name": "a", "vms": 1, "guarantee": {"bandwidth": "1Gbit/s", "burst": "0.5B"}}"#,
-            "is not a whole number of bytes",
-        ),
-        post("", "EOF while parsing"),
-    ].map(|mut case| {
-        case.body = case.body.or(Some(b""));
-        case
-    }));
-    let mut bytes = case(
+    refused_alike(
         ACME,
-        "POST",
-        "/v1/tenants",
-        "",
-        (400, "malformed", "line 1"),
+        POST,
+        "400 malformed",
+        r#"
+{ => EOF while parsing an object at line 1 column 1
+[1] => line 1 column
+null => expected struct NewTenant
+{"name": "a", "vms": 1} x => trailing characters at line 1 column 25
+{"name": "a"} => missing field `vms`
+{"name": "a", "vms": 1, "vm": 2} => unknown field `vm`
+{"name": "a", "vms": 1, "vms": 2} => duplicate field `vms`
+{"name": "a", "vms": "1"} => vms: invalid type: string "1", expected u32
+{"name": "a", "vms": 1.5} => vms: invalid type: floating point `1.5`
+{"name": "a", "vms": -1} => vms: invalid value: integer `-1`
+{"name": "a", "vms": 4294967296} => vms: invalid value: integer `4294967296`
+{"name": 5, "vms": 1} => name: invalid type: integer `5`
+{"name": "a", "vms": 1, "guarantee": {"bandwidth": "1GB"}} => guarantee.bandwidth: "1GB" has the unknown unit "GB": use one of Gbit/s
+{"name": "a", "vms": 1, "memory": "1000000000000000000GB"} => memory: "1000000000000000000GB" is more than
+{"name": "a", "vms": 1, "guarantee": {"bandwidth": "1Gbit/s", "burst": "0.5B"}} => is not a whole number of bytes
+"#,
     );
-    bytes.body = Some(b"{\"name\": \"\xff\xfe\"}");
     let deep = "[".repeat(100_000);
-    let deep = case(
-        ACME,
-        "POST",
-        "/v1/tenants",
-        &deep,
-        (400, "malformed", "line 1 column"),
-    );
-    refused(&[bytes, deep]);
+    let bodies = [
+        (&b"{\n \"name\": \"a\",\n \"vms\": }"[..], "line 3 column 9"),
+        (b"", "EOF while parsing"),
+        (b"{\"name\": \"\xff\xfe\"}", "line 1"),
+        (deep.as_bytes(), "line 1 column"),
+    ];
+    refused(&bodies.map(|(body, detail)| Case {
+        body: Some(body),
+        ..case(ACME, POST.trim(), ("400 malformed", detail))
+    }));
 }
 
 #[test]
 fn zero_and_absurd_numbers_are_refused_by_name() {
-    let guarantee = |text: &str| format!(r#"{{"name": "a", "vms": 2, "guarantee": {text}}}"#);
-    let absurd = [
-        (
-            r#"{"name": "a", "vms": 0}"#.to_owned(),
-            "at least 1 machine",
-        ),
-        (
-            guarantee(r#"{"bandwidth": "0bit/s"}"#),
-            "bandwidth of 0bit/s is not between",
-        ),
-        (
-            guarantee(r#"{"bandwidth": "2000Gbit/s"}"#),
-            "bandwidth of 2000Gbit/s",
-        ),
-        (
-            guarantee(r#"{"bandwidth": "1Gbit/s", "burst": "1000000000000000000B"}"#),
-            "burst of 1000000000GB is not between 0B and 1GB",
-        ),
-        (
-            guarantee(r#"{"bandwidth": "1Gbit/s", "delay": "0ns"}"#),
-            "delay of 0ns",
-        ),
-        (
-            guarantee(r#"{"bandwidth": "1Gbit/s", "burst_rate": "1Mbit/s"}"#),
-            "burst rate of 1Mbit/s is below the bandwidth of 1Gbit/s",
-        ),
-        (
-            r#"{"name": "a", "vms": 1, "cpu": 18446744073709551615}"#.to_owned(),
-            "cpu of",
-        ),
-        (
-            r#"{"name": "a", "vms": 1, "memory": "1000000000GB"}"#.to_owned(),
-            "memory of",
-        ),
-        (
-            r#"{"name": "a", "vms": 2, "domains": {"height": 1, "count": 3}}"#.to_owned(),
-            "number of fault domains of 3",
-        ),
-        (r#"{"name": "", "vms": 1}"#.to_owned(), "name"),
-        (r#"{"name": "Web", "vms": 1}"#.to_owned(), "name"),
-        (r#"{"name": "a/b", "vms": 1}"#.to_owned(), "name"),
-        (r#"{"name": "-a", "vms": 1}"#.to_owned(), "name"),
-    ];
-    let cases: Vec<_> = absurd
-        .iter()
-        .map(|(body, detail)| case(ACME, "POST", "/v1/tenants", body, (422, "absurd", detail)))
-        .collect();
-    refused(&cases);
+    refused_alike(
+        ACME,
+        POST,
+        "422 absurd",
+        r#"
+{"name": "a", "vms": 0} => at least 1 machine
+{"name": "a", "vms": 2, "guarantee": {"bandwidth": "0bit/s"}} => bandwidth of 0bit/s is not between
+{"name": "a", "vms": 2, "guarantee": {"bandwidth": "2000Gbit/s"}} => bandwidth of 2000Gbit/s
+{"name": "a", "vms": 2, "guarantee": {"bandwidth": "1Gbit/s", "burst": "1000000000GB"}} => burst of 1000000000GB is not between 0B and 1GB
+{"name": "a", "vms": 2, "guarantee": {"bandwidth": "1Gbit/s", "delay": "0ns"}} => delay of 0ns
+{"name": "a", "vms": 2, "guarantee": {"bandwidth": "1Gbit/s", "burst_rate": "1Mbit/s"}} => burst rate of 1Mbit/s is below the bandwidth of 1Gbit/s
+{"name": "a", "vms": 1, "cpu": 18446744073709551615} => cpu of
+{"name": "a", "vms": 1, "memory": "1000000000GB"} => memory of
+{"name": "a", "vms": 2, "domains": {"height": 1, "count": 3}} => number of fault domains of 3
+{"name": "", "vms": 1} => name
+{"name": "Web", "vms": 1} => name
+{"name": "a/b", "vms": 1} => name
+{"name": "-a", "vms": 1} => name
+"#,
+    );
 }
 
 #[test]
@@ -181,59 +138,41 @@ fn no_machines_and_no_owner_are_refused_wherever_they_stand() {
     refused(&[
         case(
             OPERATOR,
-            "POST",
-            "/v1/tenants",
-            r#"{"name": "a", "vms": 1}"#,
-            (422, "absurd", "owner"),
+            r#"POST /v1/tenants {"name": "a", "vms": 1}"#,
+            ("422 absurd", "owner"),
         ),
         case(
             ACME,
-            "PATCH",
-            "/v1/tenants/1",
-            r#"{"vms": 0}"#,
-            (422, "absurd", "at least 1 machine"),
-        ),
-        case(
-            ACME,
-            "POST",
-            "/v1/fit",
-            r#"{"vms": 0}"#,
-            (422, "absurd", "at least 1 machine"),
-        ),
-        case(
-            ACME,
-            "POST",
-            "/v1/explain",
-            r#"{"vms": 0}"#,
-            (422, "absurd", "at least 1 machine"),
+            r#"PATCH /v1/tenants/1 {"vms": 0}"#,
+            ("422 absurd", "at least 1 machine"),
         ),
     ]);
+    refused_alike(
+        ACME,
+        "POST /v1/",
+        "422 absurd",
+        r#"
+fit {"vms": 0} => at least 1 machine
+explain {"vms": 0} => at least 1 machine
+"#,
+    );
 }
 
 #[test]
 fn what_does_not_fit_or_is_there_already_is_a_conflict() {
+    let conflict = |request, code, detail| case(ACME, request, (code, detail));
     refused(&[
-        case(
-            ACME,
-            "POST",
-            "/v1/tenants",
-            r#"{"name": "b", "vms": 14}"#,
-            (409, "refused", "13 slots are free"),
+        conflict(
+            r#"POST /v1/tenants {"name": "b", "vms": 14}"#,
+            "409 refused",
+            "13 slots are free",
         ),
-        case(
-            ACME,
-            "POST",
-            "/v1/tenants",
-            r#"{"name": "web", "vms": 1}"#,
-            (409, "exists", "web"),
+        conflict(
+            r#"POST /v1/tenants {"name": "web", "vms": 1}"#,
+            "409 exists",
+            "web",
         ),
-        case(
-            ACME,
-            "PATCH",
-            "/v1/tenants/1",
-            r#"{"vms": 17}"#,
-            (409, "refused", "slots"),
-        ),
+        conflict(r#"PATCH /v1/tenants/1 {"vms": 17}"#, "409 refused", "slots"),
     ]);
 }
 
@@ -267,71 +206,58 @@ fn no_route_takes_a_parameter_that_it_does_not_know() {
 
 #[test]
 fn paths_and_queries_that_are_wrong_are_refused_as_such() {
-    let malformed = |path, detail| case(OPERATOR, "GET", path, "", (400, "malformed", detail));
-    let missing = |path, detail| case(OPERATOR, "GET", path, "", (404, "not-found", detail));
-    refused(&[
-        malformed("/v1/tenants/abc", "\"abc\" is not a tenant's number"),
-        malformed("/v1/tenants/-1", "not a tenant's number"),
-        malformed("/v1/tenants/+1", "not a tenant's number"),
-        malformed("/v1/tenants/99999999999999999999", "not a tenant's number"),
-        malformed("/v1/tenants/%ff", "UTF-8"),
-        malformed(
-            "/v1/tenants?limit=0",
-            "limit of 0 is not between 1 and 1000",
-        ),
-        malformed("/v1/tenants?limit=1001", "limit of 1001"),
-        malformed("/v1/tenants?limit=many", "limit"),
-        malformed("/v1/tenants?limit=1&limit=2", "duplicate field"),
-        malformed("/v1/tenants?after=x", "after"),
-        malformed("/v1/tenants?owner=A", "owner"),
-        malformed(
-            "/v1/tenants?nam=web",
-            "the query is not as it has to be: nam: unknown field `nam`, expected one of",
-        ),
-        malformed(
-            "/v1/tenants/1?name=web",
-            "has no parameters; leave out ?name=web",
-        ),
-        malformed("/v1/hosts/a-1?x=1", "leave out ?x=1"),
-        malformed("/v1/status?verbose", "leave out ?verbose"),
-        malformed("/metrics?x", "leave out ?x"),
-        malformed("/v1/hosts?state=open,failed", "state"),
-        malformed("/v1/tenants/1/bound", "missing field"),
-        malformed("/v1/tenants/1/bound?from=0&to=x", "to"),
-        missing("/v1/tenants/2", "there is no tenant 2"),
-        missing("/v1/tenants/1/bound?from=0&to=3", "machine acme/web/3"),
-        missing("/v1/hosts/nowhere", "\"nowhere\""),
-        missing("/v1/hosts/rack1", "\"rack1\""),
-        missing("/v1/hosts?after=nowhere", "nowhere"),
-        missing("/v1/hosts/nowhere/guarantees", "nowhere"),
-        missing("/v1/hosts/nowhere/guarantees/stream", "nowhere"),
-        missing("/v1/hosts/nowhere/hose-keys", "nowhere"),
-        missing("/v1/hosts/rack1/hose-keys", "rack1"),
-        missing("/v1/tenant", "/openapi.json lists all paths"),
-        missing("/v1/tenants/", "there is nothing at"),
-        missing("/page/../secret", "there is nothing at"),
-        case(
-            OPERATOR,
-            "POST",
-            "/v1/hosts/nowhere/drain",
-            "",
-            (404, "not-found", "nowhere"),
-        ),
-        case(
-            OPERATOR,
-            "DELETE",
-            "/v1/tenants/2",
-            "",
-            (404, "not-found", "tenant 2"),
-        ),
-        case(
-            OPERATOR,
-            "POST",
-            "/v1/hosts/a-1/drain",
-            "{}",
-            (413, "too-large", "there is a body"),
-        ),
-    ]);
+    refused_alike(
+        OPERATOR,
+        "GET ",
+        "400 malformed",
+        r#"
+/v1/tenants/abc => "abc" is not a tenant's number
+/v1/tenants/-1 => not a tenant's number
+/v1/tenants/+1 => not a tenant's number
+/v1/tenants/99999999999999999999 => not a tenant's number
+/v1/tenants/%ff => UTF-8
+/v1/tenants?limit=0 => limit of 0 is not between 1 and 1000
+/v1/tenants?limit=1001 => limit of 1001
+/v1/tenants?limit=many => limit
+/v1/tenants?limit=1&limit=2 => duplicate field
+/v1/tenants?after=x => after
+/v1/tenants?owner=A => owner
+/v1/tenants?nam=web => the query is not as it has to be: nam: unknown field `nam`, expected one of
+/v1/tenants/1?name=web => has no parameters; leave out ?name=web
+/v1/hosts/a-1?x=1 => leave out ?x=1
+/v1/status?verbose => leave out ?verbose
+/metrics?x => leave out ?x
+/v1/hosts?state=open,failed => state
+/v1/tenants/1/bound => missing field
+/v1/tenants/1/bound?from=0&to=x => to
+"#,
+    );
+    refused_alike(
+        OPERATOR,
+        "",
+        "404 not-found",
+        r#"
+GET /v1/tenants/2 => there is no tenant 2
+GET /v1/tenants/1/bound?from=0&to=3 => machine acme/web/3
+GET /v1/hosts/nowhere => "nowhere"
+GET /v1/hosts/rack1 => "rack1"
+GET /v1/hosts?after=nowhere => nowhere
+GET /v1/hosts/nowhere/guarantees => nowhere
+GET /v1/hosts/nowhere/guarantees/stream => nowhere
+GET /v1/hosts/nowhere/hose-keys => nowhere
+GET /v1/hosts/rack1/hose-keys => rack1
+GET /v1/tenant => /openapi.json lists all paths
+GET /v1/tenants/ => there is nothing at
+GET /page/../secret => there is nothing at
+POST /v1/hosts/nowhere/drain => nowhere
+DELETE /v1/tenants/2 => tenant 2
+"#,
+    );
+    refused(&[case(
+        OPERATOR,
+        "POST /v1/hosts/a-1/drain {}",
+        ("413 too-large", "there is a body"),
+    )]);
 }
 
 #[test]
@@ -360,24 +286,14 @@ fn another_method_is_refused_with_those_that_are_possible() {
 fn bodies_have_to_be_json_and_of_sensible_length() {
     let long = format!("{{\"name\": \"{}\"}}", "a".repeat(1_000_000));
     let small = r#"{"name": "a", "vms": 1}"#;
+    let request = format!("{POST}{small}");
+    let long = format!("{POST}{long}");
     let typed = |kind: &'static [(&str, &str)], detail| Case {
         headers: kind,
-        ..case(
-            ACME,
-            "POST",
-            "/v1/tenants",
-            small,
-            (415, "media-type", detail),
-        )
+        ..case(ACME, &request, ("415 media-type", detail))
     };
     refused(&[
-        case(
-            ACME,
-            "POST",
-            "/v1/tenants",
-            &long,
-            (413, "too-large", "more than 1000000 bytes"),
-        ),
+        case(ACME, &long, ("413 too-large", "more than 1000000 bytes")),
         typed(
             &[("content-type", "text/plain")],
             "\"text/plain\"; it has to be application/json",
@@ -467,35 +383,28 @@ fn callers_without_a_known_token_are_told_so() {
 
 #[test]
 fn a_tenant_neither_sees_nor_changes_what_is_anothers() {
-    let missing =
-        |method, path, body| case(GLOBEX, method, path, body, (404, "not-found", "tenant 1"));
-    let forbidden =
-        |method, path, body, detail| case(GLOBEX, method, path, body, (403, "forbidden", detail));
-    refused(&[
-        missing("GET", "/v1/tenants/1", ""),
-        missing("PATCH", "/v1/tenants/1", r#"{"vms": 5}"#),
-        missing("DELETE", "/v1/tenants/1", ""),
-        missing("GET", "/v1/tenants/1/bound?from=0&to=1", ""),
-        forbidden("GET", "/v1/tenants?owner=acme", "", "globex"),
-        forbidden(
-            "POST",
-            "/v1/tenants",
-            r#"{"name": "a", "owner": "acme", "vms": 1}"#,
-            "globex",
-        ),
-        forbidden(
-            "POST",
-            "/v1/tenants",
-            r#"{"name": "a", "vms": 1, "limit": {"out": {"rate": "1Gbit/s"}}}"#,
-            "only an operator's token may limit machines",
-        ),
-        forbidden(
-            "POST",
-            "/v1/tenants/1/limit",
-            "{}",
-            "only an operator's token",
-        ),
-    ]);
+    refused_alike(
+        GLOBEX,
+        "",
+        "404 not-found",
+        r#"
+GET /v1/tenants/1 => tenant 1
+PATCH /v1/tenants/1 {"vms": 5} => tenant 1
+DELETE /v1/tenants/1 => tenant 1
+GET /v1/tenants/1/bound?from=0&to=1 => tenant 1
+"#,
+    );
+    refused_alike(
+        GLOBEX,
+        "",
+        "403 forbidden",
+        r#"
+GET /v1/tenants?owner=acme => globex
+POST /v1/tenants {"name": "a", "owner": "acme", "vms": 1} => globex
+POST /v1/tenants {"name": "a", "vms": 1, "limit": {"out": {"rate": "1Gbit/s"}}} => only an operator's token may limit machines
+POST /v1/tenants/1/limit {} => only an operator's token
+"#,
+    );
     let place = Place::start();
     place.admit("web", 3);
     assert_eq!(
@@ -659,22 +568,19 @@ fn topologies_that_are_none_are_refused_with_what_is_wrong() {
             "size of 0B",
         ),
     ];
-    let cases: Vec<_> = absurd
-        .iter()
-        .flat_map(|(body, detail)| {
-            let expected = (422, "absurd", *detail);
-            [
-                case(OPERATOR, "POST", "/v1/topology/diff", body, expected),
-                case(OPERATOR, "PUT", "/v1/topology", body, expected),
-            ]
-        })
-        .collect();
-    refused(&cases);
+    for (body, detail) in &absurd {
+        let requests = ["POST /v1/topology/diff", "PUT /v1/topology"];
+        let requests = requests.map(|head| format!("{head} {body}"));
+        let expected = ("422 absurd", *detail);
+        refused(
+            &requests
+                .each_ref()
+                .map(|request| case(OPERATOR, request, expected)),
+        );
+    }
     refused(&[case(
         OPERATOR,
-        "PUT",
-        "/v1/topology",
-        r#"{"frame": "1538B", "hosts": []}"#,
-        (400, "malformed", "unknown field `hosts`"),
+        r#"PUT /v1/topology {"frame": "1538B", "hosts": []}"#,
+        ("400 malformed", "unknown field `hosts`"),
     )]);
 }

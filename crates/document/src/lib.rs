@@ -15,6 +15,8 @@ mod error;
 mod location;
 mod recover;
 mod step;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 mod words;
 
 pub use document::{Document, Entry};

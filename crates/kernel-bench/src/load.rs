@@ -2,8 +2,6 @@
 
 use crate::Outcome;
 use crate::network::Guest;
-use rustix::thread::{ClockId, clock_nanosleep_absolute};
-use rustix::time::{Timespec, clock_gettime};
 use std::net::UdpSocket;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,34 +10,12 @@ use tailbound_sys::netns;
 use tailbound_sys::thread::{PolicyNumber, Scheduling, set_scheduling};
 use tailbound_units::Nanos;
 
+pub(crate) use tailbound_sys::timer::{now, sleep_until, thread_cpu_time as cpu_time};
+
 /// The port of all receivers.
 pub(crate) const PORT: u16 = 7000;
 /// Longest wait for something that the kernel does, by the machine's clock.
 const TIMEOUT: Duration = Duration::from_secs(5);
-
-/// The monotonic clock.
-pub(crate) fn now() -> Nanos {
-    read(ClockId::Monotonic)
-}
-
-/// CPU time of this thread.
-pub(crate) fn cpu_time() -> Nanos {
-    read(ClockId::ThreadCPUTime)
-}
-
-fn read(clock: ClockId) -> Nanos {
-    let time = clock_gettime(clock);
-    Nanos(time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned())
-}
-
-/// Sleeps until a moment of the monotonic clock.
-pub(crate) fn sleep_until(moment: Nanos) {
-    let moment = Timespec {
-        tv_sec: (moment.0 / 1_000_000_000).cast_signed(),
-        tv_nsec: (moment.0 % 1_000_000_000).cast_signed(),
-    };
-    while clock_nanosleep_absolute(ClockId::Monotonic, &moment).is_err() {}
-}
 
 /// Waits until `reached`, in steps of a millisecond of the machine's clock.
 pub(crate) fn wait_until(what: &str, mut reached: impl FnMut() -> Outcome<bool>) -> Outcome<()> {

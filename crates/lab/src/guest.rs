@@ -48,6 +48,7 @@ pub use probe::{ProbeReport, ProbedCpu};
 pub use query::Queries;
 pub(crate) use rtp::jitter_of;
 pub use rtp::{Encoder, Stream};
+pub(crate) use tailbound_sys::timer::{now, sleep_until, thread_cpu_time as cpu_time};
 pub use transfer::Transfers;
 pub use watch::Watch;
 pub(crate) use workflows::NodeSelection;
@@ -369,18 +370,6 @@ impl Schedule {
     }
 }
 
-/// Returns the time on `CLOCK_MONOTONIC`.
-pub(crate) fn now() -> Nanos {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    Nanos(now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned())
-}
-
-/// Returns the CPU time of this thread.
-pub(crate) fn cpu_time() -> Nanos {
-    let used = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Nanos(used.tv_sec.cast_unsigned() * 1_000_000_000 + used.tv_nsec.cast_unsigned())
-}
-
 /// The congestion control of guests: the paper's guests ran Linux's default, which is still common
 /// in guests, independently of this computer's setting.
 pub const CONGESTION_CONTROL: &str = "cubic";
@@ -394,14 +383,6 @@ pub(crate) fn control_congestion(socket: impl std::os::fd::AsFd) -> io::Result<(
             format!("congestion control {CONGESTION_CONTROL}: {error}"),
         )
     })
-}
-
-/// Sleeps until `moment`; returns immediately if `moment` has passed.
-pub(crate) fn sleep_until(moment: Nanos) {
-    let moment = events::timespec(moment);
-    while rustix::thread::clock_nanosleep_absolute(rustix::thread::ClockId::Monotonic, &moment)
-        .is_err()
-    {}
 }
 
 /// Destination of guests' broadcasts: the discard port (RFC 863), which no process uses.

@@ -173,7 +173,7 @@ impl Variant {
 }
 
 /// One expectation of the experiment.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct CheckResult {
     /// Stable name.
     pub name: String,

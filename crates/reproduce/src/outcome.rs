@@ -61,17 +61,11 @@ mod tests {
     #[test]
     fn of_the_checks_of_an_item_the_worst_counts() {
         let check = |pass: bool, misses: bool, noise: bool, not_judged: bool| CheckResult {
-            name: String::new(),
-            want: String::new(),
-            got: None,
             pass,
-            source: String::new(),
-            paper: None,
-            note: None,
-            known: None,
             misses: misses.then(String::new),
             noise: noise.then(String::new),
             not_judged: not_judged.then(String::new),
+            ..CheckResult::default()
         };
         let held = check(true, false, false, false);
         let known = check(false, true, false, false);
@@ -95,13 +89,7 @@ mod tests {
                 want: want.to_owned(),
                 got: Some(1.0),
                 pass: true,
-                source: String::new(),
-                paper: None,
-                note: None,
-                known: None,
-                misses: None,
-                noise: None,
-                not_judged: None,
+                ..CheckResult::default()
             })
         };
         assert_eq!(of("<= 2 ms"), "a: 1 ms (wanted <= 2 ms)");

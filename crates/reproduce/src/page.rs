@@ -220,13 +220,8 @@ mod tests {
             want: "<= 2".to_owned(),
             got: Some(if pass { 1.0 } else { 3.0 }),
             pass,
-            source: String::new(),
-            paper: None,
-            note: None,
-            known: None,
             misses: misses.map(str::to_owned),
-            noise: None,
-            not_judged: None,
+            ..CheckResult::default()
         }
     }
 

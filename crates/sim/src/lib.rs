@@ -25,6 +25,8 @@ mod scenario;
 mod scheduler;
 pub mod shaper;
 pub mod tcp;
+#[cfg(test)]
+mod testing;
 pub mod traffic;
 pub mod vcpu;
 mod xen_host;

@@ -3,7 +3,7 @@
 
 mod limits;
 
-use crate::rtnetlink::{Attributes, Netlink};
+use crate::rtnetlink::{Attributes, GET_LINK, LINK_HEAD, Netlink, find, number, text};
 use std::io;
 use std::path::Path;
 
@@ -43,10 +43,7 @@ pub struct OtherEnd {
 /// # Errors
 /// Netlink sockets are not available.
 pub fn interfaces() -> io::Result<Vec<Interface>> {
-    const GET_LINK: u16 = 18;
-    const NEW_LINK: u16 = 16;
-    // `struct ifinfomsg`.
-    let all = Netlink::open()?.dump(GET_LINK, NEW_LINK, &[0; 16])?;
+    let all = Netlink::open()?.dump(GET_LINK, &[0; LINK_HEAD])?;
     Ok(all.iter().filter_map(|body| read(body)).collect())
 }
 
@@ -71,16 +68,13 @@ fn read(body: &[u8]) -> Option<Interface> {
     const INFO: u16 = 18;
     const KIND: u16 = 1;
     const NAMESPACE: u16 = 37;
-    let index = u32::from_ne_bytes(*body.get(4..)?.first_chunk()?);
+    let index = number(body, 4)?;
     let (mut name, mut kind, mut other, mut namespace) = (None, None, None, None);
-    for (attribute, value) in Attributes(body.get(16..)?) {
+    for (attribute, value) in Attributes(body.get(LINK_HEAD..)?) {
         match attribute {
             NAME => name = Some(text(value)),
-            INFO => {
-                let found = Attributes(value).find(|(inner, _)| *inner == KIND);
-                kind = found.map(|(_, value)| text(value));
-            }
-            LINK => other = value.first_chunk().map(|it| u32::from_ne_bytes(*it)),
+            INFO => kind = find(value, KIND).map(text),
+            LINK => other = number(value, 0),
             NAMESPACE => namespace = value.first_chunk().map(|it| i32::from_ne_bytes(*it)),
             _ => {}
         }
@@ -95,28 +89,10 @@ fn read(body: &[u8]) -> Option<Interface> {
     })
 }
 
-/// A text that ends with a zero.
-fn text(value: &[u8]) -> String {
-    let end = value.iter().position(|byte| *byte == 0);
-    String::from_utf8_lossy(&value[..end.unwrap_or(value.len())]).into_owned()
-}
-
-#[cfg(test)]
-mod testing {
-    /// Returns an attribute of rtnetlink, padded.
-    pub(super) fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
-        let mut bytes = ((4 + value.len()) as u16).to_ne_bytes().to_vec();
-        bytes.extend(kind.to_ne_bytes());
-        bytes.extend(value);
-        bytes.resize(bytes.len().next_multiple_of(4), 0);
-        bytes
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::testing::attribute;
     use super::*;
+    use crate::rtnetlink::attribute;
     use proptest::prelude::*;
 
     fn message(index: u32, attributes: &[Vec<u8>]) -> Vec<u8> {

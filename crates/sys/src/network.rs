@@ -8,8 +8,6 @@ mod forwarding;
 pub mod queue;
 mod read;
 
-use crate::rtnetlink::{Attributes, Netlink};
-use std::io;
 use std::net::IpAddr;
 
 pub use events::LinkEvents;
@@ -113,23 +111,4 @@ pub struct Learned {
     pub port: u32,
     /// The station's address.
     pub mac: Mac,
-}
-
-fn number(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
-}
-
-fn text(value: &[u8]) -> String {
-    let end = value.iter().position(|byte| *byte == 0);
-    String::from_utf8_lossy(&value[..end.unwrap_or(value.len())]).into_owned()
-}
-
-/// Returns the value of the first attribute of this kind.
-fn attribute(bytes: &[u8], wanted: u16) -> Option<&[u8]> {
-    let mut found = Attributes(bytes).filter(|(kind, _)| *kind == wanted);
-    found.next().map(|(_, value)| value)
-}
-
-fn netlink() -> io::Result<Netlink> {
-    Netlink::open()
 }

@@ -24,6 +24,7 @@ pub use measurement::{
 };
 
 use crate::bpf_program::{self, LoadError, kernel_types, lacks, link, load, refused};
+use crate::timer::now;
 use aya::maps::{Array, HashMap, MapData, PerCpuArray, PerCpuValues, RingBuf};
 use aya::programs::tp_btf::BtfTracePointLink;
 use aya::{Ebpf, EbpfLoader};
@@ -479,13 +480,6 @@ impl Tracer {
         let parts = TRACEPOINTS.into_iter().chain(OPTIONAL);
         Ok(bpf_program::cost(&self.programs, parts)?)
     }
-}
-
-/// The clock of the program.
-fn now() -> Nanos {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
-    Nanos::from_secs(seconds) + Nanos(u64::try_from(now.tv_nsec).unwrap_or(0))
 }
 
 /// A number that no guest can guess, so that none can choose its flows' places in tables.

@@ -1,18 +1,31 @@
-//! Queries about links and namespaces (`rtnetlink(7)`).
+//! Queries and changes by netlink (`netlink(7)`, `rtnetlink(7)`): messages and their attributes.
 
 use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with,
+    AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with,
 };
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 const HEADER: usize = 16;
-const GET_LINK: u16 = 18;
-const NEW_LINK: u16 = 16;
+/// Kinds of queries of rtnetlink. The kind of an answer is smaller by [`QUERY`].
+pub(crate) const GET_LINK: u16 = 18;
+pub(crate) const GET_ADDRESS: u16 = 22;
+pub(crate) const GET_ROUTE: u16 = 26;
+pub(crate) const GET_NEIGHBOUR: u16 = 30;
+pub(crate) const GET_QDISC: u16 = 38;
+pub(crate) const GET_CLASS: u16 = 42;
+pub(crate) const GET_FILTER: u16 = 46;
 const GET_NAMESPACE: u16 = 90;
-const NEW_NAMESPACE: u16 = 88;
+const QUERY: u16 = 2;
+/// Kinds of changes.
+pub(crate) const NEW_QDISC: u16 = 36;
+pub(crate) const DELETE_QDISC: u16 = 37;
+
+/// The lengths of `struct ifinfomsg` and `struct tcmsg`, in bytes.
+pub(crate) const LINK_HEAD: usize = 16;
+pub(crate) const TC_HEAD: usize = 20;
 const REQUEST: u16 = 1;
 /// `NLM_F_DUMP`: the answer has all objects, in several messages.
 const DUMP: u16 = 0x300;
@@ -24,42 +37,53 @@ const DONE: u16 = 3;
 /// Largest number of attempts of a dump while interfaces change.
 const MAX_DUMPS: u32 = 4;
 
-/// rtnetlink of the network namespace in which it was opened.
+/// A netlink socket of the network namespace in which it was opened.
 pub(crate) struct Netlink(OwnedFd);
 
+impl AsFd for Netlink {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
 impl Netlink {
+    /// Opens rtnetlink.
     pub(crate) fn open() -> io::Result<Self> {
+        Self::open_protocol(None)
+    }
+
+    pub(crate) fn open_protocol(protocol: Option<Protocol>) -> io::Result<Self> {
         let (family, kind) = (AddressFamily::NETLINK, SocketType::RAW);
-        let socket = socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
+        let socket = socket_with(family, kind, SocketFlags::CLOEXEC, protocol)?;
         Ok(Self(socket))
     }
 
-    /// Sends a request with `body` behind the header, and returns the part of the answer behind its
-    /// header.
-    fn ask(&self, kind: u16, answer: u16, body: &[u8]) -> io::Result<Vec<u8>> {
-        let len = (HEADER + body.len()) as u32;
+    /// Sends a request with `body` behind the header.
+    fn send(&self, kind: u16, flags: u16, body: &[u8]) -> io::Result<()> {
         let mut message = Vec::with_capacity(HEADER + body.len());
-        message.extend(len.to_ne_bytes());
+        message.extend(((HEADER + body.len()) as u32).to_ne_bytes());
         message.extend(kind.to_ne_bytes());
-        message.extend(REQUEST.to_ne_bytes());
+        message.extend((REQUEST | flags).to_ne_bytes());
         // The number of the request, and its sender.
         message.extend([0; 8]);
         message.extend(body);
         send(&self.0, &message, SendFlags::empty())?;
-        let mut buffer = vec![0; 64 << 10];
-        let (got, _) = recv(&self.0, &mut buffer[..], RecvFlags::empty())?;
-        buffer.truncate(got);
-        let is_answer = buffer.get(4..6) == Some(&answer.to_ne_bytes()[..]);
-        if !is_answer {
-            return Err(io::ErrorKind::NotFound.into());
-        }
-        Ok(buffer.split_off(HEADER))
+        Ok(())
     }
 
-    /// Returns the bodies of all messages of the kind `answer` in the answer to a dump request.
-    pub(crate) fn dump(&self, kind: u16, answer: u16, body: &[u8]) -> io::Result<Vec<Vec<u8>>> {
+    /// Sends a request with `body` behind the header, and returns the part of the answer behind its
+    /// header.
+    pub(crate) fn ask(&self, kind: u16, answer: u16, body: &[u8]) -> io::Result<Vec<u8>> {
+        self.send(kind, 0, body)?;
+        let mut buffer = vec![0; 64 << 10];
+        let (got, _) = recv(&self.0, &mut buffer[..], RecvFlags::empty())?;
+        body_of(&buffer[..got], answer).map(<[u8]>::to_vec)
+    }
+
+    /// Returns the bodies of all messages in the answer to a query of rtnetlink about all objects.
+    pub(crate) fn dump(&self, kind: u16, body: &[u8]) -> io::Result<Vec<Vec<u8>>> {
         for _ in 0..MAX_DUMPS {
-            if let Some(all) = self.dump_once(kind, answer, body)? {
+            if let Some(all) = self.dump_once(kind, body)? {
                 return Ok(all);
             }
         }
@@ -67,14 +91,8 @@ impl Netlink {
     }
 
     /// Returns `None` if an object changed during the dump.
-    fn dump_once(&self, kind: u16, answer: u16, body: &[u8]) -> io::Result<Option<Vec<Vec<u8>>>> {
-        let mut message = Vec::with_capacity(HEADER + body.len());
-        message.extend(((HEADER + body.len()) as u32).to_ne_bytes());
-        message.extend(kind.to_ne_bytes());
-        message.extend((REQUEST | DUMP).to_ne_bytes());
-        message.extend([0; 8]);
-        message.extend(body);
-        send(&self.0, &message, SendFlags::empty())?;
+    fn dump_once(&self, query: u16, body: &[u8]) -> io::Result<Option<Vec<Vec<u8>>>> {
+        self.send(query, DUMP, body)?;
         let mut all = Vec::new();
         let mut is_whole = true;
         let mut buffer = vec![0; 64 << 10];
@@ -85,7 +103,7 @@ impl Netlink {
                 match kind {
                     DONE => return Ok(is_whole.then_some(all)),
                     ERROR => return Err(error(body)),
-                    kind if kind == answer => all.push(body.to_vec()),
+                    kind if kind == query - QUERY => all.push(body.to_vec()),
                     _ => {}
                 }
             }
@@ -95,13 +113,7 @@ impl Netlink {
     /// Changes an object, with more `flags` for how, and waits until the kernel has done so.
     pub(crate) fn change(&self, kind: u16, flags: u16, body: &[u8]) -> io::Result<()> {
         const ACKNOWLEDGE: u16 = 4;
-        let mut message = Vec::with_capacity(HEADER + body.len());
-        message.extend(((HEADER + body.len()) as u32).to_ne_bytes());
-        message.extend(kind.to_ne_bytes());
-        message.extend((REQUEST | ACKNOWLEDGE | flags).to_ne_bytes());
-        message.extend([0; 8]);
-        message.extend(body);
-        send(&self.0, &message, SendFlags::empty())?;
+        self.send(kind, ACKNOWLEDGE | flags, body)?;
         let mut buffer = vec![0; 16 << 10];
         let (got, _) = recv(&self.0, &mut buffer[..], RecvFlags::empty())?;
         for Message { kind, body, .. } in Messages(&buffer[..got]) {
@@ -120,9 +132,9 @@ impl Netlink {
     /// Returns the attributes of the link of this index ([`Attributes`]).
     pub(crate) fn link(&self, index: u32) -> io::Result<Vec<u8>> {
         // `struct ifinfomsg`: family, nothing, type, index, flags, mask.
-        let mut body = [0; 16];
+        let mut body = [0; LINK_HEAD];
         body[4..8].copy_from_slice(&index.to_ne_bytes());
-        let mut answer = self.ask(GET_LINK, NEW_LINK, &body)?;
+        let mut answer = self.ask(GET_LINK, GET_LINK - QUERY, &body)?;
         Ok(answer.split_off(body.len().min(answer.len())))
     }
 
@@ -132,16 +144,21 @@ impl Netlink {
         const NUMBER: u16 = 1;
         let file = File::open(netns)?;
         // `struct rtgenmsg`, and an attribute.
-        let mut body = vec![0; 4];
-        body.extend(8_u16.to_ne_bytes());
-        body.extend(FD.to_ne_bytes());
-        body.extend(file.as_raw_fd().to_ne_bytes());
-        let answer = self.ask(GET_NAMESPACE, NEW_NAMESPACE, &body)?;
-        let attributes = Attributes(answer.get(4..).unwrap_or_default());
-        let number = attributes.filter(|(kind, _)| *kind == NUMBER);
-        let number =
-            number.filter_map(|(_, value)| Some(i32::from_ne_bytes(*value.first_chunk()?)));
-        number.last().ok_or_else(|| io::ErrorKind::NotFound.into())
+        let body = [vec![0; 4], attribute(FD, &file.as_raw_fd().to_ne_bytes())].concat();
+        let answer = self.ask(GET_NAMESPACE, GET_NAMESPACE - QUERY, &body)?;
+        let number = find(answer.get(4..).unwrap_or_default(), NUMBER);
+        let number = number.and_then(|value| Some(i32::from_ne_bytes(*value.first_chunk()?)));
+        number.ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+}
+
+/// Returns the body of the first message of an answer, or its error.
+fn body_of(answer: &[u8], kind: u16) -> io::Result<&[u8]> {
+    match Messages(answer).next() {
+        Some(message) if message.kind == kind => Ok(message.body),
+        Some(message) if message.kind == ERROR => Err(error(message.body)),
+        Some(_) => Err(io::ErrorKind::NotFound.into()),
+        None => Err(io::ErrorKind::InvalidData.into()),
     }
 }
 
@@ -193,12 +210,68 @@ impl<'a> Iterator for Attributes<'a> {
     }
 }
 
+/// Returns the value of the first attribute of a kind.
+pub(crate) fn find(attributes: &[u8], wanted: u16) -> Option<&[u8]> {
+    let mut found = Attributes(attributes).filter(|(kind, _)| *kind == wanted);
+    found.next().map(|(_, value)| value)
+}
+
+/// Returns an attribute, padded.
+pub(crate) fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
+    let mut bytes = ((4 + value.len()) as u16).to_ne_bytes().to_vec();
+    bytes.extend(kind.to_ne_bytes());
+    bytes.extend(value);
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    bytes
+}
+
+/// Returns the number at a position.
+pub(crate) fn number(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+/// Returns a text that ends with a zero.
+pub(crate) fn text(value: &[u8]) -> String {
+    let end = value.iter().position(|byte| *byte == 0);
+    String::from_utf8_lossy(&value[..end.unwrap_or(value.len())]).into_owned()
+}
+
+/// Returns a `struct tcmsg` about an interface; 0 is all of them.
+pub(crate) fn tc_head(index: u32, handle: u32, parent: u32) -> [u8; TC_HEAD] {
+    let mut head = [0; TC_HEAD];
+    head[4..8].copy_from_slice(&index.to_ne_bytes());
+    head[8..12].copy_from_slice(&handle.to_ne_bytes());
+    head[12..16].copy_from_slice(&parent.to_ne_bytes());
+    head
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    #[test]
+    fn an_error_is_what_the_kernel_meant() {
+        let mut answer = [36_u32.to_ne_bytes(), u32::from(ERROR).to_ne_bytes()].concat();
+        answer.resize(36, 0);
+        answer[HEADER..HEADER + 4].copy_from_slice(&(-libc::ENODEV).to_ne_bytes());
+        let error = body_of(&answer, GET_LINK).expect_err("an error");
+        assert_eq!(error.raw_os_error(), Some(libc::ENODEV));
+    }
+
     proptest! {
+        #[test]
+        fn an_attribute_is_found_behind_others(
+            before in prop::collection::vec((10_u16..20, prop::collection::vec(any::<u8>(), 0..20)), 0..5),
+            value in prop::collection::vec(any::<u8>(), 0..20),
+        ) {
+            let mut bytes: Vec<u8> =
+                before.iter().flat_map(|(kind, value)| attribute(*kind, value)).collect();
+            bytes.extend(attribute(7, &value));
+            prop_assert_eq!(find(&bytes, 7), Some(&value[..]));
+            prop_assert_eq!(find(&bytes, 8), None);
+        }
+
         #[test]
         fn no_bytes_are_read_beyond_their_end(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let values = Attributes(&bytes).map(|(_, value)| 4 + value.len());

@@ -9,6 +9,7 @@ mod parts;
 use crate::bpf::{remove, update};
 use crate::bpf_program::{self, LoadError, kernel_types, lacks, refused};
 use crate::thread::PolicyNumber;
+use crate::timer::now as monotonic;
 use aya::maps::{Array, HashMap, Map, MapData, RingBuf};
 use aya::programs::{ProgramError, RawTracePoint};
 use aya::{Ebpf, EbpfLoader, Pod};
@@ -625,13 +626,6 @@ fn open_thread(tid: Pid) -> io::Result<OwnedFd> {
     /// `PIDFD_THREAD`.
     const THREAD: PidfdFlags = PidfdFlags::from_bits_retain(libc::O_EXCL as u32);
     Ok(pidfd_open(tid, THREAD)?)
-}
-
-/// The monotonic clock.
-fn monotonic() -> Nanos {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    let part = |part: i64| u64::try_from(part).unwrap_or(0);
-    Nanos::from_secs(part(now.tv_sec)) + Nanos(part(now.tv_nsec))
 }
 
 fn load_entry(programs: &mut Ebpf) -> Result<(), LoadError> {

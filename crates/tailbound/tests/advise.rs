@@ -6,13 +6,12 @@ mod support;
 
 use serde_json::Value;
 use std::fmt::Write as _;
-use std::path::Path;
-use support::{CommandOutput, Service, tailbound};
+use support::{CommandOutput, Folder, Service};
 
-const QUESTION: &str = "8 KB within 1 ms at 99 %";
+const QUESTION: &str = "vms.csv --question '8 KB within 1 ms at 99 %'";
 
 /// Writes a log of four machines: calls of 1 KB, answers of 4 KB, and transfers of 200 KB.
-fn log(directory: &Path, gap_ns: u64) {
+fn log(gap_ns: u64) -> Folder {
     let mut text = String::from("time_ns,guest,destination,bytes\n");
     let mut number = 1_u64;
     let mut draw = |most: u64| {
@@ -29,30 +28,22 @@ fn log(directory: &Path, gap_ns: u64) {
         let to = (from + 1 + draw(3)) % 4;
         writeln!(text, "{at},vm{from},vm{to},{size}").expect("it is in memory");
     }
-    std::fs::write(directory.join("vms.csv"), text).unwrap();
+    let folder = Folder::new();
+    folder.write("vms.csv", text);
+    folder
 }
 
-fn advise(directory: &Path, arguments: &[&str]) -> CommandOutput {
-    let mut command = tailbound();
-    command.arg("advise").args(arguments).current_dir(directory);
-    CommandOutput::new(command.output().unwrap())
+fn advise(folder: &Folder, line: &str) -> CommandOutput {
+    folder.run(&format!("advise {line}"))
 }
 
-fn json(directory: &Path, arguments: &[&str]) -> Value {
-    let all = [
-        &["vms.csv", "--question", QUESTION],
-        arguments,
-        &["--output", "json"],
-    ]
-    .concat();
-    serde_json::from_str(&advise(directory, &all).done()).unwrap()
+fn json(folder: &Folder, flags: &str) -> Value {
+    advise(folder, &format!("{QUESTION} {flags} --output json")).json()
 }
 
 #[test]
 fn the_text_has_the_guarantee_its_price_and_its_certainty() {
-    let directory = tempfile::tempdir().unwrap();
-    log(directory.path(), 0);
-    let text = advise(directory.path(), &["vms.csv", "--question", QUESTION]).done();
+    let text = advise(&log(0), QUESTION).done();
     assert!(text.starts_with("Request ("), "{text}");
     let (_, first) = text.split_once("): ").expect("the verdict comes first");
     assert!(first.starts_with("--vms 4 --bandwidth "), "{text}");
@@ -68,9 +59,8 @@ fn the_text_has_the_guarantee_its_price_and_its_certainty() {
 
 #[test]
 fn the_document_and_the_files_have_the_frontier() {
-    let directory = tempfile::tempdir().unwrap();
-    log(directory.path(), 0);
-    let document = json(directory.path(), &["--out", "out", "--machines", "40"]);
+    let folder = log(0);
+    let document = json(&folder, "--out out --machines 40");
     assert_eq!(document["kind"], "advise");
     assert_eq!(document["machines"], 40);
     let frontier = document["frontier"].as_array().unwrap();
@@ -82,7 +72,7 @@ fn the_document_and_the_files_have_the_frontier() {
         let within = point["delay_ns"].as_u64().unwrap();
         assert!((1..1_000_000).contains(&within), "{point}");
     }
-    let out = directory.path().join("out");
+    let out = folder.join("out");
     for file in [
         "advise.json",
         "advise.html",
@@ -95,80 +85,52 @@ fn the_document_and_the_files_have_the_frontier() {
 
 #[test]
 fn a_gap_is_a_warning_and_a_wrong_recording_an_error() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path();
-    log(path, 30_000_000_000);
+    let folder = log(30_000_000_000);
     // The part before the pause and the pause are too little for what comes after them.
-    let CommandOutput { code, out, .. } = advise(path, &["vms.csv", "--question", QUESTION]);
-    assert_eq!(code, Some(1), "{out}");
+    let out = advise(&folder, QUESTION).ended(1).out;
     assert!(
         out.starts_with("warning: no machine sent anything for 30.0 s"),
         "{out}"
     );
     assert!(out.contains("the advice does not hold"), "{out}");
-    for (arguments, code, reason) in [
+    for (line, code, reason) in [
         (
-            &["missing.csv", "--question", QUESTION][..],
+            "missing.csv --question '8 KB within 1 ms at 99 %'",
             2,
             "missing.csv: ",
         ),
+        ("vms.csv --question '8 KB soon'", 64, "`within` is missing"),
+        ("vms.csv", 64, "--question"),
         (
-            &["vms.csv", "--question", "8 KB soon"],
-            64,
-            "`within` is missing",
-        ),
-        (&["vms.csv"], 64, "--question"),
-        (
-            &["vms.csv", "--question", "8 KB within 100 ns at 99 %"],
+            "vms.csv --question '8 KB within 100 ns at 99 %'",
             1,
             "no guarantee for 8KB within 100ns at 99 % has a place",
         ),
         (
-            &[
-                "vms.csv",
-                "--question",
-                QUESTION,
-                "--guest",
-                "a",
-                "--guest",
-                "a",
-            ],
+            &format!("{QUESTION} --guest a --guest a"),
             64,
             "machine a is named twice",
         ),
         (
-            &["vms.csv", "--question", QUESTION, "--guest", "a"],
+            &format!("{QUESTION} --guest a"),
             2,
             "nothing in it is sent by a",
         ),
     ] {
-        let error = advise(path, arguments).failed(code);
-        assert!(error.contains(reason), "{arguments:?}: {error}");
+        let error = advise(&folder, line).failed(code);
+        assert!(error.contains(reason), "{line}: {error}");
     }
 }
 
 #[test]
 fn the_service_admits_in_a_dry_run_and_has_the_present_guarantee() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path();
-    log(path, 0);
-    let service = Service::open(path);
+    let folder = log(0);
+    let service = Service::open(folder.path());
     service
-        .place(&[
-            "create",
-            "web",
-            "--owner",
-            "acme",
-            "--vms",
-            "2",
-            "--bandwidth",
-            "100Mbit/s",
-            "--burst",
-            "1MB",
-        ])
+        .place("create web --owner acme --vms 2 --bandwidth 100Mbit/s --burst 1MB")
         .done();
-    let url = ["--url", &service.url];
-    let document = json(path, &[&url[..], &["--tenant", "acme/web"]].concat());
+    let url = format!("--url {}", service.url);
+    let document = json(&folder, &format!("{url} --tenant acme/web"));
     let usage = &document["usage"];
     assert_eq!(usage["tenant"], "acme/web");
     let needed = usage["needed_burst_bytes"].as_u64().unwrap();
@@ -180,8 +142,7 @@ fn the_service_admits_in_a_dry_run_and_has_the_present_guarantee() {
     // Four machines, in both directions.
     assert_eq!(usage["levels"].as_array().unwrap().len(), 8);
     assert_eq!(document.get("dry_run"), None);
-    let all = [&["vms.csv", "--question", QUESTION, "--dry-run"], &url[..]].concat();
-    let answer = advise(path, &all);
+    let answer = advise(&folder, &format!("{QUESTION} --dry-run {url}"));
     let fits = answer.code == Some(0);
     let said = if fits {
         "dry run: the service would place it"
@@ -190,6 +151,6 @@ fn the_service_admits_in_a_dry_run_and_has_the_present_guarantee() {
     };
     assert!(answer.out.contains(said), "{answer:?}");
     // Nothing was reserved.
-    let list = service.place(&["list"]).done();
+    let list = service.place("list").done();
     assert!(!list.contains("advise"), "{list}");
 }

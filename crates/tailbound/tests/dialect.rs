@@ -312,7 +312,7 @@ fn every_document_has_its_schema_its_version_and_whole_nanoseconds() {
         }
         seen.insert(command.trim().to_owned());
     }
-    let refused = service.place(&["get", "99", "--output", "json"]);
+    let refused = service.place("get 99 --output json");
     check("a refusal", &refused.out, &mut wrong);
     assert!(wrong.is_empty(), "{wrong:#?}");
     for (command, _) in ELSEWHERE {

@@ -1,8 +1,10 @@
 //! The control socket of `tailbound host`, with real daemons on real interfaces.
 
+mod program;
 #[path = "../../host/tests/support/mod.rs"]
 mod support;
 
+use program::{CommandOutput, tailbound, words};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 use serde_json::{Value, json};
 use std::cell::Cell;
@@ -11,7 +13,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use support::{Guest, Kind, datagram, sandboxed, until};
 use tailbound_sys::probe::required::{Part, skipped};
@@ -46,23 +48,21 @@ impl Host {
         fs::read_to_string(self.path("added.toml")).unwrap_or_default()
     }
 
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tailbound"));
+    fn command(&self, line: &str) -> Command {
+        let mut command = tailbound();
         command
-            .args(arguments)
+            .args(words(line))
             .args(["--config", "host.toml", "--runtime-dir", "run"])
             .current_dir(self.directory.path());
         command
     }
 
     /// Starts a daemon, and waits until it has its ports.
-    fn start(&self, more: &[&str]) -> Daemon {
+    fn start(&self, more: &str) -> Daemon {
         let log = self.path(&format!("log-{}", self.started.get()));
         self.started.set(self.started.get() + 1);
-        let mut arguments = vec!["host"];
-        arguments.extend(more);
         let child = self
-            .command(&arguments)
+            .command(&format!("host {more}"))
             .stdout(Stdio::null())
             .stderr(File::create(&log).expect("created"))
             .spawn()
@@ -72,35 +72,28 @@ impl Host {
         daemon
     }
 
-    fn run(&self, arguments: &[&str]) -> Output {
-        self.command(arguments).output().expect("it is built")
+    fn run(&self, line: &str) -> CommandOutput {
+        CommandOutput::new(self.command(line).output().expect("it is built"))
     }
 
     /// Returns the output of a command that succeeds.
-    fn does(&self, arguments: &[&str]) -> String {
-        let output = self.run(arguments);
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {stderr}");
-        String::from_utf8(output.stdout).expect("text")
+    fn does(&self, line: &str) -> String {
+        self.run(line).done()
     }
 
     /// Returns the errors of a command that ends with `code`.
-    fn fails(&self, code: i32, arguments: &[&str]) -> String {
-        let output = self.run(arguments);
-        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {stderr}");
-        stderr
+    fn fails(&self, code: i32, line: &str) -> String {
+        self.run(line).failed(code)
     }
 
     /// Adds a guest.
     fn add(&self, guest: &Guest) -> String {
         self.write("guest.toml", &guest.section());
-        self.does(&["host", "add-guest", "guest.toml"])
+        self.does("host add-guest guest.toml")
     }
 
     fn show(&self) -> Value {
-        let text = self.does(&["host", "show", "--output", "json"]);
-        serde_json::from_str(&text).expect("JSON")
+        self.run("host show --output json").ended(0).json()
     }
 
     /// Returns the state of a guest from `host show`.
@@ -185,7 +178,7 @@ fn a_guest_that_was_added_stays_over_reloads_takeovers_and_crashes() {
     sandboxed(name, || {
         let (a, b) = (Guest::new(Kind::Veth, 1), Guest::new(Kind::Veth, 2));
         let host = Host::new(&[&a]);
-        let first = host.start(&[]);
+        let first = host.start("");
         assert_eq!(host.add(&b), "added\n");
         passes(&a, &b, 1);
         assert_eq!(host.add(&b), "there already; nothing has changed\n");
@@ -205,20 +198,20 @@ fn a_guest_that_was_added_stays_over_reloads_takeovers_and_crashes() {
         assert_eq!(host.shown("g2")["mac"], mac);
         passes(&a, &b, 2);
         first.die();
-        let second = host.start(&[]);
+        let second = host.start("");
         passes(&b, &a, 3);
-        let third = host.start(&["--takeover"]);
+        let third = host.start("--takeover");
         drop(second);
         passes(&a, &b, 4);
-        assert_eq!(host.does(&["host", "remove-guest", "g2"]), "removed\n");
+        assert_eq!(host.does("host remove-guest g2"), "removed\n");
         let removed = format!("by=\"socket\" uid={uid} removed=\"g2\"\n");
         assert!(third.log().contains(&removed), "{}", third.log());
         assert_eq!(host.shown("g2"), Value::Null);
         assert!(!host.added().contains("g2"));
         third.die();
-        let _last = host.start(&[]);
+        let _last = host.start("");
         assert_eq!(host.shown("g2"), Value::Null);
-        let again = host.does(&["host", "remove-guest", "g2"]);
+        let again = host.does("host remove-guest g2");
         assert_eq!(again, "not there; nothing has changed\n");
         // Its port can be had again at once.
         assert_eq!(host.add(&b), "added\n");
@@ -231,7 +224,7 @@ fn what_is_refused_leaves_everything_as_it_was() {
     sandboxed("what_is_refused_leaves_everything_as_it_was", || {
         let [a, b, c] = [1, 2, 3].map(|number| Guest::new(Kind::Veth, number));
         let host = Host::new(&[&a]);
-        let daemon = host.start(&[]);
+        let daemon = host.start("");
         host.add(&b);
         let before = host.added();
         let right = c.section();
@@ -269,22 +262,22 @@ fn what_is_refused_leaves_everything_as_it_was() {
             ),
         ] {
             host.write("guest.toml", &wrong);
-            let answer = host.fails(1, &["host", "add-guest", "guest.toml"]);
+            let answer = host.fails(1, "host add-guest guest.toml");
             assert!(answer.starts_with(&said), "{answer}");
             assert_eq!(host.added(), before);
             assert_eq!(host.show()["guests"].as_array().map(Vec::len), Some(2));
         }
         passes(&a, &b, 1);
-        let said = host.fails(1, &["host", "remove-guest", "g1"]);
+        let said = host.fails(1, "host remove-guest g1");
         assert!(said.contains("host.toml"), "{said}");
         host.write("guest.toml", &a.section().replace("10.77.0.1", "10.77.0.9"));
-        let said = host.fails(1, &["host", "change-guest", "guest.toml"]);
+        let said = host.fails(1, "host change-guest guest.toml");
         let lines: Vec<_> = said.lines().collect();
         assert!(
             matches!(lines[..], [line] if line.starts_with("tailbound: the guest g1 is in ")),
             "{said}"
         );
-        host.fails(2, &["host", "add-guest", "missing.toml"]);
+        host.fails(2, "host add-guest missing.toml");
         // The file was edited, and nobody asked for it to be read.
         let text = fs::read_to_string(host.path("host.toml")).expect("it is there");
         host.write("host.toml", "nonsense");
@@ -293,7 +286,7 @@ fn what_is_refused_leaves_everything_as_it_was() {
         // There is no place to keep more.
         fs::remove_file(host.path("added.toml")).expect("it is there");
         fs::create_dir(host.path("added.toml")).expect("made");
-        let said = host.fails(1, &["host", "remove-guest", "g3"]);
+        let said = host.fails(1, "host remove-guest g3");
         assert!(said.contains("`added = ...`"), "{said}");
         passes(&a, &c, 2);
         drop(daemon);
@@ -305,7 +298,7 @@ fn a_line_of_json_is_all_that_a_script_needs() {
     sandboxed("a_line_of_json_is_all_that_a_script_needs", || {
         let (a, b) = (Guest::new(Kind::Veth, 1), Guest::new(Kind::Veth, 2));
         let host = Host::new(&[&a]);
-        let _daemon = host.start(&[]);
+        let _daemon = host.start("");
         let limited = b.section() + "limit.out = { kind = \"bucket\", rate = \"50kbit/s\" }\n";
         let add = json!({"version": 1, "do": "add-guest", "toml": limited});
         let done = |changed| json!({"version": 1, "result": "done", "changed": changed});
@@ -355,7 +348,7 @@ fn a_line_of_json_is_all_that_a_script_needs() {
             "out": {"kind": "bucket", "rate_bit_s": 50_000, "by": "configuration"}
         });
         assert_eq!(guest["limit"], limit);
-        let table = host.does(&["host", "show"]);
+        let table = host.does("host show");
         assert!(table.contains("  out 50"), "{table}");
     });
 }
@@ -373,7 +366,7 @@ fn half_a_request_and_a_thousand_idle_ones_hurt_nobody() {
             setrlimit(Resource::Nofile, limit).expect("no more than it may be");
             let [a, b, c] = [1, 2, 3].map(|number| Guest::new(Kind::Veth, number));
             let host = Host::new(&[&a, &b]);
-            let daemon = host.start(&[]);
+            let daemon = host.start("");
             let mut half = host.connect();
             write!(half, "{{\"version\": 1, ").expect("sent");
             // Less than what one may take that nobody else wants the place of.
@@ -384,7 +377,7 @@ fn half_a_request_and_a_thousand_idle_ones_hurt_nobody() {
             // It was first, and is not the last one that is awaited: it made room.
             let idle: Vec<_> = (0..1_000).map(|_| host.connect()).collect();
             passes(&a, &c, 2);
-            assert_eq!(host.does(&["host", "remove-guest", "g3"]), "removed\n");
+            assert_eq!(host.does("host remove-guest g3"), "removed\n");
             assert_eq!(half.read(&mut [0]).expect("ended"), 0);
             assert_eq!(idle.len(), 1_000);
             let mut long = host.connect();
@@ -419,7 +412,7 @@ fn nobody_but_the_daemons_user_and_root_is_heard() {
         }
         let a = Guest::new(Kind::Veth, 1);
         let host = Host::new(&[&a]);
-        let _daemon = host.start(&[]);
+        let _daemon = host.start("");
         let open = |path: PathBuf| {
             fs::set_permissions(path, fs::Permissions::from_mode(0o777)).expect("ours");
         };
@@ -430,7 +423,7 @@ fn nobody_but_the_daemons_user_and_root_is_heard() {
         assert_eq!(mode & 0o777, 0o600);
         open(host.directory.path().to_owned());
         let show = || {
-            let ours = host.command(&["host", "show"]);
+            let ours = host.command("host show");
             let output = Command::new("setpriv")
                 .args(other)
                 .arg(ours.get_program())
@@ -438,8 +431,7 @@ fn nobody_but_the_daemons_user_and_root_is_heard() {
                 .current_dir(host.directory.path())
                 .output()
                 .expect("it was there a moment ago");
-            assert_eq!(output.status.code(), Some(2));
-            String::from_utf8(output.stderr).expect("text")
+            CommandOutput::new(output).failed(2)
         };
         let said = show();
         assert!(
@@ -461,9 +453,9 @@ fn a_drained_guest_is_read_no_more_until_that_is_undone() {
         || {
             let (a, b) = (Guest::new(Kind::Veth, 1), Guest::new(Kind::Veth, 2));
             let host = Host::new(&[&a, &b]);
-            let daemon = host.start(&[]);
+            let daemon = host.start("");
             passes(&a, &b, 1);
-            assert_eq!(host.does(&["host", "drain", "g1"]), "drained\n");
+            assert_eq!(host.does("host drain g1"), "drained\n");
             assert_eq!(host.shown("g1")["drained"], true);
             let read = || host.shown("g1")["received"]["packets"].as_u64();
             let before = read();
@@ -477,20 +469,14 @@ fn a_drained_guest_is_read_no_more_until_that_is_undone() {
             });
             passes(&b, &a, 4);
             assert_eq!(read(), before);
-            assert_eq!(
-                host.does(&["host", "drain", "g1", "--undo"]),
-                "read again\n"
-            );
+            assert_eq!(host.does("host drain g1 --undo"), "read again\n");
             nic_b.expect(&datagram(&b, &a, 2));
-            assert_eq!(host.does(&["host", "drain", "--all"]), "drained\n");
+            assert_eq!(host.does("host drain --all"), "drained\n");
             assert_eq!(host.shown("g2")["drained"], true);
-            assert_eq!(
-                host.does(&["host", "drain", "--all", "--undo"]),
-                "read again\n"
-            );
+            assert_eq!(host.does("host drain --all --undo"), "read again\n");
             passes(&b, &a, 5);
-            host.fails(1, &["host", "drain", "g9"]);
-            host.fails(64, &["host", "drain"]);
+            host.fails(1, "host drain g9");
+            host.fails(64, "host drain");
         },
     );
 }
@@ -500,9 +486,9 @@ fn top_prints_a_table_where_there_is_no_terminal() {
     sandboxed("top_prints_a_table_where_there_is_no_terminal", || {
         let (a, b) = (Guest::new(Kind::Veth, 1), Guest::new(Kind::Veth, 2));
         let host = Host::new(&[&a, &b]);
-        let _daemon = host.start(&[]);
+        let _daemon = host.start("");
         passes(&a, &b, 1);
-        let text = host.does(&["top", "--once", "--interval", "200ms", "--sort", "name"]);
+        let text = host.does("top --once --interval 200ms --sort name");
         let lines: Vec<_> = text.lines().collect();
         assert!(lines[0].starts_with("guest "), "{text}");
         assert!(
@@ -513,9 +499,9 @@ fn top_prints_a_table_where_there_is_no_terminal() {
             lines[2].starts_with("g2 ") && lines[2].ends_with("up"),
             "{text}"
         );
-        let said = host.fails(2, &["top"]);
+        let said = host.fails(2, "top");
         assert!(said.contains("use --once"), "{said}");
-        let table = host.does(&["host", "show"]);
+        let table = host.does("host show");
         assert!(table.contains("af-packet g1"), "{table}");
     });
 }
@@ -527,11 +513,11 @@ fn a_daemon_does_not_start_with_added_guests_that_it_cannot_read() {
         let a = Guest::new(Kind::Veth, 1);
         let host = Host::new(&[&a]);
         host.write("added.toml", "[[guest]]\nname = 1\n");
-        let said = host.fails(2, &["host"]);
+        let said = host.fails(2, "host");
         assert!(said.starts_with("added.toml:2:8: invalid type"), "{said}");
         assert_eq!(said.lines().count(), 1, "{said}");
         fs::remove_file(host.path("added.toml")).expect("it is there");
-        let said = host.fails(2, &["host", "show"]);
+        let said = host.fails(2, "host show");
         assert!(said.contains("no daemon of host.toml is found"), "{said}");
     });
 }

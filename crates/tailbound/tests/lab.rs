@@ -2,12 +2,15 @@
 //!
 //! The runs share two CPUs and check for each other's processes, so one runs at a time.
 
+mod program;
+
+use program::{CommandOutput, tailbound, words};
 use std::fs;
 use std::io::Read;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tailbound_report::{Results, Verdict};
@@ -44,11 +47,11 @@ impl Lab {
         })
     }
 
-    fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tailbound"));
+    fn command(&self, line: &str) -> Command {
+        let mut command = tailbound();
         command
             .arg("lab")
-            .args(args)
+            .args(words(line))
             .current_dir(self.directory.path())
             .env("TMPDIR", self.directory.path())
             .stdin(Stdio::null())
@@ -57,13 +60,20 @@ impl Lab {
         command
     }
 
-    fn output(&self, args: &[&str]) -> Output {
-        self.command(args).output().unwrap()
+    fn output(&self, line: &str) -> CommandOutput {
+        CommandOutput::new(self.command(line).output().unwrap())
+    }
+
+    /// Runs an experiment, and returns its results. The exit code may be any.
+    fn results(&self, line: &str) -> Results {
+        let output = self.output(&format!("run {line} --output json"));
+        let results = serde_json::from_str(&output.out);
+        results.unwrap_or_else(|error| panic!("{error}: {}", output.err))
     }
 
     /// Starts a long run and waits until its load runs.
-    fn start(&self, args: &[&str]) -> Child {
-        let lab = self.command(args).spawn().unwrap();
+    fn start(&self, line: &str) -> Child {
+        let lab = self.command(line).spawn().unwrap();
         wait_for("guests", || {
             Self::children(&lab)
                 .iter()
@@ -135,10 +145,6 @@ fn finish(mut lab: Child) -> (Option<i32>, String) {
     (lab.wait().unwrap().code(), stderr)
 }
 
-fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).unwrap()
-}
-
 fn results(directory: &Path, name: &str) -> Results {
     Results::read(&directory.join(format!("out/{name}.json"))).unwrap()
 }
@@ -150,18 +156,13 @@ fn a_shortened_experiment_runs_end_to_end_and_writes_its_report() {
     let mut shown = String::new();
     let holds = ["1s", "2s", "8s"].into_iter().any(|duration| {
         let began = Instant::now();
-        let output = lab.output(&[
-            "run",
-            "host-queue",
-            "--duration",
-            duration,
-            "--variants",
-            "free,segmented",
-        ]);
-        let code = output.status.code().unwrap();
-        assert!(code <= 2, "{}", text(&output.stderr));
+        let output = lab.output(&format!(
+            "run host-queue --duration {duration} --variants free,segmented"
+        ));
+        let code = output.code.unwrap();
+        assert!(code <= 2, "{}", output.err);
         let results = results(lab.directory.path(), "host-queue");
-        assert_eq!(results.variants.len(), 2, "{}", text(&output.stderr));
+        assert_eq!(results.variants.len(), 2, "{}", output.err);
         let seconds: u64 = duration.trim_end_matches('s').parse().unwrap();
         let mut answered = Vec::new();
         for variant in &results.variants {
@@ -171,18 +172,18 @@ fn a_shortened_experiment_runs_end_to_end_and_writes_its_report() {
             answered.push(rtt.all.count);
         }
         assert!(lab.directory.path().join("out/host-queue.html").exists());
-        assert!(text(&output.stdout).contains("out/host-queue.html"));
+        assert!(output.out.contains("out/host-queue.html"));
         // A line each ten seconds, as there is no terminal.
-        let lines: Vec<_> = text(&output.stderr).lines().collect();
+        let lines: Vec<_> = output.err.lines().collect();
         let is_progress = |line: &&str| line.starts_with("lab host-queue: ");
         assert!(lines.iter().all(is_progress), "{lines:?}");
         let tens = began.elapsed().as_secs() / 10;
         assert!(lines.len() as u64 <= tens, "{tens}: {lines:?}");
         // Two variants of eight seconds each take more than ten.
         assert!(duration != "8s" || !lines.is_empty(), "no progress");
-        let report = text(&output.stdout).lines();
+        let report = output.out.lines();
         let report = report.filter(|line| !line.starts_with("failed  "));
-        assert!(report.count() <= 8, "{}", text(&output.stdout));
+        assert!(report.count() <= 8, "{}", output.out);
         // The link is 100 Mbit/s: far more would mean that it is not emulated, far less that
         // nothing gets through. A receiver that got no core for a while counts what waited, too.
         let bulk = results.variants[1].values["bulk_bit_s"].value;
@@ -197,17 +198,8 @@ fn queries_are_answered_through_the_switch_with_both_sizes() {
     let Some(lab) = Lab::new() else { return };
     // 10 MB take 0.8 s at 100 Mbit/s, and longer on a machine that is busy with other things.
     let results = ["2s", "8s", "20s"].into_iter().find_map(|duration| {
-        let output = lab.output(&[
-            "run",
-            "switch-queue",
-            "--duration",
-            duration,
-            "--variants",
-            "tags-honoured-60",
-            "--output",
-            "json",
-        ]);
-        let results: Results = serde_json::from_slice(&output.stdout).unwrap();
+        let flags = format!("--duration {duration} --variants tags-honoured-60");
+        let results = lab.results(&format!("switch-queue {flags}"));
         let is_enough = results.variants[0].series["large_fct"].all.count >= 1;
         is_enough.then_some(results)
     });
@@ -226,7 +218,7 @@ fn queries_are_answered_through_the_switch_with_both_sizes() {
 #[test]
 fn a_guest_with_a_reservation_stays_on_the_shared_core_or_the_variant_says_why_not() {
     let Some(lab) = Lab::new() else { return };
-    lab.output(&["run", "vcpu", "--duration", "400ms", "--repeat", "2"]);
+    lab.output("run vcpu --duration 400ms --repeat 2");
     let results = results(lab.directory.path(), "vcpu");
     let periodic = results.variant("periodic").unwrap();
     match &periodic.unavailable {
@@ -240,8 +232,7 @@ fn a_guest_with_a_reservation_stays_on_the_shared_core_or_the_variant_says_why_n
 #[test]
 fn messages_to_a_reserved_guest_have_a_bound_with_its_vcpu_in_it() {
     let Some(lab) = Lab::new() else { return };
-    let short = ["--duration", "200ms", "--variants", "reserved"];
-    lab.output(&[&["run", "reserved"][..], &short].concat());
+    lab.output("run reserved --duration 200ms --variants reserved");
     let results = results(lab.directory.path(), "reserved");
     let reserved = results.variant("reserved").unwrap();
     if let Some(why) = &reserved.unavailable {
@@ -258,15 +249,9 @@ fn messages_to_a_reserved_guest_have_a_bound_with_its_vcpu_in_it() {
 #[test]
 fn each_count_of_neighbours_runs_so_many_and_a_class_that_is_refused_says_why() {
     let Some(lab) = Lab::new() else { return };
-    let output = lab.output(&[
-        "run",
-        "vcpu-classes",
-        "--duration",
-        "1s",
-        "--variants",
-        "default-1,default-3,slice-3,periodic-3",
-        "--keep",
-    ]);
+    let output = lab.output(
+        "run vcpu-classes --duration 1s --variants default-1,default-3,slice-3,periodic-3 --keep",
+    );
     let left = kept(lab.directory.path());
     let results = results(lab.directory.path(), "vcpu-classes");
     let mut arrivals = None;
@@ -302,7 +287,7 @@ fn each_count_of_neighbours_runs_so_many_and_a_class_that_is_refused_says_why() 
     let default = &chart.unwrap().lines[0];
     let counts: Vec<f64> = default.points.iter().map(|point| point.0).collect();
     assert_eq!((default.name.as_str(), counts), ("default", vec![1.0, 3.0]));
-    assert!(output.status.code().is_some(), "{}", text(&output.stderr));
+    assert!(output.code.is_some(), "{}", output.err);
 }
 
 /// Skips a variant without figures, with its reason. A variant that ran is not skipped if the
@@ -328,16 +313,16 @@ fn kept(directory: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Returns the path of the kernel of scripts/guest-kernel, if one was built.
-fn guest_kernel() -> Vec<&'static str> {
+/// Returns the flag for the kernel of scripts/guest-kernel, if one was built.
+fn guest_kernel() -> String {
     let kernel = concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/../../target/tools/guest-kernel"
     );
     if Path::new(kernel).exists() {
-        vec!["--guest-kernel", kernel]
+        format!("--guest-kernel {kernel}")
     } else {
-        Vec::new()
+        String::new()
     }
 }
 
@@ -346,12 +331,7 @@ fn guest_kernel() -> Vec<&'static str> {
 fn messages_between_machines_stay_below_their_bound_in_each_of_five_runs() {
     let Some(lab) = Lab::new() else { return };
     for run in 1..=5 {
-        let mut arguments = vec!["run", "machines", "--output", "json"];
-        arguments.extend(guest_kernel());
-        let output = lab.output(&arguments);
-        let results: Results = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
-            panic!("{error}: {}", text(&output.stderr));
-        });
+        let results = lab.results(&format!("machines {}", guest_kernel()));
         for variant in &results.variants {
             if let Some(why) = &variant.unavailable {
                 unavailable(Part::GuestKernel, &variant.name, why);
@@ -382,12 +362,7 @@ fn messages_between_machines_stay_below_their_bound_in_each_of_five_runs() {
 fn the_probe_is_run_in_a_guest_until_its_verdict() {
     let Some(lab) = Lab::new() else { return };
     fs::write(lab.directory.path().join("short.toml"), PROBE).unwrap();
-    let mut arguments = vec!["run", "short.toml", "--output", "json"];
-    arguments.extend(guest_kernel());
-    let output = lab.output(&arguments);
-    let results: Results = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
-        panic!("{error}: {}", text(&output.stderr));
-    });
+    let results = lab.results(&format!("short.toml {}", guest_kernel()));
     for variant in &results.variants {
         if let Some(why) = &variant.unavailable {
             let part = match variant.name.as_str() {
@@ -447,10 +422,7 @@ variant = [
 fn workflows_are_to_nodes_whose_neighbours_keep_their_cpu() {
     let Some(lab) = Lab::new() else { return };
     fs::write(lab.directory.path().join("short.toml"), WORKFLOWS).unwrap();
-    let output = lab.output(&["run", "short.toml", "--output", "json"]);
-    let results: Results = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
-        panic!("{error}: {}", text(&output.stderr));
-    });
+    let results = lab.results("short.toml");
     let selected = results.variant("selected").unwrap();
     if let Some(why) = &selected.unavailable {
         // Not because none was kept.
@@ -492,14 +464,7 @@ variant = [{ name = "selected", pipeline = "plain", loads = ["held", "selection"
 fn the_placement_service_promises_what_hosts_then_keep_or_the_run_says_why_not() {
     let Some(lab) = Lab::new() else { return };
     fs::write(lab.directory.path().join("placed.toml"), PLACED).unwrap();
-    let run = |variant| {
-        let words = ["run", "placed.toml", "--output", "json", "--variants"];
-        lab.output(&[&words[..], &[variant]].concat())
-    };
-    let output = run("admitted");
-    let results: Results = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
-        panic!("{error}: {}", text(&output.stderr));
-    });
+    let results = lab.results("placed.toml --variants admitted");
     let admitted = &results.variants[0];
     let latency = &admitted.series["latency"];
     assert_eq!(latency.all.count + latency.unanswered, 25);
@@ -511,9 +476,7 @@ fn the_placement_service_promises_what_hosts_then_keep_or_the_run_says_why_not()
         .collect();
     assert_eq!(promised, [20_000_000 + 1_004_409]);
 
-    let output = run("refused");
-    assert_eq!(output.status.code(), Some(2));
-    let said = text(&output.stderr);
+    let said = lab.output("run placed.toml --variants refused").failed(2);
     assert!(said.contains("tailbound place create"), "{said}");
     assert!(said.contains("delay"), "{said}");
 }
@@ -545,21 +508,19 @@ guarantee.soon = [{ tenant = "app", bandwidth = "10Mbit/s", burst = "6152B", del
 #[test]
 fn a_second_lab_is_refused_while_one_runs() {
     let Some(lab) = Lab::new() else { return };
-    let mut first = lab.start(&["run", "host-queue", "--duration", "60s"]);
-    let output = lab.output(&["run", "vcpu", "--duration", "1s"]);
-    assert_eq!(output.status.code(), Some(2));
+    let mut first = lab.start("run host-queue --duration 60s");
+    let stderr = lab.output("run vcpu --duration 1s").failed(2);
     let expected = format!("another lab runs on this machine (process {})", first.id());
-    let stderr = text(&output.stderr);
     assert!(stderr.contains(&expected), "{stderr}");
     first.kill().unwrap();
     first.wait().unwrap();
-    lab.output(&["clean"]);
+    lab.output("clean");
 }
 
 #[test]
 fn a_killed_daemon_ends_the_run_with_its_name_and_leaves_nothing() {
     let Some(lab) = Lab::new() else { return };
-    let run = lab.start(&["run", "host-queue", "--duration", "60s"]);
+    let run = lab.start("run host-queue --duration 60s");
     let children = Lab::children(&run);
     let is_daemon = |pid: &&u32| {
         command_line(**pid).contains("host --config") && command_line(**pid).contains("/B.toml")
@@ -588,7 +549,7 @@ fn an_interrupt_ends_the_children_and_the_run() {
         (rustix::process::Signal::INT, 130),
         (rustix::process::Signal::TERM, 143),
     ] {
-        let run = lab.start(&["run", "host-queue", "--duration", "60s"]);
+        let run = lab.start("run host-queue --duration 60s");
         let children = Lab::children(&run);
         assert!(children.len() > 3, "{children:?}");
         let directory = lab.run_directory(&run);
@@ -603,12 +564,12 @@ fn an_interrupt_ends_the_children_and_the_run() {
 #[test]
 fn a_killed_lab_leaves_no_process_and_clean_removes_its_directory() {
     let Some(lab) = Lab::new() else { return };
-    let mut run = lab.start(&["run", "host-queue", "--duration", "60s"]);
+    let mut run = lab.start("run host-queue --duration 60s");
     let children = Lab::children(&run);
     let directory = lab.run_directory(&run);
     // While it runs there is nothing to clean.
-    let output = lab.output(&["clean"]);
-    assert_eq!(text(&output.stdout), "nothing was left behind\n");
+    let output = lab.output("clean");
+    assert_eq!(output.out, "nothing was left behind\n");
     assert!(directory.exists());
 
     run.kill().unwrap();
@@ -617,8 +578,12 @@ fn a_killed_lab_leaves_no_process_and_clean_removes_its_directory() {
         !children.iter().any(|pid| alive(*pid))
     });
     assert!(directory.exists());
-    let output = lab.output(&["clean"]);
-    assert!(text(&output.stdout).contains(&format!("removed {}", directory.display())));
+    let output = lab.output("clean");
+    assert!(
+        output
+            .out
+            .contains(&format!("removed {}", directory.display()))
+    );
     assert!(!directory.exists());
 }
 
@@ -631,21 +596,23 @@ fn clean_ends_processes_of_a_lab_that_is_gone() {
         .env("TAILBOUND_LAB", "1.1")
         .spawn()
         .unwrap();
-    let output = lab.output(&["clean"]);
-    assert!(text(&output.stdout).contains(&format!("killed process {}", stray.id())));
+    let output = lab.output("clean");
+    assert!(
+        output
+            .out
+            .contains(&format!("killed process {}", stray.id()))
+    );
     assert_eq!(stray.wait().unwrap().code(), None);
 }
 
 #[test]
 fn a_wrong_experiment_names_file_line_and_column() {
     let Some(lab) = Lab::new() else { return };
-    let shown = lab.output(&["show", "vcpu"]);
-    let wrong = text(&shown.stdout).replace("mean_gap = \"5ms\"", "mean_gap = \"5\"");
+    let shown = lab.output("show vcpu");
+    let wrong = shown.out.replace("mean_gap = \"5ms\"", "mean_gap = \"5\"");
     let path = lab.directory.path().join("wrong.toml");
     fs::write(&path, wrong).unwrap();
-    let output = lab.output(&["run", "wrong.toml"]);
-    assert_eq!(output.status.code(), Some(2));
-    let stderr = text(&output.stderr);
+    let stderr = lab.output("run wrong.toml").failed(2);
     assert!(
         stderr.contains("wrong.toml:18:12: \"5\" has no unit"),
         "{stderr}"
@@ -662,9 +629,8 @@ fn installed_programs_can_be_the_load() {
         }
     }
     fs::write(lab.directory.path().join("tools.toml"), TOOLS).unwrap();
-    let output = lab.output(&["run", "tools.toml", "--output", "json"]);
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    let results: Results = serde_json::from_slice(&output.stdout).unwrap();
+    let output = lab.output("run tools.toml --output json").done();
+    let results: Results = serde_json::from_str(&output).unwrap();
     let variant = &results.variants[0];
     let values = &variant.values;
     assert!(variant.series["fct"].all.count > 50, "{variant:?}");

@@ -10,24 +10,11 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
-use support::{CommandOutput, Service, TREE, tailbound, until};
+use support::{CommandOutput, PROGRAM, Service, TREE, run, run_anywhere, tailbound, until};
 use tailbound_api::{Explanation, HostGuarantees, Page, Problem, Tenant, TopologyState};
 
-const WEB: [&str; 13] = [
-    "create",
-    "web",
-    "--owner",
-    "acme",
-    "--vms",
-    "6",
-    "--bandwidth",
-    "1Gbit/s",
-    "--burst",
-    "15KB",
-    "--delay",
-    "1ms",
-    "--burst-rate=10Gbit/s",
-];
+const WEB: &str = "create web --owner acme --vms 6 --bandwidth 1Gbit/s --burst 15KB --delay 1ms \
+                   --burst-rate=10Gbit/s";
 
 fn json<T: serde::de::DeserializeOwned>(said: CommandOutput) -> T {
     wire(&said.done())
@@ -66,24 +53,21 @@ fn without_nanoseconds(value: &mut Value) {
 fn a_tenant_is_admitted_shown_resized_and_deleted() {
     let directory = tempfile::tempdir().unwrap();
     let service = Service::open(directory.path());
-    insta::assert_snapshot!("place-create", service.place(&WEB).done());
-    insta::assert_snapshot!("place-get", service.place(&["get", "web"]).done());
-    insta::assert_snapshot!("place-list", service.place(&["list"]).done());
-    let bound = service.place(&["bound", "acme/web", "0", "5"]).done();
+    insta::assert_snapshot!("place-create", service.place(WEB).done());
+    insta::assert_snapshot!("place-get", service.place("get web").done());
+    insta::assert_snapshot!("place-list", service.place("list").done());
+    let bound = service.place("bound acme/web 0 5").done();
     insta::assert_snapshot!("place-bound", bound);
-    insta::assert_snapshot!("place-host", service.place(&["host", "a-1"]).done());
-    insta::assert_snapshot!(
-        "place-guarantees",
-        service.place(&["guarantees", "a-2"]).done()
-    );
-    let resized = service.place(&["resize", "1", "--vms", "7"]).done();
+    insta::assert_snapshot!("place-host", service.place("host a-1").done());
+    insta::assert_snapshot!("place-guarantees", service.place("guarantees a-2").done());
+    let resized = service.place("resize 1 --vms 7").done();
     assert!(
         resized.starts_with("RESIZED  acme/web, id 1: 7 machines"),
         "{resized}"
     );
-    assert_eq!(service.place(&["delete", "web"]).done(), "DELETED  id 1\n");
-    assert_eq!(service.place(&["list"]).done(), "no tenants\n");
-    let gone = service.place(&["get", "acme/web"]).failed(2);
+    assert_eq!(service.place("delete web").done(), "DELETED  id 1\n");
+    assert_eq!(service.place("list").done(), "no tenants\n");
+    let gone = service.place("get acme/web").failed(2);
     assert!(
         gone.starts_with("tailbound: there is no tenant acme/web"),
         "{gone}"
@@ -97,9 +81,7 @@ fn the_flags_that_a_refusal_names_pass() {
     let service = Service::open(directory.path());
     let big = "create web --owner acme --vms 9 --bandwidth 1Gbit/s --burst 100KB --delay 1ms \
                --burst-rate 10Gbit/s";
-    let big: Vec<_> = big.split_whitespace().collect();
-    let refused = service.place(&big);
-    assert_eq!(refused.code, Some(1), "{refused:?}");
+    let refused = service.place(big).ended(1);
     insta::assert_snapshot!("place-refused", refused.out);
     assert_eq!(refused.err, "");
     let nearest: Vec<_> = refused
@@ -109,10 +91,9 @@ fn the_flags_that_a_refusal_names_pass() {
         .collect();
     assert!(!nearest.is_empty());
     for flags in nearest {
-        let mut again = vec!["create", "web", "--owner", "acme"];
-        again.extend(flags.split(' '));
+        let again = format!("create web --owner acme {flags}");
         service.place(&again).done();
-        service.place(&["delete", "web"]).done();
+        service.place("delete web").done();
     }
 }
 
@@ -120,19 +101,19 @@ fn the_flags_that_a_refusal_names_pass() {
 fn programs_get_the_documents_of_the_wire_and_problems_too() {
     let directory = tempfile::tempdir().unwrap();
     let service = Service::open(directory.path());
-    let ask = |arguments: &[&str]| service.place(&[arguments, &["--output", "json"]].concat());
-    let tenant: Tenant = json(ask(&WEB));
-    let page: Page<Tenant> = json(ask(&["list", "--owner", "acme"]));
+    let ask = |line: &str| service.place(&format!("{line} --output json"));
+    let tenant: Tenant = json(ask(WEB));
+    let page: Page<Tenant> = json(ask("list --owner acme"));
     assert_eq!((page.items, page.next), (vec![tenant], None));
-    let twice = ask(&WEB);
+    let twice = ask(WEB);
     let problem: Problem = wire(&twice.out);
     assert_eq!((twice.code, problem.status), (Some(2), 409));
-    let too_many = ask(&["explain", "--vms", "100"]);
+    let too_many = ask("explain --vms 100");
     let explanation: Explanation = wire(&too_many.out);
     assert_eq!((too_many.code, explanation.fits), (Some(1), false));
-    let guarantees: HostGuarantees = json(ask(&["guarantees", "a-1"]));
+    let guarantees: HostGuarantees = json(ask("guarantees a-1"));
     assert_eq!(guarantees.vms[0].vm, "acme/web/0");
-    let topology: TopologyState = json(ask(&["topology", "show"]));
+    let topology: TopologyState = json(ask("topology show"));
     assert_eq!(topology.revision, 1);
 }
 
@@ -140,28 +121,28 @@ fn programs_get_the_documents_of_the_wire_and_problems_too() {
 fn hosts_are_drained_left_and_opened_again() {
     let directory = tempfile::tempdir().unwrap();
     let service = Service::open(directory.path());
-    service.place(&WEB).done();
-    insta::assert_snapshot!("place-drain", service.place(&["drain", "rack1"]).done());
-    let drained = service.place(&["hosts", "--state", "drained"]).done();
+    service.place(WEB).done();
+    insta::assert_snapshot!("place-drain", service.place("drain rack1").done());
+    let drained = service.place("hosts --state drained").done();
     insta::assert_snapshot!("place-hosts-drained", drained);
-    let moved = service.place(&["relocate", "web"]).done();
+    let moved = service.place("relocate web").done();
     assert!(moved.contains("b-1") && !moved.contains("a-1"), "{moved}");
-    let again = service.place(&["relocate", "web"]).done();
+    let again = service.place("relocate web").done();
     assert_eq!(again, moved.replace("RELOCATED", "NOTHING TO MOVE"));
-    service.place(&["drain", "rack2"]).done();
-    let nowhere = service.place(&["relocate", "web"]).failed(1);
+    service.place("drain rack2").done();
+    let nowhere = service.place("relocate web").failed(1);
     assert!(
         nowhere.starts_with("tailbound: refused: 6 machines do not fit"),
         "{nowhere}"
     );
-    service.place(&["restore", "rack2"]).done();
-    let failed = service.place(&["fail", "a-1"]).done();
+    service.place("restore rack2").done();
+    let failed = service.place("fail a-1").done();
     assert_eq!(failed, "a-1: 1 host failed, no tenant has machines there\n");
     assert_eq!(
-        service.place(&["restore", "rack1"]).done(),
+        service.place("restore rack1").done(),
         "rack1: 3 hosts open\n"
     );
-    let nowhere = service.place(&["drain", "rack9"]).failed(2);
+    let nowhere = service.place("drain rack9").failed(2);
     assert!(nowhere.contains("rack9"), "{nowhere}");
 }
 
@@ -169,7 +150,7 @@ fn hosts_are_drained_left_and_opened_again() {
 fn a_topology_is_compared_shown_and_applied_unless_a_promise_breaks() {
     let directory = tempfile::tempdir().unwrap();
     let service = Service::open(directory.path());
-    service.place(&WEB).done();
+    service.place(WEB).done();
     let file = |name: &str, text: &str| {
         let path = directory.path().join(name);
         std::fs::write(&path, text).unwrap();
@@ -178,18 +159,18 @@ fn a_topology_is_compared_shown_and_applied_unless_a_promise_breaks() {
     let more = file("more.toml", &TREE.replace("slots = 4", "slots = 5"));
     insta::assert_snapshot!(
         "place-diff",
-        service.place(&["topology", "diff", &more]).done()
+        service.place(&format!("topology diff {more}")).done()
     );
-    let applied = service.place(&["topology", "apply", &more]).done();
+    let applied = service.place(&format!("topology apply {more}")).done();
     assert!(
         applied.ends_with("APPLIED  revision 2 is in force\n"),
         "{applied}"
     );
-    let shown = service.place(&["topology", "show"]).done();
+    let shown = service.place("topology show").done();
     let shown = file("shown.toml", &shown);
-    let same = service.place(&["topology", "diff", &shown]).done();
+    let same = service.place(&format!("topology diff {shown}")).done();
     assert_eq!(same, "nothing differs\n");
-    let same = service.place(&["topology", "apply", &shown]).done();
+    let same = service.place(&format!("topology apply {shown}")).done();
     assert_eq!(same, "nothing differs\nrevision 2 stays in force\n");
 
     let slow = TREE
@@ -197,33 +178,27 @@ fn a_topology_is_compared_shown_and_applied_unless_a_promise_breaks() {
         .replace("300KB", "3KB");
     let slow = file("slow.toml", &slow.replace("62500B", "3KB"));
     for verb in ["diff", "apply"] {
-        let broken = service.place(&["topology", verb, &slow]);
-        assert_eq!(broken.code, Some(1), "{broken:?}");
+        let broken = service.place(&format!("topology {verb} {slow}")).ended(1);
         assert!(
             broken.out.contains("BREAKS  1 tenant's promise"),
             "{broken:?}"
         );
     }
     let wrong = file("wrong.toml", "frame = \"1538B\"\nhosts = 1\n");
-    let error = service.place(&["topology", "apply", &wrong]).failed(2);
+    let error = service.place(&format!("topology apply {wrong}")).failed(2);
     assert!(
         error.contains("wrong.toml:2:1: unknown key `hosts`"),
         "{error}"
     );
     let broken = file("broken.json", "{");
-    let error = service.place(&["topology", "apply", &broken]).failed(2);
+    let error = service.place(&format!("topology apply {broken}")).failed(2);
     assert!(error.contains("broken.json:1:1: EOF"), "{error}");
 }
 
 /// Makes a token; returns the file that holds its secret and the lines for the
 /// service's file.
-fn token(directory: &Path, name: &str, arguments: &[&str]) -> (PathBuf, String) {
-    let output = tailbound()
-        .args(["place", "token"])
-        .args(arguments)
-        .output();
-    let said = CommandOutput::new(output.unwrap());
-    assert_eq!(said.code, Some(0), "{said:?}");
+fn token(directory: &Path, name: &str, flags: &str) -> (PathBuf, String) {
+    let said = run(directory, &format!("place token {flags}")).ended(0);
     let secret = said.err.lines().last().unwrap();
     assert!(!said.out.contains(secret));
     let path = directory.join(name);
@@ -235,37 +210,31 @@ fn token(directory: &Path, name: &str, arguments: &[&str]) -> (PathBuf, String) 
 fn a_token_opens_what_its_role_allows() {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();
-    let (operator, first) = token(directory, "operator", &["--role", "operator"]);
-    let (acme, second) = token(directory, "acme", &["--role", "tenant", "--owner", "acme"]);
-    let (other, third) = token(
-        directory,
-        "other",
-        &["--role", "tenant", "--owner", "other"],
-    );
-    let (host, fourth) = token(directory, "host", &["--role", "host", "--host", "a-1"]);
+    let (operator, first) = token(directory, "operator", "--role operator");
+    let (acme, second) = token(directory, "acme", "--role tenant --owner acme");
+    let (other, third) = token(directory, "other", "--role tenant --owner other");
+    let (host, fourth) = token(directory, "host", "--role host --host a-1");
     let tokens = directory.join("tokens.toml");
     std::fs::write(tokens, [first, second, third, fourth].concat()).unwrap();
-    let service = Service::start(directory, "127.0.0.1:0", &["--tokens", "tokens.toml"]);
+    let service = Service::start(directory, "127.0.0.1:0", "--tokens tokens.toml");
 
-    let nobody = service.place(&["list"]).failed(2);
+    let nobody = service.place("list").failed(2);
     assert!(
         nobody.contains("--token-file FILE, or TAILBOUND_TOKEN_FILE"),
         "{nobody}"
     );
-    service
-        .place_as(&acme, &["create", "web", "--vms", "2"])
-        .done();
-    let listed = service.place_as(&operator, &["list"]).done();
+    service.place_as(&acme, "create web --vms 2").done();
+    let listed = service.place_as(&operator, "list").done();
     assert!(listed.contains("acme/web"), "{listed}");
-    assert_eq!(service.place_as(&other, &["list"]).done(), "no tenants\n");
-    service.place_as(&other, &["get", "1"]).failed(2);
-    service.place_as(&other, &["delete", "1"]).failed(2);
-    service.place_as(&acme, &["drain", "a-1"]).failed(2);
-    service.place_as(&host, &["guarantees", "a-1"]).done();
-    service.place_as(&host, &["guarantees", "a-2"]).failed(2);
+    assert_eq!(service.place_as(&other, "list").done(), "no tenants\n");
+    service.place_as(&other, "get 1").failed(2);
+    service.place_as(&other, "delete 1").failed(2);
+    service.place_as(&acme, "drain a-1").failed(2);
+    service.place_as(&host, "guarantees a-1").done();
+    service.place_as(&host, "guarantees a-2").failed(2);
     let unknown = directory.join("unknown");
     std::fs::write(&unknown, "0000").unwrap();
-    service.place_as(&unknown, &["status"]).failed(2);
+    service.place_as(&unknown, "status").failed(2);
 }
 
 #[test]
@@ -274,8 +243,8 @@ fn a_service_that_is_not_there_or_is_none_is_told_apart() {
     let address = nobody.local_addr().unwrap();
     drop(nobody);
     let ask = |url: &str| {
-        let arguments = ["place", "status", "--patience", "0s", "--url", url];
-        CommandOutput::new(tailbound().args(arguments).output().unwrap()).failed(2)
+        let line = format!("place status --patience 0s --url {url}");
+        run_anywhere(&line).failed(2)
     };
     let away = ask(&format!("http://{address}"));
     assert!(
@@ -300,14 +269,8 @@ fn a_service_that_is_not_there_or_is_none_is_told_apart() {
     );
     let tls = ask(&service.url.replace("http:", "https:"));
     assert!(tls.contains("is it http://?"), "{tls}");
-    for arguments in [
-        &["list", "--what"][..],
-        &["create"],
-        &["resize", "web"],
-        &["get", "A/B/C"],
-    ] {
-        let said = service.place(arguments);
-        assert_eq!(said.code, Some(64), "{said:?}");
+    for line in ["list --what", "create", "resize web", "get A/B/C"] {
+        service.place(line).failed(64);
     }
 }
 
@@ -316,8 +279,7 @@ fn a_service_that_is_not_there_or_is_none_is_told_apart() {
 fn a_terminal_is_told_that_a_service_does_not_answer() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", silent.local_addr().unwrap());
-    let program = env!("CARGO_BIN_EXE_tailbound");
-    let command = format!("exec {program} place status --url {url} --patience 20s");
+    let command = format!("exec {PROGRAM} place status --url {url} --patience 20s");
     let mut terminal = std::process::Command::new("script")
         .args(["--quiet", "--return", "--command", &command, "/dev/null"])
         .env("TERM", "xterm")
@@ -344,15 +306,11 @@ fn a_terminal_is_told_that_a_service_does_not_answer() {
 #[test]
 fn an_audit_reads_the_store_once_the_service_has_left_it() {
     let directory = tempfile::tempdir().unwrap();
-    let audit = || {
-        let store = format!("sqlite:{}/place.db", directory.path().display());
-        let arguments = ["place", "audit", "--store", &store];
-        CommandOutput::new(tailbound().args(arguments).output().unwrap())
-    };
+    let audit = || run(directory.path(), "place audit --store sqlite:place.db");
     let missing = audit().failed(2);
     assert!(missing.contains("there is no file"), "{missing}");
     let service = Service::open(directory.path());
-    service.place(&WEB).done();
+    service.place(WEB).done();
     let busy = audit().failed(2);
     assert!(busy.contains("in use"), "{busy}");
     drop(service);
@@ -430,17 +388,17 @@ fn a_host_takes_its_guests_guarantees_and_keeps_them_while_the_service_is_away()
     let daemon = Daemon::start(directory.path(), &service.url);
     until("the service", || daemon.metric(CONNECTED) == Some(1.0));
     assert_eq!(daemon.metric(BANDWIDTH), None);
-    service.place(&WEB).done();
+    service.place(WEB).done();
     until("the guarantee", || daemon.metric(BANDWIDTH) == Some(1e9));
 
     let listen = service.url.replace("http://", "").replace('/', "");
     drop(service);
     until("the loss", || daemon.metric(CONNECTED) == Some(0.0));
     assert_eq!(daemon.metric(BANDWIDTH), Some(1e9));
-    let service = Service::start(directory.path(), &listen, &["--insecure-loopback"]);
+    let service = Service::start(directory.path(), &listen, "--insecure-loopback");
     until("the return", || daemon.metric(CONNECTED) == Some(1.0));
     assert_eq!(daemon.metric(BANDWIDTH), Some(1e9));
-    service.place(&["delete", "web"]).done();
+    service.place("delete web").done();
     until("the end of the promise", || {
         daemon.metric(BANDWIDTH).is_none()
     });
@@ -454,7 +412,7 @@ fn a_host_holds_its_guests_to_the_limits_that_the_service_says() {
     let service = Service::open(directory.path());
     let daemon = Daemon::start(directory.path(), &service.url);
     let create = "create web --owner acme --vms 1 --limit-out 4Mbit/s --limit-kind smooth-window";
-    let created = service.place(&create.split(' ').collect::<Vec<_>>()).done();
+    let created = service.place(create).done();
     assert!(
         created.starts_with(
             "ADMITTED  acme/web, id 1: 1 machine, best effort, at most out 4Mbit/s (smooth-window)\n"
@@ -464,21 +422,13 @@ fn a_host_holds_its_guests_to_the_limits_that_the_service_says() {
     until("the limit", || daemon.metric(LIMIT) == Some(4e6));
     let window = "tailbound_limit_window_least_seconds{guest=\"g1\"}";
     assert_eq!(daemon.metric(window), Some(0.0));
-    let limit = |arguments: &str| {
-        let arguments = arguments.split_whitespace();
-        service.place(
-            &["limit", "web"]
-                .into_iter()
-                .chain(arguments)
-                .collect::<Vec<_>>(),
-        )
-    };
+    let limit = |flags: &str| service.place(&format!("limit web {flags}"));
     let other = limit("--limit-out 8Mbit/s --limit-in 20Mbit/s").done();
     let expected = "LIMITED  acme/web, id 1: 1 machine, best effort, at most out 8Mbit/s (bucket), in 20Mbit/s";
     assert!(other.starts_with(expected), "{other}");
     until("the other limit", || daemon.metric(LIMIT) == Some(8e6));
     assert_eq!(daemon.metric(window), None);
-    let guarantees = service.place(&["guarantees", "a-1"]).done();
+    let guarantees = service.place("guarantees a-1").done();
     assert!(
         guarantees.contains("out 8Mbit/s (bucket), in 20Mbit/s"),
         "{guarantees}"
@@ -489,8 +439,7 @@ fn a_host_holds_its_guests_to_the_limits_that_the_service_says() {
         "{refused}"
     );
     for wrong in ["", "--none --limit-in 1Mbit/s", "--limit-kind bucket"] {
-        let said = limit(wrong);
-        assert_eq!(said.code, Some(64), "{said:?}");
+        limit(wrong).failed(64);
     }
     let none = limit("--none").done();
     let expected = "UNLIMITED  acme/web, id 1: 1 machine, best effort\n";
@@ -500,12 +449,11 @@ fn a_host_holds_its_guests_to_the_limits_that_the_service_says() {
 
 #[test]
 fn the_help_is_stable() {
-    for (name, arguments) in [
-        ("place-help", &["place", "--help"][..]),
-        ("place-create-help", &["place", "create", "-h"]),
-        ("host-help", &["host", "--help"]),
+    for (name, line) in [
+        ("place-help", "place --help"),
+        ("place-create-help", "place create -h"),
+        ("host-help", "host --help"),
     ] {
-        let output = tailbound().args(arguments).output().unwrap();
-        insta::assert_snapshot!(name, CommandOutput::new(output).done());
+        insta::assert_snapshot!(name, run_anywhere(line).done());
     }
 }

@@ -18,7 +18,7 @@ use rand_pcg::Pcg64Mcg;
 use std::process::{Child, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
-use support::{Service, tailbound, until};
+use support::{Service, run, tailbound, until};
 use tailbound_api::{Reservation, Tenant};
 
 /// A process that was killed.
@@ -76,7 +76,7 @@ fn round(number: usize, random: &mut Pcg64Mcg, place: &mut Place) -> Victim {
         let Ok(made) = serde_json::from_slice::<Reservation>(&output.stdout) else {
             continue;
         };
-        let confirmed = place.service.place(&["confirm", &made.id.to_string()]);
+        let confirmed = place.service.place(&format!("confirm {}", made.id));
         granted += usize::from(confirmed.code == Some(0));
     }
     assert!(granted <= 1, "round {number}, {victim:?}: granted twice");
@@ -111,20 +111,18 @@ impl Place {
     /// Kills the service, and starts another one with its store.
     fn restart(&mut self) {
         self.service.kill();
-        let arguments = ["--insecure-loopback"];
-        self.service = Service::start(self.directory.path(), &self.listen, &arguments);
+        self.service = Service::start(self.directory.path(), &self.listen, "--insecure-loopback");
     }
 
     fn tenants(&self) -> Vec<Tenant> {
-        let list = self.service.place(&["list", "--output", "json"]).done();
-        let list: serde_json::Value = serde_json::from_str(&list).unwrap();
+        let list = self.service.place("list --output json").json();
         serde_json::from_value(list["items"].clone()).unwrap()
     }
 
     /// Waits until all reservations have ended, and compares the machines with the answers.
     fn settle(&mut self) {
         until("reservations end", || {
-            let open = self.service.place(&["reservations"]).done();
+            let open = self.service.place("reservations").done();
             open.contains("no open reservations")
         });
         let vms = |tenant: &Tenant| tenant.request.vms as usize;
@@ -136,9 +134,8 @@ impl Place {
             "machines without a scheduler, or lost machines"
         );
         for tenant in self.tenants().iter().filter(|tenant| tenant.name == "pods") {
-            self.service
-                .place(&["delete", &tenant.id.0.to_string()])
-                .done();
+            let delete = format!("delete {}", tenant.id.0);
+            self.service.place(&delete).done();
         }
         self.confirmed = 0;
     }
@@ -149,22 +146,15 @@ fn races(rounds: usize) {
     let mut place = Place::start();
     std::fs::write(place.directory.path().join("request.toml"), "vms = 1\n").unwrap();
     // Of the 4 places of the host, one is free.
-    let others = [
-        "create", "others", "--owner", "acme", "--vms", "3", "--on", "a-1:3",
-    ];
-    place.service.place(&others).done();
+    let others = "create others --owner acme --vms 3 --on a-1:3";
+    place.service.place(others).done();
     for number in 0..rounds {
         round(number, &mut random, &mut place);
         place.settle();
     }
     place.service.kill();
-    let store = place.directory.path().join("place.db");
-    let store = format!("sqlite:{}", store.display());
-    let audit = tailbound()
-        .args(["place", "audit", "--store", &store])
-        .output()
-        .unwrap();
-    assert!(audit.status.success(), "{audit:?}");
+    let audit = "place audit --store sqlite:place.db";
+    run(place.directory.path(), audit).done();
 }
 
 #[test]

@@ -3,14 +3,14 @@
 
 #[path = "place_serve/backups.rs"]
 mod backups;
+mod program;
 
+use program::{CommandOutput, Folder, PROGRAM, tailbound, words};
 use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use tailbound_otlp::testing::{attribute, collector, number};
-use tempfile::TempDir;
 
 const TREE: &str = r#"
     frame = "1538B"
@@ -22,31 +22,35 @@ const TREE: &str = r#"
 "#;
 
 /// A directory with a tree, a file of tokens, and nothing else.
-fn dir() -> TempDir {
-    let dir = TempDir::new().unwrap();
-    std::fs::write(dir.path().join("tree.toml"), TREE).unwrap();
-    let tokens = format!(
-        "[[token]]\nname = \"ops\"\nrole = \"operator\"\nsha256 = \"{}\"\n",
-        "a".repeat(64)
+fn dir() -> Folder {
+    let dir = Folder::new();
+    dir.write("tree.toml", TREE);
+    let hash = "a".repeat(64);
+    dir.write(
+        "tokens.toml",
+        format!("[[token]]\nname = \"ops\"\nrole = \"operator\"\nsha256 = \"{hash}\"\n"),
     );
-    std::fs::write(dir.path().join("tokens.toml"), tokens).unwrap();
     dir
 }
 
-fn command(dir: &Path, args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tailbound"));
+fn command(dir: &Folder, flags: &str) -> Command {
+    let mut command = tailbound();
     command
         .args(["place", "serve"])
-        .args(args)
-        .current_dir(dir)
+        .args(words(flags))
+        .current_dir(dir.path())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    if !args.contains(&"--listen") {
+    if !flags.contains("--listen") {
         command.args(["--listen", "127.0.0.1:0"]);
     }
     command
 }
+
+/// Flags of a service without authentication, and of a new one.
+const OPEN: &str = "--insecure-loopback";
+const NEW: &str = "--insecure-loopback --topology tree.toml";
 
 /// A running service, and where it is.
 struct Running {
@@ -54,23 +58,27 @@ struct Running {
     address: String,
 }
 
-fn start(dir: &Path, args: &[&str]) -> Running {
-    let mut child = command(dir, args).spawn().unwrap();
-    let mut line = String::new();
-    BufReader::new(child.stdout.as_mut().unwrap())
-        .read_line(&mut line)
-        .unwrap();
-    let address = line
-        .trim()
-        .strip_prefix("serving on http://")
-        .and_then(|rest| rest.strip_suffix('/'));
-    Running {
-        address: address.unwrap_or_else(|| panic!("{line:?}")).to_owned(),
-        child,
-    }
+fn start(dir: &Folder, flags: &str) -> Running {
+    Running::of(command(dir, flags).spawn().unwrap())
 }
 
 impl Running {
+    /// Reads the address of a service that starts.
+    fn of(mut child: Child) -> Self {
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        let address = line
+            .trim()
+            .strip_prefix("serving on http://")
+            .and_then(|rest| rest.strip_suffix('/'));
+        Self {
+            address: address.unwrap_or_else(|| panic!("{line:?}")).to_owned(),
+            child,
+        }
+    }
+
     fn ask(&self, request: &str) -> String {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         write!(
@@ -89,55 +97,51 @@ impl Running {
     }
 
     /// Ends it as a supervisor does.
-    fn end(self) -> Output {
+    fn end(self) -> CommandOutput {
         self.signal(rustix::process::Signal::TERM);
-        self.child.wait_with_output().unwrap()
+        CommandOutput::new(self.child.wait_with_output().unwrap())
     }
 }
 
 /// Checks that the service refuses to start: exit code 2 and one line with this reason.
-fn refused(dir: &Path, args: &[&str], why: &str) {
-    refused_with(2, dir, args, why);
+fn refused(dir: &Folder, flags: &str, why: &str) {
+    refused_with(2, dir, flags, why);
 }
 
-fn refused_with(code: i32, dir: &Path, args: &[&str], why: &str) {
-    let output = command(dir, args).output().unwrap();
-    let text = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(code), "{text}");
+fn refused_with(code: i32, dir: &Folder, flags: &str, why: &str) {
+    let output = command(dir, flags).output().unwrap();
+    let output = CommandOutput::new(output).ended(code);
+    let text = output.err;
     assert!(text.contains(why), "{why:?} is not in {text:?}");
     assert_eq!(text.lines().count(), 1, "{text}");
-    assert!(output.stdout.is_empty());
+    assert_eq!(output.out, "");
 }
 
 #[test]
 fn what_it_has_kept_is_there_after_a_restart() {
     let dir = dir();
-    let first = start(
-        dir.path(),
-        &["--insecure-loopback", "--topology", "tree.toml"],
-    );
+    let first = start(&dir, NEW);
     assert!(first.ask("GET /readyz").starts_with("HTTP/1.1 200 "));
     let drained = first.ask("POST /v1/hosts/a-1/drain");
     assert!(drained.contains("\"drained\""), "{drained}");
-    assert_eq!(first.end().status.code(), Some(0));
-    assert!(dir.path().join("tailbound-place.db").exists());
+    first.end().done();
+    assert!(dir.join("tailbound-place.db").exists());
 
-    let again = start(dir.path(), &["--insecure-loopback"]);
+    let again = start(&dir, OPEN);
     let host = again.ask("GET /v1/hosts/a-1");
     assert!(host.contains("\"drained\""), "{host}");
-    assert_eq!(again.end().status.code(), Some(0));
+    again.end().done();
 
     let other = TREE.replace("slots = 4", "slots = 8");
-    std::fs::write(dir.path().join("other.toml"), other).unwrap();
-    let open = "--insecure-loopback";
+    dir.write("other.toml", other);
     refused(
-        dir.path(),
-        &[open, "--topology", "other.toml"],
+        &dir,
+        &format!("{OPEN} --topology other.toml"),
         "the store has another topology, at revision 1",
     );
     refused(
-        dir.path(),
-        &[open, "--policy", "oktopus"],
+        &dir,
+        &format!("{OPEN} --policy oktopus"),
         "the store admits by the rules of silo, not oktopus",
     );
 }
@@ -145,94 +149,77 @@ fn what_it_has_kept_is_there_after_a_restart() {
 #[test]
 fn it_does_not_start_where_that_would_not_be_safe() {
     let dir = dir();
-    let tree = ["--topology", "tree.toml"];
-    refused_with(64, dir.path(), &tree, "authentication is missing");
-    let open = |more: &[&'static str]| [&["--topology", "tree.toml"], more].concat();
-    refused(
-        dir.path(),
-        &open(&["--insecure-loopback", "--listen", "0.0.0.0:0"]),
-        "without tokens every client would have all rights",
-    );
-    refused(
-        dir.path(),
-        &open(&["--tokens", "tokens.toml", "--listen", "0.0.0.0:0"]),
-        "plain HTTP would expose the tokens",
-    );
-    refused(
-        dir.path(),
-        &open(&["--tokens", "none.toml"]),
-        "none.toml: cannot be read: ",
-    );
-    let tls = ["--tls-cert", "tree.toml", "--tls-key", "tree.toml"];
-    refused(
-        dir.path(),
-        &[&tls[..], &["--tokens", "tokens.toml"], &tree].concat(),
-        "a certificate from tree.toml",
-    );
-    assert!(!dir.path().join("tailbound-place.db").exists());
+    let tree = "--topology tree.toml";
+    refused_with(64, &dir, tree, "authentication is missing");
+    for (flags, why) in [
+        (
+            "--insecure-loopback --listen 0.0.0.0:0",
+            "without tokens every client would have all rights",
+        ),
+        (
+            "--tokens tokens.toml --listen 0.0.0.0:0",
+            "plain HTTP would expose the tokens",
+        ),
+        ("--tokens none.toml", "none.toml: cannot be read: "),
+        (
+            "--tls-cert tree.toml --tls-key tree.toml --tokens tokens.toml",
+            "a certificate from tree.toml",
+        ),
+    ] {
+        refused(&dir, &format!("{tree} {flags}"), why);
+    }
+    assert!(!dir.join("tailbound-place.db").exists());
 }
 
 #[test]
 fn what_it_cannot_use_is_named() {
     let dir = dir();
-    let open = "--insecure-loopback";
-    refused(dir.path(), &[open], "the store is new");
+    refused(&dir, OPEN, "the store is new");
+    refused(&dir, &format!("{OPEN} --topology none.toml"), "none.toml: ");
+    dir.write("bad.toml", "frame = \"1538B\"\nhosts = 1\n");
     refused(
-        dir.path(),
-        &[open, "--topology", "none.toml"],
-        "none.toml: ",
-    );
-    std::fs::write(
-        dir.path().join("bad.toml"),
-        "frame = \"1538B\"\nhosts = 1\n",
-    )
-    .unwrap();
-    refused(
-        dir.path(),
-        &[open, "--topology", "bad.toml"],
+        &dir,
+        &format!("{OPEN} --topology bad.toml"),
         "bad.toml:2:1: unknown key `hosts`; did you mean `host`?",
     );
-    std::fs::write(dir.path().join("bad.json"), "{\"frame\": 1538}").unwrap();
+    dir.write("bad.json", "{\"frame\": 1538}");
     refused(
-        dir.path(),
-        &[open, "--topology", "bad.json"],
+        &dir,
+        &format!("{OPEN} --topology bad.json"),
         "bad.json:1:14: invalid type",
     );
     // The next start would take it for a new store.
-    assert!(!dir.path().join("tailbound-place.db").exists());
+    assert!(!dir.join("tailbound-place.db").exists());
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     refused(
-        dir.path(),
-        &[open, "--topology", "tree.toml", "--listen", &address],
+        &dir,
+        &format!("{OPEN} --topology tree.toml --listen {address}"),
         &format!("cannot listen on {address}"),
     );
-    std::fs::write(dir.path().join("text.db"), "no database\n".repeat(1000)).unwrap();
+    dir.write("text.db", "no database\n".repeat(1000));
     refused(
-        dir.path(),
-        &[open, "--store", "sqlite:text.db"],
+        &dir,
+        &format!("{OPEN} --store sqlite:text.db"),
         "text.db is not a database",
     );
-    let mut usage = command(dir.path(), &[open, "--store", "mysql://x"]);
-    let usage = usage.output().unwrap();
-    assert_eq!(usage.status.code(), Some(64));
+    let usage = command(&dir, &format!("{OPEN} --store mysql://x")).output();
+    CommandOutput::new(usage.unwrap()).failed(64);
 }
 
 #[test]
 fn two_services_do_not_share_a_file() {
     let dir = dir();
-    let args = ["--insecure-loopback", "--topology", "tree.toml"];
-    let first = start(dir.path(), &args);
-    refused(dir.path(), &args, "tailbound-place.db");
-    assert_eq!(first.end().status.code(), Some(0));
+    let first = start(&dir, NEW);
+    refused(&dir, NEW, "tailbound-place.db");
+    first.end().done();
 }
 
 #[test]
 fn a_hangup_keeps_the_old_tokens_where_the_new_ones_are_wrong() {
     let dir = dir();
-    let args = ["--tokens", "tokens.toml", "--topology", "tree.toml"];
-    let mut running = start(dir.path(), &args);
-    std::fs::write(dir.path().join("tokens.toml"), "[[token]]\n").unwrap();
+    let mut running = start(&dir, "--tokens tokens.toml --topology tree.toml");
+    dir.write("tokens.toml", "[[token]]\n");
     running.signal(rustix::process::Signal::HUP);
     let mut log = BufReader::new(running.child.stderr.take().unwrap());
     let mut line = String::new();
@@ -245,7 +232,7 @@ fn a_hangup_keeps_the_old_tokens_where_the_new_ones_are_wrong() {
         "{line}"
     );
     assert!(running.ask("GET /v1/status").starts_with("HTTP/1.1 401 "));
-    assert_eq!(running.end().status.code(), Some(0));
+    running.end().done();
 }
 
 impl Running {
@@ -268,10 +255,7 @@ impl Running {
 #[test]
 fn who_changed_what_is_in_the_log() {
     let dir = dir();
-    let running = start(
-        dir.path(),
-        &["--insecure-loopback", "--topology", "tree.toml"],
-    );
+    let running = start(&dir, NEW);
     let new = |vms| format!(r#"{{"owner": "acme", "name": "web", "vms": {vms}}}"#);
     let created = running.send("POST /v1/tenants", &new(2));
     assert!(created.starts_with("HTTP/1.1 201 "), "{created}");
@@ -287,7 +271,7 @@ fn who_changed_what_is_in_the_log() {
     running.send("PATCH /v1/tenants/1", r#"{"vms": 3}"#);
     running.ask("POST /v1/hosts/a-2/drain");
     running.ask("DELETE /v1/tenants/1");
-    let log = String::from_utf8(running.end().stderr).unwrap();
+    let log = running.end().err;
     let lines: Vec<_> = log
         .lines()
         .filter(|line| line.contains(" audit by="))
@@ -329,29 +313,16 @@ fn who_changed_what_is_in_the_log() {
 /// `None` without an answer.
 fn answered_beside(half_open: usize) -> Option<std::time::Duration> {
     let dir = dir();
-    let mut child = Command::new("sh")
-        .args(["-c", "ulimit -n 512 && exec \"$0\" \"$@\""])
-        .arg(env!("CARGO_BIN_EXE_tailbound"))
-        .args([
-            "place",
-            "serve",
-            "--insecure-loopback",
-            "--listen",
-            "127.0.0.1:0",
-        ])
-        .args(["--topology", "tree.toml"])
+    let child = Command::new("sh")
+        .args(["-c", "ulimit -n 512 && exec \"$0\" \"$@\"", PROGRAM])
+        .args(words("place serve --listen 127.0.0.1:0"))
+        .args(words(NEW))
         .current_dir(dir.path())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut line = String::new();
-    BufReader::new(child.stdout.as_mut().unwrap())
-        .read_line(&mut line)
-        .unwrap();
-    let address = line.trim().strip_prefix("serving on http://").unwrap();
-    let address = address.trim_end_matches('/').to_owned();
-    let running = Running { child, address };
+    let running = Running::of(child);
     let silent: Vec<_> = (0..half_open)
         .map(|_| {
             let mut stream = TcpStream::connect(&running.address).unwrap();
@@ -364,7 +335,7 @@ fn answered_beside(half_open: usize) -> Option<std::time::Duration> {
     let answer = running.ask("GET /v1/status");
     let took = begin.elapsed();
     drop(silent);
-    let log = String::from_utf8(running.end().stderr).unwrap();
+    let log = running.end().err;
     assert!(log.contains("connections run short"), "{log}");
     answer.starts_with("HTTP/1.1 200 ").then_some(took)
 }
@@ -395,14 +366,7 @@ fn post(address: &str, body: &str, traceparent: &str) -> String {
 fn a_collector_is_told_of_requests_and_of_what_was_decided_in_them() {
     let (endpoint, requests) = collector(&[]);
     let dir = dir();
-    let serve = [
-        "--topology",
-        "tree.toml",
-        "--insecure-loopback",
-        "--otlp",
-        &endpoint,
-    ];
-    let running = start(dir.path(), &serve);
+    let running = start(&dir, &format!("{NEW} --otlp {endpoint}"));
     let body = r#"{"owner": "acme", "name": "web", "vms": 2}"#;
     let (trace, caller) = ("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331");
     let answer = post(&running.address, body, &format!("00-{trace}-{caller}-01"));
@@ -410,7 +374,7 @@ fn a_collector_is_told_of_requests_and_of_what_was_decided_in_them() {
     running.ask("GET /v1/tenants/7");
     running.ask("GET /healthz");
     let url = format!("http://{}", running.address);
-    assert!(running.end().status.success());
+    running.end().done();
 
     let told: Vec<_> = requests.try_iter().collect();
     let traces = told.iter().filter(|request| !request.spans.is_empty());
@@ -456,10 +420,8 @@ fn a_collector_is_told_of_requests_and_of_what_was_decided_in_them() {
 #[test]
 fn an_address_that_is_no_collectors_is_refused() {
     let dir = dir();
-    let refused = command(dir.path(), &["--otlp", "127.0.0.1:4318"]).output();
-    let refused = refused.unwrap();
-    assert_eq!(refused.status.code(), Some(64), "{refused:?}");
-    let text = String::from_utf8(refused.stderr).unwrap();
+    let refused = command(&dir, "--otlp 127.0.0.1:4318").output();
+    let text = CommandOutput::new(refused.unwrap()).failed(64);
     let why = "is no address of a collector: write http:// or https://";
     assert!(text.contains(why), "{text}");
 }

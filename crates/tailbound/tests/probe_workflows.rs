@@ -2,29 +2,23 @@
 //! between guests that are namespaces of their own.
 
 mod probe_server;
+mod program;
 
 use probe_server::Server;
+use program::{CommandOutput, Folder, PROGRAM, run_anywhere};
 use serde_json::Value;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
 use tailbound_probe::wire::{HEADER, Header, Kind, REQUEST};
 use tailbound_sys::probe::required::{Part, skipped};
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_tailbound");
 /// Short runs with few workflows.
-const SHORT: [&str; 4] = ["--rates", "200", "--duration", "100ms"];
+const SHORT: &str = "--rates 200 --duration 100ms";
 
-fn workflows(arguments: &[&str]) -> Output {
-    let mut command = Command::new(PROGRAM);
-    command.args(["probe", "workflows"]).args(arguments);
-    command.env_remove("COLUMNS").output().unwrap()
-}
-
-fn document(output: &Output) -> Value {
-    let said = String::from_utf8_lossy(&output.stderr);
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {said}"))
+fn workflows(line: &str) -> CommandOutput {
+    run_anywhere(&format!("probe workflows {line}"))
 }
 
 /// A connection of a stand-in: its socket, and the received call.
@@ -131,10 +125,8 @@ fn nodes_that_answer_wrongly_are_named_and_their_workflows_counted_as_lost() {
     ];
     for (say, expected) in sayings {
         let bad = stand_in(say);
-        let nodes = [good.address.as_str(), &bad, "--output", "json"];
-        let output = workflows(&[nodes.as_slice(), &SHORT].concat());
-        assert_eq!(output.status.code(), Some(1));
-        let document = document(&output);
+        let line = format!("{} {bad} --output json {SHORT}", good.address);
+        let document = workflows(&line).ended(1).json();
         let reasons = reasons(&document);
         assert!(!reasons.is_empty());
         for reason in reasons {
@@ -155,10 +147,8 @@ fn nodes_that_answer_wrongly_are_named_and_their_workflows_counted_as_lost() {
 #[test]
 fn a_line_for_each_workflow_of_the_kind_comes_before_the_document() {
     let node = Server::start();
-    let one_kind = ["--only", "fan-out", "--output", "jsonl"];
-    let output = workflows(&[&[node.address.as_str()][..], &one_kind, &SHORT].concat());
-    assert_eq!(output.status.code(), Some(0));
-    let text = String::from_utf8(output.stdout).unwrap();
+    let line = format!("{} --only fan-out --output jsonl {SHORT}", node.address);
+    let text = workflows(&line).done();
     let lines: Vec<Value> = text
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
@@ -188,11 +178,10 @@ fn a_line_for_each_workflow_of_the_kind_comes_before_the_document() {
 fn an_answer_from_another_node_is_none() {
     let [first, second] = crossed();
     // Of so many sequences some call either.
-    let often = ["--rates", "4000", "--duration", "50ms"];
-    let nodes = [first.as_str(), &second, "--output", "json"];
-    let output = workflows(&[nodes.as_slice(), &often].concat());
-    assert_eq!(output.status.code(), Some(1));
-    let document = document(&output);
+    let often = "--rates 4000 --duration 50ms --output json";
+    let document = workflows(&format!("{first} {second} {often}"))
+        .ended(1)
+        .json();
     let fan_out = &document["runs"][1];
     assert_eq!(fan_out["lost"], fan_out["workflows"]);
     let reasons = reasons(&document);
@@ -204,13 +193,12 @@ fn an_answer_from_another_node_is_none() {
 
 #[test]
 fn a_selection_has_to_be_one_of_these_nodes() {
-    let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("selection.json");
+    let folder = Folder::new();
     let wrong = |selection: &str| {
-        std::fs::write(&file, selection).unwrap();
-        let output = workflows(&["a:1", "--selected", file.to_str().unwrap()]);
-        assert_eq!(output.status.code(), Some(2));
-        String::from_utf8(output.stderr).unwrap()
+        folder.write("selection.json", selection);
+        folder
+            .run("probe workflows a:1 --selected selection.json")
+            .failed(2)
     };
     assert!(wrong("{}").contains("not what tailbound select --output json prints"));
     assert!(wrong(r#"{"schema": 2, "nodes": []}"#).contains("schema 2 is not 1"));
@@ -243,7 +231,7 @@ kill $servers
 exit ${code:-0}
 "#;
 
-fn between_guests(selected: &Path) -> Option<Output> {
+fn between_guests(selected: &Path) -> Option<CommandOutput> {
     let mut unshare = vec!["--net", "--mount", "--kill-child"];
     if !rustix::process::geteuid().is_root() {
         unshare.extend(["--user", "--map-root-user"]);
@@ -258,7 +246,7 @@ fn between_guests(selected: &Path) -> Option<Output> {
         skipped(Part::NetworkNamespaces, "unshare or ip fails");
         return None;
     }
-    run(&["sh", "-c", GUESTS])
+    run(&["sh", "-c", GUESTS]).map(CommandOutput::new)
 }
 
 #[test]
@@ -277,9 +265,7 @@ fn workflows_run_between_guests_with_and_without_a_selection() {
     let Some(output) = between_guests(&selected) else {
         return;
     };
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{said}");
-    let document = document(&output);
+    let document = output.ended(0).json();
     assert_eq!(document["kind"], "probe-workflows");
     let runs = document["runs"].as_array().unwrap();
     let kinds: Vec<_> = runs

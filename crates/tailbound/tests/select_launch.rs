@@ -1,74 +1,52 @@
 //! `tailbound select --launch`, with launchers that do as they should and ones that do not.
 
+mod program;
+
+use program::{CommandOutput, Folder, run_anywhere};
 use serde_json::{Value, json};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::process::{Command, Output};
 
 const SSH_LIST: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
     "/../../contrib/launchers/ssh-list"
 );
 
-fn select(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_tailbound"))
-        .arg("select")
-        .args(arguments)
-        .env_remove("COLUMNS")
-        .output()
-        .unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
+fn select(line: &str) -> CommandOutput {
+    run_anywhere(&format!("select {line}"))
 }
 
 /// A directory with hosts, what a probe of each finds, and the launcher's state.
-struct Cloud {
-    directory: tempfile::TempDir,
-}
+struct Cloud(Folder);
 
 impl Cloud {
     fn new(nodes: &[(&str, &str, u64)]) -> Self {
-        let cloud = Self {
-            directory: tempfile::tempdir().unwrap(),
-        };
+        let folder = Folder::new();
         let names: Vec<_> = nodes.iter().map(|(name, ..)| *name).collect();
-        cloud.write("hosts", &names.join("\n"));
+        folder.write("hosts", names.join("\n"));
         for (name, verdict, late) in nodes {
             let result = json!({
                 "schema": 1, "kind": "probe", "node": "localhost", "verdict": verdict,
                 "cpus": [{"samples": 600_000, "late": late, "sleep_ns": {"p99_9": 200_000}}],
             });
-            cloud.write(&format!("{name}.json"), &result.to_string());
+            folder.write(&format!("{name}.json"), result.to_string());
         }
-        cloud
+        Self(folder)
     }
 
     fn path(&self, name: &str) -> String {
-        self.directory
-            .path()
-            .join(name)
-            .to_str()
-            .unwrap()
-            .to_owned()
-    }
-
-    fn write(&self, name: &str, content: &str) {
-        std::fs::write(self.directory.path().join(name), content).unwrap();
+        self.0.join(name).to_str().unwrap().to_owned()
     }
 
     fn launcher(&self) -> String {
-        format!("{SSH_LIST} {} {}", self.path("hosts"), self.path("state"))
+        format!("'{SSH_LIST} {} {}'", self.path("hosts"), self.path("state"))
     }
 
     /// Selects by `ssh-list`.
-    fn select(&self, more: &[&str]) -> Output {
-        let probe = format!("cat {}", self.path("{address}.json"));
+    fn select(&self, more: &str) -> CommandOutput {
+        let probe = self.path("{address}.json");
         let launcher = self.launcher();
-        let mut arguments = vec!["--launch", &launcher, "--probe", &probe];
-        arguments.extend(more);
-        select(&arguments)
+        select(&format!("--launch {launcher} --probe 'cat {probe}' {more}"))
     }
 
     /// Returns the nodes that are in use.
@@ -86,10 +64,10 @@ impl Cloud {
     fn shell(&self, answer: &str) -> String {
         let script = format!(
             "cd {}\nwhile read -r line; do\nid=${{line#*'\"id\":'}}\nid=${{id%%,*}}\n{answer}\ndone\n",
-            self.directory.path().display()
+            self.0.path().display()
         );
-        self.write("launcher.sh", &script);
-        format!("sh {}", self.path("launcher.sh"))
+        self.0.write("launcher.sh", script);
+        format!("'sh {}'", self.path("launcher.sh"))
     }
 }
 
@@ -103,9 +81,8 @@ const FOUR: [(&str, &str, u64); 4] = [
 #[test]
 fn the_best_are_kept_and_the_others_ended() {
     let cloud = Cloud::new(&FOUR);
-    let output = cloud.select(&["--want", "2", "--overshoot", "2"]);
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    insta::assert_snapshot!(text(&output.stdout), @r"
+    let output = cloud.select("--want 2 --overshoot 2").ended(0);
+    insta::assert_snapshot!(output.out, @r"
     ENOUGH  3 of 4 nodes are GOOD, 2 wanted
 
     node      use    verdict  network  late  sleeps  99.9th  file
@@ -116,32 +93,29 @@ fn the_best_are_kept_and_the_others_ended() {
     ");
     assert_eq!(cloud.given(), ["10.0.0.3", "10.0.0.4"]);
     // What has the tag can be ended at once.
-    let tag = text(&output.stderr);
-    let tag = tag.split_whitespace().last().unwrap();
-    let output = cloud.select(&["--end", tag]);
-    assert_eq!(text(&output.stdout), format!("2 nodes of {tag} ended\n"));
+    let tag = output.err.split_whitespace().last().unwrap();
+    let ended = cloud.select(&format!("--end {tag}")).out;
+    assert_eq!(ended, format!("2 nodes of {tag} ended\n"));
     assert!(cloud.given().is_empty());
 }
 
 #[test]
 fn nodes_of_others_stay() {
     let cloud = Cloud::new(&FOUR);
-    cloud.write("state", "{\"10.0.0.1\": \"somebody\"}");
-    let output = cloud.select(&["--want", "1", "--overshoot", "3"]);
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    cloud.0.write("state", "{\"10.0.0.1\": \"somebody\"}");
+    cloud.select("--want 1 --overshoot 3").done();
     assert_eq!(cloud.given(), ["10.0.0.1", "10.0.0.3"]);
-    let output = cloud.select(&["--want", "1"]);
-    assert_eq!(output.status.code(), Some(2));
-    assert!(text(&output.stderr).contains("4 are wanted, and only 2 are free"));
+    let error = cloud.select("--want 1").failed(2);
+    assert!(error.contains("4 are wanted, and only 2 are free"));
     assert_eq!(cloud.given(), ["10.0.0.1", "10.0.0.3"]);
 }
 
 #[test]
 fn a_dry_run_starts_nothing() {
     let cloud = Cloud::new(&FOUR);
-    let output = cloud.select(&["--want", "3", "--overshoot", "1.2", "--dry-run"]);
+    let output = cloud.select("--want 3 --overshoot 1.2 --dry-run");
     let expected = "would start 4 nodes, keep the best 3 and end the others\n";
-    assert_eq!(text(&output.stdout), expected);
+    assert_eq!(output.out, expected);
     assert!(cloud.given().is_empty());
 }
 
@@ -154,11 +128,9 @@ fn nodes_whose_probe_hangs_or_says_nonsense_are_not_kept() {
         ("echo {address}", "not the result of tailbound probe"),
         ("/nowhere/probe", "/nowhere/probe"),
     ] {
-        let arguments = ["--launch", &launcher, "--want", "1", "--probe", probe];
-        let more = ["--probe-timeout", "200ms", "--parallel", "4"];
-        let output = select(&[&arguments[..], &more].concat());
-        assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
-        let shown = text(&output.stdout);
+        let flags = "--want 1 --probe-timeout 200ms --parallel 4";
+        let output = select(&format!("--launch {launcher} --probe '{probe}' {flags}"));
+        let shown = output.ended(1).out;
         assert!(shown.starts_with("SHORT  0 of 4"), "{shown}");
         assert!(shown.contains(why), "{shown}");
         assert!(cloud.given().is_empty());
@@ -198,17 +170,8 @@ fn a_launcher_that_talks_nonsense_is_refused() {
         ),
     ] {
         let launcher = cloud.shell(answer);
-        let arguments = [
-            "--launch",
-            &launcher,
-            "--want",
-            "1",
-            "--launch-timeout",
-            "300ms",
-        ];
-        let output = select(&arguments);
-        let stderr = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{answer}: {stderr}");
+        let line = format!("--launch {launcher} --want 1 --launch-timeout 300ms");
+        let stderr = select(&line).failed(2);
         assert!(stderr.contains(why), "{answer}: {stderr}");
         assert!(!stderr.contains('\u{1b}'));
     }
@@ -228,9 +191,7 @@ fn a_program_that_does_not_start_is_named_with_what_to_do() {
         ("nope-nope", "PATH has no such program; use its path"),
         (&plain, "make it executable (chmod +x)"),
     ] {
-        let output = select(&["--launch", launcher, "--want", "1"]);
-        let stderr = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{stderr}");
+        let stderr = select(&format!("--launch {launcher} --want 1")).failed(2);
         assert!(
             stderr.contains(&format!("--launch {launcher}: ")),
             "{stderr}"
@@ -239,9 +200,9 @@ fn a_program_that_does_not_start_is_named_with_what_to_do() {
         assert!(stderr.contains("/usr/share/tailbound/launchers"));
     }
     let launcher = cloud.launcher();
-    let more = ["--want", "1", "--overshoot", "1", "--probe", "nope-nope"];
-    let output = select(&[&["--launch", &launcher], &more[..]].concat());
-    let said = text(&[output.stdout, output.stderr].concat());
+    let flags = "--want 1 --overshoot 1 --probe nope-nope";
+    let output = select(&format!("--launch {launcher} {flags}"));
+    let said = output.out + &output.err;
     let why = "--probe nope-nope: No such file or directory";
     assert!(said.contains(why), "{said}");
 }
@@ -257,17 +218,8 @@ fn what_a_launcher_started_before_it_hung_is_ended() {
            else echo \"{\\\"id\\\":$id}\"; fi;;\n\
         esac",
     );
-    let arguments = [
-        "--launch",
-        &launcher,
-        "--want",
-        "1",
-        "--launch-timeout",
-        "2s",
-    ];
-    let output = select(&arguments);
-    let stderr = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    let line = format!("--launch {launcher} --want 1 --launch-timeout 2s");
+    let stderr = select(&line).failed(2);
     assert!(
         stderr.contains("did not answer within 2 s; all 1 nodes of"),
         "{stderr}"
@@ -277,16 +229,15 @@ fn what_a_launcher_started_before_it_hung_is_ended() {
 
 #[test]
 fn arguments_that_do_not_go_together_are_refused() {
-    for arguments in [
-        &["--launch", "true"][..],
-        &["--want", "1"],
-        &["--launch", "true", "--want", "0"],
-        &["--launch", "true", "--want", "1", "a.json"],
-        &["--launch", "true", "--want", "1", "--overshoot", "0.5"],
-        &["--launch", "true", "--want", "9000"],
-        &["--launch", "true", "--want", "1", "--end", "x"],
+    for line in [
+        "--launch true",
+        "--want 1",
+        "--launch true --want 0",
+        "--launch true --want 1 a.json",
+        "--launch true --want 1 --overshoot 0.5",
+        "--launch true --want 9000",
+        "--launch true --want 1 --end x",
     ] {
-        let output = select(arguments);
-        assert_eq!(output.status.code(), Some(64), "{arguments:?}");
+        select(line).failed(64);
     }
 }

@@ -1,9 +1,12 @@
 //! `tailbound sim run` and `report merge`, as their users run them.
 
+mod program;
+
+use program::{Folder, tailbound, words};
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Stdio};
 
 const EXPERIMENT: &str = r#"
 name = "small"
@@ -41,47 +44,18 @@ range = { from = 3, to = 8, step = 1 }
 /// All points of [`SCENARIO`].
 const POINTS: usize = 24;
 
-fn command(folder: &Path, args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tailbound"));
-    command.args(args).current_dir(folder);
-    // Reports made at different times are the same.
-    command.env("SOURCE_DATE_EPOCH", "1000000000");
-    command
-}
-
-fn run(folder: &Path, args: &[&str]) -> Output {
-    command(folder, args).output().unwrap()
-}
-
-/// Returns the output of a command that succeeds.
-fn said(folder: &Path, args: &[&str]) -> String {
-    let output = run(folder, args);
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{args:?}: {error}");
-    String::from_utf8(output.stdout).unwrap()
-}
-
-/// Returns the message of a command that ends with `code`.
-fn refused(folder: &Path, args: &[&str], code: i32) -> String {
-    let output = run(folder, args);
-    let error = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(code), "{args:?}: {error}");
-    error
-}
-
 /// A folder with a scenario and its experiment.
-fn folder() -> tempfile::TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    fs::write(folder.path().join("small.toml"), EXPERIMENT).unwrap();
-    fs::write(folder.path().join("grid.toml"), SCENARIO).unwrap();
+fn folder() -> Folder {
+    let folder = Folder::new();
+    folder.write("small.toml", EXPERIMENT);
+    folder.write("grid.toml", SCENARIO);
     folder
 }
 
 /// A folder as [`folder`] makes it, whose points take long enough to be interrupted.
-fn slow_folder() -> tempfile::TempDir {
+fn slow_folder() -> Folder {
     let folder = folder();
-    let slow = EXPERIMENT.replace("\"2ms\"", "\"40ms\"");
-    fs::write(folder.path().join("small.toml"), slow).unwrap();
+    folder.write("small.toml", EXPERIMENT.replace("\"2ms\"", "\"40ms\""));
     folder
 }
 
@@ -113,10 +87,12 @@ fn rows(directory: &Path) -> usize {
 }
 
 /// Starts a run one point at a time, and waits until it has some more rows.
-fn begun(folder: &Path, out: &str) -> Child {
+fn begun(folder: &Folder, out: &str) -> Child {
     let before = rows(&folder.join(out));
-    let args = ["sim", "run", "grid.toml", "--out", out, "--threads", "1"];
-    let mut child = command(folder, &args)
+    let line = format!("sim run grid.toml --out {out} --threads 1");
+    let mut child = tailbound()
+        .args(words(&line))
+        .current_dir(folder.path())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()
@@ -139,8 +115,7 @@ fn signal(child: &Child, signal: rustix::process::Signal) {
 #[test]
 fn a_grid_is_run_once_and_reported() {
     let folder = folder();
-    let folder = folder.path();
-    let first = said(folder, &["sim", "run", "grid.toml"]);
+    let first = folder.run("sim run grid.toml").done();
     assert!(first.starts_with("PASS  mine: "), "{first}");
     assert!(first.contains("\none hosts=3 "), "{first}");
     assert!(first.contains("\nreport  out/mine/mine.html\n"), "{first}");
@@ -149,7 +124,7 @@ fn a_grid_is_run_once_and_reported() {
         "{first}"
     );
     let before = store(&folder.join("out/mine"));
-    let again = said(folder, &["sim", "run", "grid.toml", "--output", "json"]);
+    let again = folder.run("sim run grid.toml --output json").done();
     let again: serde_json::Value = serde_json::from_str(&again).unwrap();
     let counts = ["points", "asked", "rows", "computed"].map(|key| again[key].as_u64().unwrap());
     assert_eq!(counts, [24, 24, 24, 0]);
@@ -163,15 +138,14 @@ fn a_grid_is_run_once_and_reported() {
     assert!(parquet.starts_with(b"PAR1") && parquet.ends_with(b"PAR1"));
     assert_eq!(store(&folder.join("out/mine")), before);
     // The page has the distributions with their bands.
-    let shown = said(
-        folder,
-        &["report", "show", "out/mine/mine.json", "--chart", "cdf-all"],
-    );
+    let shown = folder
+        .run("report show out/mine/mine.json --chart cdf-all")
+        .done();
     assert!(shown.starts_with("<svg"), "{shown}");
     // Another scenario is not mixed with it.
     let other = SCENARIO.replace("repetitions = 4", "repetitions = 5");
-    fs::write(folder.join("grid.toml"), other).unwrap();
-    let error = refused(folder, &["sim", "run", "grid.toml"], 2);
+    folder.write("grid.toml", other);
+    let error = folder.run("sim run grid.toml").failed(2);
     assert!(
         error.starts_with("tailbound: out/mine has rows of another grid: "),
         "{error}"
@@ -182,50 +156,41 @@ fn a_grid_is_run_once_and_reported() {
 #[test]
 fn shards_merged_are_the_whole_byte_by_byte() {
     let folder = folder();
-    let folder = folder.path();
-    said(folder, &["sim", "run", "grid.toml", "--out", "whole"]);
+    folder.run("sim run grid.toml --out whole").done();
     for shard in ["1/3", "2/3", "3/3"] {
         let out = shard.replace('/', "-of-");
-        let args = ["sim", "run", "grid.toml", "--shard", shard, "--out", &out];
-        let text = said(folder, &args);
+        let line = format!("sim run grid.toml --shard {shard} --out {out}");
+        let text = folder.run(&line).done();
         assert!(text.starts_with("rows    8 of 8 are in "), "{text}");
         assert!(
             text.contains("16 of 24 points are of other shards: "),
             "{text}"
         );
     }
-    let error = refused(
-        folder,
-        &["report", "merge", "1-of-3", "2-of-3", "--out", "part"],
-        2,
-    );
+    let error = folder
+        .run("report merge 1-of-3 2-of-3 --out part")
+        .failed(2);
     assert!(
         error.starts_with("tailbound: 8 of 24 rows are missing, point 2 first"),
         "{error}"
     );
-    let merge = [
-        "report", "merge", "1-of-3", "2-of-3", "3-of-3", "--out", "merged",
-    ];
-    let text = said(folder, &merge);
+    let text = folder
+        .run("report merge 1-of-3 2-of-3 3-of-3 --out merged")
+        .done();
     assert!(text.contains("\nreport  merged/mine.html\n"), "{text}");
     assert_eq!(store(&folder.join("whole")), store(&folder.join("merged")));
     // One directory for all shards will do, too.
     for shard in ["1/2", "2/2"] {
-        let args = [
-            "sim",
-            "run",
-            "grid.toml",
-            "--shard",
-            shard,
-            "--out",
-            "shared",
-        ];
-        assert_eq!(said(folder, &args).contains("\nreport  "), shard == "2/2");
+        let line = format!("sim run grid.toml --shard {shard} --out shared");
+        assert_eq!(
+            folder.run(&line).done().contains("\nreport  "),
+            shard == "2/2"
+        );
     }
     assert_eq!(store(&folder.join("whole")), store(&folder.join("shared")));
-    let error = refused(folder, &["sim", "run", "grid.toml", "--shard", "4/3"], 64);
+    let error = folder.run("sim run grid.toml --shard 4/3").failed(64);
     assert!(error.contains("\"4/3\" is no part: write 2/8"), "{error}");
-    let error = refused(folder, &["report", "merge", "nowhere"], 2);
+    let error = folder.run("report merge nowhere").failed(2);
     assert!(
         error.starts_with("tailbound: nowhere is no grid: "),
         "{error}"
@@ -235,25 +200,15 @@ fn shards_merged_are_the_whole_byte_by_byte() {
 #[test]
 fn a_run_that_was_killed_goes_on_without_a_wrong_or_doubled_row() {
     let folder = slow_folder();
-    let folder = folder.path();
-    said(folder, &["sim", "run", "grid.toml", "--out", "whole"]);
-    let mut child = begun(folder, "killed");
+    folder.run("sim run grid.toml --out whole").done();
+    let mut child = begun(&folder, "killed");
     child.kill().unwrap();
     child.wait().unwrap();
     let there = rows(&folder.join("killed"));
     assert!((3..POINTS).contains(&there), "{there}");
-    let text = said(
-        folder,
-        &[
-            "sim",
-            "run",
-            "grid.toml",
-            "--out",
-            "killed",
-            "--output",
-            "json",
-        ],
-    );
+    let text = folder
+        .run("sim run grid.toml --out killed --output json")
+        .done();
     let told: serde_json::Value = serde_json::from_str(&text).unwrap();
     // The point that ran may have left its row in the last moment.
     let computed = told["computed"].as_u64().unwrap() as usize;
@@ -271,12 +226,11 @@ fn a_run_that_was_killed_goes_on_without_a_wrong_or_doubled_row() {
 #[test]
 fn a_run_that_is_interrupted_ends_its_points_and_goes_on_later() {
     let folder = slow_folder();
-    let folder = folder.path();
     for (signalled, code) in [
         (rustix::process::Signal::INT, 130),
         (rustix::process::Signal::TERM, 143),
     ] {
-        let mut child = begun(folder, "halted");
+        let mut child = begun(&folder, "halted");
         signal(&child, signalled);
         let stderr = BufReader::new(child.stderr.take().unwrap());
         let error: Vec<String> = stderr.lines().map(Result::unwrap).collect();
@@ -292,16 +246,15 @@ fn a_run_that_is_interrupted_ends_its_points_and_goes_on_later() {
             ]
         );
     }
-    said(folder, &["sim", "run", "grid.toml", "--out", "halted"]);
-    said(folder, &["sim", "run", "grid.toml", "--out", "whole"]);
+    folder.run("sim run grid.toml --out halted").done();
+    folder.run("sim run grid.toml --out whole").done();
     assert_eq!(store(&folder.join("whole")), store(&folder.join("halted")));
 }
 
 #[test]
 fn a_corrupt_row_is_named_and_computed_again_and_never_merged() {
     let folder = folder();
-    let folder = folder.path();
-    said(folder, &["sim", "run", "grid.toml", "--out", "mine"]);
+    folder.run("sim run grid.toml --out mine").done();
     let before = store(&folder.join("mine"));
     let path = folder.join("mine/rows/000007.row");
     let text = fs::read_to_string(&path).unwrap();
@@ -310,14 +263,12 @@ fn a_corrupt_row_is_named_and_computed_again_and_never_merged() {
     let mut bytes = text.into_bytes();
     bytes[figure] = if bytes[figure] == b'1' { b'2' } else { b'1' };
     fs::write(&path, bytes).unwrap();
-    let error = refused(folder, &["report", "merge", "mine", "--out", "merged"], 2);
+    let error = folder.run("report merge mine --out merged").failed(2);
     let wanted = "tailbound: mine/rows/000007.row: its checksum is not that of what it holds; ";
     assert!(error.starts_with(wanted), "{error}");
-    let output = run(folder, &["sim", "run", "grid.toml", "--out", "mine"]);
-    assert_eq!(output.status.code(), Some(0));
-    let error = String::from_utf8(output.stderr).unwrap();
-    assert!(error.starts_with(wanted), "{error}");
-    let text = String::from_utf8(output.stdout).unwrap();
+    let output = folder.run("sim run grid.toml --out mine").ended(0);
+    assert!(output.err.starts_with(wanted), "{}", output.err);
+    let text = output.out;
     assert!(
         text.ends_with("rows    24 of 24 are in mine, 1 of them new\n"),
         "{text}"
@@ -328,53 +279,38 @@ fn a_corrupt_row_is_named_and_computed_again_and_never_merged() {
 #[test]
 fn what_is_wrong_is_told_with_its_place_before_anything_runs() {
     let folder = folder();
-    let folder = folder.path();
-    let run = ["sim", "run", "grid.toml"];
-    for (scenario, experiment, wanted) in [
+    for (file, from, to, wanted) in [
+        ("grid.toml", "repetitions", "repetition", "grid.toml:5:1: "),
+        ("grid.toml", "from = 3", "from = 1", "grid.toml:10:9: "),
+        ("grid.toml", "small.toml", "large.toml", "grid.toml:4:14: "),
         (
-            SCENARIO.replace("repetitions", "repetition"),
-            EXPERIMENT.to_owned(),
-            "grid.toml:5:1: ",
-        ),
-        (
-            SCENARIO.replace("from = 3", "from = 1"),
-            EXPERIMENT.to_owned(),
-            "grid.toml:10:9: ",
-        ),
-        (
-            SCENARIO.replace("small.toml", "large.toml"),
-            EXPERIMENT.to_owned(),
+            "grid.toml",
+            "packets/small.toml",
+            "placement/policies",
             "grid.toml:4:14: ",
         ),
+        ("small.toml", "20us", "20 miles", "small.toml:11:36: "),
         (
-            SCENARIO.replace("packets/small.toml", "placement/policies"),
-            EXPERIMENT.to_owned(),
-            "grid.toml:4:14: ",
-        ),
-        (
-            SCENARIO.to_owned(),
-            EXPERIMENT.replace("20us", "20 miles"),
-            "small.toml:11:36: ",
-        ),
-        (
-            SCENARIO.to_owned(),
-            EXPERIMENT.replace("{ fixed = \"20KB\" }", "{}"),
+            "small.toml",
+            "{ fixed = \"20KB\" }",
+            "{}",
             "small.toml:16:10: ",
         ),
     ] {
-        fs::write(folder.join("grid.toml"), scenario).unwrap();
-        fs::write(folder.join("small.toml"), experiment).unwrap();
-        let error = refused(folder, &run, 2);
+        let right = folder.read(file);
+        folder.write(file, right.replace(from, to));
+        let error = folder.run("sim run grid.toml").failed(2);
         assert!(error.starts_with(wanted), "{wanted} {error}");
         assert_eq!(error.lines().count(), 1, "{error}");
+        folder.write(file, right);
     }
     assert!(!folder.join("out").exists());
-    let error = refused(folder, &["sim", "run", "nothing.toml"], 2);
+    let error = folder.run("sim run nothing.toml").failed(2);
     assert!(error.starts_with("tailbound: nothing.toml: "), "{error}");
     // A log whose rows are out of order.
     let log = "time_ns,guest,destination,bytes\n5,web,db,100\n4,web,db,100\n";
-    fs::write(folder.join("log.csv"), log).unwrap();
-    let error = refused(folder, &["sim", "replay", "log.csv"], 2);
+    folder.write("log.csv", log);
+    let error = folder.run("sim replay log.csv").failed(2);
     assert!(
         error.starts_with("tailbound: log.csv:3: column `time_ns`: it is before the row above"),
         "{error}"

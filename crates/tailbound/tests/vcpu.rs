@@ -1,7 +1,10 @@
 //! `tailbound vcpu` from the command line, on a process of its own. No privilege
 //! is needed: only a time slice changes.
 
-use std::process::{Child, Command, Output};
+mod program;
+
+use program::{CommandOutput, Folder, run_anywhere};
+use std::process::{Child, Command};
 use tailbound_sys::probe::required::{Part, skipped};
 use tailbound_sys::{sched, thread};
 use tailbound_units::Nanos;
@@ -15,12 +18,8 @@ impl Drop for Sleeper {
     }
 }
 
-fn vcpu(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_tailbound"))
-        .arg("vcpu")
-        .args(arguments)
-        .output()
-        .unwrap()
+fn vcpu(line: &str) -> CommandOutput {
+    run_anywhere(&format!("vcpu {line}"))
 }
 
 #[test]
@@ -36,36 +35,31 @@ fn what_a_file_gives_is_written_where_it_says_and_taken_back_from_there() {
     let sleeper = Sleeper(Command::new("sleep").arg("60").spawn().unwrap());
     let now = || thread::scheduling(sleeper.0.id()).unwrap().runtime;
     let before = now();
-    let directory = tempfile::tempdir().unwrap();
-    let (file, state) = (
-        directory.path().join("v.toml"),
-        directory.path().join("v.json"),
-    );
+    let folder = Folder::new();
+    let (file, state) = (folder.join("v.toml"), folder.join("v.json"));
     let rules = format!(
         "state = \"{}\"\nbeside_others = true\n[[guest]]\npid = {}\n\
          class = {{ kind = \"aperiodic\", slice = \"300us\", weight = 1 }}\n",
         state.display(),
         sleeper.0.id()
     );
-    std::fs::write(&file, rules).unwrap();
+    folder.write("v.toml", rules);
 
-    let apply = ["apply", "--config", file.to_str().unwrap(), "--dry-run"];
-    let last_line = |output: &Output| {
-        let text = String::from_utf8_lossy(&output.stdout);
+    let apply = format!("apply --config {}", file.display());
+    let last_line = |output: CommandOutput| {
+        let text = output.done();
         text.lines().last().unwrap_or_default().to_owned()
     };
-    let previewed = vcpu(&apply);
-    assert_eq!(last_line(&previewed), "nothing was done (--dry-run)");
+    let previewed = vcpu(&format!("{apply} --dry-run"));
+    assert_eq!(last_line(previewed), "nothing was done (--dry-run)");
     assert_eq!(now(), before);
 
-    let applied = vcpu(&apply[..3]);
-    assert!(applied.status.success(), "{applied:?}");
-    assert_eq!(last_line(&applied), "1 changed, 0 were as they should be");
+    let applied = vcpu(&apply);
+    assert_eq!(last_line(applied), "1 changed, 0 were as they should be");
     assert_eq!(now(), slice);
     assert!(state.exists(), "the file's state, not the default one");
 
-    let restored = vcpu(&["restore", "--state", state.to_str().unwrap()]);
-    assert!(restored.status.success(), "{restored:?}");
+    vcpu(&format!("restore --state {}", state.display())).done();
     assert_eq!(
         now(),
         before,
@@ -75,29 +69,17 @@ fn what_a_file_gives_is_written_where_it_says_and_taken_back_from_there() {
 
 #[test]
 fn a_runtime_beyond_its_deadline_is_refused_with_what_would_do() {
-    let own = std::process::id().to_string();
-    let class = ["--class", "periodic", "--runtime", "5ms", "--period", "3ms"];
-    let refused = vcpu(&[&["apply", "--pid", own.as_str()][..], &class].concat());
-    assert_eq!(refused.status.code(), Some(64));
-    let message = String::from_utf8(refused.stderr).unwrap();
+    let class = "--class periodic --runtime 5ms --period 3ms";
+    let own = std::process::id();
+    let message = vcpu(&format!("apply --pid {own} {class}")).failed(64);
     assert!(message.contains("at most 3ms"), "{message}");
 }
 
 #[test]
 fn threads_as_json_have_each_key_once_and_times_in_nanoseconds() {
-    let own = std::process::id().to_string();
-    let list = [
-        "list",
-        "--pid",
-        &own,
-        "--interval",
-        "1ms",
-        "--output",
-        "json",
-    ];
-    let listed = vcpu(&list);
-    assert!(listed.status.success(), "{listed:?}");
-    let text = String::from_utf8(listed.stdout).unwrap();
+    let own = std::process::id();
+    let listed = vcpu(&format!("list --pid {own} --interval 1ms --output json")).ended(0);
+    let text = &listed.out;
     for thread in text.split("\"guest\":").skip(1) {
         for line in thread.lines().filter(|line| line.contains("\": ")) {
             let (key, _) = line.trim().split_once(": ").unwrap();
@@ -108,7 +90,7 @@ fn threads_as_json_have_each_key_once_and_times_in_nanoseconds() {
             );
         }
     }
-    let document: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let document = listed.json();
     assert_eq!(
         (&document["schema"], &document["interval_ns"]),
         (&2.into(), &1_000_000.into())
@@ -136,30 +118,22 @@ fn top_shows_each_threads_tail_without_a_terminal() {
         let pause = std::time::Duration::from_millis(1);
         while ended.recv_timeout(pause) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {}
     });
-    let own = std::process::id().to_string();
-    let top = |more: &[&str]| {
-        let arguments = [
-            "top",
-            "--pid",
-            &own,
-            "--interval",
-            "300ms",
-            "--late",
-            "100us",
-        ];
-        vcpu(&[&arguments, more].concat())
+    let own = std::process::id();
+    let top = |more: &str| {
+        vcpu(&format!(
+            "top --pid {own} --interval 300ms --late 100us {more}"
+        ))
     };
-    let told = top(&["--output", "json"]);
-    let text = top(&["--once"]);
-    let refused = top(&[]);
+    let told = top("--output json");
+    let text = top("--once");
+    let refused = top("");
     drop(end);
     waker.unwrap().join().unwrap();
-    assert!(told.status.success() && text.status.success(), "{told:?}");
-    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
-    let text = String::from_utf8(text.stdout).unwrap();
+    refused.failed(2);
+    let text = text.done();
     assert!(text.contains("p99.9") && text.contains("waker"), "{text}");
 
-    let document: serde_json::Value = serde_json::from_slice(&told.stdout).unwrap();
+    let document = told.ended(0).json();
     assert_eq!(
         (&document["schema"], &document["kind"]),
         (&1.into(), &"vcpu-top".into())
@@ -193,31 +167,28 @@ fn a_trace_has_each_long_wait_with_who_ran_meanwhile() {
         named.spawn(hog).unwrap()
     });
     let hogs: Vec<_> = hogs.collect();
-    let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("trace.json");
-    let own = std::process::id().to_string();
-    let trace = |more: &[&str]| {
-        let out = file.to_str().unwrap();
-        let arguments = ["trace", "--pid", &own, "--duration", "500ms", "--out", out];
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tailbound"));
-        command.args(arguments).args(more).output().unwrap()
+    let folder = Folder::new();
+    let own = std::process::id();
+    let trace = |more: &str| {
+        folder.run(&format!(
+            "trace --pid {own} --duration 500ms --out trace.json {more}"
+        ))
     };
-    let told = trace(&["--least", "200us"]);
-    let nobody = trace(&["--guest", "nobody"]);
+    let told = trace("--least 200us");
+    let nobody = trace("--guest nobody");
     stop.store(true, std::sync::atomic::Ordering::Relaxed);
     for hog in hogs {
         hog.join().unwrap();
     }
-    let short = trace(&["--least", "1us"]);
-    assert_eq!(short.status.code(), Some(64), "{short:?}");
+    trace("--least 1us").failed(64);
     if let Err(error) = tailbound_sys::waits::Tracer::try_load() {
-        assert_eq!(told.status.code(), Some(2), "{told:?}");
+        told.failed(2);
         skipped(Part::BpfWaits, error.to_string());
         return;
     }
-    assert_eq!(nobody.status.code(), Some(2), "{nobody:?}");
-    assert!(told.status.success(), "{told:?}");
-    check_trace(&std::fs::read(&file).unwrap());
+    nobody.failed(2);
+    told.done();
+    check_trace(&std::fs::read(folder.join("trace.json")).unwrap());
 }
 
 /// Holds what is in a trace of waits of 200 us and more, some of which are hogs', against its format.
@@ -265,9 +236,7 @@ fn check_trace(document: &[u8]) {
 #[test]
 fn an_interval_in_which_nothing_can_be_measured_is_a_wrong_argument() {
     for interval in ["0s", "999us", "3601s"] {
-        let refused = vcpu(&["list", "--interval", interval]);
-        assert_eq!(refused.status.code(), Some(64), "{interval}");
-        let message = String::from_utf8(refused.stderr).unwrap();
+        let message = vcpu(&format!("list --interval {interval}")).failed(64);
         assert!(
             message.contains("waits are measured for 1ms to "),
             "{message}"
@@ -278,17 +247,11 @@ fn an_interval_in_which_nothing_can_be_measured_is_a_wrong_argument() {
 #[test]
 fn a_process_that_does_not_run_is_said_to() {
     // Above what the kernel can give out.
-    let apply = [
-        "apply",
-        "--level",
-        "normal",
-        "--dry-run",
-        "--pid",
-        "4194305",
-    ];
-    for arguments in [&["list", "--pid", "4194305"][..], &apply] {
-        let refused = vcpu(arguments);
-        let message = String::from_utf8(refused.stderr).unwrap();
+    for line in [
+        "list --pid 4194305",
+        "apply --level normal --dry-run --pid 4194305",
+    ] {
+        let message = vcpu(line).err;
         assert!(
             message.contains("no process 4194305 is running"),
             "{message}"

@@ -1,23 +1,19 @@
 //! `tailbound watch --listen`: the page, the document and the metrics of this host.
 
+mod program;
+
+use program::{Folder, PROGRAM, run_anywhere, tailbound, words};
 use serde_json::Value;
 use std::fs::Permissions;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tailbound_sys::probe::Capability;
 use tailbound_sys::probe::required::{Part, skipped};
 
 /// Longer than anything here takes.
 const MAX_WAIT: Duration = Duration::from_mins(1);
-
-fn tailbound(arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tailbound"));
-    let command = command.args(arguments).stdin(Stdio::null());
-    command.output().unwrap()
-}
 
 /// A process that is killed with this.
 struct Process(Child);
@@ -71,8 +67,8 @@ struct Watch {
 }
 
 impl Watch {
-    fn start(arguments: &[&str]) -> Self {
-        let (process, line) = Self::started(arguments);
+    fn start(flags: &str) -> Self {
+        let (process, line) = Self::started(flags);
         let (origin, token) = line.split_once("/?token=").expect("a URL");
         Self {
             origin: origin.to_owned(),
@@ -82,10 +78,10 @@ impl Watch {
     }
 
     /// The process, and the line that it prints.
-    fn started(arguments: &[&str]) -> (Process, String) {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tailbound"));
+    fn started(flags: &str) -> (Process, String) {
+        let mut command = tailbound();
         let command = command.args(["watch", "--listen", "127.0.0.1:0"]);
-        let command = command.args(arguments).stdin(Stdio::null());
+        let command = command.args(words(flags)).stdin(Stdio::null());
         let mut process = Process(command.stdout(Stdio::piped()).spawn().unwrap());
         let mut url = String::new();
         let stdout = process.0.stdout.take().unwrap();
@@ -133,7 +129,7 @@ fn the_guests_are_served_to_those_who_have_the_url() {
     let Some(namespace) = Namespace::start(test) else {
         return;
     };
-    let watch = Watch::start(&["--for", "2s"]);
+    let watch = Watch::start("--for 2s");
     let key = format!("netns/{}", namespace.name);
     let document: Value = serde_json::from_str(&watch.read("/api/watch")).unwrap();
     assert_eq!(
@@ -165,8 +161,7 @@ fn the_guests_are_served_to_those_who_have_the_url() {
         assert!(!body.contains(&namespace.name), "{body}");
     }
     // The document is the one that is printed.
-    let once = tailbound(&["watch", "--for", "1s", "--output", "json"]);
-    let printed: Value = serde_json::from_slice(&once.stdout).unwrap();
+    let printed = run_anywhere("watch --for 1s --output json").json();
     let keys = |of: &Value| -> Vec<String> { of.as_object().unwrap().keys().cloned().collect() };
     assert_eq!(keys(&printed), keys(&document));
     assert_eq!(keys(&printed["guests"][0]), keys(&document["guests"][0]));
@@ -185,12 +180,12 @@ fn a_token_from_a_file_stays_and_is_not_printed() {
         );
         return;
     }
-    let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("token");
+    let folder = Folder::new();
     let token = "0123456789abcdef0123456789abcdef";
-    write_token(&file, token, 0o600);
-    let path = file.to_str().unwrap();
-    let (process, line) = Watch::started(&["--for", "2s", "--token-file", path]);
+    write_token(&folder, token, 0o600);
+    let path = folder.join("token");
+    let path = path.display();
+    let (process, line) = Watch::started(&format!("--for 2s --token-file {path}"));
     let end = format!("/ with the token in {path}");
     let origin = line.strip_suffix(&end).expect("a URL").to_owned();
     let watch = Watch {
@@ -203,16 +198,15 @@ fn a_token_from_a_file_stays_and_is_not_printed() {
     assert_eq!(watch.get("/metrics", other).0, 401);
 }
 
-fn write_token(file: &Path, token: &str, mode: u32) {
-    std::fs::write(file, format!("{token}\n")).unwrap();
-    std::fs::set_permissions(file, Permissions::from_mode(mode)).unwrap();
+fn write_token(folder: &Folder, token: &str, mode: u32) {
+    folder.write("token", format!("{token}\n"));
+    let mode = Permissions::from_mode(mode);
+    std::fs::set_permissions(folder.join("token"), mode).unwrap();
 }
 
 #[test]
 fn a_token_that_others_know_or_can_guess_is_one_clear_error() {
-    let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("token");
-    let path = file.to_str().unwrap();
+    let folder = Folder::new();
     let good = "0123456789abcdef0123456789abcdef";
     let spaced = "0123456789 abcdef 0123456789 abcdef";
     for (token, mode, why) in [
@@ -224,40 +218,34 @@ fn a_token_that_others_know_or_can_guess_is_one_clear_error() {
             "a token has letters, digits and -._~+/= alone",
         ),
     ] {
-        write_token(&file, token, mode);
-        let output = tailbound(&["watch", "--listen", "127.0.0.1:0", "--token-file", path]);
-        let error = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(64), "{error}");
-        let begin = format!("tailbound: --token-file {path}: {why}");
+        write_token(&folder, token, mode);
+        let error = folder
+            .run("watch --listen 127.0.0.1:0 --token-file token")
+            .failed(64);
+        let begin = format!("tailbound: --token-file token: {why}");
         assert!(
             error.starts_with(&begin) && error.lines().count() == 1,
             "{error}"
         );
     }
-    let output = tailbound(&["watch", "--token-file", path]);
-    assert_eq!(output.status.code(), Some(64));
+    folder.run("watch --token-file token").failed(64);
 }
 
 #[test]
 fn an_address_that_others_reach_needs_a_flag_and_a_screen_a_terminal() {
-    let output = tailbound(&["watch", "--listen", "0.0.0.0:0"]);
-    let error = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(64), "{error}");
+    let error = run_anywhere("watch --listen 0.0.0.0:0").failed(64);
     assert!(error.contains("--allow-remote"), "{error}");
-    let output = tailbound(&["watch"]);
-    let error = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(2), "{error}");
+    let error = run_anywhere("watch").failed(2);
     assert!(
         error.contains("there is no terminal; use --once, --listen or --record"),
         "{error}"
     );
     for wrong in [
-        &["--listen", "--once"][..],
-        &["--allow-remote"],
-        &["--listen", "localhost:1"],
+        "watch --listen --once",
+        "watch --allow-remote",
+        "watch --listen localhost:1",
     ] {
-        let output = tailbound(&[&["watch"], wrong].concat());
-        assert_eq!(output.status.code(), Some(64), "{wrong:?}");
+        run_anywhere(wrong).failed(64);
     }
 }
 
@@ -265,9 +253,7 @@ fn an_address_that_others_reach_needs_a_flag_and_a_screen_a_terminal() {
 fn an_address_that_is_taken_is_one_clear_error() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    let output = tailbound(&["watch", "--listen", &address]);
-    let error = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(2), "{error}");
+    let error = run_anywhere(&format!("watch --listen {address}")).failed(2);
     let begin = format!("tailbound: cannot listen at {address}: ");
     assert!(
         error.starts_with(&begin) && error.lines().count() == 1,
@@ -284,10 +270,7 @@ struct Screen {
 impl Screen {
     fn start(arguments: &str) -> Self {
         let files = tempfile::tempdir().unwrap();
-        let run = format!(
-            "stty rows 24 cols 100; {} {arguments}; echo $? > code",
-            env!("CARGO_BIN_EXE_tailbound")
-        );
+        let run = format!("stty rows 24 cols 100; {PROGRAM} {arguments}; echo $? > code");
         let script = Command::new("script")
             .args(["--quiet", "--flush", "--command", &run, "out"])
             .current_dir(files.path())

@@ -1,6 +1,9 @@
 //! `tailbound why` on causes that are injected: containers in control groups and network namespaces
 //! of this host, on one CPU.
 
+mod program;
+
+use program::{PROGRAM, run_anywhere};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
@@ -193,27 +196,16 @@ fn containers(test: &str, neighbour: &str) -> Option<[Container; 2]> {
     both
 }
 
-fn tailbound(arguments: &[&str]) -> (serde_json::Value, Option<i32>) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tailbound"));
-    let output = command.args(arguments).output().unwrap();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    let document = serde_json::from_slice(&output.stdout);
-    let document = document.unwrap_or_else(|error| panic!("{error}: {errors}"));
-    (document, output.status.code())
-}
-
 fn why(container: &Container) -> serde_json::Value {
-    let (document, _) = tailbound(&["why", container.name(), "--for", "4s", "--output", "json"]);
+    let name = container.name();
+    let document = run_anywhere(&format!("why {name} --for 4s --output json")).json();
     let shares = document["shares"].as_array().unwrap();
     let sum: u64 = shares
         .iter()
         .map(|share| share["time_ns"].as_u64().unwrap())
         .sum();
-    assert_eq!(
-        Some(sum),
-        document["judged_delay_ns"].as_u64(),
-        "{document:#}"
-    );
+    let judged = document["judged_delay_ns"].as_u64();
+    assert_eq!(Some(sum), judged, "{document:#}");
     document
 }
 
@@ -230,8 +222,7 @@ fn a_hog_in_a_neighbour_is_named() {
         return;
     };
     because(&why(&victim), "neighbour-cpu", Some(hog.name()));
-    let (document, code) = tailbound(&["watch", "--for", "3s", "--output", "json"]);
-    assert_eq!(code, Some(0));
+    let document = run_anywhere("watch --for 3s --output json").ended(0).json();
     let guests = document["guests"].as_array().unwrap();
     let place = |name: &str| guests.iter().position(|it| it["guest"]["name"] == name);
     let (first, second) = (place(victim.name()), place(hog.name()));
@@ -286,18 +277,15 @@ fn a_neighbour_that_sleeps_is_not_named() {
 }
 
 /// The error of a command, which is one line.
-fn error(arguments: &[&str]) -> String {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tailbound"));
-    let output = command.args(arguments).output().unwrap();
-    assert_eq!(output.status.code(), Some(2), "{output:?}");
-    let error = String::from_utf8(output.stderr).unwrap();
+fn error(line: &str) -> String {
+    let error = run_anywhere(line).failed(2);
     assert_eq!(error.lines().count(), 1, "{error}");
     error
 }
 
 /// Records into a file until slices are in it, and ends the recorder by kill -9.
 fn record(file: &Path, slices: u64) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tailbound"));
+    let mut command = Command::new(PROGRAM);
     let command = command.args(["watch", "--record"]).arg(file);
     let mut watch = Load(command.stdout(Stdio::piped()).spawn().unwrap());
     let end = Instant::now() + Duration::from_secs(20 + 15 * slices);
@@ -326,12 +314,14 @@ fn a_record_has_the_answer_after_its_recorder_was_killed() {
     let mode = std::fs::metadata(&path).unwrap().permissions().mode();
     assert_eq!(mode & 0o7777, 0o600);
     // The time of the record is in the error about another time.
-    let outside = error(&["why", victim.name(), "--at", "2020-01-01 03:12", file]);
+    let outside = error(&format!(
+        "why {} --at '2020-01-01 03:12' {file}",
+        victim.name()
+    ));
     let (_, covers) = outside.split_once("the record covers ").unwrap();
     let begin = format!("{}T{}", &covers[..10], &covers[11..19]);
-    let then = ["why", victim.name(), "--at", &begin, file];
-    let (document, code) = tailbound(&[&then[..], &["--output", "json"]].concat());
-    assert_eq!(code, Some(0), "{document:#}");
+    let then = format!("why {} --at {begin} {file} --output json", victim.name());
+    let document = run_anywhere(&then).ended(0).json();
     because(&document, "neighbour-cpu", Some(hog.name()));
     assert_eq!(document["guest"]["name"], victim.name());
     assert_eq!(document["record"]["slices_with_guest"], 1);
@@ -341,15 +331,11 @@ fn a_record_has_the_answer_after_its_recorder_was_killed() {
         "{command}"
     );
     // By the time of the day alone, and in words.
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tailbound"));
-    let ask = ["why", victim.name(), "--at", &begin[11..], file];
-    let output = command.args(ask).output().unwrap();
-    let words = String::from_utf8(output.stdout).unwrap();
-    assert!(
-        words.contains(&format!(" between {}", &begin[11..])),
-        "{words}"
-    );
-    let missing = error(&["why", "nowhere", "--at", &begin, file]);
+    let ask = format!("why {} --at {} {file}", victim.name(), &begin[11..]);
+    let said = run_anywhere(&ask).out;
+    let between = format!(" between {}", &begin[11..]);
+    assert!(said.contains(&between), "{said}");
+    let missing = error(&format!("why nowhere --at {begin} {file}"));
     assert!(missing.contains(victim.name()), "{missing}");
     // It goes on in the same file. A recorder that is ended by SIGTERM, meanwhile and of another file,
     // writes the slice that has begun.
@@ -358,7 +344,7 @@ fn a_record_has_the_answer_after_its_recorder_was_killed() {
         scope.spawn(|| end_recorder(&ended));
         record(&path, 2);
     });
-    let (document, _) = tailbound(&[&then[..], &["--output", "json"]].concat());
+    let document = run_anywhere(&then).json();
     assert_eq!(document["record"]["slices"], 2, "{document:#}");
     // They would take a CPU from what has no use for them.
     drop([victim, hog]);
@@ -366,7 +352,7 @@ fn a_record_has_the_answer_after_its_recorder_was_killed() {
 }
 
 fn end_recorder(file: &Path) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tailbound"));
+    let mut command = Command::new(PROGRAM);
     let mut watch = Load(
         command
             .args(["watch", "--record"])
@@ -396,7 +382,7 @@ fn end_recorder(file: &Path) {
 fn bundle(path: &Path, record: &str) {
     let bundle = path.to_str().unwrap();
     let run = || {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tailbound"));
+        let mut command = Command::new(PROGRAM);
         let command = command.args(["support-bundle", "--output", bundle, "--record", record]);
         command.env("TOKEN", "secret-4711").output().unwrap()
     };
@@ -431,9 +417,10 @@ fn bundle(path: &Path, record: &str) {
 
 #[test]
 fn a_guest_examines_itself_and_lists_what_it_cannot_see() {
-    let (document, code) = tailbound(&["why", "--self", "--for", "1s", "--output", "json"]);
+    let output = run_anywhere("why --self --for 1s --output json");
+    let document = output.json();
     let finding = document["finding"].as_str().unwrap();
-    assert_eq!(code, Some(if finding == "unknown" { 2 } else { 0 }));
+    assert_eq!(output.code, Some(if finding == "unknown" { 2 } else { 0 }));
     assert_eq!(document["kind"], "why-self");
     let unexamined = document["unexamined"].as_array().unwrap();
     let parts: Vec<_> = unexamined
@@ -457,10 +444,7 @@ fn a_guest_examines_itself_and_lists_what_it_cannot_see() {
 
 #[test]
 fn a_guest_that_is_not_there_is_one_clear_error() {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tailbound"));
-    let output = command.args(["why", "no\x1bwhere"]).output().unwrap();
-    let error = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(2));
+    let error = run_anywhere("why no\x1bwhere").failed(2);
     let begin = "tailbound: there is no guest \"no\\u{1b}where\" here; ";
     assert!(error.starts_with(begin), "{error}");
     assert_eq!(error.lines().count(), 1, "{error}");
@@ -603,7 +587,7 @@ fn nothing_on_the_host_is_different_afterwards_not_even_after_a_kill() {
         return;
     };
     let start = |time: &str| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tailbound"));
+        let mut command = Command::new(PROGRAM);
         let command = command.args(["why", victim.name(), "--for", time]);
         command.stdout(Stdio::null()).spawn().unwrap()
     };

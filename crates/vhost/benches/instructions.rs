@@ -50,12 +50,7 @@ fn full() -> Bench {
     machine.send(0, PLAIN, &frame(LEN, 0));
     let at = machine.rings[1].buffer(0);
     for entry in 1..FRAMES as u16 {
-        let descriptor = Descriptor {
-            at,
-            len: 12 + LEN as u32,
-            flags: 0,
-            next: 0,
-        };
+        let descriptor = Descriptor::of(at, 12 + LEN as u32);
         machine.describe(1, entry, descriptor);
         machine.make_available(1, entry);
         // A guest has its buffers before it offers them.

@@ -60,12 +60,7 @@ fn receive_on_fresh_pages(
     let mut got = 0;
     for page in pages {
         let entry = machine.rings[0].next % 16;
-        let descriptor = Descriptor {
-            at: BASE + (2 << 20) + page * 4096,
-            len: 2048,
-            flags: WRITE,
-            next: 0,
-        };
+        let descriptor = Descriptor::of(BASE + (2 << 20) + page * 4096, 2048).with(WRITE);
         machine.describe(0, entry, descriptor);
         machine.make_available(0, entry);
         let mut frames = VecDeque::from([outgoing(pool, &frame(60, 1), None)]);
@@ -178,12 +173,7 @@ fn a_burst_ends_after_a_few_pages_that_it_touches_first() {
     for _ in 0..2 {
         for page in 0..FRAMES {
             let entry = machine.rings[0].next % 16;
-            let descriptor = Descriptor {
-                at: BASE + (2 << 20) + page * 4096,
-                len: 2048,
-                flags: WRITE,
-                next: 0,
-            };
+            let descriptor = Descriptor::of(BASE + (2 << 20) + page * 4096, 2048).with(WRITE);
             machine.describe(0, entry, descriptor);
             machine.make_available(0, entry);
         }

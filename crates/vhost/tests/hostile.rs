@@ -31,16 +31,7 @@ type Attack = fn(&mut Machine);
 /// Writes of a driver that violate the rules.
 const ATTACKS: [(&str, Attack); 8] = [
     ("a loop", |machine| {
-        machine.describe(
-            1,
-            0,
-            Descriptor {
-                at: BASE,
-                len: 1,
-                flags: NEXT,
-                next: 0,
-            },
-        );
+        machine.describe(1, 0, Descriptor::of(BASE, 1).with(NEXT));
         machine.make_available(1, 0);
     }),
     ("a long loop", |machine| {
@@ -61,42 +52,15 @@ const ATTACKS: [(&str, Attack); 8] = [
     }),
     ("a buffer outside", |machine| {
         let outside = BASE + LEN - 10;
-        machine.describe(
-            1,
-            0,
-            Descriptor {
-                at: outside,
-                len: 100,
-                flags: 0,
-                next: 0,
-            },
-        );
+        machine.describe(1, 0, Descriptor::of(outside, 100));
         machine.make_available(1, 0);
     }),
     ("a buffer at the end of all addresses", |machine| {
-        machine.describe(
-            1,
-            0,
-            Descriptor {
-                at: u64::MAX - 5,
-                len: 100,
-                flags: 0,
-                next: 0,
-            },
-        );
+        machine.describe(1, 0, Descriptor::of(u64::MAX - 5, 100));
         machine.make_available(1, 0);
     }),
     ("a buffer for the other direction", |machine| {
-        machine.describe(
-            1,
-            0,
-            Descriptor {
-                at: BASE,
-                len: 100,
-                flags: WRITE,
-                next: 0,
-            },
-        );
+        machine.describe(1, 0, Descriptor::of(BASE, 100).with(WRITE));
         machine.make_available(1, 0);
     }),
     ("a head behind the table", |machine| {
@@ -104,12 +68,7 @@ const ATTACKS: [(&str, Attack); 8] = [
     }),
     ("a table in a table", |machine| {
         let table = machine.rings[1].buffer(0);
-        let indirect = Descriptor {
-            at: table,
-            len: 16,
-            flags: IS_INDIRECT,
-            next: 0,
-        };
+        let indirect = Descriptor::of(table, 16).with(IS_INDIRECT);
         machine.describe_at(table, indirect);
         machine.describe(1, 0, indirect);
         machine.make_available(1, 0);
@@ -217,16 +176,7 @@ fn a_guest_that_resets_in_mid_ring_starts_anew_and_nobody_else_notices() {
             .map(|mark| outgoing(&pool, &frame(60, mark), None))
             .collect();
         assert_eq!(transmit(&mut port, &mut frames).packets, 3, "{name}");
-        machine.describe(
-            1,
-            5,
-            Descriptor {
-                at: machine.rings[1].buffer(5),
-                len: 72,
-                flags: 0,
-                next: 0,
-            },
-        );
+        machine.describe(1, 5, Descriptor::of(machine.rings[1].buffer(5), 72));
         machine.make_available(1, 5);
         reset(&mut port, &mut machine, &pool);
         assert!(receive(&mut port, &pool).is_empty(), "{name}");
@@ -246,16 +196,7 @@ fn what_is_not_a_frame_is_given_back_and_the_ring_goes_on() {
     let at = machine.rings[1].buffer(0);
     // Shorter than its header, and longer than any frame.
     for (entry, len) in [(0, 7), (1, 100_000)] {
-        machine.describe(
-            1,
-            entry,
-            Descriptor {
-                at,
-                len,
-                flags: 0,
-                next: 0,
-            },
-        );
+        machine.describe(1, entry, Descriptor::of(at, len));
         machine.make_available(1, entry);
     }
     machine.kick_anyway(1);
@@ -328,16 +269,7 @@ fn memory_that_shrinks_costs_the_guest_its_port_and_the_process_nothing() {
         let (_other_socket, mut other, mut neighbour) = started(Build::default());
         let pool = Pool::new();
         // A frame at the very end of the memory, which goes first.
-        machine.describe(
-            1,
-            0,
-            Descriptor {
-                at: BASE + LEN - 200,
-                len: 100,
-                flags: 0,
-                next: 0,
-            },
-        );
+        machine.describe(1, 0, Descriptor::of(BASE + LEN - 200, 100));
         ftruncate(&machine.file, len).expect("shrunk");
         if len > 4096 {
             machine.make_available(1, 0);
@@ -454,12 +386,7 @@ fn empty_descriptors_before_each_frame_cost_a_guest_its_ring() {
             },
         );
     }
-    let indirect = Descriptor {
-        at: table,
-        len: 16 * 511,
-        flags: IS_INDIRECT,
-        next: 0,
-    };
+    let indirect = Descriptor::of(table, 16 * 511).with(IS_INDIRECT);
     for entry in 0..16 {
         machine.describe(1, entry, indirect);
         machine.make_available(1, entry);

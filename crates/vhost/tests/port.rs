@@ -189,12 +189,7 @@ fn chains_and_tables_of_their_own_are_read_in_order() {
         };
         machine.describe_at(table + 16 * entry as u64, descriptor);
     }
-    let indirect = Descriptor {
-        at: table,
-        len: 32,
-        flags: IS_INDIRECT,
-        next: 0,
-    };
+    let indirect = Descriptor::of(table, 32).with(IS_INDIRECT);
     machine.describe(1, 9, indirect);
     machine.make_available(1, 9);
     machine.kick(1);

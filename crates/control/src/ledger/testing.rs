@@ -1,6 +1,6 @@
 //! Shared helpers for tests of the ledger, the service and the stores.
 
-use super::{Call, Change, Command, Ledger, Quota};
+use super::{Call, Change, Command, Ledger};
 use tailbound_api::{NewTenant, VmLimit};
 use tailbound_placement::{Guarantee, Policy, Spec};
 use tailbound_units::{Bytes, Nanos, Rate};
@@ -35,14 +35,7 @@ pub(crate) fn ledger() -> (Ledger, Vec<Change>) {
 
 /// An operator's command.
 pub(crate) fn call(command: Command) -> Call {
-    Call {
-        owner: None,
-        key: None,
-        fingerprint: [0; 32],
-        expected: None,
-        quota: Quota::default(),
-        command,
-    }
+    Call::of_service(command)
 }
 
 /// A tenant of some guarantees.

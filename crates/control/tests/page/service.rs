@@ -158,14 +158,7 @@ impl Running {
 
     /// The same with any request, which may be refused.
     pub(crate) fn admits(&self, tenant: &str) -> bool {
-        let call = Call {
-            owner: None,
-            key: None,
-            fingerprint: [0; 32],
-            expected: None,
-            quota: Quota::default(),
-            command: Command::Create(serde_json::from_str(tenant).unwrap()),
-        };
+        let call = Call::of_service(Command::Create(serde_json::from_str(tenant).unwrap()));
         self.runtime.block_on(self.service.call(call)).is_ok()
     }
 }

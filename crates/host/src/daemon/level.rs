@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use tailbound_dataplane::FlowKey;
 use tailbound_dataplane::pacer::{DestinationLevel, Place};
 use tailbound_switch::{GuestMut, Spent, Switch};
+use tailbound_sys::timer;
 use tailbound_units::{Bytes, Nanos, Rate, WireBytes};
 
 /// The bucket levels of all guests.
@@ -47,13 +48,6 @@ struct Destination {
     place: Option<(u64, u64)>,
 }
 
-/// Returns the present, in nanoseconds of `CLOCK_MONOTONIC`.
-fn monotonic() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    let nanos = i128::from(now.tv_sec) * 1_000_000_000 + i128::from(now.tv_nsec);
-    u64::try_from(nanos).unwrap_or(0)
-}
-
 impl Levels {
     /// Returns the levels of all guests at `now`.
     pub(super) fn of(switch: &mut Switch, now: Nanos) -> Self {
@@ -80,7 +74,7 @@ impl Levels {
         });
         Self {
             guests: guests.collect(),
-            at: monotonic(),
+            at: timer::now().0,
             others: Others::new(),
         }
     }
@@ -95,7 +89,7 @@ impl Levels {
             return None;
         }
         match serde_json::from_value::<Self>(text) {
-            Ok(levels) if levels.at <= monotonic() => {
+            Ok(levels) if levels.at <= timer::now().0 => {
                 pass_over("buckets", &levels.others);
                 Some(levels)
             }
@@ -144,7 +138,7 @@ impl Restoring {
         if self.guests.is_empty() {
             return Vec::new();
         }
-        let since = Nanos(monotonic().saturating_sub(self.at));
+        let since = timer::now().since(Nanos(self.at));
         let guests = switch.guests();
         let known = guests.filter(|(_, name)| self.guests.contains_key(*name));
         let known: Vec<_> = known.map(|(id, name)| (id, name.to_owned())).collect();
@@ -296,7 +290,7 @@ mod tests {
         // No time passes, so that it can be told.
         levels.at = u64::MAX;
         assert!(Levels::read(serde_json::to_value(&levels).expect("plain")).is_none());
-        levels.at = monotonic();
+        levels.at = timer::now().0;
         let (mut new, limited) = restored(&levels, &["a"], true);
         assert_eq!(limited.len(), 2);
         let id = new.guests().next().expect("one").0;

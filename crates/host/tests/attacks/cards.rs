@@ -169,12 +169,8 @@ impl LongChains {
             machine.describe_at(table + 16 * u64::from(entry), descriptor);
         }
         for entry in 0..ENTRIES {
-            let descriptor = Descriptor {
-                at: table,
-                len: 16 * (u32::from(Self::BEFORE) + 1),
-                flags: IS_INDIRECT,
-                next: 0,
-            };
+            let descriptor =
+                Descriptor::of(table, 16 * (u32::from(Self::BEFORE) + 1)).with(IS_INDIRECT);
             machine.describe(SEND, entry, descriptor);
         }
         Self(machine)
@@ -302,12 +298,7 @@ impl FreshPages {
         let mut is_offered = false;
         while let Some((entry, _)) = self.machine.next_used(RECEIVE) {
             let page = if is_fresh { self.page } else { self.known };
-            let descriptor = Descriptor {
-                at: Self::AT + page * 4096,
-                len: 2048,
-                flags: WRITE,
-                next: 0,
-            };
+            let descriptor = Descriptor::of(Self::AT + page * 4096, 2048).with(WRITE);
             if is_fresh {
                 self.page = (page + 1) % (Self::LEN / 4096);
             } else {

@@ -2,8 +2,9 @@
 
 use rustix::event::epoll;
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
+use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags};
 use std::io;
+use tailbound_sys::timer::timespec;
 use tailbound_units::Nanos;
 
 /// The key that [`Events::wait`] reports for the alarm.
@@ -80,13 +81,6 @@ impl Events {
             happened.push(key);
         }
         Ok(())
-    }
-}
-
-pub(crate) fn timespec(moment: Nanos) -> Timespec {
-    Timespec {
-        tv_sec: (moment.as_nanos() / 1_000_000_000).cast_signed(),
-        tv_nsec: (moment.as_nanos() % 1_000_000_000).cast_signed(),
     }
 }
 

@@ -85,25 +85,15 @@ fn checks() -> Vec<CheckResult> {
             got: Some(0.9834),
             pass: true,
             source: "Small is Better, 5.1".into(),
-            paper: None,
-            note: None,
-            known: None,
-            not_judged: None,
-            noise: None,
-            misses: None,
+            ..CheckResult::default()
         },
         CheckResult {
             name: "vcpu_only_p99_reduction".into(),
             want: ">= 0.2".into(),
-            got: None,
             pass: false,
             source: "Small is Better, 5.2".into(),
-            paper: None,
-            note: None,
-            known: None,
             not_judged: Some("vcpu-only is not available".into()),
-            noise: None,
-            misses: None,
+            ..CheckResult::default()
         },
     ]
 }

@@ -1,6 +1,8 @@
 use super::*;
 use crate::Threads;
-use tailbound_experiment::{Experiment as _, ExperimentError, Loaded, Source};
+use crate::testing::{parse, replaced};
+use tailbound_document::testing::assert_refused;
+use tailbound_experiment::Experiment as _;
 use tailbound_report::Results;
 
 /// Two racks of two hosts of two slots; all tenants arrive together at an empty data centre.
@@ -42,21 +44,11 @@ occupancy = 80
 "#;
 
 fn small(changes: &[(&str, &str)]) -> String {
-    let mut text = SMALL.to_owned();
-    for (from, to) in changes {
-        assert!(text.contains(from), "{from}");
-        text = text.replacen(from, to, 1);
-    }
-    text
-}
-
-fn parse(text: String) -> Result<Loaded<FlowsExperiment>, ExperimentError> {
-    let file = "x.toml".to_owned();
-    Loaded::parse(&Source { text, file })
+    replaced(SMALL, changes)
 }
 
 fn run(text: String, seed: u64, threads: usize) -> Results {
-    let loaded = parse(text).unwrap();
+    let loaded = parse::<FlowsExperiment>(&text).unwrap();
     loaded.run(seed, &Threads(threads), &mut |_| {}).unwrap()
 }
 
@@ -138,44 +130,38 @@ fn fair_sharing_lets_alone_flows_be_faster_and_crowded_ones_slower() {
 #[test]
 fn every_embedded_experiment_is_right() {
     for (_, text) in FlowsExperiment::CATALOGUE.embedded {
-        parse((*text).to_owned()).unwrap();
+        parse::<FlowsExperiment>(text).unwrap();
     }
 }
 
 #[test]
 fn mistakes_are_named_with_their_place() {
-    for (from, to, message) in [
-        ("network = \"n\"", "network = \"m\"", "unknown network `m`"),
-        ("requests = 400", "requests = 0", "requests 0: choose 1 to"),
-        (
-            "warmup = 100",
-            "warmup = 400",
-            "nothing is left to measure of 400",
-        ),
-        (
-            "mean_vms = 4",
-            "mean_vms = 0.5",
-            "mean_vms 0.5: choose 1 to",
-        ),
-        ("pods = 2", "pods = 0", "has no slots"),
-        ("pods = 2", "pods = 4000000000", "more than 4000000"),
-        ("\"all-to-one\"", "\"one-to-all\"", "one-to-all"),
-        ("compute = \"1s\"", "compute = \"1 parsec\"", "parsec"),
-        (
-            "compute = \"1s\"",
-            "compute = \"0s\"",
-            "compute 0ns: choose",
-        ),
-        ("racks = 2", "racks = 2\ncolour = 1", "unknown key `colour`"),
-        (
-            "occupancy = 80",
-            "occupancy = 101",
-            "occupancy 101: choose 1 to 100",
-        ),
-    ] {
-        let error = parse(small(&[(from, to)])).map(drop).unwrap_err();
-        let error = error.to_string();
-        assert!(error.contains(message), "{error}\ninstead of {message}");
-        assert!(error.starts_with("x.toml:"), "{error}");
-    }
+    assert_refused(
+        SMALL,
+        parse::<FlowsExperiment>,
+        r#"
+network = "n" => network = "m"
+    unknown network `m`
+requests = 400 => requests = 0
+    requests 0: choose 1 to
+warmup = 100 => warmup = 400
+    nothing is left to measure of 400
+mean_vms = 4 => mean_vms = 0.5
+    mean_vms 0.5: choose 1 to
+pods = 2 => pods = 0
+    has no slots
+pods = 2 => pods = 4000000000
+    more than 4000000
+"all-to-one" => "one-to-all"
+    one-to-all
+compute = "1s" => compute = "1 parsec"
+    parsec
+compute = "1s" => compute = "0s"
+    compute 0ns: choose
+racks = 2 => racks = 2\ncolour = 1
+    unknown key `colour`
+occupancy = 80 => occupancy = 101
+    occupancy 101: choose 1 to 100
+"#,
+    );
 }

@@ -363,6 +363,7 @@ proptest! {
 mod experiments {
     use crate::Threads;
     use crate::net::NetExperiment;
+    use crate::testing::{assert_mistakes, assert_outlined};
     use tailbound_experiment::{Experiment as _, Loaded};
     use tailbound_report::{Results, Verdict};
     use tailbound_units::Nanos;
@@ -397,10 +398,7 @@ mod experiments {
             let one = short(name, 3, 1);
             assert_eq!(one.verdict, Verdict::Pass, "{}", one.summary(false));
             assert!(tailbound_report::page(&one).is_ok(), "{name}");
-            for (outline, variant) in load(name).experiment.outline().iter().zip(&one.variants) {
-                assert_eq!(outline.name, variant.name, "{name}");
-                assert!(outline.values.keys().eq(variant.values.keys()), "{name}");
-            }
+            assert_outlined(&load(name), &one);
         }
         let [one, many] = [1, 2].map(|threads| short("random-networks", 3, threads).to_json());
         assert_eq!(one, many);
@@ -409,50 +407,30 @@ mod experiments {
 
     #[test]
     fn a_check_of_what_is_not_there_is_refused_before_anything_runs() {
-        for (name, right, wrong, message) in [
-            (
-                "silo-figure5",
-                "at = [\"a\"]",
-                "at = [\"c\"]",
-                "unknown variant `c`",
-            ),
-            (
-                "silo-figure5",
-                "of = \"violations\"",
-                "of = \"violation\"",
-                "did you mean `violations`?",
-            ),
-            (
-                "random-networks",
-                "of = \"delay_violations\"",
-                "of = \"x\"",
-                "unknown value `x`",
-            ),
-            (
-                "admitted-bursts",
-                "\"locality\"]\nat_least",
-                "\"local\"]\nat_least",
-                "unknown variant `local`",
-            ),
-            (
-                "admitted-bursts",
-                "of = \"lost_frames\"",
-                "of = \"lost.p50\"",
-                "unknown series `lost`",
-            ),
-        ] {
-            let mut source = NetExperiment::CATALOGUE.source(name).unwrap();
-            assert!(source.text.contains(right), "{right}");
-            source.text = source.text.replacen(right, wrong, 1);
-            let error = Loaded::<NetExperiment>::parse(&source)
-                .map(drop)
-                .unwrap_err()
-                .to_string();
-            assert!(
-                error.starts_with(&format!("experiments/net/{name}.toml:")),
-                "{error}"
-            );
-            assert!(error.contains(message), "{error}");
-        }
+        assert_mistakes::<NetExperiment>(
+            "silo-figure5",
+            r#"
+at = ["a"] => at = ["c"]
+    unknown variant `c`
+of = "violations" => of = "violation"
+    did you mean `violations`?
+"#,
+        );
+        assert_mistakes::<NetExperiment>(
+            "random-networks",
+            r#"
+of = "delay_violations" => of = "x"
+    unknown value `x`
+"#,
+        );
+        assert_mistakes::<NetExperiment>(
+            "admitted-bursts",
+            r#"
+"locality"]\nat_least => "local"]\nat_least
+    unknown variant `local`
+of = "lost_frames" => of = "lost.p50"
+    unknown series `lost`
+"#,
+        );
     }
 }

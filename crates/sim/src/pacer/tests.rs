@@ -2,20 +2,8 @@
 
 use super::PacerExperiment;
 use crate::Threads;
-use tailbound_experiment::{Experiment as _, Loaded, Source};
+use crate::testing::{assert_mistakes, assert_outlined, load, parse};
 use tailbound_report::Verdict;
-
-/// Loads an experiment of the program, with replacements in its text.
-fn parse(name: &str, changes: &[(&str, &str)]) -> Result<Loaded<PacerExperiment>, String> {
-    let mut source = PacerExperiment::CATALOGUE
-        .source(name)
-        .expect("it comes with the program");
-    for (from, to) in changes {
-        assert!(source.text.contains(from), "{name} has no {from}");
-        source.text = source.text.replacen(from, to, 1);
-    }
-    Loaded::parse(&source).map_err(|error| error.to_string())
-}
 
 /// Short forms of all experiments that still prove something.
 const SHORT: [(&str, &[(&str, &str)]); 6] = [
@@ -85,16 +73,11 @@ const SHORT: [(&str, &[(&str, &str)]); 6] = [
 #[test]
 fn every_experiment_holds() {
     for (name, changes) in SHORT {
-        let loaded = parse(name, changes).expect("a sound experiment");
+        let loaded = load::<PacerExperiment>(name, changes);
         let results = loaded.run(1, &Threads(1), &mut |_| {}).expect("it runs");
         let checks = &results.checks;
         assert_eq!(results.verdict, Verdict::Pass, "{name}: {checks:?}");
-        // The measurements have the names of the outline.
-        for (outline, variant) in loaded.experiment.outline().iter().zip(&results.variants) {
-            assert_eq!(outline.name, variant.name, "{name}");
-            assert!(outline.series.keys().eq(variant.series.keys()), "{name}");
-            assert!(outline.values.keys().eq(variant.values.keys()), "{name}");
-        }
+        assert_outlined(&loaded, &results);
     }
 }
 
@@ -117,7 +100,7 @@ const SHORTEST: [(&str, &[(&str, &str)]); 5] = [
 #[test]
 fn results_follow_from_the_seed_whatever_the_number_of_threads() {
     for (name, changes) in SHORTEST {
-        let loaded = parse(name, changes).expect("a sound experiment");
+        let loaded = load::<PacerExperiment>(name, changes);
         let run = |seed, threads| {
             let results = loaded.run(seed, &Threads(threads), &mut |_| {});
             results.expect("it runs")
@@ -134,138 +117,108 @@ fn results_follow_from_the_seed_whatever_the_number_of_threads() {
 
 #[test]
 fn mistakes_are_named_with_their_place() {
-    let cases = [
-        (
-            "silo-table1",
-            "frames = 10",
-            "frames = 0",
-            "frames 0: choose 1 to 1000",
-        ),
-        (
-            "silo-table1",
-            "late = [99, 77, ",
-            "late = [99, ",
-            "5 figures for 6 bandwidths",
-        ),
-        (
-            "silo-table1",
-            "[100, 140",
-            "[90, 140",
-            "bandwidths 90: choose 100 to",
-        ),
-        ("limits", "\"30KB\", ", "\"1KB\", ", "bursts 1KB: choose"),
-        (
-            "spacing",
-            "frames = [84, 1538]",
-            "frames = [83, 1538]",
-            "frames 83: choose 84",
-        ),
-        (
-            "conformance",
-            "port = \"10Gbit/s\"",
-            "port = \"7Gbit/s\"",
-            "a rate of 7Gbit/s: choose",
-        ),
-        (
-            "isolation",
-            "load = 60",
-            "load = 100",
-            "load 100: choose 1 to 99",
-        ),
-        (
-            "elastic",
-            "busy_until = \"50ms\"",
-            "busy_until = \"22ms\"",
-            "busy_until 22ms: choose 23ms to 100ms",
-        ),
-        (
-            "isolation",
-            "[isolation]",
-            "[limits]",
-            "unknown key `flood`",
-        ),
-    ];
-    for (name, right, wrong, message) in cases {
-        let error = parse(name, &[(right, wrong)]).expect_err(message);
-        assert!(
-            error.starts_with(&format!("experiments/pacer/{name}.toml:")),
-            "{error}"
-        );
-        assert!(error.contains(message), "{error}");
-    }
-    let source = Source {
-        text: "name = \"x\"\ntitle = \"\"\nsource = \"\"\n".to_owned(),
-        file: "x.toml".to_owned(),
-    };
-    let error = Loaded::<PacerExperiment>::parse(&source).expect_err("of no kind");
-    assert!(error.to_string().contains("has 0 scenarios"), "{error}");
+    assert_mistakes::<PacerExperiment>(
+        "silo-table1",
+        r#"
+frames = 10 => frames = 0
+    frames 0: choose 1 to 1000
+late = [99, 77,  => late = [99,
+    5 figures for 6 bandwidths
+[100, 140 => [90, 140
+    bandwidths 90: choose 100 to
+"#,
+    );
+    assert_mistakes::<PacerExperiment>(
+        "limits",
+        r#"
+"30KB",  => "1KB",
+    bursts 1KB: choose
+"#,
+    );
+    assert_mistakes::<PacerExperiment>(
+        "spacing",
+        r#"
+frames = [84, 1538] => frames = [83, 1538]
+    frames 83: choose 84
+"#,
+    );
+    assert_mistakes::<PacerExperiment>(
+        "conformance",
+        r#"
+port = "10Gbit/s" => port = "7Gbit/s"
+    a rate of 7Gbit/s: choose
+"#,
+    );
+    assert_mistakes::<PacerExperiment>(
+        "isolation",
+        r#"
+load = 60 => load = 100
+    load 100: choose 1 to 99
+[isolation] => [limits]
+    unknown key `flood`
+"#,
+    );
+    assert_mistakes::<PacerExperiment>(
+        "elastic",
+        r#"
+busy_until = "50ms" => busy_until = "22ms"
+    busy_until 22ms: choose 23ms to 100ms
+"#,
+    );
+    let error = parse::<PacerExperiment>("name = \"x\"\ntitle = \"\"\nsource = \"\"\n");
+    let error = error.expect_err("of no kind");
+    assert!(error.contains("has 0 scenarios"), "{error}");
 }
 
 #[test]
 fn a_check_of_what_is_not_there_is_refused_before_anything_runs() {
-    for (name, right, wrong, message) in [
-        (
-            "spacing",
-            "of = \"early\"",
-            "of = \"erly\"",
-            "unknown value `erly`; did you mean `early`?",
-        ),
-        (
-            "spacing",
-            "at = [\"one-guest\",",
-            "at = [\"no-guest\",",
-            "unknown variant `no-guest`",
-        ),
-        (
-            "isolation",
-            "latency.p99_9",
-            "latncy.p99_9",
-            "unknown series `latncy`",
-        ),
-        (
-            "isolation",
-            "latency.p99_9",
-            "latency.p99.9",
-            "unknown statistic `p99.9`",
-        ),
-        (
-            "isolation",
-            "from = \"conforming\"",
-            "from = \"nobody\"",
-            "unknown variant `nobody`",
-        ),
-        (
-            "limits",
-            "at = [\"all\"]",
-            "at = [\"none\"]",
-            "unknown variant `none`",
-        ),
-        (
-            "conformance",
-            "at = [\"networks\"]",
-            "at = [\"network\"]",
-            "did you mean `networks`?",
-        ),
-        (
-            "silo-table1",
-            "of = \"furthest_from_erlang\"",
-            "of = \"far\"",
-            "unknown value `far`",
-        ),
-    ] {
-        let error = parse(name, &[(right, wrong)]).expect_err(message);
-        assert!(
-            error.starts_with(&format!("experiments/pacer/{name}.toml:")),
-            "{error}"
-        );
-        assert!(error.contains(message), "{error}");
-    }
+    assert_mistakes::<PacerExperiment>(
+        "spacing",
+        r#"
+of = "early" => of = "erly"
+    unknown value `erly`; did you mean `early`?
+at = ["one-guest", => at = ["no-guest",
+    unknown variant `no-guest`
+"#,
+    );
+    assert_mistakes::<PacerExperiment>(
+        "isolation",
+        r#"
+latency.p99_9 => latncy.p99_9
+    unknown series `latncy`
+latency.p99_9 => latency.p99.9
+    unknown statistic `p99.9`
+from = "conforming" => from = "nobody"
+    unknown variant `nobody`
+"#,
+    );
+    assert_mistakes::<PacerExperiment>(
+        "limits",
+        r#"
+at = ["all"] => at = ["none"]
+    unknown variant `none`
+"#,
+    );
+    assert_mistakes::<PacerExperiment>(
+        "conformance",
+        r#"
+at = ["networks"] => at = ["network"]
+    did you mean `networks`?
+"#,
+    );
+    assert_mistakes::<PacerExperiment>(
+        "silo-table1",
+        r#"
+of = "furthest_from_erlang" => of = "far"
+    unknown value `far`
+"#,
+    );
 }
 
 #[test]
 fn a_guarantee_that_the_pacer_refuses_is_named_by_its_rule() {
     let [one, three] = [1, 3].map(|gbit| format!("guest = {{ bandwidth = \"{gbit}Gbit/s\""));
-    let loaded = parse("isolation", &[(&one, &three)]).expect("sound by itself");
+    let loaded = load::<PacerExperiment>("isolation", &[(&one, &three)]);
     // Before anything runs, which would take half a minute.
     let error = loaded.run(1, &Threads(1), &mut |said| panic!("it runs: {said}"));
     let error = error.expect_err("3 and 8 times 1 Gbit/s of 10").to_string();

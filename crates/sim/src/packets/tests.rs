@@ -370,55 +370,51 @@ transport = {{ initial_window = 1, delayed_ack = "1ms", quick_acks = {quick_acks
 
 #[test]
 fn mistakes_are_told_where_they_are() {
-    let setting = "[[messages.setting]]\nname = \"one\"\n";
-    let cases = [
+    let bursts = "bursts = { every = \"1ms\", size = \"1KB\" }";
+    for (load, rest, expected) in [
         (
-            format!("{STAR}\n{setting}"),
+            "",
+            "",
             "bad.toml:5:1: 0 loads: write one of `flows`, `queries`, `bursts`",
         ),
         (
-            format!(
-                "{STAR}bursts = {{ every = \"1ms\", size = \"0B\" }}\n{setting}switches = {{ classes = 9 }}\n"
-            ),
+            bursts,
+            "switches = { classes = 9 }",
             "classes 9: choose 1 to 8",
         ),
         (
-            format!("{STAR}flows = {{ every = \"1ms\", sizes = {{ }} }}\n{setting}"),
+            "flows = { every = \"1ms\", sizes = { } }",
+            "",
             "0 sizes: write one of `fixed`, `pareto`, `empirical`",
         ),
         (
-            format!(
-                "{STAR}flows = {{ every = \"1ms\", sizes = {{ fixed = \"1KB\" }}, peers = {{ some = 4 }} }}\n{setting}"
-            ),
+            "flows = { every = \"1ms\", sizes = { fixed = \"1KB\" }, peers = { some = 4 } }",
+            "",
             "4 peers of 4 hosts: choose 1 to 3",
         ),
         (
-            format!(
-                "{STAR}bursts = {{ every = \"1ms\", size = \"1KB\" }}\n{setting}transport = {{ congestion = \"dctcp\", sack = false }}\n"
-            ),
+            bursts,
+            "transport = { congestion = \"dctcp\", sack = false }",
             "DCTCP takes marks with SACK alone: leave it out",
         ),
-    ];
-    for (rest, expected) in [
         (
+            bursts,
             "transport = { congestion = \"pfabric\" }",
             "pFabric is switches and hosts",
         ),
         (
+            bursts,
             "switches = { pfabric = true, classes = 2 }\ntransport = { congestion = \"pfabric\" }",
             "pFabric has its own order",
         ),
         (
+            bursts,
             "switches = { shared = { buffer = \"1MB\", alpha = 0.0 } }",
             "alpha 0: choose 0.001 to 1000",
         ),
     ] {
-        let load = "bursts = { every = \"1ms\", size = \"1KB\" }";
-        let told = refused(&format!("{STAR}{load}\n{setting}{rest}\n"));
-        assert!(told.contains(expected), "{told}");
-    }
-    for (text, expected) in cases {
-        let told = refused(&text);
+        let setting = "[[messages.setting]]\nname = \"one\"";
+        let told = refused(&format!("{STAR}{load}\n{setting}\n{rest}\n"));
         assert!(told.contains(expected), "{told}");
     }
 }

@@ -1,6 +1,8 @@
 use super::*;
+use crate::testing::{parse, replaced};
 use std::cell::Cell;
-use tailbound_experiment::{Experiment as _, ExperimentError, Loaded, Source};
+use tailbound_document::testing::assert_refused;
+use tailbound_experiment::Experiment as _;
 use tailbound_report::Results;
 use tailbound_units::{Bytes, Nanos};
 
@@ -24,31 +26,22 @@ impl Stopwatch for Clock {
     }
 }
 
-fn parse(text: String) -> Result<Loaded<PlacementExperiment>, ExperimentError> {
-    let file = "x.toml".to_owned();
-    Loaded::parse(&Source { text, file })
-}
-
 /// A small data centre, with replacements in its text.
 fn small(changes: &[(&str, &str)]) -> String {
     let (_, text) = PlacementExperiment::CATALOGUE.embedded[0];
     let first = text.find("[[point]]").unwrap();
-    let mut text = format!(
+    let text = format!(
         "{}[[point]]\nname = \"small\"\nnetwork = \"10G\"\npods = 1\nmean_vms = 49\n\
          requests = 200\n",
         &text[..first]
     );
-    for (from, to) in changes {
-        assert!(text.contains(from), "{from}");
-        text = text.replacen(from, to, 1);
-    }
-    text
+    replaced(&text, changes)
 }
 
 fn run_text(text: &str, seed: u64, step: u64) -> Results {
     let now = Cell::new(0);
     let clock: Box<dyn Stopwatch> = Box::new(Clock { now, step });
-    parse(text.to_owned())
+    parse::<PlacementExperiment>(text)
         .unwrap()
         .run(seed, &clock, &mut |_| {})
         .unwrap()
@@ -113,53 +106,36 @@ fn a_policy_that_does_not_look_overfills_queues() {
 #[test]
 fn every_embedded_experiment_is_right() {
     for (_, text) in PlacementExperiment::CATALOGUE.embedded {
-        parse((*text).to_owned()).unwrap();
+        parse::<PlacementExperiment>(text).unwrap();
     }
 }
 
 #[test]
 fn mistakes_are_named_with_their_place() {
-    for (from, to, message) in [
-        (
-            "network = \"10G\"\npods",
-            "network = \"1G\"\npods",
-            "unknown network `1G`",
-        ),
-        ("requests = 200", "requests = 0", "requests 0: choose 1 to"),
-        (
-            "mean_vms = 49",
-            "mean_vms = 0.5",
-            "mean_vms 0.5: choose 1 to",
-        ),
-        ("pods = 1", "pods = 0", "has no hosts"),
-        ("pods = 1", "pods = 4000000000", "more than 2000000"),
-        (
-            "explain_every = 100",
-            "explain_every = 0",
-            "explain_every 0",
-        ),
-        ("name = \"B\"", "name = \"A\"", "class \"A\" is there twice"),
-        (
-            "racks = 25",
-            "racks = 25\ncolour = 1",
-            "unknown key `colour`",
-        ),
-        (
-            "requests = 200",
-            "requests = 200\n[[check]]\nname = \"x\"\nof = \"all.p98\"\nat = [\"small\"]\n\
-             at_most = 1\nsource = \"none\"",
-            "unknown statistic `p98`",
-        ),
-        (
-            "requests = 200",
-            "requests = 200\n[[check]]\nname = \"x\"\nof = \"C_refused\"\nat = [\"small\"]\n\
-             at_most = 1\nsource = \"none\"",
-            "unknown value `C_refused`",
-        ),
-    ] {
-        let error = parse(small(&[(from, to)])).map(drop).unwrap_err();
-        let error = error.to_string();
-        assert!(error.contains(message), "{error}\ninstead of {message}");
-        assert!(error.starts_with("x.toml:"), "{error}");
-    }
+    assert_refused(
+        &small(&[]),
+        parse::<PlacementExperiment>,
+        r#"
+network = "10G"\npods => network = "1G"\npods
+    unknown network `1G`
+requests = 200 => requests = 0
+    requests 0: choose 1 to
+mean_vms = 49 => mean_vms = 0.5
+    mean_vms 0.5: choose 1 to
+pods = 1 => pods = 0
+    has no hosts
+pods = 1 => pods = 4000000000
+    more than 2000000
+explain_every = 100 => explain_every = 0
+    explain_every 0
+name = "B" => name = "A"
+    class "A" is there twice
+racks = 25 => racks = 25\ncolour = 1
+    unknown key `colour`
+requests = 200 => requests = 200\n[[check]]\nname = "x"\nof = "all.p98"\nat = ["small"]\nat_most = 1\nsource = "none"
+    unknown statistic `p98`
+requests = 200 => requests = 200\n[[check]]\nname = "x"\nof = "C_refused"\nat = ["small"]\nat_most = 1\nsource = "none"
+    unknown value `C_refused`
+"#,
+    );
 }

@@ -2,25 +2,23 @@
 
 use super::ShaperExperiment;
 use crate::Threads;
-use tailbound_experiment::{Experiment as _, Loaded};
+use crate::testing::{assert_mistakes, assert_outlined, parse, replaced, source};
+use tailbound_experiment::Loaded;
 use tailbound_report::Verdict;
 
 /// Loads an experiment of the program, with replacements in its text.
-fn parse(name: &str, changes: &[(&str, &str)]) -> Result<Loaded<ShaperExperiment>, String> {
-    let mut source = ShaperExperiment::CATALOGUE
-        .source(name)
-        .expect("it comes with the program");
-    for (from, to) in changes {
-        assert!(source.text.contains(from), "{name} has no {from}");
-        source.text = source.text.replacen(from, to, 1);
-    }
+fn load(name: &str, changes: &[(&str, &str)]) -> Loaded<ShaperExperiment> {
+    let mut text = replaced(&source::<ShaperExperiment>(name).text, changes);
     // A limit that others are on both sides of.
     if name == "rate" {
         let is_kept = |it: &&str| !it.contains("-16-") && *it != "\"16Mbit/s\"";
-        let kept: Vec<&str> = source.text.split(", ").filter(is_kept).collect();
-        source.text = kept.join(", ");
+        text = text
+            .split(", ")
+            .filter(is_kept)
+            .collect::<Vec<_>>()
+            .join(", ");
     }
-    Loaded::parse(&source).map_err(|error| error.to_string())
+    parse(&text).expect("a sound experiment")
 }
 
 const CREDIT_50: &str =
@@ -59,14 +57,11 @@ const SHORT: [(&str, &[(&str, &str)]); 5] = [
 #[test]
 fn every_experiment_holds() {
     for (name, changes) in SHORT {
-        let loaded = parse(name, changes).expect("a sound experiment");
+        let loaded = load(name, changes);
         let results = loaded.run(1, &Threads(1), &mut |_| {}).expect("it runs");
         let checks = &results.checks;
         assert_eq!(results.verdict, Verdict::Pass, "{name}: {checks:?}");
-        for (outline, variant) in loaded.experiment.outline().iter().zip(&results.variants) {
-            assert_eq!(outline.name, variant.name, "{name}");
-            assert!(outline.values.keys().eq(variant.values.keys()), "{name}");
-        }
+        assert_outlined(&loaded, &results);
     }
 }
 
@@ -74,7 +69,7 @@ fn every_experiment_holds() {
 #[test]
 fn results_follow_from_the_seed_whatever_the_number_of_threads() {
     for (name, changes) in &SHORT[..4] {
-        let loaded = parse(name, changes).expect("a sound experiment");
+        let loaded = load(name, changes);
         let run = |threads| {
             let results = loaded.run(1, &Threads(threads), &mut |_| {});
             results.expect("it runs").to_json()
@@ -85,50 +80,33 @@ fn results_follow_from_the_seed_whatever_the_number_of_threads() {
 
 #[test]
 fn what_cannot_be_simulated_is_named_with_its_place() {
-    for (name, right, wrong, message) in [
-        ("rtp", "[98, 100]", "[0, 100]", "loads 0: choose 1 to 1000"),
-        (
-            "rtp",
-            "interval = \"50ms\"",
-            "interval = \"0s\"",
-            "interval 0ns: choose",
-        ),
-        (
-            "rtp",
-            "width = \"100us\"",
-            "width = \"0s\"",
-            "width 0ns: choose",
-        ),
-        (
-            "rtp",
-            "kind = \"fifo\"",
-            "kind = \"fifo\"\nwidth = \"1ms\"",
-            "width is a key of kind = \"smooth-window\" alone",
-        ),
-        (
-            "http",
-            "clients = 10",
-            "clients = 0",
-            "clients 0: choose 1 to",
-        ),
-        (
-            "rate",
-            "time = \"120s\"",
-            "time = \"5s\"",
-            "time 5s: choose",
-        ),
-        (
-            "rate",
-            "of = \"least_in_10s\"",
-            "of = \"least\"",
-            "unknown value `least`",
-        ),
-    ] {
-        let error = parse(name, &[(right, wrong)]).expect_err(message);
-        assert!(
-            error.starts_with(&format!("experiments/shaper/{name}.toml:")),
-            "{error}"
-        );
-        assert!(error.contains(message), "{error}");
-    }
+    assert_mistakes::<ShaperExperiment>(
+        "rtp",
+        r#"
+[98, 100] => [0, 100]
+    loads 0: choose 1 to 1000
+interval = "50ms" => interval = "0s"
+    interval 0ns: choose
+width = "100us" => width = "0s"
+    width 0ns: choose
+kind = "fifo" => kind = "fifo"\nwidth = "1ms"
+    width is a key of kind = "smooth-window" alone
+"#,
+    );
+    assert_mistakes::<ShaperExperiment>(
+        "http",
+        r#"
+clients = 10 => clients = 0
+    clients 0: choose 1 to
+"#,
+    );
+    assert_mistakes::<ShaperExperiment>(
+        "rate",
+        r#"
+time = "120s" => time = "5s"
+    time 5s: choose
+of = "least_in_10s" => of = "least"
+    unknown value `least`
+"#,
+    );
 }

@@ -2,14 +2,12 @@
 //! default. Tailbound's own ones have the handle [`HANDLE`].
 
 use super::rules::Queue;
-use crate::rtnetlink::{Attributes, Netlink};
+use crate::rtnetlink::{
+    DELETE_QDISC, GET_FILTER, GET_QDISC, NEW_QDISC, Netlink, TC_HEAD, attribute, find, tc_head,
+    text,
+};
 use std::io;
 
-const NEW_QDISC: u16 = 36;
-const DELETE_QDISC: u16 = 37;
-const GET_QDISC: u16 = 38;
-const NEW_FILTER: u16 = 44;
-const GET_FILTER: u16 = 46;
 const CREATE: u16 = 0x400;
 const REPLACE: u16 = 0x100;
 
@@ -19,8 +17,6 @@ const OPTIONS: u16 = 2;
 /// Transmit queues of an interface.
 const TRANSMIT_QUEUES: u16 = 31;
 
-/// The length of `struct tcmsg`, in bytes.
-const HEAD: usize = 20;
 const ROOT: u32 = 0xffff_ffff;
 /// Parent of `ingress` and `clsact`, and their handle.
 const CLSACT: u32 = 0xffff_fff1;
@@ -76,7 +72,7 @@ impl Qdiscs {
 
     /// Returns kind, parent and handle of all.
     fn all(&self) -> io::Result<Vec<(String, u32, u32)>> {
-        let bodies = self.netlink.dump(GET_QDISC, NEW_QDISC, &[0; HEAD])?;
+        let bodies = self.netlink.dump(GET_QDISC, &[0; TC_HEAD])?;
         let ours = bodies.iter().filter(|it| number(it, 4) == self.ifindex);
         let read = |body: &Vec<u8>| {
             let (handle, parent) = (number(body, 8), number(body, 12));
@@ -126,9 +122,8 @@ impl Qdiscs {
 
     fn transmit_queues(&self) -> io::Result<u32> {
         let link = self.netlink.link(self.ifindex)?;
-        let mut number = Attributes(&link).filter(|(kind, _)| *kind == TRANSMIT_QUEUES);
-        let number = number.next().and_then(|(_, value)| value.first_chunk());
-        Ok(number.map_or(1, |bytes| u32::from_ne_bytes(*bytes)))
+        let queues = find(&link, TRANSMIT_QUEUES).and_then(|value| value.first_chunk());
+        Ok(queues.map_or(1, |bytes| u32::from_ne_bytes(*bytes)))
     }
 
     /// Removes tailbound's root qdisc; the kernel puts its default there. Waiting frames are dropped.
@@ -157,7 +152,7 @@ impl Qdiscs {
     /// Returns handle and priority of all filters at a side of clsact.
     pub(super) fn filters(&self, side: u32) -> io::Result<Vec<(u32, u16)>> {
         let head = self.head(side, 0);
-        let bodies = self.netlink.dump(GET_FILTER, NEW_FILTER, &head)?;
+        let bodies = self.netlink.dump(GET_FILTER, &head)?;
         let read = |body: &Vec<u8>| (number(body, 8), (number(body, 16) >> 16) as u16);
         // One entry is that of the chain of filters itself.
         let filters = bodies.iter().map(read).filter(|(handle, _)| *handle != 0);
@@ -166,10 +161,9 @@ impl Qdiscs {
 
     fn put(&self, parent: u32, handle: u32, kind: &str, options: &[u8]) -> io::Result<()> {
         let mut body = self.head(parent, handle).to_vec();
-        let name = [kind.as_bytes(), &[0]].concat();
-        attribute(&mut body, KIND, &name);
+        body.extend(attribute(KIND, &[kind.as_bytes(), &[0]].concat()));
         if !options.is_empty() {
-            attribute(&mut body, OPTIONS, options);
+            body.extend(attribute(OPTIONS, options));
         }
         let done = self.netlink.change(NEW_QDISC, CREATE | REPLACE, &body);
         done.map_err(|error| match error.raw_os_error() {
@@ -181,12 +175,8 @@ impl Qdiscs {
         })
     }
 
-    fn head(&self, parent: u32, handle: u32) -> [u8; HEAD] {
-        let mut head = [0; HEAD];
-        head[4..8].copy_from_slice(&self.ifindex.to_ne_bytes());
-        head[8..12].copy_from_slice(&handle.to_ne_bytes());
-        head[12..16].copy_from_slice(&parent.to_ne_bytes());
-        head
+    fn head(&self, parent: u32, handle: u32) -> [u8; TC_HEAD] {
+        tc_head(self.ifindex, handle, parent)
     }
 }
 
@@ -196,34 +186,22 @@ fn fq_options() -> Vec<u8> {
     const FLOW_PLIMIT: u16 = 2;
     const TIMER_SLACK: u16 = 13;
     const HORIZON_TIME: u16 = 14;
-    let mut options = Vec::new();
-    for (kind, value) in [
+    let options = [
         (PLIMIT, LIMIT),
         (FLOW_PLIMIT, LIMIT),
         (TIMER_SLACK, SLACK),
         (HORIZON_TIME, HORIZON),
-    ] {
-        attribute(&mut options, kind, &value.to_ne_bytes());
-    }
+    ];
     options
-}
-
-fn attribute(body: &mut Vec<u8>, kind: u16, value: &[u8]) {
-    body.extend(((4 + value.len()) as u16).to_ne_bytes());
-    body.extend(kind.to_ne_bytes());
-    body.extend(value);
-    body.resize(body.len().next_multiple_of(4), 0);
+        .map(|(kind, value)| attribute(kind, &value.to_ne_bytes()))
+        .concat()
 }
 
 fn number(body: &[u8], at: usize) -> u32 {
-    let bytes = body.get(at..).and_then(|rest| rest.first_chunk());
-    bytes.map_or(0, |bytes| u32::from_ne_bytes(*bytes))
+    crate::rtnetlink::number(body, at).unwrap_or(0)
 }
 
 fn kind(body: &[u8]) -> String {
-    let mut attributes = Attributes(body.get(HEAD..).unwrap_or_default());
-    let found = attributes.find(|(kind, _)| *kind == KIND);
-    let name = found.map_or(&[][..], |(_, value)| value);
-    let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
-    String::from_utf8_lossy(name).into_owned()
+    let name = find(body.get(TC_HEAD..).unwrap_or_default(), KIND);
+    text(name.unwrap_or_default())
 }

@@ -2,8 +2,9 @@
 //! buckets (tbf), classes of htb, and policers. Classes and policers are listed only for interfaces
 //! that have a qdisc for them.
 
-use super::text;
-use crate::rtnetlink::{Attributes, Netlink};
+use crate::rtnetlink::{
+    Attributes, GET_CLASS, GET_FILTER, GET_QDISC, Netlink, TC_HEAD, find, number, tc_head, text,
+};
 use std::io;
 use tailbound_units::Rate;
 
@@ -35,15 +36,6 @@ pub struct Limit {
     pub backlog: u64,
 }
 
-const GET_QDISC: u16 = 38;
-const NEW_QDISC: u16 = 36;
-const GET_CLASS: u16 = 42;
-const NEW_CLASS: u16 = 40;
-const GET_FILTER: u16 = 46;
-const NEW_FILTER: u16 = 44;
-
-/// The length of `struct tcmsg`, in bytes.
-const HEAD: usize = 20;
 /// Parents of filters: `ingress` and the two sides of `clsact`.
 const INGRESS: [u32; 2] = [0xffff_fff2, 0xffff_fff3];
 /// The depth to which filters nest actions: options, actions, one of these, its options.
@@ -56,7 +48,7 @@ const DEPTH: u32 = 4;
 pub fn limits() -> io::Result<Vec<Limit>> {
     let netlink = Netlink::open()?;
     let mut found = Vec::new();
-    let qdiscs = netlink.dump(GET_QDISC, NEW_QDISC, &head(0, 0));
+    let qdiscs = netlink.dump(GET_QDISC, &tc_head(0, 0, 0));
     let qdiscs = match qdiscs {
         Err(error) if error.kind() == io::ErrorKind::Unsupported => return Ok(found),
         other => other?,
@@ -68,7 +60,7 @@ pub fn limits() -> io::Result<Vec<Limit>> {
         match qdisc.kind.as_str() {
             "tbf" => found.extend(qdisc.limit(LimitKind::TokenBucket, token_rate)),
             "htb" => {
-                let classes = netlink.dump(GET_CLASS, NEW_CLASS, &head(qdisc.index, 0));
+                let classes = netlink.dump(GET_CLASS, &tc_head(qdisc.index, 0, 0));
                 let classes = classes.unwrap_or_default();
                 let classes = classes.iter().filter_map(|body| Discipline::read(body));
                 let of_htb = classes.filter(|class| class.kind == "htb");
@@ -76,7 +68,7 @@ pub fn limits() -> io::Result<Vec<Limit>> {
             }
             "ingress" | "clsact" => {
                 for parent in INGRESS {
-                    let filters = netlink.dump(GET_FILTER, NEW_FILTER, &head(qdisc.index, parent));
+                    let filters = netlink.dump(GET_FILTER, &tc_head(qdisc.index, 0, parent));
                     for filter in filters.unwrap_or_default() {
                         let Some(filter) = Discipline::read(&filter) else {
                             continue;
@@ -90,14 +82,6 @@ pub fn limits() -> io::Result<Vec<Limit>> {
         }
     }
     Ok(found)
-}
-
-/// A `struct tcmsg` for a query about an interface; 0 is all of them.
-fn head(index: u32, parent: u32) -> [u8; HEAD] {
-    let mut head = [0; HEAD];
-    head[4..8].copy_from_slice(&index.to_ne_bytes());
-    head[12..16].copy_from_slice(&parent.to_ne_bytes());
-    head
 }
 
 /// A qdisc, a class or a filter.
@@ -124,14 +108,13 @@ impl<'a> Discipline<'a> {
             overlimits: 0,
             backlog: 0,
         };
-        for (attribute, value) in Attributes(body.get(HEAD..)?) {
+        for (attribute, value) in Attributes(body.get(TC_HEAD..)?) {
             match attribute {
                 KIND => read.kind = text(value),
                 OPTIONS => read.options = value,
                 STATISTICS => {
                     // `struct gnet_stats_queue`: length, backlog, drops, requeues, overlimits.
-                    let queue = Attributes(value).find(|(kind, _)| *kind == QUEUE);
-                    let queue = queue.map_or(&[][..], |(_, value)| value);
+                    let queue = find(value, QUEUE).unwrap_or_default();
                     let count = |at| u64::from(number(queue, at).unwrap_or(0));
                     (read.backlog, read.drops, read.overlimits) = (count(4), count(8), count(16));
                 }
@@ -155,10 +138,6 @@ impl<'a> Discipline<'a> {
             backlog: self.backlog,
         }
     }
-}
-
-fn number(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
 /// A rate in a `struct tc_ratespec` at `at`, or in full in an attribute if it needs 64 bits.
@@ -190,8 +169,8 @@ fn ceiling(options: &[u8]) -> Option<Rate> {
 fn policed(options: &[u8], depth: u32) -> Vec<Rate> {
     const KIND: u16 = 1;
     const OPTIONS: u16 = 2;
-    let of = |wanted| Attributes(options).find(|(kind, _)| *kind == wanted);
-    if let (Some((_, b"police\0")), Some((_, police))) = (of(KIND), of(OPTIONS)) {
+    let of = |wanted| find(options, wanted);
+    if let (Some(b"police\0"), Some(police)) = (of(KIND), of(OPTIONS)) {
         // `TCA_POLICE_TBF`: the rate is behind five numbers; `TCA_POLICE_RATE64`.
         return rate(police, 1, 20, 8).into_iter().collect();
     }
@@ -205,7 +184,7 @@ fn policed(options: &[u8], depth: u32) -> Vec<Rate> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::interfaces::testing::attribute;
+    use crate::rtnetlink::attribute;
     use proptest::prelude::*;
 
     fn specification(bytes: u32) -> Vec<u8> {
@@ -245,7 +224,7 @@ mod tests {
     fn what_waited_and_was_dropped_is_read_with_the_limit() {
         let queue: Vec<_> = [3_u32, 4_500, 7, 0, 9].map(u32::to_ne_bytes).concat();
         let body = [
-            head(12, 0).to_vec(),
+            tc_head(12, 0, 0).to_vec(),
             attribute(1, b"tbf\0"),
             attribute(2, &attribute(1, &specification(125_000))),
             attribute(7, &attribute(3, &queue)),

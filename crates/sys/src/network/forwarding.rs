@@ -1,9 +1,9 @@
 //! The parts of the kernel that forward or answer frames of a device, beside a process that reads it.
 
-use super::{Side, addresses, attribute, classifiers, number, text};
+use super::{Side, addresses, classifiers};
 use crate::bpf;
 use crate::netns;
-use crate::rtnetlink::Netlink;
+use crate::rtnetlink::{Netlink, find as attribute, number, text};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use std::io;
 use std::net::IpAddr;

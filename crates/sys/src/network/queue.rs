@@ -1,11 +1,10 @@
 //! The queueing discipline `fq` of a device: whether the kernel has it, and its removal.
 
-use super::{ROOT, netlink};
+use super::ROOT;
+use crate::rtnetlink::{DELETE_QDISC, NEW_QDISC, Netlink, attribute, tc_head};
 use rustix::thread::UnshareFlags;
 use std::io;
 
-const NEW_QDISC: u16 = 36;
-const DELETE_QDISC: u16 = 37;
 /// `NLM_F_REPLACE | NLM_F_CREATE`.
 const REPLACE: u16 = 0x500;
 
@@ -24,12 +23,9 @@ pub fn try_fq() -> io::Result<()> {
         let thread = scope.spawn(|| {
             // SAFETY: no descriptors are unshared, which is what would let others see closed ones.
             unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }?;
-            let mut body = head(LOOPBACK, HANDLE, ROOT).to_vec();
-            // An attribute of 7 bytes, padded.
-            body.extend(7_u16.to_ne_bytes());
-            body.extend(KIND.to_ne_bytes());
-            body.extend(b"fq\0\0");
-            netlink()?.change(NEW_QDISC, REPLACE, &body)
+            let head = tc_head(LOOPBACK, HANDLE, ROOT);
+            let body = [&head[..], &attribute(KIND, b"fq\0")].concat();
+            Netlink::open()?.change(NEW_QDISC, REPLACE, &body)
         });
         match thread.join() {
             Ok(tried) => tried,
@@ -43,7 +39,7 @@ pub fn try_fq() -> io::Result<()> {
 /// # Errors
 /// The device has no such discipline, or the process lacks `CAP_NET_ADMIN`.
 pub fn remove(index: u32) -> io::Result<()> {
-    netlink()?.change(DELETE_QDISC, 0, &head(index, HANDLE, ROOT))
+    Netlink::open()?.change(DELETE_QDISC, 0, &tc_head(index, HANDLE, ROOT))
 }
 
 /// Removes the `clsact` of a device, with all classifiers.
@@ -52,14 +48,5 @@ pub fn remove(index: u32) -> io::Result<()> {
 /// The device has none, or the process lacks `CAP_NET_ADMIN`.
 pub fn remove_clsact(index: u32) -> io::Result<()> {
     const CLSACT: u32 = 0xffff_fff1;
-    netlink()?.change(DELETE_QDISC, 0, &head(index, 0, CLSACT))
-}
-
-/// A `struct tcmsg`.
-fn head(index: u32, handle: u32, parent: u32) -> [u8; 20] {
-    let mut head = [0; 20];
-    head[4..8].copy_from_slice(&index.to_ne_bytes());
-    head[8..12].copy_from_slice(&handle.to_ne_bytes());
-    head[12..16].copy_from_slice(&parent.to_ne_bytes());
-    head
+    Netlink::open()?.change(DELETE_QDISC, 0, &tc_head(index, 0, CLSACT))
 }

@@ -1,30 +1,15 @@
 //! Queries of rtnetlink about all devices of this thread's network namespace.
 
-use super::{
-    Address, Classifier, Device, Learned, Mac, Qdisc, Side, attribute, netlink, number, text,
+use super::{Address, Classifier, Device, Learned, Mac, Qdisc, Side};
+use crate::rtnetlink::{
+    Attributes, GET_ADDRESS, GET_FILTER, GET_LINK, GET_NEIGHBOUR, GET_QDISC, GET_ROUTE, LINK_HEAD,
+    Netlink, TC_HEAD, find as attribute, number, tc_head, text,
 };
-use crate::rtnetlink::Attributes;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsRawFd as _;
 
-const GET_LINK: u16 = 18;
-const NEW_LINK: u16 = 16;
-const GET_ADDRESS: u16 = 22;
-const NEW_ADDRESS: u16 = 20;
-const GET_ROUTE: u16 = 26;
-const NEW_ROUTE: u16 = 24;
-const GET_NEIGHBOUR: u16 = 30;
-const NEW_NEIGHBOUR: u16 = 28;
-const GET_QDISC: u16 = 38;
-const NEW_QDISC: u16 = 36;
-const GET_FILTER: u16 = 46;
-const NEW_FILTER: u16 = 44;
-
-/// The lengths of `struct ifinfomsg` and `struct tcmsg`, in bytes.
-const LINK_HEAD: usize = 16;
-const TC_HEAD: usize = 20;
 /// The depth to which filters nest actions: options, actions, one of these, its kind.
 const DEPTH: u32 = 4;
 
@@ -33,7 +18,7 @@ const DEPTH: u32 = 4;
 /// # Errors
 /// Netlink sockets are not available.
 pub fn devices() -> io::Result<Vec<Device>> {
-    let all = netlink()?.dump(GET_LINK, NEW_LINK, &[0; LINK_HEAD])?;
+    let all = Netlink::open()?.dump(GET_LINK, &[0; LINK_HEAD])?;
     Ok(all.iter().filter_map(|body| device(body)).collect())
 }
 
@@ -82,7 +67,7 @@ fn device(body: &[u8]) -> Option<Device> {
 /// # Errors
 /// Netlink sockets are not available, or the kernel has no traffic control.
 pub fn qdiscs() -> io::Result<Vec<Qdisc>> {
-    let all = netlink()?.dump(GET_QDISC, NEW_QDISC, &tc_head(0, 0))?;
+    let all = Netlink::open()?.dump(GET_QDISC, &tc_head(0, 0, 0))?;
     Ok(all.iter().filter_map(|body| qdisc(body)).collect())
 }
 
@@ -109,11 +94,11 @@ fn qdisc(body: &[u8]) -> Option<Qdisc> {
 /// Netlink sockets are not available.
 pub fn classifiers(index: u32) -> io::Result<Vec<Classifier>> {
     const SIDES: [(Side, u32); 2] = [(Side::Ingress, 0xffff_fff2), (Side::Egress, 0xffff_fff3)];
-    let netlink = netlink()?;
+    let netlink = Netlink::open()?;
     let mut found = Vec::new();
     for (side, parent) in SIDES {
         // A device without such a qdisc has no classifiers.
-        let all = netlink.dump(GET_FILTER, NEW_FILTER, &tc_head(index, parent));
+        let all = netlink.dump(GET_FILTER, &tc_head(index, 0, parent));
         let all = all.unwrap_or_default();
         found.extend(all.iter().filter_map(|body| classifier(side, body)));
     }
@@ -152,7 +137,7 @@ fn redirects(options: &[u8], depth: u32) -> bool {
 /// Netlink sockets are not available.
 pub fn addresses() -> io::Result<Vec<Address>> {
     // `struct ifaddrmsg`.
-    let all = netlink()?.dump(GET_ADDRESS, NEW_ADDRESS, &[0; 8])?;
+    let all = Netlink::open()?.dump(GET_ADDRESS, &[0; 8])?;
     Ok(all.iter().filter_map(|body| address(body)).collect())
 }
 
@@ -185,7 +170,7 @@ pub fn default_device() -> io::Result<Option<u32>> {
         // `struct rtmsg`.
         let mut head = [0; 12];
         head[0] = family;
-        let all = netlink()?.dump(GET_ROUTE, NEW_ROUTE, &head)?;
+        let all = Netlink::open()?.dump(GET_ROUTE, &head)?;
         let routes = all.iter().filter_map(|body| default_route(family, body));
         if let Some((_, device)) = routes.min() {
             return Ok(Some(device));
@@ -219,7 +204,7 @@ pub fn learned() -> io::Result<Vec<Learned>> {
     // `struct ndmsg`.
     let mut head = [0; 12];
     head[0] = BRIDGE;
-    let all = netlink()?.dump(GET_NEIGHBOUR, NEW_NEIGHBOUR, &head)?;
+    let all = Netlink::open()?.dump(GET_NEIGHBOUR, &head)?;
     Ok(all.iter().filter_map(|body| neighbour(body)).collect())
 }
 
@@ -274,14 +259,6 @@ pub fn namespace() -> io::Result<u64> {
         return Err(io::Error::last_os_error());
     }
     Ok(cookie)
-}
-
-/// A `struct tcmsg` for a query about a device; 0 is all of them.
-fn tc_head(index: u32, parent: u32) -> [u8; TC_HEAD] {
-    let mut head = [0; TC_HEAD];
-    head[4..8].copy_from_slice(&index.to_ne_bytes());
-    head[12..16].copy_from_slice(&parent.to_ne_bytes());
-    head
 }
 
 #[cfg(test)]

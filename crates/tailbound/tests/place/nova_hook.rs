@@ -45,8 +45,8 @@ fn start_on(host: &str, service: &Service, state: &std::path::Path) -> CommandOu
 
 /// The host and the state of the server's place.
 fn place(service: &Service) -> (String, String) {
-    let asked = ["machine", SERVER, "--owner", PROJECT, "--output", "json"];
-    let machine: serde_json::Value = serde_json::from_str(&service.place(&asked).done()).unwrap();
+    let asked = format!("machine {SERVER} --owner {PROJECT} --output json");
+    let machine = service.place(&asked).json();
     let text = |key: &str| machine[key].as_str().unwrap().to_owned();
     (text("host"), text("state"))
 }
@@ -56,16 +56,16 @@ fn the_hook_confirms_the_place_that_nova_reserved_and_takes_it_to_an_alternate()
     let directory = tempfile::tempdir().unwrap();
     let mut service = Service::open(directory.path());
     let state = directory.path().join("adopted");
-    let refused = start_on("a-1", &service, &state);
-    assert_eq!(refused.code, Some(1), "{refused:?}");
+    let refused = start_on("a-1", &service, &state).ended(1);
     assert!(refused.err.contains(UNCONFIRMED), "{refused:?}");
 
     let request = directory.path().join("request.toml");
     std::fs::write(&request, "vms = 1\n").unwrap();
-    let tenant = format!("{PROJECT}/servers");
-    let reserve = ["reserve", &tenant, "--on", "a-1", "--machine", SERVER];
-    let file = ["--file", request.to_str().unwrap()];
-    service.place(&[&reserve[..], &file].concat()).done();
+    let reserve = format!(
+        "reserve {PROJECT}/servers --on a-1 --machine {SERVER} --file {}",
+        request.display()
+    );
+    service.place(&reserve).done();
     assert_eq!(place(&service), ("a-1".to_owned(), "reserved".to_owned()));
     // The alternate of a retry, then the same host once more.
     for host in ["a-1", "b-2", "b-2"] {
@@ -74,7 +74,6 @@ fn the_hook_confirms_the_place_that_nova_reserved_and_takes_it_to_an_alternate()
         assert_eq!(place(&service), (host.to_owned(), "confirmed".to_owned()));
     }
     service.kill();
-    let alone = start_on("b-2", &service, &state);
-    assert_eq!(alone.code, Some(1), "{alone:?}");
+    let alone = start_on("b-2", &service, &state).ended(1);
     assert!(alone.err.contains(UNCONFIRMED), "{alone:?}");
 }

@@ -1,8 +1,12 @@
 //! A real service for the command line to talk to.
 
+#[path = "../program/mod.rs"]
+mod program;
+
+pub(crate) use program::*;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 /// Time limit for any step on a busy computer.
@@ -31,15 +35,6 @@ slots = 4
 uplink = { rate = "10Gbit/s", buffer = "300KB", up_buffer = "62500B" }
 "#;
 
-pub(crate) fn tailbound() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tailbound"));
-    for variable in ["URL", "TOKEN_FILE", "CA", "LOG"] {
-        command.env_remove(format!("TAILBOUND_{variable}"));
-    }
-    command.env_remove("COLUMNS").env("NO_COLOR", "1");
-    command
-}
-
 pub(crate) struct Service {
     child: Child,
     pub(crate) url: String,
@@ -47,8 +42,8 @@ pub(crate) struct Service {
 
 impl Service {
     /// Starts a service that stores its decisions in `directory` and admits the clients that
-    /// `arguments` permit.
-    pub(crate) fn start(directory: &Path, listen: &str, arguments: &[&str]) -> Self {
+    /// `flags` permit.
+    pub(crate) fn start(directory: &Path, listen: &str, flags: &str) -> Self {
         let topology = directory.join("tree.toml");
         if !topology.exists() {
             std::fs::write(&topology, TREE).unwrap();
@@ -56,7 +51,7 @@ impl Service {
         let mut child = tailbound()
             .args(["place", "serve", "--listen", listen])
             .args(["--store", "sqlite:place.db"])
-            .args(arguments)
+            .args(words(flags))
             .arg("--topology")
             .arg(topology)
             .current_dir(directory)
@@ -79,7 +74,7 @@ impl Service {
 
     /// Starts a service without authentication: all local users may do everything.
     pub(crate) fn open(directory: &Path) -> Self {
-        Self::start(directory, "127.0.0.1:0", &["--insecure-loopback"])
+        Self::start(directory, "127.0.0.1:0", "--insecure-loopback")
     }
 
     /// Kills the service, as by `kill -9`.
@@ -89,12 +84,14 @@ impl Service {
         self.child.wait().unwrap();
     }
 
-    pub(crate) fn place(&self, arguments: &[&str]) -> CommandOutput {
-        place(&self.url, arguments, None)
+    /// Runs a command line of `tailbound place`.
+    pub(crate) fn place(&self, line: &str) -> CommandOutput {
+        place(&self.url, line, None)
     }
 
-    pub(crate) fn place_as(&self, token: &Path, arguments: &[&str]) -> CommandOutput {
-        place(&self.url, arguments, Some(token))
+    /// Runs a command line of `tailbound place` with a token's file.
+    pub(crate) fn place_as(&self, token: &Path, line: &str) -> CommandOutput {
+        place(&self.url, line, Some(token))
     }
 }
 
@@ -105,48 +102,16 @@ impl Drop for Service {
     }
 }
 
-fn place(url: &str, arguments: &[&str], token: Option<&Path>) -> CommandOutput {
+fn place(url: &str, line: &str, token: Option<&Path>) -> CommandOutput {
     let mut command = tailbound();
     command
         .arg("place")
-        .args(arguments)
+        .args(words(line))
         .env("TAILBOUND_URL", url);
     if let Some(token) = token {
         command.env("TAILBOUND_TOKEN_FILE", token);
     }
     CommandOutput::new(command.output().unwrap())
-}
-
-/// The exit code and the output of a command.
-#[derive(Debug)]
-pub(crate) struct CommandOutput {
-    pub(crate) code: Option<i32>,
-    pub(crate) out: String,
-    pub(crate) err: String,
-}
-
-impl CommandOutput {
-    pub(crate) fn new(output: Output) -> Self {
-        Self {
-            code: output.status.code(),
-            out: String::from_utf8(output.stdout).unwrap(),
-            err: String::from_utf8(output.stderr).unwrap(),
-        }
-    }
-
-    /// The output of what must have worked.
-    #[track_caller]
-    pub(crate) fn done(self) -> String {
-        assert_eq!(self.code, Some(0), "{self:?}");
-        self.out
-    }
-
-    /// The complaint of what must have ended with `code`.
-    #[track_caller]
-    pub(crate) fn failed(self, code: i32) -> String {
-        assert_eq!(self.code, Some(code), "{self:?}");
-        self.err
-    }
 }
 
 pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {

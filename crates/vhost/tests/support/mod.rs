@@ -223,6 +223,22 @@ pub(crate) struct Descriptor {
     pub(crate) next: u16,
 }
 
+impl Descriptor {
+    /// A buffer that the device reads, the last of its chain.
+    pub(crate) const fn of(at: u64, len: u32) -> Self {
+        Self {
+            at,
+            len,
+            flags: 0,
+            next: 0,
+        }
+    }
+
+    pub(crate) const fn with(self, flags: u16) -> Self {
+        Self { flags, ..self }
+    }
+}
+
 /// A ring as its driver has it.
 pub(crate) struct Ring {
     pub(crate) at: u64,
@@ -360,12 +376,7 @@ impl Machine {
     /// Offers the buffer of an entry to receive into, in memory that the guest has used.
     pub(crate) fn offer(&mut self, ring: usize, entry: u16) {
         let ring_ref = &self.rings[ring];
-        let descriptor = Descriptor {
-            at: ring_ref.buffer(entry),
-            len: ring_ref.buffer,
-            flags: WRITE,
-            next: 0,
-        };
+        let descriptor = Descriptor::of(ring_ref.buffer(entry), ring_ref.buffer).with(WRITE);
         for page in (0..u64::from(descriptor.len)).step_by(4096) {
             self.write(0u8, descriptor.at + page);
         }
@@ -563,12 +574,7 @@ impl Machine {
         let written = self.memory.write_slice(&bytes, GuestAddress(at));
         written.expect("in memory");
         let len = bytes.len() as u32;
-        let descriptor = Descriptor {
-            at,
-            len,
-            flags: 0,
-            next: 0,
-        };
+        let descriptor = Descriptor::of(at, len);
         self.describe(index, entry, descriptor);
         self.make_available(index, entry);
         self.kick(index);

@@ -1,5 +1,5 @@
 use super::*;
-use crate::ledger::{Call, Command, Quota};
+use crate::ledger::{Call, Command};
 use proptest::prelude::*;
 use tailbound_api::{NewTenant, VmLimit};
 use tailbound_placement::{Policy, Spec, Uniform, UplinkSpec};
@@ -14,14 +14,7 @@ fn two_pods() -> Ledger {
 }
 
 fn call(command: Command) -> Call {
-    Call {
-        owner: None,
-        key: None,
-        fingerprint: [0; 32],
-        expected: None,
-        quota: Quota::default(),
-        command,
-    }
+    Call::of_service(command)
 }
 
 /// Creates a tenant, and returns whether it was admitted.

@@ -29,12 +29,7 @@ impl Hostile {
             bytes.extend_from_slice(frame);
             self.poke(at, &bytes)?;
             let len = bytes.len() as u32;
-            let descriptor = Descriptor {
-                at,
-                len,
-                flags: 0,
-                next: 0,
-            };
+            let descriptor = Descriptor::of(at, len);
             self.describe(index, entry, descriptor)?;
             heads.push(entry);
         }
@@ -145,12 +140,8 @@ impl Hostile {
             self.describe_at(table + 16 * u64::from(entry), descriptor)?;
         }
         for entry in 0..entries {
-            let descriptor = Descriptor {
-                at: table,
-                len: 16 * u32::from(TABLE),
-                flags: machine::IS_INDIRECT,
-                next: 0,
-            };
+            let descriptor =
+                Descriptor::of(table, 16 * u32::from(TABLE)).with(machine::IS_INDIRECT);
             self.describe(index, entry, descriptor)?;
         }
         let used = self.machine()?.rings[index].used() + 2;
@@ -171,12 +162,11 @@ impl Hostile {
         let index = self.ring(random, 0)?;
         let entries = self.machine()?.rings[index].entries;
         for entry in 0..entries {
-            let descriptor = Descriptor {
-                at: self.machine()?.rings[index].buffer(entry),
-                len: random.pick(&[0, 1, 1, 1, 12, 13]),
-                flags: machine::WRITE,
-                next: 0,
-            };
+            let descriptor = Descriptor::of(
+                self.machine()?.rings[index].buffer(entry),
+                random.pick(&[0, 1, 1, 1, 12, 13]),
+            )
+            .with(machine::WRITE);
             self.describe(index, entry, descriptor)?;
         }
         self.take(random)

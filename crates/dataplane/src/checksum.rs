@@ -19,9 +19,11 @@ pub(crate) fn sum(bytes: &[u8]) -> u16 {
     for word in words {
         total.add(*word);
     }
-    let mut last = [0; 8];
-    last[..rest.len()].copy_from_slice(rest);
-    total.add(last);
+    if !rest.is_empty() {
+        let mut last = [0; 8];
+        last[..rest.len()].copy_from_slice(rest);
+        total.add(last);
+    }
     // The last carry may itself carry.
     let (low, carry) = total.sum.carrying_add(0, total.carry);
     u16::from_be(fold_words(low + u64::from(carry)))
@@ -54,18 +56,16 @@ impl Total {
 /// Folds a sum of 32-bit words, each of which is two of 16 bits.
 #[inline]
 pub(crate) const fn fold_words(total: u64) -> u16 {
-    // Twice, since the first addition may itself carry.
-    let total = (total & 0xffff_ffff) + (total >> 32);
-    let total = (total & 0xffff_ffff) + (total >> 32);
-    fold(total as u32)
+    let (sum, carry) = (total as u32).overflowing_add((total >> 32) as u32);
+    fold(sum + carry as u32)
 }
 
 /// Adds the carries of a sum of 16-bit words back into it.
 #[inline]
-pub(crate) const fn fold(mut total: u32) -> u16 {
-    total = (total & 0xffff) + (total >> 16);
-    total = (total & 0xffff) + (total >> 16);
-    total as u16
+pub(crate) const fn fold(total: u32) -> u16 {
+    // Both halves of the result are the sum of both halves of `total`, and the carry of the lower
+    // one goes into the upper one.
+    (total.wrapping_add(total.rotate_left(16)) >> 16) as u16
 }
 
 /// The checksum after one 16-bit word under it changed from `old` to `new`

@@ -107,14 +107,18 @@ impl ConnectionHash {
     }
 
     /// The hash of at most five pairs of pieces.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "once for every frame")]
     pub(crate) fn of<const N: usize>(&self, pieces: [(u32, u32); N]) -> Connection {
         const { assert!(N <= 5, "there are keys for five pairs") }
-        let sums = pieces.into_iter().zip(&self.keys);
-        let start = self.added.wrapping_add(self.zeros[N]);
-        let total = sums.fold(start, |sum, (pieces, keys)| {
-            sum.wrapping_add(pair(pieces, *keys))
-        });
+        let mut total = self.added.wrapping_add(self.zeros[N]);
+        #[expect(
+            clippy::needless_range_loop,
+            reason = "the compiler unrolls it, and does not unroll an iterator over both"
+        )]
+        for at in 0..N {
+            total = total.wrapping_add(pair(pieces[at], self.keys[at]));
+        }
         Connection((total >> 32) as u32)
     }
 }

@@ -312,6 +312,7 @@ impl Packet {
     }
 
     /// The pool that the buffer came from.
+    #[inline]
     pub fn pool(&self) -> &Pool {
         self.0.pool()
     }

@@ -131,6 +131,23 @@ struct Counts {
     owing: usize,
 }
 
+impl Counts {
+    /// Counts a connection in its present mode, and among those that owe.
+    fn recount(&mut self, flow: &mut Flow) {
+        let index = flow.state.mode.index();
+        let counted = flow.marks.counted.mode();
+        if counted != index {
+            self.modes[counted] -= 1;
+            self.modes[index] += 1;
+            flow.marks.counted.set_mode(index);
+        }
+        let owes = flow.owes();
+        if flow.marks.counted.replace_owes(owes) != owes {
+            self.owing = if owes { self.owing + 1 } else { self.owing - 1 };
+        }
+    }
+}
+
 impl<F: TcpFrame> Snoop<F> {
     /// Creates early acknowledgement with this configuration, without connections.
     pub fn new(config: SnoopConfig, maker: F::Maker) -> Self {
@@ -218,22 +235,7 @@ impl<F: TcpFrame> Snoop<F> {
     /// Counts a connection in its present mode, and among those that owe.
     #[inline]
     fn recount(&mut self, place: Place) {
-        let flow = self.flows.get(place);
-        let index = flow.state.mode.index();
-        let counted = flow.marks.counted.mode();
-        if counted != index {
-            self.counts.modes[counted] -= 1;
-            self.counts.modes[index] += 1;
-            flow.marks.counted.set_mode(index);
-        }
-        let owes = flow.owes();
-        if flow.marks.counted.replace_owes(owes) != owes {
-            self.counts.owing = if owes {
-                self.counts.owing + 1
-            } else {
-                self.counts.owing - 1
-            };
-        }
+        self.counts.recount(self.flows.get(place));
     }
 
     fn is_retaining(&self) -> bool {

@@ -101,7 +101,8 @@ impl Pool {
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "for each new frame")]
     fn hand_out(&self, mut held: Rc<Storage>) -> Buffer {
-        only(&mut held).pool = Some(self.clone());
+        // An unused buffer has no pool to drop.
+        only(&mut held).pool.get_or_insert_with(|| self.clone());
         Buffer(held)
     }
 

@@ -292,10 +292,9 @@ impl TcpFrame for Packet {
     )]
     fn bare(maker: &TcpMaker, bare: &Bare) -> Self {
         match bare.timestamps {
-            Some(stamps) if !bare.flow.v6 && bare.link.tag == 0 => {
-                Self::write_plain(maker, bare, stamps)
-            }
-            _ => Self::write_any(maker, *bare),
+            _ if bare.flow.v6 || bare.link.tag != 0 => Self::write_any(maker, *bare),
+            None => Self::write_unstamped(maker, *bare),
+            stamps @ Some(_) => Self::write_plain(maker, bare, stamps),
         }
     }
 }

@@ -56,7 +56,12 @@ impl<F: TcpFrame> Snoop<F> {
         let bytes = Placing::KeptFrom(plain.seq);
         self.pending.push(Pending { place, bytes });
         self.counts.stats.early += 1;
-        self.counts.owing += usize::from(!flow.marks.counted.replace_owes(true));
+        if matches!(flow.state.mode, Mode::Active) {
+            self.counts.owing += usize::from(!flow.marks.counted.replace_owes(true));
+        } else {
+            flow.state.mode = Mode::Active;
+            self.counts.recount(flow);
+        }
         // The memory of a segment is up to twice its bytes.
         let window = flow.windows.window.min((room / 2) as u32);
         let answer = answer(&self.maker, plain.flow, plain.hash, flow, window);
@@ -128,12 +133,11 @@ impl<F: TcpFrame> Snoop<F> {
 }
 
 impl Flow {
-    /// Checks whether the connection is active and in its normal state.
+    /// Checks that neither end is closing, and that no data is withheld.
     #[inline]
     fn is_steady(&self) -> bool {
-        self.state.mode == Mode::Active
-            && self.state.closing == Closing::default()
-            && self.data.sent == self.data.next
+        let Closing { guest, peer, held } = self.state.closing;
+        !(guest | peer | held) && self.data.sent == self.data.next
     }
 
     /// Checks whether a segment that ends at `end` is next, and may be placed under `reach`.
@@ -144,8 +148,9 @@ impl Flow {
             None => !self.marks.stamped,
         };
         self.is_steady()
+            && !matches!(self.state.mode, Mode::Off(_))
             && matches!(self.state.stage, Stage::Open | Stage::Answered)
-            && self.state.ecn != Ecn::Marked
+            && !matches!(self.state.ecn, Ecn::Marked)
             && plain.payload > 0
             && plain.seq == self.data.next
             && !self.data.high.is_after(self.data.next)
@@ -175,8 +180,9 @@ impl Flow {
         let has_room =
             edge.is_after(plain.ack) && edge.since(plain.ack) >= u32::from(self.windows.mss);
         self.is_steady()
-            && self.state.stage == Stage::Open
-            && self.state.ecn == Ecn::Classic
+            && matches!(self.state.mode, Mode::Active)
+            && matches!(self.state.stage, Stage::Open | Stage::Answered)
+            && matches!(self.state.ecn, Ecn::Classic)
             && !self.marks.solicited
             && plain.seq == self.reply.guest_next
             && plain.ack.since(self.data.vm + 1) < self.data.next.since(self.data.vm)
@@ -187,6 +193,7 @@ impl Flow {
     /// Records the guest's acknowledgement, and its headers.
     #[inline]
     fn note_acknowledged(&mut self, plain: &Plain) {
+        self.state.stage = Stage::Open;
         self.link = plain.link;
         if let Some(stamps) = plain.timestamps
             && !Seq(stamps.value).is_before(Seq(self.stamps.guest))

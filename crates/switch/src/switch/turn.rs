@@ -155,11 +155,17 @@ impl Parts {
         let can_send = self
             .transmitter
             .transmit(now, index, table, ports, turn, stopwatch);
-        if self.table.source(index).is_answered {
+        let is_answered = self.table.source(index).is_answered;
+        if is_answered {
             self.forward_answers(now, index, ports, turn);
         }
         let departure = departure(&mut self.table, index).filter(|_| can_send);
         self.table.agenda_mut().set_departure(now, index, departure);
-        self.table.note(index, ports);
+        // A port that is left alone is not read, either.
+        if is_answered || self.table[index].outbound.barred_until > now {
+            self.table.note(index, ports);
+        } else {
+            self.table.note_sent(index, ports);
+        }
     }
 }

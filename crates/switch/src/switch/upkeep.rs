@@ -7,7 +7,7 @@ use super::guest::GuestPort;
 use super::state::Interest;
 use super::table::PortTable;
 use crate::index::PortIndex;
-use crate::port::{Port, Presence};
+use crate::port::{Outlook, Port, Presence};
 use tailbound_units::Nanos;
 
 impl PortTable {
@@ -47,12 +47,31 @@ impl PortTable {
             state.interest = interest;
             agenda.set(Work::Changed, port, true);
         }
-        // A frame that arrives at a port that is not read does not wake the loop.
-        let timer = outlook.and_then(|outlook| {
-            let receive = outlook.receive_at.filter(|_| is_read && !is_pending);
-            earlier(outlook.flush_at, receive)
-        });
-        agenda.set_timer(Timer::Port, port, timer);
+        let is_awaited = is_read && !is_pending;
+        agenda.set_timer(Timer::Port, port, port_timer(outlook, is_awaited));
+    }
+
+    /// Does the same for a port that was only sent to, which changes neither the state of its
+    /// guest's ingress nor its received frames.
+    pub(super) fn note_sent(&mut self, port: PortIndex, ports: &Ports) {
+        let outlook = ports[port.0].as_deref().map(Port::outlook);
+        let (state, guest, agenda) = self.parts_mut(port);
+        let mut is_resting = false;
+        if let Some(guest) = guest {
+            is_resting = guest.ingress.is_resting();
+            if let Some(outlook) = &outlook
+                && guest.notes_presence(outlook.presence)
+            {
+                agenda.set(Work::Moved, port, true);
+            }
+        }
+        let transmit = state.outbound.full && !is_resting;
+        if state.interest.transmit != transmit {
+            state.interest.transmit = transmit;
+            agenda.set(Work::Changed, port, true);
+        }
+        let is_awaited = state.interest.receive && !state.has_received();
+        agenda.set_timer(Timer::Port, port, port_timer(outlook, is_awaited));
     }
 
     /// Updates the time at which a guest's ingress retries.
@@ -100,6 +119,15 @@ impl PortTable {
         let guest = self.guest(port);
         guest.is_some_and(|guest| guest.ingress.is_drained())
     }
+}
+
+/// Returns the time of a port's own timer. A frame that arrives at a port of which none is awaited
+/// does not wake the loop.
+#[inline]
+fn port_timer(outlook: Option<Outlook>, is_awaited: bool) -> Option<Nanos> {
+    let outlook = outlook?;
+    let receive = outlook.receive_at.filter(|_| is_awaited);
+    earlier(outlook.flush_at, receive)
 }
 
 impl GuestPort {

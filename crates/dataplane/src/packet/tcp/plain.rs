@@ -27,10 +27,6 @@ const ACK: u8 = 0x10;
 const PSH: u8 = 8;
 /// ECN's code point for congestion.
 const CONGESTION: u8 = 3;
-/// The length of an IP packet with timestamps alone.
-const LEN: u32 = (STAMPED - ETHERNET) as u32;
-/// Sum of the words that all such IP headers have in common.
-const FIXED: u64 = LEN as u64 + ((DONT_FRAGMENT as u64) << 16);
 /// The headers of such a frame.
 const HEADERS: Headers = Headers {
     protocol: TCP,
@@ -90,13 +86,25 @@ impl Packet {
         })
     }
 
-    /// A segment with timestamps and without payload.
+    /// A segment without payload and timestamps. A separate function, so that the more common one
+    /// with timestamps stays short.
+    #[inline(never)]
+    pub(super) fn write_unstamped(maker: &TcpMaker, bare: Bare) -> Self {
+        Self::write_plain(maker, &bare, None)
+    }
+
+    /// A segment without payload, with this layout. `timestamps` are those of `bare`: each caller
+    /// knows whether there are any, so that lengths are constant.
     #[inline(always)]
     #[expect(
         clippy::inline_always,
         reason = "for each segment that is acknowledged early"
     )]
-    pub(super) fn write_plain(maker: &TcpMaker, bare: &Bare, stamps: Timestamps) -> Self {
+    pub(super) fn write_plain(
+        maker: &TcpMaker,
+        bare: &Bare,
+        timestamps: Option<Timestamps>,
+    ) -> Self {
         let (guest, peer) = (bare.flow.guest[1] as u32, bare.flow.peer[1] as u32);
         let Link {
             stations,
@@ -112,11 +120,16 @@ impl Packet {
                 (peer, guest, bare.flow.ports.rotate_left(16), turned)
             }
         };
+        let (tcp_len, tcp_header) = match timestamps {
+            Some(_) => (HEADER + STAMPS, STAMPED_HEADER),
+            None => (HEADER, BARE_HEADER),
+        };
+        let ip_len = (IPV4 + tcp_len) as u32;
         let mut buffer = maker.pool.buffer(Self::HEADROOM + STAMPED);
         let (bytes, facts) = buffer.parts_mut();
         *facts = Facts {
             source: (bare.direction == Direction::ToPeer).then_some(maker.guest),
-            len: STAMPED as u32,
+            len: ETHERNET as u32 + ip_len,
             start: Self::HEADROOM as u16,
             network_start: (Self::HEADROOM + ETHERNET) as u16,
             headers: HEADERS,
@@ -135,6 +148,7 @@ impl Packet {
             },
             connection: Connection(bare.hash),
         };
+        // Bytes in the buffer behind a shorter frame are not used.
         let place = bytes.get_mut(Self::HEADROOM..);
         let Some(frame) = place.and_then(|rest| rest.first_chunk_mut::<STAMPED>()) else {
             return Self(buffer);
@@ -144,22 +158,25 @@ impl Packet {
         // Sums of words of 32 bits are sums of their halves.
         let addresses = u64::from(source) + u64::from(destination);
         let rest = u32::from(hops) << 24 | u32::from(TCP) << 16;
-        let checksum = !fold_words(addresses + u64::from(top) + u64::from(rest) + FIXED);
-        put(frame, 14, (top | LEN).to_be_bytes());
+        let rest_of_all = u64::from(ip_len + DONT_FRAGMENT);
+        let checksum = !fold_words(addresses + u64::from(top) + u64::from(rest) + rest_of_all);
+        put(frame, 14, (top | ip_len).to_be_bytes());
         put(frame, 18, DONT_FRAGMENT.to_be_bytes());
         put(frame, 22, (rest | u32::from(checksum)).to_be_bytes());
         put(frame, 26, source.to_be_bytes());
         put(frame, 30, destination.to_be_bytes());
-        let pseudo = fold_words(addresses + u64::from(TCP) + (HEADER + STAMPS) as u64);
+        let pseudo = fold_words(addresses + u64::from(TCP) + tcp_len as u64);
         put(frame, 34, ports.to_be_bytes());
         put(frame, 38, bare.seq.0.to_be_bytes());
         put(frame, 42, bare.ack.0.to_be_bytes());
-        let first = u32::from(STAMPED_HEADER) << 24 | u32::from(bare.flags.0) << 16;
+        let first = u32::from(tcp_header) << 24 | u32::from(bare.flags.0) << 16;
         put(frame, 46, (first | u32::from(bare.window)).to_be_bytes());
         put(frame, 50, (u32::from(pseudo) << 16).to_be_bytes());
-        put(frame, 54, STAMPS_FIRST.to_be_bytes());
-        put(frame, 58, stamps.value.to_be_bytes());
-        put(frame, 62, stamps.echo.to_be_bytes());
+        if let Some(stamps) = timestamps {
+            put(frame, SHORT, STAMPS_FIRST.to_be_bytes());
+            put(frame, SHORT + 4, stamps.value.to_be_bytes());
+            put(frame, SHORT + 8, stamps.echo.to_be_bytes());
+        }
         Self(buffer)
     }
 }

@@ -117,6 +117,7 @@ mod config;
 mod departures;
 mod elastic;
 mod guest;
+mod index;
 mod level;
 mod limit;
 mod line;
@@ -148,7 +149,7 @@ use crate::queue::{Backlog, Queue, QueueStats, Spare};
 use crate::{Frame, GuestId, HashKeys};
 use chain::Chain;
 use elastic::Elastic;
-use guest::{Contract, Guest, Ring};
+use guest::{Contract, Guest, Guests, Ring};
 use lines::Lines;
 use store::Store;
 use tailbound_units::{Bytes, Nanos, Position, Rate, WireBytes};
@@ -242,7 +243,7 @@ pub struct Pacer<F> {
     catch_up: WireBytes,
     /// True while the wire has not taken the frames that were passed on.
     is_blocked: bool,
-    guests: Vec<Option<Guest>>,
+    guests: Guests,
     /// The sum of guaranteed bandwidths.
     committed: Rate,
     /// The sum of the guests' maximum memory, without the common limit.
@@ -278,7 +279,7 @@ impl<F: Frame> Pacer<F> {
             lead: batch / 2,
             catch_up: config.catch_up_on_the_wire(),
             is_blocked: false,
-            guests: Vec::new(),
+            guests: Guests::new(),
             committed: Rate(0),
             wanted: Bytes(0),
             lines: Lines::new(keys),

@@ -1,7 +1,7 @@
 //! Paced IO Batching (Silo 4.3.1): the contents of the wire, byte by byte.
 
 use super::guest::{self, Ring};
-use super::store::NIL;
+use super::index::{FrameIndex, GuestIndex};
 use super::{Pacer, WireClock, void};
 use crate::Frame;
 use tailbound_units::{Nanos, Position, WireBytes};
@@ -235,7 +235,7 @@ impl<F: Frame> Pacer<F> {
         let next = if let Some((index, line)) = turn {
             chain.stamp(guest, line, index, departure.max(line.release))
         } else {
-            guest.stamped = NIL;
+            guest.stamped = FrameIndex::NONE;
             None
         };
         if let Some(departure) = next {
@@ -256,7 +256,7 @@ impl<F: Frame> Pacer<F> {
     /// Lets the next lines of a guest have their turns, from `at` on, if the first one must wait for
     /// a subtree.
     #[inline(never)]
-    fn pass_over(&mut self, number: u32, at: Position) {
+    fn pass_over(&mut self, number: GuestIndex, at: Position) {
         let guest = guest::of_slot(&mut self.guests, number);
         let longest = self.config.longest_frame();
         self.chain
@@ -268,7 +268,7 @@ impl<F: Frame> Pacer<F> {
 
     /// Permits reading a guest's ring again when few of its frames wait for {B, S}.
     #[inline(never)]
-    pub(super) fn read_again(&mut self, number: u32) {
+    pub(super) fn read_again(&mut self, number: GuestIndex) {
         let guest = guest::of_slot(&mut self.guests, number);
         if let Ring::Unread { by } = guest.ring
             && guest.has_room(self.lines.at(by).memory)

@@ -3,13 +3,14 @@
 use super::account::{Departing, Sight};
 use super::departures::Departures;
 use super::guest::{Guest, Ring};
-use super::limit::Limit;
+use super::index::{FrameIndex, LineIndex};
+use super::limit::{Limit, UsedLines};
 use super::line::{Line, Stage};
 use super::local::Local;
 use super::rate_change::RateChange;
 use super::releases::Releases;
 use super::round::{Links, of_deficit};
-use super::store::{NIL, Store};
+use super::store::Store;
 use super::{PacerStats, WireClock, void};
 use crate::{Connection, Frame};
 use tailbound_units::{Bytes, Position, Rate, WireBytes};
@@ -38,9 +39,9 @@ pub(super) struct Chain<F> {
     /// The same for frames to guests of this host.
     pub(super) local: Local<F>,
     /// The order of lines in the rounds of their guests.
-    pub(super) links: Links,
+    pub(super) links: Links<LineIndex>,
     /// Lines whose limits were used since the last query.
-    pub(super) used: Vec<u32>,
+    pub(super) used: UsedLines,
     pub(super) stats: PacerStats,
 }
 
@@ -56,8 +57,8 @@ impl<F: Frame> Chain<F> {
             releases: Releases::new(),
             departures: Departures::new(),
             local: Local::new(),
-            links: Links::default(),
-            used: Vec::new(),
+            links: Links::new(),
+            used: UsedLines::new(),
             stats: PacerStats::default(),
         }
     }
@@ -80,8 +81,8 @@ impl<F: Frame> Chain<F> {
     pub(super) fn append(
         &mut self,
         (guest, line): (&mut Guest, &mut Line),
-        index: u32,
-        place: u32,
+        index: LineIndex,
+        place: FrameIndex,
         size: (WireBytes, Bytes, Connection),
         at: Position,
     ) {
@@ -103,7 +104,7 @@ impl<F: Frame> Chain<F> {
 
     /// Stops reading the ring of a crowded guest if {B, S} delays the frame that has just joined
     /// this line.
-    pub(super) fn watch(&mut self, (guest, line): (&mut Guest, &Line), index: u32) {
+    pub(super) fn watch(&mut self, (guest, line): (&mut Guest, &Line), index: LineIndex) {
         if line.stage == Stage::Released && guest.ring == Ring::Read {
             guest.leave_unread(index);
             self.stats.unread += 1;
@@ -112,7 +113,7 @@ impl<F: Frame> Chain<F> {
 
     /// Marks a frame whose line holds too much memory.
     #[cold]
-    pub(super) fn mark(&mut self, guest: &mut Guest, place: u32) {
+    pub(super) fn mark(&mut self, guest: &mut Guest, place: FrameIndex) {
         let frame = self.store.at_mut(place).frame.as_mut();
         guest.stats.marked += u64::from(frame.is_some_and(Frame::mark_congestion));
     }
@@ -130,7 +131,7 @@ impl<F: Frame> Chain<F> {
     pub(super) fn set_head(
         &mut self,
         (guest, line): (&mut Guest, &mut Line),
-        index: u32,
+        index: LineIndex,
         at: Position,
     ) {
         let head = self.store.at(line.head());
@@ -146,7 +147,7 @@ impl<F: Frame> Chain<F> {
     pub(super) fn check_limit(
         &mut self,
         line: &mut Line,
-        index: u32,
+        index: LineIndex,
         at: Position,
         wire: WireBytes,
     ) -> bool {
@@ -170,7 +171,13 @@ impl<F: Frame> Chain<F> {
 
     /// Checks the first frame if the limit is closed, or was not used since the wire changed.
     #[inline(never)]
-    fn check_closed(&mut self, line: &mut Line, index: u32, at: Position, wire: WireBytes) -> bool {
+    fn check_closed(
+        &mut self,
+        line: &mut Line,
+        index: LineIndex,
+        at: Position,
+        wire: WireBytes,
+    ) -> bool {
         let Some(limit) = &mut line.limit else {
             return true;
         };
@@ -193,7 +200,13 @@ impl<F: Frame> Chain<F> {
 
     /// Suspends a line from `at` until `release`, or until its limit opens.
     #[inline(always)]
-    fn hold_back(&mut self, line: &mut Line, index: u32, at: Position, release: Option<Position>) {
+    fn hold_back(
+        &mut self,
+        line: &mut Line,
+        index: LineIndex,
+        at: Position,
+        release: Option<Position>,
+    ) {
         line.held_back = true;
         if let Some(limit) = &mut line.limit {
             limit.waited = true;
@@ -210,7 +223,7 @@ impl<F: Frame> Chain<F> {
 
     /// Releases a line that waited for its limit until now.
     #[inline(always)]
-    pub(super) fn release(&mut self, guest: &mut Guest, line: &mut Line, index: u32) {
+    pub(super) fn release(&mut self, guest: &mut Guest, line: &mut Line, index: LineIndex) {
         if let Some(limit) = &line.limit
             && !limit.account.is_alone(&self.change)
         {
@@ -222,7 +235,7 @@ impl<F: Frame> Chain<F> {
     /// Releases a line that shares buckets, or whose release is a position on the wire before its
     /// change.
     #[inline(never)]
-    fn release_other(&mut self, guest: &mut Guest, line: &mut Line, index: u32) {
+    fn release_other(&mut self, guest: &mut Guest, line: &mut Line, index: LineIndex) {
         if line.stage == Stage::InTree {
             return self.take_turn(guest, line, index);
         }
@@ -235,13 +248,13 @@ impl<F: Frame> Chain<F> {
     }
 
     /// Returns the line with the first release of those that wait for their limit.
-    pub(super) fn first_limited(&self) -> Option<u32> {
+    pub(super) fn first_limited(&self) -> Option<LineIndex> {
         self.releases.first_line()
     }
 
     /// Withdraws a line that waits for its limit. Returns false if the line does not wait for a
     /// limit.
-    pub(super) fn withdraw(&mut self, line: &Line, index: u32) -> bool {
+    pub(super) fn withdraw(&mut self, line: &Line, index: LineIndex) -> bool {
         if line.stage == Stage::Limited {
             self.releases.remove(index);
         }
@@ -253,7 +266,7 @@ impl<F: Frame> Chain<F> {
         &mut self,
         guest: &mut Guest,
         line: &mut Line,
-        index: u32,
+        index: LineIndex,
         at: Position,
     ) {
         let (head, held_back) = (self.store.at(line.head()), line.held_back);
@@ -268,12 +281,12 @@ impl<F: Frame> Chain<F> {
 
     /// Adds a line whose first frame is released to the guest's round.
     #[inline(always)]
-    pub(super) fn join(&mut self, guest: &mut Guest, line: &mut Line, index: u32) {
+    pub(super) fn join(&mut self, guest: &mut Guest, line: &mut Line, index: LineIndex) {
         line.stage = Stage::Released;
         line.deficit = 0;
         guest.released += line.wire;
         guest.round.push(&mut self.links, index, line.weight);
-        if guest.stamped == NIL {
+        if guest.stamped.is_none() {
             self.stamp_first(guest, line, index, line.release);
         }
     }
@@ -285,7 +298,7 @@ impl<F: Frame> Chain<F> {
         &mut self,
         guest: &mut Guest,
         line: &mut Line,
-        index: u32,
+        index: LineIndex,
         at: Position,
     ) {
         let number = line.guest;
@@ -306,7 +319,7 @@ impl<F: Frame> Chain<F> {
         &mut self,
         guest: &mut Guest,
         line: &mut Line,
-        index: u32,
+        index: LineIndex,
         at: Position,
     ) -> Option<Position> {
         guest.stamped = line.head();
@@ -339,7 +352,7 @@ impl<F: Frame> Chain<F> {
         &mut self,
         guest: &mut Guest,
         line: &mut Line,
-        index: u32,
+        index: LineIndex,
         at: Position,
         wire: WireBytes,
     ) {
@@ -366,7 +379,7 @@ impl<F: Frame> Chain<F> {
     fn charge_alone(
         &mut self,
         line: &mut Line,
-        index: u32,
+        index: LineIndex,
         departure: Position,
         wire: WireBytes,
     ) -> bool {
@@ -389,7 +402,7 @@ impl<F: Frame> Chain<F> {
         &mut self,
         guest: &mut Guest,
         line: &mut Line,
-        index: u32,
+        index: LineIndex,
         at: Position,
     ) {
         if line.is_empty() && !line.advance(&mut self.store) {
@@ -403,7 +416,7 @@ impl<F: Frame> Chain<F> {
 
     /// Does the same for a line with a next frame.
     #[inline(always)]
-    fn go_on(&mut self, guest: &mut Guest, line: &mut Line, index: u32, at: Position) {
+    fn go_on(&mut self, guest: &mut Guest, line: &mut Line, index: LineIndex, at: Position) {
         let head = self.store.at(line.head());
         let (mut arrival, mut wire) = (head.arrival, head.wire);
         if line.is_late(head, guest.patience, self.clock.now()) {

@@ -4,14 +4,15 @@ use super::Pacer;
 use super::account::Account;
 use super::cap::Cap;
 use super::config::{Guarantee, MAX_GUESTS, PacerConfig, PacerError, slowest};
-use super::guest::{self, Contract, Guest, Ring};
-use super::limit::{FlowUse, Limit};
+use super::guest::{self, Contract, Guest, Ring, number_of};
+use super::index::{FrameIndex, LineIndex};
+use super::limit::{FlowUse, Limit, UsedLines};
 use super::line::{Line, Stage};
 use super::lines::Lines;
 use super::place::{join_tree, mark_stale, set_bursts};
 use super::round::weight;
 use super::shared::is_in_tree;
-use super::store::{Arrival, NIL};
+use super::store::Arrival;
 use super::take::line_of;
 use super::wheel;
 use crate::queue::Queued;
@@ -55,7 +56,7 @@ impl<F: Frame> Pacer<F> {
         // Every term is at most the link's rate.
         let committed = Rate(self.committed.0 - before.0 + guarantee.bandwidth.0);
         check_sum(committed, self.config.link)?;
-        if let Some(Some(former)) = self.guests.get(id.slot())
+        if let Some(Some(former)) = self.guests.get(number_of(id))
             && former.id != id
         {
             let former = former.id;
@@ -104,8 +105,8 @@ impl<F: Frame> Pacer<F> {
             (cap, fresh) => *cap = fresh.map(Box::new),
         }
         let target = guest.target();
-        let slot = guest.elastic.slot;
-        self.hold_elastic_to(slot, target);
+        let flows = guest.elastic.flows;
+        self.hold_elastic_to(flows, target);
     }
 
     /// Forgets a guest without a guarantee, so that another can use its slot. Returns false if it
@@ -115,26 +116,26 @@ impl<F: Frame> Pacer<F> {
             return false;
         }
         if guest::find(&self.guests, id).is_some() {
-            self.guests[id.slot()] = None;
+            self.guests[number_of(id)] = None;
         }
         true
     }
 
     /// Begins the guarantee of a guest, and takes in its frames that wait as best effort.
     fn begin_guarantee(&mut self, now: Nanos, start: Position, id: GuestId, fresh: Guest) {
-        let index = id.slot();
-        let slot = index as u32;
-        if self.guests.len() <= index {
-            self.guests.resize_with(index + 1, || None);
-            self.chain.departures.reserve(index + 1);
+        let number = number_of(id);
+        let count = number.number() + 1;
+        if self.guests.len() < count {
+            self.guests.entries_mut().resize_with(count, || None);
+            self.chain.departures.reserve(count);
         }
-        let before = self.guests[index].take();
+        let before = self.guests[number].take();
         let guarantee = fresh.guarantee;
-        let line = Line::new(slot, weight(guarantee.bandwidth, self.config.link), None);
+        let line = Line::new(number, weight(guarantee.bandwidth, self.config.link), None);
         let mut guest = fresh.empty(start, self.chain.lost);
         guest.unlimited = self.insert_line(line);
         guest.stats = before.map(|guest| guest.stats).unwrap_or_default();
-        self.guests[index] = Some(guest);
+        self.guests[number] = Some(guest);
         self.share_memory(id, None);
         let mut waiting = Vec::with_capacity(self.best_effort.backlog().packets);
         self.best_effort.drain(&mut waiting);
@@ -162,19 +163,19 @@ impl<F: Frame> Pacer<F> {
         self.committed.0 -= guest.guarantee.bandwidth.0;
         let (stamped, unlimited, first) =
             (guest.stamped, guest.unlimited, guest.destinations.first);
-        guest.stamped = NIL;
+        guest.stamped = FrameIndex::NONE;
         guest.memory = Bytes(0);
         if guest.ring != Ring::Read && !std::mem::replace(&mut guest.is_noted, true) {
             self.read_again.push(id);
         }
-        if stamped != NIL {
-            let number = id.slot() as u32;
+        if stamped.is_some() {
+            let number = number_of(id);
             if !self.chain.local.remove(number) {
                 self.chain.departures.remove(number);
             }
             self.restore(stamped);
         }
-        self.end_elastic(id.slot() as u32, Self::restore);
+        self.end_elastic(number_of(id), Self::restore);
         if let Some(guest) = guest::find_mut(&mut self.guests, id)
             && let Some(tree) = guest.destinations.tree.take()
         {
@@ -182,12 +183,12 @@ impl<F: Frame> Pacer<F> {
         }
         let mut line = unlimited;
         let mut next = first;
-        while line != NIL {
+        while line.is_some() {
             if self.lines.at(line).stage == Stage::Limited {
                 self.chain.releases.remove(line);
             }
             let mut index = self.lines.at_mut(line).take_all(&mut self.chain.store);
-            while index != NIL {
+            while index.is_some() {
                 let next = self.chain.store.at(index).next;
                 self.restore(index);
                 index = next;
@@ -200,7 +201,7 @@ impl<F: Frame> Pacer<F> {
     }
 
     /// Queues a frame as best effort, or frees it if it goes to a guest of this host.
-    fn restore(&mut self, index: u32) {
+    fn restore(&mut self, index: FrameIndex) {
         let enqueued = self.chain.store.at(index).enqueued;
         let Some(frame) = self.chain.store.take(index) else {
             return;
@@ -212,7 +213,7 @@ impl<F: Frame> Pacer<F> {
         }
     }
 
-    fn insert_line(&mut self, line: Line) -> u32 {
+    fn insert_line(&mut self, line: Line) -> LineIndex {
         let index = self.lines.insert(line);
         self.chain.releases.reserve(self.lines.count());
         self.chain.links.reserve(self.lines.count());
@@ -332,7 +333,7 @@ impl<F: Frame> Pacer<F> {
     /// Changes the limit of a line at `at`, and checks its first frame again.
     pub(super) fn change_limit(
         &mut self,
-        index: u32,
+        index: LineIndex,
         at: Position,
         change: impl FnOnce(&mut Account),
     ) {
@@ -375,7 +376,7 @@ impl<F: Frame> Pacer<F> {
     }
 
     /// Sets the condition that the first frame of a line waits for: see `Chain::set_head`.
-    pub(super) fn set_head(&mut self, index: u32, at: Position) {
+    pub(super) fn set_head(&mut self, index: LineIndex, at: Position) {
         let line = self.lines.at_mut(index);
         let guest = guest::of_slot(&mut self.guests, line.guest);
         self.chain.set_head((guest, line), index, at);
@@ -386,7 +387,7 @@ impl<F: Frame> Pacer<F> {
         let flow = limit.key;
         let weight = weight(limit.account.open_rate(), self.config.link);
         let target = frame_and_a_half(limit.account.open_rate(), self.config.frame);
-        let mut line = Line::new(id.slot() as u32, weight, Some(limit));
+        let mut line = Line::new(number_of(id), weight, Some(limit));
         line.target = target;
         let index = self.insert_line(line);
         let Self {
@@ -430,7 +431,7 @@ impl<F: Frame> Pacer<F> {
     }
 
     /// Removes a limit. The frames that wait for it move behind those without a limit.
-    fn forget_destination(&mut self, id: GuestId, index: u32, at: Position) {
+    fn forget_destination(&mut self, id: GuestId, index: LineIndex, at: Position) {
         let Self {
             guests,
             lines,
@@ -464,7 +465,7 @@ impl<F: Frame> Pacer<F> {
             .at(index)
             .limit
             .as_ref()
-            .map_or(NIL, |limit| limit.sibling);
+            .map_or(LineIndex::NONE, |limit| limit.sibling);
         guest.destinations.count -= 1;
         if guest.destinations.first == index {
             guest.destinations.first = next;
@@ -520,7 +521,7 @@ fn deepen_destinations<F: Frame>(pacer: &mut Pacer<F>, id: GuestId, at: Position
 }
 
 /// Reports a new limit as used, unless its bucket is full.
-fn note_unless_full(lines: &mut Lines, used: &mut Vec<u32>, key: FlowKey, at: Position) {
+fn note_unless_full(lines: &mut Lines, used: &mut UsedLines, key: FlowKey, at: Position) {
     if let Some(index) = lines.find(key)
         && let Some(limit) = lines.limit_mut(index)
         && limit.account.lacks(at) > WireBytes::ZERO

@@ -37,8 +37,10 @@ mod stop;
 mod tally;
 
 use super::guest::{Guest, Terms};
+#[cfg(test)]
+use super::index::FrameIndex;
+use super::index::{FlowIndex, FlowsIndex, GuestIndex, Table};
 use super::line::Line;
-use super::store::NIL;
 #[cfg(test)]
 use super::store::Store;
 use super::{PacerConfig, PacerStats};
@@ -100,7 +102,7 @@ struct Flow {
 }
 
 impl Flow {
-    fn new(connection: Connection, (number, guest): (u32, &Guest), at: Position) -> Self {
+    fn new(connection: Connection, (number, guest): (GuestIndex, &Guest), at: Position) -> Self {
         let mut frames = Line::new(number, 1, None);
         frames.target = guest.target();
         Self {
@@ -140,11 +142,11 @@ impl Flow {
 /// Elastic flows of one guest.
 #[derive(Debug)]
 pub(super) struct Flows {
-    guest: u32,
-    members: Vec<Flow>,
+    guest: GuestIndex,
+    members: Table<FlowIndex, Flow>,
     /// The memory of all their frames.
     memory: Bytes,
-    /// The flow whose turn it is.
+    /// Number of the flow whose turn it is, or of the first if that is beyond the last.
     turn: usize,
     /// Bytes that the guest may send in its turn.
     deficit: i64,
@@ -160,14 +162,15 @@ pub(super) struct Flows {
 impl Flows {
     /// Sets the waiting time after which frames count as late in each flow.
     fn set_target(&mut self, target: Nanos) {
-        for flow in &mut self.members {
+        for flow in self.members.iter_mut() {
             flow.frames.target = target;
         }
     }
 
-    fn find(&self, connection: Connection) -> Option<usize> {
+    fn find(&self, connection: Connection) -> Option<FlowIndex> {
         let mut flows = self.members.iter();
-        flows.position(|flow| flow.connection == connection)
+        let index = flows.position(|flow| flow.connection == connection)?;
+        Some(FlowIndex::new(index))
     }
 
     fn is_waiting(&self) -> bool {
@@ -197,18 +200,18 @@ pub(super) struct Elastic {
     patience: WireBytes,
     pause: WireBytes,
     most_pause: WireBytes,
-    /// Flows by slot; slots without a guest are empty.
-    all: Vec<Flows>,
-    free: Vec<u32>,
+    /// The flows of each guest; unused ones are empty.
+    all: Table<FlowsIndex, Flows>,
+    unused: Vec<FlowsIndex>,
     /// Guests whose frames may leave, in the order of their turns.
-    active: VecDeque<u32>,
+    active: VecDeque<FlowsIndex>,
     /// Index in `active` of the next guest that is checked for getting less than B.
     asked: usize,
     /// Timers of guests, including obsolete ones.
-    timers: BinaryHeap<Reverse<(Position, u32)>>,
+    timers: BinaryHeap<Reverse<(Position, FlowsIndex)>>,
     /// The next guest that is checked for waiting for {B, S}, and the earliest position of that
     /// check.
-    candidate: usize,
+    candidate: GuestIndex,
     not_before: Position,
     tally: Tally,
     /// Number of frames that were read.
@@ -223,12 +226,12 @@ impl Elastic {
             patience: WireBytes::ZERO,
             pause: WireBytes::ZERO,
             most_pause: WireBytes::ZERO,
-            all: Vec::new(),
-            free: Vec::new(),
+            all: Table::new(),
+            unused: Vec::new(),
             active: VecDeque::new(),
             asked: 0,
             timers: BinaryHeap::new(),
-            candidate: 0,
+            candidate: GuestIndex::new(0),
             not_before: Position::ZERO,
             tally: Tally::new(),
             #[cfg(test)]
@@ -253,13 +256,13 @@ impl Elastic {
         self.configure(config);
         self.timers.clear();
         self.not_before = at;
-        for slot in 0..self.all.len() as u32 {
-            let flows = &mut self.all[slot as usize];
+        for slot in self.all.indices() {
+            let flows = &mut self.all[slot];
             flows.timer = Position::NEVER;
             if flows.members.is_empty() {
                 continue;
             }
-            for flow in &mut flows.members {
+            for flow in flows.members.iter_mut() {
                 (flow.left, flow.since, flow.came) = (at, at, WireBytes::ZERO);
                 let until = at.saturating_add(self.drain);
                 flow.phase = match flow.phase {
@@ -295,25 +298,25 @@ impl Elastic {
 
     /// Number of a guest's elastic flows.
     pub(super) fn count(&self, terms: &Terms) -> usize {
-        let flows = self.all.get(terms.slot as usize);
+        let flows = self.all.get(terms.flows);
         flows.map_or(0, Flows::elastic)
     }
 
     /// Memory of the frames of a guest's elastic flows.
     pub(super) fn memory(&self, terms: &Terms) -> Bytes {
-        let flows = self.all.get(terms.slot as usize);
+        let flows = self.all.get(terms.flows);
         flows.map_or(Bytes(0), |flows| flows.memory)
     }
 
     /// Assigns a slot to a guest.
-    fn occupy(&mut self, guest: u32) -> u32 {
-        if let Some(slot) = self.free.pop() {
-            self.all[slot as usize].guest = guest;
+    fn occupy(&mut self, guest: GuestIndex) -> FlowsIndex {
+        if let Some(slot) = self.unused.pop() {
+            self.all[slot].guest = guest;
             return slot;
         }
         self.all.push(Flows {
             guest,
-            members: Vec::with_capacity(MOST_FLOWS),
+            members: Table::with_capacity(MOST_FLOWS),
             memory: Bytes(0),
             turn: 0,
             deficit: 0,
@@ -321,23 +324,22 @@ impl Elastic {
             timer: Position::NEVER,
             since: WireBytes::ZERO,
             served: WireBytes::ZERO,
-        });
-        self.all.len() as u32 - 1
+        })
     }
 
     /// Frees the slot of a guest without flows.
     fn vacate(&mut self, terms: &mut Terms) {
-        let slot = std::mem::replace(&mut terms.slot, NIL);
+        let slot = std::mem::replace(&mut terms.flows, FlowsIndex::NONE);
         self.deactivate(slot);
-        let flows = &mut self.all[slot as usize];
+        let flows = &mut self.all[slot];
         debug_assert!(flows.members.is_empty(), "frames would be lost");
         flows.timer = Position::NEVER;
-        self.free.push(slot);
+        self.unused.push(slot);
     }
 
     /// Adds a guest to the turns, if it has frames that may leave.
-    fn activate(&mut self, slot: u32, carried: WireBytes) {
-        let flows = &mut self.all[slot as usize];
+    fn activate(&mut self, slot: FlowsIndex, carried: WireBytes) {
+        let flows = &mut self.all[slot];
         if !flows.is_active && flows.is_waiting() {
             flows.is_active = true;
             (flows.since, flows.served) = (carried, WireBytes::ZERO);
@@ -345,8 +347,8 @@ impl Elastic {
         }
     }
 
-    fn deactivate(&mut self, slot: u32) {
-        let flows = &mut self.all[slot as usize];
+    fn deactivate(&mut self, slot: FlowsIndex) {
+        let flows = &mut self.all[slot];
         flows.deficit = 0;
         if std::mem::replace(&mut flows.is_active, false) {
             self.active.retain(|one| *one != slot);
@@ -354,8 +356,8 @@ impl Elastic {
     }
 
     /// Sets a guest's timer to `at`, unless it is earlier.
-    fn wake(&mut self, slot: u32, at: Position) {
-        let flows = &mut self.all[slot as usize];
+    fn wake(&mut self, slot: FlowsIndex, at: Position) {
+        let flows = &mut self.all[slot];
         if at < flows.timer {
             flows.timer = at;
             self.timers.push(Reverse((at, slot)));
@@ -363,27 +365,28 @@ impl Elastic {
     }
 
     /// Returns a guest whose timer has expired.
-    fn due(&mut self, now: Position) -> Option<u32> {
+    fn due(&mut self, now: Position) -> Option<FlowsIndex> {
         let Reverse((at, slot)) = *self.timers.peek()?;
         if at > now {
             return None;
         }
         self.timers.pop();
-        self.all[slot as usize].timer = Position::NEVER;
+        self.all[slot].timer = Position::NEVER;
         Some(slot)
     }
 
     /// Returns the places of all frames of a guest's flows, each flow's in order.
     #[cfg(test)]
-    pub(super) fn places<F>(&self, terms: &Terms, store: &Store<F>) -> Vec<Vec<u32>> {
-        let flows = self.all.get(terms.slot as usize);
-        let flows = flows.map_or(&[][..], |flows| &flows.members);
+    pub(super) fn places<F>(&self, terms: &Terms, store: &Store<F>) -> Vec<Vec<FrameIndex>> {
+        let flows = self.all.get(terms.flows);
+        let flows = flows.into_iter().flat_map(|flows| flows.members.iter());
         let places = |flow: &Flow| {
-            let first = Some(flow.frames.head()).filter(|place| *place != NIL);
-            let next = |place: &u32| Some(store.at(*place).next).filter(|next| *next != NIL);
+            let first = Some(flow.frames.head()).filter(|place| place.is_some());
+            let next =
+                |place: &FrameIndex| Some(store.at(*place).next).filter(|next| next.is_some());
             std::iter::successors(first, next).collect()
         };
-        flows.iter().map(places).collect()
+        flows.map(places).collect()
     }
 }
 

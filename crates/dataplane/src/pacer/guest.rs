@@ -1,8 +1,8 @@
 //! State of one guest: its guarantee, its buckets and its waiting frames.
 
 use super::cap::Cap;
+use super::index::{FlowsIndex, FrameIndex, GuestIndex, LineIndex, Table};
 use super::round::Round;
-use super::store::NIL;
 use super::tree::Tree;
 use super::{Guarantee, GuestStats, PacerConfig};
 use crate::GuestId;
@@ -24,15 +24,15 @@ pub(super) enum Ring {
     Read,
     /// The guest's frames wait for {B, S}. `by` is the line of the last frame.
     Unread {
-        by: u32,
+        by: LineIndex,
     },
 }
 
 /// Reference from a guest to its elastic flows.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Terms {
-    /// Slot of the flows; `NIL` without any.
-    pub(super) slot: u32,
+    /// The flows; `NONE` without any.
+    pub(super) flows: FlowsIndex,
     /// Position since which the guest has had elastic flows.
     pub(super) began: Position,
     /// Earliest position at which the guest may have an elastic flow again, and the length of the
@@ -44,7 +44,7 @@ pub(super) struct Terms {
 impl Terms {
     /// Terms of a guest that never had elastic flows.
     pub(super) const NONE: Self = Self {
-        slot: NIL,
+        flows: FlowsIndex::NONE,
         began: Position::ZERO,
         not_before: Position::ZERO,
         pause: WireBytes::ZERO,
@@ -61,22 +61,22 @@ impl Terms {
 /// The destinations of a guest that have a limit.
 #[derive(Debug)]
 pub(super) struct Destinations {
-    /// The first of their lines; `NIL` without any.
-    pub(super) first: u32,
+    /// The first of their lines; `NONE` without any.
+    pub(super) first: LineIndex,
     /// Their number.
     pub(super) count: u32,
     /// Lines that recently received frames, by the last bits of their destinations: an entry may be
     /// outdated.
-    pub(super) recent: [u32; RECENT],
+    pub(super) recent: [LineIndex; RECENT],
     /// Buckets that several destinations share; `None` without any.
     pub(super) tree: Option<Box<Tree>>,
 }
 
 impl Destinations {
     const NONE: Self = Self {
-        first: NIL,
+        first: LineIndex::NONE,
         count: 0,
-        recent: [NIL; RECENT],
+        recent: [LineIndex::NONE; RECENT],
         tree: None,
     };
 }
@@ -99,9 +99,9 @@ pub(super) struct Guest {
     /// departs earlier, even after changes.
     pub(super) last_departure: Position,
     /// The frame that has a departure time.
-    pub(super) stamped: u32,
+    pub(super) stamped: FrameIndex,
     /// Lines whose first frame is released, and the length of all their frames on the wire.
-    pub(super) round: Round,
+    pub(super) round: Round<LineIndex>,
     pub(super) released: WireBytes,
     /// Limit of `released` beyond which the ring is not read: the bytes that the guest may send
     /// within its horizon.
@@ -110,7 +110,7 @@ pub(super) struct Guest {
     /// True if the guest is among those whose rings may be read again.
     pub(super) is_noted: bool,
     /// The line of frames without a limit.
-    pub(super) unlimited: u32,
+    pub(super) unlimited: LineIndex,
     /// Number of lines that have frames.
     pub(super) lines: u32,
     pub(super) destinations: Destinations,
@@ -153,13 +153,13 @@ impl Guest {
             made_up: WireBytes::ZERO,
             wire: WireBytes::ZERO,
             last_departure: Position::ZERO,
-            stamped: NIL,
+            stamped: FrameIndex::NONE,
             round: Round::EMPTY,
             released: WireBytes::ZERO,
             headroom: guarantee.bandwidth.bytes_in(guarantee.horizon).into(),
             ring: Ring::Read,
             is_noted: false,
-            unlimited: NIL,
+            unlimited: LineIndex::NONE,
             lines: 0,
             destinations: Destinations::NONE,
             memory: Bytes(0),
@@ -313,7 +313,7 @@ impl Guest {
     /// Checks whether frames of the guest wait for {B, S} at `at`. If none has a departure time,
     /// checks whether one of `longest` bytes would wait.
     pub(super) fn waits_for_guarantee(&self, at: Position, longest: WireBytes) -> bool {
-        if self.stamped == NIL {
+        if self.stamped.is_none() {
             self.lines > 0 && !self.average.holds(at, longest)
         } else {
             self.last_departure > at && !self.average.holds(at, WireBytes::ZERO)
@@ -328,7 +328,7 @@ impl Guest {
         if !is_local {
             self.peak.fill(wire, at);
         }
-        self.stamped = NIL;
+        self.stamped = FrameIndex::NONE;
         // All frames that were passed on departed before.
         self.last_departure = self.last_departure.min(at);
     }
@@ -359,7 +359,7 @@ impl Guest {
     }
 
     /// Stops reading the ring from the last frame on, which is of this line.
-    pub(super) const fn leave_unread(&mut self, line: u32) {
+    pub(super) const fn leave_unread(&mut self, line: LineIndex) {
         self.ring = Ring::Unread { by: line };
         self.stats.unread += 1;
     }
@@ -373,11 +373,20 @@ impl Guest {
     }
 }
 
+/// All guests, by their slots.
+pub(super) type Guests = Table<GuestIndex, Option<Guest>>;
+
+/// The number of a guest.
+#[inline(always)]
+pub(super) const fn number_of(id: GuestId) -> GuestIndex {
+    GuestIndex::new(id.slot())
+}
+
 /// Returns the guest with this id, if it has a guarantee.
 #[inline(always)]
-pub(super) fn guaranteed(guests: &mut [Option<Guest>], id: Option<GuestId>) -> Option<&mut Guest> {
+pub(super) fn guaranteed(guests: &mut Guests, id: Option<GuestId>) -> Option<&mut Guest> {
     let id = id?;
-    match guests.get_mut(id.slot()) {
+    match guests.get_mut(number_of(id)) {
         Some(Some(guest)) if guest.id == id && guest.contract == Contract::Guaranteed => {
             Some(guest)
         }
@@ -388,21 +397,21 @@ pub(super) fn guaranteed(guests: &mut [Option<Guest>], id: Option<GuestId>) -> O
 /// Returns the guest of a slot that a line, or a queue of guests, refers to: a guest keeps its slot
 /// while its frames wait.
 #[inline(always)]
-pub(super) fn of_slot(guests: &mut [Option<Guest>], slot: u32) -> &mut Guest {
-    let guest = guests[slot as usize].as_mut();
+pub(super) fn of_slot(guests: &mut Guests, slot: GuestIndex) -> &mut Guest {
+    let guest = guests[slot].as_mut();
     guest.expect("a guest keeps its slot while its frames wait")
 }
 
 /// Returns the guest with this id; `None` if its slot belongs to another one.
 #[inline(always)]
-pub(super) fn find(guests: &[Option<Guest>], id: GuestId) -> Option<&Guest> {
-    let guest = guests.get(id.slot())?.as_ref();
+pub(super) fn find(guests: &Guests, id: GuestId) -> Option<&Guest> {
+    let guest = guests.get(number_of(id))?.as_ref();
     guest.filter(|guest| guest.id == id)
 }
 
 /// Returns the same for changes.
 #[inline(always)]
-pub(super) fn find_mut(guests: &mut [Option<Guest>], id: GuestId) -> Option<&mut Guest> {
-    let guest = guests.get_mut(id.slot())?.as_mut();
+pub(super) fn find_mut(guests: &mut Guests, id: GuestId) -> Option<&mut Guest> {
+    let guest = guests.get_mut(number_of(id))?.as_mut();
     guest.filter(|guest| guest.id == id)
 }

@@ -3,6 +3,7 @@
 
 use super::config::PacerError;
 use super::guest::Contract;
+use super::index::LineIndex;
 use super::place::mark_stale;
 use super::tree::Place;
 use super::{Pacer, guest};
@@ -122,7 +123,7 @@ impl<F: Frame> Pacer<F> {
 
     /// Sets the level of the bucket of a line's limit. Queries of used limits include the limit
     /// until its bucket is full.
-    fn hold(&mut self, index: u32, bytes: WireBytes, at: Position) {
+    fn hold(&mut self, index: LineIndex, bytes: WireBytes, at: Position) {
         self.change_limit(index, at, |account| account.hold(bytes, at));
         if let Some(limit) = self.lines.limit_mut(index) {
             limit.note(index, &mut self.chain.used);

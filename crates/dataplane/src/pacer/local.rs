@@ -7,7 +7,7 @@
 //! before, independently of the frames on the wire.
 
 use super::guest::{self, Ring};
-use super::store::NIL;
+use super::index::{FrameIndex, GuestIndex};
 use super::{Pacer, WireItem};
 use crate::Frame;
 use std::cmp::Reverse;
@@ -19,7 +19,7 @@ use tailbound_units::{Nanos, Position};
 pub(super) struct Local<F> {
     /// Guests whose frame with a departure time goes to a guest of this host, by that time. No
     /// wheel: frames are passed on before their time, and others may still depart before them.
-    due: BinaryHeap<Reverse<(Position, u32)>>,
+    due: BinaryHeap<Reverse<(Position, GuestIndex)>>,
     /// The first of these times.
     pub(super) next: Position,
     /// Frames that no longer wait, because their guest's guarantee has ended.
@@ -36,20 +36,20 @@ impl<F> Local<F> {
     }
 
     /// Adds a guest whose frame with a departure time goes to a guest of this host.
-    pub(super) fn insert(&mut self, guest: u32, departure: Position) {
+    pub(super) fn insert(&mut self, guest: GuestIndex, departure: Position) {
         self.due.push(Reverse((departure, guest)));
         self.next = self.next.min(departure);
     }
 
     /// Removes and returns the guest whose frame departs first.
-    fn pop(&mut self) -> Option<u32> {
+    fn pop(&mut self) -> Option<GuestIndex> {
         let Reverse((_, guest)) = self.due.pop()?;
         self.find_next();
         Some(guest)
     }
 
     /// Removes a guest at any place; returns whether it was there.
-    pub(super) fn remove(&mut self, guest: u32) -> bool {
+    pub(super) fn remove(&mut self, guest: GuestIndex) -> bool {
         let before = self.due.len();
         self.due.retain(|Reverse((_, known))| *known != guest);
         self.find_next();
@@ -57,7 +57,7 @@ impl<F> Local<F> {
     }
 
     /// Removes and returns all guests.
-    pub(super) fn take_due(&mut self) -> Vec<u32> {
+    pub(super) fn take_due(&mut self) -> Vec<GuestIndex> {
         let guests = self.due.drain().map(|Reverse((_, guest))| guest);
         let guests = guests.collect();
         self.find_next();
@@ -66,7 +66,7 @@ impl<F> Local<F> {
 
     /// Checks whether a guest is there.
     #[cfg(test)]
-    pub(super) fn has(&self, guest: u32) -> bool {
+    pub(super) fn has(&self, guest: GuestIndex) -> bool {
         self.due.iter().any(|Reverse((_, known))| *known == guest)
     }
 
@@ -117,7 +117,7 @@ impl<F: Frame> Pacer<F> {
         chain.stats.local.packets += 1;
         chain.stats.local.bytes += wire;
         let is_unread = guest.ring != Ring::Read;
-        guest.stamped = NIL;
+        guest.stamped = FrameIndex::NONE;
         chain.stamp_next(guest, &mut lines.all, config.longest_frame(), departure);
         if is_unread {
             self.read_again(number);

@@ -3,12 +3,13 @@
 use super::Pacer;
 use super::chain::Chain;
 use super::config::PacerConfig;
-use super::guest::{self, Guest};
+use super::guest::{self, Guest, Guests, number_of};
+use super::index::LineIndex;
+use super::limit::Sharing;
 use super::line::Stage;
 use super::lines::Lines;
 use super::round::weight;
-use super::store::NIL;
-use super::tree::{Home, Leaf, Place, Terms, Tree, UNPLACED};
+use super::tree::{Home, Leaf, Place, Terms, Tree};
 use crate::{Frame, GuestId};
 use tailbound_units::{Bursts, Position};
 
@@ -72,7 +73,7 @@ pub(super) fn mark_stale(guest: &mut Guest, lines: &mut Lines) {
         && !tree.is_stale
     {
         tree.is_stale = true;
-        lines.stale.push(guest.id.slot() as u32);
+        lines.stale.push(number_of(guest.id));
     }
 }
 
@@ -81,12 +82,12 @@ impl<F: Frame> Chain<F> {
     #[inline(never)]
     pub(super) fn rebuild_trees(
         &mut self,
-        guests: &mut [Option<Guest>],
+        guests: &mut Guests,
         lines: &mut Lines,
         config: &PacerConfig,
     ) {
         for number in std::mem::take(&mut lines.stale) {
-            if let Some(Some(guest)) = guests.get_mut(number as usize) {
+            if let Some(Some(guest)) = guests.get_mut(number) {
                 rebuild_tree(guest, lines, self, config);
             }
         }
@@ -113,13 +114,13 @@ fn rebuild_tree<F: Frame>(
         lost: chain.lost,
         change: chain.change,
     };
-    tree.build(&leaves, &terms, |line, leaf, node| {
+    tree.build(&leaves, &terms, |line, sharing| {
         if let Some(limit) = lines.limit_mut(line) {
-            (limit.leaf, limit.node) = (leaf, node);
-            limit.account.share(leaf != NIL);
+            limit.sharing = sharing;
+            limit.account.share(sharing != Sharing::Alone);
         }
     });
-    for leaf in leaves.iter().filter(|leaf| leaf.former != NIL) {
+    for leaf in leaves.iter().filter(|leaf| leaf.former != Sharing::Alone) {
         let line = lines.at_mut(leaf.line);
         if line.stage == Stage::Closed {
             chain.set_head((guest, line), leaf.line, at);
@@ -137,7 +138,7 @@ fn take_leaves<F: Frame>(
     let wire = chain.change.new;
     let mut leaves = Vec::with_capacity(guest.destinations.count as usize);
     let mut index = guest.destinations.first;
-    while index != NIL {
+    while index.is_some() {
         let line = lines.at_mut(index);
         chain.leave_tree(guest, line, index);
         let Some(limit) = &mut line.limit else { break };
@@ -148,7 +149,7 @@ fn take_leaves<F: Frame>(
             rate: limit.account.rate(),
             weight: weight(limit.account.open_rate(), wire),
             lacks: limit.account.lacks(at),
-            former: limit.leaf,
+            former: limit.sharing,
         });
         index = limit.sibling;
     }
@@ -156,11 +157,11 @@ fn take_leaves<F: Frame>(
 }
 
 /// Keeps a new limit of a guest that shares buckets from sending, until its tree is built anew.
-pub(super) fn join_tree(guest: &mut Guest, lines: &mut Lines, index: u32) {
+pub(super) fn join_tree(guest: &mut Guest, lines: &mut Lines, index: LineIndex) {
     if guest.destinations.tree.is_some()
         && let Some(limit) = lines.limit_mut(index)
     {
-        limit.leaf = UNPLACED;
+        limit.sharing = Sharing::Unplaced;
         limit.account.share(true);
         mark_stale(guest, lines);
     }

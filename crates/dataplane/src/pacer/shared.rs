@@ -4,9 +4,10 @@
 use super::account::{Departing, Sight};
 use super::chain::Chain;
 use super::guest::Guest;
+use super::index::{EntryIndex, LineIndex, Table};
+use super::limit::{Limit, Sharing};
 use super::line::{Line, Stage, put_back};
-use super::store::NIL;
-use super::tree::{Tree, UNPLACED, Wait, Wake};
+use super::tree::{Tree, Wait, Wake};
 use crate::Frame;
 use tailbound_units::{Position, Rate, WireBytes};
 
@@ -20,7 +21,7 @@ impl<F: Frame> Chain<F> {
         &mut self,
         guest: &mut Guest,
         line: &mut Line,
-        index: u32,
+        index: LineIndex,
         frame: Departing,
     ) -> Option<Position> {
         let Departing {
@@ -29,16 +30,17 @@ impl<F: Frame> Chain<F> {
             wire,
         } = frame;
         let limit = line.limit.as_mut()?;
-        let leaf = limit.leaf;
         let mut has_turn = false;
-        if leaf != NIL {
-            let node = limit.node;
+        if limit.sharing != Sharing::Alone {
             let sight = Sight {
                 lost: self.lost,
                 change: &self.change,
             };
-            let charged = match guest.destinations.tree.as_deref_mut() {
-                Some(tree) if leaf != UNPLACED => tree.charge(leaf, node, frame, sight),
+            let tree = guest.destinations.tree.as_deref_mut();
+            let charged = match (limit.sharing, tree) {
+                (Sharing::Below { leaf, node }, Some(tree)) => {
+                    tree.charge(leaf, node, frame, sight)
+                }
                 _ => Err(Wait::Unplaced),
             };
             match charged {
@@ -69,7 +71,7 @@ impl<F: Frame> Chain<F> {
         &mut self,
         guest: &mut Guest,
         line: &mut Line,
-        index: u32,
+        index: LineIndex,
         at: Position,
         wait: Wait,
     ) {
@@ -85,8 +87,9 @@ impl<F: Frame> Chain<F> {
         limit.taken = limit.taken.saturating_sub(wire);
         if let Some(tree) = &guest.destinations.tree
             && wait != Wait::Unplaced
+            && let Some(leaf) = limit.leaf()
         {
-            line.weight = tree.weight_of(limit.leaf);
+            line.weight = tree.weight_of(leaf);
         }
         match wait {
             Wait::InTree => {}
@@ -107,11 +110,17 @@ impl<F: Frame> Chain<F> {
     /// Brings the next frame of a line to the front, after the first one has departed and used turns
     /// in the tree, and passes these on. The line is the first of the guest's round.
     #[inline(never)]
-    fn pass_turn_on(&mut self, guest: &mut Guest, line: &mut Line, index: u32, frame: Departing) {
+    fn pass_turn_on(
+        &mut self,
+        guest: &mut Guest,
+        line: &mut Line,
+        index: LineIndex,
+        frame: Departing,
+    ) {
         let Departing {
             departure, wire, ..
         } = frame;
-        let Some(leaf) = line.limit.as_ref().map(|limit| limit.leaf) else {
+        let Some(leaf) = line.limit.as_ref().and_then(Limit::leaf) else {
             return;
         };
         guest.round.pop(&self.links, line.weight);
@@ -148,7 +157,7 @@ impl<F: Frame> Chain<F> {
         &mut self,
         guest: &mut Guest,
         line: &mut Line,
-        index: u32,
+        index: LineIndex,
         at: Position,
     ) -> Option<WireBytes> {
         if !line.is_empty() || line.advance(&mut self.store) {
@@ -179,20 +188,21 @@ impl<F: Frame> Chain<F> {
     }
 
     /// Adds a line to its guest's round that has the turn of a node, and whose frame conforms to it.
-    pub(super) fn take_turn(&mut self, guest: &mut Guest, line: &mut Line, index: u32) {
-        let (Some(tree), Some(limit)) = (&mut guest.destinations.tree, &line.limit) else {
+    pub(super) fn take_turn(&mut self, guest: &mut Guest, line: &mut Line, index: LineIndex) {
+        let leaf = line.limit.as_ref().and_then(Limit::leaf);
+        let (Some(tree), Some(leaf)) = (&mut guest.destinations.tree, leaf) else {
             return;
         };
         line.stage = Stage::Released;
-        line.release = tree.leave(limit.leaf);
-        (line.weight, line.deficit) = tree.terms_of(limit.leaf);
+        line.release = tree.leave(leaf);
+        (line.weight, line.deficit) = tree.terms_of(leaf);
         guest.released += line.wire;
         if line.deficit > 0 {
             guest.round.push_front(&mut self.links, index, line.weight);
         } else {
             guest.round.push(&mut self.links, index, line.weight);
         }
-        if guest.stamped == NIL {
+        if guest.stamped.is_none() {
             self.stamp_first(guest, line, index, line.release);
         }
     }
@@ -203,11 +213,11 @@ impl<F: Frame> Chain<F> {
     pub(super) fn stamp_next(
         &mut self,
         guest: &mut Guest,
-        lines: &mut [Line],
+        lines: &mut Table<LineIndex, Line>,
         longest: WireBytes,
         at: Position,
     ) {
-        while guest.stamped == NIL
+        while guest.stamped.is_none()
             && let Some((index, line)) = guest.round.turn(lines, &mut self.links, longest)
         {
             self.stamp_first(guest, line, index, at.max(line.release));
@@ -216,7 +226,13 @@ impl<F: Frame> Chain<F> {
 
     /// Takes a line that waits in the tree of its guest, or has a turn there, out of all lists.
     /// Other lines continue in its place.
-    pub(super) fn retreat(&mut self, guest: &mut Guest, line: &mut Line, index: u32, at: Position) {
+    pub(super) fn retreat(
+        &mut self,
+        guest: &mut Guest,
+        line: &mut Line,
+        index: LineIndex,
+        at: Position,
+    ) {
         let Some((leaf, has_turn)) = self.leave_tree(guest, line, index) else {
             return;
         };
@@ -241,8 +257,8 @@ impl<F: Frame> Chain<F> {
         &mut self,
         guest: &mut Guest,
         line: &mut Line,
-        index: u32,
-    ) -> Option<(u32, bool)> {
+        index: LineIndex,
+    ) -> Option<(EntryIndex, bool)> {
         let (leaf, tree) = shared_of(guest.destinations.tree.as_deref_mut(), line)?;
         let has_turn = tree.has_turn(leaf);
         match line.stage {
@@ -307,20 +323,18 @@ impl<F: Frame> Chain<F> {
 }
 
 /// Returns the tree of a guest and the leaf of a line in it.
-fn shared_of<'t>(tree: Option<&'t mut Tree>, line: &Line) -> Option<(u32, &'t mut Tree)> {
-    let leaf = line.limit.as_ref()?.leaf;
-    let tree = tree.filter(|_| leaf != NIL && leaf != UNPLACED)?;
-    Some((leaf, tree))
+fn shared_of<'t>(tree: Option<&'t mut Tree>, line: &Line) -> Option<(EntryIndex, &'t mut Tree)> {
+    Some((line.limit.as_ref()?.leaf()?, tree?))
 }
 
 /// Checks whether a line waits in the tree of its guest, or has a turn there.
 pub(super) fn is_in_tree(guest: &Guest, line: &Line) -> bool {
-    let Some(leaf) = line.limit.as_ref().map(|limit| limit.leaf) else {
+    let Some(limit) = &line.limit else {
         return false;
     };
     match (line.stage, &guest.destinations.tree) {
         (Stage::InTree, _) => true,
-        (Stage::Released, Some(tree)) => leaf != NIL && leaf != UNPLACED && tree.has_turn(leaf),
+        (Stage::Released, Some(tree)) => limit.leaf().is_some_and(|leaf| tree.has_turn(leaf)),
         _ => false,
     }
 }

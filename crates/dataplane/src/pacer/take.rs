@@ -2,9 +2,10 @@
 
 use super::chain::Chain;
 use super::guest::{self, Guest, RECENT};
+use super::index::{FrameIndex, GuestIndex, LineIndex};
 use super::line::Stage;
 use super::lines::Lines;
-use super::store::{Arrival, NIL};
+use super::store::Arrival;
 use super::{Pacer, void};
 use crate::{FlowKey, Frame};
 use tailbound_units::{Bytes, Nanos};
@@ -100,7 +101,7 @@ impl<F: Frame> Pacer<F> {
             };
             loop {
                 prepare(&mut frame, frame_guarantee);
-                if guest.elastic.slot != NIL {
+                if guest.elastic.flows.is_some() {
                     self.enqueue_beside_elastic(index, frame, arrival);
                     return frames.next();
                 }
@@ -133,7 +134,7 @@ impl<F: Frame> Pacer<F> {
 
     /// Checks the bounds of a guest that is crowded after a frame joined a line.
     #[inline(never)]
-    pub(super) fn handle_crowd(&mut self, index: u32) {
+    pub(super) fn handle_crowd(&mut self, index: LineIndex) {
         let Self {
             guests,
             lines,
@@ -152,7 +153,7 @@ impl<F: Frame> Pacer<F> {
     /// Adds a frame, or all its segments, to a line. Frames beyond half of the line's share are
     /// marked.
     #[inline(never)]
-    pub(super) fn take(&mut self, index: u32, frame: F, arrival: Arrival) {
+    pub(super) fn take(&mut self, index: LineIndex, frame: F, arrival: Arrival) {
         self.trim(index);
         let longest = self.config.longest_frame();
         let Self {
@@ -203,7 +204,7 @@ impl<F: Frame> Pacer<F> {
     }
 
     /// Drops frames from the front of a line beyond its share.
-    pub(super) fn trim(&mut self, line: u32) {
+    pub(super) fn trim(&mut self, line: LineIndex) {
         let of = self.lines.at(line);
         let (number, memory) = (of.guest, of.memory);
         let share = guest::of_slot(&mut self.guests, number).share;
@@ -215,7 +216,7 @@ impl<F: Frame> Pacer<F> {
     /// Drops frames behind the first of a line, which may be released already, until the line holds
     /// at most `most` or only that frame.
     #[inline(never)]
-    fn trim_to(&mut self, guest: u32, line: u32, most: Bytes) {
+    fn trim_to(&mut self, guest: GuestIndex, line: LineIndex, most: Bytes) {
         while self.lines.at(line).memory > most {
             let Some(index) = self.lines.at_mut(line).pop_second(&mut self.chain.store) else {
                 return;
@@ -225,7 +226,7 @@ impl<F: Frame> Pacer<F> {
     }
 
     /// Drops a frame that was removed from a line.
-    fn drop_waiting(&mut self, guest: u32, line: u32, index: u32) {
+    fn drop_waiting(&mut self, guest: GuestIndex, line: LineIndex, index: FrameIndex) {
         let (wire, memory) = {
             let waiting = self.chain.store.at(index);
             (waiting.wire, waiting.memory)
@@ -244,7 +245,7 @@ impl<F: Frame> Pacer<F> {
     /// lines above half of a fair share; if all lines are short, from those that wait for a limit.
     /// It checks each of the guest's lines, and frees a hundred frames or more.
     #[cold]
-    pub(super) fn make_room(&mut self, guest: u32) {
+    pub(super) fn make_room(&mut self, guest: GuestIndex) {
         let of = guest::of_slot(&mut self.guests, guest);
         let enough = Bytes(of.bound.0 / 8 * 7);
         self.make_room_of_elastic(guest, enough);
@@ -254,7 +255,7 @@ impl<F: Frame> Pacer<F> {
         for whole in [false, true] {
             let mut line = unlimited;
             let mut next = first;
-            while line != NIL {
+            while line.is_some() {
                 if guest::of_slot(&mut self.guests, guest).memory <= enough {
                     return;
                 }
@@ -270,7 +271,7 @@ impl<F: Frame> Pacer<F> {
     }
 
     /// Drops all frames that wait for a limit.
-    fn evict(&mut self, guest: u32, line: u32) {
+    fn evict(&mut self, guest: GuestIndex, line: LineIndex) {
         let at = self.chain.position.max(self.chain.wire);
         let of = self.lines.at_mut(line);
         if of.stage == Stage::InTree {
@@ -281,7 +282,7 @@ impl<F: Frame> Pacer<F> {
             return;
         }
         let mut index = self.lines.at_mut(line).take_all(&mut self.chain.store);
-        while index != NIL {
+        while index.is_some() {
             let next = self.chain.store.at(index).next;
             self.drop_waiting(guest, line, index);
             index = next;
@@ -293,7 +294,7 @@ impl<F: Frame> Pacer<F> {
 
 /// Returns the line that a frame of a guaranteed guest joins.
 #[inline(always)]
-pub(super) fn line_of<F: Frame>(guest: &mut Guest, lines: &Lines, frame: &F) -> u32 {
+pub(super) fn line_of<F: Frame>(guest: &mut Guest, lines: &Lines, frame: &F) -> LineIndex {
     let Some(destination) = destination(guest, frame) else {
         return guest.unlimited;
     };
@@ -315,13 +316,13 @@ fn destination<F: Frame>(guest: &Guest, frame: &F) -> Option<u128> {
 
 /// Returns the remembered line of a destination, which may be another's.
 #[inline(always)]
-fn remembered(guest: &Guest, destination: u128) -> u32 {
+fn remembered(guest: &Guest, destination: u128) -> LineIndex {
     guest.destinations.recent[destination as usize % RECENT]
 }
 
 /// Finds the line of a destination that is not among the recent ones.
 #[inline(never)]
-fn find_line(guest: &mut Guest, lines: &Lines, destination: u128) -> u32 {
+fn find_line(guest: &mut Guest, lines: &Lines, destination: u128) -> LineIndex {
     let source = guest.id;
     let flow = FlowKey {
         source,

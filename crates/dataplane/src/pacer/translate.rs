@@ -10,10 +10,10 @@ use super::chain::Chain;
 use super::change::check_sum;
 use super::config::{PacerConfig, PacerError};
 use super::guest::{Contract, Guest};
+use super::index::{GuestIndex, LineIndex};
 use super::line::Stage;
 use super::place::mark_stale;
 use super::rate_change::RateChange;
-use super::store::NIL;
 use super::take::line_of;
 use crate::Frame;
 use std::mem;
@@ -122,9 +122,9 @@ impl<F: Frame> Pacer<F> {
     }
 
     /// Returns the converted departure of a guest's frame that has one.
-    fn translate_departure(&mut self, number: u32, is_local: bool) -> Option<Position> {
+    fn translate_departure(&mut self, number: GuestIndex, is_local: bool) -> Option<Position> {
         let change = self.chain.change;
-        let guest = self.guests.get_mut(number as usize)?.as_mut()?;
+        let guest = self.guests.get_mut(number)?.as_mut()?;
         let waiting = self.chain.store.at(guest.stamped);
         let frame = waiting.frame.as_ref();
         let line = frame.map_or(guest.unlimited, |frame| line_of(guest, &self.lines, frame));
@@ -138,13 +138,9 @@ impl<F: Frame> Pacer<F> {
             if let Some(limit) = &mut held.limit {
                 let after = guest.last_departure;
                 limit.account.charge_anew(before, after, waiting.wire);
-                if let Some(tree) = guest
-                    .destinations
-                    .tree
-                    .as_mut()
-                    .filter(|_| limit.leaf != NIL)
-                {
-                    tree.for_accounts_of(limit.leaf, |account| {
+                let tree = guest.destinations.tree.as_mut();
+                if let (Some(tree), Some(leaf)) = (tree, limit.leaf()) {
+                    tree.for_accounts_of(leaf, |account| {
                         account.charge_anew(before, after, waiting.wire);
                     });
                 }
@@ -169,7 +165,7 @@ impl<F: Frame> Pacer<F> {
         }
         let end = all.min(self.translated.saturating_add(most));
         let at = self.chain.position.max(self.chain.wire);
-        for index in self.translated as u32..end as u32 {
+        for index in (self.translated..end).map(LineIndex::new) {
             let line = self.lines.at_mut(index);
             let Some(limit) = &mut line.limit else {
                 continue;

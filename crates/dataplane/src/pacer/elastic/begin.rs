@@ -2,8 +2,8 @@
 
 use super::super::Pacer;
 use super::super::guest::{self, Contract, Ring};
+use super::super::index::{FrameIndex, GuestIndex, LineIndex};
 use super::super::line::Stage;
-use super::super::store::NIL;
 use super::super::take::line_of;
 use super::tally::Largest;
 use super::{FRAMES, Flow, MOST_FLOWS, Phase, SEARCH_PAUSE_PER_FRAME, carried, flow_of};
@@ -53,20 +53,20 @@ impl<F: Frame> Pacer<F> {
     }
 
     /// Returns a guest that waits for {B, S} and may have another elastic flow.
-    fn find_waiting(&mut self, at: Position) -> Option<u32> {
+    fn find_waiting(&mut self, at: Position) -> Option<GuestIndex> {
         let departs = self.chain.departures.first_number();
         let line = self.chain.first_limited();
         let released = line.map(|line| self.lines.at(line).guest);
-        let (count, from) = (self.guests.len().max(1), self.elastic.candidate);
-        let others = (0..GUESTS).map(|next| ((from + next) % count) as u32);
+        let (count, from) = (self.guests.len().max(1), self.elastic.candidate.number());
+        let others = (0..GUESTS).map(|next| GuestIndex::new((from + next) % count));
         let mut asked = departs.into_iter().chain(released).chain(others);
         let found = asked.find(|&number| self.waits_for_guarantee(number, at));
-        self.elastic.candidate = (from + GUESTS) % count;
+        self.elastic.candidate = GuestIndex::new((from + GUESTS) % count);
         found
     }
 
-    fn waits_for_guarantee(&mut self, number: u32, at: Position) -> bool {
-        let Some(Some(guest)) = self.guests.get_mut(number as usize) else {
+    fn waits_for_guarantee(&mut self, number: GuestIndex, at: Position) -> bool {
+        let Some(Some(guest)) = self.guests.get_mut(number) else {
             return false;
         };
         guest.make_up(self.chain.lost);
@@ -75,7 +75,7 @@ impl<F: Frame> Pacer<F> {
             && guest.elastic.not_before <= at
             && guest.cap.as_ref().is_none_or(|cap| cap.is_near(at))
             && guest.waits_for_guarantee(at, self.config.longest_frame())
-            && match self.elastic.all.get(guest.elastic.slot as usize) {
+            && match self.elastic.all.get(guest.elastic.flows) {
                 Some(flows) => flows.has_room(at, drain),
                 None => true,
             }
@@ -83,7 +83,7 @@ impl<F: Frame> Pacer<F> {
 
     /// Counts the frames of a guest that wait for {B, S}, by flow. Returns the number of frames
     /// that were read, and the line that was not read to its end.
-    fn count_flows(&mut self, number: u32) -> (usize, u32) {
+    fn count_flows(&mut self, number: GuestIndex) -> (usize, LineIndex) {
         let Self {
             guests,
             lines,
@@ -95,9 +95,9 @@ impl<F: Frame> Pacer<F> {
         let guest = guest::of_slot(guests, number);
         let mut looked = 0;
         // A flow that is elastic, or was recently, does not begin again.
-        let known = elastic.all.get(guest.elastic.slot as usize);
+        let known = elastic.all.get(guest.elastic.flows);
         let is_known = |flow| known.is_some_and(|flows| flows.find(flow).is_some());
-        let mut count = |line: u32, place: u32| {
+        let mut count = |line: LineIndex, place: FrameIndex| {
             looked += 1;
             let waiting = chain.store.at(place);
             if let Some(connection) = waiting.frame.as_ref().and_then(flow_of)
@@ -107,8 +107,8 @@ impl<F: Frame> Pacer<F> {
             }
             looked
         };
-        if guest.stamped != NIL {
-            count(NIL, guest.stamped);
+        if guest.stamped.is_some() {
+            count(LineIndex::NONE, guest.stamped);
         }
         // If a destination's limit is as high as the guarantee, its line is the one that waits.
         let limited = chain.first_limited();
@@ -123,12 +123,12 @@ impl<F: Frame> Pacer<F> {
                 }
             }
         }
-        (looked, NIL)
+        (looked, LineIndex::NONE)
     }
 
     /// Makes a flow of a guest elastic: takes its frames out of their line, and takes back its
     /// frame with a departure time. Returns false if the flow has too many frames.
-    fn make_elastic(&mut self, number: u32, largest: Largest, at: Position) -> bool {
+    fn make_elastic(&mut self, number: GuestIndex, largest: Largest, at: Position) -> bool {
         let frame = self.chain.store.at(largest.place).frame.as_ref();
         let Some(connection) = frame.and_then(flow_of) else {
             return false;
@@ -164,11 +164,11 @@ impl<F: Frame> Pacer<F> {
     /// Returns the line of a flow's frames. If only the frame with a departure time was counted,
     /// more frames may wait for a limit, or in a line that was not read: `None` if there are too
     /// many to search.
-    fn whole_line(&mut self, number: u32, largest: Largest) -> Option<u32> {
-        if largest.line != NIL {
+    fn whole_line(&mut self, number: GuestIndex, largest: Largest) -> Option<LineIndex> {
+        if largest.line.is_some() {
             return Some(largest.line);
         }
-        let guest = self.guests.get_mut(number as usize)?.as_mut()?;
+        let guest = self.guests.get_mut(number)?.as_mut()?;
         let frame = self.chain.store.at(largest.place).frame.as_ref()?;
         let line = line_of(guest, &self.lines, frame);
         let frames = self.lines.at(line).frames(&self.chain.store);
@@ -179,7 +179,7 @@ impl<F: Frame> Pacer<F> {
 
     /// Takes the guest's frame that has a departure time, if it belongs to the flow: it is the
     /// oldest. Its charges are reverted, so the next frame of its line may conform earlier.
-    fn take_stamped(&mut self, number: u32, flow: &mut Flow, at: Position) {
+    fn take_stamped(&mut self, number: GuestIndex, flow: &mut Flow, at: Position) {
         let Self {
             guests,
             lines,
@@ -187,7 +187,7 @@ impl<F: Frame> Pacer<F> {
             ..
         } = self;
         let guest = guest::of_slot(guests, number);
-        if guest.stamped == NIL {
+        if guest.stamped.is_none() {
             return;
         }
         let place = guest.stamped;
@@ -207,13 +207,9 @@ impl<F: Frame> Pacer<F> {
             limit.taken = limit.taken.saturating_sub(size.0);
             limit.account.translate(&chain.change);
             limit.account.take_back(departure, size.0, at);
-            if let Some(tree) = guest
-                .destinations
-                .tree
-                .as_mut()
-                .filter(|_| limit.leaf != NIL)
-            {
-                tree.for_accounts_of(limit.leaf, |account| {
+            let tree = guest.destinations.tree.as_mut();
+            if let (Some(tree), Some(leaf)) = (tree, limit.leaf()) {
+                tree.for_accounts_of(leaf, |account| {
                     account.translate(&chain.change);
                     account.take_back(departure, size.0, at);
                 });
@@ -222,14 +218,14 @@ impl<F: Frame> Pacer<F> {
                 chain.check_released(guest, line, index, at);
             }
         }
-        chain.store.at_mut(place).next = NIL;
+        chain.store.at_mut(place).next = FrameIndex::NONE;
         let connection = flow.connection;
         flow.frames.push(&mut chain.store, place, size, connection);
     }
 
     /// Takes a flow's frames out of their line. Returns whether the line then has a new first
     /// frame, which must be checked.
-    fn take_from_line(&mut self, number: u32, index: u32, flow: &mut Flow) -> bool {
+    fn take_from_line(&mut self, number: GuestIndex, index: LineIndex, flow: &mut Flow) -> bool {
         let Self {
             guests,
             lines,
@@ -262,21 +258,26 @@ impl<F: Frame> Pacer<F> {
     }
 
     /// Adds a flow to its guest's elastic ones.
-    fn add_elastic(&mut self, number: u32, flow: Flow, at: Position) {
+    fn add_elastic(&mut self, number: GuestIndex, flow: Flow, at: Position) {
         let drain = self.elastic.drain;
         let carried = carried(&self.chain.stats);
         let terms = &mut guest::of_slot(&mut self.guests, number).elastic;
-        if terms.slot == NIL {
-            terms.slot = self.elastic.occupy(number);
+        if terms.flows.is_none() {
+            terms.flows = self.elastic.occupy(number);
             terms.began = at;
         }
-        let slot = terms.slot;
-        let flows = &mut self.elastic.all[slot as usize];
-        flows.members.retain(|flow| !flow.is_over(at, drain));
+        let slot = terms.flows;
+        let flows = &mut self.elastic.all[slot];
+        flows
+            .members
+            .entries_mut()
+            .retain(|flow| !flow.is_over(at, drain));
         if flows.members.len() >= MOST_FLOWS {
             let mut members = flows.members.iter();
             let needless = members.position(|flow| matches!(flow.phase, Phase::Guaranteed { .. }));
-            needless.map(|index| flows.members.swap_remove(index));
+            if let Some(index) = needless {
+                flows.members.entries_mut().swap_remove(index);
+            }
         }
         flows.memory.0 += flow.frames.memory.0;
         flows.members.push(flow);

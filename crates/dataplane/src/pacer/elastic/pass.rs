@@ -2,7 +2,8 @@
 
 use super::super::chain::Chain;
 use super::super::guest::{self, Guest, Ring};
-use super::super::store::{Arrival, NIL};
+use super::super::index::{FlowIndex, FlowsIndex, FrameIndex, GuestIndex, LineIndex};
+use super::super::store::Arrival;
 use super::super::{Pacer, WireItem};
 use super::{Flows, Phase, carried, flow_of};
 use crate::{Connection, Frame};
@@ -14,7 +15,7 @@ impl<F: Frame> Pacer<F> {
     #[inline(never)]
     pub(in super::super) fn enqueue_beside_elastic(
         &mut self,
-        line: u32,
+        line: LineIndex,
         frame: F,
         arrival: Arrival,
     ) {
@@ -30,11 +31,16 @@ impl<F: Frame> Pacer<F> {
 
     /// Returns the elastic flow of the guest that an arriving frame belongs to; `None` for a
     /// guaranteed frame. Stops the flow first if it conforms.
-    fn elastic_flow(&mut self, number: u32, of: Connection, now: Position) -> Option<usize> {
-        let guest = self.guests.get_mut(number as usize)?.as_mut()?;
-        let slot = guest.elastic.slot;
+    fn elastic_flow(
+        &mut self,
+        number: GuestIndex,
+        of: Connection,
+        now: Position,
+    ) -> Option<FlowIndex> {
+        let guest = self.guests.get_mut(number)?.as_mut()?;
+        let slot = guest.elastic.flows;
         let drain = self.elastic.drain;
-        let flows = self.elastic.all.get_mut(slot as usize)?;
+        let flows = self.elastic.all.get_mut(slot)?;
         let index = flows.find(of)?;
         if flows.members[index].is_over(now, drain) {
             flows.members.swap_remove(index);
@@ -51,7 +57,7 @@ impl<F: Frame> Pacer<F> {
     }
 
     /// Adds a frame, or all its segments, to an elastic flow.
-    fn push_elastic(&mut self, number: u32, index: usize, frame: F, arrival: Arrival) {
+    fn push_elastic(&mut self, number: GuestIndex, index: FlowIndex, frame: F, arrival: Arrival) {
         let longest = self.config.longest_frame();
         let Self {
             guests,
@@ -60,8 +66,8 @@ impl<F: Frame> Pacer<F> {
             ..
         } = self;
         let guest = guest::of_slot(guests, number);
-        let slot = guest.elastic.slot;
-        let flows = &mut elastic.all[slot as usize];
+        let slot = guest.elastic.flows;
+        let flows = &mut elastic.all[slot];
         let flow = &mut flows.members[index];
         frame.segment(|frame| {
             let size = Chain::size(&frame);
@@ -86,7 +92,7 @@ impl<F: Frame> Pacer<F> {
 
     /// Drops frames from the front of a guest's longest elastic flows until all of them are within
     /// the share of one line, and the guest is within its bound.
-    pub(super) fn trim_elastic(&mut self, number: u32) {
+    pub(super) fn trim_elastic(&mut self, number: GuestIndex) {
         let guest = guest::of_slot(&mut self.guests, number);
         let share = guest.share;
         self.drop_elastic(number, |_, flows| flows.memory > share);
@@ -98,13 +104,13 @@ impl<F: Frame> Pacer<F> {
 
     /// Drops frames of elastic flows first while a guest holds more than `most`.
     #[cold]
-    pub(in super::super) fn make_room_of_elastic(&mut self, number: u32, most: Bytes) {
+    pub(in super::super) fn make_room_of_elastic(&mut self, number: GuestIndex, most: Bytes) {
         self.drop_elastic(number, |guest, _| guest.memory > most);
     }
 
     /// Drops frames from the front of a guest's longest elastic flow, while it has any and
     /// `too_much` returns true.
-    fn drop_elastic(&mut self, number: u32, too_much: impl Fn(&Guest, &Flows) -> bool) {
+    fn drop_elastic(&mut self, number: GuestIndex, too_much: impl Fn(&Guest, &Flows) -> bool) {
         let Self {
             guests,
             chain,
@@ -112,7 +118,7 @@ impl<F: Frame> Pacer<F> {
             ..
         } = self;
         let guest = guest::of_slot(guests, number);
-        let Some(flows) = elastic.all.get_mut(guest.elastic.slot as usize) else {
+        let Some(flows) = elastic.all.get_mut(guest.elastic.flows) else {
             return;
         };
         while too_much(guest, flows)
@@ -132,7 +138,7 @@ impl<F: Frame> Pacer<F> {
             drop(chain.store.take(place));
         }
         if flows.is_active && !flows.is_waiting() {
-            let slot = guest.elastic.slot;
+            let slot = guest.elastic.flows;
             elastic.rest(slot, chain.position);
         }
     }
@@ -176,9 +182,9 @@ impl<F: Frame> Pacer<F> {
             ..
         } = self;
         let slot = elastic.first_in_turn(longest)?;
-        let flows = &mut elastic.all[slot as usize];
+        let flows = &mut elastic.all[slot];
         let number = flows.guest;
-        let guest = guests.get_mut(number as usize)?.as_mut()?;
+        let guest = guests.get_mut(number)?.as_mut()?;
         if let Some(until) = guest.cap.as_ref().and_then(|cap| cap.holds_up(at)) {
             elastic.hold(slot, until);
             return None;
@@ -219,8 +225,8 @@ impl<F: Frame> Pacer<F> {
 impl<F: Frame> Pacer<F> {
     /// Changes the target of a guest's elastic flows, and checks them again, because the guest's
     /// limit has changed.
-    pub(in super::super) fn hold_elastic_to(&mut self, slot: u32, target: Nanos) {
-        if let Some(flows) = self.elastic.all.get_mut(slot as usize) {
+    pub(in super::super) fn hold_elastic_to(&mut self, slot: FlowsIndex, target: Nanos) {
+        if let Some(flows) = self.elastic.all.get_mut(slot) {
             flows.set_target(target);
             self.elastic.activate(slot, carried(&self.chain.stats));
         }
@@ -235,10 +241,10 @@ impl Flows {
         guest: &mut Guest,
         chain: &mut Chain<F>,
         now: Nanos,
-    ) -> Option<(usize, u32)> {
+    ) -> Option<(FlowIndex, FrameIndex)> {
         for _ in 0..self.members.len() {
-            let index = self.turn % self.members.len();
-            self.turn = index + 1;
+            let index = FlowIndex::new(self.turn % self.members.len());
+            self.turn = index.number() + 1;
             let flow = &mut self.members[index];
             if !flow.is_waiting() {
                 continue;
@@ -250,7 +256,7 @@ impl Flows {
                 self.memory.0 -= before.0 - flow.frames.memory.0;
             }
             let place = flow.frames.head();
-            if place != NIL {
+            if place.is_some() {
                 flow.frames.pop(&chain.store);
                 return Some((index, place));
             }
@@ -262,10 +268,10 @@ impl Flows {
 impl super::Elastic {
     /// Returns the guest whose turn it is: all waiting guests get the same bytes of the wire
     /// (deficit round robin, Shreedhar and Varghese, SIGCOMM 1995).
-    fn first_in_turn(&mut self, longest: WireBytes) -> Option<u32> {
+    fn first_in_turn(&mut self, longest: WireBytes) -> Option<FlowsIndex> {
         loop {
             let slot = *self.active.front()?;
-            let flows = &mut self.all[slot as usize];
+            let flows = &mut self.all[slot];
             if flows.deficit > 0 {
                 return Some(slot);
             }
@@ -275,13 +281,13 @@ impl super::Elastic {
     }
 
     /// Suspends a guest's flows until its limit has room for them.
-    fn hold(&mut self, slot: u32, until: Position) {
+    fn hold(&mut self, slot: FlowsIndex, until: Position) {
         self.deactivate(slot);
         self.wake(slot, until);
     }
 
     /// Suspends a guest's flows without frames that may leave, until they can be forgotten.
-    fn rest(&mut self, slot: u32, at: Position) {
+    fn rest(&mut self, slot: FlowsIndex, at: Position) {
         self.deactivate(slot);
         self.wake(slot, at.saturating_add(self.drain));
     }

@@ -2,8 +2,8 @@
 
 use super::super::Pacer;
 use super::super::guest;
+use super::super::index::{FlowIndex, FlowsIndex, FrameIndex, GuestIndex, LineIndex};
 use super::super::line::Stage;
-use super::super::store::NIL;
 use super::super::take::line_of;
 use super::{Phase, carried};
 use crate::Frame;
@@ -17,12 +17,17 @@ const ASKED: usize = 16;
 
 impl<F: Frame> Pacer<F> {
     /// Stops a flow at the arrival of a frame, if its own rate has conformed.
-    pub(super) fn stop_where_it_conforms(&mut self, number: u32, index: usize, now: Position) {
+    pub(super) fn stop_where_it_conforms(
+        &mut self,
+        number: GuestIndex,
+        index: FlowIndex,
+        now: Position,
+    ) {
         let guest = guest::of_slot(&mut self.guests, number);
         let (drain, link) = (self.elastic.drain, u128::from(self.config.link.0));
         let rate = u128::from(guest.guarantee.bandwidth.0);
-        let slot = guest.elastic.slot;
-        let flows = &mut self.elastic.all[slot as usize];
+        let slot = guest.elastic.flows;
+        let flows = &mut self.elastic.all[slot];
         let elastic = flows.elastic() as u128;
         let flow = &mut flows.members[index];
         let passed = now.since(flow.since);
@@ -39,7 +44,7 @@ impl<F: Frame> Pacer<F> {
         flow.stop(drain);
         let until = flow.left.saturating_add(drain);
         self.elastic.wake(slot, until);
-        if !self.elastic.all[slot as usize].is_waiting() {
+        if !self.elastic.all[slot].is_waiting() {
             self.elastic.deactivate(slot);
         }
     }
@@ -66,24 +71,26 @@ impl<F: Frame> Pacer<F> {
         }
     }
 
-    fn settle_flows(&mut self, slot: u32, now: Position) {
+    fn settle_flows(&mut self, slot: FlowsIndex, now: Position) {
         let drain = self.elastic.drain;
-        let (mut index, mut left, mut next) = (0, JOIN, Position::NEVER);
-        while let Some(flow) = self.elastic.all[slot as usize].members.get(index) {
+        let (mut number, mut left, mut next) = (0, JOIN, Position::NEVER);
+        while let index = FlowIndex::new(number)
+            && let Some(flow) = self.elastic.all[slot].members.get(index)
+        {
             if let Phase::Draining { until } = flow.phase
                 && until <= now
                 && !flow.frames.is_empty()
             {
                 self.join_lines(slot, index, &mut left);
                 let until = now + self.elastic.pause;
-                let flow = &mut self.elastic.all[slot as usize].members[index];
+                let flow = &mut self.elastic.all[slot].members[index];
                 if flow.frames.is_empty() {
                     flow.phase = Phase::Guaranteed { until };
                 }
             }
-            let flow = &self.elastic.all[slot as usize].members[index];
+            let flow = &self.elastic.all[slot].members[index];
             if flow.is_over(now, drain) {
-                self.elastic.all[slot as usize].members.swap_remove(index);
+                self.elastic.all[slot].members.swap_remove(index);
                 continue;
             }
             next = next.min(match flow.phase {
@@ -93,15 +100,15 @@ impl<F: Frame> Pacer<F> {
                 Phase::Elastic if flow.frames.is_empty() => flow.left + drain,
                 Phase::Elastic => Position::NEVER,
             });
-            index += 1;
+            number += 1;
         }
         // Frames that waited for the guest's limit may have room now.
         self.elastic.activate(slot, carried(&self.chain.stats));
-        let flows = &self.elastic.all[slot as usize];
+        let flows = &self.elastic.all[slot];
         let number = flows.guest;
         if flows.members.is_empty() {
-            if let Some(Some(guest)) = self.guests.get_mut(number as usize)
-                && guest.elastic.slot == slot
+            if let Some(Some(guest)) = self.guests.get_mut(number)
+                && guest.elastic.flows == slot
             {
                 self.elastic.vacate(&mut guest.elastic);
             }
@@ -111,7 +118,7 @@ impl<F: Frame> Pacer<F> {
     }
 
     /// Adds held frames of a flow to their line, at most `most` of them.
-    fn join_lines(&mut self, slot: u32, index: usize, most: &mut usize) {
+    fn join_lines(&mut self, slot: FlowsIndex, index: FlowIndex, most: &mut usize) {
         while *most > 0
             && let Some((number, line)) = self.join_line(slot, index)
         {
@@ -126,7 +133,7 @@ impl<F: Frame> Pacer<F> {
     }
 
     /// Adds the first held frame of a flow to its line, and returns the guest and the line.
-    fn join_line(&mut self, slot: u32, index: usize) -> Option<(u32, u32)> {
+    fn join_line(&mut self, slot: FlowsIndex, index: FlowIndex) -> Option<(GuestIndex, LineIndex)> {
         let start = self.chain.position.max(self.chain.wire);
         let Self {
             guests,
@@ -135,17 +142,17 @@ impl<F: Frame> Pacer<F> {
             elastic,
             ..
         } = self;
-        let flows = &mut elastic.all[slot as usize];
+        let flows = &mut elastic.all[slot];
         let number = flows.guest;
-        let guest = guests.get_mut(number as usize)?.as_mut()?;
+        let guest = guests.get_mut(number)?.as_mut()?;
         let flow = &mut flows.members[index];
         let place = flow.frames.head();
-        if place == NIL {
+        if place.is_none() {
             return None;
         }
         flow.frames.pop(&chain.store);
         let waiting = chain.store.at_mut(place);
-        waiting.next = NIL;
+        waiting.next = FrameIndex::NONE;
         waiting.arrival = start;
         let size = (waiting.wire, waiting.memory);
         flows.memory.0 -= size.1.0;
@@ -166,9 +173,9 @@ impl<F: Frame> Pacer<F> {
     /// Checks whether the frames of a guest's elastic flows wait while the wire carries other
     /// frames, so that they get less than B. Time is counted in bytes that the wire carries, so
     /// that delays of the host do not count.
-    fn gets_too_little(&mut self, slot: u32) -> bool {
+    fn gets_too_little(&mut self, slot: FlowsIndex) -> bool {
         let carried = carried(&self.chain.stats);
-        let flows = &mut self.elastic.all[slot as usize];
+        let flows = &mut self.elastic.all[slot];
         let guest = guest::of_slot(&mut self.guests, flows.guest);
         let rate = u128::from(guest.guarantee.bandwidth.0);
         let link = u128::from(self.config.link.0);
@@ -182,11 +189,11 @@ impl<F: Frame> Pacer<F> {
     }
 
     /// Stops all elastic flows of a guest, and allows none for a pause.
-    fn pause_elastic(&mut self, slot: u32, now: Position) {
+    fn pause_elastic(&mut self, slot: FlowsIndex, now: Position) {
         let drain = self.elastic.drain;
-        let flows = &mut self.elastic.all[slot as usize];
+        let flows = &mut self.elastic.all[slot];
         let mut first = Position::NEVER;
-        for flow in &mut flows.members {
+        for flow in flows.members.iter_mut() {
             flow.stop(drain);
             first = first.min(flow.left.saturating_add(drain));
         }
@@ -207,25 +214,25 @@ impl<F: Frame> Pacer<F> {
     /// Returns the frames of a guest's elastic flows one after the other, when its guarantee ends.
     pub(in super::super) fn end_elastic(
         &mut self,
-        number: u32,
-        mut restore: impl FnMut(&mut Self, u32),
+        number: GuestIndex,
+        mut restore: impl FnMut(&mut Self, FrameIndex),
     ) {
         let guest = guest::of_slot(&mut self.guests, number);
-        let slot = guest.elastic.slot;
-        if slot == NIL {
+        let slot = guest.elastic.flows;
+        if slot.is_none() {
             return;
         }
-        let mut flows = std::mem::take(&mut self.elastic.all[slot as usize].members);
-        self.elastic.all[slot as usize].memory.0 = 0;
-        for flow in &mut flows {
+        let mut flows = std::mem::take(&mut self.elastic.all[slot].members);
+        self.elastic.all[slot].memory.0 = 0;
+        for flow in flows.iter_mut() {
             while !flow.frames.is_empty() {
                 let place = flow.frames.head();
                 flow.frames.pop(&self.chain.store);
                 restore(self, place);
             }
         }
-        flows.clear();
-        self.elastic.all[slot as usize].members = flows;
+        flows.entries_mut().clear();
+        self.elastic.all[slot].members = flows;
         let guest = guest::of_slot(&mut self.guests, number);
         self.elastic.vacate(&mut guest.elastic);
     }

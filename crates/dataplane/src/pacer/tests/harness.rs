@@ -2,7 +2,6 @@
 //! integers, without the pacer's arithmetic.
 
 use super::super::line::Stage;
-use super::super::store::NIL;
 use super::*;
 pub(super) use crate::PacketRecord as Record;
 pub(super) use crate::Reach;
@@ -280,17 +279,17 @@ pub(super) fn check_wire(sent: &[SentItem]) {
 /// Checks that the counters of lines and guests equal their contents, and are within bounds.
 pub(super) fn check_books(pacer: &Pacer<Record>) {
     let mut frames = 0;
-    for (number, guest) in (0..).zip(&pacer.guests) {
+    for (number, guest) in pacer.guests.indices().zip(pacer.guests.iter()) {
         let Some(guest) = guest else { continue };
         let (mut memory, mut released, mut with_frames) = (Bytes(0), WireBytes::ZERO, 0);
-        if guest.stamped != NIL {
+        if guest.stamped.is_some() {
             frames += 1;
             memory.0 += pacer.chain.store.at(guest.stamped).memory.0;
         }
         let mut line = guest.unlimited;
         let mut next = guest.destinations.first;
         let mut limited = 0;
-        while line != NIL {
+        while line.is_some() {
             let of = pacer.lines.at(line);
             assert_eq!(of.guest, number);
             assert_eq!(of.is_empty(), of.stage == Stage::Empty);
@@ -335,7 +334,7 @@ pub(super) fn check_books(pacer: &Pacer<Record>) {
         );
         assert!(memory <= guest.bound, "{memory} of {}", guest.bound);
         assert_eq!(guest.round.is_empty(), released == WireBytes::ZERO);
-        assert!(guest.stamped != NIL || guest.round.is_empty());
+        assert!(guest.stamped.is_some() || guest.round.is_empty());
         let is_local = |index| {
             pacer
                 .chain
@@ -344,7 +343,7 @@ pub(super) fn check_books(pacer: &Pacer<Record>) {
                 .frame
                 .is_some_and(|frame| frame.is_local())
         };
-        let departs_here = guest.stamped != NIL && is_local(guest.stamped);
+        let departs_here = guest.stamped.is_some() && is_local(guest.stamped);
         assert_eq!(pacer.chain.local.has(number), departs_here);
     }
     assert_eq!(pacer.chain.store.len(), frames);

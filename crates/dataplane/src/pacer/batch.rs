@@ -1,8 +1,10 @@
 //! Paced IO Batching (Silo 4.3.1): the contents of the wire, byte by byte.
 
-use super::guest::{self, Ring};
+use super::best_effort::BestEffort;
+use super::core::Core;
+use super::elastic::{Elastic, ElasticPath, Settlement};
 use super::index::{FrameIndex, GuestIndex};
-use super::{Pacer, WireClock, void};
+use super::{WireClock, void};
 use crate::Frame;
 use tailbound_units::{Nanos, Position, WireBytes};
 
@@ -60,69 +62,73 @@ pub enum WireItem<F> {
     },
 }
 
-/// The next batch for the wire: see [`Pacer::batch`].
+/// The next batch for the wire: see [`super::Pacer::batch`].
 #[derive(Debug)]
 #[must_use = "nothing is handed over but by `for_each`"]
 pub struct Batch<'p, F> {
-    pacer: &'p mut Pacer<F>,
+    core: &'p mut Core<F>,
+    elastic: &'p mut Elastic,
+    best_effort: &'p mut BestEffort<F>,
     now: Nanos,
     start: Position,
 }
 
-impl<F: Frame> Batch<'_, F> {
-    /// The wire's clock, which converts this batch's positions into times.
-    #[inline]
-    pub const fn clock(&self) -> WireClock {
-        self.pacer.clock()
-    }
-
-    /// Passes on all items in order.
-    #[inline]
-    pub fn for_each(self, sink: impl FnMut(WireItem<F>)) {
-        self.pacer.hand_over_batch(self.now, self.start, sink);
-    }
-}
-
-impl<F: Frame> Pacer<F> {
-    /// Returns the items on the wire from `now` on, in order and back to back, until a batch's time
-    /// is filled or no frame is due within it. The last frame begins within the batch.
-    ///
-    /// Frames of earlier calls that are still on the wire count: at any frequency of calls, the NIC
-    /// never holds more than a batch and a frame.
-    #[inline]
-    pub fn batch(&mut self, now: Nanos) -> Batch<'_, F> {
-        let start = self.advance(now);
-        if !self.lines.stale.is_empty() {
-            let Self {
+impl<'p, F: Frame> Batch<'p, F> {
+    /// Begins the batch at `now`.
+    #[inline(always)]
+    pub(super) fn begin(
+        core: &'p mut Core<F>,
+        elastic: &'p mut Elastic,
+        best_effort: &'p mut BestEffort<F>,
+        now: Nanos,
+    ) -> Self {
+        let start = core.chain.advance(now);
+        if core.lines.has_stale() {
+            let Core {
                 guests,
                 lines,
                 chain,
                 config,
-                ..
-            } = self;
+            } = core;
             chain.rebuild_trees(guests, lines, config);
         }
-        Batch {
-            pacer: self,
+        Self {
+            core,
+            elastic,
+            best_effort,
             now,
             start,
         }
     }
 
-    fn hand_over_batch(&mut self, now: Nanos, start: Position, mut sink: impl FnMut(WireItem<F>)) {
-        let end = start + self.batch;
-        self.chain
+    /// The wire's clock, which converts this batch's positions into times.
+    #[inline]
+    pub const fn clock(&self) -> WireClock {
+        *self.core.chain.wire.clock()
+    }
+
+    /// Passes on all items in order.
+    #[inline]
+    pub fn for_each(mut self, sink: impl FnMut(WireItem<F>)) {
+        self.hand_over_all(sink);
+    }
+
+    fn hand_over_all(&mut self, mut sink: impl FnMut(WireItem<F>)) {
+        let start = self.start;
+        let end = start + self.core.chain.wire.batch();
+        self.core
+            .chain
             .departures
-            .expect_until(end + self.batch * ROW_BATCHES);
+            .expect_until(end + self.core.chain.wire.batch() * ROW_BATCHES);
         if self.elastic.is_busy() {
-            self.settle_elastic(start);
+            self.settle_elastic();
         }
-        let mut wire = self.chain.wire.max(start);
+        let mut wire = self.core.chain.wire.taken().max(start);
         let mut best_effort = self.best_effort.backlog().packets > 0;
-        let mut elastic = self.config.work_conserving;
+        let mut elastic = self.core.config.work_conserving;
         loop {
-            let due = self.chain.departures.first();
-            let (release, local) = (self.chain.releases.first(), self.chain.local.next);
+            let due = self.core.chain.departures.first();
+            let (release, local) = (self.core.chain.releases.first(), self.core.chain.local.next);
             if release.min(local) < end {
                 if release <= due.min(local) {
                     self.release();
@@ -130,7 +136,7 @@ impl<F: Frame> Pacer<F> {
                 }
                 // Independent of the wire, unless an earlier release waits for the wire.
                 if local < end.min(release) {
-                    self.hand_over_local(now, &mut sink);
+                    self.hand_over_local(&mut sink);
                     continue;
                 }
             }
@@ -141,7 +147,7 @@ impl<F: Frame> Pacer<F> {
                 if best_effort {
                     // Frames that wait for their destination are not due either, or they would have
                     // been released.
-                    if let Some(after) = self.send_best_effort(now, wire, &mut sink) {
+                    if let Some(after) = self.send_best_effort(wire, &mut sink) {
                         wire = after;
                         continue;
                     }
@@ -149,7 +155,7 @@ impl<F: Frame> Pacer<F> {
                 }
                 if elastic {
                     // The due frame may have become elastic, and may wait for its guest's limit.
-                    match self.send_elastic(now, wire, &mut sink) {
+                    match self.send_elastic(wire, &mut sink) {
                         Some(after) => wire = after,
                         None => elastic = false,
                     }
@@ -160,23 +166,23 @@ impl<F: Frame> Pacer<F> {
                 }
                 wire = self.fill(wire, due, &mut sink);
             }
-            wire = self.hand_over(now, due, wire, &mut sink);
+            wire = self.hand_over(due, wire, &mut sink);
         }
-        self.chain.wire = wire;
+        self.core.chain.wire.take_until(wire);
     }
 
     /// Releases the first line that waits for its limit.
     #[inline(always)]
     fn release(&mut self) {
-        let Self {
+        let Core {
             guests,
             lines,
             chain,
             ..
-        } = self;
+        } = &mut *self.core;
         let index = chain.releases.pop();
         let line = lines.at_mut(index);
-        let guest = guest::of_slot(guests, line.guest);
+        let guest = guests.at_mut(line.guest);
         chain.release(guest, line, index);
     }
 
@@ -185,29 +191,27 @@ impl<F: Frame> Pacer<F> {
     #[inline(always)]
     fn hand_over(
         &mut self,
-        now: Nanos,
         due: Position,
         at: Position,
         sink: &mut impl FnMut(WireItem<F>),
     ) -> Position {
-        let Self {
+        let Core {
             config,
             guests,
             lines,
             chain,
-            ..
-        } = self;
+        } = &mut *self.core;
         let number = chain.departures.depart(due);
-        let guest = guest::of_slot(guests, number);
-        let departure = guest.last_departure;
+        let guest = guests.at_mut(number);
+        let departure = guest.buckets.last_departure();
         let place = chain.store.vacate(guest.stamped);
         let (wire, memory) = (place.wire, place.memory);
-        let sojourn = now.since(place.enqueued);
+        let sojourn = self.now.since(place.enqueued);
         let frame = place.frame.take();
         let frame = frame.expect("a frame with a departure is in its place");
         // All counting comes first, so that fewer values are live while the frame leaves.
         let stats = &mut chain.stats;
-        guest.memory.0 -= memory.0;
+        guest.backlog.memory.0 -= memory.0;
         guest.stats.sojourn = sojourn;
         stats.guaranteed.packets += 1;
         debug_assert!(at >= departure, "no frame begins before its departure time");
@@ -247,8 +251,8 @@ impl<F: Frame> Pacer<F> {
                 return at + wire;
             }
         }
-        if guest.ring != Ring::Read {
-            self.read_again(number);
+        if !guest.backlog.is_read() {
+            self.core.read_again(number);
         }
         at + wire
     }
@@ -257,26 +261,13 @@ impl<F: Frame> Pacer<F> {
     /// a subtree.
     #[inline(never)]
     fn pass_over(&mut self, number: GuestIndex, at: Position) {
-        let guest = guest::of_slot(&mut self.guests, number);
-        let longest = self.config.longest_frame();
-        self.chain
-            .stamp_next(guest, &mut self.lines.all, longest, at);
-        if guest.ring != Ring::Read {
-            self.read_again(number);
-        }
-    }
-
-    /// Permits reading a guest's ring again when few of its frames wait for {B, S}.
-    #[inline(never)]
-    pub(super) fn read_again(&mut self, number: GuestIndex) {
-        let guest = guest::of_slot(&mut self.guests, number);
-        if let Ring::Unread { by } = guest.ring
-            && guest.has_room(self.lines.at(by).memory)
-        {
-            guest.ring = Ring::Read;
-            if !std::mem::replace(&mut guest.is_noted, true) {
-                self.read_again.push(guest.id);
-            }
+        let guest = self.core.guests.at_mut(number);
+        let longest = self.core.config.longest_frame();
+        self.core
+            .chain
+            .stamp_next(guest, &mut self.core.lines.all, longest, at);
+        if !guest.backlog.is_read() {
+            self.core.read_again(number);
         }
     }
 
@@ -284,17 +275,29 @@ impl<F: Frame> Pacer<F> {
     #[inline]
     fn send_best_effort(
         &mut self,
-        now: Nanos,
         at: Position,
         sink: &mut impl FnMut(WireItem<F>),
     ) -> Option<Position> {
-        let queued = self.best_effort.pull(now, &mut self.chain.stats.queue)?;
-        let (frame, sojourn) = (queued.frame, now.since(queued.enqueued));
-        let wire = void::on_the_wire(frame.len());
-        self.chain.stats.best_effort.packets += 1;
-        self.chain.stats.best_effort.bytes += wire;
-        sink(WireItem::BestEffort { frame, at, sojourn });
-        Some(at + wire)
+        let stats = &mut self.core.chain.stats;
+        self.best_effort.send(self.now, at, stats, sink)
+    }
+
+    /// Passes on the next elastic frame, and returns its end.
+    #[inline(never)]
+    fn send_elastic(
+        &mut self,
+        at: Position,
+        sink: &mut impl FnMut(WireItem<F>),
+    ) -> Option<Position> {
+        let (core, elastic) = (&mut *self.core, &mut *self.elastic);
+        ElasticPath { core, elastic }.pull(self.now, at, sink)
+    }
+
+    /// Processes timers of elastic flows.
+    #[inline(never)]
+    fn settle_elastic(&mut self) {
+        let (core, elastic) = (&mut *self.core, &mut *self.elastic);
+        Settlement { core, elastic }.settle(self.start);
     }
 
     /// Fills the wire up to `due`, or at most 83 bytes further. Returns the end.
@@ -305,7 +308,7 @@ impl<F: Frame> Pacer<F> {
         due: Position,
         sink: &mut impl FnMut(WireItem<F>),
     ) -> Position {
-        if !self.config.voids {
+        if !self.core.config.voids {
             return due;
         }
         let start = at;
@@ -323,39 +326,48 @@ impl<F: Frame> Pacer<F> {
             voids += 1;
             at += wire;
         }
-        self.chain.stats.voids.packets += voids;
-        self.chain.stats.voids.bytes += at - start;
+        self.core.chain.stats.voids.packets += voids;
+        self.core.chain.stats.voids.bytes += at - start;
         at
     }
 
-    /// Time of the next call of [`Pacer::batch`]: half a batch before the wire must begin with a
-    /// waiting frame, so that a caller who is late by less than that delays no frame. Not before
-    /// the last `now`; `None` if no frame waits.
-    pub fn poll_at(&self) -> Option<Nanos> {
-        let is_empty = self.waiting() == 0 && self.best_effort.is_empty();
-        if is_empty && !self.elastic.is_waiting() {
-            return None;
+    /// Passes on the first frame to a guest of this host, and determines the departure time of its
+    /// guest's next frame.
+    #[inline(never)]
+    pub(super) fn hand_over_local(&mut self, sink: &mut impl FnMut(WireItem<F>)) {
+        let Core {
+            config,
+            guests,
+            lines,
+            chain,
+        } = &mut *self.core;
+        let Some(number) = chain.local.pop() else {
+            return;
+        };
+        let guest = guests.at_mut(number);
+        let place = chain.store.vacate(guest.stamped);
+        let (wire, memory) = (place.wire, place.memory);
+        let sojourn = self.now.since(place.enqueued);
+        let frame = place.frame.take();
+        let frame = frame.expect("a frame with a departure is in its place");
+        let departure = guest.buckets.last_departure();
+        guest.backlog.memory.0 -= memory.0;
+        guest.stats.sojourn = sojourn;
+        if let Some(cap) = &mut guest.cap {
+            cap.charge(departure, frame.len());
         }
-        let (clock, wire) = (&self.chain.clock, self.chain.wire);
-        let mut next = self.chain.next();
-        // The next batch applies changes of places, for which frames may wait.
-        let is_stale = !self.lines.stale.is_empty() && self.waiting() > 0;
-        if is_stale || self.best_effort.backlog().packets > 0 || self.elastic.is_waiting() {
-            next = wire;
+        chain.stats.local.packets += 1;
+        chain.stats.local.bytes += wire;
+        let is_unread = !guest.backlog.is_read();
+        guest.stamped = FrameIndex::NONE;
+        chain.stamp_next(guest, &mut lines.all, config.longest_frame(), departure);
+        if is_unread {
+            self.core.read_again(number);
         }
-        let mut next = next.max(wire);
-        let (due, local) = (self.chain.departures.first(), self.chain.local.next);
-        let release = self.chain.releases.first();
-        // Otherwise it waits, as earlier releases do, for a frame that waits for the wire.
-        if local < release || release <= due {
-            next = next.min(local);
-        }
-        let timer = self.elastic.timer();
-        let timer = timer.filter(|_| self.waiting() > 0);
-        if next == Position::NEVER && timer.is_none() {
-            return None;
-        }
-        let at = clock.moment_from_now(next.saturating_sub(self.lead));
-        Some(timer.map_or(at, |timer| at.min(clock.moment_from_now(timer))))
+        sink(WireItem::Local {
+            frame,
+            departure,
+            sojourn,
+        });
     }
 }

@@ -36,12 +36,13 @@ mod pass;
 mod stop;
 mod tally;
 
+pub(super) use pass::ElasticPath;
+pub(super) use stop::Settlement;
+
+use super::chain::Chain;
 use super::guest::{Guest, Terms};
-#[cfg(test)]
-use super::index::FrameIndex;
-use super::index::{FlowIndex, FlowsIndex, GuestIndex, Table};
+use super::index::{FlowIndex, FlowsIndex, FrameIndex, GuestIndex, Table};
 use super::line::Line;
-#[cfg(test)]
 use super::store::Store;
 use super::{PacerConfig, PacerStats};
 use crate::{Connection, Frame};
@@ -177,6 +178,36 @@ impl Flows {
         self.members.iter().any(Flow::is_waiting)
     }
 
+    /// Takes out the frame whose turn it is, unless `CoDel` drops it, and returns its flow and its
+    /// place.
+    fn pop<F: Frame>(
+        &mut self,
+        guest: &mut Guest,
+        chain: &mut Chain<F>,
+        now: Nanos,
+    ) -> Option<(FlowIndex, FrameIndex)> {
+        for _ in 0..self.members.len() {
+            let index = FlowIndex::new(self.turn % self.members.len());
+            self.turn = index.number() + 1;
+            let flow = &mut self.members[index];
+            if !flow.is_waiting() {
+                continue;
+            }
+            let head = chain.store.at(flow.frames.head());
+            if flow.frames.is_late(head, guest.patience, now) {
+                let before = flow.frames.memory;
+                chain.judge_frames(guest, &mut flow.frames, true);
+                self.memory.0 -= before.0 - flow.frames.memory.0;
+            }
+            let place = flow.frames.head();
+            if place.is_some() {
+                flow.frames.pop(&chain.store);
+                return Some((index, place));
+            }
+        }
+        None
+    }
+
     /// Number of elastic flows.
     fn elastic(&self) -> usize {
         let phases = self.members.iter().map(|flow| flow.phase);
@@ -192,14 +223,36 @@ impl Flows {
     }
 }
 
+/// Times of elastic flows, in bytes of the wire.
+#[derive(Debug, Clone, Copy)]
+struct Times {
+    /// [`PacerConfig::drain`].
+    drain: WireBytes,
+    /// [`MAX_FOREIGN_TIME`].
+    patience: WireBytes,
+    /// [`FIRST_PAUSE`] and [`MOST_PAUSE`].
+    pause: WireBytes,
+    most_pause: WireBytes,
+}
+
+impl Times {
+    fn new(config: &PacerConfig) -> Self {
+        let length = |time| WireBytes::from(config.link.bytes_in(time));
+        let drain = length(config.drain);
+        Self {
+            drain,
+            // At least a few frames, on a slow wire.
+            patience: length(MAX_FOREIGN_TIME).max(config.longest_frame() * 4),
+            pause: length(FIRST_PAUSE).max(drain * 8),
+            most_pause: length(MOST_PAUSE).max(drain * 64),
+        }
+    }
+}
+
 /// State that all guests' elastic flows share.
 #[derive(Debug)]
 pub(super) struct Elastic {
-    /// `drain`, [`MAX_FOREIGN_TIME`] and the pauses in bytes of the wire.
-    drain: WireBytes,
-    patience: WireBytes,
-    pause: WireBytes,
-    most_pause: WireBytes,
+    times: Times,
     /// The flows of each guest; unused ones are empty.
     all: Table<FlowsIndex, Flows>,
     unused: Vec<FlowsIndex>,
@@ -221,11 +274,8 @@ pub(super) struct Elastic {
 
 impl Elastic {
     pub(super) fn new(config: &PacerConfig) -> Self {
-        let mut new = Self {
-            drain: WireBytes::ZERO,
-            patience: WireBytes::ZERO,
-            pause: WireBytes::ZERO,
-            most_pause: WireBytes::ZERO,
+        Self {
+            times: Times::new(config),
             all: Table::new(),
             unused: Vec::new(),
             active: VecDeque::new(),
@@ -236,24 +286,13 @@ impl Elastic {
             tally: Tally::new(),
             #[cfg(test)]
             looked: 0,
-        };
-        new.configure(config);
-        new
-    }
-
-    fn configure(&mut self, config: &PacerConfig) {
-        let length = |time| WireBytes::from(config.link.bytes_in(time));
-        self.drain = length(config.drain);
-        // At least a few frames, on a slow wire.
-        self.patience = length(MAX_FOREIGN_TIME).max(config.longest_frame() * 4);
-        self.pause = length(FIRST_PAUSE).max(self.drain * 8);
-        self.most_pause = length(MOST_PAUSE).max(self.drain * 64);
+        }
     }
 
     /// Changes the configuration on a wire at `at`: flows count as if their frames had just left.
     /// Without `work_conserving` no flow stays elastic.
     pub(super) fn reconfigure(&mut self, config: &PacerConfig, at: Position) {
-        self.configure(config);
+        self.times = Times::new(config);
         self.timers.clear();
         self.not_before = at;
         for slot in self.all.indices() {
@@ -264,7 +303,7 @@ impl Elastic {
             }
             for flow in flows.members.iter_mut() {
                 (flow.left, flow.since, flow.came) = (at, at, WireBytes::ZERO);
-                let until = at.saturating_add(self.drain);
+                let until = at.saturating_add(self.times.drain);
                 flow.phase = match flow.phase {
                     Phase::Elastic if config.work_conserving => Phase::Elastic,
                     Phase::Elastic | Phase::Draining { .. } => Phase::Draining { until },
@@ -275,7 +314,7 @@ impl Elastic {
             if !is_waiting {
                 self.deactivate(slot);
             }
-            self.wake(slot, at.saturating_add(self.drain));
+            self.wake(slot, at.saturating_add(self.times.drain));
         }
     }
 
@@ -291,7 +330,7 @@ impl Elastic {
     }
 
     /// Position of the earliest timer.
-    pub(super) fn timer(&self) -> Option<Position> {
+    pub(super) fn poll_at(&self) -> Option<Position> {
         let Reverse((at, _)) = self.timers.peek()?;
         Some(*at)
     }
@@ -373,6 +412,93 @@ impl Elastic {
         self.timers.pop();
         self.all[slot].timer = Position::NEVER;
         Some(slot)
+    }
+
+    /// Returns the guest whose turn it is: all waiting guests get the same bytes of the wire
+    /// (deficit round robin, Shreedhar and Varghese, SIGCOMM 1995).
+    fn first_in_turn(&mut self, longest: WireBytes) -> Option<FlowsIndex> {
+        loop {
+            let slot = *self.active.front()?;
+            let flows = &mut self.all[slot];
+            if flows.deficit > 0 {
+                return Some(slot);
+            }
+            flows.deficit += longest.0.cast_signed();
+            self.active.rotate_left(1);
+        }
+    }
+
+    /// Suspends a guest's flows until its limit has room for them.
+    fn hold(&mut self, slot: FlowsIndex, until: Position) {
+        self.deactivate(slot);
+        self.wake(slot, until);
+    }
+
+    /// Suspends a guest's flows without frames that may leave, until they can be forgotten.
+    fn rest(&mut self, slot: FlowsIndex, at: Position) {
+        self.deactivate(slot);
+        self.wake(slot, at.saturating_add(self.times.drain));
+    }
+
+    /// Drops frames from the front of a guest's longest elastic flow, while it has any and
+    /// `too_much` returns true.
+    pub(super) fn drop_frames<F: Frame>(
+        &mut self,
+        guest: &mut Guest,
+        chain: &mut Chain<F>,
+        too_much: impl Fn(&Guest, Bytes) -> bool,
+    ) {
+        let Some(flows) = self.all.get_mut(guest.elastic.flows) else {
+            return;
+        };
+        while too_much(guest, flows.memory)
+            && let Some(flow) = flows
+                .members
+                .iter_mut()
+                .max_by_key(|flow| flow.frames.memory)
+            && !flow.frames.is_empty()
+        {
+            let place = flow.frames.head();
+            flow.frames.pop(&chain.store);
+            let memory = chain.store.at(place).memory;
+            flows.memory.0 -= memory.0;
+            guest.backlog.memory.0 -= memory.0;
+            guest.stats.dropped += 1;
+            chain.stats.drops.over_share += 1;
+            drop(chain.store.take(place));
+        }
+        if flows.is_active && !flows.is_waiting() {
+            self.rest(guest.elastic.flows, chain.wire.position());
+        }
+    }
+
+    /// Changes the target of a guest's elastic flows, and checks them again, because the guest's
+    /// limit has changed.
+    pub(super) fn set_target(&mut self, guest: &Guest, stats: &PacerStats) {
+        let slot = guest.elastic.flows;
+        if let Some(flows) = self.all.get_mut(slot) {
+            flows.set_target(guest.target());
+            self.activate(slot, carried(stats));
+        }
+    }
+
+    /// Ends the elastic flows of a guest, and returns the places of their frames, each flow's in
+    /// order.
+    pub(super) fn end<F>(&mut self, terms: &mut Terms, store: &Store<F>) -> Vec<FrameIndex> {
+        let mut places = Vec::new();
+        let Some(flows) = self.all.get_mut(terms.flows) else {
+            return places;
+        };
+        for flow in flows.members.iter_mut() {
+            while !flow.frames.is_empty() {
+                places.push(flow.frames.head());
+                flow.frames.pop(store);
+            }
+        }
+        flows.memory.0 = 0;
+        flows.members.entries_mut().clear();
+        self.vacate(terms);
+        places
     }
 
     /// Returns the places of all frames of a guest's flows, each flow's in order.

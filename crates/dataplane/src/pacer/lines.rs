@@ -23,7 +23,9 @@ pub(super) struct Lines {
     /// Number of lines that have a limit.
     limited: usize,
     /// Slots of guests whose trees must be built anew.
-    pub(super) stale: Vec<GuestIndex>,
+    stale: Vec<GuestIndex>,
+    /// Number of lines that count at the present rate, after a change of the wire's rate.
+    translated: usize,
 }
 
 impl Lines {
@@ -35,7 +37,45 @@ impl Lines {
             free: Vec::new(),
             limited: 0,
             stale: Vec::new(),
+            translated: usize::MAX,
         }
+    }
+
+    /// Records that a guest's tree must be built anew.
+    pub(super) fn note_stale(&mut self, guest: GuestIndex) {
+        self.stale.push(guest);
+    }
+
+    /// Checks for guests whose trees must be built anew.
+    #[inline(always)]
+    pub(super) const fn has_stale(&self) -> bool {
+        !self.stale.is_empty()
+    }
+
+    /// Removes and returns these guests.
+    pub(super) fn take_stale(&mut self) -> Vec<GuestIndex> {
+        mem::take(&mut self.stale)
+    }
+
+    /// Records that all lines count at a former rate of the wire.
+    pub(super) const fn begin_translation(&mut self) {
+        self.translated = 0;
+    }
+
+    /// Checks whether all lines count at the present rate of the wire.
+    pub(super) const fn is_translated(&self) -> bool {
+        self.translated >= self.all.len()
+    }
+
+    /// Returns the numbers of the next lines that must be converted to the present rate, at most
+    /// `most` of them. They count as converted.
+    pub(super) fn next_to_translate(&mut self, most: usize) -> std::ops::Range<usize> {
+        let all = self.all.len();
+        let first = self.translated.min(all);
+        let end = all.min(first.saturating_add(most));
+        // Lines that are added from now on are of this wire.
+        self.translated = if end == all { usize::MAX } else { end };
+        first..end
     }
 
     /// Number of used and unused lines.

@@ -6,13 +6,10 @@
 //! and no void precedes it. It is passed on with the batch in which it departs, at most a batch
 //! before, independently of the frames on the wire.
 
-use super::guest::{self, Ring};
-use super::index::{FrameIndex, GuestIndex};
-use super::{Pacer, WireItem};
-use crate::Frame;
+use super::index::GuestIndex;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
-use tailbound_units::{Nanos, Position};
+use tailbound_units::Position;
 
 /// Frames on their way to guests of this host.
 #[derive(Debug)]
@@ -42,7 +39,7 @@ impl<F> Local<F> {
     }
 
     /// Removes and returns the guest whose frame departs first.
-    fn pop(&mut self) -> Option<GuestIndex> {
+    pub(super) fn pop(&mut self) -> Option<GuestIndex> {
         let Reverse((_, guest)) = self.due.pop()?;
         self.find_next();
         Some(guest)
@@ -75,57 +72,13 @@ impl<F> Local<F> {
         self.next = first.map_or(Position::NEVER, |Reverse((departure, _))| *departure);
     }
 
+    /// Passes on the frames that no longer wait.
+    pub(super) fn drain_freed(&mut self, sink: impl FnMut(F)) {
+        self.freed.drain(..).for_each(sink);
+    }
+
     /// Adds a frame that no longer waits.
     pub(super) fn free(&mut self, frame: F) {
         self.freed.push_back(frame);
-    }
-}
-
-impl<F: Frame> Pacer<F> {
-    /// Passes on the frames to guests of this host that waited when their guest's guarantee ended.
-    /// Call it after every call that ends a guarantee, so that later frames do not overtake them.
-    pub fn drain_freed(&mut self, sink: impl FnMut(F)) {
-        self.chain.local.freed.drain(..).for_each(sink);
-    }
-
-    /// Passes on the first frame to a guest of this host, and determines the departure time of its
-    /// guest's next frame.
-    #[inline(never)]
-    pub(super) fn hand_over_local(&mut self, now: Nanos, sink: &mut impl FnMut(WireItem<F>)) {
-        let Self {
-            config,
-            guests,
-            lines,
-            chain,
-            ..
-        } = self;
-        let Some(number) = chain.local.pop() else {
-            return;
-        };
-        let guest = guest::of_slot(guests, number);
-        let place = chain.store.vacate(guest.stamped);
-        let (wire, memory) = (place.wire, place.memory);
-        let sojourn = now.since(place.enqueued);
-        let frame = place.frame.take();
-        let frame = frame.expect("a frame with a departure is in its place");
-        let departure = guest.last_departure;
-        guest.memory.0 -= memory.0;
-        guest.stats.sojourn = sojourn;
-        if let Some(cap) = &mut guest.cap {
-            cap.charge(departure, frame.len());
-        }
-        chain.stats.local.packets += 1;
-        chain.stats.local.bytes += wire;
-        let is_unread = guest.ring != Ring::Read;
-        guest.stamped = FrameIndex::NONE;
-        chain.stamp_next(guest, &mut lines.all, config.longest_frame(), departure);
-        if is_unread {
-            self.read_again(number);
-        }
-        sink(WireItem::Local {
-            frame,
-            departure,
-            sojourn,
-        });
     }
 }

@@ -1,11 +1,11 @@
 //! End of elastic flows: a flow is held for `drain`, and continues as guaranteed.
 
-use super::super::Pacer;
-use super::super::guest;
+use super::super::arrivals::line_of;
+use super::super::core::Core;
 use super::super::index::{FlowIndex, FlowsIndex, FrameIndex, GuestIndex, LineIndex};
 use super::super::line::Stage;
-use super::super::take::line_of;
-use super::{Phase, carried};
+use super::super::room::Room;
+use super::{Elastic, Phase, carried};
 use crate::Frame;
 use tailbound_units::{Position, WireBytes};
 
@@ -15,7 +15,20 @@ const JOIN: usize = 256;
 /// Maximum number of guests that one call checks for getting less than B.
 const ASKED: usize = 16;
 
-impl<F: Frame> Pacer<F> {
+/// The timers of elastic flows, and the way of their frames back into lines.
+pub(in super::super) struct Settlement<'p, F> {
+    pub(in super::super) core: &'p mut Core<F>,
+    pub(in super::super) elastic: &'p mut Elastic,
+}
+
+impl<F: Frame> Settlement<'_, F> {
+    fn room(&mut self) -> Room<'_, F> {
+        Room {
+            core: self.core,
+            elastic: self.elastic,
+        }
+    }
+
     /// Stops a flow at the arrival of a frame, if its own rate has conformed.
     pub(super) fn stop_where_it_conforms(
         &mut self,
@@ -23,8 +36,11 @@ impl<F: Frame> Pacer<F> {
         index: FlowIndex,
         now: Position,
     ) {
-        let guest = guest::of_slot(&mut self.guests, number);
-        let (drain, link) = (self.elastic.drain, u128::from(self.config.link.0));
+        let guest = self.core.guests.at_mut(number);
+        let (drain, link) = (
+            self.elastic.times.drain,
+            u128::from(self.core.config.link.0),
+        );
         let rate = u128::from(guest.guarantee.bandwidth.0);
         let slot = guest.elastic.flows;
         let flows = &mut self.elastic.all[slot];
@@ -51,8 +67,7 @@ impl<F: Frame> Pacer<F> {
 
     /// Processes expired timers at `now`: adds held frames to their lines, forgets flows that are
     /// over, and stops flows that get too little.
-    #[inline(never)]
-    pub(in super::super) fn settle_elastic(&mut self, now: Position) {
+    pub(in super::super) fn settle(&mut self, now: Position) {
         while let Some(slot) = self.elastic.due(now) {
             self.settle_flows(slot, now);
         }
@@ -72,7 +87,7 @@ impl<F: Frame> Pacer<F> {
     }
 
     fn settle_flows(&mut self, slot: FlowsIndex, now: Position) {
-        let drain = self.elastic.drain;
+        let drain = self.elastic.times.drain;
         let (mut number, mut left, mut next) = (0, JOIN, Position::NEVER);
         while let index = FlowIndex::new(number)
             && let Some(flow) = self.elastic.all[slot].members.get(index)
@@ -82,7 +97,7 @@ impl<F: Frame> Pacer<F> {
                 && !flow.frames.is_empty()
             {
                 self.join_lines(slot, index, &mut left);
-                let until = now + self.elastic.pause;
+                let until = now + self.elastic.times.pause;
                 let flow = &mut self.elastic.all[slot].members[index];
                 if flow.frames.is_empty() {
                     flow.phase = Phase::Guaranteed { until };
@@ -103,11 +118,11 @@ impl<F: Frame> Pacer<F> {
             number += 1;
         }
         // Frames that waited for the guest's limit may have room now.
-        self.elastic.activate(slot, carried(&self.chain.stats));
+        self.elastic.activate(slot, carried(&self.core.chain.stats));
         let flows = &self.elastic.all[slot];
         let number = flows.guest;
         if flows.members.is_empty() {
-            if let Some(Some(guest)) = self.guests.get_mut(number)
+            if let Some(guest) = self.core.guests.get_mut(number)
                 && guest.elastic.flows == slot
             {
                 self.elastic.vacate(&mut guest.elastic);
@@ -123,28 +138,28 @@ impl<F: Frame> Pacer<F> {
             && let Some((number, line)) = self.join_line(slot, index)
         {
             *most -= 1;
-            self.trim(line);
-            let memory = self.lines.at(line).memory;
-            let guest = guest::of_slot(&mut self.guests, number);
-            if memory > guest.half_share || guest.is_crowded() {
-                self.handle_crowd(line);
+            self.room().trim(line);
+            let memory = self.core.lines.at(line).memory;
+            let guest = self.core.guests.at_mut(number);
+            if memory > guest.backlog.half_share() || guest.backlog.is_crowded() {
+                self.room().handle_crowd(line);
             }
         }
     }
 
     /// Adds the first held frame of a flow to its line, and returns the guest and the line.
     fn join_line(&mut self, slot: FlowsIndex, index: FlowIndex) -> Option<(GuestIndex, LineIndex)> {
-        let start = self.chain.position.max(self.chain.wire);
-        let Self {
+        let start = self.core.chain.wire.start();
+        let Core {
             guests,
             lines,
             chain,
-            elastic,
             ..
-        } = self;
+        } = &mut *self.core;
+        let elastic = &mut *self.elastic;
         let flows = &mut elastic.all[slot];
         let number = flows.guest;
-        let guest = guests.get_mut(number)?.as_mut()?;
+        let guest = guests.get_mut(number)?;
         let flow = &mut flows.members[index];
         let place = flow.frames.head();
         if place.is_none() {
@@ -161,10 +176,10 @@ impl<F: Frame> Pacer<F> {
         line.push(&mut chain.store, place, size, flow.connection);
         match line.stage {
             Stage::Empty => {
-                guest.lines += 1;
+                guest.lines.busy += 1;
                 chain.set_head((guest, line), index, start);
             }
-            Stage::Released => guest.released += size.0,
+            Stage::Released => guest.backlog.released += size.0,
             Stage::Limited | Stage::Closed | Stage::InTree => {}
         }
         Some((number, index))
@@ -174,23 +189,23 @@ impl<F: Frame> Pacer<F> {
     /// frames, so that they get less than B. Time is counted in bytes that the wire carries, so
     /// that delays of the host do not count.
     fn gets_too_little(&mut self, slot: FlowsIndex) -> bool {
-        let carried = carried(&self.chain.stats);
+        let carried = carried(&self.core.chain.stats);
         let flows = &mut self.elastic.all[slot];
-        let guest = guest::of_slot(&mut self.guests, flows.guest);
+        let guest = self.core.guests.at_mut(flows.guest);
         let rate = u128::from(guest.guarantee.bandwidth.0);
-        let link = u128::from(self.config.link.0);
+        let link = u128::from(self.core.config.link.0);
         let earned = u128::from((carried - flows.since).0) * rate;
         let got = u128::from(flows.served.0) * link;
         if got >= earned {
             (flows.since, flows.served) = (carried, WireBytes::ZERO);
             return false;
         }
-        earned - got > u128::from(self.elastic.patience.0) * rate
+        earned - got > u128::from(self.elastic.times.patience.0) * rate
     }
 
     /// Stops all elastic flows of a guest, and allows none for a pause.
     fn pause_elastic(&mut self, slot: FlowsIndex, now: Position) {
-        let drain = self.elastic.drain;
+        let drain = self.elastic.times.drain;
         let flows = &mut self.elastic.all[slot];
         let mut first = Position::NEVER;
         for flow in flows.members.iter_mut() {
@@ -200,8 +215,8 @@ impl<F: Frame> Pacer<F> {
         let number = flows.guest;
         self.elastic.deactivate(slot);
         self.elastic.wake(slot, first.max(now + WireBytes(1)));
-        let (least, most) = (self.elastic.pause, self.elastic.most_pause);
-        let terms = &mut guest::of_slot(&mut self.guests, number).elastic;
+        let (least, most) = (self.elastic.times.pause, self.elastic.times.most_pause);
+        let terms = &mut self.core.guests.at_mut(number).elastic;
         let was_worth_it = now.since(terms.began) > terms.pause;
         terms.pause = if was_worth_it {
             least
@@ -209,31 +224,5 @@ impl<F: Frame> Pacer<F> {
             (terms.pause * 2).min(most)
         };
         terms.not_before = now + drain + terms.pause;
-    }
-
-    /// Returns the frames of a guest's elastic flows one after the other, when its guarantee ends.
-    pub(in super::super) fn end_elastic(
-        &mut self,
-        number: GuestIndex,
-        mut restore: impl FnMut(&mut Self, FrameIndex),
-    ) {
-        let guest = guest::of_slot(&mut self.guests, number);
-        let slot = guest.elastic.flows;
-        if slot.is_none() {
-            return;
-        }
-        let mut flows = std::mem::take(&mut self.elastic.all[slot].members);
-        self.elastic.all[slot].memory.0 = 0;
-        for flow in flows.iter_mut() {
-            while !flow.frames.is_empty() {
-                let place = flow.frames.head();
-                flow.frames.pop(&self.chain.store);
-                restore(self, place);
-            }
-        }
-        flows.entries_mut().clear();
-        self.elastic.all[slot].members = flows;
-        let guest = guest::of_slot(&mut self.guests, number);
-        self.elastic.vacate(&mut guest.elastic);
     }
 }

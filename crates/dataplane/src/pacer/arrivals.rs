@@ -3,13 +3,12 @@
 use super::best_effort::BestEffort;
 use super::chain::Chain;
 use super::core::Core;
-use super::elastic::{Elastic, ElasticPath};
-use super::guest::Guest;
+use super::elastic::ElasticPath;
+use super::flows::Elastic;
 use super::index::LineIndex;
-use super::lines::Lines;
 use super::room::Room;
 use super::store::Arrival;
-use crate::{FlowKey, Frame};
+use crate::Frame;
 use tailbound_units::Bytes;
 
 /// Guarantee that applies to a frame.
@@ -70,9 +69,9 @@ impl<F: Frame> Arrivals<'_, F> {
             (self.best_effort).push(arrival.enqueued, frame, longest, stats);
             return frames.next();
         };
-        let mut to = destination(guest, &frame);
+        let mut to = guest.destination(&frame);
         loop {
-            // As `line_of`, with a single access to the line.
+            // As `Lines::of_frame`, with a single access to the line.
             let (index, line) = match to {
                 None => (guest.lines.unlimited, lines.at_mut(guest.lines.unlimited)),
                 Some(destination) => {
@@ -80,7 +79,7 @@ impl<F: Frame> Arrivals<'_, F> {
                     if let Some(line) = lines.of_mut(recent, id, destination) {
                         (recent, line)
                     } else {
-                        let index = find_line(guest, lines, destination);
+                        let index = lines.find_again(guest, destination);
                         (index, lines.at_mut(index))
                     }
                 }
@@ -114,7 +113,7 @@ impl<F: Frame> Arrivals<'_, F> {
                 if frame.source() != source {
                     return Some(frame);
                 }
-                let next = destination(guest, &frame);
+                let next = guest.destination(&frame);
                 if next != to {
                     to = next;
                     break;
@@ -141,41 +140,4 @@ impl<F: Frame> Arrivals<'_, F> {
             self.room().take(line, frame, arrival);
         }
     }
-}
-
-/// Returns the line that a frame of a guaranteed guest joins.
-#[inline(always)]
-pub(super) fn line_of<F: Frame>(guest: &mut Guest, lines: &Lines, frame: &F) -> LineIndex {
-    let Some(destination) = destination(guest, frame) else {
-        return guest.lines.unlimited;
-    };
-    let recent = guest.lines.remembered(destination);
-    if lines.is_of(recent, guest.id, destination) {
-        return recent;
-    }
-    find_line(guest, lines, destination)
-}
-
-/// Returns the destination of a guest's frame; `None` if the guest has no limits.
-#[inline(always)]
-fn destination<F: Frame>(guest: &Guest, frame: &F) -> Option<u128> {
-    if guest.lines.limited == 0 {
-        return None;
-    }
-    Some(frame.flow()?.destination)
-}
-
-/// Finds the line of a destination that is not among the recent ones.
-#[inline(never)]
-fn find_line(guest: &mut Guest, lines: &Lines, destination: u128) -> LineIndex {
-    let source = guest.id;
-    let flow = FlowKey {
-        source,
-        destination,
-    };
-    let Some(line) = lines.find(flow) else {
-        return guest.lines.unlimited;
-    };
-    guest.lines.remember(destination, line);
-    line
 }

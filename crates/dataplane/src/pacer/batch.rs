@@ -2,8 +2,10 @@
 
 use super::best_effort::BestEffort;
 use super::core::Core;
-use super::elastic::{Elastic, ElasticPath, Settlement};
+use super::elastic::{ElasticPath, Settlement};
+use super::flows::Elastic;
 use super::index::{FrameIndex, GuestIndex};
+use super::item::WireItem;
 use super::{WireClock, void};
 use crate::Frame;
 use tailbound_units::{Nanos, Position, WireBytes};
@@ -11,56 +13,6 @@ use tailbound_units::{Nanos, Position, WireBytes};
 /// Number of batches from the end of one within which departures are in a row
 /// ([`super::departures`]): the departures of a busy guest's next frame.
 const ROW_BATCHES: u64 = 4;
-
-/// Next item on the wire. [`Batch::clock`] converts its positions into times.
-#[derive(Debug)]
-pub enum WireItem<F> {
-    /// A frame of a guaranteed guest.
-    Guaranteed {
-        /// The frame.
-        frame: F,
-        /// Its departure time: it may not begin earlier.
-        departure: Position,
-        /// Position at which it begins.
-        at: Position,
-        /// Time that it waited, up to its batch.
-        sojourn: Nanos,
-    },
-    /// A frame without a guarantee.
-    BestEffort {
-        /// The frame.
-        frame: F,
-        /// Position at which it begins.
-        at: Position,
-        /// Time that it waited, up to its batch.
-        sojourn: Nanos,
-    },
-    /// A frame of a guaranteed guest beyond its guarantee, of a flow that is elastic.
-    Elastic {
-        /// The frame.
-        frame: F,
-        /// Position at which it begins.
-        at: Position,
-        /// Time that it waited, up to its batch.
-        sojourn: Nanos,
-    },
-    /// A frame of a guaranteed guest to another guest of this host: not for the wire.
-    Local {
-        /// The frame.
-        frame: F,
-        /// Its departure time, at most a batch from now.
-        departure: Position,
-        /// Time that it waited, up to its batch.
-        sojourn: Nanos,
-    },
-    /// A void frame: see [`void::VoidFrame`].
-    Void {
-        /// Its bytes on the wire.
-        wire: WireBytes,
-        /// Position at which it begins.
-        at: Position,
-    },
-}
 
 /// The next batch for the wire: see [`super::Pacer::batch`].
 #[derive(Debug)]

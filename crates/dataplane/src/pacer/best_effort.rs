@@ -1,6 +1,6 @@
 //! Frames without a guarantee.
 
-use super::batch::WireItem;
+use super::item::WireItem;
 use super::{PacerStats, void};
 use crate::Frame;
 use crate::queue::{Backlog, Queue, QueueConfig, Queued, Spare};

@@ -1,10 +1,9 @@
 //! Begin, change and end of guests' guarantees.
 
-use super::arrivals::line_of;
 use super::best_effort::BestEffort;
 use super::config::{MAX_GUESTS, PacerConfig, PacerError, check_rate, check_sum, slowest};
 use super::core::Core;
-use super::elastic::Elastic;
+use super::flows::Elastic;
 use super::guest::{Contract, Guest};
 use super::guests::number_of;
 use super::index::FrameIndex;
@@ -92,7 +91,7 @@ impl<F: Frame> Guarantees<'_, F> {
         for queued in self.best_effort.drain() {
             match self.core.guests.find_mut(id) {
                 Some(guest) if queued.frame.source() == Some(id) => {
-                    let line = line_of(guest, &self.core.lines, &queued.frame);
+                    let line = self.core.lines.of_frame(guest, &queued.frame);
                     let arrival = Arrival {
                         enqueued: queued.enqueued.min(self.now),
                         at: start,

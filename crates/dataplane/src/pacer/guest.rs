@@ -7,7 +7,7 @@ use super::index::{FlowsIndex, FrameIndex, LineIndex};
 use super::round::Round;
 use super::tree::Tree;
 use super::{Guarantee, GuestStats, PacerConfig};
-use crate::GuestId;
+use crate::{Frame, GuestId};
 use tailbound_units::exact::TokenBucket;
 use tailbound_units::{Nanos, Position, Rate, WireBytes};
 
@@ -133,6 +133,15 @@ impl Guest {
             cap: None,
             stats: GuestStats::default(),
         })
+    }
+
+    /// Returns the destination of one of its frames; `None` if the guest has no limits.
+    #[inline(always)]
+    pub(super) fn destination<F: Frame>(&self, frame: &F) -> Option<u128> {
+        if self.lines.limited == 0 {
+            return None;
+        }
+        Some(frame.flow()?.destination)
     }
 
     /// Checks whether the guest has a guarantee.

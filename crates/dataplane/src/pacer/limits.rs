@@ -3,7 +3,7 @@
 use super::account::Account;
 use super::config::{PacerError, check_rate};
 use super::core::Core;
-use super::elastic::Elastic;
+use super::flows::Elastic;
 use super::guests::number_of;
 use super::index::LineIndex;
 use super::limit::Limit;

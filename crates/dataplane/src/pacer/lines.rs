@@ -1,11 +1,12 @@
 //! Table of all lines: by number, and those that have a limit by flow.
 
+use super::guest::Guest;
 use super::index::{GuestIndex, LineIndex, Table, UsedIndex};
 use super::limit::{FlowUse, Limit, UsedLines};
 use super::line::{Line, Stage};
 use super::rate_change::RateChange;
 use crate::hash::MultilinearHash;
-use crate::{FlowKey, GuestId, HashKeys};
+use crate::{FlowKey, Frame, GuestId, HashKeys};
 use std::mem;
 use tailbound_units::{Position, WireBytes};
 
@@ -169,6 +170,34 @@ impl Lines {
             }
             index = limit.chain;
         }
+    }
+
+    /// Returns the line that a frame of a guaranteed guest joins.
+    #[inline(always)]
+    pub(super) fn of_frame<F: Frame>(&self, guest: &mut Guest, frame: &F) -> LineIndex {
+        let Some(destination) = guest.destination(frame) else {
+            return guest.lines.unlimited;
+        };
+        let recent = guest.lines.remembered(destination);
+        if self.is_of(recent, guest.id, destination) {
+            return recent;
+        }
+        self.find_again(guest, destination)
+    }
+
+    /// Finds the line of a destination that is not among a guest's recent ones.
+    #[inline(never)]
+    pub(super) fn find_again(&self, guest: &mut Guest, destination: u128) -> LineIndex {
+        let source = guest.id;
+        let flow = FlowKey {
+            source,
+            destination,
+        };
+        let Some(line) = self.find(flow) else {
+            return guest.lines.unlimited;
+        };
+        guest.lines.remember(destination, line);
+        line
     }
 
     fn double_chains(&mut self) {

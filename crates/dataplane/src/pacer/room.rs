@@ -2,7 +2,7 @@
 
 use super::chain::Chain;
 use super::core::Core;
-use super::elastic::Elastic;
+use super::flows::Elastic;
 use super::index::{FrameIndex, GuestIndex, LineIndex};
 use super::line::Stage;
 use super::store::Arrival;

@@ -5,7 +5,6 @@
 //! it is used next, or in a call of [`super::Pacer::translate`]. So a change takes time for each
 //! guest, but not for each limit or waiting frame.
 
-use super::arrivals::line_of;
 use super::config::{PacerConfig, PacerError, check_sum};
 use super::core::Core;
 use super::guest::Guest;
@@ -120,7 +119,7 @@ impl<F: Frame> Translation<'_, F> {
         let waiting = self.core.chain.store.at(guest.stamped);
         let frame = waiting.frame.as_ref();
         let line = frame.map_or(guest.lines.unlimited, |frame| {
-            line_of(guest, &self.core.lines, frame)
+            self.core.lines.of_frame(guest, frame)
         });
         let held = self.core.lines.at_mut(line);
         if let Some(limit) = &mut held.limit {

@@ -1,18 +1,24 @@
 //! Begin of elastic flows: selection of a flow, and removal of its frames from the paced lines.
 
-use super::super::arrivals::line_of;
 use super::super::core::Core;
+use super::super::flows::{Elastic, Flow, Largest, MOST_FLOWS, Phase, carried, flow_of};
 use super::super::index::{FrameIndex, GuestIndex, LineIndex};
 use super::super::line::Stage;
 use super::super::room::Room;
-use super::tally::Largest;
-use super::{Elastic, FRAMES, Flow, MOST_FLOWS, Phase, SEARCH_PAUSE_PER_FRAME, carried, flow_of};
 use crate::Frame;
 use tailbound_units::{Nanos, Position, WireBytes};
 
 /// Number of guests, in addition to the first waiting ones, that one call checks for waiting for
 /// {B, S}.
 const GUESTS: usize = 4;
+
+/// Maximum number of a guest's waiting frames that are read for its largest flow. A line that was
+/// not read to its end is ignored until it is shorter.
+pub(super) const FRAMES: usize = 4096;
+
+/// Pause before the next search, for each frame that a search has read: searches use between 1 %
+/// and 10 % of a CPU.
+pub(super) const SEARCH_PAUSE_PER_FRAME: Nanos = Nanos(500);
 
 /// Maximum number of a guest's lines that are read.
 const LINES: usize = 64;
@@ -178,7 +184,7 @@ impl<F: Frame> Selection<'_, F> {
         }
         let guest = self.core.guests.get_mut(number)?;
         let frame = self.core.chain.store.at(largest.place).frame.as_ref()?;
-        let line = line_of(guest, &self.core.lines, frame);
+        let line = self.core.lines.of_frame(guest, frame);
         let frames = self.core.lines.at(line).frames(&self.core.chain.store);
         let looked = frames.take(FRAMES + 1).count();
         self.note_looks(looked.min(FRAMES));
@@ -205,7 +211,7 @@ impl<F: Frame> Selection<'_, F> {
             return;
         }
         let size = (waiting.wire, waiting.memory);
-        let line = line_of(guest, lines, frame);
+        let line = lines.of_frame(guest, frame);
         chain.departures.remove(number);
         let departure = guest.buckets.last_departure();
         guest.take_back(size.0, at, false);

@@ -1,14 +1,14 @@
 //! Arrival and departure of the frames of elastic flows.
 
-use super::super::WireItem;
 use super::super::chain::Chain;
 use super::super::core::Core;
+use super::super::flows::{Elastic, Phase, carried, flow_of};
 use super::super::index::{FlowIndex, GuestIndex, LineIndex};
+use super::super::item::WireItem;
 use super::super::room::Room;
 use super::super::store::Arrival;
 use super::begin::Selection;
 use super::stop::Settlement;
-use super::{Elastic, Phase, carried, flow_of};
 use crate::{Connection, Frame};
 use tailbound_units::{Nanos, Position};
 

@@ -1,11 +1,10 @@
 //! End of elastic flows: a flow is held for `drain`, and continues as guaranteed.
 
-use super::super::arrivals::line_of;
 use super::super::core::Core;
+use super::super::flows::{Elastic, Phase, carried};
 use super::super::index::{FlowIndex, FlowsIndex, FrameIndex, GuestIndex, LineIndex};
 use super::super::line::Stage;
 use super::super::room::Room;
-use super::{Elastic, Phase, carried};
 use crate::Frame;
 use tailbound_units::{Position, WireBytes};
 
@@ -171,7 +170,7 @@ impl<F: Frame> Settlement<'_, F> {
         waiting.arrival = start;
         let size = (waiting.wire, waiting.memory);
         flows.memory.0 -= size.1.0;
-        let index = line_of(guest, lines, waiting.frame.as_ref()?);
+        let index = lines.of_frame(guest, waiting.frame.as_ref()?);
         let line = lines.at_mut(index);
         line.push(&mut chain.store, place, size, flow.connection);
         match line.stage {

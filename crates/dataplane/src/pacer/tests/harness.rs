@@ -332,7 +332,7 @@ pub(super) fn check_books(pacer: &Pacer<Record>) {
             "{held} of {}",
             guest.backlog.share()
         );
-        assert!(elastic.len() <= super::super::elastic::MOST_FLOWS);
+        assert!(elastic.len() <= super::super::flows::MOST_FLOWS);
         memory.0 += held;
         assert_eq!(
             (guest.backlog.memory, guest.backlog.released),

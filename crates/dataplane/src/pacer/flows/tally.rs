@@ -34,30 +34,30 @@ const UNUSED: Entry = Entry {
 
 /// A flow that was counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Largest {
+pub(in crate::pacer) struct Largest {
     /// The line of its frames except the one that has a departure time; `NONE` without further
     /// frames.
-    pub(super) line: LineIndex,
+    pub(in crate::pacer) line: LineIndex,
     /// The place of its first frame.
-    pub(super) place: FrameIndex,
+    pub(in crate::pacer) place: FrameIndex,
 }
 
 /// Bytes by flow.
 #[derive(Debug)]
-pub(super) struct Tally {
+pub(in crate::pacer) struct Tally {
     entries: Box<[Entry; FLOWS]>,
     known: usize,
 }
 
 impl Tally {
-    pub(super) fn new() -> Self {
+    pub(in crate::pacer) fn new() -> Self {
         Self {
             entries: Box::new([UNUSED; FLOWS]),
             known: 0,
         }
     }
 
-    pub(super) fn clear(&mut self) {
+    pub(in crate::pacer) fn clear(&mut self) {
         if self.known > 0 {
             self.entries.fill(UNUSED);
             self.known = 0;
@@ -65,7 +65,7 @@ impl Tally {
     }
 
     /// Counts a frame of `wire` bytes at a place, which is in a line or has a departure time.
-    pub(super) fn add(
+    pub(in crate::pacer) fn add(
         &mut self,
         connection: Connection,
         wire: WireBytes,
@@ -99,7 +99,7 @@ impl Tally {
 
     /// Returns the flow with the most bytes, the first one among equals; never one of `partly`, a
     /// line that was not read to its end.
-    pub(super) fn largest(&self, partly: LineIndex) -> Option<Largest> {
+    pub(in crate::pacer) fn largest(&self, partly: LineIndex) -> Option<Largest> {
         let known = self.entries.iter().filter(|entry| {
             let is_known = entry.bytes > WireBytes::ZERO;
             is_known && (entry.line.is_none() || entry.line != partly)

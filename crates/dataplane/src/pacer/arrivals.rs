@@ -54,21 +54,29 @@ impl<F: Frame> Arrivals<'_, F> {
         frames: &mut impl Iterator<Item = F>,
         prepare: &mut impl FnMut(&mut F, FrameGuarantee),
     ) -> Option<F> {
-        let arrival = self.arrival;
-        let longest = self.core.config.longest_frame();
+        let Self {
+            core,
+            elastic,
+            best_effort,
+            arrival,
+        } = self;
+        let (core, elastic, arrival) = (&mut **core, &mut **elastic, *arrival);
+        let longest = core.config.longest_frame();
         let Core {
             guests,
             lines,
             chain,
             ..
-        } = &mut *self.core;
+        } = &mut *core;
         let source = frame.source();
         let Some(guest) = source.and_then(|id| guests.guaranteed_mut(id)) else {
             prepare(&mut frame, FrameGuarantee::BestEffort);
             let stats = &mut chain.stats;
-            (self.best_effort).push(arrival.enqueued, frame, longest, stats);
+            best_effort.push(arrival.enqueued, frame, longest, stats);
             return frames.next();
         };
+        // It does not change while frames join lines.
+        let has_elastic = guest.elastic.flows.is_some();
         let mut to = guest.destination(&frame);
         loop {
             // As `Lines::of_frame`, with a single access to the line.
@@ -91,22 +99,22 @@ impl<F: Frame> Arrivals<'_, F> {
             };
             loop {
                 prepare(&mut frame, frame_guarantee);
-                if guest.elastic.flows.is_some() {
-                    self.take_beside_elastic(index, frame, arrival);
+                if has_elastic {
+                    Self::take_beside_elastic(core, elastic, index, frame, arrival);
                     return frames.next();
                 }
                 let size = Chain::size(&frame);
                 let flow = frame.connection();
                 let is_full = Bytes(line.memory.0 + size.1.0) > guest.backlog.half_share();
                 if size.0 > longest || frame.segments() > 1 || is_full {
-                    self.room().take(index, frame, arrival);
+                    Room { core, elastic }.take(index, frame, arrival);
                     return frames.next();
                 }
                 let place = chain.store.place(frame, size, arrival);
                 let size = (size.0, size.1, flow);
                 chain.append((guest, line), index, place, size, arrival.at);
                 if guest.backlog.is_crowded() {
-                    self.room().handle_crowd(index);
+                    Room { core, elastic }.handle_crowd(index);
                     return frames.next();
                 }
                 frame = frames.next()?;
@@ -122,22 +130,18 @@ impl<F: Frame> Arrivals<'_, F> {
         }
     }
 
-    fn room(&mut self) -> Room<'_, F> {
-        Room {
-            core: self.core,
-            elastic: self.elastic,
-        }
-    }
-
     /// Takes in a frame of a guest that has elastic flows.
     #[inline(never)]
-    fn take_beside_elastic(&mut self, line: LineIndex, frame: F, arrival: Arrival) {
-        let mut path = ElasticPath {
-            core: self.core,
-            elastic: self.elastic,
-        };
+    fn take_beside_elastic(
+        core: &mut Core<F>,
+        elastic: &mut Elastic,
+        line: LineIndex,
+        frame: F,
+        arrival: Arrival,
+    ) {
+        let mut path = ElasticPath { core, elastic };
         if let Some(frame) = path.push(line, frame, arrival) {
-            self.room().take(line, frame, arrival);
+            Room { core, elastic }.take(line, frame, arrival);
         }
     }
 }

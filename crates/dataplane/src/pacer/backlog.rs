@@ -140,7 +140,8 @@ impl Backlog {
     }
 
     /// Permits reading the ring again if no frame waits for {B, S}, or the backlog has shrunk by a
-    /// quarter, with this memory of the last frame's line. Returns whether the host must be told.
+    /// quarter, with this memory of the last frame's line. Returns whether the host needs a report
+    /// of it.
     pub(super) fn read_again(&mut self, waits: bool, line: Bytes) -> bool {
         let has_room = !waits || self.has_shrunk(line);
         if has_room {
@@ -149,14 +150,63 @@ impl Backlog {
         has_room && self.note()
     }
 
-    /// Records that the host will be told that it may read the ring again. Returns false if it will
-    /// be already.
+    /// Notes a report to the host that it may read the ring again. Returns false if one is noted
+    /// already.
     pub(super) const fn note(&mut self) -> bool {
         !std::mem::replace(&mut self.is_noted, true)
     }
 
-    /// Records that the host was told so.
+    /// Forgets the note after the report.
     pub(super) const fn forget_note(&mut self) {
         self.is_noted = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tailbound_units::Rate;
+
+    fn backlog() -> Backlog {
+        let rate = Rate::from_mbit(100);
+        let guarantee = Guarantee::new(rate, Bytes(3000), rate);
+        let mut backlog = Backlog::new(&guarantee);
+        let most = Backlog::most_memory(&guarantee);
+        backlog.set_bound(&guarantee, most, most);
+        backlog
+    }
+
+    #[test]
+    fn a_ring_is_read_again_when_a_quarter_has_left_and_the_host_gets_one_report() {
+        let mut backlog = backlog();
+        let (line, room) = (LineIndex::new(3), WireBytes(25_000));
+        assert!(backlog.has_room_for(room, Bytes(0)));
+        assert!(!backlog.has_room_for(room + WireBytes(1), Bytes(0)));
+        backlog.released = room + WireBytes(1);
+        assert!(backlog.is_crowded());
+        backlog.leave_unread(line);
+        assert_eq!(backlog.unread_by(), Some(line));
+        backlog.released = WireBytes(18_751);
+        assert!(!backlog.read_again(true, Bytes(0)));
+        backlog.released = WireBytes(18_750);
+        assert!(backlog.read_again(true, Bytes(0)) && backlog.is_read());
+        backlog.leave_unread(line);
+        assert!(!backlog.read_again(false, Bytes(0)), "a report is noted");
+        backlog.forget_note();
+        backlog.leave_unread(line);
+        assert!(backlog.read_again(false, Bytes(0)));
+    }
+
+    #[test]
+    fn a_part_of_the_memory_is_the_bound() {
+        let mut backlog = backlog();
+        assert_eq!(backlog.bound(), LEAST_MEMORY);
+        let guarantee = Guarantee::new(Rate(1), Bytes(1), Rate(1));
+        backlog.set_bound(&guarantee, Bytes(1 << 20), Bytes(4 << 20));
+        assert_eq!(backlog.bound(), Bytes(512 << 10));
+        backlog.memory = backlog.bound();
+        assert!(backlog.is_crowded() && !backlog.is_above_bound());
+        backlog.memory.0 += 1;
+        assert!(backlog.is_above_bound());
     }
 }

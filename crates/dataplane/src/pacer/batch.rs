@@ -61,34 +61,46 @@ impl<'p, F: Frame> Batch<'p, F> {
 
     /// Passes on all items in order.
     #[inline]
-    pub fn for_each(mut self, sink: impl FnMut(WireItem<F>)) {
-        self.hand_over_all(sink);
+    pub fn for_each(self, sink: impl FnMut(WireItem<F>)) {
+        let Self {
+            core,
+            elastic,
+            best_effort,
+            now,
+            start,
+        } = self;
+        Self::hand_over_all(core, elastic, best_effort, now, start, sink);
     }
 
-    fn hand_over_all(&mut self, mut sink: impl FnMut(WireItem<F>)) {
-        let start = self.start;
-        let end = start + self.core.chain.wire.batch();
-        self.core
-            .chain
+    fn hand_over_all(
+        core: &mut Core<F>,
+        elastic_flows: &mut Elastic,
+        best_effort_queue: &mut BestEffort<F>,
+        now: Nanos,
+        start: Position,
+        mut sink: impl FnMut(WireItem<F>),
+    ) {
+        let end = start + core.chain.wire.batch();
+        core.chain
             .departures
-            .expect_until(end + self.core.chain.wire.batch() * ROW_BATCHES);
-        if self.elastic.is_busy() {
-            self.settle_elastic();
+            .expect_until(end + core.chain.wire.batch() * ROW_BATCHES);
+        if elastic_flows.is_busy() {
+            Self::settle_elastic(core, elastic_flows, start);
         }
-        let mut wire = self.core.chain.wire.taken().max(start);
-        let mut best_effort = self.best_effort.backlog().packets > 0;
-        let mut elastic = self.core.config.work_conserving;
+        let mut wire = core.chain.wire.taken().max(start);
+        let mut best_effort = best_effort_queue.backlog().packets > 0;
+        let mut elastic = core.config.work_conserving;
         loop {
-            let due = self.core.chain.departures.first();
-            let (release, local) = (self.core.chain.releases.first(), self.core.chain.local.next);
+            let due = core.chain.departures.first();
+            let (release, local) = (core.chain.releases.first(), core.chain.local.next);
             if release.min(local) < end {
                 if release <= due.min(local) {
-                    self.release();
+                    Self::release(core);
                     continue;
                 }
                 // Independent of the wire, unless an earlier release waits for the wire.
                 if local < end.min(release) {
-                    self.hand_over_local(&mut sink);
+                    Self::hand_over_local(core, now, &mut sink);
                     continue;
                 }
             }
@@ -99,7 +111,9 @@ impl<'p, F: Frame> Batch<'p, F> {
                 if best_effort {
                     // Frames that wait for their destination are not due either, or they would have
                     // been released.
-                    if let Some(after) = self.send_best_effort(wire, &mut sink) {
+                    if let Some(after) =
+                        best_effort_queue.send(now, wire, &mut core.chain.stats, &mut sink)
+                    {
                         wire = after;
                         continue;
                     }
@@ -107,7 +121,7 @@ impl<'p, F: Frame> Batch<'p, F> {
                 }
                 if elastic {
                     // The due frame may have become elastic, and may wait for its guest's limit.
-                    match self.send_elastic(wire, &mut sink) {
+                    match Self::send_elastic(core, elastic_flows, now, wire, &mut sink) {
                         Some(after) => wire = after,
                         None => elastic = false,
                     }
@@ -116,22 +130,22 @@ impl<'p, F: Frame> Batch<'p, F> {
                 if due >= end {
                     break;
                 }
-                wire = self.fill(wire, due, &mut sink);
+                wire = Self::fill(core, wire, due, &mut sink);
             }
-            wire = self.hand_over(due, wire, &mut sink);
+            wire = Self::hand_over(core, now, due, wire, &mut sink);
         }
-        self.core.chain.wire.take_until(wire);
+        core.chain.wire.take_until(wire);
     }
 
     /// Releases the first line that waits for its limit.
     #[inline(always)]
-    fn release(&mut self) {
+    fn release(core: &mut Core<F>) {
         let Core {
             guests,
             lines,
             chain,
             ..
-        } = &mut *self.core;
+        } = &mut *core;
         let index = chain.releases.pop();
         let line = lines.at_mut(index);
         let guest = guests.at_mut(line.guest);
@@ -142,7 +156,8 @@ impl<'p, F: Frame> Batch<'p, F> {
     /// one, and returns its end.
     #[inline(always)]
     fn hand_over(
-        &mut self,
+        core: &mut Core<F>,
+        now: Nanos,
         due: Position,
         at: Position,
         sink: &mut impl FnMut(WireItem<F>),
@@ -152,13 +167,13 @@ impl<'p, F: Frame> Batch<'p, F> {
             guests,
             lines,
             chain,
-        } = &mut *self.core;
+        } = &mut *core;
         let number = chain.departures.depart(due);
         let guest = guests.at_mut(number);
         let departure = guest.buckets.last_departure();
         let place = chain.store.vacate(guest.stamped);
         let (wire, memory) = (place.wire, place.memory);
-        let sojourn = self.now.since(place.enqueued);
+        let sojourn = now.since(place.enqueued);
         let frame = place.frame.take();
         let frame = frame.expect("a frame with a departure is in its place");
         // All counting comes first, so that fewer values are live while the frame leaves.
@@ -199,12 +214,12 @@ impl<'p, F: Frame> Batch<'p, F> {
         } else {
             chain.departures.leave();
             if !guest.round.is_empty() {
-                self.pass_over(number, departure);
+                Self::pass_over(core, number, departure);
                 return at + wire;
             }
         }
         if !guest.backlog.is_read() {
-            self.core.read_again(number);
+            core.read_again(number);
         }
         at + wire
     }
@@ -212,55 +227,43 @@ impl<'p, F: Frame> Batch<'p, F> {
     /// Lets the next lines of a guest have their turns, from `at` on, if the first one must wait for
     /// a subtree.
     #[inline(never)]
-    fn pass_over(&mut self, number: GuestIndex, at: Position) {
-        let guest = self.core.guests.at_mut(number);
-        let longest = self.core.config.longest_frame();
-        self.core
-            .chain
-            .stamp_next(guest, &mut self.core.lines.all, longest, at);
+    fn pass_over(core: &mut Core<F>, number: GuestIndex, at: Position) {
+        let guest = core.guests.at_mut(number);
+        let longest = core.config.longest_frame();
+        core.chain
+            .stamp_next(guest, &mut core.lines.all, longest, at);
         if !guest.backlog.is_read() {
-            self.core.read_again(number);
+            core.read_again(number);
         }
     }
 
-    /// Passes on the next frame without a guarantee, and returns its end.
-    #[inline]
-    fn send_best_effort(
-        &mut self,
-        at: Position,
-        sink: &mut impl FnMut(WireItem<F>),
-    ) -> Option<Position> {
-        let stats = &mut self.core.chain.stats;
-        self.best_effort.send(self.now, at, stats, sink)
-    }
-
-    /// Passes on the next elastic frame, and returns its end.
+    /// Passes on the next elastic frame, at a time and from a position on, and returns its end.
     #[inline(never)]
     fn send_elastic(
-        &mut self,
+        core: &mut Core<F>,
+        elastic: &mut Elastic,
+        now: Nanos,
         at: Position,
         sink: &mut impl FnMut(WireItem<F>),
     ) -> Option<Position> {
-        let (core, elastic) = (&mut *self.core, &mut *self.elastic);
-        ElasticPath { core, elastic }.pull(self.now, at, sink)
+        ElasticPath { core, elastic }.pull(now, at, sink)
     }
 
     /// Processes timers of elastic flows.
     #[inline(never)]
-    fn settle_elastic(&mut self) {
-        let (core, elastic) = (&mut *self.core, &mut *self.elastic);
-        Settlement { core, elastic }.settle(self.start);
+    fn settle_elastic(core: &mut Core<F>, elastic: &mut Elastic, at: Position) {
+        Settlement { core, elastic }.settle(at);
     }
 
     /// Fills the wire up to `due`, or at most 83 bytes further. Returns the end.
     #[inline(always)]
     fn fill(
-        &mut self,
+        core: &mut Core<F>,
         mut at: Position,
         due: Position,
         sink: &mut impl FnMut(WireItem<F>),
     ) -> Position {
-        if !self.core.config.voids {
+        if !core.config.voids {
             return due;
         }
         let start = at;
@@ -278,28 +281,32 @@ impl<'p, F: Frame> Batch<'p, F> {
             voids += 1;
             at += wire;
         }
-        self.core.chain.stats.voids.packets += voids;
-        self.core.chain.stats.voids.bytes += at - start;
+        core.chain.stats.voids.packets += voids;
+        core.chain.stats.voids.bytes += at - start;
         at
     }
 
     /// Passes on the first frame to a guest of this host, and determines the departure time of its
     /// guest's next frame.
     #[inline(never)]
-    pub(super) fn hand_over_local(&mut self, sink: &mut impl FnMut(WireItem<F>)) {
+    pub(super) fn hand_over_local(
+        core: &mut Core<F>,
+        now: Nanos,
+        sink: &mut impl FnMut(WireItem<F>),
+    ) {
         let Core {
             config,
             guests,
             lines,
             chain,
-        } = &mut *self.core;
+        } = &mut *core;
         let Some(number) = chain.local.pop() else {
             return;
         };
         let guest = guests.at_mut(number);
         let place = chain.store.vacate(guest.stamped);
         let (wire, memory) = (place.wire, place.memory);
-        let sojourn = self.now.since(place.enqueued);
+        let sojourn = now.since(place.enqueued);
         let frame = place.frame.take();
         let frame = frame.expect("a frame with a departure is in its place");
         let departure = guest.buckets.last_departure();
@@ -314,7 +321,7 @@ impl<'p, F: Frame> Batch<'p, F> {
         guest.stamped = FrameIndex::NONE;
         chain.stamp_next(guest, &mut lines.all, config.longest_frame(), departure);
         if is_unread {
-            self.core.read_again(number);
+            core.read_again(number);
         }
         sink(WireItem::Local {
             frame,

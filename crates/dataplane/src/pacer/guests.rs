@@ -228,3 +228,52 @@ impl Guests {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::PacerConfig;
+    use super::*;
+
+    const MEMORY: Bytes = Bytes(4 << 20);
+
+    /// Adds a guest of this slot with a guarantee of 100 Mbit/s: 2 MiB of memory.
+    fn add(guests: &mut Guests, slot: u32) -> GuestId {
+        let (id, rate) = (GuestId::first(slot), Rate::from_mbit(100));
+        let config = PacerConfig::new(Rate::from_mbit(10_000));
+        let guarantee = Guarantee::new(rate, Bytes(3000), rate);
+        let guest = Guest::new(&config, id, &guarantee).expect("sound");
+        guests.vacate(id);
+        guests.insert(guest);
+        guests.share_memory(id, None);
+        id
+    }
+
+    #[test]
+    fn memory_is_divided_if_it_does_not_suffice() {
+        let mut guests = Guests::new(MEMORY);
+        let ids = [0, 1, 2].map(|slot| add(&mut guests, slot));
+        let bound = |guests: &Guests, id| guests.find(id).map(|guest| guest.backlog.bound());
+        // Six of four MiB are wanted, in eight parts.
+        assert_eq!(bound(&guests, ids[0]), Some(Bytes(1 << 20)));
+        let ended = guests.find_mut(ids[2]).expect("there");
+        ended.contract = super::super::guest::Contract::BestEffort;
+        let held = ended.guarantee;
+        guests.share_memory(ids[2], Some(&held));
+        assert_eq!(bound(&guests, ids[0]), Some(Bytes(2 << 20)));
+        guests.set_memory(Bytes(2 << 20));
+        assert_eq!(bound(&guests, ids[1]), Some(Bytes(1 << 20)));
+    }
+
+    #[test]
+    fn a_slot_belongs_to_one_guest() {
+        let mut guests = Guests::new(MEMORY);
+        let id = add(&mut guests, 5);
+        let other = id.successor();
+        assert!(guests.find(other).is_none() && guests.guaranteed_mut(other).is_none());
+        assert_eq!(guests.former(other).map(|guest| guest.id), Some(id));
+        assert!(guests.former(id).is_none());
+        assert_eq!(guests.slots(), 6);
+        assert_eq!(guests.vacate(id).map(|guest| guest.id), Some(id));
+        assert!(guests.find(id).is_none());
+    }
+}

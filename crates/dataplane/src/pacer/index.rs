@@ -177,7 +177,7 @@ impl<I: Index, T> Table<I, T> {
         I::new(self.entries.len() - 1)
     }
 
-    /// Removes an entry, and gives its number to the last one.
+    /// Removes an entry; the last one receives its number.
     pub(in crate::pacer) fn swap_remove(&mut self, index: I) -> T {
         self.entries.swap_remove(index.number())
     }

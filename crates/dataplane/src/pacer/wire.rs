@@ -104,7 +104,7 @@ impl Wire {
         &self.change
     }
 
-    /// What an account needs to know.
+    /// Frozen time and the last change, for accounts.
     #[inline(always)]
     pub(super) const fn sight(&self) -> Sight<'_> {
         Sight {
@@ -162,5 +162,56 @@ impl Wire {
     /// Total time for which virtual time was frozen.
     pub(super) fn frozen(&self) -> Nanos {
         self.frozen + self.clock.frozen()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tailbound_units::Rate;
+
+    const LINK: Rate = Rate::from_mbit(10_000);
+
+    fn wire() -> Wire {
+        Wire::new(&PacerConfig::new(LINK)).expect("sound")
+    }
+
+    #[test]
+    fn time_after_a_due_frame_is_lost_unless_the_wire_is_blocked() {
+        let mut wire = wire();
+        // 1,250 bytes take a microsecond.
+        wire.advance(Nanos::from_micros(3), Position(1250));
+        assert_eq!(wire.position(), Position(1250));
+        assert_eq!(wire.lost(), WireBytes(2500));
+        wire.set_blocked(true);
+        wire.advance(Nanos::from_micros(5), Position(1250));
+        assert_eq!(wire.position(), Position(1250));
+        assert_eq!(wire.lost(), WireBytes(2500));
+        assert_eq!(wire.frozen(), Nanos::from_micros(4));
+    }
+
+    #[test]
+    fn an_idle_wire_and_a_wire_that_is_taken_lose_no_time() {
+        let mut wire = wire();
+        wire.advance(Nanos::from_micros(3), Position::NEVER);
+        assert_eq!(wire.start(), Position(3750));
+        wire.take_until(Position(10_000));
+        assert_eq!(wire.start(), Position(10_000));
+        wire.advance(Nanos::from_micros(8), Position(5000));
+        assert_eq!(wire.position(), Position(10_000));
+        assert_eq!(wire.lost(), WireBytes::ZERO);
+    }
+
+    #[test]
+    fn frozen_time_counts_at_the_rate_at_that_time() {
+        let mut wire = wire();
+        wire.advance(Nanos::from_micros(3), Position(1250));
+        let slower = PacerConfig::new(Rate::from_mbit(1000));
+        let batch = slower.batch_on_the_wire().expect("sound");
+        wire.reconfigure(&slower, batch);
+        assert_eq!(wire.frozen(), Nanos::from_micros(2));
+        wire.advance(Nanos::from_micros(11), Position(1250));
+        assert_eq!(wire.position(), Position(1250));
+        assert_eq!(wire.frozen(), Nanos::from_micros(10));
     }
 }

@@ -54,13 +54,8 @@ impl<F: Frame> Arrivals<'_, F> {
         frames: &mut impl Iterator<Item = F>,
         prepare: &mut impl FnMut(&mut F, FrameGuarantee),
     ) -> Option<F> {
-        let Self {
-            core,
-            elastic,
-            best_effort,
-            arrival,
-        } = self;
-        let (core, elastic, arrival) = (&mut **core, &mut **elastic, *arrival);
+        let (core, elastic) = (&mut *self.core, &mut *self.elastic);
+        let arrival = self.arrival;
         let longest = core.config.longest_frame();
         let Core {
             guests,
@@ -72,7 +67,8 @@ impl<F: Frame> Arrivals<'_, F> {
         let Some(guest) = source.and_then(|id| guests.guaranteed_mut(id)) else {
             prepare(&mut frame, FrameGuarantee::BestEffort);
             let stats = &mut chain.stats;
-            best_effort.push(arrival.enqueued, frame, longest, stats);
+            let queue = &mut *self.best_effort;
+            queue.push(arrival.enqueued, frame, longest, stats);
             return frames.next();
         };
         // It does not change while frames join lines.

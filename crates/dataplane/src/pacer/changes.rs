@@ -38,13 +38,11 @@ impl<F: Frame> Pacer<F> {
             best_effort: &mut self.best_effort,
             now,
         };
-        match guarantee {
-            Some(guarantee) => guarantees.set(id, guarantee),
-            None => {
-                guarantees.end(id);
-                Ok(())
-            }
+        if let Some(guarantee) = guarantee {
+            return guarantees.set(id, guarantee);
         }
+        guarantees.end(id);
+        Ok(())
     }
 
     /// Limits the total traffic of a guaranteed guest from `now` on, or removes the limit. It caps

@@ -40,11 +40,11 @@ impl<F: Frame> Guarantees<'_, F> {
         let held = self.core.guests.guaranteed(id).map(|guest| guest.guarantee);
         let sum = self.core.guests.sum_with(held.as_ref(), guarantee);
         check_sum(sum, self.core.config.link)?;
-        if let Some(former) = self.core.guests.former(id) {
-            if former.is_guaranteed() {
-                let former = former.id;
-                return Err(PacerError::Occupied { id, former });
-            }
+        if let Some(former) = self.core.guests.former(id)
+            && former.is_guaranteed()
+        {
+            let former = former.id;
+            return Err(PacerError::Occupied { id, former });
         }
         self.core.guests.commit(sum);
         if let Some(held) = &held {
@@ -125,7 +125,9 @@ impl<F: Frame> Guarantees<'_, F> {
             }
             self.restore(stamped);
         }
-        elastic.into_iter().for_each(|place| self.restore(place));
+        for place in elastic {
+            self.restore(place);
+        }
         if let Some(tree) = tree {
             tree.for_wheel(|line| self.core.chain.releases.remove(line));
         }

@@ -432,7 +432,7 @@ const fn slot_above(departure: Position, apart: u64) -> SlotIndex {
 #[inline(always)]
 const fn slot(departure: Position, level: u32) -> SlotIndex {
     let in_level = (departure.0 >> (level * BITS)) as usize % SLOTS;
-    SlotIndex((level as usize * SLOTS | in_level) as u32)
+    SlotIndex(((level as usize * SLOTS) | in_level) as u32)
 }
 
 #[cfg(test)]

@@ -71,7 +71,7 @@ impl<F: Frame> Settlement<'_, F> {
             self.settle_flows(slot, now);
         }
         for _ in 0..ASKED.min(self.elastic.active.len()) {
-            let elastic = &mut self.elastic;
+            let elastic = &mut *self.elastic;
             elastic.asked += 1;
             let Some(&slot) = elastic
                 .active

@@ -327,11 +327,8 @@ pub(super) fn check_books(pacer: &Pacer<Record>) {
             pacer.core.chain.store.at(place).memory.0
         });
         let held: u64 = held.sum();
-        assert!(
-            held <= guest.backlog.share().0,
-            "{held} of {}",
-            guest.backlog.share()
-        );
+        let share = guest.backlog.share();
+        assert!(held <= share.0, "{held} of {share}");
         assert!(elastic.len() <= super::super::flows::MOST_FLOWS);
         memory.0 += held;
         assert_eq!(
@@ -342,22 +339,12 @@ pub(super) fn check_books(pacer: &Pacer<Record>) {
             (guest.lines.busy, guest.lines.limited),
             (with_frames, limited)
         );
-        assert!(
-            memory <= guest.backlog.bound(),
-            "{memory} of {}",
-            guest.backlog.bound()
-        );
+        let bound = guest.backlog.bound();
+        assert!(memory <= bound, "{memory} of {bound}");
         assert_eq!(guest.round.is_empty(), released == WireBytes::ZERO);
         assert!(guest.stamped.is_some() || guest.round.is_empty());
-        let is_local = |index| {
-            pacer
-                .core
-                .chain
-                .store
-                .at(index)
-                .frame
-                .is_some_and(|frame| frame.is_local())
-        };
+        let store = &pacer.core.chain.store;
+        let is_local = |index| store.at(index).frame.is_some_and(|frame| frame.is_local());
         let departs_here = guest.stamped.is_some() && is_local(guest.stamped);
         assert_eq!(pacer.core.chain.local.has(number), departs_here);
     }

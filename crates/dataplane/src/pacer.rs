@@ -108,50 +108,63 @@
 )]
 
 mod account;
+mod arrivals;
+mod backlog;
 mod batch;
+mod best_effort;
+mod buckets;
 mod cap;
 mod chain;
-mod change;
+mod changes;
 mod clock;
 mod config;
+mod core;
 mod departures;
 mod elastic;
+mod flows;
+mod frames;
+mod guarantees;
 mod guest;
+mod guests;
+mod index;
+mod item;
 mod level;
 mod limit;
+mod limits;
 mod line;
 mod lines;
 mod local;
 mod place;
 mod rate_change;
 mod releases;
+mod room;
 mod round;
 mod shared;
 mod store;
-mod take;
 mod translate;
 mod tree;
 pub mod void;
 mod wheel;
+mod wire;
 
-pub use batch::{Batch, WireItem};
+pub use arrivals::FrameGuarantee;
+pub use batch::Batch;
 pub use cap::CapUse;
 pub use clock::WireClock;
 pub use config::{Guarantee, MAX_GUESTS, MAX_RATIO, PacerConfig, PacerError};
+pub use item::WireItem;
 pub use level::{DestinationLevel, GuestLevel};
 pub use limit::FlowUse;
-pub use take::FrameGuarantee;
 pub use tree::{Home, HostGroups, Place};
 pub use void::VoidFrame;
 
-use crate::queue::{Backlog, Queue, QueueStats, Spare};
+use self::core::Core;
+use crate::queue::{Backlog, QueueStats, Spare};
 use crate::{Frame, GuestId, HashKeys};
-use chain::Chain;
-use elastic::Elastic;
-use guest::{Contract, Guest, Ring};
-use lines::Lines;
+use best_effort::BestEffort;
+use flows::Elastic;
 use store::Store;
-use tailbound_units::{Bytes, Nanos, Position, Rate, WireBytes};
+use tailbound_units::{Bytes, Nanos, WireBytes};
 
 /// Frames that were dropped, by reason.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -235,25 +248,8 @@ pub struct GuestStats {
 /// A pacer for one wire. The module describes it.
 #[derive(Debug)]
 pub struct Pacer<F> {
-    config: PacerConfig,
-    /// `batch`, half of it, and `catch_up` in bytes of the wire.
-    batch: WireBytes,
-    lead: WireBytes,
-    catch_up: WireBytes,
-    /// True while the wire has not taken the frames that were passed on.
-    is_blocked: bool,
-    guests: Vec<Option<Guest>>,
-    /// The sum of guaranteed bandwidths.
-    committed: Rate,
-    /// The sum of the guests' maximum memory, without the common limit.
-    wanted: Bytes,
-    lines: Lines,
-    chain: Chain<F>,
-    /// Number of lines that count at the present rate, after a change of the wire's rate.
-    translated: usize,
-    /// Guests whose rings the host may read again.
-    read_again: Vec<GuestId>,
-    best_effort: Queue<F>,
+    core: Core<F>,
+    best_effort: BestEffort<F>,
     elastic: Elastic,
 }
 
@@ -271,21 +267,9 @@ impl<F: Frame> Pacer<F> {
     /// # Errors
     /// The rule that the configuration breaks.
     pub fn with_keys(config: &PacerConfig, keys: HashKeys) -> Result<Self, PacerError> {
-        let batch = config.batch_on_the_wire()?;
         Ok(Self {
-            config: config.clone(),
-            batch,
-            lead: batch / 2,
-            catch_up: config.catch_up_on_the_wire(),
-            is_blocked: false,
-            guests: Vec::new(),
-            committed: Rate(0),
-            wanted: Bytes(0),
-            lines: Lines::new(keys),
-            chain: Chain::new(config.link),
-            translated: usize::MAX,
-            read_again: Vec::new(),
-            best_effort: Queue::new(&config.best_effort),
+            core: Core::new(config, keys)?,
+            best_effort: BestEffort::new(&config.best_effort),
             elastic: Elastic::new(config),
         })
     }
@@ -293,7 +277,7 @@ impl<F: Frame> Pacer<F> {
     /// Number of waiting frames of guaranteed guests.
     #[inline]
     pub fn waiting(&self) -> usize {
-        self.chain.store.len()
+        self.core.chain.store.len()
     }
 
     /// The waiting frames without a guarantee.
@@ -304,134 +288,78 @@ impl<F: Frame> Pacer<F> {
 
     /// The present guarantee of a guest.
     pub fn guarantee(&self, id: GuestId) -> Option<&Guarantee> {
-        self.guaranteed(id).map(|guest| &guest.guarantee)
-    }
-
-    /// Returns a guest if it has a guarantee.
-    fn guaranteed(&self, id: GuestId) -> Option<&Guest> {
-        let guest = guest::find(&self.guests, id)?;
-        (guest.contract == Contract::Guaranteed).then_some(guest)
+        let guest = self.core.guests.guaranteed(id)?;
+        Some(&guest.guarantee)
     }
 
     /// Counters of a guest's frames while it had a guarantee.
     pub fn guest_stats(&self, id: GuestId) -> Option<GuestStats> {
-        let guest = guest::find(&self.guests, id)?;
+        let guest = self.core.guests.find(id)?;
         Some(guest.stats)
     }
 
     /// Number of a guest's elastic flows.
     pub fn elastic_flows(&self, id: GuestId) -> usize {
-        let guest = self.guaranteed(id);
+        let guest = self.core.guests.guaranteed(id);
         guest.map_or(0, |guest| self.elastic.count(&guest.elastic))
     }
 
     /// Limit of a guaranteed guest, and its use.
     pub fn cap(&self, id: GuestId) -> Option<CapUse> {
-        let guest = self.guaranteed(id)?;
+        let guest = self.core.guests.guaranteed(id)?;
         let held = self.elastic.memory(&guest.elastic);
         Some(guest.cap.as_ref()?.usage(held))
     }
 
     /// Memory of a guest's frames here while it has a guarantee.
     pub fn memory_of(&self, id: GuestId) -> Bytes {
-        guest::find(&self.guests, id).map_or(Bytes(0), |guest| guest.memory)
+        let guest = self.core.guests.find(id);
+        guest.map_or(Bytes(0), |guest| guest.backlog.memory)
     }
 
     /// Checks whether the host may read a guest's ring: false while the guest's frames wait for {B,
     /// S}. The module describes it.
     pub fn is_read(&self, id: GuestId) -> bool {
-        self.guaranteed(id)
-            .is_none_or(|guest| guest.ring == Ring::Read)
+        let guest = self.core.guests.guaranteed(id);
+        guest.is_none_or(|guest| guest.backlog.is_read())
     }
 
     /// Checks whether this number of further frames of a guest, of these total lengths and without
     /// segmentation, cannot change [`Pacer::is_read`], so that the caller need not check it after
     /// each of them.
     pub fn has_room(&self, id: GuestId, frames: usize, wire: WireBytes, memory: Bytes) -> bool {
-        self.guaranteed(id).is_none_or(|guest| {
+        self.core.guests.guaranteed(id).is_none_or(|guest| {
             let places = Bytes(Store::<F>::PLACE.0 * frames as u64);
-            guest.has_room_for(wire, Bytes(memory.0 + places.0))
+            let memory = Bytes(memory.0 + places.0);
+            guest.backlog.has_room_for(wire, memory)
         })
-    }
-
-    /// Passes on the guests whose rings the host may read again since the last call.
-    #[inline]
-    pub fn drain_read_again(&mut self, mut sink: impl FnMut(GuestId)) {
-        if self.read_again.is_empty() {
-            return;
-        }
-        for id in self.read_again.drain(..) {
-            if let Some(guest) = guest::find_mut(&mut self.guests, id) {
-                guest.is_noted = false;
-            }
-            sink(id);
-        }
     }
 
     /// Memory of the frames of guaranteed guests.
     pub fn memory(&self) -> Bytes {
-        let guests = self.guests.iter().flatten();
-        Bytes(guests.map(|guest| guest.memory.0).sum())
+        let guests = self.core.guests.iter();
+        Bytes(guests.map(|guest| guest.backlog.memory.0).sum())
     }
 
     /// Frees some of the memory that was not used since the last call, and returns whether more is
     /// left.
     pub fn give_back(&mut self) -> Spare {
-        let left = self.chain.store.give_back();
+        let left = self.core.chain.store.give_back();
         left.max(self.best_effort.give_back())
-    }
-
-    /// Records that the wire still holds back frames that were passed on, or that it has taken all
-    /// of them. Until then the caller requests no batch, and no guest makes up for the time,
-    /// because those frames leave later than their departures.
-    #[inline]
-    pub fn set_blocked(&mut self, now: Nanos, is_blocked: bool) {
-        if self.is_blocked != is_blocked {
-            self.advance(now);
-            self.is_blocked = is_blocked;
-        }
     }
 
     /// Counters since the start.
     #[inline]
     pub fn stats(&self) -> PacerStats {
         PacerStats {
-            frozen: self.chain.stats.frozen + self.chain.clock.frozen(),
-            ..self.chain.stats
+            frozen: self.core.chain.wire.frozen(),
+            ..self.core.chain.stats
         }
     }
 
     /// The wire's clock as of the last call.
     pub const fn clock(&self) -> WireClock {
-        self.chain.clock
-    }
-
-    /// Advances virtual time to `now`, but not beyond `catch_up` after the first due frame. Once
-    /// for each `now`: within it, no further frame becomes due.
-    #[inline(always)]
-    fn advance(&mut self, now: Nanos) -> Position {
-        if now > self.chain.clock.now() {
-            self.chain.position = self.advance_clock(now);
-        }
-        self.chain.position
-    }
-
-    #[inline(never)]
-    fn advance_clock(&mut self, now: Nanos) -> Position {
-        let chain = &mut self.chain;
-        let (position, next) = (chain.clock.advance(now), chain.next());
-        // Counted from the first due frame, not from the wire, which advances with each batch, even
-        // if its frames are late.
-        let next = next.min(chain.local.next);
-        let limit = chain.wire.max(next.saturating_add(self.catch_up));
-        if position > limit && next != Position::NEVER {
-            if !self.is_blocked {
-                chain.lost += position.since(limit);
-            }
-            chain.clock.freeze_at(limit);
-            return limit;
-        }
-        position
+        *self.core.chain.wire.clock()
     }
 }
 

@@ -1,8 +1,12 @@
 //! Paced IO Batching (Silo 4.3.1): the contents of the wire, byte by byte.
 
-use super::guest::{self, Ring};
-use super::store::NIL;
-use super::{Pacer, WireClock, void};
+use super::best_effort::BestEffort;
+use super::core::Core;
+use super::elastic::{ElasticPath, Settlement};
+use super::flows::Elastic;
+use super::index::{FrameIndex, GuestIndex};
+use super::item::WireItem;
+use super::{WireClock, void};
 use crate::Frame;
 use tailbound_units::{Nanos, Position, WireBytes};
 
@@ -10,127 +14,93 @@ use tailbound_units::{Nanos, Position, WireBytes};
 /// ([`super::departures`]): the departures of a busy guest's next frame.
 const ROW_BATCHES: u64 = 4;
 
-/// Next item on the wire. [`Batch::clock`] converts its positions into times.
-#[derive(Debug)]
-pub enum WireItem<F> {
-    /// A frame of a guaranteed guest.
-    Guaranteed {
-        /// The frame.
-        frame: F,
-        /// Its departure time: it may not begin earlier.
-        departure: Position,
-        /// Position at which it begins.
-        at: Position,
-        /// Time that it waited, up to its batch.
-        sojourn: Nanos,
-    },
-    /// A frame without a guarantee.
-    BestEffort {
-        /// The frame.
-        frame: F,
-        /// Position at which it begins.
-        at: Position,
-        /// Time that it waited, up to its batch.
-        sojourn: Nanos,
-    },
-    /// A frame of a guaranteed guest beyond its guarantee, of a flow that is elastic.
-    Elastic {
-        /// The frame.
-        frame: F,
-        /// Position at which it begins.
-        at: Position,
-        /// Time that it waited, up to its batch.
-        sojourn: Nanos,
-    },
-    /// A frame of a guaranteed guest to another guest of this host: not for the wire.
-    Local {
-        /// The frame.
-        frame: F,
-        /// Its departure time, at most a batch from now.
-        departure: Position,
-        /// Time that it waited, up to its batch.
-        sojourn: Nanos,
-    },
-    /// A void frame: see [`void::VoidFrame`].
-    Void {
-        /// Its bytes on the wire.
-        wire: WireBytes,
-        /// Position at which it begins.
-        at: Position,
-    },
-}
-
-/// The next batch for the wire: see [`Pacer::batch`].
+/// The next batch for the wire: see [`super::Pacer::batch`].
 #[derive(Debug)]
 #[must_use = "nothing is handed over but by `for_each`"]
 pub struct Batch<'p, F> {
-    pacer: &'p mut Pacer<F>,
+    core: &'p mut Core<F>,
+    elastic: &'p mut Elastic,
+    best_effort: &'p mut BestEffort<F>,
     now: Nanos,
     start: Position,
 }
 
-impl<F: Frame> Batch<'_, F> {
-    /// The wire's clock, which converts this batch's positions into times.
-    #[inline]
-    pub const fn clock(&self) -> WireClock {
-        self.pacer.clock()
-    }
-
-    /// Passes on all items in order.
-    #[inline]
-    pub fn for_each(self, sink: impl FnMut(WireItem<F>)) {
-        self.pacer.hand_over_batch(self.now, self.start, sink);
-    }
-}
-
-impl<F: Frame> Pacer<F> {
-    /// Returns the items on the wire from `now` on, in order and back to back, until a batch's time
-    /// is filled or no frame is due within it. The last frame begins within the batch.
-    ///
-    /// Frames of earlier calls that are still on the wire count: at any frequency of calls, the NIC
-    /// never holds more than a batch and a frame.
-    #[inline]
-    pub fn batch(&mut self, now: Nanos) -> Batch<'_, F> {
-        let start = self.advance(now);
-        if !self.lines.stale.is_empty() {
-            let Self {
+impl<'p, F: Frame> Batch<'p, F> {
+    /// Begins the batch at `now`.
+    #[inline(always)]
+    pub(super) fn begin(
+        core: &'p mut Core<F>,
+        elastic: &'p mut Elastic,
+        best_effort: &'p mut BestEffort<F>,
+        now: Nanos,
+    ) -> Self {
+        let start = core.chain.advance(now);
+        if core.lines.has_stale() {
+            let Core {
                 guests,
                 lines,
                 chain,
                 config,
-                ..
-            } = self;
+            } = core;
             chain.rebuild_trees(guests, lines, config);
         }
-        Batch {
-            pacer: self,
+        Self {
+            core,
+            elastic,
+            best_effort,
             now,
             start,
         }
     }
 
-    fn hand_over_batch(&mut self, now: Nanos, start: Position, mut sink: impl FnMut(WireItem<F>)) {
-        let end = start + self.batch;
-        self.chain
+    /// The wire's clock, which converts this batch's positions into times.
+    #[inline]
+    pub const fn clock(&self) -> WireClock {
+        *self.core.chain.wire.clock()
+    }
+
+    /// Passes on all items in order.
+    #[inline]
+    pub fn for_each(self, sink: impl FnMut(WireItem<F>)) {
+        let Self {
+            core,
+            elastic,
+            best_effort,
+            now,
+            start,
+        } = self;
+        Self::hand_over_all(core, elastic, best_effort, now, start, sink);
+    }
+
+    fn hand_over_all(
+        core: &mut Core<F>,
+        elastic_flows: &mut Elastic,
+        best_effort_queue: &mut BestEffort<F>,
+        now: Nanos,
+        start: Position,
+        mut sink: impl FnMut(WireItem<F>),
+    ) {
+        let end = start + core.chain.wire.batch();
+        core.chain
             .departures
-            .expect_until(end + self.batch * ROW_BATCHES);
-        if self.elastic.is_busy() {
-            self.settle_elastic(start);
+            .expect_until(end + core.chain.wire.batch() * ROW_BATCHES);
+        if elastic_flows.is_busy() {
+            Self::settle_elastic(core, elastic_flows, start);
         }
-        let mut wire = self.chain.wire.max(start);
-        let mut best_effort = self.best_effort.backlog().packets > 0;
-        let mut elastic = self.config.work_conserving;
+        let mut wire = core.chain.wire.taken().max(start);
+        let mut best_effort = best_effort_queue.backlog().packets > 0;
+        let mut elastic = core.config.work_conserving;
         loop {
-            let due = self.chain.departures.first();
-            let (release, local) = (self.chain.releases.first(), self.chain.local.next);
+            let due = core.chain.departures.first();
+            let (release, local) = (core.chain.releases.first(), core.chain.local.next);
             if release.min(local) < end {
                 if release <= due.min(local) {
-                    self.release();
+                    Self::release(core);
                     continue;
                 }
                 // Independent of the wire, unless an earlier release waits for the wire.
                 if local < end.min(release) {
-                    self.hand_over_local(now, &mut sink);
+                    Self::hand_over_local(core, now, &mut sink);
                     continue;
                 }
             }
@@ -141,7 +111,9 @@ impl<F: Frame> Pacer<F> {
                 if best_effort {
                     // Frames that wait for their destination are not due either, or they would have
                     // been released.
-                    if let Some(after) = self.send_best_effort(now, wire, &mut sink) {
+                    if let Some(after) =
+                        best_effort_queue.send(now, wire, &mut core.chain.stats, &mut sink)
+                    {
                         wire = after;
                         continue;
                     }
@@ -149,7 +121,7 @@ impl<F: Frame> Pacer<F> {
                 }
                 if elastic {
                     // The due frame may have become elastic, and may wait for its guest's limit.
-                    match self.send_elastic(now, wire, &mut sink) {
+                    match Self::send_elastic(core, elastic_flows, now, wire, &mut sink) {
                         Some(after) => wire = after,
                         None => elastic = false,
                     }
@@ -158,25 +130,25 @@ impl<F: Frame> Pacer<F> {
                 if due >= end {
                     break;
                 }
-                wire = self.fill(wire, due, &mut sink);
+                wire = Self::fill(core, wire, due, &mut sink);
             }
-            wire = self.hand_over(now, due, wire, &mut sink);
+            wire = Self::hand_over(core, now, due, wire, &mut sink);
         }
-        self.chain.wire = wire;
+        core.chain.wire.take_until(wire);
     }
 
     /// Releases the first line that waits for its limit.
     #[inline(always)]
-    fn release(&mut self) {
-        let Self {
+    fn release(core: &mut Core<F>) {
+        let Core {
             guests,
             lines,
             chain,
             ..
-        } = self;
+        } = &mut *core;
         let index = chain.releases.pop();
         let line = lines.at_mut(index);
-        let guest = guest::of_slot(guests, line.guest);
+        let guest = guests.at_mut(line.guest);
         chain.release(guest, line, index);
     }
 
@@ -184,22 +156,21 @@ impl<F: Frame> Pacer<F> {
     /// one, and returns its end.
     #[inline(always)]
     fn hand_over(
-        &mut self,
+        core: &mut Core<F>,
         now: Nanos,
         due: Position,
         at: Position,
         sink: &mut impl FnMut(WireItem<F>),
     ) -> Position {
-        let Self {
+        let Core {
             config,
             guests,
             lines,
             chain,
-            ..
-        } = self;
+        } = &mut *core;
         let number = chain.departures.depart(due);
-        let guest = guest::of_slot(guests, number);
-        let departure = guest.last_departure;
+        let guest = guests.at_mut(number);
+        let departure = guest.buckets.last_departure();
         let place = chain.store.vacate(guest.stamped);
         let (wire, memory) = (place.wire, place.memory);
         let sojourn = now.since(place.enqueued);
@@ -207,7 +178,7 @@ impl<F: Frame> Pacer<F> {
         let frame = frame.expect("a frame with a departure is in its place");
         // All counting comes first, so that fewer values are live while the frame leaves.
         let stats = &mut chain.stats;
-        guest.memory.0 -= memory.0;
+        guest.backlog.memory.0 -= memory.0;
         guest.stats.sojourn = sojourn;
         stats.guaranteed.packets += 1;
         debug_assert!(at >= departure, "no frame begins before its departure time");
@@ -235,7 +206,7 @@ impl<F: Frame> Pacer<F> {
         let next = if let Some((index, line)) = turn {
             chain.stamp(guest, line, index, departure.max(line.release))
         } else {
-            guest.stamped = NIL;
+            guest.stamped = FrameIndex::NONE;
             None
         };
         if let Some(departure) = next {
@@ -243,12 +214,12 @@ impl<F: Frame> Pacer<F> {
         } else {
             chain.departures.leave();
             if !guest.round.is_empty() {
-                self.pass_over(number, departure);
+                Self::pass_over(core, number, departure);
                 return at + wire;
             }
         }
-        if guest.ring != Ring::Read {
-            self.read_again(number);
+        if !guest.backlog.is_read() {
+            core.read_again(number);
         }
         at + wire
     }
@@ -256,56 +227,43 @@ impl<F: Frame> Pacer<F> {
     /// Lets the next lines of a guest have their turns, from `at` on, if the first one must wait for
     /// a subtree.
     #[inline(never)]
-    fn pass_over(&mut self, number: u32, at: Position) {
-        let guest = guest::of_slot(&mut self.guests, number);
-        let longest = self.config.longest_frame();
-        self.chain
-            .stamp_next(guest, &mut self.lines.all, longest, at);
-        if guest.ring != Ring::Read {
-            self.read_again(number);
+    fn pass_over(core: &mut Core<F>, number: GuestIndex, at: Position) {
+        let guest = core.guests.at_mut(number);
+        let longest = core.config.longest_frame();
+        core.chain
+            .stamp_next(guest, &mut core.lines.all, longest, at);
+        if !guest.backlog.is_read() {
+            core.read_again(number);
         }
     }
 
-    /// Permits reading a guest's ring again when few of its frames wait for {B, S}.
+    /// Passes on the next elastic frame, at a time and from a position on, and returns its end.
     #[inline(never)]
-    pub(super) fn read_again(&mut self, number: u32) {
-        let guest = guest::of_slot(&mut self.guests, number);
-        if let Ring::Unread { by } = guest.ring
-            && guest.has_room(self.lines.at(by).memory)
-        {
-            guest.ring = Ring::Read;
-            if !std::mem::replace(&mut guest.is_noted, true) {
-                self.read_again.push(guest.id);
-            }
-        }
-    }
-
-    /// Passes on the next frame without a guarantee, and returns its end.
-    #[inline]
-    fn send_best_effort(
-        &mut self,
+    fn send_elastic(
+        core: &mut Core<F>,
+        elastic: &mut Elastic,
         now: Nanos,
         at: Position,
         sink: &mut impl FnMut(WireItem<F>),
     ) -> Option<Position> {
-        let queued = self.best_effort.pull(now, &mut self.chain.stats.queue)?;
-        let (frame, sojourn) = (queued.frame, now.since(queued.enqueued));
-        let wire = void::on_the_wire(frame.len());
-        self.chain.stats.best_effort.packets += 1;
-        self.chain.stats.best_effort.bytes += wire;
-        sink(WireItem::BestEffort { frame, at, sojourn });
-        Some(at + wire)
+        ElasticPath { core, elastic }.pull(now, at, sink)
+    }
+
+    /// Processes timers of elastic flows.
+    #[inline(never)]
+    fn settle_elastic(core: &mut Core<F>, elastic: &mut Elastic, at: Position) {
+        Settlement { core, elastic }.settle(at);
     }
 
     /// Fills the wire up to `due`, or at most 83 bytes further. Returns the end.
     #[inline(always)]
     fn fill(
-        &mut self,
+        core: &mut Core<F>,
         mut at: Position,
         due: Position,
         sink: &mut impl FnMut(WireItem<F>),
     ) -> Position {
-        if !self.config.voids {
+        if !core.config.voids {
             return due;
         }
         let start = at;
@@ -323,39 +281,52 @@ impl<F: Frame> Pacer<F> {
             voids += 1;
             at += wire;
         }
-        self.chain.stats.voids.packets += voids;
-        self.chain.stats.voids.bytes += at - start;
+        core.chain.stats.voids.packets += voids;
+        core.chain.stats.voids.bytes += at - start;
         at
     }
 
-    /// Time of the next call of [`Pacer::batch`]: half a batch before the wire must begin with a
-    /// waiting frame, so that a caller who is late by less than that delays no frame. Not before
-    /// the last `now`; `None` if no frame waits.
-    pub fn poll_at(&self) -> Option<Nanos> {
-        let is_empty = self.waiting() == 0 && self.best_effort.is_empty();
-        if is_empty && !self.elastic.is_waiting() {
-            return None;
+    /// Passes on the first frame to a guest of this host, and determines the departure time of its
+    /// guest's next frame.
+    #[inline(never)]
+    pub(super) fn hand_over_local(
+        core: &mut Core<F>,
+        now: Nanos,
+        sink: &mut impl FnMut(WireItem<F>),
+    ) {
+        let Core {
+            config,
+            guests,
+            lines,
+            chain,
+        } = &mut *core;
+        let Some(number) = chain.local.pop() else {
+            return;
+        };
+        let guest = guests.at_mut(number);
+        let place = chain.store.vacate(guest.stamped);
+        let (wire, memory) = (place.wire, place.memory);
+        let sojourn = now.since(place.enqueued);
+        let frame = place.frame.take();
+        let frame = frame.expect("a frame with a departure is in its place");
+        let departure = guest.buckets.last_departure();
+        guest.backlog.memory.0 -= memory.0;
+        guest.stats.sojourn = sojourn;
+        if let Some(cap) = &mut guest.cap {
+            cap.charge(departure, frame.len());
         }
-        let (clock, wire) = (&self.chain.clock, self.chain.wire);
-        let mut next = self.chain.next();
-        // The next batch applies changes of places, for which frames may wait.
-        let is_stale = !self.lines.stale.is_empty() && self.waiting() > 0;
-        if is_stale || self.best_effort.backlog().packets > 0 || self.elastic.is_waiting() {
-            next = wire;
+        chain.stats.local.packets += 1;
+        chain.stats.local.bytes += wire;
+        let is_unread = !guest.backlog.is_read();
+        guest.stamped = FrameIndex::NONE;
+        chain.stamp_next(guest, &mut lines.all, config.longest_frame(), departure);
+        if is_unread {
+            core.read_again(number);
         }
-        let mut next = next.max(wire);
-        let (due, local) = (self.chain.departures.first(), self.chain.local.next);
-        let release = self.chain.releases.first();
-        // Otherwise it waits, as earlier releases do, for a frame that waits for the wire.
-        if local < release || release <= due {
-            next = next.min(local);
-        }
-        let timer = self.elastic.timer();
-        let timer = timer.filter(|_| self.waiting() > 0);
-        if next == Position::NEVER && timer.is_none() {
-            return None;
-        }
-        let at = clock.moment_from_now(next.saturating_sub(self.lead));
-        Some(timer.map_or(at, |timer| at.min(clock.moment_from_now(timer))))
+        sink(WireItem::Local {
+            frame,
+            departure,
+            sojourn,
+        });
     }
 }

@@ -1,18 +1,19 @@
 //! The chain of buckets: releases of lines and departures of frames.
 
-use super::account::{Departing, Sight};
+use super::account::Departing;
 use super::departures::Departures;
-use super::guest::{Guest, Ring};
-use super::limit::Limit;
+use super::guest::Guest;
+use super::index::{FrameIndex, LineIndex};
+use super::limit::{Limit, UsedLines};
 use super::line::{Line, Stage};
 use super::local::Local;
-use super::rate_change::RateChange;
 use super::releases::Releases;
 use super::round::{Links, of_deficit};
-use super::store::{NIL, Store};
-use super::{PacerStats, WireClock, void};
+use super::store::Store;
+use super::wire::Wire;
+use super::{PacerStats, void};
 use crate::{Connection, Frame};
-use tailbound_units::{Bytes, Position, Rate, WireBytes};
+use tailbound_units::{Bytes, Nanos, Position, WireBytes};
 
 /// State that all lines and guests share: the wire, the frames, and the lists ordered by time.
 ///
@@ -20,15 +21,7 @@ use tailbound_units::{Bytes, Position, Rate, WireBytes};
 /// frame.
 #[derive(Debug)]
 pub(super) struct Chain<F> {
-    pub(super) clock: WireClock,
-    /// Conversion of limits that were not used since the last change of the wire's rate.
-    pub(super) change: RateChange,
-    /// Virtual time.
-    pub(super) position: Position,
-    /// Bytes of the wire for which virtual time was frozen, each at the rate at that time.
-    pub(super) lost: WireBytes,
-    /// Position up to which the wire is taken.
-    pub(super) wire: Position,
+    pub(super) wire: Wire,
     /// All frames of guaranteed guests; lines and guests refer to their places.
     pub(super) store: Store<F>,
     /// Lines that wait for their limit, by their release.
@@ -38,28 +31,40 @@ pub(super) struct Chain<F> {
     /// The same for frames to guests of this host.
     pub(super) local: Local<F>,
     /// The order of lines in the rounds of their guests.
-    pub(super) links: Links,
+    pub(super) links: Links<LineIndex>,
     /// Lines whose limits were used since the last query.
-    pub(super) used: Vec<u32>,
+    pub(super) used: UsedLines,
     pub(super) stats: PacerStats,
 }
 
 impl<F: Frame> Chain<F> {
-    pub(super) fn new(link: Rate) -> Self {
+    pub(super) fn new(wire: Wire) -> Self {
         Self {
-            clock: WireClock::new(link),
-            change: RateChange::none(link),
-            position: Position::ZERO,
-            lost: WireBytes::ZERO,
-            wire: Position::ZERO,
+            wire,
             store: Store::new(),
             releases: Releases::new(),
             departures: Departures::new(),
             local: Local::new(),
-            links: Links::default(),
-            used: Vec::new(),
+            links: Links::new(),
+            used: UsedLines::new(),
             stats: PacerStats::default(),
         }
+    }
+
+    /// Advances virtual time to `now`, but not beyond `catch_up` after the first due frame, and
+    /// returns it. Once for each `now`: within it, no further frame becomes due.
+    #[inline(always)]
+    pub(super) fn advance(&mut self, now: Nanos) -> Position {
+        if now > self.wire.now() {
+            self.advance_wire(now);
+        }
+        self.wire.position()
+    }
+
+    #[inline(never)]
+    fn advance_wire(&mut self, now: Nanos) {
+        let due = self.next().min(self.local.next);
+        self.wire.advance(now, due);
     }
 
     /// The first departure or release; the end of time without any.
@@ -80,19 +85,19 @@ impl<F: Frame> Chain<F> {
     pub(super) fn append(
         &mut self,
         (guest, line): (&mut Guest, &mut Line),
-        index: u32,
-        place: u32,
+        index: LineIndex,
+        place: FrameIndex,
         size: (WireBytes, Bytes, Connection),
         at: Position,
     ) {
         let (wire, memory, flow) = size;
         line.push(&mut self.store, place, (wire, memory), flow);
-        guest.memory.0 += memory.0;
+        guest.backlog.memory.0 += memory.0;
         guest.stats.taken.packets += 1;
         if line.stage == Stage::Released {
-            guest.released += wire;
+            guest.backlog.released += wire;
         } else if line.stage == Stage::Empty {
-            guest.lines += 1;
+            guest.lines.busy += 1;
             if self.check_limit(line, index, at, wire) {
                 self.join(guest, line, index);
             }
@@ -103,8 +108,8 @@ impl<F: Frame> Chain<F> {
 
     /// Stops reading the ring of a crowded guest if {B, S} delays the frame that has just joined
     /// this line.
-    pub(super) fn watch(&mut self, (guest, line): (&mut Guest, &Line), index: u32) {
-        if line.stage == Stage::Released && guest.ring == Ring::Read {
+    pub(super) fn watch(&mut self, (guest, line): (&mut Guest, &Line), index: LineIndex) {
+        if line.stage == Stage::Released && guest.backlog.is_read() {
             guest.leave_unread(index);
             self.stats.unread += 1;
         }
@@ -112,7 +117,7 @@ impl<F: Frame> Chain<F> {
 
     /// Marks a frame whose line holds too much memory.
     #[cold]
-    pub(super) fn mark(&mut self, guest: &mut Guest, place: u32) {
+    pub(super) fn mark(&mut self, guest: &mut Guest, place: FrameIndex) {
         let frame = self.store.at_mut(place).frame.as_mut();
         guest.stats.marked += u64::from(frame.is_some_and(Frame::mark_congestion));
     }
@@ -130,7 +135,7 @@ impl<F: Frame> Chain<F> {
     pub(super) fn set_head(
         &mut self,
         (guest, line): (&mut Guest, &mut Line),
-        index: u32,
+        index: LineIndex,
         at: Position,
     ) {
         let head = self.store.at(line.head());
@@ -146,16 +151,16 @@ impl<F: Frame> Chain<F> {
     pub(super) fn check_limit(
         &mut self,
         line: &mut Line,
-        index: u32,
+        index: LineIndex,
         at: Position,
         wire: WireBytes,
     ) -> bool {
         let mut from = at;
         if let Some(limit) = &mut line.limit {
-            if !limit.account.is_open(&self.change) {
+            if !limit.account.is_open(self.wire.change()) {
                 return self.check_closed(line, index, at, wire);
             }
-            limit.account.make_up(self.lost);
+            limit.account.make_up(self.wire.lost());
             from = at.max(limit.account.last_departure());
             let release = limit.account.conforms_at(from, wire);
             if release > from {
@@ -170,14 +175,17 @@ impl<F: Frame> Chain<F> {
 
     /// Checks the first frame if the limit is closed, or was not used since the wire changed.
     #[inline(never)]
-    fn check_closed(&mut self, line: &mut Line, index: u32, at: Position, wire: WireBytes) -> bool {
+    fn check_closed(
+        &mut self,
+        line: &mut Line,
+        index: LineIndex,
+        at: Position,
+        wire: WireBytes,
+    ) -> bool {
         let Some(limit) = &mut line.limit else {
             return true;
         };
-        let sight = Sight {
-            lost: self.lost,
-            change: &self.change,
-        };
+        let sight = self.wire.sight();
         match limit.account.check(at, wire, sight) {
             Ok(release) => {
                 line.release = release;
@@ -193,7 +201,13 @@ impl<F: Frame> Chain<F> {
 
     /// Suspends a line from `at` until `release`, or until its limit opens.
     #[inline(always)]
-    fn hold_back(&mut self, line: &mut Line, index: u32, at: Position, release: Option<Position>) {
+    fn hold_back(
+        &mut self,
+        line: &mut Line,
+        index: LineIndex,
+        at: Position,
+        release: Option<Position>,
+    ) {
         line.held_back = true;
         if let Some(limit) = &mut line.limit {
             limit.waited = true;
@@ -210,9 +224,9 @@ impl<F: Frame> Chain<F> {
 
     /// Releases a line that waited for its limit until now.
     #[inline(always)]
-    pub(super) fn release(&mut self, guest: &mut Guest, line: &mut Line, index: u32) {
+    pub(super) fn release(&mut self, guest: &mut Guest, line: &mut Line, index: LineIndex) {
         if let Some(limit) = &line.limit
-            && !limit.account.is_alone(&self.change)
+            && !limit.account.is_alone(self.wire.change())
         {
             return self.release_other(guest, line, index);
         }
@@ -222,26 +236,26 @@ impl<F: Frame> Chain<F> {
     /// Releases a line that shares buckets, or whose release is a position on the wire before its
     /// change.
     #[inline(never)]
-    fn release_other(&mut self, guest: &mut Guest, line: &mut Line, index: u32) {
+    fn release_other(&mut self, guest: &mut Guest, line: &mut Line, index: LineIndex) {
         if line.stage == Stage::InTree {
             return self.take_turn(guest, line, index);
         }
-        let is_on = |limit: &Limit| limit.account.is_on(self.change.new);
+        let is_on = |limit: &Limit| limit.account.is_on(self.wire.change().new);
         if line.limit.as_ref().is_some_and(is_on) {
             return self.join(guest, line, index);
         }
-        let at = line.release.max(self.change.start);
+        let at = line.release.max(self.wire.change().start);
         self.set_head((guest, line), index, at);
     }
 
     /// Returns the line with the first release of those that wait for their limit.
-    pub(super) fn first_limited(&self) -> Option<u32> {
+    pub(super) fn first_limited(&self) -> Option<LineIndex> {
         self.releases.first_line()
     }
 
     /// Withdraws a line that waits for its limit. Returns false if the line does not wait for a
     /// limit.
-    pub(super) fn withdraw(&mut self, line: &Line, index: u32) -> bool {
+    pub(super) fn withdraw(&mut self, line: &Line, index: LineIndex) -> bool {
         if line.stage == Stage::Limited {
             self.releases.remove(index);
         }
@@ -253,7 +267,7 @@ impl<F: Frame> Chain<F> {
         &mut self,
         guest: &mut Guest,
         line: &mut Line,
-        index: u32,
+        index: LineIndex,
         at: Position,
     ) {
         let (head, held_back) = (self.store.at(line.head()), line.held_back);
@@ -262,18 +276,18 @@ impl<F: Frame> Chain<F> {
             line.held_back = held_back;
         } else {
             guest.round.remove(&mut self.links, index, line.weight);
-            guest.released -= line.wire;
+            guest.backlog.released -= line.wire;
         }
     }
 
     /// Adds a line whose first frame is released to the guest's round.
     #[inline(always)]
-    pub(super) fn join(&mut self, guest: &mut Guest, line: &mut Line, index: u32) {
+    pub(super) fn join(&mut self, guest: &mut Guest, line: &mut Line, index: LineIndex) {
         line.stage = Stage::Released;
         line.deficit = 0;
-        guest.released += line.wire;
+        guest.backlog.released += line.wire;
         guest.round.push(&mut self.links, index, line.weight);
-        if guest.stamped == NIL {
+        if guest.stamped.is_none() {
             self.stamp_first(guest, line, index, line.release);
         }
     }
@@ -285,13 +299,13 @@ impl<F: Frame> Chain<F> {
         &mut self,
         guest: &mut Guest,
         line: &mut Line,
-        index: u32,
+        index: LineIndex,
         at: Position,
     ) {
         let number = line.guest;
         if let Some(departure) = self.stamp(guest, line, index, at) {
             // No later frame departs before the frames on the wire.
-            let floor = self.wire.max(self.position);
+            let floor = self.wire.start();
             self.departures.insert(number, departure, floor);
         }
     }
@@ -306,20 +320,20 @@ impl<F: Frame> Chain<F> {
         &mut self,
         guest: &mut Guest,
         line: &mut Line,
-        index: u32,
+        index: LineIndex,
         at: Position,
     ) -> Option<Position> {
         guest.stamped = line.head();
         let head = line.pop(&self.store);
         let (wire, is_local) = (head.wire, head.is_local);
-        guest.released -= wire;
+        guest.backlog.released -= wire;
         line.deficit -= of_deficit(wire);
-        guest.make_up(self.lost);
+        guest.buckets.make_up(self.wire.lost());
         if is_local {
             self.stamp_local(guest, line, index, at, wire);
             return None;
         }
-        let departure = guest.schedule(at, wire);
+        let departure = guest.buckets.schedule(at, wire);
         if !self.charge_alone(line, index, departure, wire) {
             let frame = Departing {
                 at,
@@ -339,11 +353,11 @@ impl<F: Frame> Chain<F> {
         &mut self,
         guest: &mut Guest,
         line: &mut Line,
-        index: u32,
+        index: LineIndex,
         at: Position,
         wire: WireBytes,
     ) {
-        let departure = guest.schedule_local(at, wire);
+        let departure = guest.buckets.schedule_local(at, wire);
         let number = line.guest;
         if self.charge_alone(line, index, departure, wire) {
             self.follow_up(guest, line, index, at);
@@ -366,7 +380,7 @@ impl<F: Frame> Chain<F> {
     fn charge_alone(
         &mut self,
         line: &mut Line,
-        index: u32,
+        index: LineIndex,
         departure: Position,
         wire: WireBytes,
     ) -> bool {
@@ -375,7 +389,7 @@ impl<F: Frame> Chain<F> {
         };
         limit.taken += wire;
         limit.note(index, &mut self.used);
-        let is_alone = limit.account.is_alone(&self.change);
+        let is_alone = limit.account.is_alone(self.wire.change());
         if is_alone {
             limit.account.charge_open(departure, wire);
         }
@@ -389,12 +403,12 @@ impl<F: Frame> Chain<F> {
         &mut self,
         guest: &mut Guest,
         line: &mut Line,
-        index: u32,
+        index: LineIndex,
         at: Position,
     ) {
         if line.is_empty() && !line.advance(&mut self.store) {
             line.stage = Stage::Empty;
-            guest.lines -= 1;
+            guest.lines.busy -= 1;
             guest.round.pop(&self.links, line.weight);
         } else {
             self.go_on(guest, line, index, at);
@@ -403,10 +417,10 @@ impl<F: Frame> Chain<F> {
 
     /// Does the same for a line with a next frame.
     #[inline(always)]
-    fn go_on(&mut self, guest: &mut Guest, line: &mut Line, index: u32, at: Position) {
+    fn go_on(&mut self, guest: &mut Guest, line: &mut Line, index: LineIndex, at: Position) {
         let head = self.store.at(line.head());
         let (mut arrival, mut wire) = (head.arrival, head.wire);
-        if line.is_late(head, guest.patience, self.clock.now()) {
+        if line.is_late(head, guest.patience, self.wire.now()) {
             let Some(head) = self.judge(guest, line) else {
                 guest.round.pop(&self.links, line.weight);
                 return;
@@ -414,7 +428,7 @@ impl<F: Frame> Chain<F> {
             (arrival, wire) = head;
         }
         if !self.check_limit(line, index, at.max(arrival), wire) {
-            guest.released -= line.wire;
+            guest.backlog.released -= line.wire;
             guest.round.pop(&self.links, line.weight);
             return;
         }
@@ -433,14 +447,14 @@ impl<F: Frame> Chain<F> {
         guest: &mut Guest,
         line: &mut Line,
     ) -> Option<(Position, WireBytes)> {
-        guest.released -= line.wire;
+        guest.backlog.released -= line.wire;
         self.judge_frames(guest, line, line.held_back);
         if line.is_empty() {
             line.stage = Stage::Empty;
-            guest.lines -= 1;
+            guest.lines.busy -= 1;
             return None;
         }
-        guest.released += line.wire;
+        guest.backlog.released += line.wire;
         let head = self.store.at(line.head());
         Some((head.arrival, head.wire))
     }
@@ -448,8 +462,9 @@ impl<F: Frame> Chain<F> {
     /// Runs `CoDel` on the first of these frames, which have waited for too long: picked frames are
     /// marked, or dropped if `may_drop` is true.
     pub(super) fn judge_frames(&mut self, guest: &mut Guest, line: &mut Line, may_drop: bool) {
-        let now = self.clock.now();
-        let (stats, memory, counted) = (&mut self.stats, &mut guest.memory, &mut guest.stats);
+        let now = self.wire.now();
+        let (stats, memory, counted) =
+            (&mut self.stats, &mut guest.backlog.memory, &mut guest.stats);
         let marked = line.judge(
             &mut self.store,
             guest.patience,

@@ -326,6 +326,34 @@ pub const MAX_GUESTS: usize = 1 << 20;
 /// within the range of a wheel.
 pub const MAX_RATIO: u64 = 1_000_000;
 
+/// Checks a rate on a link.
+///
+/// # Errors
+/// The rule that the rate breaks.
+pub(super) fn check_rate(rate: Rate, link: Rate) -> Result<(), PacerError> {
+    if rate.0 == 0 {
+        return Err(PacerError::NoBandwidth);
+    }
+    if rate > link {
+        return Err(PacerError::AboveLink { rate, link });
+    }
+    if rate < slowest(link) {
+        return Err(PacerError::TooSlow { rate, link });
+    }
+    Ok(())
+}
+
+/// Checks a sum of guaranteed bandwidths.
+///
+/// # Errors
+/// The sum, if it exceeds the link's rate.
+pub(super) fn check_sum(sum: Rate, link: Rate) -> Result<(), PacerError> {
+    if sum > link {
+        return Err(PacerError::SumAboveLink { sum, link });
+    }
+    Ok(())
+}
+
 /// Returns the lowest rate that can be counted on a link.
 pub(super) const fn slowest(link: Rate) -> Rate {
     Rate(link.0.div_ceil(MAX_RATIO))

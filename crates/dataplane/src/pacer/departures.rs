@@ -9,6 +9,7 @@
 //! A departing guest stays at the front of the row until its next departure is known: moving it
 //! within the row costs less than removing and adding it.
 
+use super::index::{GuestIndex, Table};
 use super::wheel::Wheel;
 use std::cmp::Ordering;
 use tailbound_units::Position;
@@ -25,10 +26,13 @@ const MAX_GUESTS_IN_ROW: u32 = ROW as u32 - 1;
 struct Entry {
     /// Number of guests that were added to the wheel before it.
     order: u32,
-    guest: u32,
+    guest: GuestIndex,
 }
 
-const NOBODY: Entry = Entry { order: 0, guest: 0 };
+const NOBODY: Entry = Entry {
+    order: 0,
+    guest: GuestIndex::NONE,
+};
 
 /// Guests in the order of their departures. The module describes it.
 #[derive(Debug)]
@@ -43,10 +47,10 @@ pub(super) struct Departures {
     first_in_row: Position,
     /// Guests that depart from this position on wait in the wheel.
     soon: Position,
-    wheel: Wheel,
+    wheel: Wheel<GuestIndex>,
     /// For each guest in the wheel, the number of guests that were added before it; and the total
     /// number so far.
-    orders: Vec<u32>,
+    orders: Table<GuestIndex, u32>,
     order: u32,
     /// The last departure that was popped: none is before it.
     position: Position,
@@ -62,7 +66,7 @@ impl Departures {
             first_in_row: Position::NEVER,
             soon: Position::ZERO,
             wheel: Wheel::new(),
-            orders: Vec::new(),
+            orders: Table::new(),
             order: 0,
             position: Position::ZERO,
         }
@@ -71,9 +75,7 @@ impl Departures {
     /// Makes room for all guests below `count`.
     pub(super) fn reserve(&mut self, count: usize) {
         self.wheel.reserve(count);
-        if self.orders.len() < count {
-            self.orders.resize(count, 0);
-        }
+        self.orders.reserve(count, 0);
     }
 
     /// The first departure; the end of time without guests.
@@ -83,7 +85,7 @@ impl Departures {
     }
 
     /// A guest with the first departure; `None` without guests.
-    pub(super) fn first_number(&self) -> Option<u32> {
+    pub(super) fn first_number(&self) -> Option<GuestIndex> {
         if self.first_in_row < Position::NEVER && self.first_in_row <= self.wheel.first() {
             return Some(self.row[self.head as usize % ROW].guest);
         }
@@ -99,7 +101,7 @@ impl Departures {
     /// departure if that is later. If there was no guest, later ones do not depart before `floor`
     /// either.
     #[inline(always)]
-    pub(super) fn insert(&mut self, guest: u32, departure: Position, floor: Position) {
+    pub(super) fn insert(&mut self, guest: GuestIndex, departure: Position, floor: Position) {
         let len = self.tail.wrapping_sub(self.head);
         if len == 0 && self.wheel.is_empty() {
             self.position = self.position.max(floor.min(departure));
@@ -113,7 +115,7 @@ impl Departures {
 
     /// Adds a guest to the row, if there is a place.
     #[inline(always)]
-    fn insert_into_row(&mut self, guest: u32, departure: Position) {
+    fn insert_into_row(&mut self, guest: GuestIndex, departure: Position) {
         let (mut at, head) = (self.tail, self.head);
         self.tail = at.wrapping_add(1);
         while at != head {
@@ -133,11 +135,11 @@ impl Departures {
     }
 
     #[inline(never)]
-    fn insert_into_wheel(&mut self, guest: u32, departure: Position) {
+    fn insert_into_wheel(&mut self, guest: GuestIndex, departure: Position) {
         if self.wheel.is_empty() {
             self.wheel.start_from(self.position);
         }
-        self.orders[guest as usize] = self.order;
+        self.orders[guest] = self.order;
         self.order = self.order.wrapping_add(1);
         self.wheel.insert(guest, departure);
     }
@@ -146,7 +148,7 @@ impl Departures {
     /// caller then reports whether it departs again ([`Self::depart_again`]) or not
     /// ([`Self::leave`]).
     #[inline(always)]
-    pub(super) fn depart(&mut self, first: Position) -> u32 {
+    pub(super) fn depart(&mut self, first: Position) -> GuestIndex {
         debug_assert_eq!(first, self.first(), "the first entry departs");
         if self.wheel.first() == first && self.is_first_in_wheel() {
             self.move_into_row();
@@ -157,7 +159,7 @@ impl Departures {
 
     /// Sets the next departure of the guest that departs now: `departure`, or now if that is later.
     #[inline(always)]
-    pub(super) fn depart_again(&mut self, guest: u32, departure: Position) {
+    pub(super) fn depart_again(&mut self, guest: GuestIndex, departure: Position) {
         debug_assert_eq!(
             guest,
             self.row[self.head as usize % ROW].guest,
@@ -176,7 +178,7 @@ impl Departures {
 
     /// Sets the next departure of a guest that must wait in the wheel.
     #[inline(never)]
-    fn depart_later(&mut self, guest: u32, departure: Position) {
+    fn depart_later(&mut self, guest: GuestIndex, departure: Position) {
         self.leave();
         self.insert_into_wheel(guest, departure);
     }
@@ -202,7 +204,7 @@ impl Departures {
     #[cold]
     fn came_first_to_wheel(&self) -> bool {
         let in_row = self.row[self.head as usize % ROW].order;
-        let in_wheel = self.orders[self.wheel.first_number() as usize];
+        let in_wheel = self.orders[self.wheel.first_number()];
         // The numbers wrap.
         in_row.wrapping_sub(in_wheel).cast_signed() > 0
     }
@@ -212,7 +214,7 @@ impl Departures {
     fn move_into_row(&mut self) {
         self.first_in_row = self.wheel.first();
         let guest = self.wheel.pop();
-        let order = self.orders[guest as usize];
+        let order = self.orders[guest];
         self.head = self.head.wrapping_sub(1);
         self.times[self.head as usize % ROW] = self.first_in_row;
         self.row[self.head as usize % ROW] = Entry { order, guest };
@@ -228,7 +230,7 @@ impl Departures {
     }
 
     /// Removes a guest with any departure.
-    pub(super) fn remove(&mut self, guest: u32) {
+    pub(super) fn remove(&mut self, guest: GuestIndex) {
         let len = self.tail.wrapping_sub(self.head);
         let head = self.head;
         let place = |i: u32| head.wrapping_add(i) as usize % ROW;
@@ -245,7 +247,7 @@ impl Departures {
     }
 
     /// Removes all guests in order.
-    pub(super) fn drain(&mut self, mut sink: impl FnMut(u32, Position)) {
+    pub(super) fn drain(&mut self, mut sink: impl FnMut(GuestIndex, Position)) {
         loop {
             let first = self.first();
             if first == Position::NEVER {

@@ -1,12 +1,10 @@
 //! The top of the bucket chain: a guest's limit to one destination.
 
 use super::account::Account;
+use super::index::{EntryIndex, LineIndex, NodeIndex, Table, UsedIndex};
 use crate::{FlowKey, GuestId};
 use tailbound_units::exact::TokenBucket;
 use tailbound_units::{Position, Rate, WireBytes};
-
-/// The place of a limit that was not used.
-pub(super) const NOT_USED: u32 = u32::MAX;
 
 /// Use of a limit since the last query: the flow's demand, as far as it is visible. See
 /// [`super::Pacer::destinations_used`].
@@ -24,6 +22,20 @@ pub struct FlowUse {
     pub backlogged: bool,
 }
 
+/// Lines whose limits were used since the last query.
+pub(super) type UsedLines = Table<UsedIndex, LineIndex>;
+
+/// Buckets around a destination that others share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sharing {
+    /// None.
+    Alone,
+    /// Unknown, because the place of the destination is: it may not send.
+    Unplaced,
+    /// The entry in the tree of its guest, and the smallest node around it.
+    Below { leaf: EntryIndex, node: NodeIndex },
+}
+
 /// {`B_i`, S} of one destination, and the traffic that passed it.
 #[derive(Debug)]
 pub(super) struct Limit {
@@ -33,15 +45,12 @@ pub(super) struct Limit {
     /// Bytes that have passed since the last query.
     pub(super) taken: WireBytes,
     pub(super) key: FlowKey,
-    /// Place in the list of used limits, or [`NOT_USED`].
-    pub(super) place: u32,
+    /// Its place in the list of used limits; `NONE` if it was not used.
+    pub(super) used: UsedIndex,
     /// The next limit in its chain of the table, and the next of its guest.
-    pub(super) chain: u32,
-    pub(super) sibling: u32,
-    /// Its entry in the tree of its guest's destinations; `NIL` without one.
-    pub(super) leaf: u32,
-    /// The smallest node around that entry; `NIL` without one.
-    pub(super) node: u32,
+    pub(super) chain: LineIndex,
+    pub(super) sibling: LineIndex,
+    pub(super) sharing: Sharing,
 }
 
 impl Limit {
@@ -58,11 +67,18 @@ impl Limit {
             waited: false,
             taken: WireBytes::ZERO,
             key,
-            place: NOT_USED,
-            chain: super::store::NIL,
-            sibling: super::store::NIL,
-            leaf: super::store::NIL,
-            node: super::store::NIL,
+            used: UsedIndex::NONE,
+            chain: LineIndex::NONE,
+            sibling: LineIndex::NONE,
+            sharing: Sharing::Alone,
+        }
+    }
+
+    /// Its entry in the tree of its guest's destinations, if it has one.
+    pub(super) const fn leaf(&self) -> Option<EntryIndex> {
+        match self.sharing {
+            Sharing::Below { leaf, .. } => Some(leaf),
+            Sharing::Alone | Sharing::Unplaced => None,
         }
     }
 
@@ -74,15 +90,14 @@ impl Limit {
 
     /// Adds the limit to the used ones, unless it is among them; its line is `index`.
     #[inline(always)]
-    pub(super) fn note(&mut self, index: u32, used: &mut Vec<u32>) {
-        if self.place == NOT_USED {
+    pub(super) fn note(&mut self, index: LineIndex, used: &mut UsedLines) {
+        if self.used.is_none() {
             self.note_first(index, used);
         }
     }
 
     #[cold]
-    fn note_first(&mut self, index: u32, used: &mut Vec<u32>) {
-        self.place = used.len() as u32;
-        used.push(index);
+    fn note_first(&mut self, index: LineIndex, used: &mut UsedLines) {
+        self.used = used.push(index);
     }
 }

@@ -1,9 +1,10 @@
 //! One line of frames: those of a guest to one destination, or to all destinations without a limit.
 
+use super::index::{FrameIndex, GuestIndex, QueuesIndex};
 use super::limit::Limit;
 use super::rate_change::RateChange;
 use super::store::by_flow::{Behind, FlowList};
-use super::store::{NIL, Store, Waiting};
+use super::store::{Store, Waiting};
 use crate::queue::QueueStats;
 use crate::queue::codel::{Control, Line as Judged, Parameters};
 use crate::{Connection, Frame};
@@ -33,9 +34,9 @@ pub(super) enum Stage {
 #[derive(Debug, Clone, Copy)]
 struct Ends {
     /// The first frame. In a line by flow it has no successor.
-    head: u32,
-    /// The last frame; [`NIL`] in a line by flow.
-    tail: u32,
+    head: FrameIndex,
+    /// The last frame; `NONE` in a line by flow.
+    tail: FrameIndex,
     /// The frames behind the first; undefined without any, and in a line without a limit, which has
     /// one list for all flows.
     behind: Behind,
@@ -43,8 +44,8 @@ struct Ends {
 
 impl Ends {
     const EMPTY: Self = Self {
-        head: NIL,
-        tail: NIL,
+        head: FrameIndex::NONE,
+        tail: FrameIndex::NONE,
         behind: Behind::of_flow(Connection(0)),
     };
 }
@@ -53,7 +54,7 @@ impl Ends {
 #[derive(Debug)]
 pub(super) struct Line {
     /// Slot of its guest.
-    pub(super) guest: u32,
+    pub(super) guest: GuestIndex,
     pub(super) stage: Stage,
     /// Position at which its first frame was or will be released.
     pub(super) release: Position,
@@ -77,7 +78,7 @@ pub(super) struct Line {
 }
 
 impl Line {
-    pub(super) const fn new(guest: u32, weight: u32, limit: Option<Limit>) -> Self {
+    pub(super) const fn new(guest: GuestIndex, weight: u32, limit: Option<Limit>) -> Self {
         Self {
             guest,
             stage: Stage::Empty,
@@ -103,23 +104,26 @@ impl Line {
     }
 
     pub(super) const fn is_empty(&self) -> bool {
-        self.ends.head == NIL
+        self.ends.head.is_none()
     }
 
     /// Checks whether the line has exactly one frame, if it is not empty.
     #[inline(always)]
     pub(super) const fn has_one(&self) -> bool {
-        self.ends.head == self.ends.tail
+        self.ends.head.number() == self.ends.tail.number()
     }
 
     /// The first frame of a line that is not empty.
-    pub(super) const fn head(&self) -> u32 {
+    pub(super) const fn head(&self) -> FrameIndex {
         self.ends.head
     }
 
     /// All frames, each flow's in order.
-    pub(super) fn frames<'s, F>(&self, store: &'s Store<F>) -> impl Iterator<Item = u32> + 's {
-        let there = |index: u32| (index != NIL).then_some(index);
+    pub(super) fn frames<'s, F>(
+        &self,
+        store: &'s Store<F>,
+    ) -> impl Iterator<Item = FrameIndex> + 's {
+        let there = |index: FrameIndex| index.is_some().then_some(index);
         let list = move |first| iter::successors(there(first), move |&i| there(store.at(i).next));
         let by_flow = self.ends.behind.queues();
         let heads = by_flow.map(|queues| store.flows.heads(queues));
@@ -131,13 +135,13 @@ impl Line {
     pub(super) fn push<F>(
         &mut self,
         store: &mut Store<F>,
-        index: u32,
+        index: FrameIndex,
         size: (WireBytes, Bytes),
         flow: Connection,
     ) {
         self.wire += size.0;
         self.memory.0 += size.1.0;
-        if self.ends.head == NIL {
+        if self.ends.head.is_none() {
             self.ends.head = index;
         } else {
             let behind = Behind::of_flow(flow);
@@ -155,7 +159,7 @@ impl Line {
     fn push_by_flow<F>(
         &mut self,
         store: &mut Store<F>,
-        index: u32,
+        index: FrameIndex,
         wire: WireBytes,
         memory: Bytes,
         flow: Connection,
@@ -168,12 +172,12 @@ impl Line {
 
     /// Puts the frames behind the first into a queue by flow, before a frame of this size, and
     /// returns the number of the queues.
-    fn divide<F>(&mut self, store: &mut Store<F>, wire: WireBytes, memory: Bytes) -> u32 {
+    fn divide<F>(&mut self, store: &mut Store<F>, wire: WireBytes, memory: Bytes) -> QueuesIndex {
         let head = store.at_mut(self.ends.head);
         let list = FlowList {
             behind: self.ends.behind,
-            head: mem::replace(&mut head.next, NIL),
-            tail: mem::replace(&mut self.ends.tail, NIL),
+            head: mem::replace(&mut head.next, FrameIndex::NONE),
+            tail: mem::replace(&mut self.ends.tail, FrameIndex::NONE),
             wire: self.wire - wire - head.wire,
             memory: Bytes(self.memory.0 - memory.0 - head.memory.0),
         };
@@ -207,20 +211,20 @@ impl Line {
     }
 
     #[inline(never)]
-    fn advance_by_flow<F>(&mut self, store: &mut Store<F>, queues: u32) {
+    fn advance_by_flow<F>(&mut self, store: &mut Store<F>, queues: QueuesIndex) {
         let (places, flows) = store.parts_mut();
         self.ends.head = flows.at_mut(queues).next(places, &mut self.control);
         self.unite(store, queues);
     }
 
     /// Makes a list of the frames behind the first, if they need no queues by flow any more.
-    fn unite<F>(&mut self, store: &mut Store<F>, queues: u32) {
+    fn unite<F>(&mut self, store: &mut Store<F>, queues: QueuesIndex) {
         let Some(list) = store.flows.end(queues) else {
             return;
         };
         self.ends.behind = list.behind;
         store.at_mut(self.ends.head).next = list.head;
-        self.ends.tail = if list.head == NIL {
+        self.ends.tail = if list.head.is_none() {
             self.ends.head
         } else {
             list.tail
@@ -229,18 +233,18 @@ impl Line {
 
     /// Removes the frame behind the first, or the first of the largest flow there, if there is one:
     /// the first of the line may have been released.
-    pub(super) fn pop_second<F>(&mut self, store: &mut Store<F>) -> Option<u32> {
+    pub(super) fn pop_second<F>(&mut self, store: &mut Store<F>) -> Option<FrameIndex> {
         if let Some(queues) = self.ends.behind.queues() {
             let (places, flows) = store.parts_mut();
             let index = flows.at_mut(queues).remove_of_largest(places)?;
-            let frame = &places[index as usize];
+            let frame = &places[index];
             self.wire -= frame.wire;
             self.memory.0 -= frame.memory.0;
             self.unite(store, queues);
             return Some(index);
         }
         let index = store.at(self.ends.head).next;
-        if index == NIL {
+        if index.is_none() {
             return None;
         }
         let frame = store.at(index);
@@ -248,7 +252,7 @@ impl Line {
         self.wire -= frame.wire;
         self.memory.0 -= frame.memory.0;
         store.at_mut(self.ends.head).next = behind;
-        if behind == NIL {
+        if behind.is_none() {
             self.ends.tail = self.ends.head;
         }
         Some(index)
@@ -259,7 +263,7 @@ impl Line {
     fn drop_first<F>(&mut self, store: &mut Store<F>) {
         let wire = self.pop(store).wire;
         if let Some(queues) = self.ends.behind.queues()
-            && self.ends.head == NIL
+            && self.ends.head.is_none()
         {
             let (places, flows) = store.parts_mut();
             if let Some(next) = flows.at_mut(queues).replace(places, wire) {
@@ -270,7 +274,7 @@ impl Line {
     }
 
     /// Links all frames, each flow's in order, and returns the first. The line is then empty.
-    pub(super) fn take_all<F>(&mut self, store: &mut Store<F>) -> u32 {
+    pub(super) fn take_all<F>(&mut self, store: &mut Store<F>) -> FrameIndex {
         let first = self.ends.head;
         if let Some(queues) = self.ends.behind.queues() {
             let (places, flows) = store.parts_mut();
@@ -289,9 +293,9 @@ impl Line {
         is_mine: impl Fn(&F) -> bool,
     ) {
         let mut index = of.take_all(store);
-        while index != NIL {
+        while index.is_some() {
             let waiting = store.at_mut(index);
-            let next = mem::replace(&mut waiting.next, NIL);
+            let next = mem::replace(&mut waiting.next, FrameIndex::NONE);
             let size = (waiting.wire, waiting.memory);
             let mine = waiting.frame.as_ref().is_some_and(&is_mine);
             let flow = store.flow_at(index);
@@ -325,7 +329,7 @@ impl Line {
         target: Nanos,
         now: Nanos,
         may_drop: bool,
-        drop: impl FnMut(&mut Store<F>, u32),
+        drop: impl FnMut(&mut Store<F>, FrameIndex),
     ) -> u64 {
         let target = target.max(self.target);
         let parameters = Parameters {
@@ -355,7 +359,7 @@ impl Line {
 }
 
 /// Puts the frame in front of a line again that was removed last, and returns its length.
-pub(super) fn put_back<F>(line: &mut Line, store: &Store<F>, index: u32) -> WireBytes {
+pub(super) fn put_back<F>(line: &mut Line, store: &Store<F>, index: FrameIndex) -> WireBytes {
     let frame = store.at(index);
     line.wire += frame.wire;
     line.memory.0 += frame.memory.0;
@@ -375,7 +379,7 @@ struct CodelLine<'l, F, D> {
     drop: D,
 }
 
-impl<F: Frame, D: FnMut(&mut Store<F>, u32)> Judged for CodelLine<'_, F, D> {
+impl<F: Frame, D: FnMut(&mut Store<F>, FrameIndex)> Judged for CodelLine<'_, F, D> {
     fn head(&self) -> Option<(Nanos, u64)> {
         if self.line.is_empty() {
             return None;

@@ -6,20 +6,17 @@
 //! and no void precedes it. It is passed on with the batch in which it departs, at most a batch
 //! before, independently of the frames on the wire.
 
-use super::guest::{self, Ring};
-use super::store::NIL;
-use super::{Pacer, WireItem};
-use crate::Frame;
+use super::index::GuestIndex;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
-use tailbound_units::{Nanos, Position};
+use tailbound_units::Position;
 
 /// Frames on their way to guests of this host.
 #[derive(Debug)]
 pub(super) struct Local<F> {
     /// Guests whose frame with a departure time goes to a guest of this host, by that time. No
     /// wheel: frames are passed on before their time, and others may still depart before them.
-    due: BinaryHeap<Reverse<(Position, u32)>>,
+    due: BinaryHeap<Reverse<(Position, GuestIndex)>>,
     /// The first of these times.
     pub(super) next: Position,
     /// Frames that no longer wait, because their guest's guarantee has ended.
@@ -36,20 +33,20 @@ impl<F> Local<F> {
     }
 
     /// Adds a guest whose frame with a departure time goes to a guest of this host.
-    pub(super) fn insert(&mut self, guest: u32, departure: Position) {
+    pub(super) fn insert(&mut self, guest: GuestIndex, departure: Position) {
         self.due.push(Reverse((departure, guest)));
         self.next = self.next.min(departure);
     }
 
     /// Removes and returns the guest whose frame departs first.
-    fn pop(&mut self) -> Option<u32> {
+    pub(super) fn pop(&mut self) -> Option<GuestIndex> {
         let Reverse((_, guest)) = self.due.pop()?;
         self.find_next();
         Some(guest)
     }
 
     /// Removes a guest at any place; returns whether it was there.
-    pub(super) fn remove(&mut self, guest: u32) -> bool {
+    pub(super) fn remove(&mut self, guest: GuestIndex) -> bool {
         let before = self.due.len();
         self.due.retain(|Reverse((_, known))| *known != guest);
         self.find_next();
@@ -57,7 +54,7 @@ impl<F> Local<F> {
     }
 
     /// Removes and returns all guests.
-    pub(super) fn take_due(&mut self) -> Vec<u32> {
+    pub(super) fn take_due(&mut self) -> Vec<GuestIndex> {
         let guests = self.due.drain().map(|Reverse((_, guest))| guest);
         let guests = guests.collect();
         self.find_next();
@@ -66,7 +63,7 @@ impl<F> Local<F> {
 
     /// Checks whether a guest is there.
     #[cfg(test)]
-    pub(super) fn has(&self, guest: u32) -> bool {
+    pub(super) fn has(&self, guest: GuestIndex) -> bool {
         self.due.iter().any(|Reverse((_, known))| *known == guest)
     }
 
@@ -75,57 +72,13 @@ impl<F> Local<F> {
         self.next = first.map_or(Position::NEVER, |Reverse((departure, _))| *departure);
     }
 
+    /// Passes on the frames that no longer wait.
+    pub(super) fn drain_freed(&mut self, sink: impl FnMut(F)) {
+        self.freed.drain(..).for_each(sink);
+    }
+
     /// Adds a frame that no longer waits.
     pub(super) fn free(&mut self, frame: F) {
         self.freed.push_back(frame);
-    }
-}
-
-impl<F: Frame> Pacer<F> {
-    /// Passes on the frames to guests of this host that waited when their guest's guarantee ended.
-    /// Call it after every call that ends a guarantee, so that later frames do not overtake them.
-    pub fn drain_freed(&mut self, sink: impl FnMut(F)) {
-        self.chain.local.freed.drain(..).for_each(sink);
-    }
-
-    /// Passes on the first frame to a guest of this host, and determines the departure time of its
-    /// guest's next frame.
-    #[inline(never)]
-    pub(super) fn hand_over_local(&mut self, now: Nanos, sink: &mut impl FnMut(WireItem<F>)) {
-        let Self {
-            config,
-            guests,
-            lines,
-            chain,
-            ..
-        } = self;
-        let Some(number) = chain.local.pop() else {
-            return;
-        };
-        let guest = guest::of_slot(guests, number);
-        let place = chain.store.vacate(guest.stamped);
-        let (wire, memory) = (place.wire, place.memory);
-        let sojourn = now.since(place.enqueued);
-        let frame = place.frame.take();
-        let frame = frame.expect("a frame with a departure is in its place");
-        let departure = guest.last_departure;
-        guest.memory.0 -= memory.0;
-        guest.stats.sojourn = sojourn;
-        if let Some(cap) = &mut guest.cap {
-            cap.charge(departure, frame.len());
-        }
-        chain.stats.local.packets += 1;
-        chain.stats.local.bytes += wire;
-        let is_unread = guest.ring != Ring::Read;
-        guest.stamped = NIL;
-        chain.stamp_next(guest, &mut lines.all, config.longest_frame(), departure);
-        if is_unread {
-            self.read_again(number);
-        }
-        sink(WireItem::Local {
-            frame,
-            departure,
-            sojourn,
-        });
     }
 }

@@ -1,65 +1,57 @@
 //! Places of destinations, from which the buckets of subtrees follow (`tree`).
 
-use super::Pacer;
 use super::chain::Chain;
 use super::config::PacerConfig;
-use super::guest::{self, Guest};
+use super::guest::Guest;
+use super::guests::{Guests, number_of};
+use super::index::LineIndex;
+use super::limit::Sharing;
 use super::line::Stage;
 use super::lines::Lines;
 use super::round::weight;
-use super::store::NIL;
-use super::tree::{Home, Leaf, Place, Terms, Tree, UNPLACED};
-use crate::{Frame, GuestId};
+use super::tree::{Home, Leaf, Place, Terms, Tree};
+use crate::Frame;
 use tailbound_units::{Bursts, Position};
 
-impl<F: Frame> Pacer<F> {
-    /// Sets the place of a guaranteed guest's destination, or forgets it. It applies to the
-    /// destination's present and future limits, until the guarantee ends. Destinations of one
-    /// machine share {sum of `B_i`, S}. Destinations of one host, rack or pod share {sum of `B_i`, K·S} if
-    /// the guarantee has a number K ([`super::Guarantee::bursts`]); such a guest sends nothing to a
-    /// limited destination without a place. A bucket that destinations join owes what theirs owe.
-    /// The next batch applies the change.
-    pub fn set_place(&mut self, id: GuestId, destination: u128, place: Option<Place>) {
-        let Some(guest) = guest::guaranteed(&mut self.guests, Some(id)) else {
-            return;
-        };
-        let tree = &mut guest.destinations.tree;
-        if tree.is_none() && place.is_none() {
-            return;
-        }
-        let of = &mut tree.get_or_insert_with(Tree::boxed).places.of;
-        if of.get(&destination) == place.as_ref() {
-            return;
-        }
-        match place {
-            Some(place) => of.insert(destination, place),
-            None => of.remove(&destination),
-        };
-        mark_stale(guest, &mut self.lines);
+/// Changes the place of a destination.
+pub(super) fn set_place(
+    guest: &mut Guest,
+    lines: &mut Lines,
+    destination: u128,
+    place: Option<Place>,
+) {
+    let tree = &mut guest.lines.tree;
+    if tree.is_none() && place.is_none() {
+        return;
     }
+    let of = &mut tree.get_or_insert_with(Tree::boxed).places.of;
+    if of.get(&destination) == place.as_ref() {
+        return;
+    }
+    match place {
+        Some(place) => of.insert(destination, place),
+        None => of.remove(&destination),
+    };
+    mark_stale(guest, lines);
+}
 
-    /// Sets the place of a guaranteed guest itself, or forgets it. Without it, a guest with a number
-    /// K sends nothing to limited destinations. The next batch applies the change.
-    pub fn set_home(&mut self, id: GuestId, home: Option<Home>) {
-        let Some(guest) = guest::guaranteed(&mut self.guests, Some(id)) else {
-            return;
-        };
-        let tree = &mut guest.destinations.tree;
-        if tree.is_none() && home.is_none() {
-            return;
-        }
-        let places = &mut tree.get_or_insert_with(Tree::boxed).places;
-        if places.home != home {
-            places.home = home;
-            mark_stale(guest, &mut self.lines);
-        }
+/// Changes the place of a guest.
+pub(super) fn set_home(guest: &mut Guest, lines: &mut Lines, home: Option<Home>) {
+    let tree = &mut guest.lines.tree;
+    if tree.is_none() && home.is_none() {
+        return;
+    }
+    let places = &mut tree.get_or_insert_with(Tree::boxed).places;
+    if places.home != home {
+        places.home = home;
+        mark_stale(guest, lines);
     }
 }
 
 /// Sets K of a guest whose guarantee has changed.
 pub(super) fn set_bursts(guest: &mut Guest, lines: &mut Lines, bursts: Bursts) {
-    if guest.destinations.tree.is_some() || bursts.is_per_subtree() {
-        let tree = guest.destinations.tree.get_or_insert_with(Tree::boxed);
+    if guest.lines.tree.is_some() || bursts.is_per_subtree() {
+        let tree = guest.lines.tree.get_or_insert_with(Tree::boxed);
         tree.bursts = bursts;
         // S may have changed, too.
         mark_stale(guest, lines);
@@ -68,11 +60,11 @@ pub(super) fn set_bursts(guest: &mut Guest, lines: &mut Lines, bursts: Bursts) {
 
 /// Notes that the tree of a guest must be built anew, if it has one.
 pub(super) fn mark_stale(guest: &mut Guest, lines: &mut Lines) {
-    if let Some(tree) = &mut guest.destinations.tree
+    if let Some(tree) = &mut guest.lines.tree
         && !tree.is_stale
     {
         tree.is_stale = true;
-        lines.stale.push(guest.id.slot() as u32);
+        lines.note_stale(number_of(guest.id));
     }
 }
 
@@ -81,12 +73,12 @@ impl<F: Frame> Chain<F> {
     #[inline(never)]
     pub(super) fn rebuild_trees(
         &mut self,
-        guests: &mut [Option<Guest>],
+        guests: &mut Guests,
         lines: &mut Lines,
         config: &PacerConfig,
     ) {
-        for number in std::mem::take(&mut lines.stale) {
-            if let Some(Some(guest)) = guests.get_mut(number as usize) {
+        for number in lines.take_stale() {
+            if let Some(guest) = guests.get_mut(number) {
                 rebuild_tree(guest, lines, self, config);
             }
         }
@@ -99,9 +91,9 @@ fn rebuild_tree<F: Frame>(
     chain: &mut Chain<F>,
     config: &PacerConfig,
 ) {
-    let at = chain.position.max(chain.wire);
+    let at = chain.wire.start();
     let leaves = take_leaves(guest, lines, chain, at);
-    let Some(tree) = guest.destinations.tree.as_mut().filter(|it| it.is_stale) else {
+    let Some(tree) = guest.lines.tree.as_mut().filter(|it| it.is_stale) else {
         return;
     };
     let terms = Terms {
@@ -110,16 +102,16 @@ fn rebuild_tree<F: Frame>(
         burst: guest.guarantee.burst,
         to_each: guest.guarantee.to_each(),
         at,
-        lost: chain.lost,
-        change: chain.change,
+        lost: chain.wire.lost(),
+        change: *chain.wire.change(),
     };
-    tree.build(&leaves, &terms, |line, leaf, node| {
+    tree.build(&leaves, &terms, |line, sharing| {
         if let Some(limit) = lines.limit_mut(line) {
-            (limit.leaf, limit.node) = (leaf, node);
-            limit.account.share(leaf != NIL);
+            limit.sharing = sharing;
+            limit.account.share(sharing != Sharing::Alone);
         }
     });
-    for leaf in leaves.iter().filter(|leaf| leaf.former != NIL) {
+    for leaf in leaves.iter().filter(|leaf| leaf.former != Sharing::Alone) {
         let line = lines.at_mut(leaf.line);
         if line.stage == Stage::Closed {
             chain.set_head((guest, line), leaf.line, at);
@@ -134,21 +126,21 @@ fn take_leaves<F: Frame>(
     chain: &mut Chain<F>,
     at: Position,
 ) -> Vec<Leaf> {
-    let wire = chain.change.new;
-    let mut leaves = Vec::with_capacity(guest.destinations.count as usize);
-    let mut index = guest.destinations.first;
-    while index != NIL {
+    let wire = chain.wire.change().new;
+    let mut leaves = Vec::with_capacity(guest.lines.limited as usize);
+    let mut index = guest.lines.first;
+    while index.is_some() {
         let line = lines.at_mut(index);
         chain.leave_tree(guest, line, index);
         let Some(limit) = &mut line.limit else { break };
-        limit.account.translate(&chain.change);
+        limit.account.translate(chain.wire.change());
         leaves.push(Leaf {
             line: index,
             destination: limit.key.destination,
             rate: limit.account.rate(),
             weight: weight(limit.account.open_rate(), wire),
             lacks: limit.account.lacks(at),
-            former: limit.leaf,
+            former: limit.sharing,
         });
         index = limit.sibling;
     }
@@ -156,11 +148,11 @@ fn take_leaves<F: Frame>(
 }
 
 /// Keeps a new limit of a guest that shares buckets from sending, until its tree is built anew.
-pub(super) fn join_tree(guest: &mut Guest, lines: &mut Lines, index: u32) {
-    if guest.destinations.tree.is_some()
+pub(super) fn join_tree(guest: &mut Guest, lines: &mut Lines, index: LineIndex) {
+    if guest.lines.tree.is_some()
         && let Some(limit) = lines.limit_mut(index)
     {
-        limit.leaf = UNPLACED;
+        limit.sharing = Sharing::Unplaced;
         limit.account.share(true);
         mark_stale(guest, lines);
     }

@@ -4,6 +4,7 @@
 //! of this host were passed on, or lines were released whose guests wait for {B, S}. Lines that are
 //! added later with an earlier release wait in a heap, so that no release is late.
 
+use super::index::LineIndex;
 use super::wheel::Wheel;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -12,9 +13,9 @@ use tailbound_units::Position;
 /// Lines in the order of their releases. The module describes it.
 #[derive(Debug)]
 pub(super) struct Releases {
-    wheel: Wheel,
+    wheel: Wheel<LineIndex>,
     /// Lines that are released before all in the wheel.
-    early: BinaryHeap<Reverse<(Position, u32)>>,
+    early: BinaryHeap<Reverse<(Position, LineIndex)>>,
     /// The first release; the end of time without lines.
     first: Position,
 }
@@ -40,7 +41,7 @@ impl Releases {
     }
 
     /// The line with the first release; `None` if no line waits.
-    pub(super) fn first_line(&self) -> Option<u32> {
+    pub(super) fn first_line(&self) -> Option<LineIndex> {
         let in_wheel = || (!self.wheel.is_empty()).then(|| self.wheel.first_number());
         let early = self.early.peek();
         early.map_or_else(in_wheel, |Reverse((_, line))| Some(*line))
@@ -49,7 +50,7 @@ impl Releases {
     /// Adds a line that does not wait, and for which there is room, until `release`. Lines that are
     /// added later are not released before `at`.
     #[inline(always)]
-    pub(super) fn insert(&mut self, line: u32, release: Position, at: Position) {
+    pub(super) fn insert(&mut self, line: LineIndex, release: Position, at: Position) {
         if self.wheel.is_empty() {
             self.wheel.start_from(at);
         }
@@ -61,14 +62,14 @@ impl Releases {
     }
 
     #[inline(never)]
-    fn insert_early(&mut self, line: u32, release: Position) {
+    fn insert_early(&mut self, line: LineIndex, release: Position) {
         self.early.push(Reverse((release, line)));
         self.first = self.first.min(release);
     }
 
     /// Removes and returns the line with the first release. There must be one.
     #[inline(always)]
-    pub(super) fn pop(&mut self) -> u32 {
+    pub(super) fn pop(&mut self) -> LineIndex {
         if !self.early.is_empty() {
             return self.pop_early();
         }
@@ -78,14 +79,14 @@ impl Releases {
     }
 
     #[inline(never)]
-    fn pop_early(&mut self) -> u32 {
+    fn pop_early(&mut self) -> LineIndex {
         let line = self.early.pop().map(|Reverse((_, line))| line);
         self.find_first();
         line.unwrap_or_else(|| unreachable!("one was there"))
     }
 
     /// Removes a waiting line with any release.
-    pub(super) fn remove(&mut self, line: u32) {
+    pub(super) fn remove(&mut self, line: LineIndex) {
         let before = self.early.len();
         self.early.retain(|Reverse((_, known))| *known != line);
         if self.early.len() == before {

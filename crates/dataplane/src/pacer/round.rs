@@ -9,8 +9,8 @@
 //! addition to the check of its own line, a frame costs one check, and n lines cost 3n in total.
 
 use super::config::MAX_RATIO;
+use super::index::{Index, Table};
 use super::line::Line;
-use super::store::NIL;
 use tailbound_units::{Rate, WireBytes};
 
 /// Units of deficits in a byte, a power of two: at least the maximum ratio of two lines' weights,
@@ -31,25 +31,28 @@ pub(super) const fn of_deficit(wire: WireBytes) -> i64 {
 }
 
 /// Successor of each line in the rounds, by number; undefined for the last.
-#[derive(Debug, Default)]
-pub(super) struct Links(Vec<u32>);
+#[derive(Debug)]
+pub(super) struct Links<I>(Table<I, I>);
 
-impl Links {
+impl<I: Index> Links<I> {
+    /// Creates the order of no line.
+    pub(super) const fn new() -> Self {
+        Self(Table::new())
+    }
+
     /// Makes room for all numbers below `count`.
     pub(super) fn reserve(&mut self, count: usize) {
-        if self.0.len() < count {
-            self.0.resize(count, NIL);
-        }
+        self.0.reserve(count, I::NONE);
     }
 
     #[inline(always)]
-    fn after(&self, index: u32) -> u32 {
-        self.0[index as usize]
+    fn after(&self, index: I) -> I {
+        self.0[index]
     }
 
     #[inline(always)]
-    fn set(&mut self, index: u32, after: u32) {
-        self.0[index as usize] = after;
+    fn set(&mut self, index: I, after: I) {
+        self.0[index] = after;
     }
 }
 
@@ -84,19 +87,19 @@ impl Member for Line {
 
 /// The released lines of a guest, or entries of a subtree, in the order of their turns.
 #[derive(Debug)]
-pub(super) struct Round {
+pub(super) struct Round<I> {
     /// The first and the last line; undefined in an empty round.
-    head: u32,
-    tail: u32,
+    head: I,
+    tail: I,
     len: u32,
     /// The sum of the lines' weights.
     weight: u64,
 }
 
-impl Round {
+impl<I: Index> Round<I> {
     pub(super) const EMPTY: Self = Self {
-        head: NIL,
-        tail: NIL,
+        head: I::NONE,
+        tail: I::NONE,
         len: 0,
         weight: 0,
     };
@@ -111,14 +114,14 @@ impl Round {
     }
 
     /// Returns the lines in the order of their turns.
-    pub(super) fn lines(&self, order: &Links) -> impl Iterator<Item = u32> {
+    pub(super) fn lines(&self, order: &Links<I>) -> impl Iterator<Item = I> {
         let first = (self.len > 0).then_some(self.head);
         std::iter::successors(first, |&index| Some(order.after(index))).take(self.len as usize)
     }
 
     /// Adds a line behind the others.
     #[inline(always)]
-    pub(super) fn push(&mut self, order: &mut Links, index: u32, weight: u32) {
+    pub(super) fn push(&mut self, order: &mut Links<I>, index: I, weight: u32) {
         if self.len == 0 {
             self.head = index;
         } else {
@@ -130,7 +133,7 @@ impl Round {
     }
 
     /// Adds a line in front of the others.
-    pub(super) fn push_front(&mut self, order: &mut Links, index: u32, weight: u32) {
+    pub(super) fn push_front(&mut self, order: &mut Links<I>, index: I, weight: u32) {
         if self.len == 0 {
             self.tail = index;
         } else {
@@ -145,21 +148,21 @@ impl Round {
     #[inline(always)]
     pub(super) fn turn<'l, M: Member>(
         &mut self,
-        lines: &'l mut [M],
-        order: &mut Links,
+        lines: &'l mut Table<I, M>,
+        order: &mut Links<I>,
         longest: WireBytes,
-    ) -> Option<(u32, &'l mut M)> {
+    ) -> Option<(I, &'l mut M)> {
         if self.len == 0 {
             return None;
         }
         let head = self.head;
-        let line = lines.get_mut(head as usize)?;
+        let line = lines.get_mut(head)?;
         // In most cases it is the first line.
         if self.len == 1 || self.may_send(line, longest) {
-            return Some((head, lines.get_mut(head as usize)?));
+            return Some((head, lines.get_mut(head)?));
         }
         let head = self.find_turn(lines, order, longest)?;
-        Some((head, lines.get_mut(head as usize)?))
+        Some((head, lines.get_mut(head)?))
     }
 
     /// Checks whether the first of several lines may send, after its part of a round is added to
@@ -186,13 +189,13 @@ impl Round {
     #[inline(never)]
     fn find_turn<M: Member>(
         &mut self,
-        lines: &mut [M],
-        order: &mut Links,
+        lines: &mut Table<I, M>,
+        order: &mut Links<I>,
         longest: WireBytes,
-    ) -> Option<u32> {
+    ) -> Option<I> {
         loop {
             self.rotate(order);
-            let line = lines.get_mut(self.head as usize)?;
+            let line = lines.get_mut(self.head)?;
             if self.may_send(line, longest) {
                 return Some(self.head);
             }
@@ -201,7 +204,7 @@ impl Round {
 
     /// Ends the turn of the first line: it becomes the last.
     #[inline(always)]
-    pub(super) fn rotate(&mut self, order: &mut Links) {
+    pub(super) fn rotate(&mut self, order: &mut Links<I>) {
         let index = self.head;
         // In this order, because it may be the last as well.
         order.set(self.tail, index);
@@ -211,14 +214,14 @@ impl Round {
 
     /// Removes the first line, which has this weight.
     #[inline(always)]
-    pub(super) fn pop(&mut self, order: &Links, weight: u32) {
+    pub(super) fn pop(&mut self, order: &Links<I>, weight: u32) {
         self.head = order.after(self.head);
         self.len -= 1;
         self.weight -= u64::from(weight);
     }
 
     /// Removes a line of this weight at any place.
-    pub(super) fn remove(&mut self, order: &mut Links, index: u32, weight: u32) {
+    pub(super) fn remove(&mut self, order: &mut Links<I>, index: I, weight: u32) {
         self.len -= 1;
         self.weight -= u64::from(weight);
         if self.head == index {

@@ -1,12 +1,13 @@
 //! Lines that share buckets with others: their charges, and their way through the tree of their
 //! guest (`tree`).
 
-use super::account::{Departing, Sight};
+use super::account::Departing;
 use super::chain::Chain;
 use super::guest::Guest;
+use super::index::{EntryIndex, LineIndex, Table};
+use super::limit::{Limit, Sharing};
 use super::line::{Line, Stage, put_back};
-use super::store::NIL;
-use super::tree::{Tree, UNPLACED, Wait, Wake};
+use super::tree::{Tree, Wait, Wake};
 use crate::Frame;
 use tailbound_units::{Position, Rate, WireBytes};
 
@@ -20,7 +21,7 @@ impl<F: Frame> Chain<F> {
         &mut self,
         guest: &mut Guest,
         line: &mut Line,
-        index: u32,
+        index: LineIndex,
         frame: Departing,
     ) -> Option<Position> {
         let Departing {
@@ -29,16 +30,14 @@ impl<F: Frame> Chain<F> {
             wire,
         } = frame;
         let limit = line.limit.as_mut()?;
-        let leaf = limit.leaf;
         let mut has_turn = false;
-        if leaf != NIL {
-            let node = limit.node;
-            let sight = Sight {
-                lost: self.lost,
-                change: &self.change,
-            };
-            let charged = match guest.destinations.tree.as_deref_mut() {
-                Some(tree) if leaf != UNPLACED => tree.charge(leaf, node, frame, sight),
+        if limit.sharing != Sharing::Alone {
+            let sight = self.wire.sight();
+            let tree = guest.lines.tree.as_deref_mut();
+            let charged = match (limit.sharing, tree) {
+                (Sharing::Below { leaf, node }, Some(tree)) => {
+                    tree.charge(leaf, node, frame, sight)
+                }
                 _ => Err(Wait::Unplaced),
             };
             match charged {
@@ -49,10 +48,10 @@ impl<F: Frame> Chain<F> {
                 }
             }
         }
-        if limit.account.is_open(&self.change) {
+        if limit.account.is_open(self.wire.change()) {
             limit.account.charge_open(departure, wire);
         } else {
-            limit.account.charge(departure, wire, &self.change);
+            limit.account.charge(departure, wire, self.wire.change());
         }
         if has_turn {
             self.pass_turn_on(guest, line, index, frame);
@@ -69,12 +68,12 @@ impl<F: Frame> Chain<F> {
         &mut self,
         guest: &mut Guest,
         line: &mut Line,
-        index: u32,
+        index: LineIndex,
         at: Position,
         wait: Wait,
     ) {
         guest.round.pop(&self.links, line.weight);
-        guest.released -= line.wire;
+        guest.backlog.released -= line.wire;
         let is_local = self.store.at(guest.stamped).is_local;
         let wire = put_back(line, &self.store, guest.stamped);
         guest.take_back(wire, at, is_local);
@@ -83,10 +82,11 @@ impl<F: Frame> Chain<F> {
         let Some(limit) = &mut line.limit else { return };
         limit.waited = true;
         limit.taken = limit.taken.saturating_sub(wire);
-        if let Some(tree) = &guest.destinations.tree
+        if let Some(tree) = &guest.lines.tree
             && wait != Wait::Unplaced
+            && let Some(leaf) = limit.leaf()
         {
-            line.weight = tree.weight_of(limit.leaf);
+            line.weight = tree.weight_of(leaf);
         }
         match wait {
             Wait::InTree => {}
@@ -100,34 +100,37 @@ impl<F: Frame> Chain<F> {
 
     /// Lets the wheel release a line of a tree.
     fn wake(&mut self, wake: Wake) {
-        let floor = self.position.max(self.wire);
+        let floor = self.wire.start();
         self.releases.insert(wake.line, wake.at, floor);
     }
 
     /// Brings the next frame of a line to the front, after the first one has departed and used turns
     /// in the tree, and passes these on. The line is the first of the guest's round.
     #[inline(never)]
-    fn pass_turn_on(&mut self, guest: &mut Guest, line: &mut Line, index: u32, frame: Departing) {
+    fn pass_turn_on(
+        &mut self,
+        guest: &mut Guest,
+        line: &mut Line,
+        index: LineIndex,
+        frame: Departing,
+    ) {
         let Departing {
             departure, wire, ..
         } = frame;
-        let Some(leaf) = line.limit.as_ref().map(|limit| limit.leaf) else {
+        let Some(leaf) = line.limit.as_ref().and_then(Limit::leaf) else {
             return;
         };
         guest.round.pop(&self.links, line.weight);
-        if let Some(tree) = &mut guest.destinations.tree {
+        if let Some(tree) = &mut guest.lines.tree {
             tree.count(leaf, wire, line.deficit);
             line.weight = tree.weight_of(leaf);
         }
         let next = self.bring_next(guest, line, index, departure);
-        let Some(tree) = &mut guest.destinations.tree else {
+        let Some(tree) = &mut guest.lines.tree else {
             return;
         };
-        let sight = Sight {
-            lost: self.lost,
-            change: &self.change,
-        };
-        let floor = self.position.max(self.wire);
+        let sight = self.wire.sight();
+        let floor = self.wire.start();
         let releases = &mut self.releases;
         let mut own = false;
         tree.pass_on(leaf, next, departure, sight, |wake| {
@@ -148,23 +151,23 @@ impl<F: Frame> Chain<F> {
         &mut self,
         guest: &mut Guest,
         line: &mut Line,
-        index: u32,
+        index: LineIndex,
         at: Position,
     ) -> Option<WireBytes> {
         if !line.is_empty() || line.advance(&mut self.store) {
             let head = self.store.at(line.head());
-            if line.is_late(head, guest.patience, self.clock.now()) {
+            if line.is_late(head, guest.patience, self.wire.now()) {
                 self.judge(guest, line);
             }
         }
         if line.is_empty() {
             if line.stage != Stage::Empty {
                 line.stage = Stage::Empty;
-                guest.lines -= 1;
+                guest.lines.busy -= 1;
             }
             return None;
         }
-        guest.released -= line.wire;
+        guest.backlog.released -= line.wire;
         let head = self.store.at(line.head());
         let (arrival, wire) = (head.arrival, head.wire);
         if !self.check_limit(line, index, at.max(arrival), wire) {
@@ -179,20 +182,21 @@ impl<F: Frame> Chain<F> {
     }
 
     /// Adds a line to its guest's round that has the turn of a node, and whose frame conforms to it.
-    pub(super) fn take_turn(&mut self, guest: &mut Guest, line: &mut Line, index: u32) {
-        let (Some(tree), Some(limit)) = (&mut guest.destinations.tree, &line.limit) else {
+    pub(super) fn take_turn(&mut self, guest: &mut Guest, line: &mut Line, index: LineIndex) {
+        let leaf = line.limit.as_ref().and_then(Limit::leaf);
+        let (Some(tree), Some(leaf)) = (&mut guest.lines.tree, leaf) else {
             return;
         };
         line.stage = Stage::Released;
-        line.release = tree.leave(limit.leaf);
-        (line.weight, line.deficit) = tree.terms_of(limit.leaf);
-        guest.released += line.wire;
+        line.release = tree.leave(leaf);
+        (line.weight, line.deficit) = tree.terms_of(leaf);
+        guest.backlog.released += line.wire;
         if line.deficit > 0 {
             guest.round.push_front(&mut self.links, index, line.weight);
         } else {
             guest.round.push(&mut self.links, index, line.weight);
         }
-        if guest.stamped == NIL {
+        if guest.stamped.is_none() {
             self.stamp_first(guest, line, index, line.release);
         }
     }
@@ -203,11 +207,11 @@ impl<F: Frame> Chain<F> {
     pub(super) fn stamp_next(
         &mut self,
         guest: &mut Guest,
-        lines: &mut [Line],
+        lines: &mut Table<LineIndex, Line>,
         longest: WireBytes,
         at: Position,
     ) {
-        while guest.stamped == NIL
+        while guest.stamped.is_none()
             && let Some((index, line)) = guest.round.turn(lines, &mut self.links, longest)
         {
             self.stamp_first(guest, line, index, at.max(line.release));
@@ -216,17 +220,20 @@ impl<F: Frame> Chain<F> {
 
     /// Takes a line that waits in the tree of its guest, or has a turn there, out of all lists.
     /// Other lines continue in its place.
-    pub(super) fn retreat(&mut self, guest: &mut Guest, line: &mut Line, index: u32, at: Position) {
+    pub(super) fn retreat(
+        &mut self,
+        guest: &mut Guest,
+        line: &mut Line,
+        index: LineIndex,
+        at: Position,
+    ) {
         let Some((leaf, has_turn)) = self.leave_tree(guest, line, index) else {
             return;
         };
-        let sight = Sight {
-            lost: self.lost,
-            change: &self.change,
-        };
-        let floor = self.position.max(self.wire);
+        let sight = self.wire.sight();
+        let floor = self.wire.start();
         let releases = &mut self.releases;
-        if let Some(tree) = &mut guest.destinations.tree
+        if let Some(tree) = &mut guest.lines.tree
             && has_turn
         {
             tree.pass_on(leaf, None, at, sight, |wake| {
@@ -241,9 +248,9 @@ impl<F: Frame> Chain<F> {
         &mut self,
         guest: &mut Guest,
         line: &mut Line,
-        index: u32,
-    ) -> Option<(u32, bool)> {
-        let (leaf, tree) = shared_of(guest.destinations.tree.as_deref_mut(), line)?;
+        index: LineIndex,
+    ) -> Option<(EntryIndex, bool)> {
+        let (leaf, tree) = shared_of(guest.lines.tree.as_deref_mut(), line)?;
         let has_turn = tree.has_turn(leaf);
         match line.stage {
             Stage::InTree => {
@@ -253,7 +260,7 @@ impl<F: Frame> Chain<F> {
             }
             Stage::Released if has_turn => {
                 guest.round.remove(&mut self.links, index, line.weight);
-                guest.released -= line.wire;
+                guest.backlog.released -= line.wire;
                 line.weight = tree.weight_of(leaf);
             }
             _ => return None,
@@ -271,14 +278,11 @@ impl<F: Frame> Chain<F> {
         weight: u32,
         at: Position,
     ) {
-        let Some((leaf, tree)) = shared_of(guest.destinations.tree.as_deref_mut(), line) else {
+        let Some((leaf, tree)) = shared_of(guest.lines.tree.as_deref_mut(), line) else {
             return;
         };
-        let (releases, floor) = (&mut self.releases, self.position.max(self.wire));
-        let sight = Sight {
-            lost: self.lost,
-            change: &self.change,
-        };
+        let (releases, floor) = (&mut self.releases, self.wire.start());
+        let sight = self.wire.sight();
         tree.set_rate(leaf, rate, weight, at, sight, |wake, is_in_wheel| {
             if is_in_wheel {
                 releases.remove(wake.line);
@@ -295,10 +299,7 @@ impl<F: Frame> Chain<F> {
     /// conforms to the limit of the line at `at`.
     pub(super) fn conforms_in_tree(&mut self, line: &mut Line, at: Position) -> bool {
         let wire = self.store.at(line.head()).wire;
-        let sight = Sight {
-            lost: self.lost,
-            change: &self.change,
-        };
+        let sight = self.wire.sight();
         line.limit.as_mut().is_none_or(|limit| {
             let checked = limit.account.check(at, wire, sight);
             checked.is_ok()
@@ -307,20 +308,18 @@ impl<F: Frame> Chain<F> {
 }
 
 /// Returns the tree of a guest and the leaf of a line in it.
-fn shared_of<'t>(tree: Option<&'t mut Tree>, line: &Line) -> Option<(u32, &'t mut Tree)> {
-    let leaf = line.limit.as_ref()?.leaf;
-    let tree = tree.filter(|_| leaf != NIL && leaf != UNPLACED)?;
-    Some((leaf, tree))
+fn shared_of<'t>(tree: Option<&'t mut Tree>, line: &Line) -> Option<(EntryIndex, &'t mut Tree)> {
+    Some((line.limit.as_ref()?.leaf()?, tree?))
 }
 
 /// Checks whether a line waits in the tree of its guest, or has a turn there.
 pub(super) fn is_in_tree(guest: &Guest, line: &Line) -> bool {
-    let Some(leaf) = line.limit.as_ref().map(|limit| limit.leaf) else {
+    let Some(limit) = &line.limit else {
         return false;
     };
-    match (line.stage, &guest.destinations.tree) {
+    match (line.stage, &guest.lines.tree) {
         (Stage::InTree, _) => true,
-        (Stage::Released, Some(tree)) => leaf != NIL && leaf != UNPLACED && tree.has_turn(leaf),
+        (Stage::Released, Some(tree)) => limit.leaf().is_some_and(|leaf| tree.has_turn(leaf)),
         _ => false,
     }
 }

@@ -2,14 +2,12 @@
 
 pub(super) mod by_flow;
 
+use super::index::{FrameIndex, Table};
 use crate::queue::{Spare, shrink};
 use crate::{Connection, Frame};
 use by_flow::FlowTable;
 use std::mem;
 use tailbound_units::{Bytes, Nanos, Position, WireBytes};
-
-/// No place.
-pub(super) const NIL: u32 = u32::MAX;
 
 /// Arrival of a frame: its time, and the first byte of the wire at which it may be sent.
 #[derive(Debug, Clone, Copy)]
@@ -24,7 +22,7 @@ pub(super) struct Waiting<F> {
     /// `None` in an unused place.
     pub(super) frame: Option<F>,
     /// The frame behind it in its line, or the next unused place.
-    pub(super) next: u32,
+    pub(super) next: FrameIndex,
     /// Length on the wire.
     pub(super) wire: WireBytes,
     /// Memory of the host, its place here included.
@@ -36,15 +34,18 @@ pub(super) struct Waiting<F> {
     pub(super) is_local: bool,
 }
 
+/// The entries of all places.
+pub(super) type Places<F> = Table<FrameIndex, Waiting<F>>;
+
 /// A slab of frames. Places are reused: no memory is allocated after the slab has reached its
 /// maximum size. It shrinks while it is unused.
 #[derive(Debug)]
 pub(super) struct Store<F> {
-    places: Vec<Waiting<F>>,
+    places: Places<F>,
     /// Unused places, linked through `next`.
-    free: u32,
+    free: FrameIndex,
     /// Places from this one on are unused, too, and not linked.
-    fresh: u32,
+    fresh: usize,
     len: usize,
     /// Queues of lines in which several flows wait.
     pub(super) flows: FlowTable,
@@ -53,8 +54,8 @@ pub(super) struct Store<F> {
 impl<F> Store<F> {
     pub(super) const fn new() -> Self {
         Self {
-            places: Vec::new(),
-            free: NIL,
+            places: Table::new(),
+            free: FrameIndex::NONE,
             fresh: 0,
             len: 0,
             flows: FlowTable::new(),
@@ -75,17 +76,17 @@ impl<F> Store<F> {
         frame: F,
         (wire, memory): (WireBytes, Bytes),
         arrival: Arrival,
-    ) -> u32
+    ) -> FrameIndex
     where
         F: Frame,
     {
         let index = self.free;
-        let Some(place) = self.places.get_mut(index as usize) else {
+        let Some(place) = self.places.get_mut(index) else {
             return self.place_in_another(frame, (wire, memory), arrival);
         };
         self.free = place.next;
         self.len += 1;
-        place.next = NIL;
+        place.next = FrameIndex::NONE;
         place.wire = wire;
         place.memory = memory;
         place.enqueued = arrival.enqueued;
@@ -99,7 +100,12 @@ impl<F> Store<F> {
 
     /// Does the same if no unused place is linked.
     #[inline(never)]
-    fn place_in_another(&mut self, frame: F, size: (WireBytes, Bytes), arrival: Arrival) -> u32
+    fn place_in_another(
+        &mut self,
+        frame: F,
+        size: (WireBytes, Bytes),
+        arrival: Arrival,
+    ) -> FrameIndex
     where
         F: Frame,
     {
@@ -109,12 +115,12 @@ impl<F> Store<F> {
 
     /// Links an unused place, or adds one.
     fn grow(&mut self) {
-        self.free = self.fresh;
-        match self.places.get_mut(self.fresh as usize) {
-            Some(unused) => unused.next = NIL,
-            None => self.places.push(Waiting {
+        self.free = FrameIndex::new(self.fresh);
+        match self.places.get_mut(self.free) {
+            Some(unused) => unused.next = FrameIndex::NONE,
+            None => self.places.entries_mut().push(Waiting {
                 frame: None,
-                next: NIL,
+                next: FrameIndex::NONE,
                 wire: WireBytes::ZERO,
                 memory: Bytes(0),
                 enqueued: Nanos::ZERO,
@@ -131,33 +137,33 @@ impl<F> Store<F> {
             return Spare::InUse;
         }
         if self.fresh > 0 {
-            self.free = NIL;
+            self.free = FrameIndex::NONE;
             self.fresh = 0;
             return Spare::InUse;
         }
         self.flows.give_back();
-        shrink(&mut self.places)
+        shrink(self.places.entries_mut())
     }
 
     /// Returns the entry of a place.
     #[inline(always)]
-    pub(super) fn at(&self, index: u32) -> &Waiting<F> {
-        &self.places[index as usize]
+    pub(super) fn at(&self, index: FrameIndex) -> &Waiting<F> {
+        &self.places[index]
     }
 
     /// Returns the entry of a place for changes.
     #[inline(always)]
-    pub(super) fn at_mut(&mut self, index: u32) -> &mut Waiting<F> {
-        &mut self.places[index as usize]
+    pub(super) fn at_mut(&mut self, index: FrameIndex) -> &mut Waiting<F> {
+        &mut self.places[index]
     }
 
     /// Returns the entries of all places, and the queues by flow, for changes.
-    pub(super) fn parts_mut(&mut self) -> (&mut [Waiting<F>], &mut FlowTable) {
+    pub(super) fn parts_mut(&mut self) -> (&mut Places<F>, &mut FlowTable) {
         (&mut self.places, &mut self.flows)
     }
 
     /// The flow of the frame in a place.
-    pub(super) fn flow_at(&self, index: u32) -> Connection
+    pub(super) fn flow_at(&self, index: FrameIndex) -> Connection
     where
         F: Frame,
     {
@@ -167,8 +173,8 @@ impl<F> Store<F> {
 
     /// Frees the place of a frame; the caller must take the frame out before any other call.
     #[inline(always)]
-    pub(super) fn vacate(&mut self, index: u32) -> &mut Waiting<F> {
-        let place = &mut self.places[index as usize];
+    pub(super) fn vacate(&mut self, index: FrameIndex) -> &mut Waiting<F> {
+        let place = &mut self.places[index];
         self.len -= 1;
         place.next = self.free;
         self.free = index;
@@ -176,7 +182,7 @@ impl<F> Store<F> {
     }
 
     /// Takes a frame out and frees its place.
-    pub(super) fn take(&mut self, index: u32) -> Option<F> {
+    pub(super) fn take(&mut self, index: FrameIndex) -> Option<F> {
         self.vacate(index).frame.take()
     }
 }

@@ -56,14 +56,11 @@ pub(super) use build::{Leaf, Terms};
 pub(super) use turns::{Wait, Wake};
 
 use super::account::Account;
+use super::index::{EntryIndex, LineIndex, NodeIndex, Table};
 use super::round::{Links, Member, Round, of_deficit};
-use super::store::NIL;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tailbound_units::{Bursts, Position, Rate, WireBytes};
-
-/// The leaf of a line that may not send: its place is unknown, or its tree is not built yet.
-pub(super) const UNPLACED: u32 = NIL - 1;
 
 /// Location of a destination, by numbers that the caller chooses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,7 +122,7 @@ enum Presence {
 /// The first frame of a line that waits in the tree.
 #[derive(Debug, Clone, Copy)]
 struct Front {
-    line: u32,
+    line: LineIndex,
     wire: WireBytes,
     /// Position from which it conforms to the limit of the line.
     from: Position,
@@ -134,11 +131,20 @@ struct Front {
     presence: Presence,
 }
 
-/// A node, or a line, as a member of the round of its parent. Nodes have the first numbers.
+/// The entry of a node.
+impl From<NodeIndex> for EntryIndex {
+    #[inline(always)]
+    fn from(node: NodeIndex) -> Self {
+        Self::new(node.number())
+    }
+}
+
+/// A node, or a line, as a member of the round of its parent. Nodes have the first numbers, which
+/// are those of the table of nodes.
 #[derive(Debug)]
 struct Entry {
-    /// The smallest node around it; `NIL` without one.
-    parent: u32,
+    /// The smallest node around it; `NONE` without one.
+    parent: NodeIndex,
     /// Its rate, or the sum of those below, and its weight in the round of its parent.
     rate: Rate,
     weight: u32,
@@ -169,19 +175,19 @@ impl Member for Entry {
 struct Node {
     account: Account,
     /// The same node's parent as in its entry.
-    parent: u32,
-    /// The entry that holds its turn: others wait. `NIL` if frames pass freely.
-    holder: u32,
-    round: Round,
+    parent: NodeIndex,
+    /// The entry that holds its turn: others wait. `NONE` if frames pass freely.
+    holder: EntryIndex,
+    round: Round<EntryIndex>,
     subtree: Subtree,
 }
 
 /// The destinations of a guest that share buckets, and these buckets. The module describes it.
 #[derive(Debug)]
 pub(super) struct Tree {
-    nodes: Vec<Node>,
-    entries: Vec<Entry>,
-    links: Links,
+    nodes: Table<NodeIndex, Node>,
+    entries: Table<EntryIndex, Entry>,
+    links: Links<EntryIndex>,
     /// The longest frame, and the rate of the wire.
     longest: WireBytes,
     link: Rate,
@@ -196,9 +202,9 @@ impl Tree {
     /// Creates a tree without destinations.
     pub(super) fn boxed() -> Box<Self> {
         Box::new(Self {
-            nodes: Vec::new(),
-            entries: Vec::new(),
-            links: Links::default(),
+            nodes: Table::new(),
+            entries: Table::new(),
+            links: Links::new(),
             longest: WireBytes::ZERO,
             link: Rate(0),
             places: Places::default(),
@@ -212,26 +218,20 @@ impl Tree {
         self.places.of.get(&destination).copied()
     }
 
-    fn at(&self, entry: u32) -> &Entry {
-        &self.entries[entry as usize]
-    }
-
-    fn at_mut(&mut self, entry: u32) -> &mut Entry {
-        &mut self.entries[entry as usize]
-    }
-
-    fn node(&self, entry: u32) -> &Node {
-        &self.nodes[entry as usize]
-    }
-
-    fn node_mut(&mut self, entry: u32) -> &mut Node {
-        &mut self.nodes[entry as usize]
+    /// The node of an entry; `None` for a leaf.
+    const fn node_of(&self, entry: EntryIndex) -> Option<NodeIndex> {
+        if entry.number() < self.nodes.len() {
+            Some(NodeIndex::new(entry.number()))
+        } else {
+            None
+        }
     }
 
     /// Returns the nodes around an entry, smallest first.
-    fn path(&self, entry: u32) -> impl Iterator<Item = u32> + '_ {
-        let parent = |entry: u32| Some(self.at(entry).parent).filter(|parent| *parent != NIL);
-        std::iter::successors(parent(entry), move |entry| parent(*entry))
+    fn path(&self, entry: EntryIndex) -> impl Iterator<Item = NodeIndex> + '_ {
+        let known = |node: NodeIndex| node.is_some().then_some(node);
+        let first = known(self.entries[entry].parent);
+        std::iter::successors(first, move |node| known(self.nodes[*node].parent))
     }
 
     /// The accounts of all nodes.
@@ -240,9 +240,13 @@ impl Tree {
     }
 
     /// Calls `change` with the account of each node around a leaf.
-    pub(super) fn for_accounts_of(&mut self, leaf: u32, mut change: impl FnMut(&mut Account)) {
-        let mut parent = self.entries.get(leaf as usize).map_or(NIL, |it| it.parent);
-        while let Some(node) = self.nodes.get_mut(parent as usize) {
+    pub(super) fn for_accounts_of(
+        &mut self,
+        leaf: EntryIndex,
+        mut change: impl FnMut(&mut Account),
+    ) {
+        let mut parent = self.entries[leaf].parent;
+        while let Some(node) = self.nodes.get_mut(parent) {
             change(&mut node.account);
             parent = node.parent;
         }

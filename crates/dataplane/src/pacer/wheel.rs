@@ -16,25 +16,28 @@
 //! levels' slots are numbered consecutively, so the first bit that is set is the first slot of the
 //! lowest nonempty level.
 
+use super::index::{Index, Table};
 use tailbound_units::{Position, WireBytes};
 
 /// Location of a number; stale while the number does not wait.
 #[derive(Debug, Clone, Copy)]
-struct Node {
+struct Node<I> {
     /// Time at which it leaves the wheel.
     departure: Position,
     /// The next number in its slot and the one before it; undefined at the ends.
-    next: u32,
-    before: u32,
-    slot: u32,
+    next: I,
+    before: I,
+    slot: SlotIndex,
 }
 
-const NOWHERE: Node = Node {
-    departure: Position::NEVER,
-    next: 0,
-    before: 0,
-    slot: 0,
-};
+impl<I: Index> Node<I> {
+    const NOWHERE: Self = Self {
+        departure: Position::NEVER,
+        next: I::NONE,
+        before: I::NONE,
+        slot: SlotIndex(0),
+    };
+}
 
 const BITS: u32 = 10;
 const LEVELS: usize = 4;
@@ -48,47 +51,79 @@ const LAST: usize = WORDS - SLOTS / 64;
 /// s of a 10 Gbit/s wire.
 pub(super) const RANGE: WireBytes = WireBytes(1 << (LEVELS as u32 * BITS - 1));
 
+/// A slot of any level: all levels' slots are numbered consecutively.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct SlotIndex(u32);
+
+impl SlotIndex {
+    /// The slot of the lowest bit that is set in a word.
+    #[inline(always)]
+    const fn of(word: usize, bits: u64) -> Self {
+        Self((word * 64) as u32 + bits.trailing_zeros() % 64)
+    }
+
+    /// The word of its bit.
+    #[inline(always)]
+    const fn word(self) -> usize {
+        self.0 as usize / 64
+    }
+
+    /// The number of its bit in that word.
+    #[inline(always)]
+    const fn bit(self) -> u32 {
+        self.0 % 64
+    }
+
+    /// Checks whether it is in one of the two lowest levels.
+    #[inline(always)]
+    const fn is_in_low_level(self) -> bool {
+        (self.0 as usize) < 2 * SLOTS
+    }
+}
+
 /// Entries of a slot; stale while its bit is not set.
 #[derive(Debug, Clone, Copy)]
-struct Slot {
+struct Slot<I> {
     /// The least departure in the slot, that of the first node.
     least: Position,
     /// The first node and the last.
-    head: u32,
-    tail: u32,
+    head: I,
+    tail: I,
     /// True if the nodes are in the order of their departures.
     sorted: bool,
 }
 
-const EMPTY: Slot = Slot {
-    least: Position::NEVER,
-    head: 0,
-    tail: 0,
-    sorted: true,
-};
+impl<I: Index> Slot<I> {
+    const EMPTY: Self = Self {
+        least: Position::NEVER,
+        head: I::NONE,
+        tail: I::NONE,
+        sorted: true,
+    };
+}
 
 /// First entry of a wheel.
 #[derive(Debug, Clone, Copy)]
 struct First {
     departure: Position,
     /// Its slot.
-    slot: usize,
+    slot: SlotIndex,
 }
 
 const NOTHING: First = First {
     departure: Position::NEVER,
-    slot: 0,
+    slot: SlotIndex(0),
 };
 
 /// The wheel. The module describes it.
 #[derive(Debug)]
-pub(super) struct Wheel {
+pub(super) struct Wheel<I> {
     /// A bit for each nonempty slot, and one for each nonzero word of them.
     words: [u64; WORDS],
     summary: u64,
-    slots: Box<[Slot; LEVELS * SLOTS]>,
+    slots: Box<[Slot<I>; LEVELS * SLOTS]>,
     /// Nodes by number.
-    nodes: Vec<Node>,
+    nodes: Table<I, Node<I>>,
     /// The first entry.
     first: First,
     /// Position that determines the level of departures: not after `position`, and in the same slot
@@ -98,16 +133,16 @@ pub(super) struct Wheel {
     position: Position,
 }
 
-impl Wheel {
+impl<I: Index> Wheel<I> {
     pub(super) fn new() -> Self {
         Self {
             words: [0; WORDS],
             summary: 0,
-            slots: vec![EMPTY; LEVELS * SLOTS]
+            slots: vec![Slot::EMPTY; LEVELS * SLOTS]
                 .into_boxed_slice()
                 .try_into()
                 .expect("one entry per made one"),
-            nodes: Vec::new(),
+            nodes: Table::new(),
             first: NOTHING,
             base: Position::ZERO,
             position: Position::ZERO,
@@ -144,14 +179,17 @@ impl Wheel {
 
     /// Makes room for all numbers below `count`.
     pub(super) fn reserve(&mut self, count: usize) {
-        if self.nodes.len() < count {
-            self.nodes.resize(count, NOWHERE);
-        }
+        self.nodes.reserve(count, Node::NOWHERE);
+    }
+
+    #[inline(always)]
+    const fn slot(&self, at: SlotIndex) -> &Slot<I> {
+        &self.slots[at.0 as usize]
     }
 
     /// Returns the slot with the least departure.
     #[inline(always)]
-    fn first_slot(&self) -> Option<usize> {
+    fn first_slot(&self) -> Option<SlotIndex> {
         if self.summary == 0 {
             return None;
         }
@@ -159,23 +197,23 @@ impl Wheel {
         if word >= LAST {
             return Some(self.first_of_last());
         }
-        Some(word * 64 + self.words[word].trailing_zeros() as usize % 64)
+        Some(SlotIndex::of(word, self.words[word]))
     }
 
     /// Returns the same in the last level, which wraps from its last slot to its first, beginning
     /// at the base's.
     #[cold]
-    fn first_of_last(&self) -> usize {
+    fn first_of_last(&self) -> SlotIndex {
         let from = slot(self.base, 3);
-        let mut word = from / 64;
-        let mut bits = self.words[word] & (u64::MAX << (from % 64));
+        let mut word = from.word();
+        let mut bits = self.words[word] & (u64::MAX << from.bit());
         if bits == 0 {
             let behind = self.summary & (u64::MAX << word << 1);
             let words = if behind == 0 { self.summary } else { behind };
             word = words.trailing_zeros() as usize % WORDS;
             bits = self.words[word];
         }
-        word * 64 + bits.trailing_zeros() as usize % 64
+        SlotIndex::of(word, bits)
     }
 
     /// The least departure; the end of time in an empty wheel.
@@ -186,8 +224,8 @@ impl Wheel {
 
     /// The number with the least departure: the first that was inserted, of several. The wheel must
     /// not be empty.
-    pub(super) fn first_number(&self) -> u32 {
-        self.slots[self.first.slot].head
+    pub(super) fn first_number(&self) -> I {
+        self.slot(self.first.slot).head
     }
 
     /// Updates `first`.
@@ -195,7 +233,7 @@ impl Wheel {
     fn find_first(&mut self) {
         self.first = match self.first_slot() {
             Some(slot) => First {
-                departure: self.slots[slot].least,
+                departure: self.slot(slot).least,
                 slot,
             },
             None => NOTHING,
@@ -205,7 +243,7 @@ impl Wheel {
     /// Inserts the number `index`, which does not wait and for which there is room, with
     /// `departure`: not before the last popped one and less than [`RANGE`] after it.
     #[inline(always)]
-    pub(super) fn insert(&mut self, index: u32, departure: Position) {
+    pub(super) fn insert(&mut self, index: I, departure: Position) {
         debug_assert!(
             departure >= self.position && departure - self.position < RANGE,
             "it would leave at a wrong time"
@@ -221,7 +259,7 @@ impl Wheel {
 
     /// Inserts a number into the slot of its departure, and returns the slot.
     #[inline(always)]
-    fn place(&mut self, index: u32, departure: Position) -> usize {
+    fn place(&mut self, index: I, departure: Position) -> SlotIndex {
         let apart = departure.0 ^ self.base.0;
         let at = if apart < 1 << BITS {
             slot(departure, 0)
@@ -230,14 +268,14 @@ impl Wheel {
         } else {
             slot_above(departure, apart)
         };
-        let here = &mut self.slots[at];
+        let here = &mut self.slots[at.0 as usize];
         let mut node = Node {
             departure,
             next: index,
             before: index,
-            slot: at as u32,
+            slot: at,
         };
-        let (word, bit) = (at / 64, 1 << (at % 64));
+        let (word, bit) = (at.word(), 1 << at.bit());
         if self.words[word] & bit == 0 {
             self.words[word] |= bit;
             self.summary |= 1 << word;
@@ -249,31 +287,31 @@ impl Wheel {
             };
         } else if departure < here.least {
             node.next = here.head;
-            self.nodes[here.head as usize].before = index;
+            self.nodes[here.head].before = index;
             here.head = index;
             here.least = departure;
         } else {
             node.before = here.tail;
-            let tail = &mut self.nodes[here.tail as usize];
+            let tail = &mut self.nodes[here.tail];
             tail.next = index;
             here.sorted &= tail.departure <= departure;
             here.tail = index;
         }
-        self.nodes[index as usize] = node;
+        self.nodes[index] = node;
         at
     }
 
     /// Removes and returns the number with the least departure; of several, the first that was
     /// inserted. The wheel must not be empty.
     #[inline(always)]
-    pub(super) fn pop(&mut self) -> u32 {
+    pub(super) fn pop(&mut self) -> I {
         let First {
             departure,
             slot: mut at,
         } = self.first;
         self.position = departure;
         loop {
-            let here = &mut self.slots[at];
+            let here = &mut self.slots[at.0 as usize];
             let head = here.head;
             if head == here.tail {
                 self.base = departure;
@@ -281,10 +319,10 @@ impl Wheel {
                 self.find_first();
                 return head;
             }
-            if here.sorted && at < 2 * SLOTS {
+            if here.sorted && at.is_in_low_level() {
                 // The base stays outside this slot, as do the other entries in it.
-                here.head = self.nodes[head as usize].next;
-                here.least = self.nodes[here.head as usize].departure;
+                here.head = self.nodes[head].next;
+                here.least = self.nodes[here.head].departure;
                 self.first = First {
                     departure: here.least,
                     slot: at,
@@ -297,17 +335,17 @@ impl Wheel {
 
     /// Moves the entries of the first slot down, and returns the first slot after that.
     #[inline(never)]
-    fn descend(&mut self, at: usize) -> usize {
+    fn descend(&mut self, at: SlotIndex) -> SlotIndex {
         let Slot {
             head, tail, least, ..
-        } = self.slots[at];
+        } = *self.slot(at);
         self.clear(at);
         self.base = least;
         let mut index = head;
         loop {
             let Node {
                 departure, next, ..
-            } = self.nodes[index as usize];
+            } = self.nodes[index];
             self.place(index, departure);
             if index == tail {
                 self.find_first();
@@ -318,60 +356,61 @@ impl Wheel {
     }
 
     /// Removes a waiting number with any departure.
-    pub(super) fn remove(&mut self, index: u32) {
+    pub(super) fn remove(&mut self, index: I) {
         let Node {
             next, before, slot, ..
-        } = self.nodes[index as usize];
-        let here = &mut self.slots[slot as usize];
+        } = self.nodes[index];
+        let here = &mut self.slots[slot.0 as usize];
         if here.head == here.tail {
-            self.clear(slot as usize);
+            self.clear(slot);
         } else if index == here.head {
             here.head = next;
-            self.find_least(slot as usize);
+            self.find_least(slot);
         } else {
-            self.unlink(slot as usize, before, index, next);
+            self.unlink(slot, before, index, next);
         }
         self.find_first();
     }
 
     /// Unlinks a number that is not the first of its slot.
-    fn unlink(&mut self, slot: usize, before: u32, index: u32, next: u32) {
-        if index == self.slots[slot].tail {
-            self.slots[slot].tail = before;
+    fn unlink(&mut self, slot: SlotIndex, before: I, index: I, next: I) {
+        let here = &mut self.slots[slot.0 as usize];
+        if index == here.tail {
+            here.tail = before;
         } else {
-            self.nodes[before as usize].next = next;
-            self.nodes[next as usize].before = before;
+            self.nodes[before].next = next;
+            self.nodes[next].before = before;
         }
     }
 
     /// Moves the number with the least departure of a slot to its front.
-    fn find_least(&mut self, slot: usize) {
+    fn find_least(&mut self, slot: SlotIndex) {
         let Slot {
             head, tail, sorted, ..
-        } = self.slots[slot];
+        } = *self.slot(slot);
         let mut least = head;
         let mut index = head;
         while !sorted && index != tail {
-            index = self.nodes[index as usize].next;
-            if self.nodes[index as usize].departure < self.nodes[least as usize].departure {
+            index = self.nodes[index].next;
+            if self.nodes[index].departure < self.nodes[least].departure {
                 least = index;
             }
         }
         if least != head {
-            let Node { before, next, .. } = self.nodes[least as usize];
+            let Node { before, next, .. } = self.nodes[least];
             self.unlink(slot, before, least, next);
-            self.nodes[least as usize].next = head;
-            self.nodes[head as usize].before = least;
-            self.slots[slot].head = least;
+            self.nodes[least].next = head;
+            self.nodes[head].before = least;
+            self.slots[slot.0 as usize].head = least;
         }
-        self.slots[slot].least = self.nodes[least as usize].departure;
+        self.slots[slot.0 as usize].least = self.nodes[least].departure;
     }
 
     /// Empties a slot.
     #[inline(always)]
-    const fn clear(&mut self, slot: usize) {
-        let word = slot / 64 % WORDS;
-        self.words[word] &= !(1 << (slot % 64));
+    const fn clear(&mut self, slot: SlotIndex) {
+        let word = slot.word() % WORDS;
+        self.words[word] &= !(1 << slot.bit());
         if self.words[word] == 0 {
             self.summary &= !(1 << word);
         }
@@ -381,7 +420,7 @@ impl Wheel {
 /// Returns the slot of a departure at this distance from the base, in the two last levels. Few
 /// entries wait there.
 #[inline(never)]
-const fn slot_above(departure: Position, apart: u64) -> usize {
+const fn slot_above(departure: Position, apart: u64) -> SlotIndex {
     if apart < 1 << (3 * BITS) {
         slot(departure, 2)
     } else {
@@ -391,8 +430,9 @@ const fn slot_above(departure: Position, apart: u64) -> usize {
 
 /// Returns the slot of a departure in a level, with all levels numbered consecutively.
 #[inline(always)]
-const fn slot(departure: Position, level: u32) -> usize {
-    (level as usize * SLOTS) | ((departure.0 >> (level * BITS)) as usize % SLOTS)
+const fn slot(departure: Position, level: u32) -> SlotIndex {
+    let in_level = (departure.0 >> (level * BITS)) as usize % SLOTS;
+    SlotIndex(((level as usize * SLOTS) | in_level) as u32)
 }
 
 #[cfg(test)]

@@ -8,12 +8,12 @@ use tailbound_units::WireBytes;
 /// Departures beside an ordered set: by time, and by order of insertion.
 struct Both {
     departures: Departures,
-    expected: BTreeMap<(Position, u64), u32>,
+    expected: BTreeMap<(Position, u64), GuestIndex>,
     inserted: u64,
 }
 
 impl Both {
-    fn insert(&mut self, guest: u32, departure: Position, floor: Position) {
+    fn insert(&mut self, guest: GuestIndex, departure: Position, floor: Position) {
         let departures = &self.departures;
         let last = if self.expected.is_empty() {
             departures.position.max(floor.min(departure))
@@ -26,7 +26,7 @@ impl Both {
         self.departures.insert(guest, departure, floor);
     }
 
-    fn depart(&mut self) -> Option<(u32, Position)> {
+    fn depart(&mut self) -> Option<(GuestIndex, Position)> {
         let expected = self.expected.pop_first();
         let expected = expected.map(|((departure, _), guest)| (guest, departure));
         let first = self.departures.first();
@@ -36,7 +36,7 @@ impl Both {
     }
 
     /// Takes the first out.
-    fn pop(&mut self) -> Option<(u32, Position)> {
+    fn pop(&mut self) -> Option<(GuestIndex, Position)> {
         let departed = self.depart()?;
         self.departures.leave();
         Some(departed)
@@ -52,38 +52,42 @@ impl Both {
         Some(position)
     }
 
-    fn remove(&mut self, guest: u32) {
+    fn remove(&mut self, guest: GuestIndex) {
         self.departures.remove(guest);
         self.expected.retain(|_, known| *known != guest);
     }
 
-    fn has(&self, guest: u32) -> bool {
+    fn has(&self, guest: GuestIndex) -> bool {
         self.expected.values().any(|known| *known == guest)
     }
 }
 
-const GUESTS: u32 = 60;
+const GUESTS: usize = 60;
 
 #[derive(Debug, Clone, Copy)]
 enum Step {
     /// A guest is added that departs this long after the last departure.
-    Insert(u32, u64),
+    Insert(GuestIndex, u64),
     Pop,
     /// The first guest departs again, this long after its last departure.
     Again(u64),
-    Remove(u32),
+    Remove(GuestIndex),
     /// Departures within this time after the last one are in the row.
     Expect(u64),
+}
+
+fn guest() -> impl Strategy<Value = GuestIndex> {
+    (0..GUESTS).prop_map(GuestIndex::new)
 }
 
 fn step() -> impl Strategy<Value = Step> {
     // Few different values, so that many departures are equal.
     let ahead = || prop_oneof![0..8_u64, (0..40_u64).prop_map(|n| n * 1538), 0..1_u64 << 30];
     prop_oneof![
-        4 => (0..GUESTS, ahead()).prop_map(|(guest, ahead)| Step::Insert(guest, ahead)),
+        4 => (guest(), ahead()).prop_map(|(guest, ahead)| Step::Insert(guest, ahead)),
         2 => Just(Step::Pop),
         4 => ahead().prop_map(Step::Again),
-        1 => (0..GUESTS).prop_map(Step::Remove),
+        1 => guest().prop_map(Step::Remove),
         1 => ahead().prop_map(Step::Expect),
     ]
 }
@@ -98,7 +102,7 @@ proptest! {
             expected: BTreeMap::new(),
             inserted: 0,
         };
-        both.departures.reserve(GUESTS as usize);
+        both.departures.reserve(GUESTS);
         both.departures.expect_until(Position(100_000));
         let mut last = Position::ZERO;
         for step in steps {
@@ -126,14 +130,15 @@ fn a_full_row_leaves_the_rest_to_the_wheel() {
         expected: BTreeMap::new(),
         inserted: 0,
     };
-    both.departures.reserve(GUESTS as usize);
+    both.departures.reserve(GUESTS);
     both.departures.expect_until(Position(1 << 20));
     // All at once, and then the others backwards.
     for guest in 0..30 {
-        both.insert(guest, Position(5000), Position(1000));
+        both.insert(GuestIndex::new(guest), Position(5000), Position(1000));
     }
     for guest in 30..GUESTS {
-        both.insert(guest, Position(6000 - u64::from(guest)), Position(1000));
+        let departure = Position(6000 - guest as u64);
+        both.insert(GuestIndex::new(guest), departure, Position(1000));
     }
     assert!(!both.departures.wheel.is_empty());
     while both.pop().is_some() {}

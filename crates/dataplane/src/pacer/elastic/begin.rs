@@ -1,12 +1,10 @@
 //! Begin of elastic flows: selection of a flow, and removal of its frames from the paced lines.
 
-use super::super::Pacer;
-use super::super::guest::{self, Contract, Ring};
+use super::super::core::Core;
+use super::super::flows::{Elastic, Flow, Largest, MOST_FLOWS, Phase, carried, flow_of};
+use super::super::index::{FrameIndex, GuestIndex, LineIndex};
 use super::super::line::Stage;
-use super::super::store::NIL;
-use super::super::take::line_of;
-use super::tally::Largest;
-use super::{FRAMES, Flow, MOST_FLOWS, Phase, SEARCH_PAUSE_PER_FRAME, carried, flow_of};
+use super::super::room::Room;
 use crate::Frame;
 use tailbound_units::{Nanos, Position, WireBytes};
 
@@ -14,14 +12,28 @@ use tailbound_units::{Nanos, Position, WireBytes};
 /// {B, S}.
 const GUESTS: usize = 4;
 
+/// Maximum number of a guest's waiting frames that are read for its largest flow. A line that was
+/// not read to its end is ignored until it is shorter.
+pub(super) const FRAMES: usize = 4096;
+
+/// Pause before the next search, for each frame that a search has read: searches use between 1 %
+/// and 10 % of a CPU.
+pub(super) const SEARCH_PAUSE_PER_FRAME: Nanos = Nanos(500);
+
 /// Maximum number of a guest's lines that are read.
 const LINES: usize = 64;
 
-impl<F: Frame> Pacer<F> {
+/// The search for a flow to make elastic.
+pub(super) struct Selection<'p, F> {
+    pub(super) core: &'p mut Core<F>,
+    pub(super) elastic: &'p mut Elastic,
+}
+
+impl<F: Frame> Selection<'_, F> {
     /// Selects the largest flow of a guest that waits for {B, S}, and makes it elastic, if the wire
     /// is idle from `at` on. Returns false if there is none.
-    pub(super) fn begin_elastic(&mut self, at: Position) -> bool {
-        if !self.config.work_conserving || at < self.elastic.not_before {
+    pub(super) fn begin(&mut self, at: Position) -> bool {
+        if !self.core.config.work_conserving || at < self.elastic.not_before {
             return false;
         }
         let Some(number) = self.find_waiting(at) else {
@@ -33,8 +45,8 @@ impl<F: Frame> Pacer<F> {
         let Some(largest) = self.elastic.tally.largest(partly) else {
             // The guest's state will not change soon, and other guests may wait.
             if looked > 0 {
-                let guest = guest::of_slot(&mut self.guests, number);
-                guest.elastic.not_before = at + self.elastic.pause;
+                let guest = self.core.guests.at_mut(number);
+                guest.elastic.not_before = at + self.elastic.times.pause;
             }
             return false;
         };
@@ -44,7 +56,7 @@ impl<F: Frame> Pacer<F> {
     /// Delays the next search in proportion to the frames that were read.
     fn note_looks(&mut self, looks: usize) {
         let time = Nanos(SEARCH_PAUSE_PER_FRAME.0 * looks as u64);
-        let busy = WireBytes::from(self.config.link.bytes_in(time));
+        let busy = WireBytes::from(self.core.config.link.bytes_in(time));
         self.elastic.not_before += busy;
         #[cfg(test)]
         {
@@ -53,29 +65,32 @@ impl<F: Frame> Pacer<F> {
     }
 
     /// Returns a guest that waits for {B, S} and may have another elastic flow.
-    fn find_waiting(&mut self, at: Position) -> Option<u32> {
-        let departs = self.chain.departures.first_number();
-        let line = self.chain.first_limited();
-        let released = line.map(|line| self.lines.at(line).guest);
-        let (count, from) = (self.guests.len().max(1), self.elastic.candidate);
-        let others = (0..GUESTS).map(|next| ((from + next) % count) as u32);
+    fn find_waiting(&mut self, at: Position) -> Option<GuestIndex> {
+        let departs = self.core.chain.departures.first_number();
+        let line = self.core.chain.first_limited();
+        let released = line.map(|line| self.core.lines.at(line).guest);
+        let (count, from) = (
+            self.core.guests.slots().max(1),
+            self.elastic.candidate.number(),
+        );
+        let others = (0..GUESTS).map(|next| GuestIndex::new((from + next) % count));
         let mut asked = departs.into_iter().chain(released).chain(others);
         let found = asked.find(|&number| self.waits_for_guarantee(number, at));
-        self.elastic.candidate = (from + GUESTS) % count;
+        self.elastic.candidate = GuestIndex::new((from + GUESTS) % count);
         found
     }
 
-    fn waits_for_guarantee(&mut self, number: u32, at: Position) -> bool {
-        let Some(Some(guest)) = self.guests.get_mut(number as usize) else {
+    fn waits_for_guarantee(&mut self, number: GuestIndex, at: Position) -> bool {
+        let Some(guest) = self.core.guests.get_mut(number) else {
             return false;
         };
-        guest.make_up(self.chain.lost);
-        let drain = self.elastic.drain;
-        guest.contract == Contract::Guaranteed
+        guest.buckets.make_up(self.core.chain.wire.lost());
+        let drain = self.elastic.times.drain;
+        guest.is_guaranteed()
             && guest.elastic.not_before <= at
             && guest.cap.as_ref().is_none_or(|cap| cap.is_near(at))
-            && guest.waits_for_guarantee(at, self.config.longest_frame())
-            && match self.elastic.all.get(guest.elastic.slot as usize) {
+            && guest.waits_for_guarantee(at, self.core.config.longest_frame())
+            && match self.elastic.all.get(guest.elastic.flows) {
                 Some(flows) => flows.has_room(at, drain),
                 None => true,
             }
@@ -83,21 +98,21 @@ impl<F: Frame> Pacer<F> {
 
     /// Counts the frames of a guest that wait for {B, S}, by flow. Returns the number of frames
     /// that were read, and the line that was not read to its end.
-    fn count_flows(&mut self, number: u32) -> (usize, u32) {
-        let Self {
+    fn count_flows(&mut self, number: GuestIndex) -> (usize, LineIndex) {
+        let Core {
             guests,
             lines,
             chain,
-            elastic,
             ..
-        } = self;
+        } = &mut *self.core;
+        let elastic = &mut *self.elastic;
         elastic.tally.clear();
-        let guest = guest::of_slot(guests, number);
+        let guest = guests.at_mut(number);
         let mut looked = 0;
         // A flow that is elastic, or was recently, does not begin again.
-        let known = elastic.all.get(guest.elastic.slot as usize);
+        let known = elastic.all.get(guest.elastic.flows);
         let is_known = |flow| known.is_some_and(|flows| flows.find(flow).is_some());
-        let mut count = |line: u32, place: u32| {
+        let mut count = |line: LineIndex, place: FrameIndex| {
             looked += 1;
             let waiting = chain.store.at(place);
             if let Some(connection) = waiting.frame.as_ref().and_then(flow_of)
@@ -107,8 +122,8 @@ impl<F: Frame> Pacer<F> {
             }
             looked
         };
-        if guest.stamped != NIL {
-            count(NIL, guest.stamped);
+        if guest.stamped.is_some() {
+            count(LineIndex::NONE, guest.stamped);
         }
         // If a destination's limit is as high as the guarantee, its line is the one that waits.
         let limited = chain.first_limited();
@@ -123,40 +138,39 @@ impl<F: Frame> Pacer<F> {
                 }
             }
         }
-        (looked, NIL)
+        (looked, LineIndex::NONE)
     }
 
     /// Makes a flow of a guest elastic: takes its frames out of their line, and takes back its
     /// frame with a departure time. Returns false if the flow has too many frames.
-    fn make_elastic(&mut self, number: u32, largest: Largest, at: Position) -> bool {
-        let frame = self.chain.store.at(largest.place).frame.as_ref();
+    fn make_elastic(&mut self, number: GuestIndex, largest: Largest, at: Position) -> bool {
+        let frame = self.core.chain.store.at(largest.place).frame.as_ref();
         let Some(connection) = frame.and_then(flow_of) else {
             return false;
         };
         let Some(line) = self.whole_line(number, largest) else {
             return false;
         };
-        let guest = guest::of_slot(&mut self.guests, number);
+        let guest = self.core.guests.at_mut(number);
         let mut flow = Flow::new(connection, (number, &*guest), at);
-        let of = self.lines.at_mut(line);
-        self.chain.retreat(guest, of, line, at);
+        let of = self.core.lines.at_mut(line);
+        self.core.chain.retreat(guest, of, line, at);
         self.take_stamped(number, &mut flow, at);
         let is_first = self.take_from_line(number, line, &mut flow);
-        let Self {
+        let Core {
             config,
             guests,
             lines,
             chain,
-            ..
-        } = self;
-        let guest = guest::of_slot(guests, number);
+        } = &mut *self.core;
+        let guest = guests.at_mut(number);
         chain.stamp_next(guest, &mut lines.all, config.longest_frame(), at);
         if is_first {
             chain.set_head((guest, lines.at_mut(line)), line, at);
         }
         self.add_elastic(number, flow, at);
-        if guest::of_slot(&mut self.guests, number).ring != Ring::Read {
-            self.read_again(number);
+        if !self.core.guests.at_mut(number).backlog.is_read() {
+            self.core.read_again(number);
         }
         true
     }
@@ -164,14 +178,14 @@ impl<F: Frame> Pacer<F> {
     /// Returns the line of a flow's frames. If only the frame with a departure time was counted,
     /// more frames may wait for a limit, or in a line that was not read: `None` if there are too
     /// many to search.
-    fn whole_line(&mut self, number: u32, largest: Largest) -> Option<u32> {
-        if largest.line != NIL {
+    fn whole_line(&mut self, number: GuestIndex, largest: Largest) -> Option<LineIndex> {
+        if largest.line.is_some() {
             return Some(largest.line);
         }
-        let guest = self.guests.get_mut(number as usize)?.as_mut()?;
-        let frame = self.chain.store.at(largest.place).frame.as_ref()?;
-        let line = line_of(guest, &self.lines, frame);
-        let frames = self.lines.at(line).frames(&self.chain.store);
+        let guest = self.core.guests.get_mut(number)?;
+        let frame = self.core.chain.store.at(largest.place).frame.as_ref()?;
+        let line = self.core.lines.of_frame(guest, frame);
+        let frames = self.core.lines.at(line).frames(&self.core.chain.store);
         let looked = frames.take(FRAMES + 1).count();
         self.note_looks(looked.min(FRAMES));
         (looked <= FRAMES).then_some(line)
@@ -179,15 +193,15 @@ impl<F: Frame> Pacer<F> {
 
     /// Takes the guest's frame that has a departure time, if it belongs to the flow: it is the
     /// oldest. Its charges are reverted, so the next frame of its line may conform earlier.
-    fn take_stamped(&mut self, number: u32, flow: &mut Flow, at: Position) {
-        let Self {
+    fn take_stamped(&mut self, number: GuestIndex, flow: &mut Flow, at: Position) {
+        let Core {
             guests,
             lines,
             chain,
             ..
-        } = self;
-        let guest = guest::of_slot(guests, number);
-        if guest.stamped == NIL {
+        } = &mut *self.core;
+        let guest = guests.at_mut(number);
+        if guest.stamped.is_none() {
             return;
         }
         let place = guest.stamped;
@@ -197,24 +211,20 @@ impl<F: Frame> Pacer<F> {
             return;
         }
         let size = (waiting.wire, waiting.memory);
-        let line = line_of(guest, lines, frame);
+        let line = lines.of_frame(guest, frame);
         chain.departures.remove(number);
-        let departure = guest.last_departure;
+        let departure = guest.buckets.last_departure();
         guest.take_back(size.0, at, false);
         let index = line;
         let line = lines.at_mut(index);
         if let Some(limit) = &mut line.limit {
             limit.taken = limit.taken.saturating_sub(size.0);
-            limit.account.translate(&chain.change);
+            limit.account.translate(chain.wire.change());
             limit.account.take_back(departure, size.0, at);
-            if let Some(tree) = guest
-                .destinations
-                .tree
-                .as_mut()
-                .filter(|_| limit.leaf != NIL)
-            {
-                tree.for_accounts_of(limit.leaf, |account| {
-                    account.translate(&chain.change);
+            let tree = guest.lines.tree.as_mut();
+            if let (Some(tree), Some(leaf)) = (tree, limit.leaf()) {
+                tree.for_accounts_of(leaf, |account| {
+                    account.translate(chain.wire.change());
                     account.take_back(departure, size.0, at);
                 });
             }
@@ -222,21 +232,21 @@ impl<F: Frame> Pacer<F> {
                 chain.check_released(guest, line, index, at);
             }
         }
-        chain.store.at_mut(place).next = NIL;
+        chain.store.at_mut(place).next = FrameIndex::NONE;
         let connection = flow.connection;
         flow.frames.push(&mut chain.store, place, size, connection);
     }
 
     /// Takes a flow's frames out of their line. Returns whether the line then has a new first
     /// frame, which must be checked.
-    fn take_from_line(&mut self, number: u32, index: u32, flow: &mut Flow) -> bool {
-        let Self {
+    fn take_from_line(&mut self, number: GuestIndex, index: LineIndex, flow: &mut Flow) -> bool {
+        let Core {
             guests,
             lines,
             chain,
             ..
-        } = self;
-        let guest = guest::of_slot(guests, number);
+        } = &mut *self.core;
+        let guest = guests.at_mut(number);
         let line = lines.at_mut(index);
         if line.is_empty() {
             return false;
@@ -247,40 +257,46 @@ impl<F: Frame> Pacer<F> {
         flow.frames.take_from(&mut chain.store, line, is_mine);
         let stays = !waited && line.head() == first;
         if line.stage == Stage::Released {
-            guest.released -= before;
+            guest.backlog.released -= before;
             if stays {
-                guest.released += line.wire;
+                guest.backlog.released += line.wire;
             } else {
                 guest.round.remove(&mut chain.links, index, line.weight);
             }
         }
         if line.is_empty() {
             line.stage = Stage::Empty;
-            guest.lines -= 1;
+            guest.lines.busy -= 1;
         }
         !stays && !line.is_empty()
     }
 
     /// Adds a flow to its guest's elastic ones.
-    fn add_elastic(&mut self, number: u32, flow: Flow, at: Position) {
-        let drain = self.elastic.drain;
-        let carried = carried(&self.chain.stats);
-        let terms = &mut guest::of_slot(&mut self.guests, number).elastic;
-        if terms.slot == NIL {
-            terms.slot = self.elastic.occupy(number);
+    fn add_elastic(&mut self, number: GuestIndex, flow: Flow, at: Position) {
+        let drain = self.elastic.times.drain;
+        let carried = carried(&self.core.chain.stats);
+        let terms = &mut self.core.guests.at_mut(number).elastic;
+        if terms.flows.is_none() {
+            terms.flows = self.elastic.occupy(number);
             terms.began = at;
         }
-        let slot = terms.slot;
-        let flows = &mut self.elastic.all[slot as usize];
-        flows.members.retain(|flow| !flow.is_over(at, drain));
+        let slot = terms.flows;
+        let flows = &mut self.elastic.all[slot];
+        flows
+            .members
+            .entries_mut()
+            .retain(|flow| !flow.is_over(at, drain));
         if flows.members.len() >= MOST_FLOWS {
             let mut members = flows.members.iter();
             let needless = members.position(|flow| matches!(flow.phase, Phase::Guaranteed { .. }));
-            needless.map(|index| flows.members.swap_remove(index));
+            if let Some(index) = needless {
+                flows.members.entries_mut().swap_remove(index);
+            }
         }
         flows.memory.0 += flow.frames.memory.0;
         flows.members.push(flow);
         self.elastic.activate(slot, carried);
-        self.trim_elastic(number);
+        let (core, elastic) = (&mut *self.core, &mut *self.elastic);
+        Room { core, elastic }.trim_elastic(number);
     }
 }

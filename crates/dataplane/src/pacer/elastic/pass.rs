@@ -1,40 +1,54 @@
 //! Arrival and departure of the frames of elastic flows.
 
 use super::super::chain::Chain;
-use super::super::guest::{self, Guest, Ring};
-use super::super::store::{Arrival, NIL};
-use super::super::{Pacer, WireItem};
-use super::{Flows, Phase, carried, flow_of};
+use super::super::core::Core;
+use super::super::flows::{Elastic, Phase, carried, flow_of};
+use super::super::index::{FlowIndex, GuestIndex, LineIndex};
+use super::super::item::WireItem;
+use super::super::room::Room;
+use super::super::store::Arrival;
+use super::begin::Selection;
+use super::stop::Settlement;
 use crate::{Connection, Frame};
-use tailbound_units::{Bytes, Nanos, Position, WireBytes};
+use tailbound_units::{Nanos, Position};
 
-impl<F: Frame> Pacer<F> {
-    /// Takes in a frame of a guest that has elastic flows: a frame of one of these, or another one,
-    /// which joins `line`.
-    #[inline(never)]
-    pub(in super::super) fn enqueue_beside_elastic(
+/// The way of elastic frames through the pacer.
+pub(in super::super) struct ElasticPath<'p, F> {
+    pub(in super::super) core: &'p mut Core<F>,
+    pub(in super::super) elastic: &'p mut Elastic,
+}
+
+impl<F: Frame> ElasticPath<'_, F> {
+    /// Takes in a frame of a guest that has elastic flows, if it belongs to one of these. Returns
+    /// another one, which joins `line`.
+    pub(in super::super) fn push(
         &mut self,
-        line: u32,
+        line: LineIndex,
         frame: F,
         arrival: Arrival,
-    ) {
-        let position = self.chain.position;
-        let guest = self.lines.at(line).guest;
+    ) -> Option<F> {
+        let position = self.core.chain.wire.position();
+        let guest = self.core.lines.at(line).guest;
         let flow = flow_of(&frame);
-        if let Some(flow) = flow.and_then(|flow| self.elastic_flow(guest, flow, position)) {
-            self.push_elastic(guest, flow, frame, arrival);
-        } else {
-            self.take(line, frame, arrival);
-        }
+        let Some(flow) = flow.and_then(|flow| self.elastic_flow(guest, flow, position)) else {
+            return Some(frame);
+        };
+        self.push_elastic(guest, flow, frame, arrival);
+        None
     }
 
     /// Returns the elastic flow of the guest that an arriving frame belongs to; `None` for a
     /// guaranteed frame. Stops the flow first if it conforms.
-    fn elastic_flow(&mut self, number: u32, of: Connection, now: Position) -> Option<usize> {
-        let guest = self.guests.get_mut(number as usize)?.as_mut()?;
-        let slot = guest.elastic.slot;
-        let drain = self.elastic.drain;
-        let flows = self.elastic.all.get_mut(slot as usize)?;
+    fn elastic_flow(
+        &mut self,
+        number: GuestIndex,
+        of: Connection,
+        now: Position,
+    ) -> Option<FlowIndex> {
+        let guest = self.core.guests.get_mut(number)?;
+        let slot = guest.elastic.flows;
+        let drain = self.elastic.times.drain;
+        let flows = self.elastic.all.get_mut(slot)?;
         let index = flows.find(of)?;
         if flows.members[index].is_over(now, drain) {
             flows.members.swap_remove(index);
@@ -46,22 +60,19 @@ impl<F: Frame> Pacer<F> {
         if matches!(flows.members[index].phase, Phase::Guaranteed { .. }) {
             return None;
         }
-        self.stop_where_it_conforms(number, index, now);
+        let (core, elastic) = (&mut *self.core, &mut *self.elastic);
+        Settlement { core, elastic }.stop_where_it_conforms(number, index, now);
         Some(index)
     }
 
     /// Adds a frame, or all its segments, to an elastic flow.
-    fn push_elastic(&mut self, number: u32, index: usize, frame: F, arrival: Arrival) {
-        let longest = self.config.longest_frame();
-        let Self {
-            guests,
-            chain,
-            elastic,
-            ..
-        } = self;
-        let guest = guest::of_slot(guests, number);
-        let slot = guest.elastic.slot;
-        let flows = &mut elastic.all[slot as usize];
+    fn push_elastic(&mut self, number: GuestIndex, index: FlowIndex, frame: F, arrival: Arrival) {
+        let longest = self.core.config.longest_frame();
+        let Core { guests, chain, .. } = &mut *self.core;
+        let elastic = &mut *self.elastic;
+        let guest = guests.at_mut(number);
+        let slot = guest.elastic.flows;
+        let flows = &mut elastic.all[slot];
         let flow = &mut flows.members[index];
         frame.segment(|frame| {
             let size = Chain::size(&frame);
@@ -69,88 +80,35 @@ impl<F: Frame> Pacer<F> {
                 return chain.count_oversized(guest);
             }
             let place = chain.store.place(frame, size, arrival);
-            if flows.memory.0 > guest.share.0 / 2 {
+            if flows.memory.0 > guest.backlog.share().0 / 2 {
                 chain.mark(guest, place);
             }
             let connection = flow.connection;
             flow.frames.push(&mut chain.store, place, size, connection);
             flow.came += size.0;
             flows.memory.0 += size.1.0;
-            guest.memory.0 += size.1.0;
+            guest.backlog.memory.0 += size.1.0;
             guest.stats.taken.packets += 1;
             guest.stats.taken.bytes += size.0;
         });
         elastic.activate(slot, carried(&chain.stats));
-        self.trim_elastic(number);
-    }
-
-    /// Drops frames from the front of a guest's longest elastic flows until all of them are within
-    /// the share of one line, and the guest is within its bound.
-    pub(super) fn trim_elastic(&mut self, number: u32) {
-        let guest = guest::of_slot(&mut self.guests, number);
-        let share = guest.share;
-        self.drop_elastic(number, |_, flows| flows.memory > share);
-        let guest = guest::of_slot(&mut self.guests, number);
-        if guest.memory > guest.bound {
-            self.make_room(number);
-        }
-    }
-
-    /// Drops frames of elastic flows first while a guest holds more than `most`.
-    #[cold]
-    pub(in super::super) fn make_room_of_elastic(&mut self, number: u32, most: Bytes) {
-        self.drop_elastic(number, |guest, _| guest.memory > most);
-    }
-
-    /// Drops frames from the front of a guest's longest elastic flow, while it has any and
-    /// `too_much` returns true.
-    fn drop_elastic(&mut self, number: u32, too_much: impl Fn(&Guest, &Flows) -> bool) {
-        let Self {
-            guests,
-            chain,
-            elastic,
-            ..
-        } = self;
-        let guest = guest::of_slot(guests, number);
-        let Some(flows) = elastic.all.get_mut(guest.elastic.slot as usize) else {
-            return;
-        };
-        while too_much(guest, flows)
-            && let Some(flow) = flows
-                .members
-                .iter_mut()
-                .max_by_key(|flow| flow.frames.memory)
-            && !flow.frames.is_empty()
-        {
-            let place = flow.frames.head();
-            flow.frames.pop(&chain.store);
-            let memory = chain.store.at(place).memory;
-            flows.memory.0 -= memory.0;
-            guest.memory.0 -= memory.0;
-            guest.stats.dropped += 1;
-            chain.stats.drops.over_share += 1;
-            drop(chain.store.take(place));
-        }
-        if flows.is_active && !flows.is_waiting() {
-            let slot = guest.elastic.slot;
-            elastic.rest(slot, chain.position);
-        }
+        let (core, elastic) = (&mut *self.core, &mut *self.elastic);
+        Room { core, elastic }.trim_elastic(number);
     }
 
     /// Passes on the next frame of an elastic flow from `at` on, if no other frame must leave, and
     /// returns its end. If no elastic frame waits, another flow may become elastic.
-    #[inline(never)]
-    pub(in super::super) fn send_elastic(
+    pub(in super::super) fn pull(
         &mut self,
         now: Nanos,
         at: Position,
         sink: &mut impl FnMut(WireItem<F>),
     ) -> Option<Position> {
         loop {
-            if !self.elastic.is_waiting() && !self.begin_elastic(at) {
+            if !self.elastic.is_waiting() && !self.select(at) {
                 return None;
             }
-            if self.chain.departures.first() <= at {
+            if self.core.chain.departures.first() <= at {
                 // The frame that would have left before now belongs to another flow.
                 return Some(at);
             }
@@ -158,6 +116,12 @@ impl<F: Frame> Pacer<F> {
                 return Some(end);
             }
         }
+    }
+
+    /// Makes another flow elastic, if one waits for {B, S}.
+    fn select(&mut self, at: Position) -> bool {
+        let (core, elastic) = (&mut *self.core, &mut *self.elastic);
+        Selection { core, elastic }.begin(at)
     }
 
     /// Passes on a frame of the guest whose turn it is. `None` if the guest has no frame that may
@@ -168,17 +132,13 @@ impl<F: Frame> Pacer<F> {
         at: Position,
         sink: &mut impl FnMut(WireItem<F>),
     ) -> Option<Position> {
-        let longest = self.config.longest_frame();
-        let Self {
-            guests,
-            chain,
-            elastic,
-            ..
-        } = self;
+        let longest = self.core.config.longest_frame();
+        let Core { guests, chain, .. } = &mut *self.core;
+        let elastic = &mut *self.elastic;
         let slot = elastic.first_in_turn(longest)?;
-        let flows = &mut elastic.all[slot as usize];
+        let flows = &mut elastic.all[slot];
         let number = flows.guest;
-        let guest = guests.get_mut(number as usize)?.as_mut()?;
+        let guest = guests.get_mut(number)?;
         if let Some(until) = guest.cap.as_ref().and_then(|cap| cap.holds_up(at)) {
             elastic.hold(slot, until);
             return None;
@@ -196,7 +156,7 @@ impl<F: Frame> Pacer<F> {
         flows.deficit -= wire.0.cast_signed();
         flows.served += wire;
         flows.memory.0 -= memory.0;
-        guest.memory.0 -= memory.0;
+        guest.backlog.memory.0 -= memory.0;
         for count in [&mut guest.stats.elastic, &mut chain.stats.elastic] {
             count.packets += 1;
             count.bytes += wire;
@@ -208,81 +168,10 @@ impl<F: Frame> Pacer<F> {
         if !flows.is_waiting() {
             elastic.rest(slot, end);
         }
-        if guest.ring != Ring::Read {
-            self.read_again(number);
+        if !guest.backlog.is_read() {
+            self.core.read_again(number);
         }
         sink(WireItem::Elastic { frame, at, sojourn });
         Some(end)
-    }
-}
-
-impl<F: Frame> Pacer<F> {
-    /// Changes the target of a guest's elastic flows, and checks them again, because the guest's
-    /// limit has changed.
-    pub(in super::super) fn hold_elastic_to(&mut self, slot: u32, target: Nanos) {
-        if let Some(flows) = self.elastic.all.get_mut(slot as usize) {
-            flows.set_target(target);
-            self.elastic.activate(slot, carried(&self.chain.stats));
-        }
-    }
-}
-
-impl Flows {
-    /// Takes out the frame whose turn it is, unless `CoDel` drops it, and returns its flow and its
-    /// place.
-    fn pop<F: Frame>(
-        &mut self,
-        guest: &mut Guest,
-        chain: &mut Chain<F>,
-        now: Nanos,
-    ) -> Option<(usize, u32)> {
-        for _ in 0..self.members.len() {
-            let index = self.turn % self.members.len();
-            self.turn = index + 1;
-            let flow = &mut self.members[index];
-            if !flow.is_waiting() {
-                continue;
-            }
-            let head = chain.store.at(flow.frames.head());
-            if flow.frames.is_late(head, guest.patience, now) {
-                let before = flow.frames.memory;
-                chain.judge_frames(guest, &mut flow.frames, true);
-                self.memory.0 -= before.0 - flow.frames.memory.0;
-            }
-            let place = flow.frames.head();
-            if place != NIL {
-                flow.frames.pop(&chain.store);
-                return Some((index, place));
-            }
-        }
-        None
-    }
-}
-
-impl super::Elastic {
-    /// Returns the guest whose turn it is: all waiting guests get the same bytes of the wire
-    /// (deficit round robin, Shreedhar and Varghese, SIGCOMM 1995).
-    fn first_in_turn(&mut self, longest: WireBytes) -> Option<u32> {
-        loop {
-            let slot = *self.active.front()?;
-            let flows = &mut self.all[slot as usize];
-            if flows.deficit > 0 {
-                return Some(slot);
-            }
-            flows.deficit += longest.0.cast_signed();
-            self.active.rotate_left(1);
-        }
-    }
-
-    /// Suspends a guest's flows until its limit has room for them.
-    fn hold(&mut self, slot: u32, until: Position) {
-        self.deactivate(slot);
-        self.wake(slot, until);
-    }
-
-    /// Suspends a guest's flows without frames that may leave, until they can be forgotten.
-    fn rest(&mut self, slot: u32, at: Position) {
-        self.deactivate(slot);
-        self.wake(slot, at.saturating_add(self.drain));
     }
 }

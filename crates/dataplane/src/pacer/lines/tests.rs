@@ -10,9 +10,10 @@ proptest! {
     fn it_is_a_map(steps in proptest::collection::vec((0..4_u8, 0..4_u32, 0..40_u128), 1..600)) {
         let rate = Rate::from_mbit(1);
         let bucket = TokenBucket::on_wire(rate, rate, WireBytes(1538)).expect("sound");
-        let (mut lines, mut used) = (Lines::new(HashKeys::random()), Vec::new());
+        let (mut lines, mut used) = (Lines::new(HashKeys::random()), UsedLines::new());
         let change = RateChange::none(rate);
         let mut model = BTreeMap::new();
+        let guest = |number: u32| GuestIndex::new(number as usize);
         let key = |source, destination| FlowKey { source: GuestId::first(source), destination };
         for (kind, source, destination) in steps {
             let flow = key(source, destination);
@@ -29,10 +30,11 @@ proptest! {
                 },
                 (2, _) => {
                     // Lines without a limit are no flow's.
-                    lines.insert(Line::new(source, 1, None));
+                    lines.insert(Line::new(guest(source), 1, None));
                 }
                 (_, None) => {
-                    let index = lines.insert(Line::new(source, 1, Some(Limit::new(flow, bucket, None, WireBytes::ZERO))));
+                    let limit = Limit::new(flow, bucket, None, WireBytes::ZERO);
+                    let index = lines.insert(Line::new(guest(source), 1, Some(limit)));
                     prop_assert!(model.values().all(|known| *known != index));
                     model.insert((source, destination), index);
                 }

@@ -1,4 +1,5 @@
 use super::super::config::PacerConfig;
+use super::super::index::{GuestIndex, LineIndex};
 use super::super::store::{Arrival, Store};
 use super::*;
 use crate::Connection;
@@ -15,12 +16,13 @@ fn config() -> PacerConfig {
 }
 
 /// Lines of these weights that always have further frames, in one round.
-fn round_of(weights: &[u32]) -> (Round, Links, Vec<Line>) {
-    let (mut round, mut order) = (Round::EMPTY, Links::default());
+fn round_of(weights: &[u32]) -> (Round<LineIndex>, Links<LineIndex>, Table<LineIndex, Line>) {
+    let (mut round, mut order) = (Round::EMPTY, Links::new());
+    let mut lines = Table::new();
     let mut store = Store::<Record>::new();
     order.reserve(weights.len());
-    let lines = (0..).zip(weights).map(|(index, share)| {
-        let mut line = Line::new(0, *share, None);
+    for share in weights {
+        let mut line = Line::new(GuestIndex::new(0), *share, None);
         for _ in 0..2 {
             let arrival = Arrival {
                 enqueued: Nanos::ZERO,
@@ -30,16 +32,14 @@ fn round_of(weights: &[u32]) -> (Round, Links, Vec<Line>) {
             let place = store.place(Record::new(0, 0, 1500), size, arrival);
             line.push(&mut store, place, size, Connection(0));
         }
-        round.push(&mut order, index, *share);
-        line
-    });
-    let lines = lines.collect();
+        round.push(&mut order, lines.push(line), *share);
+    }
     (round, order, lines)
 }
 
 /// Cost of a turn: a check of each line whose deficit it has changed.
-fn looks(before: &[i64], lines: &[Line]) -> usize {
-    let pairs = before.iter().zip(lines);
+fn looks(before: &[i64], lines: &Table<LineIndex, Line>) -> usize {
+    let pairs = before.iter().zip(lines.iter());
     pairs
         .filter(|(before, line)| **before != line.deficit)
         .count()
@@ -70,12 +70,12 @@ proptest! {
             let (_, line) = turn.expect("all have frames");
             prop_assert!(line.deficit > 0);
             all += looks(&before, &lines);
-            for ((before, line), weight) in before.iter().zip(&lines).zip(&weights) {
+            for ((before, line), weight) in before.iter().zip(lines.iter()).zip(&weights) {
                 let share = u64::from(*weight) * PARTS * n as u64 / sum * FULL_FRAME.0;
                 let added = line.deficit - before;
                 prop_assert!(added == 0 || added == share.cast_signed(), "twice");
             }
-            let line = &mut lines[round.head as usize];
+            let line = &mut lines[round.head];
             line.deficit -= of_deficit(WireBytes(*wire));
             if line.deficit <= 0 {
                 round.rotate(&mut order);
@@ -93,19 +93,20 @@ fn one_turn_among_many_lines_costs_as_many_looks_and_pays_for_as_many_frames() {
     weights[LINES - 1] = MAX_RATIO as u32;
     let (mut round, mut order, mut lines) = round_of(&weights);
     // A line that joins may send a frame immediately.
-    for line in &mut lines {
+    for line in lines.iter_mut() {
         line.deficit -= of_deficit(FULL_FRAME);
     }
     let before: Vec<_> = lines.iter().map(|line| line.deficit).collect();
     let turn = round.turn(&mut lines, &mut order, config().longest_frame());
-    assert_eq!(turn.expect("there are lines").0, LINES as u32 - 1);
+    let last = LineIndex::new(LINES - 1);
+    assert_eq!(turn.expect("there are lines").0, last);
     assert_eq!(looks(&before, &lines), LINES);
     let mut frames = 0;
-    while lines[LINES - 1].deficit > 0 {
+    while lines[last].deficit > 0 {
         let before: Vec<_> = lines.iter().map(|line| line.deficit).collect();
         round.turn(&mut lines, &mut order, config().longest_frame());
         assert_eq!(looks(&before, &lines), 0);
-        lines[LINES - 1].deficit -= of_deficit(FULL_FRAME);
+        lines[last].deficit -= of_deficit(FULL_FRAME);
         frames += 1;
     }
     assert!(frames > LINES - 10, "{frames}");

@@ -12,7 +12,8 @@
 //! which their search begins, so the number of queues is bounded for any traffic. Hashes of
 //! connections have secret keys: a guest cannot choose flows that share a queue.
 
-use super::{NIL, Waiting};
+use super::super::index::{FrameIndex, QueuesIndex, Table};
+use super::Places;
 use crate::Connection;
 use crate::queue::codel::Control;
 use crate::queue::turns::{TakesTurns, Turn, Turns};
@@ -42,8 +43,8 @@ impl Behind {
     }
 
     /// Queues by flow, with this number in their table.
-    const fn by_flow(index: u32) -> Self {
-        Self(1 << 32 | index as u64)
+    const fn by_flow(index: QueuesIndex) -> Self {
+        Self(1 << 32 | index.number() as u64)
     }
 
     #[inline(always)]
@@ -53,9 +54,9 @@ impl Behind {
 
     /// Number of the queues by flow; `None` for a list.
     #[inline(always)]
-    pub(in crate::pacer) const fn queues(self) -> Option<u32> {
+    pub(in crate::pacer) const fn queues(self) -> Option<QueuesIndex> {
         if self.is_by_flow() {
-            Some(self.0 as u32)
+            Some(QueuesIndex::new(self.0 as u32 as usize))
         } else {
             None
         }
@@ -73,8 +74,8 @@ struct FlowQueue {
     flow: Connection,
     is_shared: bool,
     /// The first frame and the last.
-    head: u32,
-    tail: u32,
+    head: FrameIndex,
+    tail: FrameIndex,
     wire: WireBytes,
     memory: Bytes,
     /// State of `CoDel`, while the first frame of the line belongs to another queue.
@@ -86,8 +87,8 @@ impl FlowQueue {
     const EMPTY: Self = Self {
         flow: Connection(0),
         is_shared: false,
-        head: NIL,
-        tail: NIL,
+        head: FrameIndex::NONE,
+        tail: FrameIndex::NONE,
         wire: WireBytes::ZERO,
         memory: Bytes(0),
         control: Control::NEW,
@@ -121,8 +122,8 @@ pub(in crate::pacer) struct FlowQueues {
 #[derive(Debug, Clone, Copy)]
 pub(in crate::pacer) struct FlowList {
     pub(in crate::pacer) behind: Behind,
-    pub(in crate::pacer) head: u32,
-    pub(in crate::pacer) tail: u32,
+    pub(in crate::pacer) head: FrameIndex,
+    pub(in crate::pacer) tail: FrameIndex,
     pub(in crate::pacer) wire: WireBytes,
     pub(in crate::pacer) memory: Bytes,
 }
@@ -184,8 +185,8 @@ impl FlowQueues {
     /// Adds a frame.
     pub(in crate::pacer) fn push<F>(
         &mut self,
-        places: &mut [Waiting<F>],
-        index: u32,
+        places: &mut Places<F>,
+        index: FrameIndex,
         flow: Connection,
     ) {
         let first = home(flow);
@@ -196,17 +197,17 @@ impl FlowQueues {
             self.find(flow)
         };
         let (wire, memory) = {
-            let waiting = &places[index as usize];
+            let waiting = &places[index];
             (waiting.wire, waiting.memory)
         };
         let queue = &mut self.queues[at];
         queue.wire += wire;
         queue.memory.0 += memory.0;
         self.wire += wire;
-        if queue.head == NIL {
+        if queue.head.is_none() {
             queue.head = index;
         } else {
-            places[queue.tail as usize].next = index;
+            places[queue.tail].next = index;
         }
         queue.tail = index;
         if !queue.turn.active {
@@ -219,15 +220,15 @@ impl FlowQueues {
     /// of `CoDel` if its flow is another one.
     pub(in crate::pacer) fn next<F>(
         &mut self,
-        places: &mut [Waiting<F>],
+        places: &mut Places<F>,
         control: &mut Control,
-    ) -> u32 {
+    ) -> FrameIndex {
         let at = loop {
             let turn = self
                 .turns
                 .pick(&mut self.queues, QUANTUM.0.cast_signed())
                 .expect("a line by flow has frames behind its first");
-            if self.queues[turn as usize].head != NIL {
+            if self.queues[turn as usize].head.is_some() {
                 break turn;
             }
             self.turns.end(&mut self.queues, turn);
@@ -241,11 +242,11 @@ impl FlowQueues {
     }
 
     /// Removes the first frame of a queue, and charges it.
-    fn remove<F>(&mut self, places: &mut [Waiting<F>], at: usize) -> u32 {
+    fn remove<F>(&mut self, places: &mut Places<F>, at: usize) -> FrameIndex {
         let queue = &mut self.queues[at];
         let index = queue.head;
-        let waiting = &mut places[index as usize];
-        queue.head = mem::replace(&mut waiting.next, NIL);
+        let waiting = &mut places[index];
+        queue.head = mem::replace(&mut waiting.next, FrameIndex::NONE);
         queue.wire -= waiting.wire;
         queue.memory.0 -= waiting.memory.0;
         queue.turn.deficit -= waiting.wire.0.cast_signed();
@@ -257,25 +258,28 @@ impl FlowQueues {
     /// there is one. The dropped frame, of this length, costs its flow nothing.
     pub(in crate::pacer) fn replace<F>(
         &mut self,
-        places: &mut [Waiting<F>],
+        places: &mut Places<F>,
         dropped: WireBytes,
-    ) -> Option<u32> {
+    ) -> Option<FrameIndex> {
         let at = self.current as usize;
         self.queues[at].turn.deficit += dropped.0.cast_signed();
-        (self.queues[at].head != NIL).then(|| self.remove(places, at))
+        self.queues[at]
+            .head
+            .is_some()
+            .then(|| self.remove(places, at))
     }
 
     /// Removes the first frame of the flow with the most memory, to drop it.
     pub(in crate::pacer) fn remove_of_largest<F>(
         &mut self,
-        places: &mut [Waiting<F>],
-    ) -> Option<u32> {
+        places: &mut Places<F>,
+    ) -> Option<FrameIndex> {
         let at = (0..QUEUES).max_by_key(|&at| (self.queues[at].memory, QUEUES - at))?;
-        if self.queues[at].head == NIL {
+        if self.queues[at].head.is_none() {
             return None;
         }
         let index = self.remove(places, at);
-        self.queues[at].turn.deficit += places[index as usize].wire.0.cast_signed();
+        self.queues[at].turn.deficit += places[index].wire.0.cast_signed();
         Some(index)
     }
 
@@ -315,23 +319,23 @@ impl FlowQueues {
         self.wire = WireBytes::ZERO;
         for queue in &mut self.queues {
             queue.turn.active = false;
-            queue.head = NIL;
+            queue.head = FrameIndex::NONE;
             queue.wire = WireBytes::ZERO;
             queue.memory = Bytes(0);
         }
     }
 
     /// Links all frames behind one, each flow's in order, and empties the queues.
-    fn link<F>(&mut self, places: &mut [Waiting<F>], mut last: u32) {
-        for queue in self.queues.iter().filter(|queue| queue.head != NIL) {
-            places[last as usize].next = queue.head;
+    fn link<F>(&mut self, places: &mut Places<F>, mut last: FrameIndex) {
+        for queue in self.queues.iter().filter(|queue| queue.head.is_some()) {
+            places[last].next = queue.head;
             last = queue.tail;
         }
         self.clear();
     }
 
     /// The first frame of each queue.
-    fn heads(&self) -> impl Iterator<Item = u32> {
+    fn heads(&self) -> impl Iterator<Item = FrameIndex> {
         self.queues.iter().map(|queue| queue.head)
     }
 }
@@ -348,54 +352,57 @@ const fn home(flow: Connection) -> usize {
 /// pacer's memory does not count them.
 #[derive(Debug)]
 pub(in crate::pacer) struct FlowTable {
-    all: Vec<FlowQueues>,
-    unused: Vec<u32>,
+    all: Table<QueuesIndex, FlowQueues>,
+    unused: Vec<QueuesIndex>,
 }
 
 impl FlowTable {
     pub(in crate::pacer) const fn new() -> Self {
         Self {
-            all: Vec::new(),
+            all: Table::new(),
             unused: Vec::new(),
         }
     }
 
     /// Returns the queues with this number.
-    pub(in crate::pacer) fn at(&self, index: u32) -> &FlowQueues {
-        &self.all[index as usize]
+    pub(in crate::pacer) fn at(&self, index: QueuesIndex) -> &FlowQueues {
+        &self.all[index]
     }
 
     /// Returns them for changes.
-    pub(in crate::pacer) fn at_mut(&mut self, index: u32) -> &mut FlowQueues {
-        &mut self.all[index as usize]
+    pub(in crate::pacer) fn at_mut(&mut self, index: QueuesIndex) -> &mut FlowQueues {
+        &mut self.all[index]
     }
 
     /// Begins queues by flow with the frames of one flow.
     pub(in crate::pacer) fn begin(&mut self, list: FlowList) -> Behind {
-        let index = self.unused.pop().unwrap_or_else(|| {
-            self.all.push(FlowQueues::EMPTY);
-            self.all.len() as u32 - 1
-        });
+        let unused = self.unused.pop();
+        let index = unused.unwrap_or_else(|| self.all.push(FlowQueues::EMPTY));
         self.at_mut(index).begin(list);
         Behind::by_flow(index)
     }
 
     /// Ends queues by flow that are not needed any more, and returns the frames as a list: `None` if
     /// the queues are needed.
-    pub(in crate::pacer) fn end(&mut self, index: u32) -> Option<FlowList> {
+    pub(in crate::pacer) fn end(&mut self, index: QueuesIndex) -> Option<FlowList> {
         let list = self.at_mut(index).end()?;
         self.unused.push(index);
         Some(list)
     }
 
     /// Ends queues by flow, and links their frames behind `last`.
-    pub(in crate::pacer) fn link<F>(&mut self, index: u32, places: &mut [Waiting<F>], last: u32) {
+    pub(in crate::pacer) fn link<F>(
+        &mut self,
+        index: QueuesIndex,
+        places: &mut Places<F>,
+        last: FrameIndex,
+    ) {
         self.at_mut(index).link(places, last);
         self.unused.push(index);
     }
 
-    /// The first frame of each queue of this number; some are [`NIL`].
-    pub(in crate::pacer) fn heads(&self, index: u32) -> impl Iterator<Item = u32> {
+    /// The first frame of each queue of this number; some are `NONE`.
+    pub(in crate::pacer) fn heads(&self, index: QueuesIndex) -> impl Iterator<Item = FrameIndex> {
         self.at(index).heads()
     }
 

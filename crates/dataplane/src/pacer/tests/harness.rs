@@ -1,8 +1,8 @@
 //! A host in virtual time around a pacer, and an independent check of the wire's contents in plain
 //! integers, without the pacer's arithmetic.
 
+use super::super::guests::number_of;
 use super::super::line::Stage;
-use super::super::store::NIL;
 use super::*;
 pub(super) use crate::PacketRecord as Record;
 pub(super) use crate::Reach;
@@ -102,8 +102,8 @@ impl Host {
                 pacer.enqueue(*now, frame);
             }
         }
-        let end = pacer.advance(*now) + pacer.batch;
-        let lost = pacer.chain.lost;
+        let end = pacer.core.chain.advance(*now) + pacer.core.chain.wire.batch();
+        let lost = pacer.core.chain.wire.lost();
         let batch = pacer.batch(*now);
         let clock = batch.clock();
         batch.for_each(|paced| {
@@ -280,24 +280,24 @@ pub(super) fn check_wire(sent: &[SentItem]) {
 /// Checks that the counters of lines and guests equal their contents, and are within bounds.
 pub(super) fn check_books(pacer: &Pacer<Record>) {
     let mut frames = 0;
-    for (number, guest) in (0..).zip(&pacer.guests) {
-        let Some(guest) = guest else { continue };
+    for guest in pacer.core.guests.iter() {
+        let number = number_of(guest.id);
         let (mut memory, mut released, mut with_frames) = (Bytes(0), WireBytes::ZERO, 0);
-        if guest.stamped != NIL {
+        if guest.stamped.is_some() {
             frames += 1;
-            memory.0 += pacer.chain.store.at(guest.stamped).memory.0;
+            memory.0 += pacer.core.chain.store.at(guest.stamped).memory.0;
         }
-        let mut line = guest.unlimited;
-        let mut next = guest.destinations.first;
+        let mut line = guest.lines.unlimited;
+        let mut next = guest.lines.first;
         let mut limited = 0;
-        while line != NIL {
-            let of = pacer.lines.at(line);
+        while line.is_some() {
+            let of = pacer.core.lines.at(line);
             assert_eq!(of.guest, number);
             assert_eq!(of.is_empty(), of.stage == Stage::Empty);
             let (mut held, mut wire) = (Bytes(0), WireBytes::ZERO);
             let mut largest = 0;
-            for index in of.frames(&pacer.chain.store) {
-                let waiting = pacer.chain.store.at(index);
+            for index in of.frames(&pacer.core.chain.store) {
+                let waiting = pacer.core.chain.store.at(index);
                 held.0 += waiting.memory.0;
                 wire += waiting.wire;
                 largest = largest.max(waiting.memory.0);
@@ -306,9 +306,9 @@ pub(super) fn check_books(pacer: &Pacer<Record>) {
             assert_eq!((of.memory, of.wire), (held, wire));
             // And the last packet, which has 42 segments here.
             assert!(
-                held.0 <= guest.share.0 + 42 * largest,
+                held.0 <= guest.backlog.share().0 + 42 * largest,
                 "{held} of {}",
-                guest.share
+                guest.backlog.share()
             );
             if of.stage == Stage::Released {
                 released += wire;
@@ -317,35 +317,36 @@ pub(super) fn check_books(pacer: &Pacer<Record>) {
             memory.0 += held.0;
             limited += u32::from(of.limit.is_some());
             line = next;
-            next = pacer.lines.sibling(line);
+            next = pacer.core.lines.sibling(line);
         }
-        let elastic = pacer.elastic.places(&guest.elastic, &pacer.chain.store);
+        let elastic = pacer
+            .elastic
+            .places(&guest.elastic, &pacer.core.chain.store);
         let held = elastic.iter().flatten().map(|&place| {
             frames += 1;
-            pacer.chain.store.at(place).memory.0
+            pacer.core.chain.store.at(place).memory.0
         });
         let held: u64 = held.sum();
-        assert!(held <= guest.share.0, "{held} of {}", guest.share);
-        assert!(elastic.len() <= super::super::elastic::MOST_FLOWS);
+        let share = guest.backlog.share();
+        assert!(held <= share.0, "{held} of {share}");
+        assert!(elastic.len() <= super::super::flows::MOST_FLOWS);
         memory.0 += held;
-        assert_eq!((guest.memory, guest.released), (memory, released));
         assert_eq!(
-            (guest.lines, guest.destinations.count),
+            (guest.backlog.memory, guest.backlog.released),
+            (memory, released)
+        );
+        assert_eq!(
+            (guest.lines.busy, guest.lines.limited),
             (with_frames, limited)
         );
-        assert!(memory <= guest.bound, "{memory} of {}", guest.bound);
+        let bound = guest.backlog.bound();
+        assert!(memory <= bound, "{memory} of {bound}");
         assert_eq!(guest.round.is_empty(), released == WireBytes::ZERO);
-        assert!(guest.stamped != NIL || guest.round.is_empty());
-        let is_local = |index| {
-            pacer
-                .chain
-                .store
-                .at(index)
-                .frame
-                .is_some_and(|frame| frame.is_local())
-        };
-        let departs_here = guest.stamped != NIL && is_local(guest.stamped);
-        assert_eq!(pacer.chain.local.has(number), departs_here);
+        assert!(guest.stamped.is_some() || guest.round.is_empty());
+        let store = &pacer.core.chain.store;
+        let is_local = |index| store.at(index).frame.is_some_and(|frame| frame.is_local());
+        let departs_here = guest.stamped.is_some() && is_local(guest.stamped);
+        assert_eq!(pacer.core.chain.local.has(number), departs_here);
     }
-    assert_eq!(pacer.chain.store.len(), frames);
+    assert_eq!(pacer.core.chain.store.len(), frames);
 }

@@ -3,6 +3,7 @@
 use super::harness::{Host, LINK, ROUNDING, Record, SentItem, check_wire, excess, frame};
 use super::*;
 use proptest::prelude::*;
+use tailbound_units::Position;
 
 fn to(destination: u128, id: u64, wire: u64) -> Record {
     Record {
@@ -235,7 +236,7 @@ fn a_closed_destination_takes_its_burst_and_asks_for_a_rate() {
     assert_eq!(host.of(0).count(), 3);
     // A frame each 12.3 us, the first when it has been earned.
     limit(&mut host, 1, Some(Rate::from_mbit(1000)));
-    let start = host.pacer.chain.position.0;
+    let start = host.pacer.core.chain.wire.position().0;
     let before = host.sent.len();
     host.run_until(host.now + Nanos::from_millis(5));
     let departures = host.sent[before..].iter().filter_map(|sent| sent.departure);
@@ -372,7 +373,12 @@ fn excess_of_steps(rates: &[(Position, Rate)], flow: &[(SentItem, Record)]) -> i
 
 /// Sets a destination's rate, and records its begin in `rates`.
 fn step(host: &mut Host, rates: &mut Vec<(Position, Rate)>, (destination, rate): (u128, Rate)) {
-    let from = host.pacer.advance(host.now).max(host.pacer.chain.wire);
+    let from = host
+        .pacer
+        .core
+        .chain
+        .advance(host.now)
+        .max(host.pacer.core.chain.wire.taken());
     limit(host, destination, Some(rate));
     rates.pop_if(|last| last.0 >= from);
     if rates.last().is_none_or(|last| last.1 != rate) {

@@ -207,12 +207,18 @@ fn one_behind_a_release_that_waits_for_a_full_wire_keeps_nobody_awake() {
         host.ring(guest as usize, start, frame(0, guest, FULL));
     }
     host.turn();
-    let chain = &host.pacer.chain;
+    let chain = &host.pacer.core.chain;
     let (due, release) = (chain.departures.first(), chain.releases.first());
-    let (now, wire) = (host.pacer.advance(host.now), host.pacer.chain.wire);
-    let local = host.pacer.chain.local.next;
+    let (now, wire) = (
+        host.pacer.core.chain.advance(host.now),
+        host.pacer.core.chain.wire.taken(),
+    );
+    let local = host.pacer.core.chain.local.next;
     assert!(due <= now && now < release && release < local);
-    assert!(local < now + host.pacer.batch && now + host.pacer.batch <= wire);
+    assert!(
+        local < now + host.pacer.core.chain.wire.batch()
+            && now + host.pacer.core.chain.wire.batch() <= wire
+    );
 
     host.run_until(start + Nanos::from_millis(1));
     assert_eq!(numbers(&host.local), [0, 1]);

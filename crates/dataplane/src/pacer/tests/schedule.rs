@@ -6,6 +6,7 @@ use super::harness::{
 use super::*;
 use crate::queue::{FifoConfig, QueueConfig};
 use proptest::prelude::*;
+use tailbound_units::Position;
 
 fn shape(sent: &[SentItem]) -> Vec<(u64, u64, Option<u64>)> {
     let start = sent[0].at;

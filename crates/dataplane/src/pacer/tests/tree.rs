@@ -352,10 +352,10 @@ struct Recorder {
 impl Recorder {
     fn set_rate(&mut self, destination: usize, rate: Rate) {
         let Host { pacer, now, .. } = &mut self.host;
-        let start = pacer.advance(*now);
-        let from = start.max(pacer.chain.wire).0;
+        let start = pacer.core.chain.advance(*now);
+        let from = start.max(pacer.core.chain.wire.taken()).0;
         // Frames of the present batch may have been released at the former rate.
-        let batch = (start + pacer.batch).0;
+        let batch = (start + pacer.core.chain.wire.batch()).0;
         pacer
             .set_destination(*now, GUEST, destination as u128, Some(rate))
             .expect("sound");

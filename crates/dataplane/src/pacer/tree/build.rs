@@ -1,10 +1,11 @@
 //! Construction of a tree from the places of destinations.
 
 use super::super::account::Account;
+use super::super::index::{EntryIndex, LineIndex, NodeIndex};
+use super::super::limit::Sharing;
 use super::super::rate_change::RateChange;
 use super::super::round::{Links, Round, weight};
-use super::super::store::NIL;
-use super::{Entry, Front, Node, Place, Places, Presence, Subtree, Tree, UNPLACED};
+use super::{Entry, Front, Node, Place, Places, Presence, Subtree, Tree};
 use std::collections::{BTreeMap, BTreeSet};
 use tailbound_units::{Bursts, Bytes, Position, Rate, WireBytes};
 
@@ -12,15 +13,15 @@ use tailbound_units::{Bursts, Bytes, Position, Rate, WireBytes};
 #[derive(Debug)]
 pub(in super::super) struct Leaf {
     /// Its line.
-    pub(in super::super) line: u32,
+    pub(in super::super) line: LineIndex,
     pub(in super::super) destination: u128,
     /// Its present rate, and its weight in a round.
     pub(in super::super) rate: Rate,
     pub(in super::super) weight: u32,
     /// Bytes that its bucket lacks to be full.
     pub(in super::super) lacks: WireBytes,
-    /// Its entry in the former tree; `NIL` or [`UNPLACED`] without one.
-    pub(in super::super) former: u32,
+    /// The buckets around it in the former tree.
+    pub(in super::super) former: Sharing,
 }
 
 /// The conditions under which a tree is built.
@@ -44,7 +45,7 @@ type Sizes = BTreeMap<Subtree, u32>;
 /// The account of a former node, and the lines whose frames were charged to it.
 struct Former {
     account: Account,
-    members: BTreeSet<u32>,
+    members: BTreeSet<LineIndex>,
 }
 
 impl Places {
@@ -77,14 +78,14 @@ impl Places {
 impl Tree {
     /// Builds the tree of these destinations. Buckets of the former tree continue. A bucket
     /// also owes the sum of what the destinations that join it owe: at least what it would owe if it
-    /// had been charged, too. The call assigns entries and their nodes to the lines by `assign`: `NIL` to a line
-    /// that shares no bucket, and [`UNPLACED`] to one that may not send. No line may wait in the
+    /// had been charged, too. The call assigns the lines their
+    /// buckets by `assign`. No line may wait in the
     /// tree, or have a turn there.
     pub(in super::super) fn build(
         &mut self,
         leaves: &[Leaf],
         terms: &Terms,
-        mut assign: impl FnMut(u32, u32, u32),
+        mut assign: impl FnMut(LineIndex, Sharing),
     ) {
         self.is_stale = false;
         (self.link, self.longest) = (terms.link, terms.longest);
@@ -95,35 +96,36 @@ impl Tree {
                 self.add_node(*subtree, &mut former, terms);
             }
         }
-        let numbers = self.nodes.iter().map(|node| node.subtree).zip(0..);
-        let numbers: BTreeMap<Subtree, u32> = numbers.collect();
+        let subtrees = self.nodes.iter().map(|node| node.subtree);
+        let numbers: BTreeMap<Subtree, NodeIndex> = subtrees.zip(self.nodes.indices()).collect();
         let mut debts = vec![WireBytes::ZERO; self.nodes.len()];
         for (leaf, path) in leaves.iter().zip(&paths) {
             let Some(path) = path else {
-                assign(leaf.line, UNPLACED, NIL);
+                assign(leaf.line, Sharing::Unplaced);
                 continue;
             };
             let Some(first) = path.first() else {
-                assign(leaf.line, NIL, NIL);
+                assign(leaf.line, Sharing::Alone);
                 continue;
             };
             let mut below = self.push_entry(leaf.line, leaf.rate, leaf.weight);
-            assign(leaf.line, below, numbers[first]);
+            let node = numbers[first];
+            assign(leaf.line, Sharing::Below { leaf: below, node });
             for subtree in path {
                 let node = numbers[subtree];
                 let known = former.get(subtree);
                 if !known.is_some_and(|former| former.members.contains(&leaf.line)) {
-                    debts[node as usize] += leaf.lacks;
+                    debts[node.number()] += leaf.lacks;
                 }
-                self.at_mut(node).rate += leaf.rate;
+                self.entries[node.into()].rate += leaf.rate;
                 self.set_parent(below, node);
-                below = node;
+                below = node.into();
             }
         }
-        for (node, debt) in (0..).zip(debts) {
+        for (node, debt) in self.nodes.indices().zip(debts) {
             self.settle(node, debt, terms);
         }
-        self.links = Links::default();
+        self.links = Links::new();
         self.links.reserve(self.entries.len());
     }
 
@@ -194,20 +196,20 @@ impl Tree {
         });
         self.nodes.push(Node {
             account,
-            parent: NIL,
-            holder: NIL,
+            parent: NodeIndex::NONE,
+            holder: EntryIndex::NONE,
             round: Round::EMPTY,
             subtree,
         });
-        self.push_entry(NIL, Rate(0), 0);
+        self.push_entry(LineIndex::NONE, Rate(0), 0);
     }
 
     /// Sets rate and depth of a node's account, and charges a debt to it.
-    fn settle(&mut self, node: u32, debt: WireBytes, terms: &Terms) {
-        let rate = self.at(node).rate;
-        self.at_mut(node).weight = weight(rate, terms.link);
-        let depth = self.depth(self.node(node).subtree, terms);
-        let account = &mut self.node_mut(node).account;
+    fn settle(&mut self, node: NodeIndex, debt: WireBytes, terms: &Terms) {
+        let rate = self.entries[node.into()].rate;
+        self.entries[node.into()].weight = weight(rate, terms.link);
+        let depth = self.depth(self.nodes[node].subtree, terms);
+        let account = &mut self.nodes[node].account;
         account.translate(&terms.change);
         account.configure(rate, depth, terms.link, terms.at, terms.lost);
         if debt > WireBytes::ZERO {
@@ -218,16 +220,16 @@ impl Tree {
         }
     }
 
-    fn set_parent(&mut self, entry: u32, parent: u32) {
-        self.at_mut(entry).parent = parent;
-        if let Some(node) = self.nodes.get_mut(entry as usize) {
-            node.parent = parent;
+    fn set_parent(&mut self, entry: EntryIndex, parent: NodeIndex) {
+        self.entries[entry].parent = parent;
+        if let Some(node) = self.node_of(entry) {
+            self.nodes[node].parent = parent;
         }
     }
 
-    fn push_entry(&mut self, line: u32, rate: Rate, weight: u32) -> u32 {
+    fn push_entry(&mut self, line: LineIndex, rate: Rate, weight: u32) -> EntryIndex {
         self.entries.push(Entry {
-            parent: NIL,
+            parent: NodeIndex::NONE,
             rate,
             weight,
             is_listed: false,
@@ -239,22 +241,23 @@ impl Tree {
                 release: Position::ZERO,
                 presence: Presence::Absent,
             },
-        });
-        self.entries.len() as u32 - 1
+        })
     }
 
     /// Takes the accounts out of the present tree, and removes all entries.
     fn take_former(&mut self, leaves: &[Leaf]) -> BTreeMap<Subtree, Former> {
-        let mut members: BTreeMap<Subtree, BTreeSet<u32>> = BTreeMap::new();
-        let known = |former: &u32| (*former as usize) < self.entries.len();
-        for leaf in leaves.iter().filter(|leaf| known(&leaf.former)) {
-            for node in self.path(leaf.former) {
-                let subtree = self.node(node).subtree;
+        let mut members: BTreeMap<Subtree, BTreeSet<LineIndex>> = BTreeMap::new();
+        for leaf in leaves {
+            let Sharing::Below { leaf: former, .. } = leaf.former else {
+                continue;
+            };
+            for node in self.path(former) {
+                let subtree = self.nodes[node].subtree;
                 members.entry(subtree).or_default().insert(leaf.line);
             }
         }
-        self.entries.clear();
-        let former = self.nodes.drain(..).map(|node| {
+        self.entries.entries_mut().clear();
+        let former = self.nodes.entries_mut().drain(..).map(|node| {
             let members = members.remove(&node.subtree).unwrap_or_default();
             let account = node.account;
             (node.subtree, Former { account, members })

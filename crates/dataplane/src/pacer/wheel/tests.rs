@@ -1,3 +1,4 @@
+use super::super::index::LineIndex;
 use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -5,22 +6,22 @@ use std::collections::BTreeSet;
 /// A wheel beside an ordered set of (departure, order of coming).
 #[derive(Default)]
 struct Model {
-    count: u32,
-    waiting: BTreeSet<(Position, u32)>,
+    count: usize,
+    waiting: BTreeSet<(Position, LineIndex)>,
     now: Position,
 }
 
 impl Model {
-    fn insert(&mut self, wheel: &mut Wheel, ahead: u64) {
-        let index = self.count;
+    fn insert(&mut self, wheel: &mut Wheel<LineIndex>, ahead: u64) {
+        let index = LineIndex::new(self.count);
         let departure = self.now + WireBytes(ahead);
         self.count += 1;
-        wheel.reserve(self.count as usize);
+        wheel.reserve(self.count);
         self.waiting.insert((departure, index));
         wheel.insert(index, departure);
     }
 
-    fn pop(&mut self, wheel: &mut Wheel) -> bool {
+    fn pop(&mut self, wheel: &mut Wheel<LineIndex>) -> bool {
         let expected = self.waiting.pop_first();
         let first = wheel.first();
         assert_eq!(
@@ -35,7 +36,7 @@ impl Model {
     }
 
     /// Takes out the `nth` of those that wait.
-    fn remove(&mut self, wheel: &mut Wheel, nth: u64) {
+    fn remove(&mut self, wheel: &mut Wheel<LineIndex>, nth: u64) {
         let count = self.waiting.len().max(1);
         let chosen = self.waiting.iter().nth(nth as usize % count).copied();
         if let Some(chosen) = chosen {
@@ -45,7 +46,7 @@ impl Model {
         self.check(wheel);
     }
 
-    fn check(&self, wheel: &Wheel) {
+    fn check(&self, wheel: &Wheel<LineIndex>) {
         let next = self.waiting.first();
         let next = next.map_or(Position::NEVER, |(departure, _)| *departure);
         assert_eq!(wheel.first(), next);

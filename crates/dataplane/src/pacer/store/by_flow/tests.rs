@@ -1,4 +1,5 @@
-use super::super::{Arrival, NIL, Store};
+use super::super::super::index::GuestIndex;
+use super::super::{Arrival, Store};
 use super::*;
 use crate::pacer::limit::Limit;
 use crate::pacer::line::{Line, put_back};
@@ -17,7 +18,11 @@ fn limited() -> Line {
     };
     let rate = Rate::from_mbit(1_000);
     let bucket = TokenBucket::on_wire(rate, rate, WireBytes(30_000)).expect("short");
-    Line::new(0, 1, Some(Limit::new(key, bucket, None, WireBytes::ZERO)))
+    Line::new(
+        GuestIndex::new(0),
+        1,
+        Some(Limit::new(key, bucket, None, WireBytes::ZERO)),
+    )
 }
 
 /// Operation on a line.
@@ -86,7 +91,7 @@ impl Model {
     }
 
     /// Takes a frame out of its place; it must be one of the first two of its flow.
-    fn left(&mut self, place: u32) {
+    fn left(&mut self, place: FrameIndex) {
         let record = self.store.take(place).expect("a frame");
         let flow = self.flow(record.connection);
         let at = flow.iter().position(|id| *id == record.id);
@@ -240,5 +245,5 @@ fn queues_are_used_again_and_freed_when_nothing_waits() {
     assert_eq!(model.store.flows.all.len(), 1, "one line needs one");
     while model.store.give_back() != crate::queue::Spare::Nothing {}
     assert!(model.store.flows.all.is_empty());
-    assert_eq!(model.line.head(), NIL);
+    assert!(model.line.head().is_none());
 }

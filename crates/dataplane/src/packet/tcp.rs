@@ -293,7 +293,7 @@ impl TcpFrame for Packet {
     fn bare(maker: &TcpMaker, bare: &Bare) -> Self {
         match bare.timestamps {
             _ if bare.flow.v6 || bare.link.tag != 0 => Self::write_any(maker, *bare),
-            None => Self::write_unstamped(maker, *bare),
+            None => plain::write_unstamped(maker, *bare),
             stamps @ Some(_) => Self::write_plain(maker, bare, stamps),
         }
     }

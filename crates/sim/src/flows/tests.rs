@@ -47,8 +47,8 @@ fn small(changes: &[(&str, &str)]) -> String {
     replaced(SMALL, changes)
 }
 
-fn run(text: String, seed: u64, threads: usize) -> Results {
-    let loaded = parse::<FlowsExperiment>(&text).unwrap();
+fn run(text: &str, seed: u64, threads: usize) -> Results {
+    let loaded = parse::<FlowsExperiment>(text).unwrap();
     loaded.run(seed, &Threads(threads), &mut |_| {}).unwrap()
 }
 
@@ -64,15 +64,15 @@ fn is_close(one: f64, other: f64) -> bool {
 fn what_comes_out_follows_from_the_seed_alone() {
     for policy in ["silo", "locality"] {
         let text = small(&[("\"silo\"", &format!("{policy:?}"))]);
-        let one = run(text.clone(), 1, 1);
-        assert_eq!(one.to_json(), run(text.clone(), 1, 3).to_json());
-        assert_ne!(one.to_json(), run(text, 2, 1).to_json());
+        let one = run(&text, 1, 1);
+        assert_eq!(one.to_json(), run(&text, 1, 3).to_json());
+        assert_ne!(one.to_json(), run(&text, 2, 1).to_json());
     }
 }
 
 #[test]
 fn under_guarantees_jobs_take_at_least_what_their_guarantee_lets_them() {
-    let results = run(small(&[]), 1, 1);
+    let results = run(&small(&[]), 1, 1);
     assert!(value(&results, "stretch") >= 1.0 - 1e-6);
     // All to one: the receiver's bandwidth alone decides, and is fully used.
     assert!(is_close(value(&results, "A_stretch_p99"), 1.0));
@@ -93,7 +93,7 @@ fn slots_are_taken_as_said_where_nobody_is_refused() {
     ];
     for policy in ["oktopus", "locality"] {
         let text = small(&changes).replacen("\"silo\"", &format!("{policy:?}"), 1);
-        let results = run(text, 1, 1);
+        let results = run(&text, 1, 1);
         assert!(value(&results, "refused").abs() < f64::EPSILON);
         let occupancy = value(&results, "occupancy");
         assert!((46.0..54.0).contains(&occupancy), "{policy}: {occupancy}");
@@ -107,7 +107,7 @@ fn fair_sharing_lets_alone_flows_be_faster_and_crowded_ones_slower() {
     let no_compute = ("compute = \"1s\"", compute);
     // A nearly empty data centre: links are faster than guarantees.
     let alone = run(
-        small(&[
+        &small(&[
             locality,
             no_compute,
             no_compute,
@@ -119,7 +119,7 @@ fn fair_sharing_lets_alone_flows_be_faster_and_crowded_ones_slower() {
     assert!(value(&alone, "stretch") < 0.7);
     let thin = "rack_link = { rate = \"100Mbit/s\"";
     let crowded = run(
-        small(&[locality, ("rack_link = { rate = \"10Gbit/s\"", thin)]),
+        &small(&[locality, ("rack_link = { rate = \"10Gbit/s\"", thin)]),
         1,
         1,
     );

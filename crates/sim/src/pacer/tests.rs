@@ -119,14 +119,14 @@ fn results_follow_from_the_seed_whatever_the_number_of_threads() {
 fn mistakes_are_named_with_their_place() {
     assert_mistakes::<PacerExperiment>(
         "silo-table1",
-        r#"
+        r"
 frames = 10 => frames = 0
     frames 0: choose 1 to 1000
 late = [99, 77,  => late = [99,
     5 figures for 6 bandwidths
 [100, 140 => [90, 140
     bandwidths 90: choose 100 to
-"#,
+",
     );
     assert_mistakes::<PacerExperiment>(
         "limits",
@@ -137,10 +137,10 @@ late = [99, 77,  => late = [99,
     );
     assert_mistakes::<PacerExperiment>(
         "spacing",
-        r#"
+        r"
 frames = [84, 1538] => frames = [83, 1538]
     frames 83: choose 84
-"#,
+",
     );
     assert_mistakes::<PacerExperiment>(
         "conformance",
@@ -151,12 +151,12 @@ port = "10Gbit/s" => port = "7Gbit/s"
     );
     assert_mistakes::<PacerExperiment>(
         "isolation",
-        r#"
+        r"
 load = 60 => load = 100
     load 100: choose 1 to 99
 [isolation] => [limits]
     unknown key `flood`
-"#,
+",
     );
     assert_mistakes::<PacerExperiment>(
         "elastic",

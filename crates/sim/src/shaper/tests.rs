@@ -95,10 +95,10 @@ kind = "fifo" => kind = "fifo"\nwidth = "1ms"
     );
     assert_mistakes::<ShaperExperiment>(
         "http",
-        r#"
+        r"
 clients = 10 => clients = 0
     clients 0: choose 1 to
-"#,
+",
     );
     assert_mistakes::<ShaperExperiment>(
         "rate",

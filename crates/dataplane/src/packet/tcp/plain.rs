@@ -36,6 +36,13 @@ const HEADERS: Headers = Headers {
     transport: TRANSPORT as u16,
 };
 
+/// Writes a segment without payload and timestamps, in the layout of [`Packet::write_plain`]. A
+/// separate function, so that the more common one with timestamps stays short.
+#[inline(never)]
+pub(super) fn write_unstamped(maker: &TcpMaker, bare: Bare) -> Packet {
+    Packet::write_plain(maker, &bare, None)
+}
+
 impl Packet {
     /// Returns the frame's fields if it has this layout.
     #[inline(always)]
@@ -84,13 +91,6 @@ impl Packet {
             timestamps,
             link: link_of(frame),
         })
-    }
-
-    /// A segment without payload and timestamps. A separate function, so that the more common one
-    /// with timestamps stays short.
-    #[inline(never)]
-    pub(super) fn write_unstamped(maker: &TcpMaker, bare: Bare) -> Self {
-        Self::write_plain(maker, &bare, None)
     }
 
     /// A segment without payload, with this layout. `timestamps` are those of `bare`: each caller

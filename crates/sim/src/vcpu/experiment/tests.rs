@@ -165,7 +165,7 @@ nodes = 16 => nodes = 65
     );
     assert_mistakes::<VcpuExperiment>(
         "bobtail-fig3",
-        r#"
+        r"
 days = 35 => days = 0
     days 0: choose 1 to 366
 runs = 2 => runs = 25
@@ -174,6 +174,6 @@ runs = 2 => runs = 25
     lives 0: choose 1 to 36600
 [7, 30, 90, 365] => []
     lives
-"#,
+",
     );
 }

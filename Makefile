@@ -123,7 +123,7 @@ OPERATOR_BYTES := 30000000
 .PHONY: static
 static: ## Build the program of the package tailbound as one static file for any Linux
 	@scripts/need compile
-	@scripts/build-static operator $(OPERATOR_BYTES) $(call profile,static) "$(CARGO)"
+	@scripts/build-static operator $(OPERATOR_BYTES) $(call profile,release) "$(CARGO)"
 
 .PHONY: static-musl
 static-musl: ## Build the probe with musl where rustc has none, in a bare root of Debian's sid (root; half an hour the first time)

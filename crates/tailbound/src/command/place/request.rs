@@ -70,8 +70,8 @@ struct GuaranteeArgs {
     /// Rate of a burst; unlimited without
     #[arg(long, value_name = "RATE", requires = "bandwidth")]
     burst_rate: Option<Rate>,
-    /// Number of bursts that it may send without a pause into one host, rack or pod; 1 without.
-    /// per-receiver is one to each receiver
+    /// Number of bursts that it may send without a pause into one host, rack or pod, or
+    /// per-receiver for one to each receiver; 1 without
     #[arg(long, value_name = "K", requires = "bandwidth")]
     bursts: Option<Bursts>,
     /// Bytes beyond its bandwidth that may be on their way to it from all others together, at least

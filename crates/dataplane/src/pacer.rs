@@ -8,7 +8,7 @@
 //! interval the departures of a guest stay below `min(Bmax·t + frame, B·t + S)` plus two bytes.
 //!
 //! **Virtual time is counted in bytes of the wire** ([`WireClock`]): preamble, FCS and gap
-//! included. A departure time is the number of a byte ([`Position`]), so every computed time is
+//! included. A departure time is the number of a byte (`Position`), so every computed time is
 //! possible on the wire. All sizes in a guarantee are bytes on the wire, too, as placement counts
 //! them.
 //!

@@ -19,7 +19,7 @@ pub struct GuestLevel {
 /// Level of the bucket of a limited destination at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DestinationLevel {
-    /// The destination, as in [`FlowKey`].
+    /// The destination, as in [`FlowKey`](crate::FlowKey).
     pub destination: u128,
     /// The limit; 0 if it is closed, so that the bucket does not fill.
     pub rate: Rate,

@@ -48,7 +48,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Calls `job` once with each number below `count`, on `threads` threads, of which this is one.
 ///
 /// One function for all jobs: copies of it for each take a tenth of this crate's compilation.
-pub(crate) fn for_each(count: usize, threads: usize, job: &(dyn Fn(usize) + Sync)) {
+fn for_each(count: usize, threads: usize, job: &(dyn Fn(usize) + Sync)) {
     let next = AtomicUsize::new(0);
     let work = || {
         loop {

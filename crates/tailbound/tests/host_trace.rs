@@ -190,7 +190,7 @@ fn a_trace_has_each_frame_of_a_guest_beside_its_threads() {
         let before = tailbound_sys::timer::now();
         let packets = trace(directory, &["--of", "packets", "--guest", name]);
         let after = tailbound_sys::timer::now();
-        let nobody = trace(directory, &["--of", "packets", "--guest", "nobody"]);
+        let absent = trace(directory, &["--of", "packets", "--guest", "nobody"]);
         let kept = std::fs::read(directory.join("trace.json"));
         assert!(packets.status.success(), "{packets:?}");
         check(&document(&kept.unwrap()), [before, after]);
@@ -200,8 +200,8 @@ fn a_trace_has_each_frame_of_a_guest_beside_its_threads() {
             "{said}"
         );
         // Who asks for what is not there leaves the file as it was.
-        assert_eq!(nobody.status.code(), Some(2), "{nobody:?}");
-        let said = String::from_utf8_lossy(&nobody.stderr);
+        assert_eq!(absent.status.code(), Some(2), "{absent:?}");
+        let said = String::from_utf8_lossy(&absent.stderr);
         assert!(said.contains("nobody") && said.contains(name), "{said}");
         let Some(both) = both(directory, name) else {
             return;

@@ -218,10 +218,10 @@ fn a_token_opens_what_its_role_allows() {
     std::fs::write(tokens, [first, second, third, fourth].concat()).unwrap();
     let service = Service::start(directory, "127.0.0.1:0", "--tokens tokens.toml");
 
-    let nobody = service.place("list").failed(2);
+    let refused = service.place("list").failed(2);
     assert!(
-        nobody.contains("--token-file FILE, or TAILBOUND_TOKEN_FILE"),
-        "{nobody}"
+        refused.contains("--token-file FILE, or TAILBOUND_TOKEN_FILE"),
+        "{refused}"
     );
     service.place_as(&acme, "create web --vms 2").done();
     let listed = service.place_as(&operator, "list").done();
@@ -239,9 +239,9 @@ fn a_token_opens_what_its_role_allows() {
 
 #[test]
 fn a_service_that_is_not_there_or_is_none_is_told_apart() {
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = nobody.local_addr().unwrap();
-    drop(nobody);
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = closed.local_addr().unwrap();
+    drop(closed);
     let ask = |url: &str| {
         let line = format!("place status --patience 0s --url {url}");
         run_anywhere(&line).failed(2)

@@ -175,7 +175,7 @@ fn a_trace_has_each_long_wait_with_who_ran_meanwhile() {
         ))
     };
     let told = trace("--least 200us");
-    let nobody = trace("--guest nobody");
+    let absent = trace("--guest nobody");
     stop.store(true, std::sync::atomic::Ordering::Relaxed);
     for hog in hogs {
         hog.join().unwrap();
@@ -186,7 +186,7 @@ fn a_trace_has_each_long_wait_with_who_ran_meanwhile() {
         skipped(Part::BpfWaits, error.to_string());
         return;
     }
-    nobody.failed(2);
+    absent.failed(2);
     told.done();
     check_trace(&std::fs::read(folder.join("trace.json")).unwrap());
 }

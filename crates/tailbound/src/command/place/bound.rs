@@ -89,7 +89,7 @@ fn of_message(bound: &PairBound, message: &MessageBound, paint: Paint) -> String
         let near = format!("the host, rack or pod of {}", bound.to);
         (
             time(longer.0),
-            format!("after its bursts, in place of these two: others in {near} had them, and all send there"),
+            format!("after its bursts, in place of these two: they went to others in {near}, and all send there"),
         )
     });
     let promised = if bound.promised.is_some() {

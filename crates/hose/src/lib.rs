@@ -21,8 +21,8 @@
 //! has three kinds of methods:
 //!
 //! - `handle_*` and `set_*` are for events: [`HoseState::handle_datagram`] for each datagram,
-//!   [`HoseState::handle_usage`] for each used flow and [`HoseState::handle_sample_end`] after
-//!   them, [`HoseState::sample_drained`] for the data that guests took from their ports,
+//!   [`HoseState::handle_waiting`] for a flow's first waiting frame, [`HoseState::handle_usage`] for
+//!   each used flow and [`HoseState::handle_sample_end`] after them, [`HoseState::sample_drained`] for the data that guests took from their ports,
 //!   [`HoseState::set_machines`] for changed VMs or guarantees, [`HoseState::set_keys`] for changed
 //!   keys.
 //! - `poll_*` return results: [`HoseState::poll_datagrams`] the datagrams to send, then

@@ -4,16 +4,51 @@ use crate::ids::PeerIndex;
 use std::collections::BTreeSet;
 use tailbound_units::{Nanos, Rate};
 
-/// Largest number of recomputations of changed allocations in an interval.
+/// Recomputations of changed allocations in an interval, in the long run.
 const RECOMPUTATIONS: u64 = 8;
 
-/// Largest number of datagrams to one peer in an interval.
+/// Datagrams to one peer in an interval, in the long run.
 const DATAGRAMS: u64 = 4;
 
+/// Number of recomputations, and of datagrams to a peer, that may follow each other at once: as many
+/// as a new sender causes at one host. It requests; another confirms less; it is granted more.
+const AT_ONCE: u64 = 4;
+
+/// Limits how often something is done, to `AT_ONCE` times at once and a rate in the long run: the
+/// virtual scheduling algorithm (ATM Forum, 1996).
+#[derive(Debug, Clone, Copy)]
+struct Pace {
+    /// Time between two occurrences in the long run.
+    gap: Nanos,
+    /// Time of the next occurrence if all of them had kept the gap.
+    next: Nanos,
+}
+
+impl Pace {
+    const fn new(gap: Nanos) -> Self {
+        Self {
+            gap,
+            next: Nanos::ZERO,
+        }
+    }
+
+    /// Returns the first moment, from `now` on, at which it may be done.
+    fn earliest(&self, now: Nanos) -> Nanos {
+        let ahead = Nanos(self.gap.0 * (AT_ONCE - 1));
+        now.max(self.next.saturating_sub(ahead))
+    }
+
+    /// Records that it was done.
+    fn record(&mut self, now: Nanos) {
+        self.next = self.next.max(now) + self.gap;
+    }
+}
+
 /// Returns whether a rate deserves a datagram of its own if `before` was sent last: if it is more
-/// than 1/32 away.
+/// than 1/32 higher, or more than 1/128 lower, since another sender may wait for what falls.
 pub(crate) const fn is_worth_a_datagram(rate: Rate, before: Rate) -> bool {
-    rate.0.abs_diff(before.0) > before.0 / 32
+    let part = if rate.0 < before.0 { 128 } else { 32 };
+    rate.0.abs_diff(before.0) > before.0 / part
 }
 
 /// Set of allocations that are recomputed.
@@ -25,11 +60,11 @@ pub(crate) enum Scope {
     Changed,
 }
 
-/// Times of the next and the last datagram to a peer.
+/// Time of the next datagram to a peer, and how soon it may be.
 #[derive(Debug)]
 struct Peer {
     due: Nanos,
-    last_sent: Option<Nanos>,
+    pace: Pace,
 }
 
 /// The timers of a host.
@@ -43,6 +78,7 @@ pub(crate) struct Schedule {
     tick: Nanos,
     /// Time of the next recomputation of changed allocations, if any.
     recompute: Option<Nanos>,
+    recomputations: Pace,
 }
 
 impl Schedule {
@@ -51,7 +87,7 @@ impl Schedule {
         let datagrams = (0..peers).map(|peer| (now, PeerIndex(peer)));
         let peer = || Peer {
             due: now,
-            last_sent: None,
+            pace: Pace::new(Nanos(interval.0 / DATAGRAMS)),
         };
         Self {
             interval,
@@ -59,29 +95,22 @@ impl Schedule {
             datagrams: datagrams.collect(),
             tick: now,
             recompute: None,
+            recomputations: Pace::new(Nanos(interval.0 / RECOMPUTATIONS)),
         }
     }
 
-    /// Schedules a recomputation of what has changed: soon, so that changes that
-    /// come together are computed together.
+    /// Schedules a recomputation of changed allocations: immediately, if few were in the last
+    /// interval.
     pub(crate) fn recompute_soon(&mut self, now: Nanos) {
-        let last = self.tick.saturating_sub(self.interval);
-        let slice = self.interval.0 / RECOMPUTATIONS;
-        let since = now.since(last);
-        let at = if since >= self.interval || slice == 0 {
-            now
-        } else {
-            last + Nanos(since.0.div_ceil(slice) * slice)
-        };
+        let at = self.recomputations.earliest(now);
         self.recompute = Some(self.recompute.map_or(at, |before| before.min(at)));
     }
 
     /// Expedites the next datagram to a peer.
     pub(crate) fn expedite_datagram(&mut self, now: Nanos, peer: PeerIndex) {
-        let gap = Nanos(self.interval.0 / DATAGRAMS);
-        let Peer { due, last_sent } = self.peers[peer.0];
-        let at = last_sent.map_or(now, |last| now.max(last + gap));
-        if at < due {
+        let Peer { due, pace } = &self.peers[peer.0];
+        let at = pace.earliest(now);
+        if at < *due {
             self.set_datagram(at, peer);
         }
     }
@@ -96,7 +125,7 @@ impl Schedule {
 
     /// Records that a datagram was sent to a peer.
     pub(crate) fn datagram_sent(&mut self, now: Nanos, peer: PeerIndex) {
-        self.peers[peer.0].last_sent = Some(now);
+        self.peers[peer.0].pace.record(now);
     }
 
     /// Returns a peer to which a datagram is due.
@@ -113,6 +142,7 @@ impl Schedule {
             Some(Scope::All)
         } else if self.recompute.is_some_and(|at| at <= now) {
             self.recompute = None;
+            self.recomputations.record(now);
             Some(Scope::Changed)
         } else {
             None

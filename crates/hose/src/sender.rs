@@ -260,6 +260,28 @@ impl SendingSide {
         }
     }
 
+    /// Handles a flow's first frame that waits for its limit: the demand is unlimited from now on,
+    /// without waiting for the end of the sample.
+    pub(crate) fn handle_waiting(&mut self, cx: &mut Context<'_>, flow: FlowKey) {
+        let usage = Usage {
+            waiting: true,
+            ..Usage::default()
+        };
+        self.handle_usage(cx, flow, usage);
+        let Some(index) = self.flows.get(&flow).copied() else {
+            return;
+        };
+        let pair = &mut self.pairs[index];
+        for known in &mut pair.flows {
+            if known.destination == flow.destination {
+                known.demand = Rate::MAX;
+            }
+        }
+        pair.demand = Rate::MAX;
+        self.changed[pair.local] = true;
+        cx.recompute_soon();
+    }
+
     /// Ends a sample. Flows without recorded usage were not used.
     pub(crate) fn end_sample(&mut self, cx: &mut Context<'_>) {
         let elapsed = cx.now.since(self.last_sample);

@@ -304,6 +304,13 @@ impl HoseState {
         sending.handle_usage(&mut cx, flow, usage);
     }
 
+    /// Handles a flow's first frame that waits for its limit since the last sample: its demand is
+    /// requested immediately.
+    pub fn handle_waiting(&mut self, now: Nanos, flow: FlowKey) {
+        let (mut cx, sending, _) = self.sides(now);
+        sending.handle_waiting(&mut cx, flow);
+    }
+
     /// Records, by `drained`, the data that each receiving guest took from its port since the last
     /// sample, and whether frames wait there. Grants to its senders are limited to that rate.
     pub fn sample_drained(

@@ -326,18 +326,17 @@ impl Hose {
     /// Reads the usage of the rates, sends the due datagrams and sets the resulting rates. Call it
     /// after each turn in which the pacer took a frame, and at [`Self::poll_at`].
     pub fn poll(&mut self, now: Nanos, pacer: &mut Pacer<Packet>) {
+        for flow in pacer.flows_that_wait() {
+            self.state.handle_waiting(now, flow_of(flow));
+        }
         if self.sampling.begin(now, self.state.interval()) {
             pacer.destinations_used(now, |used| {
-                let flow = FlowKey {
-                    guest: hose::GuestId(used.flow.source.get().get()),
-                    destination: destination(used.flow.destination),
-                };
                 let usage = hose::Usage {
                     taken: used.taken.into(),
                     lacks: used.lacks.into(),
                     waiting: used.backlogged,
                 };
-                self.state.handle_usage(now, flow, usage);
+                self.state.handle_usage(now, flow_of(used.flow), usage);
             });
             self.state.handle_sample_end(now);
         }
@@ -354,7 +353,11 @@ impl Hose {
             refused,
             ..
         } = self;
-        state.poll_datagrams(now, today(), |host, datagram| channel.send(host, datagram));
+        state.poll_datagrams(now, today(), |host, datagram| {
+            if let Some(len) = channel.send(host, datagram) {
+                pacer.take_wire(now, len);
+            }
+        });
         for change in state.poll_changes() {
             if !kept.is_empty()
                 && let Some(source) = guest_of(change.flow.guest)
@@ -409,6 +412,14 @@ const fn differing_classes(dropped: Dropped) -> Option<(HostId, ClassesCode)> {
     match dropped {
         Dropped::Classes { host, classes } => Some((host, classes)),
         _ => None,
+    }
+}
+
+/// Converts the pacer's key of a flow.
+fn flow_of(flow: dataplane::FlowKey) -> FlowKey {
+    FlowKey {
+        guest: hose::GuestId(flow.source.get().get()),
+        destination: destination(flow.destination),
     }
 }
 

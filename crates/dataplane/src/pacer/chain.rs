@@ -4,7 +4,7 @@ use super::account::Departing;
 use super::departures::Departures;
 use super::guest::Guest;
 use super::index::{FrameIndex, LineIndex};
-use super::limit::{Limit, UsedLines};
+use super::limit::{BeganToWait, Limit, UsedLines};
 use super::line::{Line, Stage};
 use super::local::Local;
 use super::releases::Releases;
@@ -34,6 +34,7 @@ pub(super) struct Chain<F> {
     pub(super) links: Links<LineIndex>,
     /// Lines whose limits were used since the last query.
     pub(super) used: UsedLines,
+    pub(super) began: BeganToWait,
     pub(super) stats: PacerStats,
 }
 
@@ -47,6 +48,7 @@ impl<F: Frame> Chain<F> {
             local: Local::new(),
             links: Links::new(),
             used: UsedLines::new(),
+            began: BeganToWait::default(),
             stats: PacerStats::default(),
         }
     }
@@ -210,7 +212,7 @@ impl<F: Frame> Chain<F> {
     ) {
         line.held_back = true;
         if let Some(limit) = &mut line.limit {
-            limit.waited = true;
+            limit.wait(&mut self.began);
             limit.note(index, &mut self.used);
         }
         let Some(release) = release else {

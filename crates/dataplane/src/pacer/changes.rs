@@ -8,9 +8,9 @@ use super::limits::Limits;
 use super::place::{mark_stale, set_home, set_place};
 use super::translate::Translation;
 use super::tree::{Home, Place};
-use super::{Guarantee, Pacer, PacerConfig, PacerError};
+use super::{Guarantee, Pacer, PacerConfig, PacerError, void};
 use crate::{FlowKey, Frame, GuestId, RateLimit};
-use tailbound_units::{Nanos, Rate, WireBytes};
+use tailbound_units::{Bytes, Nanos, Rate, WireBytes};
 
 impl<F: Frame> Pacer<F> {
     /// Changes a guest's guarantee from `now` on, or ends it.
@@ -117,6 +117,20 @@ impl<F: Frame> Pacer<F> {
         let chain = &mut self.core.chain;
         let sight = (at, chain.wire.change());
         self.core.lines.drain_used(&mut chain.used, sight, sink);
+    }
+
+    /// Accounts for a frame that reaches the wire at `now` past the pacer, such as one of the host
+    /// itself: the next frame begins behind it. `len` is its length without FCS.
+    pub fn take_wire(&mut self, now: Nanos, len: Bytes) {
+        let start = self.core.start_at(now);
+        let end = start + void::on_the_wire(len.0 as usize);
+        self.core.chain.wire.take_until(end);
+    }
+
+    /// Returns the flows whose frames began to wait for their limits since the last call, and had not
+    /// waited at the last [`Self::destinations_used`]. More than 64 are reported there only.
+    pub fn flows_that_wait(&mut self) -> impl Iterator<Item = FlowKey> + '_ {
+        self.core.chain.began.drain()
     }
 
     /// Returns the present levels of a guest's buckets; `None` if it has no guarantee.

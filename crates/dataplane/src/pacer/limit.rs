@@ -25,6 +25,27 @@ pub struct FlowUse {
 /// Lines whose limits were used since the last query.
 pub(super) type UsedLines = Table<UsedIndex, LineIndex>;
 
+/// Most flows in [`BeganToWait`]. Later ones are found with the use of their limits.
+const MAX_BEGAN: usize = 64;
+
+/// Flows whose frames began to wait for their limits since the last query, at most [`MAX_BEGAN`].
+#[derive(Debug, Default)]
+pub(super) struct BeganToWait(Vec<FlowKey>);
+
+impl BeganToWait {
+    #[cold]
+    fn push(&mut self, flow: FlowKey) {
+        if self.0.len() < MAX_BEGAN {
+            self.0.push(flow);
+        }
+    }
+
+    /// Returns and removes them.
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = FlowKey> + '_ {
+        self.0.drain(..)
+    }
+}
+
 /// Buckets around a destination that others share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sharing {
@@ -41,7 +62,7 @@ pub(super) enum Sharing {
 pub(super) struct Limit {
     pub(super) account: Account,
     /// True if a frame has waited for the limit since the last query of its use.
-    pub(super) waited: bool,
+    waited: bool,
     /// Bytes that have passed since the last query.
     pub(super) taken: WireBytes,
     pub(super) key: FlowKey,
@@ -72,6 +93,20 @@ impl Limit {
             sibling: LineIndex::NONE,
             sharing: Sharing::Alone,
         }
+    }
+
+    /// Records that a frame waits for the limit.
+    #[inline(always)]
+    pub(super) fn wait(&mut self, began: &mut BeganToWait) {
+        if !std::mem::replace(&mut self.waited, true) {
+            began.push(self.key);
+        }
+    }
+
+    /// Returns whether a frame has waited since the last call, and starts again: `waits` if one
+    /// still does.
+    pub(super) fn take_waited(&mut self, waits: bool) -> bool {
+        std::mem::replace(&mut self.waited, waits)
     }
 
     /// Its entry in the tree of its guest's destinations, if it has one.

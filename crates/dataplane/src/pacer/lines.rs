@@ -281,11 +281,10 @@ impl Lines {
                 rate: limit.account.rate(),
                 taken: limit.taken,
                 lacks,
-                backlogged: limit.waited,
+                backlogged: limit.take_waited(waits),
             });
             let stays = waits || lacks > WireBytes::ZERO;
             limit.taken = WireBytes::ZERO;
-            limit.waited = waits;
             limit.used = if stays {
                 UsedIndex::new(kept)
             } else {

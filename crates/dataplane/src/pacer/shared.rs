@@ -80,7 +80,7 @@ impl<F: Frame> Chain<F> {
         line.held_back = true;
         line.stage = Stage::InTree;
         let Some(limit) = &mut line.limit else { return };
-        limit.waited = true;
+        limit.wait(&mut self.began);
         limit.taken = limit.taken.saturating_sub(wire);
         if let Some(tree) = &guest.lines.tree
             && wait != Wait::Unplaced
@@ -176,7 +176,7 @@ impl<F: Frame> Chain<F> {
         line.stage = Stage::InTree;
         line.held_back = true;
         if let Some(limit) = &mut line.limit {
-            limit.waited = true;
+            limit.wait(&mut self.began);
         }
         Some(wire)
     }

@@ -82,6 +82,8 @@ pub(super) struct Host {
     pub(super) changed: Vec<Change>,
     /// Demands of guests: bits a second by destination.
     pub(super) demands: BTreeMap<FlowKey, u64>,
+    /// Flows whose demand was set since the last turn.
+    fresh: Vec<FlowKey>,
     /// Missing bytes of the buckets that are not full.
     lacks: BTreeMap<FlowKey, Bytes>,
     /// Start of its clock.
@@ -313,6 +315,7 @@ impl Net {
             demands.remove(&key);
         } else {
             demands.insert(key, rate);
+            self.hosts[from.0].fresh.push(key);
         }
     }
 
@@ -440,6 +443,7 @@ impl Host {
             receivers: BTreeMap::new(),
             changed: Vec::new(),
             demands: BTreeMap::new(),
+            fresh: Vec::new(),
             lacks: BTreeMap::new(),
             born,
             next_sample: clock,
@@ -453,6 +457,7 @@ impl Host {
     fn use_destinations(&mut self, clock: Nanos) {
         if let Some(paces) = &mut self.paces {
             paces.turn(clock);
+            paces.flows_that_wait(|flow| self.state.handle_waiting(clock, flow));
             if clock >= self.next_sample {
                 self.next_sample = clock + INTERVAL;
                 paces.used(clock, |flow, usage| {
@@ -461,6 +466,12 @@ impl Host {
                 self.state.handle_sample_end(clock);
             }
             return;
+        }
+        for flow in std::mem::take(&mut self.fresh) {
+            let rate = self.rates.get(&flow).copied().unwrap_or(u64::MAX);
+            if self.demands.get(&flow).is_some_and(|demand| *demand > rate) {
+                self.state.handle_waiting(clock, flow);
+            }
         }
         if clock < self.next_sample || self.demands.is_empty() && !self.state.has_open_pairs() {
             return;

@@ -27,6 +27,13 @@ pub(super) struct Paces {
     pub(super) follows: bool,
 }
 
+fn flow_of(flow: dataplane::FlowKey) -> FlowKey {
+    FlowKey {
+        guest: GuestId(flow.source.slot() as u64),
+        destination: Destination::Address(Address(flow.destination)),
+    }
+}
+
 impl Paces {
     pub(super) fn new(pacer: Pacer<Record>, link: Rate) -> Self {
         Self {
@@ -69,17 +76,18 @@ impl Paces {
     /// full.
     pub(super) fn used(&mut self, clock: Nanos, mut tell: impl FnMut(FlowKey, Usage)) {
         self.pacer.destinations_used(clock, |used| {
-            let flow = FlowKey {
-                guest: GuestId(used.flow.source.slot() as u64),
-                destination: Destination::Address(Address(used.flow.destination)),
-            };
             let usage = Usage {
                 taken: used.taken.into(),
                 lacks: used.lacks.into(),
                 waiting: used.backlogged,
             };
-            tell(flow, usage);
+            tell(flow_of(used.flow), usage);
         });
+    }
+
+    /// Calls `tell` for each flow whose frames began to wait since the last call.
+    pub(super) fn flows_that_wait(&mut self, tell: impl FnMut(FlowKey)) {
+        self.pacer.flows_that_wait().map(flow_of).for_each(tell);
     }
 
     /// A turn of a packet loop.

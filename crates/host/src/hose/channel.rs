@@ -7,6 +7,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use tailbound_hose::HostId;
 use tailbound_hose::wire::MAX_DATAGRAM;
+use tailbound_units::Bytes;
 
 /// Bytes that are read per turn; each datagram counts as [`DATAGRAM`] more. The total is some eight
 /// full datagrams, or twenty short ones.
@@ -55,13 +56,13 @@ impl Channel {
         self.send_failures
     }
 
-    /// Sends a datagram to another host. A failure is counted.
-    pub(super) fn send(&mut self, host: HostId, datagram: &[u8]) {
-        let sent = match self.addresses.get(&host) {
-            Some(address) => self.socket.send_to(datagram, address).is_ok(),
-            None => false,
-        };
-        self.send_failures += u64::from(!sent);
+    /// Sends a datagram to another host. Returns the length of its frame without FCS; without one,
+    /// sending failed, which is counted.
+    pub(super) fn send(&mut self, host: HostId, datagram: &[u8]) -> Option<Bytes> {
+        let address = self.addresses.get(&host);
+        let address = address.filter(|to| self.socket.send_to(datagram, to).is_ok());
+        self.send_failures += u64::from(address.is_none());
+        address.map(|to| Bytes(headers(to) + datagram.len() as u64))
     }
 
     /// Reads some of the waiting datagrams, some eight to twenty at most.
@@ -105,6 +106,14 @@ pub(super) enum Received<'d> {
     Datagram(&'d [u8]),
     /// The address is no peer's, so the content was not read.
     Stranger,
+}
+
+/// Returns the length of the headers of Ethernet, IP and UDP.
+const fn headers(to: &SocketAddr) -> u64 {
+    match to {
+        SocketAddr::V4(_) => 14 + 20 + 8,
+        SocketAddr::V6(_) => 14 + 40 + 8,
+    }
 }
 
 /// Returns the address of each peer.

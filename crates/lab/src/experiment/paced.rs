@@ -22,20 +22,20 @@ pub(crate) struct Pacing {
     pub(crate) priority_tag: bool,
     /// Interval at which hosts exchange the rates of VM pairs; no exchange.
     pub(crate) hose: Option<Nanos>,
-    /// Rate of traffic past the pacer (`hose`), subtracted from its link.
+    /// Rate of traffic past the pacer (`hose`), which guarantees leave free.
     #[serde(default)]
     pub(crate) beside: Rate,
 }
 
 impl Pacing {
-    /// Returns the rate of the pacer's link on a wire of `link`.
+    /// Returns the rate that guarantees may take of a wire of `link`.
     pub(crate) fn link(&self, link: Rate) -> Rate {
         Rate(link.as_bit_s().saturating_sub(self.beside.as_bit_s()))
     }
 
     /// Returns the pacer's configuration on a wire of `link`.
     pub(crate) fn config(&self, link: Rate) -> PacerConfig {
-        let mut config = PacerConfig::strict(self.link(link));
+        let mut config = PacerConfig::strict(link);
         config.batch = self.batch;
         config.catch_up = self.catch_up;
         config.frame = self.frame();

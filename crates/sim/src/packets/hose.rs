@@ -120,6 +120,11 @@ impl Hoses {
             ..
         } = self;
         for (host, state) in hosts.iter_mut().enumerate() {
+            change(host, &mut |paced| {
+                paced.flows_that_wait(|slot, destination| {
+                    state.handle_waiting(now, flow(slot, destination));
+                });
+            });
             if is_sample {
                 change(host, &mut |paced| {
                     paced.destinations_used(now, |slot, destination, usage| {

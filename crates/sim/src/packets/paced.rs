@@ -198,6 +198,12 @@ impl PacedHost {
         });
     }
 
+    /// Reports the addresses to which frames began to wait for a limit since the last call.
+    pub(super) fn flows_that_wait(&mut self, mut sink: impl FnMut(GuestId, u128)) {
+        let flows = self.pipeline.pacer_mut().flows_that_wait();
+        flows.for_each(|flow| sink(flow.source, flow.destination));
+    }
+
     /// Number of frames in rings, in queues or on the link.
     pub(super) fn held(&self) -> u64 {
         let rings = self.rings.iter().map(Fifo::len).sum::<usize>();

@@ -165,6 +165,39 @@ fn a_destination_is_named_while_it_is_used_and_while_its_frames_wait() {
     assert_eq!(uses(&mut host), []);
 }
 
+#[test]
+fn a_flow_is_named_with_its_first_frame_that_waits_and_once_a_query() {
+    let mut host = host(&[(1, 100), (2, 300)]);
+    let waits = |host: &mut Host| -> Vec<_> {
+        let flows = host.pacer.flows_that_wait();
+        flows.map(|flow| flow.destination).collect()
+    };
+    for (id, destination) in [(0, 1), (1, 1), (2, 2)] {
+        host.ring(0, host.now, to(destination, id, 1538));
+    }
+    host.turn();
+    assert_eq!(waits(&mut host), []);
+    // The burst is two frames.
+    for id in 3..20 {
+        host.ring(0, host.now, to(1, id, 1538));
+    }
+    host.turn();
+    assert_eq!(waits(&mut host), [1]);
+    host.run_until(host.now + Nanos::from_millis(1));
+    // It still waits, as a query of its use shows.
+    assert!(uses(&mut host)[0].2);
+    host.run_until(host.now + Nanos::from_micros(200));
+    assert_eq!(waits(&mut host), []);
+    host.run_until(host.now + Nanos::from_millis(5));
+    uses(&mut host);
+    uses(&mut host);
+    for id in 20..23 {
+        host.ring(0, host.now, to(1, id, 1538));
+    }
+    host.turn();
+    assert_eq!(waits(&mut host), [1]);
+}
+
 fn lacks(host: &mut Host) -> Vec<(u128, u64)> {
     let mut lacks = Vec::new();
     host.pacer.destinations_used(host.now, |used| {

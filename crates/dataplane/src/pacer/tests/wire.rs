@@ -453,3 +453,17 @@ fn how_long_another_link_takes() {
         );
     }
 }
+
+#[test]
+fn a_frame_past_the_pacer_delays_others_by_its_length() {
+    let mut host = host();
+    let now = host.pacer.core.start_at(host.now).0;
+    // 100 B of headers and data take 124 B of the wire; a shorter frame is padded.
+    host.pacer.take_wire(host.now, Bytes(100));
+    host.pacer.take_wire(host.now, Bytes(20));
+    host.ring(1, host.now, frame(0, 1, 1538));
+    host.turn();
+    let (sent, _) = host.of(1).next().expect("it was due");
+    assert_eq!(sent.at, now + 124 + void::SHORTEST.0);
+    assert_eq!(host.pacer.core.chain.wire.taken().0, sent.at + 1538);
+}

@@ -300,9 +300,8 @@ impl<'p, F: Frame> Batch<'p, F> {
             lines,
             chain,
         } = &mut *core;
-        let Some(number) = chain.local.pop() else {
-            return;
-        };
+        let number = chain.local.pop();
+        let number = number.expect("a guest's frame is due");
         let guest = guests.at_mut(number);
         let place = chain.store.vacate(guest.stamped);
         let (wire, memory) = (place.wire, place.memory);

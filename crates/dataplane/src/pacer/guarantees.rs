@@ -159,9 +159,8 @@ impl<F: Frame> Guarantees<'_, F> {
     /// Queues a frame as best effort, or frees it if it goes to a guest of this host.
     fn restore(&mut self, index: FrameIndex) {
         let enqueued = self.core.chain.store.at(index).enqueued;
-        let Some(frame) = self.core.chain.store.take(index) else {
-            return;
-        };
+        let frame = self.core.chain.store.take(index);
+        let frame = frame.expect("a frame that waits is in its place");
         if frame.is_local() {
             self.core.chain.local.free(frame);
         } else {

@@ -159,18 +159,15 @@ impl<F: Frame> Limits<'_, F> {
             chain,
             ..
         } = &mut *self.core;
-        let Some(guest) = guests.find_mut(id) else {
-            return;
-        };
+        let guest = guests.find_mut(id).expect("its limits were looked up");
         guest.lines.limited += 1;
         join_tree(guest, lines, index);
         if let Some(limit) = &mut lines.at_mut(index).limit {
             limit.sibling = guest.lines.first;
         }
         guest.lines.first = index;
-        let Some((line, unlimited)) = lines.two_mut(index, guest.lines.unlimited) else {
-            return;
-        };
+        let two = lines.two_mut(index, guest.lines.unlimited);
+        let (line, unlimited) = two.expect("the new line is another one");
         if unlimited.is_empty() {
             return;
         }
@@ -202,9 +199,7 @@ impl<F: Frame> Limits<'_, F> {
             chain,
             ..
         } = &mut *self.core;
-        let Some(guest) = guests.find_mut(id) else {
-            return;
-        };
+        let guest = guests.find_mut(id).expect("its limits were looked up");
         let line = lines.at_mut(index);
         chain.retreat(guest, line, index, at);
         chain.set_rate_in_tree(guest, line, Rate(0), line.weight, at);
@@ -283,9 +278,8 @@ impl<F: Frame> Limits<'_, F> {
     /// changed. Each keeps its debt, up to its depth.
     pub(super) fn deepen(&mut self, id: GuestId) {
         let at = self.at;
-        let Some(guest) = self.core.guests.guaranteed(id) else {
-            return;
-        };
+        let guest = self.core.guests.guaranteed(id);
+        let guest = guest.expect("its guarantee has changed");
         let depth = guest.guarantee.to_each().into();
         let mut next = guest.lines.first;
         let (link, lost) = (self.core.config.link, self.core.chain.wire.lost());

@@ -10,12 +10,11 @@ const RECOMPUTATIONS: u64 = 8;
 /// Datagrams to one peer in an interval, in the long run.
 const DATAGRAMS: u64 = 4;
 
-/// Number of recomputations, and of datagrams to a peer, that may follow each other at once: as many
-/// as a new sender causes at one host. It requests; another confirms less; it is granted more.
+/// Largest number of recomputations, and of datagrams to a peer, without a gap. A new sender needs
+/// three at one host: its request, another sender's confirmation, and the grant.
 const AT_ONCE: u64 = 4;
 
-/// Limits how often something is done, to `AT_ONCE` times at once and a rate in the long run: the
-/// virtual scheduling algorithm (ATM Forum, 1996).
+/// Rate limit with a burst of `AT_ONCE`: the virtual scheduling algorithm (ATM Forum, 1996).
 #[derive(Debug, Clone, Copy)]
 struct Pace {
     /// Time between two occurrences in the long run.

@@ -213,3 +213,21 @@ fn alerts_and_dashboards_ask_for_what_is_documented() {
     }
     assert!(seen > 30, "{seen} metrics");
 }
+
+#[test]
+fn each_alert_has_a_name_of_its_own_and_the_page_of_failures_names_alerts_that_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let read = |file: &str| std::fs::read_to_string(root.join(file)).unwrap();
+    let rules = read("contrib/prometheus/tailbound.rules.yml");
+    let names = rules
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("- alert: "));
+    let mut alerts = std::collections::BTreeSet::new();
+    for name in names {
+        assert!(alerts.insert(name), "two rules have the name {name}");
+    }
+    let page = read("docs/how-to/operation.md");
+    let named = page.split('`').filter(|word| word.starts_with("Tailbound"));
+    let unknown: Vec<_> = named.filter(|name| !alerts.contains(name)).collect();
+    assert_eq!(unknown, [""; 0]);
+}

@@ -1,17 +1,18 @@
 //! Throughput in frames from one VM's NIC to another's: through tailbound's vhost-user ports,
-//! compared with its TAP ports and a Linux bridge.
+//! compared with its TAP ports, a Linux bridge, and DPDK's own vhost-user ports.
 //!
 //! DPDK's testpmd plays both VMs, in one process on one CPU; tailbound has another CPU. testpmd
 //! sends a fixed number of frames in a circle, from its first port to its second and back, so that
 //! no frame is lost and the slowest part limits the throughput. On TAPs and the bridge it uses
-//! packet sockets with rings (`net_af_packet`).
+//! packet sockets with rings (`net_af_packet`). A second testpmd in place of tailbound passes each
+//! frame on without a look at it (`net_vhost`, forward mode `io`).
 
 use super::rig::{MIDDLE, Rig, add_namespace, bridge, connect, guest_config, remove_namespaces};
 use super::{Bench, Ratio};
 use crate::LabError;
 use crate::build::batch;
 use crate::measurement::Measurement;
-use crate::processes::{POLL, Ready, Start};
+use crate::processes::{POLL, Ready, Start, Supervisor};
 use crate::session::Tool;
 use crate::tools::words;
 use crate::topology::Guest;
@@ -28,7 +29,11 @@ const GUESTS: &str = "cards";
 
 const COMPARED: &[(&str, &str)] = &[("small", FIGURES[0].0), ("full", FIGURES[1].0)];
 
-const RATIOS: [Ratio; 2] = [ratio(Backend::Tap), ratio(Backend::Bridge)];
+const RATIOS: [Ratio; 3] = [
+    ratio(Backend::Tap),
+    ratio(Backend::Bridge),
+    ratio(Backend::Dpdk),
+];
 
 const fn ratio(to: Backend) -> Ratio {
     Ratio {
@@ -47,6 +52,8 @@ enum Backend {
     Tap,
     /// A Linux bridge with a veth pair for each VM.
     Bridge,
+    /// A second testpmd with a vhost-user port for each VM.
+    Dpdk,
 }
 
 /// The comparison of NICs.
@@ -80,13 +87,14 @@ impl Bench for Cards {
 }
 
 impl Backend {
-    const ALL: [Self; 3] = [Self::Vhost, Self::Tap, Self::Bridge];
+    const ALL: [Self; 4] = [Self::Vhost, Self::Tap, Self::Bridge, Self::Dpdk];
 
     const fn name(self) -> &'static str {
         match self {
             Self::Vhost => "vhost-user",
             Self::Tap => "tap",
             Self::Bridge => "bridge",
+            Self::Dpdk => "dpdk",
         }
     }
 
@@ -94,7 +102,7 @@ impl Backend {
     fn build(self) -> Result<(), LabError> {
         add_namespace(GUESTS)?;
         match self {
-            Self::Vhost => return Ok(()),
+            Self::Vhost | Self::Dpdk => return Ok(()),
             Self::Tap => batch(
                 "ip",
                 Some(GUESTS),
@@ -132,22 +140,28 @@ fn cpus(rig: &Rig<'_>) -> [u32; 2] {
 fn frames(rig: &Rig<'_>, backend: Backend, size: u32) -> Result<f64, LabError> {
     let mut supervisor = rig.session.supervisor();
     backend.build()?;
-    if backend != Backend::Bridge {
-        rig.daemon(&mut supervisor, GUESTS, &config(rig, backend))?;
-    }
-    let first = supervisor.len();
-    let testpmd = supervisor.start(Start {
-        ready: Ready::Stdout("testpmd>"),
-        ends: true,
-        ..rig.program(TESTPMD, GUESTS, arguments(rig, backend, size))
-    })?;
-    supervisor.wait_ready(first)?;
+    let other = match backend {
+        Backend::Bridge => None,
+        Backend::Dpdk => {
+            let other = start(rig, &mut supervisor, forwarder(rig))?;
+            supervisor.tell(other, "start\n")?;
+            Some(other)
+        }
+        Backend::Vhost | Backend::Tap => {
+            rig.daemon(&mut supervisor, GUESTS, &config(rig, backend))?;
+            None
+        }
+    };
+    let testpmd = start(rig, &mut supervisor, arguments(rig, backend, size))?;
     supervisor.tell(testpmd, &format!("start tx_first {BURSTS}\n"))?;
     supervisor.rest(rig.warmup.into())?;
     // The second output covers the time since the first.
     supervisor.tell(testpmd, "show port stats all\n")?;
     supervisor.rest(rig.options.duration.into())?;
     supervisor.tell(testpmd, "show port stats all\nstop\nquit\n")?;
+    if let Some(other) = other {
+        supervisor.tell(other, "stop\nquit\n")?;
+    }
     while !supervisor.all_ended()? {
         supervisor.rest(POLL)?;
     }
@@ -163,13 +177,29 @@ fn frames(rig: &Rig<'_>, backend: Backend, size: u32) -> Result<f64, LabError> {
     Ok(rate)
 }
 
+/// Starts a testpmd, and waits for its prompt. Returns its index.
+fn start(
+    rig: &Rig<'_>,
+    supervisor: &mut Supervisor<'_>,
+    arguments: Vec<String>,
+) -> Result<usize, LabError> {
+    let first = supervisor.len();
+    let testpmd = supervisor.start(Start {
+        ready: Ready::Stdout("testpmd>"),
+        ends: true,
+        ..rig.program(TESTPMD, GUESTS, arguments)
+    })?;
+    supervisor.wait_ready(first)?;
+    Ok(testpmd)
+}
+
 /// Returns the configuration of a daemon with both VMs, on a CPU of its own.
 fn config(rig: &Rig<'_>, backend: Backend) -> String {
     let [testpmd, own] = cpus(rig);
     let pinned = (own != testpmd).then(|| format!("cpu = {own}\n"));
     let guest = |number| {
         let port = match backend {
-            Backend::Vhost => {
+            Backend::Vhost | Backend::Dpdk => {
                 let socket = socket(rig, number);
                 format!("kind = \"vhost-user\", socket = \"{}\"", socket.display())
             }
@@ -187,7 +217,7 @@ fn config(rig: &Rig<'_>, backend: Backend) -> String {
 fn arguments(rig: &Rig<'_>, backend: Backend, size: u32) -> Vec<String> {
     let [cpu, _] = cpus(rig);
     let device = |number: u8| match backend {
-        Backend::Vhost => format!(
+        Backend::Vhost | Backend::Dpdk => format!(
             "--vdev=net_virtio_user{number},path={},mac={},queue_size=1024",
             socket(rig, number).display(),
             mac(number)
@@ -196,16 +226,37 @@ fn arguments(rig: &Rig<'_>, backend: Backend, size: u32) -> Vec<String> {
             format!("--vdev=net_af_packet{number},iface=eth{number},framecnt=1024,qdisc_bypass=1")
         }
     };
-    words(&format!(
-        "--lcores=0@{cpu},1@{cpu} --no-huge -m 256 --no-pci --no-telemetry \
-         --file-prefix=cards{} {} {} -- -i --nb-cores=1 --total-num-mbufs=16384 \
-         --no-mlockall --forward-mode=mac --eth-peer=0,{} --eth-peer=1,{} \
-         --txd=1024 --rxd=1024 --txpkts={size}",
-        std::process::id(),
-        device(1),
-        device(2),
+    let more = format!(
+        "--forward-mode=mac --eth-peer=0,{} --eth-peer=1,{} --txpkts={size}",
         mac(2),
         mac(1),
+    );
+    testpmd(cpu, "cards", [device(1), device(2)], &more)
+}
+
+/// Returns the arguments of the testpmd in place of tailbound, on a CPU of its own.
+fn forwarder(rig: &Rig<'_>) -> Vec<String> {
+    let [_, cpu] = cpus(rig);
+    let device = |number: u8| {
+        let socket = socket(rig, number);
+        format!("--vdev=net_vhost{number},iface={}", socket.display())
+    };
+    testpmd(
+        cpu,
+        "forwarder",
+        [device(1), device(2)],
+        "--forward-mode=io",
+    )
+}
+
+/// Returns the arguments of a testpmd with two ports on a CPU.
+fn testpmd(cpu: u32, prefix: &str, devices: [String; 2], more: &str) -> Vec<String> {
+    words(&format!(
+        "--lcores=0@{cpu},1@{cpu} --no-huge -m 256 --no-pci --no-telemetry \
+         --file-prefix={prefix}{} {} -- -i --nb-cores=1 --total-num-mbufs=16384 --no-mlockall \
+         --txd=1024 --rxd=1024 {more}",
+        std::process::id(),
+        devices.join(" "),
     ))
 }
 

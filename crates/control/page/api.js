@@ -39,11 +39,11 @@ async function once(method, path, body, headers) {
   if (response.status === 204) return null;
   const answer = await response.json().catch(() => null);
   if (response.ok && answer !== null) return answer;
-  throw new Problem(answer?.detail ? answer : { status: response.status, code: "unknown", detail: `The service answered ${response.status} without saying why.` });
+  throw new Problem(answer?.detail ? answer : { status: response.status, code: "unknown", detail: `The service answered ${response.status} without a reason.` });
 }
 
 /**
- * One call. Whoever asks for `unauthenticated` is asked for a token and the call is made again.
+ * One call. An answer `unauthenticated` asks for a token, and the call is made again.
  */
 export class Api {
   /** Asks for a token; resolves when there is one. */

@@ -5,12 +5,13 @@ import { at, h } from "./dom.js";
 import { MapView } from "./map.js";
 import { Place } from "./place.js";
 import { RequestForm } from "./request.js";
+import { Reservations } from "./reservations.js";
 import { Tenants } from "./tenants.js";
 import { count } from "./units.js";
 
 /** How often the service is asked whether something changed. */
 const EVERY_MS = 2000;
-const TABS = ["request", "tenants", "place"];
+const TABS = ["request", "tenants", "reservations", "place"];
 
 class App {
   api = new Api();
@@ -18,6 +19,7 @@ class App {
   hasMap = false;
   #map;
   #tenants;
+  #reservations;
   #place;
   #revision = null;
   #asking = null;
@@ -32,6 +34,7 @@ class App {
       zoom: (name) => { location.hash = name === "core" ? "" : `node=${encodeURIComponent(name)}`; },
     });
     this.#tenants = new Tenants(this);
+    this.#reservations = new Reservations(this);
     this.#place = new Place(this);
     new RequestForm(this);
     for (const tab of TABS) at(`tab-${tab}`).addEventListener("click", () => this.showTab(tab));
@@ -91,6 +94,7 @@ class App {
     this.#updating ??= Promise.all([
       this.hasMap ? this.#map.show(this.#map.root) : null,
       this.#tenants.refresh(),
+      this.#reservations.refresh(),
       this.hasMap ? this.#place.refresh() : null,
     ]).finally(() => { this.#updating = null; });
     await this.#updating;
@@ -195,14 +199,14 @@ class App {
     dialog.showModal();
   }
 
-  /** One question however many calls want a token; those that come with an older one just try again. */
+  /** Asks for a token once for all calls that need one. A call with an older token tries again. */
   #askToken(why, sent) {
     if (token.get() !== sent) return Promise.resolve();
     this.#asking ??= new Promise((done) => {
       const dialog = at("token");
-      at("token-why").textContent = sent ? `That is not it: ${why}.` : "This service is for those who have a token. Whoever runs it can make one for you: tailbound place token.";
+      at("token-why").textContent = sent ? `The service refused the token: ${why}.` : "The operator of this service creates tokens: tailbound place token.";
       at("token-text").value = "";
-      // Without a token nothing works, so it cannot be closed without one.
+      // The page shows nothing without a token, so the dialog stays.
       dialog.oncancel = (event) => event.preventDefault();
       dialog.onclose = () => {
         token.set(at("token-text").value.trim());

@@ -98,5 +98,5 @@ export function chart(overload) {
   const swatch = (name) => svg("svg", { viewBox: "0 0 26 10", width: 26, height: 10, class: "key", "aria-hidden": "true" }, svg("line", { class: `curve ${name}`, x1: 0, x2: 26, y1: 5, y2: 5 }));
   return h("figure", { id: "curves" }, picture, h("figcaption", { class: "note keys" },
     LINES.map(([name, text]) => h("span", null, swatch(name), text)),
-    h("span", null, "From a burst of all senders at once. Shaded: more than it can take.")));
+    h("span", null, "Begin: all senders send a burst at once. Shaded: above the capacity.")));
 }

@@ -161,7 +161,7 @@ export class MapView {
       if (shown) ports.set(shown, [...(ports.get(shown) ?? []), { ...port, inside: shown !== port.node }]);
     }
     if (!this.#drawn.has(this.#focus)) this.#focus = all.find(({ level }) => level === 1)?.node.name ?? this.#root.name;
-    const picture = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": `Map of ${this.#root.name}: areas are slots, colours headroom. Arrow keys move, Page Up goes to the rack or pod around, Page Down back in, Enter opens, Escape goes back out.` },
+    const picture = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": `Map of ${this.#root.name}: areas are slots, colours headroom. Arrow keys move, Page Up selects the enclosing rack or pod, Page Down the first place inside, Enter opens, Escape returns.` },
       patterns(), all.filter(({ level, frame, node }) => level || (frame && node.name !== "core") || !frame).map((item) => this.#node(item, hosts.get(item.node.name), ports.get(item.node.name))));
     at("map").classList.toggle("marked", Boolean(this.#marks?.hosts?.size));
     at("map").replaceChildren(picture);
@@ -361,11 +361,11 @@ export class MapView {
   #legend() {
     const swatch = (text, ...shapes) => h("span", null, svg("svg", { viewBox: "0 0 22 14", "aria-hidden": "true" }, shapes), text);
     const box = (more) => svg("rect", { x: 0.5, y: 0.5, width: 21, height: 13, rx: 2, ...more });
-    at("legend").append(h("span", null, "Headroom of its link, or the least inside:"),
+    at("legend").append(h("span", null, "Headroom of the link, or the lowest inside:"),
       ...STEPS.map(({ label }, index) => swatch(label, box({ class: `swatch step-${index}` }))),
       swatch("drained", box({ class: "swatch step-4" }), box({ fill: "url(#drained)" })),
       swatch("failed", box({ class: "swatch step-4" }), box({ fill: "url(#failed)" })),
       swatch("refuses guarantees, or silent", box({ class: "swatch step-4 trouble" })),
-      h("span", null, "Area: slots. Squares: slots of a host, full where taken."));
+      h("span", null, "Area: slots. Squares: slots of a host, filled if occupied."));
   }
 }

@@ -103,7 +103,7 @@ export class Place {
         node.height > 0 && node.troubled > 0 && [h("dt", null, "Guarantees"), h("dd", { id: "place-following" }, `${count(node.troubled, "host")} refusing or silent`)],
         host && cpu(host),
         host && following(host.said)),
-      node.ports && ports("The two queues of its link. Bound: how long a frame waits at worst, now.", node.ports),
+      node.ports && ports("The two queues of its link. Bound: the longest wait of a frame with the present tenants.", node.ports),
       actions.length > 0 && h("p", { class: "actions" }, actions),
       this.#affected(),
       host && this.#machines(host),

@@ -117,7 +117,7 @@ export class RequestForm {
     await this.#app.markTenant(tenant);
   }
 
-  /** Asks whether it would pass; `refused` is what a create said before. */
+  /** Requests a decision without effect; `refused` is the answer to an earlier creation. */
   async #ask(path, refused) {
     const request = this.#request();
     const answer = await this.#app.api.post(path, request);
@@ -129,28 +129,28 @@ export class RequestForm {
     const many = hosts.length;
     this.#show(
       h("p", { class: "verdict", id: "verdict", "data-fits": "true" }, h("span", { class: "tag pass" }, "fits"),
-        h("span", null, refused ? "It was refused a moment ago, and would pass now. " : "", `${count(request.vms, "machine")} on ${count(many, "host")}; nothing is reserved yet.`)),
-      table("Where it would go", ["host", "machines"], hosts.slice(0, 40).map(({ host, vms }) => [host, vms])),
+        h("span", null, refused ? "The service refused it a moment ago, and would admit it now. " : "", `${count(request.vms, "machine")} on ${count(many, "host")}; nothing is reserved yet.`)),
+      table("Proposed hosts", ["host", "machines"], hosts.slice(0, 40).map(({ host, vms }) => [host, vms])),
       many > 40 && h("p", { class: "soft" }, `and ${count(many - 40, "host")} more`));
-    await this.#app.mark({ text: `Would go here: ${summary(request)}`, hosts: new Map(hosts.map(({ host, vms }) => [host, vms])) });
+    await this.#app.mark({ text: `Proposed hosts of ${summary(request)}`, hosts: new Map(hosts.map(({ host, vms }) => [host, vms])) });
   }
 
   async #refused(request, { refusal, overload, nearest }, explained) {
     const cut = overload?.port.lastIndexOf(" ");
     this.#show(
-      h("p", { class: "verdict", id: "verdict", "data-fits": "false" }, h("span", { class: "tag fail" }, "refused"), h("span", null, refusal ?? "There is no place where every promise would hold.")),
+      h("p", { class: "verdict", id: "verdict", "data-fits": "false" }, h("span", { class: "tag fail" }, "refused"), h("span", null, refusal ?? "No placement keeps all guarantees.")),
       overload && [
         h("p", { id: "overload", "data-port": overload.port }, overload.message),
         chart(overload),
       ],
       explained && [
-        h("h3", null, "What would pass"),
+        h("h3", null, "Nearest requests that pass"),
         nearest.length
           ? h("div", { class: "near", id: "nearest" }, nearest.map(({ change, request: changed }) => button(change, () => {
             this.fill(changed);
             this.#run(() => this.#ask("/v1/fit"));
           }, { "data-near": change })))
-          : h("p", { class: "soft" }, "No change of one number alone would do."),
+          : h("p", { class: "soft" }, "No change of a single parameter suffices."),
       ],
     );
     await this.#app.mark(overload && {

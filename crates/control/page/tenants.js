@@ -36,16 +36,16 @@ function measured({ measured: found }, delay) {
   const line = ({ host, window_ns: window, tail }, says) => {
     const [share, long] = furthest(tail) ?? [];
     const many = `${count(tail.packets, "packet")} in ${time(window)}`;
-    return h("div", null, share ? `${host}: ${share} of ${many} ${says} at most ${time(long)}` : `${host}: ${many}, too few to tell`, share && besidePromise(long, delay));
+    return h("div", null, share ? `${host}: ${share} of ${many} ${says} at most ${time(long)}` : `${host}: ${many}, too few to judge`, share && besidePromise(long, delay));
   };
   return [
     found.sending && line(found.sending, "left late by"),
     found.receiving && line(found.receiving, "waited for their machine"),
-    h("div", { class: "soft" }, "Each at the host where it is worst. Hosts add these waits to the delay that is promised for the way between them; what packets wait on that way is not measured, as the hosts' clocks differ."),
+    h("div", { class: "soft" }, "Values of the host with the longest waits. These waits come on top of the promised delay of the path. Waits on the path are not measured, because the hosts' clocks differ."),
   ];
 }
 
-/** The same in a list: what came for the tenant's machines. */
+/** The entry of a list: the wait of packets for the tenant's machines. */
 function waited({ measured: found }) {
   const [share, long] = (found?.receiving && furthest(found.receiving.tail)) ?? [];
   return share && h("div", { class: "soft" }, `measured: ${share} waited at most ${time(long)} at its host`);
@@ -175,7 +175,7 @@ export class Tenants {
           await this.#app.changed();
         }), { id: "resize" }),
         button("Delete", () => this.#app.sure({
-          title: `Delete ${owner}/${name}?`, text: `Its ${count(request.vms, "machine")} lose what they are promised, and their slots are free for others.`, yes: "Delete", danger: true,
+          title: `Delete ${owner}/${name}?`, text: `Its ${count(request.vms, "machine")} lose their guarantee, and their slots become free.`, yes: "Delete", danger: true,
         }, async () => {
           await this.#app.api.call("DELETE", `/v1/tenants/${id}`);
           this.#close();
@@ -197,7 +197,7 @@ export class Tenants {
     return h("div", null,
       h("p", { class: "actions" }, input(0, "From"), input(1, "To"),
         button("Swap", () => { this.#pair.reverse(); this.#pairChanged(); }, { id: "pair-swap" })),
-      h("p", { class: "note" }, "Two numbers, or two machines below: first the sender, then the receiver."));
+      h("p", { class: "note" }, "Enter two numbers or select two machines below: the sender, then the receiver."));
   }
 
   #machines(runs) {
@@ -255,18 +255,18 @@ export class Tenants {
 
   #pathOf({ from, to, from_host: here, to_host: there, promised, capacity, now, ports: list }) {
     const end = (number, host) => h("li", { class: "end" }, `${number} on ${host}`);
-    const path = h("ol", { class: "path", "aria-label": "Queues on the way" }, end(from, here), list.map(({ name }) => h("li", null, name)), end(to, there));
-    if (!list.length) return [path, h("p", null, "Both are on one host: no queue is between them.")];
+    const path = h("ol", { class: "path", "aria-label": "Queues on the path" }, end(from, here), list.map(({ name }) => h("li", null, name)), end(to, there));
+    if (!list.length) return [path, h("p", null, "Both machines are on one host, without a queue between them.")];
     const [sum, least] = [nanos(capacity), nanos(now)];
     const kept = promised === undefined || sum <= nanos(promised);
     const scarce = Math.min(...list.map(({ headroom }) => headroom));
     const verdict = promised === undefined
-      ? `At most ${time(sum)} in queues with any further tenants, ${time(least)} with the tenants there are. No delay is promised.`
-      : `At most ${time(sum)} in queues with any further tenants, ${time(least)} with the tenants there are. Promised: ${promised}.`;
+      ? `At most ${time(sum)} in queues whatever other tenants come, ${time(least)} with the present tenants. No delay is promised.`
+      : `At most ${time(sum)} in queues whatever other tenants come, ${time(least)} with the present tenants. Promised: ${promised}.`;
     return [
       h("p", { class: "verdict" }, promised !== undefined && h("span", { class: `tag ${kept ? "pass" : "fail"}` }, kept ? "holds" : "broken"), h("span", { id: "bound-text" }, verdict)),
       path,
-      ports("Each queue on the way", list, h("tr", null, h("th", { scope: "row" }, "sum"), h("td", null, `least ${percent(scarce)}`), h("td"), h("td", null, `${time(least)} of ${time(sum)}`), h("td", null, promised === undefined ? "" : `promised ${promised}`))),
+      ports("Queues on the path", list, h("tr", null, h("th", { scope: "row" }, "sum"), h("td", null, `least ${percent(scarce)}`), h("td"), h("td", null, `${time(least)} of ${time(sum)}`), h("td", null, promised === undefined ? "" : `promised ${promised}`))),
     ];
   }
 }

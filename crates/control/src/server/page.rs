@@ -39,6 +39,7 @@ files! {
     "place.js": SCRIPT,
     "request.js": SCRIPT,
     "tenants.js": SCRIPT,
+    "reservations.js": SCRIPT,
     "treemap.js": SCRIPT,
     "units.js": SCRIPT,
 }

@@ -325,6 +325,25 @@ fn a_change_from_elsewhere_appears_by_itself() {
 }
 
 #[test]
+fn reservations_are_listed_with_their_end_and_cancelled() {
+    let running = Running::open();
+    let page = page!(running);
+    page.click("#tab-reservations");
+    page.says("#reservation-list", "No reservations.");
+    running.reserve("db", "a-1");
+    page.says("#reservations tbody", "acme/db");
+    page.says("#reservations tbody", "open until");
+    page.says("#reservations tbody", "a-1");
+    page.says("#status [data-fact=slots]", "1 of 632");
+    page.click("#reservations [data-cancel]");
+    page.says("#sure-text", "1 machine of acme/db");
+    page.click("#sure-yes");
+    page.says("#reservation-list", "No reservations.");
+    page.says("#status [data-fact=slots]", "0 of 632");
+    page.is_clean(&[]);
+}
+
+#[test]
 fn a_machine_on_its_way_is_on_the_map_at_both_ends_until_it_is_there() {
     let running = Running::open();
     running.create("db", 2);
@@ -392,7 +411,10 @@ fn a_token_is_asked_for_and_a_tenants_own_shows_no_map() {
     );
     running.create("web", 20);
     let page = page!(running);
-    page.says("#token[open] #token-why", "Whoever runs it can make one");
+    page.says(
+        "#token[open] #token-why",
+        "The operator of this service creates tokens",
+    );
     page.fill("#token-text", "wrong");
     page.click("#token-use");
     page.says("#token[open] #token-why", "not known");

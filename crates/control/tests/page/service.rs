@@ -156,6 +156,17 @@ impl Running {
         assert!(is_admitted, "{name}");
     }
 
+    /// Reserves a place for a machine of `acme`, as a scheduler.
+    pub(crate) fn reserve(&self, tenant: &str, host: &str) {
+        let reservation = format!(
+            r#"{{"owner":"acme","tenant":"{tenant}","placement":[{{"host":"{host}","vms":1}}],"ttl":"600s","request":{{"guarantee":{{"bandwidth":"250Mbit/s","burst":"15KB","delay":"1ms","burst_rate":"1Gbit/s"}}}}}}"#
+        );
+        let call = Call::of_service(Command::Reserve(
+            serde_json::from_str(&reservation).unwrap(),
+        ));
+        self.runtime.block_on(self.service.call(call)).unwrap();
+    }
+
     /// The same with any request, which may be refused.
     pub(crate) fn admits(&self, tenant: &str) -> bool {
         let call = Call::of_service(Command::Create(serde_json::from_str(tenant).unwrap()));

@@ -140,28 +140,23 @@ fn cpus(rig: &Rig<'_>) -> [u32; 2] {
 fn frames(rig: &Rig<'_>, backend: Backend, size: u32) -> Result<f64, LabError> {
     let mut supervisor = rig.session.supervisor();
     backend.build()?;
-    let other = match backend {
-        Backend::Bridge => None,
+    match backend {
+        Backend::Bridge => {}
         Backend::Dpdk => {
-            let other = start(rig, &mut supervisor, forwarder(rig))?;
+            let other = start(rig, &mut supervisor, forwarder(rig), false)?;
             supervisor.tell(other, "start\n")?;
-            Some(other)
         }
         Backend::Vhost | Backend::Tap => {
             rig.daemon(&mut supervisor, GUESTS, &config(rig, backend))?;
-            None
         }
-    };
-    let testpmd = start(rig, &mut supervisor, arguments(rig, backend, size))?;
+    }
+    let testpmd = start(rig, &mut supervisor, arguments(rig, backend, size), true)?;
     supervisor.tell(testpmd, &format!("start tx_first {BURSTS}\n"))?;
     supervisor.rest(rig.warmup.into())?;
     // The second output covers the time since the first.
     supervisor.tell(testpmd, "show port stats all\n")?;
     supervisor.rest(rig.options.duration.into())?;
     supervisor.tell(testpmd, "show port stats all\nstop\nquit\n")?;
-    if let Some(other) = other {
-        supervisor.tell(other, "stop\nquit\n")?;
-    }
     while !supervisor.all_ended()? {
         supervisor.rest(POLL)?;
     }
@@ -177,16 +172,18 @@ fn frames(rig: &Rig<'_>, backend: Backend, size: u32) -> Result<f64, LabError> {
     Ok(rate)
 }
 
-/// Starts a testpmd, and waits for its prompt. Returns its index.
+/// Starts a testpmd, which is told to end or else stopped with all others, and waits for its prompt.
+/// Returns its index.
 fn start(
     rig: &Rig<'_>,
     supervisor: &mut Supervisor<'_>,
     arguments: Vec<String>,
+    ends: bool,
 ) -> Result<usize, LabError> {
     let first = supervisor.len();
     let testpmd = supervisor.start(Start {
         ready: Ready::Stdout("testpmd>"),
-        ends: true,
+        ends,
         ..rig.program(TESTPMD, GUESTS, arguments)
     })?;
     supervisor.wait_ready(first)?;

@@ -620,8 +620,9 @@ fn lent_bytes_deepen_a_destination_and_take_no_debt_with_them() {
     // What was spent does not come back with another loan.
     lend(&mut host, 0);
     assert_eq!(levels(&mut host), [(1, 0), (2, 3_076)]);
+    // The first of two frames has a departure.
     lend(&mut host, 3_076);
-    assert_eq!(levels(&mut host), [(1, 3_076), (2, 3_076)]);
+    assert_eq!(levels(&mut host), [(1, 1_538), (2, 3_076)]);
     host.run_until(host.now + Nanos::from_millis(1));
     assert_eq!(host.of(0).count(), 8);
 }

@@ -154,7 +154,7 @@ pub use clock::WireClock;
 pub use config::{Guarantee, MAX_GUESTS, MAX_RATIO, PacerConfig, PacerError};
 pub use item::WireItem;
 pub use level::{DestinationLevel, GuestLevel};
-pub use limit::FlowUse;
+pub use limit::{FlowUse, WaitingFlow};
 pub use tree::{Home, HostGroups, Place};
 pub use void::VoidFrame;
 

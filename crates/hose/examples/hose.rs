@@ -59,6 +59,7 @@ fn host(index: usize, count: usize) -> HoseState {
         addresses: vec![address(index)],
         bandwidth: Rate::from_mbit(1000),
         burst: Bytes(15_000),
+        inward: None,
         tenant_machines: count as u32,
     };
     state.set_machines(Nanos::ZERO, vec![machine]);
@@ -107,6 +108,7 @@ fn main() {
                             taken: Bytes(1538),
                             lacks: Bytes(1538),
                             waiting: true,
+                            queued: Bytes(1538),
                         };
                         state.handle_usage(now, flow, usage);
                     }

@@ -13,6 +13,9 @@ const HEARTBEAT: u64 = 100;
 /// Length of a pledge in intervals: three successive heartbeats may be lost.
 const PLEDGE: u64 = 600;
 
+/// Time for which an unused pair keeps a loan, in intervals.
+const LOAN_KEPT: u64 = 50;
+
 /// Configuration of a host.
 #[derive(Debug, Clone)]
 pub struct HoseConfig {
@@ -50,6 +53,11 @@ impl Times {
     /// longer than the lease by the largest difference of the clocks.
     pub(crate) const fn lease_counted(self) -> Nanos {
         Nanos(self.lease().0 + self.lease().0 / 16)
+    }
+
+    /// Returns the time for which an unused pair keeps a loan.
+    pub(crate) const fn loan_kept(self) -> Nanos {
+        self.intervals(LOAN_KEPT)
     }
 
     /// Returns the interval of datagrams of an idle host.

@@ -31,6 +31,9 @@
 //!   all of them after each event, and at [`HoseState::poll_at`].
 //! - All others are getters.
 //!
+//! **Loans.** Of the inward burst of a VM, its host lends a part to senders whose frames wait
+//! (`receiver::pool`). A request carries the wanted bytes, a grant the lent ones.
+//!
 //! Long operations run in pieces (`state::agenda`). While pieces remain, [`HoseState::poll_at`]
 //! returns the present.
 //!
@@ -65,7 +68,7 @@ pub use ids::{
 };
 pub use incoming::{Incoming, ReceiverLimits, SenderId};
 pub use keys::{Key, KeyEpoch, KeyTextError, PairKeys, SHORTEST_SECRET, Secret};
-pub use machines::{Machine, Machines};
+pub use machines::{InwardBurst, Machine, Machines};
 pub use sender::{Change, Receiver, Usage};
 pub use state::HoseState;
 pub use stations::StationChange;

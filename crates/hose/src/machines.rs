@@ -10,6 +10,15 @@ use tailbound_units::{Bytes, Rate};
 /// Largest number of a host's announced VMs.
 pub(crate) const MAX_MACHINES: usize = 4096;
 
+/// Inward burst of a VM.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InwardBurst {
+    /// `S_in`: bytes beyond B that may be on their way to the VM.
+    pub most: Bytes,
+    /// The part that each other VM may always use, by its pacer. This host lends the rest.
+    pub part: Bytes,
+}
+
 /// A VM of this host with a guarantee.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Machine {
@@ -25,6 +34,8 @@ pub struct Machine {
     pub bandwidth: Rate,
     /// Guaranteed burst S.
     pub burst: Bytes,
+    /// Inward burst of each VM of its tenant; `None` without a limit.
+    pub inward: Option<InwardBurst>,
     /// N, the tenant's number of VMs, unless more are known.
     pub tenant_machines: u32,
 }
@@ -84,6 +95,21 @@ impl Local {
     /// Returns the static share of each of its senders without a grant, B/(N-1).
     pub(crate) fn share(&self) -> Rate {
         Rate(self.machine.bandwidth.0 / (self.tenant_size.max(2) - 1))
+    }
+
+    /// Returns the bytes of its inward burst that its host may lend: all but the parts of the others.
+    pub(crate) fn lendable(&self) -> Bytes {
+        self.machine.inward.map_or(Bytes::ZERO, |inward| {
+            let others = self.tenant_size.max(2) - 1;
+            let parts = Bytes(inward.part.0.saturating_mul(others));
+            inward.most.saturating_sub(parts)
+        })
+    }
+
+    /// Returns the most that is lent to one sender: S without its part; `None` if nothing is lent.
+    pub(crate) fn most_lent(&self) -> Option<Bytes> {
+        let Machine { inward, burst, .. } = &self.machine;
+        inward.map(|inward| burst.saturating_sub(inward.part))
     }
 
     pub(crate) fn tenant(&self) -> &str {

@@ -3,6 +3,7 @@
 
 mod drain;
 mod grant;
+mod pool;
 
 use crate::config::{MAX_PAIRS, Times};
 use crate::context::Context;
@@ -15,6 +16,7 @@ use crate::view::View;
 use crate::wire::Entry;
 use drain::Drain;
 use grant::Grant;
+use pool::{Lending, Pool};
 use std::mem;
 use tailbound_units::{Bytes, Nanos, Rate};
 
@@ -34,6 +36,8 @@ struct Sink {
     divided: bool,
     /// Rate at which it takes data from its queue.
     drain: Drain,
+    /// The part of its inward burst that is lent.
+    pool: Pool,
 }
 
 /// A request that came.
@@ -44,6 +48,9 @@ pub(crate) struct IncomingRequest {
     pub(crate) demand: Rate,
     /// The datagram with the latest grant that the sender keeps to.
     pub(crate) confirms: SequenceNumber,
+    /// Wanted bytes of the inward burst. In a returned grant, not zero if the sender's bucket was
+    /// full.
+    pub(crate) wanted: Bytes,
 }
 
 /// A sender with a demand whose grant can be raised.
@@ -63,6 +70,8 @@ struct Budget {
     held: Rate,
     /// Sum of the rates that the requesting senders may have in the end.
     total: Rate,
+    /// False while leases of the host's former life may be in force.
+    is_settled: bool,
 }
 
 /// Reusable buffers of a division.
@@ -87,6 +96,7 @@ pub(crate) struct ReceivingSide {
     /// End of the leases from the host's former life.
     settled: Nanos,
     buffers: Buffers,
+    lending: Lending,
     /// Pairs for which there was no room.
     pub(crate) no_room: u64,
 }
@@ -102,6 +112,7 @@ impl ReceivingSide {
             peers: vec![Vec::new(); peers + 1],
             settled: now + times.lease_counted(),
             buffers: Buffers::default(),
+            lending: Lending::default(),
             no_room: 0,
         }
     }
@@ -205,9 +216,10 @@ impl ReceivingSide {
         request: IncomingRequest,
     ) -> bool {
         let IncomingRequest {
-            sequence,
             demand,
             confirms,
+            wanted,
+            ..
         } = request;
         let index = match self.grants.find(&key) {
             Some(index) => index,
@@ -222,15 +234,17 @@ impl ReceivingSide {
             },
         };
         let grant = &mut self.grants[index];
-        if demand > Rate::ZERO {
-            grant.confirm(confirms);
+        let ended = if demand > Rate::ZERO {
+            grant.confirm(confirms)
         } else {
-            grant.give_back(confirms);
-        }
-        grant.handle_demand(cx.now, sequence, demand);
+            grant.give_back(confirms, wanted > Bytes::ZERO)
+        };
+        grant.handle_demand(cx.now, &request);
         let local = grant.local;
+        self.sinks[local].pool.owe(ended);
         if grant.demand == Rate::ZERO {
             grant.set_next(Rate::ZERO);
+            grant.set_lent(Bytes::ZERO);
             if grant.is_over() {
                 self.remove_grant(cx, index);
             }
@@ -273,9 +287,11 @@ impl ReceivingSide {
 
     fn remove_grant(&mut self, cx: &mut Context<'_>, index: GrantIndex) {
         let Grant { key, local, .. } = self.grants[index];
+        let lent = self.grants[index].issued_lent();
         self.peers[key.peer.0].retain(|grant| *grant != index);
         let sink = &mut self.sinks[local];
         sink.grants.retain(|grant| *grant != index);
+        sink.pool.owe(lent);
         sink.changed = true;
         self.grants.remove(&key);
         cx.recompute_soon();
@@ -285,9 +301,12 @@ impl ReceivingSide {
     pub(crate) fn recompute(&mut self, cx: &mut Context<'_>, scope: Scope) {
         for local in cx.view.locals.indices() {
             let Sink {
-                grants, changed, ..
+                grants,
+                changed,
+                pool,
+                ..
             } = &self.sinks[local];
-            if *changed || (scope == Scope::All && !grants.is_empty()) {
+            if *changed || (scope == Scope::All && (!grants.is_empty() || pool.owes())) {
                 self.allocate(cx, local);
             }
         }
@@ -311,13 +330,19 @@ impl ReceivingSide {
             mut targets,
             mut raises,
         } = mem::take(&mut self.buffers);
+        let size = cx.view.locals[local].lendable();
+        let pool = &mut self.sinks[local].pool;
+        pool.pay(cx.now, cx.times.lease(), size);
         let budget = self.budget(cx, local, &mut asking);
+        // It pays with bandwidth that is not demanded.
+        let owes = self.sinks[local].pool.owes();
 
         let bandwidth = cx.view.locals[local].machine.bandwidth;
         claims.clear();
         claims.extend(asking.iter().map(|asking| {
             let Grant { demand, limit, .. } = self.grants[asking.grant];
-            let limit = limit.min(bandwidth);
+            let most = if owes { demand } else { bandwidth };
+            let limit = limit.min(most);
             Claim { demand, limit }
         }));
         divider.divide(budget.total, &claims, &mut targets);
@@ -341,6 +366,7 @@ impl ReceivingSide {
             self.held(cx.now, local, cx.view.locals[local].share()) <= budget.held.max(budget.free),
             "capacity in use by another pair is not granted"
         );
+        self.lend(cx, local, budget, &asking);
         self.buffers = Buffers {
             divider,
             asking,
@@ -376,6 +402,8 @@ impl ReceivingSide {
         asking.clear();
         for place in 0..self.sinks[local].grants.len() {
             let index = self.sinks[local].grants[place];
+            let ended = self.grants[index].end_loans(now);
+            self.sinks[local].pool.owe(ended);
             let grant = &self.grants[index];
             let in_force = grant.in_force(now, share);
             held += in_force;
@@ -393,6 +421,7 @@ impl ReceivingSide {
             } else {
                 idle += in_force;
                 self.set_next(cx, index, Rate::ZERO);
+                self.set_lent(cx, index, Bytes::ZERO);
             }
         }
         // After a start, leases of the time before may be in force.
@@ -405,7 +434,13 @@ impl ReceivingSide {
             let drained = self.sinks[local].drain.limit(bandwidth);
             free.min(drained).saturating_sub(idle)
         };
-        Budget { free, held, total }
+        let is_settled = !unsettled;
+        Budget {
+            free,
+            held,
+            total,
+            is_settled,
+        }
     }
 
     /// Hands over the pairs of each machine whose bandwidth was divided since the last
@@ -449,6 +484,14 @@ impl ReceivingSide {
         }
     }
 
+    /// Sets what the next grant lends, and sends it soon if that is something else.
+    fn set_lent(&mut self, cx: &mut Context<'_>, index: GrantIndex, next: Bytes) {
+        let grant = &mut self.grants[index];
+        if grant.set_lent(next) != next {
+            cx.expedite_datagram(grant.key.peer);
+        }
+    }
+
     /// Adds what is granted to a peer's machines to what is sent. Returns how many
     /// grants these are.
     pub(crate) fn push_grants(&self, peer: PeerIndex, entries: &mut Vec<Entry>) {
@@ -458,6 +501,7 @@ impl ReceivingSide {
             Entry::Grant {
                 pair: grant.key.pair,
                 rate: grant.next(),
+                lent: grant.next_lent(),
             }
         }));
     }

@@ -2,6 +2,7 @@
 //! among its receivers.
 
 mod flow;
+mod loan;
 mod pair;
 mod pairs;
 
@@ -20,7 +21,7 @@ use pair::{Pair, State};
 use pairs::{PairIndex, Pairs, Regime};
 use std::collections::HashMap;
 use std::mem;
-use tailbound_units::{Nanos, Rate};
+use tailbound_units::{Bytes, Nanos, Rate};
 
 /// Change of the rate limit of a guest's traffic to a destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +30,8 @@ pub struct Change {
     pub flow: FlowKey,
     /// `B_i`; 0 without a grant, `None` to remove the limit.
     pub rate: Option<Rate>,
+    /// Bytes of the receiver's inward burst that its host lends: the flow's bucket is deeper by that.
+    pub lent: Bytes,
     /// The machine that receives it.
     pub receiver: Receiver,
 }
@@ -50,6 +53,8 @@ pub(crate) struct IncomingGrant {
     /// The datagram that it came in.
     pub(crate) sequence: SequenceNumber,
     pub(crate) rate: Rate,
+    /// Bytes that are lent.
+    pub(crate) lent: Bytes,
     /// End of the lease.
     pub(crate) lease: Nanos,
 }
@@ -163,6 +168,7 @@ impl SendingSide {
         wanted: &[PairRequest],
         latest: SequenceNumber,
     ) {
+        let most = cx.view.locals[local].most_lent().unwrap_or_default();
         let before: Vec<_> = self.pairs.of(local, peer).collect();
         for index in before {
             let pair = &mut self.pairs[index];
@@ -171,6 +177,7 @@ impl SendingSide {
             match place.map(|place| &wanted[place]) {
                 Ok(same) if pair.is_to(&same.destinations) => {
                     pair.share = same.share;
+                    pair.loan.set_most(most);
                     self.refresh(cx, index);
                 }
                 _ => self.remove_pair(cx, index),
@@ -195,7 +202,9 @@ impl SendingSide {
         wanted: &PairRequest,
         latest: SequenceNumber,
     ) {
-        let pair = Pair::new(key, local, wanted.share, latest);
+        let mut pair = Pair::new(key, local, wanted.share, latest);
+        let most = cx.view.locals[local].most_lent();
+        pair.loan.set_most(most.unwrap_or_default());
         let Some(index) = self.pairs.insert(pair) else {
             self.no_room += 1;
             return;
@@ -226,6 +235,7 @@ impl SendingSide {
             self.changes.push(Change {
                 flow,
                 rate: None,
+                lent: Bytes::ZERO,
                 receiver,
             });
         }
@@ -253,18 +263,26 @@ impl SendingSide {
         if let Some(flow) = flows.find(|known| known.destination == flow.destination) {
             flow.handle_usage(usage);
         }
-        if !pair.state.is_open() {
-            let peer = pair.key.peer;
+        let peer = pair.key.peer;
+        let is_new = !pair.state.is_open();
+        if is_new {
             self.set_state(index, State::Requesting);
+        }
+        // Frames that wait are not left to the next sample.
+        let loan = &mut self.pairs[index].loan;
+        let before = loan.request();
+        loan.handle_queued(usage.queued);
+        if is_new || loan.request() > before {
             cx.expedite_datagram(peer);
         }
     }
 
     /// Handles a flow's first frame that waits for its limit: the demand is unlimited from now on,
-    /// without waiting for the end of the sample.
-    pub(crate) fn handle_waiting(&mut self, cx: &mut Context<'_>, flow: FlowKey) {
+    /// without waiting for the end of the sample. `queued` bytes wait.
+    pub(crate) fn handle_waiting(&mut self, cx: &mut Context<'_>, flow: FlowKey, queued: Bytes) {
         let usage = Usage {
             waiting: true,
+            queued,
             ..Usage::default()
         };
         self.handle_usage(cx, flow, usage);
@@ -311,13 +329,23 @@ impl SendingSide {
             share: pair.share,
         };
         pair.demand = Rate::ZERO;
+        let mut queued = Bytes::ZERO;
         for flow in &mut pair.flows {
+            queued = queued.saturating_add(flow.queued);
             flow.end_sample(sample);
             pair.demand = pair.demand.saturating_add(flow.demand);
         }
         let (local, demand) = (pair.local, pair.demand);
+        let peer = pair.key.peer;
+        let before = pair.loan.request();
+        pair.loan.end_sample(cx.now, queued, demand > Rate::ZERO);
+        let wants_more = pair.loan.request() > before;
+        let is_kept = pair.loan.is_kept(cx.now, cx.times);
         self.changed[local] = true;
-        if demand == Rate::ZERO {
+        if wants_more {
+            cx.expedite_datagram(peer);
+        }
+        if demand == Rate::ZERO && !is_kept {
             self.set_state(index, State::Idle);
             self.refresh(cx, index);
             self.give_back(cx, index);
@@ -354,6 +382,7 @@ impl SendingSide {
         } = &mut self.flow_buffers;
         let pair = &mut self.pairs[index];
         pair.rate = rate;
+        let lent = pair.loan.lent();
         let receiver = receiver(view, pair);
         let guest = view.locals[pair.local].machine.guest;
         // Where none is in use, each may be the next one.
@@ -375,8 +404,9 @@ impl SendingSide {
                 None
             };
             let rate = Some(share.unwrap_or(Rate::ZERO));
-            if flow.rate != rate {
+            if flow.rate != rate || flow.lent != lent {
                 flow.rate = rate;
+                flow.lent = lent;
                 let flow = FlowKey {
                     guest,
                     destination: flow.destination,
@@ -384,6 +414,7 @@ impl SendingSide {
                 self.changes.push(Change {
                     flow,
                     rate,
+                    lent,
                     receiver,
                 });
             }
@@ -448,9 +479,12 @@ impl SendingSide {
         };
     }
 
-    /// Records the end of a pair's lease if it lowers the pair's rate.
+    /// Records the end of a pair's lease if it lowers the pair's rate. A loan ends in any case.
     fn fall_back(&mut self, now: Nanos, index: PairIndex) {
-        let pair = &self.pairs[index];
+        let pair = &mut self.pairs[index];
+        if pair.state.is_over(now) {
+            pair.loan.lapse();
+        }
         if pair.state.falls_back(now, pair.share) {
             let granted = pair.state.granted();
             self.fallbacks += 1;
@@ -468,6 +502,7 @@ impl SendingSide {
         let IncomingGrant {
             sequence,
             rate,
+            lent,
             lease,
         } = grant;
         let Some(index) = self.pairs.find(&key) else {
@@ -491,9 +526,18 @@ impl SendingSide {
         }
         let before = pair.state.granted();
         let (local, lowers) = (pair.local, rate < pair.rate);
+        let had = pair.loan.lent();
+        let is_lent_other = pair.loan.take(lent);
+        let (present, is_lent_less) = (pair.rate, pair.loan.lent() < had);
         self.set_state(index, State::Granted { rate, lease });
         if lowers {
             self.refresh(cx, index);
+        } else if is_lent_other {
+            // Before it is confirmed.
+            self.set_rate(cx.view, index, present);
+        }
+        if is_lent_less {
+            cx.expedite_datagram(key.peer);
         }
         if rate < before && is_worth_a_datagram(rate, before) {
             cx.expedite_datagram(key.peer);

@@ -1,7 +1,31 @@
 //! Max-min fair shares (Bertsekas and Gallager, Data Networks, 6.5.2), in whole
 //! bits a second: the shares never sum up to more than the capacity.
 
-use tailbound_units::Rate;
+use tailbound_units::{Bytes, Rate};
+
+/// A quantity that is divided.
+pub(crate) trait Quantity: Copy + Ord {
+    fn of(number: u64) -> Self;
+    fn number(self) -> u64;
+}
+
+impl Quantity for Rate {
+    fn of(number: u64) -> Self {
+        Self(number)
+    }
+    fn number(self) -> u64 {
+        self.0
+    }
+}
+
+impl Quantity for Bytes {
+    fn of(number: u64) -> Self {
+        Self(number)
+    }
+    fn number(self) -> u64 {
+        self.0
+    }
+}
 
 /// Claim to a capacity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,22 +123,27 @@ impl Divider {
 }
 
 /// Sorts the indices of `limits` into `order`, smallest limit first.
-fn sort(limits: &[Rate], order: &mut Vec<usize>) {
+fn sort<Q: Ord>(limits: &[Q], order: &mut Vec<usize>) {
     order.clear();
     order.extend(0..limits.len());
-    order.sort_unstable_by_key(|index| limits[*index]);
+    order.sort_unstable_by(|one, other| limits[*one].cmp(&limits[*other]));
 }
 
 /// Divides `capacity` max-min fair among those that take at most `limits` each.
-fn fill(capacity: Rate, limits: &[Rate], order: &mut Vec<usize>, shares: &mut Vec<Rate>) {
+pub(crate) fn fill<Q: Quantity>(
+    capacity: Q,
+    limits: &[Q],
+    order: &mut Vec<usize>,
+    shares: &mut Vec<Q>,
+) {
     sort(limits, order);
     shares.clear();
-    shares.resize(limits.len(), Rate::ZERO);
-    let mut left = capacity;
+    shares.resize(limits.len(), Q::of(0));
+    let mut left = capacity.number();
     for (done, index) in order.iter().enumerate() {
-        let equal = Rate(left.0 / (limits.len() - done) as u64);
+        let equal = Q::of(left / (limits.len() - done) as u64);
         shares[*index] = limits[*index].min(equal);
-        left -= shares[*index];
+        left -= shares[*index].number();
     }
 }
 

@@ -246,18 +246,21 @@ impl HoseState {
                 pair,
                 demand,
                 confirms,
+                wanted,
             } => {
                 let request = IncomingRequest {
                     sequence,
                     demand,
                     confirms,
+                    wanted,
                 };
                 receiving.handle_request(&mut cx, key(pair), request)
             }
-            Entry::Grant { pair, rate } => {
+            Entry::Grant { pair, rate, lent } => {
                 let grant = IncomingGrant {
                     sequence,
                     rate,
+                    lent,
                     lease,
                 };
                 sending.handle_grant(&mut cx, key(pair), grant)
@@ -305,10 +308,10 @@ impl HoseState {
     }
 
     /// Handles a flow's first frame that waits for its limit since the last sample: its demand is
-    /// requested immediately.
-    pub fn handle_waiting(&mut self, now: Nanos, flow: FlowKey) {
+    /// requested immediately. `queued` bytes on the wire wait.
+    pub fn handle_waiting(&mut self, now: Nanos, flow: FlowKey, queued: Bytes) {
         let (mut cx, sending, _) = self.sides(now);
-        sending.handle_waiting(&mut cx, flow);
+        sending.handle_waiting(&mut cx, flow, queued);
     }
 
     /// Records, by `drained`, the data that each receiving guest took from its port since the last

@@ -9,7 +9,7 @@ use crate::ids::{
     Station,
 };
 use crate::keys::{self, Key, KeyEpoch};
-use tailbound_units::{Nanos, Rate};
+use tailbound_units::{Bytes, Nanos, Rate};
 
 /// The longest datagram, in bytes of UDP payload: below any path's MTU of 1500
 /// with IPv6 and a tunnel.
@@ -29,6 +29,10 @@ const MAC: usize = keys::LENGTH;
 const MACHINE: u8 = 1;
 const REQUEST: u8 = 2;
 const GRANT: u8 = 3;
+/// The same with bytes of an inward burst. Hosts of earlier versions, which have no machines with
+/// one, never get these.
+const REQUEST_WITH_BURST: u8 = 4;
+const GRANT_WITH_BURST: u8 = 5;
 
 /// Encoding of an unknown station.
 const NO_STATION: [u8; 6] = [0; 6];
@@ -175,6 +179,9 @@ pub enum Entry {
         demand: Rate,
         /// Sequence number of the latest grant that it keeps; 0 for none.
         confirms: SequenceNumber,
+        /// Bytes of the receiver's inward burst that it wants, beyond the part of each sender. If
+        /// the grant is returned: not 0 if the sender's bucket was full.
+        wanted: Bytes,
     },
     /// Grant of the pair's receiver, a VM of the sending host.
     Grant {
@@ -182,6 +189,8 @@ pub enum Entry {
         pair: PairId,
         /// Granted rate.
         rate: Rate,
+        /// Lent bytes of the receiver's inward burst.
+        lent: Bytes,
     },
 }
 
@@ -205,18 +214,31 @@ impl Entry {
                 pair,
                 demand,
                 confirms,
+                wanted,
             } => {
-                to.push(REQUEST);
+                let has_burst = *wanted > Bytes::ZERO;
+                to.push(if has_burst {
+                    REQUEST_WITH_BURST
+                } else {
+                    REQUEST
+                });
                 to.extend(pair.sender.0.to_be_bytes());
                 to.extend(pair.receiver.0.to_be_bytes());
                 to.extend(demand.0.to_be_bytes());
                 to.extend(confirms.0.to_be_bytes());
+                if has_burst {
+                    to.extend(wanted.0.to_be_bytes());
+                }
             }
-            Self::Grant { pair, rate } => {
-                to.push(GRANT);
+            Self::Grant { pair, rate, lent } => {
+                let has_burst = *lent > Bytes::ZERO;
+                to.push(if has_burst { GRANT_WITH_BURST } else { GRANT });
                 to.extend(pair.sender.0.to_be_bytes());
                 to.extend(pair.receiver.0.to_be_bytes());
                 to.extend(rate.0.to_be_bytes());
+                if has_burst {
+                    to.extend(lent.0.to_be_bytes());
+                }
             }
         }
     }
@@ -252,14 +274,16 @@ impl Entry {
                     addresses,
                 })
             }
-            REQUEST => Self::Request {
+            kind @ (REQUEST | REQUEST_WITH_BURST) => Self::Request {
                 pair: from.pair()?,
                 demand: Rate(from.u64()?),
                 confirms: SequenceNumber(from.u64()?),
+                wanted: from.burst(kind == REQUEST_WITH_BURST)?,
             },
-            GRANT => Self::Grant {
+            kind @ (GRANT | GRANT_WITH_BURST) => Self::Grant {
                 pair: from.pair()?,
                 rate: Rate(from.u64()?),
+                lent: from.burst(kind == GRANT_WITH_BURST)?,
             },
             _ => return None,
         })
@@ -292,6 +316,14 @@ impl<'b> Reader<'b> {
 
     fn u64(&mut self) -> Option<u64> {
         self.take().copied().map(u64::from_be_bytes)
+    }
+
+    /// Bytes of an inward burst; not zero if they are present.
+    fn burst(&mut self, is_present: bool) -> Option<Bytes> {
+        if !is_present {
+            return Some(Bytes::ZERO);
+        }
+        self.u64().filter(|bytes| *bytes > 0).map(Bytes)
     }
 
     fn pair(&mut self) -> Option<PairId> {

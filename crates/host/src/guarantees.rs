@@ -277,6 +277,7 @@ impl Guarantees {
             ips: guest.ips.clone(),
             guarantee: switch.guarantee(id).copied(),
             tenant_vms: known.map(|known| known.tenant_vms),
+            burst_in: known.and_then(|known| known.guarantee?.burst_in),
             delay: known.and_then(|known| known.guarantee?.delay),
             groups: self.service.as_ref().map(|service| service.groups()),
         })
@@ -437,7 +438,7 @@ guarantee = { bandwidth = "50Mbit/s", burst = "15380B", burst_rate = "1Gbit/s" }
         let mut all = said(&[(0, Some(20)), (1, Some(20))]);
         let given = all.vms[0].guarantee.as_mut().expect("guaranteed");
         given.bursts = Some(Bursts::PerSubtree(2));
-        (given.burst, given.burst_in) = (Bytes(15_380), Some(Bytes(15_380)));
+        (given.burst, given.burst_in) = (Bytes(15_380), Some(Bytes(30_760)));
         all.vms[0].tenant_vms = 6;
         let place = |host: &str, path: &[&str]| tailbound_api::HostPlace {
             host: host.to_owned(),

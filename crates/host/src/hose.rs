@@ -32,7 +32,7 @@ use tailbound_dataplane::pacer::{HostGroups, MAX_RATIO, PacerError, Place};
 use tailbound_dataplane::{self as dataplane, Classes, Guarantee, GuestId, Pacer, Packet};
 use tailbound_hose::{
     self as hose, Address, Change, ClassesCode, Destination, Dropped, FlowKey, HoseState,
-    HoseStats, HostId, Machine, Machines, Station, StationChange,
+    HoseStats, HostId, InwardBurst, Machine, Machines, Station, StationChange,
 };
 use tailbound_switch::{Mac, Switch};
 use tailbound_units::{Bursts, Bytes, Nanos, Rate};
@@ -55,6 +55,8 @@ pub struct HoseGuest {
     pub guarantee: Option<Guarantee>,
     /// The number of VMs of the guest's tenant, by the placement service.
     pub tenant_vms: Option<u32>,
+    /// The inward burst of each VM of the guest's tenant, by the placement service.
+    pub burst_in: Option<Bytes>,
     /// The longest delay of a frame on its way to the guest, if the placement service promises one.
     pub delay: Option<Nanos>,
     /// The groups of hosts of its tenant, if the placement service knows the guest.
@@ -175,6 +177,7 @@ impl Hose {
                 addresses: guest.ips.iter().copied().map(Address::from).collect(),
                 bandwidth: guarantee.bandwidth,
                 burst: guarantee.burst,
+                inward: inward(&guarantee, guest.burst_in),
                 tenant_machines: size.unwrap_or(0),
             });
         }
@@ -326,8 +329,9 @@ impl Hose {
     /// Reads the usage of the rates, sends the due datagrams and sets the resulting rates. Call it
     /// after each turn in which the pacer took a frame, and at [`Self::poll_at`].
     pub fn poll(&mut self, now: Nanos, pacer: &mut Pacer<Packet>) {
-        for flow in pacer.flows_that_wait() {
-            self.state.handle_waiting(now, flow_of(flow));
+        for waiting in pacer.flows_that_wait() {
+            let (flow, queued) = (flow_of(waiting.flow), waiting.queued.into());
+            self.state.handle_waiting(now, flow, queued);
         }
         if self.sampling.begin(now, self.state.interval()) {
             pacer.destinations_used(now, |used| {
@@ -335,6 +339,7 @@ impl Hose {
                     taken: used.taken.into(),
                     lacks: used.lacks.into(),
                     waiting: used.backlogged,
+                    queued: used.queued.into(),
                 };
                 self.state.handle_usage(now, flow_of(used.flow), usage);
             });
@@ -446,6 +451,7 @@ fn set(now: Nanos, pacer: &mut Pacer<Packet>, change: Change) -> Result<(), Pace
     let Change {
         flow,
         rate,
+        lent,
         receiver,
     } = change;
     let Some(guest) = guest_of(change.flow.guest) else {
@@ -461,13 +467,24 @@ fn set(now: Nanos, pacer: &mut Pacer<Packet>, change: Change) -> Result<(), Pace
         pacer.set_place(guest, destination, rate.map(|_| place));
     }
     let nearest = match pacer.set_destination(now, guest, destination, rate) {
-        Err(PacerError::TooSlow { link, .. }) => Rate(link.0.div_ceil(MAX_RATIO)),
-        Err(PacerError::AboveLink { link, .. }) => link,
+        Ok(()) => rate,
+        Err(PacerError::TooSlow { link, .. }) => Some(Rate(link.0.div_ceil(MAX_RATIO))),
+        Err(PacerError::AboveLink { link, .. }) => Some(link),
         // Without a guarantee there is no limit either.
         Err(PacerError::NotGuaranteed(_)) if rate.is_none() => return Ok(()),
-        other => return other,
+        error => return error,
     };
-    pacer.set_destination(now, guest, destination, Some(nearest))
+    if nearest != rate {
+        pacer.set_destination(now, guest, destination, nearest)?;
+    }
+    pacer.lend(now, guest, destination, lent);
+    Ok(())
+}
+
+/// Returns the inward burst of a guest whose pacer has a part of each receiver's.
+fn inward(guarantee: &Guarantee, burst_in: Option<Bytes>) -> Option<InwardBurst> {
+    let (part, most) = guarantee.credit.zip(burst_in)?;
+    Some(InwardBurst { most, part })
 }
 
 /// Returns the guest with this number in the exchange.

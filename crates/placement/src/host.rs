@@ -195,8 +195,8 @@ pub enum HostRule {
     },
     /// The part of an inward burst that one sender has is below a frame.
     #[error(
-        "an inward burst of {burst_in} is {credit} for each other machine, below one frame on its \
-            wire, {frame}; request at least a frame for each, or leave the inward burst out"
+        "an inward burst of {burst_in} is always {credit} for each other machine, below one frame on its \
+            wire, {frame}; request at least two frames for each, or leave the inward burst out"
     )]
     InwardFrame {
         /// The inward burst `S_in`.

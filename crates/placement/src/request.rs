@@ -10,9 +10,9 @@ use tailbound_units::{Bursts, Bytes, Nanos, Rate};
 /// version limit bursts by subtree.
 pub const DEFAULT_BURSTS: Bursts = Bursts::ONE;
 
-/// True if hosts of this version report that their pacers limit inward bursts. Admission counts an
-/// inward burst only on hosts that report it.
-pub const KEEPS_INWARD_BURSTS: bool = false;
+/// True if hosts of this version that exchange rates limit inward bursts. Hosts without a report are
+/// assumed to be such.
+pub const KEEPS_INWARD_BURSTS: bool = true;
 
 /// Silo's {B, S, d, Bmax} (4.1) of each machine of a tenant, K, and `S_in`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,7 +37,7 @@ pub struct Guarantee {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bursts: Option<Bursts>,
     /// `S_in`: bytes beyond B that may be on their way to one machine, from all others together; S
-    /// from each. At least S, and one frame for each other machine.
+    /// from each. At least S, and two frames for each other machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub burst_in: Option<Bytes>,
 }
@@ -56,13 +56,15 @@ impl Guarantee {
         self.bursts.unwrap_or(Bursts::PerReceiver)
     }
 
-    /// Returns the part of the inward burst that a machine may send to one other of a tenant with
-    /// `vms` machines; None without a limit on the inward burst, or without another machine.
+    /// Returns the part of the inward burst that a machine may always send to one other of a tenant
+    /// with `vms` machines: half of an equal share. The receiver's host lends the other half. With a
+    /// share of S or more it is the share, and nothing is lent. None without a limit on the inward
+    /// burst, or without another machine.
     pub fn credit(&self, vms: u32) -> Option<Bytes> {
         let others = u64::from(vms.saturating_sub(1));
-        self.burst_in
-            .and_then(|burst_in| burst_in.0.checked_div(others))
-            .map(Bytes)
+        let share = self.burst_in?.0.checked_div(others)?;
+        let is_whole = self.burst > Bytes::ZERO && share >= self.burst.0;
+        Some(Bytes(if is_whole { share } else { share / 2 }))
     }
 
     fn check_inward(&self) -> Result<(), RequestError> {
@@ -213,9 +215,9 @@ pub enum RequestError {
         /// The requested burst S.
         burst: Bytes,
     },
-    /// The part of the inward burst that each other machine has is below a frame.
+    /// The part of the inward burst that each other machine always has is below a frame.
     #[error(
-        "an inward burst of {burst_in} is below one frame of {frame} for each of the other \
+        "an inward burst of {burst_in} is below two frames of {frame} for each of the other \
             machines; request at least {least}, or leave it out"
     )]
     InwardFrames {
@@ -293,10 +295,27 @@ impl Request {
         }
     }
 
-    /// Returns the least inward burst: a frame of each other machine.
+    /// Returns the least inward burst: two frames of each other machine, or the burst of each if that
+    /// is less.
     pub(crate) fn least_inward(&self, frame: Bytes) -> Bytes {
+        let two = Bytes(frame.0.saturating_mul(2));
+        self.of_others(self.burst(frame).min(two))
+    }
+
+    /// Returns the inward burst that is no limit: the bursts of all other machines.
+    pub(crate) fn most_inward(&self, frame: Bytes) -> Bytes {
+        self.of_others(self.burst(frame))
+    }
+
+    /// Returns the burst of a machine, at least a frame.
+    fn burst(&self, frame: Bytes) -> Bytes {
+        let burst = self.guarantee.map(|guarantee| guarantee.burst);
+        burst.unwrap_or_default().max(frame)
+    }
+
+    fn of_others(&self, bytes: Bytes) -> Bytes {
         let others = u64::from(self.vms.saturating_sub(1));
-        Bytes(frame.0.saturating_mul(others))
+        Bytes(bytes.0.saturating_mul(others))
     }
 
     /// Returns the longest burst for this number of machines: each pair across a link may have one.

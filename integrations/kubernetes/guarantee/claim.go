@@ -22,6 +22,7 @@ type Parameters struct {
 	Delay      string            `json:"delay,omitempty"`
 	BurstRate  resource.Quantity `json:"burstRate,omitzero"`
 	Bursts     int               `json:"bursts,omitempty"`
+	BurstIn    resource.Quantity `json:"burstIn,omitzero"`
 }
 
 // The version and kind that [Parameters] must have.
@@ -138,6 +139,13 @@ func (g *Guarantee) addParameters(raw []byte) error {
 			return err
 		}
 		g.BurstRate = rate
+	}
+	if !parameters.BurstIn.IsZero() {
+		burst, err := ParseBurst("burstIn", parameters.BurstIn)
+		if err != nil {
+			return err
+		}
+		g.BurstIn = burst
 	}
 	g.Bursts = parameters.Bursts
 	return nil

@@ -35,7 +35,7 @@ const (
 	CapacityBurstIn = "burstIn"
 )
 
-// Guarantee is Silo's {B, S, d, Bmax} of a pod, and K.
+// Guarantee is Silo's {B, S, d, Bmax} of a pod, K, and S_in.
 type Guarantee struct {
 	Bandwidth Rate
 	Burst     Bytes
@@ -45,6 +45,9 @@ type Guarantee struct {
 	BurstRate Rate
 	// Bursts is the number of bursts without a pause; 0 for the service's default.
 	Bursts int
+	// BurstIn is the most that all other pods together may send to one beyond its bandwidth; 0 if
+	// nothing limits it.
+	BurstIn Bytes
 }
 
 // String returns the guarantee as the flag --guarantee of tailbound adopt reads it.
@@ -64,6 +67,9 @@ func (g Guarantee) Request() *place.Request {
 	if g.Bursts != 0 {
 		wanted.Bursts = json.RawMessage(strconv.Itoa(g.Bursts))
 	}
+	if g.BurstIn != 0 {
+		wanted.BurstIn = g.BurstIn.String()
+	}
 	return &place.Request{Guarantee: wanted}
 }
 
@@ -74,6 +80,8 @@ func (g Guarantee) Check() error {
 		return fmt.Errorf("burstRate %s is below the bandwidth of %s: leave it out, or raise it", g.BurstRate, g.Bandwidth)
 	case g.Delay < 0 || g.Delay > 250*time.Millisecond:
 		return fmt.Errorf("delay %s is not within 0 and 250ms", g.Delay)
+	case g.BurstIn != 0 && g.BurstIn < g.Burst:
+		return fmt.Errorf("burstIn %s is below the burst of %s: leave it out, or raise it", g.BurstIn, g.Burst)
 	case g.Bursts < 0:
 		return fmt.Errorf("bursts %d is negative: write a number from 1", g.Bursts)
 	}

@@ -1,6 +1,7 @@
 package guarantee
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 	"time"
@@ -106,6 +107,18 @@ func opaque(text string) []resourceapi.DeviceClaimConfiguration {
 	}}}
 }
 
+func TestARequestHasAllPartsOfAGuarantee(t *testing.T) {
+	whole := Guarantee{Bandwidth: 1_000_000_000, Burst: 15_000, Delay: time.Millisecond, BurstRate: 10_000_000_000, Bursts: 2, BurstIn: 60_000}
+	text, err := json.Marshal(whole.Request())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `{"guarantee":{"bandwidth":"1Gbit/s","burst":"15KB","delay":"1000000ns","burst_rate":"10Gbit/s","bursts":2,"burst_in":"60KB"}}`
+	if string(text) != want {
+		t.Errorf("%s, want %s", text, want)
+	}
+}
+
 func TestAClaimIsAGuarantee(t *testing.T) {
 	whole := capacities("bandwidth", "2G", "burst", "70k")
 	two := request(NodeClass, whole)
@@ -123,6 +136,8 @@ func TestAClaimIsAGuarantee(t *testing.T) {
 		"capacities":        {requests: []resourceapi.DeviceRequest{request(NodeClass, whole)}, want: &Guarantee{Bandwidth: 2_000_000_000, Burst: 70_000}},
 		"another class":     {requests: []resourceapi.DeviceRequest{request("gpu.example.com", whole)}},
 		"with a delay":      {requests: []resourceapi.DeviceRequest{request(NodeClass, whole)}, config: head + `,"delay":"1ms","burstRate":"10G","bursts":2}`, want: &Guarantee{Bandwidth: 2_000_000_000, Burst: 70_000, Delay: time.Millisecond, BurstRate: 10_000_000_000, Bursts: 2}},
+		"an inward burst":   {requests: []resourceapi.DeviceRequest{request(NodeClass, whole)}, config: head + `,"burstIn":"240k"}`, want: &Guarantee{Bandwidth: 2_000_000_000, Burst: 70_000, BurstIn: 240_000}},
+		"inward below one":  {requests: []resourceapi.DeviceRequest{request(NodeClass, whole)}, config: head + `,"burstIn":"60k"}`, words: []string{"burstIn", "below the burst"}},
 		"no bandwidth":      {requests: []resourceapi.DeviceRequest{request(NodeClass, capacities("burst", "70k"))}, words: []string{"bandwidth is missing", "500M"}},
 		"no burst":          {requests: []resourceapi.DeviceRequest{request(NodeClass, capacities("bandwidth", "2G"))}, words: []string{"burst is missing"}},
 		"nothing":           {requests: []resourceapi.DeviceRequest{request(NodeClass, nil)}, words: []string{"no capacities", "bandwidth: 500M"}},

@@ -151,7 +151,7 @@ func TestRequestsAreThoseOfTheAPI(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx := t.Context()
-	wanted := TenantRequest{VMs: 3, Request: Request{Guarantee: &Guarantee{Bandwidth: "1Gbit/s", Burst: "15KB", Bursts: json.RawMessage("2")}}}
+	wanted := TenantRequest{VMs: 3, Request: Request{Guarantee: &Guarantee{Bandwidth: "1Gbit/s", Burst: "15KB", Bursts: json.RawMessage("2"), BurstIn: "60KB"}}}
 	answer, err := client.Candidates(ctx, Query{Request: &wanted, VMs: 1, Hosts: []string{"n1"}})
 	if err != nil || answer.Revision != 5 || answer.Answers[0].Candidates[0].Refusal.Port != "rack1 up" {
 		t.Errorf("candidates %+v, %v", answer, err)
@@ -171,8 +171,8 @@ func TestRequestsAreThoseOfTheAPI(t *testing.T) {
 		}
 	}
 	for i, want := range []call{
-		{line: "POST /v1/candidates", body: `{"requests":[{"request":{"vms":3,"guarantee":{"bandwidth":"1Gbit/s","burst":"15KB","bursts":2}},"vms":1,"hosts":["n1"]}]}`},
-		{line: "POST /v1/explain", body: `{"vms":3,"guarantee":{"bandwidth":"1Gbit/s","burst":"15KB","bursts":2}}`},
+		{line: "POST /v1/candidates", body: `{"requests":[{"request":{"vms":3,"guarantee":{"bandwidth":"1Gbit/s","burst":"15KB","bursts":2,"burst_in":"60KB"}},"vms":1,"hosts":["n1"]}]}`},
+		{line: "POST /v1/explain", body: `{"vms":3,"guarantee":{"bandwidth":"1Gbit/s","burst":"15KB","bursts":2,"burst_in":"60KB"}}`},
 		{line: "GET /v1/reservations?"},
 		{line: "GET /v1/reservations?after=1+2"},
 		{line: "GET /v1/status"},

@@ -11,6 +11,8 @@ type Guarantee struct {
 	BurstRate string `json:"burst_rate,omitempty"`
 	// Bursts is K: a positive number, or "per-receiver". The service has a default.
 	Bursts json.RawMessage `json:"bursts,omitempty"`
+	// BurstIn is S_in: a size like "240KB". Without it all other machines may burst to one.
+	BurstIn string `json:"burst_in,omitempty"`
 }
 
 // Request is what each machine of a tenant gets.

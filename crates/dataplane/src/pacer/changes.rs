@@ -1,9 +1,10 @@
 //! Changes of guarantees, limits, places and the wire.
 
 use super::cap::Cap;
+use super::core::Core;
 use super::guarantees::Guarantees;
 use super::level::{DestinationLevel, GuestLevel};
-use super::limit::FlowUse;
+use super::limit::{FlowUse, WaitingFlow};
 use super::limits::Limits;
 use super::place::{mark_stale, set_home, set_place};
 use super::translate::Translation;
@@ -99,6 +100,18 @@ impl<F: Frame> Pacer<F> {
         self.limits(now).set(id, destination, rate)
     }
 
+    /// Lends a guaranteed guest `lent` bytes of a receiver's inward burst, in place of those that
+    /// were lent before: the bucket of that limited destination is deeper by that, up to S. It keeps
+    /// its debt, up to its depth, so more adds as many tokens. Destinations of one machine share
+    /// the bytes. Without a limit, or without a part of inward bursts, nothing changes.
+    pub fn lend(&mut self, now: Nanos, id: GuestId, destination: u128, lent: Bytes) {
+        let key = FlowKey {
+            source: id,
+            destination,
+        };
+        self.limits(now).lend(key, lent);
+    }
+
     /// Changes of limits at `now`.
     fn limits(&mut self, now: Nanos) -> Limits<'_, F> {
         let at = self.core.start_at(now);
@@ -129,8 +142,13 @@ impl<F: Frame> Pacer<F> {
 
     /// Returns the flows whose frames began to wait for their limits since the last call, and had not
     /// waited at the last [`Self::destinations_used`]. More than 64 are reported there only.
-    pub fn flows_that_wait(&mut self) -> impl Iterator<Item = FlowKey> + '_ {
-        self.core.chain.began.drain()
+    pub fn flows_that_wait(&mut self) -> impl Iterator<Item = WaitingFlow> + '_ {
+        let Core { lines, chain, .. } = &mut self.core;
+        chain.began.drain().map(|flow| {
+            let line = lines.find(flow);
+            let queued = line.map_or(WireBytes::ZERO, |line| lines.at(line).wire);
+            WaitingFlow { flow, queued }
+        })
     }
 
     /// Returns the present levels of a guest's buckets; `None` if it has no guarantee.

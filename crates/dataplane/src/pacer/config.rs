@@ -191,8 +191,8 @@ pub struct Guarantee {
     #[serde(skip, default = "defaults::bursts")]
     pub bursts: Bursts,
     /// The guest's part of the inward burst of each receiver; at least one frame. The bucket of a
-    /// destination is as deep as that, or as S if that is less. Only the placement service knows
-    /// it, so no file has it.
+    /// destination is as deep as that and what is lent ([`super::Pacer::lend`]), at most S. Only the
+    /// placement service knows it, so no file has it.
     #[serde(skip)]
     pub credit: Option<Bytes>,
 }
@@ -211,10 +211,11 @@ impl Guarantee {
         }
     }
 
-    /// Returns the burst that the guest may send to one destination.
-    pub fn to_each(&self) -> Bytes {
-        self.credit
-            .map_or(self.burst, |credit| credit.min(self.burst))
+    /// Returns the burst that the guest may send to one destination whose host lends it `lent`
+    /// bytes.
+    pub fn to_each(&self, lent: Bytes) -> Bytes {
+        let depth = self.credit.map(|credit| credit.saturating_add(lent));
+        depth.map_or(self.burst, |depth| depth.min(self.burst))
     }
 }
 

@@ -9,7 +9,7 @@ use super::tree::Tree;
 use super::{Guarantee, GuestStats, PacerConfig};
 use crate::{Frame, GuestId};
 use tailbound_units::exact::TokenBucket;
-use tailbound_units::{Nanos, Position, Rate, WireBytes};
+use tailbound_units::{Bytes, Nanos, Position, Rate, WireBytes};
 
 /// Kind of a guest's guarantee.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -154,7 +154,7 @@ impl Guest {
     /// With a part of an inward burst it is as deep as that and empty, because earlier traffic to
     /// the receiver, also through another process, is unknown.
     pub(super) fn new_bucket(&self, link: Rate, at: Position) -> TokenBucket<Position> {
-        let depth = self.guarantee.to_each();
+        let depth = self.guarantee.to_each(Bytes::ZERO);
         let bucket = TokenBucket::on_wire(link, self.guarantee.bandwidth, depth.into());
         match (self.guarantee.credit, bucket) {
             (Some(_), Some(bucket)) => bucket.empty(at),

@@ -4,7 +4,7 @@ use super::account::Account;
 use super::index::{EntryIndex, LineIndex, NodeIndex, Table, UsedIndex};
 use crate::{FlowKey, GuestId};
 use tailbound_units::exact::TokenBucket;
-use tailbound_units::{Position, Rate, WireBytes};
+use tailbound_units::{Bytes, Position, Rate, WireBytes};
 
 /// Use of a limit since the last query: the flow's demand, as far as it is visible. See
 /// [`super::Pacer::destinations_used`].
@@ -20,6 +20,17 @@ pub struct FlowUse {
     pub lacks: WireBytes,
     /// True if frames waited for the limit: the flow would send more than it does.
     pub backlogged: bool,
+    /// Bytes on the wire of the frames that wait now.
+    pub queued: WireBytes,
+}
+
+/// A flow whose frames began to wait for its limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WaitingFlow {
+    /// The guest and its destination.
+    pub flow: FlowKey,
+    /// Bytes on the wire of the frames that wait now.
+    pub queued: WireBytes,
 }
 
 /// Lines whose limits were used since the last query.
@@ -65,6 +76,8 @@ pub(super) struct Limit {
     waited: bool,
     /// Bytes that have passed since the last query.
     pub(super) taken: WireBytes,
+    /// Bytes of the receiver's inward burst that are lent to it.
+    pub(super) lent: Bytes,
     pub(super) key: FlowKey,
     /// Its place in the list of used limits; `NONE` if it was not used.
     pub(super) used: UsedIndex,
@@ -87,6 +100,7 @@ impl Limit {
             account: Account::new(bucket, closed, lost),
             waited: false,
             taken: WireBytes::ZERO,
+            lent: Bytes::ZERO,
             key,
             used: UsedIndex::NONE,
             chain: LineIndex::NONE,

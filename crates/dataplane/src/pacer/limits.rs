@@ -6,7 +6,7 @@ use super::core::Core;
 use super::flows::Elastic;
 use super::guests::number_of;
 use super::index::LineIndex;
-use super::limit::Limit;
+use super::limit::{Limit, Sharing};
 use super::line::{Line, Stage};
 use super::place::{join_tree, mark_stale};
 use super::room::Room;
@@ -41,8 +41,10 @@ impl<F: Frame> Limits<'_, F> {
         let Some(guest) = self.core.guests.guaranteed(id) else {
             return Err(PacerError::NotGuaranteed(id));
         };
-        let burst = guest.guarantee.to_each();
         let held = self.core.lines.find(key);
+        let limit = held.and_then(|index| self.core.lines.limit(index));
+        let lent = limit.map_or(Bytes::ZERO, |limit| limit.lent);
+        let burst = guest.guarantee.to_each(lent);
         let Some(rate) = rate else {
             if let Some(index) = held {
                 self.forget(id, index);
@@ -277,23 +279,48 @@ impl<F: Frame> Limits<'_, F> {
     /// Sets the depth of the buckets of all destinations of a guest, whose part of inward bursts has
     /// changed. Each keeps its debt, up to its depth.
     pub(super) fn deepen(&mut self, id: GuestId) {
-        let at = self.at;
         let guest = self.core.guests.guaranteed(id);
         let guest = guest.expect("its guarantee has changed");
-        let depth = guest.guarantee.to_each().into();
+        let guarantee = guest.guarantee;
         let mut next = guest.lines.first;
-        let (link, lost) = (self.core.config.link, self.core.chain.wire.lost());
         while let Some(limit) = self.core.lines.limit(next) {
+            let depth = guarantee.to_each(limit.lent).into();
             let index = std::mem::replace(&mut next, limit.sibling);
-            self.change(index, |account| {
-                let owes = account.lacks(at);
-                account.configure(account.rate(), depth, link, at, lost);
-                account.hold(depth.saturating_sub(owes), at);
-            });
+            self.set_depth(index, depth);
         }
         if let Some(guest) = self.core.guests.find_mut(id) {
             mark_stale(guest, &mut self.core.lines);
         }
+    }
+
+    /// Changes the bytes that are lent to a limited destination: see [`super::Pacer::lend`].
+    pub(super) fn lend(&mut self, key: FlowKey, lent: Bytes) {
+        let Core { guests, lines, .. } = &mut *self.core;
+        let Some(index) = lines.find(key) else { return };
+        let (Some(guest), Some(limit)) = (guests.find_mut(key.source), lines.limit_mut(index))
+        else {
+            return;
+        };
+        if !guest.is_guaranteed() || std::mem::replace(&mut limit.lent, lent) == lent {
+            return;
+        }
+        let depth = guest.guarantee.to_each(lent).into();
+        if limit.sharing != Sharing::Alone {
+            // Destinations of one machine share a bucket of that depth.
+            mark_stale(guest, lines);
+        }
+        self.set_depth(index, depth);
+        self.note_unless_full(key);
+    }
+
+    /// Changes the depth of a bucket, which keeps its debt, up to its depth.
+    fn set_depth(&mut self, index: LineIndex, depth: WireBytes) {
+        let (at, lost, link) = (self.at, self.core.chain.wire.lost(), self.core.config.link);
+        self.change(index, |account| {
+            let owes = account.lacks(at);
+            account.configure(account.rate(), depth, link, at, lost);
+            account.hold(depth.saturating_sub(owes), at);
+        });
     }
 
     /// Reports a new limit as used, unless its bucket is full.

@@ -282,6 +282,7 @@ impl Lines {
                 taken: limit.taken,
                 lacks,
                 backlogged: limit.take_waited(waits),
+                queued: if waits { line.wire } else { WireBytes::ZERO },
             });
             let stays = waits || lacks > WireBytes::ZERO;
             limit.taken = WireBytes::ZERO;

@@ -99,8 +99,7 @@ fn rebuild_tree<F: Frame>(
     let terms = Terms {
         link: config.link,
         longest: config.longest_frame(),
-        burst: guest.guarantee.burst,
-        to_each: guest.guarantee.to_each(),
+        guarantee: guest.guarantee,
         at,
         lost: chain.wire.lost(),
         change: *chain.wire.change(),
@@ -140,6 +139,7 @@ fn take_leaves<F: Frame>(
             rate: limit.account.rate(),
             weight: weight(limit.account.open_rate(), wire),
             lacks: limit.account.lacks(at),
+            lent: limit.lent,
             former: limit.sharing,
         });
         index = limit.sibling;

@@ -12,6 +12,8 @@ pub struct Usage {
     pub lacks: Bytes,
     /// True if frames waited for the rate limit.
     pub waiting: bool,
+    /// Bytes on the wire of the frames that wait now.
+    pub queued: Bytes,
 }
 
 /// A guest's traffic to one destination of a receiver.
@@ -24,12 +26,16 @@ pub(super) struct Flow {
     waiting: bool,
     /// True if its bucket in the pacer is not full.
     lacks: bool,
+    /// Bytes of the frames that waited at the last sample.
+    pub(super) queued: Bytes,
     /// Rates of the last two samples.
     recent: [Rate; 2],
     /// Estimated demand of the guest for this pair.
     pub(super) demand: Rate,
     /// Current rate limit.
     pub(super) rate: Option<Rate>,
+    /// Bytes that are lent.
+    pub(super) lent: Bytes,
 }
 
 /// Sample of all flows.
@@ -50,9 +56,11 @@ impl Flow {
             taken: Bytes::ZERO,
             waiting: false,
             lacks: false,
+            queued: Bytes::ZERO,
             recent: [Rate::ZERO; 2],
             demand: Rate::ZERO,
             rate: None,
+            lent: Bytes::ZERO,
         }
     }
 
@@ -61,6 +69,7 @@ impl Flow {
         self.taken = self.taken.saturating_add(usage.taken);
         self.waiting |= usage.waiting;
         self.lacks = usage.lacks > Bytes::ZERO;
+        self.queued = usage.queued;
     }
 
     /// Ends a sample, and estimates the demand.
@@ -88,5 +97,6 @@ impl Flow {
         self.taken = Bytes::ZERO;
         self.waiting = false;
         self.lacks = false;
+        self.queued = Bytes::ZERO;
     }
 }

@@ -1,6 +1,7 @@
 //! A pair at its sender's host.
 
 use super::flow::Flow;
+use super::loan::Loan;
 use crate::ids::{Destination, PairKey, SequenceNumber};
 use crate::machines::LocalIndex;
 use tailbound_units::{Nanos, Rate};
@@ -49,6 +50,11 @@ impl State {
         }
     }
 
+    /// Returns whether the lease of a grant has ended.
+    pub(super) fn is_over(self, now: Nanos) -> bool {
+        matches!(self, Self::Granted { lease, .. } if now > lease)
+    }
+
     /// Returns whether the lease has ended and lowers the rate.
     pub(super) fn falls_back(self, now: Nanos, share: Rate) -> bool {
         matches!(self, Self::Granted { rate, lease } if now > lease && rate > share)
@@ -74,11 +80,13 @@ pub(super) struct Pair {
     pub(super) request: Rate,
     /// Rate of all its flows together.
     pub(super) rate: Rate,
+    /// The burst that the receiver's host lends it.
+    pub(super) loan: Loan,
 }
 
 impl Pair {
     /// An idle pair that keeps to no grant up to datagram `latest_grant`.
-    pub(super) const fn new(
+    pub(super) fn new(
         key: PairKey,
         local: LocalIndex,
         share: Rate,
@@ -94,6 +102,7 @@ impl Pair {
             demand: Rate::ZERO,
             request: Rate::ZERO,
             rate: Rate::ZERO,
+            loan: Loan::default(),
         }
     }
 

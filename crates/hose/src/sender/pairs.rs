@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::iter;
 use std::mem;
 use std::ops::{Index, IndexMut};
-use tailbound_units::{Nanos, Rate};
+use tailbound_units::{Bytes, Nanos, Rate};
 
 place! {
     /// A pair that sends from here, as a place in the table of them.
@@ -221,6 +221,12 @@ impl Pairs {
         let before = mem::replace(&mut pair.state, next);
         let destination = &mut self.destinations[pair.key.peer.0];
         let source = &mut self.sources[pair.local];
+        match next {
+            State::Idle => pair.loan.give_back(),
+            // Nothing is lent without a lease.
+            State::Requesting | State::FellBack { .. } => pair.loan.lapse(),
+            State::Granted { .. } => {}
+        }
         match (before.is_open(), next.is_open()) {
             (false, true) => {
                 self.open += 1;
@@ -286,15 +292,16 @@ impl Pairs {
         let destination = &mut self.destinations[peer.0];
         for index in destination.open.iter().chain(&destination.returned) {
             let pair = &self.table[*index];
-            let demand = match pair.state {
-                State::Idle => Rate::ZERO,
+            let (demand, wanted) = match pair.state {
+                State::Idle => (Rate::ZERO, pair.loan.receipt()),
                 // 0 would say that it was given back.
-                _ => pair.request.max(Rate(1)),
+                _ => (pair.request.max(Rate(1)), pair.loan.request()),
             };
             entries.push(Entry::Request {
                 pair: pair.key.pair,
                 demand,
                 confirms: pair.latest_grant,
+                wanted,
             });
         }
         for stray in &destination.strays {
@@ -302,6 +309,7 @@ impl Pairs {
                 pair: stray.pair,
                 demand: Rate::ZERO,
                 confirms: stray.sequence,
+                wanted: Bytes::ZERO,
             });
         }
         destination.returned.clear();

@@ -30,6 +30,7 @@ fn a_sample_and_its_divisions_allocate_nothing() {
                 taken: Bytes(15_000),
                 lacks: Bytes(1538),
                 waiting: true,
+                queued: Bytes(1538),
             };
             host.handle_usage(clock, flow, usage);
         }

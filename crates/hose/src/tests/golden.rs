@@ -14,7 +14,7 @@ use crate::{
 use sha2::{Digest, Sha256};
 use std::fmt::Write;
 use std::path::Path;
-use tailbound_units::{Nanos, Rate};
+use tailbound_units::{Bytes, Nanos, Rate};
 
 const B: u64 = 1_000_000_000;
 const ALL: u64 = u64::MAX;
@@ -46,6 +46,7 @@ impl Trace {
                     pair: PairId { sender, receiver },
                     demand,
                     confirms,
+                    wanted: Bytes::ZERO,
                 } => write!(
                     text,
                     " request {}>{} {} seen {}",
@@ -54,7 +55,9 @@ impl Trace {
                 Entry::Grant {
                     pair: PairId { sender, receiver },
                     rate,
+                    lent: Bytes::ZERO,
                 } => write!(text, " grant {}>{} {}", sender.0, receiver.0, rate.0),
+                _ => panic!("no machine has an inward burst"),
             }
             .unwrap();
         }
@@ -141,6 +144,7 @@ fn golden_datagram() {
             },
             demand: Rate(123_456_789),
             confirms: SequenceNumber(42),
+            wanted: Bytes::ZERO,
         },
         Entry::Grant {
             pair: PairId {
@@ -148,6 +152,7 @@ fn golden_datagram() {
                 receiver: MachineId(17),
             },
             rate: Rate(333_333_333),
+            lent: Bytes::ZERO,
         },
     ] {
         assert!(writer.push(&entry));

@@ -3,7 +3,7 @@
 
 use super::net::{Faults, INTERVAL, Net, address, machine};
 use super::paced::{Content, Paces, Record};
-use crate::{Destination, FlowKey, GuestId, Machine};
+use crate::{Destination, FlowKey, GuestId, InwardBurst, Machine};
 use proptest::prelude::*;
 use tailbound_dataplane::{self as dataplane, Guarantee, Pacer, PacerConfig};
 use tailbound_units::{Bytes, Nanos, Rate};
@@ -16,18 +16,22 @@ const FRAME: u64 = 1_538;
 const LEN: usize = 1_514;
 /// S.
 const BURST: Bytes = Bytes(10 * FRAME);
-/// The part of each other machine, and all of them.
-const CREDIT: Bytes = Bytes(3 * FRAME);
-const BURST_IN: u64 = CREDIT.0 * (HOSTS as u64 - 1);
+/// The part that each other machine always has, and all that they have together: half of it is lent.
+const PART: Bytes = Bytes(3 * FRAME);
+const BURST_IN: u64 = 2 * PART.0 * (HOSTS as u64 - 1);
+const INWARD: InwardBurst = InwardBurst {
+    most: Bytes(BURST_IN),
+    part: PART,
+};
 /// Rounded rates and positions, in bytes.
 const ROUNDED: u64 = 16;
 
 /// A pacer whose guest has a part of each receiver's inward burst, or none.
-fn pacer(clock: Nanos, credit: Option<Bytes>) -> Paces {
+fn pacer(clock: Nanos, inward: Option<InwardBurst>) -> Paces {
     let mut pacer = Pacer::new(&PacerConfig::strict(LINK)).unwrap();
     let guarantee = Guarantee {
         mark: None,
-        credit,
+        credit: inward.map(|inward| inward.part),
         ..Guarantee::new(B, BURST, LINK)
     };
     let guest = dataplane::GuestId::first(0);
@@ -35,11 +39,12 @@ fn pacer(clock: Nanos, credit: Option<Bytes>) -> Paces {
     Paces::new(pacer, LINK)
 }
 
-fn net(seed: u64, faults: Faults, credit: Option<Bytes>) -> Net {
+fn net(seed: u64, faults: Faults, inward: Option<InwardBurst>) -> Net {
     let machines = (0..HOSTS).map(|host| {
         let machine = machine(host, 0, B, HOSTS as u32);
         vec![Machine {
             burst: BURST,
+            inward,
             ..machine
         }]
     });
@@ -49,11 +54,23 @@ fn net(seed: u64, faults: Faults, credit: Option<Bytes>) -> Net {
     net.run_for(Nanos::from_millis(10));
     for host in 0..HOSTS {
         let clock = net.clock(host);
-        net.pace(host, pacer(clock, credit));
+        net.pace(host, pacer(clock, inward));
     }
-    net.run_for(Nanos::from_millis(60));
+    // Buckets and pools fill.
+    net.run_for(Nanos::from_millis(260));
     net.faults = faults;
     net
+}
+
+/// The most that is lent of a receiver's inward burst now.
+fn lent(net: &Net) -> u64 {
+    let to = |to| Destination::Address(address(to, 0));
+    let lent = (0..HOSTS).map(|receiver| {
+        let hosts = net.hosts.iter().flat_map(|host| &host.lent);
+        let lent = hosts.filter(|(flow, _)| flow.destination == to(receiver));
+        lent.map(|(_, bytes)| bytes).sum()
+    });
+    lent.max().unwrap_or(0)
 }
 
 /// Queues frames to a receiver, if the sender's host knows where it is.
@@ -122,10 +139,19 @@ impl Excess {
     }
 }
 
-/// Runs a storm, and returns the most that a receiver was sent beyond B.
-fn storm(seed: u64, faults: Faults, credit: Option<Bytes>) -> u64 {
-    let mut net = net(seed, faults, credit);
+/// Most bytes of any receiver in a storm.
+#[derive(Debug, Clone, Copy)]
+struct Worst {
+    /// Bytes that it was sent beyond B.
+    sent: u64,
+    /// Lent bytes at one moment.
+    lent: u64,
+}
+
+fn storm(seed: u64, faults: Faults, inward: Option<InwardBurst>) -> Worst {
+    let mut net = net(seed, faults, inward);
     let mut excess = Excess::new();
+    let mut most = 0;
     for round in 0..80 {
         let host = net.random.below(HOSTS as u64) as usize;
         let to = net.random.below(HOSTS as u64) as usize;
@@ -134,7 +160,7 @@ fn storm(seed: u64, faults: Faults, credit: Option<Bytes>) -> u64 {
                 excess.take(&mut net, host);
                 net.restart(host);
                 let clock = net.clock(host);
-                net.pace(host, pacer(clock, credit));
+                net.pace(host, pacer(clock, inward));
             }
             2 => net.cut[host] = true,
             3..=5 => net.cut.fill(false),
@@ -146,15 +172,22 @@ fn storm(seed: u64, faults: Faults, credit: Option<Bytes>) -> u64 {
                 }
             }
         }
-        let longest = if round % 40 == 20 { 800 } else { 8 };
-        let time = Nanos(net.random.below(longest * INTERVAL.0));
-        net.run_for(time);
+        let longest = match round % 40 {
+            20 => 800,
+            10 | 30 => 60,
+            _ => 8,
+        };
+        let end = net.now + Nanos(net.random.below(longest * INTERVAL.0));
+        net.run_until(end, |net| most = lent(net).max(most));
         for host in 0..HOSTS {
             excess.take(&mut net, host);
         }
     }
     excess.count();
-    excess.most
+    Worst {
+        sent: excess.most,
+        lent: most,
+    }
 }
 
 proptest! {
@@ -169,20 +202,74 @@ proptest! {
     ) {
         let jitter = Nanos::from_micros(jitter);
         let faults = Faults { loss, doubled, jitter };
-        let most = storm(seed, faults, Some(CREDIT));
-        prop_assert!(most <= BURST_IN + ROUNDED, "{} of {}", most, BURST_IN);
+        let most = storm(seed, faults, Some(INWARD));
+        prop_assert!(most.sent <= BURST_IN + ROUNDED, "{:?} of {}", most, BURST_IN);
+        // With the parts of the four others it is all.
+        prop_assert!(most.lent <= BURST_IN / 2, "{:?} of {}", most, BURST_IN);
     }
 }
 
 #[test]
 fn receivers_without_an_inward_burst_are_sent_more() {
     let most = storm(1, Faults::NONE, None);
-    assert!(most > BURST_IN + ROUNDED, "{most}");
+    assert!(most.sent > BURST_IN + ROUNDED, "{most:?}");
+}
+
+#[test]
+fn all_of_the_pool_is_lent_in_a_storm() {
+    let most = storm(1, Faults::NONE, Some(INWARD));
+    assert_eq!(most.lent, BURST_IN / 2);
+}
+
+/// Sends a message, and returns the time until its last frame has left.
+fn time(net: &mut Net, from: usize, to: usize, frames: u64) -> Nanos {
+    for host in 0..HOSTS {
+        net.hosts[host].paces.as_mut().unwrap().left.clear();
+    }
+    let clock = net.clock(from);
+    send(net, from, to, frames);
+    net.run_for(Nanos::from_millis(8));
+    let left = &net.hosts[from].paces.as_ref().unwrap().left;
+    assert_eq!(left.len() as u64, frames);
+    left.last().expect("a frame").0.since(clock)
+}
+
+/// Times of messages between random machines, in order.
+fn times(inward: Option<InwardBurst>, frames: u64) -> Vec<Nanos> {
+    let mut net = net(5, Faults::NONE, inward);
+    let mut times: Vec<_> = (0..200)
+        .map(|_| {
+            let from = net.random.below(HOSTS as u64) as usize;
+            let others = net.random.below(HOSTS as u64 - 1) as usize;
+            let to = (from + 1 + others) % HOSTS;
+            let pause = Nanos::from_micros(5_000 + net.random.below(75_000));
+            net.run_for(pause);
+            time(&mut net, from, to, frames)
+        })
+        .collect();
+    times.sort_unstable();
+    times
+}
+
+#[test]
+fn messages_up_to_the_part_are_as_fast_and_longer_ones_take_at_most_a_millisecond_more() {
+    for (frames, most) in [(3, 0), (4, 1_000), (10, 1_000)] {
+        let (plain, limited) = (times(None, frames), times(Some(INWARD), frames));
+        let at = |times: &[Nanos], percent: usize| times[(times.len() * percent / 100).min(199)];
+        for percent in [50, 99, 100] {
+            let (plain, limited) = (at(&plain, percent), at(&limited, percent));
+            println!("{frames} frames, p{percent}: {plain} without, {limited} with");
+            assert!(
+                limited.since(plain) <= Nanos::from_micros(most),
+                "{frames} frames at p{percent}: {limited} above {plain}"
+            );
+        }
+    }
 }
 
 #[test]
 fn a_message_up_to_the_part_waits_for_nobody_and_all_of_it_comes_at_once() {
-    let mut net = net(7, Faults::NONE, Some(CREDIT));
+    let mut net = net(7, Faults::NONE, Some(INWARD));
     let mut excess = Excess::new();
     for from in 1..HOSTS {
         send(&mut net, from, 0, 3);
@@ -193,15 +280,70 @@ fn a_message_up_to_the_part_waits_for_nobody_and_all_of_it_comes_at_once() {
     }
     assert_eq!(excess.sent.len(), 3 * (HOSTS - 1));
     excess.count();
-    assert!(excess.most > BURST_IN * 9 / 10, "{}", excess.most);
+    assert!(excess.most > BURST_IN * 9 / 20, "{}", excess.most);
 }
 
 #[test]
-fn a_message_beyond_the_part_waits_for_one_exchange() {
-    let mut net = net(9, Faults::NONE, Some(CREDIT));
-    send(&mut net, 1, 0, 10);
-    let rest = B.time_for(Bytes(7 * FRAME));
-    net.run_for(rest + Nanos::from_millis(2));
-    let left = net.hosts[1].paces.as_ref().map(|paces| paces.left.len());
-    assert_eq!(left, Some(10));
+fn a_lone_sender_keeps_all_of_its_burst_for_a_time_and_then_it_is_anothers() {
+    let mut net = net(9, Faults::NONE, Some(INWARD));
+    // Three frames, an exchange, seven frames at the link's rate.
+    let first = time(&mut net, 1, 0, 10);
+    assert!(first > Nanos::from_micros(200), "{first}");
+    net.run_for(Nanos::from_millis(20));
+    let second = time(&mut net, 1, 0, 10);
+    assert!(second < Nanos::from_micros(200), "{second}");
+    assert_eq!(lent(&net), 7 * FRAME);
+    net.run_for(Nanos::from_millis(70));
+    assert_eq!(lent(&net), 0);
+    // All twelve frames of the pool, at once.
+    for from in [2, 3] {
+        send(&mut net, from, 0, 9);
+    }
+    net.run_for(Nanos::from_millis(1));
+    for from in [2, 3] {
+        let left = &net.hosts[from].paces.as_ref().unwrap().left;
+        assert_eq!(left.len(), 9, "from {from}");
+    }
+    assert_eq!(lent(&net), 12 * FRAME);
+}
+
+#[test]
+fn a_host_that_started_again_lends_when_its_pool_is_paid() {
+    let mut net = net(9, Faults::NONE, Some(INWARD));
+    let first = time(&mut net, 1, 0, 10);
+    net.restart(0);
+    let clock = net.clock(0);
+    net.pace(0, pacer(clock, Some(INWARD)));
+    net.run_for(Nanos::from_millis(2));
+    assert_eq!(lent(&net), 0, "its loans are void");
+    // Twelve frames at 100 Mbit/s take 1.5 ms.
+    net.run_for(Nanos::from_millis(250));
+    let again = time(&mut net, 1, 0, 10);
+    assert!(again <= first + Nanos::from_micros(200), "{again}");
+}
+
+#[test]
+fn bytes_that_a_host_borrowed_before_it_started_again_are_not_lent_before_they_are_paid() {
+    let mut net = net(3, Faults::NONE, Some(INWARD));
+    let mut excess = Excess::new();
+    for from in [1, 2] {
+        send(&mut net, from, 0, 9);
+    }
+    net.run_for(Nanos::from_micros(500));
+    assert_eq!(lent(&net), 12 * FRAME, "all of the pool");
+    for host in [1, 2] {
+        excess.take(&mut net, host);
+        net.restart(host);
+    }
+    net.run_for(Nanos::from_micros(300));
+    for from in [3, 4] {
+        send(&mut net, from, 0, 9);
+    }
+    net.run_for(Nanos::from_millis(3));
+    for host in 0..HOSTS {
+        excess.take(&mut net, host);
+    }
+    excess.count();
+    let most = excess.most;
+    assert!(most <= BURST_IN + ROUNDED, "{most} of {BURST_IN}");
 }

@@ -74,6 +74,8 @@ pub(super) struct Host {
     pub(super) machines: Vec<Machine>,
     /// The limits that are set, as the pacer has them.
     pub(super) rates: BTreeMap<FlowKey, u64>,
+    /// Lent bytes of inward bursts, as the pacer has them.
+    pub(super) lent: BTreeMap<FlowKey, u64>,
     /// Limits on traffic from other hosts: the source and the rate of each sender to a guest.
     pub(super) incoming: BTreeMap<(GuestId, SenderId), (Destination, Rate)>,
     /// Limits on the total traffic to its guests.
@@ -148,6 +150,7 @@ pub(super) fn machine(host: usize, guest: u32, bandwidth: Rate, machines: u32) -
         bandwidth,
         // No more than a frame, so that buckets are full at once.
         burst: Bytes(1538),
+        inward: None,
         tenant_machines: machines,
     }
 }
@@ -364,6 +367,7 @@ impl Net {
             let change = Change {
                 flow: *flow,
                 rate,
+                lent: Bytes::ZERO,
                 receiver,
             };
             paces.set(clock, change);
@@ -439,6 +443,7 @@ impl Host {
             paces: None,
             machines,
             rates: BTreeMap::new(),
+            lent: BTreeMap::new(),
             incoming: BTreeMap::new(),
             receivers: BTreeMap::new(),
             changed: Vec::new(),
@@ -457,7 +462,9 @@ impl Host {
     fn use_destinations(&mut self, clock: Nanos) {
         if let Some(paces) = &mut self.paces {
             paces.turn(clock);
-            paces.flows_that_wait(|flow| self.state.handle_waiting(clock, flow));
+            paces.flows_that_wait(|flow, queued| {
+                self.state.handle_waiting(clock, flow, queued);
+            });
             if clock >= self.next_sample {
                 self.next_sample = clock + INTERVAL;
                 paces.used(clock, |flow, usage| {
@@ -470,7 +477,7 @@ impl Host {
         for flow in std::mem::take(&mut self.fresh) {
             let rate = self.rates.get(&flow).copied().unwrap_or(u64::MAX);
             if self.demands.get(&flow).is_some_and(|demand| *demand > rate) {
-                self.state.handle_waiting(clock, flow);
+                self.state.handle_waiting(clock, flow, Bytes::ZERO);
             }
         }
         if clock < self.next_sample || self.demands.is_empty() && !self.state.has_open_pairs() {
@@ -487,6 +494,7 @@ impl Host {
                 taken,
                 lacks: self.fill(flow, lacked + taken, elapsed),
                 waiting: demand > rate,
+                queued: Bytes::ZERO,
             };
             self.state.handle_usage(clock, flow, usage);
         }
@@ -558,7 +566,10 @@ impl Host {
     fn take_changes(&mut self, clock: Nanos) {
         for change in self.state.poll_changes() {
             self.changed.push(change);
-            let Change { flow, rate, .. } = change;
+            let Change {
+                flow, rate, lent, ..
+            } = change;
+            self.lent.insert(flow, lent.0);
             if let Some(paces) = &mut self.paces {
                 paces.set(clock, change);
             }

@@ -70,6 +70,7 @@ impl Paces {
         self.pacer
             .set_destination(clock, guest, to.0, rate)
             .unwrap();
+        self.pacer.lend(clock, guest, to.0, change.lent);
     }
 
     /// Calls `tell` for each flow that was used since the last call, or whose bucket is not
@@ -80,14 +81,17 @@ impl Paces {
                 taken: used.taken.into(),
                 lacks: used.lacks.into(),
                 waiting: used.backlogged,
+                queued: used.queued.into(),
             };
             tell(flow_of(used.flow), usage);
         });
     }
 
-    /// Calls `tell` for each flow whose frames began to wait since the last call.
-    pub(super) fn flows_that_wait(&mut self, tell: impl FnMut(FlowKey)) {
-        self.pacer.flows_that_wait().map(flow_of).for_each(tell);
+    /// Calls `tell` for each flow whose frames began to wait since the last call, with their bytes.
+    pub(super) fn flows_that_wait(&mut self, mut tell: impl FnMut(FlowKey, Bytes)) {
+        for waiting in self.pacer.flows_that_wait() {
+            tell(flow_of(waiting.flow), waiting.queued.into());
+        }
     }
 
     /// A turn of a packet loop.

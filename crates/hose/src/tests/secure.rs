@@ -10,7 +10,7 @@ use crate::{
 };
 use proptest::prelude::*;
 use std::sync::Arc;
-use tailbound_units::{Nanos, Rate};
+use tailbound_units::{Bytes, Nanos, Rate};
 
 const B: u64 = 1_000_000_000;
 
@@ -210,9 +210,10 @@ fn the_layout_is_the_documented_one() {
             receiver: MachineId(15),
         },
         rate: Rate(16),
+        lent: Bytes(17),
     }));
     let bytes = writer.finish(&key(0, 1));
-    assert_eq!(bytes.len(), 88 + 17 + 32);
+    assert_eq!(bytes.len(), 88 + 25 + 32);
     assert_eq!(&bytes[..4], b"TBH3");
     // Each number's last byte.
     for (place, number) in [
@@ -229,7 +230,7 @@ fn the_layout_is_the_documented_one() {
     for (place, number) in [(59, 8), (67, 9), (75, 10), (79, 11), (83, 12), (85, 13)] {
         assert_eq!(bytes[place], number);
     }
-    for (place, number) in [(87, 1), (88, 3), (92, 14), (96, 15), (104, 16)] {
+    for (place, number) in [(87, 1), (88, 5), (92, 14), (96, 15), (104, 16), (112, 17)] {
         assert_eq!(bytes[place], number);
     }
 }
@@ -265,6 +266,10 @@ fn pair() -> impl Strategy<Value = PairId> {
     })
 }
 
+fn burst() -> impl Strategy<Value = Bytes> {
+    prop_oneof![Just(Bytes::ZERO), any::<u64>().prop_map(Bytes)]
+}
+
 fn entry() -> impl Strategy<Value = Entry> {
     let machine = (
         any::<u32>(),
@@ -285,16 +290,20 @@ fn entry() -> impl Strategy<Value = Entry> {
                 addresses: addresses.into_iter().map(Address).collect(),
             })
         }),
-        (pair(), any::<u64>(), any::<u64>()).prop_map(|(pair, demand, confirms)| {
-            Entry::Request {
-                pair,
-                demand: Rate(demand),
-                confirms: SequenceNumber(confirms),
+        (pair(), any::<u64>(), any::<u64>(), burst()).prop_map(
+            |(pair, demand, confirms, wanted)| {
+                Entry::Request {
+                    pair,
+                    demand: Rate(demand),
+                    confirms: SequenceNumber(confirms),
+                    wanted,
+                }
             }
-        }),
-        (pair(), any::<u64>()).prop_map(|(pair, rate)| Entry::Grant {
+        ),
+        (pair(), any::<u64>(), burst()).prop_map(|(pair, rate, lent)| Entry::Grant {
             pair,
             rate: Rate(rate),
+            lent,
         }),
     ]
 }
@@ -345,7 +354,7 @@ proptest! {
         if like_ours && bytes.len() >= 89 {
             bytes[..4].copy_from_slice(b"TBH3");
             bytes[86..88].fill(0);
-            bytes[88] = 1 + bytes[88] % 3;
+            bytes[88] = 1 + bytes[88] % 5;
         }
         if let Ok(envelope) = Envelope::read(&bytes) {
             prop_assert_eq!(envelope.open(&key(0, 1)), Err(Malformed::Mac));

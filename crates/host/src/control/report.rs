@@ -9,8 +9,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 use tailbound_api::client::{Backoff, Client, ClientError, Settings};
 use tailbound_api::{
-    CpuUse, HostCpu, HostLimits, HostMeasured, HostReport, KEEPS_INWARD_BURSTS, Lateness,
-    RefusedVm, UnpromisedGuest,
+    CpuUse, HostCpu, HostLimits, HostMeasured, HostReport, Lateness, RefusedVm, UnpromisedGuest,
 };
 use tailbound_dataplane::{Guarantee, PacerConfig};
 use tailbound_units::Rate;
@@ -32,7 +31,7 @@ pub(crate) fn limits(wire: &PacerConfig, reserved: Rate, limits_rates: bool) -> 
         frame: wire.frame,
         slowest: wire.slowest(),
         subtree_bursts: true,
-        inward_bursts: KEEPS_INWARD_BURSTS && limits_rates,
+        inward_bursts: limits_rates,
         lateness: Lateness::Exact,
     };
     // As it would be made of a service's word.

@@ -171,10 +171,14 @@ impl Level {
     /// Fills the buckets of a guest that has a guarantee, with the levels of that time.
     fn restore(&self, now: Nanos, since: Nanos, guest: &mut GuestMut<'_>) -> Vec<FlowKey> {
         let earned = |rate: Rate| rate.bytes_in(since).0;
-        let bandwidth = guest.guarantee().map(|guarantee| guarantee.bandwidth);
-        let (Some(holds), Some(bandwidth)) = (self.holds, bandwidth) else {
+        let guarantee = guest.guarantee().copied();
+        let (Some(holds), Some(guarantee)) = (self.holds, guarantee) else {
             return Vec::new();
         };
+        let bandwidth = guarantee.bandwidth;
+        // Receivers' hosts may grant the rates of the former process to others by now. That would
+        // exceed an inward burst.
+        let is_closed = guarantee.credit.is_some();
         let there = guest.level(now).map_or(0, |level| level.holds.0);
         let wanted = holds.saturating_add(earned(bandwidth));
         guest.fill_bucket(now, WireBytes(wanted.saturating_sub(there)));
@@ -183,7 +187,11 @@ impl Level {
             let Ok(known_as) = u128::from_str_radix(&destination.known_as, 16) else {
                 continue;
             };
-            let rate = Rate(destination.rate);
+            let rate = if is_closed {
+                Rate::ZERO
+            } else {
+                Rate(destination.rate)
+            };
             let level = DestinationLevel {
                 destination: known_as,
                 rate,

@@ -80,8 +80,8 @@ fn a_pair_has_its_part_of_the_inward_burst_and_at_most_s() {
         guarantee.credit(machines).0
     };
     assert_eq!(credit(None, 9), 100_000);
-    assert_eq!(credit(Some(300_000), 9), 37_500);
-    assert_eq!(credit(Some(300_001), 9), 37_500, "rounded down");
+    assert_eq!(credit(Some(304_000), 9), 19_000);
+    assert_eq!(credit(Some(304_009), 9), 19_000, "rounded down");
     assert_eq!(credit(Some(900_000), 9), 100_000);
     assert_eq!(credit(Some(300_000), 1), 100_000);
 }

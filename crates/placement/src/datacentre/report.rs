@@ -254,7 +254,7 @@ fn relax_inward_burst(
     frame: Bytes,
 ) -> Option<Relaxation> {
     let least = request.least_inward(frame).max(guarantee.burst);
-    let of_all = request.least_inward(guarantee.burst.max(frame));
+    let of_all = request.most_inward(frame);
     let most = guarantee.burst_in.unwrap_or(of_all).min(of_all);
     let more = most.0.checked_sub(least.0).filter(|more| *more > 0)?;
     Some(Relaxation::new(more, move |more| {

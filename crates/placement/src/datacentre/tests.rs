@@ -55,7 +55,7 @@ fn inwards(mut request: Request, thousandths: u64) -> Request {
     if let Some(guarantee) = &mut request.guarantee {
         let frame = Bytes(1_538);
         let least = asked.least_inward(frame).0;
-        let most = asked.least_inward(guarantee.burst.max(frame)).0;
+        let most = asked.most_inward(frame).0;
         let burst_in = least + (most - least) * thousandths / 1_000;
         guarantee.burst_in = Some(guarantee.burst.max(Bytes(burst_in)));
     }

@@ -10,7 +10,7 @@ use tailbound_dataplane::GuestId;
 use tailbound_dataplane::pacer::Place;
 use tailbound_hose::{
     self as hose, Address, Change, ClassesCode, Destination, Epoch, FlowKey, HoseConfig, HoseState,
-    HostId, KeyEpoch, Machine, PairKeys, Secret, TimeOfDay,
+    HostId, InwardBurst, KeyEpoch, Machine, PairKeys, Secret, TimeOfDay,
 };
 use tailbound_units::{Bytes, Nanos, Rate};
 
@@ -32,6 +32,7 @@ pub(super) struct Member {
     pub(super) tenant: u32,
     pub(super) bandwidth: Rate,
     pub(super) burst: Bytes,
+    pub(super) inward: Option<InwardBurst>,
     /// Number of machines of its tenant.
     pub(super) machines: u32,
 }
@@ -78,6 +79,7 @@ impl Hoses {
                 addresses: vec![Address(address(member.number))],
                 bandwidth: member.bandwidth,
                 burst: member.burst,
+                inward: member.inward,
                 tenant_machines: member.machines,
             });
         }
@@ -121,8 +123,8 @@ impl Hoses {
         } = self;
         for (host, state) in hosts.iter_mut().enumerate() {
             change(host, &mut |paced| {
-                paced.flows_that_wait(|slot, destination| {
-                    state.handle_waiting(now, flow(slot, destination));
+                paced.flows_that_wait(|slot, destination, queued| {
+                    state.handle_waiting(now, flow(slot, destination), queued);
                 });
             });
             if is_sample {
@@ -142,7 +144,9 @@ impl Hoses {
             }
             change(host, &mut |paced| {
                 for change in &changes {
-                    let Change { flow, rate, .. } = change;
+                    let Change {
+                        flow, rate, lent, ..
+                    } = change;
                     let guest = std::num::NonZeroU64::new(flow.guest.0).map(GuestId::from);
                     if let (Some(guest), Destination::Address(to)) = (guest, flow.destination) {
                         let place = Place {
@@ -151,6 +155,7 @@ impl Hoses {
                         };
                         paced.set_place(guest, to.0, rate.map(|_| place));
                         let set = paced.set_destination(now, guest, to.0, *rate);
+                        paced.lend(now, guest, to.0, *lent);
                         *refused += u64::from(set.is_err());
                     }
                 }

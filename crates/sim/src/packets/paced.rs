@@ -13,7 +13,7 @@ use tailbound_dataplane::{
     PacedPipelineConfig, PacerConfig,
 };
 use tailbound_hose::Usage;
-use tailbound_units::{Nanos, Rate};
+use tailbound_units::{Bytes, Nanos, Rate};
 
 /// Sender of the packets to an end of a connection.
 #[derive(Debug, Clone, Copy)]
@@ -177,6 +177,12 @@ impl PacedHost {
         pacer.set_destination(now, guest, destination, Some(nearest))
     }
 
+    /// Lends one of its guests bytes of the inward burst of an address.
+    pub(super) fn lend(&mut self, now: Nanos, guest: GuestId, destination: u128, lent: Bytes) {
+        let pacer = self.pipeline.pacer_mut();
+        pacer.lend(now, guest, destination, lent);
+    }
+
     /// Reports the usage of addresses with a limit since the last call.
     pub(super) fn destinations_used(
         &mut self,
@@ -193,15 +199,22 @@ impl PacedHost {
                 taken: used.taken.into(),
                 lacks: used.lacks.into(),
                 waiting: used.backlogged,
+                queued: used.queued.into(),
             };
             sink(source, destination, usage);
         });
     }
 
-    /// Reports the addresses to which frames began to wait for a limit since the last call.
-    pub(super) fn flows_that_wait(&mut self, mut sink: impl FnMut(GuestId, u128)) {
-        let flows = self.pipeline.pacer_mut().flows_that_wait();
-        flows.for_each(|flow| sink(flow.source, flow.destination));
+    /// Reports the addresses to which frames began to wait for a limit since the last call, with
+    /// their bytes.
+    pub(super) fn flows_that_wait(&mut self, mut sink: impl FnMut(GuestId, u128, Bytes)) {
+        for waiting in self.pipeline.pacer_mut().flows_that_wait() {
+            let FlowKey {
+                source,
+                destination,
+            } = waiting.flow;
+            sink(source, destination, waiting.queued.into());
+        }
     }
 
     /// Number of frames in rings, in queues or on the link.

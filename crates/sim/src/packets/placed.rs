@@ -14,6 +14,7 @@ use crate::net::NodeId;
 use std::sync::Arc;
 use tailbound_dataplane::pacer::{Home, PacerError};
 use tailbound_dataplane::{Guarantee, GuestId};
+use tailbound_hose::InwardBurst;
 use tailbound_placement::{Direction, Policy, PortId};
 use tailbound_units::{Bytes, Nanos, Rate};
 
@@ -207,6 +208,10 @@ impl Joined {
                     tenant,
                     bandwidth: guarantee.bandwidth,
                     burst: guarantee.burst,
+                    inward: guarantee
+                        .credit
+                        .zip(of.guarantee.burst_in)
+                        .map(|(part, most)| InwardBurst { most, part }),
                     machines: of.machines.len() as u32,
                 }
             };

@@ -172,7 +172,8 @@ fn a_bound_says_how_long_a_message_waits_for_bursts_to_neighbours() {
     assert_eq!(after(&mut ledger, "nine", Bursts::PerSubtree(9)), None);
 }
 
-/// A tenant of ten machines, of which each gets 45 KB beyond its bandwidth at most: 5 KB of each other.
+/// A tenant of ten machines, of which each gets 45 KB beyond its bandwidth at most: always
+/// 2.5 KB of each other.
 fn with_inward_burst(name: &str, message: u64) -> NewTenant {
     let mut new = new(name, Bursts::ONE);
     let guarantee = new.guarantee.as_mut().unwrap();
@@ -215,13 +216,13 @@ fn a_bound_counts_the_part_of_an_inward_burst() {
         let tenant = decide(&mut ledger, with_inward_burst(name, message)).unwrap();
         ledger.bound(tenant.id, 0, 9).unwrap().message.unwrap()
     };
-    let whole = bound("whole", 5_000);
+    let whole = bound("whole", 2_500);
     assert_eq!(
         (whole.burst, whole.at_bandwidth),
-        (Bytes(5_000), Nanos::ZERO)
+        (Bytes(2_500), Nanos::ZERO)
     );
-    let more = bound("more", 15_000);
-    assert_eq!(more.burst, Bytes(5_000));
+    let more = bound("more", 12_500);
+    assert_eq!(more.burst, Bytes(2_500));
     // 10 KB at a ninth of 200 Mbit/s.
     assert_eq!(more.at_bandwidth, Nanos::from_micros(9 * 400));
 }

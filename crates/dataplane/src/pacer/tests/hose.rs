@@ -170,7 +170,7 @@ fn a_flow_is_named_with_its_first_frame_that_waits_and_once_a_query() {
     let mut host = host(&[(1, 100), (2, 300)]);
     let waits = |host: &mut Host| -> Vec<_> {
         let flows = host.pacer.flows_that_wait();
-        flows.map(|flow| flow.destination).collect()
+        flows.map(|waiting| waiting.flow.destination).collect()
     };
     for (id, destination) in [(0, 1), (1, 1), (2, 2)] {
         host.ring(0, host.now, to(destination, id, 1538));
@@ -580,4 +580,78 @@ fn another_part_of_a_guest_changes_the_depth_and_no_debt() {
         .set_guest(host.now, id, Some(&with_credit(Some(1_537))));
     let (credit, frame) = (Bytes(1_537), Bytes(1_538));
     assert_eq!(refused, Err(PacerError::CreditBelowFrame { credit, frame }));
+}
+
+#[test]
+fn lent_bytes_deepen_a_destination_and_take_no_debt_with_them() {
+    let mut host = Host::new(&PacerConfig::strict(LINK), &[with_credit(Some(3_076))]);
+    let id = GuestId::first(0);
+    for destination in [1, 2] {
+        let rate = Some(Rate::from_mbit(100));
+        let set = host.pacer.set_destination(host.now, id, destination, rate);
+        set.expect("sound");
+    }
+    let lend = |host: &mut Host, bytes| host.pacer.lend(host.now, id, 1, Bytes(bytes));
+    // Both fill, and stay so while nothing fills them any more.
+    host.now += Nanos::from_millis(1);
+    for destination in [1, 2] {
+        let closed = host
+            .pacer
+            .set_destination(host.now, id, destination, Some(Rate(0)));
+        closed.expect("sound");
+    }
+    lend(&mut host, 6_152);
+    assert_eq!(levels(&mut host), [(1, 9_228), (2, 3_076)]);
+    // No more than S.
+    lend(&mut host, 100_000);
+    assert_eq!(levels(&mut host), [(1, 15_380), (2, 3_076)]);
+    lend(&mut host, 6_152);
+    assert_eq!(levels(&mut host), [(1, 9_228), (2, 3_076)]);
+    for frame in 0..20 {
+        host.ring(0, host.now, to(1, frame, 1_538));
+    }
+    host.run_until(host.now + Nanos::from_millis(1));
+    assert_eq!((host.of(0).count(), host.pacer.waiting()), (6, 14));
+    host.pacer.destinations_used(host.now, |used| {
+        if used.flow.destination == 1 {
+            assert_eq!((used.lacks.0, used.queued.0), (9_228, 14 * 1_538));
+        }
+    });
+    // What was spent does not come back with another loan.
+    lend(&mut host, 0);
+    assert_eq!(levels(&mut host), [(1, 0), (2, 3_076)]);
+    // The first of two frames has a departure.
+    lend(&mut host, 3_076);
+    assert_eq!(levels(&mut host), [(1, 1_538), (2, 3_076)]);
+    host.run_until(host.now + Nanos::from_millis(1));
+    assert_eq!(host.of(0).count(), 8);
+}
+
+#[test]
+fn the_addresses_of_a_machine_share_what_is_lent() {
+    let mut host = Host::new(&PacerConfig::strict(LINK), &[with_credit(Some(3_076))]);
+    let id = GuestId::first(0);
+    let place = Place {
+        host: 9,
+        machine: 1,
+    };
+    for destination in [1, 2] {
+        host.pacer.set_place(id, destination, Some(place));
+        let rate = Some(Rate::from_mbit(100));
+        let set = host.pacer.set_destination(host.now, id, destination, rate);
+        set.expect("sound");
+    }
+    host.now += Nanos::from_millis(1);
+    for destination in [1, 2] {
+        let closed = host
+            .pacer
+            .set_destination(host.now, id, destination, Some(Rate(0)));
+        closed.expect("sound");
+        host.pacer.lend(host.now, id, destination, Bytes(6_152));
+        for frame in 0..20 {
+            host.ring(0, host.now, to(destination, frame, 1_538));
+        }
+    }
+    host.run_until(host.now + Nanos::from_millis(1));
+    assert_eq!(host.of(0).count(), 6, "two frames and four, once");
 }

@@ -1,5 +1,6 @@
 //! Construction of a tree from the places of destinations.
 
+use super::super::Guarantee;
 use super::super::account::Account;
 use super::super::index::{EntryIndex, LineIndex, NodeIndex};
 use super::super::limit::Sharing;
@@ -20,6 +21,8 @@ pub(in super::super) struct Leaf {
     pub(in super::super) weight: u32,
     /// Bytes that its bucket lacks to be full.
     pub(in super::super) lacks: WireBytes,
+    /// Bytes of its receiver's inward burst that are lent to it.
+    pub(in super::super) lent: Bytes,
     /// The buckets around it in the former tree.
     pub(in super::super) former: Sharing,
 }
@@ -29,10 +32,7 @@ pub(in super::super) struct Leaf {
 pub(in super::super) struct Terms {
     pub(in super::super) link: Rate,
     pub(in super::super) longest: WireBytes,
-    /// S.
-    pub(in super::super) burst: Bytes,
-    /// The burst to one machine.
-    pub(in super::super) to_each: Bytes,
+    pub(in super::super) guarantee: Guarantee,
     pub(in super::super) at: Position,
     /// Bytes for which virtual time was frozen until now.
     pub(in super::super) lost: WireBytes,
@@ -99,6 +99,7 @@ impl Tree {
         let subtrees = self.nodes.iter().map(|node| node.subtree);
         let numbers: BTreeMap<Subtree, NodeIndex> = subtrees.zip(self.nodes.indices()).collect();
         let mut debts = vec![WireBytes::ZERO; self.nodes.len()];
+        let mut lent = vec![Bytes::ZERO; self.nodes.len()];
         for (leaf, path) in leaves.iter().zip(&paths) {
             let Some(path) = path else {
                 assign(leaf.line, Sharing::Unplaced);
@@ -117,13 +118,17 @@ impl Tree {
                 if !known.is_some_and(|former| former.members.contains(&leaf.line)) {
                     debts[node.number()] += leaf.lacks;
                 }
+                // Meaningful for the node of a machine: what is lent is lent to all its destinations.
+                let most = &mut lent[node.number()];
+                *most = leaf.lent.max(*most);
                 self.entries[node.into()].rate += leaf.rate;
                 self.set_parent(below, node);
                 below = node.into();
             }
         }
-        for (node, debt) in self.nodes.indices().zip(debts) {
-            self.settle(node, debt, terms);
+        for (node, (debt, lent)) in self.nodes.indices().zip(debts.into_iter().zip(lent)) {
+            let depth = self.depth(self.nodes[node].subtree, &terms.guarantee, lent);
+            self.settle(node, depth, debt, terms);
         }
         self.links = Links::new();
         self.links.reserve(self.entries.len());
@@ -205,10 +210,9 @@ impl Tree {
     }
 
     /// Sets rate and depth of a node's account, and charges a debt to it.
-    fn settle(&mut self, node: NodeIndex, debt: WireBytes, terms: &Terms) {
+    fn settle(&mut self, node: NodeIndex, depth: WireBytes, debt: WireBytes, terms: &Terms) {
         let rate = self.entries[node.into()].rate;
         self.entries[node.into()].weight = weight(rate, terms.link);
-        let depth = self.depth(self.nodes[node].subtree, terms);
         let account = &mut self.nodes[node].account;
         account.translate(&terms.change);
         account.configure(rate, depth, terms.link, terms.at, terms.lost);
@@ -265,12 +269,12 @@ impl Tree {
         former.collect()
     }
 
-    /// Depth of the bucket of a subtree.
-    fn depth(&self, subtree: Subtree, terms: &Terms) -> WireBytes {
+    /// Depth of the bucket of a subtree; `lent` is lent to its destinations if it is a machine.
+    fn depth(&self, subtree: Subtree, guarantee: &Guarantee, lent: Bytes) -> WireBytes {
         let (burst, bursts) = match (subtree, self.bursts) {
-            (Subtree::Machine(..), _) => (terms.to_each, 1),
-            (_, Bursts::PerReceiver) => (terms.burst, 1),
-            (_, Bursts::PerSubtree(bursts)) => (terms.burst, bursts),
+            (Subtree::Machine(..), _) => (guarantee.to_each(lent), 1),
+            (_, Bursts::PerReceiver) => (guarantee.burst, 1),
+            (_, Bursts::PerSubtree(bursts)) => (guarantee.burst, bursts),
         };
         WireBytes(burst.0.saturating_mul(bursts.into()))
     }

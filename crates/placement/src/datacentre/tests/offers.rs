@@ -205,7 +205,7 @@ fn inward_bursts_need_a_host_that_keeps_them() {
     let hosts = dc.topology().hosts().to_vec();
     let asked = inwards(request(6, 100, 15_000), 500);
     let burst_in = asked.guarantee.unwrap().burst_in;
-    assert_eq!(burst_in, Some(Bytes(41_345)));
+    assert_eq!(burst_in, Some(Bytes(45_190)));
     let unlimited = HostLimits {
         inward_bursts: false,
         ..limits(10_000, 1_538)
@@ -216,7 +216,7 @@ fn inward_bursts_need_a_host_that_keeps_them() {
     let rule = refused(&dc, &asked);
     assert_eq!(
         rule.to_string(),
-        "its pacer does not limit inward bursts (burst_in = 41.345KB); leave the inward burst out, or \
+        "its pacer does not limit inward bursts (burst_in = 45.19KB); leave the inward burst out, or \
          use hosts that report `limits.inward_bursts`"
     );
     assert!(dc.fit(&request(6, 100, 15_000)).is_ok());
@@ -228,13 +228,13 @@ fn inward_bursts_need_a_host_that_keeps_them() {
     assert_eq!(used, hosts[2..], "only these keep it");
     dc.set_offer(hosts[2], HostOffer::Within(unlimited));
     assert_eq!(dc.broken_rule(hosts[2], &asked), Some(rule));
-    // 8,269 bytes for each of the five others are less than a frame of this host.
+    // Half of 9,038 bytes for each of the five others is less than a frame of this host.
     dc.set_offer(hosts[2], HostOffer::Within(limits(10_000, 9_038)));
     let rule = dc.broken_rule(hosts[2], &asked).unwrap().to_string();
     assert_eq!(
         rule,
-        "an inward burst of 41.345KB is 8.269KB for each other machine, below one frame on its \
-         wire, 9.038KB; request at least a frame for each, or leave the inward burst out"
+        "an inward burst of 45.19KB is always 4.519KB for each other machine, below one frame on its \
+         wire, 9.038KB; request at least two frames for each, or leave the inward burst out"
     );
 }
 
@@ -329,7 +329,7 @@ proptest! {
 }
 
 #[test]
-fn an_inward_burst_has_room_for_one_burst_and_for_a_frame_of_each_other_machine() {
+fn an_inward_burst_has_room_for_one_burst_and_for_two_frames_of_each_other_machine() {
     let mut dc = four();
     for host in dc.topology().hosts().to_vec() {
         dc.set_offer(host, HostOffer::Within(limits(10_000, 1_538)));
@@ -347,15 +347,15 @@ fn an_inward_burst_has_room_for_one_burst_and_for_a_frame_of_each_other_machine(
              leave it out"
         )
     );
-    let below_frames = refused(16, 23_069);
+    let below_frames = refused(16, 46_139);
     assert_eq!(
         below_frames.as_deref(),
         Some(
-            "an inward burst of 23.069KB is below one frame of 1.538KB for each of the other \
-             machines; request at least 23.07KB, or leave it out"
+            "an inward burst of 46.139KB is below two frames of 1.538KB for each of the other \
+             machines; request at least 46.14KB, or leave it out"
         )
     );
-    assert_eq!(refused(16, 23_070), None);
+    assert_eq!(refused(16, 46_140), None);
     assert_eq!(refused(4, 15_000), None);
     assert_eq!(refused(1, 15_000), None, "nothing is sent to it");
 }

@@ -2,7 +2,6 @@
 
 use super::document::{Document, JudgementResult, PointResult, UsageResult};
 use std::fmt::Write as _;
-use tailbound_placement::KEEPS_INWARD_BURSTS;
 use tailbound_report::{NOTHING, Paint, Table, human};
 use tailbound_units::{Bytes, Nanos, Rate};
 
@@ -32,8 +31,8 @@ pub(super) fn text(document: &Document, paint: Paint) -> String {
         document.recordings.join(", "),
     );
     out += &price(best, document.machines);
-    if best.requests_burst_in && !KEEPS_INWARD_BURSTS {
-        out += "S_in needs hosts that limit inward bursts; hosts of this version do not.\n";
+    if best.requests_burst_in {
+        out += "S_in needs hosts that exchange rates and report `limits.inward_bursts`.\n";
     }
     out += &certainty(document);
     out.push('\n');

@@ -145,6 +145,7 @@ impl Situation<'_> {
             subtree_bursts: true,
             inward_bursts: false,
             lateness: self.bound(),
+            packet: None,
         };
         HostReport {
             revision: self.said.revision,

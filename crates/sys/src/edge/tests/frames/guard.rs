@@ -281,8 +281,8 @@ fn every_rule_decides_as_the_switch_does() {
             }
         }
     }
-    // Two are those of buckets.
-    assert_eq!(reasons.len(), DropReason::ALL.len() - 2, "{reasons:?}");
+    // Three are those of the uplink and of buckets.
+    assert_eq!(reasons.len(), DropReason::ALL.len() - 3, "{reasons:?}");
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! Programs on interfaces of a host, a network namespace of the test's own. Its guest is another one,
 //! behind a veth.
 
+mod attacks;
+
 use super::*;
 use crate::netns;
 use std::io::{BufRead, BufReader, Write as _};

@@ -96,6 +96,8 @@ fn protect(called: &str, xml: &str, state: &Path, pins: &Path) -> Result<Vec<Str
     let planned = planned.expect("the only guest has the key");
     let mut entry = planned.entry.map_err(refused)?;
     entry.origin = Origin::Libvirt;
+    let ready = live.make_ready(&wish.request);
+    ready.map_err(|error| HookError::refused(&domain, &error))?;
     let settled = carry::settle(&world, &mut live, &mut journal, &entry);
     settled.map_err(|error| HookError::refused(&domain, &error))?;
     Ok(Vec::new())

@@ -5,7 +5,7 @@ pub mod end;
 mod guests;
 
 use super::carry::Here;
-use super::lateness;
+use super::lateness::{self, NotReady};
 use super::mac::Mac;
 use super::plan::MARKS;
 use super::request::{Bucket, Request};
@@ -157,6 +157,39 @@ impl Live {
         let warm = warm.map_err(|error| HostError::new("the host cannot be warmed up", error));
         self.finish()?;
         warm
+    }
+
+    /// Makes the host ready for the guarantee of `request`, if it has one: warms the host up unless enough
+    /// frames were counted, and checks J. The frames stay counted with the programs that the adoption
+    /// attaches.
+    ///
+    /// # Errors
+    /// [`NotReady`]; the host is as before.
+    pub fn make_ready(&mut self, request: &Request) -> Result<(), NotReady> {
+        if request.guarantee.is_none() {
+            return Ok(());
+        }
+        let warm = self.warm();
+        let ready = warm.map_err(NotReady::from);
+        let ready =
+            ready.and_then(|warm| lateness::check(warm.as_ref(), request.allowance.lateness));
+        if ready.is_err() {
+            // What was loaded for the measurement alone.
+            let _ = self.finish();
+        }
+        ready.map(drop)
+    }
+
+    fn warm(&mut self) -> Result<Option<Lateness>, HostError> {
+        let counted = self.lateness()?;
+        if counted
+            .as_ref()
+            .is_some_and(|it| it.frames() >= lateness::WARM)
+        {
+            return Ok(counted);
+        }
+        let warm = self.edge()?.warm_up(lateness::WARM);
+        warm.map_err(|error| HostError::new("the host cannot be warmed up", error))
     }
 
     fn ports(&mut self, devices: &[Device]) -> Result<BTreeMap<u32, PortState>, HostError> {
@@ -344,6 +377,7 @@ fn kernel_rules(rules: &Rules) -> GuestRules {
             bucket: bucket(guarantee),
             peak: rules.peak,
             frame: FRAME,
+            packet: rules.packet,
         }),
         mark: rules
             .mark

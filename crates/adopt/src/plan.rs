@@ -1,11 +1,12 @@
 //! From a request and the state of a host to the steps for each guest. Pure.
 
 use super::refusal::{Refusal, nearest};
-use super::request::{Request, Selection, fits};
+use super::request::{LONGEST_PACKET, Request, Selection, fits};
 use super::step::{Action, Before, Entry, Origin, Rules, Station, Step};
 use super::uplink::{self, Uplink};
 use super::world::{Guest, PortState, QueueOrigin, SeenStation, World};
 use std::collections::BTreeSet;
+use tailbound_units::Bytes;
 
 /// The bits of the firewall mark that name guests whose frames are routed to the uplink.
 pub const MARKS: u32 = 0xff;
@@ -240,6 +241,15 @@ impl Planner<'_> {
         notes: &mut Vec<String>,
     ) -> Result<Rules, Refusal> {
         let request = self.request;
+        let packet = request.guarantee.and(request.allowance.packet);
+        let is_short = |packet: &Bytes| *packet < LONGEST_PACKET;
+        if let Some(packet) = packet.filter(is_short)
+            && device.kind.as_deref() == Some("tun")
+        {
+            notes.push(format!(
+                "packets above {packet} are dropped; switch its segmentation offload off (host_tso4=off)"
+            ));
+        }
         let guard = if request.guard {
             Some(self.guard(device, station, notes)?)
         } else {
@@ -252,6 +262,9 @@ impl Planner<'_> {
             inward: request.inward,
             guarantee: request.guarantee,
             peak: request.peak.filter(|_| request.guarantee.is_some()),
+            packet: request
+                .guarantee
+                .map(|_| request.allowance.packet.unwrap_or(LONGEST_PACKET)),
             mark: None,
         })
     }

@@ -5,12 +5,32 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
-use tailbound_units::{Bytes, Rate};
+use tailbound_units::{Bytes, Nanos, Rate};
 
 /// The shortest burst: about ten full frames on the wire.
 const MIN_BURST: Bytes = Bytes(15_000);
 /// The burst by default is what the rate sends in 1 / this of a second.
 const BURST_PART: u64 = 1_000;
+
+/// The longest packet of a guest with a guarantee by default: 64 KiB in segments of 536 bytes (the default
+/// of RFC 9293, 3.7.1), counted on the wire.
+pub const LONGEST_PACKET: Bytes = Bytes(80_000);
+/// The shortest limit on packets: a full frame on the wire.
+const FULL_FRAME: Bytes = Bytes(1_538);
+
+/// Reads the longest packet of a guest.
+///
+/// # Errors
+/// No size, or one that is below a full frame or above 1 GB.
+pub fn longest_packet(text: &str) -> Result<Bytes, String> {
+    let packet: Bytes = text.parse().map_err(|error| format!("{error}"))?;
+    if packet < FULL_FRAME || packet > Bytes(1_000_000_000) {
+        return Err(format!(
+            "{packet} is not between one frame, {FULL_FRAME}, and 1GB"
+        ));
+    }
+    Ok(packet)
+}
 
 /// A rate and a burst, counted on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,6 +84,18 @@ impl FromStr for Bucket {
     }
 }
 
+/// The deviations from a guarantee {B, S} by which departures may exceed it: S' = S + packet + B·J.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Allowance {
+    /// The longest packet to the uplink that the guest may send, in bytes on the wire: [`LONGEST_PACKET`]
+    /// without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub packet: Option<Bytes>,
+    /// The longest lateness J: a later host refuses the guarantee. Any without.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lateness: Option<Nanos>,
+}
+
 /// The protection that is asked for, the same for each selected guest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
@@ -80,6 +112,9 @@ pub struct Request {
     /// The rate within a burst of the guarantee (Bmax); that of the uplink without.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak: Option<Rate>,
+    /// The deviations from the guarantee that were counted with.
+    #[serde(flatten)]
+    pub allowance: Allowance,
     /// The machine of the placement service that the guest is: `OWNER/NAME/NUMBER`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vm: Option<String>,
@@ -102,6 +137,7 @@ impl Default for Request {
             inward: None,
             guarantee: None,
             peak: None,
+            allowance: Allowance::default(),
             vm: None,
             uplink: None,
             interface: None,
@@ -160,6 +196,15 @@ mod tests {
         assert_eq!(fast.burst, Bytes(125_000));
         for wrong in ["", "fast", "0bit/s", "1Mbit/s,", "1Mbit/s,100B", ",1KB"] {
             assert!(wrong.parse::<Bucket>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_longest_packet_holds_a_frame() {
+        assert_eq!(longest_packet("80KB"), Ok(LONGEST_PACKET));
+        assert_eq!(longest_packet("1538B"), Ok(FULL_FRAME));
+        for wrong in ["", "1537B", "2GB", "many"] {
+            assert!(longest_packet(wrong).is_err(), "{wrong}");
         }
     }
 

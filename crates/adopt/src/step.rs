@@ -2,11 +2,11 @@
 //! can be undone by another process.
 
 use super::mac::Mac;
-use super::request::{Bucket, Request};
+use super::request::{Bucket, LONGEST_PACKET, Request};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::IpAddr;
-use tailbound_units::Rate;
+use tailbound_units::{Bytes, Rate};
 
 /// A device of the host's network namespace, recognised again by its index and its MAC address. An
 /// index is not used again while the namespace lives, unless an administrator selects it.
@@ -45,6 +45,9 @@ pub struct Rules {
     /// The rate within a burst of the guarantee; that of the uplink without.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak: Option<Rate>,
+    /// The longest packet of a guest with a guarantee to the uplink, in bytes on the wire.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub packet: Option<Bytes>,
     /// The firewall mark that names the guest at the uplink, if its frames are routed there.
     pub mark: Option<u32>,
 }
@@ -82,6 +85,9 @@ impl fmt::Display for Rules {
         }
         if let Some(peak) = self.peak {
             write!(f, " at {peak}")?;
+        }
+        if let Some(packet) = self.packet.filter(|packet| *packet != LONGEST_PACKET) {
+            write!(f, "; packets of at most {packet}")?;
         }
         Ok(())
     }

@@ -276,6 +276,7 @@ fn names_are_encoded_and_a_revision_becomes_a_condition() {
     client.tenants(&filter, Some("17")).unwrap();
     let spec = Spec {
         frame: tailbound_units::Bytes(1538),
+        packet: None,
         classes: Classes::default().into(),
         groups: Vec::new(),
         hosts: Vec::new(),

@@ -32,6 +32,10 @@ pub struct HostLimits {
     /// Lateness of frames behind their departure times; exact without it.
     #[serde(default, skip_serializing_if = "Lateness::is_exact")]
     pub lateness: Lateness,
+    /// Longest packet on the wire that its guests can send with departure times: the frames of
+    /// segmentation offload leave together. Unlimited without it; an exact pacer has one frame.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub packet: Option<Bytes>,
 }
 
 /// Lateness of frames behind their departure times on a host.
@@ -136,6 +140,14 @@ pub enum HostRule {
         measured: Nanos,
         /// The topology's `lateness` of the host; `None` for an exact pacer.
         counted: Option<Nanos>,
+    },
+    /// The host's packets are longer than admission counts with.
+    #[error("its guests' packets are {}, and the topology counts with {counted} (`packet`)", size(*.longest))]
+    Packets {
+        /// The longest packet on the wire; `None` without a limit.
+        longest: Option<Bytes>,
+        /// The topology's `packet`, or its longest frame.
+        counted: Bytes,
     },
     /// The lateness of the host's frames is unknown yet.
     #[error("it is warming up: too few frames have left to know how late they are")]
@@ -267,6 +279,14 @@ fn counts(lateness: Option<Nanos>) -> String {
     }
 }
 
+/// Returns the part of a message about the longest packet.
+fn size(packet: Option<Bytes>) -> String {
+    packet.map_or_else(
+        || "unlimited (update tailbound on it)".to_owned(),
+        |packet| format!("up to {packet}"),
+    )
+}
+
 /// Returns the part of a message about unpromised reservations; empty without any.
 fn beside(unpromised: &(impl Display + Default + PartialEq)) -> String {
     if *unpromised == Default::default() {
@@ -279,6 +299,20 @@ impl HostLimits {
     /// Returns what the wire has for machines of tenants.
     pub fn room(&self) -> Rate {
         Rate(self.link.0.saturating_sub(self.reserved.0))
+    }
+
+    /// Checks whether admission counts with the departures of its frames, if it counts with the
+    /// lateness `late` and packets of `packet` bytes.
+    pub fn check_departures(&self, late: Option<Nanos>, packet: Bytes) -> Result<(), HostRule> {
+        self.lateness.check(late)?;
+        let longest = self.packet;
+        if self.lateness.is_exact() || longest.is_some_and(|longest| longest <= packet) {
+            return Ok(());
+        }
+        Err(HostRule::Packets {
+            longest,
+            counted: packet,
+        })
     }
 
     /// Checks the guarantee of one of a tenant's `vms` machines by itself, in a data centre whose

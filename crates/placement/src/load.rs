@@ -352,6 +352,8 @@ pub(crate) struct Source {
     pub(crate) burst_in: Option<u64>,
     /// The longest frame.
     pub(crate) frame: u64,
+    /// The longest packet that leaves a host with departure times at one time.
+    pub(crate) packet: u64,
 }
 
 impl Source {
@@ -370,7 +372,15 @@ impl Source {
             bursts,
             burst_in: None,
             frame: frame.0 * 8,
+            packet: frame.0 * 8,
         }
+    }
+
+    /// Returns the source with packets of this length from hosts with departure times.
+    #[must_use]
+    pub(crate) fn releasing(mut self, packet: Bytes) -> Self {
+        self.packet = packet.0 * 8;
+        self
     }
 
     /// Returns the source with a limit on the burst that may come to one receiver.
@@ -389,9 +399,9 @@ impl Source {
     /// `parts` is the number of links over which each machine's frames are spread; the load is the
     /// sum over them. A link may get more than its share by a frame at either end.
     ///
-    /// From hosts with departure times ([`Wait::late`]) it is min(m·Bmax·t + m·frame,
-    /// m·B·t + m·(S + frame)): an empty bucket still releases one frame, and no rates of receivers are
-    /// negotiated.
+    /// From hosts with departure times ([`Wait::late`]) it is min(m·Bmax·t + m·packet,
+    /// m·B·t + m·(S + packet)): a packet of segmentation offload leaves whole, also if it is longer than the
+    /// bucket. No rates of receivers are negotiated.
     pub(crate) fn across(&self, senders: u32, vms: u32, wait: impl Into<Wait>, parts: u32) -> Load {
         if senders == 0 || senders >= vms {
             return Load::NONE;
@@ -402,7 +412,11 @@ impl Source {
     /// Returns the affine curves of `senders` machines.
     fn lines(&self, senders: u32, vms: u32, wait: Wait, parts: u32) -> Lines {
         let Wait { time: delay, late } = wait;
-        let released = if late { self.frame } else { 0 };
+        let (released, together) = if late {
+            (self.packet, self.packet)
+        } else {
+            (0, self.frame)
+        };
         let count = u64::from(senders);
         let line = |rate: u64, burst: u64| {
             let burst = count * (burst + self.spread(parts));
@@ -410,7 +424,7 @@ impl Source {
             AffineCurve { rate, burst }.delayed(delay)
         };
         Lines {
-            peak: self.burst_rate.map(|rate| line(rate, self.frame)),
+            peak: self.burst_rate.map(|rate| line(rate, together)),
             senders: line(self.bandwidth, self.burst + released),
             pairs: if late {
                 None

@@ -2,7 +2,7 @@
 
 use crate::cpu::{CpuReservation, Message};
 use crate::load::Source;
-use crate::topology::MAX_LIMITS;
+use crate::topology::{MAX_LIMITS, Topology};
 use serde::{Deserialize, Serialize};
 use tailbound_units::{Bursts, Bytes, Nanos, Rate};
 
@@ -347,7 +347,7 @@ impl Request {
     }
 
     /// Returns what each machine may send under this policy; None without a guarantee.
-    pub(crate) fn source(&self, policy: Policy, frame: Bytes) -> Option<Source> {
+    pub(crate) fn source(&self, policy: Policy, topology: &Topology) -> Option<Source> {
         let guarantee = self.guarantee?;
         let (burst, burst_rate) = match policy {
             Policy::Oktopus => (Bytes::ZERO, None),
@@ -356,7 +356,9 @@ impl Request {
             }
         };
         let bursts = guarantee.counted_bursts();
+        let frame = topology.frame();
         let source = Source::new(guarantee.bandwidth, burst, burst_rate, bursts, frame);
+        let source = source.releasing(topology.packet());
         Some(source.limited_inwards(guarantee.burst_in))
     }
 }

@@ -140,6 +140,7 @@ pub struct Topology {
     /// hosts.
     uplinks: Vec<UplinkSpec>,
     frame: Bytes,
+    packet: Bytes,
     classes: Classes,
 }
 
@@ -157,6 +158,12 @@ impl Topology {
     /// Returns the size of the longest frame, with everything that goes over the wire.
     pub fn frame(&self) -> Bytes {
         self.frame
+    }
+
+    /// Returns the size of the longest packet that a host with departure times releases at one time, on
+    /// the wire: at least a frame.
+    pub fn packet(&self) -> Bytes {
+        self.packet
     }
 
     /// Returns what switches serve first, and by which marks.

@@ -16,7 +16,8 @@
 //! - Departures are as exact as `fq`'s timer: [`Edge::lateness`] measures how late they are. Bytes of
 //!   a burst are at most S + one frame + B · lateness.
 //! - A GSO packet leaves whole: with bursts of 15 KB and packets of 64 KiB, the burst is the packet.
-//!   Set `gso_max_segs 1` at the guest's end of a veth, or `host_tso4=off` for a TAP.
+//!   [`Guarantee::packet`] limits it: containers then cut longer ones, and the program of the uplink drops
+//!   those of VMs. Set `host_tso4=off` for a TAP.
 //! - A guest's limit outward holds at the uplink and at other attached guests' interfaces; frames to
 //!   the host itself, and to interfaces without programs, pass unlimited. The guarantee holds at the
 //!   uplink only.
@@ -32,6 +33,7 @@
 
 mod attach;
 mod change;
+mod offload;
 mod pins;
 mod qdisc;
 mod raw;
@@ -202,6 +204,7 @@ impl Edge {
             .note(attachment)
             .and_then(|()| self.write(ifindex, &raw, None))
             .and_then(|()| self.put_on(attachment))
+            .and_then(|()| self.limit_offload(ifindex, raw.longest()))
             .and_then(|()| self.add_queues(&others));
         self.or_undo(attachment, done)
     }

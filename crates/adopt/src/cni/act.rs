@@ -2,6 +2,7 @@
 
 use super::super::carry::{self, CarryError};
 use super::super::journal::{FileJournal, Journal as _};
+use super::super::lateness;
 use super::super::live::{Live, end};
 use super::super::plan;
 use super::super::request::Selection;
@@ -13,6 +14,7 @@ use super::config::{self, Config, VERSIONS};
 use super::error::{CniError, Code};
 use serde_json::{Value, json};
 use std::time::Duration;
+use tailbound_units::Nanos;
 
 /// The longest wait for another plugin that has the journal: a runtime starts many containers at
 /// the same time.
@@ -103,6 +105,7 @@ fn add(config: &Config, target: &Target) -> Result<String, CniError> {
     let planned = planned.expect("the only guest has the key");
     let mut entry = planned.entry.map_err(|refusal| refused(&refusal))?;
     entry.origin = Origin::Cni(target.attachment(config));
+    live.make_ready(&request).map_err(|why| refused(&why))?;
     carry::settle(&world, &mut live, &mut journal, &entry)?;
     Ok(format!("{result:#}\n"))
 }
@@ -179,18 +182,37 @@ fn check(config: &Config, target: &Target) -> Result<(), CniError> {
         CniError::new(Code::Changed, message, details)
     };
     let (_, entry) = entry.ok_or_else(|| changed(format!("{} is not adopted", target.name())))?;
-    let missing = carry::missing(&mut Live::new(&config.pins), &Live::here()?, entry)?;
+    let mut live = Live::new(&config.pins);
+    let mut missing = carry::missing(&mut live, &Live::here()?, entry)?;
+    if missing.is_empty() && entry.request.guarantee.is_some() {
+        missing.extend(late(&mut live, entry.request.allowance.lateness)?);
+    }
     if missing.is_empty() {
         return Ok(());
     }
     Err(changed(missing.join("; ")))
 }
 
+/// Returns the reason why a guarantee that counts with the lateness `counted` is not kept here. The first
+/// guarantee warms a host up: nothing is late before.
+fn late(live: &mut Live, counted: Option<Nanos>) -> Result<Option<String>, CniError> {
+    if counted.is_none() {
+        return Ok(None);
+    }
+    let warm = live.lateness()?;
+    let warm = warm.filter(|lateness| lateness::bound(lateness).is_some());
+    let late = warm.and_then(|warm| lateness::check(Some(&warm), counted).err());
+    Ok(late.map(|why| why.to_string()))
+}
+
 /// Reports an error if the next container could not be adopted.
 fn status(config: &Config) -> Result<(), CniError> {
-    let Some(lack) = Live::new(&config.pins).lack(config.limits()?) else {
-        return Ok(());
+    let mut live = Live::new(&config.pins);
+    let lack = match live.lack(config.limits()?) {
+        None => late(&mut live, config.request()?.allowance.lateness)?,
+        lack => lack,
     };
+    let Some(lack) = lack else { return Ok(()) };
     let entries = FileJournal::preview(&config.state).entries()?;
     let here = Live::here()?;
     let mut own = attached(&entries, &config.network);

@@ -2,7 +2,7 @@
 
 use super::super::journal::DEFAULT_STATE;
 use super::super::refusal::nearest;
-use super::super::request::{Bucket, Request};
+use super::super::request::{Bucket, Request, longest_packet};
 use super::call::Target;
 use super::claim::DEFAULT_CLAIMS;
 use super::error::{CniError, Code};
@@ -14,12 +14,14 @@ use std::path::PathBuf;
 /// The versions of the protocol: those with chains of plugins.
 pub(super) const VERSIONS: [&str; 5] = ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
 /// The plugin's own keys.
-const OWN: [&str; 9] = [
+const OWN: [&str; 11] = [
     "guard",
     "dscp",
     "limitOut",
     "limitIn",
     "guarantee",
+    "lateness",
+    "packet",
     "uplink",
     "state",
     "pins",
@@ -133,6 +135,16 @@ impl Config {
             let name = uplink.as_str();
             let name = name.ok_or_else(|| wrong(format!("uplink: {uplink}: not a name")))?;
             request.uplink = Some(name.to_owned());
+        }
+        if let Some(lateness) = self.keys.get("lateness") {
+            let time = lateness.as_str().unwrap_or_default().parse();
+            let why = |_| wrong(format!("lateness: {lateness}: write for example \"100us\""));
+            request.allowance.lateness = Some(time.map_err(why)?);
+        }
+        if let Some(packet) = self.keys.get("packet") {
+            let longest = longest_packet(packet.as_str().unwrap_or_default());
+            let longest = longest.map_err(|why| wrong(format!("packet: {packet}: {why}")))?;
+            request.allowance.packet = Some(longest);
         }
         wish::from_keys(&mut request, &self.keys)?;
         Ok(request)

@@ -5,6 +5,7 @@ use super::error::{CniError, Code};
 use super::run;
 use crate::request::Request;
 use serde_json::{Value, json};
+use tailbound_units::{Bytes, Nanos};
 
 fn environment(variables: &[(&str, &str)]) -> Environment {
     let find = |name: &str| {
@@ -126,6 +127,16 @@ fn a_pods_claim_is_its_guarantee_from_the_first_frame() {
 }
 
 #[test]
+fn a_network_counts_with_a_lateness_and_its_containers_do_not() {
+    let counted = json!({"lateness": "100us", "packet": "1538B", "guarantee": "1Gbit/s"});
+    let request = request_of(&counted, "").unwrap();
+    assert_eq!(request.allowance.packet, Some(Bytes(1_538)));
+    assert_eq!(request.allowance.lateness, Some(Nanos::from_micros(100)));
+    let args = "TAILBOUND_LATENESS=1s";
+    assert!(request_of(&json!({"lateness": "100us"}), args).is_err());
+}
+
+#[test]
 fn a_wish_that_is_not_understood_is_one_error_with_its_place() {
     let runtime = |key: &str, value: Value| json!({"runtimeConfig": {key: value}});
     let annotations = "io.kubernetes.cri.pod-annotations";
@@ -139,6 +150,9 @@ fn a_wish_that_is_not_understood_is_one_error_with_its_place() {
             "did you mean limitOut?",
         ),
         (json!({"guard": "no"}), "", 7, "true or false"),
+        (json!({"lateness": 100}), "", 7, "lateness: 100: write"),
+        (json!({"lateness": "100"}), "", 7, "100us"),
+        (json!({"packet": "1KB"}), "", 7, "packet: \"1KB\": "),
         (json!({"dscp": 64}), "", 7, "0 to 63"),
         (
             runtime("bandwidth", json!({"egressRate": -1})),

@@ -2,7 +2,7 @@
 
 use super::super::mac::Mac;
 use super::super::refusal::nearest;
-use super::super::request::{Bucket, Request};
+use super::super::request::{Allowance, Bucket, Request, longest_packet};
 use roxmltree::{Document, Node, ParsingOptions};
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -18,10 +18,12 @@ const SPEC: &str = "tailbound:";
 const MAX_NODES: u32 = 1 << 20;
 
 /// The attributes of `<guarantee>`.
-const ATTRIBUTES: [&str; 9] = [
+const ATTRIBUTES: [&str; 11] = [
     "bandwidth",
     "burst",
     "delay",
+    "lateness",
+    "packet",
     "limit-out",
     "limit-in",
     "dscp",
@@ -250,6 +252,17 @@ fn check_names(
     ))
 }
 
+/// The longest packet.
+struct Packet(Bytes);
+
+impl FromStr for Packet {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        longest_packet(text).map(Self)
+    }
+}
+
 /// Reads the settings.
 fn request(settings: &[Setting<'_, '_>], wrong: Wrong<'_>) -> Result<Request, DomainError> {
     fn read<T: FromStr<Err: ToString>>(
@@ -303,6 +316,10 @@ fn request(settings: &[Setting<'_, '_>], wrong: Wrong<'_>) -> Result<Request, Do
         outward: read(settings, "limit-out", wrong)?,
         inward: read(settings, "limit-in", wrong)?,
         guarantee,
+        allowance: Allowance {
+            packet: read::<Packet>(settings, "packet", wrong)?.map(|it| it.0),
+            lateness: read(settings, "lateness", wrong)?,
+        },
         uplink: read(settings, "uplink", wrong)?,
         mac: read(settings, "mac", wrong)?,
         ips,

@@ -18,7 +18,8 @@ pub(super) fn hosts(topology: &Topology, snapshot: &Snapshot) -> Vec<LateHost> {
         let said = snapshot.said.get(host)?;
         let limits = said.report.limits.filter(|_| said.silent_since.is_none())?;
         let counted = topology.lateness(topology.find(host)?);
-        let rule = limits.lateness.check(counted).err()?;
+        let rule = limits.check_departures(counted, topology.packet());
+        let rule = rule.err()?;
         Some(LateHost {
             host: host.to_owned(),
             machines,

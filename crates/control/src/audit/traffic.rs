@@ -70,7 +70,12 @@ impl<'a> Traffic<'a> {
         crossing: Crossing,
     ) -> Result<ArrivalCurve, Overflow> {
         let frame = self.topology.frame();
-        let released = if crossing.late { frame } else { Bytes::ZERO };
+        // The frames of a packet of segmentation offload leave together.
+        let (released, together) = if crossing.late {
+            (self.topology.packet(), self.topology.packet())
+        } else {
+            (Bytes::ZERO, frame)
+        };
         let burst = Bytes(guarantee.burst.max(frame).0 + released.0);
         let bursts = guarantee.counted_bursts();
         let burst_in = guarantee.burst_in;
@@ -90,7 +95,7 @@ impl<'a> Traffic<'a> {
                 bursts,
                 burst_in,
             }
-            .across(senders, vms, frame)?,
+            .across(senders, vms, together)?,
             // All of the burst at once.
             None => hose(guarantee.bandwidth, burst, bursts, burst_in, senders, vms)?,
         };

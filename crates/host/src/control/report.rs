@@ -33,6 +33,7 @@ pub(crate) fn limits(wire: &PacerConfig, reserved: Rate, limits_rates: bool) -> 
         subtree_bursts: true,
         inward_bursts: limits_rates,
         lateness: Lateness::Exact,
+        packet: None,
     };
     // As it would be made of a service's word.
     let mut most = Guarantee::new(wire.link, wire.frame, wire.link);

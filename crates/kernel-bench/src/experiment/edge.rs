@@ -133,6 +133,7 @@ fn guaranteed(guest: Guest, bucket: Bucket, peak: Rate) -> GuestRules {
             bucket,
             peak: Some(peak),
             frame: FULL_FRAME,
+            packet: None,
         }),
         ..guarded(guest)
     }

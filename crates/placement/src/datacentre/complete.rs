@@ -133,7 +133,7 @@ impl<'a> Complete<'a> {
         let hosts = hosts_with_room(dc, request, kept)?;
         let mut new = Self {
             dc,
-            source: request.source(dc.policy, dc.topology.frame()),
+            source: request.source(dc.policy, &dc.topology),
             request,
             kept,
             sites: Vec::new(),

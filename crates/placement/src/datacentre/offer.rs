@@ -107,10 +107,11 @@ impl Datacentre {
                 subtree_bursts: DEFAULT_BURSTS.is_per_subtree(),
                 inward_bursts: KEEPS_INWARD_BURSTS,
                 lateness: Lateness::Exact,
+                packet: None,
             })),
             HostOffer::Unknown => Ok(None),
             HostOffer::Within(said) => {
-                said.lateness.check(self.topology.lateness(host))?;
+                said.check_departures(self.topology.lateness(host), self.topology.packet())?;
                 Ok(Some(HostLimits {
                     link: said.link.min(built),
                     ..said

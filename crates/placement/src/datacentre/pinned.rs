@@ -53,6 +53,7 @@ impl Rule {
             HostRule::NoGuarantee
             | HostRule::NoMachines
             | HostRule::Late { .. }
+            | HostRule::Packets { .. }
             | HostRule::WarmingUp => Self::State,
             HostRule::Bandwidth { .. }
             | HostRule::BurstRate { .. }

@@ -185,7 +185,7 @@ pub(super) fn for_each_crossing(
     tenant: &Tenant,
     mut each: impl FnMut(PortId, Crossing),
 ) {
-    let Some(source) = tenant.request.source(policy, topology.frame()) else {
+    let Some(source) = tenant.request.source(policy, topology) else {
         return;
     };
     let vms = tenant.request.vms;

@@ -136,7 +136,7 @@ impl<'a> Scopes<'a> {
 
 impl<'a> Search<'a> {
     pub(super) fn new(dc: &'a Datacentre, request: &'a Request, policy: Policy) -> Self {
-        let source = request.source(policy, dc.topology.frame());
+        let source = request.source(policy, &dc.topology);
         Self {
             dc,
             request,

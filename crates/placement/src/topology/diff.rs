@@ -31,7 +31,7 @@ pub struct NodeDiff {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
     /// What: `place`, `kind`, `slots`, `cpu`, `memory`, `lateness`, `link rate`, `links`,
-    /// `spread`, `buffer`, `up buffer`, `shared buffer`, `frame` or
+    /// `spread`, `buffer`, `up buffer`, `shared buffer`, `frame`, `packet` or
     /// `classes`.
     pub what: &'static str,
     /// Value in the old tree, with its unit.
@@ -76,6 +76,11 @@ pub fn diff(old: &Topology, new: &Topology) -> Diff {
             .0,
         ..Diff::default()
     };
+    let is_frame = |topology: &Topology| topology.packet == topology.frame;
+    if !(is_frame(old) && is_frame(new)) {
+        let packets = Changes::default().compare("packet", old.packet, new.packet);
+        diff.everywhere.extend(packets.0);
+    }
     for node in all(old) {
         if new.find(old.name(node)).is_none() {
             diff.removed.push(old.name(node).to_owned());

@@ -23,6 +23,10 @@ const MAX_NAME: usize = 128;
 const TOP_NAME: &str = "core";
 /// The key of the longest frame's size.
 const FRAME: &str = "frame";
+/// The key of the longest packet's size.
+const PACKET: &str = "packet";
+/// The longest packet of segmentation offload, on the wire.
+const MAX_PACKET: Bytes = Bytes(1_000_000);
 /// The key of the classes.
 const CLASSES: &str = "classes";
 /// The uplink of the top, which has none.
@@ -152,6 +156,9 @@ pub struct HostSpec {
 pub struct Spec {
     /// Longest frame on the wire, including preamble, FCS and gap.
     pub frame: Bytes,
+    /// Longest packet on the wire that hosts with a `lateness` release whole, up to 1 MB; one frame.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub packet: Option<Bytes>,
     /// Priority classes of the switches and their marks; `guarantees-first`. If small flows are
     /// first, no delay can be promised.
     #[serde(default = "default_classes", skip_serializing_if = "is_default")]
@@ -228,7 +235,7 @@ pub enum SpecError {
     /// A number is zero or absurd.
     #[error("{name:?}: {what} of {got} is not between {least} and {most}")]
     Range {
-        /// The group or host, or `frame` or `all`.
+        /// The group or host, or `frame`, `packet` or `all`.
         name: String,
         /// The number.
         what: &'static str,
@@ -261,6 +268,7 @@ impl SpecError {
         };
         match self {
             Self::Range { name, .. } if name == FRAME => vec![Step::Key(FRAME)],
+            Self::Range { name, .. } if name == PACKET => vec![Step::Key(PACKET)],
             Self::Name { name, .. }
             | Self::Duplicate(name)
             | Self::Unknown { name, .. }
@@ -339,7 +347,7 @@ impl Spec {
     /// All mistakes.
     pub fn from_document(document: &Document<'_>) -> Result<Self, Vec<Mistake>> {
         let mut mistakes = Vec::new();
-        let mut frame = None;
+        let (mut frame, mut packet) = (None, None);
         let mut classes = Some(Classes::default());
         let mut groups: Vec<(usize, GroupSpec)> = Vec::new();
         let mut hosts: Vec<(usize, HostSpec)> = Vec::new();
@@ -347,11 +355,13 @@ impl Spec {
         for entry in document.entries() {
             match entry.key() {
                 FRAME => frame = entry.read(&mut mistakes),
+                PACKET => packet = entry.read(&mut mistakes),
                 CLASSES => classes = entry.read(&mut mistakes),
                 "group" => groups = entry.read_list(&mut mistakes),
                 "host" => hosts = entry.read_list(&mut mistakes),
                 other => {
-                    let message = unknown_word("key", other, &[FRAME, CLASSES, "group", "host"]);
+                    let message =
+                        unknown_word("key", other, &[FRAME, PACKET, CLASSES, "group", "host"]);
                     mistakes.push(entry.wrong_key(message));
                 }
             }
@@ -364,6 +374,7 @@ impl Spec {
         match (frame, classes) {
             (Some(frame), Some(classes)) if mistakes.is_empty() => Ok(Self {
                 frame,
+                packet,
                 classes: classes.into(),
                 groups: groups.into_iter().map(|(_, group)| group).collect(),
                 hosts: hosts.into_iter().map(|(_, host)| host).collect(),
@@ -407,6 +418,7 @@ impl Spec {
         let top = Node::new(TOP_NAME.to_owned(), 0, NO_UPLINK, None, self.frame);
         let mut builder = Builder {
             frame: self.frame,
+            packet: self.packet.unwrap_or(self.frame),
             classes: self.classes.try_into()?,
             nodes: vec![top],
             resources: vec![Resources::default()],
@@ -458,6 +470,8 @@ impl Spec {
     /// Checks every number by itself.
     fn check(&self) -> Result<(), SpecError> {
         check(FRAME, "size", self.frame, Bytes(64), Bytes(65_536))?;
+        let packet = self.packet.unwrap_or(self.frame);
+        check(PACKET, "size", packet, self.frame, MAX_PACKET)?;
         let names = self.groups.iter().map(|group| &group.name);
         for name in names.chain(self.hosts.iter().map(|host| &host.name)) {
             check_name(name)?;
@@ -527,6 +541,7 @@ impl Uniform {
     pub fn spec(&self) -> Spec {
         let mut spec = Spec {
             frame: self.frame,
+            packet: None,
             classes: default_classes(),
             groups: Vec::new(),
             hosts: Vec::new(),
@@ -609,6 +624,7 @@ struct NumberedUplink<'a> {
 
 struct Builder {
     frame: Bytes,
+    packet: Bytes,
     classes: Classes,
     nodes: Vec<Node>,
     resources: Vec<Resources>,
@@ -725,6 +741,7 @@ impl Builder {
             names,
             uplinks,
             frame: self.frame,
+            packet: self.packet,
             classes: self.classes,
         })
     }

@@ -37,6 +37,8 @@ struct WireFrame {
 struct LateHost {
     guarantee: Guarantee,
     lateness: Nanos,
+    /// Frames of a packet of segmentation offload, which leave together.
+    frames: usize,
     /// Largest excess over the guarantee with and without the lateness, in bytes.
     excess: i128,
     excess_of_exact: i128,
@@ -52,16 +54,22 @@ impl LateHost {
                 (self.guarantee.burst_rate, Bytes(FRAME)),
             ]
             .map(|(rate, burst)| {
-                let full = TokenBucket::new(BYTE_IN_NANOS, rate, WireBytes(burst.0));
+                let full = TokenBucket::<Nanos>::new(BYTE_IN_NANOS, rate, WireBytes(burst.0));
                 full.expect("a rate")
             });
-            let leaves = guest.iter().map(|came| {
-                let due = buckets.iter_mut().fold(*came, |at, bucket| {
-                    bucket.charge(at, WireBytes(FRAME)).leaves
+            let leaves = guest.chunks(self.frames).flat_map(|packet| {
+                let came = packet[packet.len() - 1];
+                let wire = WireBytes(FRAME * packet.len() as u64);
+                let due = buckets.iter_mut().fold(came, |at, bucket| {
+                    let full = bucket.full_at().max(at);
+                    let leaves = bucket.charge(at, wire).leaves;
+                    // A packet that is longer than the bucket is deep leaves once it is full.
+                    if wire > bucket.burst() { full } else { leaves }
                 });
                 // Timers stand still between multiples of the lateness.
                 let stall = self.lateness.0.max(1);
-                Nanos(due.0.div_ceil(stall) * stall)
+                let left = Nanos(due.0.div_ceil(stall) * stall);
+                std::iter::repeat_n(left, packet.len())
             });
             let leaves: Vec<Nanos> = leaves.collect();
             self.compare(&leaves);
@@ -79,8 +87,8 @@ impl LateHost {
         sent.collect()
     }
 
-    /// Compares the frames of a guest with its late curve: {B, S + one frame + B·J} and {Bmax, one
-    /// frame + Bmax·J}.
+    /// Compares the frames of a guest with its late curve: {B, S + one packet + B·J} and {Bmax, one
+    /// packet + Bmax·J}.
     fn compare(&mut self, leaves: &[Nanos]) {
         let Guarantee {
             bandwidth,
@@ -89,8 +97,8 @@ impl LateHost {
             ..
         } = self.guarantee;
         for (rate, burst) in [
-            (bandwidth, Bytes(burst.0 + FRAME)),
-            (burst_rate, Bytes(FRAME)),
+            (bandwidth, Bytes(burst.0 + packet(self.frames).0)),
+            (burst_rate, packet(self.frames)),
         ] {
             let within = rate.0 * self.lateness.0;
             let late = Bytes(burst.0 + within.div_ceil(8_000_000_000));
@@ -105,6 +113,11 @@ impl LateHost {
             self.excess_of_exact = self.excess_of_exact.max(exact);
         }
     }
+}
+
+/// A packet of `frames` frames on the wire.
+fn packet(frames: usize) -> Bytes {
+    Bytes(FRAME * frames as u64)
 }
 
 /// Sends the frames of all guests of a host by the pacer of the data path. Also returns the largest
@@ -198,8 +211,9 @@ struct Senders {
 }
 
 impl Senders {
-    /// Returns the bound of the placement on the delay in front of the receiver's host.
-    fn bound(&self, guarantee: &Guarantee) -> Nanos {
+    /// Returns the bound of the placement on the delay in front of the receiver's host, if it counts with
+    /// packets of `packet` bytes.
+    fn bound(&self, guarantee: &Guarantee, packet: Bytes) -> Nanos {
         let hosts = self
             .hosts
             .iter()
@@ -211,6 +225,7 @@ impl Senders {
         let toml = "frame = \"1538B\"\n[[host]]\nname = \"x\"\nslots = 1\nuplink = { rate = \"1Gbit/s\", buffer = \"1MB\" }";
         let spec = Spec {
             hosts: hosts.chain([receiver]).collect(),
+            packet: Some(packet),
             ..Spec::from_toml(toml).expect("a topology")
         };
         let vms: usize = self.hosts.iter().map(|(_, guests)| guests.len()).sum();
@@ -275,6 +290,7 @@ proptest! {
         mbit in 5_u64..70,
         burst in FRAME..40_000_u64,
         times in 1_u64..100,
+        frames in prop_oneof![Just(1_usize), 2..50_usize],
     ) {
         let bandwidth = Rate::from_mbit(mbit);
         let guarantee = Guarantee::new(bandwidth, Bytes(burst), Rate(bandwidth.0 * times));
@@ -287,14 +303,14 @@ proptest! {
                     all.extend(sent);
                 }
                 Some(lateness) => {
-                    let mut host = LateHost { guarantee, lateness, excess: i128::MIN, excess_of_exact: i128::MIN };
+                    let mut host = LateHost { guarantee, lateness, frames, excess: i128::MIN, excess_of_exact: i128::MIN };
                     all.extend(host.send(guests));
                     // A position is rounded down to a byte.
                     prop_assert!(host.excess <= 1, "{}", host.excess);
                 }
             }
         }
-        let (longest, bound) = (longest_delay(all), senders.bound(&guarantee));
+        let (longest, bound) = (longest_delay(all), senders.bound(&guarantee, packet(frames)));
         prop_assert!(longest <= bound, "{longest} of {bound}");
     }
 }
@@ -310,6 +326,7 @@ fn lateness_is_needed_in_the_curve() {
     let mut host = LateHost {
         guarantee,
         lateness: Nanos::from_micros(100),
+        frames: 1,
         excess: i128::MIN,
         excess_of_exact: i128::MIN,
     };
@@ -317,4 +334,34 @@ fn lateness_is_needed_in_the_curve() {
     assert!(host.excess <= 1, "{}", host.excess);
     // 100 us are 62,500 bytes at 5 Gbit/s, of which a burst of 15 KB is left.
     assert!(host.excess_of_exact > 10_000, "{}", host.excess_of_exact);
+}
+
+/// Packets of segmentation offload are above the bounds of a placement that counts with frames.
+#[test]
+fn the_longest_packet_is_needed_in_the_bounds() {
+    const FRAMES: usize = 45;
+    let bandwidth = Rate::from_mbit(5);
+    let guarantee = Guarantee::new(bandwidth, Bytes(15_000), Rate::from_mbit(1_000));
+    let lateness = Nanos::from_micros(20);
+    let guests = vec![vec![START; FRAMES]; 3];
+    let senders = Senders {
+        hosts: vec![(Some(lateness), guests.clone()); 4],
+    };
+    let mut all = Vec::new();
+    for _ in &senders.hosts {
+        let mut host = LateHost {
+            guarantee,
+            lateness,
+            frames: FRAMES,
+            excess: i128::MIN,
+            excess_of_exact: i128::MIN,
+        };
+        all.extend(host.send(&guests));
+        assert!(host.excess <= 1, "{}", host.excess);
+    }
+    let longest = longest_delay(all);
+    let of_frames = senders.bound(&guarantee, Bytes(FRAME));
+    let of_packets = senders.bound(&guarantee, packet(FRAMES));
+    assert!(of_frames < longest, "{longest} is not above {of_frames}");
+    assert!(longest <= of_packets, "{longest} of {of_packets}");
 }

@@ -54,7 +54,9 @@ INLINE void reshape(struct bucket *bucket, const struct shape *shape, u64 now)
 	bucket->shape = *shape;
 }
 
-// Charges a frame that arrives at `arrival`, and returns when it leaves.
+// Charges a frame that arrives at `arrival`, and returns when it leaves. A packet of GSO that is longer
+// than the bucket is deep leaves once the bucket is full, and owes the rest: with virtual scheduling alone
+// it would leave when the bucket held more than its depth, and two such packets could follow each other.
 INLINE u64 charge(struct bucket *bucket, const struct shape *shape, const struct cost *cost,
 		  u64 arrival)
 {
@@ -65,6 +67,10 @@ INLINE u64 charge(struct bucket *bucket, const struct shape *shape, const struct
 		bucket->rest = cost->rest;
 		return arrival;
 	}
+	u64 full = due + !!rest;
+	int is_long = ticks > shape->depth ||
+		      (ticks == shape->depth && cost->rest > shape->depth_rest);
+
 	rest += cost->rest;
 	if (rest >= shape->rate) {
 		rest -= shape->rate;
@@ -73,6 +79,8 @@ INLINE u64 charge(struct bucket *bucket, const struct shape *shape, const struct
 	due += ticks;
 	bucket->due = due;
 	bucket->rest = rest;
+	if (is_long)
+		return full;
 	if (rest > shape->depth_rest)
 		due++;
 	due -= shape->depth;

@@ -208,7 +208,8 @@ impl Edge {
         }
         self.add_queues(&lacking)?;
         let before = get(&self.maps.guests, ifindex)?;
-        self.write(ifindex, raw, before.as_ref())
+        self.write(ifindex, raw, before.as_ref())?;
+        self.limit_offload(ifindex, raw.longest())
     }
 
     /// Writes the rules of a guest, and what others must know of it.
@@ -305,6 +306,7 @@ impl Edge {
             adds_clsact,
             queue,
         } = attachment;
+        self.restore_offload(ifindex)?;
         detach(&self.pins, ifindex, is_uplink, way, adds_clsact)?;
         if queue != Queue::Untouched && name_of(ifindex).is_ok() {
             remove_queue(ifindex)?;
@@ -333,7 +335,7 @@ fn remove_queue(ifindex: u32) -> Result<(), EdgeError> {
     removed.map_err(|error| step(format!("remove fq from interface {ifindex}"), error))
 }
 
-fn get<K: aya::Pod, V: aya::Pod>(
+pub(super) fn get<K: aya::Pod, V: aya::Pod>(
     map: &HashMap<MapData, K, V>,
     key: K,
 ) -> Result<Option<V>, EdgeError> {
@@ -344,7 +346,7 @@ fn get<K: aya::Pod, V: aya::Pod>(
     }
 }
 
-fn put<K: aya::Pod, V: aya::Pod>(
+pub(super) fn put<K: aya::Pod, V: aya::Pod>(
     map: &mut HashMap<MapData, K, V>,
     key: K,
     value: V,
@@ -352,7 +354,7 @@ fn put<K: aya::Pod, V: aya::Pod>(
     map.insert(key, value, 0).map_err(map_error)
 }
 
-fn delete<K: aya::Pod, V: aya::Pod>(
+pub(super) fn delete<K: aya::Pod, V: aya::Pod>(
     map: &mut HashMap<MapData, K, V>,
     key: K,
 ) -> Result<(), EdgeError> {

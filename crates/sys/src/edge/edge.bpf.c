@@ -186,8 +186,15 @@ SECTION("classifier") int to_uplink(struct __sk_buff *skb)
 		skb->tstamp = 0;
 		return TC_ACT_UNSPEC;
 	}
+	u64 bytes = wire_bytes(skb);
+
+	// It would leave whole, and exceed every burst that was admitted.
+	if (rules->longest && bytes > rules->longest) {
+		count_drop(from, LONG_PACKET);
+		return TC_ACT_SHOT;
+	}
 	u64 now = now_of(skb);
-	u64 leaves = pass_side(from, rules, OUTWARD_SIDE, 3, wire_bytes(skb), now, now);
+	u64 leaves = pass_side(from, rules, OUTWARD_SIDE, 3, bytes, now, now);
 
 	if (!leaves)
 		return TC_ACT_SHOT;

@@ -1,5 +1,6 @@
 //! The files of programs, maps and links below a directory of a bpffs.
 
+use super::offload::RawOffload;
 use super::raw::{Choice, Choices, Drops, Interface, LAYOUT, RawLateness, Rules, Side};
 use super::rules::Queue;
 use super::{EdgeError, step};
@@ -38,6 +39,7 @@ pub(super) struct Maps {
     pub(super) stations: HashMap<MapData, u64, u32>,
     pub(super) configured: LpmTrie<MapData, [u8; 16], u32>,
     pub(super) lateness: PerCpuArray<MapData, RawLateness>,
+    pub(super) offloads: HashMap<MapData, u32, RawOffload>,
 }
 
 /// Returns true if a directory is in a BPF file system.
@@ -207,6 +209,7 @@ impl Pins {
             stations: of("stations")?.try_into().map_err(map_error)?,
             configured: of("configured")?.try_into().map_err(map_error)?,
             lateness: of("lateness")?.try_into().map_err(map_error)?,
+            offloads: of("offloads")?.try_into().map_err(map_error)?,
         })
     }
 

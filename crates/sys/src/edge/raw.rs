@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use tailbound_units::{Bytes, Nanos};
 
 /// The version of `tables.h`, and of what the programs do with it.
-pub(super) const LAYOUT: u64 = 1;
+pub(super) const LAYOUT: u64 = 2;
 
 /// The work of a byte: bits times nanoseconds a second.
 const BYTE: u128 = 8_000_000_000;
@@ -17,6 +17,9 @@ const BYTE: u128 = 8_000_000_000;
 const RATES: std::ops::RangeInclusive<u64> = 1_000..=400_000_000_000;
 const MAX_BURST: u64 = 1_000_000_000;
 const MAX_DEPTH: u128 = 1 << 40;
+
+/// The shortest frame on the wire, with preamble, gap and check sequence.
+const SHORTEST_FRAME: u32 = 84;
 
 const SHAPES: usize = 4;
 const OWN6: usize = Guard::MAX_PREFIXES + 1;
@@ -138,7 +141,8 @@ pub(super) struct Rules {
     mark: Mark,
     /// Its place among the sides.
     pub(super) slot: u32,
-    unused: u32,
+    /// The longest packet to an uplink, in bytes on the wire; 0 for any.
+    longest: u32,
     horizon: u64,
     shapes: [Shape; SHAPES],
     prefixes: Prefixes,
@@ -172,7 +176,7 @@ impl Rules {
             counts: Counts::default(),
             mark: Mark::default(),
             slot: 0,
-            unused: 0,
+            longest: longest(guarantee.and_then(|it| it.packet))?,
             horizon: horizon.0,
             shapes: [
                 Shape::of("the limit outward", rules.outward)?,
@@ -256,6 +260,11 @@ impl Rules {
         Ok(())
     }
 
+    /// The longest packet to an uplink, in bytes on the wire; 0 for any.
+    pub(super) const fn longest(&self) -> u32 {
+        self.longest
+    }
+
     /// Returns true if frames to the guest wait.
     pub(super) const fn limits_inward(&self) -> bool {
         self.shapes[3].rate > 0
@@ -299,6 +308,17 @@ impl Prefix6 {
         let masked = u128::from_be_bytes(address) & u128::from_be_bytes(self.mask);
         masked == u128::from_be_bytes(self.address)
     }
+}
+
+fn longest(packet: Option<Bytes>) -> Result<u32, EdgeError> {
+    let Some(packet) = packet else { return Ok(0) };
+    let longest = u32::try_from(packet.0).ok();
+    let longest = longest.filter(|longest| *longest >= SHORTEST_FRAME);
+    longest.ok_or_else(|| {
+        EdgeError::Rule(format!(
+            "a longest packet of {packet} is out of range; use {SHORTEST_FRAME}B to 1GB"
+        ))
+    })
 }
 
 fn check_length(address: IpAddr, length: u8) -> Result<(), EdgeError> {

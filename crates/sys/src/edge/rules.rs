@@ -135,6 +135,9 @@ pub struct Guarantee {
     pub peak: Option<Rate>,
     /// Longest frame on the wire, 24 bytes of preamble, gap and check sequence included.
     pub frame: Bytes,
+    /// Longest packet on the wire, the frames of segmentation offload counted together: it leaves
+    /// whole. Longer ones are dropped and counted. `None` for any.
+    pub packet: Option<Bytes>,
 }
 
 /// Rules for one guest, on the host's end of its interface.
@@ -255,11 +258,13 @@ pub enum DropReason {
     OutwardHorizon,
     /// Inward, the frame would wait beyond the horizon.
     InwardHorizon,
+    /// A packet of segmentation offload is longer than the guarantee allows.
+    LongPacket,
 }
 
 impl DropReason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::Malformed,
         Self::SpoofedMac,
         Self::SpoofedIp,
@@ -282,6 +287,7 @@ impl DropReason {
         Self::EtherType,
         Self::OutwardHorizon,
         Self::InwardHorizon,
+        Self::LongPacket,
     ];
 
     /// A stable name, such as `spoofed_mac`: the switch's label of the same reason.
@@ -309,6 +315,7 @@ impl DropReason {
             Self::EtherType => "ethertype",
             Self::OutwardHorizon => "outward_horizon",
             Self::InwardHorizon => "inward_horizon",
+            Self::LongPacket => "long_packet",
         }
     }
 }

@@ -39,7 +39,8 @@ struct rules {
 	u32 mark_mask;
 	// Its place in `sides`.
 	u32 slot;
-	u32 unused;
+	// The longest packet to an uplink, in bytes on the wire; 0 for any.
+	u32 longest;
 	u64 horizon;
 	struct shape shapes[SHAPES];
 	struct prefix4 own4[OWN4];
@@ -88,6 +89,7 @@ enum {
 	ETHER_TYPE,
 	OUTWARD_HORIZON,
 	INWARD_HORIZON,
+	LONG_PACKET,
 	REASONS,
 };
 struct drops {
@@ -131,6 +133,12 @@ struct interface {
 	u32 queue;
 };
 
+// The segments of a guest's longest packet before tailbound's limit, and by it.
+struct offload {
+	u32 before;
+	u32 made;
+};
+
 #define HASH(name, number, key_type, value_type)                                                   \
 	struct {                                                                                   \
 		uint(type, BPF_MAP_TYPE_HASH);                                                     \
@@ -147,6 +155,8 @@ HASH(dropped, 4096, u32, struct drops);
 HASH(marks, 4096, u32, u32);
 HASH(uplinks, 64, u32, struct uplink);
 HASH(interfaces, 4160, u32, struct interface);
+// For userspace: the limit of offload at a guest's end.
+HASH(offloads, 4096, u32, struct offload);
 // IPv6 addresses that guests chose, and those of each guest.
 HASH(chosen, 65536, struct ipv6, struct choice);
 HASH(choices_of, 4096, u32, struct choices);

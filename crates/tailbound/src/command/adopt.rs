@@ -18,11 +18,12 @@ use tailbound_adopt::journal::DEFAULT_STATE;
 use tailbound_adopt::live::Live;
 use tailbound_adopt::plan::{self, GuestPlan};
 use tailbound_adopt::policy::Policy;
+use tailbound_adopt::request::longest_packet;
 use tailbound_adopt::{
-    Bucket, CarryError, Entry, FileJournal, Host, Journal as _, Mac, Request, Selection, World,
+    Allowance, Bucket, CarryError, Entry, FileJournal, Journal as _, Mac, Request, Selection, World,
 };
 use tailbound_api::VmName;
-use tailbound_units::Rate;
+use tailbound_units::{Bytes, Rate};
 
 /// Version of the JSON documents' format.
 const SCHEMA: u32 = 1;
@@ -64,6 +65,11 @@ pub(crate) struct Args {
     control: Option<follow::Control>,
     #[command(flatten)]
     rules: Rules,
+    /// Drop longer packets of guests with a guarantee, in bytes on the wire: a packet of segmentation
+    /// offload leaves whole [default: 80KB]
+    #[arg(long, value_name = "SIZE", value_parser = longest_packet,
+        conflicts_with_all = ["again", "policy", "list"])]
+    packet: Option<Bytes>,
     /// Print the plan, and change nothing
     #[arg(long)]
     dry_run: bool,
@@ -115,7 +121,7 @@ struct Rules {
 }
 
 impl Rules {
-    fn request(&self) -> Request {
+    fn request(&self, packet: Option<Bytes>) -> Request {
         Request {
             guard: !self.no_guard,
             dscp: self.dscp,
@@ -123,6 +129,10 @@ impl Rules {
             inward: self.limit_in,
             guarantee: self.guarantee,
             peak: self.peak,
+            allowance: Allowance {
+                packet,
+                lateness: None,
+            },
             vm: self.vm.as_ref().map(ToString::to_string),
             uplink: self.uplink.clone(),
             interface: self.interface.clone(),
@@ -169,11 +179,16 @@ impl Places {
 
 impl Args {
     pub(crate) fn run(self) -> Result<Exit, Failure> {
+        if self.packet.is_some() && self.control.is_none() && self.rules.guarantee.is_none() {
+            return Err(Failure::wrong_arguments(
+                "--packet limits the packets of a guarantee; add --guarantee, or --control",
+            ));
+        }
         if self.list {
             return list::run(&self.places, self.output);
         }
         if let Some(control) = &self.control {
-            return follow::run(&self.places, control);
+            return follow::run(&self.places, control, self.packet);
         }
         if self.again {
             return again::run(&self.places, self.dry_run, self.output);
@@ -191,7 +206,7 @@ impl Args {
         } else {
             Selection::Patterns(self.guests.clone())
         };
-        let request = self.rules.request();
+        let request = self.rules.request(self.packet);
         let mut live = self.places.live();
         let mut journal = self.places.open(self.dry_run)?;
         let world = live.world(&request)?;
@@ -210,7 +225,7 @@ impl Args {
 /// Carries plans out.
 struct Carrier<'c> {
     world: &'c World,
-    host: &'c mut dyn Host,
+    host: &'c mut Live,
     journal: &'c mut FileJournal,
     is_dry: bool,
 }
@@ -227,11 +242,7 @@ impl Carrier<'_> {
             Err(refusal) => (None, Outcome::Refused(refusal.to_string())),
             Ok(entry) if self.is_dry => (Some(entry), Outcome::Planned),
             Ok(entry) => {
-                let outcome = match self.adopt(&entry, &mut notes) {
-                    Ok(0) => Outcome::Unchanged,
-                    Ok(_) => Outcome::Adopted,
-                    Err(error) => Outcome::Failed(error.to_string()),
-                };
+                let outcome = self.outcome(&entry, &mut notes);
                 (Some(entry), outcome)
             }
         };
@@ -241,6 +252,17 @@ impl Carrier<'_> {
             outcome,
             entry,
             notes,
+        }
+    }
+
+    fn outcome(&mut self, entry: &Entry, notes: &mut Vec<String>) -> Outcome {
+        if let Err(why) = self.host.make_ready(&entry.request) {
+            return Outcome::Refused(why.to_string());
+        }
+        match self.adopt(entry, notes) {
+            Ok(0) => Outcome::Unchanged,
+            Ok(_) => Outcome::Adopted,
+            Err(error) => Outcome::Failed(error.to_string()),
         }
     }
 

@@ -18,8 +18,8 @@ const MAX_BYTES: u64 = 16 << 20;
     after_help = "A container runtime runs this command by a link to this program: `ln -s \
     /usr/bin/tailbound /opt/cni/bin/tailbound-cni`. List it in the network configuration after the plugin \
     that makes the interface: {\"type\": \"tailbound-cni\", \"capabilities\": {\"bandwidth\": true}}. \
-    Its keys are guard, dscp, limitOut, limitIn, guarantee, uplink, state, pins and claims; the tightest of \
-    them, of the runtime's bandwidth, of annotations (tailbound/limit-out, tailbound/limit-in, \
+    Its keys are guard, dscp, limitOut, limitIn, guarantee, lateness, packet, uplink, state, pins and claims; \
+    the tightest of them, of the runtime's bandwidth, of annotations (tailbound/limit-out, tailbound/limit-in, \
     tailbound/guarantee) and of CNI_ARGS (TAILBOUND_LIMIT_OUT, ...) counts. CNI 0.3.0 to 1.1.0: ADD, DEL, \
     CHECK, GC, STATUS, VERSION. Exit code: 0 done; 1 refused or failed, with CNI's JSON error on standard \
     output; 64 no runtime called."

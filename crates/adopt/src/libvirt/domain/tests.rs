@@ -91,8 +91,17 @@ fn a_domains_guarantee_is_that_of_its_metadata() {
         request.guarantee.unwrap().to_string(),
         "100Mbit/s with a burst of 30KB"
     );
-    assert_eq!(request.ips.len(), 2);
+    assert_eq!(
+        (request.ips.len(), request.allowance),
+        (2, Allowance::default())
+    );
     assert!(request.guard && request.outward.is_none());
+    let counted = wish_of(&WEB.replace("burst='30KB'", "lateness='100us' packet='2KB'"));
+    let allowance = Allowance {
+        packet: Some(Bytes(2_000)),
+        lateness: Some(Nanos::from_micros(100)),
+    };
+    assert_eq!(counted.request.allowance, allowance);
     // Without a bandwidth it is guarded.
     let guarded = wish_of(&WEB.replace("bandwidth='100Mbit/s' burst='30KB'", "dscp='46'"));
     assert_eq!(
@@ -135,6 +144,8 @@ fn a_mistake_is_named_with_its_line() {
         (WEB, "bandwidth=", "bandwith=", "did you mean `bandwidth`?"),
         (WEB, "bandwidth='100Mbit/s'", "", "burst without bandwidth"),
         (WEB, "burst='30KB'", "dscp='64'", "use 0 to 63"),
+        (WEB, "burst=", "lateness='soon' burst=", "lateness: "),
+        (WEB, "burst=", "packet='1KB' burst=", "packet: 1KB is not"),
         (WEB, "10.0.0.1,", "10.0.0,", "\"10.0.0\" is no IP address"),
         (
             WEB,

@@ -26,6 +26,7 @@ fn report_both(ledger: &mut Ledger, host: &str, subtree_bursts: bool, inward_bur
             subtree_bursts,
             inward_bursts,
             lateness: Lateness::Exact,
+            packet: None,
         }),
         cpu: None,
         refused: Vec::new(),

@@ -41,6 +41,7 @@ fn heard(ledger: &Ledger, cpu: Option<HostCpu>) -> HostReport {
             subtree_bursts: true,
             inward_bursts: false,
             lateness: Lateness::Exact,
+            packet: None,
         }),
         cpu,
         refused: Vec::new(),

@@ -28,6 +28,7 @@ fn say(ledger: &mut Ledger, host: &str, lateness: Lateness) {
             subtree_bursts: true,
             inward_bursts: false,
             lateness,
+            packet: Some(Bytes(1_538)),
         }),
         cpu: None,
         refused: Vec::new(),

@@ -19,6 +19,7 @@ fn said(ledger: &Ledger, mbit: u64, arrived: &[&str]) -> HostReport {
             subtree_bursts: true,
             inward_bursts: false,
             lateness: Lateness::Exact,
+            packet: None,
         }),
         cpu: None,
         refused: Vec::new(),

@@ -125,6 +125,7 @@ fn report(ledger: &Ledger, word: &Word) -> HostReport {
         subtree_bursts: true,
         inward_bursts: false,
         lateness: Lateness::Exact,
+        packet: None,
     };
     let keeps = |behind: u64, mbit| HostReport {
         revision: 1,

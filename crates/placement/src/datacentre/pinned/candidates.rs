@@ -228,7 +228,7 @@ impl<'a> Candidates<'a> {
             };
             return Err(Refusal::of_placement(&error));
         }
-        let Some(source) = self.request.source(dc.policy, dc.topology.frame()) else {
+        let Some(source) = self.request.source(dc.policy, &dc.topology) else {
             return Ok(());
         };
         if vms >= self.request.vms || dc.policy == Policy::Locality {

@@ -11,6 +11,7 @@ fn figure_5(buffer: u64) -> Datacentre {
     };
     let spec = Spec {
         frame: Bytes(1_500),
+        packet: None,
         classes: Classes::default().into(),
         groups: vec![group("rack", None, link(1_000, 1_000_000))],
         hosts: vec![host("host", "rack", 3, 8, uplink)],
@@ -92,6 +93,7 @@ fn policies_differ_in_what_they_look_at() {
 fn small() -> Datacentre {
     let spec = Spec {
         frame: Bytes(1_538),
+        packet: None,
         classes: Classes::default().into(),
         groups: vec![
             group("pod1", None, link(10_000, 300_000)),
@@ -352,6 +354,7 @@ fn each_kind_of_refusal_is_explained_by_what_would_pass() {
     );
     let spec = Spec {
         frame: Bytes(1_538),
+        packet: None,
         classes: Classes::default().into(),
         groups: vec![group("rack", None, link(1_000, 1_000_000))],
         hosts: vec![HostSpec {
@@ -501,6 +504,7 @@ fn with_and_without_delay() -> [Request; 2] {
 fn with_classes(fabric: Fabric) -> Datacentre {
     let spec = Spec {
         frame: Bytes(1_500),
+        packet: None,
         classes: Classes::of(fabric).into(),
         groups: vec![group("rack", None, link(10_000, 500_000))],
         hosts: vec![host("host", "rack", 3, 8, link(10_000, 500_000))],
@@ -543,6 +547,7 @@ fn only_what_the_guaranteed_class_has_alone_of_a_buffer_counts() {
         };
         let spec = Spec {
             frame: Bytes(1_500),
+            packet: None,
             classes: Classes::default().into(),
             groups: vec![group("rack", None, link.clone())],
             hosts: vec![host("host", "rack", 2, 8, link)],
@@ -573,6 +578,7 @@ fn two_racks(up_buffer: u64) -> Datacentre {
     };
     let spec = Spec {
         frame: Bytes(1_538),
+        packet: None,
         classes: Classes::default().into(),
         groups: vec![
             group("r0", None, link(10_000, 250_000)),
@@ -607,6 +613,7 @@ fn hosts_with_a_long_way_in_one_direction_are_near_enough() {
     };
     let spec = Spec {
         frame: Bytes(1_538),
+        packet: None,
         classes: Classes::default().into(),
         groups: vec![group("rack", None, link(10_000, 300_000))],
         hosts: vec![host("host", "rack", 3, 4, uplink)],
@@ -631,6 +638,7 @@ fn a_refusal_among_many_hosts_says_that_not_all_was_tried() {
     // The hosts' switch has too little for a burst of all to one of them; more than 64 have room.
     let spec = |hosts: u32| Spec {
         frame: Bytes(1_538),
+        packet: None,
         classes: Classes::default().into(),
         groups: Vec::new(),
         hosts: vec![HostSpec {

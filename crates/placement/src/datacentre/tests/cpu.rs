@@ -35,6 +35,7 @@ fn cpu(reservable: u64, threads: u32) -> HostCpu {
 fn four() -> (Datacentre, [NodeId; 4]) {
     let spec = Spec {
         frame: Bytes(1_538),
+        packet: None,
         classes: Classes::default().into(),
         groups: vec![group("rack", None, link(40_000, 500_000))],
         hosts: vec![host("a", "rack", 4, 4, link(10_000, 300_000))],

@@ -34,6 +34,7 @@ fn trees() -> impl Strategy<Value = Topology> {
         |(racks, uplinks, links, [even_racks, even_hosts])| {
             let mut spec = Spec {
                 frame: Bytes(1_538),
+                packet: None,
                 classes: Classes::default().into(),
                 groups: Vec::new(),
                 hosts: Vec::new(),
@@ -354,6 +355,7 @@ fn what_the_six_curves_alone_refuse_is_not_told_to_have_no_place() {
         };
         let spec = Spec {
             frame: Bytes(1_538),
+            packet: None,
             classes: Classes::default().into(),
             groups: vec![group("r", None, link(40_000, 500_000))],
             hosts: vec![host("h", "r", 2, 2, uplink)],

@@ -8,12 +8,18 @@ const FRAME: u64 = 1_538;
 
 /// Four hosts of four slots at 10 Gbit/s with queues of `buffer`, below one switch.
 fn four(lateness: Option<Nanos>, buffer: u64) -> Datacentre {
+    releasing(None, lateness, buffer)
+}
+
+/// The same, with packets of `packet` bytes.
+fn releasing(packet: Option<u64>, lateness: Option<Nanos>, buffer: u64) -> Datacentre {
     let hosts = HostSpec {
         lateness,
         ..host("a", "rack", 4, 4, link(10_000, buffer))
     };
     let spec = Spec {
         frame: Bytes(FRAME),
+        packet: packet.map(Bytes),
         classes: Classes::default().into(),
         groups: vec![group("rack", None, link(40_000, 500_000))],
         hosts: vec![hosts],
@@ -38,6 +44,7 @@ fn said(lateness: Lateness) -> HostOffer {
         subtree_bursts: true,
         inward_bursts: false,
         lateness,
+        packet: Some(Bytes(FRAME)),
     })
 }
 
@@ -86,6 +93,67 @@ fn what_fits_exact_hosts_does_not_fit_late_ones() {
     for lateness in [J, Nanos::from_millis(3)] {
         assert!(four(Some(lateness), 80_000).fit(&request).is_err());
     }
+}
+
+/// A packet of segmentation offload leaves whole: S' = S + the longest packet + B·J, and one packet at the
+/// peak rate.
+#[test]
+fn the_longest_packet_counts_in_both_bursts_of_late_hosts_alone() {
+    const PACKET: u64 = 80_000;
+    let soon = Nanos::from_micros(10);
+    let mut dc = releasing(Some(PACKET), Some(soon), 900_000);
+    dc.admit(TenantId(1), &bursting(5, 1_000)).unwrap();
+    let slow = (4_000_000_000, 4 * (15_000 + PACKET + 1_250) * 8);
+    let fast = (16_000_000_000, 4 * (PACKET + 5_000) * 8);
+    assert_eq!(ends(&dc), [fast, slow]);
+    let mut exact = releasing(Some(PACKET), None, 900_000);
+    let mut without = four(None, 900_000);
+    for dc in [&mut exact, &mut without] {
+        dc.admit(TenantId(1), &bursting(5, 1_000)).unwrap();
+    }
+    assert_eq!(ends(&exact), ends(&without));
+    // Two bursts of 16.5 KB fit where two of 95 KB do not.
+    let request = bursting(5, 1_000);
+    assert!(four(Some(soon), 100_000).fit(&request).is_ok());
+    let refused = releasing(Some(PACKET), Some(soon), 100_000).fit(&request);
+    assert!(refused.is_err());
+}
+
+#[test]
+fn a_host_with_longer_packets_than_its_topology_counts_is_refused_by_name() {
+    let mut dc = releasing(Some(20_000), Some(J), 900_000);
+    let request = bursting(5, 1_000);
+    let host = dc.topology().hosts()[0];
+    let mut say = |packet: Option<u64>, lateness| {
+        for host in dc.topology().hosts().to_vec() {
+            let HostOffer::Within(limits) = said(lateness) else {
+                unreachable!("it has limits");
+            };
+            let packet = packet.map(Bytes);
+            dc.set_offer(host, HostOffer::Within(HostLimits { packet, ..limits }));
+        }
+        (
+            dc.fit(&request)
+                .map(drop)
+                .map_err(|error| error.to_string()),
+            dc.broken_rule(host, &request),
+        )
+    };
+    let late = Lateness::Within(J);
+    for packet in [FRAME, 20_000] {
+        assert_eq!(say(Some(packet), late), (Ok(()), None));
+    }
+    let (refused, rule) = say(Some(20_001), late);
+    let end =
+        "a-4: its guests' packets are up to 20.001KB, and the topology counts with 20KB (`packet`)";
+    assert!(refused.as_ref().unwrap_err().ends_with(end), "{refused:?}");
+    let counted = Bytes(20_000);
+    let longest = Some(Bytes(20_001));
+    assert_eq!(rule, Some(HostRule::Packets { longest, counted }));
+    // A host that limits no packet says nothing of them.
+    let (refused, _) = say(None, late);
+    assert!(refused.unwrap_err().contains("packets are unlimited"));
+    assert_eq!(say(None, Lateness::Exact), (Ok(()), None));
 }
 
 #[test]
@@ -148,6 +216,7 @@ fn a_host_that_is_later_than_its_topology_says_is_refused_by_name() {
 fn one_host_of_several_is_late_alone() {
     let mut spec = Spec {
         frame: Bytes(FRAME),
+        packet: None,
         classes: Classes::default().into(),
         groups: vec![group("rack", None, link(40_000, 500_000))],
         hosts: vec![

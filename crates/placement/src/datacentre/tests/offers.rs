@@ -11,6 +11,7 @@ use proptest::prelude::*;
 fn four() -> Datacentre {
     let spec = Spec {
         frame: Bytes(1_538),
+        packet: None,
         classes: Classes::default().into(),
         groups: vec![group("rack", None, link(40_000, 500_000))],
         hosts: vec![host("a", "rack", 4, 4, link(10_000, 300_000))],
@@ -29,6 +30,7 @@ fn limits(link: u64, frame: u64) -> HostLimits {
         subtree_bursts: true,
         inward_bursts: true,
         lateness: Lateness::Exact,
+        packet: None,
     }
 }
 
@@ -173,6 +175,7 @@ fn bursts_by_subtree_need_a_host_that_keeps_them() {
         subtree_bursts: false,
         inward_bursts: false,
         lateness: Lateness::Exact,
+        packet: None,
         ..limits(10_000, 1_538)
     };
     for host in &hosts {

@@ -19,9 +19,11 @@ pub(super) fn trees() -> impl Strategy<Value = Topology> {
     let hosts = proptest::collection::vec((1_u32..4, 1_u32..6, uplink(), lateness()), 1..3);
     let racks = proptest::collection::vec((hosts, uplink()), 1..4);
     let pods = proptest::collection::vec((racks, uplink()), 1..3);
-    (pods, proptest::option::of(uplink())).prop_map(|(pods, top)| {
+    let packet = proptest::option::weighted(0.3, 1_538_u64..80_000);
+    (pods, proptest::option::of(uplink()), packet).prop_map(|(pods, top, packet)| {
         let mut spec = Spec {
             frame: Bytes(1_538),
+            packet: packet.map(Bytes),
             classes: Classes::default().into(),
             groups: Vec::new(),
             hosts: Vec::new(),

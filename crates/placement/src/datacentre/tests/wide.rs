@@ -9,6 +9,7 @@ fn wide(racks: u32, hosts: u32) -> Datacentre {
     let uplink = link(10_000, 300_000);
     let mut spec = Spec {
         frame: Bytes(1_538),
+        packet: None,
         classes: Classes::default().into(),
         groups: Vec::new(),
         hosts: vec![HostSpec {

@@ -94,6 +94,11 @@ fn each_difference_is_told_with_what_was() {
         ("\"1538B\"", "\"9038B\"", "frame: 9.038KB, was 1.538KB"),
         (
             "\"1538B\"",
+            "\"1538B\"\npacket = \"80KB\"",
+            "packet: 80KB, was 1.538KB",
+        ),
+        (
+            "\"1538B\"",
             "\"1538B\"\nclasses = { fabric = \"small-flows-first\" }",
             "classes: small-flows-first (small: DSCP 46, PCP 5; lowest: DSCP 0, PCP 0), was \
              guarantees-first (guaranteed: DSCP 46, PCP 5; lowest: DSCP 0, PCP 0)",

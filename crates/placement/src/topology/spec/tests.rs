@@ -135,6 +135,8 @@ count = 3 => count = 2000000
     "old": delay to the top
 frame = "1538B" => frame = "1B"
     "frame": size of 1B
+frame = "1538B" => frame = "1538B"\npacket = "1537B"
+    "packet": size of 1.537KB is not between 1.538KB and 1MB
 frame = "1538B" => frame = "1538B"\nclasses = { fabric = "small" }
     unknown kind `small`; did you mean `small-flows-first`?
 frame = "1538B" => frame = "1538B"\nclasses = { fabric = "guarantees-first", small = { dscp = 1, pcp = 1 } }
@@ -203,6 +205,7 @@ fn nested(depth: usize) -> Spec {
     });
     Spec {
         frame: Bytes(1_538),
+        packet: None,
         classes: Classes::default().into(),
         groups: groups.collect(),
         hosts: vec![HostSpec {

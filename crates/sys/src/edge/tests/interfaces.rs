@@ -1,6 +1,8 @@
 //! Programs on interfaces of a host, a network namespace of the test's own. Its guest is another one,
 //! behind a veth.
 
+mod attacks;
+
 use super::*;
 use crate::netns;
 use std::io::{BufRead, BufReader, Write as _};
@@ -161,6 +163,60 @@ fn a_guest_is_checked_until_it_is_released_without_a_trace() {
     net.host(|| edge.remove()).expect("no obstacle");
     assert_eq!(net.state(), before);
     assert!(!net.bpffs.pin().exists());
+}
+
+#[test]
+fn a_container_cuts_its_packets_until_it_is_released() {
+    let Some(net) = Net::new() else { return };
+    let Some(mut edge) = net.open() else { return };
+    let segments = || {
+        let guest = net.path("g");
+        netns::within(&guest, || crate::link::offload_segments("eth0"))
+            .expect("a namespace")
+            .expect("an interface")
+    };
+    let guaranteed = |packet| GuestRules {
+        guarantee: Some(Guarantee {
+            bucket: limit(),
+            peak: None,
+            frame: Bytes(1_538),
+            packet,
+        }),
+        ..rules()
+    };
+    let before = segments();
+    assert!(before > 1_000, "{before}");
+    let attach = |edge: &mut Edge, packet: Option<u64>| {
+        let rules = guaranteed(packet.map(Bytes));
+        net.host(|| edge.attach_guest(INDEX, &rules))
+            .expect("an interface");
+        segments()
+    };
+    assert_eq!(attach(&mut edge, Some(1_538)), 1);
+    // 64 KiB of full frames are 45.
+    assert_eq!(attach(&mut edge, Some(80_000)), 51);
+    assert_eq!(attach(&mut edge, None), before);
+    assert_eq!(attach(&mut edge, Some(1_538)), 1);
+    drop(edge);
+    let mut edge = net.open().expect("what is pinned");
+    net.host(|| edge.detach(INDEX)).expect("no obstacle");
+    assert_eq!(segments(), before);
+    // A limit that the container has itself stays, and so does one that it sets meanwhile.
+    for own in [3, 7] {
+        let set = || crate::link::set_offload_segments("eth0", own);
+        if own == 7 {
+            assert_eq!(attach(&mut edge, Some(1_538)), 1);
+        }
+        netns::within(&net.path("g"), set)
+            .expect("a namespace")
+            .expect("a number");
+        if own == 3 {
+            assert_eq!(attach(&mut edge, Some(80_000)), 3);
+        }
+        net.host(|| edge.detach(INDEX)).expect("no obstacle");
+        assert_eq!(segments(), own);
+    }
+    assert_eq!(edge.maps.offloads.keys().count(), 0);
 }
 
 /// The line of the loader at the end of its work.
@@ -329,6 +385,13 @@ fn a_host_is_warmed_up_without_a_trace() {
     }
     assert_eq!(edge.attachments().expect("a map"), []);
     assert_eq!(net.state(), before);
+    // The next guest finds a warm host, also by another process: nothing is sent again for it.
+    let warm = edge.lateness().expect("a map");
+    net.host(|| edge.attach_guest(INDEX, &rules()))
+        .expect("an interface");
+    drop(edge);
+    let edge = net.open().expect("what is pinned");
+    assert_eq!(edge.lateness().expect("a map"), warm);
 }
 
 #[test]

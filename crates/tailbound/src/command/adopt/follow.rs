@@ -18,13 +18,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tailbound_adopt::live::Live;
 use tailbound_adopt::{
-    Action, Attached, Entry, FileJournal, Host as _, Journal as _, Request, Selection, lateness,
-    plan,
+    Action, Attached, Entry, FileJournal, Host as _, Journal as _, LONGEST_PACKET, Request,
+    Selection, lateness, plan,
 };
 use tailbound_api::client::{Client, Settings};
 use tailbound_api::{HostGuarantees, HostReport};
 use tailbound_sys::edge::Lateness;
-use tailbound_units::Rate;
+use tailbound_units::{Bytes, Rate};
 use told::{AdoptedVm, Situation};
 
 /// The time between two questions for guarantees.
@@ -66,7 +66,11 @@ pub(super) struct Control {
     link: Rate,
 }
 
-pub(super) fn run(places: &Places, control: &Control) -> Result<Exit, Failure> {
+pub(super) fn run(
+    places: &Places,
+    control: &Control,
+    packet: Option<Bytes>,
+) -> Result<Exit, Failure> {
     let [ends, forgets] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
     flag::register(SIGHUP, Arc::clone(&forgets))?;
     for signal in [SIGTERM, SIGINT] {
@@ -92,6 +96,7 @@ pub(super) fn run(places: &Places, control: &Control) -> Result<Exit, Failure> {
         warm: warm(places, &mut live)?,
         live,
         link: control.link,
+        packet: packet.unwrap_or(LONGEST_PACKET),
         host: control.host.clone().unwrap_or_else(here),
         settings,
         failures: BTreeMap::new(),
@@ -144,6 +149,8 @@ struct Follower<'f> {
     /// The lateness while the host was warmed up.
     warm: Option<Lateness>,
     link: Rate,
+    /// The longest packet of guests of the service.
+    packet: Bytes,
     host: String,
     settings: Settings,
     /// The reason by VM why its guarantee is not in force.
@@ -189,7 +196,7 @@ impl Follower<'_> {
     fn enforce(&mut self, said: &HostGuarantees) -> Result<(), Failure> {
         self.failures.clear();
         let entries = self.places.preview().entries()?;
-        for (entry, request) in told::orders(said, &entries) {
+        for (entry, request) in told::orders(said, &entries, self.packet) {
             let vm = request.vm.clone().unwrap_or_default();
             match self.adopt(entry, &request) {
                 Ok(()) => tracing::info!(guest = entry.name, vm, "its guarantee is in force"),
@@ -220,6 +227,8 @@ impl Follower<'_> {
                 journal: &mut journal,
                 is_dry: false,
             };
+            let ready = carrier.host.make_ready(&planned.request);
+            ready.map_err(|why| Failure::new(why.to_string()))?;
             carrier.adopt(&planned, &mut Vec::new())?;
         }
         Ok(())
@@ -244,6 +253,7 @@ impl Follower<'_> {
             failures: &self.failures,
             lateness: told::both(self.warm.clone(), counted),
             link: self.link,
+            packet: self.packet,
         })
     }
 }

@@ -190,6 +190,9 @@ pub(super) fn sentences(said: &HostWord, paint: Paint) -> String {
                 limits.link, limits.reserved, limits.frame, limits.slowest
             );
             out += &lateness(limits.lateness);
+            if let Some(packet) = limits.packet {
+                let _ = writeln!(out, "packets of its guests have at most {packet}");
+            }
         }
         (None, Some(_)) => out += "it keeps no guarantee: nothing paces its uplink\n",
         (None, None) => {}

@@ -42,8 +42,11 @@ impl Model {
         let mut leaves = now;
         let mut undo = Vec::new();
         for bucket in &mut self.buckets {
+            let full = bucket.full_at().max(leaves);
             let charged = bucket.charge(leaves, WireBytes(wire));
-            leaves = charged.leaves;
+            // Longer than the bucket is deep: once it is full.
+            let is_long = wire > bucket.burst().0;
+            leaves = if is_long { full } else { charged.leaves };
             undo.push(charged);
         }
         if leaves > now.saturating_add(self.horizon) {
@@ -103,6 +106,7 @@ fn departures_are_exact_to_the_nanosecond() {
                 bucket,
                 peak: peak.map(|it| it.rate),
                 frame: FULL_FRAME,
+                packet: None,
             }),
             horizon: Some(Nanos(horizon)),
             ..GuestRules::default()
@@ -201,12 +205,12 @@ fn a_packet_of_gso_is_charged_by_its_frames() {
         return;
     };
     let rules = GuestRules {
-        outward: Some(bucket(8_000_000, 1)),
+        outward: Some(bucket(8_000_000, 10_000)),
         horizon: Some(MAX_HORIZON),
         ..GuestRules::default()
     };
     let now = Nanos::from_secs(1);
-    // 8 Mbit/s: a byte each microsecond; the bucket is empty, and holds one byte.
+    // 8 Mbit/s: a byte each microsecond; the bucket is empty.
     let mut waits = |input: Input| {
         programs.start(GUEST, &rules);
         let outcome = run_on(&programs.to_uplink, &input);
@@ -222,6 +226,78 @@ fn a_packet_of_gso_is_charged_by_its_frames() {
     // Their number is unknown where a guest's kernel did not count them.
     packet.segments = 0;
     assert_eq!(waits(packet), 2_340_000 + 24_000);
+}
+
+/// A packet of `segments` segments of `size` bytes, behind 66 bytes of headers each.
+fn offloaded(segments: u32, size: u32, now: Nanos) -> Input {
+    Input {
+        wire_len: segments * (size + 66),
+        segments,
+        segment_size: size,
+        ..frame(60, now)
+    }
+}
+
+#[test]
+fn no_packet_of_gso_exceeds_the_burst_that_admission_counts() {
+    const COUNTED: Bytes = Bytes(70_000);
+    const BURST: Bytes = Bytes(15_000);
+    let Some(mut programs) = Programs::load(Clock::OfTests) else {
+        return;
+    };
+    let rate = Rate::from_mbit(100);
+    let guarantee = Guarantee {
+        bucket: bucket(rate.0, BURST.0),
+        peak: Some(Rate::from_mbit(1_000)),
+        frame: FULL_FRAME,
+        packet: Some(COUNTED),
+    };
+    let rules = |packet| GuestRules {
+        guarantee: Some(Guarantee {
+            packet,
+            ..guarantee
+        }),
+        ..GuestRules::default()
+    };
+    let start = Nanos::from_secs(1);
+    // Packets of up to 65,536 bytes with their headers, from full segments to little else than headers.
+    for (size, is_refused) in [(1_448, false), (512, false), (64, true), (1, true)] {
+        programs.start(GUEST, &rules(Some(COUNTED)));
+        let most = 65_536 / (size + 66);
+        let mut leaving = Vec::new();
+        let mut now = start;
+        for segments in [most, most, 2, most / 2, most, most / 16] {
+            let packet = offloaded(segments, size, now);
+            let wire = u64::from(packet.wire_len + 24 * segments);
+            let outcome = run_on(&programs.to_uplink, &packet);
+            assert_eq!(outcome.is_dropped, wire > COUNTED.0, "{segments} of {size}");
+            if !outcome.is_dropped {
+                leaving.push((outcome.tstamp.max(now.0), wire));
+            }
+            now = now.saturating_add(Nanos::from_millis(7));
+        }
+        for (first, (begin, _)) in leaving.iter().enumerate() {
+            let mut bytes = 0;
+            for (end, wire) in &leaving[first..] {
+                bytes += wire;
+                let allowed = rate.0 * (end - begin) / 8_000_000_000 + BURST.0 + COUNTED.0;
+                assert!(
+                    bytes <= allowed,
+                    "{bytes} of {allowed} bytes in segments of {size}"
+                );
+            }
+        }
+        let drops = programs.edge.maps.dropped.get(&GUEST, 0).expect("a guest");
+        let refused = drops[DropReason::LongPacket as usize];
+        assert_eq!(
+            refused,
+            if is_refused { 3 } else { 0 },
+            "segments of {size}"
+        );
+    }
+    programs.start(GUEST, &rules(None));
+    let outcome = run_on(&programs.to_uplink, &offloaded(978, 1, start));
+    assert!(!outcome.is_dropped, "without a longest packet any passes");
 }
 
 #[test]

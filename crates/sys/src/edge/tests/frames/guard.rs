@@ -3,7 +3,7 @@
 use super::*;
 use proptest::prelude::*;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use tailbound_dataplane::testing::frames::{Ipv4, ethernet, ipv4, ipv6, udp};
+use tailbound_dataplane::testing::frames::{Ipv4, ethernet, header, ipv4, ipv6, udp};
 use tailbound_switch::testing::FilteredGuest;
 use tailbound_switch::{GuardConfig, Mac, Reason, SpoofFilter};
 use tailbound_units::Nanos;
@@ -258,6 +258,28 @@ fn templates() -> Vec<Vec<u8>> {
     }
     let packet = ipv4(A4, B4, 17, &udp(1, 2, b"x"));
     all.extend([0x8100, 0x88a8, 0x8847, 0x88cc, 38].map(|kind| ethernet(B, A, kind, &packet)));
+    all.extend([0x8863, 0x8864, 0x888e].map(|kind| ethernet(B, A, kind, &packet)));
+    // A forged source in a VLAN, in two, and in tunnels from both addresses.
+    let forged = ipv4(B4, A4, 17, &udp(1, 2, b"x"));
+    for tags in [&[0, 5, 8, 0][..], &[0, 5, 0x81, 0, 0, 6, 8, 0]] {
+        let inner = [tags, &forged].concat();
+        all.extend([0x8100, 0x88a8].map(|kind| ethernet(B, A, kind, &inner)));
+    }
+    for source in [A4, B4] {
+        let tunnels = [4, 41, 47, 50].map(|protocol| ipv4(source, B4, protocol, &forged));
+        all.extend(tunnels.map(|it| ethernet(B, A, IPV4, &it)));
+        let vxlan = [
+            &[8, 0, 0, 0, 0, 0, 7, 0][..],
+            &ethernet(A, B, IPV4, &forged),
+        ]
+        .concat();
+        let vxlan = ipv4(source, B4, 17, &udp(4789, 4789, &vxlan));
+        all.push(ethernet(B, A, IPV4, &vxlan));
+    }
+    // Beyond the MTU, and shorter than the shortest frame.
+    let long = ipv4(A4, B4, 17, &udp(1, 2, &[0; 3_000]));
+    all.push(ethernet(B, A, IPV4, &long));
+    all.push([&header(B, A, IPV4)[..], &packet].concat());
     all.push(ethernet(A, B, IPV4, &packet));
     // A length beyond the frame's.
     let mut short = ethernet(B, A, IPV4, &packet);
@@ -281,8 +303,8 @@ fn every_rule_decides_as_the_switch_does() {
             }
         }
     }
-    // Two are those of buckets.
-    assert_eq!(reasons.len(), DropReason::ALL.len() - 2, "{reasons:?}");
+    // Three are those of the uplink and of buckets.
+    assert_eq!(reasons.len(), DropReason::ALL.len() - 3, "{reasons:?}");
 }
 
 #[test]

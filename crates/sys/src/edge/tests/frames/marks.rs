@@ -62,7 +62,7 @@ fn a_mark_names_the_guest_where_a_router_hides_it() {
     uplinks.insert(1, 0xff00, 0).expect("a map");
     let limit = Bucket {
         rate: Rate::from_mbit(8),
-        burst: Bytes(1),
+        burst: Bytes(84),
     };
     let rules = |mark| GuestRules {
         mark: Some(mark),

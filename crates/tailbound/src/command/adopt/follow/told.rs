@@ -1,7 +1,7 @@
 //! From the service's guarantees and the adopted guests to orders and a report. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
-use tailbound_adopt::{Action, Bucket, Entry, Request, lateness};
+use tailbound_adopt::{Action, Allowance, Bucket, Entry, Request, lateness};
 use tailbound_api::{
     Class, HostGuarantees, HostLimits, HostReport, Lateness, MoveEnd, RefusedVm, VmGuarantee,
 };
@@ -20,10 +20,12 @@ const STEP: Nanos = Nanos::from_micros(10);
 struct Terms {
     guarantee: Option<Bucket>,
     peak: Option<Rate>,
+    /// The longest packet; none without a guarantee.
+    packet: Option<Bytes>,
 }
 
 impl Terms {
-    fn promised(vm: &VmGuarantee) -> Self {
+    fn promised(vm: &VmGuarantee, packet: Bytes) -> Self {
         let bucket = vm.guarantee.map(|given| Bucket {
             rate: given.bandwidth,
             burst: given.burst.max(FRAME),
@@ -31,6 +33,7 @@ impl Terms {
         Self {
             guarantee: bucket,
             peak: vm.guarantee.and_then(|given| given.burst_rate),
+            packet: bucket.map(|_| packet),
         }
     }
 
@@ -38,6 +41,7 @@ impl Terms {
         Self {
             guarantee: request.guarantee,
             peak: request.peak,
+            packet: request.allowance.packet,
         }
     }
 }
@@ -62,6 +66,7 @@ impl AdoptedVm {
         let terms = rules.map(|rules| Terms {
             guarantee: rules.guarantee,
             peak: rules.peak,
+            packet: rules.packet,
         });
         Self {
             vm: entry.request.vm.clone(),
@@ -72,12 +77,17 @@ impl AdoptedVm {
 }
 
 /// Returns the entries whose guarantee differs from the service's, with the requests that change it.
-/// A guest whose VM the service does not know keeps its own.
-pub(super) fn orders<'e>(said: &HostGuarantees, entries: &'e [Entry]) -> Vec<(&'e Entry, Request)> {
+/// A guest whose VM the service does not know keeps its own. `packet` is the longest one of all
+/// others, in bytes on the wire.
+pub(super) fn orders<'e>(
+    said: &HostGuarantees,
+    entries: &'e [Entry],
+    packet: Bytes,
+) -> Vec<(&'e Entry, Request)> {
     let changed = entries.iter().filter_map(|entry| {
         let own = entry.request.vm.as_deref()?;
         let vm = said.vms.iter().find(|vm| vm.vm == own)?;
-        let terms = Terms::promised(vm);
+        let terms = Terms::promised(vm, packet);
         // Its frames travel in the class for which the bounds were computed.
         let mark = said.classes.mark(Class::Guaranteed).dscp;
         let dscp = match terms.guarantee {
@@ -88,6 +98,10 @@ pub(super) fn orders<'e>(said: &HostGuarantees, entries: &'e [Entry]) -> Vec<(&'
         let request = Request {
             guarantee: terms.guarantee,
             peak: terms.peak,
+            allowance: Allowance {
+                packet: terms.packet,
+                ..entry.request.allowance
+            },
             dscp,
             ..entry.request.clone()
         };
@@ -120,6 +134,8 @@ pub(super) struct Situation<'s> {
     pub(super) failures: &'s BTreeMap<String, String>,
     pub(super) lateness: Option<edge::Lateness>,
     pub(super) link: Rate,
+    /// The longest packet of guests of the service.
+    pub(super) packet: Bytes,
 }
 
 impl Situation<'_> {
@@ -145,6 +161,7 @@ impl Situation<'_> {
             subtree_bursts: true,
             inward_bursts: false,
             lateness: self.bound(),
+            packet: Some(self.packet),
         };
         HostReport {
             revision: self.said.revision,
@@ -175,7 +192,9 @@ impl Situation<'_> {
             Some(guest) if !guest.is_in_force => {
                 "the programs of its guest are not in force (tailbound adopt --again)"
             }
-            Some(guest) if guest.terms != Terms::promised(vm) => "its guest has another guarantee",
+            Some(guest) if guest.terms != Terms::promised(vm, self.packet) => {
+                "its guest has another guarantee"
+            }
             Some(_) => return None,
         };
         Some(why.to_owned())

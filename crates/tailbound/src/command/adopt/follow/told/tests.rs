@@ -1,5 +1,5 @@
 use super::*;
-use tailbound_adopt::{Origin, Port, Rules, Step};
+use tailbound_adopt::{LONGEST_PACKET, Origin, Port, Rules, Step};
 
 /// The service's word: the guarantees of VMs of `acme/web`, by number, in Mbit/s.
 fn said(vms: &[(u32, Option<u64>)]) -> HostGuarantees {
@@ -25,9 +25,14 @@ fn entry(vm: Option<&str>, guarantee: Option<u64>) -> Entry {
         burst: Bytes(15_000),
     });
     let peak = guarantee.map(|_| Rate::from_mbit(1_000));
+    let packet = guarantee.map(|_| LONGEST_PACKET);
     let request = Request {
         guarantee,
         peak,
+        allowance: Allowance {
+            packet,
+            lateness: None,
+        },
         dscp: guarantee.map(|_| 46),
         vm: vm.map(str::to_owned),
         ..Request::default()
@@ -35,6 +40,7 @@ fn entry(vm: Option<&str>, guarantee: Option<u64>) -> Entry {
     let rules = Rules {
         guarantee,
         peak,
+        packet,
         ..Rules::default()
     };
     let step = serde_json::json!({
@@ -68,6 +74,7 @@ fn report(said: &HostGuarantees, adopted: Vec<AdoptedVm>) -> HostReport {
         failures: &BTreeMap::new(),
         lateness: Some(lateness(20_000, 12_600)),
         link: Rate::from_mbit(10_000),
+        packet: LONGEST_PACKET,
     }
     .report()
 }
@@ -99,6 +106,7 @@ fn a_report_has_the_lateness_with_its_margin_or_that_it_is_unknown() {
         failures: &BTreeMap::new(),
         lateness: Some(lateness(9_999, 12_600)),
         link: Rate::from_mbit(10_000),
+        packet: LONGEST_PACKET,
     };
     let bound = |situation: &Situation<'_>| situation.report().limits.unwrap().lateness;
     assert_eq!(bound(&situation), Lateness::WarmingUp);
@@ -131,7 +139,7 @@ fn a_guest_gets_the_services_guarantee_in_the_class_of_its_bounds() {
         entry(Some("acme/old/0"), Some(50)),
         entry(None, Some(50)),
     ];
-    let orders = orders(&said, &entries);
+    let orders = orders(&said, &entries, LONGEST_PACKET);
     let wanted: Vec<_> = orders
         .iter()
         .map(|(_, it)| (it.vm.as_deref().unwrap(), it.guarantee, it.peak, it.dscp))
@@ -154,5 +162,31 @@ fn a_guest_gets_the_services_guarantee_in_the_class_of_its_bounds() {
         request,
         ..entry(Some("acme/web/0"), Some(100))
     };
-    assert!(super::orders(&said, &[done]).is_empty());
+    assert!(super::orders(&said, &[done], LONGEST_PACKET).is_empty());
+}
+
+#[test]
+fn packets_are_limited_to_what_the_service_counts() {
+    const FRAME: Bytes = Bytes(1_538);
+    let said = said(&[(0, Some(100))]);
+    let own = entry(Some("acme/web/0"), Some(100));
+    assert_eq!(
+        report(&said, Vec::new()).limits.unwrap().packet,
+        Some(LONGEST_PACKET)
+    );
+    // Another limit on packets is no guarantee of this host until it is in force.
+    let situation = Situation {
+        said: &said,
+        adopted: vec![AdoptedVm::of(&own, true)],
+        failures: &BTreeMap::new(),
+        lateness: None,
+        link: Rate::from_mbit(10_000),
+        packet: FRAME,
+    };
+    let report = situation.report();
+    assert_eq!(report.limits.unwrap().packet, Some(FRAME));
+    assert_eq!(report.refused.len(), 1);
+    let entries = [own];
+    let orders = super::orders(&said, &entries, FRAME);
+    assert_eq!(orders[0].1.allowance.packet, Some(FRAME));
 }

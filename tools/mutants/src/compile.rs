@@ -48,7 +48,7 @@ fn places(message: &Value, into: &mut Vec<(String, Range<usize>)>) {
 fn cargo(
     tree: &Tree,
     target: &Path,
-    part: &Part,
+    parts: &[Part],
     builds: bool,
 ) -> Result<(Vec<CompileError>, Vec<Program>), String> {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
@@ -61,10 +61,11 @@ fn cargo(
     } else {
         &["--profile", "test"]
     });
-    for test in part.tests {
+    for test in parts.iter().flat_map(|part| part.tests) {
         command.args(["--test", test]);
     }
-    for folder in part.users.iter().chain([&part.folder]) {
+    let users = parts.iter().flat_map(|part| part.users);
+    for folder in users.chain([&tree.folder]) {
         command.args(["--package", &format!("tailbound-{folder}")]);
     }
     command.arg("--target-dir").arg(target);
@@ -134,13 +135,13 @@ pub(crate) fn compile(
     tree: &Tree,
     target: &Path,
     sources: &Sources,
-    part: &Part,
+    parts: &[Part],
 ) -> Result<Compiled, String> {
     let mut dropped = BTreeSet::new();
     let mut checked = false;
     for _ in 0..ATTEMPTS {
         let files = tree.write(sources, &dropped)?;
-        let (errors, programs) = cargo(tree, target, part, checked)?;
+        let (errors, programs) = cargo(tree, target, parts, checked)?;
         if !errors.is_empty() {
             dropped.extend(blamed(tree, &files, &errors)?);
         } else if !checked {

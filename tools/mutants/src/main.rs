@@ -6,7 +6,7 @@
 //!
 //! One build of a copy of the crate ([`tree`]) has all mutants of a part ([`part`]), each behind a
 //! condition ([`rewrite`]); the variable `TAILBOUND_MUTANT` selects one. Each unit test of the
-//! crate runs once to find the mutants that it reaches, then each mutant meets its tests, the fastest
+//! part runs once to find the mutants that it reaches, then each mutant meets its tests, the fastest
 //! ones first ([`run`]). Survivors that [`record`] does not name are an error.
 
 mod changed;
@@ -22,10 +22,12 @@ use part::{PARTS, Part};
 use record::{Key, Score, Scores};
 use rewrite::Numbered;
 use run::{Fate, Programs};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
+use tree::Sources;
 
 /// The options of the command line.
 #[derive(Debug)]
@@ -92,26 +94,28 @@ fn try_parts(options: &Options) -> Result<bool, String> {
     let mut scores = record::parse(&read())?;
     let begun = Instant::now();
     let mut holds = true;
-    for part in &options.parts {
+    // Parts of one crate share a build.
+    for parts in options
+        .parts
+        .chunk_by(|one, other| one.folder == other.folder)
+    {
         if begun.elapsed() >= options.limit {
-            println!("{}: not tried for lack of time", part.name);
+            println!("{}: not tried for lack of time", parts[0].folder);
             continue;
         }
-        let Some(mut score) = try_part(part, options, begun)? else {
-            continue;
-        };
-        record::keep_reasons(&mut score, scores.get(part.name));
-        let unnamed = score.survivors.values().filter(|reason| reason.is_empty());
-        let unnamed = unnamed.count();
-        if unnamed > 0 {
-            println!(
-                "{}: {unnamed} survivors have no reason in {}",
-                part.name,
-                record::FILE
-            );
-            holds = false;
+        for (name, mut score) in try_crate(parts, options, begun)? {
+            record::keep_reasons(&mut score, scores.get(name));
+            let unnamed = score.survivors.values().filter(|reason| reason.is_empty());
+            let unnamed = unnamed.count();
+            if unnamed > 0 {
+                println!(
+                    "{name}: {unnamed} survivors have no reason in {}",
+                    record::FILE
+                );
+                holds = false;
+            }
+            scores.insert(name.to_owned(), score);
         }
-        scores.insert(part.name.to_owned(), score);
     }
     if options.writes {
         write(&scores)?;
@@ -128,48 +132,75 @@ fn write(scores: &Scores) -> Result<(), String> {
         .map_err(|error| format!("{}: {error}", record::FILE))
 }
 
-/// Tries a part; `None` if it has no mutant to try.
-fn try_part(part: &Part, options: &Options, begun: Instant) -> Result<Option<Score>, String> {
-    let start = Instant::now();
-    let root = Path::new(".");
-    let target = std::path::absolute("target/mutants").map_err(|error| error.to_string())?;
-    let mut sources = tree::read(root, part)?;
+/// Returns the mutants of a part in their order.
+fn mutants_of<'s>(sources: &'s Sources, part: &Part) -> Vec<(&'s str, &'s Numbered)> {
+    let files = sources.mutants.iter().filter(|(file, _)| part.has(file));
+    let mut all: Vec<_> = files
+        .flat_map(|(file, mutants)| mutants.iter().map(move |mutant| (file.as_str(), mutant)))
+        .collect();
+    all.sort_by_key(|(file, it)| hash(file, it));
+    all
+}
+
+/// Keeps the mutants of changed lines, and of each part more than are tried, as some do not compile.
+fn choose(sources: &mut Sources, parts: &[Part], options: &Options) -> Result<(), String> {
     if let Some(commit) = &options.changed {
-        let base = format!("crates/{}/src", part.folder);
+        let base = format!("crates/{}/src", parts[0].folder);
         let lines = changed::lines(commit, &base)?;
         for (file, mutants) in &mut sources.mutants {
             let lines = lines.get(&format!("{base}/{file}"));
             mutants.retain(|it| lines.is_some_and(|lines| lines.contains(&it.mutant.line)));
         }
-        if sources.mutants.values().all(Vec::is_empty) {
-            return Ok(None);
-        }
     }
-    let tree = tree::Tree::make(root, &target, part)?;
-    let compiled = compile::compile(&tree, &target.join("build"), &sources, part)?;
-    let programs = Programs(compiled.programs);
-    let tests = programs.tests(&target, options.jobs)?;
-    let all = sources.mutants.iter();
-    let mut all: Vec<_> = all
-        .flat_map(|(file, mutants)| mutants.iter().map(move |mutant| (file.as_str(), mutant)))
-        .filter(|(_, it)| !compiled.dropped.contains(&it.number))
-        .collect();
-    let valid = all.len();
-    all.sort_by_key(|(file, it)| hash(file, it));
-    all.truncate(options.most.unwrap_or(part.most));
-    let fates = run::each(&all, options.jobs, |_, (_, it)| {
-        (begun.elapsed() < options.limit).then(|| programs.try_mutant(it.number, &tests))
+    let chosen = parts.iter().flat_map(|part| {
+        let most = options.most.unwrap_or(part.most);
+        let all = mutants_of(sources, part).into_iter();
+        all.take(most * 3 / 2).map(|(_, it)| it.number)
     });
-    let score = judge(part, &all, &fates);
-    let Score {
-        mutants, killed, ..
-    } = &score;
-    println!(
-        "{}: {killed} of {mutants} mutants killed, of {valid} that compile, {} s",
-        part.name,
-        start.elapsed().as_secs()
-    );
-    Ok(Some(score))
+    let chosen: BTreeSet<_> = chosen.collect();
+    for mutants in sources.mutants.values_mut() {
+        mutants.retain(|it| chosen.contains(&it.number));
+    }
+    Ok(())
+}
+
+/// Tries parts of one crate; returns the scores of those that have a mutant.
+fn try_crate(
+    parts: &[Part],
+    options: &Options,
+    begun: Instant,
+) -> Result<Vec<(&'static str, Score)>, String> {
+    let root = Path::new(".");
+    let target = std::path::absolute("target/mutants").map_err(|error| error.to_string())?;
+    let mut sources = tree::read(root, parts)?;
+    choose(&mut sources, parts, options)?;
+    if sources.mutants.values().all(Vec::is_empty) {
+        return Ok(Vec::new());
+    }
+    let tree = tree::Tree::make(root, &target, parts[0].folder)?;
+    let compiled = compile::compile(&tree, &target.join("build"), &sources, parts)?;
+    let programs = Programs(compiled.programs);
+    let mut scores = Vec::new();
+    for part in parts {
+        let mut all = mutants_of(&sources, part);
+        all.retain(|(_, it)| !compiled.dropped.contains(&it.number));
+        all.truncate(options.most.unwrap_or(part.most));
+        if all.is_empty() {
+            continue;
+        }
+        let tests = programs.tests(part.module, &target, options.jobs)?;
+        let fates = run::each(&all, options.jobs, |_, (_, it)| {
+            (begun.elapsed() < options.limit).then(|| programs.try_mutant(it.number, &tests))
+        });
+        let score = judge(part, &all, &fates);
+        let Score {
+            mutants, killed, ..
+        } = &score;
+        let (name, seconds) = (part.name, begun.elapsed().as_secs());
+        println!("{name}: {killed} of {mutants} mutants killed after {seconds} s");
+        scores.push((name, score));
+    }
+    Ok(scores)
 }
 
 /// Counts the fates, and prints the survivors.

@@ -30,7 +30,7 @@ const fn part(
         module,
         tests,
         users: &[],
-        most: 60,
+        most: 30,
     }
 }
 

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 /// The source of the module that selects a mutant.
 const SOURCE: &str = include_str!("switch.txt");
 
-/// The source files of a part with their mutants.
+/// The source files of a crate with the mutants of some parts.
 #[derive(Debug)]
 pub(crate) struct Sources {
     /// Below the crate's `src`, without code for tests.
@@ -53,9 +53,9 @@ fn child(file: &str, module: &str) -> String {
         .to_owned()
 }
 
-/// Reads the files of a part and finds all mutants in them, with numbers from 1.
-pub(crate) fn read(root: &Path, part: &Part) -> Result<Sources, String> {
-    let base = root.join("crates").join(part.folder).join("src");
+/// Reads the files of a crate and finds all mutants of parts of it, with numbers from 1.
+pub(crate) fn read(root: &Path, parts: &[Part]) -> Result<Sources, String> {
+    let base = root.join("crates").join(parts[0].folder).join("src");
     let mut files = BTreeMap::new();
     walk(&base, &base, &mut files)?;
     let mut found = BTreeMap::new();
@@ -71,7 +71,7 @@ pub(crate) fn read(root: &Path, part: &Part) -> Result<Sources, String> {
             .iter()
             .any(|test| stem == test || stem.starts_with(&format!("{test}/")))
     };
-    found.retain(|file, _| part.has(file) && !is_test(file));
+    found.retain(|file, _| parts.iter().any(|part| part.has(file)) && !is_test(file));
     let mut number = 0;
     let mutants = found.into_iter().map(|(file, mutants)| {
         let numbered = mutants.into_iter().map(|mutant| {
@@ -148,14 +148,14 @@ fn write(path: &Path, text: &str) -> Result<(), String> {
 
 impl Tree {
     /// Makes the copy below `target`.
-    pub(crate) fn make(root: &Path, target: &Path, part: &Part) -> Result<Self, String> {
+    pub(crate) fn make(root: &Path, target: &Path, folder: &'static str) -> Result<Self, String> {
         let root = root.canonicalize().map_err(fail(root))?;
         let tree = target.join("tree");
         let crates = root.join("crates");
         link_all(&root, &tree, &["crates", "target", ".git"])?;
-        link_all(&crates, &tree.join("crates"), &[part.folder])?;
-        let package = tree.join("crates").join(part.folder);
-        let original = crates.join(part.folder);
+        link_all(&crates, &tree.join("crates"), &[folder])?;
+        let package = tree.join("crates").join(folder);
+        let original = crates.join(folder);
         link_all(&original, &package, &["src", "Cargo.toml"])?;
         link_others(&original.join("src"), &package.join("src"))?;
         let manifest = original.join("Cargo.toml");
@@ -165,7 +165,6 @@ impl Tree {
             &package.join("Cargo.toml"),
             &text.replace("[lints]\nworkspace = true\n", ""),
         )?;
-        let folder = part.folder;
         Ok(Self {
             root: tree,
             package,

@@ -276,6 +276,9 @@ kubernetes-programs: ## Build the DRA driver and the scheduler for the image of 
 # The tool for who imports whom is not of the workspace: see its Cargo.toml.
 ARROWS := --locked --manifest-path tools/arrows/Cargo.toml --target-dir target/tools/arrows
 
+# The tool that tries tests with mutants, likewise.
+MUTANTS := --locked --manifest-path tools/mutants/Cargo.toml --target-dir target/tools/arrows
+
 # A filter of nextest, for some tests alone, such as TESTS='package(tailbound-hose)'.
 TESTS ?=
 
@@ -283,6 +286,7 @@ TESTS ?=
 test: ##! Run all tests; with TAILBOUND_REQUIRE=all none may skip
 	@scripts/need compile lab test
 	$(CARGO) test $(ARROWS) --quiet
+	$(CARGO) test $(MUTANTS) --quiet
 	@scripts/skips scripts/tests $(CARGO) $(if $(TESTS),-E '$(TESTS)')
 	$(if $(TESTS),,$(CARGO) test --workspace --locked --doc --quiet)
 	$(if $(TESTS),,cd integrations/openstack && python3 -m unittest)
@@ -322,6 +326,7 @@ lint: ## Check formatting, lints, documentation, who imports whom, sizes of type
 	@scripts/need compile lint
 	$(CARGO) fmt --all --check
 	$(CARGO) fmt --manifest-path tools/arrows/Cargo.toml --check
+	$(CARGO) fmt --manifest-path tools/mutants/Cargo.toml --check
 	$(CARGO) run $(ARROWS) --quiet -- .
 	scripts/words
 	scripts/paths
@@ -330,6 +335,7 @@ lint: ## Check formatting, lints, documentation, who imports whom, sizes of type
 	scripts/bpf check
 	scripts/cargo-deny --locked check $(DENY) licenses bans sources
 	$(CARGO) clippy $(ARROWS) --all-targets -- --deny warnings
+	$(CARGO) clippy $(MUTANTS) --all-targets -- --deny warnings
 	$(CARGO) clippy --workspace --all-targets --locked -- --deny warnings
 	$(CARGO) clippy $(PART)/probe -- --deny warnings
 	$(CARGO) clippy $(PART)/lab -- --deny warnings

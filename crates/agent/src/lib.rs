@@ -35,6 +35,7 @@ mod entries;
 pub mod gauge;
 mod granted;
 pub mod guest;
+pub mod guidance;
 mod identifier;
 pub mod inventory;
 pub mod journal;

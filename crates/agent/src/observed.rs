@@ -3,6 +3,7 @@
 
 use super::class::{Class, Periodic};
 use super::desired::Desired;
+use super::guidance::{Guidance, KernelVersion, SliceEnd};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -93,6 +94,8 @@ pub struct ObservedMachine {
     pub slices: bool,
     /// Timers end time slices (`HRTICK`, the default from Linux 7.0 on); otherwise ticks do.
     pub slice_timers: bool,
+    /// The version of the kernel.
+    pub kernel: KernelVersion,
     /// True if this process may raise any thread (`CAP_SYS_NICE`, in the initial user namespace).
     pub privileged: bool,
 }
@@ -151,6 +154,16 @@ pub(super) fn as_far_as(cpus: Cpus, allowed: Cpus) -> Cpus {
 }
 
 impl ObservedMachine {
+    /// Returns the guidance for its kernel.
+    pub fn guidance(&self) -> &'static Guidance {
+        let ends = if self.slice_timers {
+            SliceEnd::Timer
+        } else {
+            SliceEnd::Tick
+        };
+        Guidance::of(self.kernel, ends)
+    }
+
     /// Returns how many CPUs it has.
     pub fn cpus(&self) -> u32 {
         self.domains.iter().map(|domain| domain.cpus.count()).sum()

@@ -5,6 +5,7 @@
 use super::calls::{Facts, Live, SystemCalls, has_exited};
 use super::class::{CPU, Class, Periodic, bandwidth};
 use super::desired::Desired;
+use super::guidance::KernelVersion;
 use super::losses::InterruptTime;
 use super::observed::{
     Domain, Limits, Observed, ObservedGroup, ObservedMachine, ObservedThread, ThreadState,
@@ -71,14 +72,22 @@ impl Observer {
         Ok(machine)
     }
 
+    /// Returns the version of the kernel; 0.0 if its release begins with no numbers.
+    fn kernel(&self) -> KernelVersion {
+        let kernel = KernelVersion::of_release(&self.facts.release);
+        kernel.unwrap_or(KernelVersion::new(0, 0))
+    }
+
     fn machine_unbooked(&self) -> io::Result<ObservedMachine> {
+        let kernel = self.kernel();
         Ok(ObservedMachine {
             domains: domains(self.online()?, &self.mounts.partitions()),
             limits: self.limits(),
             slices: self.facts.slices,
             slice_timers: self
                 .feature("HRTICK")
-                .unwrap_or_else(|| is_since(&self.facts.release, 7, 0)),
+                .unwrap_or_else(|| kernel >= KernelVersion::new(7, 0)),
+            kernel,
             privileged: self.facts.privileged,
         })
     }
@@ -379,7 +388,7 @@ impl Observer {
         if let (Some(runtime), Some(period)) = (number("runtime"), number("period")) {
             return bandwidth(Nanos(runtime), Nanos(period));
         }
-        if is_since(&self.facts.release, 6, 12) {
+        if self.kernel() >= KernelVersion::new(6, 12) {
             CPU / 20
         } else {
             0
@@ -474,28 +483,9 @@ fn domains(online: Cpus, partitions: &[Partition]) -> Vec<Domain> {
         .collect()
 }
 
-/// Returns true if a kernel's release is of version `major`.`minor` or later.
-fn is_since(release: &str, major: u32, minor: u32) -> bool {
-    let mut numbers = release
-        .split(|c: char| !c.is_ascii_digit())
-        .map_while(|number| number.parse::<u32>().ok());
-    match (numbers.next(), numbers.next()) {
-        (Some(first), Some(second)) => (first, second) >= (major, minor),
-        _ => false,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_release_is_compared_by_its_numbers() {
-        assert!(is_since("6.12.0-rc1", 6, 12));
-        assert!(is_since("7.0", 6, 12));
-        assert!(!is_since("6.9.12-generic", 6, 12));
-        assert!(!is_since("", 6, 12));
-    }
 
     fn partition(cpus: &str, balanced: bool) -> Partition {
         Partition {

@@ -5,6 +5,7 @@ use super::admission;
 use super::class::{Aperiodic, Class, Periodic, Support, target};
 use super::desired::{Affinity, Desired, Excess};
 use super::guest::Weighed;
+use super::guidance::Advice;
 use super::observed::{Observed, ObservedThread, ThreadState, as_far_as};
 use super::plan_error::PlanError;
 use super::step::{GroupStep, ThreadStep, same, same_scheduling};
@@ -204,15 +205,15 @@ impl Planner<'_> {
         let machine = &self.observed.machine;
         let any = |kind: fn(&Class) -> bool| desired.iter().any(|wanted| kind(&wanted.class));
         if machine.slices
-            && !machine.slice_timers
+            && machine.guidance().advice() == Advice::Periodic
             && any(|class| matches!(class, Class::Aperiodic(_)))
             && !any(|class| matches!(class, Class::Periodic(_)))
         {
             self.note(format!(
-                "ticks end time slices here, every {}: beside threads that never sleep a short \
-                 slice may gain nothing at the 99th percentile and beyond; timers (HRTICK, the \
-                 default from Linux 7.0 on) or a reservation (periodic) do",
-                machine.limits.tick
+                "ticks end time slices here, every {}: {}; use a reservation (periodic), or timers \
+                 (HRTICK, the default from Linux 7.0 on)",
+                machine.limits.tick,
+                machine.guidance()
             ));
         }
     }

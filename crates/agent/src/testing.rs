@@ -4,6 +4,7 @@
 use super::class::CPU;
 use super::desired::Desired;
 use super::guest::{Guest, GuestThread, Origin, Role, Vmm, Weighed};
+use super::guidance::KernelVersion;
 use super::kernel::Kernel;
 use super::observed::{
     Domain, Limits, Observed, ObservedGroup, ObservedMachine, ObservedThread, ThreadState,
@@ -107,6 +108,7 @@ pub(super) fn machine() -> ObservedMachine {
         },
         slices: true,
         slice_timers: true,
+        kernel: KernelVersion::new(6, 18),
         privileged: true,
     }
 }

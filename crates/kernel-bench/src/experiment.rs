@@ -1,5 +1,6 @@
 //! The experiments, by name.
 
+mod classes;
 mod cost;
 mod departures;
 mod edge;
@@ -24,6 +25,8 @@ pub(crate) enum Experiment {
     Tap,
     /// Waits of a thread for a CPU beside a thread that never sleeps.
     Waits,
+    /// Wake-up latency of a thread by its scheduling class, with ticks and with timers.
+    Classes,
     /// Instructions that the programs of `tailbound why` add.
     Look,
     /// The data path of programs on interfaces: cost, burst and lateness.
@@ -32,11 +35,12 @@ pub(crate) enum Experiment {
 
 impl Experiment {
     /// All of them, in the order of their documentation.
-    pub(crate) const ALL: [Self; 6] = [
+    pub(crate) const ALL: [Self; 7] = [
         Self::Departures,
         Self::Cost,
         Self::Tap,
         Self::Waits,
+        Self::Classes,
         Self::Look,
         Self::Edge,
     ];
@@ -47,8 +51,9 @@ impl Experiment {
             Self::Departures => "departures",
             Self::Cost => "cost",
             Self::Tap => "tap",
-            // Its own load keeps the CPU awake.
+            // The loads of this one and the next keep the CPU awake.
             Self::Waits => "waits",
+            Self::Classes => "classes",
             Self::Look => "look",
             Self::Edge => "edge",
         }
@@ -67,6 +72,7 @@ impl Experiment {
             Self::Cost => awake(|| cost::run(figures)),
             Self::Tap => awake(|| tap::run(figures)),
             Self::Waits => waits::run(figures),
+            Self::Classes => classes::run(figures),
             Self::Look => awake(|| look::run(figures)),
             Self::Edge => awake(|| edge::run(figures)),
         }

@@ -169,6 +169,7 @@ fn show_machine(out: &mut String, machine: &ObservedMachine) {
         limits,
         slices,
         slice_timers: _,
+        kernel: _,
         privileged,
     } = machine;
     for Domain { cpus, booked, .. } in domains {

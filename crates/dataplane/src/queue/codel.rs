@@ -222,6 +222,11 @@ impl Control {
         self.dropping
     }
 
+    #[cfg(test)]
+    pub(super) const fn count(&self) -> u32 {
+        self.count
+    }
+
     /// Drops from the head of `line` until the head may leave at `now`; false if no frame is left
     /// (RFC 8289, 5.5).
     #[inline]

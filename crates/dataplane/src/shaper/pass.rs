@@ -68,3 +68,17 @@ impl Pass {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_budget_is_its_part_of_the_limit() {
+        let config = ControlConfig::default();
+        let pass = Pass::new(Some(&config), Rate::from_mbit(4));
+        let budget = pass.budget.expect("there is a limit");
+        assert_eq!(budget.rate(), Rate::from_mbit(4).percent(5));
+        assert_eq!(budget.burst(), WireBytes(64 * 128));
+    }
+}

@@ -136,3 +136,10 @@ fn a_message_leaves_at_the_burst_rate_and_what_is_beyond_the_burst_at_the_bandwi
     assert_eq!(time, Nanos(1_200 + 10_000));
     assert_eq!(bare.time_for(Bytes(0), Bytes(1_500)), Nanos::ZERO);
 }
+
+#[test]
+fn a_machine_has_its_own_burst_at_its_burst_rate() {
+    let bucket = |rate, burst| TokenBucket::new(Rate(rate * GBIT), Bytes(burst));
+    let curve = figure_5().curve(Bytes(1_500)).unwrap();
+    assert_eq!(curve.buckets(), [bucket(10, 1_500), bucket(1, 100_000)]);
+}

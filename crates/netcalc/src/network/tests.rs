@@ -219,3 +219,23 @@ fn a_port_doubles_the_burst_of_a_flow_that_meets_another() {
         Ratio::from(PACKET + PACKET)
     );
 }
+
+#[test]
+fn a_class_at_a_port_has_the_rates_of_its_flows_as_its_load() {
+    let (mut network, ports) = row(1);
+    network.add_flow(flow("a", &ports, Rate(300_000), Bytes(1)));
+    network.add_flow(flow("b", &ports, Rate(200_000), Bytes(1)));
+    let bounds = network.bounds().unwrap();
+    let loads: Vec<_> = bounds.ports[0].classes.iter().map(|it| it.load).collect();
+    assert_eq!(loads, [Ratio::from(Rate(500_000))]);
+    assert!(network.has_line_limit());
+    assert!(!Network::new(Bytes(0), false).has_line_limit());
+}
+
+#[test]
+#[should_panic(expected = "a path is of this network")]
+fn a_port_of_another_network_is_on_no_path() {
+    let (_, others) = row(2);
+    let (mut network, _) = row(1);
+    network.add_flow(flow("a", &others[1..], Rate(1), Bytes(1)));
+}

@@ -41,6 +41,7 @@ fn rounding_goes_up() {
     assert_eq!(ratio(-7, 2).ceil(), -3);
     assert_eq!(ratio(6, 2).ceil(), 3);
     assert_eq!(ratio(1, 3).round_up(1000).unwrap(), ratio(334, 1000));
+    assert_eq!(ratio(1, 2).round_up(3).unwrap(), ratio(2, 3));
     assert_eq!(ratio(5, 3).to_nanos(), Ok(Nanos(2)));
     assert_eq!(Ratio::whole(-1).to_nanos(), Err(Overflow));
     assert_eq!(

@@ -1,11 +1,13 @@
 //! `tailbound doctor`: the table of `tailbound_sys::probe` as a report, by purpose.
 
+mod classes;
 mod collect;
 mod switch;
 
 use super::adopt::lateness::LatenessRow;
 use super::output::{self, Output};
 use crate::exit::{Exit, Failure};
+use classes::ClassesRow;
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -198,6 +200,9 @@ struct Diagnosis {
     /// The lateness of adopted guests' frames; absent for other purposes.
     #[serde(skip_serializing_if = "Option::is_none")]
     lateness: Option<LatenessRow>,
+    /// The latency of wake-ups by class on this kernel; absent for other purposes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    classes: Option<ClassesRow>,
 }
 
 impl Args {
@@ -221,6 +226,9 @@ impl Args {
             // Only root may read it.
             let mut live = Live::new(Path::new(tailbound_sys::edge::PIN));
             diagnosis.lateness = LatenessRow::read(&mut live).unwrap_or_default();
+        }
+        if purpose == Some(Purpose::Vcpu) {
+            diagnosis.classes = ClassesRow::read();
         }
         output::print(&match self.output {
             Output::Text => diagnosis.text(output::paint()),
@@ -261,6 +269,7 @@ impl Diagnosis {
             purposes,
             findings,
             lateness: None,
+            classes: None,
         }
     }
 
@@ -297,6 +306,9 @@ impl Diagnosis {
         }
         if let Some(lateness) = &self.lateness {
             let _ = write!(out, "\n{}", lateness.text());
+        }
+        if let Some(classes) = &self.classes {
+            let _ = write!(out, "\n{}", classes.text());
         }
         out
     }

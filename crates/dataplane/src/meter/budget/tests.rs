@@ -192,3 +192,45 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_packet_that_empties_a_bucket_fits_and_each_refusal_counts() {
+    let mut budgets = Budgets::new(&on_link(), 60_000);
+    let guest = GuestId::first(0);
+    assert!(budgets.fill_and_take(START, guest, budgets.each.full));
+    assert!(!budgets.fill_and_take(START, guest, 1));
+    assert!(!budgets.fill_and_take(START, guest, 1));
+    assert_eq!(budgets.refused, 2);
+}
+
+/// Otherwise a guest would send the burst of its former rate after a change.
+#[test]
+fn tokens_and_earnings_of_a_higher_rate_are_cut_to_the_new_buckets() {
+    let mut budgets = Budgets::new(&on_link(), 30_000);
+    let guest = GuestId::first(0);
+    assert!(budgets.fill_and_take(START, guest, BYTE));
+    assert!(budgets.fill_and_take(START + Nanos::from_secs(1), guest, BYTE));
+    budgets.set_share(Share {
+        guest: Some(Rate::from_mbit(5)),
+        own: Some(Rate::from_mbit(4)),
+        all: Some(Rate::from_mbit(100)),
+    });
+    let full = |bytes: i64| bytes * BYTE;
+    assert_eq!(budgets.given, [full(30_000)]);
+    assert_eq!(budgets.guests[0].earned, full(30_000));
+    assert_eq!(budgets.guests[0].own, full(30_000));
+    // Half of what 100 Mbit/s are in 10 ms.
+    assert_eq!(budgets.tokens, full(62_500));
+}
+
+#[test]
+fn each_packet_of_a_large_flow_is_counted() {
+    let mut meter = meter(MeterConfig::default(), 1);
+    let mut is_large = |n: u64| {
+        let now = START + Nanos(n * 1_000);
+        !meter.is_of_small_flow(now, key(0, 0), 1_500)
+    };
+    let large = (0..1_000).filter(|n| is_large(*n)).count();
+    assert!(large > 900, "{large}");
+    assert_eq!(meter.stats().bulk, large as u64);
+}

@@ -101,6 +101,9 @@ fn the_longest_flow_loses_from_its_head_in_batches() {
     let mut stats = QueueStats::default();
     push(&mut queue, &mut stats, Record::new(10, 2, 100));
     assert_eq!(stats.drops.overload, u64::from(BATCH));
+    // They slow their sender down as CoDel's own would.
+    let counts = queue.flows.all.iter().map(|flow| flow.control.count());
+    assert_eq!(counts.max(), Some(BATCH));
     let left: Vec<_> = std::iter::from_fn(|| pull(&mut queue)).collect();
     let of = |guest| {
         left.iter()
@@ -559,4 +562,31 @@ proptest! {
             prop_assert_eq!(stats[0], stats[1]);
         }
     }
+}
+
+/// RFC 8290, 4.1 and 5.2, and Linux's number of flows.
+#[test]
+fn defaults_are_those_of_the_standard() {
+    let fq = FqCodelConfig::default();
+    assert_eq!((fq.flows, fq.packets), (1024, 10_240));
+    assert_eq!((fq.quantum, fq.mtu), (Bytes(1514), Bytes(1514)));
+    let times = (Nanos::from_millis(5), Nanos::from_millis(100));
+    assert_eq!((fq.target, fq.interval), times);
+    let codel = crate::queue::codel::CodelConfig::default();
+    assert_eq!((codel.target, codel.interval), times);
+    assert_eq!((codel.mtu, codel.packets), (Bytes(1514), 1000));
+}
+
+#[test]
+fn a_queue_is_empty_as_long_as_it_has_no_frame() {
+    let mut queue = filled(FqCodelConfig::default(), []);
+    assert!(queue.is_empty());
+    push(
+        &mut queue,
+        &mut QueueStats::default(),
+        Record::new(1, 1, 100),
+    );
+    assert!(!queue.is_empty());
+    assert!(pull(&mut queue).is_some());
+    assert!(queue.is_empty());
 }

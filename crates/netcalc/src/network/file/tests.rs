@@ -42,6 +42,8 @@ fn a_right_file_is_read_whole() {
     assert_eq!(flow.deadline, Some(Nanos(1_000_000)));
     assert_eq!(network.port(flow.path[1]).name, "tor");
     file.bounds().unwrap();
+    // A burst of one frame is enough.
+    assert!(parse(&RIGHT.replace("100KB", "1500B")).is_ok());
 }
 
 #[test]

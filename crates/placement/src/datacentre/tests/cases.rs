@@ -407,6 +407,8 @@ fn each_kind_of_refusal_is_explained_by_what_would_pass() {
 #[test]
 fn a_decision_looks_at_no_more_ports_than_it_may() {
     let mut dc = small();
+    // A greater default takes longer than a millisecond, a smaller one refuses more.
+    assert_eq!(dc.effort, 20_000);
     let large = request(20, 10, 1_500);
     dc.admit(TenantId(1), &large).unwrap();
     let enough = dc.last_effort();

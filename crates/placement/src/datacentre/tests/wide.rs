@@ -112,3 +112,20 @@ fn two_levels_of_sums_are_exact() {
     sums_are_exact(&dc);
     assert_eq!(dc.free(NodeId::TOP).slots, 4 * 4_999 - 39 * 7);
 }
+
+/// First fit has one order: each host to its last slot, before the next host.
+#[test]
+fn hosts_are_filled_one_after_another_to_their_last_slots() {
+    const HOSTS: u64 = 40;
+    let mut dc = wide(0, HOSTS as u32);
+    for number in 0..HOSTS * 4 {
+        let one = dc.admit(TenantId(number), &request(1, 100, 1_500));
+        let one = one.expect("a slot is free").clone();
+        let [(host, 1)] = one.hosts() else {
+            panic!("one machine is on one host: {one:?}");
+        };
+        let expected = format!("host-{}", number / 4 + 1);
+        assert_eq!(dc.topology.name(*host), expected, "tenant {number}");
+    }
+    assert_eq!(dc.free(NodeId::TOP).slots, 0);
+}

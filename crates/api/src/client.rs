@@ -3,7 +3,7 @@
 //! Use it in programs that admit, list or delete tenants, or that follow a host's guarantees.
 //! [`Client`] has one method for each operation of the API; it repeats requests with their
 //! idempotency key and tries further replicas. [`HostStream`] is the stream of a host's guarantees,
-//! and [`Events`] that of changes of tenants' states.
+//! and [`Changes`] are those of tenants' states, tenants, hosts and the audit.
 //!
 //! All calls block. An asynchronous program calls them on a separate thread, or uses the types of
 //! this crate with its own HTTP client.
@@ -21,10 +21,10 @@ pub use backoff::Backoff;
 pub use error::{ClientError, SettingsError, UnreachableReplica};
 pub use exchange::Settings;
 pub use random::random;
-pub use stream::{Events, HostStream};
+pub use stream::{Change, Changes, HostStream};
 
 use crate::{
-    Adoption, AdoptionReport, Batch, BatchResult, CandidateAnswers, CandidateQuestions,
+    Adoption, AdoptionReport, AuditEntry, Batch, BatchResult, CandidateAnswers, CandidateQuestions,
     Explanation, HoseKeys, Host, HostChange, HostGuarantees, HostLine, HostMachines, HostReport,
     HostState, MoveVm, NewReservation, NewTenant, Page, PairBound, Reservation, ReservationId,
     Status, Tenant, TenantPatch, TopologyDiff, TopologyState, VmLimit,
@@ -284,11 +284,16 @@ impl Client {
         self.exchange.send(&call).map(|_| ())
     }
 
-    /// Returns a stream of events: tenants that are degraded now, and each whose state becomes
-    /// another one. It ends as that of [`Self::follow`] does.
-    pub fn events(&self, silence: Duration) -> Answer<Events> {
-        let call = Call::read(Target::new(&["events"]));
-        Events::open(self.exchange.clone(), call, silence)
+    /// Returns a stream of changes from now on, or after `since`. It ends as that of
+    /// [`Self::follow`] does.
+    ///
+    /// # Errors
+    /// Among others the problem [`Code::Expired`](crate::Code::Expired): the service has forgotten
+    /// changes after `since`.
+    pub fn changes<T: Change>(&self, since: Option<u64>, silence: Duration) -> Answer<Changes<T>> {
+        let since = since.map(|since| since.to_string());
+        let target = Target::new(T::PATH).query("since", since.as_deref());
+        Changes::open(self.exchange.clone(), Call::read(target), silence)
     }
 
     /// Returns the keys with which a host signs its messages about rates to other hosts. There are
@@ -326,6 +331,19 @@ impl Client {
         let (body, replica) = self.exchange.send(&call)?;
         String::from_utf8(body).map_err(|error| replica.unexpected(&call, &error.to_string()))
     }
+}
+
+/// Returns a page of the audit: entries with numbers above `since`, or the oldest ones.
+///
+/// # Errors
+/// Among others the problem [`Code::Expired`](crate::Code::Expired): the service has forgotten the
+/// next entry.
+pub fn audit(client: &Client, since: Option<u64>) -> Answer<Page<AuditEntry>> {
+    let since = since.map(|since| since.to_string());
+    let target = Target::new(&["audit"])
+        .query("limit", Some(PAGE))
+        .query("since", since.as_deref());
+    client.exchange.read(target)
 }
 
 fn tenant(id: TenantId, rest: &[&str]) -> Target {

@@ -234,13 +234,16 @@ pub struct Event {
     /// The tenant whose state has changed; absent in a heartbeat line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<TenantEvent>,
-    /// The number of lines that a slow reader lost; query their contents.
+    /// The number of lines that a slow reader lost, from services of earlier versions only.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub missed: u64,
+    /// The time for which the replica has been cut off from the store, in milliseconds.
+    #[serde(default)]
+    pub age_ms: u64,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
-fn is_zero(number: &u64) -> bool {
+pub(crate) fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 

@@ -8,6 +8,7 @@
 //! A VM or container of a tenant is a *machine* in this API. Quantities are strings with a unit
 //! (`"1Gbit/s"`, `"100KB"`, `"1ms"`).
 
+mod audit;
 #[cfg(feature = "client")]
 pub mod client;
 mod enforcement;
@@ -21,8 +22,10 @@ mod names;
 mod problem;
 mod reserved;
 mod scheduling;
+mod streams;
 mod types;
 
+pub use audit::{AuditCaller, AuditEntry, AuditLine, AuditOutcome};
 pub use enforcement::*;
 pub use hose_keys::*;
 pub use limit::{InLimit, LimitError, LimitKind, OutLimit, VmLimit};
@@ -34,6 +37,7 @@ pub use names::{NameError, VmName};
 pub use problem::{Code, Problem, RefusalDetail};
 pub use reserved::{PinnedHost, ReservationId, ReservationRecord, ReservedMachine};
 pub use scheduling::*;
+pub use streams::*;
 pub use tailbound_classes::{Class, Classes, Fabric};
 pub use tailbound_placement::pinned::Rule;
 pub use tailbound_placement::{

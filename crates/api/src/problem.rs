@@ -106,6 +106,8 @@ pub enum Code {
     /// 409: the requested revision was never issued: the store is an older one, or the revision is
     /// another service's.
     Future,
+    /// 410: the changes after the point from which the stream should continue are forgotten.
+    Expired,
     /// 413: the body is too long.
     TooLarge,
     /// 415: the content type of the body is not JSON.
@@ -143,6 +145,7 @@ impl Code {
             Self::Breaks => "breaks",
             Self::Changed => "changed",
             Self::Future => "future",
+            Self::Expired => "expired",
             Self::TooLarge => "too-large",
             Self::MediaType => "media-type",
             Self::Absurd => "absurd",
@@ -169,6 +172,7 @@ impl Code {
             Self::Breaks => "The topology would break guarantees",
             Self::Changed => "The object has changed",
             Self::Future => "The service has not reached the revision",
+            Self::Expired => "The history does not go back as far",
             Self::TooLarge => "The body is too long",
             Self::MediaType => "The body is not JSON",
             Self::Absurd => "The values make no sense",
@@ -190,6 +194,7 @@ impl Code {
             Self::NotFound => 404,
             Self::MethodNotAllowed => 405,
             Self::Refused | Self::Exists | Self::Breaks | Self::Future => 409,
+            Self::Expired => 410,
             Self::Changed => 412,
             Self::TooLarge => 413,
             Self::MediaType => 415,

@@ -10,6 +10,7 @@ mod late;
 mod reservations;
 mod tenants;
 mod traffic;
+mod trail;
 
 #[cfg(test)]
 mod tests;
@@ -32,6 +33,8 @@ pub struct Report {
     pub ports: usize,
     /// The number of idempotency keys.
     pub keys: usize,
+    /// The number of entries of the audit.
+    pub entries: usize,
     /// The number of open reservations.
     pub reservations: usize,
     /// The number of tenants that did not fit when they were adopted.
@@ -171,6 +174,7 @@ pub fn audit(snapshot: &Snapshot) -> Report {
         ..Report::default()
     };
     keys::look(snapshot, &mut report.findings);
+    report.entries = trail::look(snapshot, &mut report.findings);
     report.reservations = reservations::look(snapshot, &mut report.findings);
     let misfits = snapshot.tenants.values().filter(|tenant| tenant.misfit);
     report.misfits = misfits.count();

@@ -4,7 +4,7 @@
 //! truncated or changed files. Between them is one document a line, for `jq` and `grep`. The format
 //! is independent of the store.
 
-use crate::ledger::{Change, Hosts, KeyId, KeyRecord, ReceivedReport, Snapshot};
+use crate::ledger::{AuditBlock, Change, Hosts, KeyId, KeyRecord, ReceivedReport, Snapshot};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use std::fmt::Write as _;
@@ -32,6 +32,10 @@ enum Line {
     Key {
         key: KeyId,
         record: Arc<KeyRecord>,
+    },
+    Audit {
+        first: u64,
+        block: Arc<AuditBlock>,
     },
     End(End),
 }
@@ -113,6 +117,12 @@ pub fn write(snapshot: &Snapshot) -> String {
             record: Arc::clone(record),
         });
     }
+    for (first, block) in &snapshot.audit {
+        put(&Line::Audit {
+            first: *first,
+            block: Arc::clone(block),
+        });
+    }
     let end = Line::End(End {
         lines,
         sha256: hash(&text),
@@ -162,6 +172,7 @@ pub fn read(text: &str) -> Result<Snapshot, BackupError> {
             Line::Said { host, said } => Change::Said(host, said),
             Line::Tenant(tenant) => Change::Tenant(tenant),
             Line::Key { key, record } => Change::Key(Arc::new(key), record),
+            Line::Audit { first, block } => Change::Audit(first, block),
             Line::End(end) => {
                 let expected = End {
                     lines: index as u64,
@@ -209,6 +220,8 @@ pub fn changes(snapshot: &Snapshot) -> Vec<Change> {
     let keys = snapshot.keys.iter();
     changes
         .extend(keys.map(|(key, record)| Change::Key(Arc::new(key.clone()), Arc::clone(record))));
+    let blocks = snapshot.audit.iter();
+    changes.extend(blocks.map(|(first, block)| Change::Audit(*first, Arc::clone(block))));
     changes
 }
 

@@ -15,6 +15,7 @@ mod command;
 mod decide;
 mod draft;
 mod enforcement;
+mod entry;
 mod error;
 mod hosts;
 mod intake;
@@ -31,6 +32,7 @@ mod read;
 pub(crate) mod reservations;
 mod runs;
 mod topology;
+pub(crate) mod trail;
 
 #[cfg(test)]
 pub(crate) mod testing;
@@ -38,18 +40,22 @@ pub(crate) mod testing;
 mod tests;
 
 pub use apply::Touched;
+pub(crate) use apply::{hosts_that_differ, tenants_that_differ};
 pub use candidates::candidates;
-pub use change::{Change, Hosts, KeyId, KeyRecord, ReceivedReport, Snapshot, Subject};
+pub use change::{AuditBlock, Change, Hosts, KeyId, KeyRecord, ReceivedReport, Snapshot, Subject};
 pub use command::{Call, Caller, Command, NamedMachine, PutMachine, Reply};
 pub use decide::Decision;
 pub use draft::Undo;
 pub use enforcement::HostCounts;
+pub(crate) use entry::{Description, taken_back};
 pub use error::{LedgerError, LoadError};
 pub use keys::{KEY_LIFE, MAX_KEYS};
+pub(crate) use quota::usage_of;
 pub use quota::{MAX_OPEN, Quota, Usage};
 pub use read::TenantFilter;
 pub use reservations::OpenReservation;
 pub use topology::compare;
+pub use trail::MAX_ENTRIES;
 
 use enforcement::TenantStates;
 use hosts::HostIndex;
@@ -60,14 +66,15 @@ use std::sync::Arc;
 use tailbound_api::{Tenant, TopologyState};
 use tailbound_placement::{Datacentre, NodeId, Policy, PortId, Spec, SpecError, TenantId};
 use tailbound_units::Bytes;
+use trail::Trail;
 
 /// Tenants, hosts, topology and idempotency keys.
 ///
 /// A clone shares what is large and does not change.
 #[derive(Debug, Clone)]
 pub struct Ledger {
-    /// The store's revision after the last commit that was applied.
-    revision: u64,
+    /// The last commit that was applied, and the audit up to it.
+    log: CommitLog,
     topology: Arc<TopologyState>,
     /// Placement of all tenants, and the load of every port.
     datacentre: Datacentre,
@@ -83,6 +90,15 @@ pub struct Ledger {
     next_id: u64,
     /// The number of all machines.
     used: u64,
+}
+
+/// The log of all commits.
+#[derive(Debug, Clone, Default)]
+struct CommitLog {
+    /// The store's revision after the last one.
+    revision: u64,
+    /// The entries of the audit.
+    audit: Trail,
 }
 
 impl Ledger {
@@ -131,7 +147,10 @@ impl Ledger {
             names::share_in_reply(ledger.datacentre.topology(), &mut record);
             ledger.keys.put(Arc::new(key), record);
         }
-        ledger.revision = snapshot.revision;
+        ledger.log = CommitLog {
+            revision: snapshot.revision,
+            audit: Trail::of(snapshot.audit),
+        };
         ledger.forget_moves();
         Ok(ledger)
     }
@@ -139,7 +158,7 @@ impl Ledger {
     /// Returns everything that a store has to keep. Large parts are shared.
     pub fn snapshot(&self) -> Snapshot {
         Snapshot {
-            revision: self.revision,
+            revision: self.log.revision,
             topology: Some(Arc::clone(&self.topology)),
             tenants: self.tenants.clone(),
             hosts: Arc::clone(&self.hosts),
@@ -149,6 +168,7 @@ impl Ledger {
                 .collect(),
             keys: self.keys.iter().collect(),
             next_id: self.next_id,
+            audit: self.log.audit.blocks().clone(),
         }
     }
 
@@ -160,7 +180,7 @@ impl Ledger {
     fn empty(topology: Arc<TopologyState>, mut datacentre: Datacentre) -> Self {
         datacentre.assume_paced();
         Self {
-            revision: 0,
+            log: CommitLog::default(),
             topology,
             index: HostIndex::new(datacentre.topology().len()),
             standings: TenantStates::new(datacentre.topology().len()),
@@ -176,12 +196,12 @@ impl Ledger {
 
     /// Returns the store's revision that this ledger is at.
     pub fn revision(&self) -> u64 {
-        self.revision
+        self.log.revision
     }
 
     /// Sets the store's revision that this ledger is at.
     pub fn set_revision(&mut self, revision: u64) {
-        self.revision = revision;
+        self.log.revision = revision;
     }
 
     /// Returns the topology in force.

@@ -6,11 +6,13 @@
 
 mod access;
 mod ask;
+mod audit;
 mod body;
 mod connections;
 mod events;
 mod expiry;
 mod extract;
+mod feed;
 mod forward;
 mod guarantees;
 mod hose_keys;
@@ -23,6 +25,7 @@ mod openapi;
 mod page;
 mod pool;
 mod problem;
+mod quota;
 mod rates;
 mod report_times;
 mod request_id;
@@ -52,8 +55,8 @@ use axum::Router;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum_server::tls_rustls::{RustlsAcceptor, RustlsConfig};
 use connections::{Connections, Entrance};
-use events::Places;
 use extract::Author;
+use feed::Places;
 use hose_keys::KeyMaker;
 use pool::{Pool, payer};
 use problem::ApiError;
@@ -169,7 +172,7 @@ pub(crate) struct App {
     most_streams: usize,
     /// Threads that answer long questions.
     pool: Pool,
-    /// Open streams of events.
+    /// Open streams of changes.
     event_streams: Arc<Places>,
     /// Time of each host's last report.
     heard: ReportTimes,
@@ -209,51 +212,21 @@ impl App {
 
     /// Submits a change to the writer, and returns the reply once it is durable.
     async fn decide(&self, author: Author, command: Command) -> Result<Reply, ApiError> {
-        let name = name_of(&command);
-        let entry = self
-            .service
-            .read(|ledger| trail::Entry::new(&author, &command, name, ledger));
+        let name = command.name();
         let owner = author.owner().or_else(|| command.owner_of_host());
         let quota = match (self.tokens(), owner) {
             (Some(tokens), Some(owner)) => tokens.quota(owner),
             _ => Quota::default(),
         };
         let begin = Instant::now();
-        let done = self.service.call(author.call(quota, command)).await;
-        let error = done.as_ref().err().map(ServiceError::code);
+        let call = author.call(quota, command);
+        let caller = call.caller.clone();
+        let answer = self.service.audited(call).await;
+        let error = answer.reply.as_ref().err().map(ServiceError::code);
         let outcome = self.metrics.decided(name, error, begin.elapsed());
         traces::decided(self, name, outcome, begin.elapsed());
-        if let Some(entry) = entry {
-            entry.write(&done);
-        }
-        done.map_err(ApiError::from)
-    }
-}
-
-fn name_of(command: &Command) -> &'static str {
-    match command {
-        Command::Create(_) => "create",
-        Command::Change {
-            guarantee: None, ..
-        } => "resize",
-        Command::Change { .. } => "change",
-        Command::Delete { .. } => "delete",
-        Command::Relocate { .. } => "relocate",
-        Command::Move { .. } => "move",
-        Command::PutHost { .. } => "put",
-        Command::Reserve(_) => "reserve",
-        Command::PutMachine(_) => "put-machine",
-        Command::DeleteMachine { .. } => "delete-machine",
-        Command::Confirm(_) => "confirm",
-        Command::Cancel(_) => "cancel",
-        Command::Expire(_) => "expire",
-        Command::Batch(_) => "batch",
-        Command::Adopt(_) => "adopt",
-        Command::Limit { .. } => "limit",
-        Command::SetHosts { .. } => "hosts",
-        Command::Report { .. } => "report",
-        Command::Silence { .. } => "silence",
-        Command::SetTopology { .. } => "topology",
+        trail::log(name, &caller, &answer);
+        answer.reply.map_err(ApiError::from)
     }
 }
 

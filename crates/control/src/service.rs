@@ -7,6 +7,8 @@
 //! for them.
 
 mod deadlines;
+mod entries;
+mod history;
 mod questions;
 mod watchers;
 mod writer;
@@ -17,20 +19,22 @@ mod tests;
 use crate::ledger::{Call, Change, Command, Ledger, LedgerError, LoadError, Reply};
 use crate::store::{Store, StoreError};
 use deadlines::Deadlines;
+pub use entries::Answered;
+pub(crate) use entries::audit_line;
+use history::History;
+pub use history::{Gap, Item, Piece};
 use questions::Questions;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
-use tailbound_api::{Code, Event, ReservationId, Role};
-use tokio::sync::{broadcast, mpsc, oneshot, watch};
+use tailbound_api::{Code, ReservationId, Role};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 use watchers::Watchers;
 use writer::{Job, Transition, Writer};
 
 /// Capacity of the writer's queue in calls; further callers wait.
 const QUEUE: usize = 1024;
-/// Number of events that are buffered for a slow reader; older events are lost.
-const EVENTS: usize = 1024;
 /// The maximum number of reservations that are cancelled in one transaction.
 const AT_ONCE: usize = 32;
 
@@ -96,7 +100,7 @@ struct Shared {
     leads: AtomicBool,
     revision: watch::Sender<u64>,
     watchers: Watchers,
-    events: broadcast::Sender<Arc<Event>>,
+    history: History,
 }
 
 impl Service {
@@ -115,13 +119,13 @@ impl Service {
         let (jobs, queue) = mpsc::channel(QUEUE);
         let (revision, _) = watch::channel(ledger.revision());
         let shared = Arc::new(Shared {
+            history: History::new(ledger.revision()),
             ledger: RwLock::new(ledger),
             questions: Questions::default(),
             deadlines: Deadlines::default(),
             leads: AtomicBool::new(false),
             revision,
             watchers: Watchers::default(),
-            events: broadcast::Sender::new(EVENTS),
         });
         let writer = Writer::new(Arc::clone(&shared), queue, Box::new(observe));
         std::thread::spawn(move || writer.run());
@@ -181,10 +185,28 @@ impl Service {
     /// Nothing was changed, except with the code [`Code::Unavailable`]: then the outcome is
     /// unknown, and a retry with the same idempotency key returns it.
     pub async fn call(&self, call: Call) -> Result<Reply, ServiceError> {
+        self.audited(call).await.reply
+    }
+
+    /// As [`Self::call`], and returns the entry of the call in the audit, too.
+    pub async fn audited(&self, call: Call) -> Answered {
         if self.role() == Role::Follower {
-            return Err(ServiceError::NotLeader);
+            return Answered::undecided(ServiceError::NotLeader);
         }
-        self.ask(|answer| Job::Call(Box::new(call), answer)).await?
+        let answer = self.ask(|answer| Job::Call(Box::new(call), answer)).await;
+        answer.unwrap_or_else(Answered::undecided)
+    }
+
+    /// Keeps the audit's entries of refused calls that no commit has kept yet. The caller does so at
+    /// intervals.
+    ///
+    /// # Errors
+    /// The service is ending. A commit that fails is observed as all are.
+    pub async fn keep_refusals(&self) -> Result<(), ServiceError> {
+        if self.role() == Role::Follower {
+            return Ok(());
+        }
+        self.transition(Transition::KeepRefusals).await
     }
 
     /// Calls `ask` with the ledger of everything that is durable, and returns its answer.
@@ -252,11 +274,13 @@ impl Service {
             .watch(host, self.read(Ledger::revision))
     }
 
-    /// Subscribes to the changes of tenants' states. A slow subscriber receives the number of
-    /// events that it missed. A subscriber that reads the ledger after this call misses no later
-    /// event.
-    pub fn events(&self) -> broadcast::Receiver<Arc<Event>> {
-        self.shared.events.subscribe()
+    /// Returns what changed after a revision and is wanted. [`Self::watch`] wakes a caller that has
+    /// everything.
+    ///
+    /// # Errors
+    /// The history of this replica does not have all of it.
+    pub fn noted_after(&self, since: u64, is_wanted: impl Fn(&Item) -> bool) -> Result<Piece, Gap> {
+        self.shared.history.after(since, is_wanted)
     }
 
     /// Returns how many watch a host.

@@ -65,7 +65,7 @@ fn a_retry_with_the_same_key_does_nothing_and_gets_the_same_answer() {
     let body = br#"{"name": "web", "vms": 2}"#;
     let first = place.send(ACME, "POST", "/v1/tenants", &key, Some(body));
     assert_eq!(first.status, 201);
-    let state = place.state();
+    let state = place.content();
     let again = place.send(ACME, "POST", "/v1/tenants", &key, Some(body));
     assert_eq!((again.status, &again.body), (201, &first.body));
     assert_eq!(again.header("location"), first.header("location"));
@@ -86,7 +86,7 @@ fn a_retry_with_the_same_key_does_nothing_and_gets_the_same_answer() {
             (422, "key-reused")
         );
     }
-    assert_eq!(place.state(), state);
+    assert_eq!(place.content(), state);
 
     // Each owner has its own keys.
     let theirs = place.send(GLOBEX, "POST", "/v1/tenants", &key, Some(body));
@@ -181,13 +181,13 @@ fn a_topology_is_replaced_only_if_it_is_the_one_that_was_looked_at() {
     // All 24 places are taken; 16 would be left.
     place.admit("all", 24);
     let before = serde_json::to_string(&Spec::from_toml(TREE).unwrap()).unwrap();
-    let state = place.state();
+    let state = place.content();
     let broken = put("*", &before);
     assert_eq!(
         (broken.status, broken.problem().0.as_str()),
         (409, "breaks")
     );
-    assert_eq!(place.state(), state);
+    assert_eq!(place.content(), state);
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn hosts_are_drained_and_their_tenants_moved() {
 #[test]
 fn questions_reserve_nothing() {
     let place = Place::start();
-    let state = place.state();
+    let state = place.content();
     let fits = place.post(ACME, "/v1/fit", r#"{"vms": 3}"#).json();
     assert_eq!(
         (&fits["fits"], &fits["hosts"][0]["vms"]),
@@ -227,7 +227,7 @@ fn questions_reserve_nothing() {
     assert_eq!(why["fits"], false);
     assert!(why["overload"]["late_ns"].as_u64() > Some(0), "{why}");
     assert!(!why["nearest"].as_array().unwrap().is_empty());
-    assert_eq!(place.state(), state);
+    assert_eq!(place.content(), state);
 }
 
 #[test]

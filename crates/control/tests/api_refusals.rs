@@ -33,7 +33,7 @@ fn case<'a>(token: &'a str, request: &'a str, expected: (&'a str, &'a str)) -> C
 fn refused(cases: &[Case<'_>]) {
     let place = Place::start();
     place.admit("web", 3);
-    let state = place.state();
+    let state = place.content();
     for case in cases {
         let Case {
             token,
@@ -52,7 +52,7 @@ fn refused(cases: &[Case<'_>]) {
         let (code, detail) = answer.problem();
         assert_eq!(format!("{} {code}", answer.status), expected.0, "{what}");
         assert!(detail.contains(expected.1), "{what}");
-        assert!(place.state() == state, "{what}");
+        assert!(place.content() == state, "{what}");
     }
 }
 
@@ -181,7 +181,7 @@ fn what_does_not_fit_or_is_there_already_is_a_conflict() {
 fn no_route_takes_a_parameter_that_it_does_not_know() {
     let place = Place::start();
     place.admit("web", 3);
-    let state = place.state();
+    let state = place.content();
     let document = serde_json::to_value(tailbound_control::server::document()).unwrap();
     let mut asked = 0;
     for (path, methods) in document["paths"].as_object().unwrap() {
@@ -201,7 +201,7 @@ fn no_route_takes_a_parameter_that_it_does_not_know() {
         }
     }
     assert!(asked > 30, "only {asked} were asked");
-    assert_eq!(place.state(), state, "something was changed");
+    assert_eq!(place.content(), state, "something was changed");
 }
 
 #[test]
@@ -450,6 +450,11 @@ const WHO: &[(&str, &str, bool, bool)] = &[
     ("GET", "/v1/hosts/{name}/hose-keys", false, true),
     ("POST", "/v1/hosts/{name}/report", false, true),
     ("GET", "/v1/events", true, false),
+    ("GET", "/v1/changes/tenants", true, false),
+    ("GET", "/v1/changes/hosts", false, false),
+    ("GET", "/v1/changes/audit", true, false),
+    ("GET", "/v1/audit", true, false),
+    ("GET", "/v1/quota", true, false),
     ("GET", "/v1/topology", false, false),
     ("PUT", "/v1/topology", false, false),
     ("POST", "/v1/topology/diff", false, false),
@@ -488,7 +493,14 @@ fn every_operation_is_for_those_it_is_for_and_nobody_else() {
             (ACME, Some(*tenant)),
             (HOST, Some(*host)),
         ] {
-            let is_stream = path.ends_with("stream") || path.ends_with("events");
+            let is_stream = [
+                "stream",
+                "events",
+                "changes/tenants",
+                "changes/hosts",
+                "changes/audit",
+            ];
+            let is_stream = is_stream.iter().any(|end| path.ends_with(end));
             if is_stream && may == Some(true) {
                 // It does not end; others test it.
                 continue;
@@ -513,7 +525,7 @@ fn every_operation_is_for_those_it_is_for_and_nobody_else() {
 fn keys_that_are_not_printable_or_too_long_are_refused() {
     let place = Place::start();
     let body = Some(&br#"{"name": "a", "vms": 1}"#[..]);
-    let state = place.state();
+    let state = place.content();
     for key in ["\u{e9}".to_owned(), "a\tb".to_owned(), "k".repeat(129)] {
         let headers = [("idempotency-key", key.as_str())];
         let answer = place.send(ACME, "POST", "/v1/tenants", &headers, body);
@@ -526,7 +538,7 @@ fn keys_that_are_not_printable_or_too_long_are_refused() {
     let twice = [("idempotency-key", "a"), ("idempotency-key", "b")];
     let answer = place.send(ACME, "POST", "/v1/tenants", &twice, body);
     assert_eq!(answer.status, 400);
-    assert_eq!(place.state(), state);
+    assert_eq!(place.content(), state);
 }
 
 #[test]

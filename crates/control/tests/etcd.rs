@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tailbound_api::{HostState, NewTenant, Role, TopologyDiff, VmLimit};
 use tailbound_control::ledger::{
-    Call, Change, Command, Hosts, KeyId, KeyRecord, Ledger, Quota, Reply, Snapshot,
+    Call, Change, Command, Hosts, KeyId, KeyRecord, Ledger, Reply, Snapshot,
 };
 use tailbound_control::replica::{Options, Replica};
 use tailbound_control::service::{Service, ServiceError};
@@ -283,12 +283,8 @@ async fn until(what: &str, holds: impl Fn() -> bool) {
 
 fn create(name: &str) -> Call {
     Call {
-        owner: None,
         key: Some(name.to_owned()),
-        fingerprint: [0; 32],
-        expected: None,
-        quota: Quota::default(),
-        command: Command::Create(NewTenant {
+        ..Call::of_service(Command::Create(NewTenant {
             name: name.to_owned(),
             owner: Some("acme".to_owned()),
             vms: 3,
@@ -300,7 +296,7 @@ fn create(name: &str) -> Call {
             message: None,
             limit: VmLimit::default(),
             placement: Vec::new(),
-        }),
+        }))
     }
 }
 
@@ -309,17 +305,10 @@ fn report(gbit: u64) -> Call {
     let report = format!(
         r#"{{"revision":1,"change":0,"limits":{{"link":"{gbit}Gbit/s","frame":"1538B","slowest":"1kbit/s","subtree_bursts":true}}}}"#
     );
-    Call {
-        owner: None,
-        key: None,
-        fingerprint: [0; 32],
-        expected: None,
-        quota: Quota::default(),
-        command: Command::Report {
-            host: "host-1".to_owned(),
-            report: Box::new(serde_json::from_str(&report).unwrap()),
-        },
-    }
+    Call::of_service(Command::Report {
+        host: "host-1".to_owned(),
+        report: Box::new(serde_json::from_str(&report).unwrap()),
+    })
 }
 
 /// The gigabits of the link of that host, as a replica knows it.

@@ -96,6 +96,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("lab forward", "prints what `sim net run` prints"),
     ("lab run", "prints what `sim net run` prints"),
     ("lab shaped", "prints what `sim net run` prints"),
+    ("place audit-log", "lines, of place_serve.rs"),
     ("place events", "lines, of place_hosts.rs"),
     ("probe workflows", "probe_workflows.rs: takes servers"),
     ("report merge", "sim_grid.rs"),

@@ -287,7 +287,7 @@ vcpu restore --state missing
 const ELSEWHERE: &str = "
 cni host-add-guest host-change-guest host-drain host-libvirt-hook host-libvirt-watch
 host-migrate-prepare host-remove-guest host-show host-snoop-show host-verify lab-cards
-lab-forward lab-run lab-shaped place-adopt place-audit place-backup place-batch place-bound
+lab-forward lab-run lab-shaped place-adopt place-audit place-audit-log place-backup place-batch place-bound
 place-cancel place-candidates place-change place-confirm place-create place-delete
 place-drain place-events place-explain place-fail place-fit place-get place-guarantees
 place-host place-hosts place-import place-limit place-list place-machine place-move

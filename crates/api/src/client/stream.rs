@@ -1,9 +1,9 @@
-//! Streams: of a host's guarantees, and of events.
+//! Streams: of a host's guarantees, and of changes.
 
 use super::ClientError;
 use super::exchange::{Call, Exchange};
 use super::lines::{LineError, Lines};
-use crate::{Event, HostGuarantees, HostLine};
+use crate::{AuditLine, Event, HostChangeLine, HostGuarantees, HostLine, TenantLine};
 use serde::de::DeserializeOwned;
 use std::fmt;
 use std::marker::PhantomData;
@@ -142,33 +142,65 @@ impl<T> fmt::Debug for HostStream<T> {
     }
 }
 
-/// The stream of what becomes of promises, as an iterator like [`HostStream`].
-pub struct Events(Stream);
+/// A kind of change of which the service has a stream.
+pub trait Change: DeserializeOwned {
+    /// The path of the stream below `/v1`.
+    const PATH: &'static [&'static str];
+}
 
-impl Events {
+/// Tenants that are degraded, and each whose state becomes another one.
+impl Change for Event {
+    const PATH: &'static [&'static str] = &["events"];
+}
+
+/// Tenants that are new, gone or differ.
+impl Change for TenantLine {
+    const PATH: &'static [&'static str] = &["changes", "tenants"];
+}
+
+/// Hosts whose state or report differs.
+impl Change for HostChangeLine {
+    const PATH: &'static [&'static str] = &["changes", "hosts"];
+}
+
+/// Entries of the audit.
+impl Change for AuditLine {
+    const PATH: &'static [&'static str] = &["changes", "audit"];
+}
+
+/// The stream of changes of one kind, as an iterator like [`HostStream`].
+pub struct Changes<T> {
+    stream: Stream,
+    kind: PhantomData<fn() -> T>,
+}
+
+impl<T: Change> Changes<T> {
     pub(crate) fn open(
         exchange: Exchange,
         call: Call,
         silence: Duration,
     ) -> Result<Self, ClientError> {
-        Stream::open(exchange, call, silence).map(Self)
+        Ok(Self {
+            stream: Stream::open(exchange, call, silence)?,
+            kind: PhantomData,
+        })
     }
 }
 
-impl Iterator for Events {
-    type Item = Result<Event, ClientError>;
+impl<T: Change> Iterator for Changes<T> {
+    type Item = Result<T, ClientError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let next = self.0.advance().transpose();
+        let next = self.stream.advance().transpose();
         if !matches!(next, Some(Ok(_))) {
-            self.0.end();
+            self.stream.end();
         }
         next
     }
 }
 
-impl fmt::Debug for Events {
+impl<T> fmt::Debug for Changes<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.debug("Events", f)
+        self.stream.debug("Changes", f)
     }
 }

@@ -63,9 +63,7 @@ impl Ledger {
                 touched.extend(hosts.map(str::to_owned));
             }
             if let Change::Hosts(hosts) = change {
-                let names = self.hosts.keys().chain(hosts.keys());
-                let differ = names.filter(|name| self.hosts.get(*name) != hosts.get(*name));
-                touched.extend(differ.cloned());
+                touched.extend(hosts_that_differ(self, hosts).cloned());
             }
         }
         touched
@@ -102,6 +100,10 @@ impl Ledger {
                 None => Change::KeyGone(key.clone()),
             },
             Subject::NextId => Change::NextId(self.next_id),
+            Subject::Audit(first) => match self.log.audit.block(first) {
+                Some(block) => Change::Audit(first, Arc::clone(block)),
+                None => Change::AuditGone(first),
+            },
         }
     }
 
@@ -126,6 +128,8 @@ impl Ledger {
             Change::Key(key, record) => self.keys.put(Arc::clone(key), Arc::clone(record)),
             Change::KeyGone(key) => self.keys.remove(key),
             Change::NextId(next) => self.next_id = *next,
+            Change::Audit(first, block) => self.log.audit.put(*first, Arc::clone(block)),
+            Change::AuditGone(first) => self.log.audit.remove(*first),
         }
         Ok(())
     }
@@ -295,4 +299,24 @@ pub(super) fn check_resources(ledger: &Ledger) -> Result<(), LoadError> {
         }
     }
     Ok(())
+}
+
+/// Returns the hosts whose states differ from those of a ledger; some of them twice.
+pub(crate) fn hosts_that_differ<'h>(
+    ledger: &'h Ledger,
+    hosts: &'h Hosts,
+) -> impl Iterator<Item = &'h String> {
+    let names = ledger.hosts.keys().chain(hosts.keys());
+    names.filter(|name| ledger.hosts.get(*name) != hosts.get(*name))
+}
+
+/// Returns the tenants that are new, gone or changed from one ledger to another.
+pub(crate) fn tenants_that_differ<'t>(old: &'t Ledger, new: &'t Ledger) -> Vec<&'t Tenant> {
+    let differs = |(id, tenant): &(&TenantId, &Arc<Tenant>), other: &Ledger| {
+        other.tenants.get(id).is_none_or(|other| other != *tenant)
+    };
+    let gone = old.tenants.iter();
+    let gone = gone.filter(|(id, _)| !new.tenants.contains_key(id));
+    let changed = new.tenants.iter().filter(|it| differs(it, old));
+    gone.chain(changed).map(|(_, tenant)| &**tenant).collect()
 }

@@ -4,7 +4,7 @@ use super::command::Reply;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tailbound_api::{HostReport, HostState, Tenant, TopologyState};
+use tailbound_api::{AuditEntry, HostReport, HostState, Tenant, TopologyState};
 use tailbound_placement::TenantId;
 use tailbound_units::Nanos;
 
@@ -45,6 +45,16 @@ pub struct ReceivedReport {
     pub silent_since: Option<u64>,
 }
 
+/// Consecutive entries of the audit, of one transaction.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AuditBlock {
+    /// The digest of the entry before the first one; empty for the first entry of all.
+    pub previous: String,
+    /// The entries in ascending order of their numbers.
+    pub entries: Vec<Arc<AuditEntry>>,
+}
+
 /// Change of one value: put or deleted.
 ///
 /// Changes build the ledger when they are applied in the order of their commits. The last of
@@ -69,6 +79,10 @@ pub enum Change {
     KeyGone(KeyId),
     /// The next tenant's number.
     NextId(u64),
+    /// Entries of the audit, by the number of the first one.
+    Audit(u64, Arc<AuditBlock>),
+    /// The oldest entries of the audit are forgotten.
+    AuditGone(u64),
 }
 
 /// The thing that a change is about.
@@ -86,6 +100,8 @@ pub enum Subject<'a> {
     Key(&'a KeyId),
     /// The next tenant's number.
     NextId,
+    /// The entries of the audit from this number.
+    Audit(u64),
 }
 
 impl Change {
@@ -100,6 +116,7 @@ impl Change {
             Self::Key(key, _) => Subject::Key(key),
             Self::KeyGone(key) => Subject::Key(key),
             Self::NextId(_) => Subject::NextId,
+            Self::Audit(first, _) | Self::AuditGone(first) => Subject::Audit(*first),
         }
     }
 
@@ -132,6 +149,8 @@ pub struct Snapshot {
     pub keys: BTreeMap<KeyId, Arc<KeyRecord>>,
     /// The next tenant's number; 0 in a store that is new.
     pub next_id: u64,
+    /// The kept entries of the audit, by the number of the first one of each block.
+    pub audit: BTreeMap<u64, Arc<AuditBlock>>,
 }
 
 impl Snapshot {
@@ -160,6 +179,12 @@ impl Snapshot {
                     self.keys.remove(&key);
                 }
                 Change::NextId(next) => self.next_id = next,
+                Change::Audit(first, block) => {
+                    self.audit.insert(first, block);
+                }
+                Change::AuditGone(first) => {
+                    self.audit.remove(&first);
+                }
             }
         }
     }

@@ -4,9 +4,9 @@ use super::quota::Quota;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use tailbound_api::{
-    AdoptionReport, HostChange, HostMachines, HostReport, HostState, Machine, MachinePut, MoveVm,
-    NewReservation, NewTenant, Operation, Reservation, ReservationId, Tenant, TopologyDiff,
-    VmLimit,
+    AdoptionReport, AuditCaller, HostChange, HostMachines, HostReport, HostState, Machine,
+    MachinePut, MoveVm, NewReservation, NewTenant, Operation, Reservation, ReservationId, Tenant,
+    TopologyDiff, VmLimit,
 };
 use tailbound_placement::{Guarantee, Spec, TenantId};
 
@@ -149,6 +149,34 @@ impl Command {
         }
     }
 
+    /// Returns the name of the command in metrics and in the audit.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Create(_) => "create",
+            Self::Change {
+                guarantee: None, ..
+            } => "resize",
+            Self::Change { .. } => "change",
+            Self::Delete { .. } => "delete",
+            Self::Relocate { .. } => "relocate",
+            Self::Move { .. } => "move",
+            Self::PutHost { .. } => "put",
+            Self::Reserve(_) => "reserve",
+            Self::PutMachine(_) => "put-machine",
+            Self::DeleteMachine { .. } => "delete-machine",
+            Self::Confirm(_) => "confirm",
+            Self::Cancel(_) => "cancel",
+            Self::Expire(_) => "expire",
+            Self::Batch(_) => "batch",
+            Self::Adopt(_) => "adopt",
+            Self::Limit { .. } => "limit",
+            Self::SetHosts { .. } => "hosts",
+            Self::Report { .. } => "report",
+            Self::Silence { .. } => "silence",
+            Self::SetTopology { .. } => "topology",
+        }
+    }
+
     /// Returns the tenant that exists already and is changed; None for other commands.
     pub const fn tenant(&self) -> Option<TenantId> {
         match self {
@@ -212,6 +240,8 @@ pub struct Call {
     /// The change of the tenant that the caller knows ([`Tenant::change`]): the call is refused if
     /// another one was made since. None makes no condition.
     pub expected: Option<u64>,
+    /// The caller as the audit names it.
+    pub caller: AuditCaller,
     /// The change.
     pub command: Command,
 }
@@ -225,6 +255,11 @@ impl Call {
             key: None,
             fingerprint: [0; 32],
             expected: None,
+            caller: AuditCaller {
+                token: "service".to_owned(),
+                role: "service".to_owned(),
+                request: String::new(),
+            },
             command,
         }
     }

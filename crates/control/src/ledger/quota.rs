@@ -1,6 +1,6 @@
 //! Quotas of owners.
 
-use super::LedgerError;
+use super::{Ledger, LedgerError};
 use std::fmt::Display;
 use tailbound_placement::Request;
 use tailbound_units::Rate;
@@ -121,4 +121,9 @@ impl Quota {
             None => Ok(()),
         }
     }
+}
+
+/// Returns what an owner has.
+pub(crate) fn usage_of(ledger: &Ledger, owner: &str) -> Usage {
+    ledger.owners.usage(owner)
 }

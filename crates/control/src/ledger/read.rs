@@ -260,7 +260,7 @@ impl Ledger {
         Some(HostGuarantees {
             host: host.to_owned(),
             state: self.state(node),
-            revision: self.revision,
+            revision: self.log.revision,
             change: self.last_change(),
             classes: self.datacentre.topology().classes(),
             vms: vms.collect(),
@@ -359,7 +359,7 @@ impl Ledger {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             role,
             leader,
-            revision: self.revision,
+            revision: self.log.revision,
             policy: self.topology.policy,
             tenants: self.tenants.len() as u64,
             pending,

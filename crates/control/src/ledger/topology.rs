@@ -3,7 +3,8 @@
 
 use super::change::{Hosts, Snapshot};
 use super::error::LoadError;
-use super::{Ledger, LedgerError};
+use super::trail::Trail;
+use super::{CommitLog, Ledger, LedgerError};
 use std::sync::Arc;
 use tailbound_api::{Broken, NodeChange, TopologyDiff};
 use tailbound_placement::{Datacentre, Spec, diff};
@@ -46,7 +47,10 @@ pub(super) fn plan(now: &Snapshot, spec: &Spec) -> Result<(TopologyDiff, Ledger)
         .map(|(name, state)| (name.clone(), *state))
         .collect();
     let mut ledger = Ledger::empty(Arc::clone(topology), datacentre);
-    ledger.revision = now.revision;
+    ledger.log = CommitLog {
+        revision: now.revision,
+        audit: Trail::of(now.audit.clone()),
+    };
     ledger.next_id = now.next_id;
     for (key, record) in &now.keys {
         ledger.keys.put(Arc::new(key.clone()), Arc::clone(record));

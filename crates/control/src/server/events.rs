@@ -1,224 +1,255 @@
-//! The stream of changes of tenants' states.
+//! The streams of changes of tenants' states, of tenants and of hosts.
 
 use super::App;
-use super::access;
-use super::extract::By;
-use super::pool::payer;
-use super::problem::{ApiError, Busy, Guarded};
-use super::tokens::Identity;
-use crate::fair::Payer;
-use axum::body::{Body, Bytes};
+use super::extract::{By, Params};
+use super::feed::{self, Feed, Lines, Since};
+use super::problem::{ApiError, Busy, Forgotten, Guarded};
+use super::revisions::age_ms;
+use crate::ledger::Ledger;
+use crate::service::{Gap, Item};
 use axum::extract::State;
-use axum::http::header::CONTENT_TYPE;
-use axum::response::{IntoResponse, Response};
-use std::collections::HashMap;
-use std::convert::Infallible;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
-use tailbound_api::{Code, Event};
-use tokio::sync::broadcast::{self, error::RecvError};
-use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
-
-/// The interval of lines without a change, so that silence means an unreachable service.
-const HEARTBEAT: Duration = Duration::from_secs(10);
-/// The time after which a reader that accepts no data is disconnected.
-const STUCK: Duration = Duration::from_secs(30);
-
-/// Limit on the streams of one owner, of all operators, and of all hosts.
-const MOST_OF_ONE: usize = 16;
-/// Limit on the streams of all owners.
-const MOST_OF_OWNERS: usize = 1024;
-
-/// Open streams by payer, so that no owner can use up the streams of other owners or of operators.
-#[derive(Debug, Default)]
-pub(super) struct Places {
-    open: Mutex<HashMap<Payer, usize>>,
-}
-
-/// The place of one open stream, until it is dropped.
-#[derive(Debug)]
-struct Place {
-    places: Arc<Places>,
-    payer: Payer,
-}
-
-impl Places {
-    fn take(self: &Arc<Self>, payer: Payer) -> Result<Place, ApiError> {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let busy = |detail: String| Err(ApiError::new(Code::Unavailable, detail));
-        let own = open.get(&payer).copied().unwrap_or_default();
-        if own >= MOST_OF_ONE {
-            return busy(format!(
-                "there are already {MOST_OF_ONE} streams of events of {payer}, which is the limit"
-            ));
-        }
-        let of_owners = open.iter().filter(|(payer, _)| payer.is_owner());
-        if payer.is_owner() && of_owners.map(|(_, open)| open).sum::<usize>() >= MOST_OF_OWNERS {
-            return busy(format!(
-                "there are already {MOST_OF_OWNERS} streams of events of owners, which is the limit"
-            ));
-        }
-        *open.entry(payer.clone()).or_default() += 1;
-        let places = Arc::clone(self);
-        Ok(Place { places, payer })
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let open = self.places.open.lock();
-        let mut open = open.unwrap_or_else(PoisonError::into_inner);
-        let left = open.get_mut(&self.payer).expect("it was counted");
-        *left -= 1;
-        if *left == 0 {
-            open.remove(&self.payer);
-        }
-    }
-}
+use axum::response::Response;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use tailbound_api::{Event, Host, HostChangeLine, TenantLine};
 
 /// Streams changes of tenants' states.
 ///
-/// The first lines are the degraded tenants. Then follow a line for each tenant whose state
-/// changes, and a line without a tenant every 10 seconds. Each line is JSON. A tenant's token gets
-/// its owner's tenants only.
+/// Without `since`, the first lines are the degraded tenants. Then follow a line for each tenant
+/// whose state changes, and a line without a tenant after all others of its revision and every 10
+/// seconds. Each line is JSON. A tenant's token gets its owner's tenants only.
 #[utoipa::path(
     get, path = "/v1/events", tag = "tenants", operation_id = "stream_events",
+    params(Since),
     responses(
         (status = 200, description = "Lines of JSON", body = Event, content_type = "application/x-ndjson"),
-        Guarded, Busy,
+        Guarded, Busy, Forgotten,
     )
 )]
-pub(super) async fn stream(State(app): State<Arc<App>>, By(by): By) -> Result<Response, ApiError> {
-    let place = app.event_streams.take(payer(&by))?;
-    // Before the first read, so that no change falls between.
-    let events = app.service.events();
+pub(super) async fn stream(
+    State(app): State<Arc<App>>,
+    By(by): By,
+    Params(Since { since }): Params<Since>,
+) -> Result<Response, ApiError> {
     let owner = by.owner().map(str::to_owned);
-    let first = app.service.read(|ledger| {
-        let revision = ledger.revision();
-        let degraded = ledger.degraded(owner.as_deref()).into_iter();
-        let degraded = degraded.map(|tenant| Event {
-            revision,
+    // Before the read of the degraded tenants, so that no change falls between.
+    let last = feed::begin(&app, since)?;
+    let mut first = Vec::new();
+    if since.is_none() {
+        let degraded = app.service.read(|ledger| ledger.degraded(owner.as_deref()));
+        first.extend(degraded.into_iter().map(|tenant| Event {
             tenant: Some(tenant),
-            missed: 0,
-        });
-        degraded.collect::<Vec<_>>()
-    });
-    let (lines, body) = mpsc::channel(1);
-    let stream = EventStream {
-        app,
-        by,
-        owner,
-        lines,
-        events,
-        _place: place,
-    };
-    tokio::spawn(stream.run(first));
-    let body = Body::from_stream(ReceiverStream::new(body));
-    Ok(([(CONTENT_TYPE, "application/x-ndjson")], body).into_response())
+            ..event(&app, last)
+        }));
+    }
+    feed::answer(app, by, States { owner, first, last })
 }
 
-/// The task behind one open stream.
-struct EventStream {
-    app: Arc<App>,
-    by: Identity,
+/// Streams tenants as they change.
+///
+/// A tenant that is new or differs is a line with its present state; a deleted one is a line with
+/// its number. A reader misses intermediate states, but never the last one. To follow a list, pass the
+/// `Tailbound-Revision` of its first page as `since`. A tenant's token gets its owner's tenants only.
+#[utoipa::path(
+    get, path = "/v1/changes/tenants", tag = "tenants", operation_id = "stream_tenants",
+    params(Since),
+    responses(
+        (status = 200, description = "Lines of JSON", body = TenantLine, content_type = "application/x-ndjson"),
+        Guarded, Busy, Forgotten,
+    )
+)]
+pub(super) async fn tenants(
+    State(app): State<Arc<App>>,
+    By(by): By,
+    Params(Since { since }): Params<Since>,
+) -> Result<Response, ApiError> {
+    let owner = by.owner().map(str::to_owned);
+    let last = feed::begin(&app, since)?;
+    feed::answer(app, by, Tenants { owner, last })
+}
+
+/// Streams hosts as their states and reports change.
+///
+/// A reader misses intermediate states, but never the last one. To follow a list, pass the
+/// `Tailbound-Revision` of its first page as `since`.
+#[utoipa::path(
+    get, path = "/v1/changes/hosts", tag = "hosts", operation_id = "stream_hosts",
+    params(Since),
+    responses(
+        (status = 200, description = "Lines of JSON", body = HostChangeLine, content_type = "application/x-ndjson"),
+        Guarded, Busy, Forgotten,
+    )
+)]
+pub(super) async fn hosts(
+    State(app): State<Arc<App>>,
+    By(by): By,
+    Params(Since { since }): Params<Since>,
+) -> Result<Response, ApiError> {
+    let last = feed::begin(&app, since)?;
+    feed::answer(app, by, Hosts { last })
+}
+
+/// Returns an event without a tenant.
+fn event(app: &App, revision: u64) -> Event {
+    Event {
+        revision,
+        tenant: None,
+        missed: 0,
+        age_ms: age_ms(app),
+    }
+}
+
+/// Changes of tenants' states.
+struct States {
     /// The owner whose events are sent; `None` sends all events.
     owner: Option<String>,
-    lines: mpsc::Sender<Result<Bytes, Infallible>>,
-    events: broadcast::Receiver<Arc<Event>>,
-    _place: Place,
+    /// The lines before all others.
+    first: Vec<Event>,
+    last: u64,
 }
 
-impl EventStream {
-    /// Writes events until the reader disconnects, the service stops, or the token is removed.
-    async fn run(mut self, first: Vec<Event>) {
-        for event in &first {
-            if !self.send(event).await {
-                return;
-            }
-        }
-        // So that a reader knows that it has heard of all that were degraded.
-        let mut next = Some(self.heartbeat(0));
-        let mut stopped = self.app.stopped.subscribe();
-        let mut beat = tokio::time::interval(HEARTBEAT);
-        beat.reset();
-        loop {
-            if let Some(event) = next.take()
-                && !self.send(&event).await
-            {
-                return;
-            }
-            tokio::select! {
-                () = self.lines.closed() => return,
-                _ = stopped.wait_for(|stopped| *stopped) => return,
-                () = access::ended(&self.app, &self.by) => return,
-                received = self.events.recv() => match received {
-                    Ok(event) if self.concerns(&event) => next = Some(Event::clone(&event)),
-                    Ok(_) => {}
-                    Err(RecvError::Lagged(missed)) => next = Some(self.heartbeat(missed)),
-                    Err(RecvError::Closed) => return,
-                },
-                _ = beat.tick() => next = Some(self.heartbeat(0)),
-            }
-            // The end of the token, and this line, may have come together.
-            if self.app.tokens().is_some_and(|now| !now.have(&self.by)) {
-                return;
-            }
-        }
-    }
+impl Feed for States {
+    type Line = Event;
 
-    fn heartbeat(&self, missed: u64) -> Event {
-        Event {
-            revision: self.app.service.read(crate::ledger::Ledger::revision),
-            tenant: None,
-            missed,
-        }
-    }
-
-    fn concerns(&self, event: &Event) -> bool {
-        let owner = event.tenant.as_ref().map(|tenant| &tenant.owner);
-        self.owner.is_none() || owner == self.owner.as_ref()
-    }
-
-    /// Writes a line. Returns false if the reader has disconnected or the service stops.
-    async fn send(&self, event: &Event) -> bool {
-        let Ok(mut line) = serde_json::to_vec(event) else {
-            return false;
+    fn next(&mut self, app: &App) -> Result<Lines<Event>, Gap> {
+        let owner = self.owner.as_ref();
+        let is_wanted = |item: &Item| match item {
+            Item::State(event) => {
+                let of = event.tenant.as_ref().map(|tenant| &tenant.owner);
+                owner.is_none() || of == owner
+            }
+            _ => false,
         };
-        line.push(b'\n');
-        let mut stopped = self.app.stopped.subscribe();
-        let delivery = tokio::time::timeout(STUCK, self.lines.send(Ok(line.into())));
-        tokio::select! {
-            sent = delivery => matches!(sent, Ok(Ok(()))),
-            _ = stopped.wait_for(|stopped| *stopped) => false,
+        let piece = app.service.noted_after(self.last, is_wanted)?;
+        self.last = piece.upto;
+        let mut lines = std::mem::take(&mut self.first);
+        lines.extend(piece.items.into_iter().filter_map(|(_, item)| match item {
+            Item::State(event) => Some(Event {
+                age_ms: age_ms(app),
+                ..Event::clone(&event)
+            }),
+            _ => None,
+        }));
+        Ok(ended(self, app, lines, piece.has_more))
+    }
+
+    fn heartbeat(&self, app: &App) -> Event {
+        event(app, self.last)
+    }
+}
+
+/// Adds the line that ends the lines of a revision.
+fn ended<F: Feed>(feed: &F, app: &App, mut lines: Vec<F::Line>, has_more: bool) -> Lines<F::Line> {
+    if !lines.is_empty() {
+        lines.push(feed.heartbeat(app));
+    }
+    Lines { lines, has_more }
+}
+
+/// Changes of tenants.
+struct Tenants {
+    owner: Option<String>,
+    last: u64,
+}
+
+impl Feed for Tenants {
+    type Line = TenantLine;
+
+    fn next(&mut self, app: &App) -> Result<Lines<TenantLine>, Gap> {
+        let owner = self.owner.as_ref();
+        let is_wanted = |item: &Item| match item {
+            Item::Tenant(_, of) => owner.is_none_or(|owner| owner == of),
+            _ => false,
+        };
+        let piece = app.service.noted_after(self.last, is_wanted)?;
+        self.last = piece.upto;
+        let ids: BTreeSet<_> = piece
+            .items
+            .iter()
+            .filter_map(|(_, item)| match item {
+                Item::Tenant(id, _) => Some(*id),
+                _ => None,
+            })
+            .collect();
+        let lines: Vec<_> = app.service.read(|ledger| {
+            let line = |id| {
+                let tenant = ledger.tenant(id);
+                TenantLine {
+                    gone: tenant.is_none().then_some(id),
+                    tenant: tenant.map(|tenant| ledger.with_standing(tenant, false)),
+                    revision: ledger.revision(),
+                    age_ms: age_ms(app),
+                }
+            };
+            ids.into_iter().map(line).collect()
+        });
+        Ok(ended(self, app, lines, piece.has_more))
+    }
+
+    fn heartbeat(&self, app: &App) -> TenantLine {
+        TenantLine {
+            tenant: None,
+            gone: None,
+            revision: self.last,
+            age_ms: age_ms(app),
         }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Changes of hosts.
+struct Hosts {
+    last: u64,
+}
 
-    #[test]
-    fn no_owner_can_use_up_the_streams_of_others_or_of_operators() {
-        let places = Arc::new(Places::default());
-        let owner = |number: usize| Payer::Owner(format!("owner-{number}"));
-        let mut held = Vec::new();
-        while let Ok(place) = places.take(owner(0)) {
-            held.push(place);
-        }
-        assert_eq!(held.len(), MOST_OF_ONE);
-        for number in 1.. {
-            match places.take(owner(number)) {
-                Ok(place) => held.push(place),
-                Err(_) => break,
+impl Feed for Hosts {
+    type Line = HostChangeLine;
+
+    fn next(&mut self, app: &App) -> Result<Lines<HostChangeLine>, Gap> {
+        let is_wanted = |item: &Item| matches!(item, Item::Host(_) | Item::Topology);
+        let piece = app.service.noted_after(self.last, is_wanted)?;
+        self.last = piece.upto;
+        // By name; `None` is the topology.
+        let changed: BTreeSet<Option<String>> = piece
+            .items
+            .into_iter()
+            .filter_map(|(_, item)| match item {
+                Item::Host(name) => Some(Some(name)),
+                Item::Topology => Some(None),
+                _ => None,
+            })
+            .collect();
+        let mut lines = Vec::new();
+        for name in changed {
+            let line = HostChangeLine {
+                topology: name.is_none(),
+                ..self.heartbeat(app)
+            };
+            let (host, revision) = app.service.read(|ledger| {
+                let host = name.as_deref().and_then(|name| ledger.host(name));
+                (host, Ledger::revision(ledger))
+            });
+            if host.is_some() || line.topology {
+                let host = host.map(|host| Host {
+                    vms: Vec::new(),
+                    ports: Vec::new(),
+                    ..host
+                });
+                lines.push(HostChangeLine {
+                    host,
+                    revision,
+                    ..line
+                });
             }
         }
-        assert_eq!(held.len(), MOST_OF_OWNERS);
-        held.push(places.take(Payer::Operators).unwrap());
-        held.swap_remove(0);
-        held.push(places.take(owner(5_000)).unwrap());
-        drop(held);
-        assert!(places.open.lock().unwrap().is_empty());
+        Ok(ended(self, app, lines, piece.has_more))
+    }
+
+    fn heartbeat(&self, app: &App) -> HostChangeLine {
+        HostChangeLine {
+            host: None,
+            topology: false,
+            revision: self.last,
+            age_ms: age_ms(app),
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! The end of a token's validity.
+//! Times of day: the end of a token's validity, and those of the audit.
 
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -20,6 +20,13 @@ impl Expiry {
         let end = now.unwrap_or_default().saturating_add(validity);
         Self {
             seconds: i64::try_from(end.as_secs()).unwrap_or(i64::MAX),
+        }
+    }
+
+    /// Makes the moment this number of seconds after 1970 began.
+    pub fn at(seconds: u64) -> Self {
+        Self {
+            seconds: i64::try_from(seconds).unwrap_or(i64::MAX),
         }
     }
 

@@ -15,8 +15,8 @@ use sha2::{Digest as _, Sha256};
 use std::error::Error as _;
 use std::sync::Arc;
 use tailbound_api::{
-    Adoption, Batch, CandidateQuestions, Code, HostMachines, HostReport, MachinePut, MoveVm,
-    NewReservation, NewTenant, ReservationId, TenantPatch, VmLimit,
+    Adoption, AuditCaller, Batch, CandidateQuestions, Code, HostMachines, HostReport, MachinePut,
+    MoveVm, NewReservation, NewTenant, ReservationId, TenantPatch, VmLimit,
 };
 use tailbound_placement::{Request as PlacementRequest, Spec, TenantId};
 
@@ -359,9 +359,13 @@ impl Author {
         &self.by
     }
 
-    /// Returns the id of the request; empty for a call without one.
-    pub(super) fn request(&self) -> &str {
-        self.request.as_ref().map_or("", RequestId::text)
+    /// Returns the author as the audit names it.
+    pub(super) fn caller(&self) -> AuditCaller {
+        AuditCaller {
+            token: self.by.name.clone(),
+            role: self.by.caller.to_string(),
+            request: self.request.as_ref().map_or("", RequestId::text).to_owned(),
+        }
     }
 
     /// Returns the owner whose tenants the author may change; None for all.
@@ -376,12 +380,14 @@ impl Author {
 
     /// Returns the author's call of `command`.
     pub(super) fn call(self, quota: Quota, command: Command) -> Call {
+        let caller = self.caller();
         Call {
             owner: self.by.owner().map(str::to_owned),
             quota,
             key: self.key,
             fingerprint: self.fingerprint,
             expected: self.expected,
+            caller,
             command,
         }
     }

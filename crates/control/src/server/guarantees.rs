@@ -6,6 +6,7 @@ use super::extract::{By, PathName};
 use super::hose_keys::KeysMark;
 use super::key_feed::KeyStream;
 use super::problem::{Absent, ApiError, Busy, Guarded};
+use super::revisions::{self, age_ms};
 use super::tokens::Identity;
 use crate::replica::Replica;
 use axum::Json;
@@ -16,7 +17,7 @@ use axum::response::{IntoResponse, Response};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
-use tailbound_api::{Code, HoseKeyUpdate, HostGuarantees, HostLine};
+use tailbound_api::{AgedHostLine, Code, HoseKeyUpdate, HostGuarantees, HostLine};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 
@@ -38,14 +39,6 @@ fn read(app: &App, name: &str) -> Result<HostGuarantees, ApiError> {
     app.service
         .read(|ledger| ledger.guarantees(name))
         .ok_or_else(|| ApiError::not_found(format!("there is no host {name:?}")))
-}
-
-/// Waits until this replica's guarantees are too old for hosts.
-async fn stale(app: &App) {
-    match &app.replica {
-        Some(replica) => replica.stale().await,
-        None => std::future::pending().await,
-    }
 }
 
 /// Returns the guarantees of a host's machines.
@@ -80,7 +73,7 @@ pub(super) async fn get(
         ("hose-keys" = Option<String>, Header, description = "The mark of the keys that the host has, or `none`"),
     ),
     responses(
-        (status = 200, description = "Lines of JSON", body = HostLine, content_type = "application/x-ndjson"),
+        (status = 200, description = "Lines of JSON", body = AgedHostLine, content_type = "application/x-ndjson"),
         Guarded, Absent, Busy,
     )
 )]
@@ -144,7 +137,11 @@ impl GuaranteeStream {
     /// the host then takes another one.
     async fn run(mut self, state: HostGuarantees) {
         let mut line = HostLine::Guarantees(state);
-        while self.send(&line).await {
+        loop {
+            let age_ms = age_ms(&self.app);
+            if !self.send(&AgedHostLine { line, age_ms }).await {
+                return;
+            }
             match self.next().await {
                 Some(next) => line = next,
                 None => return,
@@ -153,7 +150,7 @@ impl GuaranteeStream {
     }
 
     /// Writes a line. Returns false if the reader accepts none or the service stops.
-    async fn send(&self, line: &HostLine) -> bool {
+    async fn send(&self, line: &AgedHostLine) -> bool {
         let Ok(mut line) = serde_json::to_vec(line) else {
             return false;
         };
@@ -177,7 +174,7 @@ impl GuaranteeStream {
                 changed.ok()?;
                 self.keys.iter_mut().for_each(KeyStream::wake);
             },
-            () = stale(&self.app) => return None,
+            () = revisions::stale(&self.app) => return None,
             () = access::ended(&self.app, &self.by) => return None,
             next = next_keys(self.keys.as_mut()) => update = Some(next),
             () = tokio::time::sleep(HEARTBEAT) => {

@@ -4,8 +4,8 @@ use super::access::{Access, Kind, RULES, Rule};
 use super::extract::IDEMPOTENCY_KEY;
 use super::problem::problem;
 use super::{
-    App, ask, events, guarantees, hose_keys, hosts, machines, map, metrics, page, report_times,
-    scheduling, status, tenants, topology,
+    App, ask, audit, events, guarantees, hose_keys, hosts, machines, map, metrics, page, quota,
+    report_times, scheduling, status, tenants, topology,
 };
 use axum::Json;
 use std::sync::Arc;
@@ -66,6 +66,11 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(hose_keys::get))
         .routes(routes!(report_times::report))
         .routes(routes!(events::stream))
+        .routes(routes!(events::tenants))
+        .routes(routes!(events::hosts))
+        .routes(routes!(audit::stream))
+        .routes(routes!(audit::list))
+        .routes(routes!(quota::get))
         .routes(routes!(topology::get, topology::put))
         .routes(routes!(topology::diff))
         .routes(routes!(status::status))

@@ -191,6 +191,10 @@ answers! {
     Unbounded: 409 "`refused`: the fabric has no class that can guarantee a delay";
     /// Errors of changes with a condition.
     Outdated: 412 "`changed`: the tenant was changed since; its ETag is not that of If-Match";
+    /// Errors of streams and pages that continue from a point.
+    Forgotten:
+        409 "`future`: `since` was not issued",
+        410 "`expired`: the changes after `since` are forgotten; read the present state";
     /// Errors of changes of the topology.
     Breaks:
         409 "`breaks`: an existing guarantee would no longer hold",

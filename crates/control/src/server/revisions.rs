@@ -85,9 +85,22 @@ pub(super) async fn reach(app: &App, revision: u64) -> Result<(), ApiError> {
 pub(super) fn stamp(app: &App, headers: &mut HeaderMap) {
     let revision = app.service.read(Ledger::revision);
     headers.entry(REVISION).or_insert_with(|| revision.into());
+    headers.insert(AGE, age_ms(app).into());
+}
+
+/// Returns the time for which this replica has been cut off from the store, in milliseconds.
+pub(super) fn age_ms(app: &App) -> u64 {
     let age = app.replica.as_ref().map(Replica::age).unwrap_or_default();
-    let age = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
-    headers.insert(AGE, age.into());
+    u64::try_from(age.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Waits until this replica has been cut off from the store for too long: for hosts, and for readers
+/// of streams.
+pub(super) async fn stale(app: &App) {
+    match &app.replica {
+        Some(replica) => replica.stale().await,
+        None => std::future::pending().await,
+    }
 }
 
 #[cfg(test)]

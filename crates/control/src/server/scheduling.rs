@@ -1,7 +1,7 @@
 //! Outside schedulers: placements that they choose, candidates, reservations, batches, adoption.
 
 use super::App;
-use super::extract::{Body, By, Params, ReservationPath, TenantHost, Write};
+use super::extract::{Author, Body, By, Params, ReservationPath, TenantHost, Write};
 use super::problem::{self, Absent, ApiError, Guarded, Outdated, Refused, Settled, Stored};
 use super::tenants::{Limit, Tagged, complete, own};
 use super::trail;
@@ -39,12 +39,16 @@ pub(super) fn router() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(adopt_running))
 }
 
-/// Cancels reservations at the end of their time to live, as long as this task runs.
+/// Cancels reservations at the end of their time to live, and keeps the audit's entries of refused
+/// calls, as long as this task runs.
 pub(super) async fn expire(app: Arc<App>) {
     loop {
         tokio::time::sleep(EXPIRY_INTERVAL).await;
         if let Err(error) = app.service.expire_reservations().await {
             tracing::warn!(%error, "reservations could not be cancelled; it is tried again");
+        }
+        if app.service.keep_refusals().await.is_err() {
+            return std::future::pending().await;
         }
     }
 }
@@ -305,19 +309,9 @@ async fn adopt_running(
         adopt::check_new(new)?;
     }
     let begin = Instant::now();
-    let command = Command::Adopt(tenants);
-    let entry = app
-        .service
-        .read(|ledger| trail::Entry::new(&author, &command, "adopt", ledger));
-    let Command::Adopt(tenants) = command else {
-        unreachable!("the command was just made");
-    };
-    let done = adopted(&app, &tenants).await;
+    let done = adopted(&app, &author, &tenants).await;
     let error = done.as_ref().err().map(ServiceError::code);
     app.metrics.decided("adopt", error, begin.elapsed());
-    if let Some(entry) = entry {
-        entry.write(&done);
-    }
     match done? {
         Reply::Adopted(report) => Ok(Json(Arc::unwrap_or_clone(report))),
         other => Err(problem::unexpected(&other)),
@@ -325,11 +319,16 @@ async fn adopt_running(
 }
 
 /// Adopts tenants in several transactions.
-async fn adopted(app: &App, tenants: &[NewTenant]) -> Result<Reply, ServiceError> {
+async fn adopted(app: &App, author: &Author, tenants: &[NewTenant]) -> Result<Reply, ServiceError> {
     let mut sum = AdoptionReport::default();
     for some in tenants.chunks(MAX_OPERATIONS) {
-        let call = Call::of_service(Command::Adopt(some.to_vec()));
-        match app.service.call(call).await? {
+        let call = Call {
+            caller: author.caller(),
+            ..Call::of_service(Command::Adopt(some.to_vec()))
+        };
+        let answer = app.service.audited(call).await;
+        trail::log("adopt", &author.caller(), &answer);
+        match answer.reply? {
             Reply::Adopted(report) => {
                 sum.adopted += report.adopted;
                 sum.present += report.present;

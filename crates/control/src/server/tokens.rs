@@ -45,6 +45,7 @@ use crate::ledger::Quota;
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 use std::collections::{HashMap, HashSet};
+use std::fmt;
 use std::num::NonZeroU32;
 use std::path::Path;
 use tailbound_document::{Document, DocumentError, Mistake, Problem, Step, unknown_word};
@@ -71,6 +72,19 @@ pub enum Caller {
         /// The host's name.
         host: String,
     },
+}
+
+impl fmt::Display for Caller {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Operator => formatter.write_str("operator"),
+            Self::Maintenance => formatter.write_str("maintenance"),
+            Self::Viewer => formatter.write_str("viewer"),
+            Self::Metrics => formatter.write_str("metrics"),
+            Self::Tenant { owner } => write!(formatter, "tenant {owner}"),
+            Self::Host { host } => write!(formatter, "host {host}"),
+        }
+    }
 }
 
 /// The name and the role of a known token.

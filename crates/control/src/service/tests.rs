@@ -6,7 +6,7 @@ use crate::ledger::testing::{call, create, ledger};
 use crate::ledger::{Command, Snapshot, TenantFilter};
 use std::sync::Mutex;
 use std::sync::mpsc as sync;
-use tailbound_api::{HostReport, HostState};
+use tailbound_api::{AuditEntry, AuditOutcome, HostReport, HostState};
 use tailbound_placement::TenantId;
 
 /// Store in memory. Each commit waits until the test sets its result.
@@ -208,6 +208,16 @@ async fn a_commit_without_space_is_taken_back_and_later_it_goes_on() {
     let kept = kept.lock().unwrap().clone();
     assert_eq!(service.read(Ledger::snapshot), kept);
     assert_eq!((kept.tenants.len(), kept.revision), (2, 2));
+    let entries = entries(&kept);
+    let refused = entries[1..5].iter();
+    assert!(
+        refused
+            .clone()
+            .all(|it| it.outcome == AuditOutcome::Refused),
+        "{entries:?}"
+    );
+    assert!(refused.clone().any(|it| it.after.contains("no space")));
+    assert_eq!((entries.len(), entries[5].outcome), (6, AuditOutcome::Done));
 }
 
 #[tokio::test]
@@ -251,6 +261,46 @@ async fn who_does_not_know_what_was_kept_does_not_lead_until_it_has_loaded_again
     assert_eq!(count(&service), 1);
 }
 
+fn entries(kept: &Snapshot) -> Vec<Arc<AuditEntry>> {
+    let blocks = kept.audit.values();
+    blocks.flat_map(|block| block.entries.clone()).collect()
+}
+
+#[tokio::test]
+async fn refusals_are_kept_with_the_next_commit_or_on_request() {
+    let Pair {
+        service,
+        gate,
+        kept,
+        ..
+    } = leader().await;
+    drop(gate);
+    let number = || entries(&kept.lock().unwrap()).len();
+    let done = service.audited(create("acme", "web", 2)).await;
+    assert_eq!((done.entry.unwrap().number, number()), (1, 1));
+    let refused = service.audited(create("acme", "web", 2)).await;
+    assert_eq!(refused.entry.unwrap().outcome, AuditOutcome::Refused);
+    assert_eq!(number(), 1);
+    service.keep_refusals().await.unwrap();
+    service.keep_refusals().await.unwrap();
+    assert_eq!(number(), 2);
+    service.call(create("acme", "web", 2)).await.unwrap_err();
+    service.call(create("acme", "db", 2)).await.unwrap();
+    let kept = kept.lock().unwrap().clone();
+    // A refusal and a change in one transaction.
+    assert_eq!((entries(&kept).len(), kept.audit.len()), (4, 3));
+    assert_eq!(crate::audit::audit(&kept).findings, []);
+    assert_eq!(service.read(Ledger::snapshot), kept);
+}
+
+/// Returns the content without the audit, which a follower gets from the leader.
+fn without_audit(service: &Service) -> Snapshot {
+    Snapshot {
+        audit: std::collections::BTreeMap::new(),
+        ..service.read(Ledger::snapshot)
+    }
+}
+
 #[tokio::test]
 async fn a_follower_has_what_the_leader_decided() {
     let Pair { service, gate, .. } = leader().await;
@@ -264,17 +314,11 @@ async fn a_follower_has_what_the_leader_decided() {
         service.call(call).await.unwrap();
         let applied = follower.apply(decision.changes.clone(), revision).await;
         applied.unwrap().unwrap();
-        assert_eq!(
-            follower.read(Ledger::snapshot),
-            service.read(Ledger::snapshot)
-        );
+        assert_eq!(without_audit(&follower), without_audit(&service));
         // The same once more is no harm.
         let again = follower.apply(decision.changes, revision).await;
         again.unwrap().unwrap();
-        assert_eq!(
-            follower.read(Ledger::snapshot),
-            service.read(Ledger::snapshot)
-        );
+        assert_eq!(without_audit(&follower), without_audit(&service));
     }
     let error = follower.call(create("acme", "more", 1)).await;
     assert_eq!(error, Err(ServiceError::NotLeader));

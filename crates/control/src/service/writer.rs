@@ -1,14 +1,18 @@
 //! The writer: the only thread that decides.
 
+use super::entries::{self, Answered, Refusals};
+use super::history::{self, Item};
 use super::{Committed, OnEnd, ServiceError, Shared};
 use crate::fair::{FairQueue, Payer};
-use crate::ledger::{Call, Change, Command, Ledger, LoadError, Reply, Touched, Undo};
+use crate::ledger::{
+    Call, Change, Command, Description, Ledger, LoadError, Touched, Undo, taken_back, trail,
+};
 use crate::store::{Store, StoreError};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use tailbound_api::{Event, TenantState};
+use tailbound_api::{AuditEntry, Event, TenantState};
 use tailbound_units::Nanos;
 use tokio::sync::{mpsc, oneshot};
 
@@ -25,7 +29,7 @@ const CHANGES: usize = 96;
 /// A job of the writer. Calls of one owner are decided in the order in which they were sent, and a
 /// transition is done after all calls that were sent before it.
 pub(super) enum Job {
-    Call(Box<Call>, oneshot::Sender<Answer>),
+    Call(Box<Call>, oneshot::Sender<Answered>),
     Transition(Transition),
 }
 
@@ -35,10 +39,10 @@ pub(super) enum Transition {
     Follow(oneshot::Sender<()>),
     Replace(Box<Ledger>, oneshot::Sender<()>),
     Apply(Vec<Change>, u64, oneshot::Sender<Result<(), LoadError>>),
+    KeepRefusals(oneshot::Sender<()>),
 }
 
-type Answer = Result<Reply, ServiceError>;
-type WaitingCall = (Box<Call>, oneshot::Sender<Answer>);
+type WaitingCall = (Box<Call>, oneshot::Sender<Answered>);
 
 /// The state that exists only while the service leads.
 struct Leading {
@@ -59,6 +63,10 @@ pub(super) struct Writer {
     next: Option<Transition>,
     observe: Box<dyn FnMut(&Committed) + Send>,
     leading: Option<Leading>,
+    /// The audit's entries of refused calls, which no commit has kept yet.
+    refusals: Refusals,
+    /// The audit's entries of the last commit, if its outcome is unknown.
+    unsettled: Vec<Change>,
     /// Called once when the writer cannot lead any more.
     on_end: Option<OnEnd>,
 }
@@ -66,9 +74,11 @@ pub(super) struct Writer {
 /// Calls that are decided and not yet answered.
 #[derive(Default)]
 struct Batch {
-    answers: Vec<(oneshot::Sender<Answer>, Answer)>,
+    answers: Vec<(oneshot::Sender<Answered>, Answered)>,
     changes: Vec<Change>,
     undos: Vec<Undo>,
+    /// The audit's entries of the calls that changed something, with the indices of their answers.
+    entries: Vec<(usize, AuditEntry)>,
 }
 
 impl Writer {
@@ -85,6 +95,8 @@ impl Writer {
             next: None,
             observe,
             leading: None,
+            refusals: Refusals::default(),
+            unsettled: Vec::new(),
             on_end: None,
         }
     }
@@ -148,7 +160,7 @@ impl Writer {
     fn batch(&mut self) {
         let Some(mut leading) = self.leading.take() else {
             while let Some((_, (_, answer))) = self.next_call() {
-                let _ = answer.send(Err(ServiceError::NotLeader));
+                let _ = answer.send(Answered::undecided(ServiceError::NotLeader));
             }
             return;
         };
@@ -166,34 +178,54 @@ impl Writer {
                 self.carried = Some((payer, (call, answer)));
                 break;
             }
-            batch.decide(&mut leading.ledger, &call, now, answer);
+            batch.decide(&mut leading.ledger, &call, now, answer, &mut self.refusals);
             let end = Instant::now();
             self.waiting.charge(&payer, end - at);
             at = end;
             self.collect();
         }
-        self.leading = self.commit(leading, batch);
+        let keeps_refusals = !batch.changes.is_empty() || self.refusals.is_full();
+        let refusals = keeps_refusals.then(|| self.refusals.take());
+        self.leading = self.commit(leading, batch, refusals.unwrap_or_default());
     }
 
-    /// Commits a batch and answers its calls. Returns the leading state if the writer can go on.
-    fn commit(&mut self, mut leading: Leading, batch: Batch) -> Option<Leading> {
+    /// Commits a batch with its entries and those of `refusals`, and answers its calls. Returns the
+    /// leading state if the writer can go on.
+    fn commit(
+        &mut self,
+        mut leading: Leading,
+        mut batch: Batch,
+        refusals: Vec<AuditEntry>,
+    ) -> Option<Leading> {
         let start = Instant::now();
+        let decided = batch.changes.len();
+        batch.seal(&leading.ledger, refusals.clone());
         let outcome = leading.store.commit(&batch.changes);
         (self.observe)(&Committed {
             calls: batch.answers.len(),
-            changes: batch.changes.len(),
+            changes: decided,
             took: start.elapsed(),
             error: outcome.as_ref().err().cloned(),
         });
         match outcome {
             Ok(revision) => {
+                trail::add(&mut leading.ledger, &batch.changes[decided..]);
                 self.publish(&batch.changes, revision, &leading.ledger);
                 for (caller, answer) in batch.answers {
                     let _ = caller.send(answer);
                 }
                 Some(leading)
             }
-            Err(error) => self.failed(leading, batch, error),
+            Err(error) => {
+                if error.is_certain() || error == StoreError::NotLeader {
+                    for refusal in refusals {
+                        self.refusals.push(refusal);
+                    }
+                } else {
+                    self.unsettled = batch.changes.split_off(decided);
+                }
+                self.failed(leading, batch, error)
+            }
         }
     }
 
@@ -211,8 +243,16 @@ impl Writer {
             self.shared.leads.store(false, Ordering::Release);
         }
         // A refusal may rest on a decision that was not kept, so it does not count either.
-        for (caller, _) in batch.answers {
-            let _ = caller.send(Err(error.clone().into()));
+        for (caller, answer) in batch.answers {
+            let entry = answer.entry.as_ref().filter(|_| certain);
+            let taken = entry.and_then(|entry| taken_back(entry, error.to_string()));
+            if let Some(entry) = taken {
+                self.refusals.push(entry);
+            }
+            let _ = caller.send(Answered {
+                reply: Err(error.clone().into()),
+                ..answer
+            });
         }
         if certain {
             return Some(leading);
@@ -227,6 +267,7 @@ impl Writer {
         let built = changes.iter().any(is_topology).then(|| decided.clone());
         let touched = {
             let mut ledger = self.write();
+            let items = history::concerned(&ledger, changes);
             let touched = match built {
                 Some(built) => {
                     ledger.replace_with(built);
@@ -248,14 +289,14 @@ impl Writer {
                 Touched::All => self.shared.questions.forget(),
                 Touched::Hosts(_) => self.shared.questions.note(changes, revision),
             }
-            self.tell(&mut ledger);
+            self.tell(&mut ledger, items);
             touched
         };
         self.wake(&touched, revision);
     }
 
-    /// Sends the changed states of tenants to the subscribers of events.
-    fn tell(&self, ledger: &mut Ledger) {
+    /// Logs the changed states of tenants, and notes them with the other changes in the history.
+    fn tell(&self, ledger: &mut Ledger, mut items: Vec<Item>) {
         let revision = ledger.revision();
         for tenant in ledger.take_moves() {
             let hosts = tenant.hosts.iter();
@@ -279,13 +320,14 @@ impl Writer {
                     tracing::info!(tenant = name, state, "a promise");
                 }
             }
-            // Nobody may be there to hear it.
-            let _ = self.shared.events.send(Arc::new(Event {
+            items.push(Item::State(Arc::new(Event {
                 revision,
                 tenant: Some(tenant),
                 missed: 0,
-            }));
+                age_ms: 0,
+            })));
         }
+        self.shared.history.note(revision, items);
     }
 
     fn wake(&self, touched: &Touched, revision: u64) {
@@ -310,22 +352,29 @@ impl Writer {
                 let _ = done.send(());
             }
             Transition::Follow(done) => {
+                self.keep_refusals();
                 self.stop_leading();
                 let _ = done.send(());
             }
             Transition::Replace(ledger, done) => {
                 self.stop_leading();
+                entries::settle(&std::mem::take(&mut self.unsettled), &ledger);
                 let revision = ledger.revision();
                 let mut held = self.write();
+                let items = history::between(&held, &ledger);
                 held.replace_with(*ledger);
                 self.shared.questions.forget();
-                self.tell(&mut held);
+                self.tell(&mut held, items);
                 drop(held);
                 self.wake(&Touched::All, revision);
                 let _ = done.send(());
             }
             Transition::Apply(changes, revision, done) => {
                 let _ = done.send(self.apply(changes, revision));
+            }
+            Transition::KeepRefusals(done) => {
+                self.keep_refusals();
+                let _ = done.send(());
             }
         }
     }
@@ -338,21 +387,33 @@ impl Writer {
             let touched = built.apply(&changes)?;
             built.set_revision(revision);
             let mut ledger = self.write();
+            let items = history::concerned(&ledger, &changes);
             ledger.replace_with(built);
             self.shared.questions.forget();
-            self.tell(&mut ledger);
+            self.tell(&mut ledger, items);
             touched
         } else {
             let mut ledger = self.write();
             ledger.share_names(&mut changes);
+            let items = history::concerned(&ledger, &changes);
             let touched = ledger.apply(&changes)?;
             ledger.set_revision(revision);
             self.shared.questions.note(&changes, revision);
-            self.tell(&mut ledger);
+            self.tell(&mut ledger, items);
             touched
         };
         self.wake(&touched, revision);
         Ok(())
+    }
+
+    /// Commits the entries of refused calls, if this service leads.
+    fn keep_refusals(&mut self) {
+        if !self.refusals.is_empty()
+            && let Some(leading) = self.leading.take()
+        {
+            let refusals = self.refusals.take();
+            self.leading = self.commit(leading, Batch::default(), refusals);
+        }
     }
 
     fn stop_leading(&mut self) {
@@ -402,16 +463,50 @@ impl Batch {
         ledger: &mut Ledger,
         call: &Call,
         now: Nanos,
-        caller: oneshot::Sender<Answer>,
+        caller: oneshot::Sender<Answered>,
+        refusals: &mut Refusals,
     ) {
+        let words = Description::new(ledger, call);
         let answer = match ledger.decide(call, now) {
             Ok(decision) => {
+                let entry = words.done(call, &decision, now);
+                self.entries
+                    .extend(entry.map(|it| (self.answers.len(), it)));
                 self.changes.extend(decision.changes);
                 self.undos.push(decision.undo);
-                Ok(decision.reply)
+                Answered {
+                    reply: Ok(decision.reply),
+                    entry: None,
+                }
             }
-            Err(error) => Err(error.into()),
+            Err(error) => {
+                let entry = words.refused(call, error.to_string(), now);
+                if let Some(entry) = &entry {
+                    refusals.push(entry.clone());
+                }
+                Answered {
+                    reply: Err(error.into()),
+                    entry: entry.map(Arc::new),
+                }
+            }
         };
         self.answers.push((caller, answer));
+    }
+
+    /// Adds the entries of refused calls and of this batch to the changes, and those of the batch to
+    /// its answers.
+    fn seal(&mut self, ledger: &Ledger, refusals: Vec<AuditEntry>) {
+        let (decided, refused) = (self.changes.len(), refusals.len());
+        let (indices, made): (Vec<_>, Vec<_>) = self.entries.drain(..).unzip();
+        let entries = refusals.into_iter().chain(made).collect();
+        self.changes.extend(trail::of(ledger).seal(entries));
+        let blocks = self.changes[decided..].iter().filter_map(|it| match it {
+            Change::Audit(_, block) => Some(&block.entries),
+            _ => None,
+        });
+        let made = blocks.flatten().skip(refused);
+        for (index, entry) in indices.into_iter().zip(made) {
+            self.answers[index].1.entry = Some(Arc::clone(entry));
+        }
     }
 }

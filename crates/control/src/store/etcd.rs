@@ -178,7 +178,7 @@ impl EtcdStore {
         let pointers = self.lengthy(&mut documents).await?;
         let mut ops = Vec::new();
         for (name, document) in &documents {
-            let key = format!("{}{name}", self.keys.data());
+            let key = self.keys.key(name);
             ops.push(match document {
                 Some(document) => RequestOp::put(key, document.as_slice()),
                 None => RequestOp::delete(key),

@@ -27,11 +27,13 @@ use std::time::Duration;
 const APPLICATION: i32 = 0x7462_6e64;
 
 /// The version of the tables and of their content.
-const SCHEMA: i32 = 3;
+const SCHEMA: i32 = 4;
 
 /// Earlier versions: 1 without reports of hosts and numbers of tenants' changes, 2 without a head
 /// and a sum of all rows. They are read unchanged, and have the current version afterwards.
 const EARLIER: [i32; 2] = [1, 2];
+/// The version without an audit, which differs in nothing else.
+const WITHOUT_AUDIT: i32 = 3;
 
 /// Prefix of the names of documents with reports of hosts.
 const SAID: &str = "said/";
@@ -48,6 +50,13 @@ const TABLES: &str = "
         owner TEXT, name TEXT, value TEXT NOT NULL, checksum INTEGER NOT NULL,
         PRIMARY KEY (owner, name)
     ) STRICT, WITHOUT ROWID;
+";
+
+/// The table of the audit: each block by the number of its first entry.
+const AUDIT_TABLE: &str = "
+    CREATE TABLE IF NOT EXISTS audit (
+        id INTEGER PRIMARY KEY, value TEXT NOT NULL, checksum INTEGER NOT NULL
+    ) STRICT;
 ";
 
 /// A store in one file, for one service at a time.
@@ -239,7 +248,7 @@ fn identify(connection: &Connection, path: &Path) -> Result<FileKind, StoreError
         return failed(format!("{path} is a database, but not one of tailbound's"));
     }
     match schema {
-        SCHEMA => Ok(FileKind::Current),
+        SCHEMA | WITHOUT_AUDIT => Ok(FileKind::Current),
         schema if EARLIER.contains(&schema) => Ok(FileKind::Earlier),
         schema => failed(format!(
             "{path} is of version {schema}, and this tailbound knows {SCHEMA}: use the one \
@@ -280,6 +289,7 @@ fn prepare(connection: &mut Connection) -> rusqlite::Result<()> {
     }
     let schema: i32 = transaction.pragma_query_value(None, "user_version", |row| row.get(0))?;
     if schema != SCHEMA {
+        transaction.execute_batch(AUDIT_TABLE)?;
         transaction.pragma_update(None, "user_version", SCHEMA)?;
     }
     transaction.commit()

@@ -268,6 +268,15 @@ impl Place {
         self.service.read(Ledger::snapshot)
     }
 
+    /// The same without the audit, in which refused requests have entries some time later.
+    pub(crate) fn content(&self) -> Snapshot {
+        Snapshot {
+            revision: 0,
+            audit: std::collections::BTreeMap::new(),
+            ..self.state()
+        }
+    }
+
     /// Ends the service, and waits until it has.
     pub(crate) fn stop(&mut self) {
         self.server.stop();

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::net::TcpListener;
 use std::thread::JoinHandle;
 use tailbound_api::{MoveStep, MoveVm};
-use tailbound_control::ledger::{Call, Command, Ledger, Quota};
+use tailbound_control::ledger::{Call, Command, Ledger};
 use tailbound_control::server::{Authentication, Config, Metrics, Server};
 use tailbound_control::service::Service;
 use tailbound_control::store::{Sqlite, Store as _};
@@ -92,17 +92,10 @@ impl Running {
                 "interrupts":"0ns","steal":"0ns","share":0,"unpromised":{{"cpu":500,"threads":2}}}},
                 "unpromised":[{{"guest":"own","what":"it has 0.500 of a CPU"}}]}}"#
         );
-        let call = Call {
-            owner: None,
-            key: None,
-            fingerprint: [0; 32],
-            expected: None,
-            quota: Quota::default(),
-            command: Command::Report {
-                host: host.to_owned(),
-                report: Box::new(serde_json::from_str(&report).unwrap()),
-            },
-        };
+        let call = Call::of_service(Command::Report {
+            host: host.to_owned(),
+            report: Box::new(serde_json::from_str(&report).unwrap()),
+        });
         self.runtime.block_on(self.service.call(call)).unwrap();
     }
 
@@ -134,17 +127,10 @@ impl Running {
 
     /// Changes a step of a move of one of the tenant's machines, as another client.
     pub(crate) fn move_vm(&self, tenant: u64, vm: u32, step: MoveStep) {
-        let call = Call {
-            owner: None,
-            key: None,
-            fingerprint: [0; 32],
-            expected: None,
-            quota: Quota::default(),
-            command: Command::Move {
-                id: TenantId(tenant),
-                step: MoveVm { vm, step },
-            },
-        };
+        let call = Call::of_service(Command::Move {
+            id: TenantId(tenant),
+            step: MoveVm { vm, step },
+        });
         self.runtime.block_on(self.service.call(call)).unwrap();
     }
 

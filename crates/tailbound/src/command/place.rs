@@ -4,6 +4,7 @@
 //! received, otherwise in sentences and tables.
 
 mod audit;
+mod audit_log;
 mod backup;
 mod bound;
 mod enforcement;
@@ -118,6 +119,8 @@ enum Action {
     Openapi,
     /// Verify every guarantee in a store by independent code
     Audit(audit::Audit),
+    /// Print the audit of changes: caller, change, and the state before and after
+    AuditLog(audit_log::AuditLog),
     /// Write a backup of the running service's state to a file
     Backup(backup::Backup),
     /// Create a store from a backup, if every guarantee in it holds
@@ -164,6 +167,7 @@ impl Args {
             Action::Status(status) => status.run(),
             Action::Openapi => Ok(openapi::show()),
             Action::Audit(audit) => audit.run(),
+            Action::AuditLog(log) => log.run(),
             Action::Backup(backup) => backup.run(),
             Action::Import(import) => import.run(),
             Action::Salvage(salvage) => salvage.run(),

@@ -4,7 +4,7 @@ use rand::RngExt as _;
 use rand_pcg::Pcg64;
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
-use tailbound_api::Tenant;
+use tailbound_api::{AuditOutcome, Tenant};
 use tailbound_control::audit::audit;
 use tailbound_control::ledger::Snapshot;
 
@@ -15,6 +15,8 @@ pub(crate) struct TenantAnswers {
     tenants: BTreeMap<u64, Tenant>,
     /// Answers that cannot be right.
     amiss: Vec<String>,
+    /// The ids of the requests whose changes were acknowledged.
+    done: Vec<String>,
 }
 
 impl TenantAnswers {
@@ -41,6 +43,11 @@ impl TenantAnswers {
         self.tenants.remove(&id);
     }
 
+    /// A change was acknowledged.
+    pub(crate) fn done(&mut self, request: String) {
+        self.done.push(request);
+    }
+
     /// An answer cannot be right.
     pub(crate) fn amiss(&mut self, answer: String) {
         self.amiss.push(answer);
@@ -49,6 +56,7 @@ impl TenantAnswers {
     /// Adds the answers of another client about its own tenants.
     pub(crate) fn add(&mut self, other: Self) {
         self.amiss.extend(other.amiss);
+        self.done.extend(other.done);
         for (id, tenant) in other.tenants {
             if let Some(one) = self.tenants.insert(id, tenant) {
                 self.amiss(format!("two clients have the tenant {id}: {one:?}"));
@@ -74,6 +82,31 @@ pub(crate) struct Findings {
 impl Findings {
     pub(crate) fn are_none(&self) -> bool {
         self.lost + self.doubled + self.unasked + self.overfull == 0
+    }
+}
+
+impl Findings {
+    /// Checks that each acknowledged change is in the store's audit once, and that no other is.
+    fn compare_entries(&mut self, snapshot: &Snapshot, told: &TenantAnswers) {
+        let mut entries: BTreeMap<&str, usize> = BTreeMap::new();
+        for entry in snapshot.audit.values().flat_map(|block| &block.entries) {
+            if entry.outcome == AuditOutcome::Done {
+                *entries.entry(&entry.caller.request).or_default() += 1;
+            }
+        }
+        for request in &told.done {
+            let count = entries.remove(request.as_str()).unwrap_or_default();
+            if count != 1 {
+                let (lost, more) = (usize::from(count == 0), count.saturating_sub(1));
+                self.lost += lost;
+                self.doubled += more;
+                self.messages
+                    .push(format!("{request} has {count} entries in the audit"));
+            }
+        }
+        self.unasked += entries.len();
+        let unasked = entries.into_keys().map(|it| format!("unasked entry {it}"));
+        self.messages.extend(unasked);
     }
 }
 
@@ -116,6 +149,7 @@ pub(crate) fn check(snapshot: &Snapshot, told: &TenantAnswers) -> Findings {
                 .push(format!("doubled {tenant:?}, {one:?}"));
         }
     }
+    findings.compare_entries(snapshot, told);
     let report = audit(snapshot);
     findings.overfull = report.findings.len();
     let found = report.findings.iter().map(ToString::to_string);

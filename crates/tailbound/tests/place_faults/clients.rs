@@ -211,6 +211,9 @@ impl Client {
         self.requests += 1;
         let key = format!("{}-{}", self.name, self.requests);
         let first = self.answer(method, path, body, &key);
+        if first.0.is_success() {
+            self.told.done(key.clone());
+        }
         if first.0.is_success() && self.random.random_ratio(1, 20) {
             self.tally.replayed += 1;
             self.service += 1;
@@ -238,6 +241,7 @@ impl Client {
                 .method(method)
                 .uri(url)
                 .header("idempotency-key", key)
+                .header("x-request-id", key)
                 .header("content-type", "application/json")
                 .body(body.unwrap_or_default().to_owned())
                 .unwrap();

@@ -169,10 +169,8 @@ fn keyed(owner: &str, key: &str, command: Command) -> Call {
     Call {
         owner: Some(owner.to_owned()),
         key: Some(key.to_owned()),
-        quota: Quota::default(),
         fingerprint: [7; 32],
-        expected: None,
-        command,
+        ..call(command)
     }
 }
 

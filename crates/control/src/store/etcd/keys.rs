@@ -9,8 +9,11 @@
 //! PREFIX/data/topology
 //! PREFIX/data/next-id
 //! PREFIX/data/keys/OWNER/KEY    idempotency keys; `-` is the operators' OWNER
+//! PREFIX/audit/NUMBER           entries of the audit from this number; 20 digits
 //! PREFIX/parts/ID/NUMBER        parts of long documents
 //! ```
+//!
+//! The audit is not under `data`, so that earlier versions ignore it.
 
 use super::value::Pointer;
 use crate::ledger::{Change, KeyId, Subject};
@@ -21,6 +24,8 @@ use tailbound_placement::TenantId;
 
 /// The owner in the keys of operators; names of owners never start with it.
 const OPERATORS: &str = "-";
+/// Prefix of the names of the audit's documents.
+const AUDIT: &str = "audit/";
 
 /// The keys of one store.
 #[derive(Debug, Clone)]
@@ -51,14 +56,19 @@ impl Keys {
         format!("{}/commits", self.prefix)
     }
 
-    /// Returns the prefix of all documents.
-    pub fn data(&self) -> String {
-        format!("{}/data/", self.prefix)
+    /// Returns the key of a document.
+    pub(super) fn key(&self, name: &str) -> String {
+        let folder = if name.starts_with(AUDIT) { "" } else { "data/" };
+        format!("{}/{folder}{name}", self.prefix)
     }
 
-    /// Returns the first key after all documents: `0` comes right after `/`.
-    pub fn data_end(&self) -> String {
-        format!("{}/data0", self.prefix)
+    /// Returns the first key of each range of documents, and the first one after the range: `0`
+    /// comes right after `/`.
+    pub(super) fn ranges(&self) -> [(String, String); 2] {
+        ["data", "audit"].map(|folder| {
+            let key = format!("{}/{folder}", self.prefix);
+            (format!("{key}/"), format!("{key}0"))
+        })
     }
 
     /// Returns the prefix of the parts of all documents.
@@ -78,8 +88,12 @@ impl Keys {
 
     /// Returns the document's name if the key is one of a document.
     pub fn document<'a>(&self, key: &'a [u8]) -> Option<&'a str> {
-        let key = key.strip_prefix(self.data().as_bytes())?;
-        std::str::from_utf8(key).ok()
+        let name = key.strip_prefix(self.all().as_bytes())?;
+        let name = match name.strip_prefix(b"data/") {
+            Some(name) => name,
+            None => name.starts_with(AUDIT.as_bytes()).then_some(name)?,
+        };
+        std::str::from_utf8(name).ok()
     }
 }
 
@@ -91,6 +105,7 @@ pub(super) fn name(subject: Subject<'_>) -> String {
         Subject::Said(host) => format!("said/{host}"),
         Subject::Topology => "topology".to_owned(),
         Subject::NextId => "next-id".to_owned(),
+        Subject::Audit(first) => format!("{AUDIT}{first:020}"),
         Subject::Key(KeyId { owner, key }) => {
             format!("keys/{}/{key}", owner.as_deref().unwrap_or(OPERATORS))
         }
@@ -106,7 +121,10 @@ pub(super) fn document(change: &Change) -> Result<Option<Vec<u8>>, serde_json::E
         Change::Topology(topology) => serde_json::to_vec(topology.as_ref()),
         Change::Key(_, record) => serde_json::to_vec(record.as_ref()),
         Change::NextId(next) => serde_json::to_vec(next),
-        Change::Gone(_) | Change::KeyGone(_) | Change::SaidGone(_) => return Ok(None),
+        Change::Audit(_, block) => serde_json::to_vec(block.as_ref()),
+        Change::Gone(_) | Change::KeyGone(_) | Change::SaidGone(_) | Change::AuditGone(_) => {
+            return Ok(None);
+        }
     }
     .map(Some)
 }
@@ -131,6 +149,13 @@ pub fn change(name: &str, document: Option<&[u8]>) -> Result<Change, String> {
         return Ok(match document {
             Some(document) => Change::Key(Arc::new(key), Arc::new(parse(document)?)),
             None => Change::KeyGone(key),
+        });
+    }
+    if let Some(first) = name.strip_prefix(AUDIT) {
+        let first = first.parse().map_err(|_| unknown())?;
+        return Ok(match document {
+            Some(document) => Change::Audit(first, Arc::new(parse(document)?)),
+            None => Change::AuditGone(first),
         });
     }
     if let Some(host) = name.strip_prefix("said/") {
@@ -175,6 +200,7 @@ mod tests {
         back_and_forth(&Change::Hosts(Arc::new(hosts)));
         back_and_forth(&Change::NextId(u64::MAX));
         back_and_forth(&Change::Gone(TenantId(7)));
+        back_and_forth(&Change::AuditGone(7));
         back_and_forth(&Change::SaidGone("a/1".to_owned()));
         let said = r#"{"report":{"revision":7,"change":3},"silent_since":9}"#;
         let said = Arc::new(serde_json::from_str(said).unwrap());
@@ -196,7 +222,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_document_is_a_change_or_an_error(
-            name in "(tenants/|keys/|said/|hosts|topology|next-id)?[ -~]{0,12}",
+            name in "(tenants/|keys/|said/|audit/|hosts|topology|next-id)?[ -~]{0,12}",
             document in prop::option::of(prop::collection::vec(any::<u8>(), 0..40)),
         ) {
             let _ = change(&name, document.as_deref());

@@ -48,12 +48,26 @@ pub async fn load(link: &mut Link, keys: &Keys) -> Result<Loaded, StoreError> {
         leader: first.kvs.pop(),
         revision,
     };
-    let mut from = keys.data().into_bytes();
-    let end = keys.data_end();
+    for (from, end) in keys.ranges() {
+        load_range(link, keys, from, &end, &mut loaded).await?;
+    }
+    Ok(loaded)
+}
+
+/// Reads the documents of a range of keys at the revision of what is loaded.
+async fn load_range(
+    link: &mut Link,
+    keys: &Keys,
+    from: String,
+    end: &str,
+    loaded: &mut Loaded,
+) -> Result<(), StoreError> {
+    let revision = loaded.revision;
+    let mut from = from.into_bytes();
     loop {
         let request = RangeRequest {
             key: from.clone(),
-            range_end: end.clone().into_bytes(),
+            range_end: end.into(),
             limit: PAGE,
             revision,
             keys_only: false,
@@ -76,7 +90,7 @@ pub async fn load(link: &mut Link, keys: &Keys) -> Result<Loaded, StoreError> {
             from.push(0);
         }
         if !page.more {
-            return Ok(loaded);
+            return Ok(());
         }
     }
 }

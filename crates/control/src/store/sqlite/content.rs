@@ -32,6 +32,11 @@ impl Content {
         each(connection, tenants, on_error, |row| content.tenant(row))?;
         let keys = "SELECT owner, name, value, checksum FROM key";
         each(connection, keys, on_error, |row| content.key(row))?;
+        // A salvage may read a file of an earlier version.
+        if connection.table_exists(None, "audit").unwrap_or(true) {
+            let blocks = "SELECT id, value, checksum FROM audit ORDER BY id";
+            each(connection, blocks, on_error, |row| content.block(row))?;
+        }
         content.snapshot.revision = content.counters.revision;
         content.snapshot.next_id = content.counters.next_id;
         Ok(content)
@@ -67,6 +72,14 @@ impl Content {
         self.snapshot
             .tenants
             .insert(TenantId(id.cast_unsigned()), tenant);
+        Ok(())
+    }
+
+    fn block(&mut self, row: &Row<'_>) -> Result<(), StoreError> {
+        let (id, checksum) = (number(row, 0)?, number(row, 2)?);
+        rows::add(&mut self.sum, checksum);
+        let block = parse("audit", &id.to_string(), text(row, 1)?, checksum)?;
+        self.snapshot.audit.insert(id.cast_unsigned(), block);
         Ok(())
     }
 

@@ -95,6 +95,14 @@ impl<'t> Rows<'t> {
                 let id = id.0.cast_signed();
                 self.delete(&tenant_row(&[&id], &id.to_string()))
             }
+            Change::Audit(first, block) => {
+                let id = first.cast_signed();
+                self.replace(&audit_row(&[&id], &id.to_string()), block)
+            }
+            Change::AuditGone(first) => {
+                let id = first.cast_signed();
+                self.delete(&audit_row(&[&id], &id.to_string()))
+            }
             Change::Key(key, record) => {
                 let owner = key.owner.as_deref().unwrap_or_default();
                 self.replace(&key_row(&[&owner, &key.key], owner, &key.key), record)
@@ -176,6 +184,17 @@ fn tenant_row<'t>(key: &'t [&'t dyn ToSql], name: &'t str) -> Row<'t> {
         delete: "DELETE FROM tenant WHERE id = ?",
         key,
         kind: "tenant",
+        name,
+    }
+}
+
+fn audit_row<'t>(key: &'t [&'t dyn ToSql], name: &'t str) -> Row<'t> {
+    Row {
+        find: "SELECT checksum FROM audit WHERE id = ?",
+        replace: "INSERT OR REPLACE INTO audit VALUES (?, ?, ?)",
+        delete: "DELETE FROM audit WHERE id = ?",
+        key,
+        kind: "audit",
         name,
     }
 }

@@ -7,8 +7,8 @@ use std::fmt::Write as _;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tailbound_api::client::{Client, ClientError};
 use tailbound_api::{
-    Event, Following, Host, HostEnforcement, HostWord, Tenant, TenantEnforcement, TenantEvent,
-    TenantState, UnpromisedGuest, WorstMeasurements, WorstTail,
+    Code, Event, Following, Host, HostEnforcement, HostWord, Tenant, TenantEnforcement,
+    TenantEvent, TenantState, UnpromisedGuest, WorstMeasurements, WorstTail,
 };
 use tailbound_placement::{Lateness, Thousandths};
 use tailbound_report::{NOTHING, Paint, Table};
@@ -235,13 +235,27 @@ impl Events {
     pub(super) fn run(self) -> Result<Exit, Failure> {
         let service = &self.service;
         let client = service.client()?;
+        let mut since = None;
         while output::is_open() {
-            let lines = client.events(SILENCE);
+            let lines = match client.changes::<Event>(since, SILENCE) {
+                // The first lines of the next stream are the present state.
+                Err(error) if since.is_some() && is_gap(&error) => {
+                    since = None;
+                    continue;
+                }
+                lines => lines.map_err(|error| service.failure(error))?,
+            };
             // The service ends the stream when it stops; the next stream continues.
-            for line in lines.map_err(|error| service.failure(error))? {
+            for line in lines {
                 match line {
-                    Ok(line) if self.shows(&line) => {}
-                    Ok(_) => return Ok(Exit::Holds),
+                    Ok(line) => {
+                        if !self.shows(&line) {
+                            return Ok(Exit::Holds);
+                        }
+                        if line.tenant.is_none() {
+                            since = Some(line.revision);
+                        }
+                    }
                     Err(ClientError::Unreachable(_)) => {}
                     Err(error) => return Err(service.failure(error)),
                 }
@@ -268,6 +282,15 @@ impl Events {
         }
         output::is_open()
     }
+}
+
+/// Returns whether a stream cannot continue where the one before ended.
+fn is_gap(error: &ClientError) -> bool {
+    let code = match error {
+        ClientError::Problem(problem) => problem.code,
+        _ => return false,
+    };
+    matches!(code, Code::Expired | Code::Future)
 }
 
 fn text(revision: u64, event: &TenantEvent, paint: Paint) -> String {

@@ -172,8 +172,8 @@ fn frames(rig: &Rig<'_>, backend: Backend, size: u32) -> Result<f64, LabError> {
     Ok(rate)
 }
 
-/// Starts a testpmd, which is told to end or else stopped with all others, and waits for its prompt.
-/// Returns its index.
+/// Starts a testpmd and waits for its prompt. One that `ends` receives `quit` later; others are
+/// stopped with all processes. Returns its index.
 fn start(
     rig: &Rig<'_>,
     supervisor: &mut Supervisor<'_>,

@@ -191,6 +191,10 @@ impl Link {
 pub(crate) fn verify(blocks: &BTreeMap<u64, Arc<AuditBlock>>) -> Result<(), (u64, &'static str)> {
     let mut before: Option<&AuditEntry> = None;
     for (first, block) in blocks {
+        let expected = before.map_or(*first, |before| before.number + 1);
+        if *first != expected {
+            return Err((expected, "it is missing"));
+        }
         let mut previous = before.map_or(&block.previous, |entry| &entry.digest);
         if *previous != block.previous {
             return Err((*first, "the digest of the entry before is another one"));
@@ -199,9 +203,8 @@ pub(crate) fn verify(blocks: &BTreeMap<u64, Arc<AuditBlock>>) -> Result<(), (u64
             return Err((*first, "its block is empty"));
         }
         for (number, entry) in (*first..).zip(&block.entries) {
-            let expected = before.map_or(*first, |before| before.number + 1);
-            if entry.number != number || number != expected {
-                return Err((expected, "it is missing, or has another number"));
+            if entry.number != number {
+                return Err((number, "it has another number"));
             }
             let bare = AuditEntry {
                 digest: String::new(),

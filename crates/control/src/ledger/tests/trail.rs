@@ -111,6 +111,28 @@ proptest! {
     }
 }
 
+/// A writer of the store that changes an entry has to change all later ones, too.
+#[test]
+fn a_digest_covers_all_entries_before() {
+    let mut blocks = kept(&some_calls()).audit;
+    let second = AuditBlock::clone(&blocks[&2]);
+    let mut forged = AuditEntry {
+        what: "nothing".to_owned(),
+        digest: String::new(),
+        ..AuditEntry::clone(&second.entries[0])
+    };
+    forged.digest = Link::of(&second.previous, &forged).digest;
+    let third = AuditBlock {
+        previous: forged.digest.clone(),
+        ..AuditBlock::clone(&blocks[&3])
+    };
+    let entries = vec![Arc::new(forged)];
+    blocks.insert(2, Arc::new(AuditBlock { entries, ..second }));
+    blocks.insert(3, Arc::new(third));
+    let expected = (3, "it is not the entry that was written");
+    assert_eq!(verify(&blocks), Err(expected));
+}
+
 #[test]
 fn the_newest_entries_are_kept_and_their_chain_holds() {
     let entry = AuditEntry {

@@ -3,7 +3,7 @@
 use super::head::Head;
 use super::rows::{self, COUNTERS, parse};
 use super::{Counters, SAID, reading};
-use crate::ledger::{KeyId, KeyRecord, Snapshot};
+use crate::ledger::{KeyId, KeyRecord, Snapshot, trail};
 use crate::store::StoreError;
 use rusqlite::{Connection, Row};
 use std::sync::Arc;
@@ -180,6 +180,13 @@ pub(super) fn salvage(
             .check(content.counters.revision, &digest)
             .or_else(&mut note)?,
         None => note(StoreError::Corrupt("its head cannot be read".to_owned()))?,
+    }
+    // The audit continues after the last entry that is lost, so that an import has a whole chain.
+    while let Err((number, what)) = trail::verify(&content.snapshot.audit) {
+        note(StoreError::Corrupt(format!(
+            "the audit's entries up to {number}: {what}"
+        )))?;
+        content.snapshot.audit = content.snapshot.audit.split_off(&(number + 1));
     }
     let snapshot = &mut content.snapshot;
     if snapshot.topology.is_none() {

@@ -297,3 +297,24 @@ fn a_backup_becomes_a_new_file_and_never_replaces_one() {
         "{said}"
     );
 }
+
+/// Damage to the audit does not prevent an import of the rest.
+#[test]
+fn a_salvage_keeps_the_entries_after_a_lost_one() {
+    let schemas = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/store/sqlite/schemas");
+    let sql = std::fs::read_to_string(schemas.join("4.sql")).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    let connection = Connection::open(&path).unwrap();
+    connection.execute_batch(&sql).unwrap();
+    connection
+        .execute("DELETE FROM audit WHERE id = 2", [])
+        .unwrap();
+    drop(connection);
+    let (snapshot, lost) = Sqlite::salvage(&path).unwrap();
+    let entries: Vec<_> = snapshot.audit.keys().copied().collect();
+    assert_eq!((entries, snapshot.tenants.len()), (vec![3, 4], 2));
+    let said = "the audit's entries up to 2: it is missing";
+    assert!(lost.iter().any(|it| it.contains(said)), "{lost:?}");
+    assert_eq!(crate::audit::audit(&snapshot).findings, []);
+}

@@ -1,7 +1,7 @@
 //! Counters and the queue length of an interface.
 
 use crate::netns;
-use crate::rtnetlink::{Attributes, LINK_HEAD, Netlink, SET_LINK, attribute, find, number};
+use crate::rtnetlink::{Attributes, Netlink};
 use crate::tap::{check, request};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use std::io;
@@ -82,34 +82,6 @@ fn set_queue_length_here(interface: &str, packets: u32) -> io::Result<()> {
     })
 }
 
-/// `IFLA_GSO_MAX_SEGS`.
-const OFFLOAD_SEGMENTS: u16 = 40;
-
-/// Returns the number of segments in the longest packet that senders leave to `interface` to segment
-/// (`gso_max_segs`).
-///
-/// # Errors
-/// There is no such interface in the caller's network namespace.
-pub(crate) fn offload_segments(interface: &str) -> io::Result<u32> {
-    let index = rustix::net::netdevice::name_to_index(any_socket()?, interface)?;
-    let attributes = Netlink::open()?.link(index)?;
-    let segments = find(&attributes, OFFLOAD_SEGMENTS).and_then(|value| number(value, 0));
-    segments.ok_or_else(|| io::ErrorKind::NotFound.into())
-}
-
-/// Sets this number. The kernel itself segments longer packets before `interface`.
-///
-/// # Errors
-/// There is no such interface in the caller's network namespace, its driver has a lower maximum, or it
-/// takes `CAP_NET_ADMIN`.
-pub(crate) fn set_offload_segments(interface: &str, segments: u32) -> io::Result<()> {
-    let index = rustix::net::netdevice::name_to_index(any_socket()?, interface)?;
-    let mut head = [0; LINK_HEAD];
-    head[4..8].copy_from_slice(&index.to_ne_bytes());
-    let segments = attribute(OFFLOAD_SEGMENTS, &segments.to_ne_bytes());
-    Netlink::open()?.change(SET_LINK, 0, &[&head[..], &segments].concat())
-}
-
 /// Enables `interface` of the caller's network namespace.
 ///
 /// # Errors
@@ -150,8 +122,5 @@ mod tests {
         assert!(transmit_drops("lo", Some(Path::new("/nonexistent/netns"))).is_err());
         assert!(set_queue_length("nowhere", None, 10).is_err());
         assert!(set_up("nowhere").is_err());
-        assert!(offload_segments("lo").is_ok_and(|segments| segments > 0));
-        assert!(offload_segments("nowhere").is_err());
-        assert!(set_offload_segments("nowhere", 1).is_err());
     }
 }

@@ -20,7 +20,6 @@ pub(crate) const GET_FILTER: u16 = 46;
 const GET_NAMESPACE: u16 = 90;
 const QUERY: u16 = 2;
 /// Kinds of changes.
-pub(crate) const SET_LINK: u16 = 19;
 pub(crate) const NEW_QDISC: u16 = 36;
 pub(crate) const DELETE_QDISC: u16 = 37;
 

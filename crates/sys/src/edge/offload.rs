@@ -6,15 +6,45 @@
 
 use super::change::{delete, get, put};
 use super::{Edge, EdgeError, name_of};
-use crate::link;
+use crate::rtnetlink::{LINK_HEAD, Netlink, attribute, find, number};
 use crate::veth::{self, Peer};
 use std::io;
 
+/// `RTM_SETLINK`.
+const SET_LINK: u16 = 19;
+/// `IFLA_GSO_MAX_SEGS`.
+const OFFLOAD_SEGMENTS: u16 = 40;
 /// The longest frame on the wire, with a VLAN tag.
 const FRAME: u32 = 1_542;
 
 /// `struct offload`: the number of segments of the longest packet before the limit, and by the limit.
 pub(super) type RawOffload = [u32; 2];
+
+fn index_of(interface: &str) -> io::Result<u32> {
+    let (family, kind) = (
+        rustix::net::AddressFamily::INET,
+        rustix::net::SocketType::DGRAM,
+    );
+    let flags = rustix::net::SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(family, kind, flags, None)?;
+    Ok(rustix::net::netdevice::name_to_index(socket, interface)?)
+}
+
+/// Returns the number of segments in the longest packet that senders leave to `interface` to segment
+/// (`gso_max_segs`).
+pub(super) fn segments(interface: &str) -> io::Result<u32> {
+    let attributes = Netlink::open()?.link(index_of(interface)?)?;
+    let segments = find(&attributes, OFFLOAD_SEGMENTS).and_then(|value| number(value, 0));
+    segments.ok_or_else(|| io::ErrorKind::NotFound.into())
+}
+
+/// Sets this number. The kernel itself segments longer packets before `interface`.
+pub(super) fn set_segments(interface: &str, segments: u32) -> io::Result<()> {
+    let mut head = [0; LINK_HEAD];
+    head[4..8].copy_from_slice(&index_of(interface)?.to_ne_bytes());
+    let segments = attribute(OFFLOAD_SEGMENTS, &segments.to_ne_bytes());
+    Netlink::open()?.change(SET_LINK, 0, &[&head[..], &segments].concat())
+}
 
 /// Works at the other end of an interface; `None` if there is none, or it cannot be seen.
 fn at_peer<T: Send>(ifindex: u32, work: impl FnOnce(&str) -> io::Result<T> + Send) -> Option<T> {
@@ -33,7 +63,7 @@ impl Edge {
             return self.restore_offload(ifindex);
         }
         let known = get(&self.maps.offloads, ifindex)?;
-        let Some(now) = at_peer(ifindex, link::offload_segments) else {
+        let Some(now) = at_peer(ifindex, segments) else {
             return Ok(());
         };
         // Another value than the last one was set by another one since, and may be the lower limit.
@@ -49,7 +79,7 @@ impl Edge {
         }
         // Before the change, since the process may be killed after it.
         put(&mut self.maps.offloads, ifindex, [before, wanted])?;
-        let set = |name: &str| link::set_offload_segments(name, wanted);
+        let set = |name: &str| set_segments(name, wanted);
         if at_peer(ifindex, set).is_none() {
             return delete(&mut self.maps.offloads, ifindex);
         }
@@ -62,10 +92,10 @@ impl Edge {
             return Ok(());
         };
         at_peer(ifindex, |name| {
-            if link::offload_segments(name)? != wanted {
+            if segments(name)? != wanted {
                 return Ok(());
             }
-            link::set_offload_segments(name, before)
+            set_segments(name, before)
         });
         delete(&mut self.maps.offloads, ifindex)
     }

@@ -94,11 +94,6 @@ fn each_difference_is_told_with_what_was() {
         ("\"1538B\"", "\"9038B\"", "frame: 9.038KB, was 1.538KB"),
         (
             "\"1538B\"",
-            "\"1538B\"\npacket = \"80KB\"",
-            "packet: 80KB, was 1.538KB",
-        ),
-        (
-            "\"1538B\"",
             "\"1538B\"\nclasses = { fabric = \"small-flows-first\" }",
             "classes: small-flows-first (small: DSCP 46, PCP 5; lowest: DSCP 0, PCP 0), was \
              guarantees-first (guaranteed: DSCP 46, PCP 5; lowest: DSCP 0, PCP 0)",
@@ -125,6 +120,14 @@ fn each_difference_is_told_with_what_was() {
         swapped,
         "b place: rack1, was rack2\na-1 place: rack2, was rack1\na-2 place: rack2, was rack1"
     );
+}
+
+#[test]
+fn packets_of_a_frame_are_no_difference_of_their_own() {
+    let limited = told(&[("\"1538B\"", "\"1538B\"\npacket = \"80KB\"")]);
+    assert_eq!(limited, "packet: 80KB, was 1.538KB");
+    let longer = told(&[("\"1538B\"", "\"9038B\"")]);
+    assert_eq!(longer, "frame: 9.038KB, was 1.538KB");
 }
 
 #[test]

@@ -171,7 +171,7 @@ fn a_container_cuts_its_packets_until_it_is_released() {
     let Some(mut edge) = net.open() else { return };
     let segments = || {
         let guest = net.path("g");
-        netns::within(&guest, || crate::link::offload_segments("eth0"))
+        netns::within(&guest, || offload::segments("eth0"))
             .expect("a namespace")
             .expect("an interface")
     };
@@ -203,7 +203,7 @@ fn a_container_cuts_its_packets_until_it_is_released() {
     assert_eq!(segments(), before);
     // A limit that the container has itself stays, and so does one that it sets meanwhile.
     for own in [3, 7] {
-        let set = || crate::link::set_offload_segments("eth0", own);
+        let set = || offload::set_segments("eth0", own);
         if own == 7 {
             assert_eq!(attach(&mut edge, Some(1_538)), 1);
         }

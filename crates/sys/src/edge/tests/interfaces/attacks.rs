@@ -36,7 +36,7 @@ fn arp(operation: u8, mac: [u8; 6], ip: Ipv4Addr) -> Vec<u8> {
     own(ARP, &packet)
 }
 
-/// A message of ICMPv6 with a target, and an option that names a station.
+/// A message of `ICMPv6` with a target, and an option that names a station.
 fn discovery(kind: u8, target: Ipv6Addr, option: u8, station: [u8; 6]) -> Vec<u8> {
     let head = [kind, 0, 0, 0, 0, 0, 0, 0];
     let message = [&head[..], &target.octets(), &[option, 1], &station].concat();

@@ -32,6 +32,15 @@ pub struct HoseConfig {
     pub peers: Vec<HostId>,
 }
 
+impl HoseConfig {
+    /// Returns the durations of the protocol.
+    pub(crate) const fn times(&self) -> Times {
+        Times {
+            interval: self.interval,
+        }
+    }
+}
+
 /// Durations of the protocol.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Times {

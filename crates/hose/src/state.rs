@@ -5,7 +5,7 @@ mod agenda;
 mod send;
 
 use self::agenda::{Agenda, PIECE};
-use crate::config::{HoseConfig, Times};
+use crate::config::HoseConfig;
 use crate::context::Context;
 use crate::ids::{
     FlowKey, GuestId, HostId, PairKey, PeerIndex, SequenceNumber, Station, TimeOfDay,
@@ -71,9 +71,7 @@ enum About {
 impl HoseState {
     /// Returns a host without VMs, keys and known peers.
     pub fn new(now: Nanos, config: HoseConfig) -> Self {
-        let times = Times {
-            interval: config.interval,
-        };
+        let times = config.times();
         let view = View::new(config.host, &config.peers, config.epoch);
         let peers = view.peers.len();
         Self {
@@ -218,7 +216,7 @@ impl HoseState {
                 self.begin_list(now, from, list);
             }
             if about == About::ThisEpoch {
-                let lease = header.echo_time + self.times().lease();
+                let lease = header.echo_time + self.config.times().lease();
                 let known = self.handle_pair_entry(now, from, header.sequence, lease, &entry);
                 self.stats.unknown += u64::from(!known);
             }
@@ -270,7 +268,7 @@ impl HoseState {
     }
 
     fn handle_header(&mut self, now: Nanos, from: PeerIndex, header: &Header) {
-        let times = self.times();
+        let times = self.config.times();
         let (revision, _) = self.view.locals.list();
         let peer = &mut self.view.peers[from];
         let greeting = peer.handle_header(now, times, header, revision);
@@ -406,7 +404,7 @@ impl HoseState {
     fn take_here(&mut self, now: Nanos, sequence: SequenceNumber, entries: &[Entry]) {
         let here = self.view.here();
         for entry in entries {
-            let lease = now + self.times().lease();
+            let lease = now + self.config.times().lease();
             let known = self.handle_pair_entry(now, here, sequence, lease, entry);
             debug_assert!(known, "this host knows its own machines");
         }
@@ -443,7 +441,7 @@ impl HoseState {
     /// Returns the changes of permitted traffic to local VMs since the last call, in order. Call
     /// [`Self::poll_datagrams`] at `now` before.
     pub fn poll_incoming(&mut self, now: Nanos) -> impl Iterator<Item = Incoming> + '_ {
-        let times = self.times();
+        let times = self.config.times();
         self.incoming
             .update(now, times, &self.view, &mut self.receiving);
         self.incoming.poll_changes()
@@ -466,7 +464,7 @@ impl HoseState {
 
     /// Returns counters since the start, and current levels.
     pub fn stats(&self, now: Nanos) -> HoseStats {
-        let silence = Nanos(4 * self.times().heartbeat().0);
+        let silence = Nanos(4 * self.config.times().heartbeat().0);
         let heard = self.view.peers.iter().filter_map(|peer| peer.heard);
         let alive = heard.filter(|heard| now.since(*heard) <= silence);
         let count = |is: &dyn Fn(&Peer) -> bool| {
@@ -488,15 +486,9 @@ impl HoseState {
         }
     }
 
-    const fn times(&self) -> Times {
-        Times {
-            interval: self.config.interval,
-        }
-    }
-
     /// Returns both sides, and their shared context.
     fn sides(&mut self, now: Nanos) -> (Context<'_>, &mut SendingSide, &mut ReceivingSide) {
-        let times = self.times();
+        let times = self.config.times();
         let cx = Context {
             now,
             times,

@@ -227,7 +227,7 @@ fn each_alert_has_a_name_of_its_own_and_the_page_of_failures_names_alerts_that_e
         assert!(alerts.insert(name), "two rules have the name {name}");
     }
     let page = read("docs/how-to/operation.md");
-    let named = page.split('`').filter(|word| word.starts_with("Tailbound"));
-    let unknown: Vec<_> = named.filter(|name| !alerts.contains(name)).collect();
+    let mentioned = page.split('`').filter(|word| word.starts_with("Tailbound"));
+    let unknown: Vec<_> = mentioned.filter(|name| !alerts.contains(name)).collect();
     assert_eq!(unknown, [""; 0]);
 }

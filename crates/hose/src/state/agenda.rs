@@ -366,7 +366,7 @@ impl HoseState {
         } else {
             self.view.peers[peer].window.highest
         };
-        let times = self.times();
+        let times = self.config.times();
         let (mut cx, sending, _) = self.sides(now);
         sending.set_pairs(&mut cx, local, peer, &wanted, latest);
         cx.recompute_soon();

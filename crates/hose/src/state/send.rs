@@ -18,7 +18,7 @@ const TOLD: usize = 64;
 impl HoseState {
     /// Returns the time until the next datagram to a peer without new events.
     pub(super) fn until_next(&self, now: Nanos, index: PeerIndex) -> Nanos {
-        let times = self.times();
+        let times = self.config.times();
         let peer = &self.view.peers[index];
         let active = self.sending.uses(index) || self.receiving.serves(index);
         let (revision, _) = self.view.locals.list();
@@ -33,7 +33,7 @@ impl HoseState {
 
     /// Changes the epoch towards a peer that would not accept the current one.
     pub(super) fn settle_epoch(&mut self, now: Nanos, today: TimeOfDay, index: PeerIndex) {
-        let times = self.times();
+        let times = self.config.times();
         if self.view.peers[index].settle_epoch(now, times, today) {
             self.stats.epochs_changed += 1;
             let (mut cx, sending, _) = self.sides(now);
@@ -53,7 +53,7 @@ impl HoseState {
         let Some(keys) = self.view.peers[index].keys.clone() else {
             return 1;
         };
-        let theirs = self.view.peers[index].latest_key(now, self.times());
+        let theirs = self.view.peers[index].latest_key(now, self.config.times());
         let mut entries = mem::take(&mut self.entries);
         entries.clear();
         self.push_machines(index, &mut entries);
@@ -63,7 +63,7 @@ impl HoseState {
         self.schedule.datagram_sent(now, index);
 
         // A lease counts from `echo_time`, which was before we heard it.
-        let until = self.view.peers[index].time_heard + self.times().lease_counted();
+        let until = self.view.peers[index].time_heard + self.config.times().lease_counted();
         let (mut done, mut cost) = (0, 0);
         loop {
             let sequence = self.view.peers[index].next_sequence();
@@ -147,7 +147,7 @@ impl HoseState {
     /// pledges while the peer receives its datagrams: otherwise the peer would not receive its
     /// requests either.
     fn renew_pledge(&mut self, now: Nanos, index: PeerIndex) -> bool {
-        let length = self.times().pledge();
+        let length = self.config.times().pledge();
         let peer = &self.view.peers[index];
         let until = peer.time_heard + length;
         let hears_us = peer

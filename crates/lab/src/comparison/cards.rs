@@ -228,7 +228,7 @@ fn arguments(rig: &Rig<'_>, backend: Backend, size: u32) -> Vec<String> {
         mac(2),
         mac(1),
     );
-    testpmd(cpu, "cards", [device(1), device(2)], &more)
+    testpmd(cpu, "cards", &[device(1), device(2)], &more)
 }
 
 /// Returns the arguments of the testpmd in place of tailbound, on a CPU of its own.
@@ -241,13 +241,13 @@ fn forwarder(rig: &Rig<'_>) -> Vec<String> {
     testpmd(
         cpu,
         "forwarder",
-        [device(1), device(2)],
+        &[device(1), device(2)],
         "--forward-mode=io",
     )
 }
 
 /// Returns the arguments of a testpmd with two ports on a CPU.
-fn testpmd(cpu: u32, prefix: &str, devices: [String; 2], more: &str) -> Vec<String> {
+fn testpmd(cpu: u32, prefix: &str, devices: &[String; 2], more: &str) -> Vec<String> {
     words(&format!(
         "--lcores=0@{cpu},1@{cpu} --no-huge -m 256 --no-pci --no-telemetry \
          --file-prefix={prefix}{} {} -- -i --nb-cores=1 --total-num-mbufs=16384 --no-mlockall \

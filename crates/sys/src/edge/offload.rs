@@ -17,9 +17,6 @@ const OFFLOAD_SEGMENTS: u16 = 40;
 /// The longest frame on the wire, with a VLAN tag.
 const FRAME: u32 = 1_542;
 
-/// `struct offload`: the number of segments of the longest packet before the limit, and by the limit.
-pub(super) type RawOffload = [u32; 2];
-
 fn index_of(interface: &str) -> io::Result<u32> {
     let (family, kind) = (
         rustix::net::AddressFamily::INET,

@@ -1,7 +1,6 @@
 //! The files of programs, maps and links below a directory of a bpffs.
 
-use super::offload::RawOffload;
-use super::raw::{Choice, Choices, Drops, Interface, LAYOUT, RawLateness, Rules, Side};
+use super::raw::{Choice, Choices, Drops, Interface, LAYOUT, RawLateness, RawOffload, Rules, Side};
 use super::rules::Queue;
 use super::{EdgeError, step};
 use crate::bpf_program::{LoadError, kernel_types, lacks, load, patiently, refused};

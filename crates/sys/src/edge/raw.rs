@@ -8,6 +8,9 @@ use aya::Pod;
 use std::net::{IpAddr, Ipv6Addr};
 use tailbound_units::{Bytes, Nanos};
 
+/// `struct offload`: the number of segments of the longest packet before the limit, and by the limit.
+pub(super) type RawOffload = [u32; 2];
+
 /// The version of `tables.h`, and of what the programs do with it.
 pub(super) const LAYOUT: u64 = 2;
 

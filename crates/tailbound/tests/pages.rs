@@ -481,7 +481,7 @@ fn the_messages_of_the_pages_on_trouble_are_messages_of_the_program() {
     let sources = sources();
     for name in ["how-to/operation.md", "reference/vcpu.md"] {
         let messages = messages(name);
-        assert!(messages.len() > 10, "{messages:?}");
+        assert!(messages.len() > 3, "{messages:?}");
         for message in messages {
             assert!(
                 sources.contains(&message),

@@ -143,6 +143,13 @@ fn frames(rig: &Rig<'_>, backend: Backend, size: u32) -> Result<f64, LabError> {
     match backend {
         Backend::Bridge => {}
         Backend::Dpdk => {
+            // It binds to no file that one of another frame size has left.
+            for number in 1..=2 {
+                let socket = socket(rig, number);
+                if socket.exists() {
+                    std::fs::remove_file(&socket).map_err(LabError::file("removing", &socket))?;
+                }
+            }
             let other = start(rig, &mut supervisor, forwarder(rig), false)?;
             supervisor.tell(other, "start\n")?;
         }

@@ -497,6 +497,7 @@ mod tests {
     use super::*;
     use std::fs::{Permissions, set_permissions, write};
     use std::os::unix::fs::PermissionsExt;
+    use tailbound_dataplane::{PacerConfig, Pool, WireItem};
 
     #[test]
     fn a_destination_is_told_apart_from_an_address() {
@@ -509,8 +510,8 @@ mod tests {
         }
     }
 
-    #[test]
-    fn what_comes_from_no_peers_address_is_not_even_looked_at() {
+    /// An exchange of host `a` with the peer `b`, whose address is not in use.
+    fn exchange() -> Hose {
         let directory = tempfile::tempdir().unwrap();
         let key_file = directory.path().join("key");
         write(&key_file, "0123456789abcdef0123456789abcdef").unwrap();
@@ -521,7 +522,39 @@ mod tests {
         );
         let config = toml::from_str(&text).unwrap();
         let setup = HoseSetup::open(config, None, None, Placement::none()).unwrap();
-        let mut hose = setup.start(Nanos::ZERO).unwrap();
+        setup.start(Nanos::ZERO).unwrap()
+    }
+
+    /// Returns the position at which a frame without a guarantee begins.
+    fn begin(pacer: &mut Pacer<Packet>, now: Nanos) -> u64 {
+        const LEN: usize = 60;
+        let mut buffer = Pool::new().buffer(Packet::HEADROOM + LEN);
+        buffer[Packet::HEADROOM..][..LEN].fill(0);
+        let packet = Packet::new(buffer, Packet::HEADROOM, LEN, None, None).unwrap();
+        pacer.enqueue(now, packet);
+        let mut begins = Vec::new();
+        pacer.batch(now).for_each(|item| match item {
+            WireItem::BestEffort { at, .. } => begins.push(at.0),
+            other => panic!("{other:?}"),
+        });
+        begins[0]
+    }
+
+    #[test]
+    fn datagrams_take_their_time_of_the_wire() {
+        let mut hose = exchange();
+        let config = PacerConfig::strict(Rate::from_mbit(1000));
+        let (mut pacer, mut idle) = (Pacer::new(&config).unwrap(), Pacer::new(&config).unwrap());
+        // The first datagram greets the peer.
+        hose.poll(Nanos::ZERO, &mut pacer);
+        // 88 B of the datagram's header, 32 of its MAC, 42 of other headers, and 24 of the wire.
+        let later = begin(&mut pacer, Nanos::ZERO) - begin(&mut idle, Nanos::ZERO);
+        assert_eq!(later, 88 + 32 + 42 + 24);
+    }
+
+    #[test]
+    fn what_comes_from_no_peers_address_is_not_even_looked_at() {
+        let mut hose = exchange();
         let to = hose.channel.local_address().unwrap();
         for from in ["127.0.0.2:0", "127.0.0.3:0", "127.0.0.3:0"] {
             let sender = UdpSocket::bind(from).unwrap();

@@ -174,7 +174,7 @@ impl Live {
         let ready =
             ready.and_then(|warm| lateness::check(warm.as_ref(), request.allowance.lateness));
         if ready.is_err() {
-            // What was loaded for the measurement alone.
+            // The programs were loaded for the measurement alone.
             let _ = self.finish();
         }
         ready.map(drop)

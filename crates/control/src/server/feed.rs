@@ -22,9 +22,9 @@ use tokio_stream::wrappers::ReceiverStream;
 use utoipa::IntoParams;
 
 /// The interval of lines without a change, so that silence means an unreachable service.
-const HEARTBEAT: Duration = Duration::from_secs(10);
+pub(super) const HEARTBEAT: Duration = Duration::from_secs(10);
 /// The time after which a reader that accepts no data is disconnected.
-const STUCK: Duration = Duration::from_secs(30);
+pub(super) const STUCK: Duration = Duration::from_secs(30);
 /// The shortest time between two looks for changes.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -226,18 +226,27 @@ impl<F: Feed> FeedStream<F> {
         }
     }
 
-    /// Writes a line. Returns false if the reader has disconnected or the service stops.
     async fn send(&self, line: &F::Line) -> bool {
-        let Ok(mut line) = serde_json::to_vec(line) else {
-            return false;
-        };
-        line.push(b'\n');
-        let mut stopped = self.app.stopped.subscribe();
-        let delivery = tokio::time::timeout(STUCK, self.lines.send(Ok(line.into())));
-        tokio::select! {
-            sent = delivery => matches!(sent, Ok(Ok(()))),
-            _ = stopped.wait_for(|stopped| *stopped) => false,
-        }
+        send_line(&self.app, &self.lines, line).await
+    }
+}
+
+/// Writes a line of a stream. Returns false if the reader has disconnected or accepts none for
+/// [`STUCK`], or the service stops.
+pub(super) async fn send_line(
+    app: &App,
+    lines: &mpsc::Sender<Result<Bytes, Infallible>>,
+    line: &(impl Serialize + Sync),
+) -> bool {
+    let Ok(mut line) = serde_json::to_vec(line) else {
+        return false;
+    };
+    line.push(b'\n');
+    let mut stopped = app.stopped.subscribe();
+    let delivery = tokio::time::timeout(STUCK, lines.send(Ok(line.into())));
+    tokio::select! {
+        sent = delivery => matches!(sent, Ok(Ok(()))),
+        _ = stopped.wait_for(|stopped| *stopped) => false,
     }
 }
 

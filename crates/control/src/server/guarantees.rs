@@ -3,6 +3,7 @@
 use super::App;
 use super::access;
 use super::extract::{By, PathName};
+use super::feed::{self, HEARTBEAT};
 use super::hose_keys::KeysMark;
 use super::key_feed::KeyStream;
 use super::problem::{Absent, ApiError, Busy, Guarded};
@@ -16,15 +17,10 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
 use tailbound_api::{AgedHostLine, Code, HoseKeyUpdate, HostGuarantees, HostLine};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 
-/// The interval of lines without a change, so that silence means an unreachable service.
-const HEARTBEAT: Duration = Duration::from_secs(10);
-/// The time after which a reader that accepts no data is disconnected.
-const STUCK: Duration = Duration::from_secs(30);
 /// The maximum number of streams of one host, so that its token cannot use up all streams.
 const MOST_OF_A_HOST: usize = 16;
 
@@ -139,27 +135,14 @@ impl GuaranteeStream {
         let mut line = HostLine::Guarantees(state);
         loop {
             let age_ms = age_ms(&self.app);
-            if !self.send(&AgedHostLine { line, age_ms }).await {
+            let aged = AgedHostLine { line, age_ms };
+            if !feed::send_line(&self.app, &self.lines, &aged).await {
                 return;
             }
             match self.next().await {
                 Some(next) => line = next,
                 None => return,
             }
-        }
-    }
-
-    /// Writes a line. Returns false if the reader accepts none or the service stops.
-    async fn send(&self, line: &AgedHostLine) -> bool {
-        let Ok(mut line) = serde_json::to_vec(line) else {
-            return false;
-        };
-        line.push(b'\n');
-        let mut stopped = self.app.stopped.subscribe();
-        let delivery = tokio::time::timeout(STUCK, self.lines.send(Ok(line.into())));
-        tokio::select! {
-            sent = delivery => matches!(sent, Ok(Ok(()))),
-            _ = stopped.wait_for(|stopped| *stopped) => false,
         }
     }
 
@@ -202,6 +185,7 @@ async fn next_keys(keys: Option<&mut KeyStream>) -> HoseKeyUpdate {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use super::feed::STUCK;
     use super::*;
     use crate::ledger::Ledger;
     use crate::replica::{Leadership, STALE};

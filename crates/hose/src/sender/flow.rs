@@ -24,7 +24,7 @@ pub(super) struct Flow {
     taken: Bytes,
     /// True if frames waited since the last sample.
     waiting: bool,
-    /// True if its bucket in the pacer is not full.
+    /// True if its bucket in the pacer was not full at a report since the last sample.
     lacks: bool,
     /// Bytes of the frames that waited at the last sample.
     pub(super) queued: Bytes,
@@ -68,7 +68,7 @@ impl Flow {
     pub(super) fn handle_usage(&mut self, usage: Usage) {
         self.taken = self.taken.saturating_add(usage.taken);
         self.waiting |= usage.waiting;
-        self.lacks = usage.lacks > Bytes::ZERO;
+        self.lacks |= usage.lacks > Bytes::ZERO;
         self.queued = usage.queued;
     }
 

@@ -587,18 +587,13 @@ fn lent_bytes_deepen_a_destination_and_take_no_debt_with_them() {
     let mut host = Host::new(&PacerConfig::strict(LINK), &[with_credit(Some(3_076))]);
     let id = GuestId::first(0);
     for destination in [1, 2] {
-        let rate = Some(Rate::from_mbit(100));
-        let set = host.pacer.set_destination(host.now, id, destination, rate);
-        set.expect("sound");
+        limit(&mut host, destination, Some(Rate::from_mbit(100)));
     }
     let lend = |host: &mut Host, bytes| host.pacer.lend(host.now, id, 1, Bytes(bytes));
     // Both fill, and stay so while nothing fills them any more.
     host.now += Nanos::from_millis(1);
     for destination in [1, 2] {
-        let closed = host
-            .pacer
-            .set_destination(host.now, id, destination, Some(Rate(0)));
-        closed.expect("sound");
+        limit(&mut host, destination, Some(Rate(0)));
     }
     lend(&mut host, 6_152);
     assert_eq!(levels(&mut host), [(1, 9_228), (2, 3_076)]);
@@ -617,7 +612,7 @@ fn lent_bytes_deepen_a_destination_and_take_no_debt_with_them() {
             assert_eq!((used.lacks.0, used.queued.0), (9_228, 14 * 1_538));
         }
     });
-    // What was spent does not come back with another loan.
+    // A further loan does not bring spent bytes back.
     lend(&mut host, 0);
     assert_eq!(levels(&mut host), [(1, 0), (2, 3_076)]);
     // The first of two frames has a departure.
@@ -637,16 +632,11 @@ fn the_addresses_of_a_machine_share_what_is_lent() {
     };
     for destination in [1, 2] {
         host.pacer.set_place(id, destination, Some(place));
-        let rate = Some(Rate::from_mbit(100));
-        let set = host.pacer.set_destination(host.now, id, destination, rate);
-        set.expect("sound");
+        limit(&mut host, destination, Some(Rate::from_mbit(100)));
     }
     host.now += Nanos::from_millis(1);
     for destination in [1, 2] {
-        let closed = host
-            .pacer
-            .set_destination(host.now, id, destination, Some(Rate(0)));
-        closed.expect("sound");
+        limit(&mut host, destination, Some(Rate(0)));
         host.pacer.lend(host.now, id, destination, Bytes(6_152));
         for frame in 0..20 {
             host.ring(0, host.now, to(destination, frame, 1_538));

@@ -84,7 +84,7 @@ impl Create {
         let ownerless = tenant.owner.is_none() && error.code() == Some(Code::Absurd);
         let failure = service.failure(error);
         Err(if ownerless {
-            failure.hint("an operator names the owner with --owner OWNER, or in the file")
+            failure.hint("pass --owner OWNER, or write `owner` into the file")
         } else {
             failure
         })

@@ -84,6 +84,7 @@ pub struct AuditLine {
     pub number: u64,
     /// The revision of the replica that sent the line.
     pub revision: u64,
-    /// The time for which the replica has been cut off from the store, in milliseconds.
+    /// An upper bound on the age of this line in milliseconds: the time since the last proof that the replica
+    /// has all of the store.
     pub age_ms: u64,
 }

@@ -237,7 +237,8 @@ pub struct Event {
     /// The number of lines that a slow reader lost, from services of earlier versions only.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub missed: u64,
-    /// The time for which the replica has been cut off from the store, in milliseconds.
+    /// An upper bound on the age of this line in milliseconds: the time since the last proof that the replica
+    /// has all of the store.
     #[serde(default)]
     pub age_ms: u64,
 }

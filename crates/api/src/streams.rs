@@ -12,7 +12,8 @@ pub struct AgedHostLine {
     /// The line.
     #[serde(flatten)]
     pub line: HostLine,
-    /// The time for which the replica has been cut off from the store, in milliseconds.
+    /// An upper bound on the age of this line in milliseconds: the time since the last proof that the replica
+    /// has all of the store.
     pub age_ms: u64,
 }
 
@@ -32,7 +33,8 @@ pub struct TenantLine {
     /// The revision of this state. A stream continues from the revision of a line without a tenant,
     /// which is its `since`.
     pub revision: u64,
-    /// The time for which the replica has been cut off from the store, in milliseconds.
+    /// An upper bound on the age of this line in milliseconds: the time since the last proof that the replica
+    /// has all of the store.
     pub age_ms: u64,
 }
 
@@ -52,7 +54,8 @@ pub struct HostChangeLine {
     /// The revision of this state. A stream continues from the revision of a line without a host,
     /// which is its `since`.
     pub revision: u64,
-    /// The time for which the replica has been cut off from the store, in milliseconds.
+    /// An upper bound on the age of this line in milliseconds: the time since the last proof that the replica
+    /// has all of the store.
     pub age_ms: u64,
 }
 

@@ -12,6 +12,7 @@
 
 mod follow;
 mod forward;
+mod fresh;
 mod lease;
 mod role;
 
@@ -24,6 +25,7 @@ use crate::store::{Store, StoreError};
 use axum::body::Bytes;
 use axum::http::{HeaderMap, Method};
 use forward::Forwarder;
+use fresh::{Freshness, Progress};
 use lease::ElectedTerm;
 use role::RoleLoop;
 use std::collections::HashMap;
@@ -91,11 +93,9 @@ pub struct Leadership {
     pub role: Role,
     /// The leader's URL, if there is a leader; this replica's own URL if it leads.
     pub leader: Option<String>,
-    /// The time at which this replica lost the store, until it follows or leads again.
-    pub cut_off: Option<Instant>,
 }
 
-/// A replica without a connection to the store for this time sends no guarantees to hosts.
+/// A replica that has had no proof for this time that it has all of the store sends no guarantees to hosts.
 pub const STALE: Duration = Duration::from_secs(5);
 
 /// A handle on this process's role among the replicas.
@@ -106,6 +106,7 @@ pub struct Replica {
     forwarder: Forwarder,
     /// The revision that this replica has applied.
     revision: watch::Receiver<u64>,
+    freshness: Freshness,
 }
 
 impl Replica {
@@ -120,22 +121,30 @@ impl Replica {
         start: impl FnOnce(Ledger) -> Service,
     ) -> Result<(Service, Self), StartError> {
         let mut link = Link::new(&options.location, CALL_TIMEOUT)?;
+        let prover = Link::new(&options.location, CALL_TIMEOUT)?;
+        let keys = Keys::new(&options.location.prefix);
         let forwarder = Forwarder::new(options.leader_ca.as_deref())?;
+        let begun = Instant::now();
         let loaded = load_or_create(&mut link, &options).await?;
         let service = start(Ledger::load(loaded.snapshot.clone())?);
         let (leadership, watching) = watch::channel(Leadership {
             role: Role::Follower,
             leader: None,
-            cut_off: None,
         });
+        let (read, reading) = watch::channel(loaded.revision());
+        let progress = Progress {
+            read: reading,
+            decided: service.watch(),
+        };
         let (resign, resigning) = mpsc::channel(1);
-        let role_loop = RoleLoop::new(options, service.clone(), leadership, resigning);
+        let role_loop = RoleLoop::new(options, service.clone(), leadership, read, resigning);
         task::spawn(role_loop.run(link, loaded));
         let replica = Self {
             leadership: watching,
             resign,
             forwarder,
             revision: service.watch(),
+            freshness: Freshness::start(prover, keys, begun, progress),
         };
         Ok((service, replica))
     }
@@ -151,32 +160,28 @@ impl Replica {
         self.leadership.borrow().clone()
     }
 
-    /// Returns the time that this replica has been cut off from the store, if at least [`STALE`].
+    /// Returns the age of the last proof that this replica has all of the store, if at least [`STALE`].
     pub fn stale_for(&self) -> Option<Duration> {
-        let cut_off = self.leadership.borrow().cut_off?;
-        Some(cut_off.elapsed()).filter(|age| *age >= STALE)
+        Some(self.age()).filter(|age| *age >= STALE)
     }
 
-    /// Returns the time that this replica has been cut off from the store; zero if it is not.
+    /// Returns an upper bound on the age of what this replica has: the time since the last proof that it
+    /// has all of the store. Proofs come each second.
     pub fn age(&self) -> Duration {
-        let cut_off = self.leadership.borrow().cut_off;
-        cut_off.map(|since| since.elapsed()).unwrap_or_default()
+        self.freshness.age()
     }
 
-    /// Waits until this replica has been cut off from the store for [`STALE`].
+    /// Waits until the last proof that this replica has all of the store is [`STALE`].
     pub async fn stale(&self) {
-        let mut leadership = self.leadership.clone();
-        loop {
-            let found = leadership.wait_for(|it| it.cut_off.is_some()).await;
-            let Some(cut_off) = found.ok().and_then(|it| it.cut_off) else {
-                // The role loop has ended, and the process ends.
-                return std::future::pending().await;
-            };
-            tokio::select! {
-                () = time::sleep_until((cut_off + STALE).into()) => return,
-                _ = leadership.wait_for(|it| it.cut_off != Some(cut_off)) => {}
-            }
-        }
+        self.freshness.stale(STALE).await;
+    }
+
+    /// Waits until this replica has all that was committed before the call.
+    ///
+    /// # Errors
+    /// The store does not answer.
+    pub async fn newest(&self) -> Result<(), String> {
+        self.freshness.newest().await
     }
 
     /// Sends a write to the leader unchanged. Returns the leader's answer once this replica has
@@ -232,13 +237,17 @@ impl Replica {
 
 #[cfg(test)]
 impl Replica {
-    /// A handle without a role loop behind it, whose role the test sets.
-    pub(crate) fn of(leadership: watch::Receiver<Leadership>) -> Self {
+    /// A handle without a role loop behind it, whose role and last proof the test sets.
+    pub(crate) fn of(
+        leadership: watch::Receiver<Leadership>,
+        proved: watch::Receiver<Instant>,
+    ) -> Self {
         Self {
             leadership,
             resign: mpsc::channel(1).0,
             forwarder: Forwarder::new(None).expect("there is no file to read"),
             revision: watch::channel(0).1,
+            freshness: Freshness::of(proved),
         }
     }
 }

@@ -53,6 +53,8 @@ pub(super) struct RoleLoop {
     keys: Keys,
     service: Service,
     leadership: watch::Sender<Leadership>,
+    /// The revision of the store up to which the service has everything.
+    read: watch::Sender<u64>,
     resigning: mpsc::Receiver<oneshot::Sender<()>>,
 }
 
@@ -61,6 +63,7 @@ impl RoleLoop {
         options: Options,
         service: Service,
         leadership: watch::Sender<Leadership>,
+        read: watch::Sender<u64>,
         resigning: mpsc::Receiver<oneshot::Sender<()>>,
     ) -> Self {
         Self {
@@ -68,6 +71,7 @@ impl RoleLoop {
             options,
             service,
             leadership,
+            read,
             resigning,
         }
     }
@@ -83,7 +87,7 @@ impl RoleLoop {
                 Ok(never) => match never {},
                 Err(reason) => reason,
             };
-            self.publish_cut_off();
+            self.publish(Role::Follower, None);
             if let Some(elected) = &elected {
                 elected.stop();
             }
@@ -171,6 +175,7 @@ impl RoleLoop {
         let ledger = task::spawn_blocking(move || Ledger::load(snapshot)).await;
         let ledger = ledger.map_err(|error| StoreError::Failed(error.to_string()))??;
         self.service.replace(ledger).await?;
+        self.read.send_replace(loaded.revision());
         Ok(loaded)
     }
 
@@ -213,10 +218,11 @@ impl RoleLoop {
                     };
                     self.publish(Role::Follower, leader.as_ref());
                 }
+                let revision = u64::try_from(transaction.revision).unwrap_or(0);
                 if !transaction.changes.is_empty() {
-                    let revision = u64::try_from(transaction.revision).unwrap_or(0);
                     self.service.apply(transaction.changes, revision).await??;
                 }
+                self.read.send_replace(revision);
             }
         }
     }
@@ -258,25 +264,10 @@ impl RoleLoop {
     fn publish(&self, role: Role, leader: Option<&KeyValue>) {
         let leader = leader.map(|kv| String::from_utf8_lossy(&kv.value).into_owned());
         self.leadership.send_if_modified(|leadership| {
-            let now = Leadership {
-                role,
-                leader,
-                cut_off: None,
-            };
+            let now = Leadership { role, leader };
             let differs = *leadership != now;
             *leadership = now;
             differs
-        });
-    }
-
-    /// Publishes that this replica is cut off from the store, until it follows or leads again.
-    fn publish_cut_off(&self) {
-        self.leadership.send_modify(|leadership| {
-            *leadership = Leadership {
-                role: Role::Follower,
-                leader: None,
-                cut_off: leadership.cut_off.or_else(|| Some(Instant::now())),
-            };
         });
     }
 }

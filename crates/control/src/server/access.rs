@@ -261,17 +261,13 @@ pub(super) async fn guard(
 
 /// Answers a query, once this replica has the revision that it names.
 async fn read(app: &App, mut parts: Parts, body: Bytes, next: Next) -> Response {
-    if let Some(MinRevision(revision)) = parts.extensions.remove()
-        && let Err(error) = revisions::reach(app, revision).await
+    if let Some(wanted) = parts.extensions.remove()
+        && let Err(error) = revisions::reach(app, wanted).await
     {
         return error.into_response();
     }
     next.run(Request::from_parts(parts, Body::from(body))).await
 }
-
-/// The revision that the answer to a query must have at least.
-#[derive(Debug, Clone, Copy)]
-struct MinRevision(u64);
 
 fn admit(app: &App, path: &str, parts: &mut Parts) -> Result<&'static Rule, ApiError> {
     let rule = rule_of(&parts.method, path)?;
@@ -306,9 +302,9 @@ fn admit(app: &App, path: &str, parts: &mut Parts) -> Result<&'static Rule, ApiE
     }
     if rule.kind == Kind::Read
         && rule.has_revision()
-        && let Some(revision) = revisions::take_min_revision(parts)?
+        && let Some(wanted) = revisions::take_min_revision(parts)?
     {
-        parts.extensions.insert(MinRevision(revision));
+        parts.extensions.insert(wanted);
     }
     rule.check_parameters(parts)?;
     parts.extensions.insert(identity);

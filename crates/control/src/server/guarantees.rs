@@ -3,7 +3,7 @@
 use super::App;
 use super::access;
 use super::extract::{By, PathName};
-use super::feed::{self, HEARTBEAT};
+use super::feed;
 use super::hose_keys::KeysMark;
 use super::key_feed::KeyStream;
 use super::problem::{Absent, ApiError, Busy, Guarded};
@@ -17,17 +17,21 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 use tailbound_api::{AgedHostLine, Code, HoseKeyUpdate, HostGuarantees, HostLine};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 
+/// The interval of lines without a change. A host changes over after 12 s of silence, so that its
+/// guarantees are at most 15 s old while a replica is good.
+const HEARTBEAT: Duration = Duration::from_secs(5);
 /// The maximum number of streams of one host, so that its token cannot use up all streams.
 const MOST_OF_A_HOST: usize = 16;
 
 fn read(app: &App, name: &str) -> Result<HostGuarantees, ApiError> {
     if let Some(age) = app.replica.as_ref().and_then(Replica::stale_for) {
         let detail = format!(
-            "this replica has been cut off from the store for {} s",
+            "this replica has had no answer of its store for {} s",
             age.as_secs()
         );
         return Err(ApiError::new(Code::Unavailable, detail));
@@ -55,7 +59,7 @@ pub(super) async fn get(
 
 /// Streams the guarantees of a host's machines.
 ///
-/// Each line is JSON with all guarantees: at the start, after each change, and every 10 seconds.
+/// Each line is JSON with all guarantees: at the start, after each change, and every 5 seconds.
 /// The stream ends with the connection. A slow reader misses intermediate states, but never the
 /// last one.
 ///
@@ -129,8 +133,8 @@ struct GuaranteeStream {
 
 impl GuaranteeStream {
     /// Writes the guarantees until the reader disconnects, the service stops, the host or the token
-    /// is removed, or this replica has been cut off from the store for [`STALE`](crate::replica::STALE):
-    /// the host then takes another one.
+    /// is removed, or this replica has had no proof for [`STALE`](crate::replica::STALE) that it has all
+    /// of the store: the host then takes another one.
     async fn run(mut self, state: HostGuarantees) {
         let mut line = HostLine::Guarantees(state);
         loop {
@@ -263,10 +267,10 @@ pub(super) mod tests {
         let leader = Leadership {
             role: Role::Follower,
             leader: Some("http://127.0.0.1:1".to_owned()),
-            cut_off: None,
         };
         let (leadership, replica) = watch::channel(leader.clone());
-        let server = server(Some(Replica::of(replica)));
+        let (proof, proved) = watch::channel(std::time::Instant::now());
+        let server = server(Some(Replica::of(replica, proved)));
         let open = || {
             let app = Arc::clone(&server.app);
             stream(
@@ -278,16 +282,15 @@ pub(super) mod tests {
         };
         let mut lines = open().await.unwrap().into_body().into_data_stream();
         assert!(lines.next().await.is_some());
-        // An election is not that, nor a short break.
+        // An election is not that.
         leadership.send_modify(|it| it.leader = None);
-        leadership.send_modify(|it| it.cut_off = Some(std::time::Instant::now()));
         assert!(open().await.is_ok());
-        leadership.send_replace(leader.clone());
         let long = std::time::Instant::now().checked_sub(STALE).unwrap();
-        leadership.send_modify(|it| it.cut_off = Some(long));
+        proof.send_replace(long);
         assert!(lines.next().await.is_none(), "it goes on");
         assert!(open().await.is_err(), "one begins");
         leadership.send_replace(leader);
+        proof.send_replace(std::time::Instant::now());
         assert!(open().await.is_ok());
     }
 }

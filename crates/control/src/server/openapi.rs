@@ -3,6 +3,7 @@
 use super::access::{Access, Kind, RULES, Rule};
 use super::extract::IDEMPOTENCY_KEY;
 use super::problem::problem;
+use super::revisions::NEWEST;
 use super::{
     App, ask, audit, events, guarantees, hose_keys, hosts, machines, map, metrics, page, quota,
     report_times, scheduling, status, tenants, topology,
@@ -174,16 +175,16 @@ fn amend(operation: &mut Operation, rule: &Rule) {
 /// The parameter of queries that wait for a revision.
 fn min_revision() -> RefOr<Parameter> {
     let schema = ObjectBuilder::new()
-        .schema_type(Type::Integer)
-        .minimum(Some(0))
-        .maximum(Some(9_007_199_254_740_991_u64));
+        .schema_type(Type::String)
+        .pattern(Some(format!("^([0-9]{{1,16}}|{NEWEST})$")));
     ParameterBuilder::new()
         .name("min_revision")
         .parameter_in(ParameterIn::Query)
         .required(Required::False)
         .description(Some(
             "Waits up to 5 s until the replica has this revision, which is in the header \
-             Tailbound-Revision of an earlier answer.",
+             Tailbound-Revision of an earlier answer. With `newest` the answer has all changes that \
+             were done before the query, by any replica.",
         ))
         .schema(Some(schema))
         .build()

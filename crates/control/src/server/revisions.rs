@@ -10,16 +10,27 @@ use axum::http::{HeaderMap, HeaderName};
 use std::time::Duration;
 use tailbound_api::{Code, Role};
 
-/// The age of an answer in milliseconds: the time for which this replica has been cut off from the
-/// store.
+/// An upper bound on the age of an answer in milliseconds: the time since the last proof that this
+/// replica has all of the store.
 const AGE: HeaderName = HeaderName::from_static("tailbound-age-ms");
 /// The parameter of queries that wait for a revision.
 const MIN_REVISION: &str = "min_revision";
+/// The value of [`MIN_REVISION`] for [`MinRevision::Newest`].
+pub(super) const NEWEST: &str = "newest";
 /// The longest wait for a revision.
 const MAX_WAIT: Duration = Duration::from_secs(5);
 
+/// The revision that the answer to a query must have at least.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum MinRevision {
+    /// The revision of an earlier answer.
+    Of(u64),
+    /// That of the last change that was done before the query came, by any replica.
+    Newest,
+}
+
 /// Removes the parameter `min_revision` from a query, and returns its value.
-pub(super) fn take_min_revision(parts: &mut Parts) -> Result<Option<u64>, ApiError> {
+pub(super) fn take_min_revision(parts: &mut Parts) -> Result<Option<MinRevision>, ApiError> {
     let mut found = None;
     let mut rest = Vec::new();
     for part in parts.uri.query().unwrap_or_default().split('&') {
@@ -28,10 +39,15 @@ pub(super) fn take_min_revision(parts: &mut Parts) -> Result<Option<u64>, ApiErr
             continue;
         };
         let is_number = value.bytes().all(|byte| byte.is_ascii_digit());
-        let revision = value.parse().ok().filter(|_| is_number && found.is_none());
-        found = Some(revision.ok_or_else(|| {
+        let revision = match value {
+            NEWEST => Some(MinRevision::Newest),
+            _ if is_number => value.parse().ok().map(MinRevision::Of),
+            _ => None,
+        };
+        found = Some(revision.filter(|_| found.is_none()).ok_or_else(|| {
             ApiError::malformed(format!(
-                "{MIN_REVISION} is one whole number, the revision of an answer, and not {value:?}"
+                "{MIN_REVISION} is the revision of an answer, which is a whole number, or {NEWEST}, \
+                 once, and not {value:?}"
             ))
         })?);
     }
@@ -50,8 +66,39 @@ pub(super) fn take_min_revision(parts: &mut Parts) -> Result<Option<u64>, ApiErr
 /// Waits until this replica has a revision.
 ///
 /// # Errors
-/// The leader has not issued the revision, or this replica does not reach it in time.
-pub(super) async fn reach(app: &App, revision: u64) -> Result<(), ApiError> {
+/// The leader has not issued the revision, or this replica does not reach it in time; the store
+/// does not answer.
+pub(super) async fn reach(app: &App, wanted: MinRevision) -> Result<(), ApiError> {
+    match wanted {
+        MinRevision::Of(revision) => reach_revision(app, revision).await,
+        MinRevision::Newest => match &app.replica {
+            Some(replica) => reach_newest(replica).await,
+            // Without replicas readers have all that was answered.
+            None => Ok(()),
+        },
+    }
+}
+
+async fn reach_newest(replica: &Replica) -> Result<(), ApiError> {
+    match tokio::time::timeout(MAX_WAIT, replica.newest()).await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(why)) => {
+            let detail =
+                format!("this replica cannot ask the store for its newest revision: {why}");
+            Err(ApiError::new(Code::Unavailable, detail))
+        }
+        Err(_) => {
+            let detail = format!(
+                "this replica did not reach the store's newest revision within {} s; repeat the query, \
+                 or send it to another replica",
+                MAX_WAIT.as_secs()
+            );
+            Err(ApiError::new(Code::Behind, detail))
+        }
+    }
+}
+
+async fn reach_revision(app: &App, revision: u64) -> Result<(), ApiError> {
     let mut revisions = app.service.watch();
     let has = *revisions.borrow();
     if has >= revision {
@@ -88,14 +135,14 @@ pub(super) fn stamp(app: &App, headers: &mut HeaderMap) {
     headers.insert(AGE, age_ms(app).into());
 }
 
-/// Returns the time for which this replica has been cut off from the store, in milliseconds.
+/// Returns an upper bound on the age of what this replica has, in milliseconds.
 pub(super) fn age_ms(app: &App) -> u64 {
     let age = app.replica.as_ref().map(Replica::age).unwrap_or_default();
     u64::try_from(age.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Waits until this replica has been cut off from the store for too long: for hosts, and for readers
-/// of streams.
+/// Waits until the last proof that this replica has all of the store is too old, for hosts and for
+/// readers of streams.
 pub(super) async fn stale(app: &App) {
     match &app.replica {
         Some(replica) => replica.stale().await,
@@ -115,10 +162,11 @@ mod tests {
     async fn a_follower_waits_for_a_revision_and_answers_clearly_without_it() {
         let server = server(None);
         let app = Arc::clone(&server.app);
-        assert!(reach(&app, 0).await.is_ok());
+        assert!(reach(&app, MinRevision::Of(0)).await.is_ok());
+        assert!(reach(&app, MinRevision::Newest).await.is_ok());
         let waiting = tokio::spawn({
             let app = Arc::clone(&app);
-            async move { reach(&app, 7).await.is_ok() }
+            async move { reach(&app, MinRevision::Of(7)).await.is_ok() }
         });
         tokio::task::yield_now().await;
         assert!(!waiting.is_finished());
@@ -130,13 +178,15 @@ mod tests {
         // From here on time passes while all tasks are idle.
         tokio::time::pause();
         let begin = Instant::now();
-        let error = reach(&app, 8).await.expect_err("nothing arrives");
+        let error = reach(&app, MinRevision::Of(8))
+            .await
+            .expect_err("nothing arrives");
         assert_eq!(error.code(), Code::Behind);
         // Timers count whole milliseconds.
         assert_eq!(begin.elapsed().as_secs(), MAX_WAIT.as_secs());
     }
 
-    fn taken(uri: &str) -> (Result<Option<u64>, Code>, String) {
+    fn taken(uri: &str) -> (Result<Option<MinRevision>, Code>, String) {
         let (mut parts, ()) = Request::get(uri).body(()).unwrap().into_parts();
         let found = take_min_revision(&mut parts).map_err(|error| error.code());
         (found, parts.uri.to_string())
@@ -147,10 +197,19 @@ mod tests {
         for (uri, found, rest) in [
             ("/v1/tenants", Ok(None), "/v1/tenants"),
             ("/v1/tenants?limit=3", Ok(None), "/v1/tenants?limit=3"),
-            ("/v1/status?min_revision=7", Ok(Some(7)), "/v1/status"),
+            (
+                "/v1/status?min_revision=7",
+                Ok(Some(MinRevision::Of(7))),
+                "/v1/status",
+            ),
+            (
+                "/v1/status?min_revision=newest",
+                Ok(Some(MinRevision::Newest)),
+                "/v1/status",
+            ),
             (
                 "/v1/x?a=%26&min_revision=7&b=2",
-                Ok(Some(7)),
+                Ok(Some(MinRevision::Of(7))),
                 "/v1/x?a=%26&b=2",
             ),
         ] {
@@ -161,7 +220,9 @@ mod tests {
             "/v1/status?min_revision=-1",
             "/v1/status?min_revision=+1",
             "/v1/status?min_revision=99999999999999999999",
+            "/v1/status?min_revision=Newest",
             "/v1/status?min_revision=1&min_revision=2",
+            "/v1/status?min_revision=1&min_revision=newest",
         ] {
             assert_eq!(taken(uri).0, Err(Code::Malformed), "{uri}");
         }

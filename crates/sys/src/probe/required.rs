@@ -66,6 +66,7 @@ parts! {
     Dpdk, "dpdk", "DPDK's `dpdk-testpmd`.";
     GuestKernel, "guest-kernel", "QEMU, and a kernel for its guest.";
     Etcd, "etcd", "The commands `etcd` and `etcdctl`.";
+    Go, "go", "The command `go`.";
     Chromium, "chromium", "Chromium or a kin of it.";
     LinuxCodel, "linux-codel", "A C compiler, and Linux's sources of `CoDel` (`scripts/linux-codel`).";
     SystemdAnalyze, "systemd-analyze", "The command `systemd-analyze`, of systemd 250 or later.";
@@ -222,6 +223,7 @@ mod tests {
             "kernel-config",
             "guest-kernel",
             "etcd",
+            "go",
             "chromium",
             "linux-codel",
             "schemathesis",

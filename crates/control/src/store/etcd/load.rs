@@ -25,6 +25,13 @@ pub struct Loaded {
     pub revision: i64,
 }
 
+impl Loaded {
+    /// Returns the revision as those of ledgers, which are not negative either.
+    pub fn revision(&self) -> u64 {
+        u64::try_from(self.revision).unwrap_or(0)
+    }
+}
+
 /// Reads a store.
 ///
 /// # Errors

@@ -157,6 +157,11 @@ const CASES: &str = "
  0 place token --role operator
 64 place token --role operator --owner acme
 64 place token --role nobody
+64 place token
+64 place token create x
+64 place token create x --role viewer --owner acme
+ 2 place token list --url http://127.0.0.1:1 --patience 0
+64 place create acme/x --owner globex --vms 1
  2 place status --url http://127.0.0.1:1 --patience 0
  2 place audit --store sqlite:missing.db
 64 place audit

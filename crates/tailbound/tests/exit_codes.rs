@@ -298,6 +298,7 @@ place-drain place-events place-explain place-fail place-fit place-get place-guar
 place-host place-hosts place-import place-limit place-list place-machine place-move
 place-put place-relocate place-reservations place-reserve place-resize place-restore
 place-salvage place-serve place-status place-topology-apply place-topology-diff
+place-token-create place-token-list place-token-revoke
 place-topology-show probe-calibrate probe-network probe-pairs probe-serve probe-watch
 probe-workflows report-merge sim-flows-run sim-net-network sim-net-run sim-pacer-run
 sim-packets-run sim-placement-run sim-plan sim-replay sim-run sim-shaper-run sim-vcpu-run

@@ -9,6 +9,7 @@ mod quotas;
 mod races;
 mod random;
 mod scheduling;
+mod tokens;
 
 use super::testing::{TREE, call, create, ledger};
 use super::*;

@@ -14,8 +14,10 @@ mod follow;
 mod forward;
 mod lease;
 mod role;
+mod way;
 
 pub use forward::{FORWARDED, Forwarded, REVISION};
+pub use way::PROOF_LIFE;
 
 use crate::ledger::{Ledger, LoadError};
 use crate::service::Service;
@@ -35,6 +37,7 @@ use tailbound_placement::{Policy, Spec};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::{task, time};
+use way::Way;
 
 /// Time limit for the first read of the store.
 const START: Duration = Duration::from_secs(30);
@@ -104,6 +107,7 @@ pub struct Replica {
     leadership: watch::Receiver<Leadership>,
     resign: mpsc::Sender<oneshot::Sender<()>>,
     forwarder: Forwarder,
+    way: watch::Receiver<Way>,
     /// The revision that this replica has applied.
     revision: watch::Receiver<u64>,
 }
@@ -131,8 +135,11 @@ impl Replica {
         let (resign, resigning) = mpsc::channel(1);
         let role_loop = RoleLoop::new(options, service.clone(), leadership, resigning);
         task::spawn(role_loop.run(link, loaded));
+        let (proving, way) = watch::channel(Way::default());
+        task::spawn(way::prove(forwarder.clone(), watching.clone(), proving));
         let replica = Self {
             leadership: watching,
+            way,
             resign,
             forwarder,
             revision: service.watch(),
@@ -149,6 +156,25 @@ impl Replica {
     /// Returns the leader that this replica knows.
     pub fn leadership(&self) -> Leadership {
         self.leadership.borrow().clone()
+    }
+
+    /// Checks that this replica can answer queries and pass writes on: it leads, or it follows and
+    /// its requests reached the leader within [`PROOF_LIFE`].
+    ///
+    /// # Errors
+    /// The reason why it cannot.
+    pub fn check_ready(&self) -> Result<(), String> {
+        let Leadership {
+            role,
+            leader,
+            cut_off,
+        } = self.leadership();
+        match (role, leader) {
+            _ if cut_off.is_some() => Err("this replica is cut off from the store".to_owned()),
+            (Role::Leader, _) => Ok(()),
+            (Role::Follower, None) => Err("no leader is known".to_owned()),
+            (Role::Follower, Some(leader)) => self.way.borrow().check(&leader, Instant::now()),
+        }
     }
 
     /// Returns the time that this replica has been cut off from the store, if at least [`STALE`].
@@ -238,6 +264,7 @@ impl Replica {
             leadership,
             resign: mpsc::channel(1).0,
             forwarder: Forwarder::new(None).expect("there is no file to read"),
+            way: watch::channel(Way::default()).1,
             revision: watch::channel(0).1,
         }
     }

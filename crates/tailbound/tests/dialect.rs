@@ -85,6 +85,7 @@ const LINES: &[&str] = &[
     "place import | backup --store sqlite:imported.db",
     "place audit | --store sqlite:imported.db",
     "place salvage | salvaged --store sqlite:imported.db",
+    "place recover | --from-hosts held --topology tree.toml --store sqlite:recovered.db",
     "place delete | acme/web",
 ];
 

@@ -164,6 +164,8 @@ const CASES: &str = "
 64 place create acme/x --owner globex --vms 1
  2 place status --url http://127.0.0.1:1 --patience 0
  2 place audit --store sqlite:missing.db
+ 2 place recover --from-hosts missing --topology missing.toml --store sqlite:new.db
+64 place recover --from-hosts . --topology missing.toml --store etcd://127.0.0.1:1/x
 64 place audit
 64 place fit
 64 place create x --vms 0
@@ -296,7 +298,7 @@ lab-forward lab-run lab-shaped place-adopt place-audit place-audit-log place-bac
 place-cancel place-candidates place-change place-confirm place-create place-delete
 place-drain place-events place-explain place-fail place-fit place-get place-guarantees
 place-host place-hosts place-import place-limit place-list place-machine place-move
-place-put place-relocate place-reservations place-reserve place-resize place-restore
+place-put place-recover place-relocate place-reservations place-reserve place-resize place-restore
 place-salvage place-serve place-status place-topology-apply place-topology-diff
 place-token-create place-token-list place-token-revoke
 place-topology-show probe-calibrate probe-network probe-pairs probe-serve probe-watch

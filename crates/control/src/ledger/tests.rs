@@ -8,6 +8,7 @@ mod named;
 mod quotas;
 mod races;
 mod random;
+mod recover;
 mod scheduling;
 mod tokens;
 

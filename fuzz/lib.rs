@@ -1,5 +1,9 @@
 //! Code that the fuzz targets share.
 
+#[cfg(feature = "service")]
+#[path = "service.rs"]
+pub mod service;
+
 use tailbound_dataplane::{GuestId, Malformed, Packet, Pool};
 
 /// `frame` as it comes from the guest of a slot, or from outside.

@@ -16,12 +16,14 @@ mod lines;
 mod machines;
 mod random;
 mod stream;
+mod tokens;
 
 pub use backoff::Backoff;
 pub use error::{ClientError, SettingsError, UnreachableReplica};
 pub use exchange::Settings;
 pub use random::random;
 pub use stream::{Change, Changes, HostStream};
+pub use tokens::{issue_token, revoke_token, tokens};
 
 use crate::{
     Adoption, AdoptionReport, AuditEntry, Batch, BatchResult, CandidateAnswers, CandidateQuestions,

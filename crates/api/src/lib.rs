@@ -23,6 +23,7 @@ mod problem;
 mod reserved;
 mod scheduling;
 mod streams;
+mod tokens;
 mod types;
 
 pub use audit::{AuditCaller, AuditEntry, AuditLine, AuditOutcome};
@@ -44,4 +45,5 @@ pub use tailbound_placement::{
     CpuReservation, CpuUse, DEFAULT_BURSTS, HostCpu, HostLimits, KEEPS_INWARD_BURSTS, Lateness,
     TenantId, Thousandths,
 };
+pub use tokens::{IssuedToken, NewToken, Token, TokenRole};
 pub use types::*;

@@ -4,7 +4,9 @@
 //! truncated or changed files. Between them is one document a line, for `jq` and `grep`. The format
 //! is independent of the store.
 
-use crate::ledger::{AuditBlock, Change, Hosts, KeyId, KeyRecord, ReceivedReport, Snapshot};
+use crate::ledger::{
+    AuditBlock, Change, Hosts, KeyId, KeyRecord, ReceivedReport, Snapshot, TokenRecord,
+};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use std::fmt::Write as _;
@@ -33,6 +35,7 @@ enum Line {
         key: KeyId,
         record: Arc<KeyRecord>,
     },
+    Token(Arc<TokenRecord>),
     Audit {
         first: u64,
         block: Arc<AuditBlock>,
@@ -117,6 +120,9 @@ pub fn write(snapshot: &Snapshot) -> String {
             record: Arc::clone(record),
         });
     }
+    for token in snapshot.tokens.values() {
+        put(&Line::Token(Arc::clone(token)));
+    }
     for (first, block) in &snapshot.audit {
         put(&Line::Audit {
             first: *first,
@@ -172,6 +178,7 @@ pub fn read(text: &str) -> Result<Snapshot, BackupError> {
             Line::Said { host, said } => Change::Said(host, said),
             Line::Tenant(tenant) => Change::Tenant(tenant),
             Line::Key { key, record } => Change::Key(Arc::new(key), record),
+            Line::Token(token) => Change::Token(token),
             Line::Audit { first, block } => Change::Audit(first, block),
             Line::End(end) => {
                 let expected = End {
@@ -220,6 +227,7 @@ pub fn changes(snapshot: &Snapshot) -> Vec<Change> {
     let keys = snapshot.keys.iter();
     changes
         .extend(keys.map(|(key, record)| Change::Key(Arc::new(key.clone()), Arc::clone(record))));
+    changes.extend(snapshot.tokens.values().cloned().map(Change::Token));
     let blocks = snapshot.audit.iter();
     changes.extend(blocks.map(|(first, block)| Change::Audit(*first, Arc::clone(block))));
     changes

@@ -29,8 +29,11 @@ mod owners;
 mod pinned;
 mod quota;
 mod read;
+mod recover;
 pub(crate) mod reservations;
 mod runs;
+pub(crate) mod token;
+pub(crate) mod tokens;
 mod topology;
 pub(crate) mod trail;
 
@@ -53,7 +56,10 @@ pub use keys::{KEY_LIFE, MAX_KEYS};
 pub(crate) use quota::usage_of;
 pub use quota::{MAX_OPEN, Quota, Usage};
 pub use read::TenantFilter;
+pub use recover::{Finding, RecoverError, Recovery, read_state, recover};
 pub use reservations::OpenReservation;
+pub use token::{TokenHash, TokenRecord};
+pub use tokens::{MAX_OF_OWNER, MAX_TOKENS};
 pub use topology::compare;
 pub use trail::MAX_ENTRIES;
 
@@ -66,9 +72,10 @@ use std::sync::Arc;
 use tailbound_api::{Tenant, TopologyState};
 use tailbound_placement::{Datacentre, NodeId, Policy, PortId, Spec, SpecError, TenantId};
 use tailbound_units::Bytes;
+use tokens::Tokens;
 use trail::Trail;
 
-/// Tenants, hosts, topology and idempotency keys.
+/// Tenants, hosts, topology, idempotency keys and tokens.
 ///
 /// A clone shares what is large and does not change.
 #[derive(Debug, Clone)]
@@ -86,10 +93,17 @@ pub struct Ledger {
     hosts: Arc<Hosts>,
     /// Reports of hosts, and the states of tenants that follow from them.
     standings: TenantStates,
-    keys: Keys,
+    callers: Callers,
     next_id: u64,
     /// The number of all machines.
     used: u64,
+}
+
+/// The state of callers, which no guarantee depends on.
+#[derive(Debug, Clone, Default)]
+struct Callers {
+    keys: Keys,
+    tokens: Tokens,
 }
 
 /// The log of all commits.
@@ -145,7 +159,10 @@ impl Ledger {
         apply::check_resources(&ledger)?;
         for (key, mut record) in snapshot.keys {
             names::share_in_reply(ledger.datacentre.topology(), &mut record);
-            ledger.keys.put(Arc::new(key), record);
+            ledger.callers.keys.put(Arc::new(key), record);
+        }
+        for token in snapshot.tokens.into_values() {
+            ledger.callers.tokens.put(token);
         }
         ledger.log = CommitLog {
             revision: snapshot.revision,
@@ -166,7 +183,8 @@ impl Ledger {
                 .all_said()
                 .map(|(name, said)| (name.to_owned(), Arc::clone(said)))
                 .collect(),
-            keys: self.keys.iter().collect(),
+            keys: self.callers.keys.iter().collect(),
+            tokens: self.callers.tokens.all().clone(),
             next_id: self.next_id,
             audit: self.log.audit.blocks().clone(),
         }
@@ -188,7 +206,7 @@ impl Ledger {
             tenants: BTreeMap::new(),
             owners: Owners::default(),
             hosts: Arc::default(),
-            keys: Keys::default(),
+            callers: Callers::default(),
             next_id: 1,
             used: 0,
         }

@@ -12,6 +12,7 @@
 
 pub mod audit;
 pub mod backup;
+mod expiry;
 mod fair;
 mod kept;
 pub mod ledger;

@@ -15,8 +15,10 @@ mod forward;
 mod fresh;
 mod lease;
 mod role;
+mod way;
 
 pub use forward::{FORWARDED, Forwarded, REVISION};
+pub use way::PROOF_LIFE;
 
 use crate::ledger::{Ledger, LoadError};
 use crate::service::Service;
@@ -37,6 +39,7 @@ use tailbound_placement::{Policy, Spec};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::{task, time};
+use way::Way;
 
 /// Time limit for the first read of the store.
 const START: Duration = Duration::from_secs(30);
@@ -104,6 +107,7 @@ pub struct Replica {
     leadership: watch::Receiver<Leadership>,
     resign: mpsc::Sender<oneshot::Sender<()>>,
     forwarder: Forwarder,
+    way: watch::Receiver<Way>,
     /// The revision that this replica has applied.
     revision: watch::Receiver<u64>,
     freshness: Freshness,
@@ -139,8 +143,11 @@ impl Replica {
         let (resign, resigning) = mpsc::channel(1);
         let role_loop = RoleLoop::new(options, service.clone(), leadership, read, resigning);
         task::spawn(role_loop.run(link, loaded));
+        let (proving, way) = watch::channel(Way::default());
+        task::spawn(way::prove(forwarder.clone(), watching.clone(), proving));
         let replica = Self {
             leadership: watching,
+            way,
             resign,
             forwarder,
             revision: service.watch(),
@@ -158,6 +165,26 @@ impl Replica {
     /// Returns the leader that this replica knows.
     pub fn leadership(&self) -> Leadership {
         self.leadership.borrow().clone()
+    }
+
+    /// Checks that this replica can answer queries and pass writes on: it leads, or it follows and
+    /// its requests reached the leader within [`PROOF_LIFE`].
+    ///
+    /// # Errors
+    /// The reason why it cannot.
+    pub fn check_ready(&self) -> Result<(), String> {
+        if let Some(age) = self.stale_for() {
+            return Err(format!(
+                "this replica has had no answer of its store for {} s",
+                age.as_secs()
+            ));
+        }
+        let Leadership { role, leader } = self.leadership();
+        match (role, leader) {
+            (Role::Leader, _) => Ok(()),
+            (Role::Follower, None) => Err("no leader is known".to_owned()),
+            (Role::Follower, Some(leader)) => self.way.borrow().check(&leader, Instant::now()),
+        }
     }
 
     /// Returns the age of the last proof that this replica has all of the store, if at least [`STALE`].
@@ -246,6 +273,7 @@ impl Replica {
             leadership,
             resign: mpsc::channel(1).0,
             forwarder: Forwarder::new(None).expect("there is no file to read"),
+            way: watch::channel(Way::default()).1,
             revision: watch::channel(0).1,
             freshness: Freshness::of(proved),
         }

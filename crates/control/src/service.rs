@@ -100,6 +100,8 @@ struct Shared {
     leads: AtomicBool,
     revision: watch::Sender<u64>,
     watchers: Watchers,
+    /// Counts the changes of issued tokens.
+    tokens: watch::Sender<u64>,
     history: History,
 }
 
@@ -126,6 +128,7 @@ impl Service {
             leads: AtomicBool::new(false),
             revision,
             watchers: Watchers::default(),
+            tokens: watch::Sender::new(0),
         });
         let writer = Writer::new(Arc::clone(&shared), queue, Box::new(observe));
         std::thread::spawn(move || writer.run());
@@ -272,6 +275,11 @@ impl Service {
         self.shared
             .watchers
             .watch(host, self.read(Ledger::revision))
+    }
+
+    /// Watches changes of the issued tokens: the value rises with each one.
+    pub fn watch_tokens(&self) -> watch::Receiver<u64> {
+        self.shared.tokens.subscribe()
     }
 
     /// Returns what changed after a revision and is wanted. [`Self::watch`] wakes a caller that has

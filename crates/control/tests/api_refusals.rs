@@ -415,7 +415,7 @@ POST /v1/tenants/1/limit {} => only an operator's token
 
 /// Every operation, and whether a tenant and a host may; written out again, so
 /// that the table of the service is not compared with itself.
-const WHO: &[(&str, &str, bool, bool)] = &[
+pub(crate) const WHO: &[(&str, &str, bool, bool)] = &[
     ("POST", "/v1/tenants", true, false),
     ("GET", "/v1/tenants", true, false),
     ("GET", "/v1/tenants/{id}", true, false),
@@ -455,6 +455,9 @@ const WHO: &[(&str, &str, bool, bool)] = &[
     ("GET", "/v1/changes/audit", true, false),
     ("GET", "/v1/audit", true, false),
     ("GET", "/v1/quota", true, false),
+    ("POST", "/v1/tokens", true, false),
+    ("GET", "/v1/tokens", true, false),
+    ("DELETE", "/v1/tokens/{name}", true, false),
     ("GET", "/v1/topology", false, false),
     ("PUT", "/v1/topology", false, false),
     ("POST", "/v1/topology/diff", false, false),

@@ -10,14 +10,16 @@ use proxy::Proxy;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use std::collections::HashMap;
 use std::fs;
+use std::net::TcpListener;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tailbound_api::{HostState, NewTenant, Role, TopologyDiff, VmLimit};
+use tailbound_api::{AuditCaller, HostState, NewTenant, Role, TokenRole, TopologyDiff, VmLimit};
 use tailbound_control::ledger::{
-    Call, Change, Command, Hosts, KeyId, KeyRecord, Ledger, Reply, Snapshot,
+    Call, Change, Command, Hosts, KeyId, KeyRecord, Ledger, Reply, Snapshot, TokenHash, TokenRecord,
 };
-use tailbound_control::replica::{Options, Replica};
+use tailbound_control::replica::{Options, PROOF_LIFE, Replica};
+use tailbound_control::server::{Authentication, Config, Metrics, Server};
 use tailbound_control::service::{Service, ServiceError};
 use tailbound_control::store::etcd::messages::{RequestOp, TxnRequest};
 use tailbound_control::store::etcd::{
@@ -261,9 +263,13 @@ fn too_many_changes_at_once_are_refused_for_certain() {
 }
 
 async fn replica(location: &Location, number: u32) -> (Service, Replica) {
+    replica_at(location, &format!("http://replica-{number}")).await
+}
+
+async fn replica_at(location: &Location, url: &str) -> (Service, Replica) {
     let options = Options {
         location: location.clone(),
-        advertise: format!("http://replica-{number}"),
+        advertise: url.to_owned(),
         lease: Duration::from_secs(2),
         leader_ca: None,
         initial: Some((spec(), Policy::Silo)),
@@ -279,6 +285,120 @@ async fn until(what: &str, holds: impl Fn() -> bool) {
         assert!(Instant::now() < end, "in vain: {what}");
         sleep(Duration::from_millis(5)).await;
     }
+}
+
+/// Serves the API of a replica on this listener, until the runtime ends.
+fn serve(listener: TcpListener, (service, replica): &(Service, Replica)) {
+    let config = Config {
+        authentication: Authentication::InsecureLoopback,
+        tls: None,
+        streams: 4,
+        connections: 8,
+        hose: None,
+        collector: None,
+    };
+    let (service, replica) = (service.clone(), replica.clone());
+    let server = Server::new(config, service, Some(replica), Metrics::new()).unwrap();
+    tokio::spawn(async move { server.run(listener).await });
+}
+
+/// A load balancer that looks at `/readyz` sends no change to a replica that cannot pass it on.
+#[test]
+fn a_follower_is_ready_while_it_proves_its_way_to_the_leader() {
+    let Some(etcd) = Etcd::start(1) else { return };
+    let location: Location = etcd.location("way").parse().unwrap();
+    runtime().block_on(async {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let proxy = Proxy::start(&listener.local_addr().unwrap().to_string());
+        let leader = replica_at(&location, &format!("http://{}", proxy.address())).await;
+        until("it leads", || leader.1.leadership().role == Role::Leader).await;
+        assert_eq!(leader.1.check_ready(), Ok(()));
+        let follower = replica_at(&location, "http://127.0.0.1:1").await;
+        // The leader's server does not run yet.
+        until("the way was tried", || {
+            let why = follower.1.check_ready().unwrap_err();
+            why.contains(&proxy.address().to_string()) && !why.contains("not tried")
+        })
+        .await;
+        serve(listener, &leader);
+        until("there is a way", || follower.1.check_ready().is_ok()).await;
+
+        proxy.close();
+        let begin = Instant::now();
+        until("there is none", || follower.1.check_ready().is_err()).await;
+        assert!(begin.elapsed() < PROOF_LIFE + Duration::from_secs(1));
+        assert_eq!(leader.1.check_ready(), Ok(()), "the leader needs none");
+        let knows = follower.1.leadership().leader;
+        assert!(knows.is_some(), "etcd still names the leader");
+        proxy.open();
+        until("there is one again", || follower.1.check_ready().is_ok()).await;
+    });
+}
+
+/// The address of the leader leads to a follower: no write would be done there.
+#[test]
+fn an_address_that_is_not_the_leaders_is_no_way() {
+    let Some(etcd) = Etcd::start(1) else { return };
+    let location: Location = etcd.location("astray").parse().unwrap();
+    runtime().block_on(async {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let leader = replica_at(&location, &url).await;
+        until("it leads", || leader.1.leadership().role == Role::Leader).await;
+        let follower = replica_at(&location, "http://127.0.0.1:1").await;
+        serve(listener, &follower);
+        until("it says so", || {
+            let why = follower.1.check_ready().unwrap_err();
+            why.contains("503") && why.contains("not the leader's")
+        })
+        .await;
+    });
+}
+
+#[test]
+fn a_token_is_known_and_revoked_at_all_replicas_within_a_second() {
+    let Some(etcd) = Etcd::start(1) else { return };
+    let location: Location = etcd.location("tokens").parse().unwrap();
+    runtime().block_on(async {
+        let (one, two, three) = tokio::join!(
+            replica(&location, 0),
+            replica(&location, 1),
+            replica(&location, 2)
+        );
+        let replicas = [one, two, three];
+        let leader = decide(&replicas, "first").await;
+        let token = TokenRecord {
+            name: "ci".to_owned(),
+            role: TokenRole::Viewer,
+            owner: None,
+            host: None,
+            sha256: TokenHash([7; 32]),
+            expires: None,
+            issued: 1,
+            issued_by: AuditCaller::default(),
+        };
+        let commands = [
+            (Command::IssueToken(Arc::new(token)), 1),
+            (Command::RevokeToken("ci".to_owned()), 0),
+        ];
+        for (command, expected) in commands {
+            let mut changes: Vec<_> = replicas.iter().map(|it| it.0.watch_tokens()).collect();
+            let call = Call::of_service(command);
+            replicas[leader].0.call(call).await.unwrap();
+            let begin = Instant::now();
+            for ((service, _), change) in replicas.iter().zip(&mut changes) {
+                change.changed().await.unwrap();
+                let known = service.read(|ledger| ledger.snapshot().tokens.len());
+                assert_eq!(known, expected);
+            }
+            let took = begin.elapsed();
+            assert!(took < Duration::from_secs(1), "{took:?}");
+            // One that starts later reads them from the store.
+            let (service, _) = replica(&location, 3).await;
+            let known = service.read(|ledger| ledger.snapshot().tokens.len());
+            assert_eq!(known, expected);
+        }
+    });
 }
 
 fn create(name: &str) -> Call {

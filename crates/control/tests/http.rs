@@ -8,5 +8,7 @@ mod api_refusals;
 mod api_running;
 mod api_scheduling;
 mod api_support;
+mod api_tokens;
+mod generated;
 mod openapi;
 mod schemathesis;

@@ -45,6 +45,9 @@ const LINES: &[&str] = &[
     "vcpu apply | --dry-run --state none --pid OWN --class aperiodic --slice 1ms",
     "vcpu restore | --state none",
     "place token | --role operator",
+    "place token create | ci --role tenant --owner acme --valid-for 1h",
+    "place token list |",
+    "place token revoke | ci",
     "place create | web --owner acme --vms 3 --bandwidth 10Mbit/s --burst 3076B --delay 1ms --message 10KB",
     "place get | acme/web",
     "place candidates | acme/web --host b-1",
@@ -82,6 +85,7 @@ const LINES: &[&str] = &[
     "place import | backup --store sqlite:imported.db",
     "place audit | --store sqlite:imported.db",
     "place salvage | salvaged --store sqlite:imported.db",
+    "place recover | --from-hosts held --topology tree.toml --store sqlite:recovered.db",
     "place delete | acme/web",
 ];
 
@@ -284,6 +288,10 @@ fn files(directory: &Path) {
     let running = json!({"tenants": [tenant("runs")]});
     write("running.json", &running.to_string());
     write("machine.toml", "vms = 1\n");
+    std::fs::create_dir(directory.join("held")).unwrap();
+    let held = json!({"schema": 2, "said": {
+        "host": "a-1", "state": "open", "revision": 1, "change": 1, "vms": []}});
+    write("held/a-1.json", &held.to_string());
 }
 
 #[test]

@@ -157,8 +157,15 @@ const CASES: &str = "
  0 place token --role operator
 64 place token --role operator --owner acme
 64 place token --role nobody
+64 place token
+64 place token create x
+64 place token create x --role viewer --owner acme
+ 2 place token list --url http://127.0.0.1:1 --patience 0
+64 place create acme/x --owner globex --vms 1
  2 place status --url http://127.0.0.1:1 --patience 0
  2 place audit --store sqlite:missing.db
+ 2 place recover --from-hosts missing --topology missing.toml --store sqlite:new.db
+64 place recover --from-hosts . --topology missing.toml --store etcd://127.0.0.1:1/x
 64 place audit
 64 place fit
 64 place create x --vms 0
@@ -291,8 +298,9 @@ lab-forward lab-run lab-shaped place-adopt place-audit place-audit-log place-bac
 place-cancel place-candidates place-change place-confirm place-create place-delete
 place-drain place-events place-explain place-fail place-fit place-get place-guarantees
 place-host place-hosts place-import place-limit place-list place-machine place-move
-place-put place-relocate place-reservations place-reserve place-resize place-restore
+place-put place-recover place-relocate place-reservations place-reserve place-resize place-restore
 place-salvage place-serve place-status place-topology-apply place-topology-diff
+place-token-create place-token-list place-token-revoke
 place-topology-show probe-calibrate probe-network probe-pairs probe-serve probe-watch
 probe-workflows report-merge sim-flows-run sim-net-network sim-net-run sim-pacer-run
 sim-packets-run sim-placement-run sim-plan sim-replay sim-run sim-shaper-run sim-vcpu-run

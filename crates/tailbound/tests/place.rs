@@ -238,6 +238,37 @@ fn a_token_opens_what_its_role_allows() {
 }
 
 #[test]
+fn an_issued_token_opens_what_its_role_allows_until_it_is_revoked() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    let (operator, entry) = token(directory, "operator", "--role operator");
+    std::fs::write(directory.join("tokens.toml"), entry).unwrap();
+    let service = Service::start(directory, "127.0.0.1:0", "--tokens tokens.toml");
+    let create = "token create ci --role tenant --owner acme --valid-for 1h";
+    let secret = service.place_as(&operator, create).done();
+    assert_eq!(secret.len(), 65, "{secret}");
+    let ci = directory.join("ci");
+    std::fs::write(&ci, secret).unwrap();
+    service.place_as(&ci, "create web --vms 2").done();
+    service.place_as(&ci, "create acme/other --vms 1").done();
+    let listed = service.place_as(&ci, "token list").done();
+    assert!(listed.contains("tenant acme"), "{listed}");
+    let refused = service.place_as(&ci, "token create up --role operator");
+    let refused = refused.failed(2);
+    assert!(
+        refused.contains("role tenant and this owner only"),
+        "{refused}"
+    );
+    let again = service.place_as(&operator, create).failed(2);
+    assert!(again.contains("there is a token"), "{again}");
+    let revoked = service.place_as(&operator, "token revoke ci").done();
+    assert_eq!(revoked, "REVOKED  token ci\n");
+    service.place_as(&ci, "list").failed(2);
+    let none = service.place_as(&operator, "token list").done();
+    assert_eq!(none, "no tokens were issued\n");
+}
+
+#[test]
 fn a_service_that_is_not_there_or_is_none_is_told_apart() {
     let closed = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = closed.local_addr().unwrap();

@@ -95,9 +95,13 @@ impl Ledger {
                 None => Change::SaidGone(host.to_owned()),
             },
             Subject::Topology => Change::Topology(Arc::clone(&self.topology)),
-            Subject::Key(key) => match self.keys.get(key) {
+            Subject::Key(key) => match self.callers.keys.get(key) {
                 Some(record) => Change::Key(Arc::new(key.clone()), Arc::clone(record)),
                 None => Change::KeyGone(key.clone()),
+            },
+            Subject::Token(name) => match self.callers.tokens.get(name) {
+                Some(token) => Change::Token(Arc::clone(token)),
+                None => Change::TokenGone(name.to_owned()),
             },
             Subject::NextId => Change::NextId(self.next_id),
             Subject::Audit(first) => match self.log.audit.block(first) {
@@ -125,8 +129,10 @@ impl Ledger {
                 snapshot.topology = Some(Arc::clone(topology));
                 self.replace_with(Self::load(snapshot)?);
             }
-            Change::Key(key, record) => self.keys.put(Arc::clone(key), Arc::clone(record)),
-            Change::KeyGone(key) => self.keys.remove(key),
+            Change::Key(key, record) => self.callers.keys.put(Arc::clone(key), Arc::clone(record)),
+            Change::KeyGone(key) => self.callers.keys.remove(key),
+            Change::Token(token) => self.callers.tokens.put(Arc::clone(token)),
+            Change::TokenGone(name) => self.callers.tokens.remove(name),
             Change::NextId(next) => self.next_id = *next,
             Change::Audit(first, block) => self.log.audit.put(*first, Arc::clone(block)),
             Change::AuditGone(first) => self.log.audit.remove(*first),

@@ -1,6 +1,7 @@
 //! The changes and snapshots that a store keeps: values with names, put and deleted.
 
 use super::command::Reply;
+use super::token::TokenRecord;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -77,6 +78,10 @@ pub enum Change {
     Key(Arc<KeyId>, Arc<KeyRecord>),
     /// An idempotency key is forgotten.
     KeyGone(KeyId),
+    /// A token was issued.
+    Token(Arc<TokenRecord>),
+    /// The token of this name was revoked, or had expired.
+    TokenGone(String),
     /// The next tenant's number.
     NextId(u64),
     /// Entries of the audit, by the number of the first one.
@@ -98,6 +103,8 @@ pub enum Subject<'a> {
     Topology,
     /// An idempotency key.
     Key(&'a KeyId),
+    /// The token of this name.
+    Token(&'a str),
     /// The next tenant's number.
     NextId,
     /// The entries of the audit from this number.
@@ -115,6 +122,8 @@ impl Change {
             Self::Topology(_) => Subject::Topology,
             Self::Key(key, _) => Subject::Key(key),
             Self::KeyGone(key) => Subject::Key(key),
+            Self::Token(token) => Subject::Token(&token.name),
+            Self::TokenGone(name) => Subject::Token(name),
             Self::NextId(_) => Subject::NextId,
             Self::Audit(first, _) | Self::AuditGone(first) => Subject::Audit(*first),
         }
@@ -147,6 +156,8 @@ pub struct Snapshot {
     pub said: BTreeMap<String, Arc<ReceivedReport>>,
     /// The kept replies.
     pub keys: BTreeMap<KeyId, Arc<KeyRecord>>,
+    /// The issued tokens by name.
+    pub tokens: BTreeMap<String, Arc<TokenRecord>>,
     /// The next tenant's number; 0 in a store that is new.
     pub next_id: u64,
     /// The kept entries of the audit, by the number of the first one of each block.
@@ -177,6 +188,12 @@ impl Snapshot {
                 }
                 Change::KeyGone(key) => {
                     self.keys.remove(&key);
+                }
+                Change::Token(token) => {
+                    self.tokens.insert(token.name.clone(), token);
+                }
+                Change::TokenGone(name) => {
+                    self.tokens.remove(&name);
                 }
                 Change::NextId(next) => self.next_id = next,
                 Change::Audit(first, block) => {

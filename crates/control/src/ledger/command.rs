@@ -1,6 +1,7 @@
 //! Commands to the ledger, and the replies to them.
 
 use super::quota::Quota;
+use super::token::TokenRecord;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use tailbound_api::{
@@ -100,6 +101,11 @@ pub enum Command {
         /// Their names, and since when, in seconds since 1970.
         hosts: Vec<(String, u64)>,
     },
+    /// Issues a token. Its rights are at most those of the caller, which the caller's server has
+    /// checked.
+    IssueToken(Arc<TokenRecord>),
+    /// Revokes the token of this name.
+    RevokeToken(String),
     /// Replaces the topology.
     SetTopology {
         /// The new topology.
@@ -173,6 +179,8 @@ impl Command {
             Self::SetHosts { .. } => "hosts",
             Self::Report { .. } => "report",
             Self::Silence { .. } => "silence",
+            Self::IssueToken(_) => "issue-token",
+            Self::RevokeToken(_) => "revoke-token",
             Self::SetTopology { .. } => "topology",
         }
     }
@@ -198,6 +206,8 @@ impl Command {
             | Self::SetHosts { .. }
             | Self::Report { .. }
             | Self::Silence { .. }
+            | Self::IssueToken(_)
+            | Self::RevokeToken(_)
             | Self::SetTopology { .. } => None,
         }
     }
@@ -285,6 +295,8 @@ pub enum Reply {
     Hosts(Arc<HostChange>),
     /// The host's report was recorded.
     Noted,
+    /// The token was issued. Its secret is not kept.
+    Token(Arc<TokenRecord>),
     /// The differences from the topology before.
     Topology(Arc<TopologyDiff>),
 }

@@ -7,7 +7,7 @@ use super::draft::{Draft, Replacement, Undo};
 use super::quota::{Quota, Usage};
 use super::{
     Ledger, LedgerError, LoadError, adopt, batch, machines, marks, pinned, reservations, runs,
-    topology,
+    tokens, topology,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -43,12 +43,12 @@ impl Ledger {
     /// Decides a call: changes this ledger, and returns the reply and the changes to keep before
     /// it is sent.
     ///
-    /// `now` is the time since 1970; only the age of idempotency keys depends on it.
+    /// `now` is the time since 1970; only idempotency keys and ends of tokens depend on it.
     ///
     /// # Errors
     /// The call is refused, and nothing has changed.
     pub fn decide(&mut self, call: &Call, now: Nanos) -> Result<Decision, LedgerError> {
-        let now = self.keys.later(now);
+        let now = self.callers.keys.later(now);
         let owner = call.owner.as_deref();
         let owner = owner.or_else(|| call.command.owner_of_host());
         let key = call.key.as_ref().map(|key| KeyId {
@@ -56,7 +56,7 @@ impl Ledger {
             key: key.clone(),
         });
         if let Some(key) = &key
-            && let Some(record) = self.keys.live(key, now)
+            && let Some(record) = self.callers.keys.live(key, now)
         {
             if record.fingerprint != call.fingerprint {
                 return Err(LedgerError::KeyReused(key.key.clone()));
@@ -69,7 +69,7 @@ impl Ledger {
         }
         let mut draft = Draft::default();
         check_expected(self, call)?;
-        let reply = execute(self, call, &mut draft)?;
+        let reply = execute(self, call, now, &mut draft)?;
         if let Some(key) = key {
             self.keep_reply(key, call.fingerprint, now, &reply, &mut draft);
         }
@@ -490,24 +490,29 @@ impl Ledger {
             reply: reply.clone(),
         });
         for _ in 0..FORGET {
-            let Some(gone) = self.keys.outdated(now) else {
+            let Some(gone) = self.callers.keys.outdated(now) else {
                 break;
             };
             draft.keep(
                 self.before(&Change::KeyGone(gone.clone())),
                 Change::KeyGone(gone.clone()),
             );
-            self.keys.remove(&gone);
+            self.callers.keys.remove(&gone);
         }
         let key = Arc::new(key);
         let kept = Change::Key(Arc::clone(&key), Arc::clone(&record));
         draft.keep(self.before(&kept), kept);
-        self.keys.put(key, record);
+        self.callers.keys.put(key, record);
     }
 }
 
 /// Executes a call's command. After an error nothing has changed.
-fn execute(ledger: &mut Ledger, call: &Call, draft: &mut Draft) -> Result<Reply, LedgerError> {
+fn execute(
+    ledger: &mut Ledger,
+    call: &Call,
+    now: Nanos,
+    draft: &mut Draft,
+) -> Result<Reply, LedgerError> {
     let owner = call.owner.as_deref();
     match &call.command {
         Command::Create(new) => ledger.create(new, &call.quota, draft),
@@ -538,6 +543,8 @@ fn execute(ledger: &mut Ledger, call: &Call, draft: &mut Draft) -> Result<Reply,
         Command::SetHosts { node, state } => ledger.set_states(node, *state, draft),
         Command::Report { host, report } => ledger.report(host, report, draft),
         Command::Silence { hosts } => Ok(silence(ledger, hosts, draft)),
+        Command::IssueToken(token) => tokens::issue(ledger, token, now, draft),
+        Command::RevokeToken(name) => tokens::revoke(ledger, owner, name, draft),
         Command::SetTopology { spec, expected } => ledger.set_topology(spec, *expected, draft),
     }
 }

@@ -3,7 +3,8 @@
 use super::change::Change;
 use super::command::{Call, Command, NamedMachine, Reply};
 use super::decide::Decision;
-use super::{Ledger, machines};
+use super::{Ledger, machines, tokens};
+use crate::expiry::Expiry;
 use std::collections::BTreeSet;
 use tailbound_api::{AuditEntry, AuditOutcome, Machine, MachineState, MoveStep, Tenant};
 use tailbound_placement::TenantId;
@@ -103,6 +104,7 @@ fn cut(mut text: String) -> String {
 fn owner_of(change: &Change) -> Option<&str> {
     match change {
         Change::Tenant(tenant) => Some(&tenant.owner),
+        Change::Token(token) => token.owner.as_deref(),
         _ => None,
     }
 }
@@ -114,6 +116,7 @@ fn owner(ledger: &Ledger, call: &Call) -> Option<String> {
         Command::Reserve(new) => new.owner.as_deref(),
         Command::PutMachine(put) => Some(put.machine.owner.as_str()),
         Command::DeleteMachine { machine, .. } => Some(machine.owner.as_str()),
+        Command::IssueToken(token) => token.owner.as_deref(),
         other => other
             .tenant()
             .and_then(|id| Some(ledger.tenant(id)?.owner.as_str())),
@@ -163,6 +166,11 @@ fn words(ledger: &Ledger, call: &Call) -> (String, String) {
             let what = format!("{node} to {}", state.word());
             (what, before.unwrap_or_default())
         }
+        Command::IssueToken(token) => (
+            format!("token {} ({})", token.name, token.rights()),
+            String::new(),
+        ),
+        Command::RevokeToken(name) => of_token(ledger, call, name),
         Command::SetTopology { .. } => (
             "the topology".to_owned(),
             format!("revision {}", ledger.topology().revision),
@@ -207,6 +215,13 @@ fn of_machine(ledger: &Ledger, named: &NamedMachine, wanted: &str) -> (String, S
     let before = machines::get(ledger, owner, name);
     let before = before.map_or_else(|| "there is none".to_owned(), |machine| at(&machine));
     (format!("machine {name:?} of {owner}{wanted}"), before)
+}
+
+/// Describes a token as far as the caller sees it.
+fn of_token(ledger: &Ledger, call: &Call, name: &str) -> (String, String) {
+    let token = tokens::visible(ledger, call.owner.as_deref(), name);
+    let before = token.map_or_else(|| "there is none".to_owned(), |token| token.rights());
+    (format!("token {name}"), before)
 }
 
 /// Returns a short description of a named machine.
@@ -256,6 +271,10 @@ fn after(reply: &Reply) -> String {
             change.affected.len()
         ),
         Reply::Noted => String::new(),
+        Reply::Token(token) => token.expires.map_or_else(
+            || "in force".to_owned(),
+            |end| format!("in force until {}", Expiry::at(end)),
+        ),
         Reply::Topology(diff) => format!("revision {}", diff.revision),
     }
 }

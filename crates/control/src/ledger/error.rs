@@ -76,6 +76,9 @@ pub enum LedgerError {
         /// The host.
         to: String,
     },
+    /// A token of this name is in force.
+    #[error("there is a token {0:?} already; revoke it, or take another name")]
+    TokenExists(String),
     /// The owner would have more than it may.
     #[error(
         "{owner} would have {after}, and its quota is {most} (it has {before}): release \
@@ -171,7 +174,7 @@ impl LedgerError {
     pub fn code(&self) -> Code {
         match self {
             Self::NotFound(_) => Code::NotFound,
-            Self::Exists { .. } | Self::MachineExists { .. } => Code::Exists,
+            Self::Exists { .. } | Self::MachineExists { .. } | Self::TokenExists(_) => Code::Exists,
             Self::NoPlacement(_)
             | Self::NoMove { .. }
             | Self::Moves { .. }

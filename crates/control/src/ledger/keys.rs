@@ -134,7 +134,7 @@ fn bytes(record: &KeyRecord) -> u64 {
         Reply::Tenant(tenant) => items(tenant),
         Reply::Batch(tenants) => tenants.iter().flatten().map(|it| items(it)).sum(),
         Reply::Reservation(reservation) => 2 * reservation.machines.len(),
-        Reply::Machine(_) => 8,
+        Reply::Machine(_) | Reply::Token(_) => 8,
         Reply::Adopted(report) => 4 * report.misfits.len(),
         Reply::Deleted | Reply::Noted => 0,
         Reply::Hosts(change) => {

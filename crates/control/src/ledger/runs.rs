@@ -71,7 +71,7 @@ pub(super) fn without(runs: &[Run], gone: &BTreeSet<u32>) -> Vec<Run> {
 }
 
 /// Joins neighbouring numbers on one host to one run.
-fn joined(placed: &[(u32, &Arc<str>)]) -> Vec<Run> {
+pub(super) fn joined(placed: &[(u32, &Arc<str>)]) -> Vec<Run> {
     let is_next = |one: &(u32, &Arc<str>), next: &(u32, &Arc<str>)| {
         one.0.checked_add(1) == Some(next.0) && one.1 == next.1
     };

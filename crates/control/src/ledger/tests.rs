@@ -8,7 +8,9 @@ mod named;
 mod quotas;
 mod races;
 mod random;
+mod recover;
 mod scheduling;
+mod tokens;
 
 use super::testing::{TREE, call, create, ledger};
 use super::*;

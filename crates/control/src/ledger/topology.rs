@@ -53,7 +53,13 @@ pub(super) fn plan(now: &Snapshot, spec: &Spec) -> Result<(TopologyDiff, Ledger)
     };
     ledger.next_id = now.next_id;
     for (key, record) in &now.keys {
-        ledger.keys.put(Arc::new(key.clone()), Arc::clone(record));
+        ledger
+            .callers
+            .keys
+            .put(Arc::new(key.clone()), Arc::clone(record));
+    }
+    for token in now.tokens.values() {
+        ledger.callers.tokens.put(Arc::clone(token));
     }
     let hosts = ledger.set_hosts(Arc::new(hosts));
     debug_assert_eq!(hosts, Ok(()), "only hosts of the new topology");

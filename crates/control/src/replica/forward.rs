@@ -23,6 +23,8 @@ pub const REVISION: HeaderName = HeaderName::from_static("tailbound-revision");
 const FORWARD_TIMEOUT: Duration = Duration::from_secs(15);
 /// Time limit for a connection to the leader.
 const CONNECT: Duration = Duration::from_secs(2);
+/// Time limit for the proof that requests reach the leader.
+const PROOF_TIMEOUT: Duration = Duration::from_secs(2);
 /// Largest number of forwarded requests in progress; each needs a thread.
 const AT_ONCE: usize = 256;
 /// The longest answer, in bytes: the difference of two topologies.
@@ -133,6 +135,38 @@ impl Forwarder {
         .await
         .map_err(|error| error.to_string())?
         .map_err(|error| format!("the leader, {url}: {error}"))
+    }
+}
+
+impl Forwarder {
+    /// Queries whether the leader leads, by the way of a forwarded write.
+    ///
+    /// # Errors
+    /// The reason why a write would not be done there now.
+    pub(super) async fn prove(&self, leader: &str) -> Result<(), String> {
+        let url = format!("{}/readyz", leader.trim_end_matches('/'));
+        let request = Request::builder()
+            .uri(&url)
+            .header(FORWARDED, HeaderValue::from_static("1"))
+            .body(Vec::new())
+            .map_err(|error| format!("{url}: {error}"))?;
+        let agent = self.agent.clone();
+        let request = agent
+            .configure_request(request)
+            .timeout_global(Some(PROOF_TIMEOUT))
+            .build();
+        let answer = task::spawn_blocking(move || ask(&agent, request))
+            .await
+            .map_err(|error| error.to_string())?
+            .map_err(|error| format!("the leader, {url}: {error}"))?;
+        if answer.status == StatusCode::OK {
+            return Ok(());
+        }
+        Err(format!(
+            "the leader, {url}, answers {}: the address is not the leader's, or it has stopped \
+             leading",
+            answer.status
+        ))
     }
 }
 

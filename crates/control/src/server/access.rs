@@ -1,8 +1,10 @@
 //! Authorization: the table of roles for each operation, and its enforcement.
 
 use super::problem::ApiError;
-use super::tokens::{Caller, Identity};
+use super::tokens::{Caller, Identity, Origin, Tokens, hash_of};
 use super::{App, body, revisions};
+use crate::ledger::{Ledger, tokens};
+use crate::replica::Replica;
 use axum::body::{Body, Bytes};
 use axum::extract::{ConnectInfo, MatchedPath, Request, State};
 use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
@@ -112,6 +114,9 @@ pub(super) const RULES: &[Rule] = {
         rule("GET", "/v1/changes/audit", Tenant, Read, 0),
         rule("GET", "/v1/audit", Tenant, Read, 0),
         rule("GET", "/v1/quota", Tenant, Read, 0),
+        rule("POST", "/v1/tokens", Tenant, Write, SMALL),
+        rule("GET", "/v1/tokens", Tenant, Read, 0),
+        rule("DELETE", "/v1/tokens/{name}", Tenant, Write, 0),
         rule("POST", "/v1/fit", Tenant, Read, SMALL),
         rule("POST", "/v1/explain", Tenant, Read, SMALL),
         rule("GET", "/v1/hosts", Viewer, Read, 0),
@@ -154,6 +159,7 @@ const WITH_PARAMETERS: &[(&str, &str)] = &[
     ("GET", "/v1/changes/audit"),
     ("GET", "/v1/audit"),
     ("GET", "/v1/quota"),
+    ("GET", "/v1/tokens"),
     ("GET", "/v1/hosts"),
     ("GET", "/v1/map"),
     ("GET", "/v1/map/paths"),
@@ -284,7 +290,8 @@ fn admit(app: &App, path: &str, parts: &mut Parts) -> Result<&'static Rule, ApiE
             if rule.access == Access::Open {
                 return Ok(rule);
             }
-            if parts.headers.contains_key(AUTHORIZATION) {
+            let is_unknown = error.code() == Code::Unauthenticated;
+            if is_unknown && parts.headers.contains_key(AUTHORIZATION) {
                 app.note_wrong_token(peer);
             }
             return Err(error);
@@ -353,7 +360,7 @@ fn authenticate(app: &App, headers: &HeaderMap) -> Result<Identity, ApiError> {
         return Ok(Identity {
             name: "loopback".to_owned(),
             caller: Caller::Operator,
-            hash: None,
+            origin: Origin::Open,
             expires: None,
         });
     };
@@ -372,11 +379,39 @@ fn authenticate(app: &App, headers: &HeaderMap) -> Result<Identity, ApiError> {
             "the Authorization is not of the form Bearer TOKEN",
         ));
     }
-    let identity = tokens.identify(token.trim_ascii());
+    let identity = match tokens.identify(token.trim_ascii()) {
+        Some(identity) => Some(identity.clone()),
+        None => issued(app, token.trim_ascii())?,
+    };
     let identity = identity.ok_or_else(|| unauthenticated("the token is not known"))?;
     match identity.expires.filter(|_| identity.has_expired()) {
         Some(end) => Err(unauthenticated(&format!("the token expired at {end}"))),
-        None => Ok(identity.clone()),
+        None => Ok(identity),
+    }
+}
+
+/// Returns the holder of an issued token; None if the store has no such token.
+///
+/// # Errors
+/// This replica is cut off from the store, so it does not know whether the token was revoked. A
+/// host's token is accepted all the same: hosts need their keys to keep their promises.
+fn issued(app: &App, token: &[u8]) -> Result<Option<Identity>, ApiError> {
+    let hash = hash_of(token);
+    let identity = app
+        .service
+        .read(|ledger| tokens::identify(ledger, hash).map(|it| Identity::issued(it)));
+    let is_host = |identity: &Identity| matches!(identity.caller, Caller::Host { .. });
+    let stale = app.replica.as_ref().and_then(Replica::stale_for);
+    match (&identity, stale) {
+        (Some(identity), Some(age)) if !is_host(identity) => Err(ApiError::new(
+            Code::Unavailable,
+            format!(
+                "this replica has been cut off from the store for {} s, and does not know whether the \
+                 token was revoked; use another replica",
+                age.as_secs()
+            ),
+        )),
+        _ => Ok(identity),
     }
 }
 
@@ -413,18 +448,37 @@ pub(super) fn check_host(by: &Identity, name: &str) -> Result<(), ApiError> {
     }
 }
 
-/// Waits until the token of an open stream is removed, replaced or expired. For ever if the service
-/// requires none.
+/// Waits until the token of an open stream is removed, revoked, replaced or expired. For ever if the
+/// service requires none.
 pub(super) async fn ended(app: &App, by: &Identity) {
-    let Some(tokens) = &app.tokens else {
+    let Some(file) = &app.tokens else {
         return std::future::pending().await;
     };
-    let mut tokens = tokens.subscribe();
-    while tokens.borrow_and_update().have(by) {
+    let (mut file, mut issued) = (file.subscribe(), app.service.watch_tokens());
+    loop {
+        file.borrow_and_update();
+        issued.borrow_and_update();
+        if !is_valid(app, by) {
+            return;
+        }
         tokio::select! {
-            // The sender is in `app`.
-            _ = tokens.changed() => {}
+            // The senders are in `app` and its service.
+            _ = file.changed() => {}
+            _ = issued.changed() => {}
             () = tokio::time::sleep(CLOCK_INTERVAL), if by.expires.is_some() => {}
+        }
+    }
+}
+
+/// Returns whether a token is still in its list, with the same role, and has not expired.
+pub(super) fn is_valid(app: &App, by: &Identity) -> bool {
+    match by.origin {
+        Origin::Open => true,
+        Origin::File(_) => app.tokens().is_some_and(|tokens| Tokens::have(&tokens, by)),
+        Origin::Store(hash) => {
+            let held =
+                |ledger: &Ledger| tokens::identify(ledger, hash).map(|it| Identity::issued(it));
+            app.service.read(held).as_ref() == Some(by) && !by.has_expired()
         }
     }
 }
@@ -432,6 +486,56 @@ pub(super) async fn ended(app: &App, by: &Identity) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ledger::{Change, TokenHash, TokenRecord};
+    use crate::replica::{Leadership, STALE};
+    use crate::server::guarantees::tests::server;
+    use tailbound_api::{AuditCaller, Role, TokenRole};
+    use tokio::sync::watch;
+
+    fn record(name: &str, role: TokenRole, host: Option<&str>) -> Change {
+        Change::Token(Arc::new(TokenRecord {
+            name: name.to_owned(),
+            role,
+            owner: None,
+            host: host.map(str::to_owned),
+            sha256: TokenHash(hash_of(name.as_bytes())),
+            expires: None,
+            issued: 1,
+            issued_by: AuditCaller::default(),
+        }))
+    }
+
+    /// The replica does not know whether a token was revoked. A host needs its keys all the same.
+    #[tokio::test]
+    async fn a_replica_that_is_cut_off_accepts_no_issued_tokens_but_those_of_hosts() {
+        let (_leadership, replica) = watch::channel(Leadership {
+            role: Role::Follower,
+            leader: Some("http://127.0.0.1:1".to_owned()),
+        });
+        let (proof, proved) = watch::channel(std::time::Instant::now());
+        let server = server(Some(Replica::of(replica, proved)));
+        let app = &server.app;
+        let viewer = record("viewer", TokenRole::Viewer, None);
+        let host = record("host", TokenRole::Host, Some("a"));
+        app.service
+            .apply(vec![viewer, host], 2)
+            .await
+            .unwrap()
+            .unwrap();
+        let name = |token: &str| {
+            let identity = issued(app, token.as_bytes());
+            identity.map(|identity| identity.map(|it| it.name))
+        };
+        assert_eq!(name("viewer").unwrap().as_deref(), Some("viewer"));
+        assert_eq!(name("unknown").unwrap(), None);
+        let long = std::time::Instant::now().checked_sub(STALE).unwrap();
+        proof.send_replace(long);
+        assert_eq!(name("viewer").unwrap_err().code(), Code::Unavailable);
+        assert_eq!(name("host").unwrap().as_deref(), Some("host"));
+        assert_eq!(name("unknown").unwrap(), None);
+        proof.send_replace(std::time::Instant::now());
+        assert!(name("viewer").is_ok());
+    }
 
     fn allowed(caller: &Caller) -> Vec<String> {
         let rules = RULES.iter().filter(|rule| rule.access != Access::Open);
@@ -460,6 +564,7 @@ mod tests {
             "GET /v1/changes/audit",
             "GET /v1/audit",
             "GET /v1/quota",
+            "GET /v1/tokens",
             "POST /v1/fit",
             "POST /v1/explain",
             "GET /v1/hosts",

@@ -16,7 +16,7 @@ use std::error::Error as _;
 use std::sync::Arc;
 use tailbound_api::{
     Adoption, AuditCaller, Batch, CandidateQuestions, Code, HostMachines, HostReport, MachinePut,
-    MoveVm, NewReservation, NewTenant, ReservationId, TenantPatch, VmLimit,
+    MoveVm, NewReservation, NewTenant, NewToken, ReservationId, TenantPatch, VmLimit,
 };
 use tailbound_placement::{Request as PlacementRequest, Spec, TenantId};
 
@@ -174,7 +174,8 @@ json_content!(
     CandidateQuestions,
     NewReservation,
     Batch,
-    Adoption
+    Adoption,
+    NewToken
 );
 
 fn json<T: DeserializeOwned>(headers: &HeaderMap, body: &[u8]) -> Result<T, ApiError> {

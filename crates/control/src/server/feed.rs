@@ -217,7 +217,7 @@ impl<F: Feed> FeedStream<F> {
                     _ = beat.tick() => true,
                 };
             // The end of the token, and these lines, may have come together.
-            if self.app.tokens().is_some_and(|now| !now.have(&self.by)) {
+            if !access::is_valid(&self.app, &self.by) {
                 return;
             }
             if beats && !self.send(&self.feed.heartbeat(&self.app)).await {

@@ -169,7 +169,7 @@ impl GuaranteeStream {
             }
         }
         // The end of the token, and this line, may have come together.
-        if self.app.tokens().is_some_and(|now| !now.have(&self.by)) {
+        if !access::is_valid(&self.app, &self.by) {
             return None;
         }
         match update {
@@ -193,7 +193,7 @@ pub(super) mod tests {
     use super::*;
     use crate::ledger::Ledger;
     use crate::replica::{Leadership, STALE};
-    use crate::server::tokens::Caller;
+    use crate::server::tokens::{Caller, Origin};
     use crate::server::{Authentication, Config, Metrics, Server};
     use crate::service::Service;
     use tailbound_api::Role;
@@ -205,7 +205,7 @@ pub(super) mod tests {
         By(Identity {
             name: "ops".to_owned(),
             caller: Caller::Operator,
-            hash: None,
+            origin: Origin::Open,
             expires: None,
         })
     }

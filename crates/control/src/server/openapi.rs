@@ -6,7 +6,7 @@ use super::problem::problem;
 use super::revisions::NEWEST;
 use super::{
     App, ask, audit, events, guarantees, hose_keys, hosts, machines, map, metrics, page, quota,
-    report_times, scheduling, status, tenants, topology,
+    report_times, scheduling, status, tenants, token_requests, topology,
 };
 use axum::Json;
 use std::sync::Arc;
@@ -72,6 +72,7 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(audit::stream))
         .routes(routes!(audit::list))
         .routes(routes!(quota::get))
+        .merge(token_requests::router())
         .routes(routes!(topology::get, topology::put))
         .routes(routes!(topology::diff))
         .routes(routes!(status::status))
@@ -97,7 +98,7 @@ pub fn document() -> utoipa::openapi::OpenApi {
                 HttpBuilder::new()
                     .scheme(HttpAuthScheme::Bearer)
                     .description(Some(
-                        "A token of the tokens file. Not required with --insecure-loopback.",
+                        "A token of the tokens file, or an issued one. Not required with --insecure-loopback.",
                     ))
                     .build(),
             ),

@@ -72,7 +72,6 @@ impl ApiError {
         self.problem.refusal.as_deref_mut()
     }
 
-    #[cfg(test)]
     pub(super) fn code(&self) -> Code {
         self.problem.code
     }
@@ -120,6 +119,7 @@ pub(super) fn unexpected(reply: &Reply) -> ApiError {
         Reply::Adopted(_) => "an adoption",
         Reply::Hosts(_) => "a change of hosts",
         Reply::Noted => "a host's report",
+        Reply::Token(_) => "a token",
         Reply::Topology(_) => "a change of the topology",
     };
     ApiError::new(
@@ -185,6 +185,8 @@ answers! {
     /// Errors of admissions.
     Refused: 409 "`refused`: no placement keeps every guarantee; `exists`: the owner has a \
         tenant of this name";
+    /// Errors of new tokens.
+    Taken: 409 "`exists`: there is a token of this name";
     /// Errors of reservations that are not open any more.
     Settled: 409 "`refused`: the reservation is confirmed";
     /// Errors of bounds.

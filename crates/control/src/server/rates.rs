@@ -100,7 +100,7 @@ fn take<K: Hash + Eq + Copy>(
 impl App {
     /// Counts a request with a known token.
     pub(super) fn count_known(&self, identity: &Identity) -> Result<(), ApiError> {
-        let Some((hash, tokens)) = identity.hash.zip(self.tokens()) else {
+        let Some((hash, tokens)) = identity.hash().zip(self.tokens()) else {
             return Ok(());
         };
         let Some(rate) = tokens.rates.of(&identity.caller) else {

@@ -5,8 +5,10 @@ use super::extract::By;
 use super::problem::{ApiError, Guarded};
 use crate::backup;
 use crate::ledger::Ledger;
+use crate::replica::FORWARDED;
 use axum::Json;
 use axum::extract::State;
+use axum::http::HeaderMap;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use std::sync::Arc;
@@ -64,7 +66,8 @@ pub(super) async fn healthz() -> &'static str {
     "ok\n"
 }
 
-/// Readiness for requests: reads are answered, and a leader accepts writes.
+/// Readiness for requests: reads are answered, and a leader accepts writes, which this replica
+/// reached within the last 5 s unless it leads itself.
 #[utoipa::path(
     get, path = "/readyz", tag = "service",
     responses(
@@ -72,11 +75,19 @@ pub(super) async fn healthz() -> &'static str {
         super::problem::Busy,
     )
 )]
-pub(super) async fn readyz(State(app): State<Arc<App>>) -> Result<&'static str, ApiError> {
-    let status = app.status();
-    if status.role == Role::Leader || status.leader.is_some() {
-        Ok("ready\n")
-    } else {
-        Err(ApiError::new(Code::Unavailable, "no leader is known"))
-    }
+pub(super) async fn readyz(
+    State(app): State<Arc<App>>,
+    headers: HeaderMap,
+) -> Result<&'static str, ApiError> {
+    let leads = app.service.role() == Role::Leader;
+    let ready = match &app.replica {
+        _ if leads => Ok(()),
+        // A follower asks, which takes this replica for the leader.
+        Some(_) if headers.contains_key(FORWARDED) => Err("this replica does not lead".to_owned()),
+        Some(replica) => replica.check_ready(),
+        None => Err("the service does not lead yet".to_owned()),
+    };
+    ready
+        .map(|()| "ready\n")
+        .map_err(|why| ApiError::new(Code::Unavailable, why))
 }

@@ -40,14 +40,16 @@
 //! operator = 1000         # each token of another role; not limited if left out
 //! ```
 
-use super::expiry::Expiry;
-use crate::ledger::Quota;
+use crate::expiry::Expiry;
+use crate::ledger::token::check_scope;
+use crate::ledger::{Quota, TokenHash, TokenRecord};
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::num::NonZeroU32;
 use std::path::Path;
+use tailbound_api::TokenRole;
 use tailbound_document::{Document, DocumentError, Mistake, Problem, Step, unknown_word};
 use tailbound_units::Rate;
 
@@ -74,6 +76,24 @@ pub enum Caller {
     },
 }
 
+impl Caller {
+    /// Makes the caller of a role whose scope was checked. A scope that the role needs is empty if it
+    /// is missing, which no owner and no host is.
+    fn of(role: TokenRole, owner: Option<&str>, host: Option<&str>) -> Self {
+        let named = |scope: Option<&str>| scope.unwrap_or_default().to_owned();
+        match role {
+            TokenRole::Operator => Self::Operator,
+            TokenRole::Maintenance => Self::Maintenance,
+            TokenRole::Viewer => Self::Viewer,
+            TokenRole::Metrics => Self::Metrics,
+            TokenRole::Tenant => Self::Tenant {
+                owner: named(owner),
+            },
+            TokenRole::Host => Self::Host { host: named(host) },
+        }
+    }
+}
+
 impl fmt::Display for Caller {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -90,14 +110,25 @@ impl fmt::Display for Caller {
 /// The name and the role of a known token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
-    /// The token's name in the file; never secret.
+    /// The token's name; never secret.
     pub name: String,
     /// The role of its holder.
     pub caller: Caller,
-    /// The token's hash; None if the server requires no token.
-    pub(super) hash: Option<[u8; 32]>,
+    /// The list that has the token.
+    pub(super) origin: Origin,
     /// The end of the token's validity; None has no end.
     pub(super) expires: Option<Expiry>,
+}
+
+/// The list that has a token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// None: the server requires no token.
+    Open,
+    /// The tokens file, with this hash.
+    File([u8; 32]),
+    /// The store, with this hash.
+    Store([u8; 32]),
 }
 
 /// Requests a second, at most.
@@ -132,6 +163,25 @@ impl Default for Rates {
 }
 
 impl Identity {
+    /// Makes the identity of an issued token.
+    pub(super) fn issued(token: &TokenRecord) -> Self {
+        let (owner, host) = (token.owner.as_deref(), token.host.as_deref());
+        Self {
+            name: token.name.clone(),
+            caller: Caller::of(token.role, owner, host),
+            origin: Origin::Store(token.sha256.0),
+            expires: token.expires.map(Expiry::at),
+        }
+    }
+
+    /// Returns the token's hash; None if the server requires no token.
+    pub(super) const fn hash(&self) -> Option<[u8; 32]> {
+        match self.origin {
+            Origin::Open => None,
+            Origin::File(hash) | Origin::Store(hash) => Some(hash),
+        }
+    }
+
     /// Returns whether the token is not valid any more.
     pub(super) fn has_expired(&self) -> bool {
         self.expires.is_some_and(Expiry::is_past)
@@ -152,9 +202,17 @@ impl Rates {
 
 /// Rule for an owner's name.
 const OWNER: &str = "an owner is 1 to 63 of a-z, 0-9 and -, neither first nor last a -";
+/// Rule for a token's hash.
+const HASH: &str = "this is not 64 hexadecimal digits; it is the token's hash, which `tailbound \
+    place token` prints";
 
 /// Rule for the end of a token.
 const EXPIRES: &str = "this is no date and time with an offset, such as 2027-01-31T00:00:00Z";
+
+/// Returns the hash by which a token is kept.
+pub(super) fn hash_of(token: &[u8]) -> [u8; 32] {
+    Sha256::digest(token).into()
+}
 
 /// All tokens of a file.
 #[derive(Debug, Default)]
@@ -183,7 +241,7 @@ struct TokenEntry {
     /// Name in the audit log.
     name: String,
     /// Permissions.
-    role: Role,
+    role: TokenRole,
     /// Owner of the tenants (role `tenant`).
     owner: Option<String>,
     /// Name of the host (role `host`).
@@ -192,17 +250,6 @@ struct TokenEntry {
     sha256: String,
     /// The end of the validity, as a date and time with an offset.
     expires: Option<String>,
-}
-
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum Role {
-    Operator,
-    Maintenance,
-    Viewer,
-    Metrics,
-    Tenant,
-    Host,
 }
 
 impl Tokens {
@@ -215,7 +262,11 @@ impl Tokens {
         DocumentError::load(path, Self::parse)
     }
 
-    fn parse(text: &str) -> Result<Self, Vec<Mistake>> {
+    /// Reads the text of a tokens file.
+    ///
+    /// # Errors
+    /// All mistakes, with their positions.
+    pub fn parse(text: &str) -> Result<Self, Vec<Mistake>> {
         let document = Document::parse(text)?;
         let mut mistakes = Vec::new();
         let mut entries: Vec<(usize, TokenEntry)> = Vec::new();
@@ -319,12 +370,17 @@ impl Tokens {
     /// Only the hash is compared. The duration of the comparison can leak bits of the hash, and a
     /// token cannot be computed from its hash.
     pub fn identify(&self, token: &[u8]) -> Option<&Identity> {
-        self.by_hash.get(&<[u8; 32]>::from(Sha256::digest(token)))
+        self.by_hash.get(&hash_of(token))
+    }
+
+    /// Returns whether a token of the file has this name.
+    pub(super) fn has_name(&self, name: &str) -> bool {
+        self.by_hash.values().any(|token| token.name == name)
     }
 
     /// Returns whether the token is still in the file, with the same role, and has not expired.
     pub(super) fn have(&self, identity: &Identity) -> bool {
-        let held = identity.hash.and_then(|hash| self.by_hash.get(&hash));
+        let held = identity.hash().and_then(|hash| self.by_hash.get(&hash));
         held == Some(identity) && !identity.has_expired()
     }
 
@@ -338,11 +394,8 @@ impl TokenEntry {
     /// Returns the hash and the identity, or the key that is wrong and why.
     fn identity(&self) -> Result<([u8; 32], Identity), (&'static str, &'static str)> {
         let caller = self.caller()?;
-        let hash = digest_of(&self.sha256).ok_or((
-            "sha256",
-            "this is not 64 hexadecimal digits; it is the token's hash, which `tailbound place \
-             token` prints",
-        ))?;
+        let hash = self.sha256.parse::<TokenHash>();
+        let TokenHash(hash) = hash.map_err(|_| ("sha256", HASH))?;
         let expires = match self.expires.as_deref().map(Expiry::parse) {
             Some(None) => return Err(("expires", EXPIRES)),
             expires => expires.flatten(),
@@ -350,44 +403,17 @@ impl TokenEntry {
         let identity = Identity {
             name: self.name.clone(),
             caller,
-            hash: Some(hash),
+            origin: Origin::File(hash),
             expires,
         };
         Ok((hash, identity))
     }
 
     fn caller(&self) -> Result<Caller, (&'static str, &'static str)> {
-        match (self.role, &self.owner, &self.host) {
-            (Role::Operator, None, None) => Ok(Caller::Operator),
-            (Role::Maintenance, None, None) => Ok(Caller::Maintenance),
-            (Role::Viewer, None, None) => Ok(Caller::Viewer),
-            (Role::Metrics, None, None) => Ok(Caller::Metrics),
-            (Role::Operator | Role::Maintenance | Role::Viewer | Role::Metrics, ..) => Err((
-                "role",
-                "only the roles tenant and host have an owner or a host",
-            )),
-            (Role::Tenant, Some(owner), None) if tailbound_api::is_name(owner) => {
-                Ok(Caller::Tenant {
-                    owner: owner.clone(),
-                })
-            }
-            (Role::Tenant, Some(_), None) => Err(("owner", OWNER)),
-            (Role::Tenant, ..) => Err(("role", "a tenant's token has an owner and no host")),
-            (Role::Host, None, Some(host)) => Ok(Caller::Host { host: host.clone() }),
-            (Role::Host, ..) => Err(("role", "a host's token has a host and no owner")),
-        }
+        let (owner, host) = (self.owner.as_deref(), self.host.as_deref());
+        check_scope(self.role, owner, host)?;
+        Ok(Caller::of(self.role, owner, host))
     }
-}
-
-fn digest_of(text: &str) -> Option<[u8; 32]> {
-    if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        return None;
-    }
-    let mut digest = [0; 32];
-    for (byte, digits) in digest.iter_mut().zip(text.as_bytes().chunks(2)) {
-        *byte = u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
-    }
-    Some(digest)
 }
 
 #[cfg(test)]

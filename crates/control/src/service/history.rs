@@ -153,6 +153,8 @@ pub(super) fn concerned(ledger: &Ledger, changes: &[Change]) -> Vec<Item> {
             Change::Topology(_) => items.push(Item::Topology),
             Change::Key(..)
             | Change::KeyGone(_)
+            | Change::Token(_)
+            | Change::TokenGone(_)
             | Change::NextId(_)
             | Change::Audit(..)
             | Change::AuditGone(_) => {}

@@ -297,6 +297,7 @@ impl Writer {
             self.tell(&mut ledger, items);
             touched
         };
+        self.wake_tokens(changes);
         self.wake(&touched, revision);
     }
 
@@ -335,6 +336,13 @@ impl Writer {
         self.shared.history.note(revision, items);
     }
 
+    fn wake_tokens(&self, changes: &[Change]) {
+        let is_token = |it: &Change| matches!(it, Change::Token(_) | Change::TokenGone(_));
+        if changes.iter().any(is_token) {
+            self.shared.tokens.send_modify(|changes| *changes += 1);
+        }
+    }
+
     fn wake(&self, touched: &Touched, revision: u64) {
         self.shared.watchers.wake(touched, revision);
         self.shared.revision.send_if_modified(|last| {
@@ -371,6 +379,7 @@ impl Writer {
                 self.shared.questions.forget();
                 self.tell(&mut held, items);
                 drop(held);
+                self.shared.tokens.send_modify(|changes| *changes += 1);
                 self.wake(&Touched::All, revision);
                 let _ = done.send(());
             }
@@ -407,6 +416,7 @@ impl Writer {
             self.tell(&mut ledger, items);
             touched
         };
+        self.wake_tokens(&changes);
         self.wake(&touched, revision);
         Ok(())
     }

@@ -27,16 +27,20 @@ use std::time::Duration;
 const APPLICATION: i32 = 0x7462_6e64;
 
 /// The version of the tables and of their content.
-const SCHEMA: i32 = 4;
+const SCHEMA: i32 = 5;
 
 /// Earlier versions: 1 without reports of hosts and numbers of tenants' changes, 2 without a head
 /// and a sum of all rows. They are read unchanged, and have the current version afterwards.
 const EARLIER: [i32; 2] = [1, 2];
 /// The version without an audit, which differs in nothing else.
 const WITHOUT_AUDIT: i32 = 3;
+/// The version without tokens, which differs in nothing else.
+const WITHOUT_TOKENS: i32 = 4;
 
 /// Prefix of the names of documents with reports of hosts.
 const SAID: &str = "said/";
+/// Prefix of the names of documents with tokens.
+const TOKEN: &str = "token/";
 
 const TABLES: &str = "
     CREATE TABLE document (
@@ -248,7 +252,7 @@ fn identify(connection: &Connection, path: &Path) -> Result<FileKind, StoreError
         return failed(format!("{path} is a database, but not one of tailbound's"));
     }
     match schema {
-        SCHEMA | WITHOUT_AUDIT => Ok(FileKind::Current),
+        SCHEMA | WITHOUT_TOKENS | WITHOUT_AUDIT => Ok(FileKind::Current),
         schema if EARLIER.contains(&schema) => Ok(FileKind::Earlier),
         schema => failed(format!(
             "{path} is of version {schema}, and this tailbound knows {SCHEMA}: use the one \

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 /// Passes connections on to another address, until the process ends.
@@ -13,6 +13,8 @@ pub(crate) struct Proxy {
     accepted: Arc<AtomicUsize>,
     /// Answers to the connections before this one are lost.
     lost: Arc<AtomicUsize>,
+    /// New connections are closed without an answer.
+    closed: Arc<AtomicBool>,
 }
 
 impl Proxy {
@@ -22,15 +24,20 @@ impl Proxy {
             address: listener.local_addr().unwrap(),
             accepted: Arc::default(),
             lost: Arc::default(),
+            closed: Arc::default(),
         };
-        let (to, accepted, lost) = (
+        let (to, accepted, lost, closed) = (
             to.to_owned(),
             Arc::clone(&proxy.accepted),
             Arc::clone(&proxy.lost),
+            Arc::clone(&proxy.closed),
         );
         thread::spawn(move || {
             for here in listener.incoming() {
                 let number = accepted.fetch_add(1, Ordering::SeqCst);
+                if closed.load(Ordering::SeqCst) {
+                    continue;
+                }
                 let (here, there) = (here.unwrap(), TcpStream::connect(&to).unwrap());
                 let (back, forth) = (there.try_clone().unwrap(), here.try_clone().unwrap());
                 thread::spawn(move || pass(here, there, || false));
@@ -43,6 +50,17 @@ impl Proxy {
 
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Passes nothing on until [`Self::open`].
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        self.swallow_answers();
+    }
+
+    /// Passes new connections on again.
+    pub(crate) fn open(&self) {
+        self.closed.store(false, Ordering::SeqCst);
     }
 
     /// Loses all further answers on the connections there are now; questions

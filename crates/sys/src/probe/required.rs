@@ -72,6 +72,7 @@ parts! {
     SystemdAnalyze, "systemd-analyze", "The command `systemd-analyze`, of systemd 250 or later.";
     Openssl, "openssl", "The command `openssl`.";
     Schemathesis, "schemathesis", "The fuzzer of HTTP APIs, or Python and its packages to install it from.";
+    ClientGenerator, "client-generator", "The generator of Python clients, or Python and its packages to install it from.";
 }
 
 impl fmt::Display for Part {
@@ -227,6 +228,7 @@ mod tests {
             "chromium",
             "linux-codel",
             "schemathesis",
+            "client-generator",
             "systemd-analyze",
             "libvirt",
             "dpdk",

@@ -18,6 +18,7 @@ mod machine;
 mod moves;
 mod name;
 mod openapi;
+mod recover;
 mod request;
 mod scheduling;
 mod serve;
@@ -127,7 +128,9 @@ enum Action {
     Import(backup::Import),
     /// Write a backup of what a damaged store still has, and list what it lost
     Salvage(backup::Salvage),
-    /// Create a token and its entry for the service's token file
+    /// Create a store from the guarantees that hosts hold, after a store without a backup is lost
+    Recover(recover::Recover),
+    /// Issue, list and revoke tokens, or make an entry for the service's token file
     Token(token::Token),
 }
 
@@ -171,6 +174,7 @@ impl Args {
             Action::Backup(backup) => backup.run(),
             Action::Import(import) => import.run(),
             Action::Salvage(salvage) => salvage.run(),
+            Action::Recover(recover) => recover.run(),
             Action::Token(token) => token.run(),
         }
     }

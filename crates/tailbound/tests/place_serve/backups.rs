@@ -135,3 +135,59 @@ fn a_store_that_lost_admissions_is_refused_and_salvaged() {
     place(&dir, &format!("get acme/web-5 {at}"), 2);
     again.end().done();
 }
+
+/// The store and its backups are lost, and each host has its last guarantees.
+#[test]
+fn a_lost_store_is_recovered_from_the_state_files_of_hosts() {
+    let dir = dir();
+    let service = start(&dir, NEW);
+    let at = url(&service);
+    place(&dir, &format!("create acme/web --vms 5 {at}"), 0);
+    place(&dir, &format!("create globex/db --vms 1 {at}"), 0);
+    place(&dir, &format!("drain a-2 {at}"), 0);
+    let held = dir.join("held");
+    std::fs::create_dir(&held).unwrap();
+    let agent = ureq::Agent::new_with_defaults();
+    for host in ["a-1", "a-2"] {
+        let from = format!("http://{}/v1/hosts/{host}/guarantees", service.address);
+        let mut answer = agent.get(from).call().unwrap();
+        let said = answer.body_mut().read_to_string().unwrap();
+        let state = format!(r#"{{"schema":2,"said":{said}}}"#);
+        std::fs::write(held.join(format!("{host}.json")), state).unwrap();
+    }
+    service.end().done();
+
+    let recover = "recover --from-hosts held --topology tree.toml --store";
+    let said = place(&dir, &format!("{recover} sqlite:new.db"), 0);
+    assert_eq!(said, "RECOVERED  2 tenants, 6 machines of 2 hosts\n");
+    let said = place(&dir, &format!("{recover} sqlite:new.db"), 2);
+    assert!(said.contains("new.db exists"), "{said}");
+    let said = place(&dir, "audit --store sqlite:new.db", 0);
+    assert!(said.starts_with("HOLDS"), "{said}");
+    let again = start(&dir, &format!("{OPEN} --store sqlite:new.db"));
+    let at = url(&again);
+    let said = place(&dir, &format!("get acme/web --output json {at}"), 0);
+    assert!(
+        said.contains("\"id\": 1,") && said.contains("\"vms\": 5"),
+        "{said}"
+    );
+    let said = place(&dir, &format!("hosts --state drained {at}"), 0);
+    assert!(said.contains("a-2") && !said.contains("a-1"), "{said}");
+    again.end().done();
+
+    // A host that is not there, and a file that is none.
+    std::fs::write(held.join("a-1.json"), "{").unwrap();
+    let said = place(&dir, &format!("{recover} sqlite:less.db"), 1);
+    assert!(
+        said.contains("FOUND  held/a-1.json: this is no state file"),
+        "{said}"
+    );
+    assert!(said.contains("FOUND  1 hosts hold nothing: a-1"), "{said}");
+    std::fs::remove_dir_all(&held).unwrap();
+    std::fs::create_dir(&held).unwrap();
+    let said = place(&dir, &format!("{recover} sqlite:none.db"), 2);
+    assert!(
+        said.contains("there is no state file of a host in it"),
+        "{said}"
+    );
+}

@@ -149,7 +149,7 @@ fn no_more_keys_are_kept_than_there_is_room_for() {
             at: Nanos(number as u64),
             reply: Reply::Deleted,
         };
-        ledger.keys.put(Arc::new(id), Arc::new(record));
+        ledger.callers.keys.put(Arc::new(id), Arc::new(record));
     }
     let call = Call {
         key: Some("new".to_owned()),
@@ -161,7 +161,7 @@ fn no_more_keys_are_kept_than_there_is_room_for() {
         key: "0".to_owned(),
     };
     assert!(decision.changes.contains(&Change::KeyGone(oldest)));
-    assert_eq!(ledger.keys.iter().count(), MAX_KEYS);
+    assert_eq!(ledger.callers.keys.iter().count(), MAX_KEYS);
 }
 
 /// A call of an owner's own token, with a key.
@@ -194,11 +194,11 @@ fn who_asks_much_forgets_its_own_keys_and_nobody_elses() {
             at: Nanos(2 + number as u64),
             reply: Reply::Deleted,
         };
-        ledger.keys.put(Arc::new(id), Arc::new(record));
+        ledger.callers.keys.put(Arc::new(id), Arc::new(record));
     }
     decide(&mut ledger, &resize(MAX_KEYS)).unwrap();
     decide(&mut ledger, &resize(MAX_KEYS + 1)).unwrap();
-    assert_eq!(ledger.keys.iter().count(), MAX_KEYS);
+    assert_eq!(ledger.callers.keys.iter().count(), MAX_KEYS);
     let first = |change: &Change| matches!(change, Change::Key(key, _) if key.key == "0");
     let again = ledger.decide(&resize(0), Nanos(1)).unwrap();
     assert!(
@@ -227,7 +227,7 @@ fn long_answers_are_forgotten_before_they_fill_the_memory() {
             at: Nanos(number),
             reply: Reply::Tenant(Arc::clone(&large)),
         };
-        ledger.keys.put(Arc::new(id), Arc::new(record));
+        ledger.callers.keys.put(Arc::new(id), Arc::new(record));
     }
     for number in 0..200 {
         let command = Command::resize(web.id, 1);
@@ -235,7 +235,7 @@ fn long_answers_are_forgotten_before_they_fill_the_memory() {
         decide(&mut ledger, &call).unwrap();
     }
     let long = |(_, record): &(KeyId, Arc<KeyRecord>)| matches!(&record.reply, Reply::Tenant(tenant) if tenant.runs.len() > 1);
-    let left = ledger.keys.iter().filter(long).count();
+    let left = ledger.callers.keys.iter().filter(long).count();
     assert!((10..100).contains(&left), "{left}");
 }
 
@@ -253,7 +253,7 @@ fn a_clock_that_goes_back_forgets_no_new_key() {
             at: Nanos(ahead.0 + number),
             reply: Reply::Deleted,
         };
-        ledger.keys.put(Arc::new(id), Arc::new(record));
+        ledger.callers.keys.put(Arc::new(id), Arc::new(record));
     }
     let calls = ["one", "two", "three"].map(|name| Call {
         key: Some(name.to_owned()),

@@ -9,14 +9,16 @@
 //! PREFIX/data/topology
 //! PREFIX/data/next-id
 //! PREFIX/data/keys/OWNER/KEY    idempotency keys; `-` is the operators' OWNER
+//! PREFIX/tokens/NAME            issued tokens
 //! PREFIX/audit/NUMBER           entries of the audit from this number; 20 digits
 //! PREFIX/parts/ID/NUMBER        parts of long documents
 //! ```
 //!
-//! The audit is not under `data`, so that earlier versions ignore it.
+//! The audit and the tokens are not under `data`, so that earlier versions ignore them: there, an
+//! issued token is unknown.
 
 use super::value::Pointer;
-use crate::ledger::{Change, KeyId, Subject};
+use crate::ledger::{Change, KeyId, Subject, TokenRecord};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
@@ -26,6 +28,13 @@ use tailbound_placement::TenantId;
 const OPERATORS: &str = "-";
 /// Prefix of the names of the audit's documents.
 const AUDIT: &str = "audit/";
+/// Prefix of the names of tokens.
+const TOKENS: &str = "tokens/";
+
+/// Returns whether a document is not under `data`.
+fn is_apart(name: &str) -> bool {
+    name.starts_with(AUDIT) || name.starts_with(TOKENS)
+}
 
 /// The keys of one store.
 #[derive(Debug, Clone)]
@@ -58,14 +67,14 @@ impl Keys {
 
     /// Returns the key of a document.
     pub(super) fn key(&self, name: &str) -> String {
-        let folder = if name.starts_with(AUDIT) { "" } else { "data/" };
+        let folder = if is_apart(name) { "" } else { "data/" };
         format!("{}/{folder}{name}", self.prefix)
     }
 
     /// Returns the first key of each range of documents, and the first one after the range: `0`
     /// comes right after `/`.
-    pub(super) fn ranges(&self) -> [(String, String); 2] {
-        ["data", "audit"].map(|folder| {
+    pub(super) fn ranges(&self) -> [(String, String); 3] {
+        ["data", "audit", "tokens"].map(|folder| {
             let key = format!("{}/{folder}", self.prefix);
             (format!("{key}/"), format!("{key}0"))
         })
@@ -89,11 +98,10 @@ impl Keys {
     /// Returns the document's name if the key is one of a document.
     pub fn document<'a>(&self, key: &'a [u8]) -> Option<&'a str> {
         let name = key.strip_prefix(self.all().as_bytes())?;
-        let name = match name.strip_prefix(b"data/") {
-            Some(name) => name,
-            None => name.starts_with(AUDIT.as_bytes()).then_some(name)?,
-        };
-        std::str::from_utf8(name).ok()
+        if let Some(name) = name.strip_prefix(b"data/") {
+            return std::str::from_utf8(name).ok();
+        }
+        std::str::from_utf8(name).ok().filter(|name| is_apart(name))
     }
 }
 
@@ -105,6 +113,7 @@ pub(super) fn name(subject: Subject<'_>) -> String {
         Subject::Said(host) => format!("said/{host}"),
         Subject::Topology => "topology".to_owned(),
         Subject::NextId => "next-id".to_owned(),
+        Subject::Token(token) => format!("{TOKENS}{token}"),
         Subject::Audit(first) => format!("{AUDIT}{first:020}"),
         Subject::Key(KeyId { owner, key }) => {
             format!("keys/{}/{key}", owner.as_deref().unwrap_or(OPERATORS))
@@ -120,11 +129,14 @@ pub(super) fn document(change: &Change) -> Result<Option<Vec<u8>>, serde_json::E
         Change::Said(_, said) => serde_json::to_vec(said.as_ref()),
         Change::Topology(topology) => serde_json::to_vec(topology.as_ref()),
         Change::Key(_, record) => serde_json::to_vec(record.as_ref()),
+        Change::Token(token) => serde_json::to_vec(token.as_ref()),
         Change::NextId(next) => serde_json::to_vec(next),
         Change::Audit(_, block) => serde_json::to_vec(block.as_ref()),
-        Change::Gone(_) | Change::KeyGone(_) | Change::SaidGone(_) | Change::AuditGone(_) => {
-            return Ok(None);
-        }
+        Change::Gone(_)
+        | Change::KeyGone(_)
+        | Change::SaidGone(_)
+        | Change::TokenGone(_)
+        | Change::AuditGone(_) => return Ok(None),
     }
     .map(Some)
 }
@@ -158,6 +170,12 @@ pub fn change(name: &str, document: Option<&[u8]>) -> Result<Change, String> {
             None => Change::AuditGone(first),
         });
     }
+    if let Some(token) = name.strip_prefix(TOKENS) {
+        return Ok(match document {
+            Some(document) => Change::Token(named(token, parse(document)?)?),
+            None => Change::TokenGone(token.to_owned()),
+        });
+    }
     if let Some(host) = name.strip_prefix("said/") {
         let host = host.to_owned();
         return Ok(match document {
@@ -171,6 +189,15 @@ pub fn change(name: &str, document: Option<&[u8]>) -> Result<Change, String> {
         "topology" => Ok(Change::Topology(Arc::new(parse(document)?))),
         "next-id" => Ok(Change::NextId(parse(document)?)),
         _ => Err(unknown()),
+    }
+}
+
+/// Returns a token whose document has its name.
+fn named(name: &str, token: TokenRecord) -> Result<Arc<TokenRecord>, String> {
+    if token.name == name {
+        Ok(Arc::new(token))
+    } else {
+        Err(format!("it is the token {:?}", token.name))
     }
 }
 
@@ -201,6 +228,14 @@ mod tests {
         back_and_forth(&Change::NextId(u64::MAX));
         back_and_forth(&Change::Gone(TenantId(7)));
         back_and_forth(&Change::AuditGone(7));
+        let token = format!(
+            r#"{{"name":"ci","role":"tenant","owner":"acme","sha256":"{}","issued":7,"issued_by":{{"token":"ops","role":"operator"}}}}"#,
+            "0a".repeat(32)
+        );
+        back_and_forth(&Change::Token(serde_json::from_str(&token).unwrap()));
+        let of_another = change("tokens/other", Some(token.as_bytes()));
+        assert!(of_another.unwrap_err().contains("it is the token \"ci\""));
+        back_and_forth(&Change::TokenGone("ci".to_owned()));
         back_and_forth(&Change::SaidGone("a/1".to_owned()));
         let said = r#"{"report":{"revision":7,"change":3},"silent_since":9}"#;
         let said = Arc::new(serde_json::from_str(said).unwrap());
@@ -222,7 +257,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_document_is_a_change_or_an_error(
-            name in "(tenants/|keys/|said/|audit/|hosts|topology|next-id)?[ -~]{0,12}",
+            name in "(tenants/|keys/|said/|audit/|tokens/|hosts|topology|next-id)?[ -~]{0,12}",
             document in prop::option::of(prop::collection::vec(any::<u8>(), 0..40)),
         ) {
             let _ = change(&name, document.as_deref());

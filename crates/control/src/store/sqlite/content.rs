@@ -2,8 +2,8 @@
 
 use super::head::Head;
 use super::rows::{self, COUNTERS, parse};
-use super::{Counters, SAID, reading};
-use crate::ledger::{KeyId, KeyRecord, Snapshot, trail};
+use super::{Counters, SAID, TOKEN, reading};
+use crate::ledger::{KeyId, KeyRecord, Snapshot, TokenRecord, trail};
 use crate::store::StoreError;
 use rusqlite::{Connection, Row};
 use std::sync::Arc;
@@ -53,6 +53,10 @@ impl Content {
         match name {
             "topology" => self.snapshot.topology = Some(parse("", name, value, checksum)?),
             "hosts" => self.snapshot.hosts = parse("", name, value, checksum)?,
+            other if other.starts_with(TOKEN) => {
+                let token: Arc<TokenRecord> = parse("", name, value, checksum)?;
+                self.snapshot.tokens.insert(token.name.clone(), token);
+            }
             other => {
                 let Some(host) = other.strip_prefix(SAID) else {
                     let why = format!("there is a document {other:?}");

@@ -1,7 +1,7 @@
 //! Rows of the tables, with their checksums and the sums over them.
 
 use super::head::Digest;
-use super::{SAID, reading, writing};
+use super::{SAID, TOKEN, reading, writing};
 use crate::ledger::Change;
 use crate::store::StoreError;
 use rusqlite::{OptionalExtension, ToSql, Transaction, params};
@@ -121,6 +121,14 @@ impl<'t> Rows<'t> {
             }
             Change::SaidGone(host) => {
                 let name = format!("{SAID}{host}");
+                self.delete(&document(&[&name], &name))
+            }
+            Change::Token(token) => {
+                let name = format!("{TOKEN}{}", token.name);
+                self.replace(&document(&[&name], &name), token)
+            }
+            Change::TokenGone(token) => {
+                let name = format!("{TOKEN}{token}");
                 self.delete(&document(&[&name], &name))
             }
             // With the revision, in one document.

@@ -245,6 +245,7 @@ fn a_store_of_each_earlier_version_is_taken_over() {
             .collect();
         assert_eq!(names, ["web", "batch"]);
         assert_eq!((snapshot.next_id, snapshot.keys.len()), (3, 1));
+        assert_eq!(snapshot.tokens.len(), usize::from(version >= 5));
         assert_eq!(crate::audit::audit(&snapshot).findings, []);
         let mut ledger = crate::ledger::Ledger::load(snapshot).unwrap();
         let decision = ledger.decide(&create("acme", "more", 2), Nanos(1)).unwrap();

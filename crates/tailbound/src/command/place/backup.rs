@@ -81,6 +81,8 @@ struct Content {
     tenants: usize,
     vms: u64,
     keys: usize,
+    /// Issued tokens, which an import brings back.
+    tokens: usize,
     /// After an import: tenants that the rules would not admit now at their places.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     over: Vec<String>,
@@ -97,14 +99,19 @@ impl Content {
             tenants: snapshot.tenants.len(),
             vms: vms.map(|tenant| u64::from(tenant.request.vms)).sum(),
             keys: snapshot.keys.len(),
+            tokens: snapshot.tokens.len(),
             over: Vec::new(),
             lost: Vec::new(),
         }
     }
 
     fn text(&self) -> String {
+        let tokens = match self.tokens {
+            0 => String::new(),
+            tokens => format!(", {}", count(tokens as u64, "issued token")),
+        };
         format!(
-            "{}, {}, {}, at revision {}",
+            "{}, {}, {}{tokens}, at revision {}",
             count(self.tenants as u64, "tenant"),
             count(self.vms, "machine"),
             count(self.keys as u64, "idempotency key"),

@@ -106,7 +106,7 @@ fn connections() -> usize {
     most.unwrap_or(usize::MAX).max(8)
 }
 
-fn policy(text: &str) -> Result<Policy, serde::de::value::Error> {
+pub(super) fn policy(text: &str) -> Result<Policy, serde::de::value::Error> {
     Policy::deserialize(text.into_deserializer())
 }
 

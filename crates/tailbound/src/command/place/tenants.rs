@@ -3,7 +3,7 @@
 use super::enforcement::{self, confirmed, state_of, state_word};
 use super::explain::why;
 use super::limit::LimitArgs;
-use super::name::TenantName;
+use super::name::{NewName, TenantName};
 use super::request::{GuaranteeChange, RequestArgs, count, words};
 use super::scheduling::On;
 use super::service::{Service, TENANT};
@@ -20,9 +20,9 @@ use tailbound_report::{NOTHING, Paint, Table};
 /// Arguments of `tailbound place create`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Create {
-    /// The tenant's name, unique for its owner; may be in the file instead
+    /// The tenant's name, unique for its owner, or OWNER/NAME; may be in the file instead
     #[arg(required_unless_present = "file")]
-    name: Option<String>,
+    name: Option<NewName>,
     /// The tenant's owner; with a tenant token, the token's owner
     #[arg(long)]
     owner: Option<String>,
@@ -41,9 +41,8 @@ pub(super) struct Create {
 impl Create {
     pub(super) fn run(self) -> Result<Exit, Failure> {
         let service = &self.service;
-        let mut tenant = self
-            .request
-            .tenant(self.name.as_ref(), self.owner.as_ref())?;
+        let (owner, name) = NewName::parts(self.name.as_ref(), self.owner.as_ref())?;
+        let mut tenant = self.request.tenant(name, owner)?;
         if let Some(limit) = self.limit.limit() {
             let guarantee = tenant.guarantee.as_ref();
             limit.check(guarantee).map_err(Failure::wrong_arguments)?;
@@ -84,7 +83,7 @@ impl Create {
         let ownerless = tenant.owner.is_none() && error.code() == Some(Code::Absurd);
         let failure = service.failure(error);
         Err(if ownerless {
-            failure.hint("pass --owner OWNER, or write `owner` into the file")
+            failure.hint("name the tenant OWNER/NAME, or write `owner` into the file")
         } else {
             failure
         })

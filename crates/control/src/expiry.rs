@@ -31,7 +31,7 @@ impl Expiry {
     }
 
     /// Reads a date and time with an offset (RFC 3339).
-    pub(super) fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         let Datetime {
             date: Some(date),
             time: Some(time),
@@ -56,8 +56,13 @@ impl Expiry {
         })
     }
 
+    /// Returns the seconds since 1970; 0 for an earlier moment.
+    pub(crate) fn seconds(self) -> u64 {
+        u64::try_from(self.seconds).unwrap_or(0)
+    }
+
     /// Returns whether a token with this end is not valid any more.
-    pub(super) fn is_past(self) -> bool {
+    pub(crate) fn is_past(self) -> bool {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let now = now.unwrap_or_default().as_secs();
         i64::try_from(now).unwrap_or(i64::MAX) >= self.seconds

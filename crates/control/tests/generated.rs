@@ -1,0 +1,120 @@
+//! Clients that off-the-shelf generators make of the `OpenAPI` document call the service.
+
+use crate::api_support::{OPERATOR, Place};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use tailbound_sys::probe::required::{Part, skipped};
+
+/// The last line of each client's output.
+const DONE: &str = "all answers are as the client expects\n";
+
+/// Returns the folder that a script of `scripts/` prints, or the reason why a generator is missing.
+fn generator(script: &str) -> Result<PathBuf, String> {
+    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts");
+    let found = Command::new(scripts.join(script))
+        .output()
+        .map_err(|error| error.to_string())?;
+    if found.status.success() {
+        Ok(String::from_utf8_lossy(&found.stdout).trim().into())
+    } else {
+        let why = String::from_utf8_lossy(&found.stderr);
+        Err(why.lines().last().unwrap_or("it failed").to_owned())
+    }
+}
+
+fn done(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {said}{errors}");
+    said
+}
+
+#[test]
+fn a_python_client_of_the_document_calls_the_service() {
+    let programs = match generator("client-generator") {
+        Ok(programs) => programs,
+        Err(why) => {
+            skipped(Part::ClientGenerator, why);
+            return;
+        }
+    };
+    let place = Place::start();
+    let dir = tempfile::tempdir().unwrap();
+    let document = dir.path().join("openapi.json");
+    std::fs::write(&document, place.get("", "/openapi.json").body).unwrap();
+    let said = done(
+        Command::new(programs.join("openapi-python-client"))
+            .args(["generate", "--meta", "none", "--path"])
+            .arg(&document)
+            .arg("--output-path")
+            .arg(dir.path().join("client")),
+    );
+    // Schemas that this version of the generator does not know; no other is lost.
+    let lost = |line: &&str| line.starts_with("Unable to process schema");
+    let lost: Vec<_> = said.lines().filter(lost).collect();
+    let known = ["AgedHostLine", "MoveStep_type_0"];
+    assert!(lost.len() <= known.len(), "{said}");
+    for line in lost {
+        assert!(known.iter().any(|it| line.contains(it)), "{line}");
+    }
+    let answer = done(
+        Command::new(programs.join("python3"))
+            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/client.py"))
+            .arg(dir.path())
+            .args([&place.url, OPERATOR]),
+    );
+    assert_eq!(answer, DONE);
+}
+
+#[test]
+#[ignore = "installs packages and takes half a minute: make nightly"]
+fn a_typescript_client_of_the_document_calls_the_service() {
+    let tools = match generator("typescript-generator") {
+        Ok(tools) => tools,
+        Err(why) => {
+            skipped(Part::ClientGenerator, why);
+            return;
+        }
+    };
+    let place = Place::start();
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    std::fs::write(
+        dir.join("openapi.json"),
+        place.get("", "/openapi.json").body,
+    )
+    .unwrap();
+    std::fs::copy(tools.join("package.json"), dir.join("package.json")).unwrap();
+    std::os::unix::fs::symlink(tools.join("node_modules"), dir.join("node_modules")).unwrap();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/client.ts");
+    std::fs::copy(source, dir.join("client.ts")).unwrap();
+    let tool = |name: &str| tools.join("node_modules/.bin").join(name);
+    let generate = ["openapi.json", "-o", "schema.d.ts"];
+    done(
+        Command::new(tool("openapi-typescript"))
+            .args(generate)
+            .current_dir(dir),
+    );
+    let strict = [
+        "--strict",
+        "--skipLibCheck",
+        "--target",
+        "es2022",
+        "--module",
+        "nodenext",
+    ];
+    done(
+        Command::new(tool("tsc"))
+            .args(strict)
+            .arg("client.ts")
+            .current_dir(dir),
+    );
+    let answer = done(
+        Command::new("node")
+            .arg("client.js")
+            .args([&place.url, OPERATOR])
+            .current_dir(dir),
+    );
+    assert_eq!(answer, DONE);
+}

@@ -81,6 +81,7 @@ impl Tuple {
                 burst_rate,
                 bursts: Some(DEFAULT_BURSTS),
                 burst_in,
+                class: None,
             }),
             cpu: 0,
             memory: Bytes::ZERO,
@@ -135,6 +136,7 @@ impl Fabric {
     /// The reason why the first one is refused.
     pub fn price(&self, request: &Request) -> Result<Price, String> {
         let mut datacentre = Datacentre::new(Arc::clone(&self.0), Policy::Silo);
+        let request = &self.0.with_class(*request);
         let mut tenants = 0;
         let refusal = loop {
             match datacentre.admit(TenantId(u64::from(tenants)), request) {

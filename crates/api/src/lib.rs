@@ -42,8 +42,8 @@ pub use streams::*;
 pub use tailbound_classes::{Class, Classes, Fabric};
 pub use tailbound_placement::pinned::Rule;
 pub use tailbound_placement::{
-    CpuReservation, CpuUse, DEFAULT_BURSTS, HostCpu, HostLimits, KEEPS_INWARD_BURSTS, Lateness,
-    TenantId, Thousandths,
+    CpuReservation, CpuUse, DEFAULT_BURSTS, HostCpu, HostLimits, KEEPS_DELAY_CLASSES,
+    KEEPS_INWARD_BURSTS, Lateness, TenantId, Thousandths,
 };
 pub use tokens::{IssuedToken, NewToken, Token, TokenRole};
 pub use types::*;

@@ -227,6 +227,7 @@ mod tests {
                 burst_rate: None,
                 bursts: None,
                 burst_in: None,
+                class: None,
             });
             let refusal = limit.check(guarantee.as_ref()).err();
             match (refusal.map(|refusal| refusal.to_string()), expected) {

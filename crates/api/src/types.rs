@@ -14,7 +14,8 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use tailbound_classes::Classes;
 use tailbound_placement::{
-    CpuReservation, CpuUse, FaultDomains, Guarantee, Message, Policy, Request, Spec, TenantId,
+    CpuReservation, CpuUse, DelayClassSpec, FaultDomains, Guarantee, Message, Policy, Request,
+    Spec, TenantId,
 };
 use tailbound_units::{Bytes, Nanos};
 
@@ -468,6 +469,9 @@ pub struct PairBound {
     pub from_host: String,
     /// The receiver's host.
     pub to_host: String,
+    /// The delay class of the frames; absent for the ordinary class.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class: Option<u8>,
     /// The guaranteed delay, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub promised: Option<Nanos>,
@@ -502,6 +506,9 @@ pub struct HostGuarantees {
     /// guarantees first, with the default marks.
     #[serde(default)]
     pub classes: Classes,
+    /// The delay classes of the topology, the highest first: the first is `class` 1 of a guarantee.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub delay_classes: Vec<DelayClassSpec>,
     /// The machines in ascending order of owner, name and number.
     pub vms: Vec<VmGuarantee>,
     /// The positions of all hosts with machines of the tenants above that have a number of `bursts`

@@ -278,6 +278,7 @@ fn names_are_encoded_and_a_revision_becomes_a_condition() {
         frame: tailbound_units::Bytes(1538),
         packet: None,
         classes: Classes::default().into(),
+        delay_classes: Vec::new(),
         groups: Vec::new(),
         hosts: Vec::new(),
     };

@@ -47,6 +47,10 @@ pub struct Classes {
     fabric: Fabric,
     /// By [`Class`]. A class that the fabric does not have has the lowest class's mark.
     marks: [Mark; Class::ALL.len()],
+    /// Marks of further guaranteed classes, by which received frames are known; the lowest class's
+    /// mark for none. No file has them: the topology's delay classes are known by the placement
+    /// service.
+    urgent: [Mark; 2],
 }
 
 /// Priority classes, before they are validated. A missing mark is the default of its fabric.
@@ -112,7 +116,22 @@ impl Classes {
             Fabric::SmallFlowsFirst => [Mark::LAST, Mark::FIRST, Mark::LAST],
             Fabric::ThreeClasses => [Mark::FIRST, Mark::SECOND, Mark::LAST],
         };
-        Self { fabric, marks }
+        Self {
+            fabric,
+            marks,
+            urgent: [Mark::LAST; 2],
+        }
+    }
+
+    /// Returns the classes with the marks of up to two further guaranteed classes. Only
+    /// [`Classes::marked`] knows them; frames get their marks from their guests' guarantees.
+    #[must_use]
+    pub fn with_urgent(mut self, marks: impl IntoIterator<Item = Mark>) -> Self {
+        self.urgent = [self.mark(Class::Lowest); 2];
+        for (urgent, mark) in self.urgent.iter_mut().zip(marks) {
+            *urgent = mark;
+        }
+        self
     }
 
     /// Returns the order of the classes.
@@ -131,7 +150,9 @@ impl Classes {
     pub fn marked(self, is: impl Fn(Mark) -> bool) -> Class {
         let lowest = self.mark(Class::Lowest);
         let above = [Class::Guaranteed, Class::Small].into_iter();
-        let mut above = above.map(|class| (class, self.mark(class)));
+        let above = above.map(|class| (class, self.mark(class)));
+        let urgent = self.urgent.map(|mark| (Class::Guaranteed, mark));
+        let mut above = above.chain(urgent);
         let found = above.find(|(_, mark)| *mark != lowest && is(*mark));
         found.map_or(Class::Lowest, |(class, _)| class)
     }
@@ -157,6 +178,7 @@ impl Classes {
             let [.., dscp, pcp] = (code >> at).to_be_bytes();
             classes.marks[class as usize] = Mark { dscp, pcp };
         }
+        let classes = classes.with_urgent([]);
         classes.check().ok()?;
         (classes.code() == code).then_some(classes)
     }
@@ -228,6 +250,7 @@ impl TryFrom<ClassesSpec> for Classes {
                 classes.marks[class as usize] = classes.mark(Class::Lowest);
             }
         }
+        classes = classes.with_urgent([]);
         classes.check()?;
         Ok(classes)
     }
@@ -304,6 +327,11 @@ mod tests {
             assert_eq!(classes.marked(|other| other.pcp == mark.pcp), class);
         }
         assert_eq!(classes.marked(|other| other.dscp == 0), Class::Lowest);
+        let urgent = Mark { dscp: 48, pcp: 6 };
+        assert_eq!(classes.marked(|other| other == urgent), Class::Lowest);
+        let more = classes.with_urgent([urgent]);
+        assert_eq!(more.marked(|other| other == urgent), Class::Guaranteed);
+        assert_eq!(more.marked(|other| other.dscp == 8), Class::Lowest);
         let two = Classes::of(Fabric::GuaranteesFirst);
         assert_eq!(two.marked(|other| other.dscp == 0), Class::Lowest);
     }

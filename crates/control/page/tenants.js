@@ -163,6 +163,7 @@ export class Tenants {
           fact("Bandwidth", guarantee.bandwidth), fact("Burst", guarantee.burst),
           fact("Burst rate", guarantee.burst_rate ?? "not limited"), fact("Bursts", bursts(guarantee)),
           fact("Inward burst", guarantee.burst_in ?? "of all other machines"), fact("Delay", guarantee.delay ?? "not promised"),
+          fact("Delay class", guarantee.class ?? "ordinary"),
         ] : fact("Promise", "best effort"),
         standing.measured && [h("dt", null, "Measured"), h("dd", { id: "tenant-measured" }, measured(standing, guarantee?.delay))],
         domains && fact("Spread", `at most ${Math.ceil(request.vms / domains.count)} in one ${["host", "rack", "pod"][domains.height] ?? `group of height ${domains.height}`}`),

@@ -191,7 +191,7 @@ impl Host {
                     frames: &mut self.coming,
                     left: self.burst,
                 };
-                self.pacer.enqueue_burst(self.now, frames, |_, _| {});
+                self.pacer.enqueue_burst(self.now, frames, |_, _, _| {});
             }
             let sent = &mut self.sent;
             self.pacer.batch(self.now).for_each(|paced| {

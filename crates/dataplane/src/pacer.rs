@@ -143,6 +143,7 @@ mod shared;
 mod store;
 mod translate;
 mod tree;
+mod urgent;
 pub mod void;
 mod wheel;
 mod wire;
@@ -156,6 +157,7 @@ pub use item::WireItem;
 pub use level::{DestinationLevel, GuestLevel};
 pub use limit::{FlowUse, WaitingFlow};
 pub use tree::{Home, HostGroups, Place};
+pub use urgent::{DELAY_CLASSES, DelayClass};
 pub use void::VoidFrame;
 
 use self::core::Core;

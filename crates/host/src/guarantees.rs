@@ -15,8 +15,8 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 use tailbound_api::{HostLimits, HostReport, HostState, MoveEnd, RefusedVm, VmGuarantee, VmName};
-use tailbound_dataplane::pacer::PacerError;
-use tailbound_dataplane::{Classes, Guarantee, GuestId, PacerConfig};
+use tailbound_dataplane::pacer::{DelayClass, PacerError};
+use tailbound_dataplane::{Classes, Guarantee, GuestId, Mark, PacerConfig};
 use tailbound_switch::{GuestRef, Mac, Switch};
 use tailbound_units::{Bursts, Bytes, Rate};
 
@@ -184,11 +184,31 @@ impl Guarantees {
         let wire = self.wire.as_ref()?;
         match self.known(guest) {
             Some(known) => {
-                let guarantee = from_service(wire, known, guest.configured.as_ref());
+                let guarantee = from_service(wire, known, guest.configured.as_ref())?;
+                let guarantee = self.in_class(known, guarantee);
                 guarantee.filter(|guarantee| self.allows(guest, guarantee).is_ok())
             }
             None => guest.configured,
         }
+    }
+
+    /// Returns a VM's guarantee with its delay class; `None` if the service's fabric has no such
+    /// class.
+    fn in_class(&self, known: &VmGuarantee, mut guarantee: Guarantee) -> Option<Guarantee> {
+        let Some(number) = known.guarantee.and_then(|given| given.class) else {
+            return Some(guarantee);
+        };
+        let classes = &self.service.as_ref()?.all().delay_classes;
+        let class = classes.get(usize::from(number).checked_sub(1)?)?;
+        guarantee.class = Some(DelayClass::new(number, class.mark)?);
+        Some(guarantee)
+    }
+
+    /// Returns the marks of the service's delay classes, by which received frames are guaranteed.
+    pub(crate) fn delay_marks(&self) -> impl Iterator<Item = Mark> {
+        let service = self.service.iter();
+        let classes = service.flat_map(|service| &service.all().delay_classes);
+        classes.map(|class| class.mark)
     }
 
     /// Returns the reason why the guest at `place` among the ports' does not get the placement
@@ -460,6 +480,26 @@ guarantee = { bandwidth = "50Mbit/s", burst = "15380B", burst_rate = "1Gbit/s" }
         assert_eq!((h.len(), i.len()), (2, 2));
         assert_ne!(h[0], i[0]);
         assert_eq!(h[1], i[1], "one pod");
+    }
+
+    #[test]
+    fn a_delay_class_has_the_mark_of_the_services_fabric() {
+        let mut all = said(&[(0, Some(20)), (1, Some(20))]);
+        let mark = Mark { dscp: 48, pcp: 6 };
+        let queue = Nanos::from_micros(50);
+        all.delay_classes = vec![tailbound_placement::DelayClassSpec { queue, mark }];
+        for (vm, class) in all.vms.iter_mut().zip([1, 2]) {
+            vm.guarantee.as_mut().expect("guaranteed").class = Some(class);
+        }
+        let mut guarantees = guarantees();
+        assert!(guarantees.update(Arc::new(all.into())));
+        let class = guarantees.wanted_at(0).expect("known").class;
+        assert_eq!(
+            class.map(|class| (class.number(), class.mark())),
+            Some((1, mark))
+        );
+        assert_eq!(guarantees.wanted_at(1), None, "there is no class 2");
+        assert_eq!(guarantees.delay_marks().collect::<Vec<_>>(), [mark]);
     }
 
     #[test]

@@ -275,6 +275,7 @@ mod tests {
                             burst_rate: Some(member.burst_rate(pacing, experiment.link_rate)),
                             bursts: None,
                             burst_in: None,
+                            class: None,
                         }),
                         cpu: 0,
                         memory: Bytes::ZERO,

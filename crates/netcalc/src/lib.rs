@@ -33,6 +33,7 @@ mod deviation;
 mod guarantee;
 mod late;
 mod network;
+mod priority;
 mod ratio;
 mod service;
 #[cfg(test)]

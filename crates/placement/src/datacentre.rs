@@ -7,6 +7,7 @@
 mod best;
 mod bound;
 mod change;
+mod classes;
 mod complete;
 mod cpu;
 mod error;
@@ -25,7 +26,7 @@ mod search;
 mod summary;
 mod totals;
 
-pub use bound::Bound;
+pub use bound::{Bound, bound_of_class};
 pub use change::AffectedTenant;
 pub use error::PlacementError;
 pub use moving::MoveError;
@@ -38,6 +39,7 @@ use crate::pool::HostCpu;
 use crate::request::{Policy, Request, RequestError};
 use crate::topology::{NodeId, PortId, Resources, Topology};
 use best::BestPorts;
+use classes::PortLoads;
 use free::{FreeResources, Use};
 use index::Largest;
 use serde::{Deserialize, Serialize};
@@ -125,8 +127,8 @@ pub struct Datacentre {
     /// Shared by clones.
     topology: Arc<Topology>,
     policy: Policy,
-    /// The loads of each node's ports, up and down.
-    loads: Vec<[Load; 2]>,
+    /// The loads of all ports.
+    loads: PortLoads,
     /// The free resources of each host, closed or not; of an inner node those of the open hosts
     /// below.
     free: FreeResources,
@@ -179,7 +181,7 @@ impl Datacentre {
             .map(|height| inner(height).iter().map(parts_of).collect())
             .collect();
         let mut new = Self {
-            loads: vec![[Load::NONE; 2]; topology.len()],
+            loads: PortLoads::new(&topology, &rank),
             free: FreeResources::new(
                 (0..topology.len())
                     .map(|index| topology.resources(NodeId(index as u32)))
@@ -240,10 +242,11 @@ impl Datacentre {
         self.tenants.get(&id)
     }
 
-    /// Returns the load of a port.
+    /// Returns the load of a port: the sum of its tenants' curves. With delay classes those of
+    /// higher classes are as they are when the longest wait of the ordinary class has passed.
     #[inline]
     pub fn load(&self, port: PortId) -> &Load {
-        &self.loads[port.node.index()][port.direction as usize]
+        &self.loads.ordinary[port.node.index()][port.direction as usize]
     }
 
     /// Returns the free resources of a host, or of the open hosts below a node; none for a closed
@@ -268,6 +271,7 @@ impl Datacentre {
     fn check(&self, request: &Request) -> Result<(), AdmitError> {
         request.check()?;
         request.check_inward_frames(self.topology.frame())?;
+        request.check_class(&self.topology)?;
         let fabric = self.topology.classes().fabric();
         let delay = request.guarantee.and_then(|guarantee| guarantee.delay);
         if delay.is_some() && !fabric.promises_delays() {
@@ -326,9 +330,9 @@ impl Datacentre {
         let Self {
             topology, loads, ..
         } = self;
+        let rank = topology.rank(tenant.request.class());
         ports::for_each_load(topology, self.policy, tenant, |port, load| {
-            let had = &mut loads[port.node.index()][port.direction as usize];
-            *had = if add { had.plus(load) } else { had.minus(load) };
+            loads.put(topology, rank, port, load, add);
         });
         let request = &tenant.request;
         let each = request.cpu_reservation.map(|it| it.of_machine());

@@ -29,6 +29,9 @@ pub struct HostLimits {
     /// True if its pacer limits the part of a receiver's inward burst that each sender has.
     #[serde(default, skip_serializing_if = "is_false")]
     pub inward_bursts: bool,
+    /// True if its pacer serves delay classes in their order, and marks their frames.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub delay_classes: bool,
     /// Lateness of frames behind their departure times; exact without it.
     #[serde(default, skip_serializing_if = "Lateness::is_exact")]
     pub lateness: Lateness,
@@ -205,6 +208,15 @@ pub enum HostRule {
         /// The inward burst `S_in`.
         burst_in: Bytes,
     },
+    /// Its pacer has one guaranteed class.
+    #[error(
+        "its pacer has no delay classes (class = {class}); request a delay that the ordinary class \
+            keeps, or use hosts that report `limits.delay_classes` and have no `lateness`"
+    )]
+    DelayClass {
+        /// The delay class of the guarantee.
+        class: u8,
+    },
     /// The part of an inward burst that one sender has is below a frame.
     #[error(
         "an inward burst of {burst_in} is always {credit} for each other machine, below one frame on its \
@@ -336,6 +348,9 @@ impl HostLimits {
                 bandwidth,
                 slowest: self.slowest,
             });
+        }
+        if let Some(class) = guarantee.class.filter(|_| !self.delay_classes) {
+            return Err(HostRule::DelayClass { class });
         }
         let bursts = guarantee.counted_bursts();
         if bursts.is_per_subtree() && !self.subtree_bursts {

@@ -56,15 +56,17 @@ mod topology;
 pub use cpu::{CpuReservation, CpuUse, Message, Thousandths};
 pub use datacentre::{
     Adjustment, AdmitError, AffectedTenant, Bound, Datacentre, MoveError, Placement,
-    PlacementError, PortOverload, RefusalReport, Tenant, TenantId, pinned,
+    PlacementError, PortOverload, RefusalReport, Tenant, TenantId, bound_of_class, pinned,
 };
 pub use host::{HostLimits, HostOffer, HostRule, Lateness};
 pub use load::{AffineCurve, CURVES, Load};
 pub use pool::{CpuLatency, HostCpu};
 pub use request::{
-    DEFAULT_BURSTS, FaultDomains, Guarantee, KEEPS_INWARD_BURSTS, Policy, Request, RequestError,
+    DEFAULT_BURSTS, FaultDomains, Guarantee, KEEPS_DELAY_CLASSES, KEEPS_INWARD_BURSTS, Policy,
+    Request, RequestError,
 };
 pub use topology::{
-    Diff, Difference, Direction, GroupSpec, HostSpec, NodeDiff, NodeId, Port, PortId, Resources,
-    Spec, SpecError, Spread, Topology, Uniform, UplinkSpec, diff,
+    DelayClassError, DelayClassSpec, Diff, Difference, Direction, GroupSpec, HostSpec,
+    MAX_DELAY_CLASSES, NodeDiff, NodeId, Port, PortId, Resources, Spec, SpecError, Spread,
+    Topology, Uniform, UplinkSpec, diff,
 };

@@ -49,7 +49,7 @@ impl AffineCurve {
 
     /// Returns an affine curve that is nowhere above either.
     #[inline]
-    fn lower(self, other: Self) -> Self {
+    pub(crate) fn lower(self, other: Self) -> Self {
         Self {
             rate: self.rate.min(other.rate),
             burst: self.burst.min(other.burst),
@@ -58,7 +58,7 @@ impl AffineCurve {
 
     /// Returns the curve behind a queue in which a bit waits up to `time`: bits that were sent
     /// during that time may arrive together. Rounded up to whole bits.
-    fn delayed(self, time: Nanos) -> Self {
+    pub(crate) fn delayed(self, time: Nanos) -> Self {
         Self {
             rate: self.rate,
             burst: self.burst + bits_in(self.rate, time),
@@ -125,6 +125,19 @@ impl Load {
     #[must_use]
     pub fn minus(&self, other: &Self) -> Self {
         self.with(other, AffineCurve::minus)
+    }
+
+    /// Returns a load that is nowhere below what comes within `time` more: each curve at `t + time`.
+    /// Rounded up to whole bits.
+    #[must_use]
+    pub(crate) fn delayed(&self, time: Nanos) -> Self {
+        self.with(self, |curve, _| curve.delayed(time))
+    }
+
+    /// Returns the most bits that come within `time`, rounded up.
+    pub(crate) fn within(&self, time: Nanos) -> u64 {
+        let each = self.curves.iter().map(|curve| curve.delayed(time).burst);
+        each.min().unwrap_or_default()
     }
 
     /// Returns a load that is nowhere above either, for a bound on many ports together.

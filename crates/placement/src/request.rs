@@ -10,6 +10,10 @@ use tailbound_units::{Bursts, Bytes, Nanos, Rate};
 /// version limit bursts by subtree.
 pub const DEFAULT_BURSTS: Bursts = Bursts::ONE;
 
+/// True if pacers of this version serve delay classes in their order. Hosts without a report are
+/// assumed to have such a pacer.
+pub const KEEPS_DELAY_CLASSES: bool = true;
+
 /// True if hosts of this version that exchange rates limit inward bursts. Hosts without a report are
 /// assumed to be such.
 pub const KEEPS_INWARD_BURSTS: bool = true;
@@ -40,6 +44,12 @@ pub struct Guarantee {
     /// from each. At least S, and two frames for each other machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub burst_in: Option<Bytes>,
+    /// The delay class of its frames: 1 for the class that switches serve first. Without it the
+    /// class is the lowest one that keeps `delay`, which admission enters here; absent for the
+    /// ordinary guaranteed class.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 2))]
+    pub class: Option<u8>,
 }
 
 impl Guarantee {
@@ -228,6 +238,14 @@ pub enum RequestError {
         /// The least inward burst of a tenant with as many machines.
         least: Bytes,
     },
+    /// The topology does not have the delay class.
+    #[error("there is no delay class {class}; the topology has {count}, numbered from 1")]
+    Class {
+        /// The requested class.
+        class: u8,
+        /// The number of delay classes of the topology.
+        count: usize,
+    },
     /// A message without what bounds its latency.
     #[error("{0}")]
     Message(&'static str),
@@ -290,6 +308,22 @@ impl Request {
                 burst_in,
                 frame,
                 least,
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the delay class; `None` for the ordinary class and without a guarantee.
+    pub fn class(&self) -> Option<u8> {
+        self.guarantee?.class
+    }
+
+    /// Checks that the topology has the delay class.
+    pub(crate) fn check_class(&self, topology: &Topology) -> Result<(), RequestError> {
+        match self.class() {
+            Some(class) if topology.of_class(Some(class)).is_none() => Err(RequestError::Class {
+                class,
+                count: topology.delay_classes().len(),
             }),
             _ => Ok(()),
         }

@@ -3,10 +3,12 @@
 //! The nodes are stored level by level, so that the children of a node are adjacent. Node 0 is the
 //! top.
 
+mod classes;
 mod diff;
 mod names;
 mod spec;
 
+pub use classes::{DelayClassError, DelayClassSpec, MAX_DELAY_CLASSES};
 pub use diff::{Diff, Difference, NodeDiff, diff};
 pub use spec::{GroupSpec, HostSpec, Spec, SpecError, Spread, Uniform, UplinkSpec};
 
@@ -142,6 +144,11 @@ pub struct Topology {
     frame: Bytes,
     packet: Bytes,
     classes: Classes,
+    delay_classes: Vec<DelayClassSpec>,
+    /// This tree with the queues of each delay class, in order of priority; none in such a tree.
+    urgent: Vec<Topology>,
+    /// The least delay between two hosts.
+    shortest: Nanos,
 }
 
 impl Topology {

@@ -47,6 +47,7 @@ pub(crate) fn tenant(random: &mut Pcg64Mcg, name: &str, mean: f64, least: u32) -
             burst_rate: is_class_a.then_some(Rate::from_mbit(1_000)),
             bursts: None,
             burst_in: None,
+            class: None,
         }),
         cpu: 0,
         memory: Bytes::ZERO,

@@ -1,7 +1,7 @@
 use super::traffic::{Crossing, follow};
 use super::*;
 use crate::ledger::testing::{TREE, create};
-use crate::ledger::{Call, Hosts, KeyId, KeyRecord, Ledger, ReceivedReport, Reply};
+use crate::ledger::{Call, Command, Hosts, KeyId, KeyRecord, Ledger, ReceivedReport, Reply};
 use proptest::prelude::*;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
@@ -101,6 +101,22 @@ fn filled(text: &str, policy: Policy, sizes: &[u32]) -> Ledger {
     ledger
 }
 
+/// A tree with two delay classes whose queues take these microseconds.
+fn in_classes(text: &str, micros: [u64; 2]) -> Spec {
+    let [one, two] = micros;
+    let text = format!(
+        r#"{text}
+        [[delay_class]]
+        queue = "{one}us"
+        mark = {{ dscp = 56, pcp = 7 }}
+        [[delay_class]]
+        queue = "{two}us"
+        mark = {{ dscp = 48, pcp = 6 }}
+        "#
+    );
+    Spec::from_toml(&text).unwrap()
+}
+
 fn findings(snapshot: &Snapshot) -> Vec<String> {
     let findings = audit(snapshot).findings;
     findings.iter().map(ToString::to_string).collect()
@@ -148,6 +164,37 @@ proptest! {
         let report = audit(&ledger.snapshot());
         prop_assert_eq!(&report.findings, &[]);
         prop_assert_eq!(report.tenants, report.keys);
+    }
+
+    /// Of all delay classes together, also with queues of the classes that get shorter later.
+    #[test]
+    fn what_is_admitted_in_classes_passes_and_shorter_queues_are_found(
+        uneven in any::<bool>(),
+        sizes in proptest::collection::vec((2_u32..9, 20_u64..700), 4..24),
+    ) {
+        let text = if uneven { UNEVEN } else { TREE };
+        let (mut ledger, _) = Ledger::new(in_classes(text, [10, 19]), Policy::Silo).unwrap();
+        for (number, (vms, micros)) in sizes.iter().enumerate() {
+            let mut call = create("acme", &format!("web-{number}"), *vms);
+            if let Command::Create(new) = &mut call.command {
+                let guarantee = new.guarantee.as_mut().unwrap();
+                guarantee.delay = Some(Nanos::from_micros(*micros));
+            }
+            let _ = ledger.decide(&call, Nanos(1));
+        }
+        let mut snapshot = ledger.snapshot();
+        prop_assert_eq!(findings(&snapshot), Vec::<String>::new());
+        let again = Ledger::load(snapshot.clone()).unwrap();
+        prop_assert!(again.over().is_empty());
+        let mut state = TopologyState::clone(snapshot.topology.as_ref().unwrap());
+        state.spec = in_classes(text, [3, 4]);
+        snapshot.topology = Some(Arc::new(state));
+        let found = findings(&snapshot);
+        let over = Ledger::load(snapshot).unwrap().over();
+        for finding in found.iter().filter(|it| it.starts_with("port")) {
+            let port = finding.split(": ").next().unwrap();
+            prop_assert!(over.iter().any(|it| it.starts_with(port)), "{finding}: {over:?}");
+        }
     }
 
     /// Tenants that were admitted by other rules stay, and overloaded ports admit no others. The

@@ -2,7 +2,7 @@
 
 use super::Finding;
 use std::collections::HashMap;
-use tailbound_netcalc::{ArrivalCurve, Guarantee as Curve, Overflow, Ratio, hose};
+use tailbound_netcalc::{ArrivalCurve, Guarantee as Curve, Overflow, Ratio, TokenBucket, hose};
 use tailbound_placement::{Direction, Guarantee, NodeId, Policy, PortId, Request, Topology};
 use tailbound_units::{Bytes, Nanos, Rate};
 
@@ -13,7 +13,8 @@ const ROUNDED: Nanos = Nanos(1);
 pub(super) struct Traffic<'a> {
     topology: &'a Topology,
     policy: Policy,
-    ports: HashMap<PortId, Sum>,
+    /// The sums of each delay class, in order of priority, and of the ordinary class.
+    ports: HashMap<PortId, Vec<Sum>>,
 }
 
 /// The traffic of one tenant at a port.
@@ -46,10 +47,17 @@ impl<'a> Traffic<'a> {
         if self.policy == Policy::Locality {
             return Ok(());
         }
-        let (crossings, longest) = follow(self.topology, hosts);
+        let class = guarantee.class;
+        let topology = self.topology.of_class(class);
+        let topology = topology.ok_or_else(|| "its delay class does not exist".to_owned())?;
+        let lowest = self.topology.delay_classes().len();
+        let rank = class.map_or(lowest, |class| usize::from(class) - 1);
+        let (crossings, longest) = follow(topology, hosts);
         for crossing in crossings {
             let curve = self.curve(&guarantee, u64::from(request.vms), crossing);
-            let sum = self.ports.entry(crossing.port).or_default();
+            let sums = self.ports.entry(crossing.port);
+            let sums = sums.or_insert_with(|| (0..=lowest).map(|_| Sum::default()).collect());
+            let sum = &mut sums[rank];
             curve
                 .and_then(|curve| sum.add(curve))
                 .map_err(|error| error.to_string())?;
@@ -109,19 +117,17 @@ impl<'a> Traffic<'a> {
     /// Checks every port, and returns how many carry something.
     pub(super) fn ports(self, findings: &mut Vec<Finding>) -> usize {
         let count = self.ports.len();
-        let mut ports: Vec<(PortId, Sum)> = self.ports.into_iter().collect();
+        let mut ports: Vec<(PortId, Vec<Sum>)> = self.ports.into_iter().collect();
         ports.sort_by_key(|(port, _)| *port);
-        for (id, sum) in ports {
-            let port = self.topology.port(id);
-            let fits = fits(self.topology, self.policy, id, sum);
-            let is_over = matches!(fits, Ok(false));
-            let what = match fits {
-                Ok(true) => continue,
-                Ok(false) if self.policy == Policy::Silo => format!(
-                    "a frame may wait longer than {}, or more comes than leaves",
-                    port.capacity
-                ),
-                Ok(false) => "more comes than leaves".to_owned(),
+        for (id, sums) in ports {
+            let over = over(self.topology, self.policy, id, sums);
+            let is_over = matches!(over, Ok(Some(_)));
+            let what = match over {
+                Ok(None) => continue,
+                Ok(Some(capacity)) if self.policy == Policy::Silo => {
+                    format!("a frame may wait longer than {capacity}, or more comes than leaves")
+                }
+                Ok(Some(_)) => "more comes than leaves".to_owned(),
                 Err(error) => error.to_string(),
             };
             let subject = format!("port {:?}", self.topology.port_name(id));
@@ -134,21 +140,39 @@ impl<'a> Traffic<'a> {
     }
 }
 
-fn fits(topology: &Topology, policy: Policy, id: PortId, sum: Sum) -> Result<bool, Overflow> {
-    let port = topology.port(id);
+/// Returns the capacity of the first class whose frames may wait longer than that, in order of
+/// priority; `None` if all are served in time.
+fn over(
+    topology: &Topology,
+    policy: Policy,
+    id: PortId,
+    sums: Vec<Sum>,
+) -> Result<Option<Nanos>, Overflow> {
     let frame = topology.frame();
-    let mut sum = sum.total()?;
-    if policy != Policy::Silo {
-        return Ok(sum.long_run().rate <= Rate(port.rate).into());
+    let mut higher = ArrivalCurve::none();
+    for (class, sum) in (1_u8..).zip(sums) {
+        let of_class = topology.of_class(Some(class)).unwrap_or(topology);
+        let port = of_class.port(id);
+        let own = sum.total()?;
+        let fits = if policy == Policy::Silo {
+            let links = port.feed.map(|feed| TokenBucket {
+                rate: Ratio::whole(i128::from(feed.rate)),
+                burst: Ratio::whole(i128::from(feed.burst) * 1_000_000_000),
+            });
+            let sum = own.behind(&higher, port.capacity, links)?;
+            // A frame of a lower class that is on the wire is finished first.
+            let blocked = Rate(port.rate / u64::from(port.parts)).time_for(frame);
+            sum.is_served_within(Rate(port.rate), blocked, port.capacity + ROUNDED)?
+        } else {
+            let all = own.sum(&higher)?;
+            all.long_run().rate <= Rate(port.rate).into()
+        };
+        if !fits {
+            return Ok(Some(port.capacity));
+        }
+        higher = higher.sum(&own)?;
     }
-    if let Some(feed) = port.feed {
-        let frames = feed.burst / (8 * frame.0);
-        let rate = Ratio::whole(i128::from(feed.rate));
-        sum = sum.over_links(rate, frames, frame)?;
-    }
-    // A frame of best effort that is on the wire is finished first.
-    let blocked = Rate(port.rate / u64::from(port.parts)).time_for(frame);
-    sum.is_served_within(Rate(port.rate), blocked, port.capacity + ROUNDED)
+    Ok(None)
 }
 
 /// Adds curves up in pairs of equal size, so that long ones are not copied for each short one.

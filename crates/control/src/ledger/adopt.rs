@@ -40,7 +40,7 @@ pub(super) fn adopt(
     let mut requests = Vec::with_capacity(tenants.len());
     let mut vms = ledger.used;
     for new in tenants {
-        let request = check_new(new)?;
+        let request = ledger.datacentre.topology().with_class(check_new(new)?);
         vms += u64::from(request.vms);
         requests.push(request);
     }

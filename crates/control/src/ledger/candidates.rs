@@ -66,7 +66,7 @@ fn answer(
             (verdicts.ok_or_else(missing)?, 4 * ports)
         }
         (None, Some(request)) => {
-            let request = request.with_default_bursts();
+            let request = dc.topology().with_class(request.with_default_bursts());
             request.check()?;
             if question.vms > request.vms {
                 return absurd("vms is above the number of machines of the request");

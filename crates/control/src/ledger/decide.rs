@@ -100,7 +100,7 @@ impl Ledger {
     ) -> Result<Reply, LedgerError> {
         let owner = new.owner.as_deref().unwrap_or_default();
         check_names(owner, &new.name)?;
-        let request = new.request();
+        let request = self.datacentre.topology().with_class(new.request());
         request.check()?;
         check_limit(&new.limit, &request)?;
         if let Some(id) = self.owners.find(owner, &new.name) {
@@ -154,9 +154,11 @@ impl Ledger {
         draft: &mut Draft,
     ) -> Result<Reply, LedgerError> {
         let old = self.settled(call.owner.as_deref(), id)?;
+        let topology = self.datacentre.topology();
+        let guarantee = change.guarantee.map(|it| topology.guarantee_with_class(it));
         let request = Request {
             vms: change.vms.unwrap_or(old.request.vms),
-            guarantee: change.guarantee.or(old.request.guarantee),
+            guarantee: guarantee.or(old.request.guarantee),
             ..old.request
         };
         if request == old.request {

@@ -110,7 +110,7 @@ fn take_all(
         let tenant = format!("tenant {owner}/{}; a new one needs a request", new.tenant);
         return Err(LedgerError::NotFound(tenant));
     };
-    let request = request.of(vms);
+    let request = ledger.datacentre.topology().with_class(request.of(vms));
     request.check()?;
     let mut after = ledger.owners.usage(&owner).plus(Usage::of(&request));
     after.reservations += u64::from(intake.state == ReservationState::Open);
@@ -150,10 +150,13 @@ pub(super) fn check_request(
     request: &Request,
 ) -> Result<(), LedgerError> {
     let tenant = ledger.visible(None, id)?;
-    let request = Request {
+    let mut request = Request {
         vms: tenant.request.vms,
         ..request.with_default_bursts()
     };
+    if let Some(guarantee) = &mut request.guarantee {
+        guarantee.class = guarantee.class.or(tenant.request.class());
+    }
     if request == tenant.request {
         return Ok(());
     }

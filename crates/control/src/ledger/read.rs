@@ -6,12 +6,12 @@ use std::ops::Bound;
 use std::sync::Arc;
 use tailbound_api::{
     Classes, Explanation, Host, HostGuarantees, HostPlace, HostShare, HostState, HostedRun,
-    KEEPS_INWARD_BURSTS, Line, MoveEnd, Nearest, Overload, Page, PairBound, PortState, Role,
-    Status, Tenant, VmGuarantee,
+    KEEPS_DELAY_CLASSES, KEEPS_INWARD_BURSTS, Line, MoveEnd, Nearest, Overload, Page, PairBound,
+    PortState, Role, Status, Tenant, VmGuarantee,
 };
 use tailbound_placement::{
-    AdmitError, Direction, Guarantee, NodeId, Placement, PlacementError, Port, PortId, Request,
-    TenantId,
+    AdmitError, Datacentre, Direction, Guarantee, NodeId, Placement, PlacementError, Port, PortId,
+    Request, TenantId, bound_of_class,
 };
 use tailbound_units::Nanos;
 
@@ -67,6 +67,7 @@ impl Ledger {
 
     /// Returns whether a request would be admitted now, and where. Nothing is reserved.
     pub fn fit(&self, request: &Request) -> Result<Explanation, LedgerError> {
+        let request = &self.datacentre.topology().with_class(*request);
         match self.datacentre.fit(request) {
             Ok(placement) => Ok(self.fits(&placement)),
             Err(AdmitError::NoPlacement(error)) => Ok(Explanation {
@@ -83,12 +84,13 @@ impl Ledger {
     /// Returns the same, and if the request would be refused, why and which requests would be
     /// admitted. Takes as long as some fifty decisions.
     pub fn explain(&self, request: &Request) -> Result<Explanation, LedgerError> {
+        let request = &self.datacentre.topology().with_class(*request);
         let Some(report) = self.datacentre.explain(request)? else {
             return self.fit(request);
         };
         let nearest = report.nearest.iter().map(|adjustment| Nearest {
             change: adjustment.to_string(),
-            request: adjustment.apply(request),
+            request: adjustment.apply_in(self.datacentre.topology(), request),
         });
         Ok(Explanation {
             fits: false,
@@ -263,6 +265,7 @@ impl Ledger {
             revision: self.log.revision,
             change: self.last_change(),
             classes: self.datacentre.topology().classes(),
+            delay_classes: self.datacentre.topology().delay_classes().to_vec(),
             vms: vms.collect(),
             places,
         })
@@ -281,15 +284,20 @@ impl Ledger {
         if !fabric.promises_delays() {
             return Err(PlacementError::Fabric { fabric }.into());
         }
-        let path = topology.path(one, other);
-        let ports: Vec<PortState> = path.into_iter().map(|port| self.port(port)).collect();
+        let class = tenant.request.class();
+        let of_class = topology.of_class(class).unwrap_or(topology);
+        let path = topology.path(one, other).into_iter();
+        let ports: Vec<PortState> = path
+            .map(|port| port_state(&self.datacentre, class, port))
+            .collect();
         let now = ports.iter().map(|port| port.bound_ns);
-        let capacity = topology.delay(one, other);
+        let capacity = of_class.delay(one, other);
         Ok(PairBound {
             from,
             to,
             from_host: topology.name(one).to_owned(),
             to_host: topology.name(other).to_owned(),
+            class,
             promised: tenant.request.guarantee.and_then(|given| given.delay),
             capacity,
             now: Nanos(now.fold(0, u64::saturating_add).min(NO_END)),
@@ -306,21 +314,9 @@ impl Ledger {
         })
     }
 
-    /// Returns a port and what is promised over it.
+    /// Returns a port and what is promised over it, to frames of the ordinary class.
     pub fn port(&self, id: PortId) -> PortState {
-        let topology = self.datacentre.topology();
-        let port = topology.port(id);
-        let bound = self.datacentre.bound(id);
-        PortState {
-            name: topology.port_name(id),
-            rate_bit_s: port.rate,
-            reserved_bit_s: self.datacentre.load(id).rate(),
-            capacity_ns: port.capacity.0,
-            bound_ns: bound.map_or(NO_END, |bound| bound.delay.0),
-            room_bytes: port.backlog_limit / 8,
-            backlog_bytes: bound.map_or(NO_END, |bound| bound.backlog.div_ceil(8)),
-            headroom: self.datacentre.headroom(id),
-        }
+        port_state(&self.datacentre, None, id)
     }
 
     /// Returns whether a host is open, drained or failed.
@@ -427,13 +423,22 @@ fn overload(overload: &tailbound_placement::PortOverload, port: &Port) -> Overlo
 /// Returns a tenant's guarantee as a host receives it. A host of an earlier version knows no
 /// number of bursts: with one burst for each receiver it gets none, and with fewer it gets no
 /// guarantee, because it would send more than admission counts. A host whose pacer limits no inward
-/// bursts gets no guarantee of a tenant with an inward burst.
+/// bursts gets no guarantee of a tenant with an inward burst, and one without delay classes none of a
+/// tenant of such a class.
 fn enforceable(ledger: &Ledger, host: NodeId, tenant: &Tenant) -> Option<Guarantee> {
     let guarantee = tenant.request.guarantee?;
     let limits = ledger.said(host).map(|said| said.report.limits);
     if guarantee.burst_in.is_some() {
         let keeps = limits.map_or(KEEPS_INWARD_BURSTS, |limits| {
             limits.is_some_and(|limits| limits.inward_bursts)
+        });
+        if !keeps {
+            return None;
+        }
+    }
+    if guarantee.class.is_some() {
+        let keeps = limits.map_or(KEEPS_DELAY_CLASSES, |limits| {
+            limits.is_some_and(|limits| limits.delay_classes)
         });
         if !keeps {
             return None;
@@ -476,4 +481,21 @@ fn path(ledger: &Ledger, node: NodeId) -> Vec<String> {
     let above = std::iter::successors(topology.parent(node), |node| topology.parent(*node));
     let groups = above.filter(|node| *node != NodeId::TOP);
     groups.map(|node| topology.name(node).to_owned()).collect()
+}
+
+/// Returns a port and what is promised over it to frames of a class.
+fn port_state(datacentre: &Datacentre, class: Option<u8>, id: PortId) -> PortState {
+    let topology = datacentre.topology();
+    let port = topology.of_class(class).unwrap_or(topology).port(id);
+    let bound = bound_of_class(datacentre, class, id);
+    PortState {
+        name: topology.port_name(id),
+        rate_bit_s: port.rate,
+        reserved_bit_s: datacentre.load(id).rate(),
+        capacity_ns: port.capacity.0,
+        bound_ns: bound.map_or(NO_END, |bound| bound.delay.0),
+        room_bytes: port.backlog_limit / 8,
+        backlog_bytes: bound.map_or(NO_END, |bound| bound.backlog.div_ceil(8)),
+        headroom: datacentre.headroom(id),
+    }
 }

@@ -51,6 +51,7 @@ pub(crate) fn create(owner: &str, name: &str, vms: u32) -> Call {
             burst_rate: Some(Rate::from_mbit(1_000)),
             bursts: None,
             burst_in: None,
+            class: None,
         }),
         cpu: 0,
         memory: Bytes::ZERO,

@@ -1,5 +1,6 @@
 mod bursts;
 mod cases;
+mod classes;
 mod cpu;
 mod late;
 mod limits;

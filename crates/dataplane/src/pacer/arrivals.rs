@@ -8,6 +8,7 @@ use super::flows::Elastic;
 use super::index::LineIndex;
 use super::room::Room;
 use super::store::Arrival;
+use super::urgent::DelayClass;
 use crate::Frame;
 use tailbound_units::Bytes;
 
@@ -36,7 +37,7 @@ impl<F: Frame> Arrivals<'_, F> {
     pub(super) fn take(
         &mut self,
         frames: impl IntoIterator<Item = F>,
-        mut prepare: impl FnMut(&mut F, FrameGuarantee),
+        mut prepare: impl FnMut(&mut F, FrameGuarantee, Option<DelayClass>),
     ) {
         let mut frames = frames.into_iter();
         let mut next = frames.next();
@@ -52,7 +53,7 @@ impl<F: Frame> Arrivals<'_, F> {
         &mut self,
         mut frame: F,
         frames: &mut impl Iterator<Item = F>,
-        prepare: &mut impl FnMut(&mut F, FrameGuarantee),
+        prepare: &mut impl FnMut(&mut F, FrameGuarantee, Option<DelayClass>),
     ) -> Option<F> {
         let (core, elastic) = (&mut *self.core, &mut *self.elastic);
         let arrival = self.arrival;
@@ -65,7 +66,7 @@ impl<F: Frame> Arrivals<'_, F> {
         } = &mut *core;
         let source = frame.source();
         let Some(guest) = source.and_then(|id| guests.guaranteed_mut(id)) else {
-            prepare(&mut frame, FrameGuarantee::BestEffort);
+            prepare(&mut frame, FrameGuarantee::BestEffort, None);
             let stats = &mut chain.stats;
             let queue = &mut *self.best_effort;
             queue.push(arrival.enqueued, frame, longest, stats);
@@ -73,6 +74,7 @@ impl<F: Frame> Arrivals<'_, F> {
         };
         // It does not change while frames join lines.
         let has_elastic = guest.elastic.flows.is_some();
+        let class = guest.guarantee.class;
         let mut to = guest.destination(&frame);
         loop {
             // As `Lines::of_frame`, with a single access to the line.
@@ -94,7 +96,7 @@ impl<F: Frame> Arrivals<'_, F> {
                 FrameGuarantee::Limited
             };
             loop {
-                prepare(&mut frame, frame_guarantee);
+                prepare(&mut frame, frame_guarantee, class);
                 if has_elastic {
                     Self::take_beside_elastic(core, elastic, index, frame, arrival);
                     return frames.next();

@@ -6,6 +6,7 @@ use super::elastic::{ElasticPath, Settlement};
 use super::flows::Elastic;
 use super::index::{FrameIndex, GuestIndex};
 use super::item::WireItem;
+use super::urgent::{Due, Rank};
 use super::{WireClock, void};
 use crate::Frame;
 use tailbound_units::{Nanos, Position, WireBytes};
@@ -81,9 +82,11 @@ impl<'p, F: Frame> Batch<'p, F> {
         mut sink: impl FnMut(WireItem<F>),
     ) {
         let end = start + core.chain.wire.batch();
-        core.chain
-            .departures
-            .expect_until(end + core.chain.wire.batch() * ROW_BATCHES);
+        let soon = end + core.chain.wire.batch() * ROW_BATCHES;
+        core.chain.departures.expect_until(soon);
+        if core.chain.urgent.is_some() {
+            core.chain.expect_urgent_until(soon);
+        }
         if elastic_flows.is_busy() {
             Self::settle_elastic(core, elastic_flows, start);
         }
@@ -91,10 +94,10 @@ impl<'p, F: Frame> Batch<'p, F> {
         let mut best_effort = best_effort_queue.backlog().packets > 0;
         let mut elastic = core.config.work_conserving;
         loop {
-            let due = core.chain.departures.first();
+            let mut due = core.chain.next_due(wire);
             let (release, local) = (core.chain.releases.first(), core.chain.local.next);
             if release.min(local) < end {
-                if release <= due.min(local) {
+                if release <= due.releases.min(local) {
                     Self::release(core);
                     continue;
                 }
@@ -107,7 +110,7 @@ impl<'p, F: Frame> Batch<'p, F> {
             if wire >= end {
                 break;
             }
-            if wire < due {
+            if wire < due.at {
                 if best_effort {
                     // Frames that wait for their destination are not due either, or they would have
                     // been released.
@@ -127,12 +130,15 @@ impl<'p, F: Frame> Batch<'p, F> {
                     }
                     continue;
                 }
-                if due >= end {
+                if due.at >= end {
                     break;
                 }
-                wire = Self::fill(core, wire, due, &mut sink);
+                wire = Self::fill(core, wire, due.at, &mut sink);
+                if core.chain.urgent.is_some() {
+                    due = core.chain.next_due(wire);
+                }
             }
-            wire = Self::hand_over(core, now, due, wire, &mut sink);
+            wire = Self::hand_over_due(core, now, due, wire, &mut sink);
         }
         core.chain.wire.take_until(wire);
     }
@@ -152,13 +158,42 @@ impl<'p, F: Frame> Batch<'p, F> {
         chain.release(guest, line, index);
     }
 
+    /// Passes on the frame that is due. The copy for guests of the ordinary class has no branches
+    /// for the others.
+    #[inline(always)]
+    fn hand_over_due(
+        core: &mut Core<F>,
+        now: Nanos,
+        due: Due,
+        at: Position,
+        sink: &mut impl FnMut(WireItem<F>),
+    ) -> Position {
+        if due.rank == Rank::ORDINARY {
+            let rank = Rank::ORDINARY;
+            return Self::hand_over(core, now, Due { rank, ..due }, at, sink);
+        }
+        Self::hand_over_urgent(core, now, due, at, sink)
+    }
+
+    /// Passes on a frame of a delay class as [`Self::hand_over`] does.
+    #[inline(never)]
+    fn hand_over_urgent(
+        core: &mut Core<F>,
+        now: Nanos,
+        due: Due,
+        at: Position,
+        sink: &mut impl FnMut(WireItem<F>),
+    ) -> Position {
+        Self::hand_over(core, now, due, at, sink)
+    }
+
     /// Passes on the frame that is due, since `due`, determines the departure of its guest's next
     /// one, and returns its end.
     #[inline(always)]
     fn hand_over(
         core: &mut Core<F>,
         now: Nanos,
-        due: Position,
+        due: Due,
         at: Position,
         sink: &mut impl FnMut(WireItem<F>),
     ) -> Position {
@@ -168,7 +203,8 @@ impl<'p, F: Frame> Batch<'p, F> {
             lines,
             chain,
         } = &mut *core;
-        let number = chain.departures.depart(due);
+        let Due { rank, at: due, .. } = due;
+        let number = chain.departures_of(rank).depart(due);
         let guest = guests.at_mut(number);
         let departure = guest.buckets.last_departure();
         let place = chain.store.vacate(guest.stamped);
@@ -210,9 +246,9 @@ impl<'p, F: Frame> Batch<'p, F> {
             None
         };
         if let Some(departure) = next {
-            chain.departures.depart_again(number, departure);
+            chain.departures_of(rank).depart_again(number, departure);
         } else {
-            chain.departures.leave();
+            chain.departures_of(rank).leave();
             if !guest.round.is_empty() {
                 Self::pass_over(core, number, departure);
                 return at + wire;

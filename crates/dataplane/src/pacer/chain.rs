@@ -10,6 +10,7 @@ use super::local::Local;
 use super::releases::Releases;
 use super::round::{Links, of_deficit};
 use super::store::Store;
+use super::urgent::UrgentDepartures;
 use super::wire::Wire;
 use super::{PacerStats, void};
 use crate::{Connection, Frame};
@@ -28,6 +29,8 @@ pub(super) struct Chain<F> {
     pub(super) releases: Releases,
     /// Guests, by the departure of their frame that has one.
     pub(super) departures: Departures,
+    /// The same of guests of a delay class; `None` as long as there was none.
+    pub(super) urgent: UrgentDepartures,
     /// The same for frames to guests of this host.
     pub(super) local: Local<F>,
     /// The order of lines in the rounds of their guests.
@@ -45,6 +48,7 @@ impl<F: Frame> Chain<F> {
             store: Store::new(),
             releases: Releases::new(),
             departures: Departures::new(),
+            urgent: None,
             local: Local::new(),
             links: Links::new(),
             used: UsedLines::new(),
@@ -72,7 +76,7 @@ impl<F: Frame> Chain<F> {
     /// The first departure or release; the end of time without any.
     #[inline(always)]
     pub(super) fn next(&self) -> Position {
-        self.departures.first().min(self.releases.first())
+        self.first_departure().min(self.releases.first())
     }
 
     /// Length of a frame on the wire, and its memory.
@@ -308,7 +312,8 @@ impl<F: Frame> Chain<F> {
         if let Some(departure) = self.stamp(guest, line, index, at) {
             // No later frame departs before the frames on the wire.
             let floor = self.wire.start();
-            self.departures.insert(number, departure, floor);
+            let departures = self.departures_of(guest.guarantee.rank());
+            departures.insert(number, departure, floor);
         }
     }
 

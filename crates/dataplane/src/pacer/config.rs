@@ -1,5 +1,6 @@
 //! Configuration of a pacer, and its rules.
 
+use super::urgent::DelayClass;
 use super::{void, wheel};
 use crate::queue::{FqCodelConfig, QueueConfig};
 use crate::{GuestId, Packet};
@@ -195,6 +196,10 @@ pub struct Guarantee {
     /// placement service knows it, so no file has it.
     #[serde(skip)]
     pub credit: Option<Bytes>,
+    /// The guest's delay class: its due frames go before those of the ordinary class, with the mark
+    /// of the class. Only the placement service knows the classes, so no file has it.
+    #[serde(skip)]
+    pub class: Option<DelayClass>,
 }
 
 impl Guarantee {
@@ -208,6 +213,7 @@ impl Guarantee {
             mark: defaults::mark(),
             bursts: defaults::bursts(),
             credit: None,
+            class: None,
         }
     }
 

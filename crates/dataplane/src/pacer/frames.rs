@@ -4,6 +4,7 @@ use super::Pacer;
 use super::arrivals::{Arrivals, FrameGuarantee};
 use super::batch::Batch;
 use super::store::Arrival;
+use super::urgent::DelayClass;
 use crate::{Frame, GuestId};
 use tailbound_units::{Nanos, Position};
 
@@ -11,12 +12,12 @@ impl<F: Frame> Pacer<F> {
     /// Takes in a frame at `now`: a burst of one ([`Pacer::enqueue_burst`]).
     #[inline(always)]
     pub fn enqueue(&mut self, now: Nanos, frame: F) {
-        self.enqueue_burst(now, Some(frame), |_, _| {});
+        self.enqueue_burst(now, Some(frame), |_, _, _| {});
     }
 
     /// Takes in frames at `now`, in order. A large packet is segmented first, so that the memory of
     /// its segments is counted. Frames of a guest without a guarantee, and from outside, are best
-    /// effort. `prepare` receives each frame with its guarantee before the frame joins a line, and
+    /// effort. `prepare` receives each frame with its guarantee and delay class before the frame joins a line, and
     /// may change the frame, except for its guest and its destination.
     ///
     /// All frames are accepted, and others are dropped for them if their line or their guest
@@ -27,7 +28,7 @@ impl<F: Frame> Pacer<F> {
         &mut self,
         now: Nanos,
         frames: impl IntoIterator<Item = F>,
-        prepare: impl FnMut(&mut F, FrameGuarantee),
+        prepare: impl FnMut(&mut F, FrameGuarantee, Option<DelayClass>),
     ) {
         let arrival = Arrival {
             enqueued: now,
@@ -71,7 +72,7 @@ impl<F: Frame> Pacer<F> {
             next = chain.wire.taken();
         }
         let mut next = next.max(chain.wire.taken());
-        let (due, local) = (chain.departures.first(), chain.local.next);
+        let (due, local) = (chain.first_departure(), chain.local.next);
         let release = chain.releases.first();
         // Otherwise it waits, as earlier releases do, for a frame that waits for the wire.
         if local < release || release <= due {

@@ -13,6 +13,7 @@ use super::place::set_bursts;
 use super::room::Room;
 use super::round::weight;
 use super::store::Arrival;
+use super::urgent::Rank;
 use super::{Guarantee, wheel};
 use crate::queue::Queued;
 use crate::{Frame, GuestId};
@@ -47,7 +48,12 @@ impl<F: Frame> Guarantees<'_, F> {
             return Err(PacerError::Occupied { id, former });
         }
         self.core.guests.commit(sum);
+        let slots = self.core.guests.slots();
+        self.core
+            .chain
+            .reserve_departures(fresh.guarantee.rank(), slots);
         if let Some(held) = &held {
+            self.reclass(id, fresh.guarantee.rank());
             if let Some(guest) = self.core.guests.find_mut(id) {
                 guest.buckets.make_up(self.core.chain.wire.lost());
                 let from = start.max(guest.buckets.last_departure());
@@ -73,11 +79,32 @@ impl<F: Frame> Guarantees<'_, F> {
         Ok(())
     }
 
+    /// Moves the departure of a guest to another class.
+    fn reclass(&mut self, id: GuestId, rank: Rank) {
+        let Core { guests, chain, .. } = &mut *self.core;
+        let Some(guest) = guests
+            .find_mut(id)
+            .filter(|guest| guest.guarantee.rank() != rank)
+        else {
+            return;
+        };
+        let number = number_of(id);
+        if guest.stamped.is_some() && !chain.store.at(guest.stamped).is_local {
+            let floor = chain.wire.start();
+            chain.departures_of(guest.guarantee.rank()).remove(number);
+            let departure = guest.buckets.last_departure();
+            chain.departures_of(rank).insert(number, departure, floor);
+        }
+    }
+
     /// Begins the guarantee of a guest, and takes in its frames that wait as best effort.
     fn begin(&mut self, start: Position, mut fresh: Guest) {
         let id = fresh.id;
         let before = self.core.guests.vacate(id);
-        (self.core.chain.departures).reserve(self.core.guests.slots());
+        let slots = self.core.guests.slots();
+        self.core
+            .chain
+            .reserve_departures(fresh.guarantee.rank(), slots);
         let share = weight(fresh.guarantee.bandwidth, self.core.config.link);
         let line = Line::new(number_of(id), share, None);
         fresh
@@ -109,7 +136,7 @@ impl<F: Frame> Guarantees<'_, F> {
         let Some(guest) = self.core.guests.guaranteed_mut(id) else {
             return;
         };
-        let held = guest.guarantee;
+        let (held, rank) = (guest.guarantee, guest.guarantee.rank());
         guest.contract = Contract::BestEffort;
         let stamped = std::mem::replace(&mut guest.stamped, FrameIndex::NONE);
         let (unlimited, first) = (guest.lines.unlimited, guest.lines.first);
@@ -121,7 +148,7 @@ impl<F: Frame> Guarantees<'_, F> {
         if stamped.is_some() {
             let number = number_of(id);
             if !self.core.chain.local.remove(number) {
-                self.core.chain.departures.remove(number);
+                self.core.chain.departures_of(rank).remove(number);
             }
             self.restore(stamped);
         }

@@ -15,6 +15,7 @@ mod rates;
 mod rules;
 mod schedule;
 mod tree;
+mod urgent;
 mod wire;
 
 use super::*;

@@ -11,6 +11,7 @@ use super::guest::Guest;
 use super::index::{GuestIndex, LineIndex};
 use super::line::Stage;
 use super::place::mark_stale;
+use super::urgent::Rank;
 use crate::Frame;
 use tailbound_units::{Nanos, Position};
 
@@ -87,11 +88,12 @@ impl<F: Frame> Translation<'_, F> {
     fn translate_departures(&mut self) {
         let change = *self.core.chain.wire.change();
         let mut waiting = Vec::new();
-        self.core
-            .chain
-            .departures
-            .drain(|number, _| waiting.push(number));
-        self.core.chain.departures.restart(change.start);
+        let chain = &mut self.core.chain;
+        let urgent = chain.urgent.iter_mut().flat_map(|urgent| urgent.iter_mut());
+        for departures in urgent.chain([&mut chain.departures]) {
+            departures.drain(|number, _| waiting.push(number));
+            departures.restart(change.start);
+        }
         let local = self.core.chain.local.take_due();
         for (number, is_local) in waiting
             .into_iter()
@@ -104,10 +106,10 @@ impl<F: Frame> Translation<'_, F> {
             if is_local {
                 self.core.chain.local.insert(number, departure);
             } else {
-                self.core
-                    .chain
-                    .departures
-                    .insert(number, departure, change.start);
+                let guest = self.core.guests.get_mut(number);
+                let rank = guest.map_or(Rank::ORDINARY, |guest| guest.guarantee.rank());
+                let departures = self.core.chain.departures_of(rank);
+                departures.insert(number, departure, change.start);
             }
         }
     }

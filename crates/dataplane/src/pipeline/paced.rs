@@ -130,7 +130,7 @@ impl<F: Frame> PacedPipeline<F> {
             pacer,
             segmented,
         } = self;
-        pacer.enqueue_burst(now, frames, |frame, frame_guarantee| {
+        pacer.enqueue_burst(now, frames, |frame, frame_guarantee, delay_class| {
             *segmented += u64::from(frame.segments() > 1);
             if frame.is_local() {
                 let class = match frame_guarantee {
@@ -147,8 +147,15 @@ impl<F: Frame> PacedPipeline<F> {
                 FrameGuarantee::Unlimited | FrameGuarantee::Limited => Promise::Guarantee,
             };
             classifier.classify(now, frame, promise);
+            let mut mark = config.classes.mark(frame.class());
+            if let Some(delay_class) = delay_class
+                && frame.class() == Class::Guaranteed
+            {
+                mark = delay_class.mark();
+                frame.set_class(Class::Guaranteed, mark);
+            }
             if config.priority_tag {
-                frame.add_priority_tag(config.classes.mark(frame.class()));
+                frame.add_priority_tag(mark);
             }
         });
     }

@@ -32,6 +32,7 @@ pub(crate) fn limits(wire: &PacerConfig, reserved: Rate, limits_rates: bool) -> 
         slowest: wire.slowest(),
         subtree_bursts: true,
         inward_bursts: limits_rates,
+        delay_classes: true,
         lateness: Lateness::Exact,
         packet: None,
     };

@@ -257,6 +257,7 @@ impl Enforcement {
         while cost < WORK {
             let place = wanted.len();
             let Some((guest, _)) = switch.guests().nth(place) else {
+                switch.set_delay_marks(self.guarantees.delay_marks());
                 return true;
             };
             wanted.push((guest, self.guarantees.wanted_at(place)));

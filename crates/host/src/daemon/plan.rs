@@ -82,7 +82,9 @@ pub(super) fn plan(config: &Config, guarantees: &Guarantees) -> (Vec<PortPlan>, 
         uplink: egress,
         outside: config.uplink.as_ref().map(|uplink| uplink.groups),
         guests: guests.collect(),
-        classes: config.classes,
+        classes: config
+            .classes
+            .map(|classes| classes.with_urgent(guarantees.delay_marks())),
     };
     (ports, switch)
 }

@@ -1,6 +1,7 @@
 //! The bounds at a port with the present tenants, and its headroom.
 
 use super::Datacentre;
+use super::classes::{Classes, Links};
 use crate::topology::PortId;
 use tailbound_units::Nanos;
 
@@ -23,20 +24,7 @@ impl Datacentre {
     /// happens only under policies that do not check ports. The top has no ports, so nothing waits
     /// there.
     pub fn bound(&self, port: PortId) -> Option<Bound> {
-        let load = self.load(port);
-        if load.is_none() {
-            return Some(Bound::default());
-        }
-        let of = self.topology.port(port);
-        let backlog = load.backlog(of.rate, of.feed)?;
-        // A frame of best effort that is on each link's wire is finished first.
-        let frames = u64::from(of.parts) * self.topology.frame().0 * 8;
-        let nanobits = u128::from(backlog + frames) * 1_000_000_000;
-        let delay = nanobits.div_ceil(u128::from(of.rate.max(1)));
-        Some(Bound {
-            delay: Nanos(u64::try_from(delay).unwrap_or(u64::MAX)),
-            backlog,
-        })
+        bound_of_class(self, None, port)
     }
 
     /// Returns what is left of the scarcer of a port's rate and its backlog limit, in thousandths,
@@ -55,4 +43,27 @@ impl Datacentre {
             None => 0,
         }
     }
+}
+
+/// Returns the same as [`Datacentre::bound`] for the frames of a class that exists; `None` also if
+/// they are over the class's capacity because of frames of higher classes.
+pub fn bound_of_class(dc: &Datacentre, class: Option<u8>, port: PortId) -> Option<Bound> {
+    let rank = dc.topology.rank(class);
+    let classes = Classes(dc);
+    let load = classes.sum(rank, port);
+    if load.is_none() {
+        return Some(Bound::default());
+    }
+    let above = rank.checked_sub(1).map(|above| classes.sum(above, port));
+    let above = above.filter(|above| !above.is_none());
+    let of = classes.port(rank, above, port, Links::Built);
+    let backlog = load.backlog(of.rate, of.feed)?;
+    // A frame of best effort that is on each link's wire is finished first.
+    let frames = u64::from(of.parts) * dc.topology.frame().0 * 8;
+    let nanobits = u128::from(backlog + frames) * 1_000_000_000;
+    let delay = nanobits.div_ceil(u128::from(of.rate.max(1)));
+    let delay = Nanos(u64::try_from(delay).unwrap_or(u64::MAX));
+    // The load counts frames of higher classes that come within the capacity.
+    let is_bound = above.is_none() || delay <= of.capacity;
+    is_bound.then_some(Bound { delay, backlog })
 }

@@ -8,6 +8,7 @@
 //! port's load is cached. A number is skipped if the remaining hosts, racks and pods cannot take
 //! the remaining machines within their own ports' limits.
 
+use super::classes::{Classes, Links};
 use super::ports::{BOTH, Crossing, Cut};
 use super::totals::Totals;
 use super::{Datacentre, Placement};
@@ -58,7 +59,9 @@ pub(super) fn search(
     let outcome = match all.found.take() {
         Some(placement) => Outcome::Found(placement),
         None if all.looks > effort => Outcome::GaveUp,
-        None if dc.are_all_over(&all.refused()) => Outcome::Nowhere,
+        None if dc.are_all_over(dc.topology.rank(request.class()), &all.refused()) => {
+            Outcome::Nowhere
+        }
         None => Outcome::Unproved,
     };
     (outcome, all.looks)
@@ -212,11 +215,12 @@ impl<'a> Complete<'a> {
             return;
         };
         let hosts: Vec<NodeId> = self.candidates.iter().map(|it| it.host).collect();
+        let topology = self.dc.topology.of_request(self.request);
         for candidate in &mut self.candidates {
             candidate.near = 0;
             for (bit, other) in hosts.iter().enumerate() {
-                let there = self.dc.topology.delay(candidate.host, *other);
-                let back = self.dc.topology.delay(*other, candidate.host);
+                let there = topology.delay(candidate.host, *other);
+                let back = topology.delay(*other, candidate.host);
                 candidate.near |= u64::from(there.max(back) <= limit) << bit;
             }
         }
@@ -237,7 +241,9 @@ impl<'a> Complete<'a> {
                 && dc.reserved(a) == dc.reserved(b)
                 && BOTH.into_iter().all(|direction| {
                     let [a, b] = [a, b].map(|node| PortId { node, direction });
-                    dc.topology.port(a) == dc.topology.port(b) && dc.load(a) == dc.load(b)
+                    let mut classes = 0..=Classes(dc).lowest();
+                    dc.topology.port(a) == dc.topology.port(b)
+                        && classes.all(|it| Classes(dc).sum(it, a) == Classes(dc).sum(it, b))
                 })
         };
         for index in 1..self.candidates.len() {
@@ -415,6 +421,7 @@ impl<'a> Complete<'a> {
         };
         let Site { node, up, .. } = self.sites[site];
         let vms = self.request.vms;
+        let rank = self.dc.topology.rank(self.request.class());
         let cut = Cut { below, vms };
         BOTH.into_iter().all(|direction| {
             let port = PortId { node, direction };
@@ -429,8 +436,8 @@ impl<'a> Complete<'a> {
             self.looks += 1;
             let parts = self.dc.topology.port(port).parts;
             let load = source.across(senders, vms, wait, parts);
-            let sum = self.dc.load(port).plus(&load);
-            let passes = self.dc.policy() == Policy::Locality || self.dc.allows(&sum, port);
+            let passes = self.dc.policy() == Policy::Locality
+                || Classes(self.dc).may_carry(rank, &load, port, Links::Reported);
             self.known.insert((port, senders, wait), passes);
             passes
         })
@@ -517,7 +524,8 @@ impl<'a> Complete<'a> {
     }
 
     fn capacity(&self, node: NodeId, direction: Direction) -> Nanos {
-        self.dc.topology.port(PortId { node, direction }).capacity
+        let topology = self.dc.topology.of_request(self.request);
+        topology.port(PortId { node, direction }).capacity
     }
 
     /// Keeps what was chosen if no rule is broken.

@@ -5,6 +5,7 @@
 
 use super::Datacentre;
 use super::best::BestPort;
+use super::classes::Classes;
 use super::loads::Key;
 use super::ports::BOTH;
 use super::search::Search;
@@ -45,7 +46,7 @@ impl Search<'_> {
         {
             return is_hopeless;
         }
-        let waits = self.dc.best.waits_at(height);
+        let waits = Classes(self.dc).best(self.rank).waits_at(height);
         let is_hopeless = self.least_below(NodeId::TOP, waits).is_none();
         self.hopeless = Some((height, is_hopeless));
         is_hopeless
@@ -61,7 +62,8 @@ impl Search<'_> {
         let lightest = summary
             .lightest
             .map(|loads| loads.map(|it| it.in_the_long_run()));
-        let ports = self.dc.best_port(NodeId::TOP).map(|best| Port {
+        let lowest = Classes(self.dc).lowest();
+        let ports = self.dc.best_port(lowest, NodeId::TOP).map(|best| Port {
             backlog_limit: best.port().backlog_limit + ROUNDED,
             ..best.port()
         });
@@ -89,9 +91,10 @@ impl Search<'_> {
     /// Returns how long traffic may have waited before it comes to the ports of the hosts below a
     /// node, up and down.
     fn waits_below(&self, node: NodeId) -> [Waits; 2] {
-        let mut waits = self.dc.best_port(node).map(|port| port.waits);
+        let best = |node: NodeId| self.dc.best_port(self.rank, node).map(|port| port.waits);
+        let mut waits = best(node);
         if node != self.scope {
-            let topology = &self.dc.topology;
+            let topology = self.dc.topology.of_rank(self.rank);
             let direction = Direction::Down;
             let port = PortId { node, direction };
             // What comes from outside has come through the node's own port.
@@ -100,7 +103,7 @@ impl Search<'_> {
                 .map_or(Wait::default(), |wait| {
                     wait.after(topology.port(port).capacity)
                 });
-            let of_all = self.dc.best_port(self.scope)[direction as usize].waits;
+            let of_all = best(self.scope)[direction as usize];
             let down = &mut waits[direction as usize];
             *down = Waits {
                 times: Interval {
@@ -122,7 +125,8 @@ impl Search<'_> {
     /// Looks at one summary: the most slots, and the lightest load of any port.
     fn least_below(&mut self, node: NodeId, waits: [Waits; 2]) -> Option<u32> {
         let summary = self.dc.summary(node)?;
-        let ports = self.dc.best_port(node).map(|best| best.port());
+        let ports = self.dc.best_port(Classes(self.dc).lowest(), node);
+        let ports = ports.map(|best| best.port());
         self.least_of(summary, summary.lightest, &ports, waits)
     }
 
@@ -138,11 +142,16 @@ impl Search<'_> {
         if summary.largest.cpu < self.request.cpu || summary.largest.memory < self.request.memory {
             return None;
         }
+        let own = self.dc.best_port(self.rank, NodeId::TOP).map(|best| Port {
+            backlog_limit: best.port().backlog_limit + ROUNDED,
+            ..best.port()
+        });
         let Some(loads) = &mut self.loads else {
             return Some(1);
         };
         let vms = self.request.vms;
         let slots = summary.largest.slots.min(vms);
+        let is_ordinary = self.rank == Classes(self.dc).lowest();
         // The summary does not tell higher numbers of slots apart.
         let told_apart = slots.min(STEPS as u32);
         let least = (1..=told_apart).find(|count| {
@@ -157,6 +166,7 @@ impl Search<'_> {
                 });
                 let sum = lightest[end].plus(load);
                 self.policy.allows(&sum, &ports[end])
+                    && (is_ordinary || self.policy.allows(load, &own[end]))
             })
         });
         least.or((slots > told_apart).then_some(told_apart))
@@ -233,21 +243,34 @@ impl Search<'_> {
         BOTH.into_iter().all(|direction| {
             self.checks += 1;
             let id = PortId { node, direction };
-            let port = self.dc.topology.port(id);
-            let wait = self.dc.topology.wait_before(id, self.scope);
+            let port = self.dc.topology.of_rank(self.rank).port(id);
+            let wait = self
+                .dc
+                .topology
+                .of_rank(self.rank)
+                .wait_before(id, self.scope);
             let vms = self.request.vms;
             let load = loads.at_least(Key {
                 senders: senders(direction, below, vms),
                 waits: Waits::point(wait),
                 parts: port.parts,
             });
-            self.policy.allows(&self.dc.load(id).plus(load), port)
+            // The sums and the links' limit of a check are no lower.
+            let has_room = |class: usize| {
+                let port = self.dc.topology.of_rank(class).port(id);
+                let sum = Classes(self.dc).sum(class, id).plus(load);
+                self.policy.allows(&sum, port)
+            };
+            let lowest = Classes(self.dc).lowest();
+            has_room(lowest) && (self.rank == lowest || has_room(self.rank))
         })
     }
 }
 
 impl Datacentre {
-    fn best_port(&self, node: NodeId) -> [BestPort; 2] {
-        self.best.of(&self.topology, &self.rank, node)
+    /// Returns the bounds of a node's hosts for the tenants of a class.
+    fn best_port(&self, rank: usize, node: NodeId) -> [BestPort; 2] {
+        let topology = self.topology.of_rank(rank);
+        Classes(self).best(rank).of(topology, &self.rank, node)
     }
 }

@@ -3,11 +3,14 @@
 //! A host's report never widens the topology's limits. It does not move machines either: after a
 //! lower report they stay, and [`Datacentre::broken_rule`] returns the broken rule.
 
+use super::classes::{Classes, Links};
 use super::{Datacentre, PlacementError};
 use crate::host::{HostLimits, HostOffer, HostRule, Lateness};
 use crate::load::Load;
-use crate::request::{DEFAULT_BURSTS, Guarantee, KEEPS_INWARD_BURSTS, Policy, Request};
-use crate::topology::{Direction, NodeId, Port, PortId, backlog_limit};
+use crate::request::{
+    DEFAULT_BURSTS, Guarantee, KEEPS_DELAY_CLASSES, KEEPS_INWARD_BURSTS, Policy, Request,
+};
+use crate::topology::{Direction, NodeId, Port, PortId, Topology, backlog_limit};
 use std::sync::Arc;
 use tailbound_units::{Bytes, Rate};
 
@@ -71,7 +74,7 @@ impl Datacentre {
             node: host,
             direction: Direction::Up,
         };
-        if !self.allows(self.load(id), id) {
+        if !Classes(self).carries(id, Links::Reported) {
             return Err(HostRule::Queue { link: limits.link });
         }
         Ok(())
@@ -79,6 +82,7 @@ impl Datacentre {
 
     /// Checks the guarantee of one of `vms` machines by itself.
     fn check_terms(&self, host: NodeId, guarantee: &Guarantee, vms: u32) -> Result<(), HostRule> {
+        check_class(&self.topology, host, guarantee)?;
         match self.limits(host)? {
             Some(limits) => limits.check(guarantee, vms, self.topology.frame()),
             None => Ok(()),
@@ -106,6 +110,7 @@ impl Datacentre {
                 slowest: Rate(0),
                 subtree_bursts: DEFAULT_BURSTS.is_per_subtree(),
                 inward_bursts: KEEPS_INWARD_BURSTS,
+                delay_classes: KEEPS_DELAY_CLASSES,
                 lateness: Lateness::Exact,
                 packet: None,
             })),
@@ -126,25 +131,26 @@ impl Datacentre {
     /// topology.
     #[inline]
     pub(super) fn allows(&self, load: &Load, id: PortId) -> bool {
-        match self.slower(id) {
-            None => self.policy.allows(load, self.topology.port(id)),
+        let port = self.topology.port(id);
+        match self.slower(id, port) {
+            None => self.policy.allows(load, port),
             Some(slower) => self.policy.allows(load, &slower),
         }
     }
 
-    /// Returns a port with the lower of the rates in its host's report and in the topology.
-    pub(super) fn offered(&self, id: PortId) -> Port {
-        self.slower(id).unwrap_or_else(|| *self.topology.port(id))
+    /// Returns a port, with the queue of some class, with the lower of its rate and that of its host's
+    /// report.
+    pub(super) fn offered(&self, id: PortId, port: &Port) -> Port {
+        self.slower(id, port).unwrap_or(*port)
     }
 
     /// Returns a port with its host's rate if that is slower than the topology's. As much may wait
     /// as it sends in the time that the topology promises.
     #[inline]
-    fn slower(&self, id: PortId) -> Option<Port> {
+    fn slower(&self, id: PortId, port: &Port) -> Option<Port> {
         let Some(HostOffer::Within(limits)) = self.offers[id.node.index()].as_deref() else {
             return None;
         };
-        let port = self.topology.port(id);
         if id.direction == Direction::Down || limits.link.0 >= port.rate {
             return None;
         }
@@ -169,6 +175,9 @@ impl Datacentre {
         let Some(guarantee) = &request.guarantee else {
             return u32::MAX;
         };
+        if check_class(&self.topology, host, guarantee).is_err() {
+            return 0;
+        }
         match self.limits(host) {
             Err(_) => 0,
             Ok(None) => u32::MAX,
@@ -229,5 +238,13 @@ impl Datacentre {
             }
             _ => Ok(()),
         }
+    }
+}
+
+/// Checks that a host has the delay class of a guarantee: one with departure times has one class.
+fn check_class(topology: &Topology, host: NodeId, guarantee: &Guarantee) -> Result<(), HostRule> {
+    match guarantee.class {
+        Some(class) if topology.lateness(host).is_some() => Err(HostRule::DelayClass { class }),
+        _ => Ok(()),
     }
 }

@@ -62,6 +62,7 @@ impl Rule {
             | HostRule::Bursts { .. }
             | HostRule::InwardBursts { .. }
             | HostRule::InwardFrame { .. }
+            | HostRule::DelayClass { .. }
             | HostRule::Sum { .. } => Self::Capacity,
             HostRule::Queue { .. } => Self::Queue,
             HostRule::NoCpu

@@ -1,5 +1,6 @@
 //! The load that one tenant brings to each port that its traffic uses.
 
+use super::classes::{Classes, Links};
 use super::{Datacentre, Placement, PlacementError, Tenant};
 use crate::load::{Exact, Load, Source, Wait};
 use crate::request::{Policy, Request};
@@ -188,6 +189,7 @@ pub(super) fn for_each_crossing(
     let Some(source) = tenant.request.source(policy, topology) else {
         return;
     };
+    let topology = topology.of_request(&tenant.request);
     let vms = tenant.request.vms;
     for branch in branches(topology, &tenant.placement).0 {
         let (node, below) = (branch.node, branch.below);
@@ -259,9 +261,7 @@ impl Datacentre {
             request: *request,
             placement: placement.clone(),
         };
-        self.verify_ports(&tenant, |sum, port| {
-            self.policy.allows(sum, self.topology.port(port))
-        })
+        self.verify_ports(&tenant, Links::Built)
     }
 
     /// Checks the fault domains of a placement, and how far apart its machines are.
@@ -274,7 +274,7 @@ impl Datacentre {
         if let Some(limit) = request.guarantee.and_then(|guarantee| guarantee.delay)
             && self.policy == Policy::Silo
         {
-            let least = longest_delay(&self.topology, placement);
+            let least = longest_delay(self.topology.of_request(request), placement);
             if least > limit {
                 return Err(PlacementError::Delay { least, limit });
             }
@@ -292,17 +292,14 @@ impl Datacentre {
             request: *request,
             placement: placement.clone(),
         };
-        self.verify_ports(&tenant, |sum, port| self.allows(sum, port))
+        self.verify_ports(&tenant, Links::Reported)
     }
 
-    fn verify_ports(
-        &self,
-        tenant: &Tenant,
-        allows: impl Fn(&Load, PortId) -> bool,
-    ) -> Result<(), PlacementError> {
+    fn verify_ports(&self, tenant: &Tenant, links: Links) -> Result<(), PlacementError> {
+        let rank = self.topology.rank(tenant.request.class());
         let mut allowed = true;
         for_each_load(&self.topology, self.policy, tenant, |port, load| {
-            allowed = allowed && allows(&self.load(port).plus(load), port);
+            allowed = allowed && Classes(self).may_carry(rank, load, port, links);
         });
         allowed.then_some(()).ok_or(PlacementError::Overload)
     }

@@ -2,6 +2,7 @@
 //! approximating ones.
 
 use super::Datacentre;
+use super::classes::Classes;
 use super::ports::{Crossing, for_each_crossing};
 use crate::load::Exact;
 use crate::request::Policy;
@@ -14,12 +15,14 @@ const TENANTS: usize = 4_096;
 impl Datacentre {
     /// Returns whether the exact sums of the tenants' curves prove that no port could carry the
     /// refused load beside its tenants. False without a proof, or with too many tenants.
-    pub(super) fn are_all_over(&self, refused: &[(PortId, Crossing)]) -> bool {
+    /// False also if several classes share one of these ports.
+    pub(super) fn are_all_over(&self, rank: usize, refused: &[(PortId, Crossing)]) -> bool {
         // The other rules look at rates alone, which are exact.
         if refused.is_empty() || self.policy != Policy::Silo {
             return true;
         }
-        if self.tenants.len() > TENANTS {
+        let is_shared = |id: &PortId| Classes(self).are_several_at(rank, *id);
+        if self.tenants.len() > TENANTS || refused.iter().any(|(id, _)| is_shared(id)) {
             return false;
         }
         let ports = refused.iter().map(|(id, _)| (*id, Vec::new()));
@@ -36,7 +39,7 @@ impl Datacentre {
             let others = there.get(id).into_iter().flatten();
             let curves: Vec<&Exact> = others.chain([&own]).collect();
             let sum = self.load(*id).plus(&crossing.load());
-            let port = self.offered(*id);
+            let port = self.offered(*id, self.topology.port(*id));
             sum.is_exactly_over(&curves, port.rate, port.backlog_limit, port.feed)
         })
     }

@@ -1,10 +1,11 @@
 //! Reasons of a refusal, and the nearest requests that would be admitted.
 
+use super::classes::{Addition, Classes, Links};
 use super::search::{self, Scopes, Search};
 use super::{AdmitError, Datacentre, Placement, PlacementError, Tenant, ports};
 use crate::load::{AffineCurve, Load};
 use crate::request::{Guarantee, Policy, Request};
-use crate::topology::{NodeId, PortId};
+use crate::topology::{NodeId, PortId, Topology};
 use std::fmt;
 use tailbound_units::{Bursts, Bytes, Nanos, Rate};
 
@@ -25,6 +26,9 @@ pub struct PortOverload {
     pub port: PortId,
     /// Its name.
     pub name: String,
+    /// The delay class whose queue may grow over its capacity; `None` for the ordinary class. The
+    /// loads are those that the check of this class counts, of it and of higher classes.
+    pub class: Option<u8>,
     /// The load that it carries now.
     pub carried: Load,
     /// The load that the request would add.
@@ -114,6 +118,9 @@ fn bytes(bits: u64) -> Bytes {
 impl fmt::Display for PortOverload {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (rate, limit) = (Rate(self.rate), bytes(self.backlog_limit));
+        if let Some(class) = self.class {
+            write!(formatter, "delay class {class} of ")?;
+        }
         write!(formatter, "port {:?} of {rate} ", self.name)?;
         match (self.backlog, self.excess(), self.late()) {
             (Some(backlog), Some(excess), Some(late)) => write!(
@@ -214,6 +221,17 @@ impl Adjustment {
         changed
     }
 
+    /// Returns the request with this one number changed. With another delay it has the class that
+    /// the topology has for it.
+    #[must_use]
+    pub fn apply_in(self, topology: &Topology, request: &Request) -> Request {
+        let mut changed = self.apply(request);
+        if let (Self::Delay(delay), Some(guarantee)) = (self, &mut changed.guarantee) {
+            guarantee.class = topology.class_for(delay);
+        }
+        changed
+    }
+
     /// Returns the adjustment rounded to four digits, towards what passes more easily. Counts are
     /// not rounded.
     pub(crate) fn rounded(self) -> Self {
@@ -301,9 +319,10 @@ impl Datacentre {
     /// ports.
     fn worst_port(&self, request: &Request) -> Option<PortOverload> {
         let limit = request.guarantee?.delay;
+        let topology = self.topology.of_request(request);
         let mut scopes = Scopes::new(self, request);
         let places = std::iter::from_fn(|| scopes.next()).filter(|scope| {
-            let least = self.topology.delays_within(*scope).1;
+            let least = topology.delays_within(*scope).1;
             self.policy != Policy::Silo || limit.is_none_or(|limit| least <= limit)
         });
         let mut search = Search::new(self, request, Policy::Locality);
@@ -323,22 +342,16 @@ impl Datacentre {
             request: *request,
             placement,
         };
+        let rank = self.topology.rank(request.class());
         let mut worst: Option<PortOverload> = None;
-        ports::for_each_load(&self.topology, self.policy, &tenant, |port_id, added| {
-            let port = self.topology.port(port_id);
-            let sum = self.load(port_id).plus(added);
-            if self.policy.allows(&sum, port) {
+        ports::for_each_load(&self.topology, self.policy, &tenant, |id, added| {
+            let addition = Addition {
+                rank,
+                removed: None,
+                added,
+            };
+            let Some(overload) = Classes(self).overload(addition, id, Links::Built) else {
                 return;
-            }
-            let overload = PortOverload {
-                port: port_id,
-                name: self.topology.port_name(port_id),
-                carried: *self.load(port_id),
-                added: *added,
-                rate: port.rate,
-                backlog_limit: port.backlog_limit,
-                backlog: sum.backlog(port.rate, port.feed),
-                capacity: port.capacity,
             };
             if worst
                 .as_ref()
@@ -436,7 +449,7 @@ impl Datacentre {
         mut effort: u32,
     ) -> Option<Adjustment> {
         let mut passes = |adjustment: Adjustment| {
-            let request = adjustment.apply(request);
+            let request = adjustment.apply_in(&self.topology, request);
             if request.check().is_err() {
                 return false;
             }
@@ -462,11 +475,13 @@ impl Datacentre {
         let exact = found?;
         let rounded = exact.rounded();
         // With the effort of a decision: it is one that the caller can make.
-        Some(if self.fit(&rounded.apply(request)).is_ok() {
-            rounded
-        } else {
-            exact
-        })
+        Some(
+            if self.fit(&rounded.apply_in(&self.topology, request)).is_ok() {
+                rounded
+            } else {
+                exact
+            },
+        )
     }
 }
 

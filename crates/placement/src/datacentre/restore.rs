@@ -1,5 +1,6 @@
 //! Restores tenants from a store.
 
+use super::classes::{Classes, Links};
 use super::{AdmitError, Datacentre, Placement, PlacementError, Tenant, TenantId};
 use crate::request::Request;
 use crate::topology::{Direction, NodeId, PortId};
@@ -84,8 +85,7 @@ impl Datacentre {
             [Direction::Up, Direction::Down].map(|direction| PortId { node, direction })
         });
         let is_over = |port: &PortId| {
-            let load = self.load(*port);
-            !load.is_none() && !self.policy.allows(load, self.topology.port(*port))
+            !self.load(*port).is_none() && !Classes(self).carries(*port, Links::Built)
         };
         ports.filter(is_over).collect()
     }
@@ -114,6 +114,7 @@ pub(super) fn placeable(
     placement: Placement,
 ) -> Result<Tenant, AdmitError> {
     request.check()?;
+    request.check_class(&dc.topology)?;
     if dc.tenants.contains_key(&id) {
         return Err(AdmitError::Exists(id));
     }

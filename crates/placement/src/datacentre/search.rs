@@ -1,5 +1,6 @@
 //! Greedy first fit by height: a host, a rack, a pod, all (Silo 4.2.3).
 
+use super::classes::{Classes, Links};
 use super::complete::{self, Outcome};
 use super::loads::{Key, Loads};
 use super::ports::{BOTH, Cut};
@@ -16,6 +17,8 @@ pub(super) const EFFORT: u32 = 20_000;
 pub(super) struct Search<'a> {
     pub(super) dc: &'a Datacentre,
     pub(super) request: &'a Request,
+    /// The number of classes above the request's.
+    pub(super) rank: usize,
     pub(super) policy: Policy,
     /// Load of the request on ports; None without a guarantee.
     pub(super) loads: Option<Loads>,
@@ -140,6 +143,7 @@ impl<'a> Search<'a> {
         Self {
             dc,
             request,
+            rank: dc.topology.rank(request.class()),
             policy,
             loads: source.map(|source| Loads::new(source, request.vms)),
             scope: NodeId::TOP,
@@ -240,7 +244,11 @@ impl<'a> Search<'a> {
         self.near = Near::All;
         let limit = self.request.guarantee.and_then(|guarantee| guarantee.delay);
         if let Some(limit) = limit.filter(|_| self.policy == Policy::Silo) {
-            let (longest, least) = self.dc.topology.delays_within(self.scope);
+            let (longest, least) = self
+                .dc
+                .topology
+                .of_rank(self.rank)
+                .delays_within(self.scope);
             if least > limit {
                 return Err(PlacementError::Delay { least, limit });
             }
@@ -383,7 +391,7 @@ impl<'a> Search<'a> {
         if self.near == Near::All {
             return Some((Nanos::ZERO, Nanos::ZERO));
         }
-        let (up, down) = self.dc.topology.delays(host, self.scope);
+        let (up, down) = self.dc.topology.of_rank(self.rank).delays(host, self.scope);
         let chosen = self.found.last().map(|found| found.longest);
         let is_near = match (self.near, chosen) {
             (Near::All, _) | (Near::Pairs(_), None) => true,
@@ -421,13 +429,13 @@ impl<'a> Search<'a> {
         for direction in BOTH {
             self.checks += 1;
             let id = PortId { node, direction };
-            let topology = &self.dc.topology;
+            let topology = self.dc.topology.of_rank(self.rank);
             let load = loads.at_least(Key {
                 senders: Interval::point(cut.senders(direction)),
                 waits: Waits::point(topology.wait_before(id, self.scope)),
                 parts: topology.port(id).parts,
             });
-            if !self.dc.allows(&self.dc.load(id).plus(load), id) {
+            if !Classes(self.dc).may_carry(self.rank, load, id, Links::Reported) {
                 return false;
             }
         }

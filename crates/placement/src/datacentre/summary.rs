@@ -178,7 +178,7 @@ impl Datacentre {
             let node = NodeId(index as u32);
             match self.summary(node) {
                 Some(summary) => sum.add(self.free[index], summary),
-                None => sum.add_host(self.free(node), &self.loads[index]),
+                None => sum.add_host(self.free(node), &self.loads.ordinary[index]),
             }
         }
         sum

@@ -2,6 +2,7 @@
 
 mod cases;
 mod check;
+mod classes;
 mod cpu;
 mod exact;
 mod late;
@@ -72,6 +73,7 @@ fn request(vms: u32, mbit: u64, burst: u64) -> Request {
             burst_rate: None,
             bursts: None,
             burst_in: None,
+            class: None,
         }),
         cpu: 0,
         memory: Bytes::ZERO,

@@ -1,6 +1,6 @@
 //! The differences between two topologies, by name.
 
-use super::{NodeId, PLENTY, Spread, Topology, UplinkSpec};
+use super::{DelayClassSpec, NodeId, PLENTY, Spread, Topology, UplinkSpec};
 use std::fmt;
 use tailbound_units::{Bytes, Nanos};
 
@@ -31,8 +31,8 @@ pub struct NodeDiff {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
     /// What: `place`, `kind`, `slots`, `cpu`, `memory`, `lateness`, `link rate`, `links`,
-    /// `spread`, `buffer`, `up buffer`, `shared buffer`, `frame`, `packet` or
-    /// `classes`.
+    /// `spread`, `buffer`, `up buffer`, `shared buffer`, `frame`, `packet`,
+    /// `classes` or `delay classes`.
     pub what: &'static str,
     /// Value in the old tree, with its unit.
     pub was: String,
@@ -80,6 +80,11 @@ pub fn diff(old: &Topology, new: &Topology) -> Diff {
     if !(is_frame(old) && is_frame(new)) {
         let packets = Changes::default().compare("packet", old.packet, new.packet);
         diff.everywhere.extend(packets.0);
+    }
+    if old.delay_classes != new.delay_classes {
+        let [was, now] = [old, new].map(|topology| DelayClasses(&topology.delay_classes));
+        let classes = Changes::default().compare("delay classes", was, now);
+        diff.everywhere.extend(classes.0);
     }
     for node in all(old) {
         if new.find(old.name(node)).is_none() {
@@ -202,6 +207,23 @@ impl fmt::Display for HostLateness {
 
 #[derive(Default)]
 struct Changes(Vec<Difference>);
+
+/// Delay classes as text.
+#[derive(Clone, Copy, PartialEq)]
+struct DelayClasses<'a>(&'a [DelayClassSpec]);
+
+impl fmt::Display for DelayClasses<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, class) in self.0.iter().enumerate() {
+            let separator = if index == 0 { "" } else { "; " };
+            write!(formatter, "{separator}{} ({})", class.queue, class.mark)?;
+        }
+        if self.0.is_empty() {
+            formatter.write_str("none")?;
+        }
+        Ok(())
+    }
+}
 
 impl Changes {
     fn compare<T: Copy + PartialEq + fmt::Display>(

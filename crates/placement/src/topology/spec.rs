@@ -1,9 +1,11 @@
 //! Descriptions of a topology: a file, or a few numbers.
 
+use super::classes::{self, DelayClassError, DelayClassSpec};
 use super::{MAX_LIMITS, Names, Node, NodeId, PLENTY, Port, Resources, Topology, backlog_limit};
 use crate::load::AffineCurve;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
+use std::ops::Range;
 use tailbound_classes::{Classes, ClassesError, ClassesSpec};
 use tailbound_document::{Document, Mistake, Step, unknown_word};
 use tailbound_units::{Bytes, Nanos, Rate};
@@ -29,6 +31,8 @@ const PACKET: &str = "packet";
 const MAX_PACKET: Bytes = Bytes(1_000_000);
 /// The key of the classes.
 const CLASSES: &str = "classes";
+/// The key of the delay classes.
+const DELAY_CLASSES: &str = "delay_class";
 /// The uplink of the top, which has none.
 const NO_UPLINK: u32 = u32::MAX;
 
@@ -163,6 +167,9 @@ pub struct Spec {
     /// first, no delay can be promised.
     #[serde(default = "default_classes", skip_serializing_if = "is_default")]
     pub classes: ClassesSpec,
+    /// Up to two guaranteed classes above the ordinary one, the highest first; none.
+    #[serde(default, rename = "delay_class", skip_serializing_if = "Vec::is_empty")]
+    pub delay_classes: Vec<DelayClassSpec>,
     /// Switches (racks and pods), in any order.
     #[serde(default, rename = "group", skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<GroupSpec>,
@@ -201,6 +208,14 @@ pub enum SpecError {
     /// Marks of classes that break a rule.
     #[error("classes: {0}")]
     Classes(#[from] ClassesError),
+    /// A delay class that contradicts the fabric, the queues or another class.
+    #[error("delay_class {number}: {error}")]
+    DelayClass {
+        /// The number of the class, from 1 on.
+        number: u8,
+        /// The mistake.
+        error: DelayClassError,
+    },
     /// A name that cannot be one.
     #[error("{name:?} cannot be a name: {why}")]
     Name {
@@ -276,6 +291,10 @@ impl SpecError {
             | Self::Empty(name)
             | Self::Range { name, .. } => named(name),
             Self::Classes(_) => vec![Step::Key(CLASSES)],
+            Self::DelayClass { number, .. } => {
+                let place = usize::from(*number).saturating_sub(1);
+                vec![Step::Key(DELAY_CLASSES), Step::Index(place)]
+            }
             Self::Syntax(_) | Self::NoHosts => Vec::new(),
         }
     }
@@ -349,6 +368,7 @@ impl Spec {
         let mut mistakes = Vec::new();
         let (mut frame, mut packet) = (None, None);
         let mut classes = Some(Classes::default());
+        let mut delay_classes: Vec<(usize, DelayClassSpec)> = Vec::new();
         let mut groups: Vec<(usize, GroupSpec)> = Vec::new();
         let mut hosts: Vec<(usize, HostSpec)> = Vec::new();
         let mut keys = Vec::new();
@@ -357,11 +377,12 @@ impl Spec {
                 FRAME => frame = entry.read(&mut mistakes),
                 PACKET => packet = entry.read(&mut mistakes),
                 CLASSES => classes = entry.read(&mut mistakes),
+                DELAY_CLASSES => delay_classes = entry.read_list(&mut mistakes),
                 "group" => groups = entry.read_list(&mut mistakes),
                 "host" => hosts = entry.read_list(&mut mistakes),
                 other => {
-                    let message =
-                        unknown_word("key", other, &[FRAME, PACKET, CLASSES, "group", "host"]);
+                    let keys = [FRAME, PACKET, CLASSES, DELAY_CLASSES, "group", "host"];
+                    let message = unknown_word("key", other, &keys);
                     mistakes.push(entry.wrong_key(message));
                 }
             }
@@ -376,6 +397,7 @@ impl Spec {
                 frame,
                 packet,
                 classes: classes.into(),
+                delay_classes: delay_classes.into_iter().map(|(_, class)| class).collect(),
                 groups: groups.into_iter().map(|(_, group)| group).collect(),
                 hosts: hosts.into_iter().map(|(_, host)| host).collect(),
             }),
@@ -399,15 +421,13 @@ impl Spec {
         let core = self.groups.len();
         let mut inner: Vec<Vec<usize>> = vec![Vec::new(); core + 1];
         let mut leaves: Vec<Vec<usize>> = vec![Vec::new(); core + 1];
-        let above = |name: &str, group: Option<&String>| match group {
-            None => Ok(core),
-            Some(group) => groups
-                .get(group.as_str())
-                .copied()
-                .ok_or_else(|| SpecError::Unknown {
-                    name: name.to_owned(),
-                    group: group.clone(),
-                }),
+        let above = |name: &str, group: Option<&String>| {
+            let Some(group) = group else { return Ok(core) };
+            let found = groups.get(group.as_str()).copied();
+            found.ok_or_else(|| SpecError::Unknown {
+                name: name.to_owned(),
+                group: group.clone(),
+            })
         };
         for (index, group) in self.groups.iter().enumerate() {
             inner[above(&group.name, group.parent.as_ref())?].push(index);
@@ -435,14 +455,8 @@ impl Spec {
                         number: child,
                         spec: &child_spec.uplink,
                     };
-                    let end = LowerEnd::Switch;
-                    builder.add(
-                        child_spec.name.clone(),
-                        at,
-                        uplink,
-                        end,
-                        Resources::default(),
-                    );
+                    let (name, none) = (child_spec.name.clone(), Resources::default());
+                    builder.add(name, at, uplink, LowerEnd::Switch, none);
                     from.push(Some(child));
                 }
                 for &host in &leaves[group] {
@@ -464,7 +478,11 @@ impl Spec {
         }
         let uplinks = self.groups.iter().map(|group| &group.uplink);
         let uplinks = uplinks.chain(self.hosts.iter().map(|host| &host.uplink));
-        builder.finish(&from, uplinks.cloned().collect())
+        builder.finish_all(
+            &from,
+            &uplinks.cloned().collect::<Vec<_>>(),
+            &self.delay_classes,
+        )
     }
 
     /// Checks every number by itself.
@@ -472,6 +490,7 @@ impl Spec {
         check(FRAME, "size", self.frame, Bytes(64), Bytes(65_536))?;
         let packet = self.packet.unwrap_or(self.frame);
         check(PACKET, "size", packet, self.frame, MAX_PACKET)?;
+        classes::check(&self.delay_classes, self.classes.try_into()?)?;
         let names = self.groups.iter().map(|group| &group.name);
         for name in names.chain(self.hosts.iter().map(|host| &host.name)) {
             check_name(name)?;
@@ -543,6 +562,7 @@ impl Uniform {
             frame: self.frame,
             packet: None,
             classes: default_classes(),
+            delay_classes: Vec::new(),
             groups: Vec::new(),
             hosts: Vec::new(),
         };
@@ -622,6 +642,7 @@ struct NumberedUplink<'a> {
     spec: &'a UplinkSpec,
 }
 
+#[derive(Clone)]
 struct Builder {
     frame: Bytes,
     packet: Bytes,
@@ -677,6 +698,39 @@ impl Builder {
         node.below = spec.lateness.unwrap_or_default();
     }
 
+    /// Returns the builder with the queues of a delay class at every port.
+    fn with_queues(&self, class: &DelayClassSpec) -> Result<Self, DelayClassError> {
+        let mut of_class = self.clone();
+        for node in &mut of_class.nodes[1..] {
+            for (port, end) in [(&mut node.up, "up"), (&mut node.down, "down")] {
+                let name = || format!("{} {end}", node.name);
+                *port = class
+                    .port(port, self.frame)
+                    .map_err(|limit| limit.at(name()))?;
+            }
+        }
+        Ok(of_class)
+    }
+
+    /// Computes what depends on the whole tree, for each class.
+    fn finish_all(
+        self,
+        from: &[Option<usize>],
+        uplinks: &[UplinkSpec],
+        classes: &[DelayClassSpec],
+    ) -> Result<Topology, SpecError> {
+        let mut urgent = Vec::with_capacity(classes.len());
+        for (class, number) in classes.iter().zip(1..) {
+            let of_class = self.with_queues(class);
+            let of_class = of_class.map_err(|error| SpecError::DelayClass { number, error })?;
+            urgent.push(of_class.finish(from, uplinks.to_vec())?);
+        }
+        let mut topology = self.finish(from, uplinks.to_vec())?;
+        topology.delay_classes = classes.to_vec();
+        topology.urgent = urgent;
+        Ok(topology)
+    }
+
     /// Computes what depends on the whole tree.
     fn finish(
         mut self,
@@ -730,6 +784,7 @@ impl Builder {
         }
         self.set_beside();
         self.set_feeds();
+        let shortest = self.shortest();
         let mut by_height = vec![Vec::new(); usize::from(self.nodes[0].height) + 1];
         for (index, node) in self.nodes.iter().enumerate() {
             by_height[usize::from(node.height)].push(NodeId(index as u32));
@@ -743,7 +798,42 @@ impl Builder {
             frame: self.frame,
             packet: self.packet,
             classes: self.classes,
+            delay_classes: Vec::new(),
+            urgent: Vec::new(),
+            shortest,
         })
+    }
+
+    /// Returns the least delay between two hosts; zero with one host.
+    fn shortest(&self) -> Nanos {
+        let scopes = self.nodes.iter().map(|node| node.children.clone());
+        let shortest = scopes
+            .filter_map(|children| self.shortest_between(children))
+            .min();
+        shortest.unwrap_or_default()
+    }
+
+    /// Returns the least delay between hosts below two different children of one node.
+    fn shortest_between(&self, children: Range<u32>) -> Option<Nanos> {
+        // The shortest way up and the shortest way down of all children so far.
+        let mut before: Option<(Nanos, Nanos)> = None;
+        let mut shortest: Option<Nanos> = None;
+        for child in children {
+            let node = &self.nodes[child as usize];
+            let (own_up, own_down) = if node.height == 0 {
+                (node.below, Nanos::ZERO)
+            } else {
+                node.nearest
+            };
+            let (up, down) = (own_up + node.up.capacity, own_down + node.down.capacity);
+            if let Some((other_up, other_down)) = before {
+                let between = (up + other_down).min(other_up + down);
+                shortest = Some(shortest.map_or(between, |least| least.min(between)));
+            }
+            let (other_up, other_down) = before.unwrap_or((up, down));
+            before = Some((up.min(other_up), down.min(other_down)));
+        }
+        shortest
     }
 
     /// Sets how long the ways are to each node's parent from beside the node.

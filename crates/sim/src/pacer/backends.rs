@@ -238,6 +238,7 @@ impl Senders {
                 burst_rate: Some(guarantee.burst_rate),
                 bursts: None,
                 burst_in: None,
+                class: None,
             }),
             cpu: 0,
             memory: Bytes::ZERO,

@@ -68,6 +68,7 @@ impl Network {
                     burst_rate: Some(guarantee.burst_rate),
                     bursts: Some(DEFAULT_BURSTS),
                     burst_in: None,
+                    class: None,
                 }),
                 cpu: 0,
                 memory: Bytes(0),

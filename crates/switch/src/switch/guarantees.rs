@@ -8,7 +8,7 @@ use super::{GuestMut, GuestRef};
 use crate::index::GuestIndex;
 use std::ops::Range;
 use tailbound_dataplane::pacer::PacerError;
-use tailbound_dataplane::{Guarantee, GuestId, Pacer, PacerConfig, Packet};
+use tailbound_dataplane::{Guarantee, GuestId, Mark, Pacer, PacerConfig, Packet};
 use tailbound_units::Nanos;
 
 /// Guarantees on their way into force.
@@ -75,6 +75,11 @@ impl Switch {
     /// Returns the guarantee of a guest in the pacer; `None`: best effort, or no pacer.
     pub fn guarantee(&self, guest: GuestId) -> Option<&Guarantee> {
         self.parts.transmitter.pacer()?.guarantee(guest)
+    }
+
+    /// Sets the marks of the fabric's delay classes: received frames with them are guaranteed.
+    pub fn set_delay_marks(&mut self, marks: impl IntoIterator<Item = Mark>) {
+        self.parts.receiver.set_delay_marks(marks);
     }
 
     /// Changes the guarantees of several guests from `now` on: first those that shrink, so that

@@ -6,7 +6,7 @@ use super::{Ports, Turn};
 use crate::index::PortIndex;
 use crate::port::{Burst, More, Received};
 use crate::reason::Reason;
-use tailbound_dataplane::{Classes, HashKeys, Packet, Pool};
+use tailbound_dataplane::{Classes, HashKeys, Mark, Packet, Pool};
 use tailbound_units::Nanos;
 
 /// The ingress of the switch: buffers, and the burst that is received.
@@ -39,6 +39,11 @@ impl Receiver {
     /// Sets the classes of the fabric behind the uplink.
     pub(super) const fn set_classes(&mut self, classes: Option<Classes>) {
         self.classes = classes;
+    }
+
+    /// Sets the marks of the fabric's delay classes.
+    pub(super) fn set_delay_marks(&mut self, marks: impl IntoIterator<Item = Mark>) {
+        self.classes = self.classes.map(|classes| classes.with_urgent(marks));
     }
 
     /// Returns the port that is served first in the next round.

@@ -25,6 +25,7 @@ fn report_both(ledger: &mut Ledger, host: &str, subtree_bursts: bool, inward_bur
             slowest: Rate(10_000),
             subtree_bursts,
             inward_bursts,
+            delay_classes: false,
             lateness: Lateness::Exact,
             packet: None,
         }),

@@ -40,6 +40,7 @@ fn heard(ledger: &Ledger, cpu: Option<HostCpu>) -> HostReport {
             slowest: Rate(10_000),
             subtree_bursts: true,
             inward_bursts: false,
+            delay_classes: false,
             lateness: Lateness::Exact,
             packet: None,
         }),

@@ -27,6 +27,7 @@ fn say(ledger: &mut Ledger, host: &str, lateness: Lateness) {
             slowest: Rate(10_000),
             subtree_bursts: true,
             inward_bursts: false,
+            delay_classes: false,
             lateness,
             packet: Some(Bytes(1_538)),
         }),

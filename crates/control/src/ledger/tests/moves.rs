@@ -18,6 +18,7 @@ fn said(ledger: &Ledger, mbit: u64, arrived: &[&str]) -> HostReport {
             slowest: Rate(10_000),
             subtree_bursts: true,
             inward_bursts: false,
+            delay_classes: false,
             lateness: Lateness::Exact,
             packet: None,
         }),

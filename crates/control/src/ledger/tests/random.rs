@@ -124,6 +124,7 @@ fn report(ledger: &Ledger, word: &Word) -> HostReport {
         slowest: Rate(10_000),
         subtree_bursts: true,
         inward_bursts: false,
+        delay_classes: false,
         lateness: Lateness::Exact,
         packet: None,
     };
@@ -213,6 +214,7 @@ fn command(ledger: &Ledger, step: &Step) -> Command {
                 burst_rate: None,
                 bursts: None,
                 burst_in: None,
+                class: None,
             }),
         },
         Step::Delete(index) => Command::Delete { id: some(*index) },

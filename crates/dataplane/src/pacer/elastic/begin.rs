@@ -212,7 +212,7 @@ impl<F: Frame> Selection<'_, F> {
         }
         let size = (waiting.wire, waiting.memory);
         let line = lines.of_frame(guest, frame);
-        chain.departures.remove(number);
+        chain.departures_of(guest.guarantee.rank()).remove(number);
         let departure = guest.buckets.last_departure();
         guest.take_back(size.0, at, false);
         let index = line;

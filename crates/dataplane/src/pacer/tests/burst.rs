@@ -107,7 +107,7 @@ proptest! {
                 one_by_one.enqueue(now, *frame);
             }
             let mut prepared = Vec::new();
-            together.enqueue_burst(now, frames.iter().copied(), |frame, frame_guarantee| {
+            together.enqueue_burst(now, frames.iter().copied(), |frame, frame_guarantee, _| {
                 prepared.push((frame.id, frame.guest, frame_guarantee == FrameGuarantee::BestEffort));
             });
             let each = frames.iter().map(|frame| (frame.id, frame.guest, frame.guest == 3));

@@ -60,6 +60,7 @@ fn requests() -> impl Strategy<Value = Request> {
                 delay: None,
                 bursts: None,
                 burst_in: None,
+                class: None,
                 burst_rate: times.map(|times| Rate(bandwidth * times)),
             }),
             cpu: 0,

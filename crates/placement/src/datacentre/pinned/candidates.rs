@@ -1,5 +1,6 @@
 //! Verdicts on hosts for more machines of a tenant, without a change.
 
+use super::super::classes::{Addition, Classes, Links};
 use super::super::ports::{self, BOTH, Cut};
 use super::{Datacentre, Placement, PlacementError, Refusal, Tenant, TenantId, verify_host};
 use crate::datacentre::PortOverload;
@@ -28,7 +29,7 @@ pub fn spare(dc: &Datacentre, host: NodeId) -> Spare {
     for node in above.filter(|node| *node != NodeId::TOP) {
         for direction in BOTH {
             let id = PortId { node, direction };
-            let (port, load) = (dc.offered(id), dc.load(id));
+            let (port, load) = (dc.offered(id, dc.topology.port(id)), dc.load(id));
             let rate = port.rate.saturating_sub(load.rate());
             let used = load.backlog(port.rate, port.feed);
             let room = used.map_or(0, |used| port.backlog_limit.saturating_sub(used));
@@ -152,7 +153,7 @@ impl<'a> Candidates<'a> {
                     node: *node,
                     direction,
                 };
-                note_overload(dc, id, *dc.load(id), *load, &mut worst);
+                self.note_overload(id, None, load, &mut worst);
             }
         }
         worst.map_or(Ok(()), |worst| Err(Refusal::of_port(&worst)))
@@ -184,11 +185,7 @@ impl<'a> Candidates<'a> {
                 crossed.way[place][id.direction as usize] = *load;
                 return;
             }
-            let others = match self.own.get(&id) {
-                Some(own) => dc.load(id).minus(own),
-                None => *dc.load(id),
-            };
-            note_overload(dc, id, others, *load, &mut worst);
+            self.note_overload(id, self.own.get(&id), load, &mut worst);
         });
         crossed.refusal = worst.as_ref().map(Refusal::of_port);
         crossed
@@ -251,39 +248,32 @@ impl<'a> Candidates<'a> {
                 Direction::Down => Wait::default(),
             };
             let load = source.across(cut.senders(direction), cut.vms, wait, parts);
-            note_overload(dc, id, *dc.load(id), load, &mut worst);
+            self.note_overload(id, None, &load, &mut worst);
         }
         worst.map_or(Ok(()), |worst| Err(Refusal::of_port(&worst)))
     }
-}
 
-/// Notes a port that may not carry both loads, if it is the worst so far.
-fn note_overload(
-    dc: &Datacentre,
-    id: PortId,
-    carried: Load,
-    added: Load,
-    worst: &mut Option<PortOverload>,
-) {
-    let sum = carried.plus(&added);
-    if dc.policy.allows(&sum, dc.topology.port(id)) && dc.allows(&sum, id) {
-        return;
-    }
-    let port = dc.offered(id);
-    let found = PortOverload {
-        port: id,
-        name: dc.topology.port_name(id),
-        carried,
-        added,
-        rate: port.rate,
-        backlog_limit: port.backlog_limit,
-        backlog: sum.backlog(port.rate, port.feed),
-        capacity: port.capacity,
-    };
-    if worst
-        .as_ref()
-        .is_none_or(|worst| found.is_worse_than(worst))
-    {
-        *worst = Some(found);
+    /// Notes a port that may not carry the tenant's new load, without its present one, if it is the
+    /// worst so far.
+    fn note_overload(
+        &self,
+        id: PortId,
+        removed: Option<&Load>,
+        added: &Load,
+        worst: &mut Option<PortOverload>,
+    ) {
+        let addition = Addition {
+            rank: self.dc.topology.rank(self.request.class()),
+            removed,
+            added,
+        };
+        let found = Classes(self.dc).overload(addition, id, Links::Reported);
+        let is_worse = |found: &PortOverload| {
+            let worst = worst.as_ref();
+            worst.is_none_or(|worst| found.is_worse_than(worst))
+        };
+        if let Some(found) = found.filter(is_worse) {
+            *worst = Some(found);
+        }
     }
 }

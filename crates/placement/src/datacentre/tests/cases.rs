@@ -13,6 +13,7 @@ fn figure_5(buffer: u64) -> Datacentre {
         frame: Bytes(1_500),
         packet: None,
         classes: Classes::default().into(),
+        delay_classes: Vec::new(),
         groups: vec![group("rack", None, link(1_000, 1_000_000))],
         hosts: vec![host("host", "rack", 3, 8, uplink)],
     };
@@ -95,6 +96,7 @@ fn small() -> Datacentre {
         frame: Bytes(1_538),
         packet: None,
         classes: Classes::default().into(),
+        delay_classes: Vec::new(),
         groups: vec![
             group("pod1", None, link(10_000, 300_000)),
             group("pod2", None, link(10_000, 300_000)),
@@ -263,7 +265,13 @@ fn what_has_no_guarantee_needs_slots_only() {
     let mut rest = request(18, 1, 0);
     rest.guarantee = None;
     dc.admit(TenantId(1), &rest).unwrap();
-    assert!(dc.loads.iter().flatten().all(|load| *load == Load::NONE));
+    assert!(
+        dc.loads
+            .ordinary
+            .iter()
+            .flatten()
+            .all(|load| *load == Load::NONE)
+    );
     let full = dc.fit(&Request { vms: 3, ..rest });
     assert_eq!(
         full,
@@ -356,6 +364,7 @@ fn each_kind_of_refusal_is_explained_by_what_would_pass() {
         frame: Bytes(1_538),
         packet: None,
         classes: Classes::default().into(),
+        delay_classes: Vec::new(),
         groups: vec![group("rack", None, link(1_000, 1_000_000))],
         hosts: vec![HostSpec {
             cpu: Some(8_000),
@@ -508,6 +517,7 @@ fn with_classes(fabric: Fabric) -> Datacentre {
         frame: Bytes(1_500),
         packet: None,
         classes: Classes::of(fabric).into(),
+        delay_classes: Vec::new(),
         groups: vec![group("rack", None, link(10_000, 500_000))],
         hosts: vec![host("host", "rack", 3, 8, link(10_000, 500_000))],
     };
@@ -551,6 +561,7 @@ fn only_what_the_guaranteed_class_has_alone_of_a_buffer_counts() {
             frame: Bytes(1_500),
             packet: None,
             classes: Classes::default().into(),
+            delay_classes: Vec::new(),
             groups: vec![group("rack", None, link.clone())],
             hosts: vec![host("host", "rack", 2, 8, link)],
         };
@@ -582,6 +593,7 @@ fn two_racks(up_buffer: u64) -> Datacentre {
         frame: Bytes(1_538),
         packet: None,
         classes: Classes::default().into(),
+        delay_classes: Vec::new(),
         groups: vec![
             group("r0", None, link(10_000, 250_000)),
             group("r1", None, second),
@@ -617,6 +629,7 @@ fn hosts_with_a_long_way_in_one_direction_are_near_enough() {
         frame: Bytes(1_538),
         packet: None,
         classes: Classes::default().into(),
+        delay_classes: Vec::new(),
         groups: vec![group("rack", None, link(10_000, 300_000))],
         hosts: vec![host("host", "rack", 3, 4, uplink)],
     };
@@ -642,6 +655,7 @@ fn a_refusal_among_many_hosts_says_that_not_all_was_tried() {
         frame: Bytes(1_538),
         packet: None,
         classes: Classes::default().into(),
+        delay_classes: Vec::new(),
         groups: Vec::new(),
         hosts: vec![HostSpec {
             group: None,

@@ -2,7 +2,7 @@
 //! curves of the other crate, port by port.
 
 use super::*;
-use tailbound_netcalc::{ArrivalCurve, Guarantee as Curve, Ratio};
+use tailbound_netcalc::{ArrivalCurve, Guarantee as Curve, Ratio, TokenBucket};
 
 /// The ports from a host to another one, in order.
 pub(super) fn path(topology: &Topology, from: NodeId, to: NodeId) -> Vec<PortId> {
@@ -58,11 +58,16 @@ fn sent(
 /// frames; links are used by flow.
 pub(super) fn all_promises_hold(dc: &Datacentre) {
     let topology = dc.topology();
-    let mut curves: BTreeMap<PortId, Vec<ArrivalCurve>> = BTreeMap::new();
+    let lowest = topology.delay_classes().len();
+    let mut curves: BTreeMap<PortId, Vec<Vec<ArrivalCurve>>> = BTreeMap::new();
     for (_, tenant) in dc.tenants() {
         let Some(guarantee) = tenant.request.guarantee else {
             continue;
         };
+        let of_class = topology.of_class(guarantee.class).expect("it was admitted");
+        let rank = guarantee
+            .class
+            .map_or(lowest, |class| usize::from(class) - 1);
         // Who sends through each port, to whom, and how late they may be.
         let mut used: BTreeMap<PortId, BTreeMap<NodeId, (u32, Nanos)>> = BTreeMap::new();
         for &(from, count) in tenant.placement.hosts() {
@@ -73,7 +78,7 @@ pub(super) fn all_promises_hold(dc: &Datacentre) {
                 let is_out = !ports.is_empty();
                 for port in ports {
                     used.entry(port).or_default().insert(from, (count, waited));
-                    waited += topology.port(port).capacity;
+                    waited += of_class.port(port).capacity;
                 }
                 let lateness = topology.lateness(from).filter(|_| is_out);
                 let waited = waited + lateness.unwrap_or_default();
@@ -89,17 +94,35 @@ pub(super) fn all_promises_hold(dc: &Datacentre) {
         };
         for (port, senders) in used {
             let curve = sent(topology, curve, u64::from(tenant.request.vms), &senders);
-            curves.entry(port).or_default().push(curve);
+            let of_port = curves
+                .entry(port)
+                .or_insert_with(|| vec![Vec::new(); lowest + 1]);
+            of_port[rank].push(curve);
         }
     }
     for (id, curves) in curves {
-        let port = topology.port(id);
-        let mut sum = ArrivalCurve::total(&curves).unwrap();
-        if let Some(feed) = port.feed {
-            let frames = feed.burst / (8 * topology.frame().0);
-            let rate = Ratio::whole(i128::from(feed.rate));
-            sum = sum.over_links(rate, frames, topology.frame()).unwrap();
+        let mut higher = ArrivalCurve::none();
+        for (rank, own) in curves.iter().enumerate() {
+            let own = ArrivalCurve::total(own).unwrap();
+            let class = (rank < lowest).then_some(rank as u8 + 1);
+            class_holds(dc, id, class, [&own, &higher]);
+            higher = higher.sum(&own).unwrap();
         }
+    }
+}
+
+/// Panics unless the frames of a class with this curve, beside those of higher ones, leave a port in
+/// time.
+fn class_holds(dc: &Datacentre, id: PortId, class: Option<u8>, curves: [&ArrivalCurve; 2]) {
+    let topology = dc.topology();
+    let [own, higher] = curves;
+    {
+        let port = topology.of_class(class).expect("there is one").port(id);
+        let links = port.feed.map(|feed| TokenBucket {
+            rate: Ratio::whole(i128::from(feed.rate)),
+            burst: Ratio::whole(i128::from(feed.burst) * 1_000_000_000),
+        });
+        let sum = own.behind(higher, port.capacity, links).unwrap();
         // A frame of best effort that is on the wire is finished first.
         let latency = Rate(port.rate).time_for(topology.frame());
         let late = Nanos(1);
@@ -111,6 +134,9 @@ pub(super) fn all_promises_hold(dc: &Datacentre) {
             topology.port_name(id),
             curves
         );
+        if class.is_some() {
+            return;
+        }
         let bound = dc.bound(id).unwrap();
         assert!(bound.delay <= port.capacity && bound.backlog <= port.backlog_limit);
         assert!(
@@ -142,6 +168,7 @@ pub(super) fn state_is_as_recomputed(dc: &Datacentre) {
 #[derive(Debug, PartialEq)]
 pub(super) struct DatacentreState<'a> {
     loads: &'a [[Load; 2]],
+    urgent: Vec<&'a [[Load; 2]]>,
     free: &'a FreeResources,
     closed: &'a [bool],
     promised: &'a [u64],
@@ -155,7 +182,8 @@ pub(super) struct DatacentreState<'a> {
 impl<'a> DatacentreState<'a> {
     pub(super) fn of(dc: &'a Datacentre) -> Self {
         Self {
-            loads: &dc.loads,
+            loads: &dc.loads.ordinary,
+            urgent: dc.loads.urgent.iter().map(|sums| &sums.loads[..]).collect(),
             free: &dc.free,
             closed: &dc.closed,
             promised: &dc.promised,

@@ -37,6 +37,7 @@ fn four() -> (Datacentre, [NodeId; 4]) {
         frame: Bytes(1_538),
         packet: None,
         classes: Classes::default().into(),
+        delay_classes: Vec::new(),
         groups: vec![group("rack", None, link(40_000, 500_000))],
         hosts: vec![host("a", "rack", 4, 4, link(10_000, 300_000))],
     };

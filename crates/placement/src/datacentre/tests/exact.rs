@@ -36,6 +36,7 @@ fn trees() -> impl Strategy<Value = Topology> {
                 frame: Bytes(1_538),
                 packet: None,
                 classes: Classes::default().into(),
+                delay_classes: Vec::new(),
                 groups: Vec::new(),
                 hosts: Vec::new(),
             };
@@ -72,6 +73,7 @@ fn tenants() -> impl Strategy<Value = Request> {
                     burst_rate: times.map(|times| Rate::from_mbit(mbit * times)),
                     bursts,
                     burst_in: None,
+                    class: None,
                 }),
                 ..request(vms, mbit, burst)
             };
@@ -344,6 +346,7 @@ fn what_the_six_curves_alone_refuse_is_not_told_to_have_no_place() {
             burst_rate: Some(Rate::from_mbit(8_000)),
             bursts: None,
             burst_in: None,
+            class: None,
         }),
         ..request(2, 1_000, 0)
     };
@@ -357,6 +360,7 @@ fn what_the_six_curves_alone_refuse_is_not_told_to_have_no_place() {
             frame: Bytes(1_538),
             packet: None,
             classes: Classes::default().into(),
+            delay_classes: Vec::new(),
             groups: vec![group("r", None, link(40_000, 500_000))],
             hosts: vec![host("h", "r", 2, 2, uplink)],
         };

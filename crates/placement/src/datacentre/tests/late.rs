@@ -21,6 +21,7 @@ fn releasing(packet: Option<u64>, lateness: Option<Nanos>, buffer: u64) -> Datac
         frame: Bytes(FRAME),
         packet: packet.map(Bytes),
         classes: Classes::default().into(),
+        delay_classes: Vec::new(),
         groups: vec![group("rack", None, link(40_000, 500_000))],
         hosts: vec![hosts],
     };
@@ -43,6 +44,7 @@ fn said(lateness: Lateness) -> HostOffer {
         slowest: Rate(10_000),
         subtree_bursts: true,
         inward_bursts: false,
+        delay_classes: false,
         lateness,
         packet: Some(Bytes(FRAME)),
     })
@@ -218,6 +220,7 @@ fn one_host_of_several_is_late_alone() {
         frame: Bytes(FRAME),
         packet: None,
         classes: Classes::default().into(),
+        delay_classes: Vec::new(),
         groups: vec![group("rack", None, link(40_000, 500_000))],
         hosts: vec![
             host("exact", "rack", 2, 4, link(10_000, 300_000)),

@@ -13,6 +13,7 @@ fn four() -> Datacentre {
         frame: Bytes(1_538),
         packet: None,
         classes: Classes::default().into(),
+        delay_classes: Vec::new(),
         groups: vec![group("rack", None, link(40_000, 500_000))],
         hosts: vec![host("a", "rack", 4, 4, link(10_000, 300_000))],
     };
@@ -29,6 +30,7 @@ fn limits(link: u64, frame: u64) -> HostLimits {
         slowest: Rate(10_000),
         subtree_bursts: true,
         inward_bursts: true,
+        delay_classes: true,
         lateness: Lateness::Exact,
         packet: None,
     }

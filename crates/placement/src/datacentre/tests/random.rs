@@ -3,28 +3,37 @@
 use super::check::{DatacentreState, all_promises_hold, state_is_as_recomputed};
 use super::*;
 use crate::datacentre::search::Search;
+use crate::topology::DelayClassSpec;
 use proptest::prelude::*;
 
 /// Up to two pods of up to three racks of up to four hosts, all different, and
 /// perhaps a host at the top.
 pub(super) fn trees() -> impl Strategy<Value = Topology> {
+    trees_with(&[1_000, 10_000, 25_000], 20_000..600_000, Just(Vec::new()))
+}
+
+/// The same with links of these rates in Mbit/s, with these buffers, and delay classes.
+pub(super) fn trees_with(
+    rates: &'static [u64],
+    buffers: std::ops::Range<u64>,
+    classes: impl Strategy<Value = Vec<DelayClassSpec>>,
+) -> impl Strategy<Value = Topology> {
     let uplink = || {
-        (
-            prop_oneof![Just(1_000_u64), Just(10_000), Just(25_000)],
-            20_000_u64..600_000,
-        )
-            .prop_map(|(mbit, buffer)| link(mbit, buffer))
+        let rate = proptest::sample::select(rates);
+        (rate, buffers.clone()).prop_map(|(mbit, buffer)| link(mbit, buffer))
     };
     let lateness = || proptest::option::weighted(0.2, (0_u64..400_000).prop_map(Nanos));
     let hosts = proptest::collection::vec((1_u32..4, 1_u32..6, uplink(), lateness()), 1..3);
     let racks = proptest::collection::vec((hosts, uplink()), 1..4);
     let pods = proptest::collection::vec((racks, uplink()), 1..3);
     let packet = proptest::option::weighted(0.3, 1_538_u64..80_000);
-    (pods, proptest::option::of(uplink()), packet).prop_map(|(pods, top, packet)| {
+    let top = proptest::option::of(uplink());
+    (pods, top, packet, classes).prop_map(|(pods, top, packet, delay_classes)| {
         let mut spec = Spec {
             frame: Bytes(1_538),
             packet: packet.map(Bytes),
             classes: Classes::default().into(),
+            delay_classes,
             groups: Vec::new(),
             hosts: Vec::new(),
         };
@@ -68,6 +77,7 @@ pub(super) fn requests() -> impl Strategy<Value = Request> {
             burst_rate: times.map(|times| Rate::from_mbit(mbit * times)),
             bursts,
             burst_in: None,
+            class: None,
         });
     let domains = proptest::option::of((0_u8..3, 1_u32..4));
     (

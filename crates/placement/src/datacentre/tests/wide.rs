@@ -11,6 +11,7 @@ fn wide(racks: u32, hosts: u32) -> Datacentre {
         frame: Bytes(1_538),
         packet: None,
         classes: Classes::default().into(),
+        delay_classes: Vec::new(),
         groups: Vec::new(),
         hosts: vec![HostSpec {
             group: None,

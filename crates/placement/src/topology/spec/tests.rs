@@ -207,6 +207,7 @@ fn nested(depth: usize) -> Spec {
         frame: Bytes(1_538),
         packet: None,
         classes: Classes::default().into(),
+        delay_classes: Vec::new(),
         groups: groups.collect(),
         hosts: vec![HostSpec {
             name: "host".to_owned(),

@@ -42,6 +42,9 @@ fn text(bound: &PairBound, paint: Paint) -> String {
         "from {} on {} to {} on {}, a frame waits in queues at most\n",
         bound.from, bound.from_host, bound.to, bound.to_host
     );
+    if let Some(class) = bound.class {
+        let _ = writeln!(out, "in delay class {class}");
+    }
     let promised = match bound.promised {
         Some(promised) => (time(promised.0), "as promised"),
         None => (NOTHING.to_owned(), "no delay is promised"),

@@ -1,6 +1,7 @@
 //! `tailbound place guarantees`.
 
 use super::service::Service;
+use super::tables::delay;
 use crate::command::output::{self, paint};
 use crate::exit::{Exit, Failure};
 use std::time::Duration;
@@ -104,7 +105,7 @@ fn text(guarantees: &HostGuarantees, paint: Paint) -> String {
             or_nothing(guarantee.map(|guarantee| guarantee.bandwidth.to_string())),
             or_nothing(guarantee.map(|guarantee| guarantee.burst.to_string())),
             or_nothing(guarantee.and_then(|guarantee| Some(guarantee.burst_rate?.to_string()))),
-            or_nothing(guarantee.and_then(|guarantee| Some(guarantee.delay?.to_string()))),
+            or_nothing(guarantee.and_then(delay)),
             or_nothing((!vm.limit.is_none()).then(|| vm.limit.to_string())),
         ]);
     }

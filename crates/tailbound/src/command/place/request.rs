@@ -78,6 +78,10 @@ struct GuaranteeArgs {
     /// the burst; without, all others may send it their bursts together
     #[arg(long, value_name = "SIZE", requires = "bandwidth")]
     burst_in: Option<Bytes>,
+    /// Delay class, 1 for the one that switches serve first; without, the lowest class that keeps
+    /// the delay
+    #[arg(long, value_name = "NUMBER", requires = "bandwidth")]
+    delay_class: Option<u8>,
 }
 
 /// Changes of a guarantee.
@@ -101,6 +105,9 @@ pub(super) struct GuaranteeChange {
     /// The new limit on bursts that come to one machine together
     #[arg(long, value_name = "SIZE")]
     burst_in: Option<Bytes>,
+    /// The new delay class; with a new delay and without this, the lowest class that keeps it
+    #[arg(long, value_name = "NUMBER")]
+    delay_class: Option<u8>,
 }
 
 impl GuaranteeChange {
@@ -112,6 +119,7 @@ impl GuaranteeChange {
             || self.burst_rate.is_some()
             || self.bursts.is_some()
             || self.burst_in.is_some()
+            || self.delay_class.is_some()
     }
 
     /// Returns the changed guarantee; None without a change.
@@ -123,6 +131,7 @@ impl GuaranteeChange {
             burst_rate,
             bursts,
             burst_in,
+            delay_class,
         } = self;
         if !self.is_given() {
             return Ok(None);
@@ -137,6 +146,8 @@ impl GuaranteeChange {
             burst_rate: burst_rate.or(now.and_then(|now| now.burst_rate)),
             bursts: bursts.or(now.and_then(|now| now.bursts)),
             burst_in: burst_in.or(now.and_then(|now| now.burst_in)),
+            // A new delay has a class of its own.
+            class: delay_class.or(now.filter(|_| delay.is_none()).and_then(|now| now.class)),
         }))
     }
 }
@@ -220,6 +231,7 @@ impl RequestArgs {
                 burst_rate: self.guarantee.burst_rate,
                 bursts: self.guarantee.bursts,
                 burst_in: self.guarantee.burst_in,
+                class: self.guarantee.delay_class,
             }),
             cpu: self.cpu.unwrap_or_default(),
             memory: self.memory.unwrap_or_default(),
@@ -543,6 +555,9 @@ fn promise(guarantee: Option<&Guarantee>) -> String {
     }
     if let Some(delay) = guarantee.delay {
         let _ = write!(text, ", delay {delay}");
+    }
+    if let Some(class) = guarantee.class {
+        let _ = write!(text, ", delay class {class}");
     }
     text
 }

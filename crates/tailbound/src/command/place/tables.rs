@@ -2,6 +2,7 @@
 
 use super::request::machines;
 use tailbound_api::{Affected, HostShare, PortState, Run};
+use tailbound_placement::Guarantee;
 use tailbound_report::{Paint, Table, human};
 use tailbound_units::rounded_up::{size, time};
 
@@ -22,6 +23,15 @@ pub(super) fn runs(runs: &[Run], paint: Paint) -> String {
         table.row([&*run.host, &count, &numbers(run.first, run.count)]);
     }
     table.render(paint)
+}
+
+/// Returns the guaranteed delay with its class, if it is not the ordinary one; None without both.
+pub(super) fn delay(guarantee: &Guarantee) -> Option<String> {
+    match (guarantee.delay, guarantee.class) {
+        (delay, None) => Some(delay?.to_string()),
+        (None, Some(class)) => Some(format!("class {class}")),
+        (Some(delay), Some(class)) => Some(format!("{delay} (class {class})")),
+    }
 }
 
 /// Returns `3`, or `3 to 7`.

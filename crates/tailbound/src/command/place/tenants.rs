@@ -8,7 +8,7 @@ use super::request::{GuaranteeChange, RequestArgs, count, words};
 use super::scheduling::On;
 use super::service::{Service, TENANT};
 use super::summary::{of_earlier_version, on_its_way, promised, summary};
-use super::tables::runs;
+use super::tables::{delay, runs};
 use crate::command::output::{self, paint};
 use crate::exit::{Exit, Failure};
 use serde::Serialize;
@@ -157,7 +157,7 @@ fn list(tenants: &[Tenant], paint: Paint) -> String {
             or_nothing(guarantee.map(|guarantee| guarantee.bandwidth.to_string())),
             or_nothing(guarantee.map(|guarantee| guarantee.burst.to_string())),
             or_nothing(guarantee.and_then(|guarantee| Some(guarantee.burst_rate?.to_string()))),
-            or_nothing(guarantee.and_then(|guarantee| Some(guarantee.delay?.to_string()))),
+            or_nothing(guarantee.and_then(delay)),
         ]);
     }
     table.render(paint) + &of_earlier_version(tenants, DEFAULT_BURSTS)

@@ -1,7 +1,8 @@
 //! Classes and marks of frames on a paced wire.
 
 use super::*;
-use tailbound_dataplane::{Class, Classes, Coverage, Fabric};
+use tailbound_dataplane::pacer::DelayClass;
+use tailbound_dataplane::{Class, Classes, Coverage, Fabric, Mark};
 
 #[test]
 fn guaranteed_frames_go_first_and_all_others_and_groups_are_of_the_lowest_class() {
@@ -41,6 +42,28 @@ fn guaranteed_frames_go_first_and_all_others_and_groups_are_of_the_lowest_class(
     );
     // The guests themselves see no tag.
     assert_eq!(bench.sent(B), [who]);
+}
+
+#[test]
+fn frames_of_a_delay_class_have_its_mark() {
+    let wire = PacerConfig {
+        frame: Bytes(1542),
+        ..wire()
+    };
+    let mark = Mark { dscp: 48, pcp: 6 };
+    let mut urgent = guarantee(100);
+    urgent.class = DelayClass::new(1, mark);
+    let mut config = paced(&wire, Some(urgent), None);
+    pacing(&mut config).priority_tag = true;
+    let mut bench = bench(config);
+    bench.send(A, &full(A, 1));
+    bench.send(B, &full(B, 2));
+    bench.run(bench.now + Nanos::from_millis(10));
+    let sent = bench.sent(UPLINK);
+    let sent = sent.iter().filter(|frame| frame[12..14] == [0x81, 0]);
+    let mut tags: Vec<_> = sent.map(|it| (it[14] >> 5, it[19] >> 2)).collect();
+    tags.sort_unstable();
+    assert_eq!(tags, [(0, 0), (6, 48)]);
 }
 
 #[test]

@@ -160,6 +160,7 @@ impl Situation<'_> {
             // One bucket limits all bursts of a guest, so those into any subtree, too.
             subtree_bursts: true,
             inward_bursts: false,
+            delay_classes: false,
             lateness: self.bound(),
             packet: Some(self.packet),
         };

@@ -1,0 +1,166 @@
+//! Delay classes: the class of a request, its bound, and hosts that keep it.
+
+use super::*;
+use tailbound_api::{HostReport, TenantState};
+use tailbound_placement::{FaultDomains, HostLimits, Lateness, Policy, Spec};
+use tailbound_units::{Bytes, Rate};
+
+const HOSTS: [&str; 6] = [
+    "host-1", "host-2", "host-3", "other-1", "other-2", "other-3",
+];
+
+/// A ledger with a delay class of 50 us at each port.
+fn classed() -> Ledger {
+    let text =
+        format!("{TREE}\n[[delay_class]]\nqueue = \"40us\"\nmark = {{ dscp = 48, pcp = 6 }}\n");
+    let (ledger, _) = Ledger::new(Spec::from_toml(&text).unwrap(), Policy::Silo).unwrap();
+    ledger
+}
+
+fn tenant(name: &str, delay: Nanos) -> Call {
+    let mut call = create("acme", name, 10);
+    if let Command::Create(new) = &mut call.command {
+        new.guarantee.as_mut().unwrap().delay = Some(delay);
+    }
+    call
+}
+
+fn admitted(ledger: &mut Ledger, call: &Call) -> Arc<Tenant> {
+    match ledger.decide(call, Nanos(1)).unwrap().reply {
+        Reply::Tenant(tenant) => tenant,
+        other => unreachable!("{other:?}"),
+    }
+}
+
+fn report(ledger: &mut Ledger, host: &str, delay_classes: bool) {
+    let report = HostReport {
+        revision: 1,
+        change: ledger.next_id - 1,
+        classes: None,
+        limits: Some(HostLimits {
+            link: Rate::from_mbit(10_000),
+            reserved: Rate(0),
+            frame: Bytes(1_538),
+            slowest: Rate(10_000),
+            subtree_bursts: true,
+            inward_bursts: true,
+            delay_classes,
+            lateness: Lateness::Exact,
+            packet: None,
+        }),
+        cpu: None,
+        refused: Vec::new(),
+        unpromised: Vec::new(),
+        arrived: Vec::new(),
+        measured: None,
+    };
+    let (host, report) = (host.to_owned(), Box::new(report));
+    let call = call(Command::Report { host, report });
+    let _ = ledger.decide(&call, Nanos(1)).unwrap();
+}
+
+#[test]
+fn a_short_delay_has_a_class_and_hosts_and_bounds_know_it() {
+    let mut ledger = classed();
+    let fast = admitted(&mut ledger, &tenant("fast", Nanos::from_micros(80)));
+    let usual = admitted(&mut ledger, &tenant("usual", Nanos::from_millis(2)));
+    assert_eq!(
+        (fast.request.class(), usual.request.class()),
+        (Some(1), None)
+    );
+    let host = fast.runs[0].host.to_string();
+    let to = fast.runs.last().expect("on several hosts").first;
+    let bound = ledger.bound(fast.id, 0, to).unwrap();
+    assert_eq!(
+        (bound.class, bound.capacity),
+        (Some(1), Nanos::from_micros(80))
+    );
+    assert!(bound.now <= bound.capacity);
+    let guarantees = ledger.guarantees(&host).unwrap();
+    assert_eq!(guarantees.delay_classes.len(), 1);
+    let of_fast = guarantees.vms.iter().find(|vm| vm.tenant == fast.id);
+    let class = of_fast.and_then(|vm| vm.guarantee?.class);
+    assert_eq!(class, Some(1));
+    // Another delay is another class, and a class by name stays.
+    let mut wider = fast.request.guarantee.unwrap();
+    (wider.delay, wider.class) = (Some(Nanos::from_millis(1)), None);
+    let change = |guarantee| {
+        call(Command::Change {
+            id: fast.id,
+            vms: None,
+            guarantee: Some(guarantee),
+        })
+    };
+    assert_eq!(admitted(&mut ledger, &change(wider)).request.class(), None);
+    wider.class = Some(1);
+    assert_eq!(
+        admitted(&mut ledger, &change(wider)).request.class(),
+        Some(1)
+    );
+    wider.class = Some(2);
+    let refused = ledger
+        .decide(&change(wider), Nanos(1))
+        .expect_err("one class");
+    assert!(
+        refused.to_string().contains("no delay class 2"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn a_host_without_classes_gets_no_guarantee_of_one_and_is_named() {
+    let mut ledger = classed();
+    let fast = admitted(&mut ledger, &tenant("fast", Nanos::from_micros(80)));
+    for host in HOSTS {
+        report(&mut ledger, host, true);
+    }
+    let host = fast.runs[0].host.to_string();
+    report(&mut ledger, &host, false);
+    let guarantees = ledger.guarantees(&host).unwrap();
+    assert!(guarantees.vms.iter().all(|vm| vm.guarantee.is_none()));
+    let standing = ledger.standing(fast.id, true).unwrap();
+    assert_eq!(standing.state, TenantState::Degraded);
+    for host in HOSTS {
+        report(&mut ledger, host, false);
+    }
+    let refused = ledger
+        .decide(&tenant("other", Nanos::from_micros(80)), Nanos(1))
+        .expect_err("no host has classes");
+    assert!(
+        refused.to_string().contains("no delay classes"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn a_class_that_is_too_small_is_named_and_a_longer_delay_has_the_ordinary_one() {
+    let ledger = classed();
+    let call = tenant("wide", Nanos::from_micros(190));
+    let Command::Create(new) = &call.command else {
+        unreachable!("it creates");
+    };
+    let mut request = new.request();
+    request.vms = 6;
+    // One machine on each host.
+    let (height, count) = (0, 6);
+    request.domains = Some(FaultDomains { height, count });
+    let guarantee = request.guarantee.as_mut().unwrap();
+    guarantee.burst = Bytes(20_000);
+    guarantee.burst_rate = Some(Rate::from_mbit(10_000));
+    let refused = ledger.explain(&request).unwrap();
+    assert!(!refused.fits);
+    let overload = refused.overload.expect("a port refuses");
+    assert!(
+        overload.message.starts_with("delay class 1 of port"),
+        "{overload:?}"
+    );
+    let longer = refused
+        .nearest
+        .iter()
+        .find(|it| it.change.contains("delay"));
+    let longer = longer.expect("the ordinary class has room").request;
+    assert_eq!(longer.class(), None);
+    for near in &refused.nearest {
+        assert!(ledger.fit(&near.request).unwrap().fits, "{near:?}");
+    }
+}

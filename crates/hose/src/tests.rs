@@ -13,6 +13,7 @@ mod keys;
 mod net;
 mod paced;
 mod pieces;
+mod rotating;
 mod secure;
 mod shuffle;
 mod stations;

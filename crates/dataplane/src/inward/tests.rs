@@ -11,6 +11,7 @@ fn config(senders: u32, jitter: Nanos) -> InwardConfig {
     InwardConfig {
         bandwidth: B,
         burst: S,
+        burst_in: None,
         senders,
         jitter,
     }

@@ -2,6 +2,7 @@
 
 mod allocations;
 mod bound;
+mod changing;
 mod classes;
 mod clocks;
 mod converge;

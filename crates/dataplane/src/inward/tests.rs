@@ -250,6 +250,32 @@ fn all_to_one_at_once_conforms_and_one_frame_more_does_not() {
 }
 
 #[test]
+fn all_together_conform_up_to_an_inward_burst() {
+    let limited = InwardConfig {
+        burst_in: Some(Bytes(100 * FULL)),
+        ..config(50, Nanos::ZERO)
+    };
+    let mut inward = inward(limited, &[Rate::ZERO; 50]);
+    for id in 0..50 {
+        for _ in 0..S.0 / FULL {
+            inward.admit(Nanos(1), Some(SenderId(id)), WireBytes(FULL));
+        }
+    }
+    let stats = inward.stats();
+    // And a frame of each.
+    assert_eq!(
+        (stats.conforming.packets, stats.exceeding.packets),
+        (150, 350)
+    );
+    // What is more than all bursts is no limit.
+    let unlimited = InwardConfig {
+        burst_in: Some(Bytes(501 * FULL)),
+        ..limited
+    };
+    assert_eq!(unlimited.all(), config(50, Nanos::ZERO).all());
+}
+
+#[test]
 fn a_machine_has_one_bucket_for_all_its_sources_and_a_stranger_none() {
     let mut inward = Inward::new(Nanos::ZERO, config(2, Nanos::ZERO));
     inward.add_sender(Nanos::ZERO, SenderId(7), [1, 2]);

@@ -84,7 +84,7 @@ impl Tenant {
         self.net.pace(host, pacer(clock, Some(inward(count))));
     }
 
-    /// Tells the host of a machine how many there are.
+    /// Changes the number of machines that the host of one knows.
     fn tell(&mut self, host: usize, count: usize) {
         let number = self.on(host).expect("it is there");
         let inward = inward(count);
@@ -152,7 +152,7 @@ impl Tenant {
         }
     }
 
-    /// Some machines send to one at once.
+    /// All machines, or one, send to another.
     fn burst(&mut self) {
         let to = self.net.random.below(HOSTS as u64) as usize;
         let all = self.net.random.chance(60);

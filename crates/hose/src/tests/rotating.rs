@@ -1,4 +1,4 @@
-//! Rotating aggregators: a random machine of a tenant asks all others at once, and each answers with a
+//! Rotating aggregators: a random machine of a tenant queries all others. Each answers with a
 //! burst. Answers to machines of one host, one after the other, need tokens of one bucket.
 //!
 //! Hosts exchange rates and pace frames. The network itself delays nothing: an answer that has left
@@ -102,7 +102,7 @@ struct Answers {
     later: u64,
 }
 
-/// Lets random machines ask all others, at `percent` of B in the mean for each machine.
+/// Lets random machines query all others, at `percent` of B in the mean for each machine.
 fn ask(bursts: Bursts, percent: u64, time: Nanos) -> Answers {
     let mut net = net(bursts);
     let gap = S.0 as f64 * 8.0 * (MACHINES - 1) as f64
@@ -169,7 +169,7 @@ fn ask(bursts: Bursts, percent: u64, time: Nanos) -> Answers {
     answers
 }
 
-/// Returns the milliseconds for which machines ask, if `TAILBOUND_ROTATING` sets them.
+/// Returns the milliseconds for which machines send queries, if `TAILBOUND_ROTATING` sets them.
 fn set_time() -> Option<u64> {
     let set = std::env::var("TAILBOUND_ROTATING").ok()?;
     Some(set.parse().expect("milliseconds"))

@@ -3,7 +3,7 @@
 //! The pacer on a sender's host limits a guaranteed guest's traffic to one receiver to {`B_i`, S}
 //! (Silo, SIGCOMM 2015, 4.3), and the rates of all senders sum up to at most the receiver's B. So
 //! traffic to a guest conforms to {`B_i`, S} from each sender and to {B, (N-1)·S} in total, if all
-//! hosts enforce the limits. [`Inward`] detects excess on the receiver's own host: the host serves
+//! hosts enforce the limits; with an inward burst to {B, `S_in`} in total. [`Inward`] detects excess on the receiver's own host: the host serves
 //! conforming frames first and excess frames after them, so that a sender's excess does not delay
 //! the guaranteed traffic of others.
 //!
@@ -46,6 +46,8 @@ pub struct InwardConfig {
     pub bandwidth: Rate,
     /// S, the burst of each sender.
     pub burst: Bytes,
+    /// `S_in`, the burst of all senders together; `None` for S of each.
+    pub burst_in: Option<Bytes>,
     /// N-1, the number of VMs that may send to the guest.
     pub senders: u32,
     /// Maximum difference between the delays of two frames of a sender, from the release by its
@@ -59,9 +61,12 @@ impl InwardConfig {
         Bytes(self.burst.0.saturating_add(FRAME.0))
     }
 
-    /// Burst of all senders.
-    const fn all(&self) -> Bytes {
-        Bytes(self.each().0.saturating_mul(self.senders as u64))
+    /// Burst of all senders, with a frame of each as in [`Self::each`].
+    fn all(&self) -> Bytes {
+        let of_each = |bytes: Bytes| bytes.0.saturating_mul(self.senders.into());
+        let bursts = Bytes(of_each(self.burst));
+        let bursts = self.burst_in.map_or(bursts, |most| most.min(bursts));
+        bursts.saturating_add(Bytes(of_each(FRAME)))
     }
 
     /// Depth of a bucket that holds `burst` and fills at `rate`.

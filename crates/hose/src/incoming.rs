@@ -44,7 +44,7 @@ pub enum Incoming {
     Receiver {
         /// The machine.
         guest: GuestId,
-        /// B, S, and N-1.
+        /// B, S, `S_in`, and N-1.
         limits: ReceiverLimits,
     },
     /// The VM and its senders no longer take part.
@@ -99,6 +99,8 @@ pub struct ReceiverLimits {
     pub bandwidth: Rate,
     /// S of each sender, equal for all VMs of a tenant.
     pub burst: Bytes,
+    /// `S_in`, the burst of all senders together; `None` without a limit.
+    pub burst_in: Option<Bytes>,
     /// N-1, of which some may be on this host.
     pub senders: u64,
 }
@@ -108,6 +110,7 @@ impl ReceiverLimits {
         Self {
             bandwidth: local.machine.bandwidth,
             burst: local.machine.burst,
+            burst_in: local.machine.inward.map(|inward| inward.most),
             senders: local.tenant_size.saturating_sub(1),
         }
     }

@@ -332,7 +332,7 @@ impl ReceivingSide {
         } = mem::take(&mut self.buffers);
         let size = cx.view.locals[local].lendable();
         let pool = &mut self.sinks[local].pool;
-        pool.pay(cx.now, cx.times.lease(), size);
+        pool.pay(cx.now, cx.times, size);
         let budget = self.budget(cx, local, &mut asking);
         // It pays with bandwidth that is not demanded.
         let owes = self.sinks[local].pool.owes();

@@ -2,6 +2,7 @@
 
 mod allocations;
 mod bound;
+mod changing;
 mod classes;
 mod clocks;
 mod converge;
@@ -13,6 +14,7 @@ mod keys;
 mod net;
 mod paced;
 mod pieces;
+mod rotating;
 mod secure;
 mod shuffle;
 mod stations;

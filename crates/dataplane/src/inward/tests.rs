@@ -11,6 +11,7 @@ fn config(senders: u32, jitter: Nanos) -> InwardConfig {
     InwardConfig {
         bandwidth: B,
         burst: S,
+        burst_in: None,
         senders,
         jitter,
     }
@@ -246,6 +247,32 @@ fn all_to_one_at_once_conforms_and_one_frame_more_does_not() {
         (stats.conforming.packets, stats.exceeding.packets),
         (550, 50)
     );
+}
+
+#[test]
+fn all_together_conform_up_to_an_inward_burst() {
+    let limited = InwardConfig {
+        burst_in: Some(Bytes(100 * FULL)),
+        ..config(50, Nanos::ZERO)
+    };
+    let mut inward = inward(limited, &[Rate::ZERO; 50]);
+    for id in 0..50 {
+        for _ in 0..S.0 / FULL {
+            inward.admit(Nanos(1), Some(SenderId(id)), WireBytes(FULL));
+        }
+    }
+    let stats = inward.stats();
+    // And a frame of each.
+    assert_eq!(
+        (stats.conforming.packets, stats.exceeding.packets),
+        (150, 350)
+    );
+    // What is more than all bursts is no limit.
+    let unlimited = InwardConfig {
+        burst_in: Some(Bytes(501 * FULL)),
+        ..limited
+    };
+    assert_eq!(unlimited.all(), config(50, Nanos::ZERO).all());
 }
 
 #[test]

@@ -125,11 +125,37 @@ impl<F: Frame> Pacer<F> {
     /// Passes on the use of limits since the last call: of each flow that had a frame's turn, whose
     /// frames still wait for the limit, or whose bucket is not full again. The cost depends on the
     /// number of such flows, not on the number of limits.
-    pub fn destinations_used(&mut self, now: Nanos, sink: impl FnMut(FlowUse)) {
+    ///
+    /// A bucket of a host's destinations fills at the sum of their rates. While it is not full, all of
+    /// them are passed on as lacking its bytes, also those without a frame: their receivers then grant
+    /// rates, and the bucket fills as fast as all machines of the host permit.
+    pub fn destinations_used(&mut self, now: Nanos, mut sink: impl FnMut(FlowUse)) {
         let at = self.core.start_at(now);
-        let chain = &mut self.core.chain;
+        let Core {
+            guests,
+            lines,
+            chain,
+            ..
+        } = &mut self.core;
         let sight = (at, chain.wire.change());
-        self.core.lines.drain_used(&mut chain.used, sight, sink);
+        lines.drain_used(&mut chain.used, sight, &mut sink);
+        let sharing = lines.take_sharing();
+        for number in &sharing {
+            let Some(tree) = guests
+                .get_mut(*number)
+                .and_then(|guest| guest.lines.tree.as_mut())
+            else {
+                continue;
+            };
+            tree.for_lacking(sight, |line, lacks| {
+                let unused = lines.limit(line).filter(|limit| limit.used.is_none());
+                unused
+                    .map(|limit| limit.unused(lacks))
+                    .into_iter()
+                    .for_each(&mut sink);
+            });
+        }
+        lines.return_sharing(sharing);
     }
 
     /// Accounts for a frame that reaches the wire at `now` past the pacer, such as one of the host

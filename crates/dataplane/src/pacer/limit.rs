@@ -16,7 +16,7 @@ pub struct FlowUse {
     pub rate: Rate,
     /// Bytes on the wire of the frames that had their turn.
     pub taken: WireBytes,
-    /// Bytes on the wire that the bucket lacks to be full.
+    /// Bytes on the wire that the bucket lacks to be full, or that of its host.
     pub lacks: WireBytes,
     /// True if frames waited for the limit: the flow would send more than it does.
     pub backlogged: bool,
@@ -121,6 +121,18 @@ impl Limit {
     /// still does.
     pub(super) fn take_waited(&mut self, waits: bool) -> bool {
         std::mem::replace(&mut self.waited, waits)
+    }
+
+    /// Use of a limit without a frame, beside a shared bucket that is not full.
+    pub(super) const fn unused(&self, lacks: WireBytes) -> FlowUse {
+        FlowUse {
+            flow: self.key,
+            rate: self.account.rate(),
+            taken: WireBytes::ZERO,
+            lacks,
+            backlogged: false,
+            queued: WireBytes::ZERO,
+        }
     }
 
     /// Its entry in the tree of its guest's destinations, if it has one.

@@ -25,6 +25,8 @@ pub(super) struct Lines {
     limited: usize,
     /// Slots of guests whose trees must be built anew.
     stale: Vec<GuestIndex>,
+    /// Slots of guests with used limits that share buckets; a buffer.
+    sharing: Vec<GuestIndex>,
     /// Number of lines that count at the present rate, after a change of the wire's rate.
     translated: usize,
 }
@@ -38,6 +40,7 @@ impl Lines {
             free: Vec::new(),
             limited: 0,
             stale: Vec::new(),
+            sharing: Vec::new(),
             translated: usize::MAX,
         }
     }
@@ -56,6 +59,21 @@ impl Lines {
     /// Removes and returns these guests.
     pub(super) fn take_stale(&mut self) -> Vec<GuestIndex> {
         mem::take(&mut self.stale)
+    }
+
+    /// Returns the guests with used limits that share buckets, as of the last
+    /// [`Self::drain_used`], each once.
+    pub(super) fn take_sharing(&mut self) -> Vec<GuestIndex> {
+        let mut sharing = mem::take(&mut self.sharing);
+        sharing.sort_unstable();
+        sharing.dedup();
+        sharing
+    }
+
+    /// Returns the buffer of [`Self::take_sharing`].
+    pub(super) fn return_sharing(&mut self, mut buffer: Vec<GuestIndex>) {
+        buffer.clear();
+        self.sharing = buffer;
     }
 
     /// Records that all lines count at a former rate of the wire.
@@ -266,7 +284,7 @@ impl Lines {
         (now, change): (Position, &RateChange),
         mut sink: impl FnMut(FlowUse),
     ) {
-        let all = &mut self.all;
+        let (all, sharing) = (&mut self.all, &mut self.sharing);
         let mut kept = 0;
         used.entries_mut().retain(|&index| {
             let line = &mut all[index];
@@ -284,6 +302,9 @@ impl Lines {
                 backlogged: limit.take_waited(waits),
                 queued: if waits { line.wire } else { WireBytes::ZERO },
             });
+            if limit.leaf().is_some() && sharing.last() != Some(&line.guest) {
+                sharing.push(line.guest);
+            }
             let stays = waits || lacks > WireBytes::ZERO;
             limit.taken = WireBytes::ZERO;
             limit.used = if stays {

@@ -57,6 +57,7 @@ pub(super) use turns::{Wait, Wake};
 
 use super::account::Account;
 use super::index::{EntryIndex, LineIndex, NodeIndex, Table};
+use super::rate_change::RateChange;
 use super::round::{Links, Member, Round, of_deficit};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -237,6 +238,38 @@ impl Tree {
     /// The accounts of all nodes.
     pub(super) fn accounts_mut(&mut self) -> impl Iterator<Item = &mut Account> {
         self.nodes.iter_mut().map(|node| &mut node.account)
+    }
+
+    /// Calls `sink` with each line below the bucket of a host that is not full, and with the bytes
+    /// that this bucket lacks.
+    pub(super) fn for_lacking(
+        &mut self,
+        (at, change): (Position, &RateChange),
+        mut sink: impl FnMut(LineIndex, WireBytes),
+    ) {
+        let mut is_any = false;
+        for node in self.nodes.iter_mut() {
+            if matches!(node.subtree, Subtree::Host(_)) {
+                node.account.translate(change);
+                is_any |= node.account.lacks(at) > WireBytes::ZERO;
+            }
+        }
+        if !is_any {
+            return;
+        }
+        for entry in self.entries.iter().skip(self.nodes.len()) {
+            let mut parent = entry.parent;
+            while let Some(node) = self.nodes.get(parent) {
+                if matches!(node.subtree, Subtree::Host(_)) {
+                    let lacks = node.account.lacks(at);
+                    if lacks > WireBytes::ZERO {
+                        sink(entry.front.line, lacks);
+                    }
+                    break;
+                }
+                parent = node.parent;
+            }
+        }
     }
 
     /// Calls `change` with the account of each node around a leaf.

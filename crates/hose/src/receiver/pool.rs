@@ -15,6 +15,7 @@
 //! the senders pass at most T + P at the start, and B·t, in any time t, and T + P is at most `S_in`.
 
 use super::{Asking, Budget, ReceivingSide};
+use crate::config::Times;
 use crate::context::Context;
 use crate::machines::LocalIndex;
 use crate::share::fill;
@@ -27,7 +28,8 @@ pub(super) struct Pool {
     owed: Bytes,
     /// Bandwidth that no sender may use since `looked`, and for a lease.
     spare: Rate,
-    /// `None` before the first look: loans of the machine's former life are unknown.
+    /// `None` before the first look: loans of the machine's former life, here or on another host, are
+    /// unknown. After it, the end of their leases at first.
     looked: Option<Nanos>,
 }
 
@@ -51,17 +53,17 @@ impl Pool {
     }
 
     /// Pays with the spare bandwidth since the last look. `size` is the whole pool, all of which is
-    /// owed at the first look.
-    pub(super) fn pay(&mut self, now: Nanos, lease: Nanos, size: Bytes) {
-        let paid = self.looked.map_or(Bytes::ZERO, |looked| {
-            self.spare.bytes_in(now.since(looked).min(lease))
-        });
-        self.owed = match self.looked {
-            Some(_) => self.owed.saturating_sub(paid).min(size),
-            None => size,
+    /// owed at the first look: payments begin when all former leases have ended.
+    pub(super) fn pay(&mut self, now: Nanos, times: Times, size: Bytes) {
+        let spare = mem::replace(&mut self.spare, Rate::ZERO);
+        let Some(looked) = self.looked else {
+            self.owed = size;
+            self.looked = Some(now + times.lease_counted());
+            return;
         };
-        self.looked = Some(now);
-        self.spare = Rate::ZERO;
+        let paid = spare.bytes_in(now.since(looked).min(times.lease()));
+        self.owed = self.owed.saturating_sub(paid).min(size);
+        self.looked = Some(looked.max(now));
     }
 }
 

@@ -8,26 +8,26 @@ use proptest::prelude::*;
 use tailbound_dataplane::{self as dataplane, Guarantee, Pacer, PacerConfig};
 use tailbound_units::{Bytes, Nanos, Rate};
 
-const HOSTS: usize = 5;
-const LINK: Rate = Rate::from_mbit(1_000);
-const B: Rate = Rate::from_mbit(100);
+pub(super) const HOSTS: usize = 5;
+pub(super) const LINK: Rate = Rate::from_mbit(1_000);
+pub(super) const B: Rate = Rate::from_mbit(100);
 /// A frame on the wire, and its length with its header.
 const FRAME: u64 = 1_538;
 const LEN: usize = 1_514;
 /// S.
-const BURST: Bytes = Bytes(10 * FRAME);
+pub(super) const BURST: Bytes = Bytes(10 * FRAME);
 /// The part that each other machine always has, and all that they have together: half of it is lent.
 const PART: Bytes = Bytes(3 * FRAME);
-const BURST_IN: u64 = 2 * PART.0 * (HOSTS as u64 - 1);
+pub(super) const BURST_IN: u64 = 2 * PART.0 * (HOSTS as u64 - 1);
 const INWARD: InwardBurst = InwardBurst {
     most: Bytes(BURST_IN),
     part: PART,
 };
 /// Rounded rates and positions, in bytes.
-const ROUNDED: u64 = 16;
+pub(super) const ROUNDED: u64 = 16;
 
 /// A pacer whose guest has a part of each receiver's inward burst, or none.
-fn pacer(clock: Nanos, inward: Option<InwardBurst>) -> Paces {
+pub(super) fn pacer(clock: Nanos, inward: Option<InwardBurst>) -> Paces {
     let mut pacer = Pacer::new(&PacerConfig::strict(LINK)).unwrap();
     let guarantee = Guarantee {
         mark: None,
@@ -63,7 +63,7 @@ fn net(seed: u64, faults: Faults, inward: Option<InwardBurst>) -> Net {
 }
 
 /// The most that is lent of a receiver's inward burst now.
-fn lent(net: &Net) -> u64 {
+pub(super) fn lent(net: &Net) -> u64 {
     let to = |to| Destination::Address(address(to, 0));
     let lent = (0..HOSTS).map(|receiver| {
         let hosts = net.hosts.iter().flat_map(|host| &host.lent);
@@ -74,7 +74,7 @@ fn lent(net: &Net) -> u64 {
 }
 
 /// Queues frames to a receiver, if the sender's host knows where it is.
-fn send(net: &mut Net, from: usize, to: usize, frames: u64) {
+pub(super) fn send(net: &mut Net, from: usize, to: usize, frames: u64) {
     let flow = FlowKey {
         guest: GuestId(0),
         destination: Destination::Address(address(to, 0)),
@@ -97,26 +97,29 @@ fn send(net: &mut Net, from: usize, to: usize, frames: u64) {
 }
 
 /// Bytes that each receiver was sent beyond B.
-struct Excess {
+pub(super) struct Excess {
     /// Frames with the time of the network: not yet counted.
     sent: Vec<(Nanos, usize)>,
     above: [u64; HOSTS],
     at: [Nanos; HOSTS],
-    most: u64,
+    /// Times until which a receiver may be sent 2B.
+    double_until: [Nanos; HOSTS],
+    pub(super) most: u64,
 }
 
 impl Excess {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             sent: Vec::new(),
             above: [0; HOSTS],
             at: [Nanos::ZERO; HOSTS],
+            double_until: [Nanos::ZERO; HOSTS],
             most: 0,
         }
     }
 
     /// Takes the frames that have left a host.
-    fn take(&mut self, net: &mut Net, host: usize) {
+    pub(super) fn take(&mut self, net: &mut Net, host: usize) {
         let ahead = net.clock(host);
         let now = net.now;
         if let Some(paces) = &mut net.hosts[host].paces {
@@ -127,12 +130,19 @@ impl Excess {
         }
     }
 
+    /// Permits 2B to a receiver until `end`. The frames until now are counted.
+    pub(super) fn double_until(&mut self, to: usize, end: Nanos) {
+        self.double_until[to] = end;
+    }
+
     /// Counts all frames that were taken.
-    fn count(&mut self) {
+    pub(super) fn count(&mut self) {
         self.sent.sort_unstable();
         for (at, to) in self.sent.drain(..) {
             let since = at.since(self.at[to]);
-            let above = self.above[to].saturating_sub(B.bytes_in(since).0);
+            let twice = at.min(self.double_until[to]).saturating_sub(self.at[to]);
+            let allowed = B.bytes_in(since).0 + B.bytes_in(twice).0;
+            let above = self.above[to].saturating_sub(allowed);
             (self.above[to], self.at[to]) = (above + FRAME, at);
             self.most = self.most.max(self.above[to]);
         }

@@ -54,6 +54,12 @@ impl Paces {
         self.rings[guest].push_back(packet);
     }
 
+    /// Changes the guarantee of its first guest.
+    pub(super) fn guarantee(&mut self, clock: Nanos, guarantee: &Guarantee) {
+        let guest = dataplane::GuestId::first(0);
+        self.pacer.set_guest(clock, guest, Some(guarantee)).unwrap();
+    }
+
     /// Sets a limit, unless these stay what they are.
     pub(super) fn set(&mut self, clock: Nanos, change: Change) {
         if !self.follows {

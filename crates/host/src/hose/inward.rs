@@ -62,6 +62,7 @@ impl Hose {
                 let config = InwardConfig {
                     bandwidth: limits.bandwidth,
                     burst: limits.burst,
+                    burst_in: limits.burst_in,
                     senders: u32::try_from(limits.senders).unwrap_or(u32::MAX),
                     jitter: self.jitter(guest),
                 };

@@ -11,6 +11,7 @@ use super::ports::BOTH;
 use super::search::Search;
 use super::summary::{STEPS, Summary};
 use crate::load::{Interval, Load, Wait, Waits};
+use crate::request::Policy;
 use crate::topology::{Direction, NodeId, Port, PortId};
 use tailbound_units::Nanos;
 
@@ -36,7 +37,58 @@ fn senders(direction: Direction, below: Interval<u32>, vms: u32) -> Interval<u32
     }
 }
 
+/// Results of the search for hosts, valid for others in the same state.
+#[derive(Debug, Default)]
+pub(super) struct KnownHosts {
+    range: Option<(Hosts, Option<Interval<u32>>)>,
+    host: Option<(HostState, u32)>,
+}
+
+/// The state of the hosts below a node, as its summary has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Hosts {
+    slots: u32,
+    lightest: [Load; 2],
+    ports: [Port; 2],
+    waits: [Waits; 2],
+}
+
+/// The state of a host, and the limit `most` on its machines.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct HostState {
+    most: u32,
+    loads: [Load; 2],
+    ports: [Port; 2],
+    waits: [Wait; 2],
+}
+
 impl Search<'_> {
+    /// Returns how many of up to `most` machines the ports of a host may carry:
+    /// [`Self::most_through`], computed once for hosts in a row that are in the same state.
+    pub(super) fn most_on(&mut self, host: NodeId, most: u32) -> u32 {
+        if self.loads.is_none() || self.policy == Policy::Locality {
+            return self.most_through(host, most);
+        }
+        let ids = BOTH.map(|direction| PortId {
+            node: host,
+            direction,
+        });
+        let state = HostState {
+            most,
+            loads: ids.map(|id| *self.dc.load(id)),
+            ports: ids.map(|id| self.dc.offered(id)),
+            waits: ids.map(|id| self.dc.topology.wait_before(id, self.scope)),
+        };
+        if let Some((known, count)) = &self.seen.host
+            && *known == state
+        {
+            return *count;
+        }
+        let count = self.most_through(host, most);
+        self.seen.host = Some((state, count));
+        count
+    }
+
     /// Returns whether no host anywhere may take any number of the machines, if all of them are
     /// below one node of the scope's height and not all on one host.
     pub(super) fn is_hopeless(&mut self) -> bool {
@@ -47,7 +99,7 @@ impl Search<'_> {
             return is_hopeless;
         }
         let waits = Classes(self.dc).best(self.rank).waits_at(height);
-        let is_hopeless = self.least_below(NodeId::TOP, waits).is_none();
+        let is_hopeless = self.range_below(NodeId::TOP, waits).is_none();
         self.hopeless = Some((height, is_hopeless));
         is_hopeless
     }
@@ -75,15 +127,15 @@ impl Search<'_> {
                 most: self.dc.topology.wait_before(UP_OF_TOP, NodeId::TOP).late,
             },
         }; 2];
-        self.least_of(summary, lightest, &ports, at_once).is_none()
+        self.range_of(summary, lightest, ports, at_once).is_none()
     }
 
     /// Returns an upper bound on the machines that fit below a node, by its summary alone: the
-    /// slots of all hosts that have enough of them.
+    /// slots of all hosts that have enough of them, as far as the ports of one carry them.
     pub(super) fn most_below(&mut self, node: NodeId) -> u32 {
-        let least = self.least_below(node, self.waits_below(node));
-        match (least, self.dc.summary(node)) {
-            (Some(least), Some(summary)) => summary.by_least[least as usize - 1],
+        let range = self.range_below(node, self.waits_below(node));
+        match (range, self.dc.summary(node)) {
+            (Some(range), Some(summary)) => summary.most_with(range),
             _ => 0,
         }
     }
@@ -119,57 +171,91 @@ impl Search<'_> {
         waits
     }
 
-    /// Returns a lower bound on the machines that a host below has to get, because the bursts of
-    /// all the others meet at its port; None if no host can take any number.
+    /// Returns bounds on the machines that a host below gets: with fewer, the bursts of all the others
+    /// meet at its port, and its ports cannot carry more. None if no host can take any number.
     ///
     /// Looks at one summary: the most slots, and the lightest load of any port.
-    fn least_below(&mut self, node: NodeId, waits: [Waits; 2]) -> Option<u32> {
+    fn range_below(&mut self, node: NodeId, waits: [Waits; 2]) -> Option<Interval<u32>> {
         let summary = self.dc.summary(node)?;
         let ports = self.dc.best_port(Classes(self.dc).lowest(), node);
         let ports = ports.map(|best| best.port());
-        self.least_of(summary, summary.lightest, &ports, waits)
+        self.range_of(summary, summary.lightest, ports, waits)
     }
 
     /// Does the same by a summary, with these loads and ports in place of those of its hosts.
-    fn least_of(
+    fn range_of(
         &mut self,
         summary: &Summary,
         lightest: Option<[Load; 2]>,
-        ports: &[Port; 2],
+        ports: [Port; 2],
         waits: [Waits; 2],
-    ) -> Option<u32> {
+    ) -> Option<Interval<u32>> {
         let lightest = lightest?;
         if summary.largest.cpu < self.request.cpu || summary.largest.memory < self.request.memory {
             return None;
         }
+        let slots = summary.largest.slots.min(self.request.vms);
+        if self.loads.is_none() {
+            return Some(Interval {
+                least: 1,
+                most: slots,
+            });
+        }
+        let hosts = Hosts {
+            slots,
+            lightest,
+            ports,
+            waits,
+        };
+        if let Some((known, range)) = &self.seen.range
+            && *known == hosts
+        {
+            return *range;
+        }
+        let range = self.range_on(&hosts);
+        self.seen.range = Some((hosts, range));
+        range
+    }
+
+    /// Returns the least and the most machines on one of these hosts.
+    fn range_on(&mut self, hosts: &Hosts) -> Option<Interval<u32>> {
+        let slots = hosts.slots;
+        // The summary does not tell higher numbers of slots apart.
+        let told_apart = slots.min(STEPS as u32);
+        let least = (1..=told_apart).find(|count| self.may_carry(hosts, *count));
+        let least = least.or((slots > told_apart).then_some(told_apart))?;
+        let most = if slots > told_apart {
+            slots
+        } else {
+            let mut counts = (least..=slots).rev();
+            counts.find(|count| self.may_carry(hosts, *count))?
+        };
+        Some(Interval { least, most })
+    }
+
+    /// Returns whether the ports of one of these hosts may carry the traffic of `count` machines.
+    fn may_carry(&mut self, hosts: &Hosts, count: u32) -> bool {
         let own = self.dc.best_port(self.rank, NodeId::TOP).map(|best| Port {
             backlog_limit: best.port().backlog_limit + ROUNDED,
             ..best.port()
         });
-        let Some(loads) = &mut self.loads else {
-            return Some(1);
-        };
-        let vms = self.request.vms;
-        let slots = summary.largest.slots.min(vms);
         let is_ordinary = self.rank == Classes(self.dc).lowest();
-        // The summary does not tell higher numbers of slots apart.
-        let told_apart = slots.min(STEPS as u32);
-        let least = (1..=told_apart).find(|count| {
-            self.checks += 2;
-            BOTH.into_iter().all(|direction| {
-                let end = direction as usize;
-                let senders = senders(direction, Interval::point(*count), vms);
-                let load = loads.at_least(Key {
-                    senders,
-                    waits: waits[end],
-                    parts: 1,
-                });
-                let sum = lightest[end].plus(load);
-                self.policy.allows(&sum, &ports[end])
-                    && (is_ordinary || self.policy.allows(load, &own[end]))
-            })
-        });
-        least.or((slots > told_apart).then_some(told_apart))
+        let Some(loads) = &mut self.loads else {
+            return true;
+        };
+        self.checks += 2;
+        let vms = self.request.vms;
+        BOTH.into_iter().all(|direction| {
+            let end = direction as usize;
+            let load = loads.at_least(Key {
+                senders: senders(direction, Interval::point(count), vms),
+                waits: hosts.waits[end],
+                parts: 1,
+            });
+            let sum = hosts.lightest[end].plus(load);
+            self.policy.allows(&sum, &hosts.ports[end])
+                && (is_ordinary || self.policy.allows(load, &own[end]))
+        })
     }
 
     /// Returns whether certainly fewer than `want` machines fit below a node, by the summaries of
@@ -236,11 +322,11 @@ impl Search<'_> {
 
     /// Returns false if both ports of a node cannot carry the traffic of any number of machines
     /// within an interval below it, by a load that is below all of theirs.
-    fn may_any_pass(&mut self, node: NodeId, below: Interval<u32>) -> bool {
+    pub(super) fn may_any_pass(&mut self, node: NodeId, below: Interval<u32>) -> bool {
         let Some(loads) = &mut self.loads else {
             return true;
         };
-        BOTH.into_iter().all(|direction| {
+        BOTH.into_iter().rev().all(|direction| {
             self.checks += 1;
             let id = PortId { node, direction };
             let port = self.dc.topology.of_rank(self.rank).port(id);

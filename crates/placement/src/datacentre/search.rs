@@ -1,7 +1,12 @@
-//! Greedy first fit by height: a host, a rack, a pod, all (Silo 4.2.3).
+//! Greedy search by height: a host, a rack, a pod, all (Silo 4.2.3).
+//!
+//! Of the racks with enough free slots, those with the fewest are tried first: best fit, so that others
+//! keep room for larger tenants. Racks without any machine come last. Hosts, pods, and the hosts of a rack are tried in order.
 
 use super::classes::{Classes, Links};
 use super::complete::{self, Outcome};
+use super::index::Room;
+use super::limits::KnownHosts;
 use super::loads::{Key, Loads};
 use super::ports::{BOTH, Cut};
 use super::{Datacentre, Placement, PlacementError};
@@ -33,6 +38,7 @@ pub(super) struct Search<'a> {
     pub(super) effort: u32,
     /// The height for which [`Self::is_hopeless`] was computed last, and the answer.
     pub(super) hopeless: Option<(u8, bool)>,
+    pub(super) seen: KnownHosts,
     found: Vec<ChosenHost>,
 }
 
@@ -92,12 +98,16 @@ pub(super) fn fit(
     (found, looks)
 }
 
+/// Height of the nodes of which those with the fewest free slots are tried first: racks.
+const TIGHTEST_FIRST: u8 = 1;
+
 /// The nodes that have enough free below them, lowest first.
 pub(super) struct Scopes<'a> {
     dc: &'a Datacentre,
     request: &'a Request,
     height: u8,
-    rank: usize,
+    /// The last node of this height.
+    last: Option<Room>,
 }
 
 impl<'a> Scopes<'a> {
@@ -108,25 +118,31 @@ impl<'a> Scopes<'a> {
             dc,
             request,
             height: apart.map_or(0, |domains| domains.height.saturating_add(1)),
-            rank: 0,
+            last: None,
         }
     }
 
     /// Continues with the next height.
     fn skip_height(&mut self) {
         self.height += 1;
-        self.rank = 0;
+        self.last = None;
     }
 
     pub(super) fn next(&mut self) -> Option<NodeId> {
         loop {
             let slots = self.dc.slots.get(usize::from(self.height))?;
-            let Some(rank) = slots.next(self.rank, self.request.vms) else {
+            let least = self.request.vms;
+            let next = if self.height == TIGHTEST_FIRST {
+                slots.next_tightest(self.last, least)
+            } else {
+                slots.next_room(self.last, least)
+            };
+            let Some(next) = next else {
                 self.skip_height();
                 continue;
             };
-            self.rank = rank + 1;
-            let node = self.dc.topology.at_height(self.height)[rank];
+            self.last = Some(next);
+            let node = self.dc.topology.at_height(self.height)[next.index as usize];
             let free = self.dc.free(node);
             let vms = u64::from(self.request.vms);
             // Requests are bounded, so that these products fit.
@@ -152,6 +168,7 @@ impl<'a> Search<'a> {
             checks: 0,
             effort: dc.effort,
             hopeless: None,
+            seen: KnownHosts::default(),
             found: Vec::new(),
         }
     }
@@ -161,6 +178,11 @@ impl<'a> Search<'a> {
         let mut error = self.no_slots();
         let mut scopes = Scopes::new(self.dc, self.request);
         while let Some(scope) = scopes.next() {
+            // Its summary, at least.
+            self.checks += 2;
+            if self.checks > self.effort {
+                return Err(PlacementError::Effort { looks: self.checks });
+            }
             match self.try_scope(scope) {
                 Ok(placement) => return Ok(placement),
                 Err(effort @ PlacementError::Effort { .. }) => return Err(effort),
@@ -219,11 +241,16 @@ impl<'a> Search<'a> {
         loop {
             self.host_limit = limit;
             self.found.clear();
-            if self.fill(scope, vms) == vms {
+            let placed = self.fill(scope, vms);
+            if placed == vms {
                 return Ok(Some(self.take_found()));
             }
             if self.checks > self.effort {
                 return Err(PlacementError::Effort { looks: self.checks });
+            }
+            if vms - placed >= limit {
+                // Each host had as many as its ports carry.
+                return Ok(None);
             }
             // Only in a rack: higher up it would be tried in every rack.
             limit -= 1;
@@ -374,7 +401,7 @@ impl<'a> Search<'a> {
         };
         let fit = self.dc.vms_that_fit(host, self.request);
         let most = want.min(self.host_limit).min(fit);
-        let count = self.most_through(host, most);
+        let count = self.most_on(host, most);
         if count > 0 {
             self.found.push(ChosenHost {
                 host,
@@ -406,12 +433,22 @@ impl<'a> Search<'a> {
 
     /// Returns the largest number of machines that the node's ports may carry, of those tried:
     /// small numbers one by one, large ones in steps of an eighth.
-    fn most_through(&mut self, node: NodeId, most: u32) -> u32 {
+    pub(super) fn most_through(&mut self, node: NodeId, most: u32) -> u32 {
+        if most > 1 && !self.may_any(node, most) {
+            return 0;
+        }
         let mut count = most;
         while count > 0 && !self.may_pass(node, count) {
             count -= (count / 8).max(1);
         }
         count
+    }
+
+    /// Returns false if the ports of a node cannot carry the traffic of any number of machines up to
+    /// `most` below it.
+    fn may_any(&mut self, node: NodeId, most: u32) -> bool {
+        let any = Interval { least: 1, most };
+        most >= self.request.vms || self.policy == Policy::Locality || self.may_any_pass(node, any)
     }
 
     /// Returns whether both ports of a node may carry what `count` machines below it exchange with
@@ -426,7 +463,8 @@ impl<'a> Search<'a> {
         }
         let vms = self.request.vms;
         let cut = Cut { below: count, vms };
-        for direction in BOTH {
+        // Bursts of many meet at the port down, which more often is too small.
+        for direction in BOTH.into_iter().rev() {
             self.checks += 1;
             let id = PortId { node, direction };
             let topology = self.dc.topology.of_rank(self.rank);

@@ -1,7 +1,7 @@
 //! The summary of all hosts below a node, with which a search can skip the node, and its updates.
 
 use super::Datacentre;
-use crate::load::Load;
+use crate::load::{Interval, Load};
 use crate::topology::{NodeId, Resources};
 use std::mem;
 use std::ops::Range;
@@ -23,6 +23,28 @@ pub(super) struct Summary {
     pub(super) largest: Resources,
     /// The free slots of all hosts below that have at least 1, 2, ... free.
     pub(super) by_least: [u32; STEPS],
+}
+
+impl Summary {
+    /// Returns the free slots of all hosts that have at least `range.least` of them, with no more than
+    /// `range.most` counted of any: an upper bound.
+    pub(super) fn most_with(&self, range: Interval<u32>) -> u32 {
+        let first = range.least.clamp(1, STEPS as u32);
+        let slots = (first..=STEPS as u32).map(|free| {
+            let of_these = self.by_least[free as usize - 1];
+            let of_others = self.by_least.get(free as usize).copied().unwrap_or(0);
+            // The last entry has all hosts with so many or more.
+            let hosts = (of_these - of_others) / free;
+            let is_last = free == STEPS as u32;
+            let most = if is_last {
+                range.most
+            } else {
+                range.most.min(free)
+            };
+            hosts.saturating_mul(most).min(of_these - of_others)
+        });
+        slots.sum()
+    }
 }
 
 /// The free resources of the open hosts below some nodes, and their summary.
@@ -138,7 +160,9 @@ impl Datacentre {
             for &node in &nodes {
                 let height = usize::from(self.topology.height(node));
                 let slots = self.free(node).slots;
-                self.slots[height].set(self.rank[node.index()] as usize, slots);
+                let is_untouched = slots == self.topology.resources(node).slots;
+                let rank = self.rank[node.index()] as usize;
+                self.slots[height].set(rank, slots, is_untouched);
             }
             let mut parents = Vec::new();
             // Children lie next to each other, in the order of their parents.

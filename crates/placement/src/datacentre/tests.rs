@@ -1,5 +1,6 @@
 //! The state against recomputation, decisions against an independent check.
 
+mod asked;
 mod cases;
 mod check;
 mod classes;

@@ -29,14 +29,16 @@ pub(crate) struct WorkloadConfig<'e> {
 pub(crate) struct Inward {
     /// The number of bursts in it.
     pub(crate) bursts: u32,
-    /// The longest frame: the inward burst has at least one of each other machine.
+    /// The longest frame: the inward burst has at least two of each other machine, or the burst of each
+    /// if that is less.
     pub(crate) frame: Bytes,
 }
 
 impl Inward {
     fn of(self, burst: Bytes, vms: u32) -> Bytes {
-        let bursts = burst.max(self.frame).0 * u64::from(self.bursts);
-        Bytes(bursts.max(self.frame.0 * u64::from(vms - 1)))
+        let burst = burst.max(self.frame).0;
+        let least = burst.min(2 * self.frame.0) * u64::from(vms - 1);
+        Bytes(least.max(burst * u64::from(self.bursts)))
     }
 }
 

@@ -75,6 +75,43 @@ fn a_change_of_places_wakes_no_pacer_without_frames() {
     assert_eq!(host.pacer.poll_at(), None);
 }
 
+/// The flows with a frame, or beside a host's bucket that is not full.
+fn used(host: &mut Host) -> Vec<(u128, u64)> {
+    let mut used = Vec::new();
+    host.pacer.destinations_used(host.now, |one| {
+        used.push((one.flow.destination, one.lacks.0));
+    });
+    used.sort_unstable();
+    used
+}
+
+#[test]
+fn all_destinations_of_a_host_are_used_while_its_bucket_is_not_full() {
+    let mut host = sender(0, 5, Some(1));
+    for (destination, place) in [(1, 4), (2, 4), (3, 4), (4, 5)] {
+        add(&mut host, destination, place, Rate::from_mbit(100));
+    }
+    host.turn();
+    assert_eq!(used(&mut host), []);
+    send(&mut host, 1, 4);
+    host.run_until(host.now + Nanos::from_micros(100));
+    let lacking = used(&mut host);
+    let of = |destination| lacking.iter().find(|one| one.0 == destination);
+    let (own, beside) = (of(1).expect("it sent").1, of(2).expect("beside it").1);
+    assert!(beside > 0 && beside < own, "{lacking:?}");
+    assert_eq!(of(3), Some(&(3, beside)));
+    assert_eq!(of(4), None, "on another host");
+    // The host's bucket fills three times as fast as that of its destination.
+    let full = Rate::from_mbit(300).time_for(Bytes(S));
+    host.run_until(host.now + full);
+    let lacking = used(&mut host);
+    assert_eq!(lacking.len(), 1, "{lacking:?}");
+    assert!(lacking[0].0 == 1 && lacking[0].1 > S / 3, "{lacking:?}");
+    host.run_until(host.now + Rate::from_mbit(100).time_for(Bytes(S)));
+    assert_eq!(used(&mut host), [(1, 0)]);
+    assert_eq!(used(&mut host), []);
+}
+
 /// Some senders that send all that they may to some receivers, for 10 ms. Returns the bytes by which
 /// they exceed `m·K·S + n·B·t`, over every interval; a negative number is below the curve.
 fn excess_of_cut(senders: &[u64], receivers: &[u64], bursts: u32) -> i128 {

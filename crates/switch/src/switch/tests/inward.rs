@@ -41,6 +41,7 @@ fn bench(held: bool) -> Bench {
     let a = bench.switch.guests().next().expect("A").0;
     let inward = InwardConfig {
         bandwidth: Rate::from_mbit(200),
+        burst_in: None,
         burst: BURST_OF_10,
         senders: 2,
         jitter: Nanos::ZERO,

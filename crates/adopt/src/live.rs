@@ -383,6 +383,7 @@ fn kernel_rules(rules: &Rules) -> GuestRules {
             .mark
             .inspect(|mark| assert!(*mark & !MARKS == 0 && *mark != 0)),
         horizon: None,
+        is_direct: rules.direct,
     }
 }
 

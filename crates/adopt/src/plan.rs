@@ -135,7 +135,8 @@ impl Planner<'_> {
             self.check(device)?;
             let mut rules = self.rules(device, station, notes)?;
             if rules.needs_uplink() {
-                let uplink = uplink::find(self.world, device, self.request.uplink.as_deref())?;
+                let uplink =
+                    uplink::find(self.world, device, self.request.devices.uplink.as_deref())?;
                 let port = &self.world.ports[&uplink.index];
                 uplink_name = Some(format!("{} ({})", port.port.name, uplink.why));
                 rules.mark = uplink.is_routed.then(|| self.mark()).transpose()?;
@@ -176,7 +177,7 @@ impl Planner<'_> {
         if ports.is_empty() {
             return Err(Refusal::NoDevice(guest.name.clone()));
         }
-        if let Some(asked) = &self.request.interface {
+        if let Some(asked) = &self.request.devices.interface {
             ports.retain(|(port, _)| port.port.name == *asked);
             if ports.is_empty() {
                 return Err(Refusal::NoSuchDevice {
@@ -266,6 +267,7 @@ impl Planner<'_> {
                 .guarantee
                 .map(|_| request.allowance.packet.unwrap_or(LONGEST_PACKET)),
             mark: None,
+            direct: request.direct,
         })
     }
 

@@ -4,7 +4,7 @@
 //! journal: it adopts those with a rule, and releases those that a policy adopted and that have gone or
 //! have no rule any more. Guests that a person, libvirt or a container runtime adopted stay theirs.
 
-use super::request::{Bucket, Request, fits};
+use super::request::{Bucket, Devices, Request, fits};
 use super::step::{Action, Entry, Origin};
 use super::world::{Guest, World};
 use serde::{Deserialize, Deserializer, de};
@@ -223,7 +223,10 @@ impl Rule {
             outward: self.limit_out,
             inward: self.limit_in,
             guarantee: self.guarantee,
-            uplink: self.uplink.clone(),
+            devices: Devices {
+                uplink: self.uplink.clone(),
+                ..Devices::default()
+            },
             ..Request::default()
         }
     }

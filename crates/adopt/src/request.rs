@@ -96,6 +96,15 @@ pub struct Allowance {
     pub lateness: Option<Nanos>,
 }
 
+/// The devices that are named, instead of those that are found.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Devices {
+    /// The name of the uplink; found by the plan if absent.
+    pub uplink: Option<String>,
+    /// The name of the guest's only device to adopt; all without.
+    pub interface: Option<String>,
+}
+
 /// The protection that is asked for, the same for each selected guest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
@@ -118,10 +127,12 @@ pub struct Request {
     /// The machine of the placement service that the guest is: `OWNER/NAME/NUMBER`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vm: Option<String>,
-    /// The name of the uplink; found by the plan if absent.
-    pub uplink: Option<String>,
-    /// The name of the guest's only device to adopt; all without.
-    pub interface: Option<String>,
+    /// True if frames may pass the guest's bridge directly.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub direct: bool,
+    /// Named devices.
+    #[serde(flatten)]
+    pub devices: Devices,
     /// The guest's MAC address, instead of the one that is found.
     pub mac: Option<Mac>,
     /// The guest's IP addresses, instead of those that are found.
@@ -139,8 +150,8 @@ impl Default for Request {
             peak: None,
             allowance: Allowance::default(),
             vm: None,
-            uplink: None,
-            interface: None,
+            direct: false,
+            devices: Devices::default(),
             mac: None,
             ips: Vec::new(),
         }
@@ -155,7 +166,7 @@ impl Request {
 
     /// Returns true if it fits one guest only.
     pub fn is_for_one(&self) -> bool {
-        let is_named = self.mac.is_some() || self.interface.is_some() || self.vm.is_some();
+        let is_named = self.mac.is_some() || self.devices.interface.is_some() || self.vm.is_some();
         is_named || !self.ips.is_empty()
     }
 }

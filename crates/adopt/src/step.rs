@@ -50,6 +50,9 @@ pub struct Rules {
     pub packet: Option<Bytes>,
     /// The firewall mark that names the guest at the uplink, if its frames are routed there.
     pub mark: Option<u32>,
+    /// True if frames pass the bridge directly.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub direct: bool,
 }
 
 impl Rules {
@@ -88,6 +91,9 @@ impl fmt::Display for Rules {
         }
         if let Some(packet) = self.packet.filter(|packet| *packet != LONGEST_PACKET) {
             write!(f, "; packets of at most {packet}")?;
+        }
+        if self.direct {
+            f.write_str("; directly past the bridge")?;
         }
         Ok(())
     }

@@ -5,6 +5,7 @@ mod cost;
 mod departures;
 mod edge;
 mod look;
+mod stages;
 mod tap;
 mod waits;
 
@@ -31,11 +32,13 @@ pub(crate) enum Experiment {
     Look,
     /// The data path of programs on interfaces: cost, burst and lateness.
     Edge,
+    /// Buckets of destinations before a guarantee: waits of small messages beside bulk.
+    Stages,
 }
 
 impl Experiment {
     /// All of them, in the order of their documentation.
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self::Departures,
         Self::Cost,
         Self::Tap,
@@ -43,6 +46,7 @@ impl Experiment {
         Self::Classes,
         Self::Look,
         Self::Edge,
+        Self::Stages,
     ];
 
     /// Name on the command line, and first part of the names of its figures.
@@ -56,6 +60,7 @@ impl Experiment {
             Self::Classes => "classes",
             Self::Look => "look",
             Self::Edge => "edge",
+            Self::Stages => "stages",
         }
     }
 
@@ -75,6 +80,7 @@ impl Experiment {
             Self::Classes => classes::run(figures),
             Self::Look => awake(|| look::run(figures)),
             Self::Edge => awake(|| edge::run(figures)),
+            Self::Stages => awake(|| stages::run(figures)),
         }
     }
 }

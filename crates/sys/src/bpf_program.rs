@@ -1,10 +1,14 @@
 //! BPF programs of this crate that are loaded by aya: one error for all of them, and the steps that
 //! they share.
 
+use aya::Btf;
+#[cfg(any(feature = "departures", feature = "packets", feature = "waits"))]
+use aya::Ebpf;
+#[cfg(any(feature = "departures", feature = "packets", feature = "waits"))]
+use aya::programs::BtfTracePoint;
+use aya::programs::ProgramError;
 #[cfg(any(feature = "packets", feature = "waits"))]
 use aya::programs::tp_btf::BtfTracePointLink;
-use aya::programs::{BtfTracePoint, ProgramError};
-use aya::{Btf, Ebpf};
 use std::io;
 use std::os::fd::OwnedFd;
 #[cfg(any(feature = "packets", feature = "waits"))]
@@ -68,6 +72,7 @@ pub(crate) fn attach(
 }
 
 /// Loads a part of a program, for a tracepoint that it is not attached to yet.
+#[cfg(any(feature = "departures", feature = "packets", feature = "waits"))]
 pub(crate) fn load(
     programs: &mut Ebpf,
     name: &str,
@@ -111,6 +116,7 @@ pub(crate) fn link(programs: &mut Ebpf, name: &str) -> Result<BtfTracePointLink,
     program.take_link(link).map_err(|error| refused(&error))
 }
 
+#[cfg(any(feature = "departures", feature = "packets", feature = "waits"))]
 fn part<'p>(programs: &'p mut Ebpf, name: &str) -> Result<&'p mut BtfTracePoint, LoadError> {
     let program = programs.program_mut(name).ok_or_else(|| lacks(name))?;
     program.try_into().map_err(|error| refused(&error))

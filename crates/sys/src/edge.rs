@@ -21,8 +21,9 @@
 //! - A guest's limit outward holds at the uplink and at other attached guests' interfaces; frames to
 //!   the host itself, and to interfaces without programs, pass unlimited. The guarantee holds at the
 //!   uplink only.
-//! - Destinations of a guest share its buckets; buckets for each destination need a second stage,
-//!   which is not built. The host's own frames to the uplink are not paced.
+//! - Destinations of a guest share its buckets, except those of [`Edge::set_destinations`]: their frames
+//!   wait for a bucket of their own first, in a pair of interfaces before the bridge. Buckets of subtrees are
+//!   missing. The host's own frames to the uplink are not paced.
 //! - The uplink knows a guest by the interface that its frames came from. A bridge that routes
 //!   (Docker's) hides that interface: such hosts need [`GuestRules::mark`].
 //! - Unlike the switch's filter, the check does not know the IPv6 addresses of stations outside, and
@@ -32,26 +33,29 @@
 //! - Frames that wait when a queue is removed are dropped.
 
 mod attach;
+mod bridge;
 mod change;
 mod offload;
 mod pins;
 mod qdisc;
 mod raw;
 mod rules;
+mod splitter;
 mod warm;
 
 pub use pins::is_in_bpffs;
 pub use rules::{
-    Attachment, Bucket, Counters, DropReason, Guarantee, Guard, GuestRules, HORIZON, Lateness,
-    MAX_HORIZON, Prefix, Queue, Role, Roles, Tag, UplinkRules, Way,
+    Attachment, Bucket, Counters, Destination, DropReason, Guarantee, Guard, GuestRules, HORIZON,
+    Lateness, MAX_HORIZON, Prefix, Queue, Role, Roles, Tag, UplinkRules, Way,
 };
 
 use crate::bpf_program::{LoadError, refused};
 use aya::maps::PerCpuValues;
+use bridge::Bridge;
 use change::{guest_queue, plan, root};
 use pins::{Maps, PROGRAMS, Pins, map_error};
 use qdisc::Root;
-use raw::{Interface, RawLateness};
+use raw::{Interface, RawLateness, RawUplink};
 use std::io;
 use std::path::{Path, PathBuf};
 use tailbound_units::Nanos;
@@ -223,10 +227,7 @@ impl Edge {
         match self.interface(ifindex)? {
             Some(found) if !found.is_uplink => return Err(EdgeError::IsGuest(ifindex)),
             Some(found) if self.is_alive(found) => {
-                self.maps
-                    .uplinks
-                    .insert(ifindex, rules.mark, 0)
-                    .map_err(map_error)?;
+                self.write_uplink(ifindex, *rules)?;
                 return Ok(found);
             }
             Some(stale) => self.take_off(stale)?,
@@ -239,11 +240,19 @@ impl Edge {
         };
         let attachment = plan(ifindex, true, queue)?;
         let done = self.note(attachment).and_then(|()| {
-            let written = self.maps.uplinks.insert(ifindex, rules.mark, 0);
-            written.map_err(map_error)?;
+            self.write_uplink(ifindex, *rules)?;
             self.put_on(attachment)
         });
         self.or_undo(attachment, done)
+    }
+
+    fn write_uplink(&mut self, ifindex: u32, rules: UplinkRules) -> Result<(), EdgeError> {
+        let uplink = RawUplink {
+            mark: rules.mark,
+            bridge: Bridge::of(ifindex).map_or(0, |bridge| bridge.index),
+        };
+        let written = self.maps.uplinks.insert(ifindex, uplink, 0);
+        written.map_err(map_error)
     }
 
     /// Replaces the rules of a guest. Tokens of its buckets stay, so that no change grants a burst
@@ -291,8 +300,8 @@ impl Edge {
         let drops = self.maps.dropped.get(&ifindex, 0).map_err(map_error)?;
         let slot = self.maps.guests.get(&ifindex, 0).map_err(map_error)?.slot;
         let [outward, inward] = raw::sides(slot);
-        let outward = self.maps.sides.get(&outward, 0).map_err(map_error)?;
-        let inward = self.maps.sides.get(&inward, 0).map_err(map_error)?;
+        let outward = self.maps.quick.sides.get(&outward, 0).map_err(map_error)?;
+        let inward = self.maps.quick.sides.get(&inward, 0).map_err(map_error)?;
         Ok(Counters::new(drops, &outward, &inward))
     }
 

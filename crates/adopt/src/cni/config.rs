@@ -134,7 +134,7 @@ impl Config {
         if let Some(uplink) = self.keys.get("uplink") {
             let name = uplink.as_str();
             let name = name.ok_or_else(|| wrong(format!("uplink: {uplink}: not a name")))?;
-            request.uplink = Some(name.to_owned());
+            request.devices.uplink = Some(name.to_owned());
         }
         if let Some(lateness) = self.keys.get("lateness") {
             let time = lateness.as_str().unwrap_or_default().parse();

@@ -2,7 +2,7 @@
 
 use super::super::mac::Mac;
 use super::super::refusal::nearest;
-use super::super::request::{Allowance, Bucket, Request, longest_packet};
+use super::super::request::{Allowance, Bucket, Devices, Request, longest_packet};
 use roxmltree::{Document, Node, ParsingOptions};
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -320,7 +320,10 @@ fn request(settings: &[Setting<'_, '_>], wrong: Wrong<'_>) -> Result<Request, Do
             packet: read::<Packet>(settings, "packet", wrong)?.map(|it| it.0),
             lateness: read(settings, "lateness", wrong)?,
         },
-        uplink: read(settings, "uplink", wrong)?,
+        devices: Devices {
+            uplink: read(settings, "uplink", wrong)?,
+            interface: None,
+        },
         mac: read(settings, "mac", wrong)?,
         ips,
         ..Request::default()

@@ -1,4 +1,5 @@
 use super::*;
+use crate::request::Devices;
 use crate::testing::FakeHost;
 
 /// A bridge with a physical port and a guest, and what stands in the way of an uplink.
@@ -20,6 +21,13 @@ fn limited() -> Request {
     Request {
         outward: Some("50Mbit/s".parse().unwrap()),
         ..Request::default()
+    }
+}
+
+fn uplink(name: &str) -> Devices {
+    Devices {
+        uplink: Some(name.into()),
+        ..Devices::default()
     }
 }
 
@@ -81,12 +89,12 @@ fn an_uplink_that_keeps_no_departure_times_is_refused() {
     let text = refusal(&host.world(), "db-1", &limited());
     assert!(text.contains("eth1, eth2"), "{text}");
     let asked = Request {
-        uplink: Some("eth2".into()),
+        devices: uplink("eth2"),
         ..limited()
     };
     assert!(entry(&host.world(), "db-1", &asked).is_ok());
     let misspelt = Request {
-        uplink: Some("etj2".into()),
+        devices: uplink("etj2"),
         ..limited()
     };
     let text = refusal(&host.world(), "db-1", &misspelt);
@@ -143,7 +151,10 @@ fn a_limit_holds_for_one_device() {
     let both = entry(&host.world(), "db-1", &Request::default()).unwrap();
     assert_eq!(both.steps.len(), 2);
     let one = Request {
-        interface: Some("veth13".into()),
+        devices: Devices {
+            interface: Some("veth13".into()),
+            ..Devices::default()
+        },
         ..limited()
     };
     assert_eq!(entry(&host.world(), "db-1", &one).unwrap().steps.len(), 2);

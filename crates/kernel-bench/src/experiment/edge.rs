@@ -21,7 +21,7 @@ use tailbound_sys::udp;
 use tailbound_units::{Bytes, Nanos, Rate};
 
 /// Preamble, gap and check sequence of a frame, in bytes.
-const OVERHEAD: u64 = 24;
+pub(super) const OVERHEAD: u64 = 24;
 const PAYLOAD: [u8; 1472] = [0; 1472];
 /// Frames of a burst.
 const BURST: usize = 600;
@@ -68,8 +68,15 @@ pub(crate) fn run(figures: &mut Figures) -> Outcome<()> {
         outside,
     };
     costs.measure(figures, "bridge")?;
+    let mut inside = Costs {
+        base: Vec::new(),
+        guest,
+        outside: other,
+    };
+    inside.measure(figures, "inside.bridge")?;
     let before = state()?;
     let mut edge = Edge::open(Path::new(PIN))?;
+    inside.past_the_bridge(figures, &mut edge)?;
     costs.steps(figures, &mut edge, other)?;
     let mut host = Host {
         edge,
@@ -154,7 +161,11 @@ impl Costs {
         sleep_until(now().saturating_add(Nanos::from_millis(50)));
         for (at, payload) in PAYLOADS.into_iter().enumerate() {
             // A tick of the clock may be in one of them.
-            let cost = || cost(self.guest, self.outside, payload);
+            // An answer shows the way past the bridge.
+            let cost = || {
+                socket(self.outside, &self.guest.address())?.send(&[0])?;
+                cost(self.guest, self.outside, payload)
+            };
             let instructions = cost()?.min(cost()?);
             let name = format!("{name}.{payload}");
             match self.base.get(at) {
@@ -167,6 +178,25 @@ impl Costs {
                     figures.add_signed(name, more, Unit::Instructions);
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// Guards and tags at both guests, through the bridge and directly.
+    fn past_the_bridge(&mut self, figures: &mut Figures, edge: &mut Edge) -> Outcome<()> {
+        let both = [self.guest, self.outside];
+        for (name, is_direct) in [("inside.guard-tag", false), ("inside.direct", true)] {
+            for one in both {
+                let rules = GuestRules {
+                    is_direct,
+                    ..guarded(one)
+                };
+                edge.attach_guest(one.port(), &rules)?;
+            }
+            self.measure(figures, name)?;
+        }
+        for one in both {
+            edge.detach(one.port())?;
         }
         Ok(())
     }
@@ -191,6 +221,14 @@ impl Costs {
         let rules = guaranteed(guest, fast, Rate::from_mbit(100_000));
         edge.set(guest.port(), &rules)?;
         self.measure(figures, "more.guarantee")?;
+        edge.set(
+            guest.port(),
+            &GuestRules {
+                is_direct: true,
+                ..rules
+            },
+        )?;
+        self.measure(figures, "more.direct")?;
         let counting = bpf_program::count_cost()?;
         let before = edge.cost()?;
         cost(guest, self.outside, PAYLOADS[0])?;

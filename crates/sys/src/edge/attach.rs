@@ -37,6 +37,26 @@ const TO_UPLINK: Place = Place {
     parent: SIDES[1],
 };
 
+const TO_SPLITTER: Place = Place {
+    program: "to_splitter",
+    side: TcAttachType::Egress,
+    parent: SIDES[1],
+};
+const FROM_SPLITTER: Place = Place {
+    program: "from_splitter",
+    side: TcAttachType::Ingress,
+    parent: SIDES[0],
+};
+
+/// The programs of both ends of the splitter.
+pub(super) const SPLITTER: [Place; 2] = [TO_SPLITTER, FROM_SPLITTER];
+
+impl Place {
+    pub(super) const fn program(self) -> &'static str {
+        self.program
+    }
+}
+
 /// The programs of an interface.
 pub(super) const fn places(is_uplink: bool) -> &'static [Place] {
     if is_uplink {
@@ -73,11 +93,22 @@ pub(super) fn attach(
     way: Way,
     adds_clsact: bool,
 ) -> Result<(), EdgeError> {
+    attach_at(pins, ifindex, places(is_uplink), way, adds_clsact)
+}
+
+/// Attaches programs to an interface, before other owners' programs.
+pub(super) fn attach_at(
+    pins: &Pins,
+    ifindex: u32,
+    places: &[Place],
+    way: Way,
+    adds_clsact: bool,
+) -> Result<(), EdgeError> {
     let interface = name_of(ifindex)?;
     if way == Way::Clsact && adds_clsact {
         qdisc_add_clsact(&interface).map_err(|error| refused(&error))?;
     }
-    for place in places(is_uplink) {
+    for place in places {
         let mut program = pins.program(place.program)?;
         let options = match way {
             Way::Tcx => TcAttachOptions::TcxOrder(LinkOrder::first()),

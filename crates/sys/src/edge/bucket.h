@@ -6,11 +6,6 @@
 #define OVERHEAD 24
 #define SHORTEST 60
 
-struct cost {
-	u64 ticks;
-	u64 rest;
-};
-
 // Bytes on the wire, with preamble, gap and check sequence of each frame.
 INLINE u64 wire_bytes(const struct __sk_buff *skb)
 {
@@ -54,38 +49,71 @@ INLINE void reshape(struct bucket *bucket, const struct shape *shape, u64 now)
 	bucket->shape = *shape;
 }
 
-// Charges a frame that arrives at `arrival`, and returns when it leaves. A packet of GSO that is longer
+// Charges `work` that arrives at `arrival`, and returns when it leaves. A packet of GSO that is longer
 // than the bucket is deep leaves once the bucket is full, and owes the rest: with virtual scheduling alone
 // it would leave when the bucket held more than its depth, and two such packets could follow each other.
-INLINE u64 charge(struct bucket *bucket, const struct shape *shape, const struct cost *cost,
-		  u64 arrival)
+INLINE u64 charge(struct bucket *bucket, u64 work, u64 arrival)
 {
-	u64 due = bucket->due, rest = bucket->rest, ticks = cost->ticks;
+	u64 rate = bucket->shape.rate, depth = bucket->shape.depth;
+	u64 due = bucket->due, rest = bucket->rest;
+	u64 ticks = work / rate, more = work - ticks * rate;
 
 	if (due < arrival) {
 		bucket->due = arrival + ticks;
-		bucket->rest = cost->rest;
+		bucket->rest = more;
 		return arrival;
 	}
-	u64 full = due + !!rest;
-	int is_long = ticks > shape->depth ||
-		      (ticks == shape->depth && cost->rest > shape->depth_rest);
+	u64 full = due + !!rest, depth_rest = bucket->shape.depth_rest;
+	int is_long = ticks > depth || (ticks == depth && more > depth_rest);
 
-	rest += cost->rest;
-	if (rest >= shape->rate) {
-		rest -= shape->rate;
+	rest += more;
+	if (rest >= rate) {
+		rest -= rate;
 		ticks++;
 	}
 	due += ticks;
 	bucket->due = due;
 	bucket->rest = rest;
-	if (is_long)
+	if (unlikely(is_long))
 		return full;
-	if (rest > shape->depth_rest)
+	if (rest > depth_rest)
 		due++;
-	due -= shape->depth;
+	due -= depth;
 	// A moment before the first one has wrapped around.
 	return (s64)due > (s64)arrival ? due : arrival;
+}
+
+// Charges `bytes` to a chain of `number` buckets. Returns when the frame leaves, or 0 if that is beyond the
+// horizon: then nothing is charged.
+INLINE u64 charge_chain(struct side *side, u32 number, u64 bytes, u64 now, u64 arrival, u64 horizon)
+{
+	u64 work = bytes * BYTE, leaves = arrival;
+	u64 due[3] = {}, rest[3] = {};
+
+	spin_lock(&side->lock);
+	for (u32 i = 0; i < number; i++) {
+		struct bucket *bucket = &side->buckets[i];
+
+		if (!bucket->shape.rate)
+			continue;
+		due[i] = bucket->due;
+		rest[i] = bucket->rest;
+		leaves = charge(bucket, work, leaves);
+	}
+	if (unlikely(leaves > now + horizon)) {
+		for (u32 i = 0; i < number; i++) {
+			if (!side->buckets[i].shape.rate)
+				continue;
+			side->buckets[i].due = due[i];
+			side->buckets[i].rest = rest[i];
+		}
+		leaves = 0;
+	} else {
+		side->charged += bytes;
+		side->delayed += leaves > now;
+	}
+	spin_unlock(&side->lock);
+	return leaves;
 }
 
 INLINE int is_of(const struct bucket *bucket, const struct shape *shape)
@@ -94,45 +122,59 @@ INLINE int is_of(const struct bucket *bucket, const struct shape *shape)
 	       bucket->shape.depth_rest == shape->depth_rest;
 }
 
-// Charges `bytes` to a chain of `number` buckets, of `shapes`. Returns when the frame leaves, or 0 if
-// that is beyond the horizon: then nothing is charged.
-INLINE u64 charge_chain(struct side *side, const struct shape *shapes, u32 number, u64 bytes, u64 now,
-			u64 arrival, u64 horizon)
+// Makes a bucket follow a shape; one of rate 0 has no bucket.
+INLINE void follow(struct bucket *bucket, const struct shape *shape, u64 now)
 {
-	struct shape shape[3] = {};
-	struct cost cost[3] = {};
-	struct cost before[3] = {};
+	if (!shape->rate)
+		bucket->shape.rate = 0;
+	else if (!is_of(bucket, shape))
+		reshape(bucket, shape, now);
+}
+
+// Brings a side up to date.
+INLINE void renew(struct side *side, const struct rules *rules, u32 ifindex, u32 which, u64 now)
+{
+	const struct shape *from = which == INWARD_SIDE ? &rules->shapes[INWARD] : rules->shapes;
+	struct shape shapes[3] = {};
+	u32 number = which == INWARD_SIDE ? 1 : 3, flags = rules->flags, pcp = rules->pcp;
+	u32 longest = rules->longest, generation = rules->generation, slot = rules->slot;
+	u64 horizon = rules->horizon, rates = 0;
 
 	for (u32 i = 0; i < number; i++) {
-		shape[i] = shapes[i];
-		if (!shape[i].rate)
-			continue;
-		cost[i].ticks = bytes * BYTE / shape[i].rate;
-		cost[i].rest = bytes * BYTE - cost[i].ticks * shape[i].rate;
+		shapes[i] = from[i];
+		if (i != PEAK)
+			rates |= shapes[i].rate;
 	}
+	if (rates)
+		flags |= WAITS;
 	spin_lock(&side->lock);
-	u64 leaves = arrival;
+	for (u32 i = 0; i < number; i++)
+		follow(&side->buckets[i], &shapes[i], now);
+	side->ifindex = ifindex;
+	side->slot = slot;
+	side->horizon = horizon;
+	side->flags = flags;
+	side->pcp = pcp;
+	side->longest = longest;
+	side->generation = generation;
+	spin_unlock(&side->lock);
+}
 
-	for (u32 i = 0; i < number; i++) {
-		struct bucket *bucket = &side->buckets[i];
+// Charges `bytes` to the bucket of a destination, as charge_chain does.
+INLINE u64 charge_line(struct line_side *side, const struct shape *from, u64 bytes, u64 now, u64 horizon)
+{
+	struct shape shape = *from;
 
-		if (!shape[i].rate) {
-			bucket->shape.rate = 0;
-			continue;
-		}
-		if (!is_of(bucket, &shape[i]))
-			reshape(bucket, &shape[i], now);
-		before[i].ticks = bucket->due;
-		before[i].rest = bucket->rest;
-		leaves = charge(bucket, &shape[i], &cost[i], leaves);
-	}
+	spin_lock(&side->lock);
+	struct bucket *bucket = &side->bucket;
+
+	follow(bucket, &shape, now);
+	u64 due = bucket->due, rest = bucket->rest;
+	u64 leaves = charge(bucket, bytes * BYTE, now);
+
 	if (leaves > now + horizon) {
-		for (u32 i = 0; i < number; i++) {
-			if (!shape[i].rate)
-				continue;
-			side->buckets[i].due = before[i].ticks;
-			side->buckets[i].rest = before[i].rest;
-		}
+		bucket->due = due;
+		bucket->rest = rest;
 		leaves = 0;
 	} else {
 		side->charged += bytes;

@@ -1,9 +1,10 @@
 //! The steps of a change: what is checked first, what is written, and how it is undone.
 
 use super::attach::{attach, detach, is_attached, lacks_clsact, way};
+use super::bridge;
 use super::pins::map_error;
 use super::qdisc::{Qdiscs, Root};
-use super::raw::{Choices, Interface, Rules, SLOTS, Side, sides};
+use super::raw::{Choices, Interface, PORTS, Port, Rules, SLOTS, Side, WAYS, sides};
 use super::rules::{Attachment, DropReason, GuestRules, Queue, Way};
 use super::{Edge, EdgeError, name_of, step};
 use aya::maps::lpm_trie::Key;
@@ -89,8 +90,11 @@ impl Edge {
     /// Converts rules, and refuses those that contradict another guest's.
     pub(super) fn check(&self, ifindex: u32, rules: &GuestRules) -> Result<Rules, EdgeError> {
         let masks = self.maps.uplinks.iter().flatten();
-        let mask = masks.fold(0, |all, (_, mask)| all | mask);
-        let raw = Rules::new(rules, mask)?;
+        let mask = masks.fold(0, |all, (_, uplink)| all | uplink.mark);
+        let mut raw = Rules::new(rules, mask)?;
+        if rules.is_direct {
+            raw.pass_bridge(bridge::passable(ifindex)?);
+        }
         let taken = |what: &str, other: u32| {
             EdgeError::Rule(format!("the {what} is that of interface {other} already"))
         };
@@ -223,12 +227,16 @@ impl Edge {
         let maps = &mut self.maps;
         if before.is_none() {
             for side in sides(slot) {
-                maps.sides
+                maps.quick
+                    .sides
                     .set(side, Side::default(), 0)
                     .map_err(map_error)?;
             }
+            for way in slot * WAYS..(slot + 1) * WAYS {
+                maps.quick.ways.set(way, [0; 2], 0).map_err(map_error)?;
+            }
             put(&mut maps.dropped, ifindex, [0; DropReason::ALL.len()])?;
-            put(&mut maps.choices_of, ifindex, Choices::NONE)?;
+            put(&mut maps.choices.by_guest, ifindex, Choices::NONE)?;
         }
         if let Some(before) = before {
             self.forget_claims(before)?;
@@ -247,9 +255,50 @@ impl Edge {
                 .map_err(map_error)?;
         }
         let mut placed = *raw;
-        placed.slot = slot;
-        put(&mut maps.guests, ifindex, placed)?;
+        placed.succeed(before, slot);
+        self.place(ifindex, &placed)?;
         self.review()
+    }
+
+    /// Brings rules into force, and the copies that plain frames follow. Programs see the new ones whole:
+    /// the copy is another one, and its place is written last.
+    pub(super) fn place(&mut self, ifindex: u32, rules: &Rules) -> Result<(), EdgeError> {
+        put(&mut self.maps.guests, ifindex, *rules)?;
+        let at = ifindex % PORTS;
+        let of = self
+            .maps
+            .quick
+            .ports
+            .get(&at, 0)
+            .map_err(map_error)?
+            .ifindex;
+        let is_free = of == ifindex || get(&self.maps.guests, of)?.is_none();
+        let quick = &mut self.maps.quick;
+        if is_free {
+            let place = rules.plain_place();
+            quick
+                .plains
+                .set(place, rules.plain(), 0)
+                .map_err(map_error)?;
+            quick
+                .ports
+                .set(at, Port { place, ifindex }, 0)
+                .map_err(map_error)?;
+        }
+        let generation = rules.generation();
+        quick
+            .generations
+            .set(rules.slot, generation, 0)
+            .map_err(map_error)
+    }
+
+    fn forget_place(&mut self, ifindex: u32) -> Result<(), EdgeError> {
+        let ports = &mut self.maps.quick.ports;
+        let at = ifindex % PORTS;
+        if ports.get(&at, 0).map_err(map_error)?.ifindex == ifindex {
+            ports.set(at, Port::default(), 0).map_err(map_error)?;
+        }
+        Ok(())
     }
 
     fn free_slot(&self) -> Result<u32, EdgeError> {
@@ -278,7 +327,7 @@ impl Edge {
     /// Frees chosen addresses that their guest may not have any more.
     fn review(&mut self) -> Result<(), EdgeError> {
         let maps = &mut self.maps;
-        let chosen: Vec<_> = maps.chosen.iter().flatten().collect();
+        let chosen: Vec<_> = maps.choices.by_address.iter().flatten().collect();
         for (address, choice) in chosen {
             let rules = get(&maps.guests, choice.ifindex)?;
             let is_open = rules.is_some_and(|rules| rules.is_open(address));
@@ -286,12 +335,12 @@ impl Edge {
             if is_open && !is_configured {
                 continue;
             }
-            delete(&mut maps.chosen, address)?;
-            if let Some(mut choices) = get(&maps.choices_of, choice.ifindex)?
+            delete(&mut maps.choices.by_address, address)?;
+            if let Some(mut choices) = get(&maps.choices.by_guest, choice.ifindex)?
                 && let Some(used) = choices.used.get_mut(choice.slot as usize)
             {
                 *used = 0;
-                put(&mut maps.choices_of, choice.ifindex, choices)?;
+                put(&mut maps.choices.by_guest, choice.ifindex, choices)?;
             }
         }
         Ok(())
@@ -313,15 +362,18 @@ impl Edge {
         }
         if let Some(rules) = get(&self.maps.guests, ifindex)? {
             self.forget_claims(&rules)?;
+            self.maps.split.forget_destinations(&rules)?;
         }
+        self.forget_place(ifindex)?;
         let maps = &mut self.maps;
         delete(&mut maps.guests, ifindex)?;
         self.review()?;
         let maps = &mut self.maps;
         delete(&mut maps.dropped, ifindex)?;
-        delete(&mut maps.choices_of, ifindex)?;
+        delete(&mut maps.choices.by_guest, ifindex)?;
         delete(&mut maps.uplinks, ifindex)?;
-        delete(&mut maps.interfaces, ifindex)
+        delete(&mut maps.interfaces, ifindex)?;
+        self.review_splitter()
     }
 }
 

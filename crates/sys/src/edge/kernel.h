@@ -11,6 +11,8 @@ typedef long long s64;
 #define INLINE static inline __attribute__((always_inline))
 #define APART static __attribute__((noinline))
 #define LOOP _Pragma("clang loop unroll(disable)")
+#define likely(it) __builtin_expect(!!(it), 1)
+#define unlikely(it) __builtin_expect(!!(it), 0)
 #define NULL ((void *)0)
 
 char licence[] SECTION("license") = "Dual MIT/GPL";
@@ -26,7 +28,7 @@ enum {
 	BPF_F_RECOMPUTE_CSUM = 1,
 	LIBBPF_PIN_BY_NAME = 1,
 };
-enum { TC_ACT_UNSPEC = -1, TC_ACT_SHOT = 2 };
+enum { TC_ACT_UNSPEC = -1, TC_ACT_SHOT = 2, BPF_F_INGRESS = 1 };
 
 struct bpf_spin_lock {
 	u32 value;
@@ -75,10 +77,13 @@ static long (*const store_bytes)(struct __sk_buff *skb, u32 offset, const void *
 				 u64 flags) = (void *)9;
 static long (*const vlan_push)(struct __sk_buff *skb, u16 proto, u16 tci) = (void *)18;
 static long (*const vlan_pop)(struct __sk_buff *skb) = (void *)19;
+static long (*const redirect)(u32 ifindex, u64 flags) = (void *)23;
 static long (*const load_bytes)(const struct __sk_buff *skb, u32 offset, void *to, u32 len) =
 	(void *)26;
 static long (*const spin_lock)(struct bpf_spin_lock *lock) = (void *)93;
 static long (*const spin_unlock)(struct bpf_spin_lock *lock) = (void *)94;
+// A clock of ticks, which is read without a call.
+static u64 (*const jiffies)(void) = (void *)118;
 
 #define uint(name, value) int(*name)[value]
 #define ADD(where, number) __sync_fetch_and_add(&(where), number)

@@ -17,7 +17,8 @@ const OFFLOAD_SEGMENTS: u16 = 40;
 /// The longest frame on the wire, with a VLAN tag.
 const FRAME: u32 = 1_542;
 
-fn index_of(interface: &str) -> io::Result<u32> {
+/// Returns the index of an interface of this thread's network namespace.
+pub(super) fn index_of(interface: &str) -> io::Result<u32> {
     let (family, kind) = (
         rustix::net::AddressFamily::INET,
         rustix::net::SocketType::DGRAM,

@@ -1,13 +1,16 @@
 //! The files of programs, maps and links below a directory of a bpffs.
 
-use super::raw::{Choice, Choices, Drops, Interface, LAYOUT, RawLateness, RawOffload, Rules, Side};
+use super::raw::{
+    Choice, Choices, Drops, Interface, LAYOUT, Line, LineKey, LineSide, Plain, Port, RawLateness,
+    RawOffload, RawUplink, RawWay, Rules, Side,
+};
 use super::rules::Queue;
 use super::{EdgeError, step};
-use crate::bpf_program::{LoadError, kernel_types, lacks, load, patiently, refused};
+use crate::bpf_program::{LoadError, kernel_types, lacks, patiently, refused};
 use aya::maps::lpm_trie::LpmTrie;
 use aya::maps::{Array, HashMap, Map, MapData, PerCpuArray};
 use aya::programs::links::{FdLink, PinnedLink};
-use aya::programs::{BtfTracePoint, SchedClassifier};
+use aya::programs::{FEntry, SchedClassifier};
 use aya::{Ebpf, EbpfLoader};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::File;
@@ -19,26 +22,54 @@ use std::path::{Path, PathBuf};
 pub(super) static PROGRAM: &[u8] = aya::include_bytes_aligned!("edge.bpf.o");
 
 /// The programs of interfaces.
-pub(super) const PROGRAMS: [&str; 3] = ["from_guest", "to_guest", "to_uplink"];
-/// The program that measures lateness, and its tracepoint.
-const LATENESS: (&str, &str) = ("on_start", "net_dev_start_xmit");
+pub(super) const PROGRAMS: [&str; 5] = [
+    "from_guest",
+    "to_guest",
+    "to_uplink",
+    "to_splitter",
+    "from_splitter",
+];
+/// The program that measures lateness, and the kernel's function that it precedes.
+const LATENESS: (&str, &str) = ("on_start", "sch_direct_xmit");
 /// The pin of its link.
 const LATENESS_LINK: &str = "link-on_start";
 
 /// The maps.
 pub(super) struct Maps {
     pub(super) guests: HashMap<MapData, u32, Rules>,
-    pub(super) sides: Array<MapData, Side>,
     pub(super) dropped: HashMap<MapData, u32, Drops>,
     pub(super) marks: HashMap<MapData, u32, u32>,
-    pub(super) uplinks: HashMap<MapData, u32, u32>,
+    pub(super) uplinks: HashMap<MapData, u32, RawUplink>,
     pub(super) interfaces: HashMap<MapData, u32, Interface>,
-    pub(super) chosen: HashMap<MapData, [u8; 16], Choice>,
-    pub(super) choices_of: HashMap<MapData, u32, Choices>,
     pub(super) stations: HashMap<MapData, u64, u32>,
     pub(super) configured: LpmTrie<MapData, [u8; 16], u32>,
     pub(super) lateness: PerCpuArray<MapData, RawLateness>,
     pub(super) offloads: HashMap<MapData, u32, RawOffload>,
+    pub(super) choices: ChoiceMaps,
+    pub(super) quick: QuickMaps,
+    pub(super) split: SplitMaps,
+}
+
+/// Buckets, copies of rules for plain frames, and ways past a bridge.
+pub(super) struct QuickMaps {
+    pub(super) sides: Array<MapData, Side>,
+    pub(super) ports: Array<MapData, Port>,
+    pub(super) plains: Array<MapData, Plain>,
+    pub(super) generations: Array<MapData, u32>,
+    pub(super) ways: Array<MapData, RawWay>,
+}
+
+/// IPv6 addresses that guests chose, and those of each guest.
+pub(super) struct ChoiceMaps {
+    pub(super) by_address: HashMap<MapData, [u8; 16], Choice>,
+    pub(super) by_guest: HashMap<MapData, u32, Choices>,
+}
+
+/// Destinations with buckets of their own.
+pub(super) struct SplitMaps {
+    pub(super) lines: HashMap<MapData, LineKey, Line>,
+    pub(super) sides: Array<MapData, LineSide>,
+    pub(super) splitter: Array<MapData, u32>,
 }
 
 /// Returns true if a directory is in a BPF file system.
@@ -161,9 +192,10 @@ impl Pins {
     }
 
     fn load_lateness(&self, programs: &mut Ebpf, types: &aya::Btf) -> Result<(), LoadError> {
-        let (name, tracepoint) = LATENESS;
-        load(programs, name, tracepoint, types)?;
+        let (name, function) = LATENESS;
         let program = programs.program_mut(name).ok_or_else(|| lacks(name))?;
+        let measure: &mut FEntry = program.try_into().map_err(|error| refused(&error))?;
+        patiently(|| measure.load(function, types)).map_err(|error| refused(&error))?;
         let pinned = program.pin(self.0.join(name));
         pinned.map_err(|error| refused(&error))
     }
@@ -176,7 +208,7 @@ impl Pins {
             return;
         }
         let attach = || {
-            let mut program = BtfTracePoint::from_pin(self.0.join(LATENESS.0)).ok()?;
+            let mut program = FEntry::from_pin(self.0.join(LATENESS.0)).ok()?;
             let attached = program.attach().ok()?;
             let attached = FdLink::from(program.take_link(attached).ok()?);
             attached.pin(link).ok()
@@ -198,17 +230,30 @@ impl Pins {
         let of = |name| self.map(name);
         Ok(Maps {
             guests: of("guests")?.try_into().map_err(map_error)?,
-            sides: of("sides")?.try_into().map_err(map_error)?,
             dropped: of("dropped")?.try_into().map_err(map_error)?,
             marks: of("marks")?.try_into().map_err(map_error)?,
             uplinks: of("uplinks")?.try_into().map_err(map_error)?,
             interfaces: of("interfaces")?.try_into().map_err(map_error)?,
-            chosen: of("chosen")?.try_into().map_err(map_error)?,
-            choices_of: of("choices_of")?.try_into().map_err(map_error)?,
             stations: of("stations")?.try_into().map_err(map_error)?,
             configured: of("configured")?.try_into().map_err(map_error)?,
             lateness: of("lateness")?.try_into().map_err(map_error)?,
             offloads: of("offloads")?.try_into().map_err(map_error)?,
+            choices: ChoiceMaps {
+                by_address: of("chosen")?.try_into().map_err(map_error)?,
+                by_guest: of("choices_of")?.try_into().map_err(map_error)?,
+            },
+            quick: QuickMaps {
+                sides: of("sides")?.try_into().map_err(map_error)?,
+                ports: of("ports")?.try_into().map_err(map_error)?,
+                plains: of("plains")?.try_into().map_err(map_error)?,
+                generations: of("generations")?.try_into().map_err(map_error)?,
+                ways: of("ways")?.try_into().map_err(map_error)?,
+            },
+            split: SplitMaps {
+                lines: of("lines")?.try_into().map_err(map_error)?,
+                sides: of("line_sides")?.try_into().map_err(map_error)?,
+                splitter: of("splitter")?.try_into().map_err(map_error)?,
+            },
         })
     }
 

@@ -12,7 +12,7 @@ use tailbound_units::{Bytes, Nanos};
 pub(super) type RawOffload = [u32; 2];
 
 /// The version of `tables.h`, and of what the programs do with it.
-pub(super) const LAYOUT: u64 = 2;
+pub(super) const LAYOUT: u64 = 3;
 
 /// The work of a byte: bits times nanoseconds a second.
 const BYTE: u128 = 8_000_000_000;
@@ -32,6 +32,8 @@ const CHOSEN: usize = Guard::MAX_CHOSEN as usize;
 const GUARDS: u32 = 1;
 const TAGS: u32 = 2;
 const HAS_PCP: u32 = 4;
+const IS_SPLIT: u32 = 8;
+const IS_DIRECT: u32 = 16;
 
 /// `struct shape`.
 #[repr(C)]
@@ -131,13 +133,21 @@ impl Prefixes {
     };
 }
 
+/// The number of a guest's rules, and the interface of its bridge, for ways past it; 0 for none.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Version {
+    generation: u32,
+    bridge: u32,
+}
+
 /// `struct rules`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Rules {
     mac: [u8; 6],
-    dscp: u8,
-    pcp: u8,
+    /// DSCP and PCP.
+    tag: [u8; 2],
     flags: u32,
     roles: u32,
     counts: Counts,
@@ -147,11 +157,12 @@ pub(super) struct Rules {
     /// The longest packet to an uplink, in bytes on the wire; 0 for any.
     longest: u32,
     horizon: u64,
+    version: Version,
     shapes: [Shape; SHAPES],
     prefixes: Prefixes,
 }
 
-const _: () = assert!(size_of::<Rules>() == 56 + 4 * 24 + 16 * 8 + (17 + 4) * 32);
+const _: () = assert!(size_of::<Rules>() == 64 + 4 * 24 + 16 * 8 + (17 + 4) * 32);
 
 impl Rules {
     /// Checks and converts the rules. `mark_mask` is that of the uplinks.
@@ -172,8 +183,7 @@ impl Rules {
         });
         let mut raw = Self {
             mac: [0; 6],
-            dscp: 0,
-            pcp: 0,
+            tag: [0; 2],
             flags: 0,
             roles: 0,
             counts: Counts::default(),
@@ -181,6 +191,7 @@ impl Rules {
             slot: 0,
             longest: longest(guarantee.and_then(|it| it.packet))?,
             horizon: horizon.0,
+            version: Version::default(),
             shapes: [
                 Shape::of("the limit outward", rules.outward)?,
                 Shape::of("the guarantee", guarantee.map(|it| it.bucket))?,
@@ -196,7 +207,7 @@ impl Rules {
                 ));
             }
             raw.flags |= TAGS | if tag.pcp.is_some() { HAS_PCP } else { 0 };
-            (raw.dscp, raw.pcp) = (tag.dscp, tag.pcp.unwrap_or(0));
+            raw.tag = [tag.dscp, tag.pcp.unwrap_or(0)];
         }
         if let Some(mark) = rules.mark {
             if mark == 0 || mark & !mark_mask != 0 {
@@ -212,7 +223,66 @@ impl Rules {
         if let Some(guard) = &rules.guard {
             raw.guard(guard)?;
         }
+        if rules.is_direct && rules.guard.is_none() {
+            return Err(EdgeError::Rule(
+                "frames pass a bridge directly only from a guest whose addresses are checked"
+                    .to_owned(),
+            ));
+        }
         Ok(raw)
+    }
+
+    /// Lets frames to other guests of the bridge with this index pass it directly.
+    pub(super) const fn pass_bridge(&mut self, bridge: u32) {
+        self.flags |= IS_DIRECT;
+        self.version.bridge = bridge;
+    }
+
+    /// Notes if destinations have buckets of their own.
+    pub(super) const fn split(&mut self, is_split: bool) {
+        self.flags = self.flags & !IS_SPLIT | if is_split { IS_SPLIT } else { 0 };
+    }
+
+    /// Returns true if destinations have buckets of their own.
+    pub(super) const fn is_split(&self) -> bool {
+        self.flags & IS_SPLIT != 0
+    }
+
+    /// Takes the place of rules that are in force; `None` for the first ones in `slot`.
+    pub(super) fn succeed(&mut self, before: Option<&Self>, slot: u32) {
+        self.slot = slot;
+        let generation = before.map_or(0, |before| before.version.generation);
+        self.version.generation = generation.wrapping_add(1).max(1);
+        self.split(before.is_some_and(Self::is_split));
+    }
+
+    /// The number of these rules among all of the guest.
+    pub(super) const fn generation(&self) -> u32 {
+        self.version.generation
+    }
+
+    /// The place of [`Self::plain`], another one for each generation.
+    pub(super) const fn plain_place(&self) -> u32 {
+        self.slot * 2 + self.version.generation % 2
+    }
+
+    /// The part of the rules that plain frames need.
+    pub(super) fn plain(&self) -> Plain {
+        const IPV4: [u8; 2] = [0x08, 0x00];
+        let mut head = [0; 8];
+        head[..6].copy_from_slice(&self.mac);
+        head[6..].copy_from_slice(&IPV4);
+        let first = self.prefixes.own4[0];
+        let has_address = self.counts.own4 > 0;
+        Plain {
+            head: u64::from_ne_bytes(head),
+            address: u32::from_ne_bytes(first.address),
+            mask: u32::from_ne_bytes(first.mask),
+            mark: self.mark.value,
+            mark_mask: self.mark.mask,
+            flags: if has_address { self.flags } else { 0 },
+            dscp: u32::from(self.tag[0]),
+        }
     }
 
     fn guard(&mut self, guard: &Guard) -> Result<(), EdgeError> {
@@ -387,13 +457,129 @@ pub(super) struct RawBucket {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Side {
     lock: u32,
-    unused: u32,
+    ifindex: u32,
     buckets: [RawBucket; 3],
+    delayed: u64,
+    charged: u64,
+    horizon: u64,
+    generation: u32,
+    flags: u32,
+    pcp: u32,
+    longest: u32,
+    slot: u32,
+    unused: u32,
+}
+
+const _: () = assert!(size_of::<Side>() == 8 + 3 * 40 + 24 + 24);
+
+/// `struct uplink`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct RawUplink {
+    pub(super) mark: u32,
+    /// Its bridge; 0 for none.
+    pub(super) bridge: u32,
+}
+
+/// `struct port`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Port {
+    pub(super) place: u32,
+    pub(super) ifindex: u32,
+}
+
+/// The number of entries of `ports`.
+pub(super) const PORTS: u32 = 8192;
+
+/// `struct plain`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Plain {
+    head: u64,
+    address: u32,
+    mask: u32,
+    mark: u32,
+    mark_mask: u32,
+    flags: u32,
+    dscp: u32,
+}
+
+const _: () = assert!(size_of::<Plain>() == 32);
+
+/// `struct way`: the way, and its end.
+pub(super) type RawWay = [u64; 2];
+
+/// The number of ways of a guest.
+pub(super) const WAYS: u32 = 8;
+
+/// `struct line_key`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct LineKey {
+    pub(super) slot: u32,
+    unused: u16,
+    pub(super) station: [u8; 6],
+}
+
+impl LineKey {
+    pub(super) const fn new(slot: u32, station: [u8; 6]) -> Self {
+        Self {
+            slot,
+            unused: 0,
+            station,
+        }
+    }
+}
+
+const _: () = assert!(size_of::<LineKey>() == 12);
+
+/// `struct line`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Line {
+    shape: Shape,
+    horizon: u64,
+    pub(super) place: u32,
+    unused: u32,
+}
+
+impl Line {
+    /// The bucket of a destination, whose frames wait as long as others of its guest.
+    pub(super) fn new(bucket: Bucket, of: &Rules, place: u32) -> Result<Self, EdgeError> {
+        Ok(Self {
+            shape: Shape::new("the rate to a destination", bucket)?,
+            horizon: of.horizon,
+            place,
+            unused: 0,
+        })
+    }
+}
+
+const _: () = assert!(size_of::<Line>() == 40);
+
+/// `struct line_side`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct LineSide {
+    lock: u32,
+    unused: u32,
+    bucket: RawBucket,
     delayed: u64,
     charged: u64,
 }
 
-const _: () = assert!(size_of::<Side>() == 8 + 3 * 40 + 16);
+#[cfg(test)]
+impl LineSide {
+    pub(super) const fn charged(&self) -> u64 {
+        self.charged
+    }
+}
+
+const _: () = assert!(size_of::<LineSide>() == 8 + 40 + 16);
+
+/// The largest number of destinations with buckets, of all guests together.
+pub(super) const LINES: u32 = 16_384;
 
 /// `struct drops`.
 pub(super) type Drops = [u64; DropReason::ALL.len()];
@@ -482,6 +668,18 @@ unsafe impl Pod for Choices {}
 unsafe impl Pod for Interface {}
 // SAFETY: as above.
 unsafe impl Pod for RawLateness {}
+// SAFETY: as above.
+unsafe impl Pod for RawUplink {}
+// SAFETY: as above.
+unsafe impl Pod for Port {}
+// SAFETY: as above.
+unsafe impl Pod for Plain {}
+// SAFETY: as above.
+unsafe impl Pod for LineKey {}
+// SAFETY: as above.
+unsafe impl Pod for Line {}
+// SAFETY: as above.
+unsafe impl Pod for LineSide {}
 
 #[cfg(test)]
 mod tests {

@@ -160,6 +160,19 @@ pub struct GuestRules {
     pub mark: Option<u32>,
     /// Longest time that a frame waits; later ones are dropped and counted.
     pub horizon: Option<Nanos>,
+    /// True if frames to other such guests of the same Linux bridge, and to stations beyond its uplink that
+    /// answer, pass it directly. The bridge forwards those of one tick in 32, and thereby decides; rules of
+    /// nftables for bridges, and other programs at the interface, see those alone. Requires [`Self::guard`].
+    pub is_direct: bool,
+}
+
+/// A destination of a guest with a bucket of its own, which frames pass before the guarantee.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Destination {
+    /// The MAC address to which frames go.
+    pub station: [u8; 6],
+    /// Rate and burst to it, on the wire.
+    pub bucket: Bucket,
 }
 
 /// Longest time that a frame waits by default.

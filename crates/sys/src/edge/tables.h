@@ -22,7 +22,9 @@ struct prefix6 {
 };
 
 enum { OWN4 = 16, OWN6 = 17, OPEN6 = 4, CHOSEN = 16 };
-enum { GUARDS = 1, TAGS = 2, HAS_PCP = 4 };
+// Bits of `flags`. IS_SPLIT: some destinations have buckets of their own. IS_DIRECT: frames pass the
+// bridge only now and then.
+enum { GUARDS = 1, TAGS = 2, HAS_PCP = 4, IS_SPLIT = 8, IS_DIRECT = 16, WAITS = 32 };
 
 // The rules of a guest; the key is the interface's index. An update replaces the whole at once.
 struct rules {
@@ -42,6 +44,9 @@ struct rules {
 	// The longest packet to an uplink, in bytes on the wire; 0 for any.
 	u32 longest;
 	u64 horizon;
+	// Another one for each change of the rules, and the bridge of the guest for IS_DIRECT.
+	u32 generation;
+	u32 bridge;
 	struct shape shapes[SHAPES];
 	struct prefix4 own4[OWN4];
 	struct prefix6 own6[OWN6];
@@ -56,14 +61,72 @@ struct bucket {
 };
 
 enum { OUTWARD_SIDE, INWARD_SIDE };
-// The state of a guest's buckets in one direction.
+// The state of a guest's buckets in one direction, with a copy of the rules that they follow: those of
+// `generation`. A side of another generation is brought up to date by the next frame.
 struct side {
 	struct bpf_spin_lock lock;
-	u32 unused;
+	// The guest's interface; 0 before its first frame.
+	u32 ifindex;
 	struct bucket buckets[3];
 	u64 delayed;
 	u64 charged;
+	u64 horizon;
+	u32 generation;
+	u32 flags;
+	u32 pcp;
+	u32 longest;
+	u32 slot;
+	u32 unused;
 };
+
+// Where the rules of an interface are: a place in `plains`, the half of which is the guest's slot.
+struct port {
+	u32 place;
+	u32 ifindex;
+};
+// All that plain frames of a guest need: its MAC with the type of IPv4 behind it, as frames have them,
+// and its first prefix of IPv4. Each slot has two, used in turns, so that none changes while it is read.
+struct plain {
+	u64 head;
+	u32 address;
+	u32 mask;
+	u32 mark;
+	u32 mark_mask;
+	u32 flags;
+	u32 dscp;
+};
+enum { SLOTS = 4096, PORTS = 8192 };
+
+// The way past the bridge that frames of a guest to a station may take, until a tick: the station's MAC in the
+// upper 48 bits, and the interface in the others, 0 for the bridge.
+struct way {
+	u64 way;
+	u64 end;
+};
+// Ways of a guest; the ticks for which one is used; one tick in so many is the bridge's.
+enum { WAYS = 8, WAY_LIFE = 25, WAY_REST = 32 };
+
+// A destination of a guest with a bucket of its own.
+struct line_key {
+	u32 slot;
+	u16 unused;
+	u8 station[6];
+};
+struct line {
+	struct shape shape;
+	u64 horizon;
+	// Its place in `line_sides`.
+	u32 place;
+	u32 unused;
+};
+struct line_side {
+	struct bpf_spin_lock lock;
+	u32 unused;
+	struct bucket bucket;
+	u64 delayed;
+	u64 charged;
+};
+enum { LINES = 16384 };
 
 // Reasons of drops, as in rules.rs; verdicts are one more.
 enum {
@@ -117,6 +180,8 @@ struct trie_key {
 
 struct uplink {
 	u32 mark;
+	// Its bridge; 0 for none.
+	u32 bridge;
 };
 
 enum { LATE_BUCKETS = 24 };
@@ -171,6 +236,27 @@ struct {
 	u32 *key;
 	struct side *value;
 } sides SECTION(".maps");
+
+#define ARRAY(name, number, value_type)                                                            \
+	struct {                                                                                   \
+		uint(type, BPF_MAP_TYPE_ARRAY);                                                    \
+		uint(max_entries, number);                                                         \
+		uint(pinning, LIBBPF_PIN_BY_NAME);                                                 \
+		u32 *key;                                                                          \
+		value_type *value;                                                                 \
+	} name SECTION(".maps")
+
+// By the lower bits of the interface's index. Of two guests with the same ones, one is found in `guests`
+// alone.
+ARRAY(ports, PORTS, struct port);
+ARRAY(plains, SLOTS * 2, struct plain);
+// The generation of each slot's rules.
+ARRAY(generations, SLOTS, u32);
+ARRAY(ways, SLOTS * WAYS, struct way);
+HASH(lines, LINES, struct line_key, struct line);
+ARRAY(line_sides, LINES, struct line_side);
+// The interface into which frames to destinations with buckets go; 0 for none.
+ARRAY(splitter, 1, u32);
 
 // The guest of each configured IPv6 prefix.
 struct {

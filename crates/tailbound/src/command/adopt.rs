@@ -20,7 +20,8 @@ use tailbound_adopt::plan::{self, GuestPlan};
 use tailbound_adopt::policy::Policy;
 use tailbound_adopt::request::longest_packet;
 use tailbound_adopt::{
-    Allowance, Bucket, CarryError, Entry, FileJournal, Journal as _, Mac, Request, Selection, World,
+    Allowance, Bucket, CarryError, Devices, Entry, FileJournal, Journal as _, Mac, Request,
+    Selection, World,
 };
 use tailbound_api::VmName;
 use tailbound_units::{Bytes, Rate};
@@ -105,6 +106,9 @@ struct Rules {
     /// Do not check the sources of the guest's frames
     #[arg(long, conflicts_with_all = ["mac", "ip"])]
     no_guard: bool,
+    /// Send frames past the guest's Linux bridge, whose nftables rules then see few of them
+    #[arg(long, conflicts_with = "no_guard")]
+    direct: bool,
     /// The guest's MAC address, instead of the one that is found
     #[arg(long, value_name = "ADDRESS")]
     mac: Option<Mac>,
@@ -134,8 +138,11 @@ impl Rules {
                 lateness: None,
             },
             vm: self.vm.as_ref().map(ToString::to_string),
-            uplink: self.uplink.clone(),
-            interface: self.interface.clone(),
+            direct: self.direct,
+            devices: Devices {
+                uplink: self.uplink.clone(),
+                interface: self.interface.clone(),
+            },
             mac: self.mac,
             ips: self.ip.clone(),
         }

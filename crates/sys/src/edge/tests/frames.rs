@@ -2,6 +2,7 @@
 
 mod buckets;
 mod guard;
+mod lines;
 mod marks;
 
 use super::super::raw::Rules;
@@ -17,6 +18,8 @@ const NEIGHBOUR: u32 = 2;
 const CONTEXT: usize = 192;
 const MARK: usize = 8;
 const FIRST_INTERFACE: usize = 36;
+/// `cb[0]`, which has the slot in tests: the kernel takes no `tc_index` from them.
+const SLOT: usize = 48;
 const TSTAMP: usize = 152;
 const WIRE_LEN: usize = 160;
 const SEGMENTS: usize = 164;
@@ -26,6 +29,8 @@ const SEGMENT_SIZE: usize = 176;
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Outcome {
     is_dropped: bool,
+    /// True if the frame leaves for another interface.
+    is_redirected: bool,
     frame: Vec<u8>,
     tstamp: u64,
     mark: u32,
@@ -43,6 +48,8 @@ struct Input {
     wire_len: u32,
     segments: u32,
     segment_size: u32,
+    /// The guest's slot and 1, as its first program writes it; 0 for a frame that has none.
+    slot: u32,
     /// Runs of the program on it; 0 is one.
     repeat: u32,
 }
@@ -53,6 +60,7 @@ struct Programs {
     from_guest: SchedClassifier,
     to_guest: SchedClassifier,
     to_uplink: SchedClassifier,
+    to_splitter: SchedClassifier,
     // Unmounted last.
     _bpffs: Bpffs,
 }
@@ -62,16 +70,14 @@ impl Programs {
         let bpffs = Bpffs::new()?;
         let edge = bpffs.open(clock)?;
         let program = |name| edge.pins.program(name).expect("a pinned program");
-        let (from_guest, to_guest, to_uplink) = (
-            program("from_guest"),
-            program("to_guest"),
-            program("to_uplink"),
-        );
+        let [from_guest, to_guest, to_uplink, to_splitter] =
+            ["from_guest", "to_guest", "to_uplink", "to_splitter"].map(program);
         Some(Self {
             edge,
             from_guest,
             to_guest,
             to_uplink,
+            to_splitter,
             _bpffs: bpffs,
         })
     }
@@ -90,11 +96,13 @@ impl Programs {
         self.edge.write(ifindex, &raw, None).expect("writable maps");
     }
 
+    fn rules(&self, ifindex: u32) -> Rules {
+        self.edge.maps.guests.get(&ifindex, 0).expect("a guest")
+    }
+
     /// Changes the rules of a guest.
-    fn change(&mut self, ifindex: u32, before: &GuestRules, rules: &GuestRules) {
-        let mut of_before = Rules::new(before, u32::MAX).expect("right rules");
-        let guests = &self.edge.maps.guests;
-        of_before.slot = guests.get(&ifindex, 0).expect("a guest").slot;
+    fn change(&mut self, ifindex: u32, rules: &GuestRules) {
+        let of_before = self.rules(ifindex);
         let raw = self.edge.check(ifindex, rules).expect("right rules");
         self.edge
             .write(ifindex, &raw, Some(&of_before))
@@ -109,6 +117,7 @@ fn run_on(program: &SchedClassifier, input: &Input) -> Outcome {
     };
     put(MARK, input.mark);
     put(FIRST_INTERFACE, input.from);
+    put(SLOT, input.slot);
     put(WIRE_LEN, input.wire_len);
     put(SEGMENTS, input.segments);
     put(SEGMENT_SIZE, input.segment_size);
@@ -133,13 +142,15 @@ fn run_on(program: &SchedClassifier, input: &Input) -> Outcome {
     let tstamp = after[TSTAMP..]
         .first_chunk()
         .map(|it| u64::from_ne_bytes(*it));
-    let is_dropped = match result.return_value {
-        2 => true,
-        u32::MAX => false,
+    let (is_dropped, is_redirected) = match result.return_value {
+        2 => (true, false),
+        7 => (false, true),
+        u32::MAX => (false, false),
         other => panic!("verdict {other}"),
     };
     Outcome {
         is_dropped,
+        is_redirected,
         frame,
         tstamp: tstamp.expect("within the context"),
         mark: word(MARK).expect("within the context"),

@@ -2,6 +2,8 @@
 //! behind a veth.
 
 mod attacks;
+mod direct;
+mod splitter;
 
 use super::*;
 use crate::netns;

@@ -1,6 +1,7 @@
 //! Tags and marks of frames.
 
 use super::*;
+use crate::edge::raw::RawUplink;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use tailbound_dataplane::testing::frames::{Ipv4, ethernet, ipv4, ipv6, udp};
 use tailbound_units::{Bytes, Rate};
@@ -58,8 +59,12 @@ fn a_mark_names_the_guest_where_a_router_hides_it() {
     let Some(mut programs) = Programs::load(Clock::OfTests) else {
         return;
     };
+    let uplink = RawUplink {
+        mark: 0xff00,
+        bridge: 0,
+    };
     let uplinks = &mut programs.edge.maps.uplinks;
-    uplinks.insert(1, 0xff00, 0).expect("a map");
+    uplinks.insert(1, uplink, 0).expect("a map");
     let limit = Bucket {
         rate: Rate::from_mbit(8),
         burst: Bytes(84),
@@ -73,8 +78,8 @@ fn a_mark_names_the_guest_where_a_router_hides_it() {
     // This clears the entry of the interface of both roles.
     programs.start(GUEST, &GuestRules::default());
     let uplinks = &mut programs.edge.maps.uplinks;
-    uplinks.insert(1, 0xff00, 0).expect("a map");
-    programs.change(GUEST, &GuestRules::default(), &rules(0x0500));
+    uplinks.insert(1, uplink, 0).expect("a map");
+    programs.change(GUEST, &rules(0x0500));
     let address = Ipv4Addr::LOCALHOST;
     let payload = ipv4(address, address, 17, &udp(1, 2, b"x"));
     let mut input = Input {

@@ -39,12 +39,17 @@ struct Guest {
 /// The connections that get segments.
 const BUSY: u32 = 100;
 
-fn guest(flows: u32) -> Guest {
+/// Segments of a connection in a burst.
+const BURST: u32 = 20;
+
+/// Returns a guest with connections of which some get bursts of segments in turn.
+fn guest(flows: u32, burst: u32) -> Guest {
     let (snoop, pool) = common::guest(flows);
     let step = flows / BUSY;
     let segments = (0..PACKETS).map(|n| {
-        let seq = 1 + n / BUSY * PAYLOAD;
-        segment(&pool, true, n % BUSY * step, seq, 1, PAYLOAD)
+        let (turn, peer) = (n / burst / BUSY, n / burst % BUSY);
+        let seq = 1 + (turn * burst + n % burst) * PAYLOAD;
+        segment(&pool, true, peer * step, seq, 1, PAYLOAD)
     });
     let segments = segments.collect();
     // Buffers for retained segments and for acknowledgements.
@@ -57,27 +62,35 @@ fn guest(flows: u32) -> Guest {
     }
 }
 
-fn take_in(mut guest: Guest) -> Guest {
+fn take_in(mut guest: Guest, burst: u32) -> Guest {
     let mut now = START;
+    let mut left = burst;
     for frame in guest.segments.drain(..) {
         now += Nanos::from_micros(1);
         black_box(guest.snoop.handle_ingress(now, black_box(frame)));
-        guest.snoop.handle_placed(RingPlacement::All);
-        black_box(guest.snoop.poll_to_peer());
+        left -= 1;
+        if left == 0 {
+            left = burst;
+            guest.snoop.handle_placed(RingPlacement::All);
+            while let Some(answer) = guest.snoop.poll_to_peer() {
+                black_box(answer);
+            }
+        }
     }
     assert_eq!(guest.snoop.stats().early, u64::from(PACKETS));
     guest
 }
 
 #[library_benchmark]
-#[bench::of_100(args = (guest(100)), config = limit(EARLY))]
-#[bench::of_a_million(args = (guest(1_000_000)), config = limit(EARLY))]
-fn early(guest: Guest) -> Guest {
-    take_in(guest)
+#[bench::of_100(args = (guest(100, 1), 1), config = limit(EARLY))]
+#[bench::of_a_million(args = (guest(1_000_000, 1), 1), config = limit(EARLY))]
+#[bench::in_bursts(args = (guest(100, BURST), BURST), config = limit(EARLY))]
+fn early(guest: Guest, burst: u32) -> Guest {
+    take_in(guest, burst)
 }
 
 #[library_benchmark]
-#[bench::bare(args = (guest(100)))]
+#[bench::bare(args = (guest(100, 1)))]
 fn checksum(guest: Guest) -> Guest {
     for frame in &guest.segments {
         black_box(black_box(frame).is_intact());
@@ -87,7 +100,7 @@ fn checksum(guest: Guest) -> Guest {
 
 /// Returns a guest that answers early-acknowledged segments.
 fn answering() -> (Guest, Vec<Packet>) {
-    let guest = take_in(guest(100));
+    let guest = take_in(guest(100, 1), 1);
     let answers = (0..PACKETS).map(|n| {
         let ack = 1 + (n / BUSY + 1) * PAYLOAD;
         segment(&guest.pool, false, n % BUSY, 1, ack, 0)

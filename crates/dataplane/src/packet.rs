@@ -157,57 +157,16 @@ impl Packet {
     ///
     /// The class is the lowest until a pipeline or [`Packet::read_class`] sets another.
     pub fn new(
-        mut buffer: Buffer,
+        buffer: Buffer,
         start: usize,
         len: usize,
         virtio: Option<[u8; VIRTIO_HEADER]>,
         source: Option<GuestId>,
     ) -> Result<Self, Malformed> {
-        let bounds = Malformed::Bounds { start, len };
-        let in_bounds = start >= VIRTIO_HEADER && len <= Self::MAX_FRAME;
-        let frame = buffer
-            .get(start..start.checked_add(len).ok_or(bounds)?)
-            .filter(|_| in_bounds)
-            .ok_or(bounds)?;
-        let Parsed {
-            mut headers,
-            flow,
-            has_flow,
-            connection,
-            is_plain,
-        } = Parsed::new(buffer.pool().hash(), frame, source.is_some())?;
-        let is_group = frame[0] & 1 != 0;
-        let offload = match &virtio {
-            Some(virtio) => Offload::parse(*virtio, frame, headers)?,
-            None => Offload::NONE,
-        };
-        // What a guest says of its own checksums is no more than that.
-        headers.vouched = source.is_none() && virtio.is_some_and(Offload::vouches);
-        let capacity = buffer.len();
-        let facts = buffer.parts_mut().1;
-        *facts = Facts {
-            source,
-            has_flow,
-            is_plain,
-            flow,
-            len: len as u32,
-            start: u16::try_from(start).map_err(|_| bounds)?,
-            network_start: u16::try_from(start + usize::from(headers.network))
-                .map_err(|_| bounds)?,
-            headers,
-            class: Class::Lowest,
-            destination: Destination::of(headers, is_group),
-            offload,
-            connection,
-        };
-        let mut packet = Self(buffer);
-        if capacity > Pool::SMALL && Pool::capacity_for(Self::HEADROOM + len) < capacity {
-            packet = packet.duplicate();
+        match Facts::of_plain(&buffer, start, len, virtio.as_ref(), source) {
+            Some(facts) => Ok(Self::of(buffer, facts)),
+            None => any_packet(buffer, start, len, virtio, source),
         }
-        if offload.gso.is_some() {
-            packet.write_pseudo_header_sum();
-        }
-        Ok(packet)
     }
 
     /// Makes a packet of a buffer and its known facts.
@@ -640,6 +599,62 @@ impl fmt::Debug for Packet {
             .field("offload", &self.facts().offload)
             .finish_non_exhaustive()
     }
+}
+
+/// Checks any frame, and makes a packet of it. A separate function, so that the most common path
+/// stays short.
+#[inline(never)]
+fn any_packet(
+    mut buffer: Buffer,
+    start: usize,
+    len: usize,
+    virtio: Option<[u8; VIRTIO_HEADER]>,
+    source: Option<GuestId>,
+) -> Result<Packet, Malformed> {
+    let bounds = Malformed::Bounds { start, len };
+    let in_bounds = start >= VIRTIO_HEADER && len <= Packet::MAX_FRAME;
+    let frame = buffer
+        .get(start..start.checked_add(len).ok_or(bounds)?)
+        .filter(|_| in_bounds)
+        .ok_or(bounds)?;
+    let Parsed {
+        mut headers,
+        flow,
+        has_flow,
+        connection,
+        is_plain,
+    } = Parsed::new(buffer.pool().hash(), frame, source.is_some())?;
+    let is_group = frame[0] & 1 != 0;
+    let offload = match &virtio {
+        Some(virtio) => Offload::parse(*virtio, frame, headers)?,
+        None => Offload::NONE,
+    };
+    // What a guest says of its own checksums is no more than that.
+    headers.vouched = source.is_none() && virtio.is_some_and(Offload::vouches);
+    let capacity = buffer.len();
+    let facts = buffer.parts_mut().1;
+    *facts = Facts {
+        source,
+        has_flow,
+        is_plain,
+        flow,
+        len: len as u32,
+        start: u16::try_from(start).map_err(|_| bounds)?,
+        network_start: u16::try_from(start + usize::from(headers.network)).map_err(|_| bounds)?,
+        headers,
+        class: Class::Lowest,
+        destination: Destination::of(headers, is_group),
+        offload,
+        connection,
+    };
+    let mut packet = Packet(buffer);
+    if capacity > Pool::SMALL && Pool::capacity_for(Packet::HEADROOM + len) < capacity {
+        packet = packet.duplicate();
+    }
+    if offload.gso.is_some() {
+        packet.write_pseudo_header_sum();
+    }
+    Ok(packet)
 }
 
 #[inline]

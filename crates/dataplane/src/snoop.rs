@@ -23,10 +23,12 @@
 //!
 //! `table` stores connections by [`FlowId`], `flow` is the state of one, `store` holds retained
 //! segments. `ingress`, `egress` and `deliver` process the three kinds of events; `steady` is the
-//! fast path of the first two; `lifecycle` ends early acknowledgement. All of them see a frame
+//! fast path of the first two, and `delayed` lets two segments share an acknowledgement;
+//! `lifecycle` ends early acknowledgement. All of them see a frame
 //! through [`Segment`] and [`TcpFrame`], so a simulated one runs through the same code.
 
 mod config;
+mod delayed;
 mod deliver;
 mod egress;
 mod estate;
@@ -58,6 +60,7 @@ pub use segment::{Exotic, Flags, Handshake, Options, Sacks, Segment, Timestamps}
 pub use seq::Seq;
 pub use stats::SnoopStats;
 
+use delayed::make_delayed;
 use flow::Flow;
 use outbox::Outbox;
 use reach::Reach;
@@ -198,6 +201,7 @@ impl<F: TcpFrame> Snoop<F> {
 
     /// Returns the next frame that the host sends in the guest's name.
     pub fn poll_to_peer(&mut self) -> Option<F> {
+        make_delayed(self);
         self.to_peer.pop()
     }
 
@@ -250,31 +254,50 @@ impl<F: TcpFrame> Snoop<F> {
 
     /// Sends the peer an acknowledgement of all bytes in order, new or repeated.
     fn acknowledge(&mut self, place: Place, window: u32) {
-        let (id, hash) = (self.flows.key(place), self.flows.hash(place));
-        let flow = self.flows.get(place);
-        let answer = answer(&self.maker, id, hash, flow, window);
+        let (id, hash, flow) = self.flows.entry(place);
+        let fields = AnswerFields {
+            ack: flow.data.next,
+            window,
+            echo: flow.stamps.peer,
+        };
+        let answer = answer(&self.maker, id, hash, flow, fields);
         self.to_peer.push(answer);
     }
 }
 
-/// Makes an acknowledgement to the peer of all bytes of the connection in order, with this window.
+/// The variable fields of an acknowledgement to a peer.
+struct AnswerFields {
+    /// The end of the acknowledged bytes.
+    ack: Seq,
+    /// The window, in bytes.
+    window: u32,
+    /// The echoed timestamp.
+    echo: u32,
+}
+
+/// Makes an acknowledgement to the peer.
 #[inline(always)]
 #[expect(
     clippy::inline_always,
     reason = "for each segment that is acknowledged early"
 )]
-fn answer<F: TcpFrame>(maker: &F::Maker, id: FlowId, hash: u32, flow: &mut Flow, window: u32) -> F {
-    let ack = flow.data.next;
+fn answer<F: TcpFrame>(
+    maker: &F::Maker,
+    id: &FlowId,
+    hash: u32,
+    flow: &mut Flow,
+    AnswerFields { ack, window, echo }: AnswerFields,
+) -> F {
     let bare = Bare {
         direction: Direction::ToPeer,
-        flow: id,
+        flow: *id,
         hash,
         link: flow.link,
         seq: flow.reply.guest_next,
         ack,
         flags: Flags::ACK.with(flow.counter()),
         window: flow.show(ack, window),
-        timestamps: flow.stamps_to_peer(),
+        timestamps: flow.stamps_to_peer(echo),
     };
     F::bare(maker, &bare)
 }

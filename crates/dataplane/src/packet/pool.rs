@@ -14,16 +14,28 @@ use tailbound_units::Bytes;
 /// largest for a 64 KiB packet before segmentation.
 ///
 /// A clone is another handle to the same lists. A dropped buffer returns to its list, and stays
-/// there until [`Pool::give_back`] frees it. The limits of the queues bound the memory at the peak.
-/// A pool belongs to one thread.
+/// there until [`Pool::give_back`] frees it, or the last handle is dropped. The limits of the queues
+/// bound the memory at the peak. A pool belongs to one thread.
 ///
 /// The pool holds the secret keys under which [`Connection`](crate::Connection)s of its packets are
 /// hashed, so that the hashes are the same in every queue.
-#[derive(Clone)]
-pub struct Pool(Rc<Lists>);
+pub struct Pool {
+    lists: Rc<Lists>,
+    owner: Owner,
+}
+
+/// The owner of a reference to the lists. Unused buffers and their lists refer to each other, so the
+/// last handle frees these buffers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Owner {
+    Handle,
+    Buffer,
+}
 
 struct Lists {
     hash: ConnectionHash,
+    /// Number of handles. Without any, a dropped buffer is freed.
+    handles: Cell<usize>,
     small: List,
     /// Free lists of the other sizes.
     larger: [List; Pool::SIZES.len() - 1],
@@ -38,8 +50,8 @@ type List = RefCell<Vec<Rc<Storage>>>;
 /// it.
 struct Storage {
     bytes: Box<[u8]>,
-    /// The pool that the buffer returns to; `None` while it is unused.
-    pool: Option<Pool>,
+    /// The pool that the buffer returns to.
+    pool: Pool,
     facts: Facts,
 }
 
@@ -66,17 +78,21 @@ impl Pool {
 
     /// An empty pool with given keys.
     pub fn with_keys(keys: HashKeys) -> Self {
-        Self(Rc::new(Lists {
-            hash: ConnectionHash::new(keys),
-            small: List::default(),
-            larger: Default::default(),
-            held: Cell::new(0),
-        }))
+        Self {
+            lists: Rc::new(Lists {
+                hash: ConnectionHash::new(keys),
+                handles: Cell::new(1),
+                small: List::default(),
+                larger: Default::default(),
+                held: Cell::new(0),
+            }),
+            owner: Owner::Handle,
+        }
     }
 
     #[inline]
     pub(super) fn hash(&self) -> &ConnectionHash {
-        &self.0.hash
+        &self.lists.hash
     }
 
     /// Returns a buffer of at least `at_least` bytes. Its contents are those of its last use.
@@ -84,47 +100,31 @@ impl Pool {
     #[inline]
     pub fn buffer(&self, at_least: usize) -> Buffer {
         let held = self.take(at_least);
-        self.hand_out(held.unwrap_or_else(|| self.fresh(at_least)))
+        Buffer(held.unwrap_or_else(|| self.fresh(at_least)))
     }
 
     /// Returns an unused buffer of at least `at_least` bytes, if there is one; does not allocate,
     /// which takes time.
     pub fn unused(&self, at_least: usize) -> Option<Buffer> {
-        Some(self.hand_out(self.take(at_least)?))
+        self.take(at_least).map(Buffer)
     }
 
     #[inline]
     fn take(&self, at_least: usize) -> Option<Rc<Storage>> {
-        self.list_for(at_least)?.borrow_mut().pop()
-    }
-
-    #[inline(always)]
-    #[expect(clippy::inline_always, reason = "for each new frame")]
-    fn hand_out(&self, mut held: Rc<Storage>) -> Buffer {
-        // An unused buffer has no pool to drop.
-        only(&mut held).pool.get_or_insert_with(|| self.clone());
-        Buffer(held)
-    }
-
-    #[inline]
-    fn list_for(&self, size: usize) -> Option<&List> {
-        if size <= Self::SMALL {
-            return Some(&self.0.small);
-        }
-        let mut larger = Self::SIZES[1..].iter().zip(&self.0.larger);
-        larger
-            .find(|(capacity, _)| size <= **capacity)
-            .map(|(_, list)| list)
+        self.lists.of_size(at_least)?.borrow_mut().pop()
     }
 
     #[cold]
     fn fresh(&self, at_least: usize) -> Rc<Storage> {
         let capacity = Self::capacity_for(at_least);
         self.make_room(capacity);
-        self.0.held.set(self.0.held.get() + capacity as u64);
+        self.lists.note_allocated(capacity);
         Rc::new(Storage {
             bytes: vec![0; capacity].into_boxed_slice(),
-            pool: None,
+            pool: Self {
+                lists: Rc::clone(&self.lists),
+                owner: Owner::Buffer,
+            },
             facts: Facts::NONE,
         })
     }
@@ -140,7 +140,7 @@ impl Pool {
             let freed = excess.min((capacity.saturating_sub(room)).div_ceil(size));
             let left = list.len() - freed;
             list.truncate(left);
-            self.0.held.set(self.0.held.get() - (freed * size) as u64);
+            self.lists.note_freed(freed * size);
             room += freed * size;
         }
     }
@@ -159,7 +159,7 @@ impl Pool {
 
     /// Memory of all buffers, used and unused.
     pub fn held(&self) -> Bytes {
-        Bytes(self.0.held.get())
+        Bytes(self.lists.held.get())
     }
 
     /// Checks whether [`Pool::give_back`] would free buffers.
@@ -171,8 +171,8 @@ impl Pool {
         }
         let [small, larger @ ..] = Self::SIZES;
         let is_excess = |list: &List, size: usize| list.borrow().len() > Self::KEPT / size;
-        let [a, b, c] = &self.0.larger;
-        is_excess(&self.0.small, small)
+        let [a, b, c] = &self.lists.larger;
+        is_excess(&self.lists.small, small)
             || is_excess(a, larger[0])
             || is_excess(b, larger[1])
             || is_excess(c, larger[2])
@@ -186,14 +186,70 @@ impl Pool {
             let freed = excess.min(Self::AT_ONCE);
             let left = list.len() - freed;
             list.truncate(left);
-            let freed = (freed * capacity) as u64;
-            self.0.held.set(self.0.held.get() - freed);
+            self.lists.note_freed(freed * capacity);
         }
     }
 
     fn lists(&self) -> impl Iterator<Item = (usize, &List)> {
-        let lists = std::iter::once(&self.0.small).chain(&self.0.larger);
-        Self::SIZES.into_iter().zip(lists)
+        Self::SIZES.into_iter().zip(self.lists.all())
+    }
+}
+
+impl Lists {
+    /// Returns the list of the smallest buffers of at least `size` bytes; `None` beyond all lists.
+    #[inline]
+    fn of_size(&self, size: usize) -> Option<&List> {
+        if size <= Pool::SMALL {
+            return Some(&self.small);
+        }
+        let mut larger = Pool::SIZES[1..].iter().zip(&self.larger);
+        larger
+            .find(|(capacity, _)| size <= **capacity)
+            .map(|(_, list)| list)
+    }
+
+    fn all(&self) -> impl Iterator<Item = &List> {
+        std::iter::once(&self.small).chain(&self.larger)
+    }
+
+    fn note_allocated(&self, bytes: usize) {
+        self.held.set(self.held.get() + bytes as u64);
+    }
+
+    fn note_freed(&self, bytes: usize) {
+        self.held.set(self.held.get() - bytes as u64);
+    }
+
+    /// Frees all unused buffers, after the last handle was dropped.
+    #[cold]
+    fn close(&self) {
+        for list in self.all() {
+            let unused = list.take();
+            let bytes = unused.iter().map(|held| held.bytes.len());
+            self.note_freed(bytes.sum());
+        }
+    }
+}
+
+impl Clone for Pool {
+    fn clone(&self) -> Self {
+        self.lists.handles.set(self.lists.handles.get() + 1);
+        Self {
+            lists: Rc::clone(&self.lists),
+            owner: Owner::Handle,
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        if self.owner == Owner::Handle {
+            let left = self.lists.handles.get() - 1;
+            self.lists.handles.set(left);
+            if left == 0 {
+                self.lists.close();
+            }
+        }
     }
 }
 
@@ -223,13 +279,8 @@ fn only(held: &mut Rc<Storage>) -> &mut Storage {
 impl Buffer {
     /// The pool that the buffer came from.
     #[inline]
-    #[expect(
-        clippy::missing_panics_doc,
-        reason = "a pool that hands one out names itself"
-    )]
     pub fn pool(&self) -> &Pool {
-        let pool = self.0.pool.as_ref();
-        pool.expect("a buffer that is used came from a pool")
+        &self.0.pool
     }
 
     /// Facts of the packet in the buffer.
@@ -287,16 +338,15 @@ impl DerefMut for Buffer {
 impl Drop for Buffer {
     #[inline]
     fn drop(&mut self) {
-        let held = Rc::get_mut(&mut self.0);
-        let Some(pool) = held.and_then(|held| held.pool.take()) else {
+        // Nothing refers to a buffer weakly.
+        if Rc::strong_count(&self.0) > 1 {
             return;
-        };
+        }
+        let lists = &self.0.pool.lists;
         let len = self.0.bytes.len();
-        if let Some(list) = pool.list_for(len) {
-            list.borrow_mut().push(Rc::clone(&self.0));
-        } else {
-            let held = &pool.0.held;
-            held.set(held.get() - len as u64);
+        match lists.of_size(len) {
+            Some(list) if lists.handles.get() > 0 => list.borrow_mut().push(Rc::clone(&self.0)),
+            _ => lists.note_freed(len),
         }
     }
 }
@@ -410,5 +460,25 @@ mod tests {
         let buffer = pool.buffer(1);
         drop(pool);
         assert_eq!(buffer.pool().free(), [0; 4]);
+        let again = buffer.pool().clone();
+        drop(again.buffer(1));
+        assert_eq!(again.free(), [1, 0, 0, 0]);
+    }
+
+    #[test]
+    fn the_last_handle_frees_what_is_unused_and_the_last_buffer_the_rest() {
+        let pool = Pool::new();
+        let lists = Rc::downgrade(&pool.lists);
+        let (used, last) = (pool.buffer(1), pool.buffer(Pool::LARGE));
+        drop(pool.buffer(1));
+        drop((pool.clone(), pool));
+        assert_eq!(used.pool().free(), [0; 4]);
+        let held = (Pool::SMALL + Pool::LARGE) as u64;
+        assert_eq!(used.pool().held().0, held);
+        drop(used);
+        assert_eq!(last.pool().held().0, Pool::LARGE as u64);
+        assert!(lists.upgrade().is_some());
+        drop(last);
+        assert!(lists.upgrade().is_none(), "no cycle is left");
     }
 }

@@ -1,7 +1,7 @@
 use super::*;
-use crate::Fabric;
 use crate::testing::packet;
 use crate::testing::tcp::Tcp;
+use crate::{Fabric, HashKeys};
 use proptest::prelude::*;
 use smoltcp::wire::{Ipv4Packet, Ipv6Packet, TcpPacket};
 
@@ -456,6 +456,41 @@ fn use_it(mut packet: Packet) {
 }
 
 proptest! {
+    /// Both ways make the same of a frame, and only the long one refuses any.
+    #[test]
+    fn the_short_way_makes_the_packet_that_the_long_one_does(
+        v6 in prop::bool::weighted(0.1),
+        payload in prop_oneof![9 => 0_usize..80, 1 => 1500_usize..3000],
+        start in prop_oneof![9 => Just(Packet::HEADROOM), 1 => 0_usize..3000],
+        damage in prop::collection::vec((0_usize..60, any::<u8>()), 0..3),
+        virtio in prop::option::of((0_u8..4, prop::collection::vec((0_usize..10, any::<u8>()), 0..2))),
+        is_guests in any::<bool>(),
+    ) {
+        let mut frame = Tcp { v6, payload, gso: 0, ..Tcp::default() }.frame();
+        for (at, value) in damage {
+            frame[at] = value;
+        }
+        let virtio = virtio.map(|(flags, damage)| {
+            let mut virtio = [0; VIRTIO_HEADER];
+            virtio[0] = flags;
+            for (at, value) in damage {
+                virtio[at] = value;
+            }
+            virtio
+        });
+        let pool = Pool::with_keys(HashKeys::FIXED);
+        let source = is_guests.then_some(GuestId::first(3));
+        let [one, other] = [Packet::new, any_packet].map(|make| {
+            let mut buffer = pool.buffer(Packet::HEADROOM + frame.len());
+            if let Some(place) = buffer.get_mut(start..start + frame.len()) {
+                place.copy_from_slice(&frame);
+            }
+            let packet = make(buffer, start, frame.len(), virtio, source);
+            packet.map(|packet| (format!("{:?}", packet.facts()), packet.bytes().to_vec()))
+        });
+        prop_assert_eq!(one, other);
+    }
+
     #[test]
     fn arbitrary_bytes_never_panic(
         bytes in prop::collection::vec(any::<u8>(), 0..200),

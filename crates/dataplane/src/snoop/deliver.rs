@@ -1,5 +1,6 @@
 //! The host as a TCP sender to the guest, for data that it acknowledged early.
 
+use super::delayed::make_delayed;
 use super::flow::{Flow, TICK, ticks};
 use super::frame::{Bare, Change, Direction, TcpFrame};
 use super::segment::Flags;
@@ -12,6 +13,7 @@ use tailbound_units::Nanos;
 impl<F: TcpFrame> Snoop<F> {
     /// Retransmits data whose time has come, if the guest has run since it was sent.
     pub fn handle_timeout(&mut self, now: Nanos) {
+        make_delayed(self);
         while let Some((at, place)) = self.timers.pop_due(now) {
             let flow = self.flows.get(place);
             if flow.timer.queued != at as u32 {

@@ -1,5 +1,6 @@
 //! Processes frames from the guest.
 
+use super::delayed::make_delayed;
 use super::flow::{Closing, Counter, Ecn, Flow, Stage};
 use super::frame::{Change, Direction, Origin, Sight, TcpFrame};
 use super::ingress::echo;
@@ -27,6 +28,7 @@ impl<F: TcpFrame> Snoop<F> {
     #[inline]
     pub fn handle_egress(&mut self, now: Nanos, frame: F, peer: Origin) -> Option<F> {
         self.alive = now;
+        make_delayed(self);
         match self.pass_next(now, frame, peer) {
             Ok(passed) => passed,
             Err(other) => self.pass(now, other, peer),

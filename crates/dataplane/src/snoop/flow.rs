@@ -429,12 +429,12 @@ impl Flow {
         field as u16
     }
 
-    /// The timestamps of segments that the host sends in the guest's name.
+    /// The timestamps of segments that the host sends in the guest's name, with this echo.
     #[inline]
-    pub(super) fn stamps_to_peer(&self) -> Option<Timestamps> {
+    pub(super) fn stamps_to_peer(&self, echo: u32) -> Option<Timestamps> {
         self.marks.stamped.then_some(Timestamps {
             value: self.stamps.guest,
-            echo: self.stamps.peer,
+            echo,
         })
     }
 

@@ -1,5 +1,6 @@
 //! Processes frames to the guest.
 
+use super::delayed::make_delayed;
 use super::flow::{Counter, Ecn, Flow, Stage};
 use super::frame::{Change, Direction, Origin, TcpFrame};
 use super::mode::{Bar, Mode, Pause};
@@ -26,6 +27,7 @@ impl<F: TcpFrame> Snoop<F> {
     /// Processes any frame to the guest.
     #[inline(never)]
     fn take(&mut self, now: Nanos, frame: F) -> Option<F> {
+        make_delayed(self);
         let Some(sight) = frame.sight(Direction::ToGuest) else {
             return Some(frame);
         };
@@ -74,6 +76,7 @@ impl<F: TcpFrame> Snoop<F> {
     /// segments that were lost are withheld until the guest acknowledges data.
     #[inline]
     pub fn handle_placed(&mut self, placed: RingPlacement) {
+        make_delayed(self);
         // Retained segments that were not lost need no further action.
         if placed == RingPlacement::Lost || !self.is_retaining() {
             self.settle(placed);

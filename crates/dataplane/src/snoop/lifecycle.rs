@@ -1,5 +1,6 @@
 //! End of early acknowledgement, reconfiguration, and views of connections.
 
+use super::delayed::make_delayed;
 use super::flow::{Stage, ticks};
 use super::frame::{Bare, Direction, FlowId, TcpFrame};
 use super::mode::Mode;
@@ -72,6 +73,7 @@ impl<F: TcpFrame> Snoop<F> {
     /// each peer in its window, and forgets all connections. For a guest that has disappeared or
     /// restarted. Returns the number of resets.
     pub fn abort(&mut self) -> usize {
+        make_delayed(self);
         let owed = self.flows.iter().filter(|(_, _, flow)| flow.owes());
         let owed: Vec<_> = owed.map(|(place, _, _)| place).collect();
         for place in &owed {
@@ -150,6 +152,10 @@ impl<F: TcpFrame> Snoop<F> {
 
     /// Forgets a connection and its retained segments.
     pub(super) fn forget(&mut self, place: Place) {
+        debug_assert!(
+            self.to_peer.delayed_place() != Some(place),
+            "it is made before"
+        );
         self.pending.retain(|pending| pending.place != place);
         let flow = self.flows.get(place);
         flow.timer.queued = 0;
@@ -177,7 +183,7 @@ impl<F: TcpFrame> Snoop<F> {
                 ack: flow.data.next,
                 flags: Flags::RST.with(Flags::ACK),
                 window: 0,
-                timestamps: flow.stamps_to_peer(),
+                timestamps: flow.stamps_to_peer(flow.stamps.peer),
             };
             self.to_peer.push(F::bare(&self.maker, &bare));
         }

@@ -4,13 +4,14 @@
 //! Both take few steps here. All other segments go through `ingress` and `egress`, which check one
 //! condition after the other, and which have the same results for these two.
 
+use super::delayed::delay;
 use super::deliver::queue;
 use super::flow::{Closing, Ecn, Flow, Stage};
 use super::frame::{Change, Direction, Origin, Plain, TcpFrame};
 use super::mode::Mode;
 use super::reach::Reach;
 use super::seq::Seq;
-use super::{Pending, Placing, Snoop, answer};
+use super::{Pending, Placing, Snoop};
 use tailbound_units::Nanos;
 
 impl<F: TcpFrame> Snoop<F> {
@@ -31,17 +32,13 @@ impl<F: TcpFrame> Snoop<F> {
         let flow = &mut slot.value;
         let end = plain.seq + plain.payload;
         let truesize = frame.truesize();
-        let room = {
-            let of_flow = self.config.flow.0.checked_sub(flow.chain.held().0);
-            let of_guest = self.config.guest.0.checked_sub(self.store.held().0);
-            let room = of_flow.unwrap_or(0).min(of_guest.unwrap_or(0));
-            room.checked_sub(truesize.0)
-        };
-        let takes =
-            flow.origin.allows(Origin::of(frame.source())) && flow.takes(&plain, end, self.reach);
-        let Some(room) = room.filter(|_| takes && frame.is_plain_intact(&plain)) else {
+        let takes = flow.chain.held() + truesize <= self.config.flow
+            && self.store.held() + truesize <= self.config.guest
+            && flow.origin.allows(Origin::of(frame.source()))
+            && flow.takes(&plain, end, self.reach);
+        if !(takes && frame.is_plain_intact(&plain)) {
             return Err(frame);
-        };
+        }
         slot.note(now);
         let flow = &mut slot.value;
         let bytes = [plain.seq, end];
@@ -53,8 +50,11 @@ impl<F: TcpFrame> Snoop<F> {
             let due = flow.set_deadline(now);
             queue(&mut self.timers, flow, place, due);
         }
-        let bytes = Placing::KeptFrom(plain.seq);
-        self.pending.push(Pending { place, bytes });
+        // If any is lost, all from the first of the connection on are withheld.
+        if self.pending.last().is_none_or(|last| last.place != place) {
+            let bytes = Placing::KeptFrom(plain.seq);
+            self.pending.push(Pending { place, bytes });
+        }
         self.counts.stats.early += 1;
         if matches!(flow.state.mode, Mode::Active) {
             self.counts.owing += usize::from(!flow.marks.counted.replace_owes(true));
@@ -62,10 +62,8 @@ impl<F: TcpFrame> Snoop<F> {
             flow.state.mode = Mode::Active;
             self.counts.recount(flow);
         }
-        // The memory of a segment is up to twice its bytes.
-        let window = flow.windows.window.min((room / 2) as u32);
-        let answer = answer(&self.maker, plain.flow, plain.hash, flow, window);
-        self.to_peer.push(answer);
+        let echo = flow.stamps.peer;
+        delay(self, place, &plain, end, echo);
         Ok(frame)
     }
 
@@ -132,16 +130,20 @@ impl<F: TcpFrame> Snoop<F> {
     }
 }
 
+#[expect(
+    clippy::inline_always,
+    reason = "so that the fields of a segment stay in registers"
+)]
 impl Flow {
     /// Checks that neither end is closing, and that no data is withheld.
-    #[inline]
+    #[inline(always)]
     fn is_steady(&self) -> bool {
         let Closing { guest, peer, held } = self.state.closing;
         !(guest | peer | held) && self.data.sent == self.data.next
     }
 
     /// Checks whether a segment that ends at `end` is next, and may be placed under `reach`.
-    #[inline]
+    #[inline(always)]
     fn takes(&self, plain: &Plain, end: Seq, reach: Reach) -> bool {
         let is_timely = match plain.timestamps {
             Some(stamps) => self.marks.stamped && !self.is_older(stamps),
@@ -162,7 +164,7 @@ impl Flow {
     }
 
     /// Records a segment that was taken; `most` is the largest window that may be shown.
-    #[inline]
+    #[inline(always)]
     fn note_taken(&mut self, plain: &Plain, end: Seq, most: u32) {
         self.reply.peer_ack = plain.ack;
         self.windows.peer_window = plain.window;
@@ -175,7 +177,7 @@ impl Flow {
 
     /// Checks whether the guest's segment only acknowledges retained data, without loss. `edge` is
     /// the right edge of its window after the segment.
-    #[inline]
+    #[inline(always)]
     fn goes_on_with(&self, plain: &Plain, edge: Seq) -> bool {
         let has_room =
             edge.is_after(plain.ack) && edge.since(plain.ack) >= u32::from(self.windows.mss);
@@ -191,7 +193,7 @@ impl Flow {
     }
 
     /// Records the guest's acknowledgement, and its headers.
-    #[inline]
+    #[inline(always)]
     fn note_acknowledged(&mut self, plain: &Plain) {
         self.state.stage = Stage::Open;
         self.link = plain.link;

@@ -118,6 +118,14 @@ impl<V> Table<V> {
         &mut self.slots[place.0 as usize - 1].value
     }
 
+    /// An entry with its key and hash.
+    #[inline]
+    pub(super) fn entry(&mut self, place: Place) -> (&FlowId, u32, &mut V) {
+        let slot = &mut self.slots[place.0 as usize - 1];
+        (&slot.key, slot.hash, &mut slot.value)
+    }
+
+    #[inline]
     pub(super) fn peek(&self, place: Place) -> &V {
         &self.slots[place.0 as usize - 1].value
     }

@@ -1,6 +1,7 @@
 //! Early acknowledgement, by scripts and by a model.
 
 mod bounds;
+mod delayed;
 mod last;
 mod model;
 mod rules;

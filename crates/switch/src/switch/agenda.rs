@@ -302,6 +302,9 @@ impl PortSet {
         if here != 0 {
             return Some(PortIndex(from + here.trailing_zeros() as usize));
         }
+        if first + 1 >= self.words.len() {
+            return None;
+        }
         let word = next_bit(&self.summary, first + 1)?;
         let bit = self.words[word].trailing_zeros() as usize;
         Some(PortIndex(word * 64 + bit))

@@ -84,7 +84,9 @@ impl Receiver {
         state.counters.drop(Reason::Truncated, self.burst.truncated);
         self.burst.truncated = 0;
         let pieces = std::mem::take(&mut self.burst.pieces);
-        state.inbound.share.charge(Cost::of_pieces(pieces));
+        if pieces > 0 {
+            state.inbound.share.charge(Cost::of_pieces(pieces));
+        }
         if self.burst.frames.len() > 1 {
             state.inbound.frames.extend(self.burst.frames.drain(..));
         } else if let Some(only) = self.burst.frames.pop() {

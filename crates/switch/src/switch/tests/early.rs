@@ -78,7 +78,12 @@ fn the_host_answers_while_the_guest_waits() {
         bench.settle();
         let data = [1, 1001, 2001].map(|seq| (seq, 100, ACK, 1000));
         assert_eq!(seen(&bench.sent(A)), data, "{mode:?}");
-        let acks = [1001, 2001, 3001].map(|ack| (100, ack, ACK, 0));
+        // Two segments of a burst share one, if the host retains them.
+        let acks: &[u32] = match mode {
+            SnoopMode::Retaining => &[2001, 3001],
+            SnoopMode::Strict => &[1001, 2001, 3001],
+        };
+        let acks: Vec<_> = acks.iter().map(|ack| (100, *ack, ACK, 0)).collect();
         assert_eq!(seen(&bench.sent(UPLINK)), acks, "{mode:?}");
         // The guest's own say nothing new, but for the last.
         for ack in [1001, 2001, 3001] {
@@ -98,7 +103,8 @@ fn the_host_answers_while_the_guest_waits() {
 fn answers_are_the_guests_frames() {
     let mut bench = bench(SnoopMode::Retaining);
     bench.wires[UPLINK].borrow_mut().room = Some(0);
-    for n in 0..3 {
+    // Two share one.
+    for n in 0..5 {
         bench.send(UPLINK, &tcp(true, 1 + 1000 * n, 100, ACK, 1000));
     }
     bench.settle();
@@ -158,7 +164,11 @@ fn what_waits_before_a_full_ring_is_not_acknowledged() {
         bench.wires[A].borrow_mut().room = None;
         bench.switch.handle_writable(PortIndex(A));
         bench.settle();
-        assert_eq!(seen(&bench.sent(UPLINK)).len(), 3, "{mode:?}");
+        // Two share one in the first mode.
+        let acks = seen(&bench.sent(UPLINK));
+        let count = if mode == SnoopMode::Strict { 3 } else { 2 };
+        assert_eq!(acks.len(), count, "{mode:?}");
+        assert_eq!(acks.last().map(|(_, ack, ..)| *ack), Some(3001));
     }
 }
 

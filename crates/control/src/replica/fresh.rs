@@ -59,17 +59,17 @@ pub(super) struct Freshness {
 impl Freshness {
     /// Begins to prove, from a store that was read after `begun`. Ends with the last handle.
     pub(super) fn start(link: Link, keys: Keys, begun: Instant, progress: Progress) -> Self {
-        let (proof, proved) = watch::channel(begun);
+        let (last, proved) = watch::channel(begun);
         let (queries, waiting) = mpsc::channel(QUERIES);
-        let prover = Prover {
+        let task = Prover {
             link,
             keys,
             waiting,
-            proof,
+            last,
             unproved: None,
             progress: progress.clone(),
         };
-        tokio::spawn(prover.run());
+        tokio::spawn(task.run());
         Self {
             proved,
             queries,
@@ -103,9 +103,9 @@ impl Freshness {
     /// The store does not answer.
     pub(super) async fn newest(&self) -> Result<(), String> {
         let (query, answer) = oneshot::channel();
-        let ended = |_| "the service is ending".to_owned();
-        self.queries.send(query).await.map_err(|_| ended(()))?;
-        let revision = answer.await.map_err(|_| ended(()))??;
+        let sent = self.queries.send(query).await;
+        sent.map_err(|_| "the service is ending")?;
+        let revision = answer.await.map_err(|_| "the service is ending")??;
         self.progress.clone().reach(revision).await;
         Ok(())
     }
@@ -129,7 +129,8 @@ struct Prover {
     link: Link,
     keys: Keys,
     waiting: mpsc::Receiver<Query>,
-    proof: watch::Sender<Instant>,
+    /// The begin of the last proof.
+    last: watch::Sender<Instant>,
     /// The begin of a read, and its revision, which this replica has not reached yet.
     unproved: Option<(Instant, u64)>,
     progress: Progress,
@@ -152,7 +153,7 @@ impl Prover {
             tokio::select! {
                 begun = reached => {
                     self.unproved = None;
-                    self.proof.send_replace(begun);
+                    self.last.send_replace(begun);
                     continue;
                 }
                 count = self.waiting.recv_many(&mut queries, QUERIES) => if count == 0 { return },

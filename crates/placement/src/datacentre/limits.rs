@@ -64,9 +64,11 @@ struct HostState {
 
 impl Search<'_> {
     /// Returns how many of up to `most` machines the ports of a host may carry:
-    /// [`Self::most_through`], computed once for hosts in a row that are in the same state.
+    /// [`Self::most_through`], computed once for hosts in a row that are in the same state. With delay
+    /// classes the state is that of all classes, and each host is computed.
     pub(super) fn most_on(&mut self, host: NodeId, most: u32) -> u32 {
-        if self.loads.is_none() || self.policy == Policy::Locality {
+        let has_classes = Classes(self.dc).lowest() > 0;
+        if self.loads.is_none() || self.policy == Policy::Locality || has_classes {
             return self.most_through(host, most);
         }
         let ids = BOTH.map(|direction| PortId {
@@ -76,7 +78,7 @@ impl Search<'_> {
         let state = HostState {
             most,
             loads: ids.map(|id| *self.dc.load(id)),
-            ports: ids.map(|id| self.dc.offered(id)),
+            ports: ids.map(|id| self.dc.offered(id, self.dc.topology.port(id))),
             waits: ids.map(|id| self.dc.topology.wait_before(id, self.scope)),
         };
         if let Some((known, count)) = &self.seen.host

@@ -5,6 +5,7 @@ use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 use serde_json::{Value, json};
 use std::collections::HashMap;
+use std::fmt::Write as _;
 use std::fs;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -62,8 +63,11 @@ impl History {
 
     /// The history, a line of JSON for each operation, as tools/linearizable reads it.
     pub(crate) fn text(&self) -> String {
-        let lines = self.lines.lock().unwrap();
-        lines.iter().map(|line| format!("{line}\n")).collect()
+        let mut text = String::new();
+        for line in self.lines.lock().unwrap().iter() {
+            writeln!(text, "{line}").unwrap();
+        }
+        text
     }
 
     /// The number of operations, and of those without an answer.
@@ -227,7 +231,7 @@ impl<'h> Client<'h> {
     /// Sends a change and records it.
     fn change(&mut self, key: &str, mut operation: Value, call: Call) {
         let begin = self.history.nanos();
-        let answer = self.until_answered(call.clone());
+        let answer = self.until_answered(call);
         operation["end"] = json!(answer.as_ref().map(|_| self.history.nanos()));
         if let Some(Answer { status, body }) = answer {
             operation["answer"] = json!(match (status, body["code"].as_str()) {
@@ -235,7 +239,7 @@ impl<'h> Client<'h> {
                 (404, _) => "absent",
                 (409, Some("exists")) => "exists",
                 (412, Some("changed")) => "changed",
-                _ => panic!("{call:?}: {status} {body}"),
+                _ => panic!("{operation}: {status} {body}"),
             });
             operation["found"] = found(&body);
         }

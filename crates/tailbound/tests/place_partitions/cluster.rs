@@ -97,9 +97,10 @@ impl Cluster {
     }
 
     fn begin(&mut self, node: Node) {
-        let mut command = match MEMBERS.contains(&node) {
-            true => self.member(node),
-            false => self.replica(node),
+        let mut command = if MEMBERS.contains(&node) {
+            self.member(node)
+        } else {
+            self.replica(node)
         };
         let log = self.directory.path().join("log");
         let log = File::options().create(true).append(true).open(log).unwrap();

@@ -68,10 +68,11 @@ pub(crate) fn during(
             turn.retain(|fault| *fault != Fault::Clock || Cluster::has_clocks());
         }
         let fault = turn.swap_remove(random.random_range(0..turn.len()));
-        let lengths = match random.random_ratio(1, 4) {
+        let lengths = if random.random_ratio(1, 4) {
             // In a short run the other faults have their turn.
-            true => LONG_MS[0]..LONG_MS[1].min(time.as_millis() as u64 / 3),
-            false => SHORT_MS,
+            LONG_MS[0]..LONG_MS[1].min(time.as_millis() as u64 / 3)
+        } else {
+            SHORT_MS
         };
         let length = Duration::from_millis(random.random_range(lengths));
         once(fault, length, network, cluster, random);

@@ -106,6 +106,7 @@ impl Network {
 
     /// Lets no frame pass from one node to another; the other direction stays.
     pub(crate) fn cut(&self, from: Node, to: Node) {
+        assert!(self.nodes.contains(&from) && self.nodes.contains(&to));
         neighbour(from, to, NOBODY);
     }
 

@@ -128,6 +128,7 @@ fn host(name: &str, change: u64, vms: &[(&str, u64, u32)]) -> HostGuarantees {
             burst_rate: None,
             bursts: None,
             burst_in: None,
+            class: None,
         }),
         cpu_reservation: None,
         limit: VmLimit::default(),
@@ -139,6 +140,7 @@ fn host(name: &str, change: u64, vms: &[(&str, u64, u32)]) -> HostGuarantees {
         revision: change,
         change,
         classes: tailbound_api::Classes::default(),
+        delay_classes: Vec::new(),
         vms: vms.collect(),
         places: Vec::new(),
     }

@@ -37,6 +37,7 @@ fn full_size(pods: u32) -> Datacentre {
         frame: Bytes(1_538),
         packet: None,
         classes: Classes::default().into(),
+        delay_classes: Vec::new(),
         groups: Vec::new(),
         hosts: Vec::new(),
     };

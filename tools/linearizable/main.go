@@ -20,7 +20,7 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-const patience = time.Minute
+const searchTimeout = time.Minute
 
 // operation is one request of a client with its answer.
 type operation struct {
@@ -156,7 +156,7 @@ func main() {
 	}
 	sort.Strings(names)
 	for _, name := range names {
-		switch porcupine.CheckOperationsTimeout(model, keys[name], patience) {
+		switch porcupine.CheckOperationsTimeout(model, keys[name], searchTimeout) {
 		case porcupine.Illegal:
 			code = 1
 			fmt.Printf("%s: its %d operations have no order:\n", name, len(keys[name]))
@@ -166,7 +166,7 @@ func main() {
 			}
 		case porcupine.Unknown:
 			code = max(code, 2)
-			fmt.Printf("%s: no order of its %d operations within %v\n", name, len(keys[name]), patience)
+			fmt.Printf("%s: no order of its %d operations within %v\n", name, len(keys[name]), searchTimeout)
 		}
 	}
 	if code == 0 {

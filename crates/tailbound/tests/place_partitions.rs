@@ -161,7 +161,7 @@ fn judge(history: &History) -> Result<String, String> {
     }
 }
 
-/// What a command printed.
+/// Returns the output of a command.
 fn text(output: &Output) -> String {
     let printed = [&output.stdout[..], &output.stderr].concat();
     String::from_utf8_lossy(&printed).trim().to_owned()

@@ -18,7 +18,7 @@ const QUERIES: usize = 1024;
 /// A query's wait for the revision of the last commit, or for the reason why it is not known.
 type Query = oneshot::Sender<Result<u64, String>>;
 
-/// What a replica has of its store.
+/// The revisions that a replica has of its store.
 #[derive(Debug, Clone)]
 pub(super) struct Progress {
     /// The revision of the store up to which this replica has read the watch.

@@ -25,7 +25,7 @@ const MAX_WAIT: Duration = Duration::from_secs(5);
 pub(super) enum MinRevision {
     /// The revision of an earlier answer.
     Of(u64),
-    /// That of the last change that was done before the query came, by any replica.
+    /// The revision of the last change that was done before the query came, by any replica.
     Newest,
 }
 
@@ -83,8 +83,7 @@ async fn reach_newest(replica: &Replica) -> Result<(), ApiError> {
     match tokio::time::timeout(MAX_WAIT, replica.newest()).await {
         Ok(Ok(())) => Ok(()),
         Ok(Err(why)) => {
-            let detail =
-                format!("this replica cannot ask the store for its newest revision: {why}");
+            let detail = format!("this replica cannot read the store's newest revision: {why}");
             Err(ApiError::new(Code::Unavailable, detail))
         }
         Err(_) => {

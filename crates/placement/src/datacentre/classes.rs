@@ -20,9 +20,9 @@ use crate::topology::{Port, PortId, Topology};
 /// The sums of all classes at all ports.
 #[derive(Debug, Clone)]
 pub(super) struct PortLoads {
-    /// Those of the ordinary class, by node, up and down.
+    /// The sums of the ordinary class, by node, up and down.
     pub(super) ordinary: Vec<[Load; 2]>,
-    /// Those of the delay classes, in order of priority.
+    /// The sums of the delay classes, in order of priority.
     pub(super) urgent: Vec<ClassSums>,
 }
 
@@ -106,7 +106,7 @@ pub(super) fn counted(
 /// Rates of hosts' links that a check uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Links {
-    /// Those of the topology.
+    /// The rates of the topology.
     Built,
     /// The lower of the topology's and the host's report.
     Reported,

@@ -65,7 +65,7 @@ struct HostState {
 impl Search<'_> {
     /// Returns how many of up to `most` machines the ports of a host may carry:
     /// [`Self::most_through`], computed once for hosts in a row that are in the same state. With delay
-    /// classes the state is that of all classes, and each host is computed.
+    /// classes each host is computed, as all of its classes matter.
     pub(super) fn most_on(&mut self, host: NodeId, most: u32) -> u32 {
         let has_classes = Classes(self.dc).lowest() > 0;
         if self.loads.is_none() || self.policy == Policy::Locality || has_classes {

@@ -28,14 +28,14 @@ const THINKING_MS: std::ops::Range<u64> = 5..60;
 /// Time limit for one attempt.
 const TRY: Duration = Duration::from_millis(1500);
 /// Time limit for a request with all attempts; then its outcome is unknown.
-const PATIENCE: Duration = Duration::from_secs(20);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The operations of all clients.
 pub(crate) struct History {
     start: Instant,
     lines: Mutex<Vec<Value>>,
     /// The last known tenant of each key.
-    tenants: Mutex<HashMap<String, Known>>,
+    tenants: Mutex<HashMap<String, TenantView>>,
     /// The times at which the limits of the beacon were answered, see [`Client::shine`].
     beacon: Mutex<Vec<Instant>>,
     is_over: AtomicBool,
@@ -90,7 +90,7 @@ impl History {
 
 /// A tenant, and the number of its last change, as a client knows them.
 #[derive(Clone, Copy)]
-struct Known {
+struct TenantView {
     id: u64,
     change: u64,
 }
@@ -162,8 +162,8 @@ impl<'h> Client<'h> {
         }
     }
 
-    /// Makes the beacon, a tenant on a host. Its machine's limit in a host's guarantees tells how old they
-    /// are.
+    /// Makes the beacon, a tenant on a host. The limit of its machine in a host's guarantees shows their
+    /// age.
     pub(crate) fn make_beacon(&mut self, host: &str) -> Beacon {
         let placement = json!([{"host": host, "vms": 1}]);
         let body = json!({"owner": "beacon", "name": "web", "vms": 1, "placement": placement});
@@ -211,7 +211,7 @@ impl<'h> Client<'h> {
         self.change(key, operation, call);
     }
 
-    fn resize(&mut self, key: &str, known: Known, vms: u32) {
+    fn resize(&mut self, key: &str, known: TenantView, vms: u32) {
         let mut operation = json!({"kind": "resize", "id": known.id, "vms": vms});
         let path = format!("/v1/tenants/{}", known.id);
         let mut call = Call::new(Method::PATCH, path).with(&json!({ "vms": vms }));
@@ -250,7 +250,7 @@ impl<'h> Client<'h> {
     fn until_answered(&mut self, mut call: Call) -> Option<Answer> {
         self.requests += 1;
         call.once = Some(format!("{}-{}", self.number, self.requests));
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + REQUEST_TIMEOUT;
         loop {
             match self.attempt(&call) {
                 Some(answer) if answer.status < 500 => return Some(answer),
@@ -285,7 +285,7 @@ impl<'h> Client<'h> {
         let found = &operation["found"];
         if let (Some(id), Some(change)) = (found["id"].as_u64(), found["change"].as_u64()) {
             let mut tenants = self.history.tenants.lock().unwrap();
-            tenants.insert(key.to_owned(), Known { id, change });
+            tenants.insert(key.to_owned(), TenantView { id, change });
         }
         operation["key"] = json!(key);
         operation["client"] = json!(self.number);

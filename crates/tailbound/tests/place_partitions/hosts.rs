@@ -13,7 +13,7 @@ use ureq::http::Request;
 
 /// Silence after which a host changes over, and the pause before the next replica, as the daemon has them.
 const SILENCE: Duration = Duration::from_secs(12);
-const PAUSE: Duration = Duration::from_millis(500);
+const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
 /// One host and its connection to the replicas.
 pub(crate) struct Follower {
@@ -42,7 +42,7 @@ impl Follower {
             for line in self.lines(*replica).take_while(|_| !history.is_over()) {
                 age.read(&serde_json::from_str(&line).unwrap());
             }
-            sleep(PAUSE);
+            sleep(RETRY_PAUSE);
         }
         age.greatest
     }

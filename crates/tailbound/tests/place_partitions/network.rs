@@ -104,13 +104,13 @@ impl Network {
         network
     }
 
-    /// Lets no frame pass from one node to another; the other direction stays.
+    /// Cuts the way from one node to another; the other direction stays.
     pub(crate) fn cut(&self, from: Node, to: Node) {
         assert!(self.nodes.contains(&from) && self.nodes.contains(&to));
         neighbour(from, to, NOBODY);
     }
 
-    /// Lets all frames pass.
+    /// Removes all cuts.
     pub(crate) fn heal(&self) {
         for from in &self.nodes {
             for to in self.nodes.iter().filter(|to| *to != from) {

@@ -175,7 +175,7 @@ fn shaper(mut shaper: Shaper<Packet>) -> Shaper<Packet> {
 }
 
 /// Returns 64 KB packets for [`PACKETS`] segments, and a pool with buffers for them.
-fn large_packets(v6: bool) -> Vec<Packet> {
+fn large_packets(v6: bool) -> (Pool, Vec<Packet>) {
     let pool = Pool::with_keys(HashKeys::FIXED);
     let tcp = Tcp {
         v6,
@@ -186,28 +186,44 @@ fn large_packets(v6: bool) -> Vec<Packet> {
     // Afterwards, because buffers of another size would be freed for those of the packets.
     let warm: Vec<_> = (0..PACKETS).map(|_| pool.buffer(Pool::SMALL)).collect();
     drop(warm);
-    packets
+    (pool, packets)
 }
 
-/// The packets, and room for their segments.
-fn to_segment(v6: bool) -> (Vec<Packet>, Vec<Packet>) {
-    (large_packets(v6), Vec::with_capacity(PACKETS as usize))
+/// Packets, their pool, and room for their segments.
+struct ToSegment {
+    packets: Vec<Packet>,
+    segments: Vec<Packet>,
+    /// Without a handle the pool would free each buffer.
+    pool: Pool,
+}
+
+fn to_segment(v6: bool) -> ToSegment {
+    let (pool, packets) = large_packets(v6);
+    ToSegment {
+        packets,
+        segments: Vec::with_capacity(PACKETS as usize),
+        pool,
+    }
 }
 
 #[library_benchmark]
 #[bench::tcp4(args = (to_segment(false)), config = limit(150 + COPY))]
 #[bench::tcp6(args = (to_segment(true)), config = limit(150 + COPY))]
-fn segment(input: (Vec<Packet>, Vec<Packet>)) -> Vec<Packet> {
-    let (packets, mut segments) = input;
+fn segment(input: ToSegment) -> (Pool, Vec<Packet>) {
+    let ToSegment {
+        packets,
+        mut segments,
+        pool,
+    } = input;
     for packet in packets {
         packet.segment(|segment| segments.push(segment));
     }
     assert_eq!(segments.len() as u64, PACKETS);
-    segments
+    (pool, segments)
 }
 
 #[library_benchmark]
-#[bench::copies(args = (large_packets(false), vec![0; 2048]))]
+#[bench::copies(args = (large_packets(false).1, vec![0; 2048]))]
 fn segment_bare(packets: Vec<Packet>, mut out: Vec<u8>) -> (Vec<Packet>, Vec<u8>) {
     for packet in &packets {
         let (headers, payload) = packet.bytes().split_at(HEADERS);
@@ -238,16 +254,14 @@ fn warm_pipeline() -> Host {
         limit: None,
     };
     let pipeline = Pipeline::with_keys(&config, HashKeys::FIXED);
-    let packets = large_packets(false);
-    let pool = packets[0].pool().clone();
+    let (pool, packets) = large_packets(false);
     let mut host = Host {
         pipeline,
         packets,
         pool,
     };
     host.forward(START);
-    host.packets = large_packets(false);
-    host.pool = host.packets[0].pool().clone();
+    (host.pool, host.packets) = large_packets(false);
     host
 }
 

@@ -38,6 +38,16 @@ impl Container {
     }
 }
 
+/// A process that ends with the test, also if that fails: the runner waits for its output.
+struct Background(Child);
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 impl Drop for Container {
     fn drop(&mut self) {
         let _ = self.0.kill();
@@ -444,14 +454,15 @@ fn a_policy_follows_guests_that_appear_and_go() {
         host.tailbound("adopt db --dscp 46");
         let mut watch = host.command(&format!("{arguments} --watch"));
         let log = std::fs::File::create(host.directory.path().join("log")).unwrap();
-        let mut watch = watch.stderr(log).spawn().unwrap();
+        let mut watch = Background(watch.stderr(log).spawn().unwrap());
         until_listed(&host, &["db", "web"]);
         let cache = Container::start("cache", 3);
         until_listed(&host, &["cache", "db", "web"]);
         assert_eq!(ping("cache", "10.66.0.254", ""), (3, 0));
         // A mistake changes nothing.
         std::fs::write(&file, "[[guest]]\ndscp = 64\n").unwrap();
-        let signal = |name: &str| run(&format!("kill -{name} {}", watch.id()));
+        let id = watch.0.id();
+        let signal = |name: &str| run(&format!("kill -{name} {id}"));
         signal("HUP");
         let text = || std::fs::read_to_string(host.directory.path().join("log")).unwrap();
         let end = Instant::now() + Duration::from_secs(20);
@@ -466,7 +477,7 @@ fn a_policy_follows_guests_that_appear_and_go() {
         signal("HUP");
         until_listed(&host, &["db"]);
         signal("TERM");
-        assert_eq!(watch.wait().unwrap().code(), Some(0), "{}", text());
+        assert_eq!(watch.0.wait().unwrap().code(), Some(0), "{}", text());
         host.tailbound("release db");
         assert_eq!(host.lists(), before);
     });

@@ -6,7 +6,7 @@ use super::elastic::{ElasticPath, Settlement};
 use super::flows::Elastic;
 use super::index::{FrameIndex, GuestIndex};
 use super::item::WireItem;
-use super::urgent::{Due, Rank};
+use super::urgent::Due;
 use super::{WireClock, void};
 use crate::Frame;
 use tailbound_units::{Nanos, Position, WireBytes};
@@ -70,10 +70,15 @@ impl<'p, F: Frame> Batch<'p, F> {
             now,
             start,
         } = self;
-        Self::hand_over_all(core, elastic, best_effort, now, start, sink);
+        if core.chain.urgent.is_some() {
+            Self::hand_over_all::<true>(core, elastic, best_effort, now, start, sink);
+        } else {
+            Self::hand_over_all::<false>(core, elastic, best_effort, now, start, sink);
+        }
     }
 
-    fn hand_over_all(
+    /// Passes on all items; the copy without delay classes has no branches for them.
+    fn hand_over_all<const CLASSES: bool>(
         core: &mut Core<F>,
         elastic_flows: &mut Elastic,
         best_effort_queue: &mut BestEffort<F>,
@@ -84,7 +89,7 @@ impl<'p, F: Frame> Batch<'p, F> {
         let end = start + core.chain.wire.batch();
         let soon = end + core.chain.wire.batch() * ROW_BATCHES;
         core.chain.departures.expect_until(soon);
-        if core.chain.urgent.is_some() {
+        if CLASSES {
             core.chain.expect_urgent_until(soon);
         }
         if elastic_flows.is_busy() {
@@ -94,7 +99,7 @@ impl<'p, F: Frame> Batch<'p, F> {
         let mut best_effort = best_effort_queue.backlog().packets > 0;
         let mut elastic = core.config.work_conserving;
         loop {
-            let mut due = core.chain.next_due(wire);
+            let mut due = core.chain.next_due::<CLASSES>(wire);
             let (release, local) = (core.chain.releases.first(), core.chain.local.next);
             if release.min(local) < end {
                 if release <= due.releases.min(local) {
@@ -134,11 +139,11 @@ impl<'p, F: Frame> Batch<'p, F> {
                     break;
                 }
                 wire = Self::fill(core, wire, due.at, &mut sink);
-                if core.chain.urgent.is_some() {
-                    due = core.chain.next_due(wire);
+                if CLASSES {
+                    due = core.chain.next_due::<CLASSES>(wire);
                 }
             }
-            wire = Self::hand_over_due(core, now, due, wire, &mut sink);
+            wire = Self::hand_over(core, now, due, wire, &mut sink);
         }
         core.chain.wire.take_until(wire);
     }
@@ -156,35 +161,6 @@ impl<'p, F: Frame> Batch<'p, F> {
         let line = lines.at_mut(index);
         let guest = guests.at_mut(line.guest);
         chain.release(guest, line, index);
-    }
-
-    /// Passes on the frame that is due. The copy for guests of the ordinary class has no branches
-    /// for the others.
-    #[inline(always)]
-    fn hand_over_due(
-        core: &mut Core<F>,
-        now: Nanos,
-        due: Due,
-        at: Position,
-        sink: &mut impl FnMut(WireItem<F>),
-    ) -> Position {
-        if due.rank == Rank::ORDINARY {
-            let rank = Rank::ORDINARY;
-            return Self::hand_over(core, now, Due { rank, ..due }, at, sink);
-        }
-        Self::hand_over_urgent(core, now, due, at, sink)
-    }
-
-    /// Passes on a frame of a delay class as [`Self::hand_over`] does.
-    #[inline(never)]
-    fn hand_over_urgent(
-        core: &mut Core<F>,
-        now: Nanos,
-        due: Due,
-        at: Position,
-        sink: &mut impl FnMut(WireItem<F>),
-    ) -> Position {
-        Self::hand_over(core, now, due, at, sink)
     }
 
     /// Passes on the frame that is due, since `due`, determines the departure of its guest's next

@@ -112,10 +112,11 @@ impl<F> Chain<F> {
     }
 
     /// Returns the departure that is next on a wire that is free from `free` on: that of the highest
-    /// class with a frame that is due, or the first of all.
+    /// class with a frame that is due, or the first of all. `CLASSES` is true if there are delay
+    /// classes.
     #[inline(always)]
-    pub(super) fn next_due(&self, free: Position) -> Due {
-        if self.urgent.is_some() {
+    pub(super) fn next_due<const CLASSES: bool>(&self, free: Position) -> Due {
+        if CLASSES {
             return self.next_of_classes(free);
         }
         let at = self.departures.first();

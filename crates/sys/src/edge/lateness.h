@@ -1,11 +1,8 @@
 // How late frames with a departure time leave: the time from then until the kernel takes them out of their queue
 // for a driver. One that the driver does not take is counted again with the next attempt.
 
-// (struct sk_buff *skb, struct Qdisc *q, struct net_device *dev, ...). It is called for frames that were in
-// a queue alone, so frames of devices without one cost nothing.
-SECTION("fentry/sch_direct_xmit") int on_start(u64 *arguments)
+INLINE int count_late(const struct sk_buff *skb, const struct net_device *device)
 {
-	const struct sk_buff *skb = (void *)arguments[0];
 	u64 due = skb->tstamp;
 
 	if (!due)
@@ -15,7 +12,6 @@ SECTION("fentry/sch_direct_xmit") int on_start(u64 *arguments)
 	// A receive timestamp, which is of another clock.
 	if (late < 0)
 		return 0;
-	const struct net_device *device = (void *)arguments[2];
 	u32 ifindex = device->ifindex, zero = 0, bucket = 0;
 
 	if (device->nd_net.net->ns.inum != host_netns || !map_lookup(&interfaces, &ifindex))
@@ -32,4 +28,18 @@ SECTION("fentry/sch_direct_xmit") int on_start(u64 *arguments)
 	if ((u64)late > its->max)
 		its->max = late;
 	return 0;
+}
+
+// (struct sk_buff *skb, struct Qdisc *q, struct net_device *dev, ...). It is called for frames that were in
+// a queue alone, so frames of devices without one cost nothing.
+SECTION("fentry/sch_direct_xmit") int on_start(u64 *arguments)
+{
+	return count_late((void *)arguments[0], (void *)arguments[2]);
+}
+
+// (struct sk_buff *skb, struct net_device *dev): for kernels on which the other one cannot be attached. It is
+// called for all frames.
+SECTION("tp_btf/net_dev_start_xmit") int on_start_of_any(u64 *arguments)
+{
+	return count_late((void *)arguments[0], (void *)arguments[1]);
 }

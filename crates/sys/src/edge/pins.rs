@@ -10,7 +10,7 @@ use crate::bpf_program::{LoadError, kernel_types, lacks, patiently, refused};
 use aya::maps::lpm_trie::LpmTrie;
 use aya::maps::{Array, HashMap, Map, MapData, PerCpuArray};
 use aya::programs::links::{FdLink, PinnedLink};
-use aya::programs::{FEntry, SchedClassifier};
+use aya::programs::{BtfTracePoint, FEntry, SchedClassifier};
 use aya::{Ebpf, EbpfLoader};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::File;
@@ -31,7 +31,9 @@ pub(super) const PROGRAMS: [&str; 5] = [
 ];
 /// The program that measures lateness, and the kernel's function that it precedes.
 const LATENESS: (&str, &str) = ("on_start", "sch_direct_xmit");
-/// The pin of its link.
+/// The program for kernels that refuse this, and its tracepoint.
+const LATENESS_OF_ANY: (&str, &str) = ("on_start_of_any", "net_dev_start_xmit");
+/// The pin of the link of either.
 const LATENESS_LINK: &str = "link-on_start";
 
 /// The maps.
@@ -183,8 +185,10 @@ impl Pins {
                 .pin(self.0.join(name))
                 .map_err(|error| refused(&error))?;
         }
-        // A kernel may refuse it: then lateness is not measured.
-        let _ = self.load_lateness(&mut programs, &types);
+        // A kernel may refuse both: then lateness is not measured.
+        if self.load_lateness(&mut programs, &types).is_err() {
+            let _ = self.load_lateness_of_any(&mut programs, &types);
+        }
         let map: Map = programs.take_map("layout").ok_or_else(|| lacks("layout"))?;
         let mut layout: Array<MapData, u64> = map.try_into().map_err(map_error)?;
         layout.set(0, LAYOUT, 0).map_err(map_error)?;
@@ -200,6 +204,15 @@ impl Pins {
         pinned.map_err(|error| refused(&error))
     }
 
+    fn load_lateness_of_any(&self, programs: &mut Ebpf, types: &aya::Btf) -> Result<(), LoadError> {
+        let (name, tracepoint) = LATENESS_OF_ANY;
+        let program = programs.program_mut(name).ok_or_else(|| lacks(name))?;
+        let measure: &mut BtfTracePoint = program.try_into().map_err(|error| refused(&error))?;
+        patiently(|| measure.load(tracepoint, types)).map_err(|error| refused(&error))?;
+        let pinned = program.pin(self.0.join(name));
+        pinned.map_err(|error| refused(&error))
+    }
+
     /// Measures lateness from now on, if frames wait in this queue. It costs some 100 instructions
     /// each time that any interface sends. A kernel that refuses it does not measure.
     pub(super) fn measure(&self, queue: Queue) {
@@ -211,14 +224,22 @@ impl Pins {
             let mut program = FEntry::from_pin(self.0.join(LATENESS.0)).ok()?;
             let attached = program.attach().ok()?;
             let attached = FdLink::from(program.take_link(attached).ok()?);
-            attached.pin(link).ok()
+            attached.pin(&link).ok()
         };
-        let _ = attach();
+        let attach_to_any = || {
+            let mut program = BtfTracePoint::from_pin(self.0.join(LATENESS_OF_ANY.0)).ok()?;
+            let attached = program.attach().ok()?;
+            let attached = FdLink::from(program.take_link(attached).ok()?);
+            attached.pin(&link).ok()
+        };
+        let _ = attach().or_else(attach_to_any);
     }
 
     /// Returns true if lateness can be measured.
     pub(super) fn measures(&self) -> bool {
-        self.0.join(LATENESS.0).exists()
+        [LATENESS.0, LATENESS_OF_ANY.0]
+            .iter()
+            .any(|name| self.0.join(name).exists())
     }
 
     fn map(&self, name: &str) -> Result<Map, EdgeError> {

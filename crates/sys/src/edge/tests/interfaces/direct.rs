@@ -98,7 +98,10 @@ fn frames_between_guests_pass_the_bridge_as_long_as_it_passes_them_on() {
             "bridge -n {name}h link set dev {port} isolated on"
         )));
     }
-    third.arrive(&net, 2);
+    let end = Instant::now() + Duration::from_secs(2);
+    while third.arrive(&net, 1) > 0 {
+        assert!(Instant::now() < end, "the way has no end");
+    }
     assert_eq!(third.arrive(&net, 5), 0);
     for port in ["port", "other"] {
         assert!(run(&format!(

@@ -1,6 +1,7 @@
 //! Ways past the bridge.
 
 use super::*;
+use std::time::{Duration, Instant};
 
 /// The second guest: its port, address and MAC.
 const SECOND: (u32, Ipv4Addr, [u8; 6]) = (78, Ipv4Addr::new(10, 9, 0, 4), [2, 0, 0, 0, 0, 4]);

@@ -119,6 +119,11 @@ impl Host {
 
     /// All lists that an administrator could look at.
     fn lists(&self) -> String {
+        // The kernel reports the carrier of a new pair some milliseconds later.
+        let end = Instant::now() + Duration::from_secs(10);
+        while run("ip link").contains("NO-CARRIER") && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(10));
+        }
         let mut lists = Vec::new();
         for list in ["ip -d link", "ip address", "bridge -d link", "tc -d qdisc"] {
             lists.push(without_timers(&run(list)));

@@ -13,6 +13,7 @@ mod cpu;
 mod error;
 mod free;
 mod index;
+mod known;
 mod limits;
 mod loads;
 mod moving;

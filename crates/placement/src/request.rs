@@ -427,3 +427,26 @@ pub(crate) fn check<T: Copy + PartialOrd + std::fmt::Display>(
         most: most.to_string(),
     })
 }
+
+impl Topology {
+    /// Returns the request with the class of its delay, if it names no class.
+    #[must_use]
+    pub fn with_class(&self, mut request: Request) -> Request {
+        request.guarantee = request.guarantee.map(|it| self.guarantee_with_class(it));
+        request
+    }
+
+    /// Returns the guarantee with the class of its delay, if it names no class.
+    #[must_use]
+    pub fn guarantee_with_class(&self, mut guarantee: Guarantee) -> Guarantee {
+        if let (None, Some(delay)) = (guarantee.class, guarantee.delay) {
+            guarantee.class = self.class_for(delay);
+        }
+        guarantee
+    }
+
+    /// Returns this tree with the queues of a request's class.
+    pub(crate) fn of_request(&self, request: &Request) -> &Self {
+        self.of_rank(self.rank(request.class()))
+    }
+}

@@ -67,6 +67,11 @@ pub enum Direction {
     Down,
 }
 
+impl Direction {
+    /// Both directions.
+    pub(crate) const BOTH: [Self; 2] = [Self::Up, Self::Down];
+}
+
 /// A queue and the link behind it, between a node and its parent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PortId {

@@ -2,13 +2,13 @@
 
 use super::best_effort::BestEffort;
 use super::chain::Chain;
+use super::class::DelayClass;
 use super::core::Core;
 use super::elastic::ElasticPath;
 use super::flows::Elastic;
 use super::index::LineIndex;
 use super::room::Room;
 use super::store::Arrival;
-use super::urgent::DelayClass;
 use crate::Frame;
 use tailbound_units::Bytes;
 

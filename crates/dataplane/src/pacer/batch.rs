@@ -70,7 +70,7 @@ impl<'p, F: Frame> Batch<'p, F> {
             now,
             start,
         } = self;
-        if core.chain.urgent.is_some() {
+        if core.chain.departures.has_classes() {
             Self::hand_over_all::<true>(core, elastic, best_effort, now, start, sink);
         } else {
             Self::hand_over_all::<false>(core, elastic, best_effort, now, start, sink);
@@ -88,9 +88,9 @@ impl<'p, F: Frame> Batch<'p, F> {
     ) {
         let end = start + core.chain.wire.batch();
         let soon = end + core.chain.wire.batch() * ROW_BATCHES;
-        core.chain.departures.expect_until(soon);
+        core.chain.departures.ordinary.expect_until(soon);
         if CLASSES {
-            core.chain.expect_urgent_until(soon);
+            core.chain.departures.expect_urgent_until(soon);
         }
         if elastic_flows.is_busy() {
             Self::settle_elastic(core, elastic_flows, start);
@@ -99,7 +99,7 @@ impl<'p, F: Frame> Batch<'p, F> {
         let mut best_effort = best_effort_queue.backlog().packets > 0;
         let mut elastic = core.config.work_conserving;
         loop {
-            let mut due = core.chain.next_due::<CLASSES>(wire);
+            let mut due = core.chain.departures.next_due::<CLASSES>(wire);
             let (release, local) = (core.chain.releases.first(), core.chain.local.next);
             if release.min(local) < end {
                 if release <= due.releases.min(local) {
@@ -140,7 +140,7 @@ impl<'p, F: Frame> Batch<'p, F> {
                 }
                 wire = Self::fill(core, wire, due.at, &mut sink);
                 if CLASSES {
-                    due = core.chain.next_due::<CLASSES>(wire);
+                    due = core.chain.departures.next_due::<CLASSES>(wire);
                 }
             }
             wire = Self::hand_over(core, now, due, wire, &mut sink);
@@ -180,7 +180,7 @@ impl<'p, F: Frame> Batch<'p, F> {
             chain,
         } = &mut *core;
         let Due { rank, at: due, .. } = due;
-        let number = chain.departures_of(rank).depart(due);
+        let number = chain.departures.of(rank).depart(due);
         let guest = guests.at_mut(number);
         let departure = guest.buckets.last_departure();
         let place = chain.store.vacate(guest.stamped);
@@ -222,9 +222,9 @@ impl<'p, F: Frame> Batch<'p, F> {
             None
         };
         if let Some(departure) = next {
-            chain.departures_of(rank).depart_again(number, departure);
+            chain.departures.of(rank).depart_again(number, departure);
         } else {
-            chain.departures_of(rank).leave();
+            chain.departures.of(rank).leave();
             if !guest.round.is_empty() {
                 Self::pass_over(core, number, departure);
                 return at + wire;

@@ -1,7 +1,6 @@
 //! The chain of buckets: releases of lines and departures of frames.
 
 use super::account::Departing;
-use super::departures::Departures;
 use super::guest::Guest;
 use super::index::{FrameIndex, LineIndex};
 use super::limit::{BeganToWait, Limit, UsedLines};
@@ -10,7 +9,7 @@ use super::local::Local;
 use super::releases::Releases;
 use super::round::{Links, of_deficit};
 use super::store::Store;
-use super::urgent::UrgentDepartures;
+use super::urgent::AllDepartures;
 use super::wire::Wire;
 use super::{PacerStats, void};
 use crate::{Connection, Frame};
@@ -27,10 +26,8 @@ pub(super) struct Chain<F> {
     pub(super) store: Store<F>,
     /// Lines that wait for their limit, by their release.
     pub(super) releases: Releases,
-    /// Guests, by the departure of their frame that has one.
-    pub(super) departures: Departures,
-    /// The same of guests of a delay class; `None` as long as there was none.
-    pub(super) urgent: UrgentDepartures,
+    /// Guests, by class and by the departure of their frame that has one.
+    pub(super) departures: AllDepartures,
     /// The same for frames to guests of this host.
     pub(super) local: Local<F>,
     /// The order of lines in the rounds of their guests.
@@ -47,8 +44,7 @@ impl<F: Frame> Chain<F> {
             wire,
             store: Store::new(),
             releases: Releases::new(),
-            departures: Departures::new(),
-            urgent: None,
+            departures: AllDepartures::new(),
             local: Local::new(),
             links: Links::new(),
             used: UsedLines::new(),
@@ -76,7 +72,7 @@ impl<F: Frame> Chain<F> {
     /// The first departure or release; the end of time without any.
     #[inline(always)]
     pub(super) fn next(&self) -> Position {
-        self.first_departure().min(self.releases.first())
+        self.departures.first().min(self.releases.first())
     }
 
     /// Length of a frame on the wire, and its memory.
@@ -312,7 +308,7 @@ impl<F: Frame> Chain<F> {
         if let Some(departure) = self.stamp(guest, line, index, at) {
             // No later frame departs before the frames on the wire.
             let floor = self.wire.start();
-            let departures = self.departures_of(guest.guarantee.rank());
+            let departures = self.departures.of(guest.guarantee.rank());
             departures.insert(number, departure, floor);
         }
     }

@@ -147,7 +147,7 @@ impl<F: Frame> Pacer<F> {
             else {
                 continue;
             };
-            tree.for_lacking(sight, |line, lacks| {
+            tree.for_lacking(at, chain.wire.change(), |line, lacks| {
                 let unused = lines.limit(line).filter(|limit| limit.used.is_none());
                 unused
                     .map(|limit| limit.unused(lacks))

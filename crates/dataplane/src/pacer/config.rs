@@ -1,6 +1,6 @@
 //! Configuration of a pacer, and its rules.
 
-use super::urgent::DelayClass;
+use super::class::{DelayClass, Rank};
 use super::{void, wheel};
 use crate::queue::{FqCodelConfig, QueueConfig};
 use crate::{GuestId, Packet};
@@ -203,6 +203,12 @@ pub struct Guarantee {
 }
 
 impl Guarantee {
+    /// The class of its departures.
+    #[inline(always)]
+    pub(super) fn rank(&self) -> Rank {
+        Rank::of(self.class)
+    }
+
     /// Creates a guarantee {B, S, Bmax} with the default horizon and mark.
     pub const fn new(bandwidth: Rate, burst: Bytes, burst_rate: Rate) -> Self {
         Self {

@@ -3,8 +3,8 @@
 use super::Pacer;
 use super::arrivals::{Arrivals, FrameGuarantee};
 use super::batch::Batch;
+use super::class::DelayClass;
 use super::store::Arrival;
-use super::urgent::DelayClass;
 use crate::{Frame, GuestId};
 use tailbound_units::{Nanos, Position};
 
@@ -72,7 +72,7 @@ impl<F: Frame> Pacer<F> {
             next = chain.wire.taken();
         }
         let mut next = next.max(chain.wire.taken());
-        let (due, local) = (chain.first_departure(), chain.local.next);
+        let (due, local) = (chain.departures.first(), chain.local.next);
         let release = chain.releases.first();
         // Otherwise it waits, as earlier releases do, for a frame that waits for the wire.
         if local < release || release <= due {

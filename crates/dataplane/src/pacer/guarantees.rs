@@ -1,6 +1,7 @@
 //! Begin, change and end of guests' guarantees.
 
 use super::best_effort::BestEffort;
+use super::class::Rank;
 use super::config::{MAX_GUESTS, PacerConfig, PacerError, check_rate, check_sum, slowest};
 use super::core::Core;
 use super::flows::Elastic;
@@ -13,7 +14,6 @@ use super::place::set_bursts;
 use super::room::Room;
 use super::round::weight;
 use super::store::Arrival;
-use super::urgent::Rank;
 use super::{Guarantee, wheel};
 use crate::queue::Queued;
 use crate::{Frame, GuestId};
@@ -51,7 +51,8 @@ impl<F: Frame> Guarantees<'_, F> {
         let slots = self.core.guests.slots();
         self.core
             .chain
-            .reserve_departures(fresh.guarantee.rank(), slots);
+            .departures
+            .reserve(fresh.guarantee.rank(), slots);
         if let Some(held) = &held {
             self.reclass(id, fresh.guarantee.rank());
             if let Some(guest) = self.core.guests.find_mut(id) {
@@ -91,9 +92,9 @@ impl<F: Frame> Guarantees<'_, F> {
         let number = number_of(id);
         if guest.stamped.is_some() && !chain.store.at(guest.stamped).is_local {
             let floor = chain.wire.start();
-            chain.departures_of(guest.guarantee.rank()).remove(number);
+            chain.departures.of(guest.guarantee.rank()).remove(number);
             let departure = guest.buckets.last_departure();
-            chain.departures_of(rank).insert(number, departure, floor);
+            chain.departures.of(rank).insert(number, departure, floor);
         }
     }
 
@@ -104,7 +105,8 @@ impl<F: Frame> Guarantees<'_, F> {
         let slots = self.core.guests.slots();
         self.core
             .chain
-            .reserve_departures(fresh.guarantee.rank(), slots);
+            .departures
+            .reserve(fresh.guarantee.rank(), slots);
         let share = weight(fresh.guarantee.bandwidth, self.core.config.link);
         let line = Line::new(number_of(id), share, None);
         fresh
@@ -148,7 +150,7 @@ impl<F: Frame> Guarantees<'_, F> {
         if stamped.is_some() {
             let number = number_of(id);
             if !self.core.chain.local.remove(number) {
-                self.core.chain.departures_of(rank).remove(number);
+                self.core.chain.departures.of(rank).remove(number);
             }
             self.restore(stamped);
         }

@@ -5,13 +5,13 @@
 //! it is used next, or in a call of [`super::Pacer::translate`]. So a change takes time for each
 //! guest, but not for each limit or waiting frame.
 
+use super::class::Rank;
 use super::config::{PacerConfig, PacerError, check_sum};
 use super::core::Core;
 use super::guest::Guest;
 use super::index::{GuestIndex, LineIndex};
 use super::line::Stage;
 use super::place::mark_stale;
-use super::urgent::Rank;
 use crate::Frame;
 use tailbound_units::{Nanos, Position};
 
@@ -88,9 +88,7 @@ impl<F: Frame> Translation<'_, F> {
     fn translate_departures(&mut self) {
         let change = *self.core.chain.wire.change();
         let mut waiting = Vec::new();
-        let chain = &mut self.core.chain;
-        let urgent = chain.urgent.iter_mut().flat_map(|urgent| urgent.iter_mut());
-        for departures in urgent.chain([&mut chain.departures]) {
+        for departures in self.core.chain.departures.all_mut() {
             departures.drain(|number, _| waiting.push(number));
             departures.restart(change.start);
         }
@@ -108,7 +106,7 @@ impl<F: Frame> Translation<'_, F> {
             } else {
                 let guest = self.core.guests.get_mut(number);
                 let rank = guest.map_or(Rank::ORDINARY, |guest| guest.guarantee.rank());
-                let departures = self.core.chain.departures_of(rank);
+                let departures = self.core.chain.departures.of(rank);
                 departures.insert(number, departure, change.start);
             }
         }

@@ -244,7 +244,8 @@ impl Tree {
     /// that this bucket lacks.
     pub(super) fn for_lacking(
         &mut self,
-        (at, change): (Position, &RateChange),
+        at: Position,
+        change: &RateChange,
         mut sink: impl FnMut(LineIndex, WireBytes),
     ) {
         let mut is_any = false;

@@ -5,66 +5,9 @@
 //! frame that is on the wire already, as in the switches. Pacers without guests of a delay class
 //! have the departures of the ordinary class alone.
 
-use super::Guarantee;
-use super::chain::Chain;
+use super::class::{DELAY_CLASSES, Rank};
 use super::departures::Departures;
-use serde::{Deserialize, Serialize};
-use tailbound_classes::Mark;
 use tailbound_units::Position;
-
-/// The number of delay classes.
-pub const DELAY_CLASSES: usize = 2;
-
-/// A guaranteed class above the ordinary one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DelayClass {
-    rank: u8,
-    mark: Mark,
-}
-
-impl DelayClass {
-    /// Creates the class with a number, from 1 for the highest priority on, and its mark. `None` for
-    /// numbers above [`DELAY_CLASSES`].
-    pub const fn new(number: u8, mark: Mark) -> Option<Self> {
-        if number == 0 || number as usize > DELAY_CLASSES {
-            return None;
-        }
-        Some(Self { rank: number, mark })
-    }
-
-    /// The number of the class, from 1 on.
-    pub const fn number(self) -> u8 {
-        self.rank
-    }
-
-    /// The mark of its frames.
-    pub const fn mark(self) -> Mark {
-        self.mark
-    }
-}
-
-/// Number of a guest's class: that of a delay class, or 0 for the ordinary one.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Rank(u8);
-
-impl Rank {
-    pub(super) const ORDINARY: Self = Self(0);
-    /// All classes in order of priority.
-    const ALL: [Self; DELAY_CLASSES + 1] = [Self(1), Self(2), Self(0)];
-
-    #[inline(always)]
-    pub(super) fn of(class: Option<DelayClass>) -> Self {
-        class.map_or(Self::ORDINARY, |class| Self(class.rank))
-    }
-}
-
-impl Guarantee {
-    /// The class of its departures.
-    #[inline(always)]
-    pub(super) fn rank(&self) -> Rank {
-        Rank::of(self.class)
-    }
-}
 
 /// The next departure on a wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,34 +20,58 @@ pub(super) struct Due {
     pub(super) releases: Position,
 }
 
-/// Departures of all delay classes.
-pub(super) type UrgentDepartures = Option<Box<[Departures; DELAY_CLASSES]>>;
+/// The departures of all classes of guests.
+#[derive(Debug)]
+pub(super) struct AllDepartures {
+    /// Guests of the ordinary class, by the departure of their frame that has one.
+    pub(super) ordinary: Departures,
+    /// The same of guests of each delay class; `None` as long as there was none.
+    urgent: Option<Box<[Departures; DELAY_CLASSES]>>,
+}
 
-impl<F> Chain<F> {
+impl AllDepartures {
+    pub(super) fn new() -> Self {
+        Self {
+            ordinary: Departures::new(),
+            urgent: None,
+        }
+    }
+
+    /// Returns true if there was a guest of a delay class.
+    #[inline(always)]
+    pub(super) const fn has_classes(&self) -> bool {
+        self.urgent.is_some()
+    }
+
+    /// Returns the departures of each class.
+    pub(super) fn all_mut(&mut self) -> impl Iterator<Item = &mut Departures> {
+        let urgent = self.urgent.iter_mut().flat_map(|urgent| urgent.iter_mut());
+        urgent.chain([&mut self.ordinary])
+    }
+
     /// Returns the departures of a class.
     #[inline(always)]
-    pub(super) fn departures_of(&mut self, rank: Rank) -> &mut Departures {
-        match (&mut self.urgent, usize::from(rank.0).checked_sub(1)) {
+    pub(super) fn of(&mut self, rank: Rank) -> &mut Departures {
+        match (&mut self.urgent, rank.place()) {
             (Some(urgent), Some(place)) => &mut urgent[place],
-            _ => &mut self.departures,
+            _ => &mut self.ordinary,
         }
     }
 
     /// Creates the departures of a class for guests below `count`, if they do not exist.
-    pub(super) fn reserve_departures(&mut self, rank: Rank, count: usize) {
+    pub(super) fn reserve(&mut self, rank: Rank, count: usize) {
         if rank != Rank::ORDINARY && self.urgent.is_none() {
             self.urgent = Some(Box::new(std::array::from_fn(|_| Departures::new())));
         }
-        self.departures.reserve(count);
-        for departures in self.urgent.iter_mut().flat_map(|urgent| urgent.iter_mut()) {
+        for departures in self.all_mut() {
             departures.reserve(count);
         }
     }
 
     /// Returns the first departure of any class; the end of time without guests.
     #[inline(always)]
-    pub(super) fn first_departure(&self) -> Position {
-        let first = self.departures.first();
+    pub(super) fn first(&self) -> Position {
+        let first = self.ordinary.first();
         match &self.urgent {
             None => first,
             Some(urgent) => urgent.iter().fold(first, |first, it| first.min(it.first())),
@@ -119,7 +86,7 @@ impl<F> Chain<F> {
         if CLASSES {
             return self.next_of_classes(free);
         }
-        let at = self.departures.first();
+        let at = self.ordinary.first();
         Due {
             rank: Rank::ORDINARY,
             at,
@@ -129,10 +96,10 @@ impl<F> Chain<F> {
 
     #[inline(never)]
     fn next_of_classes(&self, free: Position) -> Due {
-        let first_of = |rank: Rank| match (&self.urgent, usize::from(rank.0).checked_sub(1)) {
+        let first_of = |rank: Rank| match (&self.urgent, rank.place()) {
             (Some(urgent), Some(place)) => urgent[place].first(),
             (None, Some(_)) => Position::NEVER,
-            (_, None) => self.departures.first(),
+            (_, None) => self.ordinary.first(),
         };
         let (mut rank, mut at) = (Rank::ORDINARY, Position::NEVER);
         for other in Rank::ALL {

@@ -1,9 +1,8 @@
 //! Upper limits of the host ports below a node, and the latest arrival of traffic there. They
 //! follow from the topology alone.
 
-use super::ports::BOTH;
 use crate::load::{AffineCurve, Interval, Waits};
-use crate::topology::{NodeId, Port, PortId, Topology};
+use crate::topology::{Direction, NodeId, Port, PortId, Topology};
 use tailbound_units::Nanos;
 
 /// Upper bound on the ports of all hosts below a node.
@@ -53,7 +52,7 @@ impl BestPorts {
     /// Up and down, of a node that is not a host.
     pub(super) fn of(&self, topology: &Topology, rank: &[u32], node: NodeId) -> [BestPort; 2] {
         let Some(height) = usize::from(topology.height(node)).checked_sub(1) else {
-            return BOTH.map(|direction| {
+            return Direction::BOTH.map(|direction| {
                 let port = topology.port(PortId { node, direction });
                 BestPort {
                     rate: port.rate,
@@ -91,7 +90,7 @@ impl BestPorts {
             scope = parent;
             let height = usize::from(topology.height(scope)) - 1;
             let best = &mut self.nodes[height][rank[scope.index()] as usize];
-            for (port, direction) in best.iter_mut().zip(BOTH) {
+            for (port, direction) in best.iter_mut().zip(Direction::BOTH) {
                 let node = host;
                 let wait = topology.wait_before(PortId { node, direction }, scope);
                 port.waits = port.waits.hull(Waits::point(wait));

@@ -13,7 +13,6 @@
 
 use super::Datacentre;
 use super::best::BestPorts;
-use super::report::PortOverload;
 use crate::load::{AffineCurve, Load};
 use crate::topology::{Port, PortId, Topology};
 
@@ -124,11 +123,11 @@ pub(super) struct Addition<'a> {
 }
 
 /// The check of one class.
-struct Check {
-    class: usize,
-    carried: Load,
-    added: Load,
-    port: Port,
+pub(super) struct Check {
+    pub(super) class: usize,
+    pub(super) carried: Load,
+    pub(super) added: Load,
+    pub(super) port: Port,
 }
 
 /// The classes of a data centre's ports: sums and checks.
@@ -178,7 +177,12 @@ impl<'a> Classes<'a> {
     }
 
     /// Returns the first class, in order of priority, whose queue may grow over its capacity.
-    fn first_over(self, addition: Addition<'_>, id: PortId, links: Links) -> Option<Check> {
+    pub(super) fn first_over(
+        self,
+        addition: Addition<'_>,
+        id: PortId,
+        links: Links,
+    ) -> Option<Check> {
         let Addition {
             rank,
             removed,
@@ -223,32 +227,6 @@ impl<'a> Classes<'a> {
             port.feed = Some(later.lower(feed.delayed(port.capacity)));
         }
         port
-    }
-
-    /// Returns the overload of a port by a change of its tenants, if there is one.
-    pub(super) fn overload(
-        self,
-        addition: Addition<'_>,
-        id: PortId,
-        links: Links,
-    ) -> Option<PortOverload> {
-        let Check {
-            class,
-            carried,
-            added,
-            port,
-        } = self.first_over(addition, id, links)?;
-        Some(PortOverload {
-            port: id,
-            name: self.0.topology.port_name(id),
-            class: (class < self.lowest()).then_some(class as u8 + 1),
-            carried,
-            added,
-            rate: port.rate,
-            backlog_limit: port.backlog_limit,
-            backlog: carried.plus(&added).backlog(port.rate, port.feed),
-            capacity: port.capacity,
-        })
     }
 
     /// Returns whether tenants of delay classes, or one with `rank` classes above its own, are at a

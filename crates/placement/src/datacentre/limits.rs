@@ -6,6 +6,7 @@
 use super::Datacentre;
 use super::best::BestPort;
 use super::classes::Classes;
+use super::known::{HostState, Hosts};
 use super::loads::Key;
 use super::ports::BOTH;
 use super::search::Search;
@@ -35,31 +36,6 @@ fn senders(direction: Direction, below: Interval<u32>, vms: u32) -> Interval<u32
             most: vms - below.least,
         },
     }
-}
-
-/// Results of the search for hosts, valid for others in the same state.
-#[derive(Debug, Default)]
-pub(super) struct KnownHosts {
-    range: Option<(Hosts, Option<Interval<u32>>)>,
-    host: Option<(HostState, u32)>,
-}
-
-/// The state of the hosts below a node, as its summary has it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Hosts {
-    slots: u32,
-    lightest: [Load; 2],
-    ports: [Port; 2],
-    waits: [Waits; 2],
-}
-
-/// The state of a host, and the limit `most` on its machines.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct HostState {
-    most: u32,
-    loads: [Load; 2],
-    ports: [Port; 2],
-    waits: [Wait; 2],
 }
 
 impl Search<'_> {
@@ -95,14 +71,14 @@ impl Search<'_> {
     /// below one node of the scope's height and not all on one host.
     pub(super) fn is_hopeless(&mut self) -> bool {
         let height = self.dc.topology.height(self.scope);
-        if let Some((known, is_hopeless)) = self.hopeless
+        if let Some((known, is_hopeless)) = self.seen.hopeless
             && known == height
         {
             return is_hopeless;
         }
         let waits = Classes(self.dc).best(self.rank).waits_at(height);
         let is_hopeless = self.range_below(NodeId::TOP, waits).is_none();
-        self.hopeless = Some((height, is_hopeless));
+        self.seen.hopeless = Some((height, is_hopeless));
         is_hopeless
     }
 

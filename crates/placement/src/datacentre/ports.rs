@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use tailbound_units::Nanos;
 
 /// Both ends of a link.
-pub(super) const BOTH: [Direction; 2] = [Direction::Up, Direction::Down];
+pub(super) const BOTH: [Direction; 2] = Direction::BOTH;
 
 /// Division of a tenant by a port's link: `below` of its `vms` machines are below the port's node.
 #[derive(Debug, Clone, Copy)]

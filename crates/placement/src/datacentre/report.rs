@@ -1,6 +1,6 @@
 //! Reasons of a refusal, and the nearest requests that would be admitted.
 
-use super::classes::{Addition, Classes, Links};
+use super::classes::{Addition, Check, Classes, Links};
 use super::search::{self, Scopes, Search};
 use super::{AdmitError, Datacentre, Placement, PlacementError, Tenant, ports};
 use crate::load::{AffineCurve, Load};
@@ -278,6 +278,34 @@ fn relax_inward_burst(
     Some(Relaxation::new(more, move |more| {
         Adjustment::InwardBurst(Bytes(least.0 + more))
     }))
+}
+
+impl Classes<'_> {
+    /// Returns the overload of a port by a change of its tenants, if there is one.
+    pub(super) fn overload(
+        self,
+        addition: Addition<'_>,
+        id: PortId,
+        links: Links,
+    ) -> Option<PortOverload> {
+        let Check {
+            class,
+            carried,
+            added,
+            port,
+        } = self.first_over(addition, id, links)?;
+        Some(PortOverload {
+            port: id,
+            name: self.0.topology.port_name(id),
+            class: (class < self.lowest()).then_some(class as u8 + 1),
+            carried,
+            added,
+            rate: port.rate,
+            backlog_limit: port.backlog_limit,
+            backlog: carried.plus(&added).backlog(port.rate, port.feed),
+            capacity: port.capacity,
+        })
+    }
 }
 
 impl Datacentre {

@@ -6,7 +6,7 @@
 use super::classes::{Classes, Links};
 use super::complete::{self, Outcome};
 use super::index::Room;
-use super::limits::KnownHosts;
+use super::known::KnownHosts;
 use super::loads::{Key, Loads};
 use super::ports::{BOTH, Cut};
 use super::{Datacentre, Placement, PlacementError};
@@ -36,8 +36,6 @@ pub(super) struct Search<'a> {
     /// The number of ports that were looked at, and the most that may be.
     pub(super) checks: u32,
     pub(super) effort: u32,
-    /// The height for which [`Self::is_hopeless`] was computed last, and the answer.
-    pub(super) hopeless: Option<(u8, bool)>,
     pub(super) seen: KnownHosts,
     found: Vec<ChosenHost>,
 }
@@ -167,7 +165,6 @@ impl<'a> Search<'a> {
             near: Near::All,
             checks: 0,
             effort: dc.effort,
-            hopeless: None,
             seen: KnownHosts::default(),
             found: Vec::new(),
         }

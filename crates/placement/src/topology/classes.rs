@@ -12,8 +12,7 @@
 //! class ─► Datacentre: sums of this and higher ones  ┴─► admission ─► mark on the hosts
 //! ```
 
-use super::{Port, SpecError, Topology, backlog_limit};
-use crate::request::{Guarantee, Request};
+use super::{Port, Topology, backlog_limit};
 use serde::{Deserialize, Serialize};
 use tailbound_classes::{Class, Classes, Mark};
 use tailbound_units::{Bytes, Nanos, Rate};
@@ -135,12 +134,18 @@ impl DelayClassSpec {
     }
 }
 
+/// A delay class that contradicts the fabric or another class.
+pub(super) struct WrongClass {
+    pub(super) number: u8,
+    pub(super) error: DelayClassError,
+}
+
 /// Checks the delay classes of a fabric by themselves.
-pub(super) fn check(all: &[DelayClassSpec], classes: Classes) -> Result<(), SpecError> {
+pub(super) fn check(all: &[DelayClassSpec], classes: Classes) -> Result<(), WrongClass> {
     for (class, number) in all.iter().zip(1_u8..) {
         let place = usize::from(number) - 1;
         let checked = check_one(class, &all[..place], classes);
-        checked.map_err(|error| SpecError::DelayClass { number, error })?;
+        checked.map_err(|error| WrongClass { number, error })?;
     }
     Ok(())
 }
@@ -210,22 +215,6 @@ impl Topology {
         Some(place as u8 + 1)
     }
 
-    /// Returns the request with the class of its delay, if it names no class.
-    #[must_use]
-    pub fn with_class(&self, mut request: Request) -> Request {
-        request.guarantee = request.guarantee.map(|it| self.guarantee_with_class(it));
-        request
-    }
-
-    /// Returns the guarantee with the class of its delay, if it names no class.
-    #[must_use]
-    pub fn guarantee_with_class(&self, mut guarantee: Guarantee) -> Guarantee {
-        if let (None, Some(delay)) = (guarantee.class, guarantee.delay) {
-            guarantee.class = self.class_for(delay);
-        }
-        guarantee
-    }
-
     /// Returns the number of guaranteed classes above that of a guarantee, and of all for a class
     /// that does not exist.
     pub(crate) fn rank(&self, class: Option<u8>) -> usize {
@@ -233,11 +222,6 @@ impl Topology {
         class.map_or(lowest, |number| {
             usize::from(number).saturating_sub(1).min(lowest)
         })
-    }
-
-    /// Returns this tree with the queues of a request's class.
-    pub(crate) fn of_request(&self, request: &Request) -> &Self {
-        self.of_rank(self.rank(request.class()))
     }
 
     /// Returns this tree with the queues of the class with `rank` classes above it.

@@ -1,6 +1,6 @@
 //! Descriptions of a topology: a file, or a few numbers.
 
-use super::classes::{self, DelayClassError, DelayClassSpec};
+use super::classes::{self, DelayClassError, DelayClassSpec, WrongClass};
 use super::{MAX_LIMITS, Names, Node, NodeId, PLENTY, Port, Resources, Topology, backlog_limit};
 use crate::load::AffineCurve;
 use serde::{Deserialize, Serialize};
@@ -490,7 +490,8 @@ impl Spec {
         check(FRAME, "size", self.frame, Bytes(64), Bytes(65_536))?;
         let packet = self.packet.unwrap_or(self.frame);
         check(PACKET, "size", packet, self.frame, MAX_PACKET)?;
-        classes::check(&self.delay_classes, self.classes.try_into()?)?;
+        let checked = classes::check(&self.delay_classes, self.classes.try_into()?);
+        checked.map_err(|WrongClass { number, error }| SpecError::DelayClass { number, error })?;
         let names = self.groups.iter().map(|group| &group.name);
         for name in names.chain(self.hosts.iter().map(|host| &host.name)) {
             check_name(name)?;

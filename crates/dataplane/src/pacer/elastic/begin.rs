@@ -66,7 +66,7 @@ impl<F: Frame> Selection<'_, F> {
 
     /// Returns a guest that waits for {B, S} and may have another elastic flow.
     fn find_waiting(&mut self, at: Position) -> Option<GuestIndex> {
-        let departs = self.core.chain.departures.first_number();
+        let departs = self.core.chain.departures.ordinary.first_number();
         let line = self.core.chain.first_limited();
         let released = line.map(|line| self.core.lines.at(line).guest);
         let (count, from) = (
@@ -212,7 +212,7 @@ impl<F: Frame> Selection<'_, F> {
         }
         let size = (waiting.wire, waiting.memory);
         let line = lines.of_frame(guest, frame);
-        chain.departures_of(guest.guarantee.rank()).remove(number);
+        chain.departures.of(guest.guarantee.rank()).remove(number);
         let departure = guest.buckets.last_departure();
         guest.take_back(size.0, at, false);
         let index = line;

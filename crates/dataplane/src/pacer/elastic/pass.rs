@@ -108,7 +108,7 @@ impl<F: Frame> ElasticPath<'_, F> {
             if !self.elastic.is_waiting() && !self.select(at) {
                 return None;
             }
-            if self.core.chain.first_departure() <= at {
+            if self.core.chain.departures.first() <= at {
                 // The frame that would have left before now belongs to another flow.
                 return Some(at);
             }

@@ -629,7 +629,7 @@ fn any_packet(
         Some(virtio) => Offload::parse(*virtio, frame, headers)?,
         None => Offload::NONE,
     };
-    // What a guest says of its own checksums is no more than that.
+    // A guest can claim checksums that its packets do not have.
     headers.vouched = source.is_none() && virtio.is_some_and(Offload::vouches);
     let capacity = buffer.len();
     let facts = buffer.parts_mut().1;

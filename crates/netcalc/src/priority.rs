@@ -22,7 +22,7 @@ impl ArrivalCurve {
         let Some(links) = links else {
             return Ok(all);
         };
-        // What comes up to the frame, and later of higher classes alone.
+        // The links bring frames of all classes up to this one, and later those of higher classes alone.
         let later = higher.at(wait.into())?.min(links.rate.times(wait.into())?);
         let burst = links.burst.plus(later)?;
         let rate = links.rate;

@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(way.check("one", late), Ok(()));
         let silent = way.check("one", late + PROOF_LIFE).unwrap_err();
         assert!(silent.contains("has not answered for 5s"), "{silent}");
-        // What was proved of one leader says nothing about the next.
+        // A proof of one leader is none of the next.
         way.note("two", Err("refused".to_owned()), late);
         assert_eq!(way.check("two", late), Err("refused".to_owned()));
     }

@@ -267,7 +267,7 @@ fn all_together_conform_up_to_an_inward_burst() {
         (stats.conforming.packets, stats.exceeding.packets),
         (150, 350)
     );
-    // What is more than all bursts is no limit.
+    // An inward burst above the sum of all bursts is no limit.
     let unlimited = InwardConfig {
         burst_in: Some(Bytes(501 * FULL)),
         ..limited

@@ -92,7 +92,7 @@ fn frames_between_guests_pass_the_bridge_as_long_as_it_passes_them_on() {
     }
     assert_eq!(third.arrive(&net, COUNT), COUNT);
     assert_eq!(ways(&edge), 2, "a way of each to the other");
-    // What the bridge does not pass on any more is over within 25 ticks.
+    // A way ends within 25 ticks after the bridge stops to pass frames on.
     let name = &net.name;
     for port in ["port", "other"] {
         assert!(run(&format!(

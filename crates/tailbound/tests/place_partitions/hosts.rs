@@ -44,6 +44,8 @@ impl Follower {
             }
             sleep(RETRY_PAUSE);
         }
+        // A host without a line would have no age.
+        assert!(age.limit > 0, "no guarantees came to {}", self.host);
         age.greatest
     }
 

@@ -272,3 +272,8 @@ impl Ledger {
         self.datacentre.topology().find(name)
     }
 }
+
+/// Returns all tenants.
+pub(crate) const fn tenants_of(ledger: &Ledger) -> &BTreeMap<TenantId, Arc<Tenant>> {
+    &ledger.tenants
+}

@@ -22,7 +22,7 @@ pub use way::PROOF_LIFE;
 
 use crate::ledger::{Ledger, LoadError};
 use crate::service::Service;
-use crate::store::etcd::{EtcdStore, Keys, Link, LinkError, Loaded, Location, Pointer, load};
+use crate::store::etcd::{EtcdStore, Keys, Layout, Link, LinkError, Loaded, Location, load};
 use crate::store::{Store, StoreError};
 use axum::body::Bytes;
 use axum::http::{HeaderMap, Method};
@@ -30,7 +30,6 @@ use forward::Forwarder;
 use fresh::{Freshness, Progress};
 use lease::ElectedTerm;
 use role::RoleLoop;
-use std::collections::HashMap;
 use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -311,7 +310,7 @@ async fn create(link: &mut Link, options: &Options, loaded: &Loaded) -> Result<(
     let Some(elected) = elected.map_err(|error| StoreError::Failed(error.to_string()))? else {
         return Err(StoreError::Failed("another replica creates the store".into()).into());
     };
-    let mut store = store(options, &elected, loaded.long.clone())?;
+    let mut store = store(options, &elected, loaded.layout.clone())?;
     let written = task::spawn_blocking(move || store.commit(&changes)).await;
     lease::revoke(link, elected.term.lease).await;
     written.map_err(|error| StoreError::Uncertain(error.to_string()))??;
@@ -328,16 +327,12 @@ async fn campaign(link: &mut Link, options: &Options) -> Result<Option<ElectedTe
     lease::campaign(link, location, *lease, advertise).await
 }
 
-fn store(
-    options: &Options,
-    elected: &ElectedTerm,
-    long: HashMap<String, Pointer>,
-) -> Result<EtcdStore, LinkError> {
+fn store(options: &Options, elected: &ElectedTerm, layout: Layout) -> Result<EtcdStore, LinkError> {
     Ok(EtcdStore::new(
         Handle::current(),
         Link::new(&options.location, CALL_TIMEOUT)?,
         Keys::new(&options.location.prefix),
         elected.term.clone(),
-        long,
+        layout,
     ))
 }

@@ -1,17 +1,28 @@
 //! Stores that make the ledger durable.
 
 pub mod etcd;
+mod sections;
 mod sqlite;
+#[cfg(test)]
+mod testing;
 
 pub use sqlite::Sqlite;
 
 use crate::ledger::{Change, Snapshot};
-use tailbound_api::Code;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tailbound_api::{Code, Tenant};
+use tailbound_placement::TenantId;
 
 /// Keeps what a ledger decided.
 pub trait Store: Send {
     /// Returns everything that is kept.
     fn load(&mut self) -> Result<Snapshot, StoreError>;
+
+    /// Notes the tenants of the ledger whose changes are committed from now on, which are those that
+    /// are kept. With them a change of few machines of a large tenant writes only these; without them
+    /// the first change of a tenant writes all its machines.
+    fn begin(&mut self, tenants: &BTreeMap<TenantId, Arc<Tenant>>);
 
     /// Keeps changes, all or none; they are durable when it returns. Returns the store's revision
     /// after the commit, which rises with each commit that changes something and is the same for

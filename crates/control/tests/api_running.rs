@@ -4,16 +4,18 @@ use crate::api_support::{ACME, HOST, OPERATOR, Place, Setup, agent, sha256, toke
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
+use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::Path;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tailbound_api::HostGuarantees;
+use tailbound_api::{HostGuarantees, Tenant};
 use tailbound_control::ledger::{Change, Snapshot};
 use tailbound_control::server::TlsFiles;
 use tailbound_control::store::{Store, StoreError};
+use tailbound_placement::TenantId;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
 /// Opens the stream of a host.
@@ -479,6 +481,8 @@ impl Store for Moody {
     fn load(&mut self) -> Result<Snapshot, StoreError> {
         Ok(self.kept.lock().unwrap().clone())
     }
+
+    fn begin(&mut self, _tenants: &BTreeMap<TenantId, Arc<Tenant>>) {}
 
     fn commit(&mut self, changes: &[Change]) -> Result<u64, StoreError> {
         match self.mood.load(Ordering::Relaxed) {

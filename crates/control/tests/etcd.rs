@@ -8,22 +8,23 @@ mod proxy;
 use etcd::{Etcd, Tls};
 use proxy::Proxy;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
-use std::collections::HashMap;
 use std::fs;
 use std::net::TcpListener;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tailbound_api::{AuditCaller, HostState, NewTenant, Role, TokenRole, TopologyDiff, VmLimit};
+use tailbound_api::{
+    AuditCaller, HostMachines, HostState, NewTenant, Role, Tenant, TokenRole, TopologyDiff, VmLimit,
+};
 use tailbound_control::ledger::{
     Call, Change, Command, Hosts, KeyId, KeyRecord, Ledger, Reply, Snapshot, TokenHash, TokenRecord,
 };
 use tailbound_control::replica::{Options, PROOF_LIFE, Replica};
 use tailbound_control::server::{Authentication, Config, Metrics, Server};
 use tailbound_control::service::{Service, ServiceError};
-use tailbound_control::store::etcd::messages::{RequestOp, TxnRequest};
+use tailbound_control::store::etcd::messages::{RangeRequest, RequestOp, TxnRequest, prefix_end};
 use tailbound_control::store::etcd::{
-    Deadline, EtcdStore, Keys, Link, Location, Term, load, snapshot,
+    Deadline, EtcdStore, Keys, Layout, Link, Location, Term, load, snapshot,
 };
 use tailbound_control::store::{Store, StoreError};
 use tailbound_placement::{Policy, Spec, TenantId};
@@ -50,7 +51,7 @@ fn spec() -> Spec {
         frame = "1538B"
         [[host]]
         name = "host"
-        count = 4
+        count = 8
         slots = 8
         uplink = { rate = "10Gbit/s", buffer = "300KB" }
         "#,
@@ -62,8 +63,8 @@ fn spec() -> Spec {
 fn lead(runtime: &Runtime, location: &Location) -> EtcdStore {
     let keys = Keys::new(&location.prefix);
     let mut link = Link::new(location, CALL_TIMEOUT).unwrap();
-    let (term, long) = runtime.block_on(async {
-        let long = load(&mut link, &keys).await.unwrap().long;
+    let (term, layout) = runtime.block_on(async {
+        let layout = load(&mut link, &keys).await.unwrap().layout;
         let lease = link
             .call(async |client| client.grant(600).await)
             .await
@@ -96,9 +97,9 @@ fn lead(runtime: &Runtime, location: &Location) -> EtcdStore {
             created,
             deadline,
         };
-        (term, long)
+        (term, layout)
     });
-    EtcdStore::new(runtime.handle().clone(), link, keys, term, long)
+    EtcdStore::new(runtime.handle().clone(), link, keys, term, layout)
 }
 
 fn begin() -> Vec<Change> {
@@ -225,7 +226,13 @@ fn a_leader_whose_lease_may_have_ended_answers_nothing() {
         deadline: Deadline::new(Instant::now()),
     };
     let link = Link::new(&location, CALL_TIMEOUT).unwrap();
-    let mut store = EtcdStore::new(runtime.handle().clone(), link, keys, term, HashMap::new());
+    let mut store = EtcdStore::new(
+        runtime.handle().clone(),
+        link,
+        keys,
+        term,
+        Layout::default(),
+    );
     assert_eq!(store.commit(&[]), Err(StoreError::NotLeader));
 }
 
@@ -507,6 +514,106 @@ fn followers_have_what_the_leader_commits_and_take_over() {
 }
 
 /// An authority, and a certificate by it for members and clients.
+/// Sets the number of a tenant's machines on a host.
+async fn put(service: &Service, host: u32, vms: u32) -> Result<Reply, ServiceError> {
+    let command = Command::PutHost {
+        id: TenantId(1),
+        host: format!("host-{host}"),
+        machines: HostMachines {
+            vms,
+            remove: Vec::new(),
+        },
+    };
+    service.call(Call::of_service(command)).await
+}
+
+/// A follower sees the machines that changed, and goes on with them when it leads.
+#[test]
+fn changes_of_single_machines_of_a_large_tenant_are_followed_and_taken_over() {
+    let Some(etcd) = Etcd::start(1) else { return };
+    let location: Location = etcd.location("large").parse().unwrap();
+    runtime().block_on(async {
+        let (one, two, three) = tokio::join!(
+            replica(&location, 0),
+            replica(&location, 1),
+            replica(&location, 2)
+        );
+        let mut replicas = vec![one, two, three];
+        let leads = |replicas: &[(Service, Replica)]| {
+            let leads = |it: &(Service, Replica)| it.1.leadership().role == Role::Leader;
+            replicas.iter().position(leads)
+        };
+        until("one leads", || leads(&replicas).is_some()).await;
+        let mut new = create("large");
+        if let Command::Create(new) = &mut new.command {
+            new.vms = 40;
+        }
+        replicas[leads(&replicas).unwrap()]
+            .0
+            .call(new)
+            .await
+            .unwrap();
+        let tenant = |service: &Service| {
+            service.read(|ledger| ledger.tenant(TenantId(1)).map(|it| Tenant::clone(it)))
+        };
+        let mut whole = 0;
+        for (round, left) in [3, 2, 1].into_iter().enumerate() {
+            assert_eq!(replicas.len(), left);
+            until("one leads", || leads(&replicas).is_some()).await;
+            let leader = leads(&replicas).unwrap();
+            let service = &replicas[leader].0;
+            // Two commits in a row, of machines of different sections.
+            for (host, vms) in [(8, round as u32 + 1), (1, 7 - round as u32)] {
+                put(service, host, vms).await.unwrap();
+            }
+            let kept = tenant(service);
+            for (other, _) in &replicas {
+                until("it has it, too", || tenant(other) == kept).await;
+            }
+            let mut link = Link::new(&location, CALL_TIMEOUT).unwrap();
+            let read = load(&mut link, &Keys::new(&location.prefix)).await;
+            let read = read.unwrap().snapshot;
+            assert_eq!(
+                read.tenants.get(&TenantId(1)).map(|it| Tenant::clone(it)),
+                kept
+            );
+            let stored = stored(&location).await;
+            assert!(
+                stored
+                    .iter()
+                    .any(|(key, _)| key.contains("/data/sections/")),
+                "{stored:?}"
+            );
+            let document = stored
+                .iter()
+                .find(|(key, _)| key.contains("/data/tenants/"));
+            let at = document.unwrap().1;
+            assert!(
+                round == 0 || at == whole,
+                "the whole tenant was written again"
+            );
+            whole = at;
+            let (_, replica) = replicas.remove(leader);
+            replica.resign().await;
+        }
+    });
+}
+
+/// Returns all keys of a store with the revisions of their values.
+async fn stored(location: &Location) -> Vec<(String, i64)> {
+    let mut link = Link::new(location, CALL_TIMEOUT).unwrap();
+    let key = Keys::new(&location.prefix).all().into_bytes();
+    let request = RangeRequest {
+        range_end: prefix_end(&key),
+        key,
+        ..RangeRequest::default()
+    };
+    let found = link.call(async |client| client.range(request).await).await;
+    let kvs = found.unwrap().kvs.into_iter();
+    kvs.map(|kv| (String::from_utf8(kv.key).unwrap(), kv.mod_revision))
+        .collect()
+}
+
 fn certificates(dir: &Path) -> Tls {
     let ca_key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::new(Vec::new()).unwrap();

@@ -44,7 +44,11 @@ type ClaimStatus interface {
 // Config is what a [Driver] needs.
 type Config struct {
 	// Node is the name of the node.
-	Node     string
+	Node string
+	// Packet is the longest packet that leaves the node whole; 0 for that of the node's tailbound.
+	Packet guarantee.Bytes
+	// Counted is the part of a claim's burst that is this packet ([guarantee.Uplink.Counted]).
+	Counted  guarantee.Bytes
 	Store    *Store
 	Enforcer Enforcer
 	Status   ClaimStatus
@@ -80,7 +84,7 @@ func New(config Config) *Driver {
 // Prepare records the guarantee of a claim for the pod that it is reserved for. A second call with
 // the same claim does nothing.
 func (d *Driver) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim) error {
-	record, err := recordOf(claim, d.config.Node)
+	record, err := d.recordOf(claim)
 	if err != nil {
 		return fmt.Errorf("claim %s/%s: %w", claim.Namespace, claim.Name, err)
 	}
@@ -97,6 +101,8 @@ func (d *Driver) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim) 
 		switch {
 		case other == *record:
 			return nil
+		case other.Version < recordVersion && other.ClaimUID == record.ClaimUID && other.Pod == record.Pod && other.BandwidthBit == record.BandwidthBit:
+			// A driver before this one prepared it, and counted no packet.
 		case other.ClaimUID == record.ClaimUID:
 			return fmt.Errorf("claim %s/%s was prepared with %s for pod %s, and has %s for pod %s now: it has to be unprepared first",
 				claim.Namespace, claim.Name, other.Guarantee, other.Pod, record.Guarantee, record.Pod)
@@ -187,7 +193,7 @@ func (d *Driver) enforce(ctx context.Context, records []Record, enforced map[str
 	outcomes := map[string]error{}
 	for _, record := range records {
 		if actual := enforced[record.Pod]; !actual.is(record) {
-			outcomes[record.Pod] = d.config.Enforcer.Enforce(ctx, record.Pod, record.Guarantee, actual.Rules)
+			outcomes[record.Pod] = d.config.Enforcer.Enforce(ctx, record, actual.Rules)
 		}
 	}
 	return outcomes
@@ -267,8 +273,8 @@ func (d *Driver) report(ctx context.Context, record Record, condition metav1.Con
 }
 
 // recordOf returns the record of an allocated claim; nil if the claim has no uplink of a node.
-func recordOf(claim *resourceapi.ResourceClaim, node string) (*Record, error) {
-	result, allocated, err := guarantee.Allocated(claim, node)
+func (d *Driver) recordOf(claim *resourceapi.ResourceClaim) (*Record, error) {
+	result, allocated, err := guarantee.Allocated(claim, d.config.Node, d.config.Counted)
 	if err != nil || result == nil {
 		return nil, err
 	}
@@ -279,6 +285,9 @@ func recordOf(claim *resourceapi.ResourceClaim, node string) (*Record, error) {
 		Version: recordVersion, Pod: string(claim.Status.ReservedFor[0].UID),
 		Namespace: claim.Namespace, Claim: claim.Name, ClaimUID: string(claim.UID),
 		Guarantee: allocated.String(), BandwidthBit: allocated.Bandwidth, BurstBytes: allocated.Burst,
+	}
+	if d.config.Packet != 0 {
+		record.Packet = d.config.Packet.String()
 	}
 	if result.ShareID != nil {
 		record.Share = string(*result.ShareID)

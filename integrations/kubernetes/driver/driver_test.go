@@ -34,7 +34,8 @@ func (f *fakes) Enforced(context.Context) (map[string]Enforcement, error) {
 	return f.enforced, f.failure
 }
 
-func (f *fakes) Enforce(_ context.Context, pod, text string, rules []string) error {
+func (f *fakes) Enforce(_ context.Context, record Record, rules []string) error {
+	pod, text := record.Pod, record.Guarantee
 	f.asked = append(f.asked, strings.Join(append([]string{"adopt", pod, text}, rules...), " "))
 	if f.works {
 		f.enforced = map[string]Enforcement{pod: {Bandwidth: 2_000_000_000, Burst: 70_000, Uplink: "eth1"}}
@@ -120,7 +121,7 @@ func TestPrepareAndUnprepareTwiceAndInTheWrongOrder(t *testing.T) {
 		t.Fatalf("files %v", got)
 	}
 	text, err := os.ReadFile(filepath.Join(directory, "a1.json"))
-	if err != nil || !strings.Contains(string(text), `"guarantee":"2Gbit/s,70KB"`) || !strings.Contains(string(text), `"version":1`) {
+	if err != nil || !strings.Contains(string(text), `"guarantee":"2Gbit/s,70KB"`) || !strings.Contains(string(text), `"version":2`) {
 		t.Fatalf("record %s, %v", text, err)
 	}
 	if len(fake.reports) != 1 || fake.last().Reason != ReasonPrepared {
@@ -277,7 +278,7 @@ func TestADriverThatStartsAgainKnowsItsRecords(t *testing.T) {
 	if err := again.Prepare(t.Context(), claim("c1", "a1", "2G")); err != nil {
 		t.Fatal(err)
 	}
-	for name, text := range map[string]string{"b1.json": "{", "b2.json": `{"version":2,"pod":"b2"}`, "b3.json": `{"version":1,"pod":"a1"}`} {
+	for name, text := range map[string]string{"b1.json": "{", "b2.json": `{"version":3,"pod":"b2"}`, "b3.json": `{"version":1,"pod":"a1"}`} {
 		if err := os.WriteFile(filepath.Join(directory, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -349,5 +350,48 @@ func TestTheCNIPluginStaysWhileANetworkListsIt(t *testing.T) {
 		if gone, err := RemoveCNI(binaries, filepath.Join(configuration, "none")); !gone || err != nil || len(files(t, binaries)) != 0 {
 			t.Errorf("gone %t, %v", gone, err)
 		}
+	}
+}
+
+// A pod sends a packet beyond its burst. Where the stock scheduler adds up claims, they count it.
+func TestTheBurstOfAClaimCountsThePacket(t *testing.T) {
+	driver, _, directory := start(t)
+	driver.config.Packet, driver.config.Counted = 9_000, 9_000
+	if err := driver.Prepare(t.Context(), claim("c1", "a1", "2G")); err != nil {
+		t.Fatal(err)
+	}
+	records, err := driver.config.Store.All()
+	if err != nil || len(records) != 1 || records[0].Guarantee != "2Gbit/s,61KB" || records[0].Packet != "9KB" {
+		t.Fatalf("records %+v, %v", records, err)
+	}
+	program := filepath.Join(t.TempDir(), "tailbound")
+	if err := os.WriteFile(program, []byte("#!/bin/sh\necho \"$*\" >\"$0.asked\"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := (Program{Path: program}).Enforce(t.Context(), records[0], []string{"--no-guard"}); err != nil {
+		t.Fatal(err)
+	}
+	asked, err := os.ReadFile(program + ".asked")
+	if err != nil || string(asked) != "adopt pod/a1 --guarantee 2Gbit/s,61KB --packet 9KB --no-guard\n" {
+		t.Errorf("asked %q, %v", asked, err)
+	}
+	// An earlier driver prepared another pod, whose kubelet starts again.
+	earlier := `{"version":1,"pod":"a3","namespace":"shop","claim":"web-net","claim_uid":"c3","guarantee":"2Gbit/s,70KB","bandwidth_bit_s":2000000000,"burst_bytes":70000}`
+	if err := os.WriteFile(filepath.Join(directory, "a3.json"), []byte(earlier), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := driver.Prepare(t.Context(), claim("c3", "a3", "3G")); err == nil {
+		t.Error("another bandwidth replaces the first")
+	}
+	if err := driver.Prepare(t.Context(), claim("c3", "a3", "2G")); err != nil {
+		t.Fatal(err)
+	}
+	if records, err = driver.config.Store.All(); err != nil || len(records) != 2 || records[1].Guarantee != "2Gbit/s,61KB" {
+		t.Errorf("records %+v, %v", records, err)
+	}
+	driver.config.Counted = 69_000
+	err = driver.Prepare(t.Context(), claim("c2", "a2", "2G"))
+	if err == nil || !strings.Contains(err.Error(), "write at least 70538B") {
+		t.Errorf("error %v", err)
 	}
 }

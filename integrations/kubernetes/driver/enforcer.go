@@ -33,8 +33,8 @@ func (e Enforcement) is(record Record) bool {
 type Enforcer interface {
 	// Enforced returns the pods whose interfaces are adopted and in force, by UID.
 	Enforced(ctx context.Context) (map[string]Enforcement, error)
-	// Enforce adopts a pod's interface with a guarantee, beside the rules that it has.
-	Enforce(ctx context.Context, pod, guarantee string, rules []string) error
+	// Enforce adopts a pod's interface with the guarantee of its record, beside the rules that it has.
+	Enforce(ctx context.Context, record Record, rules []string) error
 	// Release undoes all rules of a pod.
 	Release(ctx context.Context, pod string) error
 }
@@ -57,8 +57,12 @@ func (p Program) Enforced(ctx context.Context) (map[string]Enforcement, error) {
 }
 
 // Enforce implements [Enforcer].
-func (p Program) Enforce(ctx context.Context, pod, guarantee string, rules []string) error {
-	_, err := p.run(ctx, append([]string{"adopt", keyOf(pod), "--guarantee", guarantee}, rules...)...)
+func (p Program) Enforce(ctx context.Context, record Record, rules []string) error {
+	arguments := []string{"adopt", keyOf(record.Pod), "--guarantee", record.Guarantee}
+	if record.Packet != "" {
+		arguments = append(arguments, "--packet", record.Packet)
+	}
+	_, err := p.run(ctx, append(arguments, rules...)...)
 	return err
 }
 

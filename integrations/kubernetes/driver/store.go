@@ -15,7 +15,7 @@ import (
 // Record is the guarantee of a pod that starts or runs on this node: the file that the CNI plugin
 // reads.
 type Record struct {
-	// Version is 1. A plugin that reads another one must refuse the pod.
+	// Version is 2, and 1 without a packet. A plugin that does not know it must refuse the pod.
 	Version   int    `json:"version"`
 	Pod       string `json:"pod"`
 	Namespace string `json:"namespace"`
@@ -24,12 +24,14 @@ type Record struct {
 	// Share is the share of the uplink that the claim has, of those of the device.
 	Share string `json:"share,omitempty"`
 	// Guarantee is the value of the flag --guarantee of tailbound adopt.
-	Guarantee    string          `json:"guarantee"`
+	Guarantee string `json:"guarantee"`
+	// Packet is the value of its flag --packet; empty for the program's own.
+	Packet       string          `json:"packet,omitempty"`
 	BandwidthBit guarantee.Rate  `json:"bandwidth_bit_s"`
 	BurstBytes   guarantee.Bytes `json:"burst_bytes"`
 }
 
-const recordVersion = 1
+const recordVersion = 2
 
 // Store keeps the records of a node, a file for each pod. It survives the driver.
 type Store struct {
@@ -108,8 +110,8 @@ func (s *Store) All() ([]Record, error) {
 		if err := json.Unmarshal(text, &record); err != nil {
 			return nil, fmt.Errorf("%s is no record: %w", s.path(pod), err)
 		}
-		if record.Version != recordVersion || record.Pod != pod {
-			return nil, fmt.Errorf("%s is of version %d and pod %q: expected version %d and its name", s.path(pod), record.Version, record.Pod, recordVersion)
+		if record.Version < 1 || record.Version > recordVersion || record.Pod != pod {
+			return nil, fmt.Errorf("%s is of version %d and pod %q: expected at most version %d and its name", s.path(pod), record.Version, record.Pod, recordVersion)
 		}
 		records = append(records, record)
 	}

@@ -151,10 +151,10 @@ func (g *Guarantee) addParameters(raw []byte) error {
 	return nil
 }
 
-// Allocated returns the allocation of a node's uplink within a claim, and the guarantee that the
-// scheduler has counted for it, which may be rounded up. It returns nil if the claim has none on
-// this node.
-func Allocated(claim *resourceapi.ResourceClaim, node string) (*resourceapi.DeviceRequestAllocationResult, Guarantee, error) {
+// Allocated returns the allocation of a node's uplink within a claim, and the guarantee for which the
+// scheduler has counted `counted` bytes more ([Uplink.Counted]). It may be rounded up. It returns nil
+// if the claim has none on this node.
+func Allocated(claim *resourceapi.ResourceClaim, node string, counted Bytes) (*resourceapi.DeviceRequestAllocationResult, Guarantee, error) {
 	if claim.Status.Allocation == nil {
 		return nil, Guarantee{}, errors.New("the claim is not allocated")
 	}
@@ -172,7 +172,12 @@ func Allocated(claim *resourceapi.ResourceClaim, node string) (*resourceapi.Devi
 		if !bandwidthThere || !burstThere {
 			return nil, Guarantee{}, errors.New("the allocation has no consumed capacity: the cluster needs the feature DRAConsumableCapacity (on since Kubernetes 1.36)")
 		}
-		return result, Guarantee{Bandwidth: Rate(bandwidth.Value()), Burst: Bytes(burst.Value())}, nil
+		found := Guarantee{Bandwidth: Rate(bandwidth.Value()), Burst: Bytes(burst.Value()) - counted}
+		if found.Burst < MinFrame {
+			return nil, Guarantee{}, fmt.Errorf("the burst of %s has no room for a frame of %s beside a packet of %s, which leaves whole: write at least %s, or shorten tree.node.packet",
+				Bytes(burst.Value()), MinFrame, counted, MinFrame+counted)
+		}
+		return result, found, nil
 	}
 	return nil, Guarantee{}, nil
 }

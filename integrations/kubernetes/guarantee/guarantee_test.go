@@ -175,22 +175,22 @@ func TestThePartsOfAnAllocation(t *testing.T) {
 	claim := func(results ...resourceapi.DeviceRequestAllocationResult) *resourceapi.ResourceClaim {
 		return &resourceapi.ResourceClaim{Status: resourceapi.ResourceClaimStatus{Allocation: &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{Results: results}}}}
 	}
-	found, got, err := Allocated(claim(above, result), "n1")
+	found, got, err := Allocated(claim(above, result), "n1", 0)
 	wants(t, err)
 	if found == nil || got.String() != "2Gbit/s,70KB" {
 		t.Errorf("got %v of %v", got, found)
 	}
-	found, _, err = Allocated(claim(above), "n1")
+	found, _, err = Allocated(claim(above), "n1", 0)
 	wants(t, err)
 	if found != nil {
 		t.Errorf("a rack's uplink is %v", found)
 	}
-	_, _, err = Allocated(claim(result), "n2")
+	_, _, err = Allocated(claim(result), "n2", 0)
 	wants(t, err, "allocated on n1", "this is n2")
-	_, _, err = Allocated(&resourceapi.ResourceClaim{}, "n1")
+	_, _, err = Allocated(&resourceapi.ResourceClaim{}, "n1", 0)
 	wants(t, err, "not allocated")
 	result.ConsumedCapacity = nil
-	_, _, err = Allocated(claim(result), "n1")
+	_, _, err = Allocated(claim(result), "n1", 0)
 	wants(t, err, "DRAConsumableCapacity")
 }
 
@@ -254,6 +254,13 @@ func TestAnUplinkIsADevice(t *testing.T) {
 	if *bySum.Attributes[AttributeLateness].IntValue != 14_000 || *bySum.Attributes[AttributeLevel].StringValue != "node" {
 		t.Errorf("attributes %v", bySum.Attributes)
 	}
+	uplink.Packet = 9_000
+	for admission, want := range map[Admission]int64{BySum: 1_538 + 9_000, ByService: 1_538} {
+		least := uplink.Device("node", admission).Capacity[CapacityBurst].RequestPolicy.ValidRange.Min.Value()
+		if least != want || uplink.Counted(admission) != Bytes(want-1_538) {
+			t.Errorf("the least burst is %d, expected %d", least, want)
+		}
+	}
 	for _, test := range []struct {
 		change func(*Uplink)
 		word   string
@@ -263,6 +270,8 @@ func TestAnUplinkIsADevice(t *testing.T) {
 		{func(u *Uplink) { u.Up = 19_000 }, "buffer up"},
 		{func(u *Uplink) { u.Down = 1_538 }, "buffer down"},
 		{func(u *Uplink) { u.Lateness = time.Second }, "lateness"},
+		{func(u *Uplink) { u.Packet = 1_500 }, "packet"},
+		{func(u *Uplink) { u.Packet = 80_000 }, "shorten the packet"},
 	} {
 		wrong := uplink
 		test.change(&wrong)

@@ -14,6 +14,9 @@ type Uplink struct {
 	Up, Down Bytes
 	// Frame is the longest frame on the wire.
 	Frame Bytes
+	// Packet is the longest packet of segmentation offload that leaves whole, of nodes only; 0 if
+	// frames leave one by one.
+	Packet Bytes
 	// Lateness is J: the longest time that a frame leaves after its departure time; 0 if unknown.
 	Lateness time.Duration
 }
@@ -28,8 +31,13 @@ func (u Uplink) Check() error {
 		return fmt.Errorf("frame %s is less than %s, a frame with 1,500 bytes of IP on the wire", u.Frame, MinFrame)
 	case u.Lateness < 0 || u.Lateness > 250*time.Millisecond:
 		return fmt.Errorf("lateness %s is not within 0 and 250ms", u.Lateness)
+	case u.Packet != 0 && (u.Packet < u.Frame || u.Packet > MaxBurst):
+		return fmt.Errorf("packet %s is not within a frame of %s and %s", u.Packet, u.Frame, MaxBurst)
 	case u.Up <= frame:
 		return fmt.Errorf("the buffer up, %s, has no room for a burst beside a frame and what leaves late, %s", u.Up, frame)
+	case u.Packet != 0 && u.BurstRoom() < u.Frame+u.Packet:
+		return fmt.Errorf("the buffer up, %s, has no room for a burst of a frame and a packet of %s beside a frame and what leaves late, %s: shorten the packet",
+			u.Up, u.Packet, frame)
 	case u.Down <= u.Frame:
 		return fmt.Errorf("the buffer down, %s, has no room for a burst beside a frame of %s", u.Down, u.Frame)
 	}
@@ -57,6 +65,15 @@ const (
 // Claims that a device can have without a limit of their sum.
 const unlimitedClaims = 1_000
 
+// Counted returns the part of a claim's burst that is no burst of its guarantee: a pod sends its burst
+// and one packet beyond its bandwidth. The placement service counts the packet itself.
+func (u Uplink) Counted(admission Admission) Bytes {
+	if admission == ByService {
+		return 0
+	}
+	return u.Packet
+}
+
 // Device returns the uplink of a node or a group of the level as a device. A claim that leaves a capacity out takes all of it, so that
 // no claim is counted for less than it may send.
 func (u Uplink) Device(level string, admission Admission) resourceapi.Device {
@@ -69,7 +86,7 @@ func (u Uplink) Device(level string, admission Admission) resourceapi.Device {
 		},
 		Capacity: map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{
 			CapacityBandwidth: capacity(int64(u.Rate), int64(MinRate), admission),
-			CapacityBurst:     capacity(int64(u.BurstRoom()), int64(min(u.Frame, u.BurstRoom())), admission),
+			CapacityBurst:     capacity(int64(u.BurstRoom()), int64(min(u.Frame+u.Counted(admission), u.BurstRoom())), admission),
 			CapacityBurstIn:   capacity(int64(u.BurstInRoom()), 0, admission),
 		},
 	}

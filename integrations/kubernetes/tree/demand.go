@@ -17,7 +17,8 @@ type Demand struct {
 	// Level is [guarantee.NodeLevel] or a level of the topology.
 	Level     string
 	Bandwidth guarantee.Rate
-	// Burst and BurstIn are the bursts in the queues from and to the pod.
+	// Burst and BurstIn are the bursts in the queues from and to the pod. Both count the packet with
+	// which a pod exceeds its guarantee.
 	Burst, BurstIn guarantee.Bytes
 }
 
@@ -45,7 +46,7 @@ func (t *Topology) Demand(wanted guarantee.Guarantee, pods int, within string) (
 	if !inside {
 		return nil, fmt.Errorf("there is no level %q: %s", within, t.levelNames())
 	}
-	burst := max(wanted.Burst, t.node.Frame)
+	burst := max(wanted.Burst, t.node.Frame) + t.node.Packet
 	var before, after time.Duration
 	for _, level := range used {
 		up, down := longest(level)

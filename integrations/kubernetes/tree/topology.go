@@ -54,6 +54,8 @@ type Link struct {
 	Down int64             `json:"down"`
 	// LatenessNanoseconds is J, of nodes only.
 	LatenessNanoseconds int64 `json:"latenessNanoseconds,omitempty"`
+	// Packet is the longest packet in bytes that leaves whole, of nodes only; a frame if it is left out.
+	Packet int64 `json:"packet,omitempty"`
 }
 
 // The most levels above the nodes: a claim has at most 32 requests.
@@ -78,6 +80,9 @@ func New(file File) (*Topology, error) {
 	frame := guarantee.Bytes(file.Frame)
 	if frame == 0 {
 		frame = guarantee.MinFrame
+	}
+	if file.Node.Packet == 0 {
+		file.Node.Packet = int64(frame)
 	}
 	node, err := uplink(file.Node, frame)
 	if err != nil {
@@ -107,6 +112,9 @@ func New(file File) (*Topology, error) {
 			if link.LatenessNanoseconds != 0 {
 				return nil, fmt.Errorf("%s.uplinks.%s.latenessNanoseconds: switches have none", place, name)
 			}
+			if link.Packet != 0 {
+				return nil, fmt.Errorf("%s.uplinks.%s.packet: switches forward frames", place, name)
+			}
 			if checked.uplinks[name], err = uplink(link, frame); err != nil {
 				return nil, fmt.Errorf("%s.uplinks.%s: %w", place, name, err)
 			}
@@ -123,7 +131,7 @@ func uplink(link Link, frame guarantee.Bytes) (guarantee.Uplink, error) {
 	}
 	checked := guarantee.Uplink{
 		Rate: rate, Up: guarantee.Bytes(link.Up), Down: guarantee.Bytes(link.Down), Frame: frame,
-		Lateness: time.Duration(link.LatenessNanoseconds),
+		Packet: guarantee.Bytes(link.Packet), Lateness: time.Duration(link.LatenessNanoseconds),
 	}
 	return checked, checked.Check()
 }

@@ -39,6 +39,8 @@ func TestMistakesInATopologyAreNamed(t *testing.T) {
 		"a rate":          {`"rate": "40G", "up": 5`, `"rate": "40", "up": 5`, "levels[0].uplinks.r1: rate"},
 		"a buffer":        {`"up": 62500`, `"up": 625`, "node: the buffer up"},
 		"a lateness":      {`"up": 500000`, `"latenessNanoseconds": 5, "up": 500000`, "switches have none"},
+		"a packet":        {`"up": 62500`, `"up": 62500, "packet": 80000`, "node: the buffer up"},
+		"a rack's packet": {`"up": 500000`, `"packet": 1538, "up": 500000`, "switches forward frames"},
 		"an end":          {"]\n}", "]\n} x", "topology"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -77,7 +79,7 @@ func TestSlicesAreDevicesOfTheNodesBelow(t *testing.T) {
 }
 
 // The numbers are those of the rules in docs/explanation/placement.md, by hand: a queue's capacity
-// is its buffer over its rate (50 us and 240 us at nodes, 200 us at racks, 160 us at pods).
+// is its buffer over its rate, and a pod sends one packet, here a frame, beyond its burst (50 us and 240 us at nodes, 200 us at racks, 160 us at pods).
 func TestDemandsCountTheQueuesBefore(t *testing.T) {
 	wanted := guarantee.Guarantee{Bandwidth: 800_000_000, Burst: 15_000}
 	demands, err := parsed(t).Demand(wanted, 3, Anywhere)
@@ -86,22 +88,23 @@ func TestDemandsCountTheQueuesBefore(t *testing.T) {
 	}
 	// 800 Mbit/s are 100 bytes a microsecond.
 	for i, want := range []Demand{
-		{Level: "node", Bandwidth: 800_000_000, Burst: 15_000, BurstIn: 2*15_000 + 100*(50+200+160+160+200)},
-		{Level: "rack", Bandwidth: 800_000_000, Burst: 15_000 + 100*50, BurstIn: 2*15_000 + 100*(50+200+160+160)},
-		{Level: "pod", Bandwidth: 800_000_000, Burst: 15_000 + 100*250, BurstIn: 2*15_000 + 100*(50+200+160)},
+		{Level: "node", Bandwidth: 800_000_000, Burst: 16_538, BurstIn: 2*16_538 + 100*(50+200+160+160+200)},
+		{Level: "rack", Bandwidth: 800_000_000, Burst: 16_538 + 100*50, BurstIn: 2*16_538 + 100*(50+200+160+160)},
+		{Level: "pod", Bandwidth: 800_000_000, Burst: 16_538 + 100*250, BurstIn: 2*16_538 + 100*(50+200+160)},
 	} {
 		if demands[i] != want {
 			t.Errorf("demand %+v, expected %+v", demands[i], want)
 		}
 	}
 	within, err := parsed(t).Demand(wanted, 3, "rack")
-	if err != nil || len(within) != 1 || within[0].BurstIn != 2*15_000+100*50 {
+	if err != nil || len(within) != 1 || within[0].BurstIn != 2*16_538+100*50 {
 		t.Errorf("demands within a rack: %+v, %v", within, err)
 	}
 	if claim := Claim(demands); len(claim.Devices.Requests) != 3 || claim.Devices.Requests[0].Exactly.DeviceClassName != guarantee.NodeClass {
 		t.Errorf("claim %+v", claim)
 	}
-	if got, err := guarantee.FromClaim(ptr(Claim(demands))); err != nil || *got != wanted {
+	counted := guarantee.Guarantee{Bandwidth: wanted.Bandwidth, Burst: wanted.Burst + parsed(t).Node().Counted(guarantee.BySum)}
+	if got, err := guarantee.FromClaim(ptr(Claim(demands))); err != nil || *got != counted {
 		t.Errorf("the claim's guarantee is %+v, %v", got, err)
 	}
 	if _, err := parsed(t).Demand(wanted, 3, "row"); err == nil || !strings.Contains(err.Error(), `"rack", "pod"`) {

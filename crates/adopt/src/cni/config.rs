@@ -2,9 +2,9 @@
 
 use super::super::journal::DEFAULT_STATE;
 use super::super::refusal::nearest;
-use super::super::request::{Bucket, Request, longest_packet};
+use super::super::request::{Request, longest_packet};
 use super::call::Target;
-use super::claim::DEFAULT_CLAIMS;
+use super::claim::{Claim, DEFAULT_CLAIMS};
 use super::error::{CniError, Code};
 use super::wish;
 use serde_json::{Map, Value};
@@ -154,11 +154,13 @@ impl Config {
     pub(super) fn request_of(
         &self,
         target: &Target,
-        claim: Option<Bucket>,
+        claim: Option<Claim>,
     ) -> Result<Request, CniError> {
         let mut request = self.request()?;
-        if let Some(bucket) = claim {
-            wish::from_claim(&mut request, bucket);
+        if let Some(claim) = claim {
+            wish::from_claim(&mut request, claim.guarantee);
+            let allowance = &mut request.allowance;
+            allowance.packet = claim.packet.or(allowance.packet);
         }
         let runtime = self.keys.get("runtimeConfig");
         let runtime = |key: &str| runtime.and_then(|runtime| runtime.get(key));

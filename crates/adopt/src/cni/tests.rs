@@ -104,11 +104,19 @@ fn a_pods_claim_is_its_guarantee_from_the_first_frame() {
     let request = config.request_of(&target("").unwrap(), bucket).unwrap();
     let guarantee = request.guarantee.unwrap().to_string();
     assert_eq!(guarantee, "2Gbit/s with a burst of 70KB");
+    // The packet with which the claim was counted, whatever the network's is.
+    let counted = right
+        .replace(":1,", ":2,")
+        .replace("shop\"", "shop\",\"packet\":\"1538B\"");
+    write("3f0c-1.json", &counted);
+    let claim = of("K8S_POD_UID=3f0c-1").unwrap();
+    let request = config.request_of(&target("").unwrap(), claim).unwrap();
+    assert_eq!(request.allowance.packet, Some(Bytes(1_538)));
     for (text, why) in [
         ("", "EOF"),
         (&right[..30], "EOF"),
         (
-            &right.replace(":1,", ":2,"),
+            &right.replace(":1,", ":3,"),
             "install the plugin of the driver's release",
         ),
         (
@@ -116,6 +124,7 @@ fn a_pods_claim_is_its_guarantee_from_the_first_frame() {
             "it is that of pod 3f0c-2",
         ),
         (&right.replace("2Gbit/s", "fast"), "fast"),
+        (&counted.replace("1538B", "1KB"), "packet: "),
     ] {
         write("3f0c-1.json", text);
         let error = of("K8S_POD_UID=3f0c-1").expect_err(why).document("1.1.0");

@@ -5,8 +5,10 @@ use crate::store::StoreError;
 use crate::store::etcd::messages::{
     Event, KeyValue, WatchCreateRequest, WatchResponse, prefix_end,
 };
-use crate::store::etcd::{Keys, Link, LinkError, Loaded, Pointer, change, document, reason};
-use std::collections::HashMap;
+use crate::store::etcd::{Keys, Layout, Link, LinkError, Loaded, Patches, document, reason};
+use std::sync::Arc;
+use tailbound_api::Tenant;
+use tailbound_placement::TenantId;
 use tonic::{Status, Streaming};
 
 /// Reason why the watch ended; the store must be read again.
@@ -51,8 +53,8 @@ pub(super) struct Follower {
     link: Link,
     keys: Keys,
     stream: Streaming<WatchResponse>,
-    /// Long documents by name, as they are after the last transaction.
-    pub(super) long: HashMap<String, Pointer>,
+    /// The layout of the documents after the last transaction.
+    pub(super) layout: Layout,
 }
 
 impl Follower {
@@ -73,7 +75,7 @@ impl Follower {
             link,
             keys,
             stream,
-            long: loaded.long.clone(),
+            layout: loaded.layout.clone(),
         })
     }
 
@@ -90,12 +92,15 @@ impl Follower {
         Ok(message)
     }
 
-    /// Returns the transactions in a message, in their order.
+    /// Returns the transactions in a message, in their order. `tenant` returns a tenant as it is
+    /// before the message.
     pub(super) async fn read(
         &mut self,
         message: &WatchResponse,
+        tenant: impl Fn(TenantId) -> Option<Arc<Tenant>>,
     ) -> Result<Vec<Transaction>, FollowError> {
         let mut transactions: Vec<Transaction> = Vec::new();
+        let mut patches = Patches::new(tenant);
         for event in &message.events {
             let Some(kv) = &event.kv else { continue };
             let revision = kv.mod_revision;
@@ -103,6 +108,7 @@ impl Follower {
                 .last()
                 .is_none_or(|last| last.revision != revision)
             {
+                end(&mut transactions, &mut patches)?;
                 transactions.push(Transaction {
                     revision,
                     changes: Vec::new(),
@@ -116,35 +122,48 @@ impl Follower {
                 let leader = event.put().cloned();
                 transaction.leader =
                     Some(leader.map_or(LeaderChange::Vacant, LeaderChange::Elected));
-            } else if let Some(change) = self.change(event, kv).await? {
-                transaction.changes.push(change);
+            } else {
+                self.add(event, kv, &mut patches).await?;
             }
         }
+        end(&mut transactions, &mut patches)?;
         Ok(transactions)
     }
 
-    /// Returns the change that an event makes, if it is about a document.
-    async fn change(
+    /// Adds the document that an event puts or deletes, if it is about one.
+    async fn add(
         &mut self,
         event: &Event,
         kv: &KeyValue,
-    ) -> Result<Option<Change>, FollowError> {
+        patches: &mut Patches<impl Fn(TenantId) -> Option<Arc<Tenant>>>,
+    ) -> Result<(), FollowError> {
         let Some(name) = self.keys.document(&kv.key) else {
-            return Ok(None);
+            return Ok(());
         };
-        self.long.remove(name);
         let document = match event.put() {
-            None => None,
+            None => {
+                self.layout.remove(name);
+                None
+            }
             Some(kv) => {
-                if let Some(pointer) = Pointer::read(&kv.value) {
-                    self.long.insert(name.to_owned(), pointer);
-                }
                 let revision = kv.mod_revision;
-                Some(document(&mut self.link, &self.keys, &kv.value, revision).await?)
+                let document = document(&mut self.link, &self.keys, &kv.value, revision).await?;
+                self.layout.put(name, &kv.value, &document);
+                Some(document)
             }
         };
-        change(name, document.as_deref())
-            .map(Some)
-            .map_err(|why| StoreError::Corrupt(format!("{name}: {why}")).into())
+        let added = patches.add(name, document.as_deref());
+        added.map_err(|why| StoreError::Corrupt(format!("{name}: {why}")).into())
     }
+}
+
+/// Ends the last transaction, if there is one.
+fn end(
+    transactions: &mut [Transaction],
+    patches: &mut Patches<impl Fn(TenantId) -> Option<Arc<Tenant>>>,
+) -> Result<(), StoreError> {
+    if let Some(last) = transactions.last_mut() {
+        last.changes = patches.end().map_err(StoreError::Corrupt)?;
+    }
+    Ok(())
 }

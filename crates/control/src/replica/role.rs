@@ -7,8 +7,7 @@ use crate::ledger::{Ledger, LoadError};
 use crate::service::{Service, ServiceError};
 use crate::store::StoreError;
 use crate::store::etcd::messages::KeyValue;
-use crate::store::etcd::{Keys, Link, LinkError, Loaded, Pointer, load};
-use std::collections::HashMap;
+use crate::store::etcd::{Keys, Layout, Link, LinkError, Loaded, load};
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
 use tailbound_api::Role;
@@ -202,15 +201,17 @@ impl RoleLoop {
             {
                 // All transactions of earlier leaders precede this key in the same stream; none
                 // can follow it.
-                let long = follower.long.clone();
-                return Err(self.lead(elected, leader, long).await);
+                let layout = follower.layout.clone();
+                return Err(self.lead(elected, leader, layout).await);
             }
             let message = tokio::select! {
                 message = follower.message() => message?,
                 reason = unseen(elected.as_mut(), heard_by) => return Err(reason),
                 done = self.resigning.recv() => return Err(StepDownReason::Resigned(done)),
             };
-            for transaction in follower.read(&message).await? {
+            let service = self.service.clone();
+            let tenant = |id| service.read(|ledger| ledger.tenant(id).cloned());
+            for transaction in follower.read(&message, tenant).await? {
                 if let Some(change) = transaction.leader {
                     leader = match change {
                         LeaderChange::Elected(leader) => Some(leader),
@@ -232,9 +233,9 @@ impl RoleLoop {
         &mut self,
         elected: &mut ElectedTerm,
         leader: &KeyValue,
-        long: HashMap<String, Pointer>,
+        layout: Layout,
     ) -> StepDownReason {
-        let mut store = match store(&self.options, elected, long) {
+        let mut store = match store(&self.options, elected, layout) {
             Ok(store) => store,
             Err(error) => return error.into(),
         };

@@ -4,9 +4,10 @@ use super::writer::CALLS;
 use super::*;
 use crate::ledger::testing::{call, create, ledger};
 use crate::ledger::{Command, Snapshot, TenantFilter};
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::mpsc as sync;
-use tailbound_api::{AuditEntry, AuditOutcome, HostReport, HostState};
+use tailbound_api::{AuditEntry, AuditOutcome, HostReport, HostState, Tenant};
 use tailbound_placement::TenantId;
 
 /// Store in memory. Each commit waits until the test sets its result.
@@ -20,6 +21,8 @@ impl Store for Gated {
     fn load(&mut self) -> Result<Snapshot, StoreError> {
         Ok(self.kept.lock().unwrap().clone())
     }
+
+    fn begin(&mut self, _tenants: &BTreeMap<TenantId, Arc<Tenant>>) {}
 
     fn commit(&mut self, changes: &[Change]) -> Result<u64, StoreError> {
         let _ = self.entered.send(());
@@ -479,6 +482,8 @@ impl Store for Defect {
     fn load(&mut self) -> Result<Snapshot, StoreError> {
         Err(StoreError::Failed("not now".to_owned()))
     }
+
+    fn begin(&mut self, _tenants: &BTreeMap<TenantId, Arc<Tenant>>) {}
 
     fn commit(&mut self, _: &[Change]) -> Result<u64, StoreError> {
         panic!("a defect")

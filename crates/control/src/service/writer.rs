@@ -5,7 +5,8 @@ use super::history::{self, Item};
 use super::{Committed, OnEnd, ServiceError, Shared};
 use crate::fair::{FairQueue, Payer};
 use crate::ledger::{
-    Call, Change, Command, Description, Ledger, LoadError, Touched, Undo, taken_back, trail,
+    Call, Change, Command, Description, Ledger, LoadError, Touched, Undo, taken_back, tenants_of,
+    trail,
 };
 use crate::store::{Store, StoreError};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -355,11 +356,10 @@ impl Writer {
     /// Leads, follows, or takes over the decisions of another replica.
     fn transition(&mut self, transition: Transition) {
         match transition {
-            Transition::Lead(store, on_end, done) => {
-                self.leading = Some(Leading {
-                    ledger: self.read_ledger(),
-                    store,
-                });
+            Transition::Lead(mut store, on_end, done) => {
+                let ledger = self.read_ledger();
+                store.begin(tenants_of(&ledger));
+                self.leading = Some(Leading { ledger, store });
                 self.on_end = Some(on_end);
                 self.shared.leads.store(true, Ordering::Release);
                 let _ = done.send(());

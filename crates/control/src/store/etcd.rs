@@ -12,25 +12,36 @@
 
 mod client;
 mod keys;
+mod layout;
 mod link;
 mod load;
 mod location;
 pub mod messages;
+mod patches;
+mod plan;
 mod value;
 
 pub use client::Client;
 pub use keys::{Keys, change};
+pub use layout::Layout;
 pub use link::{Link, LinkError, reason};
 pub use load::{Loaded, document, load};
 pub use location::{Location, LocationError, Tls, User};
+pub use patches::Patches;
+#[cfg(test)]
+pub(super) use plan::tests::CommitSizes;
 pub use value::Pointer;
 
+use super::sections::StoredTenants;
 use super::{Store, StoreError};
 use crate::ledger::{Change, Snapshot};
 use messages::{Compare, RangeRequest, RequestOp, TxnRequest, TxnResponse, prefix_end};
-use std::collections::{BTreeMap, HashMap};
+use plan::Plan;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use tailbound_api::Tenant;
+use tailbound_placement::TenantId;
 use tokio::runtime::Handle;
 use tokio::time;
 
@@ -104,7 +115,9 @@ pub struct EtcdStore {
     number: u64,
     /// The pointers of long documents by name.
     long: HashMap<String, Pointer>,
-    /// The prefixes of parts that no document points to any more.
+    /// The tenants that the store has.
+    stored: StoredTenants,
+    /// The prefixes of keys that no document needs any more.
     garbage: Vec<String>,
     /// The number of long documents written in this term.
     written: u64,
@@ -114,13 +127,8 @@ pub struct EtcdStore {
 impl EtcdStore {
     /// Makes the store for a term that has begun, from a store that was read up to its begin. Its
     /// methods block on the runtime, so they must not be called from one of its threads.
-    pub fn new(
-        runtime: Handle,
-        link: Link,
-        keys: Keys,
-        term: Term,
-        long: HashMap<String, Pointer>,
-    ) -> Self {
+    pub fn new(runtime: Handle, link: Link, keys: Keys, term: Term, layout: Layout) -> Self {
+        let (long, stored) = layout.into_state();
         let revision = u64::try_from(term.created).unwrap_or(0);
         Self {
             runtime,
@@ -129,51 +137,55 @@ impl EtcdStore {
             term,
             number: 0,
             long,
+            stored,
             garbage: Vec::new(),
             written: 0,
             revision,
         }
     }
 
-    /// Deletes parts that no document points to: those that a leader wrote before it died.
+    /// Deletes what a leader left over when it died: parts that no document points to, and sections of
+    /// tenants that are gone.
     pub async fn sweep(&mut self) -> Result<(), StoreError> {
-        let key = self.keys.parts().into_bytes();
-        let request = RangeRequest {
-            range_end: prefix_end(&key),
-            key,
-            keys_only: true,
-            ..RangeRequest::default()
-        };
-        let found = self
-            .link
-            .call(async |client| client.range(request).await)
-            .await
-            .map_err(|error| StoreError::Failed(error.to_string()))?;
+        let parts = self.keys_with(self.keys.parts()).await?;
         let used: Vec<String> = self
             .long
             .values()
             .map(|pointer| self.keys.parts_of(&pointer.id))
             .collect();
-        let orphans: Vec<RequestOp> = found
-            .kvs
-            .into_iter()
-            .map(|kv| kv.key)
-            .filter(|key| !used.iter().any(|used| key.starts_with(used.as_bytes())))
-            .map(RequestOp::delete)
-            .collect();
+        let is_used = |key: &Vec<u8>| used.iter().any(|used| key.starts_with(used.as_bytes()));
+        let sections = self.keys_with(self.keys.sections()).await?;
+        let is_gone = |key: &Vec<u8>| {
+            let of = self.keys.document(key).and_then(keys::section_of);
+            of.is_some_and(|(id, _)| !self.stored.has(id))
+        };
+        let orphans = parts.into_iter().filter(|key| !is_used(key));
+        let orphans = orphans.chain(sections.into_iter().filter(is_gone));
+        let orphans: Vec<_> = orphans.map(RequestOp::delete).collect();
         for some in orphans.chunks(MAX_OPS) {
             self.fenced(some.to_vec()).await?;
         }
         Ok(())
     }
 
+    /// Returns the keys with a prefix.
+    async fn keys_with(&mut self, prefix: String) -> Result<Vec<Vec<u8>>, StoreError> {
+        let key = prefix.into_bytes();
+        let request = RangeRequest {
+            range_end: prefix_end(&key),
+            key,
+            keys_only: true,
+            ..RangeRequest::default()
+        };
+        let found = self.link.call(async |client| client.range(request).await);
+        let found = found.await;
+        let found = found.map_err(|error| StoreError::Failed(error.to_string()))?;
+        Ok(found.kvs.into_iter().map(|kv| kv.key).collect())
+    }
+
     async fn write(&mut self, changes: &[Change]) -> Result<u64, StoreError> {
-        let mut documents = BTreeMap::new();
-        for change in Change::coalesced(changes) {
-            let document = keys::document(change)
-                .map_err(|error| StoreError::Failed(format!("{change:?}: {error}")))?;
-            documents.insert(keys::name(change.subject()), document);
-        }
+        let mut plan = Plan::new(&self.stored, changes, MAX_OPS - 1)?;
+        let mut documents = std::mem::take(&mut plan.documents);
         let mut garbage = self.garbage.clone();
         let pointers = self.lengthy(&mut documents).await?;
         let mut ops = Vec::new();
@@ -184,6 +196,16 @@ impl EtcdStore {
                 None => RequestOp::delete(key),
             });
         }
+        // Sections of earlier documents do not count, so they may stay where these are too many.
+        let left = plan
+            .ends
+            .iter()
+            .skip((MAX_OPS - 1).saturating_sub(ops.len()));
+        let left: BTreeSet<TenantId> = left.copied().collect();
+        for id in plan.ends.difference(&left) {
+            let prefix = self.keys.key(&keys::sections_of(*id));
+            ops.push(RequestOp::delete_prefix(prefix));
+        }
         // Where these are too many, some go with a later transaction.
         let old = documents.keys().filter_map(|name| self.long.get(name));
         garbage.extend(old.map(|old| self.keys.parts_of(&old.id)));
@@ -193,6 +215,7 @@ impl EtcdStore {
         ops.extend(deletions.map(RequestOp::delete_prefix));
         self.revision = self.numbered(ops).await?;
         self.number += 1;
+        plan.note(&mut self.stored, &left);
         self.garbage = later.to_vec();
         for name in documents.keys() {
             self.long.remove(name);
@@ -325,6 +348,10 @@ impl Store for EtcdStore {
     fn load(&mut self) -> Result<Snapshot, StoreError> {
         let loaded = self.runtime.block_on(load(&mut self.link, &self.keys))?;
         Ok(loaded.snapshot)
+    }
+
+    fn begin(&mut self, tenants: &BTreeMap<TenantId, Arc<Tenant>>) {
+        self.stored.begin(tenants);
     }
 
     fn commit(&mut self, changes: &[Change]) -> Result<u64, StoreError> {

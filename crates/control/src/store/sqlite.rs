@@ -11,6 +11,7 @@ mod content;
 mod head;
 mod rows;
 
+use super::sections::{self, StoredTenants};
 use super::{Store, StoreError};
 use crate::backup;
 use crate::ledger::{Change, Snapshot};
@@ -20,14 +21,18 @@ use rows::{Rows, Sum};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
+use tailbound_api::Tenant;
+use tailbound_placement::TenantId;
 
 /// The application id in the header of our files: `tbnd`.
 const APPLICATION: i32 = 0x7462_6e64;
 
 /// The version of the tables and of their content.
-const SCHEMA: i32 = 5;
+const SCHEMA: i32 = 6;
 
 /// Earlier versions: 1 without reports of hosts and numbers of tenants' changes, 2 without a head
 /// and a sum of all rows. They are read unchanged, and have the current version afterwards.
@@ -36,6 +41,8 @@ const EARLIER: [i32; 2] = [1, 2];
 const WITHOUT_AUDIT: i32 = 3;
 /// The version without tokens, which differs in nothing else.
 const WITHOUT_TOKENS: i32 = 4;
+/// The version without sections of tenants, which differs in nothing else.
+const WITHOUT_SECTIONS: i32 = 5;
 
 /// Prefix of the names of documents with reports of hosts.
 const SAID: &str = "said/";
@@ -63,6 +70,14 @@ const AUDIT_TABLE: &str = "
     ) STRICT;
 ";
 
+/// The table of the sections of tenants, by the tenant and the number of the section.
+const SECTION_TABLE: &str = "
+    CREATE TABLE IF NOT EXISTS section (
+        tenant INTEGER, number INTEGER, value TEXT NOT NULL, checksum INTEGER NOT NULL,
+        PRIMARY KEY (tenant, number)
+    ) STRICT, WITHOUT ROWID;
+";
+
 /// A store in one file, for one service at a time.
 #[derive(Debug)]
 pub struct Sqlite {
@@ -70,6 +85,7 @@ pub struct Sqlite {
     path: PathBuf,
     head: Head,
     counters: Counters,
+    stored: StoredTenants,
 }
 
 /// The document that changes with every commit.
@@ -145,6 +161,7 @@ impl Sqlite {
             path: path.to_owned(),
             head,
             counters: Counters::default(),
+            stored: StoredTenants::default(),
         })
     }
 
@@ -179,7 +196,12 @@ impl Store for Sqlite {
         // Nothing of the log is needed any more.
         set_merge_at_end(&self.connection, true).map_err(|error| opening(&self.path, &error))?;
         self.counters = counters;
+        self.stored = StoredTenants::new(&content.checksums);
         Ok(snapshot)
+    }
+
+    fn begin(&mut self, tenants: &BTreeMap<TenantId, Arc<Tenant>>) {
+        self.stored.begin(tenants);
     }
 
     fn commit(&mut self, changes: &[Change]) -> Result<u64, StoreError> {
@@ -191,9 +213,14 @@ impl Store for Sqlite {
         let transaction = self.connection.transaction().map_err(|e| writing(&e))?;
         let sum = counters.sum.unwrap_or(Sum::new(0));
         let mut rows = Rows::begin(&transaction, sum, counters.revision);
-        for change in changes {
+        let mut written = Vec::new();
+        for change in Change::coalesced(changes) {
             match change {
                 Change::NextId(next) => counters.next_id = *next,
+                Change::Tenant(tenant) => {
+                    let sections = self.stored.sections(tenant, sections::MAX_SECTIONS);
+                    written.push((tenant, rows.put_tenant(tenant, sections.as_ref())?));
+                }
                 other => rows.put(other)?,
             }
         }
@@ -205,6 +232,17 @@ impl Store for Sqlite {
         let put = self.head.put(counters.revision, *sum.digest());
         put.map_err(|error| StoreError::Uncertain(error.to_string()))?;
         self.counters = counters;
+        for (tenant, of) in written {
+            match of {
+                Some(of) => self.stored.put_whole(tenant, of, false),
+                None => self.stored.put_sections(tenant),
+            }
+        }
+        for change in changes {
+            if let Change::Gone(id) = change {
+                self.stored.remove(*id);
+            }
+        }
         Ok(counters.revision)
     }
 }
@@ -252,7 +290,7 @@ fn identify(connection: &Connection, path: &Path) -> Result<FileKind, StoreError
         return failed(format!("{path} is a database, but not one of tailbound's"));
     }
     match schema {
-        SCHEMA | WITHOUT_TOKENS | WITHOUT_AUDIT => Ok(FileKind::Current),
+        SCHEMA | WITHOUT_SECTIONS | WITHOUT_TOKENS | WITHOUT_AUDIT => Ok(FileKind::Current),
         schema if EARLIER.contains(&schema) => Ok(FileKind::Earlier),
         schema => failed(format!(
             "{path} is of version {schema}, and this tailbound knows {SCHEMA}: use the one \
@@ -294,6 +332,7 @@ fn prepare(connection: &mut Connection) -> rusqlite::Result<()> {
     let schema: i32 = transaction.pragma_query_value(None, "user_version", |row| row.get(0))?;
     if schema != SCHEMA {
         transaction.execute_batch(AUDIT_TABLE)?;
+        transaction.execute_batch(SECTION_TABLE)?;
         transaction.pragma_update(None, "user_version", SCHEMA)?;
     }
     transaction.commit()

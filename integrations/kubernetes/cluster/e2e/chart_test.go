@@ -54,6 +54,7 @@ place:
     [[host]]
     name = "n0"
     slots = 8
+    lateness = "100us"
     uplink = { rate = "10Gbit/s", buffer = "300KB" }
 `
 
@@ -256,6 +257,8 @@ func TestTheChart(t *testing.T) {
 			"tree: {node: {rate: 10G, up: 1000, down: 300000}}":          "up",
 			"tree: {node: {rate: 10G, up: 62500, down: 300000}, lvl: 1}": "lvl",
 			"admission: service": "place.topology is missing",
+			"admission: service\nplace: {topology: '[[host]]'}":              "no lateness of its hosts",
+			"tree: {node: {rate: 10G, up: 62500, down: 300000, packet: 64}}": "packet",
 		} {
 			if _, err := c.install(values(t, chartValues, text), true); err == nil || !strings.Contains(err.Error(), word) {
 				t.Errorf("%s: error %v, expected %q in it", text, err, word)

@@ -45,7 +45,7 @@ func TestTheTreeInTheStockScheduler(t *testing.T) {
 		}
 		claim, err := c.client.ResourceV1().ResourceClaims("default").Get(t.Context(), *c.pod(name).Status.ResourceClaimStatuses[0].ResourceClaimName, metav1.GetOptions{})
 		c.must(claim, err)
-		_, allocated, err := guarantee.Allocated(claim, placed[name])
+		_, allocated, err := guarantee.Allocated(claim, placed[name], 0)
 		if err != nil || allocated.String() != "2Gbit/s,70KB" || len(claim.Status.Allocation.Devices.Results) != 2 {
 			t.Errorf("%s has %v of %+v, %v", name, allocated, claim.Status.Allocation, err)
 		}

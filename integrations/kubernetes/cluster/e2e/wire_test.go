@@ -23,7 +23,7 @@ import (
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 )
 
-// The claim's guarantee: in bits a second, and in bytes.
+// The guarantee of the claim: in bits a second, and in bytes.
 const (
 	wireRate  = 100_000_000
 	wireBurst = 15_000
@@ -144,7 +144,8 @@ func TestAClaimReachesTheWire(t *testing.T) {
 	c.must(nil, c.client.ResourceV1().ResourceSlices().Delete(t.Context(), "node-n0", metav1.DeleteOptions{}))
 	path, adopt := program(t)
 	node := c.startDriver("n0", path)
-	c.addTemplate("wire", nodeClaim(fmt.Sprint(wireRate), fmt.Sprint(wireBurst)))
+	// The claim counts the packet with which the pod exceeds its burst: a frame.
+	c.addTemplate("wire", nodeClaim(fmt.Sprint(wireRate), fmt.Sprint(wireBurst+guarantee.MinFrame)))
 	// Only the driver's own node has this label.
 	n0, err := c.client.CoreV1().Nodes().Get(t.Context(), "n0", metav1.GetOptions{})
 	c.must(n0, err)

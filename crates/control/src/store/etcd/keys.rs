@@ -4,6 +4,7 @@
 //! PREFIX/leader                 the leader; held by a lease
 //! PREFIX/commits                TERM/NUMBER of the last commit
 //! PREFIX/data/tenants/ID        20 digits, for the order
+//! PREFIX/data/sections/ID/NUMBER   machines of a tenant that its document has otherwise
 //! PREFIX/data/hosts             states of all hosts that are not open
 //! PREFIX/data/said/HOST         the last report of a host
 //! PREFIX/data/topology
@@ -15,12 +16,14 @@
 //! ```
 //!
 //! The audit and the tokens are not under `data`, so that earlier versions ignore them: there, an
-//! issued token is unknown.
+//! issued token is unknown. Earlier versions refuse a store with sections.
 
 use super::value::Pointer;
 use crate::ledger::{Change, KeyId, Subject, TokenRecord};
+use crate::store::sections::Section;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use sha2::{Digest as _, Sha256};
 use std::sync::Arc;
 use tailbound_placement::TenantId;
 
@@ -30,6 +33,10 @@ const OPERATORS: &str = "-";
 const AUDIT: &str = "audit/";
 /// Prefix of the names of tokens.
 const TOKENS: &str = "tokens/";
+/// Prefix of the names of tenants' documents.
+const TENANTS: &str = "tenants/";
+/// Prefix of the names of sections of tenants.
+const SECTIONS: &str = "sections/";
 
 /// Returns whether a document is not under `data`.
 fn is_apart(name: &str) -> bool {
@@ -80,6 +87,11 @@ impl Keys {
         })
     }
 
+    /// Returns the prefix of the sections of all tenants.
+    pub(super) fn sections(&self) -> String {
+        self.key(SECTIONS)
+    }
+
     /// Returns the prefix of the parts of all documents.
     pub fn parts(&self) -> String {
         format!("{}/parts/", self.prefix)
@@ -105,10 +117,43 @@ impl Keys {
     }
 }
 
+/// Returns the prefix of the names of a tenant's sections.
+pub(super) fn sections_of(id: TenantId) -> String {
+    format!("{SECTIONS}{:020}/", id.0)
+}
+
+/// Returns the name of a section of a tenant.
+pub(super) fn section(id: TenantId, number: u32) -> String {
+    format!("{}{number:010}", sections_of(id))
+}
+
+/// Returns the tenant and the number of the section of this name.
+pub(super) fn section_of(name: &str) -> Option<(TenantId, u32)> {
+    let (id, number) = name.strip_prefix(SECTIONS)?.split_once('/')?;
+    Some((TenantId(id.parse().ok()?), number.parse().ok()?))
+}
+
+/// Returns the tenant whose document has this name.
+pub(super) fn tenant_of(name: &str) -> Option<TenantId> {
+    Some(TenantId(name.strip_prefix(TENANTS)?.parse().ok()?))
+}
+
+/// Returns the digest of a tenant's document by which its sections name it.
+pub(super) fn digest(document: &[u8]) -> u64 {
+    let mut first = [0; 8];
+    first.copy_from_slice(&Sha256::digest(document)[..8]);
+    u64::from_le_bytes(first)
+}
+
+/// Reads a section.
+pub(super) fn read_section(document: &[u8]) -> Result<Section, String> {
+    parse(document)
+}
+
 /// Returns the name of a thing's document.
 pub(super) fn name(subject: Subject<'_>) -> String {
     match subject {
-        Subject::Tenant(id) => format!("tenants/{:020}", id.0),
+        Subject::Tenant(id) => format!("{TENANTS}{:020}", id.0),
         Subject::Hosts => "hosts".to_owned(),
         Subject::Said(host) => format!("said/{host}"),
         Subject::Topology => "topology".to_owned(),
@@ -145,7 +190,7 @@ pub(super) fn document(change: &Change) -> Result<Option<Vec<u8>>, serde_json::E
 /// Otherwise returns what is wrong.
 pub fn change(name: &str, document: Option<&[u8]>) -> Result<Change, String> {
     let unknown = || "there is no such document".to_owned();
-    if let Some(id) = name.strip_prefix("tenants/") {
+    if let Some(id) = name.strip_prefix(TENANTS) {
         let id = TenantId(id.parse().map_err(|_| unknown())?);
         return Ok(match document {
             Some(document) => Change::Tenant(Arc::new(parse(document)?)),

@@ -1,12 +1,15 @@
 //! Reads all of a store at one revision.
 
 use super::keys::{self, Keys};
+use super::layout::Layout;
 use super::link::Link;
 use super::messages::{KeyValue, RangeRequest};
 use super::value::{self, Pointer};
 use crate::ledger::Snapshot;
 use crate::store::StoreError;
-use std::collections::HashMap;
+use crate::store::sections::{self, Sections};
+use std::collections::BTreeMap;
+use tailbound_placement::TenantId;
 
 /// The number of documents in one answer: with [`value::INLINE`] each, 64 MiB at most.
 const PAGE: i64 = 2000;
@@ -16,8 +19,8 @@ const PAGE: i64 = 2000;
 pub struct Loaded {
     /// The content of the store.
     pub snapshot: Snapshot,
-    /// The pointers of its long documents by name.
-    pub long: HashMap<String, Pointer>,
+    /// The layout of its documents.
+    pub layout: Layout,
     /// The leader's key, if there is a leader.
     pub leader: Option<KeyValue>,
     /// The revision of etcd at which all of this was read. Everything that was committed before the
@@ -51,13 +54,15 @@ pub async fn load(link: &mut Link, keys: &Keys) -> Result<Loaded, StoreError> {
             revision: u64::try_from(revision).unwrap_or(0),
             ..Snapshot::default()
         },
-        long: HashMap::new(),
+        layout: Layout::default(),
         leader: first.kvs.pop(),
         revision,
     };
+    let mut sections = BTreeMap::new();
     for (from, end) in keys.ranges() {
-        load_range(link, keys, from, &end, &mut loaded).await?;
+        load_range(link, keys, from, &end, &mut loaded, &mut sections).await?;
     }
+    join(&mut loaded, sections)?;
     Ok(loaded)
 }
 
@@ -68,6 +73,7 @@ async fn load_range(
     from: String,
     end: &str,
     loaded: &mut Loaded,
+    sections: &mut BTreeMap<TenantId, Sections>,
 ) -> Result<(), StoreError> {
     let revision = loaded.revision;
     let mut from = from.into_bytes();
@@ -87,12 +93,16 @@ async fn load_range(
             let Some(name) = keys.document(&kv.key) else {
                 return Err(corrupt(&kv, "its name is not text"));
             };
-            if let Some(pointer) = Pointer::read(&kv.value) {
-                loaded.long.insert(name.to_owned(), pointer);
-            }
             let document = document(link, keys, &kv.value, revision).await?;
-            let change = keys::change(name, Some(&document)).map_err(|why| corrupt(&kv, &why))?;
-            loaded.snapshot.apply(&[change]);
+            loaded.layout.put(name, &kv.value, &document);
+            if let Some((id, number)) = keys::section_of(name) {
+                let section = keys::read_section(&document).map_err(|why| corrupt(&kv, &why))?;
+                sections.entry(id).or_default().insert(number, section);
+            } else {
+                let change = keys::change(name, Some(&document));
+                let change = change.map_err(|why| corrupt(&kv, &why))?;
+                loaded.snapshot.apply(&[change]);
+            }
             from = kv.key;
             from.push(0);
         }
@@ -100,6 +110,18 @@ async fn load_range(
             return Ok(());
         }
     }
+}
+
+/// Puts the sections into the tenants that were read. Sections of tenants that are gone are left over.
+fn join(loaded: &mut Loaded, all: BTreeMap<TenantId, Sections>) -> Result<(), StoreError> {
+    for (id, sections) in all {
+        let tenant = loaded.snapshot.tenants.get_mut(&id);
+        if let (Some(tenant), Some(of)) = (tenant, loaded.layout.digest(id)) {
+            let joined = sections::join(tenant, of, sections);
+            joined.map_err(|why| StoreError::Corrupt(format!("tenant {}: {why}", id.0)))?;
+        }
+    }
+    Ok(())
 }
 
 /// Returns the document of a value, or of the parts that it points to, at a revision.

@@ -1,11 +1,13 @@
 //! Reading the tables.
 
 use super::head::Head;
-use super::rows::{self, COUNTERS, parse};
+use super::rows::{self, COUNTERS, parse, section_name};
 use super::{Counters, SAID, TOKEN, reading};
 use crate::ledger::{KeyId, KeyRecord, Snapshot, TokenRecord, trail};
 use crate::store::StoreError;
+use crate::store::sections::{self, Section, Sections};
 use rusqlite::{Connection, Row};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use tailbound_placement::TenantId;
 
@@ -16,6 +18,11 @@ pub(super) struct Content {
     pub(super) counters: Counters,
     /// Sum of the checksums of all rows but the counters'.
     pub(super) sum: u64,
+    /// The checksums of the tenants' own rows.
+    pub(super) checksums: HashMap<TenantId, u64>,
+    sections: BTreeMap<TenantId, Sections>,
+    /// Tenants of which a section cannot be read.
+    incomplete: BTreeSet<TenantId>,
 }
 
 /// Decides whether reading goes on without something that cannot be read.
@@ -37,6 +44,12 @@ impl Content {
             let blocks = "SELECT id, value, checksum FROM audit ORDER BY id";
             each(connection, blocks, on_error, |row| content.block(row))?;
         }
+        if connection.table_exists(None, "section").unwrap_or(true) {
+            let sections =
+                "SELECT tenant, number, value, checksum FROM section ORDER BY tenant, number";
+            each(connection, sections, on_error, |row| content.section(row))?;
+        }
+        content.join(on_error)?;
         content.snapshot.revision = content.counters.revision;
         content.snapshot.next_id = content.counters.next_id;
         Ok(content)
@@ -73,9 +86,51 @@ impl Content {
         let (id, checksum) = (number(row, 0)?, number(row, 2)?);
         rows::add(&mut self.sum, checksum);
         let tenant = parse("tenant", &id.to_string(), text(row, 1)?, checksum)?;
-        self.snapshot
-            .tenants
-            .insert(TenantId(id.cast_unsigned()), tenant);
+        let id = TenantId(id.cast_unsigned());
+        self.checksums.insert(id, checksum.cast_unsigned());
+        self.snapshot.tenants.insert(id, tenant);
+        Ok(())
+    }
+
+    fn section(&mut self, row: &Row<'_>) -> Result<(), StoreError> {
+        let (id, checksum) = (number(row, 0)?, number(row, 3)?);
+        rows::add(&mut self.sum, checksum);
+        let tenant = TenantId(id.cast_unsigned());
+        // Until it is read.
+        let is_first = self.incomplete.insert(tenant);
+        let number = row.get(1).map_err(|error| reading(&error))?;
+        let section: Section = parse(
+            "section",
+            &section_name(id, number),
+            text(row, 2)?,
+            checksum,
+        )?;
+        self.sections
+            .entry(tenant)
+            .or_default()
+            .insert(number, section);
+        if is_first {
+            self.incomplete.remove(&tenant);
+        }
+        Ok(())
+    }
+
+    /// Puts the sections into their tenants. Tenants of which a section is lost are left out: their own
+    /// rows may be older.
+    fn join(&mut self, on_error: OnError<'_>) -> Result<(), StoreError> {
+        let tenants = &mut self.snapshot.tenants;
+        for id in &self.incomplete {
+            tenants.remove(id);
+        }
+        for (id, sections) in std::mem::take(&mut self.sections) {
+            let (Some(tenant), Some(of)) = (tenants.get_mut(&id), self.checksums.get(&id)) else {
+                continue;
+            };
+            if let Err(why) = sections::join(tenant, *of, sections) {
+                tenants.remove(&id);
+                on_error(StoreError::Corrupt(format!("tenant {}: {why}", id.0)))?;
+            }
+        }
         Ok(())
     }
 

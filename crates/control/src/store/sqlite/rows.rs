@@ -4,10 +4,13 @@ use super::head::Digest;
 use super::{SAID, TOKEN, reading, writing};
 use crate::ledger::Change;
 use crate::store::StoreError;
+use crate::store::sections::Sections;
 use rusqlite::{OptionalExtension, ToSql, Transaction, params};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
+use tailbound_api::Tenant;
+use tailbound_placement::TenantId;
 
 /// The name of the document with the counters, which has the sums of all other rows.
 pub(super) const COUNTERS: &str = "counters";
@@ -87,11 +90,9 @@ impl<'t> Rows<'t> {
     /// Writes one change.
     pub(super) fn put(&mut self, change: &Change) -> Result<(), StoreError> {
         match change {
-            Change::Tenant(tenant) => {
-                let id = tenant.id.0.cast_signed();
-                self.replace(&tenant_row(&[&id], &id.to_string()), tenant)
-            }
+            Change::Tenant(tenant) => self.put_tenant(tenant, None).map(drop),
             Change::Gone(id) => {
+                self.delete_sections(*id)?;
                 let id = id.0.cast_signed();
                 self.delete(&tenant_row(&[&id], &id.to_string()))
             }
@@ -136,7 +137,46 @@ impl<'t> Rows<'t> {
         }
     }
 
+    /// Writes these sections of a tenant; without sections the whole tenant, whose checksum is returned.
+    pub(super) fn put_tenant(
+        &mut self,
+        tenant: &Tenant,
+        sections: Option<&Sections>,
+    ) -> Result<Option<u64>, StoreError> {
+        let id = tenant.id.0.cast_signed();
+        let Some(sections) = sections else {
+            self.delete_sections(tenant.id)?;
+            let checksum = self.write(&tenant_row(&[&id], &id.to_string()), tenant)?;
+            return Ok(Some(checksum.cast_unsigned()));
+        };
+        for (number, section) in sections {
+            let name = section_name(id, *number);
+            self.replace(&section_row(&[&id, number], &name), section)?;
+        }
+        Ok(None)
+    }
+
+    /// Deletes the sections that a tenant has.
+    fn delete_sections(&mut self, id: TenantId) -> Result<(), StoreError> {
+        let id = id.0.cast_signed();
+        let query = "SELECT number FROM section WHERE tenant = ?";
+        let statement = self.transaction.prepare_cached(query);
+        let numbers = statement.and_then(|mut statement| {
+            let rows = statement.query_map([id], |row| row.get(0))?;
+            rows.collect::<Result<Vec<u32>, _>>()
+        });
+        for number in numbers.map_err(|error| reading(&error))? {
+            self.delete(&section_row(&[&id, &number], &section_name(id, number)))?;
+        }
+        Ok(())
+    }
+
     fn replace(&mut self, row: &Row<'_>, value: &impl Serialize) -> Result<(), StoreError> {
+        self.write(row, value).map(|_| ())
+    }
+
+    /// Writes a row, and returns its checksum.
+    fn write(&mut self, row: &Row<'_>, value: &impl Serialize) -> Result<i64, StoreError> {
         self.forget(row)?;
         let (value, checksum) = text(row.kind, row.name, value)?;
         let mut values = row.key.to_vec();
@@ -144,7 +184,7 @@ impl<'t> Rows<'t> {
         self.run(row.replace, &values)?;
         add(&mut self.content, checksum);
         self.note(row, 1, checksum);
-        Ok(())
+        Ok(checksum)
     }
 
     fn delete(&mut self, row: &Row<'_>) -> Result<(), StoreError> {
@@ -194,6 +234,22 @@ fn tenant_row<'t>(key: &'t [&'t dyn ToSql], name: &'t str) -> Row<'t> {
         kind: "tenant",
         name,
     }
+}
+
+fn section_row<'t>(key: &'t [&'t dyn ToSql], name: &'t str) -> Row<'t> {
+    Row {
+        find: "SELECT checksum FROM section WHERE tenant = ? AND number = ?",
+        replace: "INSERT OR REPLACE INTO section VALUES (?, ?, ?, ?)",
+        delete: "DELETE FROM section WHERE tenant = ? AND number = ?",
+        key,
+        kind: "section",
+        name,
+    }
+}
+
+/// Returns the name of a section of a tenant in checksums and errors.
+pub(super) fn section_name(tenant: i64, number: u32) -> String {
+    format!("{tenant}/{number}")
 }
 
 fn audit_row<'t>(key: &'t [&'t dyn ToSql], name: &'t str) -> Row<'t> {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use tailbound_sys::probe::required::{Part, skipped};
 use tailbound_units::Nanos;
 
+mod bytes;
 mod damage;
 
 /// A file with a topology and some tenants, and what it has.
@@ -246,6 +247,9 @@ fn a_store_of_each_earlier_version_is_taken_over() {
         assert_eq!(names, ["web", "batch"]);
         assert_eq!((snapshot.next_id, snapshot.keys.len()), (3, 1));
         assert_eq!(snapshot.tokens.len(), usize::from(version >= 5));
+        // Its last machine is in a section.
+        let web = snapshot.tenants.values().next().unwrap();
+        assert_eq!(web.runs.len(), if version >= 6 { 2 } else { 1 });
         assert_eq!(crate::audit::audit(&snapshot).findings, []);
         let mut ledger = crate::ledger::Ledger::load(snapshot).unwrap();
         let decision = ledger.decide(&create("acme", "more", 2), Nanos(1)).unwrap();
@@ -258,6 +262,44 @@ fn a_store_of_each_earlier_version_is_taken_over() {
             .pragma_query_value(None, "user_version", |row| row.get::<_, i32>(0));
         assert_eq!(version.unwrap(), SCHEMA);
     }
+}
+
+/// A store of the version without sections, whose large tenant then changes by one machine.
+#[test]
+fn a_large_tenant_of_an_earlier_version_is_not_written_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    let (mut ledger, changes) = crate::store::testing::large(100);
+    let mut store = Sqlite::open(&path).unwrap();
+    store.commit(&changes).unwrap();
+    drop(store);
+    let earlier = Connection::open(&path).unwrap();
+    earlier
+        .execute_batch("DROP TABLE section; PRAGMA user_version = 5")
+        .unwrap();
+    drop(earlier);
+    let mut store = Sqlite::open_existing(&path).unwrap();
+    let kept = store.load().unwrap();
+    store.begin(&kept.tenants);
+    let count = |store: &Sqlite, table: &str| -> (i64, i64) {
+        let query = format!("SELECT count(*), total(length(value)) FROM {table}");
+        let row = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get::<_, f64>(1)? as i64));
+        store.connection.query_row(&query, [], row).unwrap()
+    };
+    let tenants = count(&store, "tenant");
+    for (name, changes) in crate::store::testing::made(&mut ledger, 100) {
+        ledger.set_revision(store.commit(&changes).unwrap());
+        assert_eq!(count(&store, "tenant"), tenants, "{name}");
+    }
+    // Its machines 100, 50, 33 and the last one, which has the number 33 again.
+    assert_eq!(count(&store, "section").0, 3);
+    drop(store);
+    let mut store = Sqlite::open_existing(&path).unwrap();
+    assert_eq!(store.load().unwrap(), ledger.snapshot());
+    let id = *ledger.snapshot().tenants.keys().next().unwrap();
+    store.commit(&[Change::Gone(id)]).unwrap();
+    assert_eq!(count(&store, "section"), (0, 0));
+    assert!(store.load().unwrap().tenants.is_empty());
 }
 
 /// A later version may have added a field without another schema: it is not lost in silence.

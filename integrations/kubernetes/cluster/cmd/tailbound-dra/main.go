@@ -63,6 +63,7 @@ func parse(arguments []string, out io.Writer) (options, error) {
 	rate := flags.String("rate", "", "rate of the uplink in bits a second, such as 10G")
 	up := flags.Int64("up", 0, "buffer of the queue from the node in bytes")
 	down := flags.Int64("down", 0, "buffer of the queue to the node in bytes")
+	packet := flags.Int64("packet", 0, "longest packet in bytes that leaves the node whole; a frame if it is 0")
 	frame := flags.Int64("frame", int64(guarantee.MinFrame), "longest frame on the wire in bytes")
 	flags.DurationVar(&o.uplink.Lateness, "lateness", 0, "longest time that a frame leaves late; 0 if unknown")
 	flags.DurationVar(&o.observe, "observe", 2*time.Second, "time between two looks at what is enforced")
@@ -77,6 +78,9 @@ func parse(arguments []string, out io.Writer) (options, error) {
 		return o, err
 	}
 	o.uplink.Up, o.uplink.Down, o.uplink.Frame = guarantee.Bytes(*up), guarantee.Bytes(*down), guarantee.Bytes(*frame)
+	if o.uplink.Packet = guarantee.Bytes(*packet); o.uplink.Packet == 0 {
+		o.uplink.Packet = o.uplink.Frame
+	}
 	if err := o.uplink.Check(); err != nil {
 		return o, err
 	}
@@ -110,8 +114,12 @@ func serve(ctx context.Context, arguments []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	admission := guarantee.BySum
+	if o.admission == "service" {
+		admission = guarantee.ByService
+	}
 	node := driver.New(driver.Config{
-		Node: o.node, Store: store, Enforcer: driver.Program{Path: o.program}, Status: kubelet.Status{Client: client},
+		Node: o.node, Packet: o.uplink.Packet, Counted: o.uplink.Counted(admission), Store: store, Enforcer: driver.Program{Path: o.program}, Status: kubelet.Status{Client: client},
 	})
 	if o.cniBinaries != "" {
 		if err := installCNI(o); err != nil {
@@ -133,10 +141,6 @@ func serve(ctx context.Context, arguments []string, out io.Writer) error {
 		return fmt.Errorf("starting the driver: %w", err)
 	}
 	defer helper.Stop()
-	admission := guarantee.BySum
-	if o.admission == "service" {
-		admission = guarantee.ByService
-	}
 	if err := helper.PublishResources(ctx, kubelet.Resources(o.node, o.uplink, admission)); err != nil {
 		return fmt.Errorf("publishing the uplink: %w", err)
 	}

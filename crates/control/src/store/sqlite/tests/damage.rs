@@ -1,8 +1,12 @@
 //! Damage to the files of a store: it is detected, or does not matter.
 
 use super::*;
+use crate::ledger::Command;
+use crate::ledger::testing::call as call_of;
+use crate::store::testing::large;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
+use tailbound_api::HostMachines;
 
 /// The files of a store by the end of their names, as the disk has them.
 type Files = BTreeMap<&'static str, Vec<u8>>;
@@ -30,7 +34,8 @@ fn load(path: &Path) -> Result<Snapshot, StoreError> {
     Sqlite::open_existing(path).and_then(|mut store| store.load())
 }
 
-/// A store with a commit for each tenant, of which some are merged from the log into the file.
+/// A store with a commit for each tenant and each new machine of a large one, of which some are merged
+/// from the log into the file.
 struct Live {
     /// As a process leaves them that is killed after each of the last commits, the newest last.
     after: Vec<(Files, Snapshot)>,
@@ -38,7 +43,7 @@ struct Live {
 
 impl Live {
     fn new(path: &Path) -> Self {
-        let (mut ledger, changes) = ledger();
+        let (mut ledger, changes) = large(40);
         let mut store = Sqlite::open(path).unwrap();
         ledger.set_revision(store.commit(&changes).unwrap());
         let mut after = Vec::new();
@@ -47,8 +52,17 @@ impl Live {
                 key: Some(format!("key-{number}")),
                 ..create("acme", &format!("web-{number}"), 1)
             };
-            let decision = ledger.decide(&call, Nanos(1)).unwrap();
-            ledger.set_revision(store.commit(&decision.changes).unwrap());
+            let mut changes = ledger.decide(&call, Nanos(1)).unwrap().changes;
+            let grow = call_of(Command::PutHost {
+                id: TenantId(1),
+                host: format!("host-{}", number + 1),
+                machines: HostMachines {
+                    vms: 2,
+                    remove: Vec::new(),
+                },
+            });
+            changes.extend(ledger.decide(&grow, Nanos(1)).unwrap().changes);
+            ledger.set_revision(store.commit(&changes).unwrap());
             if number == 20 {
                 let merge = "PRAGMA wal_checkpoint(TRUNCATE)";
                 store.connection.query_row(merge, [], |_| Ok(())).unwrap();
@@ -287,6 +301,36 @@ fn what_a_damaged_store_still_has_is_salvaged() {
     let again = crate::backup::read(&text).unwrap();
     assert_eq!(crate::audit::audit(&again).findings, []);
     crate::ledger::Ledger::load(again).unwrap();
+}
+
+/// A tenant without one of its sections is another one, so it is not there.
+#[test]
+fn a_tenant_whose_section_is_damaged_is_left_out_and_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let live = Live::new(&dir.path().join("live"));
+    let (files, kept) = live.last();
+    let path = dir.path().join("store");
+    write(&path, files);
+    let connection = Connection::open(&path).unwrap();
+    let update = "UPDATE section SET value = '{}' WHERE number = 2";
+    assert_eq!(connection.execute(update, []).unwrap(), 1);
+    drop(connection);
+    let why = load(&path).unwrap_err().to_string();
+    assert!(
+        why.contains("section \"1/2\": its checksum is wrong"),
+        "{why}"
+    );
+    let (snapshot, lost) = Sqlite::salvage(&path).unwrap();
+    assert_eq!(lost, ["section \"1/2\": its checksum is wrong"]);
+    assert_eq!(snapshot.tenants.len(), kept.tenants.len() - 1);
+    assert!(!snapshot.tenants.contains_key(&TenantId(1)));
+    let delete = "DELETE FROM section WHERE number = 3";
+    write(&path, files);
+    let connection = Connection::open(&path).unwrap();
+    assert_eq!(connection.execute(delete, []).unwrap(), 1);
+    drop(connection);
+    let why = load(&path).unwrap_err().to_string();
+    assert!(why.contains("are missing or older"), "{why}");
 }
 
 #[test]

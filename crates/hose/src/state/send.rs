@@ -22,6 +22,12 @@ impl HoseState {
         let peer = &self.view.peers[index];
         let active = self.sending.uses(index) || self.receiving.serves(index);
         let (revision, _) = self.view.locals.list();
+        let quiet_until = self.sending.quiet_until(index);
+        if now < quiet_until {
+            return quiet_until.since(now);
+        }
+        let returns = times.commitment > Nanos::ZERO && self.sending.has_requests(index);
+        let active = active || returns;
         if (active || peer.is_being_told()) && !peer.is_silent(now, times) {
             times.interval
         } else if peer.lacks(revision) {
@@ -41,6 +47,19 @@ impl HoseState {
         }
     }
 
+    /// As [`Self::send`], unless this host is silent towards the peer.
+    pub(super) fn send_unless_quiet(
+        &mut self,
+        now: Nanos,
+        index: PeerIndex,
+        send: &mut impl FnMut(HostId, &[u8]),
+    ) -> usize {
+        if now < self.sending.quiet_until(index) {
+            return 1;
+        }
+        self.send(now, index, send)
+    }
+
     /// Sends a peer all pending entries, in one or more datagrams; nothing without a key. Returns
     /// the cost: see [`super::AT_ONCE`].
     pub(super) fn send(
@@ -50,6 +69,9 @@ impl HoseState {
         send: &mut impl FnMut(HostId, &[u8]),
     ) -> usize {
         let pledge = self.renew_pledge(now, index);
+        if now < self.sending.quiet_until(index) {
+            return 1;
+        }
         let Some(keys) = self.view.peers[index].keys.clone() else {
             return 1;
         };
@@ -57,7 +79,8 @@ impl HoseState {
         let mut entries = mem::take(&mut self.entries);
         entries.clear();
         self.push_machines(index, &mut entries);
-        self.sending.take_requests(index, &mut entries);
+        let (cx, sending, _) = self.sides(now);
+        sending.take_requests(&cx, index, &mut entries);
         let first_grant = entries.len();
         self.receiving.push_grants(index, &mut entries);
         self.schedule.datagram_sent(now, index);

@@ -182,6 +182,8 @@ pub(super) fn state(exchange: &Exchange, now: Nanos) -> HoseState {
         classes: code,
         epoch: Epoch::starting(today()),
         interval: config.interval,
+        // The pacer schedules each frame when it leaves.
+        commitment: Nanos::ZERO,
         peers: addresses(config).into_keys().collect(),
     };
     HoseState::new(now, hose)

@@ -34,6 +34,9 @@ pub struct Change {
     pub rate: Option<Rate>,
     /// Bytes of the receiver's inward burst that its host lends: the flow's bucket is deeper by that.
     pub lent: Bytes,
+    /// The static share: the rate of all flows to the receiver without a grant and without a pledge, for an
+    /// enforcement that outlives this host's exchange.
+    pub share: Rate,
     /// The machine that receives it.
     pub receiver: Receiver,
 }
@@ -238,6 +241,7 @@ impl SendingSide {
                 flow,
                 rate: None,
                 lent: Bytes::ZERO,
+                share: Rate::ZERO,
                 receiver,
             });
         }
@@ -389,6 +393,7 @@ impl SendingSide {
         let pair = &mut self.pairs[index];
         pair.rate = rate;
         let lent = pair.loan.lent();
+        let static_share = pair.share.min(view.locals[pair.local].share());
         let receiver = receiver(view, pair);
         let guest = view.locals[pair.local].machine.guest;
         // Where none is in use, each may be the next one.
@@ -410,7 +415,8 @@ impl SendingSide {
                 None
             };
             let rate = Some(share.unwrap_or(Rate::ZERO));
-            if flow.rate != rate || flow.lent != lent {
+            if (flow.rate, flow.lent, flow.share) != (rate, lent, static_share) {
+                flow.share = static_share;
                 flow.rate = rate;
                 flow.lent = lent;
                 let flow = FlowKey {
@@ -421,6 +427,7 @@ impl SendingSide {
                     flow,
                     rate,
                     lent,
+                    share: static_share,
                     receiver,
                 });
             }

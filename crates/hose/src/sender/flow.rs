@@ -36,6 +36,8 @@ pub(super) struct Flow {
     pub(super) rate: Option<Rate>,
     /// Bytes that are lent.
     pub(super) lent: Bytes,
+    /// Its static share as the enforcement knows it.
+    pub(super) share: Rate,
 }
 
 /// Sample of all flows.
@@ -61,6 +63,7 @@ impl Flow {
             demand: Rate::ZERO,
             rate: None,
             lent: Bytes::ZERO,
+            share: Rate::ZERO,
         }
     }
 

@@ -421,6 +421,7 @@ impl Net {
                 flow: *flow,
                 rate,
                 lent: Bytes::ZERO,
+                share: Rate::ZERO,
                 receiver,
             };
             paces.set(clock, change);

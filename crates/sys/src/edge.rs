@@ -38,12 +38,14 @@ mod change;
 mod offload;
 mod pins;
 mod qdisc;
+mod rates;
 mod raw;
 mod rules;
 mod splitter;
 mod warm;
 
 pub use pins::is_in_bpffs;
+pub use rates::{GrantedRate, RatePlace, RateUsage};
 pub use rules::{
     Attachment, Bucket, Counters, Destination, DropReason, Guarantee, Guard, GuestRules, HORIZON,
     Lateness, MAX_HORIZON, Prefix, Queue, Role, Roles, Tag, UplinkRules, Way,

@@ -2,7 +2,7 @@
 
 use super::raw::{
     Choice, Choices, Drops, Interface, LAYOUT, Line, LineKey, LineSide, Plain, Port, RawLateness,
-    RawOffload, RawUplink, RawWay, Rules, Side,
+    RawLease, RawOffload, RawUplink, RawWay, Rules, Side,
 };
 use super::rules::Queue;
 use super::{EdgeError, step};
@@ -72,6 +72,7 @@ pub(super) struct SplitMaps {
     pub(super) lines: HashMap<MapData, LineKey, Line>,
     pub(super) sides: Array<MapData, LineSide>,
     pub(super) splitter: Array<MapData, u32>,
+    pub(super) lease: Array<MapData, RawLease>,
 }
 
 /// Returns true if a directory is in a BPF file system.
@@ -274,6 +275,7 @@ impl Pins {
                 lines: of("lines")?.try_into().map_err(map_error)?,
                 sides: of("line_sides")?.try_into().map_err(map_error)?,
                 splitter: of("splitter")?.try_into().map_err(map_error)?,
+                lease: of("lease")?.try_into().map_err(map_error)?,
             },
         })
     }

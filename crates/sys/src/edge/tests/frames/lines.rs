@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::edge::raw::{Line, LineKey, LineSide};
+use crate::edge::{GrantedRate, RatePlace};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use tailbound_dataplane::testing::frames::{ethernet, ipv4, udp};
@@ -176,4 +177,65 @@ fn only_frames_to_destinations_with_buckets_go_into_the_splitter_and_once() {
         ..programs.to(0, 100, Nanos(1))
     };
     assert!(run_on(&programs.to_splitter, &own).is_dropped);
+}
+
+/// Without a renewal the rate falls to the lower one, and to that without a grant after the pledge.
+#[test]
+fn a_granted_rate_ends_with_its_lease() {
+    let Some(mut programs) = Programs::load(Clock::OfTests) else {
+        return;
+    };
+    programs.start(GUEST, &with_horizon());
+    let burst = Bytes(1_538);
+    let bucket = |mbit| Bucket {
+        rate: Rate::from_mbit(mbit),
+        burst,
+    };
+    programs.split(&[bucket(1), bucket(1)]);
+    let ms = |ms| Nanos::from_secs(1) + Nanos::from_millis(ms);
+    // A frame of 1538 B takes 0.123 ms at 100 Mbit/s, and 1.23 ms at 10 Mbit/s.
+    let (fast, slow) = (123_040, 1_230_400);
+    let mut wait = |granted: [u64; 2], now: Nanos| {
+        for (number, granted) in (0..).zip(granted) {
+            let slot = programs.rules(GUEST).slot;
+            let key = LineKey::new(slot, station(number));
+            let place = u32::from(number);
+            let at = RatePlace {
+                ifindex: GUEST,
+                key,
+                place,
+            };
+            let rate = GrantedRate {
+                bucket: bucket(granted),
+                alone: Rate::from_mbit(10),
+                horizon: HORIZON,
+            };
+            programs.edge.change_rate(&at, &rate).expect("an entry");
+            let rates = programs.edge.rates().expect("a map");
+            assert!(rates.contains(&at), "{rates:?}");
+        }
+        programs.edge.renew_rates(ms(5), ms(600)).expect("a map");
+        let leaves = [0, 1].map(|number| {
+            let place = u32::from(number);
+            let sides = &mut programs.edge.maps.split.sides;
+            sides.set(place, LineSide::default(), 0).expect("a map");
+            let outcome = run_on(&programs.to_splitter, &programs.to(number, 1_500, now));
+            outcome.tstamp - now.0
+        });
+        let usage = programs.edge.maps.split.sides.get(&0, 0).expect("a map");
+        let usage = usage.usage(now);
+        // Rounded down.
+        assert_eq!(usage.charged, burst);
+        assert!(usage.lacks.0.abs_diff(2 * burst.0) <= 1, "{usage:?}");
+        assert!(usage.burst.0.abs_diff(burst.0) <= 1, "{usage:?}");
+        leaves
+    };
+    // An empty bucket lets a frame leave when it is full.
+    assert_eq!(wait([100, 10], ms(5)), [fast, slow]);
+    assert_eq!(wait([100, 1], ms(6)), [slow, 10 * slow], "the lower one");
+    assert_eq!(
+        wait([100, 1], ms(601)),
+        [slow, slow],
+        "that without a grant"
+    );
 }

@@ -1,0 +1,197 @@
+//! Rates to destinations that an exchange with other hosts grants: an entry for each, which changes by one
+//! system call, and a lease of all, which the exchange renews.
+
+use super::change::{delete, get};
+use super::pins::map_error;
+use super::raw::{LINES, Line, LineKey, LineSide, RawLease, Rules};
+use super::{Bucket, Edge, EdgeError};
+use std::collections::{HashMap, HashSet};
+use tailbound_units::{Bytes, Nanos, Rate};
+
+/// The rate of a guest to a destination by an exchange of rates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GrantedRate {
+    /// Rate and burst while the lease lasts, on the wire.
+    pub bucket: Bucket,
+    /// The rate after the pledge, with the same burst; until then the lower one.
+    pub alone: Rate,
+    /// Longest time that a frame waits; later ones are dropped and counted.
+    pub horizon: Nanos,
+}
+
+/// The entry of a guest's destination.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RatePlace {
+    ifindex: u32,
+    key: LineKey,
+    place: u32,
+}
+
+impl RatePlace {
+    /// Returns the interface of the guest.
+    pub const fn ifindex(&self) -> u32 {
+        self.ifindex
+    }
+
+    /// Returns the MAC address of the destination.
+    pub const fn station(&self) -> [u8; 6] {
+        self.key.station
+    }
+}
+
+/// The use of a destination's bucket.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RateUsage {
+    /// Bytes on the wire of all frames so far.
+    pub charged: Bytes,
+    /// Bytes on the wire that are missing in the bucket; more than the burst if frames wait.
+    pub lacks: Bytes,
+    /// The burst, rounded down.
+    pub burst: Bytes,
+}
+
+impl Edge {
+    /// Returns the entries of all attached guests' destinations that an exchange has set.
+    ///
+    /// # Errors
+    /// A map cannot be read.
+    pub fn rates(&self) -> Result<Vec<RatePlace>, EdgeError> {
+        let guests = self.maps.guests.iter();
+        let guests = guests.map(|entry| entry.map(|(ifindex, rules)| (rules.slot, ifindex)));
+        let guests: HashMap<_, _> = guests.collect::<Result<_, _>>().map_err(map_error)?;
+        let mut all = Vec::new();
+        for entry in &self.maps.split.lines {
+            let (key, line) = entry.map_err(map_error)?;
+            if let Some(ifindex) = guests.get(&key.slot)
+                && line.is_granted()
+            {
+                all.push(RatePlace {
+                    ifindex: *ifindex,
+                    key,
+                    place: line.place,
+                });
+            }
+        }
+        Ok(all)
+    }
+
+    /// Adds a destination with a rate of its own, or changes the one that is there, whose tokens stay. A new
+    /// bucket is empty at `now`, a time of `CLOCK_MONOTONIC`. [`Self::set_destinations`] has the rest.
+    ///
+    /// # Errors
+    /// As of [`Self::set_destinations`].
+    pub fn add_rate(
+        &mut self,
+        ifindex: u32,
+        station: [u8; 6],
+        rate: &GrantedRate,
+        now: Nanos,
+    ) -> Result<RatePlace, EdgeError> {
+        let _lock = self.pins.lock()?;
+        self.guest(ifindex)?;
+        let before = get(&self.maps.guests, ifindex)?.ok_or(EdgeError::NoGuest(ifindex))?;
+        let key = LineKey::new(before.slot, station);
+        let known = get(&self.maps.split.lines, key)?;
+        let place = match known {
+            Some(line) => line.place,
+            None => self.free_place()?,
+        };
+        let line = Line::granted(rate, place)?;
+        self.maps.split.add_splitter(&self.pins)?;
+        if known.is_none() {
+            let sides = &mut self.maps.split.sides;
+            let empty = LineSide::empty(&line, now);
+            sides.set(place, empty, 0).map_err(map_error)?;
+        }
+        let lines = &mut self.maps.split.lines;
+        lines.insert(key, line, 0).map_err(map_error)?;
+        if !before.is_split() {
+            self.mark_split(ifindex, &before, true)?;
+        }
+        Ok(RatePlace {
+            ifindex,
+            key,
+            place,
+        })
+    }
+
+    /// Changes the rate of an entry by one system call.
+    ///
+    /// # Errors
+    /// The bucket is out of range, or the entry has gone with its guest.
+    pub fn change_rate(&mut self, at: &RatePlace, rate: &GrantedRate) -> Result<(), EdgeError> {
+        /// `BPF_EXIST`: a guest that was released meanwhile gets no entry.
+        const EXISTS: u64 = 2;
+        let line = Line::granted(rate, at.place)?;
+        let lines = &mut self.maps.split.lines;
+        lines.insert(at.key, line, EXISTS).map_err(map_error)
+    }
+
+    /// Removes entries: frames to their destinations pass the guarantee alone. With the last destination on
+    /// the host the splitter is removed.
+    ///
+    /// # Errors
+    /// A map cannot be written, or the kernel refuses.
+    pub fn remove_rates(&mut self, all: &[RatePlace]) -> Result<(), EdgeError> {
+        let _lock = self.pins.lock()?;
+        for it in all {
+            delete(&mut self.maps.split.lines, it.key)?;
+        }
+        let guests: HashSet<_> = all.iter().map(|it| it.ifindex).collect();
+        for ifindex in guests {
+            let Some(rules) = get(&self.maps.guests, ifindex)? else {
+                continue;
+            };
+            if rules.is_split() && self.maps.split.lines_of(rules.slot)?.is_empty() {
+                self.mark_split(ifindex, &rules, false)?;
+            }
+        }
+        self.review_splitter()
+    }
+
+    /// Reads the bucket of an entry at a time of `CLOCK_MONOTONIC`.
+    ///
+    /// # Errors
+    /// The map cannot be read.
+    pub fn rate_usage(&self, at: &RatePlace, now: Nanos) -> Result<RateUsage, EdgeError> {
+        let side = self.maps.split.sides.get(&at.place, 0);
+        Ok(side.map_err(map_error)?.usage(now))
+    }
+
+    /// Sets until when granted rates hold, and until when the lower one of a granted rate and the rate without
+    /// a grant holds, by `CLOCK_MONOTONIC`. Later the rates without a grant hold.
+    ///
+    /// # Errors
+    /// The map cannot be written.
+    pub fn renew_rates(&mut self, until: Nanos, pledged: Nanos) -> Result<(), EdgeError> {
+        let lease = RawLease {
+            until: until.0,
+            pledged: pledged.0,
+        };
+        let leases = &mut self.maps.split.lease;
+        leases.set(0, lease, 0).map_err(map_error)
+    }
+
+    fn free_place(&self) -> Result<u32, EdgeError> {
+        let taken = self.maps.split.lines.iter().map(|entry| Ok(entry?.1.place));
+        let taken: HashSet<_> = taken.collect::<Result<_, _>>().map_err(map_error)?;
+        let free = (0..LINES).find(|place| !taken.contains(place));
+        free.ok_or_else(|| {
+            EdgeError::Rule(format!(
+                "a host has at most {LINES} destinations with buckets"
+            ))
+        })
+    }
+
+    fn mark_split(
+        &mut self,
+        ifindex: u32,
+        before: &Rules,
+        is_split: bool,
+    ) -> Result<(), EdgeError> {
+        let mut rules = *before;
+        rules.succeed(Some(before), before.slot);
+        rules.split(is_split);
+        self.place(ifindex, &rules)
+    }
+}

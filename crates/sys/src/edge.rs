@@ -53,6 +53,7 @@ pub use rules::{
 
 use crate::bpf_program::{LoadError, refused};
 use aya::maps::PerCpuValues;
+use aya::programs::SchedClassifier;
 use bridge::Bridge;
 use change::{guest_queue, plan, root};
 use pins::{Maps, PROGRAMS, Pins, map_error};
@@ -142,6 +143,8 @@ fn name_of(ifindex: u32) -> Result<String, EdgeError> {
 pub struct Edge {
     pins: Pins,
     maps: Maps,
+    /// The program that settles buckets, once it was used.
+    settle: Option<SchedClassifier>,
 }
 
 impl std::fmt::Debug for Edge {
@@ -169,7 +172,11 @@ impl Edge {
             return Err(error);
         }
         let maps = pins.maps()?;
-        Ok(Self { pins, maps })
+        Ok(Self {
+            pins,
+            maps,
+            settle: None,
+        })
     }
 
     /// Returns true if programs are pinned at `pin`, of any version.

@@ -391,6 +391,29 @@ SECTION("classifier") int to_splitter(struct __sk_buff *skb)
 	return TC_ACT_UNSPEC;
 }
 
+// Userspace runs it when the rate of a destination has changed: the bucket fills at the former rate until now.
+// The key is behind the Ethernet header.
+SECTION("classifier") int settle_line(struct __sk_buff *skb)
+{
+	struct line_key key = {};
+
+	if (load_bytes(skb, ETHERNET, &key, sizeof(key)))
+		return TC_ACT_SHOT;
+	const struct line *line = map_lookup(&lines, &key);
+
+	if (!line)
+		return TC_ACT_SHOT;
+	u32 place = line->place;
+	struct line_side *side = map_lookup(&line_sides, &place);
+
+	if (!side)
+		return TC_ACT_SHOT;
+	u64 now = now_of(skb);
+
+	settle(side, shape_of(line, now), now);
+	return TC_ACT_UNSPEC;
+}
+
 // Out of the splitter: in again where the frame came from.
 SECTION("classifier") int from_splitter(struct __sk_buff *skb)
 {

@@ -22,13 +22,16 @@ use std::path::{Path, PathBuf};
 pub(super) static PROGRAM: &[u8] = aya::include_bytes_aligned!("edge.bpf.o");
 
 /// The programs of interfaces.
-pub(super) const PROGRAMS: [&str; 5] = [
+pub(super) const PROGRAMS: [&str; 6] = [
     "from_guest",
     "to_guest",
     "to_uplink",
     "to_splitter",
     "from_splitter",
+    SETTLE,
 ];
+/// The program that userspace runs itself.
+pub(super) const SETTLE: &str = "settle_line";
 /// The program that measures lateness, and the kernel's function that it precedes.
 const LATENESS: (&str, &str) = ("on_start", "sch_direct_xmit");
 /// The program for kernels that refuse this, and its tracepoint.

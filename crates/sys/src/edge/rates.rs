@@ -2,9 +2,11 @@
 //! system call, and a lease of all, which the exchange renews.
 
 use super::change::{delete, get};
-use super::pins::map_error;
+use super::pins::{SETTLE, map_error};
 use super::raw::{LINES, Line, LineKey, LineSide, RawLease, Rules};
-use super::{Bucket, Edge, EdgeError};
+use super::{Bucket, Edge, EdgeError, step};
+use aya::TestRun as _;
+use aya::programs::TestRunOptions;
 use std::collections::{HashMap, HashSet};
 use tailbound_units::{Bytes, Nanos, Rate};
 
@@ -22,9 +24,9 @@ pub struct GrantedRate {
 /// The entry of a guest's destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RatePlace {
-    ifindex: u32,
-    key: LineKey,
-    place: u32,
+    pub(super) ifindex: u32,
+    pub(super) key: LineKey,
+    pub(super) place: u32,
 }
 
 impl RatePlace {
@@ -105,6 +107,7 @@ impl Edge {
         }
         let lines = &mut self.maps.split.lines;
         lines.insert(key, line, 0).map_err(map_error)?;
+        self.settle(key, now)?;
         if !before.is_split() {
             self.mark_split(ifindex, &before, true)?;
         }
@@ -115,16 +118,22 @@ impl Edge {
         })
     }
 
-    /// Changes the rate of an entry by one system call.
+    /// Changes the rate of an entry at `now`, a time of `CLOCK_MONOTONIC`, by two system calls.
     ///
     /// # Errors
     /// The bucket is out of range, or the entry has gone with its guest.
-    pub fn change_rate(&mut self, at: &RatePlace, rate: &GrantedRate) -> Result<(), EdgeError> {
+    pub fn change_rate(
+        &mut self,
+        at: &RatePlace,
+        rate: &GrantedRate,
+        now: Nanos,
+    ) -> Result<(), EdgeError> {
         /// `BPF_EXIST`: a guest that was released meanwhile gets no entry.
         const EXISTS: u64 = 2;
         let line = Line::granted(rate, at.place)?;
         let lines = &mut self.maps.split.lines;
-        lines.insert(at.key, line, EXISTS).map_err(map_error)
+        lines.insert(at.key, line, EXISTS).map_err(map_error)?;
+        self.settle(at.key, now)
     }
 
     /// Removes entries: frames to their destinations pass the guarantee alone. With the last destination on
@@ -170,6 +179,30 @@ impl Edge {
         };
         let leases = &mut self.maps.split.lease;
         leases.set(0, lease, 0).map_err(map_error)
+    }
+
+    /// Lets the bucket of an entry fill at its present rate from now on.
+    fn settle(&mut self, key: LineKey, now: Nanos) -> Result<(), EdgeError> {
+        /// The place of `tstamp` in `struct __sk_buff`, which only tests use.
+        const TSTAMP: usize = 152;
+        let failed = |error| step("settle the bucket of a destination".to_owned(), error);
+        let program = match &mut self.settle {
+            Some(program) => program,
+            none => none.insert(self.pins.program(SETTLE)?),
+        };
+        let mut context = [0; TSTAMP + 8];
+        context[TSTAMP..].copy_from_slice(&now.0.to_ne_bytes());
+        let frame = [&[0; 14][..], &key.bytes()].concat();
+        let run = program.test_run(TestRunOptions {
+            data_in: Some(&frame),
+            ctx_in: Some(&context),
+            ..TestRunOptions::new()
+        });
+        let run = run.map_err(|error| failed(std::io::Error::other(error)))?;
+        match run.return_value {
+            u32::MAX => Ok(()),
+            _ => Err(failed(std::io::Error::other("its guest is gone"))),
+        }
     }
 
     fn free_place(&self) -> Result<u32, EdgeError> {

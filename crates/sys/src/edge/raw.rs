@@ -531,6 +531,14 @@ impl LineKey {
             station,
         }
     }
+
+    /// Returns the key as the programs have it.
+    pub(super) fn bytes(&self) -> [u8; 12] {
+        let mut bytes = [0; 12];
+        bytes[..4].copy_from_slice(&self.slot.to_ne_bytes());
+        bytes[6..].copy_from_slice(&self.station);
+        bytes
+    }
 }
 
 const _: () = assert!(size_of::<LineKey>() == 12);

@@ -104,7 +104,10 @@ fn each_destination_has_the_departures_of_its_own_exact_bucket() {
             };
             let model = models.entry(number).or_insert_with(|| exact(*bucket, now));
             if model.rate() != bucket.rate || model.burst().0 != bucket.burst.0 {
-                model.reconfigure(&exact(*bucket, now), now, now);
+                // Frames that wait keep their times.
+                let last = Nanos(model.full_at().0.saturating_sub(model.fill_time()));
+                let at = last.max(now);
+                model.reconfigure(&exact(*bucket, at), at, at);
             }
             let wire = (len + 14).max(60) as u64 + 24;
             let full = model.full_at().max(now);
@@ -210,7 +213,8 @@ fn a_granted_rate_ends_with_its_lease() {
                 alone: Rate::from_mbit(10),
                 horizon: HORIZON,
             };
-            programs.edge.change_rate(&at, &rate).expect("an entry");
+            let changed = programs.edge.change_rate(&at, &rate, now);
+            changed.expect("an entry");
             let rates = programs.edge.rates().expect("a map");
             assert!(rates.contains(&at), "{rates:?}");
         }
@@ -238,4 +242,55 @@ fn a_granted_rate_ends_with_its_lease() {
         [slow, slow],
         "that without a grant"
     );
+}
+
+/// A bucket fills at each rate as long as that was in force, also without a frame.
+#[test]
+fn a_bucket_fills_at_the_rates_that_were_in_force() {
+    let Some(mut programs) = Programs::load(Clock::OfTests) else {
+        return;
+    };
+    programs.start(GUEST, &with_horizon());
+    let bucket = |mbit| Bucket {
+        rate: Rate::from_mbit(mbit),
+        burst: Bytes(15_000),
+    };
+    programs.split(&[bucket(1)]);
+    let ms = |ms| Nanos::from_secs(1) + Nanos::from_millis(ms);
+    let slot = programs.rules(GUEST).slot;
+    let at = RatePlace {
+        ifindex: GUEST,
+        key: LineKey::new(slot, station(0)),
+        place: 0,
+    };
+    let mut model = exact(bucket(1), ms(0));
+    // The first change takes the rate of 1 Mbit/s from here on.
+    for (now, mbit) in [(0, 1), (10, 4), (12, 1), (20, 8)] {
+        let rate = GrantedRate {
+            bucket: bucket(mbit),
+            alone: Rate::from_mbit(1),
+            horizon: HORIZON,
+        };
+        programs.edge.renew_rates(ms(100), ms(100)).expect("a map");
+        let changed = programs.edge.change_rate(&at, &rate, ms(now));
+        changed.expect("an entry");
+        model.reconfigure(&exact(bucket(mbit), ms(now)), ms(now), ms(now));
+    }
+    let usage = programs.edge.rate_usage(&at, ms(21)).expect("a map");
+    // 1,250 B, 1,000 B, 1,000 B and 1,000 B.
+    assert_eq!(model.lacks(ms(21)).0, 15_000 - 4_250);
+    assert!(usage.lacks.0.abs_diff(15_000 - 4_250) <= 1, "{usage:?}");
+    let gone = RatePlace {
+        key: LineKey::new(slot, station(9)),
+        ..at
+    };
+    let rate = GrantedRate {
+        bucket: bucket(1),
+        alone: Rate::from_mbit(1),
+        horizon: HORIZON,
+    };
+    programs
+        .edge
+        .change_rate(&gone, &rate, ms(22))
+        .expect_err("an entry that has gone stays so");
 }

@@ -4,6 +4,7 @@ use super::{FRAME, SLOWEST, ifindex_of};
 use std::collections::HashMap;
 use tailbound_hose::{Destination, FlowKey, GuestId, Station};
 use tailbound_sys::edge::{Bucket, Edge, GrantedRate, RatePlace, RateUsage};
+use tailbound_sys::timer;
 use tailbound_units::{Bytes, Nanos};
 
 /// The rate of a flow to a station.
@@ -84,7 +85,7 @@ impl RateMap for EdgeMap {
             alone: SLOWEST,
             horizon: Nanos::ZERO,
         };
-        if let Err(error) = self.edge.change_rate(place, &slowest) {
+        if let Err(error) = self.edge.change_rate(place, &slowest, timer::now()) {
             tracing::debug!(%error, "the guest of a former rate is gone");
         }
     }
@@ -92,7 +93,7 @@ impl RateMap for EdgeMap {
     fn set(&mut self, now: Nanos, limit: FlowLimit) -> Result<Bytes, String> {
         let FlowLimit { flow, granted } = limit;
         if let Some(place) = self.places.get(&flow)
-            && self.edge.change_rate(place, &granted).is_ok()
+            && self.edge.change_rate(place, &granted, now).is_ok()
         {
             let usage = self.edge.rate_usage(place, now);
             return Ok(usage.unwrap_or_default().charged);

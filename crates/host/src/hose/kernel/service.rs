@@ -289,7 +289,7 @@ mod tests {
         };
         let other = message(&format!("{GOOD}[uplink]\n"));
         assert!(
-            other.contains("line 8") && other.contains("`uplink`"),
+            other.starts_with("8:2") && other.contains("`uplink`"),
             "{other}"
         );
         let out_of_range = message(&GOOD.replace("[[", "interval = '1s'\n[["));

@@ -27,6 +27,17 @@ struct Line {
     charged: u64,
 }
 
+impl Line {
+    /// Sets a rate from now on, or from the departure of the last frame that waits.
+    fn reshape(&mut self, now: Nanos, rate: Rate, burst: Bytes) {
+        let last = self.bucket.full_at();
+        let last = last.saturating_sub(Nanos(self.bucket.fill_time()));
+        let at = last.max(now);
+        let fresh = bucket(rate, burst).empty(at);
+        self.bucket.reconfigure(&fresh, at, at);
+    }
+}
+
 fn bucket(rate: Rate, burst: Bytes) -> TokenBucket<Nanos> {
     TokenBucket::new(BYTE_IN_NANOS, rate, WireBytes(burst.0)).expect("a rate")
 }
@@ -48,8 +59,7 @@ impl Kernel {
         let is_slower = now > self.until && (now > self.pledged || alone < rate);
         let rate = if is_slower { alone } else { rate };
         if !line.bucket.is(rate, WireBytes(burst.0)) {
-            line.bucket
-                .reconfigure(&bucket(rate, burst).empty(now), now, now);
+            line.reshape(now, rate, burst);
         }
         let charged = line.bucket.charge(now, WireBytes(WIRE));
         if charged.leaves > now + line.granted.horizon {
@@ -86,6 +96,7 @@ impl RateMap for Maps {
             charged: 0,
         });
         line.granted = granted;
+        line.reshape(now, rate, burst);
         Ok(Bytes(line.charged))
     }
 

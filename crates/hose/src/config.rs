@@ -28,8 +28,8 @@ pub struct HoseConfig {
     /// Interval of the exchange under traffic; 1 ms. Leases, pledges and heartbeats are multiples
     /// of it.
     pub interval: Nanos,
-    /// Time for which frames may leave at a former rate after a lower one was set: the enforcement gives
-    /// frames departure times that long ahead. Zero for one that schedules each frame when it leaves; at
+    /// Time for which frames may leave at a former rate after a lower one was set: frames get their
+    /// departure times that long ahead. Zero for one that schedules each frame when it leaves; at
     /// most half a lease, 10 intervals.
     pub commitment: Nanos,
     /// The other hosts.

@@ -357,7 +357,7 @@ impl HoseState {
             && let Some(peer) = self.schedule.datagram_due(now)
         {
             self.settle_epoch(now, today, peer);
-            cost += self.send_unless_quiet(now, peer, &mut send);
+            cost += self.send(now, peer, &mut send);
             let next = now + self.until_next(now, peer);
             self.schedule.set_datagram(next, peer);
         }

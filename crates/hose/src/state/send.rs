@@ -3,6 +3,7 @@
 use super::{DATAGRAM, HoseState};
 use crate::ids::{HostId, PeerIndex, SequenceNumber, TimeOfDay};
 use crate::keys::KeyEpoch;
+use crate::sender::SendingSide;
 use crate::wire::{Entry, Header, MAX_DATAGRAM};
 use std::mem;
 use tailbound_units::Nanos;
@@ -47,20 +48,8 @@ impl HoseState {
         }
     }
 
-    /// As [`Self::send`], unless this host is silent towards the peer.
-    pub(super) fn send_unless_quiet(
-        &mut self,
-        now: Nanos,
-        index: PeerIndex,
-        send: &mut impl FnMut(HostId, &[u8]),
-    ) -> usize {
-        if now < self.sending.quiet_until(index) {
-            return 1;
-        }
-        self.send(now, index, send)
-    }
-
-    /// Sends a peer all pending entries, in one or more datagrams; nothing without a key. Returns
+    /// Sends a peer all pending entries, in one or more datagrams; nothing without a key, or while this host is silent
+    /// towards it. Returns
     /// the cost: see [`super::AT_ONCE`].
     pub(super) fn send(
         &mut self,
@@ -68,8 +57,13 @@ impl HoseState {
         index: PeerIndex,
         send: &mut impl FnMut(HostId, &[u8]),
     ) -> usize {
+        // Where a pledge begins, this host is silent first.
+        let is_quiet = |sending: &SendingSide| now < sending.quiet_until(index);
+        if is_quiet(&self.sending) {
+            return 1;
+        }
         let pledge = self.renew_pledge(now, index);
-        if now < self.sending.quiet_until(index) {
+        if is_quiet(&self.sending) {
             return 1;
         }
         let Some(keys) = self.view.peers[index].keys.clone() else {

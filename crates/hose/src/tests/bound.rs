@@ -169,7 +169,7 @@ proptest! {
         storm(seed, hosts, Faults { loss, doubled, jitter });
     }
 
-    /// Also if some or all hosts give frames departure times, by which they leave after a rate has fallen.
+    /// The same with departure times on some or all hosts: frames leave by them after a rate has fallen.
     #[test]
     fn frames_with_departure_times_leave_within_the_bandwidth_of_their_receiver(
         seed: u64,

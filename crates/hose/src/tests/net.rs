@@ -100,7 +100,7 @@ pub(super) struct Host {
     pub(super) commitment: Nanos,
     /// Former rates of its flows, with the moments at which they ended.
     former: Vec<(Nanos, FlowKey, u64)>,
-    /// It does nothing before: frames leave by the rates of a former daemon.
+    /// The start of its daemon: before, frames leave by the rates of a former one.
     quiet_until: Nanos,
 }
 

@@ -45,15 +45,15 @@ mod splitter;
 mod warm;
 
 pub use pins::is_in_bpffs;
-pub use rates::{GrantedRate, RatePlace, RateUsage};
+pub use rates::{EdgeRates, RatePlace};
 pub use rules::{
-    Attachment, Bucket, Counters, Destination, DropReason, Guarantee, Guard, GuestRules, HORIZON,
-    Lateness, MAX_HORIZON, Prefix, Queue, Role, Roles, Tag, UplinkRules, Way,
+    Attachment, Bucket, Counters, Destination, DropReason, GrantedRate, Guarantee, Guard,
+    GuestRules, HORIZON, Lateness, MAX_HORIZON, Prefix, Queue, RateUsage, Role, Roles, Tag,
+    UplinkRules, Way,
 };
 
 use crate::bpf_program::{LoadError, refused};
 use aya::maps::PerCpuValues;
-use aya::programs::SchedClassifier;
 use bridge::Bridge;
 use change::{guest_queue, plan, root};
 use pins::{Maps, PROGRAMS, Pins, map_error};
@@ -143,8 +143,6 @@ fn name_of(ifindex: u32) -> Result<String, EdgeError> {
 pub struct Edge {
     pins: Pins,
     maps: Maps,
-    /// The program that settles buckets, once it was used.
-    settle: Option<SchedClassifier>,
 }
 
 impl std::fmt::Debug for Edge {
@@ -172,11 +170,7 @@ impl Edge {
             return Err(error);
         }
         let maps = pins.maps()?;
-        Ok(Self {
-            pins,
-            maps,
-            settle: None,
-        })
+        Ok(Self { pins, maps })
     }
 
     /// Returns true if programs are pinned at `pin`, of any version.

@@ -1,6 +1,6 @@
 //! The exchange of rates for guests whose frames the kernel paces, as `tailbound adopt` arranges it.
 //!
-//! [`tailbound_sys::edge`] gives each frame its departure time when it comes, so frames leave at a former rate
+//! With [`tailbound_sys::edge`] each frame gets its departure time when it comes, so frames leave at a former rate
 //! for up to a horizon after it has fallen. The exchange confirms, returns and pledges that much later
 //! ([`tailbound_hose::HoseConfig::commitment`]). The kernel cannot report a frame that waits, so each bucket is
 //! read once in an interval. If the process stands still, the kernel itself ends granted rates after

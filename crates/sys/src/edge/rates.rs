@@ -4,22 +4,13 @@
 use super::change::{delete, get};
 use super::pins::{SETTLE, map_error};
 use super::raw::{LINES, Line, LineKey, LineSide, RawLease, Rules};
-use super::{Bucket, Edge, EdgeError, step};
+use super::rules::{GrantedRate, RateUsage};
+use super::{Edge, EdgeError, step};
 use aya::TestRun as _;
-use aya::programs::TestRunOptions;
+use aya::programs::{SchedClassifier, TestRunOptions};
 use std::collections::{HashMap, HashSet};
-use tailbound_units::{Bytes, Nanos, Rate};
-
-/// The rate of a guest to a destination by an exchange of rates.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct GrantedRate {
-    /// Rate and burst while the lease lasts, on the wire.
-    pub bucket: Bucket,
-    /// The rate after the pledge, with the same burst; until then the lower one.
-    pub alone: Rate,
-    /// Longest time that a frame waits; later ones are dropped and counted.
-    pub horizon: Nanos,
-}
+use std::path::Path;
+use tailbound_units::Nanos;
 
 /// The entry of a guest's destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,28 +32,36 @@ impl RatePlace {
     }
 }
 
-/// The use of a destination's bucket.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct RateUsage {
-    /// Bytes on the wire of all frames so far.
-    pub charged: Bytes,
-    /// Bytes on the wire that are missing in the bucket; more than the burst if frames wait.
-    pub lacks: Bytes,
-    /// The burst, rounded down.
-    pub burst: Bytes,
+/// The destinations with granted rates of a host, and their lease.
+#[derive(Debug)]
+pub struct EdgeRates {
+    edge: Edge,
+    /// The program that settles buckets, once it was used.
+    settle: Option<SchedClassifier>,
 }
 
-impl Edge {
+impl EdgeRates {
+    /// Opens what is pinned below `pin`, or loads it.
+    ///
+    /// # Errors
+    /// As of [`Edge::open`].
+    pub fn open(pin: &Path) -> Result<Self, EdgeError> {
+        Ok(Self {
+            edge: Edge::open(pin)?,
+            settle: None,
+        })
+    }
+
     /// Returns the entries of all attached guests' destinations that an exchange has set.
     ///
     /// # Errors
     /// A map cannot be read.
-    pub fn rates(&self) -> Result<Vec<RatePlace>, EdgeError> {
-        let guests = self.maps.guests.iter();
+    pub fn all(&self) -> Result<Vec<RatePlace>, EdgeError> {
+        let guests = self.edge.maps.guests.iter();
         let guests = guests.map(|entry| entry.map(|(ifindex, rules)| (rules.slot, ifindex)));
         let guests: HashMap<_, _> = guests.collect::<Result<_, _>>().map_err(map_error)?;
         let mut all = Vec::new();
-        for entry in &self.maps.split.lines {
+        for entry in &self.edge.maps.split.lines {
             let (key, line) = entry.map_err(map_error)?;
             if let Some(ifindex) = guests.get(&key.slot)
                 && line.is_granted()
@@ -78,34 +77,34 @@ impl Edge {
     }
 
     /// Adds a destination with a rate of its own, or changes the one that is there, whose tokens stay. A new
-    /// bucket is empty at `now`, a time of `CLOCK_MONOTONIC`. [`Self::set_destinations`] has the rest.
+    /// bucket is empty at `now`, a time of `CLOCK_MONOTONIC`. [`Edge::set_destinations`] has the rest.
     ///
     /// # Errors
-    /// As of [`Self::set_destinations`].
-    pub fn add_rate(
+    /// As of [`Edge::set_destinations`].
+    pub fn add(
         &mut self,
         ifindex: u32,
         station: [u8; 6],
         rate: &GrantedRate,
         now: Nanos,
     ) -> Result<RatePlace, EdgeError> {
-        let _lock = self.pins.lock()?;
-        self.guest(ifindex)?;
-        let before = get(&self.maps.guests, ifindex)?.ok_or(EdgeError::NoGuest(ifindex))?;
+        let _lock = self.edge.pins.lock()?;
+        self.edge.guest(ifindex)?;
+        let before = get(&self.edge.maps.guests, ifindex)?.ok_or(EdgeError::NoGuest(ifindex))?;
         let key = LineKey::new(before.slot, station);
-        let known = get(&self.maps.split.lines, key)?;
+        let known = get(&self.edge.maps.split.lines, key)?;
         let place = match known {
             Some(line) => line.place,
             None => self.free_place()?,
         };
         let line = Line::granted(rate, place)?;
-        self.maps.split.add_splitter(&self.pins)?;
+        self.edge.maps.split.add_splitter(&self.edge.pins)?;
         if known.is_none() {
-            let sides = &mut self.maps.split.sides;
+            let sides = &mut self.edge.maps.split.sides;
             let empty = LineSide::empty(&line, now);
             sides.set(place, empty, 0).map_err(map_error)?;
         }
-        let lines = &mut self.maps.split.lines;
+        let lines = &mut self.edge.maps.split.lines;
         lines.insert(key, line, 0).map_err(map_error)?;
         self.settle(key, now)?;
         if !before.is_split() {
@@ -122,7 +121,7 @@ impl Edge {
     ///
     /// # Errors
     /// The bucket is out of range, or the entry has gone with its guest.
-    pub fn change_rate(
+    pub fn change(
         &mut self,
         at: &RatePlace,
         rate: &GrantedRate,
@@ -131,7 +130,7 @@ impl Edge {
         /// `BPF_EXIST`: a guest that was released meanwhile gets no entry.
         const EXISTS: u64 = 2;
         let line = Line::granted(rate, at.place)?;
-        let lines = &mut self.maps.split.lines;
+        let lines = &mut self.edge.maps.split.lines;
         lines.insert(at.key, line, EXISTS).map_err(map_error)?;
         self.settle(at.key, now)
     }
@@ -141,29 +140,29 @@ impl Edge {
     ///
     /// # Errors
     /// A map cannot be written, or the kernel refuses.
-    pub fn remove_rates(&mut self, all: &[RatePlace]) -> Result<(), EdgeError> {
-        let _lock = self.pins.lock()?;
+    pub fn remove(&mut self, all: &[RatePlace]) -> Result<(), EdgeError> {
+        let _lock = self.edge.pins.lock()?;
         for it in all {
-            delete(&mut self.maps.split.lines, it.key)?;
+            delete(&mut self.edge.maps.split.lines, it.key)?;
         }
         let guests: HashSet<_> = all.iter().map(|it| it.ifindex).collect();
         for ifindex in guests {
-            let Some(rules) = get(&self.maps.guests, ifindex)? else {
+            let Some(rules) = get(&self.edge.maps.guests, ifindex)? else {
                 continue;
             };
-            if rules.is_split() && self.maps.split.lines_of(rules.slot)?.is_empty() {
+            if rules.is_split() && self.edge.maps.split.lines_of(rules.slot)?.is_empty() {
                 self.mark_split(ifindex, &rules, false)?;
             }
         }
-        self.review_splitter()
+        self.edge.review_splitter()
     }
 
     /// Reads the bucket of an entry at a time of `CLOCK_MONOTONIC`.
     ///
     /// # Errors
     /// The map cannot be read.
-    pub fn rate_usage(&self, at: &RatePlace, now: Nanos) -> Result<RateUsage, EdgeError> {
-        let side = self.maps.split.sides.get(&at.place, 0);
+    pub fn usage(&self, at: &RatePlace, now: Nanos) -> Result<RateUsage, EdgeError> {
+        let side = self.edge.maps.split.sides.get(&at.place, 0);
         Ok(side.map_err(map_error)?.usage(now))
     }
 
@@ -172,12 +171,12 @@ impl Edge {
     ///
     /// # Errors
     /// The map cannot be written.
-    pub fn renew_rates(&mut self, until: Nanos, pledged: Nanos) -> Result<(), EdgeError> {
+    pub fn renew(&mut self, until: Nanos, pledged: Nanos) -> Result<(), EdgeError> {
         let lease = RawLease {
             until: until.0,
             pledged: pledged.0,
         };
-        let leases = &mut self.maps.split.lease;
+        let leases = &mut self.edge.maps.split.lease;
         leases.set(0, lease, 0).map_err(map_error)
     }
 
@@ -188,7 +187,7 @@ impl Edge {
         let failed = |error| step("settle the bucket of a destination".to_owned(), error);
         let program = match &mut self.settle {
             Some(program) => program,
-            none => none.insert(self.pins.program(SETTLE)?),
+            none => none.insert(self.edge.pins.program(SETTLE)?),
         };
         let mut context = [0; TSTAMP + 8];
         context[TSTAMP..].copy_from_slice(&now.0.to_ne_bytes());
@@ -206,7 +205,13 @@ impl Edge {
     }
 
     fn free_place(&self) -> Result<u32, EdgeError> {
-        let taken = self.maps.split.lines.iter().map(|entry| Ok(entry?.1.place));
+        let taken = self
+            .edge
+            .maps
+            .split
+            .lines
+            .iter()
+            .map(|entry| Ok(entry?.1.place));
         let taken: HashSet<_> = taken.collect::<Result<_, _>>().map_err(map_error)?;
         let free = (0..LINES).find(|place| !taken.contains(place));
         free.ok_or_else(|| {
@@ -225,6 +230,6 @@ impl Edge {
         let mut rules = *before;
         rules.succeed(Some(before), before.slot);
         rules.split(is_split);
-        self.place(ifindex, &rules)
+        self.edge.place(ifindex, &rules)
     }
 }

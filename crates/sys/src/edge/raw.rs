@@ -1,8 +1,8 @@
 //! Keys and values of the maps, as `edge/tables.h` has them, and their conversions.
 
-use super::rates::{GrantedRate, RateUsage};
 use super::rules::{
-    Bucket, Counters, DropReason, GuestRules, HORIZON, Lateness, MAX_HORIZON, Prefix,
+    Bucket, Counters, DropReason, GrantedRate, GuestRules, HORIZON, Lateness, MAX_HORIZON, Prefix,
+    RateUsage,
 };
 use super::{EdgeError, Guard};
 use aya::Pod;

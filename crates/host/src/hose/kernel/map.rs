@@ -3,7 +3,7 @@
 use super::{FRAME, SLOWEST, ifindex_of};
 use std::collections::HashMap;
 use tailbound_hose::{Destination, FlowKey, GuestId, Station};
-use tailbound_sys::edge::{Bucket, Edge, GrantedRate, RatePlace, RateUsage};
+use tailbound_sys::edge::{Bucket, EdgeRates, GrantedRate, RatePlace, RateUsage};
 use tailbound_sys::timer;
 use tailbound_units::{Bytes, Nanos};
 
@@ -40,14 +40,14 @@ pub(in crate::hose) trait RateMap {
 
 /// The maps of the pinned programs.
 pub(super) struct EdgeMap {
-    edge: Edge,
+    rates: EdgeRates,
     places: HashMap<FlowKey, RatePlace>,
 }
 
 impl EdgeMap {
-    pub(super) fn new(edge: Edge) -> Self {
+    pub(super) fn new(rates: EdgeRates) -> Self {
         Self {
-            edge,
+            rates,
             places: HashMap::new(),
         }
     }
@@ -55,7 +55,7 @@ impl EdgeMap {
 
 impl RateMap for EdgeMap {
     fn former(&mut self) -> Vec<FlowKey> {
-        let places = self.edge.rates().unwrap_or_else(|error| {
+        let places = self.rates.all().unwrap_or_else(|error| {
             tracing::error!("rates of a former process cannot be read: {error}");
             Vec::new()
         });
@@ -85,7 +85,7 @@ impl RateMap for EdgeMap {
             alone: SLOWEST,
             horizon: Nanos::ZERO,
         };
-        if let Err(error) = self.edge.change_rate(place, &slowest, timer::now()) {
+        if let Err(error) = self.rates.change(place, &slowest, timer::now()) {
             tracing::debug!(%error, "the guest of a former rate is gone");
         }
     }
@@ -93,36 +93,36 @@ impl RateMap for EdgeMap {
     fn set(&mut self, now: Nanos, limit: FlowLimit) -> Result<Bytes, String> {
         let FlowLimit { flow, granted } = limit;
         if let Some(place) = self.places.get(&flow)
-            && self.edge.change_rate(place, &granted, now).is_ok()
+            && self.rates.change(place, &granted, now).is_ok()
         {
-            let usage = self.edge.rate_usage(place, now);
+            let usage = self.rates.usage(place, now);
             return Ok(usage.unwrap_or_default().charged);
         }
         let Destination::Station(station) = flow.destination else {
             return Err("an address is no station".to_owned());
         };
         let ifindex = ifindex_of(flow.guest);
-        let added = self.edge.add_rate(ifindex, station.mac(), &granted, now);
+        let added = self.rates.add(ifindex, station.mac(), &granted, now);
         let place = added.map_err(|error| error.to_string())?;
         self.places.insert(flow, place);
-        let usage = self.edge.rate_usage(&place, now);
+        let usage = self.rates.usage(&place, now);
         Ok(usage.unwrap_or_default().charged)
     }
 
     fn remove(&mut self, flows: &[FlowKey]) {
         let places = flows.iter().filter_map(|flow| self.places.remove(flow));
         let places: Vec<_> = places.collect();
-        if let Err(error) = self.edge.remove_rates(&places) {
+        if let Err(error) = self.rates.remove(&places) {
             tracing::warn!("rates to destinations cannot be removed: {error}");
         }
     }
 
     fn usage(&self, flow: FlowKey, now: Nanos) -> Option<RateUsage> {
-        self.edge.rate_usage(self.places.get(&flow)?, now).ok()
+        self.rates.usage(self.places.get(&flow)?, now).ok()
     }
 
     fn renew(&mut self, until: Nanos, pledged: Nanos) {
-        if let Err(error) = self.edge.renew_rates(until, pledged) {
+        if let Err(error) = self.rates.renew(until, pledged) {
             tracing::debug!(%error, "granted rates are not renewed");
         }
     }

@@ -16,14 +16,14 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
 use tailbound_document::{Document, DocumentError, Mistake, Step};
 use tailbound_hose::Dropped;
-use tailbound_sys::edge::{Edge, EdgeError};
+use tailbound_sys::edge::{EdgeError, EdgeRates};
 use tailbound_sys::timer;
 use tailbound_units::Nanos;
 
 /// The longest wait between two looks at messages and keys.
 const MAX_WAIT: Nanos = Nanos::from_secs(1);
-/// The time between two looks at the number of hosts that answer.
-const LOOK: Nanos = Nanos::from_secs(10);
+/// The time between two checks of the number of hosts that answer.
+const STATUS_PERIOD: Nanos = Nanos::from_secs(10);
 
 /// Reason why rates of adopted guests cannot be exchanged.
 #[derive(Debug, thiserror::Error)]
@@ -105,9 +105,9 @@ impl KernelExchange {
         };
         // Without classes: admission has those of the service, and any host's are accepted.
         let setup = HoseSetup::open(config, None, None, placement)?;
-        let edge = Edge::open(pins)?;
+        let rates = EdgeRates::open(pins)?;
         let (send, guests) = channel();
-        let thread = Thread::new(setup, EdgeMap::new(edge), guests, readable)?;
+        let thread = Thread::new(setup, EdgeMap::new(rates), guests, readable)?;
         let thread = std::thread::Builder::new()
             .name("hose".to_owned())
             .spawn(move || thread.run())?;
@@ -222,7 +222,7 @@ impl Thread {
             channel.send(host, datagram);
         });
         if now >= self.next_look {
-            self.next_look = now + LOOK;
+            self.next_look = now + STATUS_PERIOD;
             self.look(now);
         }
     }

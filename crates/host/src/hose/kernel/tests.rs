@@ -122,7 +122,7 @@ impl RateMap for Maps {
 }
 
 /// A host whose pacer schedules each frame when it leaves, as the daemon's.
-struct Paced {
+struct PacedHost {
     state: HoseState,
     buckets: BTreeMap<FlowKey, TokenBucket<Nanos>>,
     taken: u64,
@@ -131,7 +131,7 @@ struct Paced {
 
 enum Backend {
     Kernel(Box<KernelRates<Maps>>),
-    Paced(Box<Paced>),
+    Paced(Box<PacedHost>),
 }
 
 /// Host 0 has the receiver, all others a sender to it.
@@ -202,7 +202,7 @@ impl Backend {
     fn paced(host: usize, hosts: usize, now: Nanos) -> Self {
         let mut state = state(host, hosts, now, Nanos::ZERO);
         state.set_machines(now, Machines::from(vec![guest(host, hosts).machine()]));
-        Self::Paced(Box::new(Paced {
+        Self::Paced(Box::new(PacedHost {
             state,
             buckets: BTreeMap::new(),
             taken: 0,
@@ -218,7 +218,7 @@ impl Backend {
     }
 }
 
-impl Paced {
+impl PacedHost {
     /// Sends what may leave now, and polls the exchange.
     fn turn(&mut self, now: Nanos, floods: bool, left: &mut Vec<Nanos>) {
         let mut waits = false;

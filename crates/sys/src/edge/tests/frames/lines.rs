@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::edge::raw::{Line, LineKey, LineSide};
-use crate::edge::{GrantedRate, RatePlace};
+use crate::edge::{EdgeRates, GrantedRate, RatePlace};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use tailbound_dataplane::testing::frames::{ethernet, ipv4, udp};
@@ -198,6 +198,7 @@ fn a_granted_rate_ends_with_its_lease() {
     let ms = |ms| Nanos::from_secs(1) + Nanos::from_millis(ms);
     // A frame of 1538 B takes 0.123 ms at 100 Mbit/s, and 1.23 ms at 10 Mbit/s.
     let (fast, slow) = (123_040, 1_230_400);
+    let mut rates = EdgeRates::open(&programs.bpffs.pin()).expect("what is pinned");
     let mut wait = |granted: [u64; 2], now: Nanos| {
         for (number, granted) in (0..).zip(granted) {
             let slot = programs.rules(GUEST).slot;
@@ -213,12 +214,12 @@ fn a_granted_rate_ends_with_its_lease() {
                 alone: Rate::from_mbit(10),
                 horizon: HORIZON,
             };
-            let changed = programs.edge.change_rate(&at, &rate, now);
+            let changed = rates.change(&at, &rate, now);
             changed.expect("an entry");
-            let rates = programs.edge.rates().expect("a map");
-            assert!(rates.contains(&at), "{rates:?}");
+            let all = rates.all().expect("a map");
+            assert!(all.contains(&at), "{all:?}");
         }
-        programs.edge.renew_rates(ms(5), ms(600)).expect("a map");
+        rates.renew(ms(5), ms(600)).expect("a map");
         let leaves = [0, 1].map(|number| {
             let place = u32::from(number);
             let sides = &mut programs.edge.maps.split.sides;
@@ -257,6 +258,7 @@ fn a_bucket_fills_at_the_rates_that_were_in_force() {
     };
     programs.split(&[bucket(1)]);
     let ms = |ms| Nanos::from_secs(1) + Nanos::from_millis(ms);
+    let mut rates = EdgeRates::open(&programs.bpffs.pin()).expect("what is pinned");
     let slot = programs.rules(GUEST).slot;
     let at = RatePlace {
         ifindex: GUEST,
@@ -271,12 +273,12 @@ fn a_bucket_fills_at_the_rates_that_were_in_force() {
             alone: Rate::from_mbit(1),
             horizon: HORIZON,
         };
-        programs.edge.renew_rates(ms(100), ms(100)).expect("a map");
-        let changed = programs.edge.change_rate(&at, &rate, ms(now));
+        rates.renew(ms(100), ms(100)).expect("a map");
+        let changed = rates.change(&at, &rate, ms(now));
         changed.expect("an entry");
         model.reconfigure(&exact(bucket(mbit), ms(now)), ms(now), ms(now));
     }
-    let usage = programs.edge.rate_usage(&at, ms(21)).expect("a map");
+    let usage = rates.usage(&at, ms(21)).expect("a map");
     // 1,250 B, 1,000 B, 1,000 B and 1,000 B.
     assert_eq!(model.lacks(ms(21)).0, 15_000 - 4_250);
     assert!(usage.lacks.0.abs_diff(15_000 - 4_250) <= 1, "{usage:?}");
@@ -289,8 +291,7 @@ fn a_bucket_fills_at_the_rates_that_were_in_force() {
         alone: Rate::from_mbit(1),
         horizon: HORIZON,
     };
-    programs
-        .edge
-        .change_rate(&gone, &rate, ms(22))
+    rates
+        .change(&gone, &rate, ms(22))
         .expect_err("an entry that has gone stays so");
 }

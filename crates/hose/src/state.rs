@@ -70,6 +70,9 @@ enum About {
 
 impl HoseState {
     /// Returns a host without VMs, keys and known peers.
+    ///
+    /// # Panics
+    /// The commitment is longer than half a lease.
     pub fn new(now: Nanos, config: HoseConfig) -> Self {
         let times = config.times();
         assert!(

@@ -2,10 +2,10 @@
 
 use super::map::EdgeMap;
 use super::{KernelGuest, KernelRates};
-use crate::control::{ControlConfig, KeyClient, KeyInbox, Keys};
+use crate::control::{ControlConfig, KeyClient, KeyInbox, Keys, WatchClient};
 use crate::hose::channel::{Channel, Received};
 use crate::hose::setup::{HoseError, HoseSetup, Placement, state_with, today};
-use crate::hose::{Exchange, HoseConfig};
+use crate::hose::{Exchange, HoseConfig, Issuer};
 use crate::wake::Waker;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{self, Read};
@@ -84,6 +84,9 @@ pub struct KernelExchange {
     waker: Waker,
     /// `None` once it has ended.
     thread: Option<JoinHandle<()>>,
+    /// The stream that brings changes of keys at once, with issued keys.
+    #[expect(dead_code, reason = "its thread ends when it is dropped")]
+    watch: Option<WatchClient>,
 }
 
 impl KernelExchange {
@@ -98,9 +101,15 @@ impl KernelExchange {
         pins: &Path,
     ) -> Result<Self, KernelHoseError> {
         let (readable, waker) = Waker::pair()?;
+        let keys = KeyInbox::default();
+        let watch = config.keys.map(|Issuer::Service| {
+            let watch = WatchClient::start(&service, keys.clone(), waker.clone());
+            watch.map_err(HoseError::from)
+        });
+        let watch = watch.transpose()?;
         let placement = Placement {
             service: Some(service),
-            keys: KeyInbox::default(),
+            keys,
             waker: waker.clone(),
         };
         // Without classes: admission has those of the service, and any host's are accepted.
@@ -115,6 +124,7 @@ impl KernelExchange {
             guests: send,
             waker,
             thread: Some(thread),
+            watch,
         })
     }
 

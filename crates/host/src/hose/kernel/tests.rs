@@ -320,8 +320,8 @@ impl Net {
     fn turn(&mut self, index: usize) {
         let (now, today) = (self.now, TimeOfDay(self.now.0));
         let host = &mut self.hosts[index];
-        let mut sent = Vec::new();
-        let send = |to: HostId, datagram: &[u8]| sent.push((to, datagram.to_vec()));
+        let mut datagrams = Vec::new();
+        let send = |to: HostId, datagram: &[u8]| datagrams.push((to, datagram.to_vec()));
         match &mut host.backend {
             Some(Backend::Kernel(rates)) => rates.poll(now, today, send),
             Some(Backend::Paced(paced)) => {
@@ -340,7 +340,7 @@ impl Net {
                 self.left[index].extend(leaves);
             }
         }
-        for (to, datagram) in sent {
+        for (to, datagram) in datagrams {
             let hosts = 0..self.hosts.len();
             let to = hosts.clone().find(|host| HostId::of(&name(*host)) == to);
             self.count += 1;

@@ -197,7 +197,7 @@ fn a_granted_rate_ends_with_its_lease() {
     programs.split(&[bucket(1), bucket(1)]);
     let ms = |ms| Nanos::from_secs(1) + Nanos::from_millis(ms);
     // A frame of 1538 B takes 0.123 ms at 100 Mbit/s, and 1.23 ms at 10 Mbit/s.
-    let (fast, slow) = (123_040, 1_230_400);
+    let (quick, long) = (123_040, 1_230_400);
     let mut rates = EdgeRates::open(&programs.bpffs.pin()).expect("what is pinned");
     let mut wait = |granted: [u64; 2], now: Nanos| {
         for (number, granted) in (0..).zip(granted) {
@@ -236,11 +236,11 @@ fn a_granted_rate_ends_with_its_lease() {
         leaves
     };
     // An empty bucket lets a frame leave when it is full.
-    assert_eq!(wait([100, 10], ms(5)), [fast, slow]);
-    assert_eq!(wait([100, 1], ms(6)), [slow, 10 * slow], "the lower one");
+    assert_eq!(wait([100, 10], ms(5)), [quick, long]);
+    assert_eq!(wait([100, 1], ms(6)), [long, 10 * long], "the lower one");
     assert_eq!(
         wait([100, 1], ms(601)),
-        [slow, slow],
+        [long, long],
         "that without a grant"
     );
 }

@@ -415,8 +415,7 @@ impl SendingSide {
                 None
             };
             let rate = Some(share.unwrap_or(Rate::ZERO));
-            if (flow.rate, flow.lent, flow.share) != (rate, lent, static_share) {
-                flow.share = static_share;
+            if flow.rate != rate || flow.lent != lent {
                 flow.rate = rate;
                 flow.lent = lent;
                 let flow = FlowKey {

@@ -36,8 +36,6 @@ pub(super) struct Flow {
     pub(super) rate: Option<Rate>,
     /// Bytes that are lent.
     pub(super) lent: Bytes,
-    /// Its static share as the enforcement knows it.
-    pub(super) share: Rate,
 }
 
 /// Sample of all flows.
@@ -63,7 +61,6 @@ impl Flow {
             demand: Rate::ZERO,
             rate: None,
             lent: Bytes::ZERO,
-            share: Rate::ZERO,
         }
     }
 

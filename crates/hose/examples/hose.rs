@@ -42,6 +42,7 @@ fn host(index: usize, count: usize) -> HoseState {
         classes: ClassesCode::NONE,
         epoch: Epoch(1),
         interval: INTERVAL,
+        commitment: Nanos::ZERO,
         peers: (0..count).filter(|i| *i != index).map(id).collect(),
     };
     let mut state = HoseState::new(Nanos::ZERO, config);

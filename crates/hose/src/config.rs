@@ -28,6 +28,10 @@ pub struct HoseConfig {
     /// Interval of the exchange under traffic; 1 ms. Leases, pledges and heartbeats are multiples
     /// of it.
     pub interval: Nanos,
+    /// Time for which frames may leave at a former rate after a lower one was set: frames get their
+    /// departure times that long ahead. Zero for one that schedules each frame when it leaves; at
+    /// most half a lease, 10 intervals.
+    pub commitment: Nanos,
     /// The other hosts.
     pub peers: Vec<HostId>,
 }
@@ -37,6 +41,7 @@ impl HoseConfig {
     pub(crate) const fn times(&self) -> Times {
         Times {
             interval: self.interval,
+            commitment: self.commitment,
         }
     }
 }
@@ -45,6 +50,8 @@ impl HoseConfig {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Times {
     pub(crate) interval: Nanos,
+    /// Time for which frames may leave at a former rate.
+    pub(crate) commitment: Nanos,
 }
 
 impl Times {
@@ -56,6 +63,12 @@ impl Times {
     /// datagram on.
     pub(crate) const fn lease(self) -> Nanos {
         self.intervals(LEASE)
+    }
+
+    /// Returns the time after which no frame may get a departure time by a grant, from the sending of the
+    /// answered datagram on: frames that have one leave within the lease.
+    pub(crate) const fn usable_lease(self) -> Nanos {
+        Nanos(self.lease().0 - self.commitment.0)
     }
 
     /// Returns the time for which a receiver counts a grant, from the arrival of that datagram on:

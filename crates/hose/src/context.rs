@@ -21,6 +21,16 @@ impl Context<'_> {
         self.schedule.recompute_soon(self.now);
     }
 
+    /// Schedules a datagram to a peer at a time. This host exchanges with itself each interval while there is
+    /// a grant.
+    pub(crate) fn expedite_datagram_at(&mut self, at: Nanos, peer: PeerIndex) {
+        if at <= self.now {
+            self.expedite_datagram(peer);
+        } else if peer != self.view.here() {
+            self.schedule.expedite_datagram(at, peer);
+        }
+    }
+
     /// Schedules a datagram to a peer soon. This host exchanges with itself at its next division.
     pub(crate) fn expedite_datagram(&mut self, peer: PeerIndex) {
         if peer == self.view.here() {

@@ -1,6 +1,7 @@
 //! Sending side: demand and permitted rates of local VMs, and the division of each VM's bandwidth
 //! among its receivers.
 
+mod confirmation;
 mod flow;
 mod loan;
 mod pair;
@@ -15,6 +16,7 @@ use crate::share::{Claim, Divider};
 use crate::table::Beside;
 use crate::view::{PairRequest, View};
 use crate::wire::Entry;
+use confirmation::Confirmation;
 pub use flow::Usage;
 use flow::{Flow, Sample};
 use pair::{Pair, State};
@@ -32,6 +34,9 @@ pub struct Change {
     pub rate: Option<Rate>,
     /// Bytes of the receiver's inward burst that its host lends: the flow's bucket is deeper by that.
     pub lent: Bytes,
+    /// The static share: the rate of all flows to the receiver without a grant and without a pledge, for an
+    /// enforcement that outlives this host's exchange.
+    pub share: Rate,
     /// The machine that receives it.
     pub receiver: Receiver,
 }
@@ -236,6 +241,7 @@ impl SendingSide {
                 flow,
                 rate: None,
                 lent: Bytes::ZERO,
+                share: Rate::ZERO,
                 receiver,
             });
         }
@@ -250,7 +256,10 @@ impl SendingSide {
     /// Returns an idle pair's grant with the next datagram.
     fn give_back(&mut self, cx: &mut Context<'_>, index: PairIndex) {
         self.pairs.give_back(index);
-        cx.expedite_datagram(self.pairs[index].key.peer);
+        let Pair {
+            key, returns_at, ..
+        } = self.pairs[index];
+        cx.expedite_datagram_at(returns_at.max(cx.now), key.peer);
     }
 
     /// Records a flow's usage since the last sample.
@@ -348,6 +357,7 @@ impl SendingSide {
         if demand == Rate::ZERO && !is_kept {
             self.set_state(index, State::Idle);
             self.refresh(cx, index);
+            self.pairs[index].returns_at = cx.now + cx.times.commitment;
             self.give_back(cx, index);
         }
     }
@@ -383,6 +393,7 @@ impl SendingSide {
         let pair = &mut self.pairs[index];
         pair.rate = rate;
         let lent = pair.loan.lent();
+        let static_share = pair.share.min(view.locals[pair.local].share());
         let receiver = receiver(view, pair);
         let guest = view.locals[pair.local].machine.guest;
         // Where none is in use, each may be the next one.
@@ -415,6 +426,7 @@ impl SendingSide {
                     flow,
                     rate,
                     lent,
+                    share: static_share,
                     receiver,
                 });
             }
@@ -514,10 +526,11 @@ impl SendingSide {
         };
         let unpledged = self.pairs.regime(key.peer) == Regime::StaticShares;
         let pair = &mut self.pairs[index];
-        if sequence <= pair.latest_grant || unpledged {
+        if sequence <= pair.confirmation.latest() || unpledged {
             return true;
         }
-        pair.latest_grant = sequence;
+        pair.confirmation
+            .handle_grant(cx.now, cx.times.commitment, sequence);
         if !pair.state.is_open() {
             // It has no use for it, and has said so; perhaps that was lost, or was
             // said of what came before.
@@ -555,8 +568,20 @@ impl SendingSide {
     }
 
     /// Adds requests and returned grants for a peer to the entries. Returned grants are sent once.
-    pub(crate) fn take_requests(&mut self, peer: PeerIndex, entries: &mut Vec<Entry>) {
-        self.pairs.take_requests(peer, entries);
+    pub(crate) fn take_requests(
+        &mut self,
+        cx: &Context<'_>,
+        peer: PeerIndex,
+        entries: &mut Vec<Entry>,
+    ) {
+        self.pairs
+            .take_requests(cx.now, cx.times.commitment, peer, entries);
+    }
+
+    /// Returns the time until which this host is silent towards a peer: frames may leave by grants that
+    /// the peer must count as long.
+    pub(crate) fn quiet_until(&self, peer: PeerIndex) -> Nanos {
+        self.pairs.quiet_until(peer)
     }
 
     /// Pledges to a peer up to `until`. With `None`, static shares apply after the last pledge.
@@ -588,7 +613,7 @@ impl SendingSide {
     pub(crate) fn handle_restart(&mut self, cx: &mut Context<'_>, peer: PeerIndex) {
         for place in 0..self.pairs.to(peer).len() {
             let index = self.pairs.to(peer)[place];
-            self.pairs[index].latest_grant = SequenceNumber::default();
+            self.pairs[index].confirmation = Confirmation::new(SequenceNumber::default());
         }
         self.start_over(cx, peer);
     }
@@ -598,8 +623,10 @@ impl SendingSide {
         self.start_over(cx, peer);
     }
 
-    /// Discards a peer's grants, and sets each pair's rate without them.
+    /// Discards a peer's grants, and sets each pair's rate without them. This host is silent towards the peer
+    /// until frames leave by none of them.
     fn start_over(&mut self, cx: &mut Context<'_>, peer: PeerIndex) {
+        self.pairs.quieten(peer, cx.now + cx.times.commitment);
         for place in 0..self.pairs.to(peer).len() {
             let index = self.pairs.to(peer)[place];
             if self.pairs[index].state.is_open() {

@@ -70,8 +70,15 @@ enum About {
 
 impl HoseState {
     /// Returns a host without VMs, keys and known peers.
+    ///
+    /// # Panics
+    /// The commitment is longer than half a lease.
     pub fn new(now: Nanos, config: HoseConfig) -> Self {
         let times = config.times();
+        assert!(
+            config.commitment.0 <= times.lease().0 / 2,
+            "a commitment is at most half a lease"
+        );
         let view = View::new(config.host, &config.peers, config.epoch);
         let peers = view.peers.len();
         Self {
@@ -216,7 +223,7 @@ impl HoseState {
                 self.begin_list(now, from, list);
             }
             if about == About::ThisEpoch {
-                let lease = header.echo_time + self.config.times().lease();
+                let lease = header.echo_time + self.config.times().usable_lease();
                 let known = self.handle_pair_entry(now, from, header.sequence, lease, &entry);
                 self.stats.unknown += u64::from(!known);
             }
@@ -382,7 +389,8 @@ impl HoseState {
             self.told_here = self.told_here.next();
             let sequence = self.told_here;
             entries.clear();
-            self.sending.take_requests(here, &mut entries);
+            let (cx, sending, _) = self.sides(now);
+            sending.take_requests(&cx, here, &mut entries);
             self.take_here(now, sequence, &entries);
             let (mut cx, _, receiving) = self.sides(now);
             receiving.recompute(&mut cx, Scope::Changed);
@@ -404,7 +412,7 @@ impl HoseState {
     fn take_here(&mut self, now: Nanos, sequence: SequenceNumber, entries: &[Entry]) {
         let here = self.view.here();
         for entry in entries {
-            let lease = now + self.config.times().lease();
+            let lease = now + self.config.times().usable_lease();
             let known = self.handle_pair_entry(now, here, sequence, lease, entry);
             debug_assert!(known, "this host knows its own machines");
         }

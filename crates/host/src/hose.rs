@@ -8,12 +8,14 @@ mod config;
 mod former;
 mod inward;
 mod kept;
+mod kernel;
 pub(crate) mod metrics;
 mod sampling;
 mod setup;
 
 pub use config::{HoseConfig, Issuer, PeerConfig};
 pub(crate) use former::Former;
+pub use kernel::{KernelExchange, KernelGuest, KernelHoseError, read_section};
 pub use setup::HoseError;
 pub(crate) use setup::{HoseSetup, Placement};
 
@@ -453,6 +455,7 @@ fn set(now: Nanos, pacer: &mut Pacer<Packet>, change: Change) -> Result<(), Pace
         rate,
         lent,
         receiver,
+        ..
     } = change;
     let Some(guest) = guest_of(change.flow.guest) else {
         return Ok(());

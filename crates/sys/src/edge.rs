@@ -38,15 +38,18 @@ mod change;
 mod offload;
 mod pins;
 mod qdisc;
+mod rates;
 mod raw;
 mod rules;
 mod splitter;
 mod warm;
 
 pub use pins::is_in_bpffs;
+pub use rates::{EdgeRates, RatePlace};
 pub use rules::{
-    Attachment, Bucket, Counters, Destination, DropReason, Guarantee, Guard, GuestRules, HORIZON,
-    Lateness, MAX_HORIZON, Prefix, Queue, Role, Roles, Tag, UplinkRules, Way,
+    Attachment, Bucket, Counters, Destination, DropReason, GrantedRate, Guarantee, Guard,
+    GuestRules, HORIZON, Lateness, MAX_HORIZON, Prefix, Queue, RateUsage, Role, Roles, Tag,
+    UplinkRules, Way,
 };
 
 use crate::bpf_program::{LoadError, refused};

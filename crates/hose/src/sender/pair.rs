@@ -1,5 +1,6 @@
 //! A pair at its sender's host.
 
+use super::confirmation::Confirmation;
 use super::flow::Flow;
 use super::loan::Loan;
 use crate::ids::{Destination, PairKey, SequenceNumber};
@@ -72,8 +73,10 @@ pub(super) struct Pair {
     /// Static share, usable without a grant if nothing is pledged.
     pub(super) share: Rate,
     pub(super) state: State,
-    /// The datagram with the latest grant that it keeps to.
-    pub(super) latest_grant: SequenceNumber,
+    /// The latest grant that it keeps to.
+    pub(super) confirmation: Confirmation,
+    /// The time from which its returned grants are void: frames may leave by them before.
+    pub(super) returns_at: Nanos,
     /// Demand; zero while the pair is idle.
     pub(super) demand: Rate,
     /// Requested rate; zero while the pair is idle.
@@ -98,7 +101,8 @@ impl Pair {
             flows: Vec::new(),
             share,
             state: State::Idle,
-            latest_grant,
+            confirmation: Confirmation::new(latest_grant),
+            returns_at: Nanos::ZERO,
             demand: Rate::ZERO,
             request: Rate::ZERO,
             rate: Rate::ZERO,

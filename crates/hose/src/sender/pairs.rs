@@ -45,6 +45,8 @@ const MAX_STRAYS: usize = 64;
 #[derive(Debug)]
 struct Destination {
     regime: Regime,
+    /// The time until which it is sent no datagram.
+    quiet_until: Nanos,
     /// Every pair that sends to its machines.
     pairs: Vec<PairIndex>,
     /// Pairs in use.
@@ -83,6 +85,7 @@ impl Pairs {
     pub(super) fn new(peers: usize, pledged: Nanos) -> Self {
         let destination = |pledged| Destination {
             regime: Regime::Grants { pledged },
+            quiet_until: Nanos::ZERO,
             pairs: Vec::new(),
             open: Vec::new(),
             returned: Vec::new(),
@@ -247,6 +250,17 @@ impl Pairs {
         }
     }
 
+    /// Returns the time until which a peer is sent no datagram.
+    pub(super) fn quiet_until(&self, peer: PeerIndex) -> Nanos {
+        self.destinations[peer.0].quiet_until
+    }
+
+    /// Sends a peer no datagram until a time.
+    pub(super) fn quieten(&mut self, peer: PeerIndex, until: Nanos) {
+        let quiet_until = &mut self.destinations[peer.0].quiet_until;
+        *quiet_until = until.max(*quiet_until);
+    }
+
     /// Sets the limit of the traffic to the VMs of a peer.
     pub(super) fn set_regime(&mut self, peer: PeerIndex, next: Regime) {
         let Destination { regime, pairs, .. } = &mut self.destinations[peer.0];
@@ -287,11 +301,24 @@ impl Pairs {
         }
     }
 
-    /// Adds requests and returned grants for a peer to the entries. Returned grants are sent once.
-    pub(super) fn take_requests(&mut self, peer: PeerIndex, entries: &mut Vec<Entry>) {
+    /// Adds requests and returned grants for a peer to the entries. Returned grants are sent once, and those
+    /// by which frames may leave later.
+    pub(super) fn take_requests(
+        &mut self,
+        now: Nanos,
+        commitment: Nanos,
+        peer: PeerIndex,
+        entries: &mut Vec<Entry>,
+    ) {
         let destination = &mut self.destinations[peer.0];
         for index in destination.open.iter().chain(&destination.returned) {
-            let pair = &self.table[*index];
+            let pair = &mut self.table[*index];
+            let confirms = match pair.state {
+                State::Idle if now < pair.returns_at => continue,
+                // Frames leave by none of its grants.
+                State::Idle => pair.confirmation.latest(),
+                _ => pair.confirmation.due(now, commitment),
+            };
             let (demand, wanted) = match pair.state {
                 State::Idle => (Rate::ZERO, pair.loan.receipt()),
                 // 0 would say that it was given back.
@@ -300,7 +327,7 @@ impl Pairs {
             entries.push(Entry::Request {
                 pair: pair.key.pair,
                 demand,
-                confirms: pair.latest_grant,
+                confirms,
                 wanted,
             });
         }
@@ -312,7 +339,9 @@ impl Pairs {
                 wanted: Bytes::ZERO,
             });
         }
-        destination.returned.clear();
+        let table = &self.table;
+        let returned = &mut destination.returned;
+        returned.retain(|index| now < table[*index].returns_at);
         destination.strays.clear();
     }
 

@@ -3,6 +3,7 @@
 use super::{DATAGRAM, HoseState};
 use crate::ids::{HostId, PeerIndex, SequenceNumber, TimeOfDay};
 use crate::keys::KeyEpoch;
+use crate::sender::SendingSide;
 use crate::wire::{Entry, Header, MAX_DATAGRAM};
 use std::mem;
 use tailbound_units::Nanos;
@@ -22,6 +23,12 @@ impl HoseState {
         let peer = &self.view.peers[index];
         let active = self.sending.uses(index) || self.receiving.serves(index);
         let (revision, _) = self.view.locals.list();
+        let quiet_until = self.sending.quiet_until(index);
+        if now < quiet_until {
+            return quiet_until.since(now);
+        }
+        let returns = times.commitment > Nanos::ZERO && self.sending.has_requests(index);
+        let active = active || returns;
         if (active || peer.is_being_told()) && !peer.is_silent(now, times) {
             times.interval
         } else if peer.lacks(revision) {
@@ -41,7 +48,8 @@ impl HoseState {
         }
     }
 
-    /// Sends a peer all pending entries, in one or more datagrams; nothing without a key. Returns
+    /// Sends a peer all pending entries, in one or more datagrams; nothing without a key, or while this host is silent
+    /// towards it. Returns
     /// the cost: see [`super::AT_ONCE`].
     pub(super) fn send(
         &mut self,
@@ -49,7 +57,15 @@ impl HoseState {
         index: PeerIndex,
         send: &mut impl FnMut(HostId, &[u8]),
     ) -> usize {
+        // Where a pledge begins, this host is silent first.
+        let is_quiet = |sending: &SendingSide| now < sending.quiet_until(index);
+        if is_quiet(&self.sending) {
+            return 1;
+        }
         let pledge = self.renew_pledge(now, index);
+        if is_quiet(&self.sending) {
+            return 1;
+        }
         let Some(keys) = self.view.peers[index].keys.clone() else {
             return 1;
         };
@@ -57,7 +73,8 @@ impl HoseState {
         let mut entries = mem::take(&mut self.entries);
         entries.clear();
         self.push_machines(index, &mut entries);
-        self.sending.take_requests(index, &mut entries);
+        let (cx, sending, _) = self.sides(now);
+        sending.take_requests(&cx, index, &mut entries);
         let first_grant = entries.len();
         self.receiving.push_grants(index, &mut entries);
         self.schedule.datagram_sent(now, index);

@@ -20,6 +20,8 @@ fn holds(net: &Net, everyone: &[(usize, u32)]) {
     for to in everyone {
         let sum = net.sum_to(*to);
         assert!(sum <= B, "{sum} to {to:?} at {}", net.now);
+        let leaving = net.leaving_to(*to);
+        assert!(leaving <= B, "{leaving} leaves to {to:?} at {}", net.now);
     }
     for from in everyone {
         let open = everyone
@@ -77,12 +79,23 @@ pub(super) fn upset(net: &mut Net, everyone: &[(usize, u32)]) {
     }
 }
 
+/// The time for which frames leave by departure times of a former rate, on hosts that have them.
+const COMMITMENT: Nanos = Nanos::from_millis(10);
+
 fn storm(seed: u64, hosts: usize, faults: Faults) {
+    stormy(seed, hosts, faults, 0);
+}
+
+/// A storm over hosts, the first `committed` of which enforce rates by departure times.
+fn stormy(seed: u64, hosts: usize, faults: Faults, committed: usize) {
     let machines = 2 * hosts as u32;
     let placed = |host| (0..2).map(move |guest| machine(host, guest, Rate(B), machines));
     let machines = (0..hosts).map(|host| placed(host).collect()).collect();
     let mut net = Net::new(machines, faults, seed);
     net.slice = Nanos::from_micros(100);
+    for host in 0..committed {
+        net.commit(host, COMMITMENT);
+    }
     let everyone = everyone(&net);
     for round in 0..80 {
         upset(&mut net, &everyone);
@@ -108,7 +121,8 @@ fn storm(seed: u64, hosts: usize, faults: Faults) {
     for from in &senders {
         net.demand(**from, to, ALL);
     }
-    net.run_for(Nanos::from_millis(5));
+    let settled = if committed > 0 { 4 * COMMITMENT.0 } else { 0 };
+    net.run_for(Nanos::from_millis(5) + Nanos(settled));
     // It takes all that comes.
     let clock = net.clock(to.0);
     let state = &mut net.hosts[to.0].state;
@@ -154,6 +168,50 @@ proptest! {
         let jitter = Nanos::from_micros(jitter);
         storm(seed, hosts, Faults { loss, doubled, jitter });
     }
+
+    /// The same with departure times on some or all hosts: frames leave by them after a rate has fallen.
+    #[test]
+    fn frames_with_departure_times_leave_within_the_bandwidth_of_their_receiver(
+        seed: u64,
+        hosts in 2_usize..5,
+        committed in 1_usize..5,
+        loss in 0_u64..50,
+        jitter in 0_u64..4_000,
+    ) {
+        let faults = Faults { loss, doubled: 10, jitter: Nanos::from_micros(jitter) };
+        stormy(seed, hosts, faults, committed.min(hosts));
+    }
+}
+
+/// A rate is confirmed, returned and pledged only when no frame leaves by a higher one.
+#[test]
+fn another_sender_gets_a_rate_when_no_frame_leaves_by_it() {
+    let mut net = three();
+    net.commit(1, COMMITMENT);
+    net.run_for(Nanos::from_millis(800));
+    net.demand((1, 0), (0, 0), ALL);
+    net.run_for(Nanos::from_millis(30));
+    assert_eq!(net.rate((1, 0), (0, 0)), B);
+    net.demand((2, 0), (0, 0), ALL);
+    net.run_for(Nanos::from_millis(8));
+    assert_eq!(net.rate((1, 0), (0, 0)), B / 2);
+    assert_eq!(
+        net.rate((2, 0), (0, 0)),
+        0,
+        "frames leave by the former rate"
+    );
+    net.run_for(Nanos::from_millis(22));
+    assert_eq!(net.rate((2, 0), (0, 0)), B / 2);
+    // A sender that stops returns its grant.
+    net.demand((1, 0), (0, 0), 0);
+    net.run_for(Nanos::from_millis(8));
+    assert_eq!(
+        net.rate((2, 0), (0, 0)),
+        B / 2,
+        "frames leave by the former rate"
+    );
+    net.run_for(Nanos::from_millis(32));
+    assert_eq!(net.rate((2, 0), (0, 0)), B);
 }
 
 /// Three hosts with a machine each, all sending to the first.

@@ -96,6 +96,12 @@ pub(super) struct Host {
     pub(super) clock_error: i64,
     /// Classes of its frames from its next start on.
     pub(super) classes: ClassesCode,
+    /// Time for which its frames leave at a former rate.
+    pub(super) commitment: Nanos,
+    /// Former rates of its flows, with the moments at which they ended.
+    former: Vec<(Nanos, FlowKey, u64)>,
+    /// The start of its daemon: before, frames leave by the rates of a former one.
+    quiet_until: Nanos,
 }
 
 pub(super) struct Net {
@@ -192,10 +198,30 @@ impl Net {
         let machines = std::mem::take(&mut old.machines);
         let demands = std::mem::take(&mut old.demands);
         let (clock_error, classes) = (old.clock_error, old.classes);
+        let commitment = old.commitment;
+        let mut former = std::mem::take(&mut old.former);
+        former.extend(
+            old.rates
+                .iter()
+                .map(|(flow, rate)| (self.now, *flow, *rate)),
+        );
         let (now, born) = (self.now, self.random.below(self.now.0));
         let born = Nanos(now.0 - born);
-        self.hosts[index] = Host::new(index, count, machines, born, now, clock_error, classes);
-        self.hosts[index].demands = demands;
+        let mut host = Host::new(index, count, machines, born, now, clock_error, classes);
+        if commitment > Nanos::ZERO {
+            // The daemon begins when no frame leaves by rates of the former one.
+            host.quiet_until = now + commitment;
+            host.begin(index, count, host.quiet_until, commitment);
+        }
+        host.former = former;
+        host.demands = demands;
+        self.hosts[index] = host;
+    }
+
+    /// Lets a host enforce rates by departure times, which frames get up to `commitment` ahead.
+    pub(super) fn commit(&mut self, index: usize, commitment: Nanos) {
+        self.hosts[index].commitment = commitment;
+        self.restart(index);
     }
 
     pub(super) fn run_for(&mut self, time: Nanos) {
@@ -225,6 +251,9 @@ impl Net {
     /// Has a datagram arrive.
     pub(super) fn deliver(&mut self, to: usize, datagram: &[u8]) -> Result<(), Dropped> {
         let host = &mut self.hosts[to];
+        if self.now < host.quiet_until {
+            return Ok(());
+        }
         let clock = Nanos(self.now.0 - host.born.0);
         let today = today(self.now, host.clock_error);
         let taken = host.state.handle_datagram(clock, today, datagram);
@@ -234,7 +263,13 @@ impl Net {
     }
 
     fn turn(&mut self, index: usize) {
+        let now = self.now;
         let host = &mut self.hosts[index];
+        let since = now.saturating_sub(host.commitment);
+        host.former.retain(|(ended, ..)| *ended > since);
+        if now < host.quiet_until {
+            return;
+        }
         let clock = Nanos(self.now.0 - host.born.0);
         host.use_destinations(clock);
         let mut sent = Vec::new();
@@ -341,6 +376,24 @@ impl Net {
             .sum()
     }
 
+    /// Returns the sum of the rates at which frames to a guest may leave now.
+    pub(super) fn leaving_to(&self, to: (usize, u32)) -> u64 {
+        let destination = Destination::Address(address(to.0, to.1));
+        let highest = self.hosts.iter().flat_map(|host| {
+            let present = host.rates.iter().map(|(flow, rate)| (*flow, *rate));
+            let former = host.former.iter().map(|(_, flow, rate)| (*flow, *rate));
+            let mut highest = BTreeMap::new();
+            for (flow, rate) in present.chain(former) {
+                if flow.destination == destination {
+                    let known: &mut u64 = highest.entry(flow).or_default();
+                    *known = rate.max(*known);
+                }
+            }
+            highest.into_values()
+        });
+        highest.sum()
+    }
+
     /// Returns the limit that a receiver's host enforces on a sending guest; `None` if it
     /// does not know the guest.
     pub(super) fn held_to(&self, from: (usize, u32), to: (usize, u32)) -> Option<u64> {
@@ -368,6 +421,7 @@ impl Net {
                 flow: *flow,
                 rate,
                 lent: Bytes::ZERO,
+                share: Rate::ZERO,
                 receiver,
             };
             paces.set(clock, change);
@@ -429,6 +483,7 @@ impl Host {
             classes,
             epoch: Epoch::starting(today(now, clock_error)),
             interval: INTERVAL,
+            commitment: Nanos::ZERO,
             peers: others.map(|other| HostId::of(&name(other))).collect(),
         };
         let clock = now.saturating_sub(born);
@@ -455,7 +510,33 @@ impl Host {
             sampled: clock,
             clock_error,
             classes,
+            commitment: Nanos::ZERO,
+            former: Vec::new(),
+            quiet_until: Nanos::ZERO,
         }
+    }
+
+    /// Starts the state of a host anew at `now`, with departure times.
+    fn begin(&mut self, index: usize, count: usize, now: Nanos, commitment: Nanos) {
+        self.commitment = commitment;
+        let clock = now - self.born;
+        let others = (0..count).filter(|other| *other != index);
+        let config = HoseConfig {
+            host: HostId::of(&name(index)),
+            classes: self.classes,
+            epoch: Epoch::starting(today(now, self.clock_error)),
+            interval: INTERVAL,
+            commitment,
+            peers: others.map(|other| HostId::of(&name(other))).collect(),
+        };
+        self.state = HoseState::new(clock, config);
+        self.state.set_keys(clock, |host| {
+            let other = (0..count).find(|other| HostId::of(&name(*other)) == host)?;
+            Some(Arc::new(PairKeys::own(key(index, other))))
+        });
+        self.state.set_machines(clock, self.machines.clone());
+        self.next_sample = clock;
+        self.sampled = clock;
     }
 
     /// Sends the guests' traffic at the permitted rates, and reports the usage as a daemon does.
@@ -573,10 +654,15 @@ impl Host {
             if let Some(paces) = &mut self.paces {
                 paces.set(clock, change);
             }
-            match rate {
+            let before = match rate {
                 Some(rate) => self.rates.insert(flow, rate.0),
                 None => self.rates.remove(&flow),
             };
+            if let Some(before) = before
+                && self.commitment > Nanos::ZERO
+            {
+                self.former.push((clock + self.born, flow, before));
+            }
         }
     }
 }

@@ -171,8 +171,14 @@ fn read_keys(config: &HoseConfig) -> Result<Keys, HoseError> {
     Ok(keys)
 }
 
-/// Makes the state of a host without peers' messages and without keys.
+/// Makes the state of a host without peers' messages and without keys, whose pacer schedules each frame when
+/// it leaves.
 pub(super) fn state(exchange: &Exchange, now: Nanos) -> HoseState {
+    state_with(exchange, now, Nanos::ZERO)
+}
+
+/// Makes the state of a host whose frames leave at a former rate for a `commitment`.
+pub(super) fn state_with(exchange: &Exchange, now: Nanos, commitment: Nanos) -> HoseState {
     let Exchange {
         config, classes, ..
     } = exchange;
@@ -182,6 +188,7 @@ pub(super) fn state(exchange: &Exchange, now: Nanos) -> HoseState {
         classes: code,
         epoch: Epoch::starting(today()),
         interval: config.interval,
+        commitment,
         peers: addresses(config).into_keys().collect(),
     };
     HoseState::new(now, hose)

@@ -178,6 +178,7 @@ fn state(host: usize, peers: &BTreeSet<usize>, machines: Vec<Machine>) -> HoseSt
         classes: ClassesCode::NONE,
         epoch: Epoch(1),
         interval: INTERVAL,
+        commitment: Nanos::ZERO,
         peers: peers.iter().map(|peer| id(*peer)).collect(),
     };
     let mut state = HoseState::new(Nanos::ZERO, config);

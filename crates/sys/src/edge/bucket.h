@@ -160,6 +160,25 @@ INLINE void renew(struct side *side, const struct rules *rules, u32 ifindex, u32
 	spin_unlock(&side->lock);
 }
 
+// Makes the bucket of a destination follow a shape from now on, or from the departure of the last frame that
+// waits: those keep their times, and a higher rate lets no later one leave among them.
+INLINE void follow_line(struct bucket *bucket, const struct shape *shape, u64 now)
+{
+	u64 last = bucket->due + !!bucket->rest - bucket->shape.depth - !!bucket->shape.depth_rest;
+
+	follow(bucket, shape, bucket->shape.rate && (s64)(last - now) > 0 ? last : now);
+}
+
+// Lets the bucket of a destination have a shape.
+INLINE void settle(struct line_side *side, const struct shape *from, u64 now)
+{
+	struct shape shape = *from;
+
+	spin_lock(&side->lock);
+	follow_line(&side->bucket, &shape, now);
+	spin_unlock(&side->lock);
+}
+
 // Charges `bytes` to the bucket of a destination, as charge_chain does.
 INLINE u64 charge_line(struct line_side *side, const struct shape *from, u64 bytes, u64 now, u64 horizon)
 {
@@ -168,7 +187,7 @@ INLINE u64 charge_line(struct line_side *side, const struct shape *from, u64 byt
 	spin_lock(&side->lock);
 	struct bucket *bucket = &side->bucket;
 
-	follow(bucket, &shape, now);
+	follow_line(bucket, &shape, now);
 	u64 due = bucket->due, rest = bucket->rest;
 	u64 leaves = charge(bucket, bytes * BYTE, now);
 

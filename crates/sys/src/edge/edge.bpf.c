@@ -348,6 +348,19 @@ SECTION("classifier") int to_uplink(struct __sk_buff *skb)
 	return TC_ACT_UNSPEC;
 }
 
+// The shape of a line at a time: without grants once nothing renews them.
+INLINE const struct shape *shape_of(const struct line *line, u64 now)
+{
+	u32 zero = 0;
+	const struct lease *held = map_lookup(&lease, &zero);
+
+	if (likely(!held || !line->alone.rate || now <= held->until))
+		return &line->shape;
+	if (now > held->pledged || line->alone.rate < line->shape.rate)
+		return &line->alone;
+	return &line->shape;
+}
+
 // Into the splitter: to a destination with a bucket. The host's own frames have nothing to do there.
 SECTION("classifier") int to_splitter(struct __sk_buff *skb)
 {
@@ -368,13 +381,36 @@ SECTION("classifier") int to_splitter(struct __sk_buff *skb)
 	if (!side)
 		return TC_ACT_SHOT;
 	u64 bytes = wire_bytes(skb), now = now_of(skb);
-	u64 leaves = charge_line(side, &line->shape, bytes, now, line->horizon);
+	u64 leaves = charge_line(side, shape_of(line, now), bytes, now, line->horizon);
 
 	if (!leaves) {
 		count_drop(from, OUTWARD_HORIZON);
 		return TC_ACT_SHOT;
 	}
 	set_time(skb, leaves, now);
+	return TC_ACT_UNSPEC;
+}
+
+// Userspace runs it when the rate of a destination has changed: the bucket fills at the former rate until now.
+// The key is behind the Ethernet header.
+SECTION("classifier") int settle_line(struct __sk_buff *skb)
+{
+	struct line_key key = {};
+
+	if (load_bytes(skb, ETHERNET, &key, sizeof(key)))
+		return TC_ACT_SHOT;
+	const struct line *line = map_lookup(&lines, &key);
+
+	if (!line)
+		return TC_ACT_SHOT;
+	u32 place = line->place;
+	struct line_side *side = map_lookup(&line_sides, &place);
+
+	if (!side)
+		return TC_ACT_SHOT;
+	u64 now = now_of(skb);
+
+	settle(side, shape_of(line, now), now);
 	return TC_ACT_UNSPEC;
 }
 

@@ -2,7 +2,7 @@
 
 use super::raw::{
     Choice, Choices, Drops, Interface, LAYOUT, Line, LineKey, LineSide, Plain, Port, RawLateness,
-    RawOffload, RawUplink, RawWay, Rules, Side,
+    RawLease, RawOffload, RawUplink, RawWay, Rules, Side,
 };
 use super::rules::Queue;
 use super::{EdgeError, step};
@@ -22,13 +22,16 @@ use std::path::{Path, PathBuf};
 pub(super) static PROGRAM: &[u8] = aya::include_bytes_aligned!("edge.bpf.o");
 
 /// The programs of interfaces.
-pub(super) const PROGRAMS: [&str; 5] = [
+pub(super) const PROGRAMS: [&str; 6] = [
     "from_guest",
     "to_guest",
     "to_uplink",
     "to_splitter",
     "from_splitter",
+    SETTLE,
 ];
+/// The program that userspace runs itself.
+pub(super) const SETTLE: &str = "settle_line";
 /// The program that measures lateness, and the kernel's function that it precedes.
 const LATENESS: (&str, &str) = ("on_start", "sch_direct_xmit");
 /// The program for kernels that refuse this, and its tracepoint.
@@ -72,6 +75,7 @@ pub(super) struct SplitMaps {
     pub(super) lines: HashMap<MapData, LineKey, Line>,
     pub(super) sides: Array<MapData, LineSide>,
     pub(super) splitter: Array<MapData, u32>,
+    pub(super) lease: Array<MapData, RawLease>,
 }
 
 /// Returns true if a directory is in a BPF file system.
@@ -274,6 +278,7 @@ impl Pins {
                 lines: of("lines")?.try_into().map_err(map_error)?,
                 sides: of("line_sides")?.try_into().map_err(map_error)?,
                 splitter: of("splitter")?.try_into().map_err(map_error)?,
+                lease: of("lease")?.try_into().map_err(map_error)?,
             },
         })
     }

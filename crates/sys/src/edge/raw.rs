@@ -1,7 +1,8 @@
 //! Keys and values of the maps, as `edge/tables.h` has them, and their conversions.
 
 use super::rules::{
-    Bucket, Counters, DropReason, GuestRules, HORIZON, Lateness, MAX_HORIZON, Prefix,
+    Bucket, Counters, DropReason, GrantedRate, GuestRules, HORIZON, Lateness, MAX_HORIZON, Prefix,
+    RateUsage,
 };
 use super::{EdgeError, Guard};
 use aya::Pod;
@@ -12,7 +13,7 @@ use tailbound_units::{Bytes, Nanos};
 pub(super) type RawOffload = [u32; 2];
 
 /// The version of `tables.h`, and of what the programs do with it.
-pub(super) const LAYOUT: u64 = 3;
+pub(super) const LAYOUT: u64 = 4;
 
 /// The work of a byte: bits times nanoseconds a second.
 const BYTE: u128 = 8_000_000_000;
@@ -530,6 +531,14 @@ impl LineKey {
             station,
         }
     }
+
+    /// Returns the key as the programs have it.
+    pub(super) fn bytes(&self) -> [u8; 12] {
+        let mut bytes = [0; 12];
+        bytes[..4].copy_from_slice(&self.slot.to_ne_bytes());
+        bytes[6..].copy_from_slice(&self.station);
+        bytes
+    }
 }
 
 const _: () = assert!(size_of::<LineKey>() == 12);
@@ -539,6 +548,8 @@ const _: () = assert!(size_of::<LineKey>() == 12);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Line {
     shape: Shape,
+    /// The shape without grants; of rate 0 for a line that needs none.
+    alone: Shape,
     horizon: u64,
     pub(super) place: u32,
     unused: u32,
@@ -549,14 +560,50 @@ impl Line {
     pub(super) fn new(bucket: Bucket, of: &Rules, place: u32) -> Result<Self, EdgeError> {
         Ok(Self {
             shape: Shape::new("the rate to a destination", bucket)?,
+            alone: Shape::default(),
             horizon: of.horizon,
             place,
             unused: 0,
         })
     }
+
+    /// The bucket of a destination with a rate of an exchange.
+    pub(super) fn granted(rate: &GrantedRate, place: u32) -> Result<Self, EdgeError> {
+        let GrantedRate {
+            bucket,
+            alone,
+            horizon,
+        } = *rate;
+        let alone = Bucket {
+            rate: alone,
+            ..bucket
+        };
+        Ok(Self {
+            shape: Shape::new("the granted rate", bucket)?,
+            alone: Shape::new("the rate without a grant", alone)?,
+            horizon: horizon.0,
+            place,
+            unused: 0,
+        })
+    }
+
+    /// Returns true if an exchange of rates set it.
+    pub(super) const fn is_granted(&self) -> bool {
+        self.alone.rate != 0
+    }
 }
 
-const _: () = assert!(size_of::<Line>() == 40);
+const _: () = assert!(size_of::<Line>() == 64);
+
+/// `struct lease`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct RawLease {
+    pub(super) until: u64,
+    pub(super) pledged: u64,
+}
+
+const _: () = assert!(size_of::<RawLease>() == 16);
 
 /// `struct line_side`.
 #[repr(C)]
@@ -569,10 +616,37 @@ pub(super) struct LineSide {
     charged: u64,
 }
 
-#[cfg(test)]
 impl LineSide {
+    /// The empty bucket of a line at a time of `CLOCK_MONOTONIC`.
+    pub(super) fn empty(line: &Line, now: Nanos) -> Self {
+        let Line { shape, .. } = *line;
+        Self {
+            bucket: RawBucket {
+                due: now.0.saturating_add(shape.depth),
+                rest: shape.depth_rest,
+                shape,
+            },
+            ..Self::default()
+        }
+    }
+
+    #[cfg(test)]
     pub(super) const fn charged(&self) -> u64 {
         self.charged
+    }
+
+    /// Returns the bucket at a time.
+    pub(super) fn usage(&self, now: Nanos) -> RateUsage {
+        let RawBucket { due, shape, .. } = self.bucket;
+        let bytes = |time: u64| {
+            let work = u128::from(time) * u128::from(shape.rate);
+            Bytes(u64::try_from(work / BYTE).unwrap_or(u64::MAX))
+        };
+        RateUsage {
+            charged: Bytes(self.charged),
+            lacks: bytes(due.saturating_sub(now.0)),
+            burst: bytes(shape.depth),
+        }
     }
 }
 
@@ -680,6 +754,8 @@ unsafe impl Pod for LineKey {}
 unsafe impl Pod for Line {}
 // SAFETY: as above.
 unsafe impl Pod for LineSide {}
+// SAFETY: as above.
+unsafe impl Pod for RawLease {}
 
 #[cfg(test)]
 mod tests {

@@ -175,6 +175,28 @@ pub struct Destination {
     pub bucket: Bucket,
 }
 
+/// The rate of a guest to a destination by an exchange of rates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GrantedRate {
+    /// Rate and burst while the lease lasts, on the wire.
+    pub bucket: Bucket,
+    /// The rate after the pledge, with the same burst; until then the lower one.
+    pub alone: Rate,
+    /// Longest time that a frame waits; later ones are dropped and counted.
+    pub horizon: Nanos,
+}
+
+/// The use of a destination's bucket.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RateUsage {
+    /// Bytes on the wire of all frames so far.
+    pub charged: Bytes,
+    /// Bytes on the wire that are missing in the bucket; more than the burst if frames wait.
+    pub lacks: Bytes,
+    /// The burst, rounded down.
+    pub burst: Bytes,
+}
+
 /// Longest time that a frame waits by default.
 pub const HORIZON: Nanos = Nanos::from_millis(200);
 

@@ -114,7 +114,7 @@ impl SplitMaps {
         destinations.iter().map(plan).collect()
     }
 
-    fn lines_of(&self, slot: u32) -> Result<Vec<LineKey>, EdgeError> {
+    pub(super) fn lines_of(&self, slot: u32) -> Result<Vec<LineKey>, EdgeError> {
         let keys = self.lines.keys();
         let keys: Vec<_> = keys.collect::<Result<_, _>>().map_err(map_error)?;
         Ok(keys.into_iter().filter(|key| key.slot == slot).collect())
@@ -137,7 +137,7 @@ impl SplitMaps {
         splitter.set(0, ifindex, 0).map_err(map_error)
     }
 
-    fn add_splitter(&mut self, pins: &Pins) -> Result<(), EdgeError> {
+    pub(super) fn add_splitter(&mut self, pins: &Pins) -> Result<(), EdgeError> {
         match self.splitter()? {
             0 => {}
             // One that was begun, or whose interface has gone away.

@@ -114,6 +114,8 @@ struct line_key {
 };
 struct line {
 	struct shape shape;
+	// The shape without grants of an exchange of rates, see lease; rate 0 for a line that needs none.
+	struct shape alone;
 	u64 horizon;
 	// Its place in `line_sides`.
 	u32 place;
@@ -127,6 +129,13 @@ struct line_side {
 	u64 charged;
 };
 enum { LINES = 16384 };
+
+// The exchange of rates renews it. Until `until` all lines have their shapes, until `pledged` the slower of
+// their two, and after it those without grants. Both are 0 without an exchange.
+struct lease {
+	u64 until;
+	u64 pledged;
+};
 
 // Reasons of drops, as in rules.rs; verdicts are one more.
 enum {
@@ -255,6 +264,7 @@ ARRAY(generations, SLOTS, u32);
 ARRAY(ways, SLOTS * WAYS, struct way);
 HASH(lines, LINES, struct line_key, struct line);
 ARRAY(line_sides, LINES, struct line_side);
+ARRAY(lease, 1, struct lease);
 // The interface into which frames to destinations with buckets go; 0 for none.
 ARRAY(splitter, 1, u32);
 

@@ -62,7 +62,7 @@ struct Programs {
     to_uplink: SchedClassifier,
     to_splitter: SchedClassifier,
     // Unmounted last.
-    _bpffs: Bpffs,
+    bpffs: Bpffs,
 }
 
 impl Programs {
@@ -78,7 +78,7 @@ impl Programs {
             to_guest,
             to_uplink,
             to_splitter,
-            _bpffs: bpffs,
+            bpffs,
         })
     }
 

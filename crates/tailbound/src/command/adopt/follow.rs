@@ -5,10 +5,12 @@
 //! lateness J of this host: the service admits nothing here until it is known, or if it is above the
 //! topology's.
 
+mod exchange;
 mod told;
 
 use super::{Carrier, Places};
 use crate::exit::{Exit, Failure};
+use exchange::RateExchange;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use std::collections::BTreeMap;
@@ -64,6 +66,10 @@ pub(super) struct Control {
     /// The rate of this host's uplink
     #[arg(long, id = "link", value_name = "RATE", required = false)]
     link: Rate,
+    /// Limit guests by destination to the rates that this host exchanges with those in the section [hose] of
+    /// FILE, as `tailbound host` does
+    #[arg(long, value_name = "FILE")]
+    hose: Option<PathBuf>,
 }
 
 pub(super) fn run(
@@ -91,13 +97,15 @@ pub(super) fn run(
         timeout: REPORT,
         ..Settings::new(control.url.clone())
     };
+    let host = control.host.clone().unwrap_or_else(here);
     let mut follower = Follower {
         places,
+        rates: RateExchange::new(places, control.hose.as_deref(), &settings, &host)?,
         warm: warm(places, &mut live)?,
         live,
         link: control.link,
         packet: packet.unwrap_or(LONGEST_PACKET),
-        host: control.host.clone().unwrap_or_else(here),
+        host,
         settings,
         failures: BTreeMap::new(),
         last: None,
@@ -145,6 +153,7 @@ fn warm_up(places: &Places, live: &mut Live) -> Result<Option<Lateness>, Failure
 
 struct Follower<'f> {
     places: &'f Places,
+    rates: RateExchange,
     live: Live,
     /// The lateness while the host was warmed up.
     warm: Option<Lateness>,
@@ -180,7 +189,9 @@ impl Follower<'_> {
         let client = Client::new(&self.settings)?;
         let said = client.guarantees(&self.host)?;
         self.enforce(&said)?;
-        let report = self.situation(&said)?.report();
+        let situation = self.situation(&said)?;
+        let (report, guests) = (situation.report(), situation.exchanging());
+        self.rates.set_guests(guests);
         let is_new = self
             .last
             .as_ref()

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::edge::raw::{Line, LineKey, LineSide};
+use crate::edge::{EdgeRates, GrantedRate, RatePlace};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use tailbound_dataplane::testing::frames::{ethernet, ipv4, udp};
@@ -103,7 +104,10 @@ fn each_destination_has_the_departures_of_its_own_exact_bucket() {
             };
             let model = models.entry(number).or_insert_with(|| exact(*bucket, now));
             if model.rate() != bucket.rate || model.burst().0 != bucket.burst.0 {
-                model.reconfigure(&exact(*bucket, now), now, now);
+                // Frames that wait keep their times.
+                let last = Nanos(model.full_at().0.saturating_sub(model.fill_time()));
+                let at = last.max(now);
+                model.reconfigure(&exact(*bucket, at), at, at);
             }
             let wire = (len + 14).max(60) as u64 + 24;
             let full = model.full_at().max(now);
@@ -176,4 +180,118 @@ fn only_frames_to_destinations_with_buckets_go_into_the_splitter_and_once() {
         ..programs.to(0, 100, Nanos(1))
     };
     assert!(run_on(&programs.to_splitter, &own).is_dropped);
+}
+
+/// Without a renewal the rate falls to the lower one, and to that without a grant after the pledge.
+#[test]
+fn a_granted_rate_ends_with_its_lease() {
+    let Some(mut programs) = Programs::load(Clock::OfTests) else {
+        return;
+    };
+    programs.start(GUEST, &with_horizon());
+    let burst = Bytes(1_538);
+    let bucket = |mbit| Bucket {
+        rate: Rate::from_mbit(mbit),
+        burst,
+    };
+    programs.split(&[bucket(1), bucket(1)]);
+    let ms = |ms| Nanos::from_secs(1) + Nanos::from_millis(ms);
+    // A frame of 1538 B takes 0.123 ms at 100 Mbit/s, and 1.23 ms at 10 Mbit/s.
+    let (quick, long) = (123_040, 1_230_400);
+    let mut rates = EdgeRates::open(&programs.bpffs.pin()).expect("what is pinned");
+    let mut wait = |granted: [u64; 2], now: Nanos| {
+        for (number, granted) in (0..).zip(granted) {
+            let slot = programs.rules(GUEST).slot;
+            let key = LineKey::new(slot, station(number));
+            let place = u32::from(number);
+            let at = RatePlace {
+                ifindex: GUEST,
+                key,
+                place,
+            };
+            let rate = GrantedRate {
+                bucket: bucket(granted),
+                alone: Rate::from_mbit(10),
+                horizon: HORIZON,
+            };
+            let changed = rates.change(&at, &rate, now);
+            changed.expect("an entry");
+            let all = rates.all().expect("a map");
+            assert!(all.contains(&at), "{all:?}");
+        }
+        rates.renew(ms(5), ms(600)).expect("a map");
+        let leaves = [0, 1].map(|number| {
+            let place = u32::from(number);
+            let sides = &mut programs.edge.maps.split.sides;
+            sides.set(place, LineSide::default(), 0).expect("a map");
+            let outcome = run_on(&programs.to_splitter, &programs.to(number, 1_500, now));
+            outcome.tstamp - now.0
+        });
+        let usage = programs.edge.maps.split.sides.get(&0, 0).expect("a map");
+        let usage = usage.usage(now);
+        // Rounded down.
+        assert_eq!(usage.charged, burst);
+        assert!(usage.lacks.0.abs_diff(2 * burst.0) <= 1, "{usage:?}");
+        assert!(usage.burst.0.abs_diff(burst.0) <= 1, "{usage:?}");
+        leaves
+    };
+    // An empty bucket lets a frame leave when it is full.
+    assert_eq!(wait([100, 10], ms(5)), [quick, long]);
+    assert_eq!(wait([100, 1], ms(6)), [long, 10 * long], "the lower one");
+    assert_eq!(
+        wait([100, 1], ms(601)),
+        [long, long],
+        "that without a grant"
+    );
+}
+
+/// A bucket fills at each rate as long as that was in force, also without a frame.
+#[test]
+fn a_bucket_fills_at_the_rates_that_were_in_force() {
+    let Some(mut programs) = Programs::load(Clock::OfTests) else {
+        return;
+    };
+    programs.start(GUEST, &with_horizon());
+    let bucket = |mbit| Bucket {
+        rate: Rate::from_mbit(mbit),
+        burst: Bytes(15_000),
+    };
+    programs.split(&[bucket(1)]);
+    let ms = |ms| Nanos::from_secs(1) + Nanos::from_millis(ms);
+    let mut rates = EdgeRates::open(&programs.bpffs.pin()).expect("what is pinned");
+    let slot = programs.rules(GUEST).slot;
+    let at = RatePlace {
+        ifindex: GUEST,
+        key: LineKey::new(slot, station(0)),
+        place: 0,
+    };
+    let mut model = exact(bucket(1), ms(0));
+    // The first change takes the rate of 1 Mbit/s from here on.
+    for (now, mbit) in [(0, 1), (10, 4), (12, 1), (20, 8)] {
+        let rate = GrantedRate {
+            bucket: bucket(mbit),
+            alone: Rate::from_mbit(1),
+            horizon: HORIZON,
+        };
+        rates.renew(ms(100), ms(100)).expect("a map");
+        let changed = rates.change(&at, &rate, ms(now));
+        changed.expect("an entry");
+        model.reconfigure(&exact(bucket(mbit), ms(now)), ms(now), ms(now));
+    }
+    let usage = rates.usage(&at, ms(21)).expect("a map");
+    // 1,250 B, 1,000 B, 1,000 B and 1,000 B.
+    assert_eq!(model.lacks(ms(21)).0, 15_000 - 4_250);
+    assert!(usage.lacks.0.abs_diff(15_000 - 4_250) <= 1, "{usage:?}");
+    let gone = RatePlace {
+        key: LineKey::new(slot, station(9)),
+        ..at
+    };
+    let rate = GrantedRate {
+        bucket: bucket(1),
+        alone: Rate::from_mbit(1),
+        horizon: HORIZON,
+    };
+    rates
+        .change(&gone, &rate, ms(22))
+        .expect_err("an entry that has gone stays so");
 }

@@ -1,10 +1,12 @@
 //! From the service's guarantees and the adopted guests to orders and a report. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
+use tailbound_adopt::step::Station;
 use tailbound_adopt::{Action, Allowance, Bucket, Entry, Request, lateness};
 use tailbound_api::{
     Class, HostGuarantees, HostLimits, HostReport, Lateness, MoveEnd, RefusedVm, VmGuarantee,
 };
+use tailbound_host::hose::KernelGuest;
 use tailbound_sys::edge;
 use tailbound_units::{Bytes, Nanos, Rate};
 
@@ -54,15 +56,20 @@ pub(super) struct AdoptedVm {
     terms: Terms,
     /// True if its programs are attached.
     is_in_force: bool,
+    /// The index of its interface.
+    ifindex: u32,
+    /// Its addresses; none without a guard.
+    station: Option<Station>,
 }
 
 impl AdoptedVm {
     /// Returns the guest of an entry of the journal, with the terms of its programs.
     pub(super) fn of(entry: &Entry, is_in_force: bool) -> Self {
-        let rules = entry.steps.iter().find_map(|step| match &step.action {
-            Action::Guest { rules } => Some(rules),
+        let guest = entry.steps.iter().find_map(|step| match &step.action {
+            Action::Guest { rules } => Some((step.port.index, rules)),
             Action::Uplink { .. } => None,
         });
+        let rules = guest.map(|(_, rules)| rules);
         let terms = rules.map(|rules| Terms {
             guarantee: rules.guarantee,
             peak: rules.peak,
@@ -72,6 +79,8 @@ impl AdoptedVm {
             vm: entry.request.vm.clone(),
             terms: terms.unwrap_or_default(),
             is_in_force: is_in_force && rules.is_some(),
+            ifindex: guest.map_or(0, |(ifindex, _)| ifindex),
+            station: rules.and_then(|rules| rules.guard.clone()),
         }
     }
 }
@@ -175,6 +184,26 @@ impl Situation<'_> {
             arrived: arrived.map(|vm| vm.vm.clone()).collect(),
             measured: None,
         }
+    }
+
+    /// Returns the guests with a guarantee that take part in an exchange of rates: those whose MAC address the
+    /// guard knows.
+    pub(super) fn exchanging(&self) -> Vec<KernelGuest> {
+        let guests = self.said.vms.iter().filter_map(|vm| {
+            let bucket = Terms::promised(vm, self.packet).guarantee?;
+            let guest = self.guest(vm).filter(|guest| guest.is_in_force)?;
+            let station = guest.station.as_ref()?;
+            Some(KernelGuest {
+                ifindex: guest.ifindex,
+                vm: vm.vm.clone(),
+                mac: station.mac.0,
+                ips: station.ips.clone(),
+                bandwidth: bucket.rate,
+                burst: bucket.burst,
+                tenant_vms: vm.tenant_vms,
+            })
+        });
+        guests.collect()
     }
 
     fn guest(&self, vm: &VmGuarantee) -> Option<&AdoptedVm> {

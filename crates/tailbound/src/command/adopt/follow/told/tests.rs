@@ -190,3 +190,44 @@ fn packets_are_limited_to_what_the_service_counts() {
     let orders = super::orders(&said, &entries, FRAME);
     assert_eq!(orders[0].1.allowance.packet, Some(FRAME));
 }
+
+/// Guests with a guarantee in force whose MAC address the guard knows exchange rates, with B, S and N of the
+/// service.
+#[test]
+fn guests_whose_address_the_guard_knows_exchange_rates() {
+    let said = said(&[(0, Some(100)), (1, Some(100)), (2, None), (3, Some(100))]);
+    let guarded = |number: u32, guarantee| {
+        let mut entry = entry(Some(&format!("acme/web/{number}")), guarantee);
+        let Action::Guest { rules } = &mut entry.steps[0].action else {
+            panic!("a guest");
+        };
+        rules.guard = Some(Station {
+            mac: "02:00:00:00:00:07".parse().expect("an address"),
+            ips: vec!["10.0.0.7".parse().expect("an address")],
+        });
+        entry
+    };
+    let adopted = vec![
+        AdoptedVm::of(&guarded(0, Some(100)), true),
+        AdoptedVm::of(&entry(Some("acme/web/1"), Some(100)), true),
+        AdoptedVm::of(&guarded(2, None), true),
+        AdoptedVm::of(&guarded(3, Some(100)), false),
+    ];
+    let situation = Situation {
+        said: &said,
+        adopted,
+        failures: &BTreeMap::new(),
+        lateness: None,
+        link: Rate::from_mbit(10_000),
+        packet: LONGEST_PACKET,
+    };
+    let guests = situation.exchanging();
+    let [guest] = guests.as_slice() else {
+        panic!("{guests:?}");
+    };
+    assert_eq!((guest.vm.as_str(), guest.ifindex), ("acme/web/0", 3));
+    assert_eq!(guest.mac, [2, 0, 0, 0, 0, 7]);
+    assert_eq!(guest.bandwidth, Rate::from_mbit(100));
+    assert_eq!((guest.burst, guest.tenant_vms), (Bytes(15_000), 2));
+    assert_eq!(guest.ips.len(), 1);
+}

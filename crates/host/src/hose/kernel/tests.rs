@@ -1,0 +1,488 @@
+//! Hosts of both backends in virtual time: frames to one receiver leave within its curve.
+
+use super::map::{FlowLimit, RateMap};
+use super::*;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use tailbound_hose::{ClassesCode, Epoch, HoseConfig, KeyEpoch, Machines, PairKeys, Secret};
+use tailbound_units::WireBytes;
+use tailbound_units::exact::{BYTE_IN_NANOS, TokenBucket};
+
+const INTERVAL: Nanos = Nanos::from_millis(1);
+const STEP: Nanos = Nanos::from_micros(50);
+/// The delay of a datagram.
+const DELAY: Nanos = Nanos::from_micros(100);
+const B: Rate = Rate::from_mbit(100);
+const S: Bytes = Bytes(15_380);
+const WIRE: u64 = 1_538;
+/// The time at which all hosts start.
+const START: Nanos = Nanos::from_secs(100);
+
+/// A bucket in the kernel: `edge/edge.bpf.c` has the same decisions.
+#[derive(Debug, Clone, Copy)]
+struct Line {
+    granted: GrantedRate,
+    bucket: TokenBucket<Nanos>,
+    charged: u64,
+}
+
+impl Line {
+    /// Sets a rate from now on, or from the departure of the last frame that waits.
+    fn reshape(&mut self, now: Nanos, rate: Rate, burst: Bytes) {
+        let last = self.bucket.full_at();
+        let last = last.saturating_sub(Nanos(self.bucket.fill_time()));
+        let at = last.max(now);
+        let fresh = bucket(rate, burst).empty(at);
+        self.bucket.reconfigure(&fresh, at, at);
+    }
+}
+
+fn bucket(rate: Rate, burst: Bytes) -> TokenBucket<Nanos> {
+    TokenBucket::new(BYTE_IN_NANOS, rate, WireBytes(burst.0)).expect("a rate")
+}
+
+/// The maps, which outlive the process.
+#[derive(Debug, Default)]
+struct Kernel {
+    lines: BTreeMap<FlowKey, Line>,
+    until: Nanos,
+    pledged: Nanos,
+}
+
+impl Kernel {
+    /// Returns when a frame leaves; `None` if it is dropped.
+    fn send(&mut self, flow: FlowKey, now: Nanos) -> Option<Nanos> {
+        let line = self.lines.get_mut(&flow)?;
+        let Bucket { rate, burst } = line.granted.bucket;
+        let alone = line.granted.alone;
+        let is_slower = now > self.until && (now > self.pledged || alone < rate);
+        let rate = if is_slower { alone } else { rate };
+        if !line.bucket.is(rate, WireBytes(burst.0)) {
+            line.reshape(now, rate, burst);
+        }
+        let charged = line.bucket.charge(now, WireBytes(WIRE));
+        if charged.leaves > now + line.granted.horizon {
+            line.bucket.refund(charged);
+            return None;
+        }
+        line.charged += WIRE;
+        Some(charged.leaves)
+    }
+}
+
+#[derive(Debug, Clone, Default)]
+struct Maps(Rc<RefCell<Kernel>>);
+
+impl RateMap for Maps {
+    fn former(&mut self) -> Vec<FlowKey> {
+        self.0.borrow().lines.keys().copied().collect()
+    }
+
+    fn silence(&mut self, flow: FlowKey) {
+        let mut kernel = self.0.borrow_mut();
+        let line = kernel.lines.get_mut(&flow).expect("it is there");
+        line.granted.bucket.rate = SLOWEST;
+        line.granted.alone = SLOWEST;
+    }
+
+    fn set(&mut self, now: Nanos, limit: FlowLimit) -> Result<Bytes, String> {
+        let FlowLimit { flow, granted } = limit;
+        let Bucket { rate, burst } = granted.bucket;
+        let mut kernel = self.0.borrow_mut();
+        let line = kernel.lines.entry(flow).or_insert_with(|| Line {
+            granted,
+            bucket: bucket(rate, burst).empty(now),
+            charged: 0,
+        });
+        line.granted = granted;
+        line.reshape(now, rate, burst);
+        Ok(Bytes(line.charged))
+    }
+
+    fn remove(&mut self, flows: &[FlowKey]) {
+        let mut kernel = self.0.borrow_mut();
+        kernel.lines.retain(|flow, _| !flows.contains(flow));
+    }
+
+    fn usage(&self, flow: FlowKey, now: Nanos) -> Option<RateUsage> {
+        let kernel = self.0.borrow();
+        let line = kernel.lines.get(&flow)?;
+        Some(RateUsage {
+            charged: Bytes(line.charged),
+            lacks: Bytes(line.bucket.lacks(now).0),
+            burst: Bytes(line.bucket.burst().0),
+        })
+    }
+
+    fn renew(&mut self, until: Nanos, pledged: Nanos) {
+        let mut kernel = self.0.borrow_mut();
+        (kernel.until, kernel.pledged) = (until, pledged);
+    }
+}
+
+/// A host whose pacer schedules each frame when it leaves, as the daemon's.
+struct PacedHost {
+    state: HoseState,
+    buckets: BTreeMap<FlowKey, TokenBucket<Nanos>>,
+    taken: u64,
+    next_sample: Nanos,
+}
+
+enum Backend {
+    Kernel(Box<KernelRates<Maps>>),
+    Paced(Box<PacedHost>),
+}
+
+/// Host 0 has the receiver, all others a sender to it.
+struct Host {
+    maps: Maps,
+    /// `None` while its process is dead.
+    backend: Option<Backend>,
+    /// True if its guest floods the receiver.
+    floods: bool,
+}
+
+fn name(host: usize) -> String {
+    format!("h{host}")
+}
+
+fn mac(host: usize) -> [u8; 6] {
+    [2, 0, 0, 0, 0, host as u8]
+}
+
+fn flow() -> FlowKey {
+    FlowKey {
+        guest: GuestId(1),
+        destination: Destination::Station(Station::new(mac(0)).expect("a station")),
+    }
+}
+
+fn guest(host: usize, hosts: usize) -> KernelGuest {
+    KernelGuest {
+        ifindex: 1,
+        vm: format!("acme/web/{host}"),
+        mac: mac(host),
+        ips: Vec::new(),
+        bandwidth: B,
+        burst: S,
+        tenant_vms: hosts as u32,
+    }
+}
+
+fn state(host: usize, hosts: usize, now: Nanos, commitment: Nanos) -> HoseState {
+    let peers = (0..hosts).filter(|peer| *peer != host);
+    let config = HoseConfig {
+        host: HostId::of(&name(host)),
+        classes: ClassesCode::NONE,
+        epoch: Epoch::starting(TimeOfDay(now.0)),
+        interval: INTERVAL,
+        commitment,
+        peers: peers.map(|peer| HostId::of(&name(peer))).collect(),
+    };
+    let mut state = HoseState::new(now, config);
+    let secret = Secret::new(&[7; 32]).expect("it is long enough");
+    state.set_keys(now, |id| {
+        let peer = (0..hosts).find(|peer| HostId::of(&name(*peer)) == id)?;
+        let key = secret.pair_key(KeyEpoch::OWN, &name(host), &name(peer));
+        Some(Arc::new(PairKeys::own(key)))
+    });
+    state
+}
+
+impl Backend {
+    fn kernel(host: usize, hosts: usize, now: Nanos, maps: &Maps) -> Self {
+        let mut rates = KernelRates::new(now, INTERVAL, maps.clone(), |begins, commitment| {
+            state(host, hosts, begins, commitment)
+        });
+        rates.set_guests(now, vec![guest(host, hosts)]);
+        Self::Kernel(Box::new(rates))
+    }
+
+    fn paced(host: usize, hosts: usize, now: Nanos) -> Self {
+        let mut state = state(host, hosts, now, Nanos::ZERO);
+        state.set_machines(now, Machines::from(vec![guest(host, hosts).machine()]));
+        Self::Paced(Box::new(PacedHost {
+            state,
+            buckets: BTreeMap::new(),
+            taken: 0,
+            next_sample: now,
+        }))
+    }
+
+    fn state(&mut self) -> &mut HoseState {
+        match self {
+            Self::Kernel(rates) => &mut rates.state,
+            Self::Paced(paced) => &mut paced.state,
+        }
+    }
+}
+
+impl PacedHost {
+    /// Sends what may leave now, and polls the exchange.
+    fn turn(&mut self, now: Nanos, floods: bool, left: &mut Vec<Nanos>) {
+        let mut waits = false;
+        if let Some(bucket) = self.buckets.get_mut(&flow())
+            && floods
+        {
+            while bucket.holds(now, WireBytes(WIRE)) {
+                bucket.charge(now, WireBytes(WIRE));
+                self.taken += WIRE;
+                left.push(now);
+            }
+            waits = true;
+        }
+        if now >= self.next_sample {
+            self.next_sample = now + INTERVAL;
+            if let Some(bucket) = self.buckets.get(&flow()) {
+                let usage = Usage {
+                    taken: Bytes(std::mem::take(&mut self.taken)),
+                    lacks: Bytes(bucket.lacks(now).0),
+                    waiting: waits,
+                    queued: Bytes::ZERO,
+                };
+                if usage != Usage::default() {
+                    self.state.handle_usage(now, flow(), usage);
+                }
+            }
+            self.state.handle_sample_end(now);
+        }
+    }
+
+    fn apply(&mut self, now: Nanos) {
+        for change in self.state.poll_changes() {
+            let Some(rate) = change.rate else {
+                self.buckets.remove(&change.flow);
+                continue;
+            };
+            let fresh = bucket(rate.max(SLOWEST), S).empty(now);
+            let known = self.buckets.entry(change.flow).or_insert(fresh);
+            known.reconfigure(&fresh, now, now);
+        }
+        self.state.poll_stations().for_each(drop);
+        self.state.poll_incoming(now).for_each(drop);
+    }
+}
+
+struct Net {
+    now: Nanos,
+    hosts: Vec<Host>,
+    flying: BTreeMap<(Nanos, u64), (usize, Vec<u8>)>,
+    count: u64,
+    /// Departures of frames to the receiver, by sender.
+    left: Vec<Vec<Nanos>>,
+}
+
+impl Net {
+    /// A net of hosts with the kernel's departure times, except those that are `paced`.
+    fn new(hosts: usize, paced: &[usize]) -> Self {
+        let host = |host| {
+            let maps = Maps::default();
+            let backend = if paced.contains(&host) {
+                Backend::paced(host, hosts, START)
+            } else {
+                Backend::kernel(host, hosts, START, &maps)
+            };
+            Host {
+                maps,
+                backend: Some(backend),
+                floods: false,
+            }
+        };
+        Self {
+            now: START,
+            hosts: (0..hosts).map(host).collect(),
+            flying: BTreeMap::new(),
+            count: 0,
+            left: vec![Vec::new(); hosts],
+        }
+    }
+
+    fn run(&mut self, time: Nanos) {
+        let end = self.now + time;
+        while self.now < end {
+            self.now += STEP;
+            while let Some((at, number)) = self.flying.keys().next().copied()
+                && at <= self.now
+            {
+                let (to, datagram) = self.flying.remove(&(at, number)).expect("it is there");
+                if let Some(backend) = &mut self.hosts[to].backend {
+                    let today = TimeOfDay(self.now.0);
+                    let _ = backend.state().handle_datagram(self.now, today, &datagram);
+                }
+            }
+            for host in 0..self.hosts.len() {
+                self.turn(host);
+            }
+        }
+    }
+
+    fn turn(&mut self, index: usize) {
+        let (now, today) = (self.now, TimeOfDay(self.now.0));
+        let host = &mut self.hosts[index];
+        let mut datagrams = Vec::new();
+        let send = |to: HostId, datagram: &[u8]| datagrams.push((to, datagram.to_vec()));
+        match &mut host.backend {
+            Some(Backend::Kernel(rates)) => rates.poll(now, today, send),
+            Some(Backend::Paced(paced)) => {
+                paced.turn(now, host.floods, &mut self.left[index]);
+                paced.apply(now);
+                paced.state.poll_datagrams(now, today, send);
+                paced.apply(now);
+            }
+            None => {}
+        }
+        let is_paced = matches!(host.backend, Some(Backend::Paced(_)));
+        if host.floods && !is_paced {
+            // 1 Gbit/s.
+            for _ in 0..4 {
+                let leaves = host.maps.0.borrow_mut().send(flow(), now);
+                self.left[index].extend(leaves);
+            }
+        }
+        for (to, datagram) in datagrams {
+            let hosts = 0..self.hosts.len();
+            let to = hosts.clone().find(|host| HostId::of(&name(*host)) == to);
+            self.count += 1;
+            let key = (now + DELAY, self.count);
+            self.flying.insert(key, (to.expect("a peer"), datagram));
+        }
+    }
+
+    /// Returns the largest excess of all frames to the receiver over {B, S of each sender}, in bytes. A pair
+    /// without a grant may send at the least rate.
+    fn excess(&self) -> i128 {
+        let mut all: Vec<Nanos> = self.left.iter().flatten().copied().collect();
+        all.sort_unstable();
+        let senders = self.hosts.len() as u64 - 1;
+        let rate = u128::from(B.0 + senders * SLOWEST.0);
+        // A frame of each sender is charged when the bucket is empty.
+        let burst = i128::from(senders * (S.0 + WIRE));
+        let (mut waits, mut last, mut most) = (0_i128, START, i128::MIN);
+        for at in all {
+            let drained = u128::from(at.since(last).0) * rate / 8_000_000_000;
+            waits = (waits - drained.cast_signed()).max(0) + i128::from(WIRE);
+            last = at;
+            most = most.max(waits - burst);
+        }
+        most
+    }
+
+    /// Returns the rate of a sender's frames within some time before now, in percent of B.
+    fn share(&self, sender: usize, within: Nanos) -> u64 {
+        let from = self.now.saturating_sub(within);
+        let left = self.left[sender].iter();
+        let frames = left.filter(|at| **at > from && **at <= self.now).count() as u64;
+        let bits = frames * WIRE * 8;
+        bits * 1_000_000_000 / within.0 * 100 / B.0
+    }
+}
+
+const MS_100: Nanos = Nanos::from_millis(100);
+
+/// Two senders begin and end, a process dies, and another one begins.
+fn a_day(paced: &[usize]) -> Net {
+    let mut net = Net::new(3, paced);
+    net.run(Nanos::from_millis(900));
+    net.hosts[1].floods = true;
+    net.run(Nanos::from_millis(200));
+    assert!(
+        (95..=102).contains(&net.share(1, MS_100)),
+        "{}",
+        net.share(1, MS_100)
+    );
+    net.hosts[2].floods = true;
+    net.run(Nanos::from_millis(200));
+    for sender in [1, 2] {
+        let share = net.share(sender, MS_100);
+        assert!((45..=52).contains(&share), "{sender}: {share}");
+    }
+    net.hosts[1].floods = false;
+    net.run(Nanos::from_millis(200));
+    assert!(
+        (95..=102).contains(&net.share(2, MS_100)),
+        "{}",
+        net.share(2, MS_100)
+    );
+    // The receiver's host is silent: each sender has its static share at last.
+    let receiver = net.hosts[0].backend.take();
+    net.hosts[1].floods = true;
+    net.run(Nanos::from_millis(1_000));
+    for sender in [1, 2] {
+        let share = net.share(sender, MS_100);
+        assert!((45..=52).contains(&share), "silent, {sender}: {share}");
+    }
+    net.hosts[0].backend = receiver;
+    net.hosts[1].floods = false;
+    net.run(Nanos::from_millis(900));
+    assert!(
+        (95..=102).contains(&net.share(2, MS_100)),
+        "{}",
+        net.share(2, MS_100)
+    );
+    net
+}
+
+#[test]
+fn no_frame_of_adopted_hosts_is_above_the_curve_of_the_receiver() {
+    let mut net = a_day(&[]);
+    // A process with the whole grant dies, and the kernel goes on with the static share.
+    net.hosts[2].backend = None;
+    net.hosts[1].floods = true;
+    net.run(Nanos::from_millis(1_000));
+    for sender in [1, 2] {
+        let share = net.share(sender, MS_100);
+        assert!((45..=52).contains(&share), "dead, {sender}: {share}");
+    }
+    let maps = net.hosts[2].maps.clone();
+    net.hosts[2].backend = Some(Backend::kernel(2, 3, net.now, &maps));
+    net.hosts[1].floods = false;
+    net.run(Nanos::from_millis(1_500));
+    assert!(
+        (95..=102).contains(&net.share(2, MS_100)),
+        "{}",
+        net.share(2, MS_100)
+    );
+    assert!(net.excess() <= 0, "{} B above the curve", net.excess());
+}
+
+#[test]
+fn no_frame_of_hosts_of_both_backends_is_above_the_curve_of_the_receiver() {
+    for paced in [[0, 1], [0, 2], [1, 2]] {
+        let net = a_day(&paced);
+        assert!(net.excess() <= 0, "{paced:?}: {} B", net.excess());
+    }
+}
+
+#[test]
+fn a_former_process_is_forgotten_with_its_destinations() {
+    let maps = Maps::default();
+    let elsewhere = FlowKey {
+        guest: GuestId(1),
+        destination: Destination::Station(Station::new(mac(9)).expect("a station")),
+    };
+    let granted = GrantedRate {
+        bucket: Bucket { rate: B, burst: S },
+        alone: B,
+        horizon: INTERVAL,
+    };
+    for flow in [flow(), elsewhere] {
+        let limit = FlowLimit { flow, granted };
+        maps.clone().set(START, limit).expect("room");
+    }
+    let mut net = Net::new(2, &[]);
+    net.hosts[1].maps = maps.clone();
+    net.hosts[1].backend = Some(Backend::kernel(1, 2, START, &maps));
+    let rates = |maps: &Maps| {
+        let kernel = maps.0.borrow();
+        let lines = kernel.lines.values();
+        lines
+            .map(|line| line.granted.bucket.rate)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(rates(&maps), [SLOWEST; 2], "at once");
+    net.run(Nanos::from_millis(2_000));
+    let kernel = maps.0.borrow();
+    let known: Vec<_> = kernel.lines.keys().copied().collect();
+    assert_eq!(known, [flow()]);
+}

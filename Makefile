@@ -301,6 +301,12 @@ nightly: build-all ## Run all tests with a fresh seed, ignored ones, golden reco
 	@scripts/linux-codel >/dev/null
 	@CARGO="$(CARGO)" scripts/nightly $(TAILBOUND) $(NIGHTLY_FUZZ_SECONDS)
 
+.PHONY: alerts
+alerts: ## Try the alerts: a day of greedy tenants raises none, and each fault its own
+	@scripts/need alerts
+	promtool check rules contrib/prometheus/tailbound.rules.yml
+	promtool test rules contrib/prometheus/tailbound.test.yml
+
 .PHONY: release-check
 release-check: ## Try on a clean clone what a release promises; what cannot be tried fails (two hours)
 	@scripts/need compile lab
@@ -419,6 +425,12 @@ bench-control: ## Time the placement service's store, verdicts on hosts, an adop
 	$(CARGO) run --release --locked -p tailbound-control --example store_bench
 	$(CARGO) run --release --locked -p tailbound-control --example scheduling_bench
 	$(CARGO) run --release --locked -p tailbound-control --example http_bench -- --seconds 10 --clients 8
+
+# For example ARGUMENTS='--rounds 1 --seconds 2'.
+.PHONY: bench-peers
+bench-peers: build-all ## Measure durable changes per second beside etcd's puts and PostgreSQL's inserts, five rounds
+	@scripts/need etcd
+	@scripts/bench-peers $(TAILBOUND) $(ARGUMENTS)
 
 .PHONY: bench-fairness
 bench-fairness: ## Measure an owner's waits beside another owner at its limits, in a data centre that is nearly full

@@ -27,9 +27,9 @@ pub use tokens::{issue_token, revoke_token, tokens};
 
 use crate::{
     Adoption, AdoptionReport, AuditEntry, Batch, BatchResult, CandidateAnswers, CandidateQuestions,
-    Explanation, HoseKeys, Host, HostChange, HostGuarantees, HostLine, HostMachines, HostReport,
-    HostState, MoveVm, NewReservation, NewTenant, Page, PairBound, Reservation, ReservationId,
-    Status, Tenant, TenantPatch, TopologyDiff, TopologyState, VmLimit,
+    Explanation, Faults, HoseKeys, Host, HostChange, HostGuarantees, HostLine, HostMachines,
+    HostReport, HostState, MoveVm, NewReservation, NewTenant, Page, PairBound, Reservation,
+    ReservationId, Status, Tenant, TenantPatch, TenantState, TopologyDiff, TopologyState, VmLimit,
 };
 use documents::json;
 use exchange::{Call, Exchange, Target, shown};
@@ -47,6 +47,8 @@ pub struct TenantFilter {
     pub owner: Option<String>,
     /// Name of the tenants; all names without.
     pub name: Option<String>,
+    /// State of the tenants; all states without.
+    pub state: Option<TenantState>,
 }
 
 /// A blocking client of the placement service. Clones share their connections.
@@ -93,7 +95,8 @@ impl Client {
             .query("limit", Some(PAGE))
             .query("after", after)
             .query("owner", filter.owner.as_deref())
-            .query("name", filter.name.as_deref());
+            .query("name", filter.name.as_deref())
+            .query("state", filter.state.map(TenantState::word));
         self.exchange.read(target)
     }
 
@@ -333,6 +336,15 @@ impl Client {
         let (body, replica) = self.exchange.send(&call)?;
         String::from_utf8(body).map_err(|error| replica.unexpected(&call, &error.to_string()))
     }
+}
+
+/// Returns the faults that the service knows of.
+///
+/// # Errors
+/// Among others the problem [`Code::Forbidden`](crate::Code::Forbidden): the token is a tenant's or a
+/// host's.
+pub fn faults(client: &Client) -> Answer<Faults> {
+    client.exchange.read(Target::new(&["faults"]))
 }
 
 /// Returns a page of the audit: entries with numbers above `since`, or the oldest ones.

@@ -12,6 +12,7 @@ mod audit;
 #[cfg(feature = "client")]
 pub mod client;
 mod enforcement;
+mod faults;
 mod hose_keys;
 mod limit;
 mod machines;
@@ -28,6 +29,7 @@ mod types;
 
 pub use audit::{AuditCaller, AuditEntry, AuditLine, AuditOutcome};
 pub use enforcement::*;
+pub use faults::{Fault, FaultKind, Faults};
 pub use hose_keys::*;
 pub use limit::{InLimit, LimitError, LimitKind, OutLimit, VmLimit};
 pub use machines::{Machine, MachinePut, MachineState};

@@ -564,10 +564,9 @@ pub struct MapNode {
     /// The state of its hosts, if all have the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<HostState>,
-    /// The number of hosts below.
-    pub hosts: u32,
-    /// The number of hosts that refuse a guarantee or are silent.
-    pub troubled: u32,
+    /// The hosts below.
+    #[serde(flatten)]
+    pub counts: MapCounts,
     /// For a host, the state of its reports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub following: Option<Following>,
@@ -588,6 +587,19 @@ pub struct MapNode {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "openapi", schema(no_recursion))]
     pub children: Vec<MapNode>,
+}
+
+/// The hosts at or below a node of the map.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct MapCounts {
+    /// The number of hosts.
+    pub hosts: u32,
+    /// The number of hosts that refuse a guarantee or are silent.
+    pub troubled: u32,
+    /// The number of hosts whose link has less than 10 % headroom.
+    #[serde(default)]
+    pub tight: u32,
 }
 
 /// The role of a replica.

@@ -272,6 +272,7 @@ fn names_are_encoded_and_a_revision_becomes_a_condition() {
     let filter = TenantFilter {
         owner: Some("a&b".into()),
         name: None,
+        state: None,
     };
     client.tenants(&filter, Some("17")).unwrap();
     let spec = Spec {

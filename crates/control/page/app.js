@@ -40,6 +40,10 @@ class App {
     for (const tab of TABS) at(`tab-${tab}`).addEventListener("click", () => this.showTab(tab));
     at("tabs").addEventListener("keydown", (event) => this.#turnTab(event));
     at("sign-out").addEventListener("click", () => { token.forget(); location.reload(); });
+    at("find").addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.attempt(() => this.#find(at("find").elements.host.value.trim()));
+    });
     addEventListener("hashchange", () => this.attempt(() => this.#zoom()));
     document.addEventListener("visibilitychange", () => { if (!document.hidden) this.#watch(); });
   }
@@ -106,13 +110,24 @@ class App {
     if (this.hasMap) await this.#map.show(this.#hashNode());
   }
 
-  #status({ version, role, policy, tenants, hosts, open_hosts: open, slots, used }) {
+  /** Shows the rack of a host, or what a rack or pod is in, and the place itself. */
+  async #find(name) {
+    if (!name) return;
+    const { [name]: path } = await this.api.get("/v1/map/paths", { names: name });
+    if (!path) throw Object.assign(new Error(), { detail: `There is no host, rack or pod "${name}".` });
+    const around = path[0] ?? "core";
+    location.hash = around === "core" ? "" : `node=${encodeURIComponent(around)}`;
+    await this.#map.show(around);
+    await this.openPlace(name, false);
+  }
+
+  #status({ version, role, policy, tenants, pending, degraded, hosts, open_hosts: open, slots, used }) {
     const facts = [
       ["Slots", `${used.toLocaleString("en")} of ${slots.toLocaleString("en")} (${slots ? Math.round((used / slots) * 100) : 0} %)`],
       ["Hosts", open === hosts ? hosts.toLocaleString("en") : `${open.toLocaleString("en")} of ${hosts.toLocaleString("en")} open`],
-      ["Tenants", tenants.toLocaleString("en")], ["Policy", policy], ["Replica", role], ["Version", version],
+      ["Tenants", tenants.toLocaleString("en")], ["Degraded", degraded.toLocaleString("en")], ["Pending", pending.toLocaleString("en")], ["Policy", policy], ["Replica", role], ["Version", version],
     ];
-    at("status").replaceChildren(...facts.map(([term, text]) => h("div", { "data-fact": term.toLowerCase() }, h("dt", null, term), h("dd", null, text))));
+    at("status").replaceChildren(...facts.map(([term, text]) => h("div", { "data-fact": term.toLowerCase(), class: term === "Degraded" && degraded ? "wrong" : undefined }, h("dt", null, term), h("dd", null, text))));
   }
 
   #connected(live, problem) {

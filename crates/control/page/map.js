@@ -2,7 +2,7 @@
 
 import { at, button, h, svg, table } from "./dom.js";
 import { layout } from "./treemap.js";
-import { STEPS, count, kind, percent, rate, step, time } from "./units.js";
+import { STEPS, count, kind, percent, rate, share, step, time } from "./units.js";
 
 /** As deep as the service goes: it stops by itself where there would be too many nodes. */
 const DEPTH = 3;
@@ -20,15 +20,15 @@ function shortened(name, width, letter) {
 
 /** What is wrong with guarantees on a host, or on some below a node; nothing where nothing is. */
 function trouble(node) {
-  if (node.height > 0) return node.troubled ? `${count(node.troubled, "host")} refusing or silent` : "";
-  return { refuses: "refuses guarantees", silent: "silent" }[node.following] ?? "";
+  if (node.height > 0) return node.troubled ? `${count(node.troubled, "host")} ${node.troubled === 1 ? "refuses guarantees or is" : "refuse guarantees or are"} silent` : "";
+  return { refuses: "it refuses guarantees", silent: "it is silent" }[node.following] ?? "";
 }
 
 /** A node in one line, for those who cannot see it. */
 function words(node, marked) {
   const what = kind(node.height, node.name);
   const parts = [`${what} ${node.name === "core" ? "" : node.name}`, `headroom ${percent(node.headroom)}`, `${node.used} of ${count(node.slots, "slot")} taken`];
-  if (node.height > 0) parts.push(`least inside ${percent(node.least)}`, count(node.hosts, "host"));
+  if (node.height > 0) parts.push(`least inside ${percent(node.least)}`, `${node.tight} of ${count(node.hosts, "host")} tight`);
   if (node.state && node.state !== "open") parts.push(node.state);
   if (!node.state) parts.push("some hosts are closed");
   if (trouble(node)) parts.push(trouble(node));
@@ -41,7 +41,7 @@ function tip(node, marked) {
   return [
     h("b", null, `${kind(node.height, node.name)} ${node.name === "core" ? "" : node.name}`),
     node.name === "core" ? "" : [`headroom ${percent(node.headroom)}`, h("br")],
-    node.height > 0 ? [`least inside ${percent(node.least)}`, h("br")] : "",
+    node.height > 0 ? [`least inside ${percent(node.least)}`, h("br"), `${node.tight} of ${count(node.hosts, "host")} below 10 %`, h("br")] : "",
     (node.ports ?? []).map((port) => [`${port.name}: ${rate(port.reserved_bit_s)} of ${rate(port.rate_bit_s)}, ${time(port.bound_ns)} of ${time(port.capacity_ns)}`, h("br")]),
     `${node.used.toLocaleString("en")} of ${count(node.slots, "slot")}`,
     node.hosts > 1 ? ` on ${count(node.hosts, "host")}` : "",
@@ -174,15 +174,13 @@ export class MapView {
     const inset = 0.75;
     const { x, y } = { x: box.x + inset, y: box.y + inset };
     const [width, height] = [Math.max(0.5, box.width - 2 * inset), Math.max(0.5, box.height - 2 * inset)];
-    // What is drawn whole has the colour of the scarcest port in it: at the size of a data centre the
-    // racks' own links say nothing of the hosts inside.
-    const headroom = frame ? node.headroom : node.least;
+    const headroom = frame ? node.headroom : share(node);
     const round = Math.min(3, width / 8, height / 8);
     const closed = node.state && node.state !== "open" ? node.state : null;
     const classes = ["node", frame ? "frame" : "cell", node.troubled && "trouble", marked && "has", ports && "port", ports?.some(({ refused }) => refused) && "refused"];
     const group = svg("g", {
       class: classes.filter(Boolean).join(" "), role: "button", tabindex: node.name === this.#focus ? 0 : -1,
-      "data-node": node.name, "data-height": node.height, "data-headroom": node.headroom, "data-least": node.least, "data-state": node.state ?? "mixed", "data-troubled": node.troubled, "data-marked": marked ?? 0,
+      "data-node": node.name, "data-height": node.height, "data-headroom": node.headroom, "data-least": node.least, "data-share": share(node), "data-state": node.state ?? "mixed", "data-troubled": node.troubled, "data-marked": marked ?? 0,
       "data-ports": ports?.map((port) => `${port.node} ${port.up ? "up" : "down"}`).join(",") ?? "",
       "aria-label": words(node, marked), "aria-current": node.name === this.#selected ? "true" : undefined,
     });
@@ -351,21 +349,21 @@ export class MapView {
 
   #rows() {
     const children = this.#root.children ?? [];
-    at("map-rows").replaceChildren(table(`Directly below ${this.#root.name}`, ["name", "what", "headroom", "least inside", "slots taken", "hosts", "state", "guarantees"],
+    at("map-rows").replaceChildren(table(`Directly below ${this.#root.name}`, ["name", "what", "headroom", "least inside", "tight hosts", "slots taken", "hosts", "state", "guarantees"],
       children.map((node) => [
         button(node.name, () => this.#open({ node }), { class: "link", "data-row": node.name }),
-        kind(node.height, node.name), percent(node.headroom), node.height > 0 ? percent(node.least) : "", `${node.used} of ${node.slots}`, node.hosts, node.state ?? "mixed", trouble(node) || (node.following ?? ""),
+        kind(node.height, node.name), percent(node.headroom), node.height > 0 ? percent(node.least) : "", node.height > 0 ? node.tight : "", `${node.used} of ${node.slots}`, node.hosts, node.state ?? "mixed", trouble(node) || (node.following ?? ""),
       ])));
   }
 
   #legend() {
     const swatch = (text, ...shapes) => h("span", null, svg("svg", { viewBox: "0 0 22 14", "aria-hidden": "true" }, shapes), text);
     const box = (more) => svg("rect", { x: 0.5, y: 0.5, width: 21, height: 13, rx: 2, ...more });
-    at("legend").append(h("span", null, "Headroom of the link, or the lowest inside:"),
+    at("legend").append(h("span", null, "Headroom of a host's link; of a rack or pod, the share of hosts with 10 % or more:"),
       ...STEPS.map(({ label }, index) => swatch(label, box({ class: `swatch step-${index}` }))),
       swatch("drained", box({ class: "swatch step-4" }), box({ fill: "url(#drained)" })),
       swatch("failed", box({ class: "swatch step-4" }), box({ fill: "url(#failed)" })),
-      swatch("refuses guarantees, or silent", box({ class: "swatch step-4 trouble" })),
+      swatch("a host refuses guarantees, or is silent", box({ class: "swatch step-4 trouble" })),
       h("span", null, "Area: slots. Squares: slots of a host, filled if occupied."));
   }
 }

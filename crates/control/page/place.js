@@ -100,7 +100,7 @@ export class Place {
         h("dt", null, "Slots"), h("dd", { id: "place-slots" }, `${node.used} of ${node.slots} taken`, bar(node.used / node.slots)),
         node.height > 0 && [h("dt", null, "Hosts"), h("dd", null, node.hosts)],
         h("dt", null, "Headroom"), h("dd", null, node.height > 0 ? `${percent(node.least)} at the scarcest port here or below` : `${percent(node.headroom)} at its scarcer port`),
-        node.height > 0 && node.troubled > 0 && [h("dt", null, "Guarantees"), h("dd", { id: "place-following" }, `${count(node.troubled, "host")} refusing or silent`)],
+        node.height > 0 && node.troubled > 0 && [h("dt", null, "Guarantees"), h("dd", { id: "place-following" }, `${count(node.troubled, "host")} ${node.troubled === 1 ? "refuses guarantees or is" : "refuse guarantees or are"} silent`)],
         host && cpu(host),
         host && following(host.said)),
       node.ports && ports("The two queues of its link. Bound: the longest wait of a frame with the present tenants.", node.ports),

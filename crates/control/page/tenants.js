@@ -67,7 +67,7 @@ export class Tenants {
     this.#app = app;
     at("filter").addEventListener("submit", (event) => {
       event.preventDefault();
-      this.#filter = Object.fromEntries(["owner", "name"].map((field) => [field, at("filter").elements[field].value.trim()]));
+      this.#filter = Object.fromEntries(["owner", "name", "state"].map((field) => [field, at("filter").elements[field].value.trim()]));
       this.#pages = [undefined];
       app.attempt(() => this.refresh());
     });
@@ -90,7 +90,7 @@ export class Tenants {
           [tag(tenant.standing), tenant.moving && [" ", h("span", { class: "tag" }, "moving")]],
           [summary(tenant.request), waited(tenant.standing)],
         ]), { id: "tenants" })
-        : h("p", { class: "soft" }, Object.values(this.#filter).some(Boolean) ? "No tenant of this owner and name." : "No tenants yet."),
+        : h("p", { class: "soft" }, Object.values(this.#filter).some(Boolean) ? "No tenant is selected by this filter." : "No tenants yet."),
       h("p", { class: "actions" },
         this.#pages.length > 1 && button("Previous", () => turn(() => this.#pages.pop()), { id: "previous" }),
         next && button("Next", () => turn(() => this.#pages.push(next)), { id: "next" })),

@@ -33,6 +33,12 @@ export const STEPS = [
   { from: 500, label: "50 to 75 %" },
   { from: 750, label: "75 % or more" },
 ];
+/**
+ * The value of a node that is drawn as one cell: of a host its headroom; otherwise the share of hosts
+ * that are not tight, or the headroom of its own link if that is lower. The scarcest of many hosts
+ * says nothing: among 10,000 there is always one.
+ */
+export const share = ({ height, headroom, hosts, tight }) => (height > 0 ? Math.min(headroom, Math.floor(((hosts - tight) * 1000) / hosts)) : headroom);
 /** The class of a headroom in thousandths. */
 export const step = (headroom) => STEPS.findLastIndex(({ from }) => headroom >= from);
 

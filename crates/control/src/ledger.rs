@@ -50,6 +50,7 @@ pub use command::{Call, Caller, Command, NamedMachine, PutMachine, Reply};
 pub use decide::Decision;
 pub use draft::Undo;
 pub use enforcement::HostCounts;
+pub(crate) use enforcement::faults::{self, FoundFaults};
 pub(crate) use entry::{Description, taken_back};
 pub use error::{LedgerError, LoadError};
 pub use keys::{KEY_LIFE, MAX_KEYS};

@@ -11,6 +11,7 @@ mod body;
 mod connections;
 mod events;
 mod extract;
+mod faults;
 mod feed;
 mod forward;
 mod guarantees;
@@ -39,6 +40,7 @@ mod tokens;
 mod topology;
 mod traces;
 mod trail;
+mod validity;
 
 pub use crate::expiry::Expiry;
 pub use hose_keys::{HoseSecret, HoseSecretError};
@@ -252,6 +254,8 @@ impl Server {
             Authentication::InsecureLoopback => None,
         };
         let tls = config.tls.as_ref().map(TlsFiles::acceptor).transpose()?;
+        let end = config.tls.as_ref().and_then(TlsFiles::end_of_validity);
+        metrics.faults().note_certificate(end);
         let keys = config.hose.as_ref().map(KeyMaker::new).transpose()?;
         let most_streams = config.streams.min(Semaphore::MAX_PERMITS);
         let app = Arc::new(App {
@@ -331,6 +335,7 @@ impl Server {
             () = stopping => Ok(()),
             () = report_times::watch(Arc::clone(&self.app)) => Ok(()),
             () = scheduling::expire(Arc::clone(&self.app)) => Ok(()),
+            () = faults::watch(Arc::clone(&self.app)) => Ok(()),
         };
         if let Some(exporter) = self.app.exporter.get().cloned() {
             // All that was answered is to be told; nothing else is to be done any more.
@@ -361,6 +366,9 @@ impl Server {
         }
         if let (Some(held), Some(tls)) = (&self.tls, tls) {
             held.reload_from_config(tls);
+            let end = self.config.tls.as_ref();
+            let end = end.and_then(TlsFiles::end_of_validity);
+            self.app.metrics.faults().note_certificate(end);
         }
         Ok(())
     }

@@ -249,6 +249,15 @@ impl Service {
         Ok(())
     }
 
+    /// Returns the open reservations whose time to live ended at least `delay` ago, although this service
+    /// leads.
+    pub fn overdue(&self, delay: Duration) -> Vec<ReservationId> {
+        let Some(then) = Instant::now().checked_sub(delay) else {
+            return Vec::new();
+        };
+        self.read(|ledger| self.shared.deadlines.overdue(ledger, then))
+    }
+
     /// Returns the rest of a reservation's time to live; None if this service does not count it.
     pub fn time_left(&self, reservation: ReservationId) -> Option<Duration> {
         self.shared.deadlines.left(reservation, Instant::now())

@@ -19,12 +19,17 @@ use tailbound_placement::TenantId;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
 /// Opens the stream of a host.
-fn stream(place: &Place, host: &str) -> BufReader<TcpStream> {
+pub(crate) fn stream(place: &Place, host: &str) -> BufReader<TcpStream> {
     stream_of(place, &format!("{host}/guarantees/stream"))
 }
 
 /// Opens a stream. `path` is relative to the path of all hosts.
 fn stream_of(place: &Place, path: &str) -> BufReader<TcpStream> {
+    stream_at(place, &format!("/v1/hosts/{path}"))
+}
+
+/// Opens the stream of an operator at a path.
+pub(crate) fn stream_at(place: &Place, path: &str) -> BufReader<TcpStream> {
     let address = place.url.strip_prefix("http://").unwrap();
     let mut stream = TcpStream::connect(address).unwrap();
     stream
@@ -32,7 +37,7 @@ fn stream_of(place: &Place, path: &str) -> BufReader<TcpStream> {
         .unwrap();
     write!(
         stream,
-        "GET /v1/hosts/{path} HTTP/1.1\r\nhost: x\r\n\
+        "GET {path} HTTP/1.1\r\nhost: x\r\n\
          authorization: Bearer {OPERATOR}\r\n\r\n"
     )
     .unwrap();
@@ -81,12 +86,12 @@ fn a_stream_gives_the_whole_state_at_once_and_after_each_change() {
 }
 
 /// Returns a report of a host that keeps guarantees on a link of 10 Gbit/s.
-fn report(change: u64, rest: &str) -> String {
+pub(crate) fn report(change: u64, rest: &str) -> String {
     let limits = r#""limits": {"link": "10Gbit/s", "frame": "1538B", "slowest": "10kbit/s", "subtree_bursts": true}"#;
     format!(r#"{{"revision": {change}, "change": {change}, {limits}{rest}}}"#)
 }
 
-fn say(place: &Place, host: &str, report: &str) {
+pub(crate) fn say(place: &Place, host: &str, report: &str) {
     let answer = place.post(OPERATOR, &format!("/v1/hosts/{host}/report"), report);
     assert_eq!(answer.status, 204, "{answer:?}");
 }
@@ -104,7 +109,7 @@ fn metric(place: &Place, name: &str) -> String {
     found.next().expect("it is there").to_owned()
 }
 
-fn guaranteed(place: &Place, name: &str, vms: u32) -> u64 {
+pub(crate) fn guaranteed(place: &Place, name: &str, vms: u32) -> u64 {
     let body =
         format!(r#"{{"name": "{name}", "vms": {vms}, "guarantee": {{"bandwidth": "1Gbit/s"}}}}"#);
     let answer = place.post(ACME, "/v1/tenants", &body);
@@ -472,8 +477,8 @@ fn a_replica_that_forwarded_a_write_is_told_its_revision() {
 
 /// Store whose results the test sets.
 #[derive(Clone, Default)]
-struct Moody {
-    mood: Arc<AtomicU8>,
+pub(crate) struct Moody {
+    pub(crate) mood: Arc<AtomicU8>,
     kept: Arc<Mutex<Snapshot>>,
 }
 
@@ -540,11 +545,17 @@ fn a_store_that_fails_is_an_error_that_says_how_and_changes_nothing() {
 /// Writes a certificate for this machine, signed by an authority of its own,
 /// which it gives.
 fn certificate(dir: &Path) -> (TlsFiles, Vec<u8>) {
+    certificate_until(dir, Duration::from_hours(24 * 30))
+}
+
+/// The same with an end of its validity, `validity` from now.
+pub(crate) fn certificate_until(dir: &Path, validity: Duration) -> (TlsFiles, Vec<u8>) {
     let mut authority = CertificateParams::new(Vec::new()).unwrap();
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate().unwrap()).unwrap();
     let key = KeyPair::generate().unwrap();
-    let params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+    let mut params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+    params.not_after = (std::time::SystemTime::now() + validity).into();
     let signed = params.signed_by(&key, &authority).unwrap();
     let files = TlsFiles {
         cert: dir.join("cert.pem"),

@@ -309,10 +309,27 @@ fn serve(listener: TcpListener, (service, replica): &(Service, Replica)) {
     tokio::spawn(async move { server.run(listener).await });
 }
 
+/// Returns the kinds of a replica's faults, from its metrics.
+fn faults(address: &str) -> String {
+    use std::io::{Read as _, Write as _};
+    let mut stream = std::net::TcpStream::connect(address).unwrap();
+    let head = "GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    let all = text.lines().filter_map(|line| {
+        let (kind, count) = line.split_once("faults{fault=\"")?.1.split_once("\"} ")?;
+        (count != "0").then_some(kind)
+    });
+    all.collect::<Vec<_>>().join(" ")
+}
+
 /// A load balancer that looks at `/readyz` sends no change to a replica that cannot pass it on.
 #[test]
 fn a_follower_is_ready_while_it_proves_its_way_to_the_leader() {
-    let Some(etcd) = Etcd::start(1) else { return };
+    let Some(mut etcd) = Etcd::start(1) else {
+        return;
+    };
     let location: Location = etcd.location("way").parse().unwrap();
     runtime().block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -329,16 +346,23 @@ fn a_follower_is_ready_while_it_proves_its_way_to_the_leader() {
         .await;
         serve(listener, &leader);
         until("there is a way", || follower.1.check_ready().is_ok()).await;
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let follows = listener.local_addr().unwrap().to_string();
+        serve(listener, &follower);
+        until("it has no fault", || faults(&follows).is_empty()).await;
 
         proxy.close();
         let begin = Instant::now();
         until("there is none", || follower.1.check_ready().is_err()).await;
         assert!(begin.elapsed() < PROOF_LIFE + Duration::from_secs(1));
+        until("it is a fault", || faults(&follows) == "leader-unreachable").await;
         assert_eq!(leader.1.check_ready(), Ok(()), "the leader needs none");
         let knows = follower.1.leadership().leader;
         assert!(knows.is_some(), "etcd still names the leader");
         proxy.open();
         until("there is one again", || follower.1.check_ready().is_ok()).await;
+        etcd.kill(0);
+        until("its store is away", || faults(&follows) == "replica-stale").await;
     });
 }
 

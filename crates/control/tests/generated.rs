@@ -1,6 +1,7 @@
 //! Clients that off-the-shelf generators make of the `OpenAPI` document call the service.
 
 use crate::api_support::{OPERATOR, Place};
+use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use tailbound_sys::probe::required::{Part, skipped};
@@ -116,5 +117,72 @@ fn a_typescript_client_of_the_document_calls_the_service() {
             .args([&place.url, OPERATOR])
             .current_dir(dir),
     );
+    assert_eq!(answer, DONE);
+}
+
+/// Rewrites a schema of JSON Schema 2020-12 in the form of `OpenAPI` 3.0, the newest one that the
+/// generator reads: `null` among the types becomes `nullable`.
+fn in_form_of_3_0(value: &mut Value) {
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(in_form_of_3_0),
+        Value::Object(entries) => {
+            entries.remove("propertyNames");
+            entries.values_mut().for_each(in_form_of_3_0);
+            if let Some(Value::Array(types)) = entries.get("type") {
+                let kind = types.iter().find(|kind| *kind != "null").cloned();
+                entries.insert("type".to_owned(), kind.unwrap());
+                entries.insert("nullable".to_owned(), true.into());
+            }
+            if let Some(Value::Array(mut kinds)) = entries.remove("oneOf") {
+                let all = kinds.len();
+                kinds.retain(|kind| kind["type"] != "null");
+                if kinds.len() < all {
+                    entries.insert("nullable".to_owned(), true.into());
+                }
+                let word = if kinds.len() == 1 { "allOf" } else { "oneOf" };
+                entries.insert(word.to_owned(), kinds.into());
+            }
+        }
+        _ => {}
+    }
+}
+
+#[test]
+#[ignore = "gets a generator through Go's module proxy: make nightly"]
+fn a_go_client_of_the_document_calls_the_service() {
+    let tools = match generator("go-generator") {
+        Ok(tools) => tools,
+        Err(why) => {
+            skipped(Part::ClientGenerator, why);
+            return;
+        }
+    };
+    let place = Place::start();
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let mut document = place.get("", "/openapi.json").json();
+    document["openapi"] = "3.0.3".into();
+    in_form_of_3_0(&mut document);
+    std::fs::write(dir.join("openapi.json"), document.to_string()).unwrap();
+    for file in ["go.mod", "go.sum"] {
+        std::fs::copy(tools.join("module").join(file), dir.join(file)).unwrap();
+    }
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/client.go");
+    std::fs::copy(source, dir.join("main.go")).unwrap();
+    std::fs::create_dir(dir.join("place")).unwrap();
+    let generate = ["-generate", "types,client", "-package", "place"];
+    done(
+        Command::new(tools.join("oapi-codegen"))
+            .args(generate)
+            .args(["-o", "place/place.go", "openapi.json"])
+            .current_dir(dir),
+    );
+    done(
+        Command::new("go")
+            .args(["build", "-mod=mod", "-o", "client", "."])
+            .env("GOFLAGS", "")
+            .current_dir(dir),
+    );
+    let answer = done(Command::new(dir.join("client")).args([&place.url, OPERATOR]));
     assert_eq!(answer, DONE);
 }

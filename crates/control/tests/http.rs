@@ -3,6 +3,7 @@
 mod api;
 mod api_answers;
 mod api_audit;
+mod api_faults;
 mod api_limits;
 mod api_refusals;
 mod api_running;

@@ -242,6 +242,8 @@ pub struct GuestStats {
     pub elastic: WireCount,
     /// Number of times that the host had to stop reading the guest's ring.
     pub unread: u64,
+    /// Times that a frame had to wait for the limit of its destination, or of a subtree around it.
+    pub held_back: u64,
     /// Frames that were dropped, for the reasons in [`PacerDrops`].
     pub dropped: u64,
     /// Waiting time of the last frame that left.

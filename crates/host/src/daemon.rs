@@ -432,7 +432,8 @@ impl Daemon {
             class: self.thread.class_state(),
             inventory: Arc::clone(self.reloads.inventory()),
         };
-        feed::answer(viewers, &counts, self.thread.clock().now());
+        let uptime = self.thread.clock().now();
+        feed::answer(viewers, &counts, uptime, self.feed.watch());
     }
 
     /// Starts a thread that prepares a configuration. Further reloads wait for it.

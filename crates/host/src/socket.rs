@@ -17,7 +17,7 @@ pub(crate) use server::{LoopRequest, Reply, Sending, Server};
 pub(crate) use status::View;
 pub use status::{
     Bucket, Count, Guarantee, GuaranteedBy, Guest, GuestSource, HostStatus, Limit, Limits, Link,
-    PacketLoop, Port, Waits,
+    PacketLoop, Port, ServiceStatus, Waits,
 };
 pub(crate) use traced::Trace;
 pub use traced::{TRACE_FRAMES, TraceFrame, Wait};

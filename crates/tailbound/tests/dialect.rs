@@ -93,6 +93,7 @@ const LINES: &[&str] = &[
 const ELSEWHERE: &[(&str, &str)] = &[
     ("advise", "advise.rs: its question has spaces"),
     ("host show", "host_socket.rs: needs an interface"),
+    ("host status", "prints what `host show` prints, judged"),
     ("host snoop show", "host_socket.rs: needs an interface"),
     ("host verify", "host_verify.rs: needs an interface"),
     ("lab cards", "prints what `sim net run` prints"),

@@ -73,6 +73,7 @@ const CASES: &str = "
  2 host --config wrong.toml --runtime-dir .
 64 host --nonsense
  2 host show --config right.toml --runtime-dir .
+ 2 host status --config right.toml --runtime-dir .
 64 host show --output nonsense
  2 host add-guest missing.toml
 64 host add-guest
@@ -293,7 +294,7 @@ vcpu restore --state missing
 /// those that print nothing. All of them print as the others (see `the_program_prints_in_one_place`).
 const ELSEWHERE: &str = "
 cni host-add-guest host-change-guest host-drain host-libvirt-hook host-libvirt-watch
-host-migrate-prepare host-remove-guest host-show host-snoop-show host-verify lab-cards
+host-migrate-prepare host-remove-guest host-show host-snoop-show host-status host-verify lab-cards
 lab-forward lab-run lab-shaped place-adopt place-audit place-audit-log place-backup place-batch place-bound
 place-cancel place-candidates place-change place-confirm place-create place-delete
 place-drain place-events place-explain place-fail place-fit place-get place-guarantees

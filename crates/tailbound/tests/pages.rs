@@ -128,6 +128,14 @@ fn the_three_calls_of_a_script_run_as_they_stand_on_the_page() {
 }
 
 #[test]
+fn a_lost_store_comes_back_by_the_commands_of_the_drill() {
+    let output = run(&script("how-to/operation.md", "$ "), &["env"]);
+    assert_runs(&output);
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(said.matches("HOLDS").count(), 2, "{said}");
+}
+
+#[test]
 fn an_operators_commands_for_certificates_run_as_they_stand_on_the_page() {
     if Command::new("openssl").arg("version").output().is_err() {
         skipped(Part::Openssl, "it is not installed");
@@ -313,6 +321,7 @@ const RUN: &[(&str, &str)] = &[
     ("how-to/containers.md", "pages.rs"),
     ("reference/control.md", "pages.rs"),
     ("how-to/kvm.md", "kvm.rs"),
+    ("how-to/operation.md", "pages.rs"),
     ("how-to/place-libvirt.md", "pages.rs"),
     ("how-to/qemu.md", "kvm.rs"),
     ("how-to/researcher.md", "pages.rs"),

@@ -5,10 +5,13 @@
 //! host does not enforce a guarantee or is silent. The state follows from the rest of the ledger
 //! ([`Ledger::trouble`]); this module caches it for all tenants that are not admitted.
 
+pub(crate) mod faults;
+
 use super::Ledger;
 use super::change::ReceivedReport;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::ops::Bound;
 use std::sync::Arc;
 use tailbound_api::{
     Classes, Following, HostEnforcement, HostReport, HostWord, RefusedVm, Tenant,
@@ -102,7 +105,13 @@ impl TenantStates {
         (self.states.len() as u64 - degraded, degraded)
     }
 
-    fn state(&self, id: TenantId) -> TenantState {
+    /// Returns the tenants above `after` that are not admitted, in ascending order.
+    pub(super) fn not_admitted_after(&self, after: TenantId) -> impl Iterator<Item = TenantId> {
+        let range = (Bound::Excluded(after), Bound::Unbounded);
+        self.states.range(range).map(|(id, _)| *id)
+    }
+
+    pub(super) fn state(&self, id: TenantId) -> TenantState {
         let state = self.states.get(&id).copied();
         state.unwrap_or(TenantState::Admitted)
     }

@@ -39,6 +39,11 @@ impl Owners {
         self.owned.get(owner)?.names.get(name).copied()
     }
 
+    /// Returns the owners of tenants.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.owned.keys().map(String::as_str)
+    }
+
     /// Returns what an owner has.
     pub(super) fn usage(&self, owner: &str) -> Usage {
         self.owned

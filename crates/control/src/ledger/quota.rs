@@ -68,6 +68,26 @@ impl Usage {
 }
 
 impl Quota {
+    /// Returns the name of a limit that a usage has reached.
+    pub(super) fn reached_by(&self, used: Usage) -> Option<&'static str> {
+        let bandwidth = self.bandwidth.map(|most| u128::from(most.0));
+        let reached = |most: Option<u64>, used| most.is_some_and(|most| used >= most);
+        [
+            ("tenants", reached(self.tenants, used.tenants)),
+            ("machines", reached(self.vms, used.vms)),
+            (
+                "bandwidth",
+                bandwidth.is_some_and(|most| used.bandwidth >= most),
+            ),
+            (
+                "reservations",
+                reached(self.reservations, used.reservations),
+            ),
+        ]
+        .into_iter()
+        .find_map(|(name, is_reached)| is_reached.then_some(name))
+    }
+
     /// Checks that the usage of an owner may become `after`. Only growth is checked, so that an
     /// owner above a lowered quota can shrink.
     ///

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tailbound_api::{
     Classes, Explanation, Host, HostGuarantees, HostPlace, HostShare, HostState, HostedRun,
     KEEPS_DELAY_CLASSES, KEEPS_INWARD_BURSTS, Line, MoveEnd, Nearest, Overload, Page, PairBound,
-    PortState, Role, Status, Tenant, VmGuarantee,
+    PortState, Role, Status, Tenant, TenantState, VmGuarantee,
 };
 use tailbound_placement::{
     AdmitError, Datacentre, Direction, Guarantee, NodeId, Placement, PlacementError, Port, PortId,
@@ -22,6 +22,8 @@ pub struct TenantFilter {
     pub owner: Option<String>,
     /// Only tenants with this name.
     pub name: Option<String>,
+    /// Only tenants in this state.
+    pub state: Option<TenantState>,
 }
 
 /// Stands for "no bound": the largest number that every reader of 64-bit integers in JSON takes.
@@ -46,21 +48,36 @@ impl Ledger {
         limit: usize,
     ) -> Page<Arc<Tenant>> {
         let from = after.unwrap_or(TenantId(0));
+        let is_in_state = |tenant: &&Arc<Tenant>| {
+            let state = filter.state;
+            state.is_none_or(|state| self.standings.state(tenant.id) == state)
+        };
         match (&filter.owner, &filter.name) {
             (Some(owner), Some(name)) => {
                 let found = self.tenant_named(owner, name).into_iter();
-                page(found.filter(|tenant| tenant.id > from), limit)
+                let found = found.filter(|tenant| tenant.id > from);
+                page(found.filter(is_in_state), limit)
             }
             (Some(owner), None) => {
                 let ids = self.owners.after(owner, from);
-                page(ids.filter_map(|id| self.tenant(id)), limit)
+                let all = ids.filter_map(|id| self.tenant(id));
+                page(all.filter(is_in_state), limit)
             }
             (None, name) => {
-                let range = (Bound::Excluded(from), Bound::Unbounded);
-                let all = self.tenants.range(range).map(|(_, tenant)| tenant);
                 let named =
                     |tenant: &&Arc<Tenant>| name.as_ref().is_none_or(|name| tenant.name == *name);
-                page(all.filter(named), limit)
+                if filter
+                    .state
+                    .is_some_and(|state| state != TenantState::Admitted)
+                {
+                    // Few tenants are in these states.
+                    let ids = self.standings.not_admitted_after(from);
+                    let all = ids.filter_map(|id| self.tenant(id));
+                    return page(all.filter(is_in_state).filter(named), limit);
+                }
+                let range = (Bound::Excluded(from), Bound::Unbounded);
+                let all = self.tenants.range(range).map(|(_, tenant)| tenant);
+                page(all.filter(is_in_state).filter(named), limit)
             }
         }
     }

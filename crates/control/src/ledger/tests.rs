@@ -48,7 +48,7 @@ fn observe(ledger: &Ledger) -> Observed {
     let owned = |owner: &str| {
         let filter = TenantFilter {
             owner: Some(owner.to_owned()),
-            name: None,
+            ..TenantFilter::default()
         };
         ledger.tenants(&filter, None, usize::MAX).items
     };

@@ -108,6 +108,13 @@ pub(crate) fn identify(ledger: &Ledger, hash: [u8; 32]) -> Option<&Arc<TokenReco
     ledger.callers.tokens.by_hash.get(&TokenHash(hash))
 }
 
+/// Returns the names of the tokens that have expired, and the ends of their validity.
+pub(crate) fn expired(ledger: &Ledger, now: u64) -> impl Iterator<Item = (&str, u64)> {
+    let ended = ledger.callers.tokens.by_end.iter();
+    let ended = ended.take_while(move |(end, _)| *end <= now);
+    ended.map(|(end, name)| (name.as_str(), *end))
+}
+
 /// Returns the tokens behind a name in the order of their names; for an owner, only its own.
 pub(crate) fn after<'l>(
     ledger: &'l Ledger,

@@ -114,6 +114,7 @@ pub(super) const RULES: &[Rule] = {
         rule("GET", "/v1/changes/audit", Tenant, Read, 0),
         rule("GET", "/v1/audit", Tenant, Read, 0),
         rule("GET", "/v1/quota", Tenant, Read, 0),
+        rule("GET", "/v1/faults", Viewer, Read, 0),
         rule("POST", "/v1/tokens", Tenant, Write, SMALL),
         rule("GET", "/v1/tokens", Tenant, Read, 0),
         rule("DELETE", "/v1/tokens/{name}", Tenant, Write, 0),

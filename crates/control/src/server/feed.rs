@@ -58,6 +58,15 @@ struct Place {
 }
 
 impl Places {
+    /// Returns the payers who have all streams that one may have.
+    pub(super) fn full(&self) -> Vec<Payer> {
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let full = open.iter().filter(|(_, open)| **open >= MOST_OF_ONE);
+        let mut payers: Vec<_> = full.map(|(payer, _)| payer.clone()).collect();
+        payers.sort_unstable();
+        payers
+    }
+
     fn take(self: &Arc<Self>, payer: Payer) -> Result<Place, ApiError> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let busy = |detail: String| Err(ApiError::new(Code::Unavailable, detail));

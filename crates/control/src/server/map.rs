@@ -9,7 +9,7 @@ use axum::extract::State;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use tailbound_api::{HostState, MapNode};
+use tailbound_api::{HostState, MapCounts, MapNode};
 use tailbound_placement::{Direction, NodeId, PortId, Topology};
 use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
@@ -147,18 +147,19 @@ fn affordable(topology: &Topology, root: NodeId) -> u8 {
     }
 }
 
+/// The headroom in thousandths below which a host is tight.
+const TIGHT: u16 = 100;
+
 /// The hosts that refuse something or are silent.
 type Troubled = BTreeSet<NodeId>;
 
 /// The sum over the hosts below a node.
 #[derive(Debug, Clone, Copy)]
 struct Sum {
-    hosts: u32,
+    counts: MapCounts,
     used: u32,
     /// The headroom of the scarcest port.
     least: u16,
-    /// Number of hosts that refuse guarantees or are silent.
-    troubled: u32,
     /// The state of all hosts; None if they differ.
     state: Option<HostState>,
 }
@@ -166,8 +167,11 @@ struct Sum {
 impl Sum {
     fn plus(self, other: Self) -> Self {
         Self {
-            hosts: self.hosts + other.hosts,
-            troubled: self.troubled + other.troubled,
+            counts: MapCounts {
+                hosts: self.counts.hosts + other.counts.hosts,
+                troubled: self.counts.troubled + other.counts.troubled,
+                tight: self.counts.tight + other.counts.tight,
+            },
             used: self.used + other.used,
             least: self.least.min(other.least),
             state: self.state.filter(|state| other.state == Some(*state)),
@@ -181,8 +185,7 @@ fn draw(ledger: &Ledger, troubled: &Troubled, node: NodeId, depth: u8) -> (MapNo
         name: topology.name(node).to_owned(),
         height: topology.height(node),
         state: None,
-        hosts: 0,
-        troubled: 0,
+        counts: MapCounts::default(),
         following: topology
             .is_host(node)
             .then(|| ledger.following(node, troubled.contains(&node))),
@@ -204,8 +207,7 @@ fn draw(ledger: &Ledger, troubled: &Troubled, node: NodeId, depth: u8) -> (MapNo
         });
         all(ledger, node, below)
     };
-    drawn.hosts = sum.hosts;
-    drawn.troubled = sum.troubled;
+    drawn.counts = sum.counts;
     drawn.used = sum.used;
     drawn.least = sum.least;
     drawn.state = sum.state;
@@ -226,11 +228,15 @@ fn sum(ledger: &Ledger, troubled: &Troubled, node: NodeId) -> Sum {
         // What is free of these is not told, for nobody gets it.
         HostState::Drained | HostState::Failed => ledger.used(node),
     };
+    let least = headroom(ledger, node);
     Sum {
-        hosts: 1,
-        troubled: u32::from(troubled.contains(&node)),
+        counts: MapCounts {
+            hosts: 1,
+            troubled: u32::from(troubled.contains(&node)),
+            tight: u32::from(least < TIGHT),
+        },
         used,
-        least: headroom(ledger, node),
+        least,
         state: Some(state),
     }
 }

@@ -1,6 +1,7 @@
 //! The metrics of the service.
 
 use super::App;
+use super::faults::Board;
 use super::problem::ApiError;
 use super::traces::Answering;
 use crate::ledger::Ledger;
@@ -18,7 +19,7 @@ use prometheus_client::registry::{Registry, Unit};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
-use tailbound_api::{Code, Role};
+use tailbound_api::{Code, FaultKind, Role};
 
 /// The content type that prometheus-client writes.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -49,6 +50,12 @@ struct Limited {
     by: &'static str,
 }
 
+/// The label of a kind of fault.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Faulty {
+    fault: &'static str,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Ended {
     outcome: &'static str,
@@ -69,6 +76,8 @@ struct Inner {
     turned_away: Counter,
     limited: Family<Limited, Counter>,
     levels: Levels,
+    faulty: Family<Faulty, Gauge>,
+    faults: Board,
 }
 
 /// The values that are read at a scrape.
@@ -270,6 +279,12 @@ impl Metrics {
         );
         let levels = Levels::default();
         levels.register(&mut registry);
+        let faulty = Family::default();
+        registry.register(
+            "faults",
+            "Hosts, ports, tokens, owners, reservations or callers with this fault",
+            faulty.clone(),
+        );
         Self(Arc::new(Inner {
             registry,
             requests,
@@ -280,6 +295,8 @@ impl Metrics {
             turned_away,
             limited,
             levels,
+            faulty,
+            faults: Board::default(),
         }))
     }
 
@@ -291,10 +308,16 @@ impl Metrics {
                 .error
                 .as_ref()
                 .map_or("ok", |error| error.code().word());
+            metrics.0.faults.note_commit(committed.error.as_ref());
             let histogram = metrics.0.commits.get_or_create(&Ended { outcome });
             histogram.observe(committed.took.as_secs_f64());
             metrics.0.batch.observe(committed.calls as f64);
         }
+    }
+
+    /// Returns the present faults.
+    pub(super) fn faults(&self) -> &Board {
+        &self.0.faults
     }
 
     /// Counts connections that were closed to make room.
@@ -420,6 +443,16 @@ pub(super) fn page(app: &App) -> Result<String, std::fmt::Error> {
         (&levels.ahead, app.heard.ahead()),
     ] {
         gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
+    }
+    let faults = app.metrics.faults().counts();
+    for kind in FaultKind::ALL {
+        let gauge = app
+            .metrics
+            .0
+            .faulty
+            .get_or_create(&Faulty { fault: kind.word() });
+        let count = faults.get(&kind).copied().unwrap_or_default();
+        gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
     for (gauge, thousandths) in [
         (&levels.cpu.reserved, hosts.reserved_cpu),

@@ -5,8 +5,8 @@ use super::extract::IDEMPOTENCY_KEY;
 use super::problem::problem;
 use super::revisions::NEWEST;
 use super::{
-    App, ask, audit, events, guarantees, hose_keys, hosts, machines, map, metrics, page, quota,
-    report_times, scheduling, status, tenants, token_requests, topology,
+    App, ask, audit, events, faults, guarantees, hose_keys, hosts, machines, map, metrics, page,
+    quota, report_times, scheduling, status, tenants, token_requests, topology,
 };
 use axum::Json;
 use std::sync::Arc;
@@ -72,6 +72,7 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(audit::stream))
         .routes(routes!(audit::list))
         .routes(routes!(quota::get))
+        .routes(routes!(faults::list))
         .merge(token_requests::router())
         .routes(routes!(topology::get, topology::put))
         .routes(routes!(topology::diff))

@@ -6,10 +6,11 @@
 use super::problem::ApiError;
 use super::tokens::{Caller, Identity};
 use crate::fair::{FairQueue, Payer};
+use std::collections::HashMap;
 use std::num::NonZero;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::available_parallelism;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tailbound_api::Code;
 use tokio::sync::oneshot;
 
@@ -18,6 +19,8 @@ const MOST_OF_ONE: usize = 64;
 /// Limit on the waiting questions of all hosts, and of all operators: after a start all hosts may request
 /// their keys.
 const MOST_OF_MANY: usize = 16_384;
+/// The time for which a refusal of a question counts as a fault.
+const REFUSED_LATELY: Duration = Duration::from_mins(1);
 /// The threads' niceness.
 const NICE: i32 = 10;
 
@@ -38,6 +41,16 @@ type Question = Box<dyn FnOnce() + Send>;
 struct State {
     questions: FairQueue<Payer, Question>,
     has_ended: bool,
+    /// The time of the last refusal by payer, of those who had one lately.
+    refused: HashMap<Payer, Instant>,
+}
+
+impl State {
+    fn note_refusal(&mut self, payer: Payer, now: Instant) {
+        self.refused
+            .retain(|_, at| now.duration_since(*at) < REFUSED_LATELY);
+        self.refused.insert(payer, now);
+    }
 }
 
 #[derive(Default)]
@@ -66,6 +79,17 @@ impl Pool {
         Self(shared)
     }
 
+    /// Returns the payers of whom a question was refused within the last minute.
+    pub(super) fn refused_lately(&self) -> Vec<Payer> {
+        let now = Instant::now();
+        let state = self.0.lock();
+        let lately = state.refused.iter();
+        let lately = lately.filter(|(_, at)| now.duration_since(**at) < REFUSED_LATELY);
+        let mut payers: Vec<_> = lately.map(|(payer, _)| payer.clone()).collect();
+        payers.sort_unstable();
+        payers
+    }
+
     /// Answers a question in the share of its payer.
     ///
     /// # Errors
@@ -84,6 +108,7 @@ impl Pool {
                 MOST_OF_MANY
             };
             if state.questions.of(&payer) >= most {
+                state.note_refusal(payer.clone(), Instant::now());
                 let detail = format!("{most} long questions of {payer} wait already");
                 return Err(ApiError::new(Code::Unavailable, detail));
             }
@@ -136,7 +161,6 @@ fn work(shared: &Shared) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     /// One owner's flood of slow questions delays another one's by one slow question for each thread.
     #[tokio::test]
@@ -161,6 +185,17 @@ mod tests {
         }
         let left = pool.0.lock().questions.of(&payer("greedy"));
         assert!(left >= MOST_OF_ONE / 4, "{left} wait");
+        assert_eq!(pool.refused_lately(), []);
+        let mut more = Vec::new();
+        while pool.refused_lately().is_empty() {
+            let pool = Arc::clone(&pool);
+            let greedy = payer("greedy");
+            more.push(tokio::spawn(async move {
+                pool.ask(greedy, move || std::thread::sleep(slow)).await
+            }));
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(pool.refused_lately(), [payer("greedy")]);
         for question in flood {
             let _ = question.await.unwrap();
         }

@@ -80,6 +80,15 @@ impl ReportTimes {
         beats.values().filter(|beat| beat.is_ahead).count() as u64
     }
 
+    /// Returns the names of these hosts, in ascending order.
+    pub(super) fn names_ahead(&self) -> Vec<String> {
+        let beats = self.lock();
+        let ahead = beats.iter().filter(|(_, beat)| beat.is_ahead);
+        let mut names: Vec<_> = ahead.map(|(host, _)| host.clone()).collect();
+        names.sort_unstable();
+        names
+    }
+
     /// Returns true if the rate limit admits a report with changes of this host.
     fn may_tell(&self, host: &str, now: Instant) -> bool {
         let mut beats = self.lock();

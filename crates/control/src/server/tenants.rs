@@ -14,7 +14,8 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use std::sync::Arc;
 use tailbound_api::{
-    Code, MoveVm, NewTenant, Page, PairBound, RefusalDetail, Tenant, TenantPatch, VmLimit, is_name,
+    Code, MoveVm, NewTenant, Page, PairBound, RefusalDetail, Tenant, TenantPatch, TenantState,
+    VmLimit, is_name,
 };
 use tailbound_placement::{Guarantee, Request, TenantId};
 use tailbound_units::Bytes;
@@ -61,6 +62,8 @@ pub(super) struct Which {
     /// Only tenants with this name.
     #[param(pattern = "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
     name: Option<String>,
+    /// Only tenants in this state.
+    state: Option<TenantState>,
 }
 
 /// Two machines of a tenant.
@@ -224,6 +227,7 @@ pub(super) async fn list(
     let filter = TenantFilter {
         owner,
         name: which.name,
+        state: which.state,
     };
     let after = which.after.map(TenantId);
     let page = app.service.read(|ledger| {

@@ -1,5 +1,7 @@
 //! Certificate and key of the service.
 
+use super::validity::end_of_validity;
+use crate::expiry::Expiry;
 use axum_server::tls_rustls::RustlsConfig;
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject as _;
@@ -67,6 +69,12 @@ impl TlsFiles {
             })?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(Arc::new(config))
+    }
+
+    /// Returns the end of the certificate's validity; None if it cannot be read.
+    pub(super) fn end_of_validity(&self) -> Option<Expiry> {
+        let mut certificates = CertificateDer::pem_file_iter(&self.cert).ok()?;
+        end_of_validity(&certificates.next()?.ok()?)
     }
 
     /// Returns the acceptor's configuration, whose content can be replaced later.

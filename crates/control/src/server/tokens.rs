@@ -373,6 +373,13 @@ impl Tokens {
         self.by_hash.get(&hash_of(token))
     }
 
+    /// Returns the tokens of the file that have expired, and the ends of their validity in seconds since
+    /// 1970.
+    pub(super) fn expired(&self) -> impl Iterator<Item = (&str, u64)> {
+        let ended = self.by_hash.values().filter(|token| token.has_expired());
+        ended.filter_map(|token| Some((token.name.as_str(), token.expires?.seconds())))
+    }
+
     /// Returns whether a token of the file has this name.
     pub(super) fn has_name(&self, name: &str) -> bool {
         self.by_hash.values().any(|token| token.name == name)

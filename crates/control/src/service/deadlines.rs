@@ -71,6 +71,15 @@ impl Deadlines {
         due.into_iter().map(|(_, id)| id).collect()
     }
 
+    /// Returns the open reservations whose time passed before `then`, in ascending order of their ends.
+    pub(super) fn overdue(&self, ledger: &Ledger, then: Instant) -> Vec<ReservationId> {
+        let state = self.lock();
+        let past = state.in_order.iter().take_while(|(end, _)| *end <= then);
+        past.map(|(_, id)| *id)
+            .filter(|id| reservations::is_open_reservation(ledger, *id))
+            .collect()
+    }
+
     /// Returns the rest of a reservation's time.
     pub(super) fn left(&self, id: ReservationId, now: Instant) -> Option<Duration> {
         let end = self.lock().ends.get(&id).copied()?;

@@ -57,6 +57,8 @@ pub(crate) struct Setup {
     pub(crate) connections: usize,
     pub(crate) store: Option<Box<dyn Store>>,
     pub(crate) tree: Spec,
+    /// The state of a ledger that was made before, which the store does not have.
+    pub(crate) state: Option<Snapshot>,
 }
 
 impl Default for Setup {
@@ -68,6 +70,7 @@ impl Default for Setup {
             connections: 100,
             store: None,
             tree: Spec::from_toml(TREE).unwrap(),
+            state: None,
         }
     }
 }
@@ -148,6 +151,14 @@ impl Place {
         Self::with(Setup::default())
     }
 
+    /// A service that begins with a state.
+    pub(crate) fn of(state: Snapshot) -> Self {
+        Self::with(Setup {
+            state: Some(state),
+            ..Setup::default()
+        })
+    }
+
     pub(crate) fn with(setup: Setup) -> Self {
         let dir = TempDir::new().unwrap();
         let tokens = dir.path().join("tokens.toml");
@@ -158,8 +169,14 @@ impl Place {
         let mut store = setup
             .store
             .unwrap_or_else(|| Box::new(Sqlite::open(&dir.path().join("place.db")).unwrap()));
-        let (mut ledger, changes) = Ledger::new(setup.tree, Policy::Silo).unwrap();
-        ledger.set_revision(store.commit(&changes).unwrap());
+        let mut ledger = if let Some(state) = setup.state {
+            Ledger::load(state).unwrap()
+        } else {
+            let (ledger, changes) = Ledger::new(setup.tree, Policy::Silo).unwrap();
+            store.commit(&changes).unwrap();
+            ledger
+        };
+        ledger.set_revision(store.load().unwrap().revision);
 
         let scheme = if setup.tls.is_some() { "https" } else { "http" };
         let config = Config {

@@ -64,10 +64,10 @@ fn racks_that_are_tight_stand_out_among_ten_thousand_hosts() {
     page.until("document.querySelectorAll('#map .cell').length === 250");
     page.says("#status [data-fact=hosts]", "10,000");
     page.says("#status [data-fact=tenants]", "813");
-    // How many racks are drawn in each class, and the least headroom in each of them.
+    // How many racks are drawn in each class, and the share of hosts with headroom in each of them.
     let racks = page.eval(
         r"[0, 1, 2, 3, 4].map((step) => [...document.querySelectorAll(`#map .cell .box.step-${step}`)]
-            .map((box) => Number(box.parentNode.dataset.least)))",
+            .map((box) => Number(box.parentNode.dataset.share)))",
     );
     let racks = racks.as_array().expect("five classes");
     let used = racks
@@ -79,7 +79,7 @@ fn racks_that_are_tight_stand_out_among_ten_thousand_hosts() {
         .zip([0..100, 100..250, 250..500, 500..750, 750..1_001])
     {
         let mut racks = racks.as_array().expect("a list").iter();
-        assert!(racks.all(|least| range.contains(&least.as_u64().expect("a number"))));
+        assert!(racks.all(|share| range.contains(&share.as_u64().expect("a number"))));
     }
     // WCAG 2.2, 1.4.11: a tight rack and one with room differ by 3 to 1 in light and in dark.
     let contrast = r"(() => {
@@ -101,7 +101,7 @@ fn racks_that_are_tight_stand_out_among_ten_thousand_hosts() {
     // By keys alone, to the tightest rack and into it.
     page.eval(
         r"[...document.querySelectorAll('#map .cell')]
-            .sort((one, other) => one.dataset.least - other.dataset.least)[0].focus()",
+            .sort((one, other) => one.dataset.share - other.dataset.share)[0].focus()",
     );
     page.press("Enter");
     page.until("document.querySelectorAll('#map .cell').length === 40");

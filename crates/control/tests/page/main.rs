@@ -486,21 +486,59 @@ fn what_is_too_much_for_one_picture_is_drawn_by_racks() {
     page.click("#tab-tenants");
     page.click("#tenants [data-tenant='1']");
     page.until("document.querySelector('#map [data-node=\"pod1-rack1\"]').dataset.marked === '40'");
-    // A rack that is drawn whole has the colour of the scarcest port in it, not that of its own
-    // link, and says so.
+    // A rack that is drawn whole has the colour of the share of its hosts with headroom, not that of
+    // the scarcest port in it.
     let tight = page.eval(
         r#"(() => {
             const cell = document.querySelector('#map [data-node="pod1-rack1"]');
-            const { least, headroom } = cell.dataset;
-            const step = [0, 100, 250, 500, 750].findLastIndex((from) => Number(least) >= from);
+            const { least, headroom, share } = cell.dataset;
+            const step = [0, 100, 250, 500, 750].findLastIndex((from) => Number(share) >= from);
             const drawn = cell.querySelector(`.box.step-${step}`) !== null;
-            return Number(least) < Number(headroom) && drawn;
+            return Number(least) < Number(share) && Number(share) <= Number(headroom) && drawn;
         })()"#,
     );
     assert_eq!(tight, true);
     page.eval("document.querySelector('#map [data-node=\"pod1-rack1\"]').focus()");
     page.press("Enter");
     page.until("document.querySelectorAll('#map .cell').length === 40");
+    page.is_clean(&[]);
+}
+
+#[test]
+fn degraded_tenants_are_counted_and_filtered_and_a_host_is_found_by_its_name() {
+    let running = Running::open();
+    running.create("web", 20);
+    running.create("db", 1);
+    let page = page!(running);
+    page.says("#status [data-fact=pending]", "2");
+    page.click("#tab-tenants");
+    page.click("#tenants [data-tenant='2']");
+    let host = page.until("document.querySelector('#machines tbody th')?.textContent");
+    let host = host.as_str().unwrap().to_owned();
+    running.say(&host, "200Mbit/s");
+    page.until("document.querySelector('#status .wrong[data-fact=degraded]') !== null");
+    page.click("#tab-request");
+    page.click("#tab-tenants");
+    page.eval("document.querySelector('#filter [name=state]').value = 'pending'");
+    page.eval("document.querySelector('#filter').requestSubmit()");
+    let listed = "[...document.querySelectorAll('#tenants tbody tr')].map((row) => row.innerText)";
+    page.until(&format!("{listed}.every((row) => row.includes('pending'))"));
+    page.eval("document.querySelector('#filter [name=state]').value = 'degraded'");
+    page.eval("document.querySelector('#filter').requestSubmit()");
+    page.until(&format!(
+        "{listed}.length > 0 && {listed}.every((row) => row.includes('degraded'))"
+    ));
+    // The map shows the host's rack, and the place is the host.
+    page.fill("#find [name=host]", &host);
+    page.eval("document.querySelector('#find').requestSubmit()");
+    page.says("#place-name", &host);
+    page.says("#place-following", "refuses");
+    page.until(&format!(
+        "document.querySelector('#map [data-node=\"{host}\"]') !== null"
+    ));
+    page.fill("#find [name=host]", "nowhere");
+    page.eval("document.querySelector('#find').requestSubmit()");
+    page.says("#alert", "There is no host, rack or pod \"nowhere\".");
     page.is_clean(&[]);
 }
 

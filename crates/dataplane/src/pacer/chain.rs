@@ -102,6 +102,8 @@ impl<F: Frame> Chain<F> {
             guest.lines.busy += 1;
             if self.check_limit(line, index, at, wire) {
                 self.join(guest, line, index);
+            } else {
+                guest.stats.held_back += 1;
             }
         }
         // Separate statements, so that the compiler does not combine them into a vector.
@@ -144,6 +146,8 @@ impl<F: Frame> Chain<F> {
         let (at, wire) = (at.max(head.arrival), head.wire);
         if self.check_limit(line, index, at, wire) {
             self.join(guest, line, index);
+        } else {
+            guest.stats.held_back += 1;
         }
     }
 
@@ -277,6 +281,7 @@ impl<F: Frame> Chain<F> {
         if self.check_limit(line, index, at, wire) {
             line.held_back = held_back;
         } else {
+            guest.stats.held_back += 1;
             guest.round.remove(&mut self.links, index, line.weight);
             guest.backlog.released -= line.wire;
         }
@@ -431,6 +436,7 @@ impl<F: Frame> Chain<F> {
             (arrival, wire) = head;
         }
         if !self.check_limit(line, index, at.max(arrival), wire) {
+            guest.stats.held_back += 1;
             guest.backlog.released -= line.wire;
             guest.round.pop(&self.links, line.weight);
             return;

@@ -78,6 +78,7 @@ impl<F: Frame> Chain<F> {
         let wire = put_back(line, &self.store, guest.stamped);
         guest.take_back(wire, at, is_local);
         line.held_back = true;
+        guest.stats.held_back += 1;
         line.stage = Stage::InTree;
         let Some(limit) = &mut line.limit else { return };
         limit.wait(&mut self.began);
@@ -168,6 +169,7 @@ impl<F: Frame> Chain<F> {
             return None;
         }
         guest.backlog.released -= line.wire;
+        guest.stats.held_back += 1;
         let head = self.store.at(line.head());
         let (arrival, wire) = (head.arrival, head.wire);
         if !self.check_limit(line, index, at.max(arrival), wire) {

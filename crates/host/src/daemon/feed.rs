@@ -76,6 +76,11 @@ impl Feed {
         })
     }
 
+    /// Returns the source of the connection's state, if there is a placement service.
+    pub(super) fn watch(&self) -> Option<&AskWatch> {
+        self.sources.watch.as_ref()
+    }
+
     /// Returns the address of the metrics.
     pub(super) fn address(&self) -> Option<SocketAddr> {
         self.server.as_ref().map(Server::address)
@@ -126,8 +131,14 @@ impl Feed {
     }
 }
 
-/// Answers the receivers of a copy of the counters; `uptime` is the time since the start.
-pub(super) fn answer(viewers: Vec<Viewer>, counts: &HostCounts, uptime: Nanos) {
+/// Answers the receivers of a copy of the counters; `uptime` is the time since the start, and `watch`
+/// returns the state of the connection to the placement service.
+pub(super) fn answer(
+    viewers: Vec<Viewer>,
+    counts: &HostCounts,
+    uptime: Nanos,
+    watch: Option<&AskWatch>,
+) {
     for viewer in viewers {
         let counts = counts.clone();
         match viewer {
@@ -135,7 +146,11 @@ pub(super) fn answer(viewers: Vec<Viewer>, counts: &HostCounts, uptime: Nanos) {
                 host: Some(counts),
                 ..Exposition::default()
             }),
-            Viewer::Reply(reply) => reply.show(View { uptime, counts }),
+            Viewer::Reply(reply) => reply.show(View {
+                uptime,
+                counts,
+                watch: watch.map(|watch| watch()),
+            }),
         }
     }
 }

@@ -113,7 +113,7 @@ type Guests<'s> = [(&'s PortSnapshot, &'s GuestPacing)];
 type OfGuest = (&'static str, &'static str, fn(&GuestPacing) -> u64);
 
 /// Counters of each guest.
-const OF_GUESTS: [OfGuest; 7] = [
+const OF_GUESTS: [OfGuest; 8] = [
     (
         "tailbound_pacer_guest_packets",
         "The guest's packets that the pacer took, segments counted each",
@@ -144,6 +144,11 @@ const OF_GUESTS: [OfGuest; 7] = [
         "Times that the guest's port was left unread, as its guarantee is what its packets wait \
          for",
         |guest| guest.stats.unread,
+    ),
+    (
+        "tailbound_pacer_guest_held_back",
+        "Times that a packet of the guest had to wait for the limit of its destination",
+        |guest| guest.stats.held_back,
     ),
     (
         "tailbound_pacer_guest_dropped",

@@ -1,7 +1,8 @@
 //! State of a daemon, as plain data: another thread writes it from a copy of the packet loop's
 //! counters.
 
-use crate::guarantees::AuthoredLimit;
+use crate::control::WatchStatus;
+use crate::guarantees::{AuthoredLimit, GuaranteesSnapshot};
 use crate::inventory::{Inventory, Item};
 use crate::metrics::HostCounts;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -32,6 +33,50 @@ pub struct HostStatus {
     pub packet_loop: Option<PacketLoop>,
     /// The guests, in the order of the configuration.
     pub guests: Vec<Guest>,
+    /// The placement service as this host knows it; left out without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<ServiceStatus>,
+    /// The number of reloads that were refused.
+    #[serde(default)]
+    pub reloads_refused: u64,
+}
+
+/// The connection to the placement service, and its guarantees for this host.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServiceStatus {
+    /// True if the stream of guarantees is open.
+    pub connected: bool,
+    /// The time since the last message; left out before the first one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub silent_ns: Option<u64>,
+    /// The revision of the guarantees in force; left out before the first ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<u64>,
+    /// True if guarantees are refused, because the topology has other classes than this host.
+    pub classes_differ: bool,
+    /// The VMs that the service placed here and that no guest represents.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub without_guest: Vec<String>,
+    /// The guests whose VMs the service has not placed here.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unplaced: Vec<String>,
+}
+
+impl ServiceStatus {
+    fn of(watch: WatchStatus, guarantees: &GuaranteesSnapshot) -> Self {
+        let service = guarantees.service.as_ref();
+        let machines = guarantees.machines.iter();
+        let unplaced = machines.filter(|machine| machine.known.is_none());
+        let silent = watch.heard.map(|heard| heard.elapsed().as_nanos());
+        Self {
+            connected: watch.connected,
+            silent_ns: silent.map(|silent| u64::try_from(silent).unwrap_or(u64::MAX)),
+            revision: service.map(|service| service.revision),
+            classes_differ: guarantees.classes_differ,
+            without_guest: service.map_or_else(Vec::new, |it| it.without_guest.clone()),
+            unplaced: unplaced.map(|machine| machine.guest.clone()).collect(),
+        }
+    }
 }
 
 /// The timeliness of the packet loop.
@@ -265,14 +310,21 @@ pub struct Bucket {
 pub(crate) struct View {
     pub(crate) uptime: Nanos,
     pub(crate) counts: HostCounts,
+    /// The connection to the placement service, if the host has one.
+    pub(crate) watch: Option<WatchStatus>,
 }
 
 impl View {
     /// Returns the state to show.
     pub(super) fn show(&self) -> HostStatus {
-        let Self { uptime, counts } = self;
+        let Self {
+            uptime,
+            counts,
+            watch,
+        } = self;
         let inventory = &counts.inventory;
         let guarantees = counts.guarantees.snapshot();
+        let service = watch.map(|watch| ServiceStatus::of(watch, &guarantees));
         let machines = guarantees.machines.iter();
         let by_service = machines.filter(|machine| machine.known.is_some());
         let by_service: HashSet<_> = by_service.map(|machine| machine.guest.as_str()).collect();
@@ -304,6 +356,8 @@ impl View {
             uplink,
             packet_loop: Some(packet_loop),
             guests: guests.collect(),
+            service,
+            reloads_refused: counts.reloads_refused,
         }
     }
 }

@@ -33,6 +33,8 @@ fn shown(seconds: u64, guest: Guest) -> HostStatus {
         uptime_ns: seconds * 1_000_000_000,
         config: "host.toml".into(),
         added: "added.toml".into(),
+        service: None,
+        reloads_refused: 0,
         packet_loop: None,
         uplink: None,
         guests: vec![guest],

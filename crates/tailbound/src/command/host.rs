@@ -3,6 +3,7 @@
 mod ask;
 mod libvirt;
 mod snoop;
+mod status;
 mod verify;
 mod which;
 

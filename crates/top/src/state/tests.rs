@@ -41,6 +41,8 @@ pub(crate) fn shown(seconds: u64, guests: Vec<Guest>) -> HostStatus {
         uptime_ns: seconds * 1_000_000_000,
         config: "host.toml".into(),
         added: "added.toml".into(),
+        service: None,
+        reloads_refused: 0,
         packet_loop: None,
         uplink: None,
         guests,

@@ -47,6 +47,8 @@ fn shown(seconds: u64) -> HostStatus {
         uptime_ns: seconds * 1_000_000_000,
         config: "/etc/tailbound/host.toml".into(),
         added: "/var/lib/tailbound/guests.toml".into(),
+        service: None,
+        reloads_refused: 0,
         packet_loop: None,
         uplink: Some(Port {
             name: "uplink".to_owned(),

@@ -383,7 +383,10 @@ fn pages_have_all_once_and_in_order() {
         made(&mut ledger, owner, &format!("web-{number}"), 1);
     }
     for owner in [None, Some("acme".to_owned()), Some("globex".to_owned())] {
-        let filter = TenantFilter { owner, name: None };
+        let filter = TenantFilter {
+            owner,
+            ..TenantFilter::default()
+        };
         let all = ledger.tenants(&filter, None, 100);
         assert_eq!(all.next, None);
         let (mut paged, mut after) = (Vec::new(), None);
@@ -396,8 +399,8 @@ fn pages_have_all_once_and_in_order() {
         assert_eq!(paged, all.items);
     }
     let filter = TenantFilter {
-        owner: None,
         name: Some("web-3".to_owned()),
+        ..TenantFilter::default()
     };
     assert_eq!(ledger.tenants(&filter, None, 10).items.len(), 1);
     let first = ledger.hosts(None, None, 4).unwrap();

@@ -20,6 +20,11 @@ fn call(command: Command) -> Call {
 /// Creates a tenant, and returns whether it was admitted.
 fn create(ledger: &mut Ledger, name: &str, vms: u32) -> bool {
     let guarantee = r#"{"bandwidth":"300Mbit/s","burst":"5KB","burst_rate":"1Gbit/s"}"#;
+    create_with(ledger, name, vms, guarantee)
+}
+
+/// Does the same with this guarantee.
+fn create_with(ledger: &mut Ledger, name: &str, vms: u32, guarantee: &str) -> bool {
     let command = Command::Create(NewTenant {
         name: name.to_owned(),
         owner: Some("acme".to_owned()),
@@ -50,7 +55,7 @@ fn set(ledger: &mut Ledger, node: &str, state: HostState) {
 fn the_sample_is_as_its_comments_say() {
     let ledger = two_pods();
     let top = show(&ledger, "core", 3);
-    assert_eq!((top.hosts, top.slots, top.used), (74, 632, 0));
+    assert_eq!((top.counts.hosts, top.slots, top.used), (74, 632, 0));
     assert_eq!(top.children.len(), 2);
     assert_eq!((top.headroom, top.least), (1000, 1000));
     let topology = ledger.datacentre().topology();
@@ -78,7 +83,7 @@ fn a_map_is_as_deep_as_was_asked_for() {
     let ledger = two_pods();
     let alone = show(&ledger, "rack8", 0);
     assert!(alone.children.is_empty());
-    assert_eq!((alone.hosts, alone.slots), (4, 64));
+    assert_eq!((alone.counts.hosts, alone.slots), (4, 64));
     assert_eq!(alone.ports.len(), 2, "those of the node asked for");
     let pods = show(&ledger, "core", 1);
     assert!(pods.ports.is_empty(), "the core has none");
@@ -122,7 +127,7 @@ fn no_more_nodes_are_listed_than_a_browser_draws() {
     };
     let ledger = Ledger::new(spec.spec(), Policy::Silo).unwrap().0;
     let top = show(&ledger, "core", 3);
-    assert_eq!(top.hosts, 10_000);
+    assert_eq!(top.counts.hosts, 10_000);
     assert!(
         top.children
             .iter()
@@ -175,7 +180,7 @@ fn check(ledger: &Ledger, drawn: &MapNode) {
     let node = ledger.node(&drawn.name).unwrap();
     let below = |host: &&NodeId| topology.is_below(**host, node);
     let hosts: Vec<NodeId> = topology.hosts().iter().filter(below).copied().collect();
-    assert_eq!(drawn.hosts as usize, hosts.len(), "{}", drawn.name);
+    assert_eq!(drawn.counts.hosts as usize, hosts.len(), "{}", drawn.name);
     let used: u32 = hosts.iter().map(|host| ledger.used(*host)).sum();
     assert_eq!(drawn.used, used, "{}", drawn.name);
     let headroom = |node| {
@@ -220,4 +225,25 @@ proptest! {
         }
         check(&ledger, &show(&ledger, "core", depth));
     }
+}
+
+#[test]
+fn hosts_with_little_headroom_are_counted_in_all_that_they_are_in() {
+    let mut ledger = two_pods();
+    assert_eq!(show(&ledger, "core", 3).counts.tight, 0);
+    let mut tenants = 0;
+    let guarantee = r#"{"bandwidth":"1150Mbit/s","burst":"1538B"}"#;
+    while create_with(&mut ledger, &format!("t{tenants}"), 16, guarantee) {
+        tenants += 1;
+    }
+    let top = show(&ledger, "core", 9);
+    let hosts = |node: &MapNode| {
+        let racks = node.children.iter().flat_map(|pod| &pod.children);
+        let hosts = racks.flat_map(|rack| &rack.children);
+        hosts.filter(|host| host.headroom < 100).count() as u32
+    };
+    assert!(top.counts.tight > 0, "{tenants} tenants");
+    assert_eq!(top.counts.tight, hosts(&top));
+    let pods: u32 = top.children.iter().map(|pod| pod.counts.tight).sum();
+    assert_eq!(pods, top.counts.tight);
 }

@@ -492,6 +492,42 @@ fn a_guest_gets_what_a_late_host_missed_as_far_as_its_burst_allows() {
     assert!(got < 500_000, "{got}");
 }
 
+/// A long wait is a guest's own excess if its ring was left unread, or frames were held back.
+#[test]
+fn the_excess_of_a_guest_is_counted_and_a_guest_that_conforms_has_none() {
+    let rate = Rate::from_mbit(100);
+    let half = Rate::from_mbit(50);
+    let guarantee = Guarantee::new(rate, Bytes(3076), rate);
+    // A frame of 1,538 B takes 123 us at the guaranteed rate.
+    for (every, limit, unread, held_back) in [
+        (200, None, false, false),
+        (200, Some(rate), false, false),
+        (100, None, true, false),
+        (200, Some(half), false, true),
+    ] {
+        let mut host = Host::new(&PacerConfig::strict(LINK), &[guarantee]);
+        let guest = GuestId::first(0);
+        let set = host.pacer.set_destination(host.now, guest, 7, limit);
+        set.expect("sound");
+        for id in 0..2_000 {
+            let frame = Record {
+                destination: 7,
+                ..frame(id, 0, 1538)
+            };
+            host.ring(0, host.now + Nanos::from_micros(id * every), frame);
+        }
+        host.run_until(Nanos::from_secs(1));
+        let stats = host.pacer.guest_stats(guest).expect("guaranteed");
+        let (packets, waits) = (stats.taken.packets, stats.held_back);
+        assert_eq!(stats.unread > 0, unread, "{every} us, {limit:?}: {stats:?}");
+        assert_eq!(
+            waits * 100 > packets,
+            held_back,
+            "{every} us, {limit:?}: {stats:?}"
+        );
+    }
+}
+
 #[test]
 fn what_is_due_is_never_later_than_may_be_caught_up() {
     let catch_up = Nanos::from_millis(5);

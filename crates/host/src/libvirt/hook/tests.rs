@@ -55,6 +55,8 @@ fn shown(link: Option<Link>) -> Outcome {
             uptime_ns: 0,
             config: "/x".into(),
             added: "/y".into(),
+            service: None,
+            reloads_refused: 0,
             packet_loop: None,
             uplink: None,
             guests: link.map(web).into_iter().collect(),

@@ -3,6 +3,7 @@
 
 use super::libvirt;
 use super::snoop;
+use super::status;
 use super::verify;
 use super::which::{Which, failure};
 use crate::command::output::{self, Output};
@@ -30,6 +31,8 @@ pub(super) enum Ask {
     RemoveGuest(Remove),
     /// Show guests, guarantees and counters
     Show(Show),
+    /// Show everything that is wanted and not in force
+    Status(status::Status),
     /// Stop reading from a guest and wait until its queued packets are sent
     Drain(Drain),
     /// Prepare the migration of a guest, and wait until it may start
@@ -52,6 +55,7 @@ impl Ask {
             Self::ChangeGuest(change) => change.run(),
             Self::RemoveGuest(remove) => remove.run(),
             Self::Show(show) => show.run(),
+            Self::Status(status) => status.run(),
             Self::Drain(drain) => drain.run(),
             Self::MigratePrepare(prepare) => prepare.run(),
             Self::Verify(verify) => verify.run(),

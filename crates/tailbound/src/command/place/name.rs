@@ -50,6 +50,7 @@ impl TenantName {
         let filter = TenantFilter {
             owner: owner.clone(),
             name: Some(name.clone()),
+            state: None,
         };
         let page = client
             .tenants(&filter, None)

@@ -16,6 +16,9 @@ use tailbound_units::Nanos;
 /// Default address of `tailbound place serve`.
 const DEFAULT_URL: &str = "http://127.0.0.1:7070";
 
+/// Time limit for the answer of one of several replicas.
+const REPLICA_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// Arguments of all commands that send requests to the service.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Service")]
@@ -62,7 +65,31 @@ impl Service {
     }
 
     pub(in crate::command) fn client(&self) -> Result<Client, Failure> {
-        let settings = Settings {
+        Client::new(&self.settings()?).map_err(Failure::new)
+    }
+
+    /// Returns the address of each replica and a client of it alone, which does not retry; none if
+    /// there is one address.
+    pub(super) fn replicas(&self) -> Result<Vec<(String, Client)>, Failure> {
+        let settings = self.settings()?;
+        let urls: Vec<_> = settings.urls().map(str::to_owned).collect();
+        if urls.len() < 2 {
+            return Ok(Vec::new());
+        }
+        let clients = urls.into_iter().map(|url| {
+            let alone = Settings {
+                url: url.clone(),
+                timeout: REPLICA_TIMEOUT,
+                patience: Duration::ZERO,
+                ..settings.clone()
+            };
+            Ok((url, Client::new(&alone).map_err(Failure::new)?))
+        });
+        clients.collect()
+    }
+
+    fn settings(&self) -> Result<Settings, Failure> {
+        Ok(Settings {
             token_file: self
                 .token_file
                 .clone()
@@ -70,8 +97,7 @@ impl Service {
             ca_file: self.ca.clone().or_else(|| file("TAILBOUND_CA")),
             patience: self.patience.into(),
             ..Settings::new(self.address()?)
-        };
-        Client::new(&settings).map_err(Failure::new)
+        })
     }
 
     fn address(&self) -> Result<String, Failure> {

@@ -14,7 +14,7 @@ use crate::exit::{Exit, Failure};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use tailbound_api::client::TenantFilter;
-use tailbound_api::{Code, DEFAULT_BURSTS, Page, Tenant, TenantPatch};
+use tailbound_api::{Code, DEFAULT_BURSTS, Page, Tenant, TenantPatch, TenantState};
 use tailbound_report::{NOTHING, Paint, Table};
 
 /// Arguments of `tailbound place create`.
@@ -99,8 +99,21 @@ pub(super) struct List {
     /// List only tenants of this name
     #[arg(long)]
     name: Option<String>,
+    /// List only tenants in this state
+    #[arg(long, value_name = "STATE", value_parser = state)]
+    state: Option<TenantState>,
     #[command(flatten)]
     service: Service,
+}
+
+fn state(text: &str) -> Result<TenantState, String> {
+    let all = [
+        TenantState::Admitted,
+        TenantState::Pending,
+        TenantState::Degraded,
+    ];
+    let found = all.into_iter().find(|state| state.word() == text);
+    found.ok_or_else(|| "use admitted, pending or degraded".to_owned())
 }
 
 impl List {
@@ -108,6 +121,7 @@ impl List {
         let filter = TenantFilter {
             owner: self.owner.clone(),
             name: self.name.clone(),
+            state: self.state,
         };
         let all = self.service.ask(|client| {
             let mut all = Page {

@@ -1,0 +1,139 @@
+//! Faults of hosts, ports, tokens and owners, as far as the ledger has them.
+
+use super::{Trouble, is_late};
+use crate::ledger::{Ledger, Quota, tokens, usage_of};
+use std::collections::{BTreeMap, BTreeSet};
+use tailbound_api::{FaultKind, TenantState};
+use tailbound_placement::{CpuUse, HostRule, NodeId};
+
+/// Limit on the names of a fault.
+const NAMED: usize = 5;
+
+/// A fault without its begin, if the ledger does not have that.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FoundFault {
+    pub(crate) count: u64,
+    pub(crate) names: Vec<String>,
+    /// The reason, for the first of the names.
+    pub(crate) why: String,
+    /// The begin in seconds since 1970.
+    pub(crate) since: Option<u64>,
+}
+
+/// Faults by kind.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct FoundFaults(pub(crate) BTreeMap<FaultKind, FoundFault>);
+
+impl FoundFaults {
+    /// Adds a thing that has a fault, since `since` if that is known.
+    pub(crate) fn add(&mut self, kind: FaultKind, name: &str, why: String, since: Option<u64>) {
+        let found = self.0.entry(kind).or_insert_with(|| FoundFault {
+            count: 0,
+            names: Vec::new(),
+            why,
+            since,
+        });
+        found.count += 1;
+        if found.names.len() < NAMED {
+            found.names.push(name.to_owned());
+        }
+        found.since = found.since.into_iter().chain(since).min();
+    }
+}
+
+/// Returns the faults that a ledger has at `now`, in seconds since 1970; `quota` returns what an
+/// owner may have.
+pub(crate) fn faults(ledger: &Ledger, now: u64, quota: impl Fn(&str) -> Quota) -> FoundFaults {
+    let mut found = FoundFaults::default();
+    let mut blamed = BTreeSet::new();
+    add_hosts(ledger, &mut found, &mut blamed);
+    add_hosts_of_tenants(ledger, &mut found, &mut blamed);
+    for (name, end) in tokens::expired(ledger, now) {
+        let why = "its validity has ended; revoke it, or issue another".to_owned();
+        found.add(FaultKind::TokensExpired, name, why, Some(end));
+    }
+    for owner in ledger.owners.names() {
+        if let Some(what) = quota(owner).reached_by(usage_of(ledger, owner)) {
+            let why = format!("it has all of its {what}");
+            found.add(FaultKind::QuotaReached, owner, why, None);
+        }
+    }
+    found
+}
+
+/// Adds the ports with more guarantees than they can keep. This takes some microseconds for each port
+/// with guarantees; the result changes with tenants of an overloaded port and with the topology only.
+pub(crate) fn add_ports(ledger: &Ledger, found: &mut FoundFaults) {
+    for port in ledger.over() {
+        let name = port.split('"').nth(1).unwrap_or_default().to_owned();
+        found.add(FaultKind::PortsOverloaded, &name, port, None);
+    }
+}
+
+/// Adds the faults of hosts that concern all of their guarantees, or their CPUs. `blamed` receives
+/// the hosts with one of the former.
+fn add_hosts(ledger: &Ledger, found: &mut FoundFaults, blamed: &mut BTreeSet<NodeId>) {
+    let topology = ledger.datacentre.topology();
+    for host in topology.hosts().iter().copied() {
+        let name = topology.name(host);
+        let said = ledger.said(host);
+        let trouble = said.and_then(|said| ledger.trouble_of_all(said));
+        let trouble = trouble.filter(|it| *it != Trouble::Unpaced || ledger.promises_on(host));
+        let since = said.and_then(|said| said.silent_since);
+        if let Some(trouble) = trouble {
+            found.add(kind_of(trouble), name, trouble.to_string(), since);
+            blamed.insert(host);
+        } else if is_late(ledger, host) {
+            let why = "its frames leave later than the topology's `lateness`".to_owned();
+            found.add(FaultKind::HostsLate, name, why, None);
+            blamed.insert(host);
+        }
+        if let Err(error) = ledger.datacentre.check_reserved(host) {
+            let kind = FaultKind::HostsShortOfCpu;
+            found.add(kind, name, error.to_string(), None);
+        }
+        let cpu = ledger.datacentre.host_cpu(host);
+        if cpu.is_some_and(|cpu| cpu.unpromised != CpuUse::default()) {
+            let guest = said.and_then(|said| said.report.unpromised.first());
+            let why = guest.map_or_else(String::new, |it| format!("{}: {}", it.guest, it.what));
+            found.add(FaultKind::HostsWithUnpromisedCpu, name, why, None);
+        }
+    }
+}
+
+/// Adds the faults of hosts towards single tenants: for each host the worst one.
+fn add_hosts_of_tenants(ledger: &Ledger, found: &mut FoundFaults, blamed: &mut BTreeSet<NodeId>) {
+    let mut worst: BTreeMap<NodeId, (TenantState, Trouble<'_>)> = BTreeMap::new();
+    for id in ledger.standings.states.keys() {
+        let Some(tenant) = ledger.tenants.get(id) else {
+            continue;
+        };
+        for host in ledger.hosts_of(*id).filter(|host| !blamed.contains(host)) {
+            let Some(trouble) = ledger.trouble(host, tenant) else {
+                continue;
+            };
+            let entry = worst.entry(host).or_insert((trouble.state(), trouble));
+            if trouble.state() > entry.0 {
+                *entry = (trouble.state(), trouble);
+            }
+        }
+    }
+    let topology = ledger.datacentre.topology();
+    for (host, (_, trouble)) in worst {
+        let name = topology.name(host);
+        found.add(kind_of(trouble), name, trouble.to_string(), None);
+    }
+}
+
+const fn kind_of(trouble: Trouble<'_>) -> FaultKind {
+    match trouble {
+        Trouble::Silent => FaultKind::HostsSilent,
+        Trouble::Classes { .. } => FaultKind::HostsOfOtherClasses,
+        Trouble::Unpaced => FaultKind::HostsUnpaced,
+        Trouble::Rule(HostRule::Late { .. } | HostRule::WarmingUp) => FaultKind::HostsLate,
+        Trouble::Rule(_) => FaultKind::HostsTooSmall,
+        Trouble::Refused(_) => FaultKind::HostsRefuse,
+        Trouble::Unheard => FaultKind::HostsUnheard,
+        Trouble::Behind => FaultKind::HostsBehind,
+    }
+}

@@ -1,0 +1,277 @@
+//! The faults that this replica knows of: found anew at intervals, and noted with their begins.
+
+use super::App;
+use super::problem::{ApiError, Guarded};
+use crate::expiry::Expiry;
+use crate::fair::Payer;
+use crate::ledger::{FoundFaults, Ledger, faults};
+use crate::store::StoreError;
+use axum::Json;
+use axum::extract::State;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tailbound_api::{Fault, FaultKind, Faults, Role};
+
+/// The shortest interval of searches.
+const INTERVAL: Duration = Duration::from_millis(250);
+/// The longest pause between two searches.
+const MAX_PAUSE: Duration = Duration::from_secs(2);
+/// The part of the time that searches may take while pauses are shorter, as its inverse.
+const SHARE: u32 = 20;
+/// The number of searches between two examinations of all ports.
+const PORTS_EACH: u32 = 240;
+/// The time for which the cancellation of a reservation may be late.
+const OVERDUE: Duration = Duration::from_secs(10);
+/// The time before a certificate's end from which on it is a fault.
+const RENEWAL: u64 = 7 * 86_400;
+
+/// The present faults, and what is known of the store and the certificate.
+#[derive(Debug, Default)]
+pub(super) struct Board(Mutex<BoardState>);
+
+#[derive(Debug, Default)]
+struct BoardState {
+    faults: Vec<Fault>,
+    /// The error of the last commit.
+    store: Option<StoreError>,
+    /// The end of the certificate's validity.
+    certificate: Option<Expiry>,
+}
+
+impl Board {
+    fn lock(&self) -> MutexGuard<'_, BoardState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes the outcome of a commit.
+    pub(super) fn note_commit(&self, error: Option<&StoreError>) {
+        self.lock().store = error.filter(|it| **it != StoreError::NotLeader).cloned();
+    }
+
+    /// Notes the end of the certificate's validity.
+    pub(super) fn note_certificate(&self, end: Option<Expiry>) {
+        self.lock().certificate = end;
+    }
+
+    /// Returns the number of things with each kind of fault.
+    pub(super) fn counts(&self) -> BTreeMap<FaultKind, u64> {
+        let known = self.lock();
+        let faults = known.faults.iter();
+        faults.map(|fault| (fault.kind, fault.count)).collect()
+    }
+
+    /// Replaces the faults by the ones found at `now`, in seconds since 1970. A fault that was there
+    /// before keeps its begin. Returns the kinds that have begun, and those that have ended.
+    fn replace(&self, found: FoundFaults, now: u64) -> (Vec<Fault>, Vec<FaultKind>) {
+        let mut known = self.lock();
+        let before: BTreeMap<_, _> = known.faults.iter().map(|it| (it.kind, it.since)).collect();
+        let faults = found.0.into_iter().map(|(kind, found)| Fault {
+            kind,
+            count: found.count,
+            names: found.names,
+            since: found
+                .since
+                .or_else(|| before.get(&kind).copied())
+                .unwrap_or(now),
+            why: found.why,
+        });
+        known.faults = faults.collect();
+        let fresh = known
+            .faults
+            .iter()
+            .filter(|it| !before.contains_key(&it.kind));
+        let fresh = fresh.cloned().collect();
+        let stays = |kind: &FaultKind| known.faults.iter().any(|it| it.kind == *kind);
+        let ended = before.into_keys().filter(|kind| !stays(kind)).collect();
+        (fresh, ended)
+    }
+}
+
+fn today() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.unwrap_or_default().as_secs()
+}
+
+/// Searches for faults as long as this task runs, and logs their begins and ends.
+pub(super) async fn watch(app: Arc<App>) {
+    let mut ports = Ports::default();
+    loop {
+        let begin = Instant::now();
+        if let Some(found) = find(&app, &mut ports).await {
+            let (fresh, ended) = app.metrics.faults().replace(found, today());
+            for fault in fresh {
+                tracing::warn!(
+                    fault = fault.kind.word(),
+                    count = fault.count,
+                    names = fault.names.join(" "),
+                    why = fault.why,
+                    "a fault has begun"
+                );
+            }
+            for kind in ended {
+                tracing::info!(fault = kind.word(), "a fault has ended");
+            }
+        }
+        let pause = begin.elapsed() * SHARE;
+        tokio::time::sleep(pause.clamp(INTERVAL, MAX_PAUSE)).await;
+    }
+}
+
+/// The overloaded ports, which are not examined each time.
+#[derive(Debug, Default)]
+struct Ports {
+    searches: u32,
+    /// The revision of the topology when they were examined.
+    topology: Option<u64>,
+    found: FoundFaults,
+}
+
+/// Returns all faults; None if the search itself was refused.
+async fn find(app: &App, ports: &mut Ports) -> Option<FoundFaults> {
+    let now = today();
+    let topology = app.service.read(|ledger| ledger.topology().revision);
+    ports.searches = ports.searches.wrapping_add(1);
+    let are_due = ports.topology != Some(topology)
+        || !ports.found.0.is_empty()
+        || ports.searches.is_multiple_of(PORTS_EACH);
+    let (service, tokens) = (app.service.clone(), app.tokens());
+    let quotas = tokens.clone();
+    let question = move || {
+        service.question(|ledger| {
+            let quota = |owner: &str| {
+                quotas
+                    .as_ref()
+                    .map_or_else(Default::default, |it| it.quota(owner))
+            };
+            let found = faults::faults(ledger, now, quota);
+            (found, are_due.then(|| overloaded(ledger)))
+        })
+    };
+    let (mut found, examined) = app.pool.ask(Payer::Operators, question).await.ok()?;
+    if let Some(examined) = examined {
+        (ports.topology, ports.found) = (Some(topology), examined);
+    }
+    found.0.extend(ports.found.0.clone());
+    for (name, end) in tokens.iter().flat_map(|tokens| tokens.expired()) {
+        let why = "its validity has ended; remove it from the tokens file".to_owned();
+        found.add(FaultKind::TokensExpired, name, why, Some(end));
+    }
+    add_replica(app, &mut found);
+    add_limits(app, &mut found);
+    add_files(app, &mut found, now);
+    Some(found)
+}
+
+fn overloaded(ledger: &Ledger) -> FoundFaults {
+    let mut found = FoundFaults::default();
+    faults::add_ports(ledger, &mut found);
+    found
+}
+
+/// Adds the faults of this replica's store and of its way to the leader.
+fn add_replica(app: &App, found: &mut FoundFaults) {
+    let leads = app.service.role() == Role::Leader;
+    let error = app.metrics.faults().lock().store.clone();
+    if let Some(error) = error.filter(|_| leads) {
+        let kind = match error {
+            StoreError::NoSpace => FaultKind::StoreFull,
+            _ => FaultKind::StoreFails,
+        };
+        found.add(kind, "store", error.to_string(), None);
+    }
+    for host in app.heard.names_ahead() {
+        let why = "it follows a change that this store does not have".to_owned();
+        found.add(FaultKind::HostsAhead, &host, why, None);
+    }
+    let Some(replica) = app.replica.as_ref().filter(|_| !leads) else {
+        return;
+    };
+    let leader = replica.leadership().leader;
+    let Err(why) = replica.check_ready() else {
+        return;
+    };
+    let (kind, name) = match leader {
+        _ if replica.stale_for().is_some() => (FaultKind::ReplicaStale, "store".to_owned()),
+        None => (FaultKind::NoLeader, "replicas".to_owned()),
+        Some(leader) => (FaultKind::LeaderUnreachable, leader),
+    };
+    found.add(kind, &name, why, None);
+}
+
+/// Adds the limits that are reached: streams, queries and times to live.
+fn add_limits(app: &App, found: &mut FoundFaults) {
+    if app.streams.available_permits() == 0 {
+        let why = format!(
+            "{} streams of guarantees are open (--streams)",
+            app.most_streams
+        );
+        found.add(FaultKind::StreamsFull, "guarantees", why, None);
+    }
+    for payer in app.event_streams.full() {
+        let why = "all streams of changes that one caller may have are open".to_owned();
+        found.add(FaultKind::StreamsFull, &payer.to_string(), why, None);
+    }
+    for payer in app.pool.refused_lately() {
+        let why = "its long queries were refused, because too many wait".to_owned();
+        found.add(FaultKind::QueriesRefused, &payer.to_string(), why, None);
+    }
+    if app.service.role() == Role::Leader {
+        for id in app.service.overdue(OVERDUE) {
+            let why = "its time to live has ended, and its cancellation fails".to_owned();
+            found.add(FaultKind::ReservationsOverdue, &id.to_string(), why, None);
+        }
+    }
+}
+
+fn add_files(app: &App, found: &mut FoundFaults, now: u64) {
+    let end = app.metrics.faults().lock().certificate;
+    if let Some(end) = end.filter(|end| end.seconds() < now + RENEWAL) {
+        let ends = if end.is_past() { "ended" } else { "ends" };
+        let why = format!("its validity {ends} at {end}");
+        found.add(FaultKind::CertificateExpires, "certificate", why, None);
+    }
+}
+
+/// Returns the faults that this replica knows of.
+///
+/// Each has one cause. The replica searches four times a second; if searches are slow, every two seconds.
+#[utoipa::path(
+    get, path = "/v1/faults", tag = "service", operation_id = "get_faults",
+    responses((status = 200, description = "All faults by kind", body = Faults), Guarded)
+)]
+pub(super) async fn list(State(app): State<Arc<App>>) -> Result<Json<Faults>, ApiError> {
+    let faults = app.metrics.faults().lock().faults.clone();
+    Ok(Json(Faults {
+        time: today(),
+        faults,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fault_keeps_its_begin_until_it_has_ended() {
+        let board = Board::default();
+        let found = |kinds: &[FaultKind]| {
+            let mut found = FoundFaults::default();
+            for kind in kinds {
+                found.add(*kind, "a", "why".to_owned(), None);
+            }
+            found
+        };
+        let (full, late) = (FaultKind::StoreFull, FaultKind::HostsLate);
+        let kinds = |faults: &[Fault]| faults.iter().map(|it| it.kind).collect::<Vec<_>>();
+        let (fresh, ended) = board.replace(found(&[full]), 10);
+        assert_eq!((kinds(&fresh), ended), (vec![full], vec![]));
+        let (fresh, ended) = board.replace(found(&[full, late]), 20);
+        assert_eq!((kinds(&fresh), ended), (vec![late], vec![]));
+        let since: Vec<_> = board.lock().faults.iter().map(|it| it.since).collect();
+        assert_eq!(since, [10, 20]);
+        let (fresh, ended) = board.replace(found(&[late]), 30);
+        assert_eq!((kinds(&fresh), ended), (vec![], vec![full]));
+        assert_eq!(board.counts(), BTreeMap::from([(late, 1)]));
+    }
+}

@@ -1,7 +1,7 @@
 //! Buckets of destinations, before the splitter: the same departures as the exact buckets.
 
 use super::*;
-use crate::edge::raw::{Line, LineKey, LineSide};
+use crate::edge::raw::{Line, LineKey, LineSide, Split};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use tailbound_dataplane::testing::frames::{ethernet, ipv4, udp};
@@ -37,7 +37,7 @@ impl Programs {
         }
         let mut rules = before;
         rules.succeed(Some(&before), before.slot);
-        rules.split(true);
+        rules.split(Split::Before);
         self.edge.place(GUEST, &rules).expect("writable maps");
     }
 

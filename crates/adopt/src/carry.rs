@@ -265,7 +265,7 @@ fn take(host: &mut dyn Host, step: &Step, known: Option<&Step>) -> Result<bool, 
         host.detach(index)?;
     }
     match &step.action {
-        Action::Uplink { mark } => host.attach_uplink(index, *mark)?,
+        Action::Uplink { mark, queue } => host.attach_uplink(index, *mark, *queue)?,
         Action::Guest { rules } => host.attach_guest(index, rules)?,
     }
     let port = host.port(index)?.ok_or_else(gone)?;
@@ -308,7 +308,8 @@ pub fn missing(host: &mut dyn Host, here: &Here, entry: &Entry) -> Result<Vec<St
         } else if port.attached.is_none() {
             missing.push(format!("{name} has no programs of tailbound"));
         } else if !has(&port, step) {
-            missing.push(format!("{name} has {} instead of fq", port.qdisc));
+            let wanted = step.action.queue().name();
+            missing.push(format!("{name} has {} instead of {wanted}", port.qdisc));
         }
     }
     Ok(missing)

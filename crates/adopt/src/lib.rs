@@ -35,6 +35,6 @@ pub use journal::{FileJournal, Journal, JournalError};
 pub use mac::Mac;
 pub use plan::plan;
 pub use refusal::Refusal;
-pub use request::{Allowance, Bucket, Devices, LONGEST_PACKET, Request, Selection};
+pub use request::{Allowance, Bucket, Devices, LONGEST_PACKET, Request, Selection, UplinkQueue};
 pub use step::{Action, Attachment, Entry, Origin, Port, Rules, Step};
 pub use world::{Attached, Guest, Host, HostError, PortState, World};

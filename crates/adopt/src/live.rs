@@ -8,13 +8,14 @@ use super::carry::Here;
 use super::lateness::{self, NotReady};
 use super::mac::Mac;
 use super::plan::MARKS;
-use super::request::{Bucket, Request};
+use super::request::{Bucket, Request, UplinkQueue};
 use super::step::{Port, Rules, Station};
 use super::world::{Attached, Guest, Host, HostError, Kernel, PortState, QueueOrigin, World};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use tailbound_sys::bpf_program::LoadError;
 use tailbound_sys::edge::{self, Edge, Guarantee, Guard, GuestRules, Lateness, Tag, UplinkRules};
 use tailbound_sys::link;
 use tailbound_sys::network::{self, Classifier, Device, Qdisc, ROOT, queue};
@@ -95,6 +96,10 @@ impl Live {
             kernel: Kernel {
                 tcx: has_tcx(&rustix::system::uname().release().to_string_lossy()),
                 fq,
+                bpf_qdisc: match request.devices.qdisc {
+                    Some(UplinkQueue::Bpf) => try_bpf_qdisc(),
+                    Some(UplinkQueue::Fq) | None => Ok(()),
+                },
             },
             ports,
             guests,
@@ -247,6 +252,19 @@ fn try_fq() -> Result<(), String> {
     })
 }
 
+/// Tries whether the kernel has BPF qdiscs; the error is the reason in words.
+///
+/// # Errors
+/// The kernel lacks them.
+pub fn try_bpf_qdisc() -> Result<(), String> {
+    edge::supports_bpf_queue().map_err(|error| match error {
+        LoadError::Refused(_) => {
+            "no BPF qdiscs (Linux 6.16 and later with CONFIG_NET_SCH_BPF)".to_owned()
+        }
+        error => error.to_string(),
+    })
+}
+
 /// Returns true if a kernel of this release has tcx: 6.6 and later.
 fn has_tcx(release: &str) -> bool {
     let mut numbers = release.split(['.', '-', '+']);
@@ -291,7 +309,7 @@ fn port_state(device: &Device, qdiscs: &[Qdisc], attached: Option<Attached>) -> 
 
 /// Returns true for a classifier that tailbound attached.
 fn is_ours(classifier: &Classifier) -> bool {
-    const PROGRAMS: [&str; 3] = ["from_guest", "to_guest", "to_uplink"];
+    const PROGRAMS: [&str; 4] = ["from_guest", "to_guest", "to_uplink", "to_queue"];
     let program = classifier.program.as_deref();
     program.is_some_and(|program| PROGRAMS.contains(&program))
 }
@@ -307,8 +325,17 @@ impl Host for Live {
         Ok(Some(port_state(device, &qdiscs, attached)))
     }
 
-    fn attach_uplink(&mut self, index: u32, mark: u32) -> Result<(), HostError> {
-        let rules = UplinkRules { mark };
+    fn attach_uplink(
+        &mut self,
+        index: u32,
+        mark: u32,
+        queue: UplinkQueue,
+    ) -> Result<(), HostError> {
+        let queue = match queue {
+            UplinkQueue::Fq => edge::UplinkQueue::Fq,
+            UplinkQueue::Bpf => edge::UplinkQueue::Bpf,
+        };
+        let rules = UplinkRules { mark, queue };
         let attached = self.edge()?.attach_uplink(index, &rules);
         attached
             .map(drop)

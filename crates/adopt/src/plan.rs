@@ -128,6 +128,9 @@ impl Planner<'_> {
         {
             return Err(Refusal::NoFq(why.clone()));
         }
+        if let Err(why) = &self.world.kernel.bpf_qdisc {
+            return Err(Refusal::NoBpfQdisc(why.clone()));
+        }
         let devices = self.devices()?;
         let mut steps = Vec::new();
         let mut uplink_name = None;
@@ -339,13 +342,21 @@ impl Planner<'_> {
     fn uplink_step(&self, uplink: &Uplink, port: &PortState) -> Result<Step, Refusal> {
         let index = port.port.index;
         let before = self.known_steps(index).next();
-        let former = before.map_or(0, |step| match step.action {
-            Action::Uplink { mark } => mark,
-            Action::Guest { .. } => 0,
+        let former = before.and_then(|step| match step.action {
+            Action::Uplink { mark, queue } => Some((mark, queue)),
+            Action::Guest { .. } => None,
         });
+        let wanted = self.request.devices.qdisc;
+        let queue = former.map_or(wanted.unwrap_or_default(), |(_, queue)| queue);
+        if wanted.is_some_and(|wanted| wanted != queue) {
+            return Err(Refusal::OtherQueue {
+                device: port.port.name.clone(),
+                queue,
+            });
+        }
         // One guest that is routed is enough.
-        let mark = former | if uplink.is_routed { MARKS } else { 0 };
-        self.step(port, Action::Uplink { mark })
+        let mark = former.map_or(0, |(mark, _)| mark) | if uplink.is_routed { MARKS } else { 0 };
+        self.step(port, Action::Uplink { mark, queue })
     }
 
     /// Returns the steps that the journal has for a device in this boot and namespace.

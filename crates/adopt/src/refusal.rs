@@ -1,5 +1,7 @@
 //! The reasons why a guest cannot be adopted, each in one sentence with a remedy.
 
+use super::request::UplinkQueue;
+
 /// Reason why a guest cannot be adopted. Nothing was changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
@@ -132,6 +134,19 @@ pub enum Refusal {
              daemon (`tailbound host`)"
     )]
     NoFq(String),
+    /// The kernel has no BPF qdiscs.
+    #[error("this kernel has {0}; omit --qdisc, or use --qdisc fq")]
+    NoBpfQdisc(String),
+    /// The uplink has another queueing discipline for guests that are adopted.
+    #[error(
+        "{device} has {} for other guests; omit --qdisc, or release them first", .queue.name()
+    )]
+    OtherQueue {
+        /// The uplink.
+        device: String,
+        /// Its queueing discipline.
+        queue: UplinkQueue,
+    },
     /// There is no uplink.
     #[error("no uplink was found: {0}; name it by --uplink")]
     NoUplink(&'static str),

@@ -103,6 +103,36 @@ pub struct Devices {
     pub uplink: Option<String>,
     /// The name of the guest's only device to adopt; all without.
     pub interface: Option<String>,
+    /// The queueing discipline of the uplink; without, the one that it got for another guest, or `fq`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub qdisc: Option<UplinkQueue>,
+}
+
+/// The queueing discipline of an uplink.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum UplinkQueue {
+    /// The kernel's `fq`, by departure times.
+    #[default]
+    Fq,
+    /// Tailbound's own, of BPF programs: buckets are charged when frames depart.
+    Bpf,
+}
+
+impl UplinkQueue {
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Fq => "fq",
+            Self::Bpf => "a BPF qdisc",
+        }
+    }
+
+    /// Returns true for the default, which is not written.
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it")]
+    pub(crate) const fn is_default(&self) -> bool {
+        matches!(self, Self::Fq)
+    }
 }
 
 /// The protection that is asked for, the same for each selected guest.

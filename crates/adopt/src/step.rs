@@ -2,7 +2,7 @@
 //! can be undone by another process.
 
 use super::mac::Mac;
-use super::request::{Bucket, LONGEST_PACKET, Request};
+use super::request::{Bucket, LONGEST_PACKET, Request, UplinkQueue};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::IpAddr;
@@ -115,10 +115,13 @@ pub struct Before {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "action", rename_all = "kebab-case")]
 pub enum Action {
-    /// The programs of an uplink are attached, and `fq` becomes its queueing discipline.
+    /// The programs of an uplink are attached, and it gets a queueing discipline for them.
     Uplink {
         /// The bits of the firewall mark that name a guest whose frames are routed; 0 without.
         mark: u32,
+        /// The queueing discipline.
+        #[serde(default, skip_serializing_if = "UplinkQueue::is_default")]
+        queue: UplinkQueue,
     },
     /// The programs of a guest's device are attached, and `fq` becomes its queueing discipline if
     /// frames are limited.
@@ -129,6 +132,14 @@ pub enum Action {
 }
 
 impl Action {
+    /// Returns the queueing discipline in which frames wait.
+    pub const fn queue(&self) -> UplinkQueue {
+        match self {
+            Self::Uplink { queue, .. } => *queue,
+            Self::Guest { .. } => UplinkQueue::Fq,
+        }
+    }
+
     /// Returns true if frames wait for their departure time in the device's discipline. Without a
     /// limit of its own a guest's device has `fq`, too, while other guests have one.
     pub fn needs_fq(&self) -> bool {
@@ -164,7 +175,7 @@ impl Step {
         let Before { qdisc, clsact, .. } = &self.before;
         let mut text = "programs detached".to_owned();
         if self.action.needs_fq() {
-            text = format!("{text}, {qdisc} instead of fq");
+            text = format!("{text}, {qdisc} instead of {}", self.action.queue().name());
         }
         if *clsact {
             text += ", clsact stays";
@@ -181,7 +192,8 @@ impl fmt::Display for Step {
             Action::Guest { rules } => write!(f, "programs of the guest: {rules}")?,
         }
         if self.action.needs_fq() {
-            write!(f, "; fq instead of {}", self.before.qdisc)?;
+            let queue = self.action.queue().name();
+            write!(f, "; {queue} instead of {}", self.before.qdisc)?;
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use super::journal::{Journal, JournalError};
 use super::mac::Mac;
+use super::request::UplinkQueue;
 use super::step::{Entry, Port, Rules};
 use super::world::{
     Attached, DEFAULT_LENGTH, Guest, Host, HostError, Kernel, PortState, QueueOrigin, SeenStation,
@@ -98,6 +99,7 @@ impl FakeHost {
             kernel: Kernel {
                 tcx: self.has_tcx,
                 fq: Ok(()),
+                bpf_qdisc: Ok(()),
             },
         }
     }
@@ -174,13 +176,24 @@ impl FakeHost {
         done.map_err(|error| HostError::new("change", error))
     }
 
-    fn attach(&mut self, index: u32, role: Attached, has_fq: bool) -> Result<(), HostError> {
+    fn attach(
+        &mut self,
+        index: u32,
+        role: Attached,
+        queue: Option<UplinkQueue>,
+    ) -> Result<(), HostError> {
         let has_tcx = self.has_tcx;
         // In two calls: the process may die between them.
         self.change(index, |_, port| {
-            if has_fq && !port.is_queue_ours() {
+            if let Some(queue) = queue
+                && !port.is_queue_ours()
+            {
                 assert_ne!(port.origin, QueueOrigin::Administrator);
-                (port.qdisc, port.origin) = ("fq".into(), QueueOrigin::Tailbound);
+                let kind = match queue {
+                    UplinkQueue::Fq => "fq".into(),
+                    UplinkQueue::Bpf => format!("tb{index}"),
+                };
+                (port.qdisc, port.origin) = (kind, QueueOrigin::Tailbound);
                 // As the kernel does.
                 port.queue_length = port.queue_length.max(DEFAULT_LENGTH);
             }
@@ -200,8 +213,13 @@ impl Host for FakeHost {
         Ok(self.ports.get(&index).cloned())
     }
 
-    fn attach_uplink(&mut self, index: u32, mark: u32) -> Result<(), HostError> {
-        self.attach(index, Attached::Uplink, true)?;
+    fn attach_uplink(
+        &mut self,
+        index: u32,
+        mark: u32,
+        queue: UplinkQueue,
+    ) -> Result<(), HostError> {
+        self.attach(index, Attached::Uplink, Some(queue))?;
         self.marks.insert(index, mark);
         Ok(())
     }
@@ -209,7 +227,8 @@ impl Host for FakeHost {
     fn attach_guest(&mut self, index: u32, rules: &Rules) -> Result<(), HostError> {
         // As `tailbound_sys::edge`: a guarantee alone needs no queue here.
         let has_fq = rules.inward.is_some() || rules.outward.is_some();
-        self.attach(index, Attached::Guest, has_fq)?;
+        let queue = has_fq.then_some(UplinkQueue::Fq);
+        self.attach(index, Attached::Guest, queue)?;
         self.rules.insert(index, rules.clone());
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! The state of a host: what a plan is made from, and the calls that change it.
 
 use super::mac::Mac;
+use super::request::UplinkQueue;
 use super::step::{Port, Rules};
 use std::collections::BTreeMap;
 use std::io;
@@ -101,6 +102,8 @@ pub struct Kernel {
     pub tcx: bool,
     /// Why there is no `fq`; only asked for if a request needs it.
     pub fq: Result<(), String>,
+    /// Why there are no BPF qdiscs; only asked for if a request wants one.
+    pub bpf_qdisc: Result<(), String>,
 }
 
 /// The state of a host, as it was read.
@@ -171,7 +174,8 @@ pub trait Host {
     ///
     /// # Errors
     /// The kernel refuses; nothing has changed.
-    fn attach_uplink(&mut self, index: u32, mark: u32) -> Result<(), HostError>;
+    fn attach_uplink(&mut self, index: u32, mark: u32, queue: UplinkQueue)
+    -> Result<(), HostError>;
     /// Attaches the programs and, if a limit needs it, the queue of a guest's device; or sets the rules
     /// of present ones.
     ///

@@ -247,9 +247,11 @@ mod tests {
             let (connections, flows) = (ConnectionHash::new(keys), MultilinearHash::new(keys));
             for shift in [0, 8, 16] {
                 let peers = (0..1_u32 << 16).map(|n| 0x0a00_0000_u32.wrapping_add(n << shift));
-                let by_connection = peers
-                    .clone()
-                    .map(|peer| connections.of([(0x406, 0x0050_0009), (0x0a00_0001, peer)]).0);
+                let by_connection = peers.clone().map(|peer| {
+                    connections
+                        .of([(0x406, 0x0050_0009), (0x0a00_0001, peer)])
+                        .0
+                });
                 let by_flow = peers.map(|peer| {
                     flows.of(FlowKey {
                         source: GuestId::first(3),

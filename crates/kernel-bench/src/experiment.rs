@@ -5,6 +5,7 @@ mod cost;
 mod departures;
 mod edge;
 mod look;
+mod queue;
 mod stages;
 mod tap;
 mod waits;
@@ -34,11 +35,13 @@ pub(crate) enum Experiment {
     Edge,
     /// Buckets of destinations before a guarantee: waits of small messages beside bulk.
     Stages,
+    /// The BPF qdisc beside `fq`: cost, burst, and waits of small messages beside bulk.
+    Queue,
 }
 
 impl Experiment {
     /// All of them, in the order of their documentation.
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Departures,
         Self::Cost,
         Self::Tap,
@@ -47,6 +50,7 @@ impl Experiment {
         Self::Look,
         Self::Edge,
         Self::Stages,
+        Self::Queue,
     ];
 
     /// Name on the command line, and first part of the names of its figures.
@@ -61,6 +65,7 @@ impl Experiment {
             Self::Look => "look",
             Self::Edge => "edge",
             Self::Stages => "stages",
+            Self::Queue => "queue",
         }
     }
 
@@ -81,6 +86,7 @@ impl Experiment {
             Self::Look => awake(|| look::run(figures)),
             Self::Edge => awake(|| edge::run(figures)),
             Self::Stages => awake(|| stages::run(figures)),
+            Self::Queue => awake(|| queue::run(figures)),
         }
     }
 }

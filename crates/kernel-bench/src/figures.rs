@@ -46,6 +46,13 @@ impl Figures {
         self.add_signed(name, i64::try_from(value).unwrap_or(i64::MAX), unit);
     }
 
+    /// Adds all of another list, each with `first` as the first part of its name.
+    pub(crate) fn add_all(&mut self, first: &str, others: Self) {
+        let named = others.0.into_iter();
+        self.0
+            .extend(named.map(|(name, value, unit)| (format!("{first}.{name}"), value, unit)));
+    }
+
     /// Adds a figure that may be negative.
     pub(crate) fn add_signed(&mut self, name: impl Into<String>, value: i64, unit: Unit) {
         self.0.push((name.into(), value, unit));

@@ -15,7 +15,7 @@ const MAP_DELETE_ELEM: c_int = 3;
 /// # Safety
 /// `A` must be the layout that `command` reads, and every address in
 /// `attributes` must point to as much memory as it takes.
-unsafe fn bpf<A>(command: c_int, attributes: &A) -> io::Result<c_int> {
+pub(crate) unsafe fn bpf<A>(command: c_int, attributes: &A) -> io::Result<c_int> {
     // SAFETY: the kernel reads as many bytes as `A` has, and what the caller
     // vouches for.
     let result = unsafe {

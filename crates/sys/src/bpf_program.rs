@@ -170,7 +170,7 @@ fn is_permission(error: &(dyn std::error::Error + 'static)) -> bool {
 
 /// Returns the reason in the verifier's log, in one line: the last lines, which follow the
 /// instructions that it had checked, and precede its statistics.
-fn verdict(log: &str) -> String {
+pub(crate) fn verdict(log: &str) -> String {
     /// The last instruction, and what is wrong with it.
     const LINES: usize = 3;
     const OWN_WORK: [&str; 3] = ["verification time ", "stack depth ", "processed "];

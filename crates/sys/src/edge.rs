@@ -14,7 +14,8 @@
 //!
 //! # Limits
 //! - Departures are as exact as `fq`'s timer: [`Edge::lateness`] measures how late they are. Bytes of
-//!   a burst are at most S + one frame + B · lateness.
+//!   a burst are at most S + one frame + B · lateness. With [`UplinkQueue::Bpf`] (Linux 6.16), whose buckets are
+//!   charged when frames leave, they are at most S + one frame, and at the peak rate one frame.
 //! - A GSO packet leaves whole: with bursts of 15 KB and packets of 64 KiB, the burst is the packet.
 //!   [`Guarantee::packet`] limits it: containers then cut longer ones, and the program of the uplink drops
 //!   those of VMs. Set `host_tso4=off` for a TAP.
@@ -38,6 +39,7 @@ mod change;
 mod offload;
 mod pins;
 mod qdisc;
+mod queue;
 mod rates;
 mod raw;
 mod rules;
@@ -45,17 +47,18 @@ mod splitter;
 mod warm;
 
 pub use pins::is_in_bpffs;
+pub use queue::supports_bpf_queue;
 pub use rates::{EdgeRates, RatePlace};
 pub use rules::{
     Attachment, Bucket, Counters, Destination, DropReason, GrantedRate, Guarantee, Guard,
     GuestRules, HORIZON, Lateness, MAX_HORIZON, Prefix, Queue, RateUsage, Role, Roles, Tag,
-    UplinkRules, Way,
+    UplinkQueue, UplinkRules, Way,
 };
 
 use crate::bpf_program::{LoadError, refused};
 use aya::maps::PerCpuValues;
 use bridge::Bridge;
-use change::{guest_queue, plan, root};
+use change::{check_queue, guest_queue, plan, root, same_kind};
 use pins::{Maps, PROGRAMS, Pins, map_error};
 use qdisc::Root;
 use raw::{Interface, RawLateness, RawUplink};
@@ -230,13 +233,16 @@ impl Edge {
         match self.interface(ifindex)? {
             Some(found) if !found.is_uplink => return Err(EdgeError::IsGuest(ifindex)),
             Some(found) if self.is_alive(found) => {
+                same_kind(found, rules.queue)?;
                 self.write_uplink(ifindex, *rules)?;
                 return Ok(found);
             }
             Some(stale) => self.take_off(stale)?,
             None => {}
         }
+        check_queue(self, rules.queue)?;
         let queue = match root(ifindex)? {
+            Root::Default(_) | Root::Own if rules.queue == UplinkQueue::Bpf => Queue::Bpf,
             Root::Default(kind) if kind == "mq" => Queue::MultiFq,
             Root::Default(_) | Root::Own => Queue::Fq,
             Root::Others(kind) => return Err(EdgeError::Qdisc { ifindex, kind }),

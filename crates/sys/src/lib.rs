@@ -39,6 +39,8 @@ mod rtnetlink;
 pub mod sched;
 pub mod secret;
 pub mod steering;
+#[cfg(feature = "edge")]
+mod struct_ops;
 pub mod tap;
 pub mod thread;
 pub mod timer;

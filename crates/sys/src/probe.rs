@@ -45,6 +45,7 @@ pub enum Capability {
     BpfEdge,
     BpfFs,
     Tcx,
+    BpfQdisc,
     CpuWeight,
     Autogroup,
     Cpuset,
@@ -319,6 +320,8 @@ table! {
         "programs that stay without a process", "a BPF file system at /sys/fs/bpf";
     Tcx, "tcx", [] [Adopt], Anywhere, trials::tcx,
         "programs of several owners on one interface", "Linux >= 6.6";
+    BpfQdisc, "bpf-qdisc", [] [Adopt], Anywhere, trials::bpf_qdisc,
+        "frames that are charged when they leave (adopt --qdisc bpf)", "Linux >= 6.16 with CONFIG_NET_SCH_BPF";
     CpuWeight, "cpu-weight", [] [Vcpu], Anywhere, trials::cpu_weight,
         "the weight of a guest that has a control group of its own", "the cpu controller of cgroup v2 or v1";
     Autogroup, "no-autogroup", [] [Vcpu], Anywhere, trials::autogroup,

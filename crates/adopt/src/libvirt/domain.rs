@@ -322,7 +322,7 @@ fn request(settings: &[Setting<'_, '_>], wrong: Wrong<'_>) -> Result<Request, Do
         },
         devices: Devices {
             uplink: read(settings, "uplink", wrong)?,
-            interface: None,
+            ..Devices::default()
         },
         mac: read(settings, "mac", wrong)?,
         ips,

@@ -1,5 +1,5 @@
 use super::*;
-use crate::request::Devices;
+use crate::request::{Devices, UplinkQueue};
 use crate::testing::FakeHost;
 
 /// A bridge with a physical port and a guest, and what stands in the way of an uplink.
@@ -200,4 +200,35 @@ fn a_guarantee_alone_waits_at_the_uplink_and_not_at_the_guest() {
     };
     assert_eq!(queues(guaranteed), [true, false]);
     assert_eq!(queues(limited()), [true, true]);
+}
+
+#[test]
+fn an_uplink_has_the_queue_that_was_asked_for_first() {
+    let host = host();
+    let mut world = host.world();
+    let asked = |queue| Request {
+        devices: Devices {
+            qdisc: queue,
+            ..Devices::default()
+        },
+        ..limited()
+    };
+    let queue = |entry: &Entry| entry.steps.iter().map(|step| step.action.queue()).max();
+    let selection = Selection::Patterns(vec!["db-1".to_owned()]);
+    let again = |queue, known: &[Entry]| {
+        let mut planned = plan(&world, &selection, &asked(queue), known).unwrap();
+        planned.remove(0).entry
+    };
+    let plain = again(None, &[]).unwrap();
+    assert_eq!(queue(&plain), Some(UplinkQueue::Fq));
+    let exact = again(Some(UplinkQueue::Bpf), &[]).unwrap();
+    assert_eq!(queue(&exact), Some(UplinkQueue::Bpf));
+    // Another adoption does not change it in silence.
+    let known = [exact];
+    assert_eq!(queue(&again(None, &known).unwrap()), Some(UplinkQueue::Bpf));
+    let refused = again(Some(UplinkQueue::Fq), &known).unwrap_err();
+    assert!(refused.to_string().contains("a BPF qdisc for other guests"));
+    world.kernel.bpf_qdisc = Err("no BPF qdiscs".into());
+    let text = refusal(&world, "db-1", &asked(Some(UplinkQueue::Bpf)));
+    assert!(text.contains("no BPF qdiscs"), "{text}");
 }

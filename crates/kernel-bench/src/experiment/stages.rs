@@ -44,6 +44,12 @@ fn network() -> Outcome<[Guest; 2]> {
         join("switch", &one.port_name())?;
     }
     guest.introduce(outside)?;
+    add_idle(guest, outside)?;
+    Ok([guest, outside])
+}
+
+/// Adds a station that never answers beyond the outside's port.
+pub(super) fn add_idle(guest: Guest, outside: Guest) -> Outcome<()> {
     let idle = mac_text(IDLE.0);
     guest.knows(IDLE.1, &idle)?;
     for station in [&idle, &outside.mac_text()] {
@@ -52,7 +58,28 @@ fn network() -> Outcome<[Guest; 2]> {
             "bridge fdb replace {station} dev {port} master static"
         ))?;
     }
-    Ok([guest, outside])
+    Ok(())
+}
+
+/// The guarantee of the guest.
+pub(super) fn rules() -> GuestRules {
+    GuestRules {
+        guarantee: Some(Guarantee {
+            bucket: GUARANTEED,
+            peak: Some(PEAK),
+            frame: Bytes(1_538),
+            packet: None,
+        }),
+        ..GuestRules::default()
+    }
+}
+
+/// The buckets of both destinations.
+pub(super) fn destinations(outside: Guest) -> [Destination; 2] {
+    [outside.mac(), IDLE.0].map(|station| Destination {
+        station,
+        bucket: TO_EACH,
+    })
 }
 
 pub(crate) fn run(figures: &mut Figures) -> Outcome<()> {
@@ -68,24 +95,11 @@ pub(crate) fn run(figures: &mut Figures) -> Outcome<()> {
     };
     host.edge
         .attach_uplink(outside.port(), &UplinkRules::default())?;
-    let rules = GuestRules {
-        guarantee: Some(Guarantee {
-            bucket: GUARANTEED,
-            peak: Some(PEAK),
-            frame: Bytes(1_538),
-            packet: None,
-        }),
-        ..GuestRules::default()
-    };
-    host.edge.attach_guest(guest.port(), &rules)?;
+    host.edge.attach_guest(guest.port(), &rules())?;
     host.measure(figures, "one")?;
     let one = cost(guest, outside, PAYLOADS[0])?;
-    let to = |station| Destination {
-        station,
-        bucket: TO_EACH,
-    };
-    host.edge
-        .set_destinations(guest.port(), &[to(outside.mac()), to(IDLE.0)])?;
+    let destinations = destinations(outside);
+    host.edge.set_destinations(guest.port(), &destinations)?;
     host.measure(figures, "two")?;
     let fast = Bucket {
         rate: Rate::from_mbit(90_000),
@@ -93,7 +107,7 @@ pub(crate) fn run(figures: &mut Figures) -> Outcome<()> {
     };
     let destination = Destination {
         bucket: fast,
-        ..to(outside.mac())
+        ..destinations[0]
     };
     host.edge.set_destinations(guest.port(), &[destination])?;
     let two = cost(guest, outside, PAYLOADS[0])?;
@@ -116,15 +130,15 @@ pub(crate) fn run(figures: &mut Figures) -> Outcome<()> {
     Ok(())
 }
 
-struct Host {
-    edge: Edge,
-    log: Log,
-    guest: Guest,
-    outside: Guest,
+pub(super) struct Host {
+    pub(super) edge: Edge,
+    pub(super) log: Log,
+    pub(super) guest: Guest,
+    pub(super) outside: Guest,
 }
 
 impl Host {
-    fn measure(&mut self, figures: &mut Figures, name: &str) -> Outcome<()> {
+    pub(super) fn measure(&mut self, figures: &mut Figures, name: &str) -> Outcome<()> {
         let _receiver = socket(self.outside, &self.guest.address())?;
         let bulk = socket(self.guest, &self.outside.address())?;
         widen(&bulk)?;

@@ -2,7 +2,7 @@
 
 use super::pins::Pins;
 use super::qdisc::{HANDLE, Hook, PRIORITY, Qdiscs, SIDES};
-use super::rules::Way;
+use super::rules::{Attachment, Queue, Way};
 use super::{EdgeError, name_of, step};
 use crate::bpf_program::refused;
 use aya::programs::TcAttachType;
@@ -28,6 +28,11 @@ const FROM_GUEST: Place = Place {
 };
 const TO_GUEST: Place = Place {
     program: "to_guest",
+    side: TcAttachType::Egress,
+    parent: SIDES[1],
+};
+const TO_QUEUE: Place = Place {
+    program: "to_queue",
     side: TcAttachType::Egress,
     parent: SIDES[1],
 };
@@ -58,11 +63,15 @@ impl Place {
 }
 
 /// The programs of an interface.
-pub(super) const fn places(is_uplink: bool) -> &'static [Place] {
-    if is_uplink {
-        &[TO_UPLINK]
-    } else {
-        &[FROM_GUEST, TO_GUEST]
+pub(super) const fn places(attachment: Attachment) -> &'static [Place] {
+    match attachment {
+        Attachment {
+            is_uplink: false, ..
+        } => &[FROM_GUEST, TO_GUEST],
+        Attachment {
+            queue: Queue::Bpf, ..
+        } => &[TO_QUEUE],
+        Attachment { .. } => &[TO_UPLINK],
     }
 }
 
@@ -86,14 +95,14 @@ pub(super) fn lacks_clsact(ifindex: u32) -> Result<bool, EdgeError> {
 }
 
 /// Attaches the programs of an interface, before other owners' programs.
-pub(super) fn attach(
-    pins: &Pins,
-    ifindex: u32,
-    is_uplink: bool,
-    way: Way,
-    adds_clsact: bool,
-) -> Result<(), EdgeError> {
-    attach_at(pins, ifindex, places(is_uplink), way, adds_clsact)
+pub(super) fn attach(pins: &Pins, attachment: Attachment) -> Result<(), EdgeError> {
+    let Attachment {
+        ifindex,
+        way,
+        adds_clsact,
+        ..
+    } = attachment;
+    attach_at(pins, ifindex, places(attachment), way, adds_clsact)
 }
 
 /// Attaches programs to an interface, before other owners' programs.
@@ -136,15 +145,15 @@ pub(super) fn attach_at(
 
 /// Detaches the programs of an interface; those that are not there, and an interface that has gone
 /// away, are no error.
-pub(super) fn detach(
-    pins: &Pins,
-    ifindex: u32,
-    is_uplink: bool,
-    way: Way,
-    adds_clsact: bool,
-) -> Result<(), EdgeError> {
+pub(super) fn detach(pins: &Pins, attachment: Attachment) -> Result<(), EdgeError> {
+    let Attachment {
+        ifindex,
+        way,
+        adds_clsact,
+        ..
+    } = attachment;
     if way == Way::Tcx {
-        return places(is_uplink)
+        return places(attachment)
             .iter()
             .try_for_each(|place| pins.remove_link(ifindex, place.program));
     }
@@ -153,7 +162,7 @@ pub(super) fn detach(
     };
     let failed = |error| step("remove filters".to_owned(), error);
     let qdiscs = Qdiscs::of(ifindex).map_err(failed)?;
-    for place in places(is_uplink) {
+    for place in places(attachment) {
         if !is_filter_there(&qdiscs, *place) {
             continue;
         }
@@ -174,14 +183,15 @@ fn is_filter_there(qdiscs: &Qdiscs, place: Place) -> bool {
 }
 
 /// Returns true if all programs of an interface are attached.
-pub(super) fn is_attached(pins: &Pins, ifindex: u32, is_uplink: bool, way: Way) -> bool {
+pub(super) fn is_attached(pins: &Pins, attachment: Attachment) -> bool {
+    let Attachment { ifindex, way, .. } = attachment;
     let Ok(interface) = name_of(ifindex) else {
         return false;
     };
     let Ok(qdiscs) = Qdiscs::of(ifindex) else {
         return false;
     };
-    places(is_uplink).iter().all(|place| match way {
+    places(attachment).iter().all(|place| match way {
         Way::Clsact => is_filter_there(&qdiscs, *place),
         Way::Tcx => {
             let own = pins.program(place.program).ok();

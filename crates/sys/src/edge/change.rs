@@ -4,8 +4,8 @@ use super::attach::{attach, detach, is_attached, lacks_clsact, way};
 use super::bridge;
 use super::pins::map_error;
 use super::qdisc::{Qdiscs, Root};
-use super::raw::{Choices, Interface, PORTS, Port, Rules, SLOTS, Side, WAYS, sides};
-use super::rules::{Attachment, DropReason, GuestRules, Queue, Way};
+use super::raw::{Choices, Interface, PORTS, Port, Rules, SLOTS, Side, Split, WAYS, sides};
+use super::rules::{Attachment, DropReason, GuestRules, Queue, UplinkQueue, Way};
 use super::{Edge, EdgeError, name_of, step};
 use aya::maps::lpm_trie::Key;
 use aya::maps::{HashMap, MapData, MapError};
@@ -33,7 +33,8 @@ impl Interface {
             queue: match self.queue {
                 0 => Queue::Untouched,
                 1 => Queue::Fq,
-                _ => Queue::MultiFq,
+                2 => Queue::MultiFq,
+                _ => Queue::Bpf,
             },
         }
     }
@@ -65,6 +66,53 @@ pub(super) fn guest_queue(ifindex: u32) -> Result<Queue, EdgeError> {
     }
 }
 
+const fn kind_of(queue: Queue) -> UplinkQueue {
+    match queue {
+        Queue::Bpf => UplinkQueue::Bpf,
+        Queue::Untouched | Queue::Fq | Queue::MultiFq => UplinkQueue::Fq,
+    }
+}
+
+/// The kind of queue that the host's uplinks have; `None` without an uplink.
+pub(super) fn uplink_queue(edge: &Edge) -> Result<Option<UplinkQueue>, EdgeError> {
+    let all = edge.attachments()?;
+    let mut uplinks = all.into_iter().filter(|it| it.is_uplink);
+    Ok(uplinks.next().map(|it| kind_of(it.queue)))
+}
+
+/// Refuses rules with another kind of queue than that of an uplink.
+pub(super) fn same_kind(found: Attachment, queue: UplinkQueue) -> Result<(), EdgeError> {
+    if kind_of(found.queue) == queue {
+        return Ok(());
+    }
+    let ifindex = found.ifindex;
+    Err(EdgeError::Rule(format!(
+        "interface {ifindex} has the other kind of qdisc; detach it first"
+    )))
+}
+
+/// Refuses a kind of queue that another uplink lacks, or that has no place for destinations' buckets.
+pub(super) fn check_queue(edge: &Edge, queue: UplinkQueue) -> Result<(), EdgeError> {
+    let wrong = |why: &str| Err(EdgeError::Rule(why.to_owned()));
+    if uplink_queue(edge)?.is_some_and(|found| found != queue) {
+        return wrong("another uplink has the other kind of qdisc; all uplinks have the same");
+    }
+    let split = match queue {
+        UplinkQueue::Fq => Split::InQueue,
+        UplinkQueue::Bpf => Split::Before,
+    };
+    for entry in &edge.maps.guests {
+        let (_, rules) = entry.map_err(map_error)?;
+        if rules.where_split() == split {
+            return wrong(
+                "a guest has destinations with buckets for the other kind of qdisc; remove them \
+                 first",
+            );
+        }
+    }
+    Ok(())
+}
+
 impl Edge {
     pub(super) fn interface(&self, ifindex: u32) -> Result<Option<Attachment>, EdgeError> {
         let found = get(&self.maps.interfaces, ifindex)?;
@@ -78,13 +126,7 @@ impl Edge {
     }
 
     pub(super) fn is_alive(&self, attachment: Attachment) -> bool {
-        let Attachment {
-            ifindex,
-            is_uplink,
-            way,
-            ..
-        } = attachment;
-        is_attached(&self.pins, ifindex, is_uplink, way)
+        is_attached(&self.pins, attachment)
     }
 
     /// Converts rules, and refuses those that contradict another guest's.
@@ -178,16 +220,12 @@ impl Edge {
 
     pub(super) fn put_on(&mut self, attachment: Attachment) -> Result<(), EdgeError> {
         // The queue first: a departure time without one is never kept.
+        if attachment.queue == Queue::Bpf {
+            self.pins.register_queue(attachment.ifindex)?;
+        }
         add_queue(attachment)?;
         self.pins.measure(attachment.queue);
-        let Attachment {
-            ifindex,
-            is_uplink,
-            way,
-            adds_clsact,
-            ..
-        } = attachment;
-        attach(&self.pins, ifindex, is_uplink, way, adds_clsact)
+        attach(&self.pins, attachment)
     }
 
     pub(super) fn or_undo(
@@ -348,17 +386,14 @@ impl Edge {
 
     /// Undoes an attachment, complete or not.
     pub(super) fn take_off(&mut self, attachment: Attachment) -> Result<(), EdgeError> {
-        let Attachment {
-            ifindex,
-            is_uplink,
-            way,
-            adds_clsact,
-            queue,
-        } = attachment;
+        let Attachment { ifindex, queue, .. } = attachment;
         self.restore_offload(ifindex)?;
-        detach(&self.pins, ifindex, is_uplink, way, adds_clsact)?;
+        detach(&self.pins, attachment)?;
         if queue != Queue::Untouched && name_of(ifindex).is_ok() {
             remove_queue(ifindex)?;
+        }
+        if queue == Queue::Bpf {
+            self.pins.unregister_queue(ifindex)?;
         }
         if let Some(rules) = get(&self.maps.guests, ifindex)? {
             self.forget_claims(&rules)?;
@@ -379,12 +414,17 @@ impl Edge {
 
 fn add_queue(attachment: Attachment) -> Result<(), EdgeError> {
     let added = Qdiscs::of(attachment.ifindex).and_then(|qdiscs| qdiscs.add(attachment.queue));
-    added.map_err(|error| step(format!("add fq to interface {}", attachment.ifindex), error))
+    added.map_err(|error| {
+        step(
+            format!("add a qdisc to interface {}", attachment.ifindex),
+            error,
+        )
+    })
 }
 
 fn remove_queue(ifindex: u32) -> Result<(), EdgeError> {
     let removed = Qdiscs::of(ifindex).and_then(|qdiscs| qdiscs.remove());
-    removed.map_err(|error| step(format!("remove fq from interface {ifindex}"), error))
+    removed.map_err(|error| step(format!("remove the qdisc from interface {ifindex}"), error))
 }
 
 pub(super) fn get<K: aya::Pod, V: aya::Pod>(

@@ -22,6 +22,7 @@
 #include "chosen.h"
 #include "guard.h"
 #include "ways.h"
+#include "described.h"
 #include "lateness.h"
 
 // What a tag changes in a header of IPv4: its second byte, and the checksum.
@@ -359,6 +360,71 @@ INLINE const struct shape *shape_of(const struct line *line, u64 now)
 	if (now > held->pledged || line->alone.rate < line->shape.rate)
 		return &line->alone;
 	return &line->shape;
+}
+
+// Charges the bucket of a destination, if it has one, and notes when the frame passes it. Returns if that is beyond
+// the horizon.
+INLINE int pass_line(u32 slot, const u8 *station, u64 bytes, u64 *line_at)
+{
+	struct line_key key = { .slot = slot };
+
+	__builtin_memcpy(key.station, station, sizeof(key.station));
+	const struct line *line = map_lookup(&lines, &key);
+
+	if (!line)
+		return 0;
+	u32 place = line->place;
+	struct line_side *side = map_lookup(&line_sides, &place);
+
+	if (!side)
+		return 0;
+	u64 now = ktime();
+
+	*line_at = charge_line(side, shape_of(line, now), bytes, now, line->horizon);
+	return !*line_at;
+}
+
+// To the outside through the qdisc of queue.bpf.c, which charges the guest's buckets. All frames are described.
+SECTION("classifier") int to_queue(struct __sk_buff *skb)
+{
+	u8 *data = (void *)(u64)skb->data;
+	u32 from = skb->ingress_ifindex, who = 0, hash = 0;
+	u64 bytes = wire_bytes(skb), line_at = 0;
+	struct side *side = NULL;
+	int is_whole = data + ETHERNET <= (u8 *)(u64)skb->data_end;
+
+	if (likely(is_whole))
+		hash = number_of(data) * 0x9e3779b97f4a7c15ULL >> (64 - HASH_BITS);
+	if (from) {
+		skb->tstamp = 0;
+		side = known_side(slot_of(skb), OUTWARD_SIDE, from);
+		if (unlikely(!side)) {
+			const struct rules *rules = sender_of(skb, &from);
+
+			if (rules)
+				side = renewed_side(rules, OUTWARD_SIDE, from, ktime());
+		}
+	}
+	if (side && side->flags & WAITS) {
+		who = side->slot + 1;
+		if (unlikely(side->longest && bytes > side->longest)) {
+			count_drop(from, LONG_PACKET);
+			return TC_ACT_SHOT;
+		}
+		if (side->flags & HAS_LINES && is_whole && pass_line(side->slot, data, bytes, &line_at)) {
+			count_drop(from, OUTWARD_HORIZON);
+			return TC_ACT_SHOT;
+		}
+	}
+	// The last use of the frame's data: a tag moves it.
+	if (side && unlikely(side->flags & HAS_PCP && skb->vlan_present))
+		set_priority(skb, side->pcp);
+	skb->cb[0] = DESCRIBED;
+	skb->cb[1] = who | hash << HASH_SHIFT;
+	skb->cb[2] = line_at;
+	skb->cb[3] = line_at >> 32;
+	skb->cb[4] = bytes;
+	return TC_ACT_UNSPEC;
 }
 
 // Into the splitter: to a destination with a bucket. The host's own frames have nothing to do there.

@@ -1,5 +1,5 @@
-// The kernel's interface, as far as edge.bpf.c uses it: the context of traffic control, helpers, and
-// those members of the kernel's own types that lateness.h reads (CO-RE).
+// The kernel's interface, as far as edge.bpf.c and queue.bpf.c use it: the context of traffic control, and
+// helpers.
 
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -96,22 +96,3 @@ INLINE u32 be32(u32 from)
 {
 	return __builtin_bswap32(from);
 }
-
-// What lateness.h reads. Where the members are is looked up in the kernel's BTF at load time.
-#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
-struct ns_common {
-	u32 inum;
-};
-struct net {
-	struct ns_common ns;
-};
-struct net_device {
-	int ifindex;
-	struct {
-		struct net *net;
-	} nd_net;
-};
-struct sk_buff {
-	u64 tstamp;
-};
-#pragma clang attribute pop

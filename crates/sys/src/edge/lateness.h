@@ -1,6 +1,25 @@
 // How late frames with a departure time leave: the time from then until the kernel takes them out of their queue
 // for a driver. One that the driver does not take is counted again with the next attempt.
 
+// The kernel's own types. Where the members are is looked up in its BTF at load time (CO-RE).
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+struct ns_common {
+	u32 inum;
+};
+struct net {
+	struct ns_common ns;
+};
+struct net_device {
+	int ifindex;
+	struct {
+		struct net *net;
+	} nd_net;
+};
+struct sk_buff {
+	u64 tstamp;
+};
+#pragma clang attribute pop
+
 INLINE int count_late(const struct sk_buff *skb, const struct net_device *device)
 {
 	u64 due = skb->tstamp;

@@ -5,8 +5,9 @@ use super::raw::{
     RawLease, RawOffload, RawUplink, RawWay, Rules, Side,
 };
 use super::rules::Queue;
-use super::{EdgeError, step};
+use super::{EdgeError, queue, step};
 use crate::bpf_program::{LoadError, kernel_types, lacks, patiently, refused};
+use crate::struct_ops;
 use aya::maps::lpm_trie::LpmTrie;
 use aya::maps::{Array, HashMap, Map, MapData, PerCpuArray};
 use aya::programs::links::{FdLink, PinnedLink};
@@ -26,6 +27,7 @@ pub(super) const PROGRAMS: [&str; 6] = [
     "from_guest",
     "to_guest",
     "to_uplink",
+    "to_queue",
     "to_splitter",
     "from_splitter",
     SETTLE,
@@ -287,6 +289,25 @@ impl Pins {
     pub(super) fn program(&self, name: &str) -> Result<SchedClassifier, EdgeError> {
         let program = SchedClassifier::from_pin(self.0.join(name));
         Ok(program.map_err(|error| refused(&error))?)
+    }
+
+    /// Registers the qdisc of an uplink, as [`queue::kind`] names it.
+    pub(super) fn register_queue(&self, ifindex: u32) -> Result<(), EdgeError> {
+        Ok(queue::register(
+            &self.0,
+            ifindex,
+            &self.queue_path(ifindex),
+        )?)
+    }
+
+    /// Removes the registration again, if it is there.
+    pub(super) fn unregister_queue(&self, ifindex: u32) -> Result<(), EdgeError> {
+        let done = struct_ops::unregister(&self.queue_path(ifindex));
+        done.map_err(|error| step(format!("remove the qdisc of interface {ifindex}"), error))
+    }
+
+    fn queue_path(&self, ifindex: u32) -> PathBuf {
+        self.0.join(format!("queue-{ifindex}"))
     }
 
     fn link_path(&self, ifindex: u32, name: &str) -> PathBuf {

@@ -1,6 +1,7 @@
 //! Queueing disciplines of an interface, by rtnetlink: a list of them, and `fq` in place of the kernel's
 //! default. Tailbound's own ones have the handle [`HANDLE`].
 
+use super::queue;
 use super::rules::Queue;
 use crate::rtnetlink::{
     DELETE_QDISC, GET_FILTER, GET_QDISC, NEW_QDISC, Netlink, TC_HEAD, attribute, find, tc_head,
@@ -108,6 +109,7 @@ impl Qdiscs {
         match queue {
             Queue::Untouched => Ok(()),
             Queue::Fq => self.put(ROOT, root, "fq", &fq_options()),
+            Queue::Bpf => self.put(ROOT, root, &queue::kind(self.ifindex), &[]),
             Queue::MultiFq => {
                 self.put(ROOT, root, "mq", &[])?;
                 let each = (1..=self.transmit_queues()?)

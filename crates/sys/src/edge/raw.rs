@@ -35,6 +35,7 @@ const TAGS: u32 = 2;
 const HAS_PCP: u32 = 4;
 const IS_SPLIT: u32 = 8;
 const IS_DIRECT: u32 = 16;
+const HAS_LINES: u32 = 64;
 
 /// `struct shape`.
 #[repr(C)]
@@ -142,6 +143,17 @@ struct Version {
     bridge: u32,
 }
 
+/// The place of the buckets of a guest's destinations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Split {
+    /// No destination has one.
+    Not,
+    /// The splitter, before the bridge.
+    Before,
+    /// The qdisc of the uplink.
+    InQueue,
+}
+
 /// `struct rules`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -239,14 +251,25 @@ impl Rules {
         self.version.bridge = bridge;
     }
 
-    /// Notes if destinations have buckets of their own.
-    pub(super) const fn split(&mut self, is_split: bool) {
-        self.flags = self.flags & !IS_SPLIT | if is_split { IS_SPLIT } else { 0 };
+    /// Notes where the buckets of destinations are.
+    pub(super) const fn split(&mut self, split: Split) {
+        let bits = match split {
+            Split::Not => 0,
+            Split::Before => IS_SPLIT,
+            Split::InQueue => HAS_LINES,
+        };
+        self.flags = self.flags & !(IS_SPLIT | HAS_LINES) | bits;
     }
 
-    /// Returns true if destinations have buckets of their own.
-    pub(super) const fn is_split(&self) -> bool {
-        self.flags & IS_SPLIT != 0
+    /// Returns where the buckets of destinations are.
+    pub(super) const fn where_split(&self) -> Split {
+        if self.flags & IS_SPLIT != 0 {
+            Split::Before
+        } else if self.flags & HAS_LINES != 0 {
+            Split::InQueue
+        } else {
+            Split::Not
+        }
     }
 
     /// Takes the place of rules that are in force; `None` for the first ones in `slot`.
@@ -254,7 +277,7 @@ impl Rules {
         self.slot = slot;
         let generation = before.map_or(0, |before| before.version.generation);
         self.version.generation = generation.wrapping_add(1).max(1);
-        self.split(before.is_some_and(Self::is_split));
+        self.split(before.map_or(Split::Not, Self::where_split));
     }
 
     /// The number of these rules among all of the guest.

@@ -208,6 +208,21 @@ pub const MAX_HORIZON: Nanos = Nanos::from_secs(2);
 pub struct UplinkRules {
     /// Bits of the firewall mark in which [`GuestRules::mark`] is; 0 for none.
     pub mark: u32,
+    /// The qdisc in which frames wait; all uplinks of a host have the same kind.
+    pub queue: UplinkQueue,
+}
+
+/// The qdisc in which frames to an uplink wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum UplinkQueue {
+    /// `fq`, by departure times. Buckets are charged when frames come: a host that is late sends a burst of up to
+    /// B · lateness more than S.
+    #[default]
+    Fq,
+    /// A qdisc of BPF programs, which charges buckets when frames leave. Frames without a bucket wait behind them, in
+    /// fair queues with `CoDel`. One lock serves all queues of the interface. See
+    /// [`supports_bpf_queue`](super::supports_bpf_queue).
+    Bpf,
 }
 
 /// The way in which programs are attached to an interface.
@@ -228,6 +243,8 @@ pub enum Queue {
     Fq,
     /// `mq` with an `fq` for each queue of a NIC, in place of the kernel's default.
     MultiFq,
+    /// Tailbound's own qdisc, a set of BPF programs, in place of the kernel's default.
+    Bpf,
 }
 
 /// An interface with its programs and its queue.

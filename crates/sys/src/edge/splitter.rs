@@ -1,12 +1,12 @@
 //! Buckets of a guest's destinations, and the pair of interfaces in which frames wait for them: the splitter.
 
 use super::attach::{SPLITTER, attach_at, way};
-use super::change::{delete, get};
+use super::change::{delete, get, uplink_queue};
 use super::offload::index_of;
 use super::pins::{Pins, SplitMaps, map_error};
 use super::qdisc::Qdiscs;
-use super::raw::{LINES, Line, LineKey, LineSide, Rules};
-use super::rules::{Destination, Queue, Way};
+use super::raw::{LINES, Line, LineKey, LineSide, Rules, Split};
+use super::rules::{Destination, Queue, UplinkQueue, Way};
 use super::{Edge, EdgeError, step};
 use crate::link;
 use crate::rtnetlink::{LINK_HEAD, Netlink, attribute};
@@ -28,7 +28,7 @@ impl Edge {
     /// Replaces the destinations of a guest that have buckets of their own. Frames to other destinations
     /// pass the guarantee alone. Tokens of a destination stay; a new bucket is empty. With the first
     /// destination on the host, a pair of interfaces is added, in which frames wait; with the last one it
-    /// is removed.
+    /// is removed. Frames to an uplink with [`UplinkQueue::Bpf`] wait there, without the pair.
     ///
     /// # Errors
     /// [`EdgeError::NoGuest`], a bucket is out of range, there are more than 16,384 destinations on the
@@ -42,9 +42,14 @@ impl Edge {
         self.guest(ifindex)?;
         let before = get(&self.maps.guests, ifindex)?.ok_or(EdgeError::NoGuest(ifindex))?;
         let fresh = self.maps.split.plan_lines(&before, destinations)?;
-        if !fresh.is_empty() {
+        let split = if fresh.is_empty() {
+            Split::Not
+        } else if uplink_queue(self)? == Some(UplinkQueue::Bpf) {
+            Split::InQueue
+        } else {
             self.maps.split.add_splitter(&self.pins)?;
-        }
+            Split::Before
+        };
         let kept: HashSet<_> = fresh.iter().map(|(key, _)| *key).collect();
         for (key, line) in &fresh {
             if get(&self.maps.split.lines, *key)?.is_none() {
@@ -62,7 +67,7 @@ impl Edge {
         }
         let mut rules = before;
         rules.succeed(Some(&before), before.slot);
-        rules.split(!fresh.is_empty());
+        rules.split(split);
         self.place(ifindex, &rules)?;
         self.review_splitter()
     }
@@ -74,7 +79,7 @@ impl Edge {
         }
         for entry in &self.maps.guests {
             let (_, rules) = entry.map_err(map_error)?;
-            if rules.is_split() {
+            if rules.where_split() == Split::Before {
                 return Ok(());
             }
         }

@@ -22,9 +22,9 @@ struct prefix6 {
 };
 
 enum { OWN4 = 16, OWN6 = 17, OPEN6 = 4, CHOSEN = 16 };
-// Bits of `flags`. IS_SPLIT: some destinations have buckets of their own. IS_DIRECT: frames pass the
-// bridge only now and then.
-enum { GUARDS = 1, TAGS = 2, HAS_PCP = 4, IS_SPLIT = 8, IS_DIRECT = 16, WAITS = 32 };
+// Bits of `flags`. IS_SPLIT: some destinations have buckets of their own, before the splitter; HAS_LINES: in the
+// qdisc of the uplink. IS_DIRECT: frames pass the bridge only now and then.
+enum { GUARDS = 1, TAGS = 2, HAS_PCP = 4, IS_SPLIT = 8, IS_DIRECT = 16, WAITS = 32, HAS_LINES = 64 };
 
 // The rules of a guest; the key is the interface's index. An update replaces the whole at once.
 struct rules {

@@ -476,6 +476,20 @@ pub(super) fn tcx() -> Outcome {
     }
 }
 
+/// Looks among the kernel's types for the operations of a BPF qdisc.
+pub(super) fn bpf_qdisc() -> Outcome {
+    const NAME: &[u8] = b"bpf_struct_ops_Qdisc_ops\0";
+    let types = std::fs::read("/sys/kernel/btf/vmlinux").unwrap_or_default();
+    let mut words = types.split_inclusive(|byte| *byte == 0);
+    if words.any(|word| word == NAME) {
+        return Outcome::works("the kernel has it; fq is the default without --qdisc bpf");
+    }
+    Outcome::lacks(
+        "this kernel has no BPF qdiscs; guests' frames wait in fq",
+        advice("use Linux 6.16 or later with CONFIG_NET_SCH_BPF where bursts must be exact"),
+    )
+}
+
 pub(super) fn cpu_weight() -> Outcome {
     let groups = text("/proc/self/cgroup").unwrap_or_default();
     let mounts = crate::cgroup::Mounts::read(&crate::root::Root::default()).unwrap_or_default();

@@ -21,7 +21,7 @@ use tailbound_adopt::policy::Policy;
 use tailbound_adopt::request::longest_packet;
 use tailbound_adopt::{
     Allowance, Bucket, CarryError, Devices, Entry, FileJournal, Journal as _, Mac, Request,
-    Selection, World,
+    Selection, UplinkQueue, World,
 };
 use tailbound_api::VmName;
 use tailbound_units::{Bytes, Rate};
@@ -35,7 +35,7 @@ const SCHEMA: u32 = 1;
     after_help = "The guest keeps its network: the bridge, Open vSwitch, Docker or the CNI plugin goes \
     on forwarding. Programs on its interface check the sources of its frames and set their DSCP; for limits \
     and the guarantee, frames wait for their departure times in fq, at the uplink and at the \
-    interface. All stays until `tailbound release`, without a process. GUEST is a name or a key as \
+    interface, or at the uplink in a qdisc of BPF programs (--qdisc bpf). All stays until `tailbound release`, without a process. GUEST is a name or a key as \
     `tailbound watch` lists it, with * for any text, or the name of a TAP, veth or netkit. A RATE is \
     100Mbit/s, or with a burst 100Mbit/s,30KB, counted on the wire. Adopting again changes the rules \
     in place. Example: tailbound adopt db-3 --limit-out 1Gbit/s --dry-run. Exit code: 0 all guests are \
@@ -51,16 +51,16 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with = "guests")]
     all: bool,
     /// Adopt all guests again that were adopted, after a reboot of the host or of a guest
-    #[arg(long, conflicts_with_all = ["guests", "all", "rules", "list"])]
+    #[arg(long, conflicts_with_all = ["guests", "all", "rules", "named", "list"])]
     again: bool,
     /// Adopt guests by the rules of this file, and release those that it adopted and that have gone
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["guests", "all", "again", "rules", "list"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["guests", "all", "again", "rules", "named", "list"])]
     policy: Option<PathBuf>,
     /// Follow the guests of the policy that appear and go, until SIGTERM; SIGHUP reads FILE again
     #[arg(long, requires = "policy", conflicts_with_all = ["dry_run", "output"])]
     watch: bool,
     /// List adopted guests, their rules, and the frames that their guards dropped
-    #[arg(long, conflicts_with_all = ["guests", "all", "rules", "dry_run"])]
+    #[arg(long, conflicts_with_all = ["guests", "all", "rules", "named", "dry_run"])]
     list: bool,
     #[command(flatten)]
     control: Option<follow::Control>,
@@ -115,6 +115,14 @@ struct Rules {
     /// An IP address of the guest, instead of those that are found; repeat it for several
     #[arg(long, value_name = "ADDRESS")]
     ip: Vec<IpAddr>,
+    #[command(flatten)]
+    named: DeviceArguments,
+}
+
+/// Devices that are named, and the uplink's queueing discipline.
+#[derive(Debug, clap::Args)]
+#[group(id = "named", multiple = true)]
+struct DeviceArguments {
     /// The only one of the guest's interfaces to adopt
     #[arg(long, value_name = "NAME")]
     interface: Option<String>,
@@ -122,6 +130,26 @@ struct Rules {
     /// bridge, or else the device of the default route]
     #[arg(long, value_name = "NAME")]
     uplink: Option<String>,
+    /// The uplink's queueing discipline: by departure times (fq), or BPF programs that charge frames when they
+    /// leave, from Linux 6.16 on (bpf) [default: the qdisc for other adopted guests, or else fq]
+    #[arg(long, value_name = "KIND", value_enum)]
+    qdisc: Option<QdiscKind>,
+}
+
+/// A queueing discipline of an uplink.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum QdiscKind {
+    Fq,
+    Bpf,
+}
+
+impl From<QdiscKind> for UplinkQueue {
+    fn from(kind: QdiscKind) -> Self {
+        match kind {
+            QdiscKind::Fq => Self::Fq,
+            QdiscKind::Bpf => Self::Bpf,
+        }
+    }
 }
 
 impl Rules {
@@ -140,8 +168,9 @@ impl Rules {
             vm: self.vm.as_ref().map(ToString::to_string),
             direct: self.direct,
             devices: Devices {
-                uplink: self.uplink.clone(),
-                interface: self.interface.clone(),
+                uplink: self.named.uplink.clone(),
+                interface: self.named.interface.clone(),
+                qdisc: self.named.qdisc.map(Into::into),
             },
             mac: self.mac,
             ips: self.ip.clone(),

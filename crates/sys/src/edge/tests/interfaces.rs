@@ -3,6 +3,7 @@
 
 mod attacks;
 mod direct;
+mod queue;
 mod splitter;
 
 use super::*;

@@ -51,7 +51,7 @@ pub(super) struct Control {
         value_name = "URL",
         required = false,
         requires = "link",
-        conflicts_with_all = ["guests", "all", "again", "policy", "list", "rules", "dry_run", "output"]
+        conflicts_with_all = ["guests", "all", "again", "policy", "list", "rules", "named", "dry_run", "output"]
     )]
     url: String,
     /// The name of this host at the service [default: the host name]

@@ -1,7 +1,7 @@
 //! Buckets of destinations, before the splitter: the same departures as the exact buckets.
 
 use super::*;
-use crate::edge::raw::{Line, LineKey, LineSide};
+use crate::edge::raw::{Line, LineKey, LineSide, Split};
 use crate::edge::{EdgeRates, GrantedRate, RatePlace};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -38,7 +38,7 @@ impl Programs {
         }
         let mut rules = before;
         rules.succeed(Some(&before), before.slot);
-        rules.split(true);
+        rules.split(Split::Before);
         self.edge.place(GUEST, &rules).expect("writable maps");
     }
 

@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guarantee_needs_a_host_that_is_as_punctual_as_it_counts() {
+    fn a_guarantee_requires_a_host_within_its_counted_lateness() {
         let warm = lateness(WARM, 12_000);
         for counted in [None, Some(Nanos(32_000)), Some(Nanos(50_000))] {
             assert!(matches!(check(Some(&warm), counted), Ok(Nanos(32_000))));

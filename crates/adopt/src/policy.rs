@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn guests_of_others_stay_theirs() {
+    fn a_policy_ignores_guests_adopted_by_command() {
         let policy = Policy::parse(FILE).unwrap();
         let mut host = host();
         let known = ["web-1", "web-2", "db"].map(|name| entry(&host, name, Origin::Command));

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_threads_takes_no_more_than_the_budget_and_nothing_from_who_has_it() {
+    fn a_thread_flood_is_capped_and_takes_no_class_from_others() {
         let rules = rule("level = \"top\"\nmax_cpus = 1");
         let web = guest("web", 100, 50, 2);
         let before = desired(&rules, std::slice::from_ref(&web), 8, |_| false);
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_word_a_rule_reserves_half_of_the_machine() {
+    fn a_rule_without_limits_reserves_half_of_the_cpus() {
         let guests = [guest("web", 100, 50, 1000)];
         let top = desired(&rule("level = \"top\""), &guests, 4, |_| false);
         assert_eq!(top.desired.len(), 8, "a quarter each of two CPUs");

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_goes_beyond_a_reservation_without_a_word_on_how_long_others_wait() {
+    fn reclaiming_requires_a_longest_excess() {
         let rule = |more: &str| {
             let text = format!("[[guest]]\nname = \"a\"\n{more}\n");
             AgentConfig::parse(&text).map_err(|_| mistakes(&text).join("\n"))

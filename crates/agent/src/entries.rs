@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_only_calls_itself_a_vcpu_is_none_where_that_can_be_known() {
+    fn threads_named_as_vcpus_stay_claims_until_they_enter_kvm() {
         let web = guest("web", 100, 50, 3);
         let [first, second, third] = [0, 1, 2].map(|at| web.threads[at].id);
         // The third is not followed: there were too many, and nobody may be shut out by that.
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_enters_a_guest_runs_a_vcpu_whatever_it_is_called() {
+    fn threads_that_enter_kvm_are_vcpus_under_any_name() {
         let mut web = guest("web", 100, 50, 4);
         for thread in &mut web.threads {
             thread.name = "qemu-system-x86".to_owned();
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_is_told_of_once_and_not_at_first() {
+    fn a_lasting_claim_is_reported_once() {
         let mut web = guest("web", 100, 50, 1);
         web.threads[0].role = Role::Claim(0);
         let mut claims = Claims::default();

@@ -40,7 +40,7 @@ mod tests {
     use crate::testing::{guest, periodic, reservation};
 
     #[test]
-    fn only_what_is_in_force_is_granted_and_whoever_names_himself_a_guest_is_none() {
+    fn only_classes_in_force_of_verified_guests_are_granted() {
         let rules = [GuestRule {
             name: Some("web*".to_owned()),
             class: Some(periodic(1_000, 4_000)),

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vmid_is_what_proxmox_gives() {
+    fn a_vmid_accepts_only_the_numbers_of_proxmox() {
         assert_eq!("100".parse::<Vmid>().unwrap().to_string(), "100");
         for text in ["99", "1000000000", "-1", "web", ""] {
             let error = text.parse::<Vmid>().unwrap_err().to_string();

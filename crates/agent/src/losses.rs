@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_in_the_long_run_is_its_share_and_not_at_once() {
+    fn steady_interrupt_load_counts_as_a_rate_and_not_as_a_burst() {
         let mut meter = Meter::new(Timed, TWENTIETH);
         let measured = read(&mut meter, 0..=50, |second| (9 * second, 0));
         assert_eq!(measured.interrupts, Nanos::ZERO);
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_at_once_is_no_rate() {
+    fn a_burst_of_interrupts_counts_as_a_burst_and_not_as_a_rate() {
         let mut meter = Meter::new(Timed, SIXTEENTH);
         // Ten ticks in one second, of which one is the error of the reading and 62.5 ms its share.
         let burst = |second| (if second < 4 { 7 } else { 17 }, 0);
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn ticks_that_met_an_interrupt_say_nothing_of_at_once() {
+    fn sampled_interrupt_ticks_count_as_no_burst() {
         let burst = |second| (if second < 4 { 7 } else { 37 }, 0);
         let measured = read(&mut Meter::new(Sampled, SIXTEENTH), 0..=10, burst);
         assert_eq!(measured.interrupts, Nanos::ZERO);
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn steal_has_what_sampled_interrupts_leave() {
+    fn steal_takes_the_share_that_sampled_interrupts_leave() {
         // 30 ms of 50 are the interrupts' each second; 100 ms of steal, then a second later 10
         // more.
         let counters = |second: u64| (3 * second, if second < 2 { 0 } else { 8 + second });
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn steal_counts_whole_and_a_tick_more_and_none_is_none() {
+    fn steal_is_measured_whole_plus_one_tick() {
         let mut meter = Meter::new(Timed, TWENTIETH);
         // 50 ms a second go away; what was before it was looked at does not count.
         let steal = |second| {

@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_class_is_in_force_while_all_threads_that_are_to_have_it_do() {
+    fn the_class_metric_is_1_while_all_its_threads_have_the_class() {
         let classes = |snapshot| {
             let page = text_of(snapshot);
             let of = |line: &&str| {

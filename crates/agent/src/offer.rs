@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn half_of_what_is_proved_is_offered_without_a_word() {
+    fn the_default_offer_is_half_of_the_proved_cpu() {
         let config = OfferConfig::default();
         // 4 · 0.95 - 3 · 0.5 are proved.
         let pool = offer(&config, "0-3", &[(1000, 4000), (500, 4000)]).unwrap();
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_kept_is_not_offered() {
+    fn cpu_that_cannot_be_guaranteed_is_not_offered() {
         let config = |cpus: f64| OfferConfig {
             cpus: Some(Bandwidth::try_from(cpus).unwrap()),
             ..OfferConfig::default()
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn more_in_the_long_run_than_is_stated_is_offered_with_or_names_its_cpu() {
+    fn an_offer_counts_measured_losses_above_the_stated_share() {
         let config = OfferConfig::default();
         let lost = |thousandths: u64| LargestLosses {
             long_run: LongRun {

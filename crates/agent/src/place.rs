@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_managers_name_below_somebody_elses_group_is_no_managers() {
+    fn managers_group_names_below_other_groups_are_not_trusted() {
         for path in [
             r"/user.slice/user-1000.slice/user@1000.service/machine.slice/machine-qemu\x2d1\x2dweb.scope",
             "/system.slice/x.service/machine/qemu-1-web.libvirt-qemu",
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_sets_a_groups_weight_anew_is_named() {
+    fn the_program_that_resets_a_groups_weight_is_named() {
         let pod = "/sys/fs/cgroup/kubepods.slice/kubepods-burstable-podab.slice";
         for (directory, name) in [
             (pod.to_owned(), "the kubelet"),
@@ -294,7 +294,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_path_makes_it_panic(
+        fn no_cgroup_path_makes_the_parser_panic(
             path in "(/machine(.slice)?|/kubepods(.slice)?|/firecracker|/docker)?(/machine-qemu|/qemu-|/pod|/kubepods-pod)?[-\\\\x2d0-9a-zé./]{0,40}",
         ) {
             if let Some(place) = place(&path) {

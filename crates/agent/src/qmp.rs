@@ -88,7 +88,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_answer_is_told_from_everything_else() {
+    fn only_the_qmp_answer_is_parsed_as_vcpus() {
         assert_eq!(parse("{\"QMP\": {\"version\": {}}}"), None);
         assert_eq!(parse("{\"return\": {}}"), None);
         assert_eq!(parse("{\"event\": \"RESUME\"}"), None);
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn somebody_who_says_nothing_is_not_waited_for() {
+    fn a_silent_qmp_socket_is_an_error_after_the_timeout() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("qmp");
         let _listener = std::os::unix::net::UnixListener::bind(&path).unwrap();

@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn who_runs_or_sleeps_never_stands_still() {
+    fn running_or_sleeping_threads_are_never_at_standstill() {
         let mut bench = Bench::default();
         assert_eq!(bench.pass(100_000, runs), []);
         assert_eq!(bench.pass(100_000, sleeps), []);
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn who_stands_still_is_plain_for_a_while_and_the_fourth_time_for_good() {
+    fn a_standstill_removes_the_class_ever_longer_then_for_good() {
         let mut bench = Bench::default();
         // 2 s, ten periods and what 10 ms too much take are 2.08 s; seen each second from 1 on.
         assert_eq!(bench.pass(4, stands), [(4, Some(10))]);
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn an_hour_of_running_is_as_if_it_had_never_stood() {
+    fn an_hour_without_standstill_resets_the_backoff() {
         let mut bench = Bench::default();
         assert_eq!(bench.pass(4, stands), [(4, Some(10))]);
         assert_eq!(bench.pass(3_610, runs), []);

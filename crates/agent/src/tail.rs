@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_new_is_right_also_where_the_kernels_count_begins_again() {
+    fn new_waits_are_correct_when_the_kernels_counter_wraps() {
         let (before, now) = (waits(u32::MAX - 1, 1_000), waits(3, 1_500));
         let mut histogram = FineHistogram::default();
         NewWaits::between(Some(&before), &now).enter(&mut histogram);

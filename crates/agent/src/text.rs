@@ -31,7 +31,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_a_terminal_would_act_on_is_escaped() {
+    fn terminal_control_characters_are_escaped() {
         for (text, shown) in [
             ("web-1 é 漢", "web-1 é 漢"),
             ("a\x1b]0;title\x07b", r"a\u{1b}]0;title\u{7}b"),
@@ -45,7 +45,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_printable_stays_so(text: String) {
+        fn escaped_text_is_plain_and_escapes_to_itself(text: String) {
             let once = printable(&text);
             prop_assert!(once.chars().all(is_plain));
             prop_assert_eq!(printable(&once), once);

@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_beyond_a_reservation_has_its_price_and_needs_its_word() {
+    fn reclaiming_notes_its_cost_and_must_fit_longest_excess() {
         let notes = reclaiming(160, false, Some(95)).unwrap();
         assert!(
             notes.iter().any(|note| note.starts_with(
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_says_what_its_reservations_are_worth() {
+    fn a_plan_reports_the_longest_wait_of_its_reservations() {
         let ticks = Nanos::from_millis(4);
         assert_eq!(
             notes_of(Nanos::ZERO, &[(1000, 4000), (1000, 4000)], 0),

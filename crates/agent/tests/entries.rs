@@ -95,7 +95,7 @@ fn after(watcher: &mut Watcher, looks: u32, tid: u32) -> (bool, Role) {
 }
 
 #[test]
-fn a_thread_gets_the_class_of_vcpus_for_entering_a_guest_and_not_for_its_name() {
+fn a_thread_gets_the_vcpu_class_by_kvm_entry_not_by_name() {
     let directory = tempfile::tempdir().unwrap();
     let state = directory.path().join("vcpu.json");
     // Without KVM nothing is entered, and the name counts.

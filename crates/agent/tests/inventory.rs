@@ -122,7 +122,7 @@ fn interfaces(guest: &Guest) -> Vec<&str> {
 }
 
 #[test]
-fn a_domain_is_libvirts_by_its_state_file_and_has_the_taps_that_its_qemu_holds() {
+fn libvirt_domains_are_found_by_state_file_with_their_taps() {
     let mut machine = host();
     let group = r"/machine.slice/machine-qemu\x2d3\x2ddb\x2d3.scope";
     let libvirts = Process {
@@ -178,7 +178,7 @@ fn a_domain_is_libvirts_by_its_state_file_and_has_the_taps_that_its_qemu_holds()
 }
 
 #[test]
-fn a_vmm_without_a_manager_is_its_process_whatever_it_calls_itself() {
+fn an_unmanaged_vmm_is_keyed_by_its_process() {
     let mut machine = host();
     start(&mut machine, &qemu(300, 1000), HOST);
     let inventory = look(&machine, &Links::default());
@@ -339,7 +339,7 @@ fn a_thread_that_came_and_went_belongs_to_its_control_group() {
 }
 
 #[test]
-fn a_thread_belongs_to_its_guest_after_it_has_exited_and_not_to_the_next_of_its_number() {
+fn an_exited_threads_runs_stay_with_its_guest_despite_tid_reuse() {
     let mut machine = host();
     let group = format!("/docker/{ID}");
     start(&mut machine, &task(300, &group), 77);

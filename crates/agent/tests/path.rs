@@ -426,7 +426,7 @@ mod unified {
 
     #[test]
     #[ignore = "in the machine of scripts/cpuset-guest"]
-    fn a_partition_ends_with_the_agent_and_by_restore_and_confines_nobody_afterwards() {
+    fn a_partition_ends_with_the_agent_and_frees_all_cpu_masks() {
         for was_handed_down in [false, true] {
             hand_down(if was_handed_down { '+' } else { '-' });
             let host = Host::start();

@@ -87,7 +87,7 @@ fn stood(watcher: &Watcher) -> u64 {
 }
 
 #[test]
-fn who_uses_his_reservation_up_all_the_time_does_not_stand_still() {
+fn a_guest_that_always_uses_its_reservation_is_no_standstill() {
     if !can_reserve() {
         return;
     }
@@ -118,7 +118,7 @@ fn in_debt(directory: &std::path::Path) -> (Spinner, Watcher) {
 }
 
 #[test]
-fn who_stands_still_runs_again() {
+fn a_guest_at_standstill_runs_again_without_its_class() {
     if !can_reserve() {
         return;
     }
@@ -149,7 +149,7 @@ fn who_stands_still_runs_again() {
 
 #[test]
 #[ignore = "some minutes"]
-fn it_has_its_reservation_again_and_runs_in_it() {
+fn a_recovered_guest_runs_in_its_reservation_again() {
     if !can_reserve() {
         return;
     }

@@ -148,7 +148,7 @@ fn a_reservation_is_applied_read_back_and_restored() {
 }
 
 #[test]
-fn what_others_leave_is_had_and_given_back() {
+fn reclaiming_is_applied_and_restored() {
     let Some(_bandwidth) = deadlines() else {
         return;
     };
@@ -179,7 +179,7 @@ fn what_others_leave_is_had_and_given_back() {
 }
 
 #[test]
-fn the_aperiodic_class_is_what_the_kernel_offers() {
+fn the_aperiodic_class_uses_custom_slices_if_available() {
     let mut bench = bench();
     let sleeper = Sleeper::start();
     let class = Class::Aperiodic(Aperiodic {
@@ -206,7 +206,7 @@ fn the_aperiodic_class_is_what_the_kernel_offers() {
 }
 
 #[test]
-fn a_thread_that_ends_between_plan_and_apply_is_reported_and_the_rest_applied() {
+fn apply_reports_exited_threads_and_changes_the_others() {
     let mut bench = bench();
     let (mut dying, staying) = (Sleeper::start(), Sleeper::start());
     let class = Class::Aperiodic(Aperiodic {
@@ -354,9 +354,9 @@ fn more_than_the_machine_has_is_refused_by_us_and_by_the_kernel_alike() {
 }
 
 #[test]
-fn without_the_privilege_it_is_said_before_anything_is_touched() {
+fn a_missing_privilege_is_reported_before_any_change() {
     if rustix::process::geteuid().is_root() {
-        as_ordinary_user("without_the_privilege_it_is_said_before_anything_is_touched");
+        as_ordinary_user("a_missing_privilege_is_reported_before_any_change");
         return;
     }
     let mut bench = bench();
@@ -598,7 +598,7 @@ fn the_fourth_change_within_an_hour_stays_until_the_first_is_an_hour_old() {
 }
 
 #[test]
-fn a_guest_that_starts_threads_without_end_gets_no_more_than_its_rules_budget() {
+fn a_guests_extra_threads_get_no_more_than_the_rules_budget() {
     let Some(_bandwidth) = deadlines() else {
         return;
     };
@@ -815,7 +815,7 @@ fn a_guest_in_groups_of_its_own_gets_the_weight_at_the_outermost() {
 }
 
 #[test]
-fn a_weight_that_somebody_sets_anew_is_changed_back_three_times() {
+fn a_changed_weight_is_reset_three_times() {
     let bench = bench();
     let Some(grouped) = Grouped::start("") else {
         return;
@@ -842,7 +842,7 @@ fn a_weight_that_somebody_sets_anew_is_changed_back_three_times() {
 }
 
 #[test]
-fn a_group_that_others_come_into_is_as_it_was_and_the_guests_own_is_weighed() {
+fn a_weight_moves_to_the_inner_group_when_others_join() {
     let bench = bench();
     let Some(grouped) = Grouped::start("inner") else {
         return;

@@ -293,7 +293,7 @@ fn open() -> Option<Tail> {
 /// A machine that stands between the two tracers' readings of one moment makes them differ; three
 /// times is no accident.
 #[test]
-fn waits_are_what_a_second_tracer_says_and_the_hogs_are_named() {
+fn waits_match_a_second_tracer_and_name_the_hogs() {
     let mut differ = Vec::new();
     for _ in 0..3 {
         let Some(found) = measured_twice() else {

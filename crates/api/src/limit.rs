@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_said_in_words() {
+    fn a_limit_is_described_in_text() {
         assert!(NONE.is_none() && NONE.to_string().is_empty());
         let smooth = out(LimitKind::SmoothWindow, 4);
         assert_eq!(smooth.to_string(), "out 4Mbit/s (smooth-window)");
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_kept_is_refused_with_what_would_be_right() {
+    fn impossible_limits_are_refused_with_a_remedy() {
         let nothing = VmLimit {
             inward: Some(InLimit { rate: Rate(0) }),
             ..NONE

@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_percentile_is_the_least_bucket_that_leaves_so_few_above_and_ten_at_least() {
+    fn a_percentile_requires_ten_packets_above_it() {
         assert_eq!(Tail::of(&[]), None);
         assert_eq!(Tail::of(&[(5, 0)]), None);
         let few = Tail::of(&[(5, 999)]).unwrap();
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tenant_is_told_of_its_worst_host_alone() {
+    fn a_tenant_sees_only_its_worst_hosts_measurements() {
         let tail = |packets, p99_9_ns| Tail {
             packets,
             p99_ns: Some(1),

@@ -96,7 +96,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_parses_is_printed_the_same(text in "\\PC{0,20}|[a-c-]{0,3}/[a-c-]{0,3}/[0-9]{0,3}") {
+        fn a_vm_name_prints_as_it_was_parsed(text in "\\PC{0,20}|[a-c-]{0,3}/[a-c-]{0,3}/[0-9]{0,3}") {
             if let Ok(name) = text.parse::<VmName>() {
                 prop_assert_eq!(name.to_string(), text);
             }

@@ -213,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_word_of_a_kind_is_its_json_and_the_end_of_its_type() {
+    fn a_problem_codes_name_is_its_json_and_its_urn_suffix() {
         let words = [
             (Code::MethodNotAllowed, "method-not-allowed"),
             (Code::KeyReused, "key-reused"),

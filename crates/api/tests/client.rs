@@ -7,7 +7,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use support::{Server, Step, answer, nobody, read, stream, with_connections};
+use support::{Server, Step, answer, read, stream, url_without_listener, with_connections};
 use tailbound_api::client::{Client, ClientError, Settings, SettingsError, TenantFilter};
 use tailbound_api::{Code, NewTenant, Tenant, VmLimit};
 use tailbound_classes::Classes;
@@ -74,7 +74,7 @@ fn a_change_is_tried_again_with_its_first_key_until_it_is_answered_whole() {
 }
 
 #[test]
-fn two_calls_have_two_keys_and_a_question_has_none() {
+fn each_change_has_its_own_idempotency_key_and_reads_none() {
     let steps = [TENANT; 3].map(|body| Step::Raw(answer(200, body)));
     let server = Server::start(steps.to_vec());
     let client = client(&server.url);
@@ -102,7 +102,7 @@ fn a_refusal_is_not_tried_again_and_keeps_its_kind() {
 #[test]
 fn a_service_that_stays_away_is_given_up_within_the_patience() {
     let start = Instant::now();
-    let url = nobody();
+    let url = url_without_listener();
     let error = client(&url).status().unwrap_err();
     let text = error.to_string();
     assert!(matches!(error, ClientError::Unreachable { .. }), "{text}");
@@ -112,7 +112,7 @@ fn a_service_that_stays_away_is_given_up_within_the_patience() {
 }
 
 #[test]
-fn one_that_has_no_leader_for_too_long_says_so_itself() {
+fn a_service_without_a_leader_returns_unavailable() {
     let steps = vec![Step::Raw(problem("unavailable", 503)); 20];
     let server = Server::start(steps);
     let error = client(&server.url).delete(TenantId(1)).unwrap_err();
@@ -136,7 +136,7 @@ fn an_answer_that_does_not_come_is_waited_for_a_bounded_time() {
 }
 
 #[test]
-fn what_is_no_placement_service_is_told_from_one_that_is_away() {
+fn a_wrong_service_is_distinguished_from_an_absent_one() {
     let moved = b"HTTP/1.1 301 Moved\r\nlocation: https://x/\r\ncontent-length: 0\r\n\r\n".to_vec();
     for (step, what) in [
         (
@@ -181,7 +181,7 @@ fn the_next_replica_is_asked_when_one_is_away_and_first_from_then_on() {
 }
 
 #[test]
-fn one_round_of_all_replicas_is_made_whatever_the_patience() {
+fn every_replica_is_tried_once_even_without_patience() {
     let second = Server::start(vec![Step::Raw(answer(200, TENANT))]);
     let hangs = Server::start(vec![Step::Hang(Vec::new())]);
     let mut settings = settings(&both(&hangs.url, &second.url));
@@ -223,8 +223,8 @@ fn a_refusal_of_one_replica_is_that_of_all() {
 }
 
 #[test]
-fn replicas_that_are_all_away_are_all_named_and_who_says_why_is_heard() {
-    let mut settings = settings(&both(&nobody(), &nobody()));
+fn all_unreachable_replicas_are_named_unless_one_answers() {
+    let mut settings = settings(&both(&url_without_listener(), &url_without_listener()));
     settings.patience = Duration::ZERO;
     let error = Client::new(&settings).unwrap().status().unwrap_err();
     let text = error.to_string();
@@ -234,7 +234,12 @@ fn replicas_that_are_all_away_are_all_named_and_who_says_why_is_heard() {
         assert!(text.contains(&format!("at {url}: ")), "{text}");
     }
     let leaderless = Server::start(vec![Step::Raw(problem("unavailable", 503))]);
-    settings.url = format!("{},{},{}", nobody(), leaderless.url, nobody());
+    settings.url = format!(
+        "{},{},{}",
+        url_without_listener(),
+        leaderless.url,
+        url_without_listener()
+    );
     let error = Client::new(&settings).unwrap().status().unwrap_err();
     assert_eq!(error.code(), Some(Code::Unavailable));
 }
@@ -308,7 +313,7 @@ fn a_stream_gives_line_after_line_and_ends_with_the_connection() {
 }
 
 #[test]
-fn a_stream_that_is_cut_is_of_another_host_or_is_nonsense_ends_with_an_error() {
+fn a_truncated_or_invalid_guarantee_stream_ends_with_an_error() {
     for (body, what) in [
         (guarantees("h", 1) + "{\"host\"", "ended within a line"),
         (
@@ -407,7 +412,7 @@ fn a_token_is_sent_without_its_white_space_and_never_in_the_clear_to_others() {
 }
 
 #[test]
-fn what_cannot_be_used_is_named() {
+fn unusable_client_settings_are_named() {
     let files = Files::new();
     let empty = files.write("empty", "\n");
     let two = files.write("two", "one two");
@@ -482,7 +487,7 @@ fn tls_with(names: &[&str], change: impl FnOnce(&mut CertificateParams)) -> (u16
 }
 
 #[test]
-fn tls_is_spoken_with_whom_the_ca_vouches_for_alone() {
+fn tls_is_accepted_only_from_servers_of_the_given_ca() {
     let files = Files::new();
     let (port, pem) = tls();
     let (_, other) = tls();

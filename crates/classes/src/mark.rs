@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn the_defaults_are_what_a_file_with_a_fabric_alone_says() {
+    fn defaults_equal_a_file_with_only_the_fabric() {
         for fabric in Fabric::ALL {
             let classes = Classes::of(fabric);
             assert_eq!(read(&format!("fabric = \"{fabric}\"")), Ok(classes));
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_code_is_of_one_fabric_and_its_marks() {
+    fn a_classes_code_identifies_one_fabric_and_its_marks() {
         let other = read("fabric = \"three-classes\"\nsmall = { dscp = 10, pcp = 3 }");
         let all = Fabric::ALL.map(Classes::of).into_iter().chain(other);
         let codes: Vec<_> = all.clone().map(Classes::code).collect();

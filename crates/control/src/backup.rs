@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read_and_loads() {
+    fn a_written_backup_reads_back_and_loads() {
         let snapshot = sample();
         let text = write(&snapshot);
         assert_eq!(read(&text).unwrap(), snapshot);

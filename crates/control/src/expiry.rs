@@ -134,7 +134,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_shown_is_read_again(seconds in -62_135_596_800_i64..253_402_300_800) {
+        fn an_expiry_parses_from_its_own_text(seconds in -62_135_596_800_i64..253_402_300_800) {
             let expiry = Expiry { seconds };
             let shown = expiry.to_string();
             prop_assert_eq!(Expiry::parse(&shown), Some(expiry), "{}", shown);

@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_that_would_be_lost_is_named_and_nothing_else_is_refused() {
+    fn only_unknown_fields_are_refused_and_each_by_its_path() {
         let read = |text: &str| read::<Outer>(text.as_bytes());
         let none = |name| Inner { name };
         let known = Outer {

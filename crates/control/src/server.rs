@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_that_says_nothing_is_closed() {
+    async fn silent_connections_are_closed() {
         let server = server();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn what_everybody_could_use_or_overhear_is_not_listened_on() {
+    fn public_addresses_require_both_tokens_and_tls() {
         let tls = || {
             Some(TlsFiles {
                 cert: "cert.pem".into(),

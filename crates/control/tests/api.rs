@@ -119,7 +119,7 @@ fn a_refusal_is_not_remembered_under_its_key() {
 }
 
 #[test]
-fn a_guarantee_is_changed_in_place_if_the_tenant_is_still_the_one_that_was_read() {
+fn a_guarantee_changes_in_place_only_with_a_current_etag() {
     let place = Place::start();
     let id = place.admit("web", 3);
     let url = format!("/v1/tenants/{id}");
@@ -245,7 +245,7 @@ fn a_pair_of_machines_has_a_bound() {
 }
 
 #[test]
-fn the_metrics_tell_what_was_done() {
+fn the_metrics_count_requests_decisions_and_commits() {
     let place = Place::start();
     place.admit("web", 3);
     place.post(ACME, "/v1/tenants", "{");
@@ -266,7 +266,7 @@ fn the_metrics_tell_what_was_done() {
 }
 
 #[test]
-fn a_loopback_service_without_tokens_lets_its_callers_do_everything_but_no_other_site() {
+fn a_tokenless_loopback_service_refuses_cross_site_requests() {
     let place = Place::with(Setup {
         tokens: false,
         ..Setup::default()
@@ -302,7 +302,7 @@ fn a_loopback_service_without_tokens_lets_its_callers_do_everything_but_no_other
 }
 
 #[test]
-fn a_host_reads_its_own_guarantees_and_nothing_else() {
+fn a_host_reads_only_its_own_guarantees() {
     let place = Place::start();
     place.admit("web", 2);
     let own = place.get(HOST, "/v1/hosts/a-1/guarantees").json();

@@ -14,7 +14,7 @@ const GREEDY: &str = r#"{"name": "web", "vms": 9, "guarantee": {"bandwidth": "1G
     "burst": "100KB", "delay": "1ms", "burst_rate": "10Gbit/s"}}"#;
 
 #[test]
-fn a_refusal_has_its_rule_and_on_request_the_port_the_excess_and_near_misses() {
+fn a_refusal_has_its_rule_and_details_on_request() {
     let place = Place::start();
     let answer = place.post(ACME, "/v1/tenants", GREEDY);
     assert_eq!(answer.status, 409);

@@ -52,7 +52,7 @@ fn texts<'e>(entries: &'e [Value], field: &str) -> Vec<&'e str> {
 }
 
 #[test]
-fn the_audit_has_each_change_and_refusal_for_those_whom_it_concerns() {
+fn the_audit_shows_changes_and_refusals_to_their_owners() {
     let place = Place::start();
     let body = r#"{"name": "web", "vms": 1}"#;
     let headers = [("x-request-id", "first"), ("idempotency-key", "key")];

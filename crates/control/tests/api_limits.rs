@@ -11,7 +11,7 @@ fn place(more: &str) -> Place {
 }
 
 #[test]
-fn an_owners_token_takes_no_more_than_its_quota_and_another_owner_still_fits() {
+fn an_owners_quota_is_enforced_and_leaves_room_for_others() {
     let place = place(
         "[[quota]]\nowner = \"acme\"\nvms = 10\n[[quota]]\ntenants = 1\nbandwidth = \"1Gbit/s\"\n",
     );

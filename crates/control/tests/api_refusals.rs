@@ -159,7 +159,7 @@ explain {"vms": 0} => at least 1 machine
 }
 
 #[test]
-fn what_does_not_fit_or_is_there_already_is_a_conflict() {
+fn requests_that_do_not_fit_or_already_exist_conflict() {
     let conflict = |request, code, detail| case(ACME, request, (code, detail));
     refused(&[
         conflict(
@@ -327,7 +327,7 @@ fn raw(place: &Place, text: &str) -> String {
 }
 
 #[test]
-fn a_length_that_is_said_or_not_makes_no_difference() {
+fn oversized_bodies_are_refused_with_or_without_a_length() {
     let place = Place::start();
     let head = |more: &str| {
         format!(
@@ -351,7 +351,7 @@ fn a_length_that_is_said_or_not_makes_no_difference() {
 }
 
 #[test]
-fn callers_without_a_known_token_are_told_so() {
+fn callers_without_a_known_token_are_unauthenticated() {
     let place = Place::start();
     let longest = "x".repeat(8_000);
     for header in [
@@ -382,7 +382,7 @@ fn callers_without_a_known_token_are_told_so() {
 }
 
 #[test]
-fn a_tenant_neither_sees_nor_changes_what_is_anothers() {
+fn a_tenant_cannot_read_or_change_other_owners_tenants() {
     refused_alike(
         GLOBEX,
         "",
@@ -469,7 +469,7 @@ pub(crate) const WHO: &[(&str, &str, bool, bool)] = &[
 ];
 
 #[test]
-fn every_operation_is_for_those_it_is_for_and_nobody_else() {
+fn every_operation_admits_only_its_roles() {
     let place = Place::start();
     let document = place.get("", "/openapi.json").json();
     let open = ["/healthz", "/readyz", "/openapi.json"];
@@ -545,7 +545,7 @@ fn keys_that_are_not_printable_or_too_long_are_refused() {
 }
 
 #[test]
-fn topologies_that_are_none_are_refused_with_what_is_wrong() {
+fn invalid_topologies_are_refused_with_the_reason() {
     let link = r#""uplink": {"rate": "10Gbit/s", "buffer": "300KB"}"#;
     let host =
         |name: &str, rest: &str| format!(r#"{{"name": "{name}", "slots": 4, {rest} {link}}}"#);

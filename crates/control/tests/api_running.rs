@@ -119,7 +119,7 @@ pub(crate) fn guaranteed(place: &Place, name: &str, vms: u32) -> u64 {
 }
 
 #[test]
-fn what_hosts_measured_is_told_of_their_tenants_and_is_not_kept() {
+fn measured_delays_appear_on_tenants_and_are_not_stored() {
     let place = Place::start();
     let id = guaranteed(&place, "web", 5);
     let measured = |late: u64, tenant: u64, far: u64| {
@@ -217,7 +217,7 @@ fn a_tenant_is_admitted_once_its_hosts_say_so_and_degraded_when_one_refuses() {
 }
 
 #[test]
-fn what_hosts_cannot_keep_is_refused_with_their_rule() {
+fn guarantees_that_hosts_cannot_keep_are_refused_with_the_rule() {
     let place = Place::start();
     let ask = |guarantee: &str| {
         let body = format!(r#"{{"name": "big", "vms": 3, "guarantee": {guarantee}}}"#);
@@ -299,7 +299,7 @@ fn a_host_of_other_classes_is_marked_and_gets_no_machines() {
 }
 
 #[test]
-fn events_tell_of_promises_that_are_not_kept_and_of_those_that_are_again() {
+fn events_report_degraded_and_restored_guarantees() {
     let place = Place::start();
     let id = guaranteed(&place, "web", 1);
     let events = |token: &str| {
@@ -369,7 +369,7 @@ fn events_tell_of_promises_that_are_not_kept_and_of_those_that_are_again() {
 }
 
 #[test]
-fn there_are_only_so_many_streams_and_a_closed_one_makes_room() {
+fn streams_are_limited_and_a_closed_one_frees_its_slot() {
     let place = Place::with(Setup {
         streams: 2,
         ..Setup::default()
@@ -465,7 +465,7 @@ fn at_the_end_streams_are_closed_and_requests_in_progress_answered() {
 
 /// The replica answers its caller once it has applied the write, too.
 #[test]
-fn a_replica_that_forwarded_a_write_is_told_its_revision() {
+fn a_forwarded_writes_answer_carries_its_revision() {
     let place = Place::start();
     let body = Some(&br#"{"name": "web", "vms": 1}"#[..]);
     let forwarded = [("tailbound-forwarded", "1")];
@@ -505,7 +505,7 @@ impl Store for Moody {
 }
 
 #[test]
-fn a_store_that_fails_is_an_error_that_says_how_and_changes_nothing() {
+fn a_failed_commit_is_a_specific_error_and_changes_no_state() {
     let store = Moody::default();
     let mood = Arc::clone(&store.mood);
     let place = Place::with(Setup {
@@ -579,7 +579,7 @@ fn status_by(place: &Place, authority: &[u8]) -> Result<u16, String> {
 }
 
 #[test]
-fn a_certificate_is_shown_and_after_a_reload_the_new_one() {
+fn a_reload_replaces_the_served_certificate() {
     let dir = tempfile::tempdir().unwrap();
     let (files, first) = certificate(dir.path());
     let place = Place::with(Setup {

@@ -134,7 +134,7 @@ fn machines_come_to_a_host_and_leave_it_by_name() {
 }
 
 #[test]
-fn a_cancelled_reservation_and_one_whose_time_has_passed_leave_nothing() {
+fn cancelled_and_expired_reservations_free_their_slots() {
     let place = Place::start();
     let hosts = json!([{"host": "b-1", "vms": 2}, {"host": "a-1", "vms": 1}]);
     let made = post(&place, ACME, "/v1/reservations", &reservation(&hosts, "1h"));

@@ -108,7 +108,7 @@ fn no_token_issues_more_than_its_own_rights() {
 }
 
 #[test]
-fn what_is_no_token_is_refused_with_one_clear_error() {
+fn invalid_token_requests_are_refused_with_one_error() {
     let place = Place::start();
     issue(&place, OPERATOR, &json!({"name": "own", "role": "viewer"}));
     refused_alike(
@@ -286,7 +286,7 @@ const VIEWED: &[&str] = &[
 /// Every operation with an issued token of each role has the outcome of the table, and another's
 /// tenant or host is refused.
 #[test]
-fn issued_tokens_may_what_their_roles_may_and_nothing_else() {
+fn issued_tokens_permit_only_their_roles_operations() {
     let place = Place::start();
     place.admit("web", 1);
     let roles = [

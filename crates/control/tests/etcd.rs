@@ -484,7 +484,7 @@ async fn decide(replicas: &[(Service, Replica)], name: &str) -> usize {
 }
 
 #[test]
-fn followers_have_what_the_leader_commits_and_take_over() {
+fn followers_replicate_commits_and_take_over_the_lead() {
     let Some(etcd) = Etcd::start(1) else { return };
     let location: Location = etcd.location("replicas").parse().unwrap();
     runtime().block_on(async {
@@ -662,7 +662,7 @@ fn certificates(dir: &Path) -> Tls {
 }
 
 #[test]
-fn tls_and_a_user_that_may_do_nothing_else_are_enough() {
+fn etcd_with_tls_and_a_user_limited_to_one_prefix_suffices() {
     let dir = tempfile::tempdir().unwrap();
     let tls = certificates(dir.path());
     let Some(etcd) = Etcd::start_with(1, Some(tls.clone())) else {

@@ -86,18 +86,18 @@ fn fuzz(token: &str, phases: &str, examples: u32) {
 }
 
 #[test]
-fn an_operators_requests_are_answered_as_the_document_says() {
+fn an_operators_answers_conform_to_the_openapi_document() {
     fuzz(OPERATOR, ALL, EXAMPLES);
 }
 
 #[test]
-fn a_tenants_requests_are_answered_as_the_document_says() {
+fn a_tenants_answers_conform_to_the_openapi_document() {
     fuzz(ACME, WITHOUT_COVERAGE, EXAMPLES);
 }
 
 #[test]
 #[ignore = "takes minutes"]
-fn many_requests_are_answered_as_the_document_says() {
+fn many_fuzzed_answers_conform_to_the_openapi_document() {
     fuzz(OPERATOR, ALL, EXAMPLES_AT_NIGHT);
     fuzz(ACME, ALL, EXAMPLES_AT_NIGHT);
 }

@@ -203,7 +203,7 @@ impl Hasher for NumberHasher {
 
 /// The upper half of a sum, with its lower bits changed by its upper ones.
 ///
-/// Addresses in a row give hashes in a row, of which the lowest bits, the index of a chain, can
+/// Addresses in a row have hashes in a row, of which the lowest bits, the index of a chain, can
 /// have few values: with one key of nine, a million peers had chains 13 times too long. This is a
 /// bijection, so the probability of a collision stays.
 #[inline]

@@ -282,7 +282,7 @@ fn guests_at_their_budgets_cost_a_neighbours_small_flows_a_fifth_at_most() {
 
 #[test]
 #[ignore = "prints a table"]
-fn budgets_and_what_neighbours_lose() {
+fn the_table_compares_budgets_with_latency_of_neighbours() {
     println!("| link | guests | NIC | budgets | first class | p99 without | with | times |");
     for scene in scenes() {
         let plain = watch(scene, Bulk::Plain).p99;

@@ -324,7 +324,7 @@ proptest! {
 
     /// The order of packets and what an overload drops, with Linux's code as it is.
     #[test]
-    fn turns_and_overloads_are_those_of_linux(
+    fn fq_codel_turns_and_overload_drops_match_linux(
         steps in steps(1500, 40), packets in 1usize..200,
         quantum in 256u64..3000,
     ) {
@@ -361,7 +361,7 @@ proptest! {
 
     /// `CoDel` alone is one flow.
     #[test]
-    fn codel_alone_is_that_of_linux(steps in steps(3000, 1), ecn: bool) {
+    fn codel_with_a_single_flow_matches_linux(steps in steps(3000, 1), ecn: bool) {
         let Some(linux) = harness(Linux::Alike) else { return Ok(()) };
         let config = FqCodelConfig { ecn, flows: 1, ..config() };
         let codel = CodelConfig {

@@ -53,7 +53,7 @@ fn burst(
 }
 
 #[test]
-fn nothing_is_allocated_once_it_is_warm() {
+fn a_warm_data_path_allocates_no_memory() {
     let mut packets = Vec::new();
     for v6 in [false, true] {
         for payload in [0, 100, 1448, 30_000, 65_000] {
@@ -123,7 +123,7 @@ fn shaped_burst(
 }
 
 #[test]
-fn nothing_is_allocated_by_a_limit_once_it_is_warm() {
+fn a_warm_rate_limiter_allocates_no_memory() {
     let mut packets = Vec::new();
     for payload in [0, 100, 1448, 30_000, 65_000] {
         let tcp = Tcp {
@@ -181,7 +181,7 @@ fn paced_burst(
 }
 
 #[test]
-fn nothing_is_allocated_by_a_pacer_once_it_is_warm() {
+fn a_warm_pacer_allocates_no_memory() {
     let mut packets = Vec::new();
     let mut destination = 0;
     for payload in [0, 100, 1448, 30_000, 65_000] {
@@ -250,7 +250,7 @@ fn elastic_burst(
 }
 
 #[test]
-fn nothing_is_allocated_for_elastic_flows_once_it_is_warm() {
+fn warm_elastic_flows_allocate_no_memory() {
     let flows = (0..6).map(|flow| {
         let tcp = Tcp {
             payload: [1448, 30_000][flow % 2],
@@ -346,7 +346,7 @@ fn acknowledged_early(snoop: &mut Snoop<Packet>, pool: &Pool, round: u32) {
 }
 
 #[test]
-fn nothing_is_allocated_by_early_acknowledgement_once_it_is_warm() {
+fn warm_early_acknowledgement_allocates_no_memory() {
     for mode in [SnoopMode::Retaining, SnoopMode::Strict] {
         let pool = Pool::new();
         let maker = TcpMaker {

@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_is_none_is_quoted_beside_one_that_would_be() {
+    fn an_invalid_address_is_quoted_with_a_valid_example() {
         #[derive(Debug, Deserialize)]
         #[expect(dead_code, reason = "only read")]
         struct Addresses {
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_read_by_itself_whatever_is_wrong_beside_it() {
+    fn a_value_is_read_despite_mistakes_beside_it() {
         let document = Document::parse(WRONG).unwrap();
         let item = document.entries().find(|entry| entry.key() == "item");
         let item = item.unwrap();
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_missing_is_told_unless_its_value_was_wrong() {
+    fn a_missing_key_is_reported_unless_its_value_was_wrong() {
         let document = Document::parse("name = 1\nsize = 1").unwrap();
         let told = mistakes(&document);
         assert!(

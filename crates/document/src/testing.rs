@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "there is no 5")]
-    fn a_mistake_that_replaces_nothing_fails() {
+    fn a_mistake_case_without_a_match_panics() {
         assert_refused("vms = 4", read, "5 => 6\n    6");
     }
 }

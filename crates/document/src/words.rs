@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_word_that_was_meant_is_found_by_likeness_and_by_edits() {
+    fn suggestions_are_found_by_similarity_and_by_edits() {
         let known = ["name", "mac", "ip", "slaac"];
         for (word, expected) in [
             ("nam", "did you mean `name`?"),

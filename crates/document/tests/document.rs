@@ -48,7 +48,7 @@ fn entries_are_read_one_by_one_and_a_mistake_hides_no_other() {
 }
 
 #[test]
-fn what_is_no_list_is_told_how_to_become_one() {
+fn a_value_in_place_of_a_list_is_an_error_with_a_remedy() {
     let document = Document::parse("pet = 1\n").unwrap();
     let mut mistakes = Vec::new();
     let entry = document.entries().next().unwrap();
@@ -108,7 +108,7 @@ fn a_key_that_stands_twice_is_named_where_it_stands_again() {
 }
 
 #[test]
-fn of_many_mistakes_the_first_twenty_are_shown_and_the_rest_counted() {
+fn the_first_twenty_mistakes_are_shown_and_the_rest_counted() {
     let found = |count: usize| {
         let lines: Vec<_> = (0..count).map(|line| format!("a{line} =\n")).collect();
         let text = lines.concat();

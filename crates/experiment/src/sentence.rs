@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn it_has_the_furthest_percentile_that_the_samples_carry() {
+    fn the_sentence_has_the_highest_percentile_of_its_samples() {
         for (samples, share) in [
             (10_000, "999 of 1,000 answers came within 1 us"),
             (9_999, "99 of 100 answers came within 1 us"),
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_verdict_it_has_no_figures_and_the_next_step() {
+    fn an_undecided_sentence_names_the_next_step_without_figures() {
         let variants = [
             variant("fixed", 2_000, 2_000),
             variant("bare", 2_000, 3_000),

@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_test_source_has_key_frames_that_are_larger_than_what_moves() {
+    fn the_test_sources_key_frames_exceed_the_other_frames() {
         let trace = Trace::test_source();
         assert_eq!(trace.length(), Nanos::from_secs(20));
         assert_eq!(trace.pictures().len(), 500);
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn pictures_are_cut_into_packets_that_are_sent_at_once() {
+    fn pictures_are_split_into_packets_with_equal_send_times() {
         let trace = Trace::parse("time_ms,bytes,key\n0,2500,1\n40,900,0\n").expect("sound");
         let ms = Nanos::from_millis;
         assert_eq!(trace.packets(Bytes(1000)), [ms(0), ms(0), ms(0), ms(40)]);
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_line() {
+    fn trace_mistakes_are_named_with_their_line() {
         for (text, wrong) in [
             ("", "begins with the line"),
             ("0,1,1\n40,1,0\n", "begins with the line"),

@@ -262,7 +262,7 @@ const CASES: &[Case] = &[
 ];
 
 #[test]
-fn each_kind_is_computed_as_it_says() {
+fn each_kind_of_check_is_computed_as_documented() {
     for &(kind, of, variants, bound, got, want, pass) in CASES {
         let text = format!("kind = \"{kind}\"\nof = \"{of}\"\n{variants}\n{bound}\n");
         let result = judged(&text);
@@ -273,7 +273,7 @@ fn each_kind_is_computed_as_it_says() {
 }
 
 #[test]
-fn of_several_variants_the_furthest_from_what_is_expected_counts() {
+fn the_variant_furthest_from_the_bound_decides_a_check() {
     let text = "of = \"rtt.p50\"\nat = [\"after\", \"before\", \"spare\"]\nat_most = \"500ns\"\n";
     let result = judged(text);
     assert!(
@@ -289,7 +289,7 @@ const AWAY: (&str, &str) = (
 );
 
 #[test]
-fn where_a_variant_did_not_run_the_next_is_judged_and_the_result_says_so() {
+fn a_check_uses_the_substitute_of_a_variant_that_did_not_run() {
     let spare = (
         "at = [\"after\"]",
         "at = [\"after\"]\ninstead = [\"spare\"]",
@@ -301,7 +301,7 @@ fn where_a_variant_did_not_run_the_next_is_judged_and_the_result_says_so() {
 }
 
 #[test]
-fn not_tested_is_what_rests_on_a_variant_that_did_not_run_and_nothing_else() {
+fn only_checks_of_a_variant_that_did_not_run_are_not_tested() {
     let results = run(&[AWAY]);
     let check = &results.checks[0];
     let why = "variant after could not run: no reason";
@@ -339,7 +339,7 @@ const MORE: &str = "\n[[check]]\nname = \"more\"\nof = \"rate\"\nat = [\"spare\"
                     source = \"s\"\n";
 
 #[test]
-fn the_verdict_counts_what_held_and_names_the_rest() {
+fn the_verdict_counts_passed_checks_and_names_the_others() {
     let results = run(&[]);
     assert_eq!(results.verdict, Verdict::Pass);
     let reason = "the check holds; no noise, time is virtual";
@@ -361,7 +361,7 @@ fn the_verdict_counts_what_held_and_names_the_rest() {
 const WATCHED: (&str, &str) = ("source = \"s\"\n", "source = \"s\"\nwatched = true\n");
 
 #[test]
-fn what_is_known_to_miss_is_told_and_decides_nothing() {
+fn known_misses_are_reported_and_decide_no_verdict() {
     // The figure is 0.75.
     let missed = known_miss("at_least = 0.9", "[0.7, 0.8]");
     let results = run(&[(LIMIT, &missed)]);
@@ -515,7 +515,7 @@ fn watched(after: &str) -> (Verdict, String) {
 }
 
 #[test]
-fn a_check_fails_only_where_few_samples_were_set_apart_and_it_fails_with_them_as_well() {
+fn a_check_fails_only_if_few_disturbed_samples_cannot_save_it() {
     // A 99th percentile allows 0.1 %: 2 of 2,000 samples.
     for (rtt, stolen, stolen_rtt, verdict) in [
         (250, 0, 0, Verdict::Pass),
@@ -541,7 +541,7 @@ fn a_check_fails_only_where_few_samples_were_set_apart_and_it_fails_with_them_as
 }
 
 #[test]
-fn a_mean_may_have_one_percent_of_its_samples_set_apart_before_it_is_too_noisy_to_fail() {
+fn a_mean_is_noisy_above_one_percent_of_disturbed_samples() {
     let mean = ("of = \"rtt.p99\"", "of = \"rtt.mean\"");
     for (stolen, verdict) in [(20, Verdict::Fail), (21, Verdict::Noisy)] {
         let after = format!("rtt = 900\nstolen = {stolen}\n");
@@ -610,7 +610,7 @@ fn a_figure_of_too_few_samples_is_not_tested_whether_it_holds_or_not() {
 }
 
 #[test]
-fn a_run_passes_where_others_hold_and_counts_what_was_not_tested() {
+fn a_run_passes_with_untested_checks_and_counts_them() {
     let few = ("rtt = 250\n", "rtt = 250\nsamples = 50\n");
     let text = with(&[WATCHED, few]);
     let results = run_text(&text);
@@ -665,7 +665,7 @@ fn requests_without_an_answer_are_no_reason_to_test_less() {
 }
 
 #[test]
-fn a_disturbed_value_is_not_judged_and_what_does_not_rest_on_it_is() {
+fn only_checks_of_a_disturbed_value_are_noisy() {
     let disturbed = ("rate = 196\n", "rate = 196\ndisturbed = \"rate\"\n");
     let results = run(&[WATCHED, disturbed]);
     assert_eq!(results.verdict, Verdict::Pass);
@@ -683,7 +683,7 @@ fn a_disturbed_value_is_not_judged_and_what_does_not_rest_on_it_is() {
 }
 
 #[test]
-fn a_disturbed_series_is_not_judged_whatever_of_it_a_check_looks_at() {
+fn no_figure_of_a_disturbed_series_is_judged() {
     let disturbed = ("rate = 196\n", "rate = 196\ndisturbed = \"rtt\"\n");
     let results = run(&[WATCHED, disturbed]);
     assert_eq!(results.verdict, Verdict::Noisy);
@@ -692,7 +692,7 @@ fn a_disturbed_series_is_not_judged_whatever_of_it_a_check_looks_at() {
 }
 
 #[test]
-fn a_check_is_judged_that_comes_out_the_same_without_as_many_samples_as_were_delayed() {
+fn a_check_is_judged_if_delayed_samples_cannot_change_it() {
     let disturbed = |late: u64, late_rtt: u64, share: f64| {
         format!("late = {late}\nlate_rtt = {late_rtt}\ndisturbed = \"rtt\"\ndelayed = {share}\n")
     };
@@ -724,7 +724,7 @@ fn a_check_is_judged_that_comes_out_the_same_without_as_many_samples_as_were_del
 const SLOWER: &str = "disturbed = \"all\"\nharm = \"slower\"\n";
 
 #[test]
-fn where_other_programs_slowed_a_variant_down_nothing_of_it_fails() {
+fn a_variant_slowed_by_other_programs_is_noisy_not_failed() {
     let slower = |rate: f64| format!("rate = {rate}\n{SLOWER}");
     let one = |rate: f64, bound: &str| {
         let check = format!(
@@ -744,7 +744,7 @@ fn where_other_programs_slowed_a_variant_down_nothing_of_it_fails() {
 }
 
 #[test]
-fn a_cause_is_told_once_with_its_range_and_the_number_of_variants() {
+fn a_disturbance_is_reported_once_with_range_and_variants() {
     let busy = |rate: &str, share: f64| format!("{rate}{SLOWER}share = {share}\n");
     let (one, other) = (busy("rate = 196\n", 90.4), busy("rate = 100\n", 98.0));
     let results = run(&[WATCHED, ("rate = 196\n", &one)]);
@@ -773,7 +773,7 @@ fn a_variant_that_was_lost_to_load_makes_the_verdict_noisy() {
 }
 
 #[test]
-fn a_check_that_noise_did_not_reach_fails_beside_one_that_it_did() {
+fn an_undisturbed_check_fails_beside_a_noisy_one() {
     let more = "\n[[check]]\nname = \"more\"\nof = \"rate\"\nat = [\"after\"]\n\
                 at_least = 100000\nsource = \"s\"\n";
     let disturbed = ("rate = 196\n", "rate = 196\ndisturbed = \"rtt\"\n");
@@ -792,7 +792,7 @@ const SENTENCE: &str = "[sentence]\nwhat = \"answers\"\ndid = \"took\"\nseries =
 
 #[test]
 #[rustfmt::skip]
-fn a_run_ends_with_a_sentence_where_its_experiment_says_what_it_is_about() {
+fn a_run_ends_with_the_sentence_that_its_experiment_defines() {
     assert_eq!(run(&[]).sentence, None);
     let told = ("[[variant]]\nname = \"before\"", SENTENCE);
     let said = run(&[told]).sentence.unwrap();
@@ -810,7 +810,7 @@ fn a_run_ends_with_a_sentence_where_its_experiment_says_what_it_is_about() {
 }
 
 #[test]
-fn words_label_what_is_measured_and_nothing_else() {
+fn labels_are_accepted_only_for_measured_names() {
     let words = |text: &str| {
         let text = format!("[words]\n{text}\n\n[[variant]]\nname = \"before\"");
         load(&with(&[("[[variant]]\nname = \"before\"", &text)]))
@@ -860,7 +860,7 @@ const MISTAKES: &[(&str, &str, &str)] = &[
 ];
 
 #[test]
-fn what_is_wrong_is_said_once_with_its_place_before_anything_runs() {
+fn experiment_mistakes_are_reported_once_with_their_place() {
     let mut wrong = Vec::new();
     for (from, to, message) in MISTAKES {
         let got = load(&with(&[(from, to)])).map(drop).unwrap_err();
@@ -872,7 +872,7 @@ fn what_is_wrong_is_said_once_with_its_place_before_anything_runs() {
 }
 
 #[test]
-fn all_mistakes_are_told_at_once_in_the_order_of_the_text() {
+fn all_mistakes_are_reported_together_in_text_order() {
     let error = load(&with(&[
         ("name = \"spare\"", "name = \"a/b\""),
         ("of = [\"rate\"]", "of = []"),
@@ -946,7 +946,7 @@ fn charts_are_drawn_from_the_variants_that_have_a_place() {
 }
 
 #[test]
-fn an_experiment_is_found_by_its_name_or_its_path_or_those_that_there_are_are_named() {
+fn unknown_experiments_are_refused_with_the_known_names() {
     let source = Toy::CATALOGUE.source("one").unwrap();
     assert_eq!(
         (source.text.as_str(), source.file.as_str()),
@@ -976,7 +976,7 @@ proptest! {
     }
 
     #[test]
-    fn a_sound_text_with_something_else_in_it_never_panics(
+    fn a_corrupted_sound_experiment_never_panics_the_parser(
         at in 0..SOUND.len(), length in 0usize..20, other in "[ -~\n]{0,10}|.{0,3}",
     ) {
         let end = (at + length).min(SOUND.len());

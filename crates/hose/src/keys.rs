@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn the_two_latest_keys_count_and_the_latest_that_both_have_signs() {
+    fn the_two_latest_keys_are_valid_and_the_latest_common_one_signs() {
         let key = |epoch| secret().pair_key(KeyEpoch(epoch), "a", "b");
         let of = |epochs: &[u32]| {
             let keys = epochs.iter().map(|epoch| (KeyEpoch(*epoch), key(*epoch)));

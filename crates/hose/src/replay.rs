@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_an_earlier_epoch_is_taken() {
+    fn datagrams_of_an_earlier_epoch_are_refused() {
         let mut window = Window::default();
         assert_eq!(note(&mut window, 0, 1), Err(Stale::Old));
         assert_eq!(note(&mut window, 5, 100), Ok(Fresh::Restarted));

@@ -175,14 +175,14 @@ mod tests {
     }
 
     #[test]
-    fn what_one_does_not_want_the_others_share() {
+    fn bandwidth_that_one_sender_does_not_demand_goes_to_the_others() {
         assert_eq!(filled(90, &[10, 100, 100]), [10, 40, 40]);
         assert_eq!(filled(90, &[10, 20, 30]), [10, 20, 30]);
         assert_eq!(filled(0, &[1, 2]), [0, 0]);
     }
 
     #[test]
-    fn what_none_wants_is_lent_to_all() {
+    fn bandwidth_that_no_sender_demands_is_lent_to_all() {
         assert_eq!(divided(100, &[(10, 100), (30, 100)]), [40, 60]);
         assert_eq!(divided(100, &[(10, 20), (30, 100)]), [20, 80]);
         assert_eq!(divided(100, &[(500, 100), (30, 100)]), [70, 30]);

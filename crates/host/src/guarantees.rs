@@ -441,7 +441,7 @@ guarantee = { bandwidth = "50Mbit/s", burst = "15380B", burst_rate = "1Gbit/s" }
     }
 
     #[test]
-    fn the_service_counts_before_the_file_where_it_knows_the_machine() {
+    fn the_service_overrides_the_file_for_vms_that_it_knows() {
         let mut all = guarantees();
         assert_eq!(wanted(&all), [Some(100), None, Some(50)]);
         all.update(service(&[(0, Some(300)), (1, Some(200))]));
@@ -503,7 +503,7 @@ guarantee = { bandwidth = "50Mbit/s", burst = "15380B", burst_rate = "1Gbit/s" }
     }
 
     #[test]
-    fn what_the_service_does_not_speak_of_is_as_the_file_says() {
+    fn guarantee_keys_that_the_service_omits_come_from_the_file() {
         let mut all = guarantees();
         all.update(service(&[(0, Some(300)), (1, Some(200))]));
         let wanted: Vec<_> = all.wanted().flatten().collect();
@@ -517,7 +517,7 @@ guarantee = { bandwidth = "50Mbit/s", burst = "15380B", burst_rate = "1Gbit/s" }
     }
 
     #[test]
-    fn a_reload_keeps_what_the_service_said_and_without_a_pacer_there_is_nothing() {
+    fn a_reload_keeps_service_guarantees_unless_pacing_ends() {
         let mut all = guarantees();
         all.update(service(&[(1, Some(200))]));
         let config = CONFIG.replace("100Mbit/s", "10Mbit/s");

@@ -503,7 +503,7 @@ mod tests {
     use tailbound_dataplane::{PacerConfig, Pool, WireItem};
 
     #[test]
-    fn a_destination_is_told_apart_from_an_address() {
+    fn station_destinations_are_distinguished_from_ip_addresses() {
         let station = Station::new([2, 0, 0, 0, 0, 7]).unwrap();
         let known_as = dataplane::FlowKey::station(station.mac());
         assert_eq!(destination(known_as), Destination::Station(station));
@@ -556,7 +556,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_from_no_peers_address_is_not_even_looked_at() {
+    fn datagrams_from_addresses_of_no_peer_are_dropped_unparsed() {
         let mut hose = exchange();
         let to = hose.channel.local_address().unwrap();
         for from in ["127.0.0.2:0", "127.0.0.3:0", "127.0.0.3:0"] {

@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentiles_are_those_of_the_waits() {
+    fn lateness_percentiles_match_the_measured_waits() {
         let late = Lateness::of(true, (1..=200).rev().map(Nanos::from_micros));
         assert_eq!(late.p99, Nanos::from_micros(198));
         assert_eq!(late.longest, Nanos::from_micros(200));

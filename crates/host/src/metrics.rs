@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_is_packed_for_who_takes_it_and_for_nobody_else() {
+    fn a_metrics_page_is_compressed_only_if_the_client_accepts_gzip() {
         let page = "tailbound 1\n".repeat(1_000).into_bytes();
         for (encodings, is_packed) in [
             ("gzip", true),

@@ -40,7 +40,7 @@ impl Beyond {
         }
     }
 
-    fn what(&self) -> String {
+    fn describe(&self) -> String {
         let cpu = |used: CpuUse| {
             format!(
                 "{} of a CPU for {} vCPUs",
@@ -126,7 +126,7 @@ impl Compared {
         let most = self.beyond.iter().take(NAMED);
         let told = most.map(|beyond| UnpromisedGuest {
             guest: beyond.guest.clone(),
-            what: beyond.what(),
+            what: beyond.describe(),
         });
         told.collect()
     }
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_not_what_is_promised_is_told_and_who_is_off_or_promised_nothing_is_not() {
+    fn a_vm_with_less_cpu_than_promised_is_reported() {
         let machines = [
             machine("kept", 0, Some(2)),
             machine("one", 1, Some(2)),
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_more_than_is_promised_is_named_and_counted() {
+    fn a_vm_with_more_cpu_than_promised_is_named_and_counted() {
         let machines = [
             machine("kept", 0, Some(2)),
             machine("more", 1, Some(1)),

@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn the_verdict_follows_from_what_came_where() {
+    fn the_verdict_follows_from_the_received_voids_and_controls() {
         for (voids, controls, verdict) in [
             (counts(0, None), counts(0, None), Verdict::NotBack),
             (counts(3, None), counts(0, None), Verdict::ComeBack),

@@ -23,7 +23,7 @@ pub(crate) struct Waker(Arc<UnixStream>);
 impl Waker {
     /// Makes a waker without a thread.
     #[cfg(test)]
-    pub(crate) fn of_nobody() -> Self {
+    pub(crate) fn without_thread() -> Self {
         let (writer, _) = UnixStream::pair().expect("two ends");
         Self(Arc::new(writer))
     }

@@ -180,9 +180,9 @@ fn collect(far: &mut Nic, seen: &mut Vec<u16>) {
 }
 
 #[test]
-fn what_the_interface_cannot_do_is_refused_with_what_would_help() {
+fn unsupported_af_xdp_settings_are_refused_with_a_remedy() {
     sandboxed(
-        "what_the_interface_cannot_do_is_refused_with_what_would_help",
+        "unsupported_af_xdp_settings_are_refused_with_a_remedy",
         || {
             cable();
             if open(None).is_none() {

@@ -181,9 +181,9 @@ fn guarantees_outlast_the_service_a_reload_and_the_daemon() {
 }
 
 #[test]
-fn a_replica_that_is_behind_changes_nothing_and_the_next_one_is_heard() {
+fn a_stale_replica_changes_no_guarantee_and_a_newer_one_does() {
     sandboxed(
-        "a_replica_that_is_behind_changes_nothing_and_the_next_one_is_heard",
+        "a_stale_replica_changes_no_guarantee_and_a_newer_one_does",
         || {
             let directory = tempfile::tempdir().unwrap();
             let state = directory.path().join("guarantees.json");

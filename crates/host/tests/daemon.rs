@@ -32,9 +32,9 @@ fn config(guests: &[&Guest], rest: &str) -> String {
 }
 
 #[test]
-fn guests_reach_each_other_and_spoofed_frames_reach_nobody() {
+fn guests_reach_each_other_and_spoofed_frames_are_dropped() {
     sandboxed(
-        "guests_reach_each_other_and_spoofed_frames_reach_nobody",
+        "guests_reach_each_other_and_spoofed_frames_are_dropped",
         || {
             for kind in kinds() {
                 let (a, b) = (Guest::new(kind, 1), Guest::new(kind, 2));
@@ -145,9 +145,9 @@ fn a_reload_is_applied_whole_or_not_at_all() {
 }
 
 #[test]
-fn a_collector_is_told_what_a_scraper_would_be_until_a_reload_ends_that() {
+fn a_collector_receives_metrics_until_a_reload_ends_it() {
     sandboxed(
-        "a_collector_is_told_what_a_scraper_would_be_until_a_reload_ends_that",
+        "a_collector_receives_metrics_until_a_reload_ends_it",
         || {
             let (endpoint, requests) = collector(&[]);
             let (a, b) = (Guest::new(Kind::Veth, 1), Guest::new(Kind::Veth, 2));
@@ -223,8 +223,8 @@ fn an_interface_that_vanishes_is_reported_and_taken_up_again() {
 
 /// A VM's monitor holds the file side of a TAP, and is stopped for some time.
 #[test]
-fn what_a_machine_behind_a_tap_does_not_take_is_counted() {
-    let name = "what_a_machine_behind_a_tap_does_not_take_is_counted";
+fn frames_that_a_vm_behind_a_tap_does_not_take_are_counted() {
+    let name = "frames_that_a_vm_behind_a_tap_does_not_take_are_counted";
     sandboxed(name, || {
         let vm = match Tap::open("vm0", None) {
             Ok(vm) => vm,
@@ -275,8 +275,8 @@ fn what_a_machine_behind_a_tap_does_not_take_is_counted() {
 }
 
 #[test]
-fn sigterm_drains_what_waits_and_ends_with_0() {
-    sandboxed("sigterm_drains_what_waits_and_ends_with_0", || {
+fn sigterm_drains_queued_frames_and_exits_with_0() {
+    sandboxed("sigterm_drains_queued_frames_and_exits_with_0", || {
         let a = Guest::new(Kind::Veth, 1);
         command(
             "ip",

@@ -533,8 +533,8 @@ fn count(daemon: &Daemon, event: &str) -> u64 {
 }
 
 #[test]
-fn no_byte_that_was_acknowledged_early_is_lost_whatever_the_guest_drops() {
-    let name = "no_byte_that_was_acknowledged_early_is_lost_whatever_the_guest_drops";
+fn bytes_acknowledged_early_survive_drops_by_the_guest() {
+    let name = "bytes_acknowledged_early_survive_drops_by_the_guest";
     sandboxed(name, || {
         let Some(daemon) = converse("\"retaining\"", 1, |number| number < 60, |_| true) else {
             return;
@@ -547,9 +547,9 @@ fn no_byte_that_was_acknowledged_early_is_lost_whatever_the_guest_drops() {
 }
 
 #[test]
-fn connections_go_on_over_takeovers_and_no_byte_of_them_is_lost() {
+fn connections_survive_takeovers_without_loss() {
     const TAKEOVERS: usize = 3;
-    let name = "connections_go_on_over_takeovers_and_no_byte_of_them_is_lost";
+    let name = "connections_survive_takeovers_without_loss";
     sandboxed(name, || {
         if !support::kinds().contains(&Kind::Tap) {
             return;

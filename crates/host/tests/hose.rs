@@ -142,9 +142,9 @@ fn forge(heard: &[Vec<u8>]) {
 }
 
 #[test]
-fn three_daemons_share_a_receivers_bandwidth_whatever_is_forged() {
+fn three_daemons_share_a_receivers_bandwidth_despite_forgery() {
     sandboxed(
-        "three_daemons_share_a_receivers_bandwidth_whatever_is_forged",
+        "three_daemons_share_a_receivers_bandwidth_despite_forgery",
         || {
             wire();
             let directory = tempfile::tempdir().unwrap();

@@ -31,8 +31,8 @@ fn datagram(to: &Guest, from: &Guest, len: u16, n: u16) -> Vec<u8> {
 }
 
 #[test]
-fn a_flood_takes_twice_its_queues_bound_at_most_and_all_of_it_comes_back() {
-    let name = "a_flood_takes_twice_its_queues_bound_at_most_and_all_of_it_comes_back";
+fn a_flood_holds_at_most_twice_its_queue_bound_and_frees_it() {
+    let name = "a_flood_holds_at_most_twice_its_queue_bound_and_frees_it";
     sandboxed(name, || {
         let guests = [1, 2].map(|number| Guest::new(Kind::Veth, number));
         for guest in &guests {

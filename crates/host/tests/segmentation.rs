@@ -184,8 +184,8 @@ fn cases() -> Vec<Case> {
 }
 
 #[test]
-fn segments_are_those_that_the_kernel_makes() {
-    sandboxed("segments_are_those_that_the_kernel_makes", || {
+fn segments_equal_those_of_the_kernel() {
+    sandboxed("segments_equal_those_of_the_kernel", || {
         let link = ["link", "add", "v0", "type", "veth", "peer", "name", "v1"];
         command("ip", &link);
         command("ip", &["link", "set", "v0", "gso_max_size", "1000", "up"]);
@@ -276,8 +276,8 @@ fn count(packets: &[Packet]) -> usize {
 }
 
 #[test]
-fn what_is_inside_of_tunnels_is_left_to_no_port() {
-    sandboxed("what_is_inside_of_tunnels_is_left_to_no_port", || {
+fn an_open_port_disables_segmentation_inside_tunnels() {
+    sandboxed("an_open_port_disables_segmentation_inside_tunnels", || {
         for kind in kinds() {
             let guest = Guest::new(kind, 1);
             let (device, _) = guest.device();
@@ -310,8 +310,8 @@ fn what_is_inside_of_tunnels_is_left_to_no_port() {
 }
 
 #[test]
-fn a_port_whose_other_end_is_hidden_is_opened_once_somebody_says_that_it_cuts() {
-    let name = "a_port_whose_other_end_is_hidden_is_opened_once_somebody_says_that_it_cuts";
+fn a_port_with_a_hidden_peer_opens_only_with_cuts_tunnels() {
+    let name = "a_port_with_a_hidden_peer_opens_only_with_cuts_tunnels";
     sandboxed(name, || {
         let hidden = Path::new("/run/netns/hidden");
         command("ip", &["netns", "add", "hidden"]);

@@ -142,8 +142,8 @@ fn report_aside(daemon: &Daemon) -> Duration {
 /// `cargo test --release -p tailbound-host --test stall -- --ignored --nocapture`
 #[test]
 #[ignore = "measures, and judges what is promised of a release build"]
-fn how_long_a_reload_stalls_packets() {
-    sandboxed("how_long_a_reload_stalls_packets", || {
+fn measure_packet_stalls_during_reloads() {
+    sandboxed("measure_packet_stalls_during_reloads", || {
         const TIMES: u32 = 10;
         let (a, b) = (Guest::new(Kind::Veth, 1), Guest::new(Kind::Veth, 2));
         let guests = [&a, &b];

@@ -290,9 +290,9 @@ fn total(daemon: &Daemon, sample: &str) -> f64 {
 }
 
 #[test]
-fn what_a_guest_that_does_not_run_leaves_is_all_accounted_for() {
+fn all_frames_for_a_stalled_guest_are_accounted_for() {
     const FRAMES: u32 = 5000;
-    let name = "what_a_guest_that_does_not_run_leaves_is_all_accounted_for";
+    let name = "all_frames_for_a_stalled_guest_are_accounted_for";
     sandboxed(name, || {
         let cards = Cards::new();
         let daemon = Daemon::start(&cards.config(2));

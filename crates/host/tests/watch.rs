@@ -107,7 +107,7 @@ fn watcher(directory: &Path, rules: &str) -> Child {
 }
 
 #[test]
-fn what_a_killed_watcher_left_is_restored_by_the_next_and_by_hand() {
+fn settings_left_by_a_killed_watcher_are_restored() {
     let Some(_bandwidth) = deadlines() else {
         return;
     };

@@ -46,7 +46,7 @@ fn percentile_999(busy: u64) -> f64 {
 }
 
 #[test]
-fn the_tail_is_as_long_as_the_neighbours_burst_up_to_a_slice_and_short_if_it_never_sleeps() {
+fn the_tail_equals_the_neighbours_burst_up_to_one_slice() {
     for (busy, expected) in [(10, 10.0), (20, 20.0), (30, 30.0), (50, 30.0), (90, 30.0)] {
         let measured = percentile_999(busy);
         assert!((measured - expected).abs() < 1.0, "{busy} %: {measured} ms");

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_has_no_rate_and_no_quantile() {
+    fn an_empty_sample_has_no_rate_and_no_quantile() {
         assert_eq!(mean_rate(&[]), None);
         assert_eq!(mean_rate(&[departure(5, 100)]), None);
         let at_once = [departure(5, 100), departure(5, 100)];

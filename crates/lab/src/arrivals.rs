@@ -62,7 +62,7 @@ mod tests {
     const GOLDEN: [(u64, usize); 3] = [(1_163_693, 1), (8_296_379, 0), (20_531_243, 1)];
 
     #[test]
-    fn the_load_is_what_was_asked_for_even_with_few_arrivals() {
+    fn the_number_of_arrivals_matches_the_requested_load() {
         let count = |span| poisson(1, Nanos::from_secs(2), span, 1).len();
         assert_eq!(count(Nanos::from_secs(16)), 8);
         assert_eq!(count(Nanos::from_millis(999)), 0);

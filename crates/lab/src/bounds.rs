@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn memcached_is_promised_what_silo_states_two_hundred_times_over() {
+    fn memcacheds_promise_is_200_times_that_of_silo() {
         // Silo, 6.1: 2.01 ms, two ways of 1 ms and two messages at 1 Gbit/s.
         let promised = named(&bounds(str::to_owned, "req-3"), "promised").unwrap();
         assert!((401_800_000..403_000_000).contains(&promised), "{promised}");
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_service_promises_stands_in_for_what_the_experiment_asks_for() {
+    fn the_services_delay_replaces_the_requested_one_in_bounds() {
         let experiment = parse(&embedded("memcached")).unwrap();
         let variant = experiment
             .variant
@@ -475,12 +475,12 @@ mod tests {
     }
 
     #[test]
-    fn who_has_no_guarantee_has_no_bound() {
+    fn a_variant_without_guarantees_has_no_bound() {
         assert_eq!(bounds(str::to_owned, "unprotected"), BTreeMap::new());
     }
 
     #[test]
-    fn what_is_computed_needs_rates_that_hosts_agree_on() {
+    fn a_computed_bound_requires_hose_rates() {
         let hose = |with: &str| {
             let with = with.to_owned();
             move |text: &str| {

@@ -247,7 +247,7 @@ mod tests {
 
     /// Output of iproute2 6.1, without unused keys.
     #[test]
-    fn a_wire_carries_frames_once_both_its_ends_are_seen_and_the_switch_forwards() {
+    fn a_wire_is_ready_when_both_ends_are_up_and_forwarding() {
         let links = |state: &str, forwards: &str| {
             format!(
                 r#"[{{"ifindex":2,"ifname":"port-A","operstate":"UP","linkinfo":{{

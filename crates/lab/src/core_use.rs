@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_all_cpus_did_for_others_than_the_lab_was_taken_from_it() {
+    fn cpu_time_of_other_processes_counts_as_taken_from_the_lab() {
         let reading = |at: u64, user: u64, steal: u64, ours: u64| CpuUse {
             at: Nanos::from_millis(at),
             all: procfs::AllCpus {
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_core_did_for_nobody_here_is_foreign() {
+    fn unattributed_time_of_the_core_counts_as_foreign() {
         let first = reading(0, 10_000, 0);
         let share = first.foreign(&reading(1000, 10_900, 650));
         assert!((share.unwrap() - 0.25).abs() < 1e-9);

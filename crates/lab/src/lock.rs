@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_second_lab_is_told_who_runs_until_the_first_is_over() {
+    fn a_second_lab_is_refused_with_the_pid_of_the_first() {
         let name = format!("tailbound-lab-test-{}", std::process::id());
         let first = Lock::take_name(&name).unwrap();
         let Err(LabError::Busy { pid }) = Lock::take_name(&name) else {

@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_in_time_beside_lost_time_is_set_apart_as_a_late_one_is() {
+    fn a_punctual_sample_beside_lost_time_is_set_apart() {
         // Half a median of 10 ms is what could have made it late.
         let enough = lost(EXACT, &[(0, 0), (1000, 0), (1010, 5)]);
         let too_little = lost(EXACT, &[(0, 0), (1000, 0), (1010, 4)]);
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn no_less_lost_time_excuses_a_late_sample_than_sets_one_in_time_apart() {
+    fn lost_time_that_excuses_late_samples_excludes_punctual_ones() {
         for lost_ms in 0..40 {
             let loss = lost(EXACT, &[(0, 0), (1000, 0), (1010, lost_ms)]);
             let is_hit = |latency| {
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn time_lost_long_before_or_after_explains_nothing() {
+    fn time_lost_far_from_a_sample_excuses_no_lateness() {
         let samples = with_median_10ms(sample(1000, 50));
         let before = lost(EXACT, &[(900, 0), (980, 80)]);
         let after = lost(EXACT, &[(1070, 0), (1150, 80)]);
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_that_samples_in_time_met_as_well_explains_nothing() {
+    fn waits_that_punctual_samples_met_too_excuse_no_lateness() {
         let samples = with_median_10ms(sample(1000, 50));
         // Half of all the time: 35 ms around the late sample, more than its excess needs.
         let always = lost(EXACT, &[(0, 0), (2000, 1000)]);
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_waits_of_a_thread_those_count_that_a_sample_can_have_met() {
+    fn only_waits_within_a_samples_passages_excuse_its_lateness() {
         let samples = with_median_10ms(sample(1000, 50)); // excess 40 ms
         // 3 ms in each 10 ms, and once 18 ms.
         let mut total = 0;
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn one_tick_after_a_long_quiet_time_explains_little() {
+    fn one_tick_after_a_quiet_second_spreads_over_that_second() {
         // 10 ms of steal somewhere in the last second.
         let readings: Vec<_> = (0..=100)
             .map(|n| (n * 10, if n == 100 { 10 } else { 0 }))
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_ticks_at_once_all_but_one_are_recent() {
+    fn all_but_one_of_many_lost_ticks_count_as_recent() {
         let readings: Vec<_> = (0..=100)
             .map(|n| (n * 10, if n == 100 { 50 } else { 0 }))
             .collect();
@@ -407,7 +407,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_is_lost_or_invented(
+        fn lost_time_adds_up_to_the_counters_total(
             steps in prop::collection::vec((1u64..50, 0u64..5), 1..50), cut in 0u64..2000,
         ) {
             let (mut at, mut total) = (0, 0);

@@ -393,7 +393,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_keep_their_distance_from_who_was_started_by_nice() {
+    fn nice_ranks_are_relative_to_the_labs_own_nice_value() {
         let nice = |rank: Rank, own| match below(rank.policy(false).unwrap(), own) {
             Policy::Share { nice, .. } => nice,
             other => panic!("{other:?}"),

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_with_the_same_id_that_started_later_is_somebody_else() {
+    fn a_reused_process_id_is_not_the_owner() {
         let owner = Owner::this_process();
         let earlier = Owner {
             start_time: owner.start_time.wrapping_sub(1),
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_names_no_owner_is_nobody() {
+    fn malformed_owner_text_parses_to_none() {
         for text in ["", "12", "a.b", "1.2.3", "-1.5"] {
             assert_eq!(Owner::parse(text), None, "{text:?}");
         }

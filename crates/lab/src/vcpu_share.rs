@@ -172,7 +172,7 @@ mod tests {
     use tailbound_hypervisor::reservation::Disturbance;
 
     #[test]
-    fn a_bound_has_in_it_what_waits_before_the_message() {
+    fn a_bound_includes_the_messages_queued_before() {
         let [milli, micro] = [Nanos::from_millis, Nanos::from_micros];
         let reservation = Deadline {
             runtime: milli(1),

@@ -268,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kernel_that_was_named_and_is_not_there_is_said_to_be_missing() {
+    fn a_named_kernel_that_does_not_exist_is_reported_missing() {
         let missing = Kernel::find(Some(Path::new("/nowhere/vmlinuz"))).unwrap_err();
         assert!(
             missing.contains("/nowhere/vmlinuz") || missing.contains(QEMU),

@@ -114,18 +114,18 @@ mod tests {
     }
 
     #[test]
-    fn the_wire_is_a_little_faster_than_what_hosts_are_told() {
+    fn the_wire_is_half_a_percent_faster_than_the_hosts_link_rate() {
         assert_eq!(wire_rate(LINK), Rate(100_500_000));
     }
 
     #[test]
-    fn the_wire_holds_what_the_nic_queue_admits() {
+    fn the_wires_limit_exceeds_the_nic_queue() {
         let deep = Bytes(50_000_000);
         assert!(wire("uplink", LINK, Wire::Frame, deep).contains("limit 51000000"));
     }
 
     #[test]
-    fn an_ethernet_wire_counts_what_is_around_a_frame_at_both_ends() {
+    fn an_ethernet_wire_counts_framing_overhead_at_both_ends() {
         let count = |text: String| text.matches("overhead 24 mpu 84").count();
         let ends = |counting| {
             let (nic, buffer) = (Bytes(1), Bytes(650_000));

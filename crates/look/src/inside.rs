@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lines_have_what_was_measured() {
+    fn the_evidence_lines_have_the_measured_times() {
         let seen = inside(&[(8, 1); 4]);
         assert_eq!(
             seen.sentence(),

@@ -550,7 +550,7 @@ mod tests {
     }
 
     #[test]
-    fn in_text_no_bucket_is_left_out_behind_one_that_has_a_count() {
+    fn text_histograms_keep_all_buckets_after_the_first_used_one() {
         assert_eq!(classic(&histogram_of(&[])), [(f64::INFINITY, 0)]);
         let used = classic(&histogram_of(&[(16_000_000, 4)]));
         let expected = [

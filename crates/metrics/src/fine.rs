@@ -258,7 +258,7 @@ mod tests {
         }
 
         #[test]
-        fn folded_it_is_what_the_coarser_one_counts(times in times()) {
+        fn a_folded_fine_histogram_equals_the_coarse_one(times in times()) {
             let (mut fine, mut coarse) = (FineHistogram::default(), Histogram::default());
             for nanos in times {
                 fine.record(Nanos(nanos));
@@ -270,7 +270,7 @@ mod tests {
         }
 
         #[test]
-        fn added_up_it_is_as_if_all_were_counted_in_one(first in times(), second in times()) {
+        fn merged_histograms_equal_one_of_all_samples(first in times(), second in times()) {
             let of = |times: &[u64]| {
                 let mut histogram = FineHistogram::default();
                 for nanos in times {

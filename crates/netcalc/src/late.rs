@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn lateness_adds_what_a_rate_sends_meanwhile() {
+    fn lateness_adds_the_bytes_of_each_rate_to_its_burst() {
         // 5 us are 625 bytes at 1 Gbit/s, and 6,250 at 10 Gbit/s.
         let late = bursts(&guarantee().late(J, FRAME).unwrap());
         assert_eq!(late, [1_538 + 6_250, 15_000 + 1_538 + 625]);

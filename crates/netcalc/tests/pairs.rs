@@ -194,7 +194,7 @@ fn tenants() -> impl Strategy<Value = Tenant> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
-    fn no_more_crosses_a_cut_than_its_curve(tenant in tenants()) {
+    fn traffic_across_a_cut_stays_within_its_curve(tenant in tenants()) {
         let excess = tenant.excess();
         prop_assert!(excess <= 0, "{excess} nanobits more");
     }

@@ -268,7 +268,7 @@ place_build_info{version="1"} 1
     }
 
     #[test]
-    fn counters_gauges_and_histograms_are_what_they_were() {
+    fn counters_gauges_and_histograms_convert_to_otlp() {
         let metrics = of_text(PAGE, TIMES);
         let [counter, gauge, histogram] = &metrics[..] else {
             panic!("three metrics");

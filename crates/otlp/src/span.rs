@@ -133,7 +133,7 @@ mod tests {
     const HEADER: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
     #[test]
-    fn a_span_is_part_of_what_its_caller_says() {
+    fn a_span_belongs_to_the_callers_trace() {
         let (caller, is_kept) = Context::of_header(HEADER).expect("the one of the standard");
         assert!(is_kept);
         let context = caller.child().expect("random numbers");
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_header_of_the_standard_begins_a_trace_of_its_own() {
+    fn an_invalid_traceparent_header_is_ignored() {
         let unkept = HEADER.replace("-01", "-00");
         assert!(Context::of_header(&unkept).is_some_and(|(_, is_kept)| !is_kept));
         // A later version with more is read as this one.

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn where_they_overlap_good_ones_are_missed_and_not_bad_ones_called_good() {
+    fn overlapping_samples_miss_good_nodes_but_accept_no_bad_one() {
         let good = [0, 0, 2, 2, 9, 40, 41, 42, 43, 400];
         let marks = calibrate(&nodes(&good, &[10, 30, 30, 90, 500]), 0.1).unwrap();
         assert_eq!(marks.low, 9);
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn where_no_mark_will_do_it_is_the_one_that_does_the_least_harm() {
+    fn without_a_valid_low_mark_the_least_harmful_one_is_chosen() {
         let marks = calibrate(&nodes(&[5], &[0, 0, 7]), 0.1).unwrap();
         assert!((5..7).contains(&marks.low) && (marks.wrong_good - 2.0 / 3.0).abs() < 1e-9);
     }

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn each_thing_that_makes_no_sense_has_its_own_error() {
+    fn each_invalid_probe_setting_has_its_own_error() {
         let early = |confidence| Stop::Early { confidence };
         #[rustfmt::skip]
         let cases: [(Config, &str); 14] = [

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_stays_what_it_is_until_a_run_decides_otherwise() {
+    fn a_node_keeps_its_verdict_until_a_decisive_run() {
         let found = [
             Good,
             Good,
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_watched_is_part_of_no_stretch() {
+    fn gaps_between_runs_belong_to_no_stretch() {
         let found = [
             (0, Bad),
             (1, Bad),
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn each_stretch_is_told_once() {
+    fn each_stretch_is_reported_once() {
         let found = [Good, Good, Bad, Unsure, Good, Good];
         let runs: Vec<_> = (0..)
             .zip(found)
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn no_runs_say_nothing() {
+    fn an_empty_history_has_no_verdict() {
         assert_eq!(history(&[]), History::default());
         let unsure = history(&[(0, Unsure), (1, Inconclusive)]);
         assert_eq!((unsure.runs(), unsure.now), (2, None));

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn one_late_call_in_a_thousand_leaves_the_percentile_in_time() {
+    fn one_late_call_in_a_thousand_keeps_the_node_good() {
         assert_eq!(outcome(&[(100, calls(1000, 1, 0))]), Outcome::Good);
         assert_eq!(outcome(&[(100, calls(1999, 2, 0))]), Outcome::Bad);
         assert_eq!(outcome(&[(100, calls(2000, 2, 0))]), Outcome::Good);
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn too_few_calls_decide_nothing_and_neither_do_none() {
+    fn too_few_calls_are_inconclusive() {
         assert_eq!(outcome(&[(100, calls(999, 0, 0))]), Outcome::Inconclusive);
         assert_eq!(outcome(&[]), Outcome::Inconclusive);
     }

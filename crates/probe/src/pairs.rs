@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn one_pair_alone_is_the_way_between_the_two() {
+    fn a_single_bad_pair_is_owned_by_the_path_between_its_nodes() {
         let between = |caller, answers| Owner::Between { caller, answers };
         assert_eq!(of(&[" x..", ". ..", ".. .", "... "]), [between(0, 1)]);
         // Of two nodes nobody can tell whose it is.
@@ -107,7 +107,7 @@ mod tests {
     proptest! {
         /// Each BAD pair has a cause, and each cause has a BAD pair.
         #[test]
-        fn each_bad_pair_is_somebodys(
+        fn each_bad_pair_has_an_owner_and_each_owner_a_bad_pair(
             rows in prop::collection::vec(prop::collection::vec(0..4_u8, 0..6), 0..6)
         ) {
             let outcome = |it: &u8| match it {

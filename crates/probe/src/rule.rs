@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn the_run_is_over_by_its_sleeps_or_by_its_time_whichever_is_first() {
+    fn a_run_ends_by_its_sleeps_or_its_time() {
         let rule = rule(EARLY);
         let span = rule.config().span;
         assert_eq!(rule.progress(7, Nanos::ZERO), 7);

@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn of_equals_the_quicker_one_then_the_name_decides() {
+    fn ties_between_nodes_are_decided_by_speed_then_name() {
         let mut candidates = vec![candidate("b", Good, 0, 9), candidate("a", Good, 0, 9)];
         assert_eq!(uses(&candidates, 1)[0], ("a", Use::Keep));
         candidates[1].p99_9 = Nanos(2);
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn the_network_test_approves_what_the_sleeps_leave_open_and_refuses_anything() {
+    fn the_network_test_approves_unsure_nodes_and_can_refuse_any() {
         let candidates = [
             tested("approved", Unsure, Good),
             tested("busy", Inconclusive, Good),
@@ -336,7 +336,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn only_good_ones_are_kept_and_as_many_as_there_are(
+        fn only_good_nodes_are_kept_up_to_the_wanted_number(
             nodes in prop::collection::vec(
                 (prop_oneof![Just(Good), Just(Bad), Just(Unsure), Just(Inconclusive)],
                  any::<u64>(), any::<u64>()),

@@ -203,13 +203,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_written_is_read(kind in kind(), number: u64, token: u64) {
+        fn an_encoded_header_decodes_to_itself(kind in kind(), number: u64, token: u64) {
             let header = Header { kind, number, token };
             prop_assert_eq!(Header::decode(&header.encode()), Ok(header));
         }
 
         #[test]
-        fn what_is_read_is_what_would_be_written(bytes: [u8; HEADER], kind in kind(), head: bool) {
+        fn a_decoded_header_encodes_to_the_same_bytes(bytes: [u8; HEADER], kind in kind(), head: bool) {
             let mut bytes = bytes;
             if head {
                 // Random bytes alone never get past the magic.

@@ -242,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bar_is_in_proportion_and_what_is_not_zero_shows() {
+    fn bars_are_proportional_and_show_any_nonzero_share() {
         for (share, blocks, ascii) in [
             (1.0, "████", "####"),
             (0.5, "██", "##"),

@@ -269,7 +269,7 @@ c       not available: nothing
     }
 
     #[test]
-    fn what_a_file_says_cannot_drive_the_terminal() {
+    fn terminal_escape_codes_in_files_are_removed() {
         assert_eq!(one_line("a\x1b[31m\nb"), "a [31m b");
     }
 }

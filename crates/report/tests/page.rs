@@ -22,7 +22,7 @@ fn the_page_needs_nothing_from_elsewhere() {
 }
 
 #[test]
-fn the_page_says_the_verdict_first_and_has_every_figure() {
+fn the_page_starts_with_the_verdict_and_has_every_figure() {
     let results = sample::results();
     let page = tailbound_report::page(&results).unwrap();
     let place = |text: &str| {
@@ -44,7 +44,7 @@ fn the_page_says_the_verdict_first_and_has_every_figure() {
 }
 
 #[test]
-fn what_a_file_says_stays_text() {
+fn html_in_result_files_is_escaped() {
     let mut results = sample::results();
     let evil = "<script>alert('1')</script>\"&";
     results.title = evil.into();
@@ -146,7 +146,7 @@ fn changed(change: impl FnOnce(&mut Chart)) -> String {
 }
 
 #[test]
-fn a_chart_shows_what_was_measured_what_the_paper_says_and_what_was_promised() {
+fn a_chart_shows_measured_points_the_papers_and_the_bound() {
     let results = sample::results();
     let svg = tailbound_report::chart_svg(results.chart("p99_9_by_neighbours").unwrap()).unwrap();
     for text in [
@@ -192,7 +192,7 @@ fn a_point_that_could_not_be_computed_leaves_a_gap_and_survives_the_file() {
 }
 
 #[test]
-fn a_chart_without_points_says_so() {
+fn a_chart_without_points_is_labelled_no_points() {
     assert!(changed(|chart| chart.lines.clear()).contains("no points"));
     // Nothing above zero has a place on a logarithmic axis.
     let svg = changed(|chart| {

@@ -26,7 +26,7 @@ fn message(contents: &[u8]) -> String {
 }
 
 #[test]
-fn a_file_read_back_is_what_was_written() {
+fn written_results_read_back_unchanged() {
     let directory = tempfile::tempdir().unwrap();
     let results = sample::results();
     let written = results
@@ -37,7 +37,7 @@ fn a_file_read_back_is_what_was_written() {
 }
 
 #[test]
-fn figures_without_the_longest_samples_are_those_of_the_rest() {
+fn figures_without_the_longest_samples_match_the_rest() {
     let mut samples = empty_histogram();
     samples.record_n(100, 90).unwrap();
     samples.record_n(500, 10).unwrap();

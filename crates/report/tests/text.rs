@@ -31,7 +31,7 @@ fn the_summary_begins_with_the_verdict() {
 }
 
 #[test]
-fn a_reason_that_several_checks_share_is_told_once() {
+fn a_reason_shared_by_several_checks_is_shown_once() {
     let mut results = sample::results();
     let why = "variant patched could not run: it takes CAP_SYS_NICE";
     for check in &mut results.checks {
@@ -53,7 +53,7 @@ fn colours_come_only_when_asked_for() {
 }
 
 #[test]
-fn a_comparison_names_other_conditions_first_and_what_only_one_has() {
+fn a_comparison_lists_conditions_first_and_unmatched_figures() {
     let comparison = Comparison::new(("a.json", &sample::results()), ("b.json", &other()));
     insta::assert_snapshot!(comparison.text(false));
 }
@@ -68,7 +68,7 @@ fn a_comparison_as_json_is_stable() {
 }
 
 #[test]
-fn a_run_is_like_itself() {
+fn a_run_compared_with_itself_has_only_equal_figures() {
     let results = sample::results();
     let comparison = Comparison::new(("a", &results), ("b", &results));
     assert!(comparison.conditions.is_empty() && comparison.only_a.is_empty());
@@ -84,7 +84,7 @@ fn a_run_is_like_itself() {
 }
 
 #[test]
-fn bounds_stand_beside_what_was_measured_with_the_share_of_samples_above() {
+fn bounds_are_shown_with_the_share_of_samples_above_them() {
     let mut results = sample::results();
     let bound = |name: &str, value| Bound {
         name: name.into(),
@@ -174,7 +174,7 @@ fn each_check_that_failed_has_a_line() {
 }
 
 #[test]
-fn a_cause_that_several_checks_share_is_said_once() {
+fn a_noise_cause_shared_by_checks_is_shown_once() {
     let mut results = passed();
     results.verdict = Verdict::Noisy;
     for check in &mut results.checks {

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_the_checks_of_an_item_the_worst_counts() {
+    fn an_items_outcome_is_that_of_its_worst_check() {
         let check = |pass: bool, misses: bool, noise: bool, not_judged: bool| CheckResult {
             pass,
             misses: misses.then(String::new),
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_found_has_the_unit_of_what_was_wanted() {
+    fn a_result_is_shown_in_the_unit_of_its_bound() {
         let of = |want: &str| {
             result_text(&CheckResult {
                 name: "a".to_owned(),

@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_misses_comes_first_and_its_reason_once() {
+    fn known_misses_come_first_with_each_reason_once() {
         let results = [
             result("a", false, Some("it rains")),
             result("b", false, Some("it snows")),

@@ -43,7 +43,7 @@ fn root() -> PathBuf {
 }
 
 #[test]
-fn every_item_names_what_there_is() {
+fn every_item_names_existing_experiments_and_checks() {
     let registry = Registry::read().unwrap();
     let counts: Vec<usize> = registry
         .paper
@@ -148,7 +148,7 @@ fn of_lab(run: &Run) -> Vec<String> {
 }
 
 #[test]
-fn pages_are_those_of_the_table_but_for_what_came_out() {
+fn the_page_matches_the_registry_except_for_outcomes() {
     let registry = Registry::read().unwrap();
     let made = Provenance::now(None);
     let text = fs::read_to_string(root().join("docs/reference/reproduction.md")).unwrap();
@@ -171,7 +171,7 @@ fn pages_are_those_of_the_table_but_for_what_came_out() {
 }
 
 #[test]
-fn what_is_kept_is_not_run_again_unless_it_is_of_something_else_or_damaged() {
+fn saved_results_are_reused_unless_outdated_or_damaged() {
     let directory = tempfile::tempdir().unwrap();
     let registry = Registry::read().unwrap();
     let planned = registry.planned("net/silo-figure5", Size::Usual);
@@ -225,7 +225,7 @@ fn a_result_of_the_lab_of_another_commit_is_refused() {
 }
 
 #[test]
-fn a_word_that_names_nothing_is_refused_with_those_that_do() {
+fn unknown_item_names_are_refused_with_the_known_ones() {
     let registry = Registry::read().unwrap();
     assert_eq!(registry.chosen(&["all".to_owned()]).unwrap().len(), 131);
     assert_eq!(

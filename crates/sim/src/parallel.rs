@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn results_stand_in_order_whatever_the_number_of_threads() {
+    fn parallel_results_keep_item_order_for_any_thread_count() {
         let items: Vec<u64> = (0..50).collect();
         // The first items take longest.
         let job = |item: &u64| {
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_errors_that_of_the_first_item_is_told() {
+    fn the_first_items_error_is_returned_among_several() {
         let items: Vec<u64> = (0..50).collect();
         let job = |item: &u64| if item % 20 == 7 { Err(*item) } else { Ok(()) };
         let error = with(3, &mut |_| {}, &items, job).unwrap_err();

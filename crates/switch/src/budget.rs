@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_spent_comes_back_at_the_rate() {
+    fn a_spent_budget_refills_at_its_rate() {
         let config = BudgetConfig {
             rate: Rate(8_000),
             burst: Bytes(1_000),

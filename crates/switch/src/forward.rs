@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_can_claim_a_guests_address() {
+    fn no_port_can_claim_a_guests_mac_address() {
         let mut table = table();
         assert_eq!(table.learn(NOW, UPLINK, MAC_A), Learned::ForbiddenMove);
         assert_eq!(table.learn(NOW, B, MAC_A), Learned::ForbiddenMove);
@@ -501,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_unknown_where_not_all_of_the_outside_could_be_learned() {
+    fn a_full_station_table_treats_no_address_as_unknown() {
         let mut table = table();
         for n in 0..=1024 {
             table.learn(NOW, UPLINK, stranger(n));
@@ -529,7 +529,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_learned_survives_a_change_of_ports() {
+    fn learned_stations_survive_a_change_of_ports() {
         let mut old = table();
         old.learn(NOW, A, stranger(1));
         old.learn(NOW, B, stranger(2));

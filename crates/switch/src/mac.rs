@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_printed_parses_to_the_same() {
+    fn a_printed_value_parses_to_the_same_value() {
         let mac = Mac([0x02, 0xab, 0, 1, 0xff, 9]);
         assert_eq!(mac.to_string().parse(), Ok(mac));
         assert_eq!(Mac::from_eui64(mac.eui64()), Some(mac));

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_is_all_addresses_that_begin_like_it() {
+    fn a_prefix_contains_all_addresses_with_its_leading_bits() {
         let four = prefix("10.0.0.0/24");
         assert!(four.contains(IpAddr::from([10, 0, 0, 255])));
         assert!(!four.contains(IpAddr::from([10, 0, 1, 0])));
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_says_what_would_be_right() {
+    fn a_prefix_error_suggests_the_correct_form() {
         let error = |text: &str| text.parse::<Prefix>().expect_err("wrong").to_string();
         assert!(error("10.0.0.5/24").contains("write \"10.0.0.0/24\""));
         assert!(error("fd00::1/64").contains("write \"fd00::/64\""));
@@ -194,7 +194,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_printed_parses_to_the_same(address: u128, length in 0u8..=128, v4: bool) {
+        fn a_printed_value_parses_to_the_same_value(address: u128, length in 0u8..=128, v4: bool) {
             let kept = |bits: u32, length: u8| {
                 u128::MAX.checked_shl(bits - u32::from(length)).unwrap_or(0)
             };

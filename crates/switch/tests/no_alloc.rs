@@ -73,7 +73,7 @@ fn sent(switch: &mut Switch, ports: &mut [Option<Box<dyn Port>>]) -> u64 {
 }
 
 #[test]
-fn nothing_is_allocated_once_it_is_warm() {
+fn a_warm_data_path_allocates_no_memory() {
     let link = Rate::from_mbit(1000);
     let guarantee = Guarantee::new(Rate::from_mbit(100), Bytes(15_380), link);
     for (paced, guarantee) in [(true, Some(guarantee)), (true, None), (false, None)] {

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_says_the_verifiers_last_words_and_not_its_first() {
+    fn a_refusal_quotes_the_last_lines_of_the_verifier_log() {
         // Of Linux 6.1, on what it cannot see to be within bounds.
         let log = "reg type unsupported for arg#0 function on_switch#44\n\
                    0: R1=ctx(off=0,imm=0) R10=fp0\n\

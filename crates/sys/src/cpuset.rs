@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_is_refused() {
+    fn invalid_cpu_lists_are_refused() {
         for text in [
             "-",
             "3-1",

@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_in_the_file() {
+    fn writes_to_a_mapped_region_reach_its_file() {
         let file = memfd(8192);
         let region = Region::map(file.try_clone().unwrap(), 4096, 4096, 0x10_000, ()).unwrap();
         let memory = GuestRegionCollection::from_regions(vec![region]).unwrap();
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_that_nobody_had_are_counted_once_for_whoever_touches_them_first() {
+    fn first_touches_of_absent_pages_are_counted_once() {
         const PAGES: usize = 300;
         let file = memfd((PAGES * PAGE) as u64);
         // The guest has each third.
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_in_memory_or_too_short_is_refused() {
+    fn files_not_in_memory_or_too_short_are_not_mapped() {
         let short = Region::map(memfd(4096), 0, 8192, 0, ());
         assert!(
             matches!(short, Err(MapError::Short { size: 4096, .. })),

@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_interface_says_what_it_dropped_and_one_that_is_not_there_does_not() {
+    fn drops_are_read_of_existing_interfaces_only() {
         assert!(transmit_drops("lo", None).is_ok());
         assert!(transmit_drops("nowhere", None).is_err());
         assert!(transmit_drops("lo", Some(Path::new("/nonexistent/netns"))).is_err());

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn shared_memory_is_that_of_all_groups_within_where_that_is_said() {
+    fn shared_memory_includes_child_groups_if_reported() {
         let second = "anon 4096\nfile 8\nshmem 12288\nfile_mapped 1\n";
         assert_eq!(parse_shared(second), Some(Bytes(12_288)));
         let first = "cache 9\nshmem 1\ntotal_cache 9\ntotal_shmem 2\n";
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_memory() {
+    fn available_memory_is_read() {
         assert!(available().unwrap() > Bytes(1_024));
     }
 

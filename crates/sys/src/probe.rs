@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn each_row_is_for_something() {
+    fn each_probe_has_a_use_or_states_that_it_has_none() {
         for probe in TABLE {
             let both = probe.helps.iter().any(|it| probe.needed_by.contains(it));
             assert!(!both, "{}", probe.name);
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trial_that_changes_nothing_says_what_it_saw_and_what_would_help() {
+    fn each_harmless_trial_reports_its_finding_and_a_remedy() {
         for probe in TABLE.iter().filter(|probe| probe.place == Place::Anywhere) {
             let outcome = probe.capability.try_here();
             assert!(!outcome.detail.is_empty(), "{}", probe.name);
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named_with_what_it_requires() {
+    fn an_unsupported_capability_is_named_with_its_requirement() {
         assert_eq!(
             Capability::CustomSlice.unsupported(),
             "custom-slice is not supported (requires Linux >= 6.12)"

@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn interrupts_and_steal_are_told_of_each_cpu() {
+    fn interrupt_and_steal_times_are_read_per_cpu() {
         let stat =
             "cpu  9 9 9 9 9 9 9 9 0 0\ncpu0 1 2 3 4 5 6 7 8 0 0\nintr 5\ncpu3 1 1 1 1 1 0 0 0\n";
         let taken = |cpu, interrupts, steal| LostCpuTime {

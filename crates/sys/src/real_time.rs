@@ -227,7 +227,7 @@ mod tests {
 
     /// In one test, as the limit is the process's.
     #[test]
-    fn a_thread_that_spins_loses_its_class_and_those_that_it_starts_never_have_it() {
+    fn a_spinning_thread_loses_its_class_and_children_never_get_it() {
         let thread = std::thread::spawn(|| {
             let before = match take(1, Nanos::from_millis(50)) {
                 Ok(before) => before,

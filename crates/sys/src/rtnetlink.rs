@@ -251,7 +251,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn an_error_is_what_the_kernel_meant() {
+    fn a_netlink_error_has_the_errno_of_the_kernel() {
         let mut answer = [36_u32.to_ne_bytes(), u32::from(ERROR).to_ne_bytes()].concat();
         answer.resize(36, 0);
         answer[HEADER..HEADER + 4].copy_from_slice(&(-libc::ENODEV).to_ne_bytes());

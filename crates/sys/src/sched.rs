@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_set_reads_back() {
+    fn a_scheduling_policy_reads_back() {
         for (part, wanted) in [
             (Part::SchedDeadline, Policy::Deadline(TENTH)),
             (Part::SchedFifo, Policy::Fifo(3)),

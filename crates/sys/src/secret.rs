@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_is_no_key_and_nobody_waits_for_it() {
+    fn a_pipe_is_refused_as_a_key_without_waiting() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("key");
         let mode = rustix::fs::Mode::RUSR;

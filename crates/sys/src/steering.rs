@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn masks_are_those_of_the_kernel() {
+    fn cpu_masks_have_the_format_of_the_kernel() {
         assert_eq!(mask(&cpus("0")), "00000001");
         assert_eq!(mask(&cpus("1-3,33")), "00000002,0000000e");
         assert_eq!(parse("0"), Some(Cpus::default()));
@@ -217,7 +217,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(some in prop::collection::btree_set(0u32..1000, 0..40)) {
+        fn an_encoded_value_decodes_to_the_same_value(some in prop::collection::btree_set(0u32..1000, 0..40)) {
             let some: Cpus = some.into_iter().collect();
             prop_assert_eq!(parse(&mask(&some)), Some(some));
         }

@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_of_a_share_reads_back() {
+    fn a_nice_value_and_its_flags_read_back() {
         std::thread::spawn(|| {
             let wanted = Scheduling {
                 nice: 5,

@@ -32,7 +32,7 @@ mod tests {
     use std::net::{TcpListener, UdpSocket};
 
     #[test]
-    fn what_is_sent_at_once_arrives_as_datagrams() {
+    fn a_segmented_send_arrives_as_datagrams() {
         let [from, to] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
         segment(&from, 100).unwrap();
         from.send_to(&[7; 250], to.local_addr().unwrap()).unwrap();

@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_veth_has_no_other_end() {
+    fn an_interface_that_is_no_veth_has_no_peer() {
         assert_eq!(other_end("lo", None).expect("it is there"), OtherEnd::None);
         assert!(other_end("nowhere", None).is_err());
     }

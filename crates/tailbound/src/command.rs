@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_prints_a_table_or_a_list_prints_json_too() {
+    fn every_command_with_a_table_offers_json_output() {
         let mut found = Vec::new();
         walk(&Cli::command(), "", &mut found);
         assert!(found.len() > 50, "{found:?}");

@@ -261,91 +261,85 @@ fn arrivals(tap: &Tap, sent: &[u8]) -> usize {
 }
 
 #[test]
-fn a_tap_passes_what_a_station_sends_and_nothing_in_anothers_name() {
-    sandboxed(
-        "a_tap_passes_what_a_station_sends_and_nothing_in_anothers_name",
-        || {
-            let Some(host) = Host::build("adopt a TAP") else {
-                return;
-            };
-            let vm = Tap::open("vnet0", None).unwrap();
-            let peer = Tap::open("vnet1", None).unwrap();
-            for tap in ["vnet0", "vnet1"] {
-                run(&format!("ip link set {tap} master br0 up"));
-            }
-            let before = host.lists();
-            let refused = host.try_tailbound("adopt vnet0");
-            let text = String::from_utf8_lossy(&refused.stdout).into_owned();
-            assert_eq!(refused.status.code(), Some(1), "{text}");
-            assert!(text.contains("MAC address of vnet0"), "{text}");
-            host.tailbound("adopt vnet0 --mac 02:00:00:00:00:31 --ip 10.66.0.31");
-            let own = [10, 66, 0, 31];
-            let honest = [
-                arp(VM, own),
-                datagram(VM, own, [10, 66, 0, 32], [5000, 5001]),
-                // A request of DHCP.
-                datagram(VM, [0; 4], [255; 4], [68, 67]),
-            ];
-            for sent in &honest {
-                vm.transmit(sent).unwrap();
-                let count = arrivals(&peer, sent);
-                assert_eq!(count, 1, "{sent:?} {}", host.tailbound("adopt --list"));
-            }
-            let spoofed = [
-                arp(VM, [10, 66, 0, 254]),
-                arp(PEER, own),
-                datagram(VM, [10, 66, 0, 2], [10, 66, 0, 32], [5000, 5001]),
-                datagram(PEER, own, [10, 66, 0, 32], [5000, 5001]),
-                // An answer of a DHCP server.
-                datagram(VM, own, [255; 4], [67, 68]),
-            ];
-            for sent in &spoofed {
-                vm.transmit(sent).unwrap();
-                assert_eq!(arrivals(&peer, sent), 0, "{sent:?}");
-            }
-            // Then they pass: it was the guard that dropped them.
-            host.tailbound("release vnet0");
-            assert_eq!(host.lists(), before);
-            for sent in &spoofed[2..4] {
-                vm.transmit(sent).unwrap();
-                assert_eq!(arrivals(&peer, sent), 1, "{sent:?}");
-            }
-        },
-    );
+fn an_adopted_tap_drops_frames_with_spoofed_addresses() {
+    sandboxed("an_adopted_tap_drops_frames_with_spoofed_addresses", || {
+        let Some(host) = Host::build("adopt a TAP") else {
+            return;
+        };
+        let vm = Tap::open("vnet0", None).unwrap();
+        let peer = Tap::open("vnet1", None).unwrap();
+        for tap in ["vnet0", "vnet1"] {
+            run(&format!("ip link set {tap} master br0 up"));
+        }
+        let before = host.lists();
+        let refused = host.try_tailbound("adopt vnet0");
+        let text = String::from_utf8_lossy(&refused.stdout).into_owned();
+        assert_eq!(refused.status.code(), Some(1), "{text}");
+        assert!(text.contains("MAC address of vnet0"), "{text}");
+        host.tailbound("adopt vnet0 --mac 02:00:00:00:00:31 --ip 10.66.0.31");
+        let own = [10, 66, 0, 31];
+        let honest = [
+            arp(VM, own),
+            datagram(VM, own, [10, 66, 0, 32], [5000, 5001]),
+            // A request of DHCP.
+            datagram(VM, [0; 4], [255; 4], [68, 67]),
+        ];
+        for sent in &honest {
+            vm.transmit(sent).unwrap();
+            let count = arrivals(&peer, sent);
+            assert_eq!(count, 1, "{sent:?} {}", host.tailbound("adopt --list"));
+        }
+        let spoofed = [
+            arp(VM, [10, 66, 0, 254]),
+            arp(PEER, own),
+            datagram(VM, [10, 66, 0, 2], [10, 66, 0, 32], [5000, 5001]),
+            datagram(PEER, own, [10, 66, 0, 32], [5000, 5001]),
+            // An answer of a DHCP server.
+            datagram(VM, own, [255; 4], [67, 68]),
+        ];
+        for sent in &spoofed {
+            vm.transmit(sent).unwrap();
+            assert_eq!(arrivals(&peer, sent), 0, "{sent:?}");
+        }
+        // Then they pass: it was the guard that dropped them.
+        host.tailbound("release vnet0");
+        assert_eq!(host.lists(), before);
+        for sent in &spoofed[2..4] {
+            vm.transmit(sent).unwrap();
+            assert_eq!(arrivals(&peer, sent), 1, "{sent:?}");
+        }
+    });
 }
 
 #[test]
-fn a_kill_amid_an_adoption_leaves_nothing_that_a_release_does_not_undo() {
-    sandboxed(
-        "a_kill_amid_an_adoption_leaves_nothing_that_a_release_does_not_undo",
-        || {
-            let Some(host) = Host::build("kill amid an adoption") else {
-                return;
-            };
-            let before = host.lists();
-            let quick = Instant::now();
-            host.tailbound("adopt web db");
-            let whole = quick.elapsed();
+fn release_undoes_an_adoption_that_was_killed() {
+    sandboxed("release_undoes_an_adoption_that_was_killed", || {
+        let Some(host) = Host::build("kill amid an adoption") else {
+            return;
+        };
+        let before = host.lists();
+        let quick = Instant::now();
+        host.tailbound("adopt web db");
+        let whole = quick.elapsed();
+        host.tailbound("release --all");
+        assert_eq!(host.lists(), before);
+        let mut unfinished = 0;
+        for step in 0..12_u32 {
+            let mut child = host
+                .command("adopt web db")
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap();
+            std::thread::sleep(whole * step / 12);
+            unfinished += usize::from(child.try_wait().unwrap().is_none());
+            child.kill().unwrap();
+            child.wait().unwrap();
             host.tailbound("release --all");
-            assert_eq!(host.lists(), before);
-            let mut unfinished = 0;
-            for step in 0..12_u32 {
-                let mut child = host
-                    .command("adopt web db")
-                    .stdout(Stdio::null())
-                    .stderr(Stdio::null())
-                    .spawn()
-                    .unwrap();
-                std::thread::sleep(whole * step / 12);
-                unfinished += usize::from(child.try_wait().unwrap().is_none());
-                child.kill().unwrap();
-                child.wait().unwrap();
-                host.tailbound("release --all");
-                assert_eq!(host.lists(), before, "killed after {:?}", whole * step / 12);
-            }
-            assert!(unfinished > 0, "each ended before its kill");
-        },
-    );
+            assert_eq!(host.lists(), before, "killed after {:?}", whole * step / 12);
+        }
+        assert!(unfinished > 0, "each ended before its kill");
+    });
 }
 
 #[test]

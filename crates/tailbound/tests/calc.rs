@@ -38,7 +38,7 @@ fn the_json_document_has_exact_whole_numbers() {
 }
 
 #[test]
-fn a_file_without_bounds_says_where_and_why() {
+fn a_network_without_bounds_is_an_error_with_its_place() {
     let folder = Folder::new();
     folder.write(
         "bad.toml",

@@ -223,9 +223,9 @@ fn adopted_and_released(runtime: &Runtime, kind: &str) {
 }
 
 #[test]
-fn a_check_names_what_is_missing_and_a_collection_leaves_what_is_valid() {
+fn cni_check_reports_gaps_and_gc_keeps_valid_attachments() {
     sandboxed(
-        "a_check_names_what_is_missing_and_a_collection_leaves_what_is_valid",
+        "cni_check_reports_gaps_and_gc_keeps_valid_attachments",
         || {
             let Some(runtime) = Runtime::start("CHECK and GC") else {
                 return;

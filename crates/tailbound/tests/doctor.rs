@@ -94,7 +94,7 @@ fn ask_bridge(setting: &str, arguments: &str) -> Option<(i32, Value)> {
 }
 
 #[test]
-fn the_answer_is_what_the_bridge_does_with_voids() {
+fn the_verdict_matches_how_the_bridge_treats_voids() {
     for (setting, arguments, code, verdict) in [
         ("", "--witness h1", 0, "dropped"),
         ("", "", 0, "not-back"),
@@ -128,7 +128,7 @@ fn the_answer_is_what_the_bridge_does_with_voids() {
 
 /// Doctor does not report a feature as working for an ordinary user if the agent refuses it.
 #[test]
-fn an_ordinary_user_is_told_what_the_agent_will_refuse() {
+fn doctor_warns_an_ordinary_user_of_refused_features() {
     let is_root = rustix::process::geteuid().is_root();
     let ordinary = |line: &str| {
         let nobody = "setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps=-all";

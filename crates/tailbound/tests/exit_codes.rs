@@ -246,7 +246,7 @@ fn an_error_names_the_program_or_the_place_in_a_file() {
 }
 
 #[test]
-fn the_help_says_the_table() {
+fn the_help_contains_the_table_of_exit_codes() {
     insta::assert_snapshot!("help", run_anywhere("--help").out);
 }
 

@@ -90,7 +90,7 @@ fn err(output: &Output) -> String {
 }
 
 #[test]
-fn a_rust_that_is_missing_or_too_old_is_told_with_versions_and_a_line_to_paste() {
+fn a_missing_or_old_rust_error_has_an_install_command() {
     let (pinned, oldest) = rust();
     let line = format!("--default-toolchain {pinned}\n");
     let need = |machine: Machine| {
@@ -191,7 +191,7 @@ fn the_readme_is_short() {
 }
 
 #[test]
-fn the_demo_says_first_how_long_it_takes_and_what_it_needs() {
+fn the_demo_first_prints_its_duration_and_needs() {
     let (pinned, _) = rust();
     let lab = ["cc", "ethtool", "ip", "tc", "ping"];
     let machine = lab
@@ -238,7 +238,7 @@ fn the_demo_says_first_how_long_it_takes_and_what_it_needs() {
 }
 
 #[test]
-fn the_demo_takes_as_long_and_as_much_as_it_says() {
+fn the_demos_duration_and_size_match_its_announcement() {
     let traps = toml("experiments/traps.toml");
     let duration = traps["duration"].as_str().unwrap();
     let seconds: usize = duration.strip_suffix('s').unwrap().parse().unwrap();
@@ -293,7 +293,7 @@ fn the_demo_takes_as_long_and_as_much_as_it_says() {
 }
 
 #[test]
-fn what_cargo_builds_elsewhere_is_run_from_there() {
+fn make_runs_programs_from_the_cargo_target_directory() {
     for (target, line) in [
         ("demo", "/elsewhere/release/tailbound lab run"),
         ("place", "/elsewhere/release/tailbound place serve"),
@@ -308,7 +308,7 @@ fn what_cargo_builds_elsewhere_is_run_from_there() {
 }
 
 #[test]
-fn as_many_experiments_run_as_make_says() {
+fn the_makefile_counts_the_experiments_correctly() {
     let script = file("scripts/experiments");
     let (_, rest) = script.split_once("for experiment in ").unwrap();
     let run = rest.split(';').next().unwrap().split_whitespace().count();
@@ -358,7 +358,7 @@ fn traps() -> BTreeMap<&'static str, Vec<f64>> {
 /// The table's figures are medians of repeats, and those of the picture are of all samples
 /// together. They may differ, but less than those of two runs.
 #[test]
-fn the_first_table_is_of_the_run_of_the_picture_beside_it() {
+fn the_readmes_first_table_matches_the_run_of_its_picture() {
     let traps = traps();
     let labels = toml("experiments/traps.toml");
     let labels = labels["words"].as_table().unwrap();
@@ -397,7 +397,7 @@ fn the_first_table_is_of_the_run_of_the_picture_beside_it() {
 }
 
 #[test]
-fn what_the_readme_says_of_the_traps_is_what_the_table_has() {
+fn the_readmes_trap_figures_match_the_results_table() {
     let traps = traps();
     let readme = file("README.md");
     let row = readme

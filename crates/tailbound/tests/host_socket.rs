@@ -220,8 +220,8 @@ fn a_guest_that_was_added_stays_over_reloads_takeovers_and_crashes() {
 }
 
 #[test]
-fn what_is_refused_leaves_everything_as_it_was() {
-    sandboxed("what_is_refused_leaves_everything_as_it_was", || {
+fn refused_guest_changes_leave_the_daemon_unchanged() {
+    sandboxed("refused_guest_changes_leave_the_daemon_unchanged", || {
         let [a, b, c] = [1, 2, 3].map(|number| Guest::new(Kind::Veth, number));
         let host = Host::new(&[&a]);
         let daemon = host.start("");
@@ -354,48 +354,45 @@ fn a_line_of_json_is_all_that_a_script_needs() {
 }
 
 #[test]
-fn half_a_request_and_a_thousand_idle_ones_hurt_nobody() {
-    sandboxed(
-        "half_a_request_and_a_thousand_idle_ones_hurt_nobody",
-        || {
-            let most = getrlimit(Resource::Nofile).maximum;
-            let limit = Rlimit {
-                current: most,
-                maximum: most,
-            };
-            setrlimit(Resource::Nofile, limit).expect("no more than it may be");
-            let [a, b, c] = [1, 2, 3].map(|number| Guest::new(Kind::Veth, number));
-            let host = Host::new(&[&a, &b]);
-            let daemon = host.start("");
-            let mut half = host.connect();
-            write!(half, "{{\"version\": 1, ").expect("sent");
-            // Less than what one may take that nobody else wants the place of.
-            half.set_read_timeout(Some(Duration::from_secs(20)))
-                .expect("it is a socket");
-            passes(&a, &b, 1);
-            assert_eq!(host.add(&c), "added\n");
-            // It was first, and is not the last one that is awaited: it made room.
-            let idle: Vec<_> = (0..1_000).map(|_| host.connect()).collect();
-            passes(&a, &c, 2);
-            assert_eq!(host.does("host remove-guest g3"), "removed\n");
-            assert_eq!(half.read(&mut [0]).expect("ended"), 0);
-            assert_eq!(idle.len(), 1_000);
-            let mut long = host.connect();
-            let more = vec![b'x'; 1 << 20];
-            // The rest is not read any more.
-            let _ = long.write_all(&more);
-            assert_eq!(answer(long)["result"], "refused");
-            passes(&b, &a, 3);
-            let descriptors = fs::read_dir(format!("/proc/{}/fd", daemon.0.id()));
-            let descriptors = descriptors.expect("it runs").count();
-            assert!(descriptors < 120, "{descriptors}");
-        },
-    );
+fn partial_and_idle_connections_do_not_block_requests() {
+    sandboxed("partial_and_idle_connections_do_not_block_requests", || {
+        let most = getrlimit(Resource::Nofile).maximum;
+        let limit = Rlimit {
+            current: most,
+            maximum: most,
+        };
+        setrlimit(Resource::Nofile, limit).expect("no more than it may be");
+        let [a, b, c] = [1, 2, 3].map(|number| Guest::new(Kind::Veth, number));
+        let host = Host::new(&[&a, &b]);
+        let daemon = host.start("");
+        let mut half = host.connect();
+        write!(half, "{{\"version\": 1, ").expect("sent");
+        // Less than what one may take that nobody else wants the place of.
+        half.set_read_timeout(Some(Duration::from_secs(20)))
+            .expect("it is a socket");
+        passes(&a, &b, 1);
+        assert_eq!(host.add(&c), "added\n");
+        // It was first, and is not the last one that is awaited: it made room.
+        let idle: Vec<_> = (0..1_000).map(|_| host.connect()).collect();
+        passes(&a, &c, 2);
+        assert_eq!(host.does("host remove-guest g3"), "removed\n");
+        assert_eq!(half.read(&mut [0]).expect("ended"), 0);
+        assert_eq!(idle.len(), 1_000);
+        let mut long = host.connect();
+        let more = vec![b'x'; 1 << 20];
+        // The rest is not read any more.
+        let _ = long.write_all(&more);
+        assert_eq!(answer(long)["result"], "refused");
+        passes(&b, &a, 3);
+        let descriptors = fs::read_dir(format!("/proc/{}/fd", daemon.0.id()));
+        let descriptors = descriptors.expect("it runs").count();
+        assert!(descriptors < 120, "{descriptors}");
+    });
 }
 
 #[test]
-fn nobody_but_the_daemons_user_and_root_is_heard() {
-    sandboxed("nobody_but_the_daemons_user_and_root_is_heard", || {
+fn the_daemons_socket_refuses_other_users() {
+    sandboxed("the_daemons_socket_refuses_other_users", || {
         // In a user namespace of one user there is no other.
         let other = ["--reuid", "65534", "--clear-groups"];
         let can = Command::new("setpriv").args(other).arg("true").output();
@@ -447,9 +444,9 @@ fn nobody_but_the_daemons_user_and_root_is_heard() {
 }
 
 #[test]
-fn a_drained_guest_is_read_no_more_until_that_is_undone() {
+fn a_drained_guest_is_not_read_until_the_drain_is_undone() {
     sandboxed(
-        "a_drained_guest_is_read_no_more_until_that_is_undone",
+        "a_drained_guest_is_not_read_until_the_drain_is_undone",
         || {
             let (a, b) = (Guest::new(Kind::Veth, 1), Guest::new(Kind::Veth, 2));
             let host = Host::new(&[&a, &b]);

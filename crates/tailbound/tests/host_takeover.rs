@@ -328,9 +328,8 @@ fn a_second_daemon_is_refused_in_one_sentence_that_names_the_first() {
 }
 
 #[test]
-fn a_daemon_that_is_killed_amid_traffic_is_taken_over_without_a_burst_or_a_frame_twice() {
-    let name =
-        "a_daemon_that_is_killed_amid_traffic_is_taken_over_without_a_burst_or_a_frame_twice";
+fn a_takeover_after_a_kill_adds_no_burst_and_no_duplicate() {
+    let name = "a_takeover_after_a_kill_adds_no_burst_and_no_duplicate";
     sandboxed(name, || {
         let host = Host::new();
         let first = host.start(&[]);
@@ -444,8 +443,8 @@ fn saved(came: &[(u32, Instant)]) -> u64 {
 }
 
 #[test]
-fn a_guest_has_what_it_had_saved_after_a_takeover_that_was_asked_and_never_twice() {
-    let name = "a_guest_has_what_it_had_saved_after_a_takeover_that_was_asked_and_never_twice";
+fn planned_takeovers_keep_a_guests_burst_and_never_double_it() {
+    let name = "planned_takeovers_keep_a_guests_burst_and_never_double_it";
     sandboxed(name, || {
         let host = Host::new();
         let mut running = host.start(&[]);
@@ -594,8 +593,8 @@ fn message(listener: &UnixDatagram) -> (String, Option<OwnedFd>) {
 const TAKEN: u32 = 2 * 32;
 
 #[test]
-fn after_a_crash_ports_come_back_from_systemd_and_only_what_was_taken_is_lost() {
-    let name = "after_a_crash_ports_come_back_from_systemd_and_only_what_was_taken_is_lost";
+fn after_a_crash_systemd_returns_ports_and_few_frames_drop() {
+    let name = "after_a_crash_systemd_returns_ports_and_few_frames_drop";
     sandboxed(name, || {
         for kind in support::kinds() {
             let host = Host::unpaced(kind);

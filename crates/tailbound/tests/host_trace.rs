@@ -281,7 +281,7 @@ fn perfetto_finds_each_frame_and_wait() {
 }
 
 #[test]
-fn packets_are_those_of_one_guest_that_a_daemon_has() {
+fn a_packet_trace_requires_one_guest_and_a_daemon() {
     let directory = tempfile::tempdir().unwrap();
     for (arguments, code, said) in [
         (&["--of", "packets"][..], 64, "name it with --guest, once"),

@@ -76,7 +76,7 @@ fn ten_commands_take_two_hosts_to_a_tenant_with_a_guarantee() {
         hosts.until("h1", "tailbound host show", |shown| {
             shown.contains("200 Mbit/s")
         });
-        what_is_wrong_hurts_nobody(&hosts);
+        wrong_calls_leave_guests_unchanged(&hosts);
         follow(&hosts, "## Renaming");
         assert_eq!(shown(&hosts, "h1", "web-0"), Value::Null);
         assert_eq!(bandwidth(&hosts, "h1", "front"), Some(200_000_000));
@@ -114,7 +114,7 @@ fn machines_of_one_host_need_no_libvirt() {
 }
 
 /// A hook that is called out of order, metadata with wrong units, a start that is refused.
-fn what_is_wrong_hurts_nobody(hosts: &Hosts) {
+fn wrong_calls_leave_guests_unchanged(hosts: &Hosts) {
     let hook =
         |what: &str| format!("virsh dumpxml web-0 | tailbound host libvirt-hook web-0 {what}");
     let before = |hosts: &Hosts| (bandwidth(hosts, "h1", "web-0"), hosts.does("h1", ADDED));

@@ -216,7 +216,7 @@ fn queries_are_answered_through_the_switch_with_both_sizes() {
 }
 
 #[test]
-fn a_guest_with_a_reservation_stays_on_the_shared_core_or_the_variant_says_why_not() {
+fn a_reserved_guest_keeps_the_shared_core_or_reports_the_reason() {
     let Some(lab) = Lab::new() else { return };
     lab.output("run vcpu --duration 400ms --repeat 2");
     let results = results(lab.directory.path(), "vcpu");
@@ -247,7 +247,7 @@ fn messages_to_a_reserved_guest_have_a_bound_with_its_vcpu_in_it() {
 }
 
 #[test]
-fn each_count_of_neighbours_runs_so_many_and_a_class_that_is_refused_says_why() {
+fn each_variant_runs_its_neighbours_or_reports_its_refusal() {
     let Some(lab) = Lab::new() else { return };
     let output = lab.output(
         "run vcpu-classes --duration 1s --variants default-1,default-3,slice-3,periodic-3 --keep",
@@ -419,7 +419,7 @@ variant = [
 "#;
 
 #[test]
-fn workflows_are_to_nodes_whose_neighbours_keep_their_cpu() {
+fn workflows_run_to_nodes_with_busy_neighbours() {
     let Some(lab) = Lab::new() else { return };
     fs::write(lab.directory.path().join("short.toml"), WORKFLOWS).unwrap();
     let results = lab.results("short.toml");
@@ -461,7 +461,7 @@ variant = [{ name = "selected", pipeline = "plain", loads = ["held", "selection"
 "#;
 
 #[test]
-fn the_placement_service_promises_what_hosts_then_keep_or_the_run_says_why_not() {
+fn placed_runs_state_the_promised_bound_or_the_refusal() {
     let Some(lab) = Lab::new() else { return };
     fs::write(lab.directory.path().join("placed.toml"), PLACED).unwrap();
     let results = lab.results("placed.toml --variants admitted");

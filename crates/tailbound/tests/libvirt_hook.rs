@@ -244,8 +244,8 @@ fn no_domains() -> [(String, String); 2] {
 }
 
 #[test]
-fn what_a_hook_refuses_is_one_clear_error_and_hurts_nobody() {
-    let name = "what_a_hook_refuses_is_one_clear_error_and_hurts_nobody";
+fn a_refused_domain_gets_one_error_and_changes_no_guest() {
+    let name = "a_refused_domain_gets_one_error_and_changes_no_guest";
     sandboxed(name, || {
         let mut host = Host::new();
         host.start();

@@ -147,7 +147,7 @@ fn segments(one: &mut Machine, two: &mut Machine) {
 
 #[test]
 #[ignore = "a machine that boots, and stands still for nine seconds"]
-fn of_what_comes_for_a_machine_that_stands_still_for_nine_seconds_every_frame_is_accounted_for() {
+fn frames_for_a_vm_stopped_for_nine_seconds_are_accounted_for() {
     let Some(kernel) = kernel() else { return };
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
@@ -219,13 +219,13 @@ fn cost_of_a_frame(kernel: &Kernel, backend: Backend) -> (f64, f64) {
 /// Prints what a frame of 1,514 B costs this machine beside its vCPUs, through QEMU's own TAP
 /// back end and a bridge, and through tailbound; in turn.
 ///
-/// `cargo test --release -p tailbound --test machines what_a_frame -- --ignored --nocapture`
+/// `cargo test --release -p tailbound --test machines measure_the_host_cpu_cost -- --ignored --nocapture`
 #[test]
 #[ignore = "measures, and judges nothing"]
-fn what_a_frame_costs_the_host() {
+fn measure_the_host_cpu_cost_of_a_frame() {
     const ROUNDS: usize = 3;
     let Some(kernel) = kernel() else { return };
-    support::sandboxed("what_a_frame_costs_the_host", || {
+    support::sandboxed("measure_the_host_cpu_cost_of_a_frame", || {
         let ip = |words: &str| {
             let words: Vec<&str> = words.split(' ').collect();
             support::command("ip", &words);

@@ -31,7 +31,7 @@ fn packages() -> [BTreeSet<File>; 2] {
 }
 
 #[test]
-fn where_nothing_can_be_written_is_named_with_what_to_do() {
+fn an_unwritable_prefix_is_reported_with_a_remedy() {
     let install = root().join("scripts/install");
     let output = Command::new(install).arg("/proc/nowhere").output();
     let output = output.unwrap();
@@ -93,7 +93,7 @@ fn maintainer_scripts_handle_each_packaged_unit() {
 }
 
 #[test]
-fn each_launcher_is_packaged_beside_what_it_imports() {
+fn each_launcher_is_packaged_with_its_imports() {
     let [files, _] = packages();
     let to = "/usr/share/tailbound/launchers/";
     let packaged: BTreeSet<_> = files
@@ -109,7 +109,7 @@ fn each_launcher_is_packaged_beside_what_it_imports() {
 }
 
 #[test]
-fn each_unit_is_packaged_and_has_its_configuration_checked_as_it_is_packaged() {
+fn each_unit_is_packaged_and_its_default_configuration_is_valid() {
     let [files, _] = packages();
     let sources: BTreeSet<_> = files.into_iter().map(|it| it.0).collect();
     for entry in fs::read_dir(root().join("contrib")).unwrap() {

@@ -218,7 +218,7 @@ fn an_operators_commands_to_adopt_containers_run_as_they_stand_on_the_page() {
 }
 
 #[test]
-fn an_operators_first_ten_commands_tell_an_ordinary_user_what_is_missing() {
+fn an_operators_first_ten_commands_name_missing_requirements() {
     let Some(ordinary) = users().pop() else {
         return;
     };
@@ -280,7 +280,7 @@ fn run_lines(lines: &str) -> Output {
 }
 
 #[test]
-fn a_command_that_does_what_its_page_shows_passes() {
+fn a_command_that_matches_its_page_passes() {
     let output = run_lines(
         "$ tailbound --version\ntailbound ...\n$ false   # exit code 1\n$ true\n\
          $ printf 'a\nb (c)\n'\na\nb (c)\n$ cat > f <<'END'\n$ x\nEND\n$ cat f\n$ x\n",
@@ -294,7 +294,7 @@ fn a_command_that_does_what_its_page_shows_passes() {
 }
 
 #[test]
-fn a_command_that_does_not_do_what_its_page_shows_ends_the_page() {
+fn a_command_that_differs_from_its_page_fails_the_page() {
     for (lines, why) in [
         (
             "$ false\n$ echo on\non\n",
@@ -396,7 +396,7 @@ fn commands_of_all_pages_run_or_are_listed_with_the_reason() {
 }
 
 #[test]
-fn the_reference_is_what_the_types_say() {
+fn the_configuration_reference_matches_the_types() {
     let output = Command::new("python3")
         .arg(root().join("scripts/reference"))
         .output()

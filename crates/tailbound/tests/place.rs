@@ -207,7 +207,7 @@ fn token(directory: &Path, name: &str, flags: &str) -> (PathBuf, String) {
 }
 
 #[test]
-fn a_token_opens_what_its_role_allows() {
+fn a_token_permits_only_the_operations_of_its_role() {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();
     let (operator, first) = token(directory, "operator", "--role operator");
@@ -238,7 +238,7 @@ fn a_token_opens_what_its_role_allows() {
 }
 
 #[test]
-fn an_issued_token_opens_what_its_role_allows_until_it_is_revoked() {
+fn an_issued_token_permits_its_role_until_revoked() {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();
     let (operator, entry) = token(directory, "operator", "--role operator");
@@ -269,7 +269,7 @@ fn an_issued_token_opens_what_its_role_allows_until_it_is_revoked() {
 }
 
 #[test]
-fn a_service_that_is_not_there_or_is_none_is_told_apart() {
+fn connection_errors_distinguish_absent_and_wrong_services() {
     let closed = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = closed.local_addr().unwrap();
     drop(closed);
@@ -307,7 +307,7 @@ fn a_service_that_is_not_there_or_is_none_is_told_apart() {
 
 /// The test does not depend on the clock: a silent service ends after one minute.
 #[test]
-fn a_terminal_is_told_that_a_service_does_not_answer() {
+fn a_terminal_shows_that_the_service_does_not_answer() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", silent.local_addr().unwrap());
     let command = format!("exec {PROGRAM} place status --url {url} --patience 20s");
@@ -410,7 +410,7 @@ impl Drop for Daemon {
 }
 
 #[test]
-fn a_host_takes_its_guests_guarantees_and_keeps_them_while_the_service_is_away() {
+fn a_host_keeps_its_guarantees_while_the_service_is_down() {
     const CONNECTED: &str = "tailbound_control_connected{}";
     const BANDWIDTH: &str =
         "tailbound_guarantee_bandwidth_bits_per_second{guest=\"g1\",vm=\"acme/web/0\"}";
@@ -437,7 +437,7 @@ fn a_host_takes_its_guests_guarantees_and_keeps_them_while_the_service_is_away()
 
 /// A limit of the service comes into force while the guest runs, and ends so.
 #[test]
-fn a_host_holds_its_guests_to_the_limits_that_the_service_says() {
+fn a_host_enforces_rate_limits_from_the_service() {
     const LIMIT: &str = "tailbound_limit_bits_per_second{guest=\"g1\"}";
     let directory = tempfile::tempdir().unwrap();
     let service = Service::open(directory.path());

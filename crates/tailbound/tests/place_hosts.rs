@@ -289,8 +289,8 @@ fn hosts_speak_by_keys_of_the_service_through_its_renewals_and_its_silence() {
 /// The two cases of a promise that no host keeps, a host that changes afterwards, and a service
 /// that is killed while it is asked.
 #[test]
-fn what_hosts_do_not_keep_is_refused_or_told_at_once_and_outlasts_the_service() {
-    let name = "what_hosts_do_not_keep_is_refused_or_told_at_once_and_outlasts_the_service";
+fn promises_that_hosts_cannot_keep_are_refused_or_degraded() {
+    let name = "promises_that_hosts_cannot_keep_are_refused_or_degraded";
     sandboxed(name, || {
         let place = Place::new();
         let service = place.serve();

@@ -180,6 +180,6 @@ fn killed_leaders_over_etcd_leave_no_place_granted_twice() {
 
 #[test]
 #[ignore = "takes minutes"]
-fn a_hundred_killed_leaders_over_etcd_leave_no_place_granted_twice_and_no_reservation() {
+fn a_hundred_killed_etcd_leaders_grant_no_slot_twice() {
     replicas::run(leader_kills(100));
 }

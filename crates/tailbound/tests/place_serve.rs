@@ -118,7 +118,7 @@ fn refused_with(code: i32, dir: &Folder, flags: &str, why: &str) {
 }
 
 #[test]
-fn what_it_has_kept_is_there_after_a_restart() {
+fn the_store_survives_a_restart_of_the_service() {
     let dir = dir();
     let first = start(&dir, NEW);
     assert!(first.ask("GET /readyz").starts_with("HTTP/1.1 200 "));
@@ -147,7 +147,7 @@ fn what_it_has_kept_is_there_after_a_restart() {
 }
 
 #[test]
-fn it_does_not_start_where_that_would_not_be_safe() {
+fn the_service_refuses_to_start_without_safe_authentication() {
     let dir = dir();
     let tree = "--topology tree.toml";
     refused_with(64, &dir, tree, "authentication is missing");
@@ -172,7 +172,7 @@ fn it_does_not_start_where_that_would_not_be_safe() {
 }
 
 #[test]
-fn what_it_cannot_use_is_named() {
+fn unusable_files_and_addresses_are_named() {
     let dir = dir();
     refused(&dir, OPEN, "the store is new");
     refused(&dir, &format!("{OPEN} --topology none.toml"), "none.toml: ");
@@ -253,7 +253,7 @@ impl Running {
 }
 
 #[test]
-fn who_changed_what_is_in_the_log() {
+fn the_log_audits_each_change_with_its_caller() {
     let dir = dir();
     let running = start(&dir, NEW);
     let new = |vms| format!(r#"{{"owner": "acme", "name": "web", "vms": {vms}}}"#);
@@ -341,7 +341,7 @@ fn answered_beside(half_open: usize) -> Option<std::time::Duration> {
 }
 
 #[test]
-fn half_open_connections_keep_nobody_out() {
+fn half_open_connections_do_not_block_requests() {
     let mut took = (0..10).map(|_| answered_beside(600).expect("it is answered each time"));
     // The best of ten: the machine may be busy.
     assert!(took.any(|took| took <= std::time::Duration::from_secs(1)));
@@ -363,7 +363,7 @@ fn post(address: &str, body: &str, traceparent: &str) -> String {
 }
 
 #[test]
-fn a_collector_is_told_of_requests_and_of_what_was_decided_in_them() {
+fn the_collector_receives_spans_of_requests_and_decisions() {
     let (endpoint, requests) = collector(&[]);
     let dir = dir();
     let running = start(&dir, &format!("{NEW} --otlp {endpoint}"));

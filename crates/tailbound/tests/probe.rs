@@ -87,7 +87,7 @@ fn lines_of_json_end_with_the_document() {
 }
 
 #[test]
-fn the_histogram_log_is_one_that_others_read() {
+fn the_histogram_log_has_the_standard_format() {
     let folder = Folder::new();
     let file = folder.join("sleeps.hlog");
     let document = quiet(&format!("--output json --histogram-log {}", file.display())).json();
@@ -193,7 +193,7 @@ fn a_node_that_answers_nonsense_is_charged_with_every_call() {
 }
 
 #[test]
-fn a_server_cuts_off_who_sends_nonsense_and_goes_on() {
+fn the_server_closes_invalid_connections_and_keeps_serving() {
     let server = Server::start();
     for nonsense in [
         b"GET / HTTP/1.1\r\nHost: a.example\r\n\r\n\r\n".as_slice(),
@@ -237,7 +237,7 @@ fn result(folder: &Folder, node: &str, verdict: &str, late: u64) {
 }
 
 #[test]
-fn select_keeps_the_best_and_says_when_they_are_short() {
+fn select_keeps_the_best_nodes_and_reports_a_shortage() {
     let folder = Folder::new();
     result(&folder, "a", "GOOD", 9);
     result(&folder, "b", "BAD", 400);
@@ -293,7 +293,7 @@ fn network(folder: &Folder, nodes: &[(&str, &str)]) {
 }
 
 #[test]
-fn the_network_test_decides_what_sleeps_leave_open_and_says_how_many_to_start() {
+fn the_network_test_settles_nodes_with_unsure_sleep_results() {
     let folder = Folder::new();
     result(&folder, "a", "GOOD", 0);
     result(&folder, "b", "UNSURE", 20);
@@ -353,7 +353,7 @@ fn marks_are_found_from_nodes_that_both_tests_judged() {
 }
 
 #[test]
-fn select_refuses_what_is_no_result() {
+fn select_refuses_files_that_are_no_probe_results() {
     let folder = Folder::new();
     let document = |schema: u32, kind: &str| {
         format!(r#"{{"schema":{schema},"kind":"{kind}","node":"a","verdict":"GOOD","cpus":[]}}"#)
@@ -381,7 +381,7 @@ fn watch(folder: &Folder, more: &str) -> CommandOutput {
 }
 
 #[test]
-fn a_watch_goes_on_with_its_file_and_tells_what_the_node_was() {
+fn a_watch_resumes_its_file_and_reports_the_nodes_history() {
     let folder = Folder::new();
     for runs in 1..=2 {
         let told = watch(&folder, "--runs 1").done();
@@ -413,7 +413,7 @@ fn a_watch_goes_on_with_its_file_and_tells_what_the_node_was() {
 }
 
 #[test]
-fn a_watch_tells_stretches_and_gaps_and_refuses_what_it_cannot_keep() {
+fn a_watch_reports_stretches_and_gaps_and_refuses_bad_files() {
     let folder = Folder::new();
     let line = |hour: u32, verdict: &str| {
         format!(
@@ -449,7 +449,7 @@ fn a_watch_tells_stretches_and_gaps_and_refuses_what_it_cannot_keep() {
 }
 
 #[test]
-fn pairs_tell_whose_the_long_tails_are() {
+fn pairs_attribute_long_tails_to_nodes() {
     let folder = Folder::new();
     let nodes = ["a", "b", "c", "d"];
     let found = [" .x.", ". x.", ".. .", ".xx "];

@@ -175,7 +175,7 @@ fn a_line_for_each_workflow_of_the_kind_comes_before_the_document() {
 }
 
 #[test]
-fn an_answer_from_another_node_is_none() {
+fn answers_from_another_node_end_the_node_as_faulty() {
     let [first, second] = crossed();
     // Of so many sequences some call either.
     let often = "--rates 4000 --duration 50ms --output json";

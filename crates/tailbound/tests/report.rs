@@ -71,7 +71,7 @@ fn show_writes_the_page_and_prints_the_picture() {
 }
 
 #[test]
-fn compare_shows_ratios_after_what_differs() {
+fn compare_lists_differing_conditions_before_ratios() {
     let folder = Folder::new();
     run(&folder, "one", 1_500_000);
     run(&folder, "two", 3_000_000);
@@ -119,7 +119,7 @@ fn the_help_is_stable() {
 }
 
 #[test]
-fn a_result_says_when_and_by_what_it_was_made() {
+fn a_result_shows_its_date_version_and_commit() {
     let folder = Folder::new();
     let file = run(&folder, "one", 1_500_000);
     let made = Provenance {

@@ -164,7 +164,7 @@ fn real_time(does: &str) -> Command {
 }
 
 #[test]
-fn a_test_of_real_time_has_a_session_of_its_own_and_reports_what_it_lost() {
+fn a_real_time_test_has_its_own_session_and_reports_lost_time() {
     let directory = tempfile::tempdir().unwrap();
     let lost = directory.path().join("lost");
     // Field 6 of the line of a process is its session, field 1 itself.

@@ -120,7 +120,7 @@ fn a_dry_run_starts_nothing() {
 }
 
 #[test]
-fn nodes_whose_probe_hangs_or_says_nonsense_are_not_kept() {
+fn nodes_whose_probe_hangs_or_returns_garbage_are_dropped() {
     let cloud = Cloud::new(&FOUR);
     let launcher = cloud.launcher();
     for (probe, why) in [
@@ -178,7 +178,7 @@ fn a_launcher_that_talks_nonsense_is_refused() {
 }
 
 #[test]
-fn a_program_that_does_not_start_is_named_with_what_to_do() {
+fn a_program_that_cannot_start_is_named_with_a_remedy() {
     let cloud = Cloud::new(&[("a", "GOOD", 0)]);
     let plain = cloud.path("hosts");
     let nobodys = cloud.path("nobodys");
@@ -208,7 +208,7 @@ fn a_program_that_does_not_start_is_named_with_what_to_do() {
 }
 
 #[test]
-fn what_a_launcher_started_before_it_hung_is_ended() {
+fn nodes_from_a_hung_launcher_are_deleted() {
     let cloud = Cloud::new(&[]);
     let launcher = cloud.shell(
         "case $line in\n\

@@ -50,7 +50,7 @@ fn replaced(whole: &str, from: &str, to: &str) -> String {
 }
 
 #[test]
-fn a_run_says_its_verdict_first_and_ends_with_its_exit_code() {
+fn a_run_prints_its_verdict_first_and_sets_the_exit_code() {
     let folder = Folder::new();
     for (at_most, code, verdict) in [("1s", 0, "PASS  mine: "), ("1us", 1, "FAIL  mine: ")] {
         folder.write("mine.toml", experiment(at_most));
@@ -73,7 +73,7 @@ fn a_run_says_its_verdict_first_and_ends_with_its_exit_code() {
 }
 
 #[test]
-fn a_run_follows_from_its_seed_whatever_the_number_of_threads() {
+fn a_runs_result_depends_on_the_seed_not_on_threads() {
     let folder = Folder::new();
     folder.write("mine.toml", experiment("1s"));
     let run = |seed: u64, threads: u64| {
@@ -171,7 +171,7 @@ fn the_items_of_the_papers_are_listed_and_those_of_seconds_are_run() {
 }
 
 #[test]
-fn what_came_out_of_items_is_kept_and_priced_first() {
+fn reproduce_reuses_kept_results_and_prices_full_runs() {
     let folder = Folder::new();
     let run = |line: &str| folder.run(&format!("reproduce {line}"));
     let keep = "silo-10 vsnoop-4 --results kept";
@@ -209,7 +209,7 @@ const TYPOS: &str = "\n[[check]]\nname = \"typo\"\nkind = \"reduction\"\nof = \"
                      at = [\"no-such-variant\"]\nfrom = \"nobody\"\nat_least = 40\nsource = \"s\"\n";
 
 #[test]
-fn a_check_that_names_what_is_not_there_is_refused_before_anything_runs_in_every_kind() {
+fn checks_with_unknown_names_are_refused_before_any_run() {
     let folder = Folder::new();
     for (kind, name) in [
         ("sim vcpu", "bobtail-fig9"),

@@ -277,7 +277,7 @@ fn a_corrupt_row_is_named_and_computed_again_and_never_merged() {
 }
 
 #[test]
-fn what_is_wrong_is_told_with_its_place_before_anything_runs() {
+fn grid_mistakes_are_named_with_their_place_before_any_run() {
     let folder = folder();
     for (file, from, to, wanted) in [
         ("grid.toml", "repetitions", "repetition", "grid.toml:5:1: "),

@@ -177,7 +177,7 @@ fn a_row_of_an_ignored_test_needs_the_nightly_result() {
 }
 
 #[test]
-fn alerts_and_dashboards_ask_for_what_is_documented() {
+fn alerts_and_dashboards_query_documented_metrics() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let read = |file: &str| std::fs::read_to_string(root.join(file)).unwrap();
     let documented: String = [
@@ -220,7 +220,7 @@ fn alerts_and_dashboards_ask_for_what_is_documented() {
 }
 
 #[test]
-fn each_alert_has_a_name_of_its_own_and_the_page_of_failures_names_alerts_that_exist() {
+fn alert_names_are_unique_and_the_operation_page_uses_them() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let read = |file: &str| std::fs::read_to_string(root.join(file)).unwrap();
     let rules = read("contrib/prometheus/tailbound.rules.yml");

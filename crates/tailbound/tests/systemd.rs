@@ -141,7 +141,7 @@ fn systemd_finds_no_fault_in_the_units() {
 }
 
 #[test]
-fn what_a_unit_may_still_do_is_little_and_named() {
+fn each_units_remaining_exposure_is_small_and_documented() {
     let points = rows(&document(), |cell| cell.starts_with('`'));
     for (column, (name, most)) in MAX_EXPOSURE.into_iter().enumerate() {
         let threshold = format!("--threshold={}", most * 10.0);

@@ -23,7 +23,7 @@ fn vcpu(line: &str) -> CommandOutput {
 }
 
 #[test]
-fn what_a_file_gives_is_written_where_it_says_and_taken_back_from_there() {
+fn apply_uses_the_files_state_path_and_restore_undoes_it() {
     let slice = Nanos::from_micros(300);
     if sched::probe_slice(slice).ok() != Some(slice) {
         skipped(
@@ -68,7 +68,7 @@ fn what_a_file_gives_is_written_where_it_says_and_taken_back_from_there() {
 }
 
 #[test]
-fn a_runtime_beyond_its_deadline_is_refused_with_what_would_do() {
+fn a_runtime_above_its_deadline_is_refused_with_the_maximum() {
     let class = "--class periodic --runtime 5ms --period 3ms";
     let own = std::process::id();
     let message = vcpu(&format!("apply --pid {own} {class}")).failed(64);
@@ -157,7 +157,7 @@ fn top_shows_each_threads_tail_without_a_terminal() {
 
 /// Threads that compute all the time, more than there are CPUs, wait for one again and again.
 #[test]
-fn a_trace_has_each_long_wait_with_who_ran_meanwhile() {
+fn a_trace_lists_long_waits_with_the_threads_that_ran() {
     let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let hogs = (0..=2 * cpus).map(|_| {
@@ -234,7 +234,7 @@ fn check_trace(document: &[u8]) {
 }
 
 #[test]
-fn an_interval_in_which_nothing_can_be_measured_is_a_wrong_argument() {
+fn intervals_outside_the_measurable_range_are_refused() {
     for interval in ["0s", "999us", "3601s"] {
         let message = vcpu(&format!("list --interval {interval}")).failed(64);
         assert!(
@@ -245,7 +245,7 @@ fn an_interval_in_which_nothing_can_be_measured_is_a_wrong_argument() {
 }
 
 #[test]
-fn a_process_that_does_not_run_is_said_to() {
+fn a_missing_process_is_reported_by_its_id() {
     // Above what the kernel can give out.
     for line in [
         "list --pid 4194305",

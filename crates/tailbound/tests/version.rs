@@ -34,7 +34,7 @@ fn git(directory: &Path, arguments: &[&str]) -> String {
 }
 
 #[test]
-fn the_commit_is_that_of_a_clone_and_of_nothing_around_it() {
+fn the_commit_is_read_only_from_the_clones_root() {
     let directory = tempfile::tempdir().unwrap();
     let clone = directory.path();
     assert_eq!(commit(clone), "");
@@ -64,7 +64,7 @@ fn the_version_has_the_commit_where_the_build_knew_it() {
 /// The tests' own build has no commit. The test checks the output of a build with a commit by the
 /// lines that read it.
 #[test]
-fn a_build_that_knows_its_commit_says_it_in_the_version_and_in_results() {
+fn a_build_with_a_commit_shows_it_in_version_and_results() {
     let directory = tempfile::tempdir().unwrap();
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/command");
     let main = directory.path().join("main.rs");
@@ -111,7 +111,7 @@ fn a_build_that_knows_its_commit_says_it_in_the_version_and_in_results() {
 
 /// Every target of make that builds a program for a user passes the commit on.
 #[test]
-fn make_hands_the_commit_to_what_it_builds() {
+fn make_passes_the_commit_to_every_build() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let commit = commit_of(&root);
     for target in ["build", "stage", "demo", "static", "probe-static"] {

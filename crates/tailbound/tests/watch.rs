@@ -120,8 +120,8 @@ impl Watch {
 }
 
 #[test]
-fn the_guests_are_served_to_those_who_have_the_url() {
-    let test = "the_guests_are_served_to_those_who_have_the_url";
+fn the_guests_are_served_only_with_the_urls_token() {
+    let test = "the_guests_are_served_only_with_the_urls_token";
     if !Capability::BpfWaits.try_here().works {
         skipped(Part::BpfWaits, test);
         return;

@@ -416,7 +416,7 @@ fn bundle(path: &Path, record: &str) {
 }
 
 #[test]
-fn a_guest_examines_itself_and_lists_what_it_cannot_see() {
+fn why_self_lists_the_parts_it_cannot_examine() {
     let output = run_anywhere("why --self --for 1s --output json");
     let document = output.json();
     let finding = document["finding"].as_str().unwrap();
@@ -581,8 +581,8 @@ fn changes(run: impl Fn()) -> Vec<String> {
 }
 
 #[test]
-fn nothing_on_the_host_is_different_afterwards_not_even_after_a_kill() {
-    let test = "nothing_on_the_host_is_different_afterwards_not_even_after_a_kill";
+fn why_leaves_the_host_unchanged_even_when_killed() {
+    let test = "why_leaves_the_host_unchanged_even_when_killed";
     let Some([victim, _idle]) = containers(test, "0 1000") else {
         return;
     };

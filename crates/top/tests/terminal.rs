@@ -161,7 +161,7 @@ fn keys_show_an_answer_and_quit() {
 }
 
 #[test]
-fn control_c_ends_it() {
+fn control_c_ends_top_and_restores_the_terminal() {
     let mut terminal = Terminal::start("stays");
     terminal.shows("two");
     terminal.press("\x03");
@@ -169,7 +169,7 @@ fn control_c_ends_it() {
 }
 
 #[test]
-fn a_signal_ends_it() {
+fn a_signal_ends_top_and_restores_the_terminal() {
     for signal in ["TERM", "INT", "HUP"] {
         let terminal = Terminal::start("stays");
         terminal.shows("two");
@@ -179,7 +179,7 @@ fn a_signal_ends_it() {
 }
 
 #[test]
-fn a_panic_and_an_error_of_the_measurement_end_it() {
+fn a_panic_or_measurement_error_ends_top_and_is_shown() {
     for (end, why) in [
         ("panics", "ended: the thread that looks has ended"),
         ("fails", "ended: the looks end by an error"),

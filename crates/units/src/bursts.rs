@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_or_the_word_is_read_and_written() {
+    fn bursts_round_trip_as_a_number_or_per_receiver() {
         for (text, bursts) in [
             ("1", Bursts::ONE),
             ("1000000", Bursts::PerSubtree(1_000_000)),

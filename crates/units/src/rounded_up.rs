@@ -34,7 +34,7 @@ mod tests {
     use super::{size, time};
 
     #[test]
-    fn what_is_printed_is_never_below_the_bound() {
+    fn printed_bounds_are_rounded_up() {
         assert_eq!(time(49_479_166_667), "49.480 s");
         assert_eq!(time(1_000_000), "1.000 ms");
         assert_eq!(time(999), "999 ns");

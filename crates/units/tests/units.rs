@@ -15,7 +15,7 @@ fn text_with_a_unit_is_read_exactly() {
 }
 
 #[test]
-fn what_is_wrong_is_named_with_what_would_be_right() {
+fn a_unit_error_suggests_the_correct_text() {
     let message = |text: &str| text.parse::<Nanos>().unwrap_err().to_string();
     assert_eq!(
         message("10"),
@@ -53,7 +53,7 @@ fn what_is_wrong_is_named_with_what_would_be_right() {
 }
 
 #[test]
-fn a_number_in_a_document_is_told_that_a_unit_is_missing() {
+fn a_number_without_a_unit_is_refused_in_a_document() {
     #[derive(Debug, serde::Deserialize)]
     struct Document {
         #[expect(dead_code, reason = "only read")]
@@ -67,7 +67,7 @@ fn a_number_in_a_document_is_told_that_a_unit_is_missing() {
 }
 
 #[test]
-fn what_others_write_is_read_where_it_can_mean_one_thing_alone() {
+fn unambiguous_spellings_of_units_are_accepted() {
     for text in [
         "10Mbit/s",
         "10mbit",
@@ -100,7 +100,7 @@ fn what_others_write_is_read_where_it_can_mean_one_thing_alone() {
 }
 
 #[test]
-fn what_can_mean_several_things_is_asked_back() {
+fn ambiguous_units_are_refused_with_suggestions() {
     let ends = |error: String, end: &str| assert!(error.ends_with(end), "{error}");
     for (text, end) in [
         (
@@ -131,7 +131,7 @@ fn what_can_mean_several_things_is_asked_back() {
 }
 
 #[test]
-fn a_full_frame_at_ten_gigabit_takes_what_the_wire_takes() {
+fn transmission_times_are_rounded_up_to_nanoseconds() {
     // 84 bytes, preamble and gap included, are the smallest step of a 10 Gbit/s
     // wire: 67.2 ns (Silo, 4.3.1).
     assert_eq!(Rate(10_000_000_000).time_for(Bytes(84)), Nanos(68));
@@ -164,7 +164,7 @@ fn serde_uses_the_text() {
 
 proptest! {
     #[test]
-    fn what_is_printed_parses_to_the_same(value: u64) {
+    fn a_printed_value_parses_to_the_same_value(value: u64) {
         prop_assert_eq!(Nanos(value).to_string().parse(), Ok(Nanos(value)));
         prop_assert_eq!(Bytes(value).to_string().parse(), Ok(Bytes(value)));
         prop_assert_eq!(Rate(value).to_string().parse(), Ok(Rate(value)));

@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn each_ring_of_the_largest_card_is_told_by_its_own_descriptor() {
+    fn each_ring_of_the_largest_card_has_its_own_call_descriptor() {
         let rings = WORDS * WORD;
         let caller = Caller::start(rings).unwrap();
         let files: Vec<_> = (0..rings)
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_descriptor_that_waits_ends_when_it_is_replaced_and_the_next_is_told() {
+    fn a_blocked_descriptor_is_replaced_and_the_next_is_notified() {
         let caller = Caller::start(2).unwrap();
         let stuck = event(EventfdFlags::empty());
         rustix::io::write(&stuck, &FULL.to_ne_bytes()).unwrap();

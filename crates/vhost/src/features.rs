@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_guest_has_not_chosen_is_done_for_it() {
+    fn offloads_that_a_guest_lacks_are_prepared_by_the_host() {
         let checksum = Some(Checksum {
             start: 34,
             offset: 16,

@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_beyond_the_log_is_not_logged_and_nothing_breaks() {
+    fn writes_beyond_the_dirty_log_succeed_unlogged() {
         let log = Arc::new(Log::default());
         let memory = Memory::map([(place(0, 0, 16 * PAGE), memfd(16 * PAGE))], &log).unwrap();
         log.switch(true);

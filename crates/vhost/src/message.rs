@@ -224,7 +224,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_bytes_come_a_request_or_an_error_is_made_of_them(
+        fn any_bytes_parse_to_requests_or_an_error(
             bytes in prop::collection::vec(prop_oneof![Just(0u8), 0u8..20, any::<u8>()], 0..600),
         ) {
             let (mut monitor, back_end) = UnixStream::pair().unwrap();

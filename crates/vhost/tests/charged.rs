@@ -192,7 +192,7 @@ fn a_burst_ends_after_a_few_pages_that_it_touches_first() {
 }
 
 #[test]
-fn what_was_charged_crosses_a_takeover() {
+fn charged_pages_survive_a_takeover() {
     let limited = Limited {
         limit: 1 << 40,
         files: Arc::default(),

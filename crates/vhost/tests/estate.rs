@@ -30,7 +30,7 @@ fn succeed(mut port: VhostPort, socket: &Path, queues: usize) -> VhostPort {
 }
 
 #[test]
-fn neither_the_guest_nor_its_monitor_notices_and_nothing_is_lost() {
+fn a_takeover_loses_no_frame_and_keeps_the_vmm_connection() {
     for pairs in [1, 4] {
         let (socket, mut port, mut machine) = started(Build {
             pairs,
@@ -76,7 +76,7 @@ fn neither_the_guest_nor_its_monitor_notices_and_nothing_is_lost() {
 }
 
 #[test]
-fn what_was_agreed_on_stays_so() {
+fn negotiated_features_and_the_log_survive_a_takeover() {
     let (socket, port, mut machine) = started(Build::default());
     let log = memfd(4096);
     machine.set_log(&log, (BASE + LEN) / 4096 / 8);
@@ -99,7 +99,7 @@ fn what_was_agreed_on_stays_so() {
 }
 
 #[test]
-fn rings_that_rest_or_are_broken_stay_so() {
+fn stopped_and_broken_rings_stay_so_across_a_takeover() {
     let (socket, mut port, mut machine) = started(Build {
         pairs: 2,
         ..Build::default()
@@ -130,7 +130,7 @@ fn rings_that_rest_or_are_broken_stay_so() {
 }
 
 #[test]
-fn nobody_takes_it_and_it_goes_on() {
+fn a_paused_port_without_a_successor_resumes() {
     let (socket, mut port, mut machine) = started(Build::default());
     let pool = Pool::new();
     for n in 0..3 {
@@ -150,7 +150,7 @@ fn nobody_takes_it_and_it_goes_on() {
 }
 
 #[test]
-fn a_monitor_may_come_to_whoever_went_on() {
+fn a_successor_port_accepts_a_new_vmm() {
     let socket = socket();
     let port = open(&socket.path, 1);
     let mut port = succeed(port, &socket.path, 1);
@@ -250,7 +250,7 @@ fn a_card_of_the_first_release_goes_on() {
 }
 
 #[test]
-fn the_first_release_understands_what_is_written_here() {
+fn the_first_release_can_read_the_state_of_this_release() {
     go_on_with(|written| {
         // All that it reads, by the names and in the form that it knows.
         let first: serde_json::Value = serde_json::from_str(FIRST).expect("JSON");

@@ -163,7 +163,7 @@ const RESETS: [(&str, Reset); 3] = [
 ];
 
 #[test]
-fn a_guest_that_resets_in_mid_ring_starts_anew_and_nobody_else_notices() {
+fn a_guest_that_resets_mid_ring_restarts_without_harm_to_others() {
     for (name, reset) in RESETS {
         let (_socket, mut port, mut machine) = started(Build::default());
         let (_other_socket, mut other, mut neighbour) = started(Build::default());
@@ -190,7 +190,7 @@ fn a_guest_that_resets_in_mid_ring_starts_anew_and_nobody_else_notices() {
 }
 
 #[test]
-fn what_is_not_a_frame_is_given_back_and_the_ring_goes_on() {
+fn invalid_frames_are_returned_and_the_ring_continues() {
     let (_socket, mut port, mut machine) = started(Build::default());
     let pool = Pool::new();
     let at = machine.rings[1].buffer(0);
@@ -238,7 +238,7 @@ fn a_monitor_that_contradicts_itself_is_left_and_the_next_is_served() {
 }
 
 #[test]
-fn half_a_message_stops_nobody() {
+fn half_a_message_blocks_no_guest() {
     let (socket, mut port, mut machine) = started(Build::default());
     let pool = Pool::new();
     let message = Monitor::message(request::SET_VRING_NUM, &[0]);
@@ -416,7 +416,7 @@ fn a_file_in_the_sockets_place_is_not_overwritten() {
 }
 
 #[test]
-fn a_directory_that_is_missing_is_named_with_what_to_do() {
+fn a_missing_socket_directory_is_reported_with_a_remedy() {
     let socket = socket();
     let path = socket.path.join("run").join("guest");
     let config = VhostConfig {

@@ -17,7 +17,7 @@ use tailbound_units::Nanos;
 use tailbound_vhost::{Mode, VhostConfig, VhostPort};
 
 #[test]
-fn frames_cross_both_ways_whatever_the_driver_has_chosen() {
+fn frames_cross_both_ways_with_any_driver_features() {
     let base = feature::VERSION_1 | feature::PROTOCOL;
     let choices = [
         0,
@@ -75,7 +75,7 @@ fn a_large_frame_takes_several_buffers_and_the_guest_sees_them_at_once() {
 }
 
 #[test]
-fn what_the_guest_cannot_do_is_done_for_it() {
+fn a_port_segments_and_checksums_for_a_guest_without_offloads() {
     let (_socket, mut port, mut machine) = started(Build {
         entries: 64,
         ..Build::default()
@@ -97,7 +97,7 @@ fn what_the_guest_cannot_do_is_done_for_it() {
 }
 
 #[test]
-fn a_full_ring_keeps_what_waits_and_tells_of_room() {
+fn a_full_ring_keeps_queued_frames_and_signals_room() {
     let (_socket, mut port, mut machine) = started(Build::default());
     let pool = Pool::new();
     let mut frames: VecDeque<_> = (0..40)
@@ -350,7 +350,7 @@ fn frames_of_a_connection_keep_to_one_of_several_queues() {
 }
 
 #[test]
-fn a_guest_that_is_not_there_is_a_link_that_is_down() {
+fn an_absent_guest_is_a_link_that_is_down() {
     let socket = socket();
     let mut port = open(&socket.path, 1);
     let pool = Pool::new();
@@ -371,7 +371,7 @@ fn a_guest_that_is_not_there_is_a_link_that_is_down() {
 }
 
 #[test]
-fn a_monitor_may_be_the_one_that_listens() {
+fn a_port_may_connect_to_a_vmm_that_listens() {
     let socket = socket();
     let config = VhostConfig {
         allowance: None,
@@ -403,7 +403,7 @@ fn is_called(machine: &Machine) -> bool {
 }
 
 #[test]
-fn a_driver_is_called_as_it_asks() {
+fn a_driver_is_notified_only_as_it_requests() {
     for features in [
         Build::default().features,
         feature::VERSION_1 | feature::PROTOCOL,

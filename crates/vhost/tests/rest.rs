@@ -273,7 +273,7 @@ fn play(features: u64, steps: &[Step]) -> usize {
 
 proptest! {
     #[test]
-    fn no_frame_waits_longer_than_a_rest_whatever_wakes_the_loop(
+    fn no_frame_waits_longer_than_a_rest_for_any_wake_ups(
         has_events in any::<bool>(),
         steps in prop::collection::vec(step(), 1..80),
     ) {

@@ -150,7 +150,7 @@ impl Driver {
 proptest! {
     /// However a driver cuts its frames, they are taken as they are, and in order.
     #[test]
-    fn what_a_driver_offers_is_taken_in_order(
+    fn frames_offered_by_a_driver_are_taken_in_order(
         start in any::<u16>(),
         event in any::<bool>(),
         frames in prop::collection::vec(
@@ -188,7 +188,7 @@ proptest! {
     /// For every split of a driver's buffers, a frame fills them from the first on, and its chains
     /// are returned immediately; or nothing changes.
     #[test]
-    fn what_is_put_fills_the_buffers_in_order(
+    fn a_frame_fills_the_guests_buffers_in_order(
         start in any::<u16>(),
         chains in prop::collection::vec(
             (prop::collection::vec(1u32..3000, 1..5), any::<bool>()), 0..40),
@@ -377,7 +377,7 @@ fn a_ring_into_which_no_frame_fits_is_broken_after_256_of_them() {
 }
 
 #[test]
-fn a_ring_goes_on_where_its_used_part_is() {
+fn a_ring_resumes_at_its_used_index() {
     let mut driver = Driver::new(8, 65_533);
     let pool = Pool::new();
     let mut got = Vec::new();

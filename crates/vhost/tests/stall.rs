@@ -123,7 +123,7 @@ fn number_of(frame: &[u8]) -> (u32, bool) {
 }
 
 #[test]
-fn of_what_a_guest_that_does_not_run_for_nine_seconds_gets_every_frame_is_accounted_for() {
+fn each_frame_for_a_guest_stalled_for_nine_seconds_is_counted() {
     const FRAMES: u32 = 5_000;
     const ENTRIES: u16 = 64;
     let build = Build {
@@ -206,7 +206,7 @@ fn tso(size: u16, ecn: bool) -> [u8; 10] {
 }
 
 #[test]
-fn what_the_other_guest_cannot_cut_is_cut_and_the_rest_crosses_whole() {
+fn only_packets_beyond_the_receivers_features_are_segmented() {
     let able = feature::CSUM
         | feature::HOST_TSO4
         | feature::HOST_ECN

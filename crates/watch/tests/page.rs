@@ -126,7 +126,7 @@ fn the_page_has_the_slowest_first_why_it_is_slow_and_the_last_hour() {
 }
 
 #[test]
-fn the_page_says_that_nothing_answers_and_goes_on_when_it_does() {
+fn the_page_shows_a_missing_answer_and_resumes_with_the_next() {
     let board = Board::default();
     let (_server, origin, path) = serve(&board);
     let Some(page) = Page::open_at(&origin, &path) else {

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_of_the_mutant_whose_text_has_it_or_of_the_innermost_around() {
+    fn an_error_belongs_to_the_innermost_mutant_around_it() {
         let found = rewritten("fn f() -> &u8 { a + b + 1 }");
         let at = |text: &str| {
             let start = found.text.find(text).expect("it is there");

@@ -80,7 +80,7 @@ fn the_uplink_is_shared_and_restored_with_the_last_guest() {
 }
 
 #[test]
-fn a_second_adoption_changes_only_what_differs() {
+fn a_second_adoption_changes_only_differing_steps() {
     let (mut host, mut journal) = (host(), FakeJournal::default());
     let before = host.snapshot();
     let both = request(true, true, true);
@@ -157,7 +157,7 @@ fn after_a_reboot_there_is_nothing_to_undo() {
 }
 
 #[test]
-fn what_an_administrator_set_is_refused_and_stays() {
+fn an_administrators_queue_discipline_is_kept_and_refused() {
     let (mut host, journal) = (host(), FakeJournal::default());
     let chosen = host.ports.get_mut(&13).unwrap();
     (chosen.qdisc, chosen.origin) = ("tbf".into(), QueueOrigin::Administrator);

@@ -328,7 +328,7 @@ fn errors_are_documents_with_the_specifications_numbers() {
 }
 
 #[test]
-fn what_is_no_json_is_one_error() {
+fn invalid_json_is_one_cni_error() {
     let called = environment(&[("CNI_COMMAND", "ADD")]);
     let (text, is_done) = run(&called, "{");
     assert!(!is_done && text.contains("\"code\": 6"), "{text}");
@@ -345,7 +345,7 @@ fn the_version_is_answered_without_a_configuration() {
 }
 
 #[test]
-fn what_was_never_added_is_deleted_and_collected() {
+fn del_and_gc_succeed_for_containers_never_added() {
     let directory = tempfile::tempdir().expect("a directory");
     let state = directory.path().join("none");
     let config = json!({

@@ -186,7 +186,7 @@ fn guests_are_selected_by_name_key_pattern_and_device() {
 
 /// The programs on interfaces put no `fq` there for a guarantee alone, so an adoption must not wait for one.
 #[test]
-fn a_guarantee_alone_waits_at_the_uplink_and_not_at_the_guest() {
+fn a_guarantee_alone_needs_fq_only_at_the_uplink() {
     let host = host();
     let bucket = Some("50Mbit/s".parse().unwrap());
     let queues = |request: Request| {

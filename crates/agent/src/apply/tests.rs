@@ -56,7 +56,7 @@ fn mixed() -> (Fake, Vec<Desired>) {
 }
 
 #[test]
-fn what_was_applied_is_put_back_by_whoever_has_the_state() {
+fn any_process_with_the_state_restores_applied_changes() {
     let (kernel, desired) = mixed();
     let before = kernel.clone();
     let mut bench = bench(kernel);
@@ -118,7 +118,7 @@ fn each_change_starts_from_the_original_and_normal_returns_to_it() {
 }
 
 #[test]
-fn a_thread_that_gets_the_number_of_one_that_ended_keeps_nothing() {
+fn a_thread_with_a_reused_tid_keeps_no_scheduling_class() {
     let (kernel, desired) = mixed();
     for reused in 0..16 {
         for tid in 1..=5 {
@@ -167,7 +167,7 @@ fn a_thread_that_ends_meanwhile_is_passed_over() {
 }
 
 #[test]
-fn what_somebody_else_changed_since_is_left_to_them() {
+fn restore_keeps_values_that_others_changed_since() {
     let (kernel, desired) = mixed();
     let mut bench = bench(kernel);
     let plan = bench.plan(&desired);

@@ -140,7 +140,7 @@ fn list(pods: &[(&str, &str, &str)]) -> Vec<u8> {
 }
 
 #[test]
-fn a_runtime_says_what_its_pods_are_called() {
+fn a_runtime_lists_its_pods_names() {
     let mut message = list(&[
         ("u1", "tenant", "virt-launcher-web"),
         ("u2", "kube-system", "dns"),
@@ -168,7 +168,7 @@ fn a_runtime_says_what_its_pods_are_called() {
 }
 
 #[test]
-fn a_runtime_that_does_not_answer_is_told_of_in_one_line_and_holds_nobody_up() {
+fn a_faulty_runtime_is_one_error_line_within_the_timeout() {
     for (does, why) in [
         (Runtime::Hangs, "no answer within 500 ms"),
         (
@@ -209,7 +209,7 @@ fn a_runtime_that_does_not_answer_is_told_of_in_one_line_and_holds_nobody_up() {
 }
 
 #[test]
-fn an_answer_that_is_cut_short_or_compressed_is_none() {
+fn truncated_or_compressed_cri_answers_are_refused() {
     let whole = framed(&list(&[("u", "n", "p")]));
     assert_eq!(decode(&whole).unwrap().items.len(), 1);
     for end in 0..whole.len() {
@@ -227,7 +227,7 @@ fn an_answer_that_is_cut_short_or_compressed_is_none() {
 }
 
 #[test]
-fn names_are_asked_for_once_and_a_runtime_that_fails_is_left_alone_for_a_while() {
+fn pod_names_are_queried_once_and_failures_are_retried_later() {
     let pod = |uid: &str, name: &str| Pod {
         uid: uid.to_owned(),
         namespace: "tenant".to_owned(),

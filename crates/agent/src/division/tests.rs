@@ -34,7 +34,7 @@ fn causes(division: &Division) -> Vec<(&'static str, u64)> {
 }
 
 #[test]
-fn a_wait_is_what_ran_on_its_cpu_while_it_lasted() {
+fn a_wait_is_divided_among_the_threads_that_ran_on_its_cpu() {
     let runs = vec![
         run(0, 120, 7, "before"),
         run(120, 160, 8, "hog"),
@@ -49,7 +49,7 @@ fn a_wait_is_what_ran_on_its_cpu_while_it_lasted() {
 }
 
 #[test]
-fn nobody_is_to_blame_while_a_thread_may_not_run_itself() {
+fn throttled_time_of_a_wait_is_not_charged_to_others() {
     let runs = vec![run(90, 150, 7, "a"), run(150, 200, 8, "b")];
     let held = LateWait {
         reservation: Nanos(40),
@@ -69,7 +69,7 @@ fn nobody_is_to_blame_while_a_thread_may_not_run_itself() {
 }
 
 #[test]
-fn what_was_taken_of_a_run_is_not_the_runs() {
+fn stolen_and_interrupt_time_is_subtracted_from_a_run() {
     let taken = Run {
         stolen: Nanos(30),
         interrupted: Nanos(10),
@@ -135,7 +135,7 @@ fn runs() -> impl Strategy<Value = Vec<Run>> {
 
 proptest! {
     #[test]
-    fn the_parts_are_the_whole(
+    fn the_causes_of_a_wait_sum_to_its_length(
         from in 0..10_000_u64, length in 0..20_000_u64, runs in runs(),
         reservation in 0..30_000_u64, quota in 0..30_000_u64,
     ) {

@@ -145,7 +145,7 @@ fn the_daemons_slice_becomes_a_partition_and_its_nics_interrupts_come_to_it() {
 }
 
 #[test]
-fn whoever_hands_out_cpus_is_named_and_nothing_is_planned() {
+fn other_cpu_managers_are_named_and_block_the_partition_plan() {
     let nginx = "sys/fs/cgroup/system.slice/nginx.service/cpuset.cpus";
     let pod = "sys/fs/cgroup/kubepods.slice/kubepods-pod1.slice/cri-containerd-1.scope/cpuset.cpus";
     let machine = "sys/fs/cgroup/machine.slice/machine-qemu-1.scope/libvirt/vcpu0/cpuset.cpus";
@@ -220,7 +220,7 @@ fn cpus_that_an_earlier_partition_left_are_none_for_the_next() {
 }
 
 #[test]
-fn a_change_of_the_kernels_own_is_told_from_one_by_others() {
+fn kernel_changes_of_a_partition_are_distinguished_from_others() {
     let partition = format!("{SLICE}/cpuset.cpus.partition");
     let own = format!("{SLICE}/cpuset.cpus");
     let online = "sys/devices/system/cpu/online";
@@ -257,7 +257,7 @@ fn a_change_of_the_kernels_own_is_told_from_one_by_others() {
 }
 
 #[test]
-fn sets_of_version_1_that_the_kernel_shrank_are_made_again_when_all_cpus_are_online() {
+fn shrunk_v1_cpusets_are_restored_when_all_cpus_are_online() {
     let host = Host::new(&[]);
     let top = host.directory.path().join("cpuset");
     let (own, rest) = (top.join("tailbound-path"), top.join("tailbound-rest"));

@@ -46,7 +46,7 @@ fn a_plan_prints_one_line_for_each_thread() {
 }
 
 #[test]
-fn a_packet_loop_goes_before_shares_and_the_plan_says_how_long_reservations_go_before_it() {
+fn a_packet_loop_gets_fifo_and_the_plan_bounds_its_preemption() {
     let kernel = Fake::new(1..=6);
     let path = |observed: &Observed, reserved: u32| {
         let reserved = (2..2 + reserved).map(|tid| wanted(tid, periodic(2000, 20_000)));
@@ -89,7 +89,7 @@ fn a_packet_loop_goes_before_shares_and_the_plan_says_how_long_reservations_go_b
 }
 
 #[test]
-fn reservations_beyond_the_limit_are_refused_with_what_would_pass() {
+fn excess_reservations_are_refused_with_a_runtime_that_fits() {
     // 4 CPUs of 0.90 each: 3.6 in all.
     let kernel = Fake::new(1..=4);
     let mut observed = kernel.observe(machine());
@@ -137,7 +137,7 @@ fn without_a_limit_everything_is_admitted() {
 }
 
 #[test]
-fn what_a_deadline_demands_of_affinity_is_widened_or_refused() {
+fn a_deadline_widens_a_narrow_affinity_or_is_refused() {
     let mut kernel = Fake::new([1]);
     kernel.threads.get_mut(&id(1)).unwrap().cpus = cpus("1");
     let observed = kernel.observe(machine());
@@ -207,7 +207,7 @@ fn without_the_privilege_nothing_is_raised() {
 }
 
 #[test]
-fn a_kernel_without_slices_gets_the_weight_alone_and_says_so() {
+fn a_kernel_without_slices_gets_only_the_weight_and_a_note() {
     let mut observed = Fake::new([1]).observe(machine());
     observed.machine.slices = false;
     let plan = plan_for(
@@ -310,7 +310,7 @@ proptest! {
 }
 
 #[test]
-fn a_share_under_a_quota_is_noted_with_how_long_that_stops_it() {
+fn a_quota_above_a_share_is_noted_with_its_throttle_time() {
     let kernel = Fake::new([1, 2]);
     let mut observed = kernel.observe(machine());
     for seen in observed.threads.values_mut() {
@@ -342,7 +342,7 @@ fn a_share_under_a_quota_is_noted_with_how_long_that_stops_it() {
 }
 
 #[test]
-fn a_weight_that_others_would_have_as_well_is_refused_and_a_slice_alone_is_not() {
+fn a_weight_in_a_group_with_other_threads_is_refused() {
     let observed = Fake::new([1]).observe(machine());
     let weighed = crate::guest::Weighed::Nothing {
         group: "/kubepods/podab".into(),
@@ -428,7 +428,7 @@ fn cpus_that_are_offline_or_that_a_cpuset_took_are_no_drift() {
 }
 
 #[test]
-fn a_mask_that_the_kernel_set_anew_with_the_cpuset_is_told_from_one_that_others_set() {
+fn a_mask_reset_by_the_kernel_is_distinguished_from_others() {
     let high = Class::Aperiodic(Aperiodic::default());
     let plan = with_mask(high, "2", "0-3", "0-3");
     assert_eq!(plan.threads[0].after.cpus, cpus("2"));

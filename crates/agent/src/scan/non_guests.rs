@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_does_not_change_is_looked_at_ever_less_often() {
+    fn an_unchanged_process_is_scanned_less_and_less_often() {
         assert_eq!(
             looks(200, |_| 1),
             [0, 1, 2, 4, 8, 16, 32, 64, 124, 184],
@@ -158,13 +158,13 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_starts_late_is_looked_at_in_the_same_second_and_the_next() {
+    fn a_new_thread_is_scanned_in_its_second_and_the_next() {
         let looks = looks(200, |second| if second < 100 { 1 } else { 2 });
         assert_eq!(looks[8..12], [100, 101, 102, 104]);
     }
 
     #[test]
-    fn a_process_with_another_name_or_the_number_of_one_that_exited_is_looked_at() {
+    fn a_renamed_process_or_reused_pid_is_scanned_again() {
         let mut known = NonGuests::default();
         let mut scan = |milliseconds, stat: Stat| {
             known.begin(Nanos::from_millis(milliseconds));
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_that_change_all_the_time_cost_a_scan_no_more_than_its_files_and_none_starves() {
+    fn changing_processes_stay_in_the_scan_budget_and_none_starves() {
         let mut known = NonGuests::default();
         let mut looks = [0; 100];
         for second in 0..100 {

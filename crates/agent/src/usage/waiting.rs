@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_that_goes_on_counts_though_the_kernel_has_not_added_it() {
+    fn an_unfinished_wait_counts_before_the_kernel_adds_it() {
         let still = |at| (at, 7, 50, 3, true);
         let seen = waiting(&[still(0), still(25), still(100), still(200)]);
         assert_eq!(seen, (MS(200), MS(200)));
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_runs_or_sleeps_waits_for_nothing() {
+    fn a_running_or_sleeping_thread_has_no_wait() {
         let runs = |at| (at, 7 + at, 50, 3, true);
         let nothing = (Nanos::ZERO, Nanos::ZERO);
         assert_eq!(waiting(&[runs(0), runs(100), runs(200)]), nothing);

@@ -18,7 +18,7 @@ const SCOPE: &str = r"/machine.slice/machine-qemu\x2d1\x2dweb1.scope";
 const NOBODY: u32 = 65534;
 
 #[test]
-fn a_name_that_another_user_gives_himself_counts_for_nobody() {
+fn a_guest_name_claimed_by_another_user_matches_no_rule() {
     let named = "name = \"web*\"";
     for process in [
         // By its arguments, by its threads alone, and the real QEMU.
@@ -59,7 +59,7 @@ fn a_name_that_another_user_gives_himself_counts_for_nobody() {
 }
 
 #[test]
-fn libvirts_scope_names_its_domain_whatever_the_process_says() {
+fn libvirts_scope_names_its_domain_despite_the_arguments() {
     let mut machine = Machine::new();
     let inside = format!("{SCOPE}/libvirt/emulator");
     machine.start(&Process {
@@ -97,7 +97,7 @@ fn libvirts<'p>(pid: u32, group: &'p str, arguments: &'p [&'p str]) -> Process<'
 }
 
 #[test]
-fn domains_whose_names_libvirts_groups_do_not_tell_apart_are_picked_by_their_uuids() {
+fn domains_with_ambiguous_group_names_are_picked_by_uuid() {
     let other = "aaaaaaaa-9b1e-4c55-8d7a-444455556666";
     let second = SCOPE.replace(r"2d1\x", r"2d2\x");
     let mut machine = Machine::new();
@@ -132,7 +132,7 @@ fn domains_whose_names_libvirts_groups_do_not_tell_apart_are_picked_by_their_uui
 }
 
 #[test]
-fn a_uuid_or_number_that_another_user_gives_himself_counts_for_nobody() {
+fn a_uuid_or_vmid_claimed_by_another_user_matches_no_rule() {
     let arguments = ["kvm", "-id", "100", "-uuid", UUID];
     let claim = Process {
         arguments: &arguments,
@@ -261,7 +261,7 @@ fn each_way_of_starting_a_guest_has_a_rule_that_works() {
 }
 
 #[test]
-fn a_container_that_a_user_makes_up_is_none_and_a_beginning_that_fits_two_asks_for_more() {
+fn fake_containers_match_no_rule_and_ambiguous_ids_are_refused() {
     let made_up = format!(
         "/user.slice/user@1000.service/docker-{}.scope",
         "4fa6".repeat(16)
@@ -311,7 +311,7 @@ fn a_name_that_fits_several_guests_picks_none_of_them() {
 }
 
 #[test]
-fn an_executable_is_known_by_its_inode_and_suffices_for_nothing() {
+fn an_exe_rule_matches_by_inode_and_still_needs_the_uid() {
     let mut machine = Machine::new();
     machine.start(&qemu(40, 1000));
     machine.start(&qemu(50, NOBODY));
@@ -333,7 +333,7 @@ fn an_executable_is_known_by_its_inode_and_suffices_for_nothing() {
 }
 
 #[test]
-fn a_process_that_got_the_number_of_one_that_a_rule_names_gets_nothing() {
+fn a_reused_pid_matches_no_pid_rule() {
     let mut machine = Machine::new();
     machine.start(&qemu(40, 0));
     let mut scanner = machine.scanner();
@@ -395,7 +395,7 @@ fn only_the_kernels_own_threads_are_a_guests_vhost() {
 }
 
 #[test]
-fn whoever_checks_a_configuration_in_the_daemons_unit_is_no_packet_loop() {
+fn check_config_in_the_daemons_unit_is_no_packet_loop() {
     let mut machine = Machine::new();
     let daemon = Process {
         comm: "tailbound-loop",
@@ -446,7 +446,7 @@ fn no_name_of_a_process_or_thread_reaches_a_terminal_as_it_is() {
 }
 
 #[test]
-fn a_pod_is_called_what_its_runtime_calls_it_and_picked_by_its_uid() {
+fn a_pod_has_its_runtimes_name_and_is_picked_by_its_uid() {
     let uid = "3f0c7ad2-1111-2222-3333-444455556666";
     let group = format!("/kubepods/burstable/pod{uid}/{}", "4fa6".repeat(16));
     let mut machine = Machine::new();
@@ -509,7 +509,7 @@ fn kvm(threads: &'static [&'static str]) -> Process<'static> {
 }
 
 #[test]
-fn a_process_that_becomes_a_guest_seconds_after_its_start_is_found_when_its_vcpus_start() {
+fn a_late_guest_is_found_when_its_vcpus_start() {
     let mut machine = Machine::new();
     // Its guest's memory is allocated first.
     machine.start(&kvm(&["kvm"]));
@@ -527,7 +527,7 @@ fn a_process_that_becomes_a_guest_seconds_after_its_start_is_found_when_its_vcpu
 }
 
 #[test]
-fn a_thread_that_a_scan_meets_before_it_has_its_name_is_known_within_a_second() {
+fn a_thread_scanned_before_it_is_named_is_found_within_a_second() {
     let mut machine = Machine::new();
     machine.start(&kvm(&["kvm"]));
     let mut scanner = machine.scanner();

@@ -48,7 +48,7 @@ fn group(path: &str) -> (Weighed, String) {
 }
 
 #[test]
-fn a_pods_weight_goes_to_the_pods_group_where_only_the_guest_and_its_helpers_are() {
+fn a_pods_group_is_weighed_if_it_holds_only_the_guest() {
     let [own, sidecar, sandbox] = containers();
     let mut machine = Machine::new();
     machine.start(&Process {
@@ -74,7 +74,7 @@ fn a_pods_weight_goes_to_the_pods_group_where_only_the_guest_and_its_helpers_are
 }
 
 #[test]
-fn a_guest_alone_in_nested_groups_is_weighed_where_others_begin() {
+fn the_outermost_group_with_only_the_guest_gets_its_weight() {
     let mut machine = Machine::new();
     machine.start(&Process {
         group: "/vms/web1/inner",
@@ -97,7 +97,7 @@ fn a_guest_alone_in_nested_groups_is_weighed_where_others_begin() {
 }
 
 #[test]
-fn a_group_that_is_shared_gives_nice_values_and_says_how_far_they_count() {
+fn a_guest_in_a_shared_group_gets_nice_values_and_a_note() {
     let mut machine = Machine::new();
     machine.start(&Process {
         group: "/",

@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn two_who_lost_the_service_together_do_not_return_together() {
+    fn backoff_waits_of_two_clients_differ() {
         let waits: std::collections::HashSet<_> = (0..64)
             .map(|_| Backoff::new(Duration::from_secs(1), Duration::from_secs(1)).wait())
             .collect();

@@ -176,7 +176,7 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_make_it_panic_or_turn_for_ever(
+        fn no_bytes_make_the_line_reader_panic_or_loop_forever(
             text in prop::collection::vec(prop_oneof![Just(b'\n'), Just(b'{'), Just(b'1'), any::<u8>()], 0..300),
             lengths in prop::collection::vec(1..9_usize, 0..50),
         ) {

@@ -114,8 +114,8 @@ pub(crate) fn stream(body: &str) -> Vec<u8> {
     format!("HTTP/1.1 200 OK\r\ncontent-type: application/x-ndjson\r\n\r\n{body}").into_bytes()
 }
 
-/// Returns a port without a listener.
-pub(crate) fn nobody() -> String {
+/// Returns a URL without a listener.
+pub(crate) fn url_without_listener() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     format!("http://{}", listener.local_addr().unwrap())
 }

@@ -152,7 +152,7 @@ proptest! {
     }
 
     #[test]
-    fn what_the_ledger_admits_passes(
+    fn tenants_that_the_ledger_admits_pass_the_audit(
         uneven in any::<bool>(),
         sizes in proptest::collection::vec(1_u32..14, 1..20),
         policy in prop_oneof![
@@ -168,7 +168,7 @@ proptest! {
 
     /// Of all delay classes together, also with queues of the classes that get shorter later.
     #[test]
-    fn what_is_admitted_in_classes_passes_and_shorter_queues_are_found(
+    fn the_audit_passes_delay_classes_and_finds_shortened_queues(
         uneven in any::<bool>(),
         sizes in proptest::collection::vec((2_u32..9, 20_u64..700), 4..24),
     ) {
@@ -200,7 +200,7 @@ proptest! {
     /// Tenants that were admitted by other rules stay, and overloaded ports admit no others. The
     /// placement's sums are never below the exact ones.
     #[test]
-    fn what_does_not_pass_is_kept_and_told(
+    fn tenants_over_capacity_are_kept_and_their_ports_reported(
         uneven in any::<bool>(),
         sizes in proptest::collection::vec(1_u32..30, 1..20),
     ) {
@@ -247,7 +247,7 @@ fn a_port_over_its_capacity_is_found() {
 }
 
 #[test]
-fn what_is_reserved_of_cpus_is_held_against_what_hosts_said_last() {
+fn reserved_cpu_is_audited_against_each_hosts_last_report() {
     let mut snapshot = filled(TREE, Policy::Silo, &[3]).snapshot();
     assert_eq!(audit(&snapshot).cpu, []);
     let (id, tenant) = snapshot.tenants.pop_first().unwrap();

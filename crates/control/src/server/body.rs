@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_nobody_wants_is_not_held() {
+    async fn discarded_and_oversized_bodies_are_not_buffered() {
         let (unwanted, most) = body(300);
         discard(unwanted).await;
         assert!(most.load(Ordering::Relaxed) <= 2, "{most:?}");

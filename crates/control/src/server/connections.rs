@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_stranger_goes_and_who_is_known_stays() {
+    fn the_oldest_unauthenticated_connection_is_evicted_first() {
         let all = Arc::new(Connections::new(3));
         let enter = |port| all.enter(peer(port)).0;
         let first = enter(1);

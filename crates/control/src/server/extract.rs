@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_made_whole_and_texts_left_alone() {
+    fn whole_floats_become_integers_and_strings_are_kept() {
         let text = br#"{"a": 8.0, "b": "8.0", "c\\\"8.0": [1.50, 2.000, -3.0], "d": 1.0e3}"#;
         let whole = whole_numbers(text).unwrap();
         let expected = r#"{"a": 8, "b": "8.0", "c\\\"8.0": [1.50, 2, -3], "d": 1.0e3}"#;
@@ -467,7 +467,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_made_whole_means_the_same(
+        fn whole_number_conversion_preserves_json_values(
             values in prop::collection::vec(
                 prop_oneof![
                     any::<i32>().prop_map(|i| Value::from(f64::from(i))),

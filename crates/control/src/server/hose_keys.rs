@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_gets_what_it_shares_with_each_other_one_and_nothing_else() {
+    fn a_host_receives_only_the_keys_that_it_shares_with_peers() {
         let maker = maker(&[7; 32]);
         let [a, b, c] = HOSTS.map(|host| keys(&maker, 6_000, host));
         assert_eq!(

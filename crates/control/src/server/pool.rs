@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_defect_in_one_answer_is_the_error_of_its_caller_alone() {
+    async fn a_panic_in_one_answer_fails_only_its_caller() {
         let pool = Pool::start();
         for _ in 0..2 * available_parallelism().map_or(1, NonZero::get) {
             let answer = pool.ask(Payer::Operators, || panic!("a defect")).await;

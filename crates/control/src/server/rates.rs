@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_many_as_a_burst_come_at_once_and_then_one_at_a_time() {
+    fn a_rate_limit_admits_a_burst_then_one_request_per_interval() {
         let mut buckets = Buckets::default();
         let (begin, each) = (Instant::now(), Duration::from_millis(100));
         let mut take =

@@ -253,7 +253,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_host_is_silent_half_a_minute_after_its_last_word_or_the_start() {
+    async fn a_host_is_silent_30_seconds_after_its_last_report() {
         let heard = ReportTimes::default();
         let start = Instant::now();
         let hosts = || ["a", "b"].into_iter();

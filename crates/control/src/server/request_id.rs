@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_callers_id_is_kept_if_it_is_plain() {
+    fn a_callers_request_id_is_kept_if_it_is_plain() {
         let of = |text: &'static str| {
             let mut headers = HeaderMap::new();
             headers.insert(REQUEST_ID, HeaderValue::from_static(text));

@@ -100,7 +100,7 @@ fn count(service: &Service) -> usize {
 }
 
 #[tokio::test]
-async fn nothing_is_seen_or_answered_before_it_is_durable() {
+async fn changes_become_visible_only_after_their_commit() {
     let Pair {
         service,
         gate,
@@ -178,7 +178,7 @@ async fn a_retry_at_the_same_time_reserves_once() {
 }
 
 #[tokio::test]
-async fn a_commit_without_space_is_taken_back_and_later_it_goes_on() {
+async fn a_commit_without_space_is_rolled_back_and_later_ones_pass() {
     let Pair {
         service,
         gate,
@@ -224,7 +224,7 @@ async fn a_commit_without_space_is_taken_back_and_later_it_goes_on() {
 }
 
 #[tokio::test]
-async fn who_does_not_know_what_was_kept_does_not_lead_until_it_has_loaded_again() {
+async fn a_leader_with_an_uncertain_commit_follows_until_it_reloads() {
     let Pair {
         service,
         gate,
@@ -305,7 +305,7 @@ fn without_audit(service: &Service) -> Snapshot {
 }
 
 #[tokio::test]
-async fn a_follower_has_what_the_leader_decided() {
+async fn a_follower_applies_the_leaders_decisions() {
     let Pair { service, gate, .. } = leader().await;
     drop(gate);
     let (ledger, _) = ledger();
@@ -371,7 +371,7 @@ async fn only_those_hosts_wake_whose_guarantees_changed() {
 /// While a long question runs, calls are decided and short questions are answered, and the next long
 /// question sees all of it.
 #[tokio::test]
-async fn nobody_but_long_questions_waits_for_a_long_question() {
+async fn a_long_query_delays_only_other_long_queries() {
     let Pair { service, gate, .. } = leader().await;
     drop(gate);
     service.call(create("acme", "first", 2)).await.unwrap();

@@ -70,7 +70,7 @@ fn a_tenant_is_created_and_is_in_the_list_and_on_the_map() {
 }
 
 #[test]
-fn what_two_hosts_measured_stands_beside_the_promised_delay() {
+fn the_page_shows_measured_delays_beside_the_promised_one() {
     let running = Running::open();
     // More machines than any host has slots for.
     running.create("web", 20);
@@ -140,7 +140,7 @@ fn a_refused_request_is_explained_and_a_nearest_one_passes() {
 }
 
 #[test]
-fn what_is_wrong_with_a_request_is_said_in_the_services_words() {
+fn the_page_shows_the_services_error_for_a_wrong_request() {
     let running = Running::open();
     let page = page!(running);
     for (field, text, said) in [
@@ -203,7 +203,7 @@ fn the_bound_of_a_pair_is_the_sum_over_its_path() {
 }
 
 #[test]
-fn a_drained_host_is_marked_by_a_pattern_and_says_whom_it_concerns() {
+fn a_drained_host_has_a_pattern_and_lists_its_tenants() {
     let running = Running::open();
     running.create("web", 40);
     let page = page!(running);
@@ -386,7 +386,7 @@ fn a_machine_on_its_way_is_on_the_map_at_both_ends_until_it_is_there() {
 }
 
 #[test]
-fn a_service_that_is_away_is_said_and_what_was_known_stays() {
+fn the_page_keeps_its_data_when_the_service_is_unreachable() {
     let running = Running::open();
     running.create("db", 12);
     let page = page!(running);
@@ -458,7 +458,7 @@ fn a_token_is_asked_for_and_a_tenants_own_shows_no_map() {
 }
 
 #[test]
-fn what_is_too_much_for_one_picture_is_drawn_by_racks() {
+fn maps_with_too_many_hosts_are_drawn_by_racks() {
     let link = |rate| UplinkSpec {
         rate: Rate(rate),
         links: 1,
@@ -583,7 +583,7 @@ fn areas_are_in_proportion_and_no_box_covers_another() {
 }
 
 #[test]
-fn it_reads_on_a_phone_and_in_the_dark() {
+fn the_page_is_readable_on_phones_and_in_dark_mode() {
     let running = Running::open();
     running.create("web", 40);
     let page = page!(running);

@@ -166,7 +166,7 @@ proptest! {
     /// Frames of conforming senders are never taken for excess: for any frames, in bursts or not,
     /// under any bunching by the network, and while rates move from one sender to another.
     #[test]
-    fn what_conforms_at_its_senders_conforms_here(
+    fn frames_that_conform_at_their_senders_conform_at_the_receiver(
         seed in 1u64.., count in 1u64..8, takes in 0u64..100_000,
         jitter in prop_oneof![Just(0u64), 0u64..5_000_000],
     ) {
@@ -297,7 +297,7 @@ fn a_machine_has_one_bucket_for_all_its_sources_and_a_stranger_none() {
 }
 
 #[test]
-fn a_lower_rate_holds_once_nothing_that_left_before_can_come() {
+fn a_lower_rate_applies_after_the_jitter_of_frames_in_flight() {
     const JITTER: Nanos = Nanos::from_millis(1);
     let rate = Rate::from_mbit(500);
     let mut inward = inward(config(2, JITTER), &[rate]);
@@ -331,7 +331,7 @@ fn a_lower_rate_holds_once_nothing_that_left_before_can_come() {
 /// A pacer without void frames delivers batches: a frame whose release is up to `EARLY` away leaves
 /// now, also at the time of a new grant.
 #[test]
-fn what_leaves_early_by_no_more_than_the_jitter_conforms_from_the_first_grant_on() {
+fn frames_early_by_at_most_the_jitter_conform() {
     const EARLY: Nanos = Nanos::from_millis(5);
     let rate = Rate::from_mbit(20);
     let mut inward = inward(config(2, EARLY), &[Rate::ZERO]);
@@ -385,7 +385,7 @@ fn no_change_of_a_rate_and_back_gives_more_than_the_rates_allow() {
 }
 
 #[test]
-fn another_guarantee_keeps_what_is_in_the_buckets() {
+fn a_new_guarantee_keeps_the_bucket_levels() {
     let mut inward = inward(config(2, Nanos::ZERO), &[Rate::ZERO]);
     for _ in 0..11 {
         inward.admit(Nanos(1), Some(SenderId(0)), WireBytes(FULL));

@@ -173,7 +173,7 @@ fn a_full_table_forgets_the_flow_that_was_idle_for_longest() {
 }
 
 #[test]
-fn what_is_not_ip_is_one_metered_flow_a_guest() {
+fn non_ip_frames_of_a_guest_are_one_metered_flow() {
     let mut meter = meter();
     let mut arp = |guest| {
         let frame = Record {

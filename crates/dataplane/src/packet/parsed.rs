@@ -208,7 +208,7 @@ mod tests {
     proptest! {
         /// Both ways read the same of a frame, and only the long one refuses any.
         #[test]
-        fn the_short_way_reads_what_the_long_one_does(
+        fn the_fast_parser_agrees_with_the_full_parser(
             payload in 0usize..40,
             cut in 0usize..80,
             protocol in prop_oneof![Just(TCP), Just(UDP), Just(33), any::<u8>()],

@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shared_is_copied_where_it_changes() {
+    fn a_shared_buffer_is_copied_on_write() {
         let pool = Pool::new();
         let mut first = pool.buffer(100);
         let (bytes, facts) = first.parts_mut();
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_needs_is_given_back_but_for_a_rest() {
+    fn unused_buffers_are_freed_except_for_a_reserve() {
         let pool = Pool::new();
         let used: Vec<_> = (0..4000).map(|n| pool.buffer(Pool::SIZES[n % 4])).collect();
         assert!(!pool.has_excess());
@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_handle_frees_what_is_unused_and_the_last_buffer_the_rest() {
+    fn a_pool_is_freed_with_its_last_handle_and_its_last_buffer() {
         let pool = Pool::new();
         let lists = Rc::downgrade(&pool.lists);
         let (used, last) = (pool.buffer(1), pool.buffer(Pool::LARGE));

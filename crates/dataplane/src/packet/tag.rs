@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ip_and_what_lies_at_the_start_of_its_buffer_get_a_tag_too() {
+    fn non_ip_frames_without_headroom_get_a_priority_tag() {
         let mut arp = vec![0xff; 12];
         arp.extend([0x08, 0x06, 0, 1, 8, 0, 6, 4]);
         arp.resize(60, 7);

@@ -303,7 +303,7 @@ fn hostile_virtio_headers_are_refused_with_the_reason() {
 /// A packet in VXLAN as the kernel hands it over: the type is that of the inner packet,
 /// the headers are those of the tunnel, the checksum is inside.
 #[test]
-fn what_is_to_be_cut_inside_of_a_tunnel_is_told_from_what_is_malformed() {
+fn segmentation_inside_a_tunnel_is_refused_as_unsupported() {
     let inner = Tcp::default();
     let mut frame = inner.frame();
     let payload = frame.split_off(14);
@@ -339,7 +339,7 @@ fn what_is_to_be_cut_inside_of_a_tunnel_is_told_from_what_is_malformed() {
 }
 
 #[test]
-fn a_checksum_cannot_be_asked_for_where_addresses_are() {
+fn a_checksum_request_over_address_fields_is_refused() {
     // ARP: the sum would be written over the sender's address later.
     let mut frame = vec![0xff; 12];
     frame.extend([8, 6, 0, 1, 8, 0, 6, 4, 0, 1]);
@@ -458,7 +458,7 @@ fn use_it(mut packet: Packet) {
 proptest! {
     /// Both ways make the same of a frame, and only the long one refuses any.
     #[test]
-    fn the_short_way_makes_the_packet_that_the_long_one_does(
+    fn the_fast_path_builds_the_same_packet_as_the_full_path(
         v6 in prop::bool::weighted(0.1),
         payload in prop_oneof![9 => 0_usize..80, 1 => 1500_usize..3000],
         start in prop_oneof![9 => Just(Packet::HEADROOM), 1 => 0_usize..3000],

@@ -55,7 +55,7 @@ fn large_packets_are_metered_whole_and_leave_as_segments() {
 }
 
 #[test]
-fn unpatched_is_a_pipeline_too() {
+fn the_default_pipeline_queues_unsegmented_packets_in_a_fifo() {
     let mut pipeline: Pipeline<Record> = Pipeline::new(&PipelineConfig::default());
     for id in 0..1001 {
         pipeline.push(Nanos(id), Record::new(id, 1, 64_000));
@@ -121,7 +121,7 @@ fn a_change_keeps_packets_in_flight_in_order() {
 }
 
 #[test]
-fn a_change_of_the_rate_keeps_the_queue_and_what_the_nic_holds() {
+fn a_rate_change_keeps_the_queue_and_the_bytes_in_the_nic() {
     let mut pipeline = Pipeline::new(&patched());
     let now = Nanos::from_secs(1);
     for id in 0..10 {
@@ -146,7 +146,7 @@ fn a_change_of_the_rate_keeps_the_queue_and_what_the_nic_holds() {
 }
 
 #[test]
-fn a_configuration_says_what_is_unknown() {
+fn unknown_pipeline_keys_and_kinds_are_refused() {
     let read = serde_json::from_str::<PipelineConfig>;
     let full = r#"{"meter":{"rate":"10Mbit/s","burst":"30KB"},"segment":true,
         "queue":{"kind":"fq-codel"},"nic":{"rate":"100Mbit/s","limit":"3750B"}}"#;

@@ -245,7 +245,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn options_are_read_and_those_not_known_are_noted() {
+    fn tcp_options_are_parsed_and_unknown_ones_are_flagged() {
         let stamps = Timestamps { value: 1, echo: 2 };
         let plain = Options::parse(&[1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 2]);
         assert_eq!(plain.timestamps, Some(stamps));
@@ -287,7 +287,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_stands_there_is_read(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+        fn arbitrary_option_bytes_are_parsed_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
             let options = Options::parse(&bytes);
             prop_assert!(options.sacks.iter().count() <= 4);
         }

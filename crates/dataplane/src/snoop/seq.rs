@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn order_goes_on_where_numbers_begin_again() {
+    fn sequence_numbers_keep_their_order_across_a_wrap() {
         let last = Seq(u32::MAX);
         assert!(last.is_before(last + 1));
         assert_eq!((last + 2).since(last), 2);

@@ -286,7 +286,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_has_what_was_added_and_not_removed(
+        fn the_connection_table_behaves_as_a_map(
             steps in prop::collection::vec((0u32..40, any::<bool>(), 0u64..9), 0..300),
         ) {
             let mut table = Table::new(16);

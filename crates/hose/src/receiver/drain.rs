@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_for_less_than_a_window_holds_nothing_back() {
+    fn a_backlog_shorter_than_a_window_limits_no_sender() {
         let (mut drain, mut now) = (Drain::default(), Nanos::from_secs(5));
         for _ in 0..5 {
             run(&mut drain, &mut now, 10, 1000, true);
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_guest_is_granted_what_it_drains_and_one_that_stands_a_hundredth() {
+    fn a_slow_guest_is_granted_its_drain_rate_and_a_stalled_one_1_pct() {
         let (mut drain, mut now) = (Drain::default(), Nanos::from_secs(5));
         // 25 KB in a millisecond are 200 Mbit/s.
         run(&mut drain, &mut now, 11, 25_000, true);

@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_loan_that_has_lapsed_is_had_again_only_after_a_grant_without_one() {
+    fn a_lapsed_loan_is_granted_again_only_after_a_grant_of_zero() {
         let mut loan = Loan::default();
         loan.set_most(Bytes(10));
         loan.end_sample(Nanos(1), Bytes(7), true);

@@ -232,7 +232,7 @@ fn a_lone_sender_gets_all() {
 }
 
 #[test]
-fn a_sender_that_waits_little_leaves_the_rest_and_is_lent_what_none_wants() {
+fn spare_bandwidth_goes_to_backlogged_senders_or_is_split() {
     let mut net = three();
     net.demand((1, 0), (0, 0), B / 10);
     net.demand((2, 0), (0, 0), B / 10);
@@ -247,7 +247,7 @@ fn a_sender_that_waits_little_leaves_the_rest_and_is_lent_what_none_wants() {
 }
 
 #[test]
-fn a_sender_divides_its_own_bandwidth_by_what_its_receivers_let_it() {
+fn a_sender_gives_its_ungranted_bandwidth_to_other_receivers() {
     // 1 sends to 0 and 2; 2 sends to 0 as well: 0 gives both a half, and 1 sends
     // what is left of its own to 2.
     let mut net = three();
@@ -285,7 +285,7 @@ fn on_silence_a_sender_falls_back_to_the_static_share() {
 }
 
 #[test]
-fn what_is_given_back_while_more_is_on_its_way_is_not_given_twice() {
+fn a_rate_returned_with_grants_in_flight_is_granted_only_once() {
     // Datagrams take several intervals: grants of one rate are on their way while
     // a sender gives back the ones before and finds a use for them again. Then it
     // is cut off, before it hears that its rate is another's now.
@@ -358,7 +358,7 @@ fn a_host_that_starts_again_is_taken_up_at_once() {
 /// The limit on a machine's senders follows their permitted rates. It rises immediately, and falls
 /// when the higher rate cannot be in use any more.
 #[test]
-fn senders_are_held_to_what_they_may_use() {
+fn receivers_hold_senders_to_their_permitted_rates() {
     let mut net = three();
     net.run_for(Nanos::from_millis(50));
     let held = |net: &Net, from| net.held_to((from, 0), (0, 0)).expect("it was heard");

@@ -72,7 +72,7 @@ fn refusals(net: &Net) -> u64 {
 }
 
 #[test]
-fn a_host_that_gives_frames_no_class_is_in_nobodys_way() {
+fn a_host_without_classes_refuses_no_peer() {
     let net = net([0, 3, 4]);
     assert_eq!(refused(&net, 0), []);
     assert_eq!(refused(&net, 1), [HostId::of("host-2")]);

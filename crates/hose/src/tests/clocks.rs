@@ -89,7 +89,7 @@ fn a_host_whose_clock_is_far_ahead_is_refused_and_so_is_not_believed_for_long() 
 }
 
 #[test]
-fn one_that_starts_again_with_the_right_clock_finds_one_that_was_wrong_with_it() {
+fn a_restarted_host_with_a_corrected_clock_reconnects() {
     for error in [70 * YEAR, YEAR / 10_000] {
         let mut net = net(2, Faults::NONE, 9);
         for host in [0, 1] {
@@ -198,7 +198,7 @@ proptest! {
     })]
 
     #[test]
-    fn nothing_is_taken_twice_and_right_clocks_bring_all_back(
+    fn no_datagram_is_accepted_twice_and_right_clocks_restore_rates(
         seed: u64,
         hosts in 2_usize..4,
         loss in 0_u64..40,

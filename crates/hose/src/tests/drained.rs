@@ -33,7 +33,7 @@ fn drain(net: &mut Net, intervals: u64, bytes: u64, waiting: bool) {
 }
 
 #[test]
-fn only_those_that_send_to_a_slow_guest_feel_it() {
+fn a_slow_guest_slows_its_own_senders_only() {
     let mut net = net();
     // 200 Mbit/s.
     drain(&mut net, 15, 25_000, true);
@@ -52,7 +52,7 @@ fn only_those_that_send_to_a_slow_guest_feel_it() {
 }
 
 #[test]
-fn a_new_sender_shares_what_a_slow_guest_takes() {
+fn a_new_sender_shares_the_drain_rate_of_a_slow_guest() {
     let mut net = net();
     drain(&mut net, 15, 25_000, true);
     net.demand((1, 1), (0, 0), ALL);

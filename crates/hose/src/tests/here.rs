@@ -22,7 +22,7 @@ fn net(machines: &[u32], seed: u64) -> Net {
 }
 
 #[test]
-fn a_lone_sender_has_all_in_the_moment_in_which_it_has_something_to_send() {
+fn a_lone_local_sender_gets_the_full_rate_without_datagrams() {
     let mut net = net(&[2, 1], 3);
     let before = net.datagrams;
     net.demand((0, 0), (0, 1), ALL);
@@ -50,7 +50,7 @@ fn a_sender_divides_its_bandwidth_among_receivers_here_and_elsewhere() {
 }
 
 #[test]
-fn what_a_sender_elsewhere_no_longer_uses_one_here_has_and_back() {
+fn a_local_sender_gets_the_rate_that_a_remote_one_releases() {
     let mut net = net(&[2, 1], 3);
     net.demand((1, 0), (0, 0), ALL);
     net.run_for(Nanos::from_millis(5));
@@ -65,7 +65,7 @@ fn what_a_sender_elsewhere_no_longer_uses_one_here_has_and_back() {
 }
 
 #[test]
-fn a_machine_that_leaves_gives_back_what_it_had_of_its_neighbours() {
+fn a_vm_that_leaves_frees_its_share_for_local_neighbours() {
     let mut net = net(&[3], 3);
     net.demand((0, 1), (0, 0), ALL);
     net.demand((0, 2), (0, 0), ALL);
@@ -108,7 +108,7 @@ proptest! {
 /// `cargo test --release -p tailbound-hose --lib other_machines -- --ignored --nocapture`
 #[test]
 #[ignore = "measures, and judges nothing"]
-fn how_long_other_machines_take() {
+fn measure_a_change_of_other_machines() {
     const GUESTS: u32 = 500;
     let of = |host: usize, guest: u32, mbit: u64| {
         let mut machine = machine(host, guest, Rate(mbit * 1_000_000), 0);

@@ -278,7 +278,7 @@ fn messages_up_to_the_part_are_as_fast_and_longer_ones_take_at_most_a_millisecon
 }
 
 #[test]
-fn a_message_up_to_the_part_waits_for_nobody_and_all_of_it_comes_at_once() {
+fn messages_up_to_the_inward_part_leave_without_waiting() {
     let mut net = net(7, Faults::NONE, Some(INWARD));
     let mut excess = Excess::new();
     for from in 1..HOSTS {
@@ -294,7 +294,7 @@ fn a_message_up_to_the_part_waits_for_nobody_and_all_of_it_comes_at_once() {
 }
 
 #[test]
-fn a_lone_sender_keeps_all_of_its_burst_for_a_time_and_then_it_is_anothers() {
+fn a_lone_senders_loan_expires_and_is_lent_to_others() {
     let mut net = net(9, Faults::NONE, Some(INWARD));
     // Three frames, an exchange, seven frames at the link's rate.
     let first = time(&mut net, 1, 0, 10);
@@ -333,7 +333,7 @@ fn a_host_that_started_again_lends_when_its_pool_is_paid() {
 }
 
 #[test]
-fn bytes_that_a_host_borrowed_before_it_started_again_are_not_lent_before_they_are_paid() {
+fn bytes_borrowed_before_a_restart_stay_within_the_inward_burst() {
     let mut net = net(3, Faults::NONE, Some(INWARD));
     let mut excess = Excess::new();
     for from in [1, 2] {

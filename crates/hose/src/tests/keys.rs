@@ -81,7 +81,7 @@ proptest! {
 }
 
 #[test]
-fn hosts_of_neighbouring_keys_find_each_other_though_neither_knows_what_the_other_has() {
+fn hosts_one_key_epoch_apart_still_communicate() {
     let mut net = net(3, &[5, 6], 7);
     net.demand((1, 0), (0, 0), ALL);
     net.run_for(Nanos::from_millis(50));
@@ -105,7 +105,7 @@ fn hosts_of_neighbouring_keys_find_each_other_though_neither_knows_what_the_othe
 }
 
 #[test]
-fn a_host_has_nothing_that_another_pair_would_take() {
+fn keys_of_one_host_forge_no_message_between_two_others() {
     let mut net = net(3, &[5, 6], 7);
     net.tapped = Some(Vec::new());
     net.run_for(Nanos::from_millis(20));

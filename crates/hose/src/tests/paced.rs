@@ -253,7 +253,7 @@ fn packets_many_times_the_burst_leave_at_the_fair_share() {
 }
 
 #[test]
-fn a_burst_to_an_idle_receiver_leaves_though_nobody_answers_and_no_more_does() {
+fn a_burst_leaves_without_an_answer_and_later_frames_wait() {
     let mut net = four();
     net.cut[0] = true;
     for _ in 0..3 {

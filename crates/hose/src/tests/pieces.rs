@@ -40,7 +40,7 @@ fn many() -> Net {
 /// The work of a piece is bounded by its number of items. The bound depends on the largest number
 /// of pairs of a machine: four here in either direction, and five on each of seven hosts.
 #[test]
-fn a_piece_looks_at_few_however_many_machines_are_others() {
+fn the_work_of_a_piece_is_bounded_for_any_number_of_changes() {
     let mut net = many();
     let pairs = (HERE * (TENANT - 1) + ELSEWHERE * 7 * TENANT) as usize;
     assert_eq!(net.hosts[0].rates.len(), pairs);
@@ -72,7 +72,7 @@ fn a_piece_looks_at_few_however_many_machines_are_others() {
 /// A list of 100 machines for seven hosts: 50 KB, of which no poll sends more than 16 KB
 /// and what one host gets.
 #[test]
-fn what_is_sent_at_once_is_bounded_however_much_there_is_to_tell() {
+fn bytes_per_poll_are_bounded_for_any_length_of_the_vm_list() {
     let mut net = many();
     let before = net.datagrams;
     net.set_machines(0, here(0..HERE, B / 2));
@@ -144,7 +144,7 @@ fn rates(masks: &[u16], piece: usize, seed: u64) -> Vec<BTreeMap<crate::FlowKey,
 /// The grants of a removed machine are available to others within a round trip, even if its host
 /// has nothing else to send.
 #[test]
-fn what_a_machine_had_is_free_when_it_is_gone() {
+fn grants_of_a_removed_vm_are_free_within_a_round_trip() {
     let mut net = Net::new(placed(0xfff), Faults::NONE, 1);
     net.slice = Nanos::from_micros(100);
     net.demand((1, 0), (0, 0), ALL);
@@ -161,7 +161,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
 
     #[test]
-    fn pieces_of_whatever_size_come_to_the_same_and_keep_the_bound(
+    fn lists_in_pieces_of_any_size_yield_the_same_rates(
         masks in prop::collection::vec(0_u16..0x1000, 1..5),
         piece in 1_usize..8,
         seed: u64,

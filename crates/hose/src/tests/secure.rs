@@ -151,7 +151,7 @@ fn a_host_cannot_speak_for_another() {
 }
 
 #[test]
-fn without_a_key_nothing_is_said_nor_heard_and_with_one_all_is_again() {
+fn a_peer_without_a_key_is_ignored_until_it_has_one() {
     let mut net = tapped();
     let clock = net.clock(0);
     let keys = |other| Arc::new(PairKeys::own(key(0, other)));
@@ -310,7 +310,7 @@ fn entry() -> impl Strategy<Value = Entry> {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read(
+    fn an_encoded_value_decodes_to_the_same_value(
         numbers: [u64; 8],
         small: (u32, u32, u16, bool),
         keys: (u32, u32),

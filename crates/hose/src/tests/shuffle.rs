@@ -279,7 +279,7 @@ fn machines_that_always_have_frames_get_all_that_they_are_guaranteed() {
 }
 
 #[test]
-fn streams_get_all_but_what_their_acknowledgements_cost_them() {
+fn streams_lose_only_the_cost_of_their_acknowledgements() {
     let alone = shares(Load::StreamsAlone, Limits::Agreed);
     assert!(alone.came > 0.995, "{alone:?}");
     // If acknowledgements waited behind the data of the way back, two streams would take turns

@@ -22,7 +22,7 @@ fn net() -> Net {
 }
 
 #[test]
-fn what_goes_to_a_station_and_what_names_its_address_share_one_pair_and_one_receiver() {
+fn traffic_by_mac_and_by_ip_address_shares_one_pair_and_receiver() {
     let mut net = net();
     net.demand_by_station((1, 0), (0, 0), ALL);
     net.demand((2, 0), (0, 0), ALL);
@@ -54,7 +54,7 @@ fn changes(net: &mut Net) -> Vec<(u8, u8, bool)> {
 }
 
 #[test]
-fn every_station_is_told_once_while_any_machine_is_reached_by_it() {
+fn each_station_is_reported_once_while_any_vm_uses_it() {
     let mut net = net();
     assert_eq!(
         changes(&mut net),

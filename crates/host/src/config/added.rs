@@ -273,7 +273,7 @@ impl Files {
             } else if known.is_some() && before != Before::No {
                 return Err(self.in_file(&guest.name, "change it"));
             } else if before == Before::Yes {
-                wrong.push(nobody(place, &guest.name));
+                wrong.push(unknown_guest(place, &guest.name));
             }
         }
         let new = sections(text).into_iter().enumerate();
@@ -351,7 +351,7 @@ fn others(place: usize, name: &str) -> Problem {
 }
 
 /// The mistake of a guest that was not added before.
-fn nobody(place: usize, name: &str) -> Problem {
+fn unknown_guest(place: usize, name: &str) -> Problem {
     at_name(
         place,
         format!("{name} is none of the guests that were added; add it by add-guest"),

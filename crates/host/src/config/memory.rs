@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn each_queue_counts_with_the_less_of_its_limits() {
+    fn packet_memory_counts_the_lower_limit_of_each_queue() {
         const NONE: &str =
             "pipeline = { queue = { kind = \"fifo\", packets = 1, memory = \"0B\" } }";
         let memory = |queue: &str| {
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn the_manual_says_how_much_it_is() {
+    fn the_manual_states_the_packet_memory() {
         let mib = |config: Config| config.packet_memory().0.div_ceil(1 << 20);
         let (one, two) = (mib(config(1, "")), mib(config(2, "")));
         let paced = |keys: &str| {

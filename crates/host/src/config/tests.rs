@@ -120,14 +120,14 @@ fn values_of_the_wrong_type_or_form_are_shown_at_their_place() {
 }
 
 #[test]
-fn what_is_not_toml_is_shown_at_its_place() {
+fn invalid_toml_is_reported_with_its_position() {
     let found = mistakes("metrics = \n[uplink\n");
     assert!(found.len() >= 2, "{found:?}");
     assert!(found[0].starts_with("1:11: not TOML: "), "{found:?}");
 }
 
 #[test]
-fn a_collector_wants_an_address_and_a_section_that_is_the_file_is_said_to_be_it() {
+fn a_bad_collector_address_and_a_host_section_are_explained() {
     let [otlp] = &mistakes("otlp = \"localhost:4318\"")[..] else {
         panic!("one mistake");
     };
@@ -237,7 +237,7 @@ fn early_acknowledgement_is_read_and_refused_where_no_ring_is_seen() {
 }
 
 #[test]
-fn what_guests_contradict_is_refused_where_it_stands() {
+fn conflicting_guests_are_refused_at_their_position() {
     refused_where_it_stands(&[
         ("\"A2\"", "\"A1\"", "\"A1\"", "use a different"),
         ("00:02", "00:01", "\"02:00:00:00:00:01\"", "use a different"),
@@ -286,7 +286,7 @@ fn what_guests_contradict_is_refused_where_it_stands() {
 }
 
 #[test]
-fn what_pipelines_contradict_is_refused_where_it_stands() {
+fn invalid_pipelines_are_refused_at_their_position() {
     refused_where_it_stands(&[
         ("10Mbit/s", "0bit/s", "\"0bit/s\"", "tags everything low"),
         ("30KB", "1KB", "\"1KB\"", "less than a full frame"),
@@ -310,12 +310,12 @@ fn what_pipelines_contradict_is_refused_where_it_stands() {
 
 proptest! {
     #[test]
-    fn no_text_makes_it_panic(text in "\\PC{0,200}") {
+    fn no_text_panics_the_host_configuration_parser(text in "\\PC{0,200}") {
         let _ = Config::parse(&text);
     }
 
     #[test]
-    fn no_change_makes_it_panic(at in any::<prop::sample::Index>(), insert in "[\\PC\n]{0,6}", cut in 0usize..8) {
+    fn no_edit_panics_the_host_configuration_parser(at in any::<prop::sample::Index>(), insert in "[\\PC\n]{0,6}", cut in 0usize..8) {
         let chars: Vec<char> = WHOLE.chars().collect();
         let at = at.index(chars.len());
         let rest = (at + cut).min(chars.len());
@@ -327,7 +327,7 @@ proptest! {
 }
 
 #[test]
-fn an_af_xdp_port_wants_frames_that_were_cut() {
+fn an_af_xdp_port_requires_segmentation_and_a_queue() {
     let xdp = "kind = \"af-xdp\", interface = \"eth0\", mode = \"copy\", queues = 2";
     let whole = WHOLE.replace("kind = \"af-packet\", interface = \"eth0\"", xdp);
     let config = Config::parse(&whole).expect("it is right");
@@ -345,7 +345,7 @@ fn an_af_xdp_port_wants_frames_that_were_cut() {
 }
 
 #[test]
-fn an_interfaces_queue_may_be_told_its_length_within_bounds() {
+fn the_txqueuelen_key_is_accepted_within_bounds() {
     let on = |packets: &str| {
         let uplink = "kind = \"af-packet\", interface = \"eth0\"";
         WHOLE.replace(uplink, &format!("{uplink}, txqueuelen = {packets}"))
@@ -513,7 +513,7 @@ fn a_flow_cannot_be_held_for_longer_than_a_second() {
 }
 
 #[test]
-fn what_needs_a_pacer_is_refused_without_one() {
+fn pacing_keys_without_a_pacer_are_refused() {
     let found = paced_mistakes(&[("pacer = { link = \"1Gbit/s\" }", "priority_tag = true")]);
     assert_eq!(found.len(), 3, "{found:#?}");
     assert!(found[0].starts_with("4:16: without a pacer there are no guarantees"));

@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_asked_again_in_the_next_epoch_and_soon_where_a_host_is_missing() {
+    fn keys_are_requested_each_epoch_and_sooner_if_a_host_is_missing() {
         let all = answer(&[4, 5], &"0a".repeat(32));
         let wait = pause(&all, true);
         assert!((3..=4).contains(&wait.as_secs()), "{wait:?}");
@@ -481,7 +481,7 @@ mod tests {
             is_away: false,
             shared: Shared::default(),
             send,
-            waker: Waker::of_nobody(),
+            waker: Waker::without_thread(),
             inbox: inbox.clone(),
             thread,
             messages,
@@ -502,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_applied_and_stored_and_those_of_other_keys_lead_to_a_request() {
+    fn key_changes_are_stored_and_unknown_bases_cause_a_request() {
         let directory = tempfile::tempdir().expect("made");
         let inbox = KeyInbox::default();
         assert_eq!(inbox.mark(), None);

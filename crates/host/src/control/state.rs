@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_kept_last_is_read_again_by_its_own_host() {
+    fn the_state_file_returns_the_last_state_to_its_own_host() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("not/there/yet.json");
         let state = StateFile::open(&path).unwrap();

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn turns_that_count_are_counted_but_the_first() {
+    fn side_work_turns_are_counted_except_the_first() {
         let mut aside = Aside::default();
         for counts in [true, true, false, true] {
             aside.begin(counts);

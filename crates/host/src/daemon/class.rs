@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_for_a_share_keeps_what_it_has() {
+    fn a_loop_with_a_proportional_share_keeps_its_class() {
         std::thread::spawn(|| {
             let mut class = Class::start(LoopClass::Share).unwrap();
             assert_eq!(class.state(), ClassState::default());

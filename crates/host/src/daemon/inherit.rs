@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_setting_that_makes_no_other_card_opens_none_anew() {
+    fn a_setting_that_keeps_the_card_reopens_no_card() {
         let before = card("/run/db1", Mode::Server, None, None);
         let now = card("/run/db1", Mode::Server, Some(64), Some("c.pcap"));
         let other = card("/run/db1", Mode::Client, None, None);
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_ports_have_one_key_and_systemd_takes_all_of_them() {
+    fn port_keys_are_unique_and_valid_for_systemd() {
         let packet = PortConfig::AfPacket {
             interface: "a".to_owned(),
             netns: None,

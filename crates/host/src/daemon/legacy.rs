@@ -544,7 +544,7 @@ mod tests {
     }
 
     #[test]
-    fn another_version_gets_nothing_and_a_successor_that_dies_is_noticed() {
+    fn a_takeover_by_another_version_or_dead_successor_fails() {
         let (_directory, path, listener) = listener();
         let mut other = UnixStream::connect(&path).expect("it listens");
         other.write_all(b"tailbound takeover 3\n").expect("sent");

@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guest_has_what_it_had_whatever_its_place_and_a_new_one_nothing() {
+    fn bucket_levels_follow_their_guest_and_a_new_guest_starts_empty() {
         let mut old = switch(&["a", "b"]);
         // Since 50 ms: 8 Mbit/s are 1,000 bytes in one.
         let now = Nanos::from_millis(50);
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_destinations_burst_is_not_had_twice() {
+    fn a_takeover_restores_bucket_levels_of_destinations() {
         let mut old = switch(&["a"]);
         let now = Nanos::from_secs(1);
         let id = old.guests().next().expect("one").0;
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_version_tells_is_passed_over() {
+    fn levels_of_another_version_are_ignored() {
         for text in [
             serde_json::Value::Null,
             serde_json::json!({"at": 1}),

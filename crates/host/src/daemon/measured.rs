@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_minute_is_told_of_and_what_was_before_is_not() {
+    fn a_report_of_waits_covers_the_last_minute() {
         let (start, mut window) = (Instant::now(), Window::default());
         let at = |seconds| start + Duration::from_secs(seconds);
         let slow = (5_000, 500);
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn guests_of_a_tenant_are_one_and_who_came_again_counts_from_nothing() {
+    fn waits_are_summed_per_tenant_and_reset_counters_start_at_zero() {
         let (start, mut window) = (Instant::now(), Window::default());
         let later = start + Duration::from_secs(10);
         let first = [

@@ -394,10 +394,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_that_wait_are_few_though_nobody_hears_their_answers() {
+    fn pending_requests_are_bounded_when_no_client_reads() {
         let mut requests = Requests::default();
         for number in 0..1_000 {
-            let Some(reply) = requests.room(Reply::to_nobody()) else {
+            let Some(reply) = requests.room(Reply::without_client()) else {
                 assert_eq!(number, MOST_WAITING);
                 return;
             };

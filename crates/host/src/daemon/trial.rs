@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_datagram_is_one_that_others_read() {
+    fn a_trial_datagram_has_valid_headers_and_checksums() {
         let [to, from] = [Ipv4Addr::new(10, 0, 0, 2), Ipv4Addr::new(10, 0, 0, 1)];
         let frame = datagram([[2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 1]], [to, from]);
         assert_eq!(frame.len(), LENGTH);

@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_loop_is_heard_three_times_in_what_systemd_waits_for() {
+    fn the_loop_notifies_the_watchdog_once_per_interval() {
         let mut watchdog = Watchdog {
             every: Some(Nanos::from_secs(3)),
             next: Nanos::ZERO,

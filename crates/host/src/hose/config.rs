@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn each_mistake_is_told() {
+    fn each_mistake_of_a_hose_section_is_reported() {
         for (extra, start) in [
             ("interval = '50us'", "an interval of 50us"),
             ("interval = '1s'", "an interval of 1s"),
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn each_peer_has_a_key_of_its_own_or_that_of_all() {
+    fn each_peer_needs_its_own_or_the_common_key() {
         let without = GOOD.replace("key_file = '/k'\n", "");
         assert!(mistakes(&without).is_empty());
         let peers = "[[peer]]\nhost = 'b'\naddress = '10.0.0.2:1'\nkey_file = '/kb'\n\

@@ -75,7 +75,7 @@ impl Placement {
         Self {
             service: None,
             keys: KeyInbox::default(),
-            waker: Waker::of_nobody(),
+            waker: Waker::without_thread(),
         }
     }
 
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peers_own_secret_counts_before_that_of_all() {
+    fn a_peers_own_secret_overrides_the_common_one() {
         let directory = tempfile::tempdir().unwrap();
         let file = |name: &str, secret: &str| {
             let path = directory.path().join(name);

@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_event_says_whose_it_is() {
+    fn a_libvirt_event_is_parsed_to_its_domain() {
         let changed = |name: &str| Some(Event::Changed(name.to_owned()));
         for (line, wanted) in [
             (

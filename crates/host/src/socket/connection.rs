@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_hangs_up_or_sends_too_much_is_let_go() {
+    fn clients_that_hang_up_or_send_too_much_are_disconnected() {
         let now = Instant::now();
         let (mut connection, theirs) = pair();
         drop(theirs);

@@ -126,8 +126,8 @@ impl Reply {
 
 #[cfg(test)]
 impl Reply {
-    /// Makes a reply whose client is gone.
-    pub(crate) fn to_nobody() -> Self {
+    /// Makes a reply without a client.
+    pub(crate) fn without_client() -> Self {
         let (_, waker) = Waker::pair().expect("a pair of sockets");
         Self {
             connection: 0,

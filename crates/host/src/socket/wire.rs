@@ -312,7 +312,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_is_asked_is_read_as_it_was_written() {
+    fn requests_and_answers_survive_a_round_trip() {
         let requests = [
             Request::AddGuest {
                 toml: "[[guest]]\n\"\u{e9}\"".to_owned(),

@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_is_a_slice_with_those_who_ran_meanwhile_in_it() {
+    fn a_trace_shows_a_wait_and_the_threads_that_ran_during_it() {
         let mut events = Events::begin(Vec::new()).unwrap();
         events.name_guest(7, "web").unwrap();
         let name = "vCPU 0 (CPU 0/KVM)".to_owned();

@@ -94,7 +94,7 @@ fn broken(sender: &Readings, receiver: Option<&Readings>) -> Vec<(Side, CheckOut
 }
 
 #[test]
-fn nothing_is_broken_where_all_of_it_arrives_in_time() {
+fn complete_and_timely_delivery_breaks_no_guarantee() {
     assert_eq!(
         broken(
             &sent(10_000_000, 5_000, 3),
@@ -144,7 +144,7 @@ fn the_side_that_broke_it_is_named() {
 }
 
 #[test]
-fn what_is_too_little_is_not_judged() {
+fn too_few_frames_are_not_judged() {
     let little = broken(&sent(1_000, 3, 0), None);
     assert_eq!(little, [(Side::SendingHost, CheckOutcome::NotJudged)]);
     let mut again = sent(10_000_000, 5_000, 0);

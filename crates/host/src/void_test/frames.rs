@@ -74,7 +74,7 @@ mod tests {
     };
 
     #[test]
-    fn a_void_is_to_itself_and_a_control_to_nobody() {
+    fn a_void_goes_to_its_sender_and_a_control_to_an_unknown_mac() {
         let (void, control) = (RUN.frame(Kind::Void, 1), RUN.frame(Kind::Control, 1));
         assert_eq!(void[..6], void[6..12]);
         assert_eq!(control[..6], [2, 7, 7, 7, 7, 7]);

@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hypervisor_delays_as_many_probes_as_it_can_have_met() {
+    fn stolen_time_excuses_only_the_probes_it_can_have_delayed() {
         let idle = windows([100; 4]);
         // Eleven probes of a thousand are late, of which two need not be.
         let mut attack = windows([1000, 100, 100, 100]);

@@ -57,7 +57,7 @@ fn distribute(credit: &mut Credit) -> [Account; 2] {
 }
 
 #[test]
-fn what_a_capped_domain_leaves_goes_to_those_after_it() {
+fn credit_left_by_a_capped_domain_goes_to_later_ones() {
     let mut credit = accounts([20, 0], [-290, -290]);
     // B first: half of 300. Then A: its cap, 60; nobody is left to take its 90,
     // so it comes first from now on.
@@ -81,7 +81,7 @@ fn a_capped_vcpu_is_parked_when_it_owes_more_than_its_cap() {
 }
 
 #[test]
-fn who_owes_more_than_a_slice_is_forgiven_the_rest() {
+fn debt_beyond_one_slice_is_forgiven() {
     let mut credit = accounts([0, 0], [-1_000, 0]);
     let [a, b] = distribute(&mut credit);
     assert_eq!((a.credit, a.class), (-300, Class::Over));

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_drawn_is_carried_over_until_the_reserve_is_full() {
+    fn unused_reserve_is_carried_over_until_full() {
         let mut reserve = reserve(20);
         assert_eq!(reserve.fill(100, MAX_CREDIT), 80);
         assert_eq!(reserve.fill(100, MAX_CREDIT), 80);
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_drawn_on_pays() {
+    fn only_a_reserve_that_is_in_use_pays() {
         let mut reserve = reserve(20);
         reserve.fill(50, MAX_CREDIT);
         assert_eq!(reserve.draw(4), 4);

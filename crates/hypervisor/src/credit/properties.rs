@@ -383,7 +383,7 @@ proptest! {
 
     /// Properties 1 to 6; and time is neither lost nor made.
     #[test]
-    fn whatever_runs_the_rules_hold_around_every_call(
+    fn scheduler_invariants_hold_around_every_call(
         config in config(),
         (host, workloads) in guests(),
         seed in any::<u64>(),

@@ -22,7 +22,7 @@ fn dodger(version: XenVersion) -> Script<Credit> {
 }
 
 #[test]
-fn until_3_4_who_sleeps_across_each_tick_pays_nothing() {
+fn until_3_4_a_vcpu_that_sleeps_across_ticks_pays_nothing() {
     let script = dodger(XenVersion::V3_3);
     let account = script.machine.scheduler().account(VcpuId(1));
     assert_eq!(account.credit, 0);
@@ -30,7 +30,7 @@ fn until_3_4_who_sleeps_across_each_tick_pays_nothing() {
 }
 
 #[test]
-fn in_4_1_who_sleeps_across_each_tick_pays_but_keeps_its_boost() {
+fn in_4_1_a_vcpu_that_sleeps_across_ticks_pays_in_boost() {
     // The exact debit takes the credit; but classes are set for active vCPUs
     // only, and this one is never found running.
     let script = dodger(XenVersion::V4_1);
@@ -42,7 +42,7 @@ fn in_4_1_who_sleeps_across_each_tick_pays_but_keeps_its_boost() {
 }
 
 #[test]
-fn since_4_2_the_ratelimit_brings_it_to_a_tick() {
+fn since_4_2_the_ratelimit_exposes_tick_dodgers() {
     for version in [XenVersion::V4_2, XenVersion::V4_8] {
         let share = dodger(version).share(1);
         assert!(share < 0.6, "{version:?}: {share}");
@@ -252,7 +252,7 @@ fn stolen(config: CreditConfig, own: Option<Class>, waiters: &[(u32, Class)]) ->
 }
 
 #[test]
-fn a_pcpu_steals_what_is_strictly_better_than_its_own() {
+fn a_pcpu_steals_only_a_vcpu_of_a_better_class() {
     let config = CreditConfig::xen(XenVersion::V4_2);
     let steals = |own, waiter| stolen(config, own, &[(2, waiter)])[0];
     assert_eq!(steals(None, Class::Over), Some(0));
@@ -263,7 +263,7 @@ fn a_pcpu_steals_what_is_strictly_better_than_its_own() {
 }
 
 #[test]
-fn it_looks_from_its_neighbour_on_until_4_4_and_after_its_last_victim_since() {
+fn stealing_starts_at_the_neighbour_or_after_the_last_victim() {
     use Class::Under;
     let waiters = [(1, Under), (1, Under), (3, Under)];
     let neighbour = stolen(CreditConfig::xen(XenVersion::V4_2), None, &waiters);
@@ -273,7 +273,7 @@ fn it_looks_from_its_neighbour_on_until_4_4_and_after_its_last_victim_since() {
 }
 
 #[test]
-fn since_4_18_it_steals_once_a_millisecond_and_not_who_yielded() {
+fn stealing_is_rate_limited_and_skips_yielding_vcpus() {
     let mut config = CreditConfig::xen(XenVersion::V4_17);
     config.steal_interval = ms(1.0);
     let waiters = [(1, Class::Under), (2, Class::Under)];
@@ -351,7 +351,7 @@ fn a_pinned_vcpu_never_leaves_its_pcpus() {
 }
 
 #[test]
-fn a_slice_is_what_the_configuration_says() {
+fn a_hogs_slice_has_the_configured_length() {
     let host = host(1, 2);
     let config = CreditConfig {
         tslice: ms(5.0),
@@ -364,7 +364,7 @@ fn a_slice_is_what_the_configuration_says() {
 }
 
 #[test]
-fn parameters_beyond_what_xen_accepts_are_clipped() {
+fn parameters_outside_xens_range_are_clamped() {
     let host = host(1, 1);
     let config = CreditConfig {
         tslice: Nanos::ZERO,

@@ -68,7 +68,7 @@ fn equal_hogs_share_several_pcpus_equally() {
 }
 
 #[test]
-fn a_capped_domain_gets_its_cap_also_when_nobody_else_wants_more() {
+fn a_capped_domain_gets_only_its_cap_on_an_idle_pcpu() {
     assert_eq!(shares(&host(1, &[(256, 30)]), 10), [3_000]);
     let both = shares(&host(1, &[(256, 30), (256, 0)]), 10);
     assert!(
@@ -137,7 +137,7 @@ fn a_light_vcpu_is_not_late_beside_hogs() {
 }
 
 #[test]
-fn nothing_runs_longer_than_the_longest_timer_while_others_wait() {
+fn a_run_with_waiters_ends_within_the_longest_timer() {
     let mut machine = machine(&host(1, &[(256, 0), (512, 0), (64, 0)]));
     for vcpu in 0..3 {
         machine.wake(VcpuId(vcpu), Nanos::MAX, Wake::Timer);

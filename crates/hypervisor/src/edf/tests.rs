@@ -120,7 +120,7 @@ fn shares_are_equal(seconds: u64) {
 }
 
 #[test]
-fn six_busy_guests_have_equal_shares_whatever_class_the_first_has() {
+fn six_busy_guests_share_equally_for_any_class_of_the_first() {
     shares_are_equal(120);
 }
 

@@ -55,7 +55,7 @@ fn a_timer_ends_slices_before_the_tick() {
 }
 
 #[test]
-fn who_wakes_beside_a_hog_whose_slice_is_over_runs_at_once() {
+fn a_wake_after_the_hogs_slice_runs_immediately() {
     let mut script = script(2, 1.4);
     // Nobody looked at the hog's slice since the tick at 4 ms.
     script.hog(0.0, 0).wake(6.0, 1, 0.1).run(10.0);
@@ -63,7 +63,7 @@ fn who_wakes_beside_a_hog_whose_slice_is_over_runs_at_once() {
 }
 
 #[test]
-fn who_has_run_more_than_its_share_waits_for_the_tick() {
+fn a_wake_above_its_share_waits_for_the_tick() {
     // It took 1 ms at once, and sleeps for too little to be behind again.
     let mut script = script(2, 1.4);
     script.hog(0.0, 0).wake(5.5, 1, 1.0).wake(6.6, 1, 1.0);
@@ -98,7 +98,7 @@ fn debt_is_not_slept_off() {
 }
 
 #[test]
-fn what_linux_refuses_is_refused() {
+fn eevdf_settings_that_linux_refuses_are_refused() {
     let host = host(1, 2);
     let new = |config, slices: &[Option<Nanos>]| Eevdf::new(config, &host, slices).map(|_| ());
     let config = EevdfConfig::default();

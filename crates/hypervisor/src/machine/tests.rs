@@ -68,7 +68,7 @@ const A: VcpuId = VcpuId(0);
 const PCPU: PcpuId = PcpuId(0);
 
 #[test]
-fn work_is_done_when_it_has_run_so_long_and_the_vcpu_then_blocks() {
+fn a_vcpu_blocks_when_its_work_is_done() {
     let mut machine = machine();
     assert!(machine.wake(A, ms(2.0), Wake::Event));
     assert_eq!(machine.poll_at(), Some(Nanos::ZERO));
@@ -100,7 +100,7 @@ fn work_is_done_when_it_has_run_so_long_and_the_vcpu_then_blocks() {
 }
 
 #[test]
-fn one_that_is_given_more_in_time_goes_on_and_the_scheduler_hears_nothing() {
+fn work_added_before_dispatch_continues_without_rescheduling() {
     let mut machine = machine();
     machine.wake(A, ms(2.0), Wake::Event);
     step(&mut machine, 0.0);
@@ -115,7 +115,7 @@ fn one_that_is_given_more_in_time_goes_on_and_the_scheduler_hears_nothing() {
 }
 
 #[test]
-fn an_event_for_a_running_vcpu_adds_work_and_is_told() {
+fn an_event_for_a_running_vcpu_adds_work_and_notifies() {
     let mut machine = machine();
     machine.wake(A, ms(2.0), Wake::Event);
     step(&mut machine, 0.0);
@@ -174,7 +174,7 @@ fn timers_of_an_instant_come_before_its_decisions() {
 }
 
 #[test]
-fn a_yield_asks_once_and_is_told_once() {
+fn a_yield_reschedules_once() {
     let mut machine = machine();
     machine.wake(A, ms(2.0), Wake::Event);
     step(&mut machine, 0.0);
@@ -187,7 +187,7 @@ fn a_yield_asks_once_and_is_told_once() {
 }
 
 #[test]
-fn a_switch_is_paid_before_the_work_and_only_as_far_as_it_ran() {
+fn a_context_switch_is_charged_before_the_work_as_far_as_it_ran() {
     let costs = Costs {
         context_switch: ms(0.1),
         ..Costs::default()
@@ -220,7 +220,7 @@ fn other_work_given_during_a_switch_begins_after_it() {
 }
 
 #[test]
-fn coming_back_to_a_pcpu_where_nobody_else_has_run_costs_nothing() {
+fn a_resume_on_an_undisturbed_pcpu_has_no_switch_cost() {
     let costs = Costs {
         context_switch: ms(0.1),
         migration: ms(0.1),

@@ -46,7 +46,7 @@ fn a_new_ring_has_its_least_target_posted_and_wants_twice_that() {
 }
 
 #[test]
-fn frames_find_room_then_a_queue_of_32_then_none() {
+fn frames_fill_the_ring_then_32_queue_slots_then_drop() {
     let mut ring = Receive::new(NetifConfig::default());
     assert_eq!(give(&mut ring, 100), (45, 32, 23));
     assert_eq!((ring.waiting(), ring.dropped()), (45, 23));
@@ -79,7 +79,7 @@ fn few_missing_slots_are_not_posted() {
 }
 
 #[test]
-fn the_target_falls_by_one_for_each_poll_with_few_frames_and_stays_above_the_least() {
+fn the_ring_target_falls_by_one_per_idle_poll_to_the_minimum() {
     let mut ring = Receive::new(NetifConfig::default());
     let mut targets = Vec::new();
     for _ in 0..2_000 {
@@ -145,7 +145,7 @@ fn an_event_is_sent_once_for_all_frames_until_the_guest_sleeps_again() {
 }
 
 #[test]
-fn netback_hears_of_posted_slots_only_where_it_waits_for_them() {
+fn netback_is_notified_of_posted_slots_only_while_it_waits() {
     let mut ring = Receive::new(NetifConfig::default());
     give(&mut ring, 10);
     assert!(!drain(&mut ring));

@@ -43,7 +43,7 @@ fn overruns(micros: u64) -> Disturbance {
 }
 
 #[test]
-fn densities_are_what_counts() {
+fn reservations_are_admitted_by_their_densities() {
     let exact = |cpus, reservations: &[Deadline]| {
         pool(cpus, reservations, Disturbance::default()).services(reservations)
     };
@@ -78,7 +78,7 @@ fn densities_are_what_counts() {
 }
 
 #[test]
-fn deadlines_are_missed_by_what_others_overrun() {
+fn lateness_is_bounded_by_other_threads_overruns() {
     let both = [micros(1000, 4000, 4000), micros(1000, 4000, 4000)];
     let lateness = |cpus, disturbance| pool(cpus, &both, disturbance).lateness();
     let ms = Nanos::from_millis;
@@ -105,7 +105,7 @@ fn deadlines_are_missed_by_what_others_overrun() {
 }
 
 #[test]
-fn each_part_is_what_it_adds() {
+fn each_latency_part_has_its_computed_size() {
     let alone = [micros(1000, 4000, 4000)];
     let service = |disturbance| pool(1, &alone, disturbance).service(alone[0]).unwrap();
     let ideal = service(Disturbance::default());
@@ -287,7 +287,7 @@ fn ticks() -> impl Strategy<Value = Enforcement> {
 
 proptest! {
     #[test]
-    fn no_answer_takes_longer_than_the_service_says(
+    fn no_response_exceeds_the_service_bound(
         case in (1_u32..4, prop_oneof![Just(Enforcement::Timer), ticks()])
             .prop_flat_map(|(cpus, enforcement)| case(cpus, enforcement)),
     ) {

@@ -127,7 +127,7 @@ fn a_new_budget_is_not_announced_to_one_that_waits_for_extra_time() {
 }
 
 #[test]
-fn what_xen_refuses_is_refused() {
+fn rtds_reservations_that_xen_refuses_are_refused() {
     let host = {
         let mut host = Host::new(1).unwrap();
         let domain = host.add_domain(Domain::default()).unwrap();
@@ -206,7 +206,7 @@ proptest! {
     }
 
     #[test]
-    fn without_extra_time_no_vcpu_exceeds_its_budget_however_it_wakes_and_sleeps(
+    fn without_extra_time_no_vcpu_exceeds_its_budget(
         pcpus in 1_u32..3,
         reservations in proptest::collection::vec((1_u64..8, 8_u64..20), 1..6),
         wakes in proptest::collection::vec((0_usize..6, 0_u64..4_000, 1_u64..9_000), 1..60),

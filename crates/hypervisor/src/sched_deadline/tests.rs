@@ -46,14 +46,14 @@ fn is(one: f64, other: f64) -> bool {
 }
 
 #[test]
-fn a_timer_stops_it_when_its_runtime_is_used_up_however_idle_the_cpu_is() {
+fn a_timer_throttles_a_vcpu_at_its_runtime_on_an_idle_cpu() {
     let mut script = script(1, &[given(1.0, 4.0, 4.0)], Enforcement::Timer);
     script.hog(0.0, 0).run(11.0);
     assert_eq!(runs(&script, 0), [(0.0, 1.0), (4.0, 5.0), (8.0, 9.0)]);
 }
 
 #[test]
-fn a_tick_stops_it_late_and_it_pays_with_the_next_periods() {
+fn a_tick_throttles_late_and_the_overrun_costs_later_periods() {
     // 4 ms until the tick, of which 3 are paid with three periods' runtimes; the next one is
     // there at 4 ms, with a deadline at 16 ms.
     let mut script = script(1, &[given(1.0, 4.0, 4.0)], ticks(3.5));
@@ -67,7 +67,7 @@ fn a_tick_stops_it_late_and_it_pays_with_the_next_periods() {
 }
 
 #[test]
-fn past_the_end_of_its_period_it_goes_on_at_once() {
+fn an_overrun_past_the_period_end_is_replenished_at_the_tick() {
     // The tick comes at 3.9 ms, and the period ended at 3: it has 0.1 ms by then, and runs on.
     let mut script = script(1, &[given(0.5, 3.0, 3.0)], ticks(3.9));
     script.hog(0.0, 0).run(30.0);
@@ -78,7 +78,7 @@ fn past_the_end_of_its_period_it_goes_on_at_once() {
 }
 
 #[test]
-fn one_that_wakes_with_too_much_left_begins_a_period() {
+fn a_wake_above_its_bandwidth_starts_a_new_period() {
     let mut script = script(1, &[given(2.0, 10.0, 10.0)], Enforcement::Timer);
     // 1 ms is left at 9 ms for 1 ms: five times its share. So it has 2 ms by 19 ms.
     script.wake(0.0, 0, 1.0).wake(9.0, 0, 3.0).run(30.0);
@@ -86,7 +86,7 @@ fn one_that_wakes_with_too_much_left_begins_a_period() {
 }
 
 #[test]
-fn one_that_wakes_with_its_share_keeps_its_deadline() {
+fn a_wake_within_its_bandwidth_keeps_the_deadline() {
     let mut script = script(1, &[given(2.0, 10.0, 10.0)], Enforcement::Timer);
     // 0.5 ms is left at 3 ms for 7 ms.
     script.wake(0.0, 0, 1.5).wake(3.0, 0, 2.0).run(30.0);
@@ -94,7 +94,7 @@ fn one_that_wakes_with_its_share_keeps_its_deadline() {
 }
 
 #[test]
-fn one_with_an_early_deadline_that_wakes_with_too_much_left_gets_its_share() {
+fn a_wake_before_a_constrained_deadline_gets_its_density() {
     // 4 ms by 8 ms, every 20 ms. At 4 ms it has 4 ms left for 4 ms: its share is 2 ms.
     let mut script = script(1, &[given(4.0, 8.0, 20.0)], Enforcement::Timer);
     script.wake(0.0, 0, 0.001).wake(4.0, 0, 6.0).run(40.0);
@@ -104,7 +104,7 @@ fn one_with_an_early_deadline_that_wakes_with_too_much_left_gets_its_share() {
 }
 
 #[test]
-fn one_with_an_early_deadline_that_wakes_after_it_waits_for_its_period() {
+fn a_wake_after_a_constrained_deadline_waits_for_the_period() {
     let mut script = script(1, &[given(4.0, 8.0, 20.0)], Enforcement::Timer);
     script.wake(0.0, 0, 1.0).wake(9.0, 0, 1.0).run(40.0);
     assert_eq!(runs(&script, 0), [(0.0, 1.0), (20.0, 21.0)]);
@@ -125,7 +125,7 @@ fn the_earliest_deadlines_run_on_all_cpus() {
 }
 
 #[test]
-fn what_the_kernel_refuses_is_refused() {
+fn deadline_reservations_that_linux_refuses_are_refused() {
     let host = host(1, 1);
     for (wrong, why) in [
         (given(3.0, 2.0, 4.0), SchedDeadlineError::Reservation(0)),
@@ -311,7 +311,7 @@ fn taken(
 /// Results for both sides: with reclaiming the vCPU has 95 % in place of 25, and the others wait
 /// for 76 ms in place of 9 if ticks enforce the runtime, and for 3.8 ms in place of 1 with timers.
 #[test]
-fn who_reclaims_has_nearly_all_and_others_wait_for_as_long_as_is_said() {
+fn a_reclaiming_vcpu_gets_95_percent_and_waits_stay_bounded() {
     let quarter = given(1.0, 4.0, 4.0);
     let timers: fn(f64) -> Enforcement = |_| Enforcement::Timer;
     for (reclaims, enforcement, overrun, share, run) in [
@@ -338,7 +338,7 @@ fn who_reclaims_has_nearly_all_and_others_wait_for_as_long_as_is_said() {
 proptest! {
     /// Other vCPUs have random reservations and sleeps.
     #[test]
-    fn nobody_who_reclaims_runs_for_longer_than_is_said(
+    fn a_reclaiming_vcpu_runs_no_longer_than_the_bound(
         (runtime, period, share) in (0.2_f64..3.0, 4.0_f64..12.0, 500_u64..=980),
         others in prop::collection::vec((0.1_f64..1.5, 1.0_f64..2.0), 1..4),
         tick in prop_oneof![Just(None), (0.5_f64..4.0).prop_map(Some)],

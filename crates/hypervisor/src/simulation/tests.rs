@@ -72,7 +72,7 @@ fn a_synchronous_client_waits_for_the_answer() {
 }
 
 #[test]
-fn a_workflow_takes_its_calls_one_after_the_other_and_their_time_on_the_wire() {
+fn a_workflows_time_is_its_consecutive_calls_and_wire_time() {
     let sequences = Workload::task(Task::Server {
         arrivals: Arrivals::Sequences {
             mean: ms(2.0),
@@ -205,7 +205,7 @@ fn a_switch_costs_the_one_that_comes() {
 }
 
 #[test]
-fn a_run_in_two_parts_is_the_same_as_one() {
+fn a_simulation_run_in_parts_equals_one_run() {
     let guests = [every(2.0, 0.1, None), Workload::hog()];
     let host = host(1, 2);
     let run = |ends: &[f64]| {
@@ -234,7 +234,7 @@ fn seeds_differ() {
 }
 
 #[test]
-fn what_cannot_be_run_is_refused() {
+fn impossible_workloads_are_refused() {
     let refused = |guests: &[Workload]| {
         simulation(&host(1, 2), guests, <_>::default()).expect_err("must be refused")
     };
@@ -272,7 +272,7 @@ fn what_cannot_be_run_is_refused() {
 }
 
 #[test]
-fn a_load_by_the_clock_does_not_make_up_for_what_others_took() {
+fn a_wall_clock_load_does_not_recover_time_lost_to_others() {
     let (busy, period) = (ms(40.0), ms(100.0));
     let jitter = Nanos::ZERO;
     let wall = Load::WallClock {

@@ -289,7 +289,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_received_is_that_of_the_second_time() {
+    fn the_receive_rate_is_taken_from_the_second_reading() {
         let port = |rate| format!("  Rx-pps:   {rate}   Rx-bps:  64\n  Tx-pps: 9  Tx-bps: 9\n");
         let text = [1, 2, 30, 12].map(port).concat();
         assert_eq!(rate(&text), Some(42.0));

@@ -110,7 +110,7 @@ fn the_variants_and_series_keep_their_names() {
 }
 
 #[test]
-fn what_a_guest_on_the_shared_core_does_and_how_long_it_takes_rests_on_that_core() {
+fn figures_of_guests_on_the_shared_core_depend_on_that_core() {
     // The large answers come from other cores, and bulk is of a guest with one of its own.
     assert_eq!(
         parse(&embedded("traps")).unwrap().on_shared_core(),
@@ -211,7 +211,7 @@ fn contradictions_are_found() {
 }
 
 #[test]
-fn counts_of_neighbours_must_be_those_that_the_hog_has_and_each_once() {
+fn neighbour_counts_must_fit_the_hog_and_be_unique() {
     let text = embedded("vcpu-classes");
     for (counts, expected) in [
         ("[6]", "6 neighbours: its [[hog]] has 5 guests"),
@@ -252,7 +252,7 @@ fn a_probe_or_its_neighbour_that_cannot_be_is_refused() {
 }
 
 #[test]
-fn a_neighbour_that_nobody_interrupts_must_sleep_before_the_kernel_kills_it() {
+fn an_uninterrupted_neighbour_is_busy_for_200_ms_at_most() {
     let text = embedded("probe");
     let text = text.replace("period = \"100ms\"", "period = \"1s\"");
     parse(&text).unwrap();
@@ -278,7 +278,7 @@ proptest! {
     }
 
     #[test]
-    fn a_valid_text_with_something_else_in_it_never_panics(
+    fn a_corrupted_valid_experiment_never_panics_the_parser(
         at in 0..SMALLEST.len(), length in 0usize..20, other in "[ -~\n]{0,10}|.{0,3}",
     ) {
         let end = (at + length).min(SMALLEST.len());

@@ -33,7 +33,7 @@ pub(super) fn run(starter: &Starter<'_>, to: Ipv4Addr, every: Nanos) -> io::Resu
     };
     let mut happened = Vec::new();
     loop {
-        echo.send_what_is_due()?;
+        echo.send_due_requests()?;
         let next = echo.moment(echo.answered.len() as u32);
         let all_sent = next >= echo.schedule.to;
         let give_up = echo.schedule.give_up;
@@ -67,7 +67,7 @@ impl Echo {
         self.schedule.start.saturating_add(after)
     }
 
-    fn send_what_is_due(&mut self) -> io::Result<()> {
+    fn send_due_requests(&mut self) -> io::Result<()> {
         loop {
             let number = self.answered.len() as u32;
             let moment = self.moment(number);
@@ -172,12 +172,12 @@ mod tests {
     }
 
     #[test]
-    fn a_request_has_a_checksum_that_adds_up_to_nothing() {
+    fn an_echo_request_has_a_valid_checksum() {
         assert_eq!(sum(&request(1234, 70_000)), u16::MAX);
     }
 
     #[test]
-    fn a_reply_is_told_from_requests_and_from_replies_to_others() {
+    fn only_echo_replies_with_the_own_identifier_are_read() {
         assert_eq!(reply(&answer(7, 70_000), 7), Some(70_000));
         assert_eq!(reply(&answer(8, 70_000), 7), None);
         let mut other = answer(7, 1);

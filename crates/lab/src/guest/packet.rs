@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn an_encoded_value_decodes_to_the_same_value() {
         let frame = frame(Manner::Plain, FROM, TO, 100, 0);
         let seen = read(&frame[VIRTIO_HEADER_LEN..]).unwrap();
         assert_eq!((seen.from, seen.len), (FROM.ip, 114));

@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn jitter_by_gaps_is_that_by_packets_and_passes_over_what_the_machine_spoiled() {
+    fn jitter_by_gaps_equals_packet_jitter_and_skips_spoiled_gaps() {
         let uneven = packets(&[5, 5, 8, 2, 5, 25, 0, 0, 5]);
         let of = |it: &Came| (it.timestamp, it.at.as_millis_f64());
         let timed: Vec<_> = uneven.iter().map(of).collect();
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_is_told_by_the_least_delay_of_each_second() {
+    fn a_smooth_window_shows_in_each_seconds_least_delay() {
         // One second without and one with 20 ms of delay, and one packet that is 4 ms late.
         let mut came = packets(&[5; 400]);
         let late = |packet: &mut Came, millis| packet.at += Nanos::from_millis(millis);
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_rtp_is_passed_over() {
+    fn packets_that_are_not_rtp_are_skipped() {
         let mut packet = vec![0; MIN_PACKET];
         assert_eq!(read(&packet, Nanos(9)), None);
         packet[..2].copy_from_slice(&[VERSION, MP2T]);

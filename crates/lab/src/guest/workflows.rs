@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_line_is_a_workflow_and_the_last_one_says_what_had_no_answer() {
+    fn each_line_is_a_workflow_and_the_last_counts_unanswered_ones() {
         let text = concat!(
             r#"{"schema":1,"kind":"workflow","due_ns":5,"time_ns":7,"group":2}"#,
             "\n",
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn those_are_kept_of_which_the_selection_says_so() {
+    fn only_nodes_marked_keep_are_selected() {
         let text = r#"{"good": 2, "nodes": [
             {"file": "run/10.77.1.2.json", "use": "keep"},
             {"file": "run/10.77.1.3.json", "use": "spare"},

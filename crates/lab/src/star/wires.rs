@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_finds_no_room_is_lost() {
+    fn a_full_wire_queue_drops_and_counts_frames() {
         let mut wires = Wires::new(6, LINKS);
         // One is on the wire and two wait, of five at once.
         (0..5).for_each(|from| wires.send(Nanos::ZERO, from, framed(5, from as u32)));

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_exceeds_its_senders_guarantee_counts_from_when_that_lets_it_go() {
+    fn excess_messages_count_from_their_conforming_time() {
         let sender = Ipv4Addr::new(10, 77, 1, 1);
         // 8 Mbit/s: a byte a microsecond; S holds two datagrams.
         let mut passages = Passages::new();

@@ -165,7 +165,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_machine_that_the_service_puts_elsewhere_is_named() {
+    fn a_vm_placed_on_another_host_than_its_guest_is_named() {
         let experiment = parse(&embedded("machines")).unwrap();
         let run = |first: u64, host: &str| json!({ "first": first, "count": 1, "host": host });
         let right = json!({ "runs": [run(0, "A"), run(1, "B")] });

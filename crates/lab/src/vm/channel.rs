@@ -160,7 +160,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_read_without_panic_and_without_memory_for_what_is_not_there(
+        fn any_bytes_are_read_without_panic_or_excess_memory(
             bytes in prop::collection::vec(any::<u8>(), 0..100),
         ) {
             let _ = Message::read(&mut bytes.as_slice());

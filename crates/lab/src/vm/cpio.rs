@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_entry_is_a_header_of_110_bytes_a_name_and_its_content_each_padded_to_4() {
+    fn a_cpio_entry_has_a_110_byte_header_and_padded_parts() {
         let mut archive = Archive::default();
         archive.file("init", b"abcde");
         let bytes = archive.finish();

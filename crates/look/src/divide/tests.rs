@@ -257,7 +257,7 @@ fn a_request_that_was_made_waits_beyond_the_host() {
 }
 
 #[test]
-fn a_request_that_the_peer_takes_slowly_waits_for_the_receiver_from_its_first_segment_on() {
+fn a_request_to_a_slow_peer_is_charged_to_the_receiver() {
     let mut request = SlowRequest {
         direction: Direction::Made,
         begun: ms(0),

@@ -69,7 +69,7 @@ fn slow_guests_are_first_and_quiet_ones_are_listed() {
 }
 
 #[test]
-fn slow_periods_that_are_nothing_to_speak_of_have_no_cause_in_the_sum_either() {
+fn negligible_slow_periods_have_no_cause_in_the_hours_sum() {
     let mut history = History::new();
     for index in 0..60 {
         add(&mut history, 1, index, &verdict(&[2, 3], "web-7"));
@@ -80,7 +80,7 @@ fn slow_periods_that_are_nothing_to_speak_of_have_no_cause_in_the_sum_either() {
 }
 
 #[test]
-fn what_is_older_than_an_hour_is_forgotten() {
+fn slices_older_than_an_hour_are_forgotten() {
     let mut history = History::new();
     add(&mut history, 1, 0, &verdict(&[40; 9], "web-7"));
     add(&mut history, 2, 1, &verdict(&[40; 9], "web-7"));
@@ -97,7 +97,7 @@ fn what_is_older_than_an_hour_is_forgotten() {
 }
 
 #[test]
-fn a_guest_too_many_takes_the_place_of_the_one_that_was_slow_longest_ago() {
+fn a_full_history_evicts_the_guest_that_was_slow_longest_ago() {
     let mut history = History::new();
     for guest in 0..MAX_GUESTS {
         let lengths: &[u64] = if guest == 7 { &[] } else { &[40; 9] };

@@ -22,7 +22,7 @@ fn the_cause_of_most_of_the_delay_is_named_with_its_largest_name() {
 }
 
 #[test]
-fn no_cause_of_half_of_the_delay_is_none() {
+fn without_a_majority_cause_the_finding_is_mixed() {
     let mut all = waits(&[40; 4], &guest("web-7"));
     all.extend(waits(&[40; 4], &Occupant::Idle));
     all.extend(waits(&[40; 4], &Occupant::Own));
@@ -47,7 +47,7 @@ fn two_slow_periods_prove_nothing() {
 }
 
 #[test]
-fn two_slow_periods_of_a_second_name_their_cause_and_one_does_not() {
+fn one_second_in_two_slow_periods_names_a_cause() {
     let because = Finding::Because(Cause::by(Kind::NeighbourCpu, &"web-7".into()));
     let finding = |lengths: &[u64]| judge(&evidence(waits(lengths, &guest("web-7")))).finding;
     assert_eq!(finding(&[600, 400]), because);
@@ -61,13 +61,13 @@ fn two_slow_periods_of_a_second_name_their_cause_and_one_does_not() {
 }
 
 #[test]
-fn a_thread_that_has_exited_is_nobodys() {
+fn waits_for_an_exited_thread_have_no_cause() {
     let verdict = judge(&evidence(waits(&[40; 9], &Occupant::Exited("cc1".into()))));
     assert_eq!(verdict.finding, Finding::Unknown(Doubt::NoCause));
 }
 
 #[test]
-fn waits_that_add_up_to_nothing_are_nothing() {
+fn negligible_waits_are_nothing_slow() {
     let quiet = judge(&evidence(waits(&[2; 20], &guest("web-7"))));
     assert_eq!(quiet.finding, Finding::NothingSlow);
     // One of these alone is worth a word, and so are many.
@@ -79,7 +79,7 @@ fn waits_that_add_up_to_nothing_are_nothing() {
 }
 
 #[test]
-fn waits_of_a_guest_whose_requests_were_fast_are_no_matter() {
+fn waits_with_fast_requests_are_nothing_slow() {
     let mut fast = evidence(waits(&[40; 9], &guest("web-7")));
     fast.answered = 1_000;
     assert_eq!(judge(&fast).finding, Finding::NothingSlow);
@@ -116,7 +116,7 @@ fn stall(count: u64, time: Nanos) -> Stall {
 }
 
 #[test]
-fn a_few_slow_requests_of_very_many_are_nothing_and_their_number_is_shown() {
+fn few_slow_requests_among_many_are_shown_as_nothing_slow() {
     let few = |answered, lengths_us: &[u64]| {
         judge(&Evidence {
             answered,
@@ -136,7 +136,7 @@ fn a_few_slow_requests_of_very_many_are_nothing_and_their_number_is_shown() {
 }
 
 #[test]
-fn windows_that_peers_closed_are_slow_receivers_unless_requests_have_more_delay() {
+fn closed_windows_are_slow_receivers_unless_requests_dominate() {
     let mut closed = evidence(Vec::new());
     closed.stalls = vec![stall(20, Nanos::from_millis(800))];
     closed.answered = 50;
@@ -229,7 +229,7 @@ fn sampled_requests_that_leave_a_doubt_are_judged_by_waits_if_these_agree() {
 }
 
 #[test]
-fn the_kernels_count_of_interrupts_settles_a_doubt_in_which_they_have_a_part() {
+fn kernel_interrupt_counts_settle_a_doubt_that_involves_them() {
     let finding = |part, interrupts| {
         let mut mixed = sampled(5, part, Vec::new());
         mixed.examined.time = None;
@@ -257,7 +257,7 @@ fn the_kernels_count_of_interrupts_settles_a_doubt_in_which_they_have_a_part() {
 }
 
 #[test]
-fn interrupts_lead_before_each_other_cause_and_not_before_all_programs_together() {
+fn interrupts_lead_over_each_cause_but_not_all_programs() {
     let mut verdict = judge(&evidence(Vec::new()));
     verdict.judged_delay = Nanos::from_millis(100);
     let mut leads = |interrupts: u64, programs: [u64; 2]| {
@@ -296,7 +296,7 @@ fn a_few_sampled_requests_that_were_fast_rule_nothing_out() {
 }
 
 #[test]
-fn a_small_sample_beside_many_interrupts_does_not_say_that_nothing_was_slow() {
+fn a_small_sample_beside_many_interrupts_is_undecided() {
     let finding = |answered, interrupts| {
         let mut fast = sampled(0, 0, Vec::new());
         fast.answered = answered;

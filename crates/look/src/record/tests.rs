@@ -434,7 +434,7 @@ fn the_clock_of_another_boot_does_not_mix_with_the_one_before() {
 }
 
 #[test]
-fn a_file_that_ends_anywhere_has_all_whole_entries() {
+fn a_truncated_record_keeps_all_complete_entries() {
     let bytes = small(4);
     let ends: Vec<_> = (0..4)
         .map(|index| {
@@ -588,7 +588,7 @@ proptest! {
 }
 
 #[test]
-fn what_a_terminal_would_act_on_is_no_name() {
+fn control_characters_in_recorded_names_are_replaced() {
     let mut hostile = guest("db\x1b[2J\u{202e}", slow(0));
     hostile.evidence.handles.select = Some("--pid 1\r\x07".to_owned());
     let mut written = entry(0, vec![hostile]);

@@ -106,7 +106,7 @@ fn frames_behind_the_same_guest_are_joined_and_fast_ones_dropped() {
 }
 
 #[test]
-fn joined_slices_have_each_wait_once_and_the_worst_of_what_was_examined() {
+fn joined_slices_keep_each_wait_once_and_the_worst_coverage() {
     let slice = |waits: Vec<CpuWait>, periods| {
         let mut slice = evidence(waits);
         slice.window = Nanos::from_secs(10);

@@ -57,7 +57,7 @@ fn a_verdict_is_a_sentence_three_lines_and_a_command() {
 }
 
 #[test]
-fn a_part_of_the_window_is_told_as_such() {
+fn a_partly_examined_window_is_reported_with_its_share() {
     let mut seen = evidence(Vec::new());
     let examined = |interrupts_time| Examined {
         time: Some(Nanos::from_secs(15)),
@@ -92,7 +92,7 @@ fn a_part_of_the_window_is_told_as_such() {
 }
 
 #[test]
-fn each_cause_has_its_words() {
+fn each_cause_has_its_own_sentence_and_command() {
     let sentence = |waits: Vec<CpuWait>| {
         let verdict = judge(&evidence(waits));
         let command = verdict.remedy().and_then(|remedy| remedy.command);

@@ -36,7 +36,7 @@ fn a_burst_rate_at_the_average_leaves_one_bucket() {
 }
 
 #[test]
-fn silos_egress_curve_grows_by_what_comes_while_the_queue_is_full() {
+fn silos_egress_curve_grows_by_the_traffic_of_a_full_queue() {
     // {B, S} behind a queue capacity of c: {B, S + B·c}; 250 Mbit/s for 80 us
     // are 2,500 B.
     let curve = ArrivalCurve::token_bucket(Rate(250 * MBIT), Bytes(15_000));

@@ -14,7 +14,7 @@ fn figure_5() -> Guarantee {
 }
 
 #[test]
-fn across_a_cut_senders_have_their_bursts_and_receivers_those_of_their_pairs() {
+fn the_curve_across_a_cut_has_the_bursts_of_senders_and_pairs() {
     let frame = Bytes(1_500);
     let cut = |senders| figure_5().across(senders, 9, frame).unwrap();
     let bucket = |rate, burst| TokenBucket::new(Rate(rate * GBIT), Bytes(burst));
@@ -87,7 +87,7 @@ fn a_pair_has_its_part_of_the_inward_burst_and_at_most_s() {
 }
 
 #[test]
-fn nothing_crosses_a_cut_with_nobody_on_one_side() {
+fn a_cut_with_an_empty_side_has_no_traffic() {
     for senders in [0, 9, 10] {
         assert!(
             figure_5()
@@ -124,7 +124,7 @@ fn a_queue_bound_follows_from_a_guarantee() {
 }
 
 #[test]
-fn a_message_leaves_at_the_burst_rate_and_what_is_beyond_the_burst_at_the_bandwidth() {
+fn a_message_beyond_the_burst_leaves_at_the_bandwidth() {
     let time = |message| figure_5().time_for(Bytes(message), Bytes(1_500));
     assert_eq!(time(100_000), Nanos::from_micros(80));
     assert_eq!(time(150_000), Nanos::from_micros(80 + 400));

@@ -21,7 +21,7 @@ fn division_by_zero_is_refused() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_and_not_wrapped() {
+fn ratio_overflow_is_an_error_and_never_wraps() {
     let most = Ratio::whole(i128::MAX);
     assert_eq!(most.plus(Ratio::whole(1)), Err(Overflow));
     assert_eq!(most.times(Ratio::whole(2)), Err(Overflow));

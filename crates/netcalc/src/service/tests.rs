@@ -38,7 +38,7 @@ fn the_highest_priority_waits_for_one_lower_frame() {
 }
 
 #[test]
-fn nothing_is_left_of_a_server_that_others_fill() {
+fn a_server_filled_by_others_has_no_service_left() {
     let server = service(&[(5, 55)]);
     assert_eq!(
         server.left_over_priority(&arrival(&[(5, 1)]), Bytes(0)),

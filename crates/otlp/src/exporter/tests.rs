@@ -34,7 +34,7 @@ fn names(request: &Request) -> Vec<&str> {
 }
 
 #[test]
-fn what_is_left_at_the_end_is_told_with_who_tells_it() {
+fn remaining_spans_are_exported_at_shutdown_with_their_source() {
     let (endpoint, requests) = collector(&[]);
     let exporter = exporter(&endpoint, Some("# TYPE a gauge\na 1\n"));
     for name in ["one", "two"] {
@@ -59,7 +59,7 @@ fn what_is_left_at_the_end_is_told_with_who_tells_it() {
 }
 
 #[test]
-fn what_a_collector_cannot_take_now_is_told_again_and_what_it_refuses_is_not() {
+fn spans_are_retried_if_unavailable_and_dropped_if_refused() {
     let (endpoint, requests) = collector(&[503, 200, 400]);
     let settings = Settings {
         endpoint: endpoint.parse().expect("an address"),

@@ -74,7 +74,7 @@ mod tests {
 
         /// The keys are many more than the cache has room for, and some are repeated.
         #[test]
-        fn what_was_kept_is_what_would_be_computed(
+        fn cached_loads_equal_computed_loads(
             asked in prop::collection::vec((1_u32..40, 0_u32..4, 0_u64..4, 0_u64..2, 1_u32..3), 400),
         ) {
             let (rate, fast) = (Rate::from_mbit(250), Rate::from_mbit(1_000));

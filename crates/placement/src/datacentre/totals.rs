@@ -76,7 +76,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn sums_are_those_of_each_with_each(
+        fn totals_contain_exactly_the_pairwise_sums(
             most in 0u32..300,
             one in prop::collection::btree_set(0u32..300, 0..40),
             other in prop::collection::btree_set(0u32..300, 0..40),

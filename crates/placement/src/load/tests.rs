@@ -94,7 +94,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_exactly_over_is_so_and_all_but_a_few_bits_are_found(
+    fn the_exact_check_finds_overloads_to_within_a_few_bits(
         all in proptest::collection::vec(tenants(), 1..6),
         mbit in 1_u64..40_000,
         feed in proptest::option::of((1_u64..40_000, 0_u64..10)),

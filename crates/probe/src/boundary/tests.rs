@@ -108,7 +108,7 @@ fn the_highest_low_mark_keeps_its_bound() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn whatever_is_asked_for_the_bound_holds(
+    fn the_boundary_keeps_its_error_bound_for_any_parameters(
         low in 0_u64..20, more in 1_u64..300, alpha in 0.0001_f64..0.5,
     ) {
         let samples = low + more;

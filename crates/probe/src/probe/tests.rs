@@ -171,7 +171,7 @@ fn a_node_whose_neighbours_keep_the_cpu_is_bad_at_once() {
 }
 
 #[test]
-fn between_the_marks_only_the_whole_run_tells() {
+fn between_the_marks_the_verdict_needs_the_whole_run() {
     let mut guest = Guest::new(EARLY);
     for _ in 0..14 {
         assert_eq!(guest.stolen(), None);
@@ -181,7 +181,7 @@ fn between_the_marks_only_the_whole_run_tells() {
 }
 
 #[test]
-fn each_late_sleep_is_blamed_on_who_kept_the_cpu() {
+fn each_late_sleep_counts_for_its_cause() {
     let mut guest = Guest::new(EARLY);
     for _ in 0..3 {
         guest.sleeps(250);
@@ -204,7 +204,7 @@ fn while_the_hypervisor_keeps_the_cpu_waiting_in_the_run_queue_is_its_fault() {
 }
 
 #[test]
-fn what_sleeps_in_time_lose_as_well_explains_nothing() {
+fn steal_that_punctual_sleeps_lose_too_excuses_no_late_sleep() {
     let mut guest = Guest::new(EARLY);
     // A tenth of all time is stolen in small pieces.
     for _ in 0..40_000 {
@@ -243,7 +243,7 @@ fn own_late_sleeps_do_not_hide_bad_neighbours() {
 }
 
 #[test]
-fn own_late_sleeps_that_decide_between_good_and_unsure_leave_it_open() {
+fn own_late_sleeps_that_decide_the_verdict_are_inconclusive() {
     let mut guest = Guest::new(Stop::Exact);
     for _ in 0..14 {
         guest.ours();
@@ -255,7 +255,7 @@ fn own_late_sleeps_that_decide_between_good_and_unsure_leave_it_open() {
 }
 
 #[test]
-fn in_a_busy_guest_what_nothing_explains_is_not_held_against_neighbours() {
+fn unexplained_late_sleeps_in_a_busy_guest_are_inconclusive() {
     let mut guest = Guest::new(EARLY);
     guest.busy = 60;
     guest.sleeps(20_000);
@@ -290,7 +290,7 @@ fn the_probes_own_work_is_not_the_guests() {
 }
 
 #[test]
-fn without_any_reading_every_late_sleep_counts_and_that_is_said() {
+fn without_readings_every_late_sleep_counts_with_a_note() {
     let mut probe = Probe::new(rule(EARLY), Nanos::ZERO, &mut NoWitness);
     let mut now = Nanos::ZERO;
     let verdict = (0..66).find_map(|_| {
@@ -406,7 +406,7 @@ fn a_run_that_takes_too_long_ends() {
 }
 
 #[test]
-fn where_each_sleep_is_stretched_the_run_is_whole_by_its_time() {
+fn stretched_sleeps_end_the_run_by_its_time() {
     // Beside a neighbour that always computes, under a ratelimit of 1 ms.
     let mut guest = Guest::new(EARLY);
     let verdict = (0..600_000).find_map(|_| guest.sleep(Nanos::from_micros(1040)));
@@ -421,7 +421,7 @@ fn where_each_sleep_is_stretched_the_run_is_whole_by_its_time() {
 }
 
 #[test]
-fn sleeps_in_time_are_looked_at_rarely() {
+fn punctual_sleeps_are_sampled_every_10_ms() {
     let mut guest = Guest::new(EARLY);
     guest.sleeps(100_000);
     // Every 10 ms, where readings cost nothing.
@@ -429,7 +429,7 @@ fn sleeps_in_time_are_looked_at_rarely() {
 }
 
 #[test]
-fn where_readings_are_dear_they_are_seldom() {
+fn expensive_readings_are_taken_less_often() {
     let mut guest = Guest::new(EARLY);
     let asked = |guest: &mut Guest| {
         let (from, before) = (guest.now, guest.asked);
@@ -499,7 +499,7 @@ fn late_sleeps_beside_a_neighbour_in_step_with_the_probe_are_stolen() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn an_exact_run_in_a_quiet_guest_says_what_algorithm_1_says(
+    fn an_exact_run_in_a_quiet_guest_matches_algorithm_1(
         durations in prop::collection::vec(prop_oneof![9 => 100_u64..9_999, 1 => 10_000_u64..40_000], 500),
         low in 0_u64..60, more in 0_u64..60,
     ) {
@@ -523,7 +523,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_clocks_and_readings_say_there_is_a_verdict_and_counts_add_up(
+    fn any_clocks_and_readings_yield_counts_that_add_up(
         samples in prop::collection::vec((any::<u64>(), any::<u64>()), 1..50),
         readings in prop::collection::vec(any::<[u64; 5]>(), 200),
     ) {

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_are_those_that_so_many_workflows_carry() {
+    fn percentiles_of_workflows_require_enough_samples() {
         let few = times(99, 99);
         assert_eq!((few.p50, few.p99, few.max), (Some(50), None, Some(99)));
         let more = times(999, 999);
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_answer_is_longer_than_all_else() {
+    fn unanswered_calls_count_as_the_longest_times() {
         let lost = times(985, 1000);
         assert_eq!((lost.p90, lost.p99, lost.max), (Some(900), None, None));
     }

@@ -29,7 +29,7 @@ fn times(workflows: &mut Workflows) -> Vec<Nanos> {
 }
 
 #[test]
-fn a_sequence_is_ten_calls_one_after_the_other_of_one_two_and_four_kilobytes() {
+fn a_sequence_is_ten_consecutive_calls_of_1_2_and_4_kb() {
     let mut workflows = Workflows::new(&[7, 8]);
     workflows.begin(MILLI, MILLI, sequence(1));
     let mut now = MILLI;
@@ -65,7 +65,7 @@ fn a_fan_out_takes_as_long_as_its_slowest_node() {
 }
 
 #[test]
-fn what_this_side_begins_late_is_in_the_time_and_counted() {
+fn a_late_start_of_the_client_is_timed_and_counted() {
     let mut workflows = Workflows::new(&[7]);
     workflows.begin(Nanos::from_millis(4), MILLI, Work::FanOut);
     let call = calls(&mut workflows)[0];
@@ -122,7 +122,7 @@ fn a_node_that_answers_wrongly_is_given_up_and_its_workflows_lost() {
 }
 
 #[test]
-fn what_is_said_twice_or_beyond_the_answer_counts_once_and_ends_the_node() {
+fn duplicate_or_excess_answers_count_once_and_end_the_node() {
     let twice = |_: &Call, call: &Call| [answer(call), answer(call)].concat();
     let (workflows, fault) = hostile(twice);
     assert_eq!(fault, Some(Fault::Unasked));
@@ -156,7 +156,7 @@ fn a_short_answer_is_waited_for_and_then_the_node_is_given_up() {
 }
 
 #[test]
-fn an_answer_after_its_workflow_has_timed_out_counts_for_nothing() {
+fn an_answer_after_the_timeout_is_ignored() {
     let mut workflows = Workflows::new(&[7]);
     workflows.begin(MILLI, MILLI, sequence(0));
     let mut now = MILLI;
@@ -178,7 +178,7 @@ fn an_answer_after_its_workflow_has_timed_out_counts_for_nothing() {
 }
 
 #[test]
-fn workflows_to_a_node_that_was_given_up_are_lost_and_the_others_called_all_the_same() {
+fn workflows_to_a_failed_node_are_lost_and_others_continue() {
     let mut workflows = Workflows::new(&[7, 8]);
     workflows.give_up(1, Fault::Connection("refused".into()));
     workflows.begin(MILLI, MILLI, Work::FanOut);
@@ -195,7 +195,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
     #[test]
-    fn answers_are_read_in_whatever_pieces_they_come(
+    fn answers_are_read_in_pieces_of_any_size(
         cuts in proptest::collection::vec(1usize..3000, 1..40),
         flows in 1usize..6,
     ) {
@@ -218,7 +218,7 @@ proptest! {
     }
 
     #[test]
-    fn every_workflow_ends_whatever_is_said(
+    fn every_workflow_ends_for_any_answers(
         said in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..200), 0..8),
     ) {
         let mut workflows = Workflows::new(&[7, 8]);

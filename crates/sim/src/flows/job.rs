@@ -155,7 +155,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn each_machine_sends_to_x_others_and_hears_of_as_many(
+        fn each_vm_sends_to_x_others_and_receives_from_x(
             vms in 2..40_u32, x in 0..50_u32, seed in any::<u64>(),
         ) {
             let mut random = Pcg64Mcg::seed_from_u64(seed);

@@ -61,7 +61,7 @@ fn is_close(one: f64, other: f64) -> bool {
 }
 
 #[test]
-fn what_comes_out_follows_from_the_seed_alone() {
+fn flow_results_depend_on_the_seed_not_on_threads() {
     for policy in ["silo", "locality"] {
         let text = small(&[("\"silo\"", &format!("{policy:?}"))]);
         let one = run(&text, 1, 1);
@@ -71,7 +71,7 @@ fn what_comes_out_follows_from_the_seed_alone() {
 }
 
 #[test]
-fn under_guarantees_jobs_take_at_least_what_their_guarantee_lets_them() {
+fn guaranteed_jobs_are_never_faster_than_their_guarantee() {
     let results = run(&small(&[]), 1, 1);
     assert!(value(&results, "stretch") >= 1.0 - 1e-6);
     // All to one: the receiver's bandwidth alone decides, and is fully used.
@@ -81,7 +81,7 @@ fn under_guarantees_jobs_take_at_least_what_their_guarantee_lets_them() {
 }
 
 #[test]
-fn slots_are_taken_as_said_where_nobody_is_refused() {
+fn occupancy_matches_the_setting_when_no_tenant_is_refused() {
     // Low demand, so that all tenants fit under any policy.
     let changes = [
         ("bandwidth = \"2Gbit/s\"", "bandwidth = \"1Mbit/s\""),
@@ -101,7 +101,7 @@ fn slots_are_taken_as_said_where_nobody_is_refused() {
 }
 
 #[test]
-fn fair_sharing_lets_alone_flows_be_faster_and_crowded_ones_slower() {
+fn fair_sharing_speeds_up_lone_flows_and_slows_crowded_ones() {
     let locality = ("\"silo\"", "\"locality\"");
     let compute = "compute = \"1ms\"\ntransfer = 1000.0";
     let no_compute = ("compute = \"1s\"", compute);

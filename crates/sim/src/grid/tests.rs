@@ -126,7 +126,7 @@ fn rows(folder: &Path) -> Vec<(String, Vec<u8>)> {
 }
 
 #[test]
-fn a_grid_has_each_combination_so_often_each_with_a_seed_and_a_key_of_its_own() {
+fn a_grid_repeats_each_combination_with_its_own_seed_and_key() {
     let grid = six_twice();
     let told: Vec<String> = (0..12).map(|point| grid.told(point)).collect();
     assert_eq!(
@@ -183,7 +183,7 @@ fn told(cases: &[(String, &str)]) {
 }
 
 #[test]
-fn a_value_that_an_experiment_does_not_take_is_told_at_its_place() {
+fn invalid_grid_values_are_reported_with_their_place() {
     told(&[
         // Wrong units.
         (
@@ -233,7 +233,7 @@ fn a_value_that_an_experiment_does_not_take_is_told_at_its_place() {
 }
 
 #[test]
-fn a_grid_that_is_none_is_told_at_its_place() {
+fn invalid_grids_are_reported_with_their_place() {
     told(&[
         // Grids that are none.
         (
@@ -278,7 +278,7 @@ fn a_grid_that_is_none_is_told_at_its_place() {
 }
 
 #[test]
-fn a_network_with_more_hosts_than_can_be_counted_is_told_as_such() {
+fn a_host_count_beyond_the_integer_range_is_refused() {
     let text = head("").replace("queries", "small-is-better-fig6")
         + "[[vary]]\nkey = \"messages.fat_tree.pods\"\nvalues = [9000000000000000000]\n";
     let said = scenario(&text).unwrap_err().to_string();
@@ -289,7 +289,7 @@ fn a_network_with_more_hosts_than_can_be_counted_is_told_as_such() {
 }
 
 #[test]
-fn all_mistakes_are_told_each_at_the_value_that_makes_it() {
+fn all_grid_mistakes_are_reported_at_their_values() {
     let text = head(
         "[[vary]]\nkey = \"messages.star.hosts\"\nvalues = [1, 2, 0]\n\
          [[vary]]\nkey = \"messages.queries.every\"\nvalues = [\"1ms\", \"soon\"]\n",
@@ -337,7 +337,7 @@ fn a_row_follows_from_files_that_its_experiment_names() {
 }
 
 #[test]
-fn shards_together_are_the_whole_byte_by_byte_whoever_has_which_rows() {
+fn merged_shards_equal_the_whole_run_byte_by_byte() {
     let (grid, folder) = (six_twice(), tempfile::tempdir().unwrap());
     let whole = store(&folder.path().join("whole"), &grid);
     assert_eq!(run_shard(&grid, &whole, Shard::WHOLE), 12);
@@ -503,7 +503,7 @@ fn rows_of_another_grid_or_of_another_program_are_refused() {
 
 proptest! {
     #[test]
-    fn whatever_byte_of_a_row_changes_is_found(place in any::<prop::sample::Index>(), bit in 0..8_u8) {
+    fn a_row_with_any_changed_bit_is_rejected(place in any::<prop::sample::Index>(), bit in 0..8_u8) {
         let point = GridPoint {
             settings: vec!["6".to_owned()],
             repetition: 0,

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_put_in_all_of_a_list_or_in_the_named_one() {
+    fn a_varied_value_applies_to_all_list_items_or_the_named_one() {
         let text = "a.b = 1\n[[p]]\nname = \"x\"\nv = 1\n[[p]]\nname = \"y\"\n";
         let all = with(text, "p.v", 2).unwrap();
         let values = |table: &Table| -> Vec<Option<i64>> {

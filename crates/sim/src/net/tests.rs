@@ -85,7 +85,7 @@ fn a_burst_waits_where_the_links_become_slower() {
 }
 
 #[test]
-fn who_comes_first_is_served_first() {
+fn a_port_serves_frames_in_arrival_order() {
     // The second sender comes while the first frame of the first is on the wire,
     // the third together with it.
     let mut fabric = Fabric {
@@ -124,7 +124,7 @@ fn guarantees_go_before_best_effort_and_wait_for_one_frame_of_it() {
 }
 
 #[test]
-fn a_full_buffer_drops_what_comes_and_counts_it() {
+fn a_full_buffer_drops_and_counts_arriving_frames() {
     let mut fabric = Fabric {
         ports: vec![port(8 * GBIT)],
         flows: vec![flow(burst(5), &[0]), flow(burst(3), &[0])],
@@ -145,7 +145,7 @@ fn a_full_buffer_drops_what_comes_and_counts_it() {
 }
 
 #[test]
-fn the_wire_never_drifts_whatever_the_rate() {
+fn transmission_times_never_drift_at_any_rate() {
     for rate in [1, 7 * GBIT, 999_999_937, 100 * GBIT, 3_333_333_333] {
         let mut wire = Wire::new(Rate(rate));
         let mut sum = 0_u128;
@@ -205,7 +205,7 @@ fn a_greedy_sender_sends_its_burst_at_its_burst_rate_and_then_its_average() {
 }
 
 #[test]
-fn bursts_come_again_when_the_bucket_is_full() {
+fn bursts_repeat_when_the_token_bucket_is_full() {
     let mut source = burst(4);
     source.pattern = Pattern::Bursts { pause: Nanos(500) };
     source.stop = Time::from(Nanos(70_000));
@@ -406,7 +406,7 @@ mod experiments {
     }
 
     #[test]
-    fn a_check_of_what_is_not_there_is_refused_before_anything_runs() {
+    fn a_check_with_an_unknown_name_is_refused_before_the_run() {
         assert_mistakes::<NetExperiment>(
             "silo-figure5",
             r#"

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_moment_between_two_nanoseconds_is_told_as_either() {
+    fn a_time_between_nanoseconds_rounds_down_or_up() {
         let frame = Time(123_040);
         assert_eq!((frame.floor(), frame.ceil()), (Nanos(123), Nanos(124)));
         assert_eq!(Time::from(Nanos(123)).ceil(), Nanos(123));

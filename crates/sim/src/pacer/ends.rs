@@ -257,6 +257,6 @@ fn no_message_takes_longer_than_both_ends_and_the_network_promise() {
 
 #[test]
 #[ignore = "takes minutes"]
-fn of_ten_million_messages_none_takes_longer_than_is_promised() {
+fn none_of_ten_million_messages_exceeds_its_promise() {
     no_message_is_late(10_000_000);
 }

@@ -98,7 +98,7 @@ const SHORTEST: [(&str, &[(&str, &str)]); 5] = [
 ];
 
 #[test]
-fn results_follow_from_the_seed_whatever_the_number_of_threads() {
+fn results_depend_on_the_seed_not_on_the_threads() {
     for (name, changes) in SHORTEST {
         let loaded = load::<PacerExperiment>(name, changes);
         let run = |seed, threads| {
@@ -171,7 +171,7 @@ busy_until = "50ms" => busy_until = "22ms"
 }
 
 #[test]
-fn a_check_of_what_is_not_there_is_refused_before_anything_runs() {
+fn a_check_with_an_unknown_name_is_refused_before_the_run() {
     assert_mistakes::<PacerExperiment>(
         "spacing",
         r#"

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_comes_goes_in_order_and_memory_follows() {
+    fn the_fifo_keeps_order_and_bounds_its_memory() {
         let mut fifo = Fifo::new();
         let (mut pushed, mut popped) = (0_u32, 0);
         for (grows, to) in [(true, 5_000), (false, 40), (true, 300), (false, 0)] {
@@ -94,7 +94,7 @@ mod tests {
 
     /// A queue that goes up and down by one allocates nothing.
     #[test]
-    fn memory_stays_where_the_length_does() {
+    fn a_fifo_of_stable_length_allocates_no_memory() {
         let mut fifo = Fifo::new();
         (0..100).for_each(|it| fifo.push(it));
         fifo.push(100);

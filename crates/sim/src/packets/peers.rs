@@ -78,7 +78,7 @@ mod tests {
     use rand::SeedableRng as _;
 
     #[test]
-    fn in_a_permutation_each_host_sends_to_one_and_hears_from_one() {
+    fn a_permutation_pairs_each_host_with_one_sender_and_receiver() {
         for hosts in 2..30 {
             let mut random = Pcg64Mcg::seed_from_u64(hosts as u64);
             let pairs = Peers::Permutation.connections(hosts, &mut random);

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leaves_makes_room_for_what_comes() {
+    fn the_pool_reuses_freed_frames_and_keeps_list_order() {
         let pool = Pool::new();
         let frames = &mut *pool.0.borrow_mut();
         let (mut one, mut other) = (List::EMPTY, List::EMPTY);
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_is_taken_from_wherever_it_is() {
+    fn take_least_removes_the_least_frame_anywhere_in_the_list() {
         let pool = Pool::new();
         let frames = &mut *pool.0.borrow_mut();
         let mut list = List::EMPTY;

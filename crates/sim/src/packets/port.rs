@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_class_goes_before_the_second_and_not_before_what_is_on_the_wire() {
+    fn the_first_class_is_sent_next_without_preempting_the_wire() {
         let mut port = Port::new(&CONFIG, &Pool::new(), None);
         for (class, number) in [(1, 0), (1, 1), (1, 2), (0, 3)] {
             port.receive(Time::ZERO, frame(class, number), &mut Vec::new());
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_lost_by_class_or_by_port() {
+    fn full_buffers_drop_frames_by_class_or_by_port() {
         for (apart, lost) in [(true, 1), (false, 3)] {
             let mut port = Port::new(&PortConfig { apart, ..CONFIG }, &Pool::new(), None);
             for (class, number) in [(1, 0), (1, 1), (1, 2), (1, 3), (1, 4), (0, 5), (0, 6)] {
@@ -425,7 +425,7 @@ mod tests {
 
     /// One of two ports may hold half of 30,000 B if alpha is 1; both together a third each.
     #[test]
-    fn ports_of_a_switch_share_its_buffer_by_what_is_free() {
+    fn ports_share_a_switch_buffer_by_its_free_space() {
         let room = Room::new(Shared {
             buffer: Bytes(30_000),
             alpha: 1.0,
@@ -454,7 +454,7 @@ mod tests {
     /// pFabric: the flow with the least remaining data is served first, with its earliest frame,
     /// and frames with the most remaining data are dropped.
     #[test]
-    fn pfabric_serves_what_has_least_left_and_loses_what_has_most() {
+    fn pfabric_serves_short_flows_and_drops_the_longest() {
         let config = PortConfig {
             classes: 1,
             mark_at: None,

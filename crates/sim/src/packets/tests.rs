@@ -39,7 +39,7 @@ star = { hosts = 4, link = { rate = "1Gbit/s", delay = "20us" } }
 "#;
 
 #[test]
-fn a_message_takes_what_wires_and_links_take() {
+fn a_tcp_messages_latency_is_its_wire_and_link_time() {
     let alone = messages(&format!(
         r#"{STAR}
 flows = {{ every = "40ms", sizes = {{ fixed = "10000B" }} }}
@@ -160,7 +160,7 @@ name = "one"
 }
 
 #[test]
-fn one_seed_is_one_result_and_another_is_another() {
+fn equal_seeds_give_equal_results_and_other_seeds_differ() {
     let any = messages(&format!(
         r#"{STAR}
 flows = {{ every = "1ms", sizes = {{ pareto = {{ shape = 1.2, mean = "50KB", most = "1MB" }} }}, peers = {{ some = 2 }} }}
@@ -322,7 +322,7 @@ switches = {{ {switches} }}
 }
 
 #[test]
-fn a_load_that_stops_is_what_counts_alone() {
+fn a_stopped_load_sends_only_the_counted_messages() {
     let sent = |stops: bool| {
         let any = messages(&format!(
             r#"
@@ -369,7 +369,7 @@ transport = {{ initial_window = 1, delayed_ack = "1ms", quick_acks = {quick_acks
 }
 
 #[test]
-fn mistakes_are_told_where_they_are() {
+fn packet_experiment_mistakes_are_reported_with_their_place() {
     let bursts = "bursts = { every = \"1ms\", size = \"1KB\" }";
     for (load, rest, expected) in [
         (

@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_of_a_trace_are_told_where_they_are() {
+    fn trace_row_mistakes_are_reported_with_line_and_column() {
         let head = "start_ns,source,destination,bytes\n";
         assert!(
             of(head)
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_in_parquet_is_that_in_csv_and_its_mistakes_have_their_row_and_column() {
+    fn a_parquet_trace_equals_the_csv_one_with_located_mistakes() {
         let rows = [
             [0, 2, 0, 5000],
             [1_000_000, 1, 3, 200],

@@ -52,7 +52,7 @@ fn value(results: &Results, name: &str) -> f64 {
 }
 
 #[test]
-fn who_is_admitted_follows_from_the_seed_and_not_from_the_clock() {
+fn admissions_depend_on_the_seed_not_on_the_clock() {
     let text = small(&[]);
     let (one, same, slow) = (
         run_text(&text, 1, 10),
@@ -81,7 +81,7 @@ fn who_is_admitted_follows_from_the_seed_and_not_from_the_clock() {
 }
 
 #[test]
-fn churn_keeps_the_data_centre_as_full_as_said() {
+fn churn_keeps_the_configured_occupancy() {
     // Tenants of a size that there is room for.
     let results = run_text(&small(&[("mean_vms = 49", "mean_vms = 22")]), 1, 1);
     let occupancy = value(&results, "occupancy");

@@ -33,7 +33,7 @@ fn longest(tails: &[Tail], guest: usize) -> Nanos {
 }
 
 #[test]
-fn a_message_alone_takes_its_time_on_the_wire_whatever_the_way() {
+fn a_lone_message_takes_its_wire_time_in_every_discipline() {
     // Two frames: 1448 B and 552 B, with 66 B of headers and 24 B around each.
     let recording = log("7,a,x,2000\n").unwrap();
     let wire = LINK.time_for(Bytes(2000 + 2 * 90));
@@ -94,7 +94,7 @@ fn a_guarantee_holds_beside_a_flood() {
 }
 
 #[test]
-fn what_a_full_queue_drops_is_lost_and_not_fast() {
+fn packets_dropped_by_a_full_queue_count_as_lost() {
     // 2,000 packets at once, where a thousand may wait.
     let recording = log(&"0,a,x,1000\n".repeat(2000)).unwrap();
     let tails = replay(&recording, LINK, Discipline::Fifo).unwrap();
@@ -137,7 +137,7 @@ fn messages_beyond_the_burst_go_at_the_bandwidth() {
 }
 
 #[test]
-fn what_is_guaranteed_must_fit_the_link() {
+fn guarantees_must_fit_the_link() {
     let mut recording = log("0,a,x,60000\n1000000,b,x,60000\n").unwrap();
     let error = recording.fit(Rate::from_mbit(500), 2.0).unwrap_err();
     assert!(error.to_string().contains("500Mbit/s"), "{error}");
@@ -145,7 +145,7 @@ fn what_is_guaranteed_must_fit_the_link() {
 }
 
 #[test]
-fn percentiles_that_so_few_cannot_carry_are_not_told() {
+fn percentiles_with_too_few_samples_are_omitted() {
     let tail = |count: u64| Tail::new((1..=count).map(Nanos).collect(), 0);
     assert_eq!(tail(99).quantile(990), None);
     assert_eq!(tail(100).quantile(990), Some(Nanos(99)));
@@ -156,7 +156,7 @@ fn percentiles_that_so_few_cannot_carry_are_not_told() {
 }
 
 #[test]
-fn a_log_with_a_mistake_says_where_it_is() {
+fn csv_log_mistakes_are_reported_with_line_and_column() {
     let place = |rows: &str| {
         let error = log(rows).unwrap_err().to_string();
         error.split_once("flows.csv:").unwrap().1.to_owned()
@@ -256,7 +256,7 @@ fn a_log_in_parquet_is_that_in_csv() {
 }
 
 #[test]
-fn a_log_in_parquet_with_a_mistake_says_where_it_is() {
+fn parquet_log_mistakes_are_reported_with_row_and_column() {
     let place = |error: ReplayError| {
         let error = error.to_string();
         error.split_once("flows.parquet: ").unwrap().1.to_owned()
@@ -299,7 +299,7 @@ fn a_log_in_parquet_with_a_mistake_says_where_it_is() {
 }
 
 #[test]
-fn a_capture_gives_what_a_guest_sent_to_others() {
+fn a_capture_contains_only_frames_that_guests_sent_to_others() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("uplink.pcap");
     let mut writer = PcapWriter::new(Vec::new()).unwrap();
@@ -343,7 +343,7 @@ fn a_capture_gives_what_a_guest_sent_to_others() {
 }
 
 #[test]
-fn a_capture_that_is_broken_or_of_something_else_is_refused() {
+fn broken_and_non_ethernet_captures_are_refused() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("it.pcap");
     let read = |bytes: &[u8]| {
@@ -371,7 +371,7 @@ fn a_capture_that_is_broken_or_of_something_else_is_refused() {
 }
 
 #[test]
-fn a_topology_promises_its_least_delay_or_says_why_not() {
+fn a_topology_returns_its_least_delay_or_the_reason() {
     let tree = "
         frame = \"1538B\"
         [[group]]
@@ -404,7 +404,7 @@ fn a_topology_promises_its_least_delay_or_says_why_not() {
 
 proptest! {
     #[test]
-    fn the_burst_of_a_rate_is_the_least_one(
+    fn the_burst_for_a_rate_is_minimal(
         steps in proptest::collection::vec((0..30_000_u64, 1..9_000_u64), 1..40),
         mbit in 1..900_u64,
     ) {
@@ -432,7 +432,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_make_it_panic(
+    fn no_capture_or_log_bytes_make_the_replay_panic(
         magic in 0..6_usize,
         header in proptest::collection::vec(any::<u8>(), 0..20),
         rest in proptest::collection::vec(any::<u8>(), 0..200),

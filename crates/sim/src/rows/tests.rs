@@ -87,7 +87,7 @@ fn of_text(text: impl AsRef<[u8]>, most: usize) -> Result<Vec<[u64; 2]>, String>
 }
 
 #[test]
-fn csv_is_read_by_the_names_of_its_columns_whatever_its_quotes_and_spaces() {
+fn csv_columns_are_found_by_name_despite_quotes_and_spaces() {
     let text = "b, more ,a\r\n1,x,2\r\n\r\n\"3\",\"x,\n\", 4\r\n5,,6";
     assert_eq!(of_text(text, 3).unwrap(), [[2, 1], [4, 3], [6, 5]]);
 }

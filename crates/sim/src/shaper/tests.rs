@@ -67,7 +67,7 @@ fn every_experiment_holds() {
 
 /// All except the last, which divides its work in the same way, and takes as long as all of them.
 #[test]
-fn results_follow_from_the_seed_whatever_the_number_of_threads() {
+fn results_depend_on_the_seed_not_on_the_threads() {
     for (name, changes) in &SHORT[..4] {
         let loaded = load(name, changes);
         let run = |threads| {
@@ -79,7 +79,7 @@ fn results_follow_from_the_seed_whatever_the_number_of_threads() {
 }
 
 #[test]
-fn what_cannot_be_simulated_is_named_with_its_place() {
+fn invalid_shaper_settings_are_named_with_their_place() {
     assert_mistakes::<ShaperExperiment>(
         "rtp",
         r#"

@@ -146,7 +146,7 @@ fn slow_start_grows_by_half_when_every_second_is_acknowledged() {
 }
 
 #[test]
-fn today_begins_with_ten() {
+fn todays_tcp_starts_with_ten_segments() {
     let today = TcpConfig::TODAY;
     let mut pair = Pair::new(today, today);
     pair.transfer(30 * SEGMENT, &mut unharmed);
@@ -228,7 +228,7 @@ fn the_window_grows_by_two_segments_for_each_and_limits_the_sender() {
 }
 
 #[test]
-fn who_does_not_read_closes_the_window_and_is_asked_until_it_reads() {
+fn an_unread_window_closes_and_is_probed_until_it_opens() {
     let server = config(|it| it.receive_window = 10 * MSS);
     let mut pair = Pair::new(TcpConfig::PAPER, server);
     pair.run(Nanos::from_millis(2), &mut unharmed);
@@ -364,7 +364,7 @@ fn segments_that_are_late_by_less_than_a_quarter_are_not_sent_again() {
 }
 
 #[test]
-fn marks_are_told_exactly_and_dctcp_shrinks_by_half_of_their_part() {
+fn ecn_marks_are_echoed_exactly_and_dctcp_shrinks_by_alpha() {
     let config = rack(Congestion::Dctcp);
     let mut pair = Pair::new(config, config);
     pair.run(Nanos::from_millis(2), &mut unharmed);
@@ -393,7 +393,7 @@ fn marks_are_told_exactly_and_dctcp_shrinks_by_half_of_their_part() {
 
 /// The last segment is sent and lost before the stream is closed, and goes again before its end.
 #[test]
-fn what_was_sent_before_the_stream_was_closed_goes_again_without_its_end() {
+fn a_segment_sent_before_the_close_is_retransmitted_without_fin() {
     let client = TcpConfig {
         initial_window: 1,
         ..rack(Congestion::NewReno)
@@ -410,7 +410,7 @@ fn what_was_sent_before_the_stream_was_closed_goes_again_without_its_end() {
 
 proptest! {
     #[test]
-    fn with_sack_every_byte_arrives_once_whatever_the_network_does(
+    fn with_sack_every_byte_arrives_once_despite_loss_and_delay(
         bytes in 1_u64..300_000,
         congestion in prop_oneof![
             Just(Congestion::NewReno), Just(Congestion::Cubic), Just(Congestion::Dctcp),
@@ -438,7 +438,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_the_network_does_every_byte_arrives_once(
+    fn without_sack_every_byte_arrives_once_despite_loss_and_delay(
         bytes in 1_u64..300_000,
         windows in (1_u32..20, 3_u32..60),
         fates in proptest::collection::vec(0_u32..100, 1..300),

@@ -108,7 +108,7 @@ fn a_frame_in_the_captures_of_two_hosts_counts_once() {
 }
 
 #[test]
-fn segments_that_were_sent_again_or_are_missing_are_told() {
+fn retransmitted_and_missing_segments_are_reported() {
     let found = read(&[&[
         segment(0, (1, 2), u32::MAX - 49, 100),
         segment(1_000, (1, 2), 50, 100),
@@ -134,7 +134,7 @@ fn segments_that_were_sent_again_or_are_missing_are_told() {
 }
 
 #[test]
-fn a_capture_behind_a_full_queue_is_told() {
+fn a_capture_taken_behind_a_full_queue_is_reported() {
     // 1 Gbit/s for 30 ms: 1,514 B and what is beside them on the wire.
     let frames = (0..2_438).map(|number| {
         let sequence = number * 1_460;
@@ -159,7 +159,7 @@ fn a_capture_behind_a_full_queue_is_told() {
 }
 
 #[test]
-fn frames_that_the_capture_itself_lost_are_told() {
+fn frames_that_the_capture_lost_are_reported() {
     let mut writer = PcapNgWriter::new(Vec::new()).unwrap();
     let interface = InterfaceDescriptionBlock {
         linktype: DataLink::ETHERNET,
@@ -246,7 +246,7 @@ fn a_log_has_messages_in_both_directions() {
 }
 
 #[test]
-fn a_log_with_a_mistake_or_a_gap_is_told_with_its_place() {
+fn log_mistakes_and_gaps_are_reported_with_their_place() {
     let head = "time_ns,guest,destination,bytes\n";
     for (rows, reason) in [
         (

@@ -58,7 +58,7 @@ fn short(name: &str, time: Nanos, seed: u64, threads: usize) -> Results {
 }
 
 #[test]
-fn bytes_depend_on_the_seed_alone() {
+fn vcpu_results_depend_on_the_seed_not_on_threads() {
     let time = Nanos::from_millis(200);
     // One of each kind: a sweep, nodes, pairs of them, weeks of them, and a network.
     for name in [
@@ -76,7 +76,7 @@ fn bytes_depend_on_the_seed_alone() {
 }
 
 #[test]
-fn every_experiment_runs_and_measures_what_its_outline_names() {
+fn every_experiment_measures_the_series_of_its_outline() {
     for name in VcpuExperiment::CATALOGUE.names() {
         let source = VcpuExperiment::CATALOGUE.source(name).unwrap();
         let loaded = shortened(&source, Nanos::from_millis(100)).unwrap();
@@ -117,7 +117,7 @@ fn a_scheduler_without_the_mechanism_fails_the_check() {
 }
 
 #[test]
-fn progress_is_heard_up_to_the_last_run() {
+fn progress_is_reported_for_every_run() {
     let source = VcpuExperiment::CATALOGUE.source("qos-fig16").unwrap();
     let loaded = shortened(&source, Nanos::from_millis(100)).unwrap();
     let mut heard = Vec::new();

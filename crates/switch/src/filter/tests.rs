@@ -220,7 +220,7 @@ fn address_detection_and_listener_reports_need_no_address() {
 }
 
 #[test]
-fn tags_and_unknown_protocols_could_hide_anything() {
+fn tagged_frames_and_unknown_ethertypes_are_refused() {
     let inner = [&[0, 7, 0x08, 0x00][..], &ipv4(B4, A4, 17, &udp(1, 2, b""))].concat();
     for tag in [0x8100, 0x88a8] {
         assert_eq!(from_a(tag, &inner), Err(Reason::VlanTag));
@@ -254,7 +254,7 @@ fn a_station_may_be_announced_by_reverse_arp_and_no_others() {
 proptest! {
     /// States the rules in another way, on bytes: passed frames name no other guest.
     #[test]
-    fn what_passes_names_nobody_but_the_guest(
+    fn frames_that_pass_the_filter_name_no_other_guest(
         ethertype in prop_oneof![Just(IPV4), Just(IPV6), Just(ARP), Just(0x8100), any::<u16>()],
         own_mac in any::<bool>(),
         template in 0usize..8,

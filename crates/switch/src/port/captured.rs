@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_passes_is_written_at_once_with_its_start_and_its_time() {
+    fn a_capture_records_the_start_and_time_of_each_frame() {
         let file = tempfile::NamedTempFile::new().expect("a file");
         let (mut port, wire) = captured(file.path());
         let (short, long) = (frame(50), frame(1000));
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_port_does_not_take_is_not_written() {
+    fn a_capture_omits_frames_that_the_port_refused() {
         let file = tempfile::NamedTempFile::new().expect("a file");
         let (mut port, wire) = captured(file.path());
         wire.borrow_mut().room = Some(2);

@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_capture_of_ethernet_is_refused_and_named() {
+    fn a_file_that_is_no_ethernet_capture_is_refused_by_name() {
         let file = tempfile::NamedTempFile::new().expect("a file");
         std::fs::write(file.path(), b"not a capture at all, whatever").expect("written");
         let error =
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_capture_gives_what_is_whole_and_then_nothing() {
+    fn a_truncated_capture_replays_its_whole_frames_only() {
         let file = tempfile::NamedTempFile::new().expect("a file");
         capture(file.path(), &[Nanos(1), Nanos(2)]);
         let bytes = std::fs::read(file.path()).expect("read");

@@ -427,7 +427,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_set_has_what_was_put_in(
+        fn the_port_set_behaves_as_an_ordered_set(
             ports in 1usize..10_000,
             changes in prop::collection::vec((any::<prop::sample::Index>(), any::<bool>()), 0..200),
             from in 0usize..12_000,

@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_is_always_dear_is_charged_all_of_it_and_gets_one_frame_at_once() {
+    fn a_costly_port_is_charged_in_full_and_gets_single_frame_bursts() {
         let (mut timing, mut watch) = (Timing::default(), Watch::default());
         assert_eq!(timing.most_frames(QUANTUM), BURST);
         let dear = Nanos::from_micros(700);
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_as_dear_as_any_costs_two_looks_at_the_clock_and_no_call() {
+    fn a_port_of_normal_cost_is_never_charged() {
         let (mut timing, mut watch) = (Timing::default(), Watch::default());
         for _ in 0..1000 {
             let charged = burst(&mut timing, &mut watch, Nanos::from_micros(15), false);
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_is_dear_now_and_then_is_caught_by_its_probation() {
+    fn a_port_that_is_costly_at_times_is_charged_by_its_probation() {
         let (mut timing, mut watch) = (Timing::default(), Watch::default());
         let dear = Nanos::from_micros(700);
         let mut charged = Nanos::ZERO;

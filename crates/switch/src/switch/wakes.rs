@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wake_ups_for_nothing_keep_to_the_interval_after_a_burst() {
+    fn useless_wake_ups_are_rate_limited_after_a_burst() {
         let mut wakes = Wakes::default();
         let begin = Nanos::from_secs(1);
         let mut now = begin;

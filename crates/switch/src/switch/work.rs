@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_burst_of_full_frames_is_one_round_and_more_is_paid_for_later() {
+    fn a_round_pays_for_one_full_burst_and_excess_is_paid_later() {
         let full = Cost {
             frames: 1,
             bytes: 1514,
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_port_saves_nothing() {
+    fn an_idle_port_accumulates_no_credit() {
         let mut credit = Credit::default();
         credit.begin_round();
         let share = credit;

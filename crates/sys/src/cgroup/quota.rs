@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_quota_did_is_read_in_both_units() {
+    fn quota_throttling_is_read_in_both_units() {
         let expected = Throttled {
             periods: 3,
             time: Nanos::from_micros(250),

@@ -103,7 +103,7 @@ pub(super) fn check_queue(edge: &Edge, queue: UplinkQueue) -> Result<(), EdgeErr
     };
     for entry in &edge.maps.guests {
         let (_, rules) = entry.map_err(map_error)?;
-        if rules.where_split() == split {
+        if rules.split_place() == split {
             return wrong(
                 "a guest has destinations with buckets for the other kind of qdisc; remove them \
                  first",

@@ -262,7 +262,7 @@ impl Rules {
     }
 
     /// Returns where the buckets of destinations are.
-    pub(super) const fn where_split(&self) -> Split {
+    pub(super) const fn split_place(&self) -> Split {
         if self.flags & IS_SPLIT != 0 {
             Split::Before
         } else if self.flags & HAS_LINES != 0 {
@@ -277,7 +277,7 @@ impl Rules {
         self.slot = slot;
         let generation = before.map_or(0, |before| before.version.generation);
         self.version.generation = generation.wrapping_add(1).max(1);
-        self.split(before.map_or(Split::Not, Self::where_split));
+        self.split(before.map_or(Split::Not, Self::split_place));
     }
 
     /// The number of these rules among all of the guest.

@@ -79,7 +79,7 @@ impl Edge {
         }
         for entry in &self.maps.guests {
             let (_, rules) = entry.map_err(map_error)?;
-            if rules.where_split() == Split::Before {
+            if rules.split_place() == Split::Before {
                 return Ok(());
             }
         }

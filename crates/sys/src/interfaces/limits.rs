@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_class_may_have_what_it_borrows() {
+    fn a_class_ceiling_includes_borrowed_bandwidth() {
         let parameters = [specification(1_000), specification(2_000), vec![0; 20]].concat();
         assert_eq!(ceiling(&attribute(1, &parameters)), Some(Rate(16_000)));
     }
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waited_and_was_dropped_is_read_with_the_limit() {
+    fn backlog_and_drops_are_read_with_the_limit() {
         let queue: Vec<_> = [3_u32, 4_500, 7, 0, 9].map(u32::to_ne_bytes).concat();
         let body = [
             tc_head(12, 0, 0).to_vec(),

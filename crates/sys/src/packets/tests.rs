@@ -191,7 +191,7 @@ fn slots_and_interfaces_have_limits() {
 }
 
 #[test]
-fn nothing_is_left_when_a_tracer_is_dropped() {
+fn a_dropped_tracer_unloads_all_its_programs() {
     let Some(mut host) = Host::new(Nanos(0), taps::link) else {
         return;
     };

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_environment_requires_are_parts() {
+    fn the_environment_requires_known_parts_only() {
         Required::of_environment().unwrap();
     }
 
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_required_fails_and_all_else_is_said() {
+    fn a_missing_part_fails_if_required_and_is_skipped_otherwise() {
         let required = Required::parse("all,-tap").unwrap();
         assert_eq!(
             required.judge(Part::Tap, &"no /dev/net/tun"),
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_unique_and_those_of_the_doctor() {
+    fn part_names_are_unique_and_match_the_doctor() {
         let rows: Vec<_> = TABLE.iter().map(|probe| probe.name).collect();
         let own = [
             "ordinary-user",

@@ -100,7 +100,7 @@ fn measures(mut tracer: Tracer) {
 }
 
 #[test]
-fn the_cost_is_known_of_all_parts_that_are_loaded() {
+fn each_loaded_tracing_program_reports_its_cost() {
     for (times_softirqs, entries) in [(false, true), (true, false)] {
         let (bounds, cells) = tables();
         let settings = Settings {
@@ -241,7 +241,7 @@ fn entered_while(run: impl FnOnce(), tracer: &mut Tracer) -> [bool; 2] {
 }
 
 #[test]
-fn nobody_enters_a_guest_by_a_name() {
+fn a_thread_name_is_no_sign_of_a_guest_entry() {
     for by_number in [false, true] {
         let Some(mut tracer) = tracer(by_number) else {
             return;
@@ -284,7 +284,7 @@ fn a_tracepoint_that_comes_later_is_found() {
 }
 
 #[test]
-fn what_has_exited_or_is_out_of_range_cannot_be_followed() {
+fn exited_threads_and_invalid_slots_cannot_be_followed() {
     let Some(mut tracer) = tracer(false) else {
         return;
     };

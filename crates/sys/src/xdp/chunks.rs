@@ -110,7 +110,7 @@ mod tests {
     const SIZE: u32 = 2048;
 
     #[test]
-    fn a_chunk_goes_round() {
+    fn a_chunk_returns_to_its_pool_after_use() {
         let mut chunks = Chunks::new(SIZE, 2, 1);
         assert_eq!(chunks.bytes(), 4 * 2048);
         assert_eq!(chunks.give_receiving().collect::<Vec<_>>(), [0, 2048]);

@@ -84,7 +84,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_driver_that_can_do_everything_is_understood() {
+    fn all_xdp_features_of_a_driver_are_parsed() {
         let xdp = attribute(XDP_FEATURES, &0x7f_u64.to_ne_bytes());
         let sending = attribute(XSK_FEATURES, &7_u64.to_ne_bytes());
         let index = attribute(DEVICE_INDEX, &5_u32.to_ne_bytes());

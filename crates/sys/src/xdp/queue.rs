@@ -391,7 +391,7 @@ mod tests {
     use crate::probe::required::{Part, skipped};
 
     #[test]
-    fn a_chunk_holds_a_frame_and_what_the_kernel_keeps_free_before_it() {
+    fn a_chunk_has_room_for_a_frame_and_the_kernel_headroom() {
         assert_eq!(chunk_for(1514 + 8), Some(2048));
         assert_eq!(chunk_for(1793), Some(4096));
         assert_eq!(chunk_for(MAX_FRAME_BYTES), Some(4096));
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused_and_what_has_no_room_is_kept() {
+    fn frames_too_long_for_a_chunk_or_a_full_queue_are_refused() {
         let Some(mut queue) = queue(false) else {
             return;
         };

@@ -334,7 +334,7 @@ mod tests {
     proptest! {
         /// Compares with a queue, with indices that wrap in the middle.
         #[test]
-        fn what_is_pushed_is_what_the_other_side_takes_in_order(
+        fn pushed_entries_reach_the_other_side_in_order(
             start in prop_oneof![Just(0), Just(u32::MAX - 3), any::<u32>()],
             steps in prop::collection::vec(any::<bool>(), 1..200),
         ) {

@@ -14,7 +14,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_address_is_told_what_one_looks_like() {
+    fn address_errors_show_a_valid_example() {
         assert!(address("[::1]:7070").is_ok());
         for text in ["localhost:7070", "127.0.0.1", "7070", "::1:7070", ""] {
             let error = address(text).expect_err(text);

@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_of_another_build_is_named_with_what_has_it() {
+    fn a_missing_command_names_the_build_that_has_it() {
         assert_eq!(
             message("place", &["lab"]).unwrap(),
             "`place` is not in this build (features: lab); run `make build`, which makes \

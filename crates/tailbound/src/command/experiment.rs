@@ -251,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_step_is_printed_with_its_age_when_it_goes_on() {
+    fn a_long_step_is_printed_with_its_age() {
         let start = Instant::now();
         let after = |seconds| start + Duration::from_secs(seconds);
         let mut step = Step::default();

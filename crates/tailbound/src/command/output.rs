@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn colours_are_for_terminals_that_want_them_or_for_who_asks() {
+    fn colours_are_used_on_capable_terminals_or_on_request() {
         let os = |text: Option<&'static str>| text.map(OsStr::new);
         for (color, is_terminal, no_color, term, paints) in [
             (Color::Auto, true, None, Some("xterm"), true),

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_added_is_written_when_the_process_ends() {
+    fn flush_writes_all_queued_lines() {
         let (mut reader, writer) = pipe().expect("a pipe");
         let queue = Queue::start(writer).expect("a thread");
         queue.push(b"one\n");

@@ -52,7 +52,7 @@ fn place(service: &Service) -> (String, String) {
 }
 
 #[test]
-fn the_hook_confirms_the_place_that_nova_reserved_and_takes_it_to_an_alternate() {
+fn the_hook_confirms_novas_reservation_and_moves_it_on_a_retry() {
     let directory = tempfile::tempdir().unwrap();
     let mut service = Service::open(directory.path());
     let state = directory.path().join("adopted");

@@ -89,8 +89,8 @@ impl Place {
 }
 
 #[test]
-fn nothing_stays_reserved_whoever_is_killed_while_a_machine_moves() {
-    let name = "moves::nothing_stays_reserved_whoever_is_killed_while_a_machine_moves";
+fn no_reservation_leaks_when_processes_die_during_a_move() {
+    let name = "moves::no_reservation_leaks_when_processes_die_during_a_move";
     sandboxed(name, || {
         let place = Place::new();
         place.configure_machine(1);

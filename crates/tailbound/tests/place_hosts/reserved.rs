@@ -39,8 +39,8 @@ impl Place {
 }
 
 #[test]
-fn reserved_cpu_is_admitted_by_what_agents_offer_and_outlasts_the_service() {
-    let name = "reserved::reserved_cpu_is_admitted_by_what_agents_offer_and_outlasts_the_service";
+fn reserved_cpu_is_admitted_from_offers_and_survives_restarts() {
+    let name = "reserved::reserved_cpu_is_admitted_from_offers_and_survives_restarts";
     sandboxed(name, || {
         let place = Place::new();
         let sleep = || Command::new("sleep").arg("600").spawn();

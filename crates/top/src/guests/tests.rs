@@ -217,7 +217,7 @@ fn the_answer_of_the_chosen_guest_has_its_sentence_evidence_and_remedy() {
 }
 
 #[test]
-fn the_answer_scrolls_and_says_that_its_guest_has_ended() {
+fn the_answer_view_scrolls_and_shows_that_its_guest_ended() {
     let mut guests = Guests::new();
     guests.take(Ok(snapshot(&[("a", 40, 0), ("db", 30, 0)])));
     press(&mut guests, &[KeyCode::Down, KeyCode::Enter, KeyCode::Down]);
@@ -241,7 +241,7 @@ fn the_answer_scrolls_and_says_that_its_guest_has_ended() {
 }
 
 #[test]
-fn keys_end_it_in_both_views_and_escape_ends_only_an_answer() {
+fn quit_keys_work_in_both_views_and_escape_closes_an_answer() {
     let mut guests = Guests::new();
     guests.take(Ok(snapshot(&[("a", 40, 0)])));
     let control = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
@@ -258,7 +258,7 @@ fn keys_end_it_in_both_views_and_escape_ends_only_an_answer() {
 }
 
 #[test]
-fn the_chosen_guest_is_on_the_screen_and_a_name_never_has_control_characters() {
+fn the_selected_guest_is_shown_without_control_characters() {
     let names: Vec<_> = (0..200)
         .map(|index| format!("g{index:03}\x1b[31m\u{9b}x"))
         .collect();

@@ -62,7 +62,7 @@ fn press(state: &mut State, key: char) -> Option<End> {
 }
 
 #[test]
-fn rates_are_those_since_the_look_before_at_the_same_daemon() {
+fn rates_cover_the_time_since_the_same_daemons_last_update() {
     let mut state = State::new(Column::Sends);
     state.update(shown(1, vec![guest("a", 1000, &[])]));
     assert_eq!(state.guests()[0].sends, None);
@@ -82,7 +82,7 @@ fn rates_are_those_since_the_look_before_at_the_same_daemon() {
 }
 
 #[test]
-fn a_percentile_is_of_what_waited_since_the_look_before() {
+fn a_wait_percentile_covers_packets_since_the_last_update() {
     let mut state = State::new(Column::Sends);
     let before = [(Some(10), 1000), (Some(20), 5)];
     state.update(shown(1, vec![guest("a", 0, &before)]));

@@ -60,7 +60,7 @@ fn order(tails: &Tails) -> Vec<String> {
 }
 
 #[test]
-fn threads_are_sorted_by_what_somebody_wants_the_longest_first() {
+fn keys_choose_the_sort_column_of_threads() {
     let mut tails = tails(Column::P999);
     assert_eq!(order(&tails), ["web vcpu 0", "web emulator", "db vcpu 0"]);
     for (key, first) in [
@@ -76,7 +76,7 @@ fn threads_are_sorted_by_what_somebody_wants_the_longest_first() {
 }
 
 #[test]
-fn text_has_tails_and_who_ran_instead() {
+fn the_text_has_tails_and_the_threads_that_ran_instead() {
     let text = tails(Column::P999).text(Paint(false));
     for part in [
         "web    vcpu 0",
@@ -91,7 +91,7 @@ fn text_has_tails_and_who_ran_instead() {
 }
 
 #[test]
-fn what_is_approximate_has_no_tail_and_says_why() {
+fn approximate_readings_have_no_tails_and_a_reason() {
     let mut approximate = reading();
     approximate.approximate = Some("no BTF".to_owned());
     for thread in &mut approximate.threads {
@@ -106,7 +106,7 @@ fn what_is_approximate_has_no_tail_and_says_why() {
 }
 
 #[test]
-fn a_terminal_shows_all_of_it() {
+fn the_vcpu_screen_shows_tails_keys_and_errors() {
     let mut terminal = Terminal::new(TestBackend::new(100, 8)).unwrap();
     let mut tails = tails(Column::P999);
     terminal.draw(|frame| tails.draw(frame)).unwrap();

@@ -86,7 +86,7 @@ fn screen(state: &State, width: u16, height: u16) -> Vec<String> {
 }
 
 #[test]
-fn a_terminal_has_the_guests_and_what_keys_do() {
+fn the_screen_shows_the_guests_and_the_keys() {
     assert_eq!(
         screen(&state(), 95, 7),
         [
@@ -102,7 +102,7 @@ fn a_terminal_has_the_guests_and_what_keys_do() {
 }
 
 #[test]
-fn a_daemon_that_is_gone_is_told_beside_what_was_last_known() {
+fn a_missing_daemon_is_shown_with_the_last_known_guests() {
     let mut state = state();
     state.fail("no daemon is found".to_owned());
     let lines = screen(&state, 80, 5);

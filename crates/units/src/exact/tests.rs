@@ -37,7 +37,7 @@ proptest! {
     /// The backlog is the sum of the arrivals less the work done while there was a backlog, in
     /// fractions of a byte, by definition.
     #[test]
-    fn what_is_outstanding_is_exact(
+    fn outstanding_work_is_exact(
         rate in 1..=1_000_000_000_000_u64,
         steps in proptest::collection::vec((0..3_000_000_u64, 0..100_000_u64), 1..200),
     ) {

@@ -114,7 +114,7 @@ fn a_time_of_the_day_is_the_last_one_in_the_record() {
 }
 
 #[test]
-fn a_window_takes_whole_slices_and_says_what_is_missing() {
+fn a_window_takes_whole_slices_and_notes_missing_time() {
     let answer = ask("db", "03:11:55", 60).unwrap();
     assert_eq!(answer.slices, (1, 1));
     assert_eq!(
@@ -128,7 +128,7 @@ fn a_window_takes_whole_slices_and_says_what_is_missing() {
 }
 
 #[test]
-fn a_time_outside_is_one_error_that_says_what_is_covered() {
+fn a_time_outside_the_record_is_an_error_with_its_coverage() {
     let covers = "the record covers 2026-01-31 03:10:00 to 03:12:00 +01:00, \
         2026-01-31 03:13:00 to 03:15:00 +01:00";
     for (at, shown) in [

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_does_not_hold_it_up() {
+    fn a_pipe_as_the_record_file_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("pipe");
         let made = std::process::Command::new("mkfifo").arg(&path).status();

@@ -258,7 +258,7 @@ fn metrics_have_bounded_labels_and_counts_that_only_rise() {
 }
 
 #[test]
-fn nothing_is_shown_before_the_first_second_and_no_other_path() {
+fn views_have_no_data_before_the_first_second() {
     let views = Views::new(Board::default(), compact);
     assert!(matches!(
         views.answer(&Request::get("/metrics")),
@@ -279,7 +279,7 @@ fn nothing_is_shown_before_the_first_second_and_no_other_path() {
 }
 
 #[test]
-fn the_page_has_no_resource_from_anywhere_and_a_word_of_its_own() {
+fn the_page_loads_no_external_resource_and_has_its_own_nonce() {
     let views = Views::new(Board::default(), compact);
     let [one, other] = [(); 2].map(|()| {
         let Answer::Content(content) = views.answer(&Request::get("/")) else {

@@ -101,7 +101,7 @@ fn a_parent_and_its_children_do_not_count() {
 }
 
 #[test]
-fn what_is_below_a_module_is_part_of_it() {
+fn submodules_belong_to_their_module() {
     assert_eq!(
         members(&[
             ROOT,

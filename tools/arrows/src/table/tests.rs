@@ -90,7 +90,7 @@ fn crates_and_rows_have_each_other() {
 }
 
 #[test]
-fn tests_may_import_what_does_not_lead_back() {
+fn tests_may_import_modules_without_a_way_back() {
     let mut code = workspace();
     code.tests_import = arrows(&[("sys", &["units"]), ("tailbound", &["units"])]);
     assert_eq!(judged(&code), Vec::<String>::new());

@@ -69,7 +69,7 @@ fn decide(ledger: &mut Ledger, new: NewTenant) -> Result<Arc<Tenant>, LedgerErro
 }
 
 #[test]
-fn hosts_that_limit_bursts_by_subtree_get_the_number_and_where_all_hosts_are() {
+fn subtree_hosts_receive_the_burst_number_and_all_host_paths() {
     let mut ledger = reported(true);
     let web = decide(&mut ledger, new("web", Bursts::ONE)).unwrap();
     decide(&mut ledger, new("all", Bursts::PerReceiver)).unwrap();
@@ -127,7 +127,7 @@ fn a_number_of_bursts_is_refused_where_no_host_keeps_it() {
 }
 
 #[test]
-fn hosts_that_never_reported_keep_what_this_version_keeps() {
+fn hosts_without_a_report_count_as_the_current_version() {
     let (mut ledger, _) = ledger();
     let admitted = decide(&mut ledger, new("web", Bursts::ONE));
     assert_eq!(admitted.is_ok(), DEFAULT_BURSTS.is_per_subtree());
@@ -160,7 +160,7 @@ fn a_tenant_of_an_earlier_version_keeps_a_burst_for_each_receiver() {
 }
 
 #[test]
-fn a_bound_says_how_long_a_message_waits_for_bursts_to_neighbours() {
+fn a_bound_includes_the_wait_for_bursts_to_neighbours() {
     let mut ledger = reported(true);
     let after = |ledger: &mut Ledger, name, bursts| {
         let tenant = decide(ledger, new(name, bursts)).unwrap();

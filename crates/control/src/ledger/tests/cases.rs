@@ -175,7 +175,7 @@ fn keyed(owner: &str, key: &str, command: Command) -> Call {
 }
 
 #[test]
-fn who_asks_much_forgets_its_own_keys_and_nobody_elses() {
+fn an_owner_with_too_many_keys_evicts_only_its_own() {
     let (mut ledger, _) = ledger();
     let theirs = keyed("acme", "mine", create("acme", "web", 1).command);
     let answered = decide(&mut ledger, &theirs).unwrap();
@@ -424,7 +424,7 @@ fn pages_have_all_once_and_in_order() {
 }
 
 #[test]
-fn what_is_asked_is_answered_without_reserving() {
+fn fit_and_explain_queries_reserve_no_capacity() {
     let (mut ledger, _) = ledger();
     made(&mut ledger, "acme", "web", 5);
     let before = observe(&ledger);
@@ -446,7 +446,7 @@ fn what_is_asked_is_answered_without_reserving() {
 }
 
 #[test]
-fn what_does_not_belong_to_a_ledger_is_not_loaded_or_applied() {
+fn inconsistent_snapshots_and_changes_are_refused() {
     let (mut ledger, _) = ledger();
     let web = made(&mut ledger, "acme", "web", 5);
     assert_eq!(

@@ -60,7 +60,7 @@ fn report(ledger: &mut Ledger, host: &str, delay_classes: bool) {
 }
 
 #[test]
-fn a_short_delay_has_a_class_and_hosts_and_bounds_know_it() {
+fn a_short_delays_class_appears_in_bounds_and_guarantees() {
     let mut ledger = classed();
     let fast = admitted(&mut ledger, &tenant("fast", Nanos::from_micros(80)));
     let usual = admitted(&mut ledger, &tenant("usual", Nanos::from_millis(2)));
@@ -133,7 +133,7 @@ fn a_host_without_classes_gets_no_guarantee_of_one_and_is_named() {
 }
 
 #[test]
-fn a_class_that_is_too_small_is_named_and_a_longer_delay_has_the_ordinary_one() {
+fn a_refusal_names_the_full_delay_class_and_fitting_requests() {
     let ledger = classed();
     let call = tenant("wide", Nanos::from_micros(190));
     let Command::Create(new) = &call.command else {

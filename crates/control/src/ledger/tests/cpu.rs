@@ -211,7 +211,7 @@ fn reserved_cpu_is_counted_given_back_and_kept() {
 }
 
 #[test]
-fn a_tenant_of_cpu_alone_depends_on_what_its_hosts_say_of_that() {
+fn a_cpu_only_tenants_state_follows_its_hosts_cpu_reports() {
     let (mut ledger, _) = hosts();
     let alone = NewTenant {
         guarantee: None,
@@ -245,7 +245,7 @@ fn a_tenant_of_cpu_alone_depends_on_what_its_hosts_say_of_that() {
 }
 
 #[test]
-fn guests_that_have_more_than_is_promised_are_named_and_what_they_have_is_not_promised_again() {
+fn cpu_of_unpromised_guests_is_listed_and_never_promised_again() {
     let (mut ledger, _) = hosts();
     let unpromised = CpuUse {
         cpu: 300,

@@ -120,7 +120,7 @@ fn a_host_that_warms_up_is_not_ready() {
 }
 
 #[test]
-fn a_report_without_the_field_is_of_an_exact_pacer() {
+fn a_report_without_lateness_means_an_exact_pacer() {
     let old = r#"{"link": "10Gbit/s", "frame": "1538B", "slowest": "10kbit/s"}"#;
     let limits: HostLimits = serde_json::from_str(old).unwrap();
     assert_eq!(limits.lateness, Lateness::Exact);

@@ -39,7 +39,7 @@ fn told(ledger: &Ledger, host: &str) -> Vec<VmLimit> {
 }
 
 #[test]
-fn hosts_are_told_of_a_limit_and_of_its_end_and_nothing_is_placed_anew() {
+fn hosts_receive_changed_limits_without_any_new_placement() {
     let (mut ledger, _) = ledger();
     let first = limit(LimitKind::SmoothWindow, 4);
     let made = decided(&mut ledger, &best_effort("web", first));
@@ -62,7 +62,7 @@ fn hosts_are_told_of_a_limit_and_of_its_end_and_nothing_is_placed_anew() {
 }
 
 #[test]
-fn a_limit_that_contradicts_what_is_promised_is_refused() {
+fn a_limit_that_contradicts_the_guarantee_is_refused() {
     let (mut ledger, _) = ledger();
     let web = decided(&mut ledger, &create("acme", "web", 2));
     let enough = limit(LimitKind::Bucket, 200);

@@ -91,7 +91,7 @@ fn a_move_that_cannot_be_is_refused_with_the_reason() {
 }
 
 #[test]
-fn a_machine_has_a_place_on_both_hosts_until_the_new_one_says_that_it_is_there() {
+fn a_moving_vm_holds_slots_on_both_hosts_until_it_arrives() {
     let (mut ledger, _) = ledger();
     let before = web(&mut ledger);
     let (id, from) = (before.id, before.runs[0].host.to_string());

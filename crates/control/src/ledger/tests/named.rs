@@ -263,7 +263,7 @@ fn a_reservation_moves_with_each_attempt_of_its_scheduler() {
 }
 
 #[test]
-fn a_running_machine_has_a_second_place_until_it_arrives() {
+fn a_reserved_move_holds_slots_on_both_hosts_until_it_ends() {
     for tenant in ["web", "db"] {
         let (mut ledger, _) = ledger();
         let vm = placed(&mut ledger, &put("a", "web", "host-1"));
@@ -314,7 +314,7 @@ fn a_running_machine_has_a_second_place_until_it_arrives() {
 }
 
 #[test]
-fn a_host_names_the_machine_that_leaves_it_although_another_is_reserved_for_it() {
+fn a_host_removes_a_vm_by_name_despite_its_open_reservation() {
     let (mut ledger, _) = ledger();
     let vm = placed(&mut ledger, &put("a", "web", "host-1"));
     reserve(&mut ledger, &replacing("web", "host-1", "a"));
@@ -338,7 +338,7 @@ fn a_host_names_the_machine_that_leaves_it_although_another_is_reserved_for_it()
 }
 
 #[test]
-fn a_machine_comes_to_its_host_from_wherever_it_was() {
+fn a_vm_starts_on_its_host_from_any_earlier_place() {
     let (mut ledger, _) = ledger();
     let first = placed(&mut ledger, &put("a", "web", "host-1"));
     // The only machine of its tenant moves to another host, without a request, and stays its tenant.
@@ -436,7 +436,7 @@ fn a_machine_that_has_left_is_released_once_and_its_tenant_with_the_last() {
 }
 
 #[test]
-fn a_move_of_the_service_ends_when_the_host_starts_the_machine_or_it_is_gone() {
+fn a_move_ends_when_the_host_starts_the_vm_or_it_is_deleted() {
     let (mut ledger, _) = ledger();
     let vm = placed(&mut ledger, &put("a", "web", "host-1"));
     placed(&mut ledger, &put("b", "web", "host-1"));
@@ -479,7 +479,7 @@ fn a_host_is_under_the_keys_of_the_owner() {
 }
 
 #[test]
-fn a_question_may_have_a_tenant_and_the_request_with_which_it_would_be_created() {
+fn a_candidate_query_may_name_a_tenant_and_its_request() {
     let (mut ledger, _) = ledger();
     let ask = |ledger: &Ledger, owner: Option<&str>, tenant: &str, request: MachineRequest| {
         let questions = CandidateQuestions {

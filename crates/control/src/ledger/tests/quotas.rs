@@ -73,7 +73,7 @@ fn an_owner_has_at_most_its_quota_and_may_always_give_back() {
 
 /// The counted usage of owners equals the sum of their tenants.
 #[test]
-fn what_an_owner_has_is_what_its_tenants_add_up_to_after_a_restart_too() {
+fn an_owners_usage_is_its_tenants_sum_even_after_a_restart() {
     let (mut ledger, _) = ledger();
     decided(&mut ledger, &create("acme", "web", 4)).unwrap();
     decided(&mut ledger, &create("acme", "db", 2)).unwrap();

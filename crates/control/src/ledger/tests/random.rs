@@ -427,7 +427,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn what_was_kept_makes_the_same_ledger(steps in steps()) {
+    fn a_ledger_loaded_from_stored_changes_equals_the_leaders(steps in steps()) {
         let (mut leader, changes) = ledger();
         let mut kept = Snapshot::default();
         kept.apply(&changes);

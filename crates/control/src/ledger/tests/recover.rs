@@ -67,7 +67,7 @@ fn lived() -> Ledger {
 }
 
 #[test]
-fn what_all_hosts_hold_is_the_store() {
+fn the_store_is_recovered_from_the_state_of_all_hosts() {
     let ledger = lived();
     let before = ledger.snapshot();
     let Recovery {
@@ -316,7 +316,7 @@ fn other_guarantees_and_hosts_without_any_are_named() {
 }
 
 #[test]
-fn what_does_not_fit_is_kept_and_named() {
+fn recovery_keeps_and_reports_tenants_that_do_not_fit() {
     let names: Vec<_> = (0..12).map(|number| format!("a/w/{number}")).collect();
     let vms: Vec<_> = names.iter().map(|name| (name.as_str(), 1, 12)).collect();
     let recovery = recovered(with_others(vec![host("host-1", 5, &vms)]));
@@ -331,7 +331,7 @@ fn what_does_not_fit_is_kept_and_named() {
 }
 
 #[test]
-fn a_state_file_is_read_and_nothing_else() {
+fn only_state_files_of_this_version_are_read() {
     let held = host("host-1", 5, &[("a/w/0", 1, 1)]);
     let text = |schema| serde_json::json!({"schema": schema, "said": held}).to_string();
     assert_eq!(read_state(text(2).as_bytes()), Ok(held.clone()));

@@ -189,7 +189,7 @@ fn machines_come_to_a_host_and_chosen_ones_go() {
 }
 
 #[test]
-fn a_reservation_counts_at_once_and_ends_with_all_that_it_took() {
+fn a_cancelled_reservation_returns_everything_that_it_took() {
     let (mut ledger, _) = ledger();
     let empty = observe(&ledger);
     let web = reservation("web", &[("host-1", 2), ("other-1", 1)], &["a", "b", "c"]);
@@ -265,7 +265,7 @@ fn a_confirmed_machine_stays_and_its_reservation_cannot_be_cancelled() {
 }
 
 #[test]
-fn open_reservations_prevent_what_would_take_their_machines() {
+fn open_reservations_block_changes_to_their_vms() {
     let (mut ledger, _) = ledger();
     decide(
         &mut ledger,
@@ -399,7 +399,7 @@ fn a_batch_is_made_whole_or_not_at_all() {
 }
 
 #[test]
-fn what_runs_is_adopted_and_each_misfit_is_named_and_gets_no_company() {
+fn running_tenants_are_adopted_and_misfits_are_reported() {
     let (mut ledger, _) = ledger();
     let fits = new("web", &[("host-1", 4), ("host-2", 2)]);
     let full = new("db", &[("host-1", 6)]);

@@ -74,7 +74,7 @@ fn an_issued_token_is_found_by_its_hash_until_it_is_revoked() {
 }
 
 #[test]
-fn what_contradicts_itself_or_has_passed_is_no_token() {
+fn contradictory_or_expired_tokens_are_refused() {
     let (mut ledger, _) = ledger();
     let before = ledger.snapshot();
     let of = |role, owner: Option<&str>, host: Option<&str>| TokenRecord {

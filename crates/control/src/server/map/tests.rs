@@ -142,7 +142,7 @@ fn no_more_nodes_are_listed_than_a_browser_draws() {
 }
 
 #[test]
-fn closed_hosts_are_counted_with_what_still_runs_there() {
+fn closed_hosts_still_count_their_running_vms() {
     let mut ledger = two_pods();
     assert!(create(&mut ledger, "web", 40));
     let before = show(&ledger, "core", 2);
@@ -209,7 +209,7 @@ fn check(ledger: &Ledger, drawn: &MapNode) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
     #[test]
-    fn every_node_says_what_its_hosts_and_ports_do(
+    fn every_map_node_aggregates_its_hosts_and_ports(
         sizes in prop::collection::vec(1_u32..60, 0..12),
         closed in prop::collection::vec((0_usize..74, any::<bool>()), 0..6),
         depth in 0_u8..4,

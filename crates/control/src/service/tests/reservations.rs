@@ -121,7 +121,7 @@ async fn a_new_leader_counts_the_time_to_live_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_could_not_be_cancelled_is_cancelled_later() {
+async fn expired_reservations_are_cancelled_after_a_failed_commit() {
     let Pair {
         service,
         gate,

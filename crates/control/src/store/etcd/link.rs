@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_member_that_is_away_is_said_in_words() {
+    async fn an_unreachable_etcd_member_is_a_readable_error() {
         // Nobody listens on port 1.
         let location: Location = "etcd://127.0.0.1:1/x".parse().unwrap();
         let mut link = Link::new(&location, Duration::from_secs(5)).unwrap();
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn files_and_urls_that_are_of_no_use_are_an_error_before_any_call() {
+    fn unusable_etcd_files_and_urls_are_errors_before_any_call() {
         let dir = tempfile::tempdir().unwrap();
         let (junk, ca) = (dir.path().join("junk.pem"), dir.path().join("ca.pem"));
         std::fs::write(&junk, "nothing").unwrap();

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_prefix_the_usual_one() {
+    fn an_etcd_url_without_a_prefix_uses_the_default() {
         for text in ["etcd://[::1]:2379", "etcd://[::1]:2379/"] {
             let location: Location = text.parse().unwrap();
             assert_eq!(location.endpoints, ["http://[::1]:2379"]);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn each_location_mistake_has_its_own_error() {
         let error = |text: &str| text.parse::<Location>().unwrap_err();
         assert_eq!(error("sqlite:x"), LocationError::Scheme);
         assert_eq!(error("http://a:1"), LocationError::Scheme);

@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_on_a_key_that_is_not_there_is_sent_although_it_is_zero() {
+    fn an_absent_key_condition_is_encoded_with_its_zero_operand() {
         // Without an operand etcd would refuse the condition.
         let condition = Compare::created("l", 0).encode_to_vec();
         assert_eq!(condition, b"\x10\x01\x1a\x01l\x28\x00");

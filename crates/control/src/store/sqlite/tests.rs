@@ -32,7 +32,7 @@ fn failure(result: Result<Sqlite, StoreError>) -> String {
 }
 
 #[test]
-fn what_was_committed_is_there_after_opening_again() {
+fn committed_changes_survive_reopening_the_store() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store");
     let kept = file(&path, 5);
@@ -65,7 +65,7 @@ fn two_services_cannot_use_one_file() {
 }
 
 #[test]
-fn what_is_not_ours_is_refused_and_not_touched() {
+fn foreign_files_are_refused_and_left_unchanged() {
     let dir = tempfile::tempdir().unwrap();
     let text = dir.path().join("text");
     std::fs::write(&text, "not a database ".repeat(200)).unwrap();
@@ -144,7 +144,7 @@ fn a_file_that_cannot_be_written_is_refused() {
 }
 
 #[test]
-fn without_space_nothing_changes_and_with_space_it_goes_on() {
+fn a_full_store_changes_nothing_and_later_commits_pass() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store");
     let kept = file(&path, 1);
@@ -176,7 +176,7 @@ fn large_change() -> Vec<Change> {
 }
 
 #[test]
-fn on_a_disk_that_is_really_full_nothing_changes_and_later_it_goes_on() {
+fn a_full_disk_changes_nothing_and_later_commits_pass() {
     if let Some(dir) = std::env::var_os(INSIDE) {
         return on_a_small_disk(Path::new(&dir));
     }
@@ -191,7 +191,7 @@ fn on_a_disk_that_is_really_full_nothing_changes_and_later_it_goes_on() {
         mount,
         "sh",
     ];
-    let name = "on_a_disk_that_is_really_full_nothing_changes_and_later_it_goes_on";
+    let name = "a_full_disk_changes_nothing_and_later_commits_pass";
     again_in_a_namespace(name, dir.path(), &unshare);
 }
 

@@ -70,7 +70,7 @@ fn spread_over(addresses: u32) -> (f64, bool) {
 /// Each of a hundred flows is within 10 Mbit/s, and all are 192 Mbit/s. Without a
 /// budget all of it was of small flows from a hundred addresses on.
 #[test]
-fn whoever_sends_to_many_addresses_has_its_budget_of_small_flows_and_no_more() {
+fn a_sender_to_many_addresses_is_held_to_its_small_flow_budget() {
     // 31.25 of 192 Mbit/s, and a burst once.
     let most = 31.25 / 192.0 + 0.01;
     for addresses in [1, 10, 100, 1000, 40_000] {
@@ -140,7 +140,7 @@ fn no_number_of_guests_takes_the_own_part_of_another() {
 }
 
 #[test]
-fn what_was_earned_at_another_rate_counts_up_to_a_bucket() {
+fn tokens_earned_at_an_old_rate_count_up_to_one_bucket() {
     let mut meter = meter(on_link(), 1);
     let drain = |meter: &mut Meter, now| {
         let mut small = 0;

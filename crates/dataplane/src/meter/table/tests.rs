@@ -26,7 +26,7 @@ proptest! {
     /// Against a plain list in the order of last use. With grains of 1 ns every use
     /// is the first in its grain.
     #[test]
-    fn it_is_a_list_in_the_order_of_last_use(
+    fn the_flow_table_behaves_as_a_least_recently_used_list(
         capacity in 1usize..20,
         steps in prop::collection::vec((0u128..40, 1u64..5), 1..500),
     ) {
@@ -110,7 +110,7 @@ proptest! {
     /// For any use, and for any changes of the number of guests, no guest within its share loses a
     /// flow to another guest.
     #[test]
-    fn nobody_loses_a_flow_of_its_share_to_another(
+    fn a_guest_within_its_share_loses_no_flow_to_another(
         capacity in 4usize..30,
         steps in prop::collection::vec((0usize..4, 0u128..40, 0u8..40), 1..400),
     ) {
@@ -211,7 +211,7 @@ fn addresses_meet_in_a_chain_no_more_often_than_at_random() {
 }
 
 #[test]
-fn nothing_is_allocated_after_the_table_was_made() {
+fn the_flow_table_never_grows_after_its_creation() {
     let mut table = Table::<_, 0>::new(100, Nanos(50), HashKeys::random());
     let capacity = table.slots.capacity();
     for i in 0..10_000u32 {

@@ -7,7 +7,7 @@ use tailbound_units::{Rate, WireBytes};
 
 proptest! {
     #[test]
-    fn it_is_a_map(steps in proptest::collection::vec((0..4_u8, 0..4_u32, 0..40_u128), 1..600)) {
+    fn the_paced_lines_behave_as_a_map(steps in proptest::collection::vec((0..4_u8, 0..4_u32, 0..40_u128), 1..600)) {
         let rate = Rate::from_mbit(1);
         let bucket = TokenBucket::on_wire(rate, rate, WireBytes(1538)).expect("sound");
         let (mut lines, mut used) = (Lines::new(HashKeys::random()), UsedLines::new());

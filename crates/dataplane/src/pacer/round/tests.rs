@@ -56,7 +56,7 @@ proptest! {
     /// three for each line, wherever the round begins. A single turn takes one look at each
     /// line at most, and adds no line's share twice.
     #[test]
-    fn a_turn_looks_at_each_line_once_at_most_and_many_turns_at_one_a_frame(
+    fn a_turn_visits_each_line_at_most_once(
         weights in prop::collection::vec(weight(), 2..60),
         lens in prop::collection::vec(84..=1538_u64, 1..400),
     ) {
@@ -87,7 +87,7 @@ proptest! {
 
 /// The dearest turn there is: one line may send nearly all, and it comes last.
 #[test]
-fn one_turn_among_many_lines_costs_as_many_looks_and_pays_for_as_many_frames() {
+fn a_turn_over_n_lines_costs_n_visits_and_pays_for_n_frames() {
     const LINES: usize = 1000;
     let mut weights = vec![1; LINES];
     weights[LINES - 1] = MAX_RATIO as u32;

@@ -96,7 +96,7 @@ fn all_that_a_guest_sends_is_within_its_limit_and_uses_it() {
 
 /// Guaranteed frames depart no later than without a cap of elastic traffic.
 #[test]
-fn what_is_guaranteed_departs_no_later_than_without_a_limit() {
+fn a_rate_limit_delays_no_guaranteed_frame() {
     let run_with = |limit: Option<&RateLimit>| {
         let mut host = host(&PacerConfig::new(LINK), &[guarantee()]);
         host.pacer.set_cap(host.now, GUEST, limit);
@@ -155,7 +155,7 @@ fn a_limit_holds_from_the_moment_on_that_it_is_set() {
 /// A flow that is elastic because of the limit's depth gets the rest of the limit beside the
 /// others' guaranteed frames; if these want more than the guarantee, all flows share it.
 #[test]
-fn what_is_guaranteed_goes_before_what_is_elastic_of_the_same_guest() {
+fn guaranteed_frames_precede_elastic_frames_of_the_same_guest() {
     let shares = |other: Rate| {
         let limit = limit(1100, Bytes(1_000_000));
         let mut host = capped(&limit);
@@ -185,7 +185,7 @@ fn what_is_guaranteed_goes_before_what_is_elastic_of_the_same_guest() {
 }
 
 #[test]
-fn what_goes_to_guests_here_counts_and_does_not_wait() {
+fn local_frames_count_against_the_limit_without_waiting() {
     let limit = limit(1500, S);
     let mut host = capped(&limit);
     let (start, end) = (host.now, host.now + ms(40));

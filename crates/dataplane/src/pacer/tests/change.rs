@@ -139,7 +139,7 @@ proptest! {
     /// No frame is lost or overtakes one of its flow, and what is scheduled under one
     /// guarantee conforms to it.
     #[test]
-    fn whatever_changes_nothing_is_lost_or_overtaken(steps in proptest::collection::vec(step(), 1..400)) {
+    fn configuration_changes_lose_and_reorder_no_frames(steps in proptest::collection::vec(step(), 1..400)) {
         let config = PacerConfig::strict(LINK);
         let mut host = Host::new(&config, &[]);
         // Under which guarantee each frame was taken.

@@ -143,7 +143,7 @@ fn a_guest_alone_has_an_idle_link_within_a_millisecond() {
 }
 
 #[test]
-fn switched_off_it_gets_what_it_is_guaranteed_and_no_more() {
+fn a_guest_without_elastic_flows_gets_exactly_its_guarantee() {
     let mut host = host(&PacerConfig::strict(LINK), &[guarantee()]);
     let (start, end) = (host.now, host.now + ms(20));
     offer(&mut host, (0, 0), LINK, (start, end));
@@ -162,7 +162,7 @@ fn flood(host: &mut Host, guest: u32, span: (Nanos, Nanos)) {
 }
 
 #[test]
-fn it_is_back_at_its_bandwidth_within_drain_and_a_millisecond() {
+fn an_elastic_guest_regains_its_bandwidth_within_drain_plus_1_ms() {
     for drain in [Nanos::ZERO, us(300), ms(1), ms(5)] {
         let config = PacerConfig {
             drain,
@@ -212,7 +212,7 @@ fn a_flow_whose_rate_conforms_again_is_guaranteed_again() {
 }
 
 #[test]
-fn nothing_is_overtaken_while_no_low_queue_is_longer_than_drain() {
+fn low_queues_no_longer_than_drain_reorder_no_frames() {
     let config = PacerConfig::new(LINK);
     let drain = byte(config.drain);
     let mut host = host(&config, &[guarantee()]);
@@ -427,7 +427,7 @@ fn a_guest_that_changes_flows_all_the_time_costs_bounded_work_and_memory() {
 }
 
 #[test]
-fn it_gets_no_less_than_its_bandwidth_beside_others_that_leave_it_a_little() {
+fn an_elastic_guest_keeps_its_bandwidth_on_a_nearly_full_link() {
     let mut host = host(&PacerConfig::new(LINK), &[guarantee()]);
     let (start, end) = (host.now, host.now + Nanos::from_secs(1));
     offer(&mut host, (0, 0), LINK, (start, end));
@@ -463,7 +463,7 @@ fn frames_to_groups_and_to_guests_here_are_never_elastic() {
 }
 
 #[test]
-fn whoever_switches_it_off_loses_and_reorders_nothing() {
+fn disabling_elastic_flows_loses_and_reorders_no_frames() {
     let mut host = host(&PacerConfig::new(LINK), &[guarantee()]);
     let start = host.now;
     let sent = offer(
@@ -563,7 +563,7 @@ proptest! {
     /// least `drain` after the last elastic one of its flow, guaranteed frames conform, and all
     /// memory is counted and bounded.
     #[test]
-    fn a_flow_is_guaranteed_or_elastic_and_what_is_guaranteed_conforms(events in events()) {
+    fn elastic_flows_stay_in_order_and_guaranteed_frames_conform(events in events()) {
         let mut config = PacerConfig::new(LINK);
         config.best_effort = crate::QueueConfig::Fifo(crate::FifoConfig::default());
         let other = Guarantee::new(Rate::from_mbit(2500), Bytes(8_000), Rate::from_mbit(6000));
@@ -636,7 +636,7 @@ proptest! {
 
     /// A constant limit applies to guaranteed traffic, for any elastic traffic.
     #[test]
-    fn what_is_guaranteed_to_a_destination_conforms(
+    fn guaranteed_frames_conform_to_the_limit_of_a_destination(
         mbit in 50..1500_u64,
         sends in prop::collection::vec((0..4_u16, 1..60_u64, 84..=FULL, 1..400_u64), 1..60),
     ) {

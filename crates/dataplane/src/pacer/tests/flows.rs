@@ -147,7 +147,7 @@ fn a_full_line_loses_frames_of_its_largest_flow() {
 
 /// `CoDel` judges each flow by itself: acknowledgements that never wait do not hide the data that do.
 #[test]
-fn a_flow_that_waits_too_long_is_judged_beside_one_that_does_not() {
+fn codel_judges_each_flow_of_a_line_by_itself() {
     let mut host = host();
     let start = host.now;
     let takes_no_marks = |record: Record| Record {

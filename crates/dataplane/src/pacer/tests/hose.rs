@@ -91,7 +91,7 @@ fn a_destination_without_a_limit_goes_past_one_that_waits() {
 }
 
 #[test]
-fn the_guest_s_own_rate_holds_whatever_its_destinations_add_up_to() {
+fn the_guest_rate_holds_when_destination_rates_exceed_it() {
     let mut host = host(&[(1, 900), (2, 900), (3, 900)]);
     for id in 0..3000 {
         host.ring(
@@ -298,7 +298,7 @@ fn segments_of_a_large_packet_go_to_a_closed_destination_as_far_as_its_burst() {
 }
 
 #[test]
-fn a_fall_to_nothing_holds_at_once() {
+fn a_limit_lowered_to_zero_stops_frames_at_once() {
     let mut host = host(&[(1, 100)]);
     let large = Record {
         len: 60_000,
@@ -424,7 +424,7 @@ proptest! {
     /// none exceeds its rates, and after the last raise all frames leave as fast as that rate
     /// permits.
     #[test]
-    fn what_waits_follows_its_rate(
+    fn queued_frames_follow_each_change_of_their_rate(
         steps in proptest::collection::vec((0..6_u8, 1..=3_u128, 84..=1500_u64, 0..5_u32), 1..200),
         destinations in 1..=3_u128,
         last in 20..300_u64,
@@ -478,7 +478,7 @@ proptest! {
 
     /// Each byte is reported once, in any order of calls.
     #[test]
-    fn what_destinations_took_is_told_once(
+    fn each_byte_to_a_destination_is_reported_once(
         steps in proptest::collection::vec((0..6_u8, 1..=5_u128, 84..=1538_u64), 1..300),
     ) {
         let limits: Vec<_> = (1..=5).map(|destination| (destination, 10 + 90 * destination as u64)).collect();
@@ -623,7 +623,7 @@ fn lent_bytes_deepen_a_destination_and_take_no_debt_with_them() {
 }
 
 #[test]
-fn the_addresses_of_a_machine_share_what_is_lent() {
+fn addresses_of_one_vm_share_the_bytes_lent_to_it() {
     let mut host = Host::new(&PacerConfig::strict(LINK), &[with_credit(Some(3_076))]);
     let id = GuestId::first(0);
     let place = Place {

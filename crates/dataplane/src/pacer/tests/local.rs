@@ -41,7 +41,7 @@ fn numbers(local: &[(u64, Record)]) -> Vec<u64> {
 }
 
 #[test]
-fn a_burst_leaves_at_once_takes_nothing_of_the_wire_and_waits_for_b_then() {
+fn a_local_burst_leaves_off_the_wire_and_later_frames_keep_b() {
     let slow = Rate::from_mbit(100);
     let mut host = host(Guarantee::new(slow, Bytes(10 * FULL), slow));
     let start = host.now;
@@ -90,7 +90,7 @@ fn lines_here_and_elsewhere_take_turns_by_their_rates() {
 }
 
 #[test]
-fn what_waits_is_handed_over_as_the_guarantee_ends_and_nothing_of_it_goes_on_the_wire() {
+fn queued_local_frames_stay_off_the_wire_when_the_guarantee_ends() {
     let mut host = host(Guarantee::new(Rate::from_mbit(10), Bytes(FULL), LINK));
     limit(&mut host, 10, 1);
     for id in 0..40 {
@@ -116,7 +116,7 @@ fn what_waits_is_handed_over_as_the_guarantee_ends_and_nothing_of_it_goes_on_the
 }
 
 #[test]
-fn another_wire_changes_nothing_for_them() {
+fn a_wire_change_keeps_the_schedule_of_local_frames() {
     let slow = Rate::from_mbit(100);
     let mut host = host(Guarantee::new(slow, Bytes(FULL), slow));
     let start = host.now;
@@ -135,7 +135,7 @@ fn another_wire_changes_nothing_for_them() {
 }
 
 #[test]
-fn a_host_that_was_late_makes_nothing_good_by_a_burst() {
+fn a_late_host_sends_no_catch_up_burst_to_local_guests() {
     let mut host = host(Guarantee::new(Rate::from_mbit(100), Bytes(FULL), LINK));
     for id in 0..2000 {
         host.ring(0, host.now, to(10, id, FULL));
@@ -149,7 +149,7 @@ fn a_host_that_was_late_makes_nothing_good_by_a_burst() {
 }
 
 #[test]
-fn what_is_handed_over_here_makes_nothing_late_elsewhere() {
+fn local_bursts_delay_no_frame_on_the_wire() {
     let fast = Guarantee::new(Rate::from_mbit(4_000), Bytes(10 * FULL), LINK);
     let slow = Guarantee::new(Rate::from_mbit(300), Bytes(FULL), LINK);
     let mut host = Host::new(&PacerConfig::strict(LINK), &[fast, fast, slow]);
@@ -182,7 +182,7 @@ fn what_is_handed_over_here_makes_nothing_late_elsewhere() {
 }
 
 #[test]
-fn one_behind_a_release_that_waits_for_a_full_wire_keeps_nobody_awake() {
+fn a_local_frame_behind_a_blocked_release_causes_no_busy_loop() {
     let at_once = Guarantee::new(Rate::from_mbit(10), Bytes(FULL), LINK);
     let limited = Guarantee::new(Rate::from_mbit(1_000), Bytes(FULL), LINK);
     let local = Guarantee::new(Rate::from_mbit(400), Bytes(FULL), LINK);
@@ -342,7 +342,7 @@ proptest! {
     /// destination to {`B_i`, S}, and that on the wire also to {Bmax, frame}; each destination gets
     /// its frames in order.
     #[test]
-    fn every_prefix_of_what_goes_here_and_elsewhere_conforms(offered in offered()) {
+    fn every_prefix_of_local_and_wire_traffic_conforms(offered in offered()) {
         let host = departures(&offered, With::All);
         let Guarantee { bandwidth, burst, .. } = offered.guarantee();
         let on_the_wire = |frames: &[(u64, Record)]| -> Vec<_> {
@@ -390,7 +390,7 @@ proptest! {
     /// each departs at the same time, and begins there, except for a gap that is too short for a
     /// void.
     #[test]
-    fn what_goes_here_is_nothing_to_the_wire(offered in offered()) {
+    fn local_traffic_changes_no_departure_on_the_wire(offered in offered()) {
         let mut offered = offered;
         // All frames of the first guest go to guests of this host.
         for (destination, ..) in &mut offered.frames {

@@ -149,7 +149,7 @@ fn a_thousand_closed_destinations_leave_room_for_one_that_is_open() {
 }
 
 #[test]
-fn a_destination_over_its_share_is_marked_and_loses_what_is_oldest() {
+fn a_destination_over_its_share_is_marked_and_drops_oldest_frames() {
     let mut host = host(&[1]);
     host.pacer
         .set_guest(

@@ -137,7 +137,7 @@ fn a_destination_needs_a_guaranteed_guest_and_a_sound_rate() {
 }
 
 #[test]
-fn what_is_longer_than_a_frame_may_be_is_dropped_and_counted() {
+fn oversized_frames_are_dropped_and_counted() {
     let mut pacer = fresh();
     let guarantee = Guarantee::new(B, Bytes(30_000), LINK);
     pacer

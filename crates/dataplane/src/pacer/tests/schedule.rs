@@ -300,7 +300,7 @@ fn worst_delay_beside_a_full_wire(is_elastic: bool, arrivals: &[(u64, u64)]) -> 
 }
 
 #[test]
-fn a_frame_that_comes_during_a_batch_begins_later_by_no_more_than_that_and_a_frame() {
+fn a_frame_during_a_batch_is_late_by_a_batch_and_a_frame_at_most() {
     // Every 117 us and a bit: at all places of a batch.
     let arrivals = [(117_331, 1538); 60];
     for is_elastic in [false, true] {
@@ -311,7 +311,7 @@ fn a_frame_that_comes_during_a_batch_begins_later_by_no_more_than_that_and_a_fra
 }
 
 #[test]
-fn what_a_guest_may_not_send_within_its_horizon_stays_in_the_ring() {
+fn frames_beyond_the_horizon_stay_in_the_ring() {
     let rate = Rate::from_mbit(100);
     let guarantee = Guarantee {
         horizon: Nanos::from_millis(1),
@@ -419,7 +419,7 @@ fn a_link_that_was_down_is_followed_by_no_burst() {
 }
 
 #[test]
-fn what_may_be_caught_up_is_caught_up() {
+fn host_lateness_within_catch_up_costs_no_bandwidth() {
     let rate = Rate::from_mbit(1000);
     let config = PacerConfig {
         catch_up: Nanos::from_millis(5),
@@ -472,7 +472,7 @@ fn got_from_a_late_host(burst: u64, peak: Rate, limit: Option<Rate>) -> (Host, u
 }
 
 #[test]
-fn a_guest_gets_what_a_late_host_missed_as_far_as_its_burst_allows() {
+fn a_guest_recovers_host_lateness_up_to_its_burst() {
     let rate = Rate::from_mbit(1000);
     for limit in [None, Some(rate)] {
         // 1 Gbit/s is 50 KB in 400 us.
@@ -529,7 +529,7 @@ fn the_excess_of_a_guest_is_counted_and_a_guest_that_conforms_has_none() {
 }
 
 #[test]
-fn what_is_due_is_never_later_than_may_be_caught_up() {
+fn due_frames_are_late_by_at_most_catch_up() {
     let catch_up = Nanos::from_millis(5);
     let config = PacerConfig {
         catch_up,

@@ -144,7 +144,7 @@ fn excess_of_cut(senders: &[u64], receivers: &[u64], bursts: u32) -> i128 {
 }
 
 #[test]
-fn a_cut_passes_one_burst_of_each_sender_and_reaches_it() {
+fn each_cut_passes_exactly_one_burst_per_sender() {
     // All on one host, in one rack, in one pod; and out of the senders' host, rack, pod.
     let elsewhere = [0, 1, 2, 0, 1];
     let down = [vec![4; 3], vec![4, 5], vec![4, 6, 7], vec![4, 4, 5, 6]];
@@ -246,7 +246,7 @@ fn a_slow_destination_holds_up_no_other_of_its_host() {
 }
 
 #[test]
-fn a_destination_without_a_place_waits_and_no_burst_is_had_twice() {
+fn a_destination_waits_for_its_place_and_shares_the_host_burst() {
     // A host of the same rack is known, and one is not.
     let mut host = sender(0, 3, Some(1));
     add(&mut host, 0, 4, B);
@@ -315,7 +315,7 @@ fn a_machine_that_moves_takes_part_in_the_bucket_of_its_new_host() {
 }
 
 #[test]
-fn another_process_continues_with_what_the_buckets_owe() {
+fn a_restored_pacer_keeps_the_debts_of_its_buckets() {
     let mut host = sender(0, 4, Some(1));
     for destination in 0..3 {
         add(&mut host, destination, 4, Rate::from_mbit(10));

@@ -57,7 +57,7 @@ fn departures_stand_at_their_moments_on_a_faster_link() {
 }
 
 #[test]
-fn what_the_nic_holds_takes_as_many_bytes_of_the_new_link() {
+fn frames_held_by_the_nic_keep_their_bytes_on_a_new_link() {
     let mut host = Host::new(&PacerConfig::strict(LINK), &[]);
     for id in 0..100 {
         host.ring(0, host.now, frame(id, 0, 1538));
@@ -145,7 +145,7 @@ fn a_limit_that_the_new_wire_cannot_count_becomes_the_nearest_and_a_closed_one_s
 }
 
 #[test]
-fn a_limit_that_ended_while_frames_waited_for_it_is_nothing_on_another_wire() {
+fn a_removed_limit_stays_removed_after_a_wire_change() {
     let mut host = host();
     let (now, guest) = (host.now, GuestId::first(0));
     let mut limit = |rate| {
@@ -170,7 +170,7 @@ fn a_limit_that_ended_while_frames_waited_for_it_is_nothing_on_another_wire() {
 /// A NIC with launch times sends frames in order: the departures of frames that it holds are a
 /// lower bound for those after the change.
 #[test]
-fn what_comes_on_a_faster_link_departs_after_what_the_nic_holds() {
+fn frames_on_a_faster_link_depart_after_those_held_by_the_nic() {
     let wire = |mbit, batch| PacerConfig {
         batch: Nanos::from_micros(batch),
         voids: false,
@@ -259,7 +259,7 @@ proptest! {
     /// No frame is lost or overtakes one of its flow, and guests conform in real time, for any
     /// changes of the wire and any delays of the host.
     #[test]
-    fn whatever_becomes_of_the_wire_guests_conform_and_nothing_is_lost(
+    fn wire_changes_lose_no_frames_and_guests_still_conform(
         steps in proptest::collection::vec(step(), 1..400),
     ) {
         let mut host = host();
@@ -417,7 +417,7 @@ fn frames_after_a_long_rest_leave_in_order_where_the_wheel_turns_around() {
 /// `cargo test --release -p tailbound-dataplane --lib another_link -- --ignored --nocapture`
 #[test]
 #[ignore = "measures, and judges nothing"]
-fn how_long_another_link_takes() {
+fn measure_a_change_to_another_link() {
     const GUESTS: u32 = 500;
     let guarantee = Guarantee::new(Rate::from_mbit(1), S, Rate::from_mbit(100));
     let mut pacer: Pacer<Record> = Pacer::new(&PacerConfig::strict(LINK)).expect("sound");

@@ -77,7 +77,7 @@ fn the_last_level_turns_around() {
 }
 
 #[test]
-fn an_empty_wheel_starts_from_where_it_is_told() {
+fn an_empty_wheel_starts_at_the_given_position() {
     let mut wheel = Wheel::new();
     let floor = Position(1 << 40);
     wheel.start_from(floor);
@@ -93,7 +93,7 @@ fn an_empty_wheel_starts_from_where_it_is_told() {
 
 proptest! {
     #[test]
-    fn it_is_a_stable_priority_queue(
+    fn the_timing_wheel_is_a_stable_priority_queue(
         steps in proptest::collection::vec(
             (0..5_u8, prop_oneof![0..100_u64, 0..10_000_u64, 0..100_000_000_u64, 0..RANGE.0]),
             1..400,

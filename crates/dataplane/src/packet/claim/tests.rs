@@ -84,7 +84,7 @@ fn a_first_fragment_shows_all_headers_of_its_packet() {
 }
 
 #[test]
-fn nothing_is_left_for_an_overlapping_fragment_to_replace() {
+fn a_first_fragment_that_an_overlap_could_alter_has_hidden_headers() {
     // Options, then an echo in the first fragment; a second one at offset 8 could put
     // an advertisement in its place where a receiver takes overlaps (RFC 5722).
     let first = [&DESTINATION_OPTIONS[..], &message(128)].concat();
@@ -115,7 +115,7 @@ fn a_dhcp_server_is_known_by_the_port_that_clients_listen_on() {
 }
 
 #[test]
-fn so_it_is_over_ipv4_and_in_a_first_fragment() {
+fn a_dhcp_server_is_detected_over_ipv4_and_in_first_fragments() {
     const MORE: u16 = 0x2000;
     let v4 = |flags: u16, protocol: u8, payload: &[u8]| {
         let mut frame = [2; 12].to_vec();
@@ -142,7 +142,7 @@ fn so_it_is_over_ipv4_and_in_a_first_fragment() {
 }
 
 #[test]
-fn an_address_that_is_looked_for_by_nobody_is_tentative() {
+fn a_solicitation_from_the_unspecified_address_is_tentative() {
     let solicitation = [&[135, 0, 0, 0, 0, 0, 0, 0][..], &SOMEBODY].concat();
     let tentative = Some(Claim::Tentative(SOMEBODY.into()));
     assert_eq!(claim_from(NOBODY, 58, &solicitation), tentative);

@@ -68,7 +68,7 @@ fn every_part_of_the_five_tuple_counts_and_nothing_else() {
 }
 
 #[test]
-fn what_has_no_ports_goes_by_addresses_and_what_has_none_by_stations() {
+fn frames_without_ports_hash_by_ip_address_or_else_by_mac() {
     let pool = Pool::new();
     let tcp = tcp(false);
     let ports = tcp.transport();
@@ -91,7 +91,7 @@ fn what_has_no_ports_goes_by_addresses_and_what_has_none_by_stations() {
 }
 
 #[test]
-fn of_what_comes_from_outside_only_the_sender_counts() {
+fn outside_frames_hash_by_their_sender_only() {
     let pool = Pool::new();
     let of = |frame: &[u8]| {
         let mut buffer = pool.buffer(Packet::HEADROOM + frame.len());
@@ -163,7 +163,7 @@ fn connections_meet_no_more_often_than_at_random() {
 
 proptest! {
     #[test]
-    fn whatever_the_bytes_a_frame_has_one_connection(
+    fn the_connection_hash_of_any_frame_is_deterministic(
         bytes in prop::collection::vec(any::<u8>(), 14..120),
         kind in prop::sample::select(vec![[8u8, 0], [0x86, 0xdd], [8, 6], [0x81, 0]]),
     ) {

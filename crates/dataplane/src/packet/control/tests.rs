@@ -22,7 +22,7 @@ fn tcp(v6: bool, flags: u8, payload: usize) -> Tcp {
 }
 
 #[test]
-fn flags_and_data_tell_what_a_segment_is() {
+fn flags_and_payload_determine_the_kind_of_a_segment() {
     for v6 in [false, true] {
         for (flags, payload, expected) in [
             (SYN, 0, Some(Control::Opening)),
@@ -44,7 +44,7 @@ fn flags_and_data_tell_what_a_segment_is() {
 }
 
 #[test]
-fn padding_is_no_data_and_a_fragment_is_nothing() {
+fn padding_is_no_payload_and_a_fragment_is_no_control_packet() {
     let mut ack = tcp(false, ACK, 0).frame();
     ack.extend([0; 6]);
     assert_eq!(of(&ack), Some(Control::Acknowledgement));
@@ -54,7 +54,7 @@ fn padding_is_no_data_and_a_fragment_is_nothing() {
 }
 
 #[test]
-fn echoes_neighbours_and_names_are_told_apart() {
+fn echo_neighbour_and_dns_packets_are_distinguished() {
     let v4 = tcp(false, 0, 0);
     let with = |protocol: u8, first: u8, port: u16| {
         let mut frame = v4.frame();
@@ -86,7 +86,7 @@ fn echoes_neighbours_and_names_are_told_apart() {
 }
 
 #[test]
-fn what_is_long_is_nothing() {
+fn a_long_echo_is_no_control_packet() {
     let mut echo = tcp(false, 0, 600).frame();
     echo[23] = ICMP;
     assert_eq!(of(&echo), None);

@@ -112,7 +112,7 @@ fn compare(steps: &[(u64, usize, usize)]) -> (u64, usize) {
 }
 
 #[test]
-fn it_drops_as_the_pseudo_code_does_under_a_standing_queue() {
+fn codel_matches_the_pseudo_code_under_a_standing_queue() {
     // 1.1 times what leaves comes in for 5 s, then nothing, then again: drops
     // begin, quicken, cease, and begin again at the rate of last time.
     let load: Vec<_> = (0..5000)
@@ -125,7 +125,7 @@ fn it_drops_as_the_pseudo_code_does_under_a_standing_queue() {
 
 proptest! {
     #[test]
-    fn it_drops_as_the_pseudo_code_does(
+    fn codel_matches_the_pseudo_code(
         steps in prop::collection::vec((1u64..5000, 0usize..6, 0usize..5), 0..2000),
     ) {
         compare(&steps);
@@ -158,7 +158,7 @@ fn a_short_queue_is_left_alone() {
 }
 
 #[test]
-fn with_ecn_it_marks_as_often_as_it_would_drop() {
+fn codel_with_ecn_marks_as_often_as_it_would_drop() {
     let run = |ecn: bool| {
         let mut codel = Codel::new(CodelConfig { ecn, ..config() });
         let mut stats = QueueStats::default();

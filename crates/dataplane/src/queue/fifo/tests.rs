@@ -17,7 +17,7 @@ fn ids(fifo: &mut Fifo<Record>) -> Vec<u64> {
 }
 
 #[test]
-fn it_drops_what_comes_when_it_is_full() {
+fn a_full_fifo_drops_new_frames() {
     let mut fifo = Fifo::new(FifoConfig {
         packets: 3,
         ..FifoConfig::default()
@@ -57,7 +57,7 @@ fn a_thousand_packets_of_64_kib_fit_by_default() {
 }
 
 #[test]
-fn memory_is_what_buffers_hold_and_not_what_frames_say() {
+fn the_memory_limit_counts_buffers_and_not_frame_lengths() {
     // 2,100 bytes lie in a buffer of 68 KiB: 32 times what their length says.
     use crate::{Packet, Pool};
     const MEMORY: u64 = 1 << 20;

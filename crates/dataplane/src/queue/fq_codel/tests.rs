@@ -67,7 +67,7 @@ fn a_flow_that_emptied_as_new_is_not_new_again_at_once() {
 }
 
 #[test]
-fn guests_get_the_same_bytes_of_the_wire_whatever_their_packets() {
+fn guests_share_the_wire_equally_for_any_packet_size() {
     let small = (0..5000).map(|id| Record::new(id, 1, 60));
     let large = (0..500).map(|id| Record::new(id, 2, 1514));
     let huge = (0..20).map(|id| Record::new(id, 3, 64_000));
@@ -114,7 +114,7 @@ fn the_longest_flow_loses_from_its_head_in_batches() {
 }
 
 #[test]
-fn memory_is_bounded_whatever_the_packets() {
+fn fq_codel_bounds_its_memory_under_huge_packets() {
     let config = FqCodelConfig {
         memory: Bytes(1_000_000),
         ..FqCodelConfig::default()
@@ -164,7 +164,7 @@ fn each_guest_has_a_control_loop_of_its_own() {
 
 proptest! {
     #[test]
-    fn what_goes_in_comes_out_in_order_or_is_counted_as_dropped(
+    fn fq_codel_delivers_in_order_or_counts_a_drop(
         steps in prop::collection::vec((0u32..5, 40usize..3000, 0usize..3), 1..800),
         packets in 1usize..100,
         memory in 3000u64..100_000,
@@ -460,7 +460,7 @@ fn fill_and_empty(queue: &mut FqCodel<Record>, flows: u32) {
 }
 
 #[test]
-fn places_and_flows_are_given_back_when_nothing_has_waited_between_two_looks() {
+fn an_idle_queue_frees_its_slots_and_flows() {
     let config = FqCodelConfig {
         packets: 100_000,
         memory: Bytes(1 << 30),
@@ -502,7 +502,7 @@ fn places_and_flows_are_given_back_when_nothing_has_waited_between_two_looks() {
 proptest! {
     /// Frees memory between any operations: frames leave in the same order.
     #[test]
-    fn what_is_given_back_changes_no_order(
+    fn freeing_memory_changes_no_order_of_frames(
         steps in prop::collection::vec((0_u32..5, 0_u64..40, 0_usize..60, any::<bool>()), 1..60),
     ) {
         let queue = || FqCodel::new(FqCodelConfig::default());

@@ -59,7 +59,7 @@ fn ethernets_overhead_is_paid_for_each_frame() {
 }
 
 #[test]
-fn a_change_of_rate_keeps_what_is_outstanding() {
+fn a_rate_change_keeps_the_outstanding_bytes() {
     let mut nic = Nic::new(&NicConfig::new(Rate::from_mbit(100)));
     nic.sent(Nanos(0), 10_000, 1);
     nic.reconfigure(
@@ -89,7 +89,7 @@ proptest! {
     }
 
     #[test]
-    fn asking_often_changes_nothing(
+    fn repeated_admission_queries_change_no_outstanding_bytes(
         steps in prop::collection::vec((0u64..100_000, 60usize..1514), 1..100),
     ) {
         let config = NicConfig::new(Rate(123_456_789));

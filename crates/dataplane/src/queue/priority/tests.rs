@@ -50,7 +50,7 @@ fn each_class_has_limits_of_its_own() {
 }
 
 #[test]
-fn a_queue_that_drops_its_last_frame_gives_way() {
+fn an_empty_higher_class_lets_the_lowest_class_send() {
     let config = PriorityConfig {
         small: Box::new(QueueConfig::Codel(CodelConfig::default())),
         ..PriorityConfig::default()

@@ -41,7 +41,7 @@ fn passes(shaper: &mut Shaper<PacketRecord>, control: Control, port: u16) -> boo
 }
 
 #[test]
-fn a_control_packet_passes_what_waits() {
+fn control_packets_bypass_queued_data() {
     for control in [
         Control::Opening,
         Control::Acknowledgement,
@@ -55,7 +55,7 @@ fn a_control_packet_passes_what_waits() {
 
 /// A RST that overtakes the data of its connection makes its peer drop what it has not read.
 #[test]
-fn what_closes_a_connection_waits_for_its_data() {
+fn closing_segments_wait_for_the_data_of_their_connection() {
     assert!(!passes(&mut waiting(), Control::Closing, 1));
     assert!(passes(&mut waiting(), Control::Closing, 2));
     let mut shaper = Shaper::new(&ShaperConfig::Bucket(BucketConfig::new(LIMIT))).expect("sound");
@@ -63,7 +63,7 @@ fn what_closes_a_connection_waits_for_its_data() {
 }
 
 #[test]
-fn names_pass_by_option_and_long_packets_never() {
+fn dns_packets_bypass_by_option_and_long_packets_never() {
     let control = ControlConfig {
         dns: true,
         ..ControlConfig::default()
@@ -101,7 +101,7 @@ fn a_flood_of_control_packets_gets_its_budget() {
 
 /// Packets that bypassed the queue are charged: the waiting data gets less by their length.
 #[test]
-fn what_passes_is_charged() {
+fn bypassing_control_packets_are_charged_to_the_limit() {
     let mut bench = Bench::new(&smooth(ControlConfig::default()));
     let end = Nanos::from_secs(10);
     let data = constant(1514, 8e6, (Nanos::ZERO, end));
@@ -119,7 +119,7 @@ fn what_passes_is_charged() {
 }
 
 #[test]
-fn without_a_budget_nothing_passes() {
+fn control_packets_without_a_budget_are_queued() {
     let control = ControlConfig {
         percent: 0,
         ..ControlConfig::default()

@@ -80,7 +80,7 @@ proptest! {
     }
 
     #[test]
-    fn what_waits_for_a_window_keeps_its_order(
+    fn frames_queued_for_a_window_keep_their_order(
         frames in frames(), mbit in 1u64..50,
     ) {
         let config = smooth(Rate::from_mbit(mbit));
@@ -92,7 +92,7 @@ proptest! {
 
     /// For any changes of the limit, no frame is lost and none overtakes another.
     #[test]
-    fn a_change_keeps_what_waits(
+    fn a_shaper_change_keeps_queued_frames_in_order(
         count in 1usize..60, before in 0..3, after in 0..3, mbit in 1u64..20,
     ) {
         let credit = |rate| ShaperConfig::Credit(CreditConfig::new(rate, Nanos::from_millis(30)));
@@ -132,7 +132,7 @@ fn a_backlogged_guest_gets_its_limit_each_second() {
 }
 
 #[test]
-fn memory_is_bounded_whatever_comes() {
+fn the_shaper_stops_reading_at_its_memory_bound() {
     for config in [bucket, fifo, smooth] {
         let config = config(Rate::from_mbit(1));
         let mut shaper = Shaper::new(&config).expect("sound");
@@ -149,7 +149,7 @@ fn memory_is_bounded_whatever_comes() {
 
 /// A sender that ignores `is_read` loses the frames that have no room.
 #[test]
-fn what_is_not_read_is_dropped() {
+fn frames_pushed_into_a_full_shaper_are_dropped_and_counted() {
     let mut shaper = Shaper::new(&smooth(Rate::from_mbit(1))).expect("sound");
     for i in 0..20_000 {
         shaper.push(Nanos(i), PacketRecord::new(1514));
@@ -161,7 +161,7 @@ fn what_is_not_read_is_dropped() {
 }
 
 #[test]
-fn a_large_packet_is_cut_before() {
+fn a_large_packet_is_segmented_before_the_shaper() {
     let mut bench = Bench::new(&smooth(Rate::from_mbit(4)));
     bench.run([GuestFrame::data(Nanos::ZERO, 64_000)], Nanos::from_secs(5));
     assert!(bench.left.iter().all(|left| left.len <= 1514));
@@ -176,7 +176,7 @@ fn a_large_packet_is_cut_before() {
 }
 
 #[test]
-fn a_window_that_nothing_comes_for_returns() {
+fn an_idle_window_shrinks_back_to_zero() {
     let config = smooth(Rate::from_mbit(4));
     let mut bench = Bench::new(&config);
     bench.run(

@@ -99,7 +99,7 @@ fn a_full_table_forgets_the_one_idle_for_longest_and_none_that_is_owed() {
 }
 
 #[test]
-fn what_is_kept_is_bounded_for_the_guest() {
+fn retained_bytes_are_bounded_per_guest() {
     let guest = Bytes(20 * 2304);
     let (mut snoop, pool) = snoop(SnoopConfig {
         flow: Bytes(15 * 2304),
@@ -167,7 +167,7 @@ fn a_connection_that_both_ends_have_closed_is_forgotten_after_a_minute() {
 
 /// A connection that ends while its segments are on their way to the ring.
 #[test]
-fn nothing_is_said_of_a_connection_that_is_forgotten() {
+fn a_forgotten_connection_sends_no_acknowledgement() {
     for mode in [SnoopMode::Strict, SnoopMode::Retaining] {
         let (mut snoop, pool) = snoop(config(mode));
         snoop.handle_egress(NOW, answer(1).packet(&pool), Origin::OUTSIDE);
@@ -234,7 +234,7 @@ fn a_change_of_mode_loses_nothing() {
 }
 
 #[test]
-fn a_configuration_is_right_or_says_what_is_wrong() {
+fn invalid_snoop_configurations_report_a_mistake() {
     let right = SnoopConfig::default();
     assert_eq!(right.mistake(), None);
     for wrong in [
@@ -260,7 +260,7 @@ proptest! {
     /// Segments without a connection, in both directions: the code never panics, and retains only
     /// acknowledged data.
     #[test]
-    fn nonsense_is_passed_on(
+    fn segments_without_a_connection_cause_no_panic(
         frames in prop::collection::vec(
             (any::<bool>(), any::<u32>(), any::<u32>(), 0u16..512, any::<u16>(),
              prop::collection::vec(any::<u8>(), 0..40), 0usize..50, 0u8..4), 1..60),
@@ -305,7 +305,7 @@ proptest! {
 
     /// A part has the right bytes, for any headers around them.
     #[test]
-    fn a_part_is_a_segment_of_its_own(
+    fn a_part_of_a_segment_has_its_own_header_and_bytes(
         v6: bool, from in 0usize..300, part in 1usize..300, rest in 0usize..300,
     ) {
         let len = from + part + rest;

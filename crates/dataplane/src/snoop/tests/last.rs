@@ -127,7 +127,7 @@ fn a_tail_loss_probe_with_a_fin_is_answered_and_changes_nothing() {
 
 /// A peer that missed an acknowledgement retransmits, with more bytes in the same segment.
 #[test]
-fn what_is_next_is_kept_though_it_comes_behind_what_is_known() {
+fn new_bytes_behind_a_retransmission_are_retained() {
     retaining(
         "peer > . 10001:11001 ack 2
          host < . 2 ack 11001
@@ -274,7 +274,7 @@ fn a_segment_that_cannot_be_kept_is_answered_by_a_duplicate() {
 
 /// The guest itself answers on a connection that is off.
 #[test]
-fn what_is_off_is_for_the_guest_to_answer_beyond_its_window_too() {
+fn a_connection_that_is_off_leaves_acknowledging_to_the_guest() {
     retaining(
         "peer > . 10001:11001 ack 2 kind 19
          guest < . 10001:11001

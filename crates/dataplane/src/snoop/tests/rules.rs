@@ -135,7 +135,7 @@ fn retaining(script: &str) {
 /// Rule 4, retaining: a guest that lost data beyond its window gets a smaller window, and none
 /// after a second loss.
 #[test]
-fn a_guest_that_drops_what_is_placed_ahead_gets_less_of_it() {
+fn a_guest_that_drops_data_beyond_its_window_gets_less_of_it() {
     let segment = |n: u32| format!("{}:{}", 1000 * n + 1, 1000 * n + 1001);
     // So many segments, of which the first are placed.
     let flight = |from: u32, count: u32, placed: u32| {
@@ -230,7 +230,7 @@ fn fifteen_resends_without_progress_reset_both_ends() {
 
 /// Rule 4, retaining: at the memory limit the window closes, and no right edge moves to the left.
 #[test]
-fn where_as_much_is_kept_as_may_be_the_window_closes() {
+fn the_window_closes_at_the_memory_limit() {
     let config = SnoopConfig {
         flow: Bytes(4 * 2304),
         ..config(Retaining)
@@ -397,7 +397,7 @@ fn each_rule_has_a_script() {
 }
 
 #[test]
-fn each_mode_has_a_word() {
+fn each_mode_has_its_own_label() {
     let mut labels = crate::snoop::Mode::LABELS.to_vec();
     labels.sort_unstable();
     labels.dedup();

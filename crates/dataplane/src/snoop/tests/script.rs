@@ -164,7 +164,7 @@ impl World {
                 self.line(line, script);
             }
         }
-        self.nothing_more("the end", script);
+        self.assert_no_more_packets("the end", script);
         let owes = !self.snoop.drained().is_done();
         assert_eq!(
             self.snoop.owes(),
@@ -184,7 +184,7 @@ impl World {
             self.to_ring.clear();
             return;
         }
-        self.nothing_more(line, script);
+        self.assert_no_more_packets(line, script);
         match (who, direction) {
             ("peer" | "guest", Some(">")) => self.send(who == "peer", words),
             ("full", None) => self.placed = RingPlacement::Waits,
@@ -392,7 +392,7 @@ impl World {
         words.collect()
     }
 
-    fn nothing_more(&mut self, before: &str, script: &str) {
+    fn assert_no_more_packets(&mut self, before: &str, script: &str) {
         for (who, queue) in [
             ("guest", &mut self.to_ring),
             ("peer", &mut self.from_guest),

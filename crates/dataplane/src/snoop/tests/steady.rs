@@ -308,7 +308,7 @@ fn do_both(config: SnoopConfig, mut ends: Ends, steps: &[Step]) -> Result<u64, T
 
 proptest! {
     #[test]
-    fn the_short_way_makes_what_the_long_one_makes(
+    fn the_steady_path_emits_the_same_frames_as_the_full_path(
         steps in steps(),
         stamped in any::<bool>(),
         v6 in prop::bool::weighted(0.2),
@@ -329,7 +329,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_in_order_is_acknowledged_early_on_both_ways() {
+fn both_paths_acknowledge_in_order_data_early() {
     let ends = Ends {
         peer: 1000,
         guest: 1000,

@@ -73,7 +73,7 @@ fn refused(files: &Files, change: &Change) -> String {
 }
 
 #[test]
-fn what_was_added_is_there_when_the_files_are_read_again() {
+fn added_guests_are_loaded_again_from_the_files() {
     let place = Place::new();
     let files = place.files();
     assert_eq!(names(&files), ["web"]);
@@ -97,7 +97,7 @@ fn what_was_added_is_there_when_the_files_are_read_again() {
 }
 
 #[test]
-fn what_is_asked_twice_changes_nothing_the_second_time() {
+fn a_repeated_request_changes_nothing() {
     let place = Place::new();
     let files = place.files();
     assert!(files.changed(&remove("db")).expect("no mistake").is_none());
@@ -111,7 +111,7 @@ fn what_is_asked_twice_changes_nothing_the_second_time() {
 }
 
 #[test]
-fn other_values_need_to_be_asked_for() {
+fn adding_a_guest_with_other_values_requires_replace() {
     let place = Place::new();
     let files = changed(&place.files(), &add(guest("db", 2)));
     let other = format!("\n{}{}", guest("cache", 3), guest("db", 4));
@@ -130,7 +130,7 @@ fn other_values_need_to_be_asked_for() {
 }
 
 #[test]
-fn who_is_to_be_changed_has_to_be_there() {
+fn a_change_requires_an_added_guest() {
     let place = Place::new();
     let change = |text: String| Change::Add {
         text,
@@ -168,7 +168,7 @@ fn who_is_to_be_changed_has_to_be_there() {
 }
 
 #[test]
-fn what_another_has_is_told_with_the_place_where_that_one_stands() {
+fn a_conflict_is_reported_with_the_place_of_the_other_guest() {
     let place = Place::new();
     let files = changed(&place.files(), &add(guest("db", 2)));
     let file = place.file().display().to_string();
@@ -203,7 +203,7 @@ fn what_another_has_is_told_with_the_place_where_that_one_stands() {
 }
 
 #[test]
-fn every_mistake_of_a_request_is_told_where_it_stands_in_it() {
+fn request_mistakes_are_reported_with_their_position() {
     let place = Place::new();
     let files = place.files();
     for (text, wanted) in [
@@ -270,7 +270,7 @@ proptest! {
     /// Random changes: the stored files always contain the configuration in force, every guest
     /// once, and a refused change has no effect.
     #[test]
-    fn the_files_are_what_is_in_force(
+    fn the_stored_files_match_the_configuration_in_force(
         steps in proptest::collection::vec((0_u8..6, 0_u8..8, any::<bool>(), 0_u8..3), 1..30),
     ) {
         let place = Place::new();

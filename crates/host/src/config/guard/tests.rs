@@ -25,7 +25,7 @@ port = { kind = "tap", interface = "tap-a2" }
 "#;
 
 #[test]
-fn what_a_guest_may_send_is_read() {
+fn the_permissions_of_a_guest_are_parsed() {
     let config = Config::parse(GUARDED).expect("it is right");
     let [first, second] = &config.guests[..] else {
         panic!("two guests");
@@ -107,7 +107,7 @@ fn each_rule_is_named_at_the_key_that_breaks_it() {
 }
 
 #[test]
-fn what_comes_from_outside_to_groups_has_a_budget_of_its_own() {
+fn group_traffic_from_outside_has_its_own_budget() {
     let with = |groups: &str| {
         let port = "port = { kind = \"af-packet\", interface = \"eth0\" }";
         Config::parse(&format!("[uplink]\n{port}\n{groups}\n{GUARDED}"))

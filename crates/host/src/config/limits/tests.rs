@@ -42,7 +42,7 @@ fn a_limit_is_read_in_both_directions() {
 }
 
 #[test]
-fn what_breaks_a_rule_is_refused_where_it_stands() {
+fn invalid_limits_are_refused_at_their_position() {
     for (limit, place, wrong) in [
         ("{}", "9:", "it limits nothing"),
         (

@@ -117,7 +117,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn what_is_admitted_is_applied_by_every_host(
+    fn every_host_applies_each_admitted_guarantee(
         hosts in hosts(),
         requests in proptest::collection::vec(requests(), 1..24),
     ) {

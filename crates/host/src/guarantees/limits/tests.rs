@@ -61,7 +61,7 @@ fn rates(all: &Guarantees) -> Vec<(Option<u64>, Option<u64>)> {
 }
 
 #[test]
-fn of_a_direction_that_the_service_names_its_word_counts() {
+fn a_limit_by_the_service_overrides_the_file_per_direction() {
     let mut all = guarantees(CONFIG);
     let file = [(Some(10), Some(20)), (None, None), (Some(4), None)];
     assert_eq!(rates(&all), file);
@@ -83,7 +83,7 @@ fn of_a_direction_that_the_service_names_its_word_counts() {
 }
 
 #[test]
-fn what_the_service_does_not_speak_of_is_as_the_file_says_where_it_fits() {
+fn limit_keys_that_the_service_omits_come_from_the_file_if_they_fit() {
     let mut all = guarantees(CONFIG);
     all.update(said(&[(0, r#","limit":{"out":{"rate":"30Mbit/s"}}"#)]));
     let first = |all: &Guarantees| all.limits_at(0).expect("it is there").out;
@@ -119,7 +119,7 @@ fn what_the_service_does_not_speak_of_is_as_the_file_says_where_it_fits() {
 /// A bucket by the service holds the burst that the service guarantees; a limit of the file
 /// alone is what contradicts.
 #[test]
-fn a_promise_has_room_in_the_limits_of_who_promises() {
+fn a_limit_by_the_service_holds_the_burst_it_guarantees() {
     let mut all = guarantees(CONFIG);
     let promise = r#","guarantee":{"bandwidth":"30Mbit/s","burst":"300KB"}"#;
     let limited =

@@ -84,7 +84,7 @@ pub struct KernelExchange {
     waker: Waker,
     /// `None` once it has ended.
     thread: Option<JoinHandle<()>>,
-    /// The stream that brings changes of keys at once, with issued keys.
+    /// The stream that brings changes of keys immediately, with issued keys.
     #[expect(dead_code, reason = "its thread ends when it is dropped")]
     watch: Option<WatchClient>,
 }

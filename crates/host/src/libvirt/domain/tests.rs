@@ -78,7 +78,7 @@ fn a_domain_is_a_guest_by_its_interface_and_its_metadata() {
 }
 
 #[test]
-fn what_is_for_somebody_else_is_passed_over() {
+fn metadata_of_other_programs_is_ignored() {
     let other = WEB.replace(
         "https://github.com/tailbound/tailbound",
         "http://libosinfo.org/",
@@ -185,7 +185,7 @@ const MISTAKES: [(&str, &str, &str); 12] = [
 ];
 
 #[test]
-fn a_mistake_is_told_with_its_line_in_the_xml() {
+fn a_metadata_mistake_is_reported_with_its_line_in_the_xml() {
     let line = |message: &str| format!("domain web, line {message}");
     for (from, to, wanted) in MISTAKES {
         assert!(WEB.contains(from), "{from}");
@@ -194,7 +194,7 @@ fn a_mistake_is_told_with_its_line_in_the_xml() {
 }
 
 #[test]
-fn what_is_no_domain_is_refused() {
+fn xml_that_describes_no_domain_is_refused() {
     let two = wrong(&second());
     assert!(
         two.contains("the domain has 2 interfaces of type vhostuser; select one"),
@@ -221,7 +221,7 @@ fn what_is_no_domain_is_refused() {
 }
 
 #[test]
-fn what_a_daemon_finds_wrong_is_told_with_its_line_in_the_xml() {
+fn mistakes_found_by_a_daemon_are_reported_with_their_xml_line() {
     let both = second().replace("<guest>", "<guest mac='52:54:00:00:00:01'>");
     let both = both.replacen(
         "</guest>",

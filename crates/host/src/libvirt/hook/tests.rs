@@ -82,7 +82,7 @@ fn called(operation: &str, says: Vec<Outcome>) -> (Result<Vec<String>, String>, 
 }
 
 #[test]
-fn who_is_not_kept_to_its_guarantee_is_not_started() {
+fn a_domain_whose_guarantee_is_refused_does_not_start() {
     let says = vec![
         shown(None),
         done(&["web"]),

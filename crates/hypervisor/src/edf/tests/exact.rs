@@ -231,7 +231,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn who_runs_is_as_the_exact_schedule_has_it(set in Set::any()) {
+    fn the_running_vcpu_matches_the_exact_schedule(set in Set::any()) {
         set.check()?;
     }
 }

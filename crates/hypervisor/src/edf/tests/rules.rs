@@ -26,7 +26,7 @@ fn a_claim_begins_at_the_last_look_before_its_deadline() {
 }
 
 #[test]
-fn a_claim_that_begins_at_a_look_does_not_put_off_what_is_due_then() {
+fn a_claim_that_begins_at_a_timer_check_delays_no_due_claim() {
     let mut script = script(1, &[aperiodic(3.0), aperiodic(3.0), NORMAL]);
     script.hog(0.0, 2).run(20.1);
     script.wake(20.3, 0, 0.05).wake(23.0, 1, 0.05).run(30.0);
@@ -134,7 +134,7 @@ fn claims_of_a_domain_with_a_period_begin_that_far_apart() {
 }
 
 #[test]
-fn one_that_owes_draws_on_its_reserve_when_an_event_wakes_it() {
+fn an_indebted_vcpu_draws_on_its_reserve_on_an_event() {
     let mut script = script(1, &[aperiodic(3.0), NORMAL, NORMAL]);
     script
         .hog(0.0, 1)
@@ -234,7 +234,7 @@ fn a_pcpu_that_would_idle_takes_the_earliest_claim_first() {
 }
 
 #[test]
-fn the_timer_is_silent_while_nobody_claims() {
+fn the_timer_does_not_fire_without_claims() {
     let mut script = script(1, &[aperiodic(3.0), NORMAL]);
     script.hog(0.0, 0).hog(0.0, 1).run(1_000.0);
     let before = script.machine.events();
@@ -247,7 +247,7 @@ fn the_timer_is_silent_while_nobody_claims() {
 }
 
 #[test]
-fn what_cannot_be_kept_is_refused() {
+fn impossible_edf_configurations_are_refused() {
     let host = host(1, 2);
     let good = EdfConfig::default();
     let error =
@@ -304,7 +304,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn queues_agree_and_the_driver_is_never_preempted_whatever_happens(
+    fn queues_agree_and_the_driver_is_never_preempted(
         pcpus in 2_u32..4,
         domains in proptest::collection::vec((any_class(), prop_oneof![Just(0_u32), 10_u32..60]), 1..8),
         steps in proptest::collection::vec((0_usize..9, 0_u64..3_000, 1_u64..40_000, 0_u8..8), 1..80),

@@ -293,7 +293,7 @@ fn case() -> impl Strategy<Value = Case> {
 
 proptest! {
     #[test]
-    fn no_answer_takes_longer_whatever_takes_the_cpu(case in case()) {
+    fn no_response_exceeds_the_bound_under_disturbance(case in case()) {
         let services = case.pool().services(&case.reservations);
         prop_assume!(services.is_ok());
         let promised = services.unwrap()[0].latency(case.demand).total();

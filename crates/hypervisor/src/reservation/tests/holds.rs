@@ -35,7 +35,7 @@ fn script(cpus: u32, all: &[Deadline], enforcement: Enforcement) -> Script<Sched
 }
 
 #[test]
-fn a_hold_is_of_what_is_left_at_its_start_and_what_is_lent_at_its_end() {
+fn the_longest_hold_counts_spare_time_and_borrowed_runtime() {
     let quarter = micros(1000, 4000, 4000);
     let alone = pool(1, &[quarter], Disturbance::default());
     assert_eq!(
@@ -66,7 +66,7 @@ fn implicit() -> impl Strategy<Value = Deadline> {
 
 proptest! {
     #[test]
-    fn nobody_is_kept_away_for_longer_than_is_said(
+    fn reservations_hold_all_cpus_no_longer_than_the_bound(
         cpus in 1_u32..4,
         all in prop::collection::vec(prop_oneof![reservation(), implicit()], 1..7),
         tick in prop_oneof![Just(None), (0.1_f64..4.0).prop_map(Some)],

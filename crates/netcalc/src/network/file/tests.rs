@@ -47,7 +47,7 @@ fn a_right_file_is_read_whole() {
 }
 
 #[test]
-fn each_mistake_is_named_with_its_place_and_what_would_be_right() {
+fn each_file_mistake_is_reported_with_its_place_and_a_remedy() {
     let bounds = |text: &str| parse(text)?.bounds().map_err(|error| error.to_string());
     assert_refused(
         RIGHT,

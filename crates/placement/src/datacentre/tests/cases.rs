@@ -70,7 +70,7 @@ fn figure_5_takes_more_buffer_than_the_paper_counts() {
 }
 
 #[test]
-fn policies_differ_in_what_they_look_at() {
+fn each_policy_checks_different_constraints() {
     let fits = |policy, request: &Request| {
         let dc = Datacentre::new(figure_5(300_000).topology.clone(), policy);
         dc.fit(request).is_ok()
@@ -235,7 +235,7 @@ fn no_fault_domain_has_more_than_its_part_rounded_up() {
 }
 
 #[test]
-fn a_closed_host_says_whom_it_hurts_and_where_they_fit() {
+fn a_closed_host_lists_affected_tenants_and_their_new_places() {
     let mut dc = small();
     dc.admit(TenantId(1), &request(6, 100, 1_500)).unwrap();
     dc.admit(TenantId(2), &request(2, 100, 1_500)).unwrap();
@@ -260,7 +260,7 @@ fn a_closed_host_says_whom_it_hurts_and_where_they_fit() {
 }
 
 #[test]
-fn what_has_no_guarantee_needs_slots_only() {
+fn a_request_without_a_guarantee_needs_slots_only() {
     let mut dc = small();
     let mut rest = request(18, 1, 0);
     rest.guarantee = None;
@@ -350,7 +350,7 @@ fn told(dc: &Datacentre, request: &Request) -> String {
 }
 
 #[test]
-fn each_kind_of_refusal_is_explained_by_what_would_pass() {
+fn each_kind_of_refusal_suggests_requests_that_pass() {
     let without = |vms| Request {
         guarantee: None,
         ..request(vms, 1, 0)
@@ -449,7 +449,7 @@ fn a_decision_looks_at_no_more_ports_than_it_may() {
 }
 
 #[test]
-fn a_bound_says_what_waits_and_what_is_left() {
+fn a_port_reports_its_backlog_delay_and_headroom() {
     let mut dc = small();
     let a1 = dc.topology.find("a-1").unwrap();
     let down = PortId {
@@ -527,7 +527,7 @@ fn with_classes(fabric: Fabric) -> Datacentre {
 /// Nothing bounds the small flows of many hosts at one port, so a delay would be promised
 /// that nothing keeps.
 #[test]
-fn where_small_flows_are_first_no_delay_is_promised() {
+fn a_small_flows_first_fabric_promises_no_delay() {
     let [with, without] = with_and_without_delay();
     for fabric in Fabric::ALL {
         let mut dc = with_classes(fabric);
@@ -551,7 +551,7 @@ fn where_small_flows_are_first_no_delay_is_promised() {
 /// The part of a switch's buffer that lower classes can take is not available for guarantees; a
 /// host's own queue shares nothing.
 #[test]
-fn only_what_the_guaranteed_class_has_alone_of_a_buffer_counts() {
+fn only_the_unshared_part_of_a_buffer_counts_for_guarantees() {
     let with = |buffer, shared| {
         let link = UplinkSpec {
             shared_buffer: Bytes(shared),
@@ -607,7 +607,7 @@ fn two_racks(up_buffer: u64) -> Datacentre {
 }
 
 #[test]
-fn what_a_frame_never_passes_does_not_count() {
+fn ports_off_the_path_of_a_frame_do_not_count() {
     let bounds = [30_000, 500_000].map(|up_buffer| {
         let mut dc = two_racks(up_buffer);
         dc.admit(TenantId(1), &request(8, 250, 15_000)).unwrap();
@@ -649,7 +649,7 @@ fn hosts_with_a_long_way_in_one_direction_are_near_enough() {
 }
 
 #[test]
-fn a_refusal_among_many_hosts_says_that_not_all_was_tried() {
+fn a_refusal_among_many_hosts_may_be_unfound_instead_of_proved() {
     // The hosts' switch has too little for a burst of all to one of them; more than 64 have room.
     let spec = |hosts: u32| Spec {
         frame: Bytes(1_538),

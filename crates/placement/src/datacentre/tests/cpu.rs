@@ -114,7 +114,7 @@ fn a_refusal_says_which_cpu_is_lacking_on_which_host() {
 }
 
 #[test]
-fn a_host_keeps_what_is_proved_of_its_cpus_and_no_more() {
+fn a_host_accepts_only_proven_cpu_reservations() {
     let ticks = HostCpu {
         overrun: Nanos::from_millis(4),
         ..cpu(750, 4)
@@ -148,7 +148,7 @@ fn a_host_keeps_what_is_proved_of_its_cpus_and_no_more() {
 }
 
 #[test]
-fn what_cannot_be_reserved_or_bounded_is_no_request() {
+fn unreservable_or_unbounded_requests_are_refused() {
     let (dc, _) = four();
     let good = reservation(1_000, 4_000, 4_000);
     let message = Message {
@@ -265,7 +265,7 @@ proptest! {
 }
 
 #[test]
-fn what_guests_have_unpromised_is_not_reserved_again() {
+fn cpu_that_guests_hold_unpromised_is_not_reserved_again() {
     let (mut dc, [one, ..]) = four();
     let quarter = reservation(1_000, 4_000, 4_000);
     let with = |unpromised, threads| HostCpu {

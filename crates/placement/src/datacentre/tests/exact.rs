@@ -335,7 +335,7 @@ fn judge(dc: &Datacentre, request: &Request, refused: &AdmitError, count: &mut C
 }
 
 #[test]
-fn what_the_six_curves_alone_refuse_is_not_told_to_have_no_place() {
+fn a_refusal_by_summary_curves_alone_is_unproved() {
     // Two machines' bursts end after 230 us and 260 us, both between two of the six times. So their
     // exact sum grows until 230 us, at 6 Gbit/s, and the sum of the lowest ones for 15 us longer.
     let bursting = |burst: u64| Request {
@@ -380,7 +380,7 @@ fn what_the_six_curves_alone_refuse_is_not_told_to_have_no_place() {
 }
 
 #[test]
-fn what_is_refused_has_no_place() {
+fn proved_refusals_have_no_placement() {
     let count = refusals(300);
     assert!(count.wrong * 200 <= count.refused, "{count:?}");
     assert_eq!((count.told_otherwise, count.cut_off), (0, 0), "{count:?}");
@@ -388,7 +388,7 @@ fn what_is_refused_has_no_place() {
 
 #[test]
 #[ignore = "minutes; make nightly runs it"]
-fn what_is_refused_has_no_place_in_ten_thousand_cases() {
+fn proved_refusals_have_no_placement_in_ten_thousand_cases() {
     let count = refusals(10_000);
     assert!(count.wrong * 200 <= count.refused, "{count:?}");
     assert_eq!((count.told_otherwise, count.cut_off), (0, 0), "{count:?}");

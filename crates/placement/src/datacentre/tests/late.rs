@@ -67,7 +67,7 @@ fn ends(dc: &Datacentre) -> [(u64, u64); 2] {
 }
 
 #[test]
-fn a_late_host_counts_with_a_frame_and_with_what_its_rates_send_in_its_lateness() {
+fn a_late_host_adds_a_frame_and_its_lateness_at_each_rate() {
     let mut dc = four(Some(J), 900_000);
     dc.admit(TenantId(1), &bursting(5, 1_000)).unwrap();
     // Four machines on the first host send to the fifth one: 50 us are 6,250 bytes at 1 Gbit/s. No
@@ -87,7 +87,7 @@ fn a_late_host_counts_with_a_frame_and_with_what_its_rates_send_in_its_lateness(
 }
 
 #[test]
-fn what_fits_exact_hosts_does_not_fit_late_ones() {
+fn a_request_that_fits_exact_hosts_may_not_fit_late_hosts() {
     // Five machines on two hosts: their bursts just fit into the queues.
     let request = bursting(5, 1_000);
     assert!(four(None, 80_000).fit(&request).is_ok());
@@ -100,7 +100,7 @@ fn what_fits_exact_hosts_does_not_fit_late_ones() {
 /// A packet of segmentation offload leaves whole: S' = S + the longest packet + B·J, and one packet at the
 /// peak rate.
 #[test]
-fn the_longest_packet_counts_in_both_bursts_of_late_hosts_alone() {
+fn the_longest_packet_enlarges_both_bursts_of_late_hosts_only() {
     const PACKET: u64 = 80_000;
     let soon = Nanos::from_micros(10);
     let mut dc = releasing(Some(PACKET), Some(soon), 900_000);
@@ -215,7 +215,7 @@ fn a_host_that_is_later_than_its_topology_says_is_refused_by_name() {
 }
 
 #[test]
-fn one_host_of_several_is_late_alone() {
+fn a_late_host_affects_only_its_own_placements() {
     let mut spec = Spec {
         frame: Bytes(FRAME),
         packet: None,

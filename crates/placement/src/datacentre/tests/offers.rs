@@ -48,7 +48,7 @@ fn refused(dc: &Datacentre, request: &Request) -> HostRule {
 }
 
 #[test]
-fn what_no_host_keeps_is_refused_by_its_rule() {
+fn a_request_beyond_every_host_is_refused_by_a_host_rule() {
     let dc = four();
     // Machines on one host use no port, and its pacer counts them all the same.
     let fast = request(3, 100_000, 15_000);
@@ -106,7 +106,7 @@ fn machines_on_one_host_are_promised_no_more_than_its_link_in_all() {
 }
 
 #[test]
-fn a_hosts_word_counts_before_the_topologys_and_never_widens_it() {
+fn a_host_offer_narrows_the_topology_and_never_widens_it() {
     let mut dc = four();
     let (one, frames) = (request(1, 2_000, 15_000), request(1, 10, 0));
     for number in 1..4 {
@@ -139,7 +139,7 @@ fn a_hosts_word_counts_before_the_topologys_and_never_widens_it() {
 }
 
 #[test]
-fn a_host_that_says_less_is_left_by_a_relocation_and_not_before() {
+fn a_reduced_host_offer_takes_effect_at_a_relocation() {
     let mut dc = four();
     dc.admit(TenantId(1), &request(4, 2_000, 15_000)).unwrap();
     let first = a(&dc, 0);
@@ -277,7 +277,7 @@ proptest! {
     /// Admissions, resizes and moves break no rule of a host, for all reports of hosts. A later
     /// report breaks only the rules of its own host.
     #[test]
-    fn what_is_admitted_is_kept_by_every_host(
+    fn admitted_requests_break_no_rule_of_a_host(
         tree in trees(),
         said in proptest::collection::vec(offers(), 30),
         changes in proptest::collection::vec(changes(), 1..24),

@@ -273,7 +273,7 @@ proptest! {
     }
 
     #[test]
-    fn what_summaries_rule_out_cannot_be_filled(
+    fn subtrees_ruled_out_by_summaries_cannot_be_filled(
         tree in trees(),
         others in proptest::collection::vec(requests(), 0..8),
         mut request in requests(),

@@ -50,7 +50,7 @@ fn told(changes: &[(&str, &str)]) -> String {
 }
 
 #[test]
-fn each_difference_is_told_with_what_was() {
+fn each_difference_is_reported_with_the_old_value() {
     for (from, to, expected) in [
         ("count = 2", "count = 3", "+a-3"),
         ("count = 2", "count = 1", "+a\n-a-1\n-a-2"),
@@ -131,7 +131,7 @@ fn packets_of_a_frame_are_no_difference_of_their_own() {
 }
 
 #[test]
-fn what_says_the_same_in_other_words_is_no_difference() {
+fn equivalent_spellings_are_no_difference() {
     assert!(diff(&tree(&[]), &tree(&[])).is_empty());
     let same = [
         (
@@ -161,7 +161,7 @@ proptest! {
     /// The additions in one direction are the removals in the other, and applying a change twice
     /// yields no difference.
     #[test]
-    fn both_directions_tell_the_same(slots in 1_u32..9, count in 1_u32..5, mbit in 100_u64..90_000) {
+    fn diffs_of_both_directions_mirror_each_other(slots in 1_u32..9, count in 1_u32..5, mbit in 100_u64..90_000) {
         let slots = format!("slots = {slots}");
         let count = format!("count = {count}");
         let rate = format!("\"{mbit}Mbit/s\"");

@@ -34,7 +34,7 @@ fn a_quota_that_makes_sleeps_late_is_named_and_not_a_busy_guest() {
 }
 
 #[test]
-fn a_quota_that_is_not_used_up_explains_nothing() {
+fn an_unused_quota_excuses_no_late_sleep() {
     let mut guest = Guest::new(EARLY);
     guest.quota = Some(tenth());
     guest.restart(EARLY);

@@ -70,7 +70,7 @@ fn networks() -> impl Strategy<Value = (Vec<f64>, Vec<Vec<Change>>)> {
 
 proptest! {
     #[test]
-    fn rates_are_those_of_water_filling_whatever_came_and_went((capacities, moments) in networks()) {
+    fn rates_equal_water_filling_after_any_flow_changes((capacities, moments) in networks()) {
         let mut sharing = network(&capacities);
         let mut here: Vec<(FlowId, (Vec<LinkId>, u32))> = Vec::new();
         for moment in moments {
@@ -108,7 +108,7 @@ proptest! {
 }
 
 #[test]
-fn what_a_change_does_not_reach_is_left_alone() {
+fn flows_that_share_no_link_with_a_change_keep_their_rates() {
     // Two racks of two hosts, as links: flows without common links are not visited.
     let mut sharing = network(&[1.0; 4]);
     let near = sharing.add(&[0, 1], 1);
@@ -126,7 +126,7 @@ fn what_a_change_does_not_reach_is_left_alone() {
 }
 
 #[test]
-fn who_is_slow_elsewhere_leaves_its_share_to_others() {
+fn bottlenecked_flows_leave_spare_bandwidth_to_others() {
     let mut sharing = network(&[10.0, 2.0]);
     let slow = sharing.add(&[0, 1], 2);
     let fast = sharing.add(&[0], 1);

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_message_over_udp_takes_what_wires_and_links_take() {
+fn a_udp_messages_latency_is_its_wire_and_link_time() {
     let alone = messages(&format!(
         r#"{STAR}
 flows = {{ every = "40ms", sizes = {{ fixed = "10000B" }} }}
@@ -164,7 +164,7 @@ fn a_trace_is_sent_as_it_stands_in_its_file() {
 }
 
 #[test]
-fn what_is_wrong_with_a_trace_is_told_with_its_place_in_both_files() {
+fn trace_mistakes_are_reported_with_their_place_in_both_files() {
     let told = trace("start_ns,source,destination,bytes\n0,4,0,5000\n", "").unwrap_err();
     assert!(told.contains("mine.toml:8:"), "{told}");
     let expected = "trace.csv:2: column `source`: \"4\" is not";

@@ -47,7 +47,7 @@ fn a_pacer_moves_the_wait_from_the_switch_to_the_host() {
 }
 
 #[test]
-fn hulls_pacer_goes_with_dctcp_alone() {
+fn hulls_pacer_requires_dctcp() {
     let text = format!(
         "name = \"bad\"\ntitle = \"t\"\nsource = \"s\"\n{STAR}\
          bursts = {{ every = \"1ms\", size = \"1KB\" }}\n[[messages.setting]]\nname = \"one\"\n\

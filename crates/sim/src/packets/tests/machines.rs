@@ -33,7 +33,7 @@ name = "one"
 }
 
 #[test]
-fn an_idle_machine_takes_what_its_steps_take() {
+fn an_idle_host_adds_exactly_its_processing_steps() {
     let least = |rest: &str| {
         let messages = talk("4s", "", rest);
         let outcome = messages.simulate(&messages.setting[0], 1).unwrap();
@@ -49,7 +49,7 @@ fn an_idle_machine_takes_what_its_steps_take() {
 
 /// For messages that wait for the server's vCPU, this wait is the difference to an idle host.
 #[test]
-fn attribution_tells_the_wait_for_a_vcpu_and_adds_up() {
+fn latency_parts_add_up_and_include_the_vcpu_wait() {
     let messages = talk(
         "4s",
         "",
@@ -120,7 +120,7 @@ message = { fixed = "1MB" }
 }
 
 #[test]
-fn mistakes_of_guests_and_machines_are_told() {
+fn guest_and_machine_mistakes_are_reported() {
     let text = |guest: &str, load: &str, rest: &str| {
         format!(
             r#"{STAR}

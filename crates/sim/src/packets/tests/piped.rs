@@ -53,7 +53,7 @@ fn took(outcome: &Outcome, owner: u32) -> (u64, u64) {
 /// A packet of 64 KiB is 44 frames on the wire, one after the other, independent of where it is
 /// segmented.
 #[test]
-fn a_large_packet_takes_what_its_frames_take() {
+fn a_large_packets_latency_equals_that_of_its_frames() {
     let quiet = "quiet = [\"query\", \"second\"]";
     let least = |rest: &str| {
         let outcome = run(&format!("{quiet}\n{rest}"));
@@ -132,7 +132,7 @@ fn a_pipeline_meters() {
 }
 
 #[test]
-fn mistakes_of_pipelines_are_told() {
+fn pipeline_mistakes_are_reported() {
     for (rest, expected) in [
         (
             "pipeline = {}\nswitches = { host_buffer = \"100KB\" }",

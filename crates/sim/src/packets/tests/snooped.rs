@@ -41,7 +41,7 @@ fn run(rest: &str, transport: &str) -> Outcome {
 /// The paper's result: a receiver that waits for its vCPU acknowledges late, so its sender's window
 /// grows late. The driver domain acknowledges immediately.
 #[test]
-fn a_transfer_to_a_guest_that_waits_for_its_cpu_is_faster_where_its_host_acknowledges() {
+fn early_acks_by_the_host_speed_up_transfers_to_a_busy_guest() {
     let transport = "slow_start = \"until-loss\"";
     let (without, with) = (run("", transport), run("snoop = {}", transport));
     let mean = |it: &Outcome| it.took[2].mean() / 1e6;
@@ -58,7 +58,7 @@ fn a_transfer_to_a_guest_that_waits_for_its_cpu_is_faster_where_its_host_acknowl
 /// Each message is received completely despite losses in switches and full rings, also on
 /// consecutive connections.
 #[test]
-fn every_message_comes_where_hosts_acknowledge_and_switches_lose() {
+fn every_message_arrives_despite_early_acks_and_drops() {
     for (sack, own) in [(true, false), (false, true)] {
         let flows = messages(&format!(
             r#"
@@ -88,7 +88,7 @@ switches = {{ buffer = "5KB" }}
 }
 
 #[test]
-fn what_goes_not_with_early_acknowledgement_is_told() {
+fn settings_that_exclude_early_acknowledgement_are_refused() {
     for (rest, transport, expected) in [
         (
             "snoop = {}",

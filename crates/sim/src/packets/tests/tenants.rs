@@ -95,7 +95,7 @@ proptest! {
 }
 
 #[test]
-fn guaranteed_frames_come_and_are_near_enough_to_their_bounds_to_tell() {
+fn guaranteed_frames_arrive_within_but_close_to_their_bounds() {
     let outcome = outcome(&centre(5.0, 15_000, 0.5, &silo()), 8);
     let kept = outcome.tenants.unwrap().kept;
     assert!(kept.frames > 300, "{kept:?}");
@@ -104,7 +104,7 @@ fn guaranteed_frames_come_and_are_near_enough_to_their_bounds_to_tell() {
 
 /// The parts of a message's time sum up to it, also after losses.
 #[test]
-fn parts_are_the_whole() {
+fn a_messages_latency_parts_sum_to_its_time() {
     let lossy = messages(&format!(
         r#"{STAR}
 queries = {{ every = "300us", question = "20KB", answer = {{ empirical = "web-search" }} }}
@@ -133,7 +133,7 @@ switches = {{ buffer = "20KB" }}
 /// Without other messages, all time is the host's queue, which holds the message's own frames, and
 /// the wire's.
 #[test]
-fn of_a_message_alone_the_wire_and_its_own_frames_take_all() {
+fn a_lone_messages_time_is_its_wire_and_own_queue() {
     let alone = messages(&format!(
         r#"{STAR}
 flows = {{ every = "40ms", sizes = {{ fixed = "10000B" }} }}
@@ -153,7 +153,7 @@ name = "one"
 
 /// The same messages count, and hosts send no others once these are complete.
 #[test]
-fn rounds_of_tenants_that_stop_are_what_counts() {
+fn stopped_tenant_rounds_send_only_the_counted_messages() {
     let sent = |stops: bool| {
         let mut any = centre(5.0, 40_000, 1.0, &silo());
         (any.warm_up, any.duration) = (Nanos::ZERO, Nanos::from_millis(14));
@@ -194,7 +194,7 @@ fn a_seed_is_one_result_of_tenants() {
 const GOLDEN: [(u64, u64, u64); 2] = [(1_049, 71_833, 6), (1_049, 67_887, 0)];
 
 #[test]
-fn mistakes_of_tenants_are_told_where_they_are() {
+fn tenant_mistakes_are_reported() {
     let setting = "[[messages.setting]]\nname = \"one\"\npacer = {}\n";
     let load = "flows = { every = \"1ms\", sizes = { fixed = \"1KB\" } }\n";
     let told = refused(&format!("{STAR}{load}{setting}"));

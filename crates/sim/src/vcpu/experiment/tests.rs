@@ -56,7 +56,7 @@ source = "s"
 "#;
 
 #[test]
-fn what_is_wrong_is_said_with_its_place_and_what_would_be_right() {
+fn vcpu_mistakes_are_reported_with_their_place_and_a_remedy() {
     assert_refused(
         SMALL,
         parse::<VcpuExperiment>,

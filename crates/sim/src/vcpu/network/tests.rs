@@ -62,7 +62,7 @@ fn an_idle_host_receives_at_the_rate_of_slow_start() {
 }
 
 #[test]
-fn each_flight_waits_until_the_driver_domain_hears_of_acknowledgements() {
+fn each_flight_waits_until_the_driver_domain_receives_acks() {
     let steps = Steps {
         hears: Nanos::from_millis(10),
         ..Steps::PAPER
@@ -78,7 +78,7 @@ fn each_flight_waits_until_the_driver_domain_hears_of_acknowledgements() {
 }
 
 #[test]
-fn a_ring_without_room_loses_frames_and_every_byte_arrives_all_the_same() {
+fn a_full_ring_drops_frames_and_tcp_still_delivers_every_byte() {
     let tight = NetifConfig {
         least_target: 48,
         queue: 0,
@@ -124,7 +124,7 @@ fn two_guests() -> Net {
 }
 
 #[test]
-fn messages_arrive_whole_and_in_order_whoever_opened_the_connection() {
+fn messages_arrive_in_order_from_both_ends_of_a_connection() {
     let mut mail = Mail::new(two_guests());
     let end = mail.open(0, 1);
     let mut due: Vec<(End, u32)> = Vec::new();
@@ -153,7 +153,7 @@ fn messages_arrive_whole_and_in_order_whoever_opened_the_connection() {
 }
 
 #[test]
-fn who_computes_is_woken_once_it_has_and_frames_go_between() {
+fn a_computing_guest_still_receives_frames_before_its_wake() {
     let mut mail: Mail<()> = Mail::new(two_guests());
     let end = mail.open(0, 1);
     mail.net.compute(1, Nanos::from_millis(50), 7);
@@ -181,7 +181,7 @@ fn who_computes_is_woken_once_it_has_and_frames_go_between() {
 }
 
 #[test]
-fn a_ping_of_a_quiet_guest_takes_what_its_frames_take() {
+fn a_ping_of_an_idle_guest_takes_its_wire_and_cpu_time() {
     let stations = vec![Station::Bare, Station::Guest(0, VcpuId(1))];
     let quiet = host(0, NetifConfig::default(), Steps::PAPER);
     let mut net = Net::new(TcpConfig::PAPER, vec![quiet], stations);

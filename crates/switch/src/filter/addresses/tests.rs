@@ -127,7 +127,7 @@ fn an_address_is_the_guests_that_shows_it_first() {
 }
 
 #[test]
-fn what_is_configured_is_nobody_elses() {
+fn a_configured_address_belongs_to_its_guest_only() {
     let mut bench = Bench::new();
     let own_link_local = A_LINK_LOCAL;
     assert_eq!(bench.send(A, own_link_local), Ok(()));
@@ -192,7 +192,7 @@ fn a_guest_that_comes_from_another_host_brings_its_addresses() {
 }
 
 #[test]
-fn a_guest_has_so_many_and_gives_up_what_it_does_not_use() {
+fn a_guest_at_its_address_limit_loses_idle_addresses() {
     let mut bench = Bench::new();
     for n in 0..16 {
         assert_eq!(bench.send(A, secret(n)), Ok(()));
@@ -213,7 +213,7 @@ fn a_guest_has_so_many_and_gives_up_what_it_does_not_use() {
 }
 
 #[test]
-fn who_is_gone_has_nothing_and_who_stays_keeps_what_it_chose() {
+fn chosen_addresses_survive_a_reload_and_end_with_their_guest() {
     let mut bench = Bench::new();
     assert_eq!(bench.send(A, secret(1)), Ok(()));
     assert_eq!(bench.send(B, secret(2)), Ok(()));
@@ -229,7 +229,7 @@ fn who_is_gone_has_nothing_and_who_stays_keeps_what_it_chose() {
 }
 
 #[test]
-fn what_is_heard_outside_is_bounded_and_makes_room_after_a_while() {
+fn addresses_learned_outside_are_bounded_and_expire() {
     let mut bench = Bench::new();
     let hear = |bench: &mut Bench, n| {
         bench.outside(ROUTER, secret(n), &advertisement(secret(n), ROUTER));

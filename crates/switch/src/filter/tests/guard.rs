@@ -266,7 +266,7 @@ fn a_guest_is_a_station_and_no_part_of_the_network() {
 }
 
 #[test]
-fn each_key_allows_what_it_names_and_nothing_else() {
+fn each_guard_key_allows_its_own_frames_only() {
     for (what, ethertype, payload, reason, key) in cases() {
         let all = GuardConfig::default().keys().map(|(key, _)| key);
         for other in all {
@@ -285,7 +285,7 @@ fn each_key_allows_what_it_names_and_nothing_else() {
 }
 
 #[test]
-fn what_stations_send_passes() {
+fn frames_of_ordinary_stations_pass_the_guard() {
     let tcp = [0; 24];
     for (what, ethertype, payload) in [
         (

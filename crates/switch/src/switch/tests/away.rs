@@ -42,7 +42,7 @@ fn here(arrival: u32) -> Presence {
 }
 
 #[test]
-fn what_is_for_a_guest_that_is_away_goes_to_the_uplink_and_none_is_queued() {
+fn frames_for_an_absent_guest_leave_by_the_uplink_unqueued() {
     let mut bench = away(plain());
     assert_eq!(bench.port(A).link, Link::Away);
     bench.send(B, &b_to_a(1));
@@ -75,7 +75,7 @@ fn what_is_for_a_guest_that_is_away_goes_to_the_uplink_and_none_is_queued() {
 }
 
 #[test]
-fn one_that_comes_is_announced_outside_by_every_address_that_is_known() {
+fn a_guest_that_arrives_is_announced_by_all_known_addresses() {
     let mut bench = away(plain());
     // One that it chose where it was.
     let chosen = Ipv6Addr::new(0xfe80, 0, 0, 0, 0x1234, 0x5678, 0x9abc, 0xdef0);
@@ -121,7 +121,7 @@ fn one_that_comes_is_announced_outside_by_every_address_that_is_known() {
 }
 
 #[test]
-fn an_address_that_it_chose_here_goes_with_it_and_no_other_guest_gets_it() {
+fn a_chosen_address_stays_reserved_for_a_guest_that_migrates() {
     let mut bench = Bench::new(&PipelineConfig::default());
     bench.settle();
     let chosen = Ipv6Addr::new(0xfe80, 0, 0, 0, 0x1234, 0x5678, 0x9abc, 0xdef0);
@@ -151,7 +151,7 @@ fn an_address_that_it_chose_here_goes_with_it_and_no_other_guest_gets_it() {
 }
 
 #[test]
-fn one_that_comes_starts_with_empty_buckets() {
+fn a_guest_that_arrives_starts_with_empty_buckets() {
     let mut bench = away(paced::paced(&paced::wire(), Some(guarantee(100)), None));
     // Long enough for full ones.
     bench.run(Nanos::from_secs(3));
@@ -177,7 +177,7 @@ fn one_that_comes_starts_with_empty_buckets() {
 }
 
 #[test]
-fn one_that_comes_over_and_over_pays_for_what_tells_of_it() {
+fn repeated_arrivals_are_charged_for_their_announcements() {
     let mut config = plain();
     let budget = BudgetConfig {
         rate: Rate::from_mbit(1),
@@ -195,7 +195,7 @@ fn one_that_comes_over_and_over_pays_for_what_tells_of_it() {
 }
 
 #[test]
-fn where_a_guest_is_outlasts_a_reload_and_a_new_port_is_asked_anew() {
+fn guest_presence_survives_a_reload_and_follows_a_new_port() {
     let mut bench = away(plain());
     bench.send(UPLINK, &from_elsewhere(1));
     bench.settle();

@@ -99,7 +99,7 @@ fn after_guests(guests: u32) {
 }
 
 #[test]
-fn a_slot_is_used_again_as_what_waits_of_its_guest_is_best_effort_then() {
+fn a_slot_is_reused_and_old_queued_frames_become_best_effort() {
     let paced = EgressConfig::Pacer(PacedPipelineConfig::new(PacerConfig::strict(LINK)));
     let guarantee = Guarantee::new(Rate::from_mbit(10), Bytes(15_380), LINK);
     let with = |b| {

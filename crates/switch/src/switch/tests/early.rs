@@ -146,7 +146,7 @@ fn answers_from_an_address_that_the_guest_lost_are_refused() {
 
 /// With a full ring, frames in front of it may be dropped there, so none is acknowledged early.
 #[test]
-fn what_waits_before_a_full_ring_is_not_acknowledged() {
+fn segments_before_a_full_ring_are_not_acknowledged_early() {
     for mode in [SnoopMode::Retaining, SnoopMode::Strict] {
         let mut bench = bench(mode);
         bench.wires[A].borrow_mut().room = Some(0);
@@ -174,7 +174,7 @@ fn what_waits_before_a_full_ring_is_not_acknowledged() {
 
 /// The retransmission timer of the guest's connections is part of the switch's own timer.
 #[test]
-fn what_the_guest_lost_is_sent_again_while_it_runs() {
+fn segments_that_the_guest_lost_are_retransmitted_while_it_runs() {
     let mut bench = bench(SnoopMode::Retaining);
     bench.send(UPLINK, &tcp(true, 1, 100, ACK, 1000));
     bench.settle();
@@ -219,7 +219,7 @@ fn peers_of_a_guest_that_is_gone_get_a_reset() {
 }
 
 #[test]
-fn it_ends_once_nothing_is_owed() {
+fn early_acknowledgement_ends_when_no_byte_is_owed() {
     let mut bench = bench(SnoopMode::Retaining);
     bench.send(UPLINK, &tcp(true, 1, 100, ACK, 1000));
     bench.settle();

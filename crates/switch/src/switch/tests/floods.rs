@@ -28,7 +28,7 @@ fn bench() -> (Bench, SwitchConfig) {
     (bench, config)
 }
 
-fn who_has(n: u8) -> Vec<u8> {
+fn broadcast_arp_request(n: u8) -> Vec<u8> {
     let mut asked = A4.octets();
     asked[3] = n;
     ethernet(
@@ -51,7 +51,7 @@ impl Bench {
 fn others_are_served_between_the_copies_of_a_broadcast() {
     let (mut bench, _) = bench();
     for n in 0..3 {
-        bench.send(UPLINK, &who_has(n));
+        bench.send(UPLINK, &broadcast_arp_request(n));
     }
     // Behind them, for one station.
     bench.send(UPLINK, &datagram(MAC_B, GATEWAY, (FAR, B4), 1));
@@ -82,7 +82,15 @@ fn others_are_served_between_the_copies_of_a_broadcast() {
         let sent = bench.sent(guest);
         let copies = sent.iter().filter(|frame| frame[..6] == Mac::BROADCAST.0);
         let copies: Vec<_> = copies.cloned().collect();
-        assert_eq!(copies, [who_has(0), who_has(1), who_has(2)], "{guest}");
+        assert_eq!(
+            copies,
+            [
+                broadcast_arp_request(0),
+                broadcast_arp_request(1),
+                broadcast_arp_request(2)
+            ],
+            "{guest}"
+        );
     }
 }
 
@@ -90,10 +98,10 @@ fn others_are_served_between_the_copies_of_a_broadcast() {
 fn a_storm_of_broadcasts_keeps_their_order_and_loses_none() {
     let (mut bench, _) = bench();
     for n in 0..200 {
-        bench.send(UPLINK, &who_has(n));
+        bench.send(UPLINK, &broadcast_arp_request(n));
     }
     bench.settle();
-    let expected: Vec<_> = (0..200).map(who_has).collect();
+    let expected: Vec<_> = (0..200).map(broadcast_arp_request).collect();
     for guest in A..=GUESTS {
         assert_eq!(bench.sent(guest), expected, "{guest}");
     }
@@ -103,7 +111,7 @@ fn a_storm_of_broadcasts_keeps_their_order_and_loses_none() {
 #[test]
 fn each_guest_that_stays_over_a_reload_has_one_copy() {
     let (mut bench, mut config) = bench();
-    bench.send(UPLINK, &who_has(1));
+    bench.send(UPLINK, &broadcast_arp_request(1));
     bench.switch.poll(bench.now, &mut bench.ports);
     bench.switch.poll(bench.now, &mut bench.ports);
     let had = bench.left();
@@ -133,14 +141,14 @@ fn each_guest_that_stays_over_a_reload_has_one_copy() {
         .expect("no rule is broken");
     bench.settle();
     for guest in A..bench.wires.len() {
-        assert_eq!(bench.sent(guest), [who_has(1)], "{guest}");
+        assert_eq!(bench.sent(guest), [broadcast_arp_request(1)], "{guest}");
     }
 }
 
 #[test]
 fn a_drained_switch_sends_all_copies() {
     let (mut bench, _) = bench();
-    bench.send(UPLINK, &who_has(1));
+    bench.send(UPLINK, &broadcast_arp_request(1));
     bench.switch.poll(bench.now, &mut bench.ports);
     assert!(bench.switch.waiting(&bench.ports) > 0);
     for _ in 0..GUESTS {

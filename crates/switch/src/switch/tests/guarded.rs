@@ -34,7 +34,7 @@ fn bench_of(others: u8) -> Bench {
     }
 }
 
-fn who_has() -> Vec<u8> {
+fn broadcast_arp_request() -> Vec<u8> {
     ethernet(Mac::BROADCAST, MAC_A, 0x0806, &arp(1, MAC_A, A4, B4))
 }
 
@@ -62,7 +62,7 @@ fn allowed() -> u64 {
 fn a_broadcast_flood_is_held_to_its_guests_budget_however_many_guests_there_are() {
     for others in [1, 8, 100] {
         let mut bench = bench_of(others);
-        flood(&mut bench, &who_has());
+        flood(&mut bench, &broadcast_arp_request());
         let copies: usize = (0..bench.wires.len())
             .map(|port| bench.sent(port).len())
             .sum();
@@ -116,7 +116,7 @@ fn a_broadcast_flood_from_outside_is_held_to_the_budget_of_the_uplink() {
         assert_eq!(bench.sent(B).len() as u64, passed);
         assert_eq!(bench.drops(UPLINK, "group_budget"), 20_000 - passed);
         // A guest's broadcasts, and frames to one guest, are not affected.
-        bench.send(A, &who_has());
+        bench.send(A, &broadcast_arp_request());
         bench.send(UPLINK, &datagram(MAC_A, GATEWAY, (FAR, A4), 1));
         bench.settle();
         assert_eq!([bench.sent(A).len(), bench.sent(B).len()], [1, 1]);
@@ -130,7 +130,7 @@ fn a_broadcast_flood_from_outside_is_held_to_the_budget_of_the_uplink() {
 
 /// Reloads add a budget, keep its spent part, and remove it.
 #[test]
-fn a_reload_keeps_what_the_outside_has_spent() {
+fn a_reload_keeps_the_spent_budget_of_the_outside() {
     let mut bench = bench_of(1);
     let arp = ethernet(Mac::BROADCAST, GATEWAY, 0x0806, &arp(1, GATEWAY, FAR, A4));
     let send = |bench: &mut Bench| {
@@ -156,7 +156,7 @@ fn a_reload_keeps_what_the_outside_has_spent() {
 }
 
 #[test]
-fn frames_to_nobody_are_held_to_a_budget_until_somebody_has_the_address() {
+fn frames_to_unknown_addresses_are_held_to_a_budget() {
     let mut bench = bench_of(1);
     let far = |n: u32| {
         let [_, a, b, c] = n.to_be_bytes();
@@ -186,7 +186,7 @@ fn frames_to_nobody_are_held_to_a_budget_until_somebody_has_the_address() {
 fn a_reload_gives_no_budget_twice() {
     let mut bench = bench_of(1);
     for _ in 0..20_000 {
-        bench.send(A, &who_has());
+        bench.send(A, &broadcast_arp_request());
         bench.settle();
     }
     let spent = bench.sent(B).len();
@@ -196,7 +196,7 @@ fn a_reload_gives_no_budget_twice() {
         .switch
         .reconfigure(bench.now, same.clone())
         .expect("no rule is broken");
-    bench.send(A, &who_has());
+    bench.send(A, &broadcast_arp_request());
     bench.settle();
     assert_eq!(bench.sent(B).len(), 0, "after {spent}");
     // A higher one holds at once.
@@ -208,7 +208,7 @@ fn a_reload_gives_no_budget_twice() {
         .switch
         .reconfigure(bench.now, same)
         .expect("no rule is broken");
-    bench.send(A, &who_has());
+    bench.send(A, &broadcast_arp_request());
     bench.settle();
     assert_eq!(bench.sent(B).len(), 1);
 }

@@ -73,7 +73,7 @@ impl Bench {
 /// A flood from outside and from a guest of the host fills A's queue. Later frames within the
 /// guarantees of A's tenant are neither dropped nor delayed behind the flood.
 #[test]
-fn what_conforms_is_served_before_a_flood_and_not_dropped_for_it() {
+fn conforming_frames_are_delivered_before_a_flood_without_drops() {
     for held in [true, false] {
         let mut bench = bench(held);
         for n in 0..500 {
@@ -100,7 +100,7 @@ fn what_conforms_is_served_before_a_flood_and_not_dropped_for_it() {
 /// Backpressure concerns only the guaranteed traffic of A's senders: a flood from others fills A's
 /// queue, and takes nothing from the granted rates.
 #[test]
-fn what_a_guest_has_taken_of_what_conforms_is_told_and_nothing_of_a_flood() {
+fn the_drained_count_covers_conforming_frames_and_no_flood() {
     let mut bench = bench(true);
     let a = bench.switch.guests().next().expect("A").0;
     for n in 0..500 {
@@ -125,7 +125,7 @@ fn what_a_guest_has_taken_of_what_conforms_is_told_and_nothing_of_a_flood() {
 /// A sender whose host does not enforce its guarantee, and a sender that is not announced: their
 /// excess has a lower priority, and takes nothing from a sender within its guarantee.
 #[test]
-fn what_exceeds_a_guarantee_or_claims_one_is_served_below() {
+fn excess_and_unannounced_frames_get_a_lower_priority() {
     let mut bench = bench(true);
     for n in 0..40 {
         bench.send(UPLINK, &to_a(FAR, true, n));
@@ -155,7 +155,7 @@ fn what_exceeds_a_guarantee_or_claims_one_is_served_below() {
 }
 
 #[test]
-fn a_reload_keeps_what_is_known_of_senders_and_a_guest_that_goes_takes_it_along() {
+fn a_reload_keeps_sender_state_until_its_guest_is_removed() {
     let mut bench = bench(true);
     for n in 0..11 {
         bench.send(UPLINK, &to_a(machine(1), true, n));

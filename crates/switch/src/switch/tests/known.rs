@@ -222,7 +222,7 @@ fn event() -> impl Strategy<Value = Event> {
 proptest! {
     /// Changes of filters, moves of stations, guests that are away, reloads and takeovers included.
     #[test]
-    fn what_is_known_is_what_would_be_decided(events in prop::collection::vec(event(), 1..120)) {
+    fn cached_decisions_equal_fresh_decisions(events in prop::collection::vec(event(), 1..120)) {
         let mut benches = [false, true].map(|forgets| {
             let bench = Bench::new(&PipelineConfig::default());
             (bench, Settings::default(), forgets)

@@ -62,7 +62,7 @@ fn bytes(frames: &[Vec<u8>]) -> usize {
 /// The limit includes traffic to guests here and to the wire, in its order, and the guest's port is
 /// not read while the limit holds the maximum.
 #[test]
-fn what_a_guest_sends_is_held_to_its_limit_wherever_it_goes() {
+fn a_guests_limit_covers_local_and_uplink_traffic() {
     for limit in [smooth(LIMIT), bucket(LIMIT)] {
         let mut bench = Bench::limited(limit);
         for n in 0..2000 {
@@ -103,7 +103,7 @@ fn others_do_not_wait_for_a_guest_that_is_at_its_limit() {
 
 /// After a limit has ended, its queued frames leave before later ones, and none is lost.
 #[test]
-fn a_limit_that_ends_lets_go_what_waits_in_order() {
+fn a_removed_limit_releases_its_queue_in_order() {
     for limit in [smooth(LIMIT), bucket(LIMIT)] {
         let mut bench = Bench::limited(limit);
         for n in 0..300 {
@@ -179,7 +179,7 @@ impl Bench {
 /// A guest with a guarantee within its limit sends its guarantee without delay, and at most its
 /// limit on an idle wire.
 #[test]
-fn a_limit_caps_what_a_guaranteed_guest_sends_beyond_its_guarantee() {
+fn a_limit_caps_traffic_beyond_the_guarantee() {
     let limit = Rate::from_mbit(16);
     let mut bench = Bench::new(&PipelineConfig::default());
     bench.become_guaranteed(true, Some(limit));
@@ -203,7 +203,7 @@ fn a_limit_caps_what_a_guaranteed_guest_sends_beyond_its_guarantee() {
 /// Traffic to a guest here is included: together with traffic to the wire it is within the limit,
 /// and each frame is counted once.
 #[test]
-fn what_a_guaranteed_guest_sends_to_guests_here_counts_for_its_limit() {
+fn local_traffic_of_a_guaranteed_guest_counts_against_its_limit() {
     let limit = Rate::from_mbit(16);
     let sent = |here: u16, elsewhere: u16| {
         let mut bench = Bench::new(&PipelineConfig::default());
@@ -267,7 +267,7 @@ fn a_limit_goes_on_where_a_guarantee_begins_or_ends() {
 
 /// All traffic to a guest is within its limit in, and large packets are segmented.
 #[test]
-fn what_comes_for_a_guest_is_held_to_its_limit() {
+fn traffic_to_a_guest_is_held_to_its_inbound_limit() {
     let mut bench = Bench::new(&PipelineConfig::default());
     let mut config = config(&PipelineConfig::default());
     config.guests[1].pipeline.limit = Some(RateLimit::new(LIMIT));
@@ -285,7 +285,7 @@ fn what_comes_for_a_guest_is_held_to_its_limit() {
 
 /// A drained guest is finished only when none of its frames waits for its limit.
 #[test]
-fn what_waits_for_a_limit_is_not_forgotten_where_a_guest_is_drained() {
+fn a_drain_waits_for_frames_queued_at_the_limit() {
     let mut bench = Bench::limited(smooth(LIMIT));
     for n in 0..100 {
         bench.send(A, &outside(n));

@@ -97,7 +97,7 @@ fn crowd(guests: usize) -> (Bench, Vec<CallCount>) {
 }
 
 #[test]
-fn nobody_asks_a_port_that_has_nothing_to_do() {
+fn idle_ports_are_not_polled() {
     let (mut bench, asked) = crowd(500);
     let (from, to) = (250, 400);
     for n in 0..200 {
@@ -145,7 +145,7 @@ fn a_caller_waits_for_room_only_at_the_port_that_is_full() {
 }
 
 #[test]
-fn while_it_is_drained_no_port_is_read_and_then_all_are() {
+fn a_draining_switch_reads_no_port_until_the_drain_ends() {
     let (mut bench, _) = crowd(3);
     bench.send(1, &datagram(mac(1), mac(0), (A4, B4), 0));
     let turn = bench.switch.drain(bench.now, &mut bench.ports);
@@ -187,7 +187,7 @@ impl Port for Ticking {
 }
 
 #[test]
-fn what_comes_at_its_time_is_received_without_a_call() {
+fn timed_frames_are_received_without_a_readable_event() {
     let (mut bench, _) = crowd(3);
     let (port, wire) = MemoryPort::new();
     let next = bench.now;

@@ -49,7 +49,7 @@ fn rest() -> u64 {
 /// Frames of any length take at most twice the memory limit of their queue, and 10 s after they
 /// left only the memory of an idle switch is held.
 #[test]
-fn frames_of_any_length_hold_what_their_queue_may_and_it_is_given_back() {
+fn queued_frames_hold_bounded_memory_and_free_it_after_they_leave() {
     for len in [60, 1514, 2033, 2100, 4100, 9000, 16_400, 65_000] {
         let mut bench = bench(false, MEMORY);
         let frames = 8 * MEMORY.0 as usize / len.max(2048);
@@ -113,7 +113,7 @@ fn changing_lengths_hold_no_more() {
 
 /// 500 segments of one packet of 64 KiB: each has its own buffer.
 #[test]
-fn segments_hold_what_their_queue_may() {
+fn segments_hold_at_most_twice_the_memory_of_their_queue() {
     let mut bench = bench(true, MEMORY);
     let payload = vec![7; 60_000];
     let tcp = [
@@ -141,7 +141,7 @@ fn segments_hold_what_their_queue_may() {
 
 /// Too long frames are dropped early: the kernel would refuse them after they waited.
 #[test]
-fn a_frame_above_the_mtu_of_its_port_is_not_queued_but_what_is_to_be_cut_is() {
+fn frames_above_the_mtu_of_their_port_are_dropped_and_counted() {
     let mut bench = Bench::new(&PipelineConfig::default());
     bench.wires[UPLINK].borrow_mut().longest = Some(1514);
     for len in [1514, 1515, 2100] {

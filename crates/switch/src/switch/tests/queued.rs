@@ -13,7 +13,7 @@ fn guests_reach_each_other_and_the_uplink_does_not_see_it() {
 }
 
 #[test]
-fn strangers_are_behind_the_uplink_and_a_broadcast_reaches_everybody_else() {
+fn unknown_addresses_use_the_uplink_and_broadcasts_reach_all_ports() {
     let mut bench = Bench::new(&PipelineConfig::default());
     let out = datagram(GATEWAY, MAC_A, (A4, FAR), 1);
     bench.send(A, &out);
@@ -36,7 +36,7 @@ fn strangers_are_behind_the_uplink_and_a_broadcast_reaches_everybody_else() {
 }
 
 #[test]
-fn a_spoofed_frame_reaches_nobody_and_is_counted() {
+fn spoofed_frames_are_dropped_and_counted() {
     let mut bench = Bench::new(&PipelineConfig::default());
     bench.send(A, &datagram(MAC_B, MAC_A, (B4, B4), 1));
     bench.send(A, &datagram(MAC_B, MAC_B, (A4, B4), 1));
@@ -82,7 +82,7 @@ fn a_nic_queue_spaces_frames_and_the_switch_says_when_to_wake() {
 }
 
 #[test]
-fn a_full_port_keeps_its_frames_and_nobody_spins_on_it() {
+fn a_full_port_keeps_its_frames_without_a_busy_loop() {
     let mut bench = Bench::new(&PipelineConfig::default());
     bench.wires[B].borrow_mut().room = Some(3);
     for n in 0..100 {
@@ -104,7 +104,7 @@ fn a_full_port_keeps_its_frames_and_nobody_spins_on_it() {
 }
 
 #[test]
-fn a_port_that_vanishes_takes_nobody_with_it() {
+fn a_port_that_vanishes_leaves_other_ports_working() {
     let mut bench = Bench::new(&PipelineConfig::default());
     bench.wires[B].borrow_mut().gone = true;
     bench.send(A, &a_to_b(1));
@@ -164,7 +164,7 @@ fn a_long_queue_is_sent_in_turns_of_two_bursts() {
 }
 
 #[test]
-fn what_was_learned_from_an_unfiltered_guest_outlives_a_reload() {
+fn stations_of_an_unfiltered_guest_survive_a_reload() {
     let mut bench = Bench::new(&PipelineConfig::default());
     let mut config = config(&PipelineConfig::default());
     config.guests[B - A].filter = None;
@@ -246,7 +246,7 @@ fn a_guest_that_comes_new_does_not_inherit_the_number_of_one_that_left() {
 }
 
 #[test]
-fn waits_are_counted_for_the_sender_or_for_the_receiver_of_what_came_from_outside() {
+fn sojourns_count_for_the_local_sender_or_else_the_receiver() {
     let mut bench = Bench::new(&PipelineConfig::default());
     bench.send(A, &a_to_b(1));
     bench.send(UPLINK, &datagram(MAC_B, GATEWAY, (FAR, B4), 2));
@@ -285,7 +285,7 @@ proptest! {
     /// With any frames from a guest and from outside: nothing panics, no frame goes back to its
     /// origin, and the other guest sees A's frames only in A's name.
     #[test]
-    fn hostile_frames_reach_nobody_in_anothers_name(
+    fn hostile_frames_reach_no_guest_in_another_guests_name(
         frames in prop::collection::vec(
             (
                 prop_oneof![Just(UPLINK), Just(A)],
@@ -357,7 +357,7 @@ impl Port for BusyPort {
 }
 
 #[test]
-fn what_a_busy_device_did_not_take_leaves_though_nothing_follows() {
+fn frames_for_a_busy_device_are_retried_without_new_frames() {
     let mut bench = Bench::new(&PipelineConfig::default());
     let (port, wire) = MemoryPort::new();
     let until = bench.now + Nanos::from_micros(200);

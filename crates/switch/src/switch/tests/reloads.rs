@@ -180,7 +180,7 @@ proptest! {
     /// and stations learned. A reload in steps has the same result as one in a single step, and no
     /// frame between two guests that stay is lost or doubled.
     #[test]
-    fn a_few_at_a_time_is_as_all_at_once(
+    fn a_reload_in_steps_equals_a_reload_at_once(
         changes in prop::collection::vec(
             (prop::collection::btree_set(0u32..40, 0..30), 1u64..50, any::<bool>(), any::<bool>()),
             1..6,

@@ -66,7 +66,7 @@ fn a_packet_of_500_segments_is_paid_for_by_the_guest_that_sends_it() {
 
 /// A guest that is alone does not wait for the next round of shares.
 #[test]
-fn a_guest_alone_has_a_packet_cut_in_each_turn() {
+fn a_lone_guest_has_one_packet_segmented_per_turn() {
     let mut bench = Bench::new(&segmenting());
     bench.wires[A]
         .borrow_mut()
@@ -118,7 +118,7 @@ fn a_broadcast_is_paid_for_as_often_as_it_is_copied() {
 /// Two guests with neighbouring ports flood a third one's short queue, which has room for eight
 /// frames per turn: the guest that is served first takes the room. Sixty others are idle.
 #[test]
-fn neighbours_are_first_equally_often_however_many_idle_ports_there_are() {
+fn flooding_guests_are_served_first_equally_often() {
     let mut config = config(&PipelineConfig::default());
     config.guests[B - A].pipeline.queue = QueueConfig::Fifo(FifoConfig {
         packets: 64,

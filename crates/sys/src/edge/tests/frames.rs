@@ -158,7 +158,7 @@ fn run_on(program: &SchedClassifier, input: &Input) -> Outcome {
 }
 
 #[test]
-fn what_is_pinned_is_taken_up_and_removed_whole() {
+fn pinned_programs_are_reopened_and_removed_completely() {
     let Some(bpffs) = Bpffs::new() else { return };
     let Some(first) = bpffs.open(Clock::Monotonic) else {
         return;

@@ -498,7 +498,7 @@ fn an_attachment_that_was_interrupted_is_undone() {
 }
 
 #[test]
-fn a_guest_without_addresses_has_all_of_them_and_its_mac() {
+fn a_guest_without_addresses_uses_any_ip_with_its_own_mac() {
     let Some(net) = Net::new() else { return };
     let Some(mut edge) = net.open() else { return };
     let mut any = rules();

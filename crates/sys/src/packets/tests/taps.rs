@@ -492,7 +492,7 @@ fn flows_are_sampled_in_both_directions() {
 }
 
 #[test]
-fn a_pause_is_no_wait_and_what_it_hid_is_not_measured() {
+fn requests_across_a_tracing_pause_are_not_measured() {
     let Some(mut taps) = Taps::new() else { return };
     let before = taps.host.read(0);
     // Its answer comes in the pause.

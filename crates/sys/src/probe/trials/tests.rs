@@ -2,7 +2,7 @@ use super::*;
 use crate::probe::required::{Part, skipped};
 
 #[test]
-fn the_kernel_says_what_it_was_built_with_where_it_says_so_at_all() {
+fn the_kernel_configuration_is_read_if_there_is_one() {
     match kernel_config() {
         Some(config) => assert!(config.contains("\nCONFIG_"), "{config:.200}"),
         None => skipped(
@@ -14,7 +14,7 @@ fn the_kernel_says_what_it_was_built_with_where_it_says_so_at_all() {
 
 /// Any process may set its own slice; a guest's threads belong to another user.
 #[test]
-fn a_slice_for_oneself_is_none_for_guests() {
+fn a_slice_for_guests_requires_cap_sys_nice() {
     let asked = Nanos::from_micros(300);
     let given = |seen, may_raise| slice_given(asked, seen, may_raise);
     assert_eq!(given(Ok(asked), true), Outcome::works("300us read back"));
@@ -39,7 +39,7 @@ fn a_slice_for_oneself_is_none_for_guests() {
 
 /// Every distribution opens the device by its group; the advice never opens it to all users.
 #[test]
-fn whoever_may_not_use_kvm_is_told_its_group() {
+fn a_user_without_kvm_access_is_advised_to_join_its_group() {
     assert_eq!(
         machine_run(Ok(())),
         Outcome::works("ran a machine of one instruction")
@@ -65,6 +65,6 @@ fn whoever_may_not_use_kvm_is_told_its_group() {
 
 /// Regression: a trial requested memory that nothing uses.
 #[test]
-fn nothing_asks_for_huge_pages() {
+fn no_trial_requests_huge_pages() {
     assert!(!include_str!("../trials.rs").contains("nr_hugepages"));
 }

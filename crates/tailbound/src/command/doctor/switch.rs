@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_says_what_was_seen() {
+    fn the_text_reports_counts_at_sender_and_witness() {
         let counts = |at_witness| Counts {
             sent: 100,
             came_back: 0,

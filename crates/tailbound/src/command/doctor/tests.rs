@@ -59,7 +59,7 @@ fn each_purpose_is_judged_and_problems_come_first() {
 }
 
 #[test]
-fn one_purpose_is_judged_by_what_it_uses_alone() {
+fn a_purpose_is_judged_by_its_own_findings_only() {
     let vcpu = Diagnosis::of(Some(Purpose::Vcpu), findings());
     assert!(vcpu.ready);
     assert_eq!(
@@ -99,7 +99,7 @@ fn the_json_is_stable() {
 }
 
 #[test]
-fn what_was_not_tried_takes_one_line() {
+fn checks_not_tried_share_one_line() {
     let mut findings = findings();
     for name in ["veth", "bridge"] {
         findings.push(Finding {

@@ -583,7 +583,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_ask_for_what_they_were_made_of() {
+    fn flags_round_trip_through_a_request() {
         for line in [
             "--vms 1",
             "--vms 9 --bandwidth 1Gbit/s",
@@ -600,7 +600,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_is_asked_for_is_said_in_words() {
+    fn requests_are_described_in_full() {
         for (line, said) in [
             ("--vms 1", "1 machine, best effort"),
             (
@@ -625,7 +625,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_request_is_none() {
+    fn incomplete_request_flags_are_refused() {
         for line in [
             "--burst 1KB --vms 1",
             "--bandwidth 1Gbit/s",

@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn tenants_without_a_number_of_bursts_are_named_once_new_ones_have_one() {
+    fn tenants_of_earlier_burst_rules_are_named() {
         let tenants = [
             tenant("old", r#", "guarantee": {"bandwidth": "1Gbit/s"}"#),
             tenant(

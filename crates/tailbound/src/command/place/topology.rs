@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn neighbours_of_whom_the_same_is_said_share_a_line() {
+    fn consecutive_names_with_equal_text_share_a_line() {
         let names = [
             "a-9", "a-10", "a-12", "b-13", "rack", "rack1", "rack2", "c-1", "c-2", "7", "8",
         ];

@@ -276,7 +276,7 @@ mod tests {
     use std::io;
 
     #[test]
-    fn a_limit_that_forbids_to_lock_memory_is_told_with_what_raises_it() {
+    fn memory_lock_errors_name_the_limit_and_its_remedies() {
         // A limit causes ENOMEM and EPERM.
         for error in [12, 1].map(io::Error::from_raw_os_error) {
             let said = not_locked(&error, Some(8_192 << 10));

@@ -47,7 +47,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn waiting_for_a_cpu_is_no_part_of_a_decision() {
+    fn a_decisions_time_excludes_waits_for_the_cpu() {
         let before = ThisComputer.now();
         std::thread::sleep(Duration::from_millis(100));
         let took = ThisComputer.now().saturating_sub(before);
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_computed_is() {
+    fn this_computers_clock_advances() {
         let before = ThisComputer.now();
         while ThisComputer.now() == before {}
         assert!(ThisComputer.now() > before);

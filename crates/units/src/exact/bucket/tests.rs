@@ -8,7 +8,7 @@ fn bucket(mbit: u64, burst: u64) -> TokenBucket<Position> {
 }
 
 #[test]
-fn a_burst_passes_at_once_and_what_follows_waits_for_the_rate() {
+fn a_burst_passes_at_once_and_later_frames_wait_for_the_rate() {
     let mut bucket = bucket(1000, 3 * 1538);
     for _ in 0..3 {
         assert_eq!(charge(&mut bucket, 7000, 1538), 7000);
@@ -36,7 +36,7 @@ fn a_bucket_that_could_not_be_counted_is_refused() {
 }
 
 #[test]
-fn what_is_put_in_can_be_taken_out_and_no_more_than_the_burst() {
+fn a_filled_bucket_holds_at_most_its_burst() {
     let mut bucket = bucket(1000, 3 * 1538).empty(Position(7000));
     bucket.fill(WireBytes(1538), Position(7000));
     assert_eq!(bucket.tokens(Position(7000)), WireBytes(1538));
@@ -91,7 +91,7 @@ proptest! {
     /// The definition: a frame leaves at the first byte of the wire at which the
     /// bucket holds it, with tokens as exact fractions.
     #[test]
-    fn it_is_a_token_bucket(
+    fn the_bucket_matches_the_definition_of_a_token_bucket(
         rate in 100_000..=10_000_000_000_u64,
         burst in 1538..100_000_u64,
         frames in proptest::collection::vec((84..=1538_u64, 0..200_000_u64), 1..500),

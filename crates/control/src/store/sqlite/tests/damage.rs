@@ -251,7 +251,7 @@ fn a_store_that_was_removed_or_replaced_is_refused_in_one_sentence() {
 
 /// Sums find rows that are gone, although the file is right for `SQLite`.
 #[test]
-fn a_row_that_is_gone_is_missed() {
+fn a_missing_row_is_detected() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store");
     file(&path, 3);
@@ -268,7 +268,7 @@ fn a_row_that_is_gone_is_missed() {
 
 /// Salvage returns what is there, lists what is not, and changes no file.
 #[test]
-fn what_a_damaged_store_still_has_is_salvaged() {
+fn salvage_recovers_the_intact_part_of_a_damaged_store() {
     let dir = tempfile::tempdir().unwrap();
     let live = Live::new(&dir.path().join("live"));
     let (files, kept) = live.last();
@@ -334,7 +334,7 @@ fn a_tenant_whose_section_is_damaged_is_left_out_and_named() {
 }
 
 #[test]
-fn a_value_that_is_damaged_is_left_out_and_named() {
+fn salvage_skips_and_names_damaged_values() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store");
     let kept = file(&path, 3);

@@ -74,7 +74,7 @@ fn incoming(maker: &TcpMaker, bare: &Bare, payload: usize, changes: &[(u8, u8)])
 
 proptest! {
     #[test]
-    fn what_is_written_at_fixed_places_is_what_is_written_anywhere(bare in bare()) {
+    fn the_fixed_offset_writer_agrees_with_the_general_writer(bare in bare()) {
         let maker = maker();
         let mut frames = [Packet::bare(&maker, &bare), Packet::write_any(&maker, bare)];
         for frame in &mut frames {
@@ -88,7 +88,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_read_at_fixed_places_is_what_is_found_anywhere(
+    fn the_fixed_offset_reader_agrees_with_the_general_reader(
         bare in bare(),
         payload in 0_usize..200,
         changes in prop::collection::vec((12_u8..70, any::<u8>()), 0..3),
@@ -108,7 +108,7 @@ proptest! {
     }
 
     #[test]
-    fn a_checksum_at_fixed_places_is_judged_as_anywhere(
+    fn the_fixed_offset_checksum_agrees_with_the_general_check(
         bare in bare(),
         payload in 0_usize..2000,
         change in prop::option::of((26_usize..66, 1_u8..)),

@@ -79,7 +79,7 @@ fn a_short_frame_that_would_fit_does_not_overtake_a_long_one_that_was_not_taken(
 }
 
 #[test]
-fn an_uplink_that_comes_back_sends_no_more_than_is_guaranteed() {
+fn an_uplink_that_returns_sends_within_the_guarantees() {
     let mut bench = bench(paced(&wire(), Some(guarantee(100)), None));
     let start = bench.now;
     for n in 0..4000 {

@@ -67,7 +67,7 @@ fn frames_of_a_delay_class_have_its_mark() {
 }
 
 #[test]
-fn with_the_hose_what_a_machine_sends_where_no_limit_is_set_leaves_in_the_lowest_class() {
+fn hose_traffic_to_unlimited_destinations_has_the_lowest_class() {
     let no_machine = paced(&wire(), Some(guarantee(100)), None);
     let mut machine = no_machine.clone();
     machine.guests[0].coverage = Coverage::LimitedDestinations;
@@ -115,7 +115,7 @@ fn charged(bench: &mut Bench, frame: &[u8]) -> (Option<u8>, Vec<u128>) {
 }
 
 #[test]
-fn what_goes_to_a_limited_station_is_limited_as_that_whatever_address_it_names() {
+fn frames_to_a_limited_mac_are_charged_to_it_for_any_ip_address() {
     // The guest writes the station of one machine, and the address of another.
     let mut config = paced(&wire(), Some(guarantee(100)), None);
     config.guests[0].coverage = Coverage::LimitedDestinations;
@@ -192,7 +192,7 @@ fn conforming_frames_of_a_guaranteed_guest_keep_the_class_of_their_bound() {
 }
 
 #[test]
-fn what_comes_from_the_fabric_is_counted_in_the_class_that_its_mark_says() {
+fn received_frames_are_counted_in_the_class_of_their_dscp_mark() {
     let mut config = paced(&wire(), None, None);
     config.classes = Some(Classes::of(Fabric::ThreeClasses));
     let mut bench = bench(config);

@@ -12,7 +12,7 @@ fn set_drained(bench: &mut Bench, port: usize, drained: bool) {
 }
 
 #[test]
-fn a_drained_guest_is_not_read_and_gets_what_is_for_it() {
+fn a_drained_guest_sends_nothing_and_still_receives() {
     let mut bench = bench(paced(&wire(), None, None));
     bench.send(A, &a_to_b(1));
     bench.settle();
@@ -42,7 +42,7 @@ fn a_drained_guest_is_not_read_and_gets_what_is_for_it() {
 }
 
 #[test]
-fn what_a_drained_guest_had_sent_leaves_as_it_is_guaranteed() {
+fn queued_frames_of_a_drained_guest_leave_at_its_guarantee() {
     let mut bench = bench(paced(&wire(), Some(guarantee(10)), None));
     for n in 0..60 {
         bench.send(A, &full(A, n));

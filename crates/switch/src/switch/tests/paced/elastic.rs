@@ -55,7 +55,7 @@ fn watch(wire: &PacerConfig, offers: &[(bool, bool)]) -> (Bench, Vec<Millisecond
 }
 
 #[test]
-fn an_idle_link_is_used_and_a_busy_one_is_given_back() {
+fn elastic_flows_use_an_idle_link_and_yield_a_busy_one() {
     let offers = [(true, false); 10].into_iter();
     let offers: Vec<_> = offers.chain([(true, true); 20]).collect();
     let (mut bench, seen, own) = watch(&PacerConfig::new(LINK), &offers);
@@ -84,7 +84,7 @@ fn an_idle_link_is_used_and_a_busy_one_is_given_back() {
 }
 
 #[test]
-fn switched_off_a_guest_has_its_guarantee_and_no_more() {
+fn a_guest_on_a_strict_pacer_gets_its_guarantee_and_no_more() {
     let strict = PacerConfig::strict(LINK);
     let (mut bench, seen, own) = watch(&strict, &[(true, false); 20]);
     for within in seen.iter().skip(2) {

@@ -34,7 +34,7 @@ fn a_guest_whose_frames_find_no_room_is_read_no_faster_than_the_link() {
 }
 
 #[test]
-fn a_guest_that_sends_what_it_may_not_is_read_no_faster_than_the_link() {
+fn a_guest_that_spoofs_is_read_no_faster_than_the_link() {
     let mut bench = bench(paced(&wire(), Some(guarantee(400)), None));
     for n in 0..3000 {
         // In the name of A.
@@ -111,7 +111,7 @@ fn a_turn_cuts_a_few_hundred_segments_however_small_a_guest_wants_them() {
 }
 
 #[test]
-fn what_was_read_and_not_yet_forwarded_is_sent_before_the_end() {
+fn a_drain_forwards_all_frames_that_were_read() {
     let mut bench = bench(config(&PipelineConfig {
         segment: true,
         queue: roomy(),

@@ -80,7 +80,7 @@ fn a_guarantee_that_breaks_a_rule_is_counted_once_and_the_old_one_stays() {
 }
 
 #[test]
-fn what_was_refused_is_set_once_a_change_of_others_makes_room() {
+fn a_refused_guarantee_is_set_when_others_make_room() {
     let mut bench = bench(paced(&wire(), Some(guarantee(100)), Some(guarantee(600))));
     let set = set_one(&mut bench, 0, Some(guarantee(500)));
     assert!(set.is_err());

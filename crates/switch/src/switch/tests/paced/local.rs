@@ -56,7 +56,7 @@ fn rested(config: SwitchConfig) -> Bench {
 }
 
 #[test]
-fn a_guest_sends_at_its_rate_here_too_and_the_uplink_does_not_see_it() {
+fn local_frames_keep_the_guest_rate_and_bypass_the_uplink() {
     // {B, S}, with ten full frames for S, and a Bmax that is not asked for here.
     let slow = Guarantee::new(Rate::from_mbit(100), Bytes(15_380), Rate::from_mbit(100));
     let mut bench = rested(paced(&wire(), Some(slow), None));
@@ -80,7 +80,7 @@ fn a_guest_sends_at_its_rate_here_too_and_the_uplink_does_not_see_it() {
 }
 
 #[test]
-fn what_goes_here_and_what_leaves_conform_together() {
+fn local_and_uplink_traffic_together_conform() {
     let guarantee = guarantee(100);
     let mut bench = rested(paced(&wire(), Some(guarantee), None));
     let start = bench.now;
@@ -100,7 +100,7 @@ fn what_goes_here_and_what_leaves_conform_together() {
 }
 
 #[test]
-fn a_pair_has_its_own_rate_and_what_conforms_goes_first() {
+fn a_local_pair_keeps_its_rate_and_precedes_a_flood() {
     let mut bench = rested(paced(&wire(), Some(guarantee(500)), Some(guarantee(500))));
     bench.limit(Rate::from_mbit(100));
     // A station outside floods B, which takes little.
@@ -167,7 +167,7 @@ fn a_guest_that_does_not_read_holds_up_neither_its_sender_nor_others() {
 }
 
 #[test]
-fn what_goes_here_does_not_wait_for_an_uplink_that_is_missing() {
+fn local_frames_do_not_wait_for_a_missing_uplink() {
     let mut bench = rested(paced(&wire(), Some(guarantee(100)), None));
     let start = bench.now;
     for n in 0..100 {
@@ -187,7 +187,7 @@ fn what_goes_here_does_not_wait_for_an_uplink_that_is_missing() {
 }
 
 #[test]
-fn what_waits_is_delivered_when_its_guarantee_or_the_pacer_ends() {
+fn queued_local_frames_are_delivered_when_their_guarantee_ends() {
     let unpaced = config(&PipelineConfig::default());
     let mut gone = config(&PipelineConfig::default());
     gone.uplink = None;
@@ -217,7 +217,7 @@ fn what_waits_is_delivered_when_its_guarantee_or_the_pacer_ends() {
 }
 
 #[test]
-fn a_packet_is_cut_and_what_is_longer_than_the_longest_frame_is_dropped() {
+fn local_packets_are_segmented_and_oversized_frames_dropped() {
     let mut bench = rested(paced(&wire(), Some(guarantee(100)), None));
     let (mut frame, virtio) = tcp(A, 0, 14_600, 1460);
     frame[..6].copy_from_slice(&MAC_B.0);

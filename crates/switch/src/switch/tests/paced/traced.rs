@@ -31,7 +31,7 @@ fn begun(most: usize) -> Bench {
 }
 
 #[test]
-fn each_frame_of_a_guest_is_told_with_when_it_came_left_and_begins_on_the_wire() {
+fn a_trace_reports_the_times_of_each_frame() {
     let mut bench = begun(100);
     let came = bench.now;
     send(&mut bench, 14);
@@ -69,7 +69,7 @@ fn each_frame_of_a_guest_is_told_with_when_it_came_left_and_begins_on_the_wire()
 }
 
 #[test]
-fn what_a_full_port_leaves_is_taken_when_it_is_and_room_bounds_a_trace() {
+fn a_trace_times_frames_after_a_full_port_and_is_bounded() {
     let mut bench = begun(2);
     let came = bench.now;
     bench.wires[UPLINK].borrow_mut().room = Some(1);
@@ -87,7 +87,7 @@ fn what_a_full_port_leaves_is_taken_when_it_is_and_room_bounds_a_trace() {
 }
 
 #[test]
-fn a_frame_is_told_at_each_place_where_it_waits() {
+fn a_trace_reports_each_queue_that_held_a_frame() {
     let mut config = config(&PipelineConfig::default());
     config.guests[0].limit = Some(ShaperConfig::SmoothWindow(WindowConfig::new(
         Rate::from_mbit(4),
@@ -130,7 +130,7 @@ fn a_frame_is_told_at_each_place_where_it_waits() {
 }
 
 #[test]
-fn frames_that_are_lost_with_the_uplink_were_taken_by_nobody() {
+fn frames_lost_with_the_uplink_have_no_departure_in_the_trace() {
     let mut bench = begun(100);
     bench.wires[UPLINK].borrow_mut().room = Some(0);
     send(&mut bench, 2);

@@ -138,7 +138,7 @@ fn departures_are_exact_to_the_nanosecond() {
 }
 
 #[test]
-fn inward_the_senders_limit_and_the_receivers_hold() {
+fn frames_between_guests_obey_both_outward_and_inward_limits() {
     let Some(mut programs) = Programs::load(Clock::OfTests) else {
         return;
     };
@@ -308,7 +308,7 @@ fn no_packet_of_gso_exceeds_the_burst_that_admission_counts() {
 }
 
 #[test]
-fn frames_that_wait_for_nothing_lose_their_time() {
+fn frames_without_pacing_have_no_departure_time() {
     let Some(mut programs) = Programs::load(Clock::Monotonic) else {
         return;
     };

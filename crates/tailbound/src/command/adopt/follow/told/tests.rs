@@ -96,7 +96,7 @@ fn a_guarantee_that_is_in_force_is_confirmed_and_others_are_refused() {
 }
 
 #[test]
-fn a_report_has_the_lateness_with_its_margin_or_that_it_is_unknown() {
+fn a_host_report_has_the_lateness_with_margin_or_warming_up() {
     let said = said(&[]);
     let all = report(&said, Vec::new()).limits.unwrap();
     assert_eq!(all.lateness, Lateness::Within(Nanos::from_micros(40)));
@@ -118,7 +118,7 @@ fn a_report_has_the_lateness_with_its_margin_or_that_it_is_unknown() {
 }
 
 #[test]
-fn guests_of_others_take_their_rate_from_the_link() {
+fn the_reserved_rate_counts_guests_outside_the_service() {
     let said = said(&[(0, Some(100))]);
     let guests = [
         entry(None, Some(300)),
@@ -166,7 +166,7 @@ fn a_guest_gets_the_services_guarantee_in_the_class_of_its_bounds() {
 }
 
 #[test]
-fn packets_are_limited_to_what_the_service_counts() {
+fn guarantees_are_refused_until_the_packet_limit_is_in_force() {
     const FRAME: Bytes = Bytes(1_538);
     let said = said(&[(0, Some(100))]);
     let own = entry(Some("acme/web/0"), Some(100));

@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 pub(super) static PROGRAM: &[u8] = aya::include_bytes_aligned!("edge.bpf.o");
 
 /// The programs of interfaces.
-pub(super) const PROGRAMS: [&str; 6] = [
+pub(super) const PROGRAMS: [&str; 7] = [
     "from_guest",
     "to_guest",
     "to_uplink",

@@ -3,7 +3,7 @@
 
 use super::change::{delete, get};
 use super::pins::{SETTLE, map_error};
-use super::raw::{LINES, Line, LineKey, LineSide, RawLease, Rules};
+use super::raw::{LINES, Line, LineKey, LineSide, RawLease, Rules, Split};
 use super::rules::{GrantedRate, RateUsage};
 use super::{Edge, EdgeError, step};
 use aya::TestRun as _;
@@ -98,7 +98,7 @@ impl EdgeRates {
             None => self.free_place()?,
         };
         let line = Line::granted(rate, place)?;
-        self.edge.maps.split.add_splitter(&self.edge.pins)?;
+        let split = self.edge.prepare_split()?;
         if known.is_none() {
             let sides = &mut self.edge.maps.split.sides;
             let empty = LineSide::empty(&line, now);
@@ -107,8 +107,8 @@ impl EdgeRates {
         let lines = &mut self.edge.maps.split.lines;
         lines.insert(key, line, 0).map_err(map_error)?;
         self.settle(key, now)?;
-        if !before.is_split() {
-            self.mark_split(ifindex, &before, true)?;
+        if before.split_place() != split {
+            self.mark_split(ifindex, &before, split)?;
         }
         Ok(RatePlace {
             ifindex,
@@ -150,8 +150,9 @@ impl EdgeRates {
             let Some(rules) = get(&self.edge.maps.guests, ifindex)? else {
                 continue;
             };
-            if rules.is_split() && self.edge.maps.split.lines_of(rules.slot)?.is_empty() {
-                self.mark_split(ifindex, &rules, false)?;
+            let is_split = rules.split_place() != Split::Not;
+            if is_split && self.edge.maps.split.lines_of(rules.slot)?.is_empty() {
+                self.mark_split(ifindex, &rules, Split::Not)?;
             }
         }
         self.edge.review_splitter()
@@ -225,11 +226,11 @@ impl EdgeRates {
         &mut self,
         ifindex: u32,
         before: &Rules,
-        is_split: bool,
+        split: Split,
     ) -> Result<(), EdgeError> {
         let mut rules = *before;
         rules.succeed(Some(before), before.slot);
-        rules.split(is_split);
+        rules.split(split);
         self.edge.place(ifindex, &rules)
     }
 }

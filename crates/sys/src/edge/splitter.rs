@@ -44,11 +44,8 @@ impl Edge {
         let fresh = self.maps.split.plan_lines(&before, destinations)?;
         let split = if fresh.is_empty() {
             Split::Not
-        } else if uplink_queue(self)? == Some(UplinkQueue::Bpf) {
-            Split::InQueue
         } else {
-            self.maps.split.add_splitter(&self.pins)?;
-            Split::Before
+            self.prepare_split()?
         };
         let kept: HashSet<_> = fresh.iter().map(|(key, _)| *key).collect();
         for (key, line) in &fresh {
@@ -70,6 +67,15 @@ impl Edge {
         rules.split(split);
         self.place(ifindex, &rules)?;
         self.review_splitter()
+    }
+
+    /// Returns where frames to destinations with buckets wait; adds the splitter if they wait there.
+    pub(super) fn prepare_split(&mut self) -> Result<Split, EdgeError> {
+        if uplink_queue(self)? == Some(UplinkQueue::Bpf) {
+            return Ok(Split::InQueue);
+        }
+        self.maps.split.add_splitter(&self.pins)?;
+        Ok(Split::Before)
     }
 
     /// Removes the splitter if no guest needs it any more.

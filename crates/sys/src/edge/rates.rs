@@ -222,12 +222,7 @@ impl EdgeRates {
         })
     }
 
-    fn mark_split(
-        &mut self,
-        ifindex: u32,
-        before: &Rules,
-        split: Split,
-    ) -> Result<(), EdgeError> {
+    fn mark_split(&mut self, ifindex: u32, before: &Rules, split: Split) -> Result<(), EdgeError> {
         let mut rules = *before;
         rules.succeed(Some(before), before.slot);
         rules.split(split);

@@ -214,6 +214,17 @@ impl Senders {
     /// Returns the bound of the placement on the delay in front of the receiver's host, if it counts with
     /// packets of `packet` bytes.
     fn bound(&self, guarantee: &Guarantee, packet: Bytes) -> Nanos {
+        let bound = self.admit(guarantee, packet, None);
+        bound.expect("there is room")
+    }
+
+    /// Returns the same if the tenant is admitted; the receiver's host has a lateness, too, or none.
+    fn admit(
+        &self,
+        guarantee: &Guarantee,
+        packet: Bytes,
+        of_receiver: Option<Nanos>,
+    ) -> Option<Nanos> {
         let hosts = self
             .hosts
             .iter()
@@ -221,7 +232,7 @@ impl Senders {
             .map(|(number, (lateness, guests))| {
                 host(format!("h{number}"), guests.len() as u32, *lateness, LINK)
             });
-        let receiver = host("receiver".to_owned(), 1, None, NARROW);
+        let receiver = host("receiver".to_owned(), 1, of_receiver, NARROW);
         let toml = "frame = \"1538B\"\n[[host]]\nname = \"x\"\nslots = 1\nuplink = { rate = \"1Gbit/s\", buffer = \"1MB\" }";
         let spec = Spec {
             hosts: hosts.chain([receiver]).collect(),
@@ -247,12 +258,11 @@ impl Senders {
             message: None,
         };
         let mut all = Datacentre::new(spec.build().expect("a tree"), Policy::Silo);
-        all.admit(TenantId(1), &request).expect("there is room");
+        all.admit(TenantId(1), &request).ok()?;
         let node = all.topology().find("receiver").expect("it is there");
         let direction = Direction::Down;
-        all.bound(PortId { node, direction })
-            .expect("a bound")
-            .delay
+        let bound = all.bound(PortId { node, direction });
+        Some(bound.expect("a bound").delay)
     }
 }
 
@@ -365,4 +375,67 @@ fn the_longest_packet_is_needed_in_the_bounds() {
     let of_packets = senders.bound(&guarantee, packet(FRAMES));
     assert!(of_frames < longest, "{longest} is not above {of_frames}");
     assert!(longest <= of_packets, "{longest} of {of_packets}");
+}
+
+/// Frames of senders that are always backlogged, and the longest delay of them in front of the receiver's host.
+/// Nothing but each sender's own guarantee limits them: adopted hosts without an exchange of rates.
+fn backlogged(lateness: &[Option<Nanos>], guarantee: &Guarantee) -> (Senders, Nanos) {
+    let guests = vec![vec![START; 600]];
+    let mut all = Vec::new();
+    for lateness in lateness {
+        match *lateness {
+            None => all.extend(pace(guarantee, &guests).0),
+            Some(lateness) => {
+                let mut host = LateHost {
+                    guarantee: *guarantee,
+                    lateness,
+                    frames: 1,
+                    excess: i128::MIN,
+                    excess_of_exact: i128::MIN,
+                };
+                all.extend(host.send(&guests));
+            }
+        }
+    }
+    let hosts = lateness.iter().map(|it| (*it, guests.clone()));
+    let senders = Senders {
+        hosts: hosts.collect(),
+    };
+    (senders, longest_delay(all))
+}
+
+/// A tenant with adopted senders counts with B of each, so that no frame is above the bound although nothing
+/// divides the receiver's B among them.
+#[test]
+fn adopted_senders_are_admitted_with_the_sum_of_their_rates() {
+    let guarantee = Guarantee::new(Rate::from_mbit(300), Bytes(15_000), Rate::from_mbit(1_000));
+    let late = Some(Nanos::from_micros(50));
+    for (lateness, fits) in [
+        (vec![late; 3], true),
+        (vec![late; 5], false),
+        (vec![late, None, None], true),
+        (vec![late, None, None, None, None], false),
+    ] {
+        let (senders, longest) = backlogged(&lateness, &guarantee);
+        let bound = senders.admit(&guarantee, Bytes(FRAME), None);
+        assert_eq!(bound.is_some(), fits, "{lateness:?}");
+        if let Some(bound) = bound {
+            assert!(longest <= bound, "{lateness:?}: {longest} of {bound}");
+        }
+    }
+}
+
+/// Exact senders to one receiver count with its B. If that is on an adopted host, the host must exchange rates:
+/// it announces the receiver, and grants what its senders may use.
+#[test]
+fn an_adopted_receiver_must_exchange_rates_with_exact_senders() {
+    let bandwidth = Rate::from_mbit(300);
+    let guarantee = |bandwidth| Guarantee::new(bandwidth, Bytes(15_000), Rate::from_mbit(1_000));
+    let (senders, unlimited) = backlogged(&[None; 5], &guarantee(bandwidth));
+    let (_, granted) = backlogged(&[None; 5], &guarantee(Rate(bandwidth.0 / 5)));
+    let receiver = Some(Nanos::from_micros(50));
+    let bound = senders.admit(&guarantee(bandwidth), Bytes(FRAME), receiver);
+    let bound = bound.expect("the receiver's B fits");
+    assert!(unlimited > bound, "{unlimited} of {bound}");
+    assert!(granted <= bound, "{granted} of {bound}");
 }

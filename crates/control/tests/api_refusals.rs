@@ -461,6 +461,7 @@ pub(crate) const WHO: &[(&str, &str, bool, bool)] = &[
     ("GET", "/v1/topology", false, false),
     ("PUT", "/v1/topology", false, false),
     ("POST", "/v1/topology/diff", false, false),
+    ("GET", "/v1/faults", false, false),
     ("GET", "/v1/map", false, false),
     ("GET", "/v1/map/paths", false, false),
     ("GET", "/v1/status", true, false),

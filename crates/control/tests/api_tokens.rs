@@ -270,6 +270,7 @@ const VIEWED: &[&str] = &[
     "GET /v1/machines/{name}",
     "GET /v1/audit",
     "GET /v1/quota",
+    "GET /v1/faults",
     "GET /v1/tokens",
     "POST /v1/fit",
     "POST /v1/explain",

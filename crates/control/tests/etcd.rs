@@ -313,10 +313,11 @@ fn serve(listener: TcpListener, (service, replica): &(Service, Replica)) {
 fn faults(address: &str) -> String {
     use std::io::{Read as _, Write as _};
     let mut stream = std::net::TcpStream::connect(address).unwrap();
-    let head = "GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+    let head = "GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
     stream.write_all(head.as_bytes()).unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
+    assert!(text.starts_with("HTTP/1.1 200 "), "{text}");
     let all = text.lines().filter_map(|line| {
         let (kind, count) = line.split_once("faults{fault=\"")?.1.split_once("\"} ")?;
         (count != "0").then_some(kind)

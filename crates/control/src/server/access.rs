@@ -565,6 +565,7 @@ mod tests {
             "GET /v1/changes/audit",
             "GET /v1/audit",
             "GET /v1/quota",
+            "GET /v1/faults",
             "GET /v1/tokens",
             "POST /v1/fit",
             "POST /v1/explain",

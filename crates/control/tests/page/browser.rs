@@ -160,8 +160,8 @@ impl Page {
         ));
     }
 
-    /// Clicks with the mouse on the middle of an element, once it is there and
-    /// nothing covers it.
+    /// Clicks with the mouse on the middle of an element, once it is there, nothing covers it, and it has
+    /// not moved for 30 ms: a part of the page that is drawn meanwhile moves it from under the mouse.
     pub(crate) fn click(&self, selector: &str) {
         let middle = self.until(&format!(
             "(() => {{
@@ -170,7 +170,9 @@ impl Page {
                 element.scrollIntoView({{ block: 'center', inline: 'center' }});
                 const box = element.getBoundingClientRect();
                 const [x, y] = [box.x + box.width / 2, box.y + box.height / 2];
-                return element.contains(document.elementFromPoint(x, y)) ? {{ x, y }} : null;
+                const stays = element.middleBefore === `${{x}} ${{y}}`;
+                element.middleBefore = `${{x}} ${{y}}`;
+                return stays && element.contains(document.elementFromPoint(x, y)) ? {{ x, y }} : null;
             }})()"
         ));
         let at = |axis: &str| middle[axis].as_f64().unwrap();

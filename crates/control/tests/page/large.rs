@@ -35,13 +35,14 @@ fn large() -> Running {
         frame: Bytes(1_538),
     };
     let running = Running::start(many.spec(), &[]);
-    // Sizes and bandwidths that differ as tenants do: few are large, few need much.
+    // Sizes and bandwidths that differ as tenants do: few are large. Four VMs of every fourth tenant take
+    // nearly all of a host's link.
     let (mut admitted, mut random) = (0, 1_u32);
     while admitted < 813 {
         random = random.wrapping_mul(1_103_515_245).wrapping_add(12_345);
         let vms = 2 + (random >> 16) % 37;
         let (mbit, burst) = match (random >> 8) % 4 {
-            0 => (1_000, 1_538),
+            0 => (2_400, 1_538),
             1 => (50, 60_000),
             _ => (250, 15_000),
         };

@@ -214,17 +214,12 @@ impl Senders {
     /// Returns the bound of the placement on the delay in front of the receiver's host, if it counts with
     /// packets of `packet` bytes.
     fn bound(&self, guarantee: &Guarantee, packet: Bytes) -> Nanos {
-        let bound = self.admit(guarantee, packet, None);
+        let bound = self.admit(guarantee, packet);
         bound.expect("there is room")
     }
 
-    /// Returns the same if the tenant is admitted; the receiver's host has a lateness, too, or none.
-    fn admit(
-        &self,
-        guarantee: &Guarantee,
-        packet: Bytes,
-        of_receiver: Option<Nanos>,
-    ) -> Option<Nanos> {
+    /// Returns the same if the tenant is admitted.
+    fn admit(&self, guarantee: &Guarantee, packet: Bytes) -> Option<Nanos> {
         let hosts = self
             .hosts
             .iter()
@@ -232,7 +227,7 @@ impl Senders {
             .map(|(number, (lateness, guests))| {
                 host(format!("h{number}"), guests.len() as u32, *lateness, LINK)
             });
-        let receiver = host("receiver".to_owned(), 1, of_receiver, NARROW);
+        let receiver = host("receiver".to_owned(), 1, None, NARROW);
         let toml = "frame = \"1538B\"\n[[host]]\nname = \"x\"\nslots = 1\nuplink = { rate = \"1Gbit/s\", buffer = \"1MB\" }";
         let spec = Spec {
             hosts: hosts.chain([receiver]).collect(),
@@ -417,25 +412,10 @@ fn adopted_senders_are_admitted_with_the_sum_of_their_rates() {
         (vec![late, None, None, None, None], false),
     ] {
         let (senders, longest) = backlogged(&lateness, &guarantee);
-        let bound = senders.admit(&guarantee, Bytes(FRAME), None);
+        let bound = senders.admit(&guarantee, Bytes(FRAME));
         assert_eq!(bound.is_some(), fits, "{lateness:?}");
         if let Some(bound) = bound {
             assert!(longest <= bound, "{lateness:?}: {longest} of {bound}");
         }
     }
-}
-
-/// Exact senders to one receiver count with its B. If that is on an adopted host, the host must exchange rates:
-/// it announces the receiver, and grants what its senders may use.
-#[test]
-fn an_adopted_receiver_must_exchange_rates_with_exact_senders() {
-    let bandwidth = Rate::from_mbit(300);
-    let guarantee = |bandwidth| Guarantee::new(bandwidth, Bytes(15_000), Rate::from_mbit(1_000));
-    let (senders, unlimited) = backlogged(&[None; 5], &guarantee(bandwidth));
-    let (_, granted) = backlogged(&[None; 5], &guarantee(Rate(bandwidth.0 / 5)));
-    let receiver = Some(Nanos::from_micros(50));
-    let bound = senders.admit(&guarantee(bandwidth), Bytes(FRAME), receiver);
-    let bound = bound.expect("the receiver's B fits");
-    assert!(unlimited > bound, "{unlimited} of {bound}");
-    assert!(granted <= bound, "{granted} of {bound}");
 }

@@ -66,7 +66,7 @@ pub(super) struct Control {
     /// The rate of this host's uplink
     #[arg(long, id = "link", value_name = "RATE", required = false)]
     link: Rate,
-    /// Limit guests by destination to the rates that this host exchanges with those in the section [hose] of
+    /// Limit guests by destination to the rates that this host exchanges with those in the section `hose` of
     /// FILE, as `tailbound host` does
     #[arg(long, value_name = "FILE")]
     hose: Option<PathBuf>,

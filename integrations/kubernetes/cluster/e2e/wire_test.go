@@ -145,7 +145,7 @@ func TestAClaimReachesTheWire(t *testing.T) {
 	path, adopt := program(t)
 	node := c.startDriver("n0", path)
 	// The claim counts the packet with which the pod exceeds its burst: a frame.
-	c.addTemplate("wire", nodeClaim(fmt.Sprint(wireRate), fmt.Sprint(wireBurst+guarantee.MinFrame)))
+	c.addTemplate("wire", nodeClaim(fmt.Sprint(wireRate), fmt.Sprint(int64(wireBurst+guarantee.MinFrame))))
 	// Only the driver's own node has this label.
 	n0, err := c.client.CoreV1().Nodes().Get(t.Context(), "n0", metav1.GetOptions{})
 	c.must(n0, err)

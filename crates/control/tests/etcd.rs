@@ -286,6 +286,16 @@ async fn replica_at(location: &Location, url: &str) -> (Service, Replica) {
         .unwrap()
 }
 
+/// Starts three replicas at the same time.
+async fn three(location: &Location) -> Vec<(Service, Replica)> {
+    let (one, two, three) = tokio::join!(
+        replica(location, 0),
+        replica(location, 1),
+        replica(location, 2)
+    );
+    vec![one, two, three]
+}
+
 async fn until(what: &str, holds: impl Fn() -> bool) {
     let end = Instant::now() + TEST_TIMEOUT;
     while !holds() {
@@ -489,13 +499,7 @@ fn followers_replicate_commits_and_take_over_the_lead() {
     let Some(etcd) = Etcd::start(1) else { return };
     let location: Location = etcd.location("replicas").parse().unwrap();
     runtime().block_on(async {
-        // All at once, on a store that is new.
-        let (one, two, three) = tokio::join!(
-            replica(&location, 0),
-            replica(&location, 1),
-            replica(&location, 2)
-        );
-        let mut replicas = vec![one, two, three];
+        let mut replicas = three(&location).await;
         for left in (1..=3).rev() {
             let name = format!("tenant-{left}");
             let leader = decide(&replicas, &name).await;
@@ -558,12 +562,7 @@ fn changes_of_single_machines_of_a_large_tenant_are_followed_and_taken_over() {
     let Some(etcd) = Etcd::start(1) else { return };
     let location: Location = etcd.location("large").parse().unwrap();
     runtime().block_on(async {
-        let (one, two, three) = tokio::join!(
-            replica(&location, 0),
-            replica(&location, 1),
-            replica(&location, 2)
-        );
-        let mut replicas = vec![one, two, three];
+        let mut replicas = three(&location).await;
         let leads = |replicas: &[(Service, Replica)]| {
             let leads = |it: &(Service, Replica)| it.1.leadership().role == Role::Leader;
             replicas.iter().position(leads)

@@ -9,18 +9,21 @@ use tailbound_sys::probe::required::{Part, skipped};
 /// The last line of each client's output.
 const DONE: &str = "all answers are as the client expects\n";
 
-/// Returns the folder that a script of `scripts/` prints, or the reason why a generator is missing.
-fn generator(script: &str) -> Result<PathBuf, String> {
+/// Returns the folder that a script of `scripts/` prints; `None`, with a report, without the generator.
+fn generator(script: &str) -> Option<PathBuf> {
     let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts");
-    let found = Command::new(scripts.join(script))
-        .output()
-        .map_err(|error| error.to_string())?;
-    if found.status.success() {
-        Ok(String::from_utf8_lossy(&found.stdout).trim().into())
-    } else {
-        let why = String::from_utf8_lossy(&found.stderr);
-        Err(why.lines().last().unwrap_or("it failed").to_owned())
-    }
+    let why = match Command::new(scripts.join(script)).output() {
+        Ok(found) if found.status.success() => {
+            return Some(String::from_utf8_lossy(&found.stdout).trim().into());
+        }
+        Ok(found) => {
+            let why = String::from_utf8_lossy(&found.stderr);
+            why.lines().last().unwrap_or("it failed").to_owned()
+        }
+        Err(error) => error.to_string(),
+    };
+    skipped(Part::ClientGenerator, why);
+    None
 }
 
 fn done(command: &mut Command) -> String {
@@ -33,12 +36,8 @@ fn done(command: &mut Command) -> String {
 
 #[test]
 fn a_python_client_of_the_document_calls_the_service() {
-    let programs = match generator("client-generator") {
-        Ok(programs) => programs,
-        Err(why) => {
-            skipped(Part::ClientGenerator, why);
-            return;
-        }
+    let Some(programs) = generator("client-generator") else {
+        return;
     };
     let place = Place::start();
     let dir = tempfile::tempdir().unwrap();
@@ -71,12 +70,8 @@ fn a_python_client_of_the_document_calls_the_service() {
 #[test]
 #[ignore = "installs packages and takes half a minute: make nightly"]
 fn a_typescript_client_of_the_document_calls_the_service() {
-    let tools = match generator("typescript-generator") {
-        Ok(tools) => tools,
-        Err(why) => {
-            skipped(Part::ClientGenerator, why);
-            return;
-        }
+    let Some(tools) = generator("typescript-generator") else {
+        return;
     };
     let place = Place::start();
     let dir = tempfile::tempdir().unwrap();
@@ -150,12 +145,8 @@ fn in_form_of_3_0(value: &mut Value) {
 #[test]
 #[ignore = "gets a generator through Go's module proxy: make nightly"]
 fn a_go_client_of_the_document_calls_the_service() {
-    let tools = match generator("go-generator") {
-        Ok(tools) => tools,
-        Err(why) => {
-            skipped(Part::ClientGenerator, why);
-            return;
-        }
+    let Some(tools) = generator("go-generator") else {
+        return;
     };
     let place = Place::start();
     let dir = tempfile::tempdir().unwrap();

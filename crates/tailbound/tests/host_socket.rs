@@ -367,7 +367,7 @@ fn partial_and_idle_connections_do_not_block_requests() {
         let daemon = host.start("");
         let mut half = host.connect();
         write!(half, "{{\"version\": 1, ").expect("sent");
-        // Less than what one may take that nobody else wants the place of.
+        // The timeout is shorter than the daemon's for a connection whose place no other client needs.
         half.set_read_timeout(Some(Duration::from_secs(20)))
             .expect("it is a socket");
         passes(&a, &b, 1);

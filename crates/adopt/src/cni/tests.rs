@@ -104,7 +104,7 @@ fn a_pods_claim_is_its_guarantee_from_the_first_frame() {
     let request = config.request_of(&target("").unwrap(), bucket).unwrap();
     let guarantee = request.guarantee.unwrap().to_string();
     assert_eq!(guarantee, "2Gbit/s with a burst of 70KB");
-    // The packet with which the claim was counted, whatever the network's is.
+    // The claim's packet counts, and the network's does not.
     let counted = right
         .replace(":1,", ":2,")
         .replace("shop\"", "shop\",\"packet\":\"1538B\"");

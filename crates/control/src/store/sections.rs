@@ -88,7 +88,7 @@ impl StoredTenants {
         }
         let sections = differing(of, old, tenant);
         let is_few = (1..=most).contains(&sections.len());
-        // What sections cannot express is written as a whole.
+        // Sections cannot express all changes of a tenant; the others write the whole document.
         (is_few && with(old, &sections) == *tenant).then_some(sections)
     }
 

@@ -147,7 +147,7 @@ impl<M: RateMap> KernelRates<M> {
         if now < self.begins {
             return;
         }
-        // What came before is in force before it is confirmed.
+        // Grants are in force before they are confirmed.
         self.apply(now);
         if now >= self.next_sample {
             self.next_sample = now + self.state.interval();

@@ -78,9 +78,13 @@ impl Disturbances {
 pub(crate) fn lost(error: LabError, taken: Option<CpusTaken>) -> Result<Measurement, LabError> {
     let is_busy = taken.is_some_and(|taken| !too_much(taken).is_empty());
     let why = match &error {
-        // Other programs take CPU time from a child; they send it no signal.
+        // Other programs take CPU time from a child; they send it no signal, and the placement
+        // service's refusal is its decision.
         LabError::Child { who, what, stderr }
-            if !stderr.contains("panicked") && !what.contains("killed by ") =>
+            if !["panicked", "refused: "]
+                .iter()
+                .any(|it| stderr.contains(it))
+                && !what.contains("killed by ") =>
         {
             let last = stderr.lines().last().unwrap_or_default();
             format!("{who} {what} {last}").trim_end().to_owned()
@@ -221,6 +225,10 @@ mod tests {
             (child("one"), None),
             (child("one"), Some(taken(0.01, 0.0))),
             (child("thread panicked at"), busy),
+            (
+                child("tailbound: refused: a delay of 1ms cannot be promised"),
+                busy,
+            ),
             (LabError::UnknownVariant("x".into()), busy),
             (LabError::Interrupted { signal: 15 }, busy),
         ] {

@@ -59,6 +59,7 @@ impl Results {
         lines.extend(self.failed_lines());
         lines.extend(self.bar_lines(bars));
         lines.extend(self.sentence.as_deref().map(one_line));
+        lines.extend(self.unavailable_line());
         lines.extend(self.noise_line());
         lines.push(format!("report  {}", page.display()));
         lines.join("\n") + "\n"
@@ -154,6 +155,25 @@ impl Results {
             }
         }
         all
+    }
+
+    /// Returns the first variant without a run, the reason, and the number of others; `None` if all
+    /// ran.
+    fn unavailable_line(&self) -> Option<String> {
+        let mut unavailable = self.variants.iter().filter_map(|variant| {
+            let why = variant.unavailable.as_deref()?;
+            Some((variant.name.as_str(), why))
+        });
+        let (name, why) = unavailable.next()?;
+        let others = match unavailable.count() {
+            0 => String::new(),
+            count => format!(", nor did {count} others"),
+        };
+        Some(format!(
+            "{} did not run{others}: {}",
+            one_line(name),
+            one_line(why)
+        ))
     }
 
     /// Returns the share of disturbed samples and their causes; `None` if no sample was disturbed.

@@ -66,6 +66,8 @@ fn crossed() -> [String; 2] {
     let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
     let addresses = [0, 1].map(|place: usize| listeners[place].local_addr().unwrap().to_string());
     std::thread::spawn(move || {
+        // A closed connection with a call in it would be reset, and the answer lost with it.
+        let mut open = Vec::new();
         loop {
             let mut streams = [0, 1].map(|place: usize| listeners[place].accept().unwrap().0);
             let calls = [0, 1].map(|place: usize| next_call(&mut streams[place]));
@@ -73,6 +75,7 @@ fn crossed() -> [String; 2] {
                 // Whoever is gone has had enough.
                 let _ = streams[0].write_all(&answer(second));
                 let _ = streams[1].write_all(&answer(first));
+                open.push(streams);
             }
         }
     });

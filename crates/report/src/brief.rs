@@ -59,7 +59,6 @@ impl Results {
         lines.extend(self.failed_lines());
         lines.extend(self.bar_lines(bars));
         lines.extend(self.sentence.as_deref().map(one_line));
-        lines.extend(self.unavailable_line());
         lines.extend(self.noise_line());
         lines.push(format!("report  {}", page.display()));
         lines.join("\n") + "\n"
@@ -98,7 +97,24 @@ impl Results {
                 parts.push(format!("{number} {words}{}", why.unwrap_or_default()));
             }
         }
+        // A check that needs such a variant has said so.
+        if self.with(Outcome::NotTested).next().is_none() {
+            parts.extend(self.not_run());
+        }
         parts.join(", ")
+    }
+
+    /// Returns the number of variants that did not run, and the first reason; `None` if all ran.
+    fn not_run(&self) -> Option<String> {
+        let mut reasons = self
+            .variants
+            .iter()
+            .filter_map(|it| it.unavailable.as_deref());
+        let why = one_line(reasons.next()?);
+        Some(match reasons.count() {
+            0 => format!("1 variant did not run ({why})"),
+            others => format!("{} variants did not run ({why})", others + 1),
+        })
     }
 
     fn with(&self, outcome: Outcome) -> impl Iterator<Item = &CheckResult> {
@@ -155,25 +171,6 @@ impl Results {
             }
         }
         all
-    }
-
-    /// Returns the first variant without a run, the reason, and the number of others; `None` if all
-    /// ran.
-    fn unavailable_line(&self) -> Option<String> {
-        let mut unavailable = self.variants.iter().filter_map(|variant| {
-            let why = variant.unavailable.as_deref()?;
-            Some((variant.name.as_str(), why))
-        });
-        let (name, why) = unavailable.next()?;
-        let others = match unavailable.count() {
-            0 => String::new(),
-            count => format!(", nor did {count} others"),
-        };
-        Some(format!(
-            "{} did not run{others}: {}",
-            one_line(name),
-            one_line(why)
-        ))
     }
 
     /// Returns the share of disturbed samples and their causes; `None` if no sample was disturbed.

@@ -166,7 +166,7 @@ fn each_check_that_failed_has_a_line() {
     let text = brief(&results, Bars::Ascii);
     let lines: Vec<_> = text.lines().take(3).collect();
     let expected = [
-        "FAIL  traps: 2 of 2 checks failed",
+        "FAIL  traps: 2 of 2 checks failed, 1 variant did not run (SCHED_DEADLINE needs CAP_SYS_NICE)",
         "failed  p99_small_fct_reduction: 0.983, expected >= 0.56",
         "failed  vcpu_only_p99_reduction: -, expected >= 0.2",
     ];
@@ -182,8 +182,8 @@ fn a_noise_cause_shared_by_checks_is_shown_once() {
         check.not_judged = None;
     }
     let text = brief(&results, Bars::Ascii);
-    let line =
-        "NOISY  traps: 2 too disturbed to judge (other programs used 90 % of the shared core)";
+    let line = "NOISY  traps: 2 too disturbed to judge (other programs used 90 % of the shared core), \
+                1 variant did not run (SCHED_DEADLINE needs CAP_SYS_NICE)";
     assert_eq!(text.lines().next(), Some(line));
     assert_eq!(text.matches("other programs").count(), 1, "{text}");
 }
@@ -194,4 +194,25 @@ fn a_run_without_samples_has_no_bars() {
     results.variants.clear();
     let text = brief(&results, Bars::Ascii);
     assert_eq!(text.lines().count(), 3, "{text}");
+}
+
+#[test]
+fn variants_that_did_not_run_are_counted_with_a_reason() {
+    let mut results = passed();
+    results.checks.clear();
+    let first_line = |results: &Results| {
+        let text = brief(results, Bars::Ascii);
+        text.lines().next().unwrap_or_default().to_owned()
+    };
+    let why = "the kernel lacks SCHED_DEADLINE";
+    for variant in &mut results.variants {
+        variant.unavailable = None;
+    }
+    assert_eq!(first_line(&results), "PASS  traps: it has no checks");
+    results.variants[0].unavailable = Some(why.to_owned());
+    let line = format!("PASS  traps: it has no checks, 1 variant did not run ({why})");
+    assert_eq!(first_line(&results), line);
+    results.variants[1].unavailable = Some("another reason".to_owned());
+    let line = format!("PASS  traps: it has no checks, 2 variants did not run ({why})");
+    assert_eq!(first_line(&results), line);
 }

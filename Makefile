@@ -229,9 +229,9 @@ why-guest: ## Try tailbound why on Debian's kernels with veths, Open vSwitch, vh
 	@scripts/why-guest $(TARGET)/debug/tailbound "$(KERNELS)"
 
 .PHONY: adopt-guest
-adopt-guest: ## Try the limits of tailbound adopt on Debian's kernels with veths, Open vSwitch, vhost-net and CNI, emulated (KERNELS=trixie)
+adopt-guest: ## Try limits and exchanged rates of tailbound adopt on Debian's kernels with veths, Open vSwitch, vhost-net and CNI, emulated (KERNELS=trixie)
 	@scripts/need compile kernel-bench adopt-guest
-	@$(COMPILE) 2000 "$(CARGO)" --locked -p tailbound --bin tailbound --no-default-features --features look
+	@$(COMPILE) 2000 "$(CARGO)" --locked -p tailbound --bin tailbound --no-default-features --features look,place
 	@scripts/adopt-guest $(TARGET)/debug/tailbound "$(KERNELS)"
 
 .PHONY: adopt-real

@@ -219,7 +219,7 @@ kernel-bench-short: ## Compare one experiment on one kernel with its record (hal
 edge-guest: ## Test the programs on interfaces on Debian's kernels, emulated (KERNELS=trixie)
 	@scripts/need compile kernel-bench
 	@for suite in $(KERNELS); do PATIENCE=900 scripts/kernel-bench $$suite run "$$($(CARGO) test --locked \
-	    -p tailbound-sys --features edge --lib --no-run --message-format json | \
+	    -p tailbound-sys --features edge,departures --lib --no-run --message-format json | \
 	    sed -n 's/.*"executable":"\([^"]*\)".*/\1/p')" edge::tests --test-threads=1 || exit 1; done
 
 .PHONY: why-guest
@@ -229,9 +229,9 @@ why-guest: ## Try tailbound why on Debian's kernels with veths, Open vSwitch, vh
 	@scripts/why-guest $(TARGET)/debug/tailbound "$(KERNELS)"
 
 .PHONY: adopt-guest
-adopt-guest: ## Try the limits of tailbound adopt on Debian's kernels with veths, Open vSwitch, vhost-net and CNI, emulated (KERNELS=trixie)
+adopt-guest: ## Try limits and exchanged rates of tailbound adopt on Debian's kernels with veths, Open vSwitch, vhost-net and CNI, emulated (KERNELS=trixie)
 	@scripts/need compile kernel-bench adopt-guest
-	@$(COMPILE) 2000 "$(CARGO)" --locked -p tailbound --bin tailbound --no-default-features --features look
+	@$(COMPILE) 2000 "$(CARGO)" --locked -p tailbound --bin tailbound --no-default-features --features look,place
 	@scripts/adopt-guest $(TARGET)/debug/tailbound "$(KERNELS)"
 
 .PHONY: adopt-real

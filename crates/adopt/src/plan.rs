@@ -46,7 +46,8 @@ pub fn select<'w>(world: &'w World, selection: &Selection) -> Result<Vec<&'w Gue
             let mut ports = devices.filter_map(|(index, _)| world.ports.get(index));
             let is_its_device = ports.any(|port| port.port.name == *pattern);
             let is_named = fits(pattern, &guest.key) || fits(pattern, &guest.name);
-            is_its_device || is_named && !guest.is_plain
+            // The journal names a device without a guest by its key.
+            is_its_device || guest.key == *pattern || is_named && !guest.is_plain
         };
         let meant = world.guests.iter().enumerate();
         let meant: Vec<_> = meant.filter(|(_, guest)| is_meant(guest)).collect();

@@ -4,10 +4,11 @@
 //! machine after the release with those before the adoption.
 //!
 //! `tailbound-kernel-bench adopt TOPOLOGY`, in the machine of `scripts/kernel-bench`, with the program
-//! `tailbound` beside it. [`pod`] is a trial of its own: a pod by containerd, with the guarantee of its claim.
+//! `tailbound` beside it. [`rates`] is the exchange of rates between hosts. [`pod`] is a trial of its own: a pod by containerd, with the guarantee of its claim.
 
 mod cni;
 pub(crate) mod pod;
+mod rates;
 
 use crate::Outcome;
 use crate::load::{now, sleep_until, socket};
@@ -26,9 +27,10 @@ const PAYLOAD: [u8; 1472] = [0; 1472];
 const FRAME: u64 = 1472 + 28 + 14 + 24;
 /// The time between two frames of a flood, which then has 123 Mbit/s.
 const GAP: Nanos = Nanos::from_micros(100);
-/// The time until the burst is over, and the time that is measured.
-const SETTLE: Nanos = Nanos::from_millis(400);
-const WINDOW: Nanos = Nanos::from_secs(1);
+/// The time until the burst is over and no frame waits any more, above the horizon; and the time that is measured,
+/// in which a frame is 0.2 % of the lower limit.
+const SETTLE: Nanos = Nanos::from_millis(250);
+const WINDOW: Nanos = Nanos::from_millis(400);
 /// The largest deviation of a rate from its limit, in thousandths.
 const TOLERANCE: u64 = 10;
 
@@ -44,6 +46,7 @@ pub(crate) fn run(topology: &str) -> Outcome<()> {
     match topology {
         "cni-bridge" => cni::run("bridge"),
         "cni-ptp" => cni::run("ptp"),
+        "rates" => rates::run(),
         other => run_switched(other),
     }
 }
@@ -58,7 +61,7 @@ fn run_switched(topology: &str) -> Outcome<()> {
     match topology {
         "veth" | "ovs" => drop(Guest::add(1)?),
         "vhost" => trial.add_machine()?,
-        _ => return Err("use one of veth, ovs, vhost, cni-bridge, cni-ptp".into()),
+        _ => return Err("use one of veth, ovs, vhost, cni-bridge, cni-ptp, rates".into()),
     }
     let all = [trial.guest, neighbour, trial.outside];
     for (at, one) in all.iter().enumerate() {

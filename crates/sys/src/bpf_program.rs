@@ -11,7 +11,7 @@ use aya::programs::ProgramError;
 use aya::programs::tp_btf::BtfTracePointLink;
 use std::io;
 use std::os::fd::OwnedFd;
-#[cfg(any(feature = "packets", feature = "waits"))]
+#[cfg(any(feature = "edge", feature = "packets", feature = "waits"))]
 use tailbound_units::Nanos;
 
 /// A program, or one of its tables, cannot be used in the kernel.
@@ -145,6 +145,44 @@ pub(crate) fn cost(
 /// This process lacks a privilege.
 pub fn count_cost() -> Result<OwnedFd, LoadError> {
     aya::sys::enable_stats(aya::sys::Stats::RunTime).map_err(|error| refused(&error))
+}
+
+/// The cost of a program that the kernel has loaded.
+#[cfg(feature = "edge")]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProgramCost {
+    /// The first 15 characters of its name.
+    pub name: String,
+    /// The time of all runs.
+    pub time: Nanos,
+    /// The number of runs.
+    pub runs: u64,
+}
+
+/// Returns the cost of all programs that the kernel has loaded, of other owners, too, while a [`count_cost`] is held.
+///
+/// # Errors
+/// This process lacks a privilege.
+#[cfg(feature = "edge")]
+pub fn costs() -> Result<Vec<ProgramCost>, LoadError> {
+    let all = aya::programs::loaded_programs();
+    let all =
+        all.filter(|it| !matches!(it, Err(ProgramError::SyscallError(error)) if is_gone(error)));
+    let cost = all.map(|info| {
+        let info = info.map_err(|error| refused(&error))?;
+        Ok(ProgramCost {
+            name: info.name_as_str().unwrap_or_default().to_owned(),
+            time: Nanos(u64::try_from(info.run_time().as_nanos()).unwrap_or(u64::MAX)),
+            runs: info.run_count(),
+        })
+    });
+    cost.collect()
+}
+
+/// True for a program that ended while the list was read.
+#[cfg(feature = "edge")]
+fn is_gone(error: &aya::sys::SyscallError) -> bool {
+    error.io_error.raw_os_error() == Some(libc::ENOENT)
 }
 
 /// Returns an error and its causes, in one line.

@@ -417,6 +417,25 @@ fn a_guest_that_cannot_be_adopted_is_refused_in_one_sentence() {
     );
 }
 
+#[test]
+fn a_wrong_section_of_rates_is_reported_before_a_missing_bpf_file_system() {
+    let directory = tempfile::tempdir().unwrap();
+    let (file, pins) = (directory.path().join("rates.toml"), directory.path());
+    std::fs::write(&file, "[hose]\nhost = 7\n").unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_tailbound"))
+        .args(["adopt", "--control", "http://127.0.0.1:1", "--link"])
+        .args(["1Gbit/s", "--pins"])
+        .arg(pins.join("pins"))
+        .arg("--hose")
+        .arg(&file)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(text.contains("rates.toml:2:"), "{text}");
+    assert!(!text.contains("BPF file system"), "{text}");
+}
+
 /// Waits until the list of adopted guests has these names.
 fn until_listed(host: &Host, names: &[&str]) {
     let end = Instant::now() + Duration::from_secs(20);

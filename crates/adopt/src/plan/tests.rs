@@ -164,7 +164,12 @@ fn a_limit_holds_for_one_device() {
 fn guests_are_selected_by_name_key_pattern_and_device() {
     let mut host = host();
     host.add_guest(13, "db-2", Some(3));
-    let world = host.world();
+    host.add_guest(17, "tap7", None);
+    let mut world = host.world();
+    let device = world.guests.iter_mut().find(|it| it.name == "tap7");
+    let device = device.unwrap();
+    device.key = "device/tap7".to_owned();
+    device.is_plain = true;
     let names = |patterns: &[&str]| {
         let patterns = patterns.iter().map(|it| (*it).to_owned()).collect();
         let selected = select(&world, &Selection::Patterns(patterns));
@@ -173,6 +178,10 @@ fn guests_are_selected_by_name_key_pattern_and_device() {
     assert_eq!(names(&["db-*"]).unwrap(), ["db-1", "db-2"]);
     assert_eq!(names(&["netns/web", "web"]).unwrap(), ["web"]);
     assert_eq!(names(&["veth13"]).unwrap(), ["db-2"]);
+    // A device without a guest is meant by its name or its whole key alone.
+    assert!(names(&["tap7"]).is_err());
+    assert_eq!(names(&["device/tap7", "veth17"]).unwrap(), ["tap7"]);
+    assert!(names(&["device/*"]).is_err());
     let text = names(&["db-3"]).unwrap_err().to_string();
     assert!(text.contains("did you mean \"db-"), "{text}");
     assert_eq!(select(&world, &Selection::All).unwrap().len(), 3);

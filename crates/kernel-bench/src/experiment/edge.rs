@@ -241,19 +241,28 @@ impl Costs {
             },
         )?;
         self.measure(figures, "more.direct")?;
-        let counting = bpf_program::count_cost()?;
-        let before = edge.cost()?;
-        cost(guest, self.outside, PAYLOADS[0])?;
-        for (before, after) in before.iter().zip(edge.cost()?) {
-            let (name, time, runs) = after;
-            let each = time.since(before.1).0.checked_div(runs - before.2);
-            if let Some(each) = each {
-                figures.add(format!("program.{name}"), each, Unit::Instructions);
-            }
-        }
-        drop(counting);
-        Ok(())
+        add_programs(figures, guest, self.outside)
     }
+}
+
+/// Adds the instructions of a run of each program that a datagram meets.
+pub(super) fn add_programs(figures: &mut Figures, guest: Guest, outside: Guest) -> Outcome<()> {
+    let counting = bpf_program::count_cost()?;
+    let before = bpf_program::costs()?;
+    cost(guest, outside, PAYLOADS[0])?;
+    for (before, after) in before.iter().zip(bpf_program::costs()?) {
+        let each = after
+            .time
+            .since(before.time)
+            .0
+            .checked_div(after.runs - before.runs);
+        if let Some(each) = each {
+            let name = format!("program.{}", after.name);
+            figures.add(name, each, Unit::Instructions);
+        }
+    }
+    drop(counting);
+    Ok(())
 }
 
 impl Host {

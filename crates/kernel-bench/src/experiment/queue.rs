@@ -62,6 +62,7 @@ fn measure(
     edge.attach_guest(guest.port(), &fast)?;
     costs[0].measure(figures, "more")?;
     costs[1].measure(figures, "more.best-effort")?;
+    edge::add_programs(figures, guest, outside)?;
     let mut host = edge::Host {
         edge,
         log: Log::load(4096)?,

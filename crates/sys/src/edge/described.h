@@ -4,7 +4,7 @@
 struct described {
 	// DESCRIBED: otherwise to_queue did not see the frame.
 	u32 mark;
-	// The guest's slot plus one, 0 for a frame without a bucket; and above it a hash of the destination.
+	// The guest's slot plus one; or 0 for a frame without a bucket, and above it a hash of the destination.
 	u32 who;
 	// When the bucket of its destination lets it pass; 0 if that has none.
 	u64 line_at;

@@ -121,7 +121,7 @@ INLINE int forward(struct __sk_buff *skb, u32 flags, u32 slot, const u8 *station
 }
 
 // All frames that are not plain, and those of guests without a check.
-INLINE int check_and_forward(struct __sk_buff *skb)
+ONCE int check_and_forward(struct __sk_buff *skb)
 {
 	u32 ifindex = skb->ifindex;
 	const struct rules *rules = map_lookup(&guests, &ifindex);
@@ -388,13 +388,11 @@ INLINE int pass_line(u32 slot, const u8 *station, u64 bytes, u64 *line_at)
 SECTION("classifier") int to_queue(struct __sk_buff *skb)
 {
 	u8 *data = (void *)(u64)skb->data;
-	u32 from = skb->ingress_ifindex, who = 0, hash = 0;
+	u32 from = skb->ingress_ifindex, who = 0;
 	u64 bytes = wire_bytes(skb), line_at = 0;
 	struct side *side = NULL;
 	int is_whole = data + ETHERNET <= (u8 *)(u64)skb->data_end;
 
-	if (likely(is_whole))
-		hash = number_of(data) * 0x9e3779b97f4a7c15ULL >> (64 - HASH_BITS);
 	if (from) {
 		skb->tstamp = 0;
 		side = known_side(slot_of(skb), OUTWARD_SIDE, from);
@@ -415,12 +413,14 @@ SECTION("classifier") int to_queue(struct __sk_buff *skb)
 			count_drop(from, OUTWARD_HORIZON);
 			return TC_ACT_SHOT;
 		}
+	} else if (likely(is_whole)) {
+		who = (u32)(number_of(data) * 0x9e3779b97f4a7c15ULL >> (64 - HASH_BITS)) << HASH_SHIFT;
 	}
 	// The last use of the frame's data: a tag moves it.
 	if (side && unlikely(side->flags & HAS_PCP && skb->vlan_present))
 		set_priority(skb, side->pcp);
 	skb->cb[0] = DESCRIBED;
-	skb->cb[1] = who | hash << HASH_SHIFT;
+	skb->cb[1] = who;
 	skb->cb[2] = line_at;
 	skb->cb[3] = line_at >> 32;
 	skb->cb[4] = bytes;

@@ -80,6 +80,13 @@ INLINE int same_mac(const u8 *one, const u8 *other)
 
 	return !((a[0] ^ b[0]) | (a[1] ^ b[1]) | (a[2] ^ b[2]));
 }
+INLINE u64 number_of(const u8 *station)
+{
+	const u16 *parts = (const void *)station;
+
+	return (u64)parts[0] | (u64)parts[1] << 16 | (u64)parts[2] << 32;
+}
+
 INLINE int unless(const struct rules *rules, u32 role, u32 reason)
 {
 	return rules->roles & role ? 0 : (int)reason + 1;
@@ -171,7 +178,7 @@ INLINE int is_dhcp_request(const struct __sk_buff *skb, const struct ipv4_header
 }
 
 // Looks for a source route among the options behind a header of IPv4.
-APART int has_source_route(const struct __sk_buff *skb, u32 len)
+ONCE int has_source_route(const struct __sk_buff *skb, u32 len)
 {
 	u32 at = 0;
 
@@ -246,35 +253,58 @@ INLINE int is_extension(u32 protocol)
 	       protocol == 139 || protocol == 140;
 }
 
-// Passes extension headers, up to one of a fragment. Returns 0 for more than are known.
-APART int pass_extensions(const struct __sk_buff *skb, struct rest *rest)
+// A `rest` as one number, which is not 0, and back.
+INLINE u64 packed(const struct rest *rest)
 {
+	return (rest->protocol & 0xff) | (u64)(rest->at & 0xffffff) << 8 | (u64)rest->len << 32;
+}
+
+INLINE struct rest unpacked(u64 from)
+{
+	struct rest rest = { .protocol = from & 0xff, .at = from >> 8 & 0xffffff, .len = from >> 32 };
+
+	return rest;
+}
+
+// Passes extension headers, up to one of a fragment. Returns 0 for more than are known.
+ONCE u64 behind_extensions(const struct __sk_buff *skb, u64 from)
+{
+	struct rest rest = unpacked(from);
+
 	LOOP
 	for (u32 i = 0; i < EXTENSIONS; i++) {
-		u32 unit = is_extension(rest->protocol) ? 8 : 4;
+		u32 unit = is_extension(rest.protocol) ? 8 : 4;
 		u8 head[2];
 
-		if (unit == 4 && rest->protocol != AUTHENTICATION)
-			return 1;
-		if (rest->len < sizeof(head) || load_bytes(skb, rest->at, head, sizeof(head)))
+		if (unit == 4 && rest.protocol != AUTHENTICATION)
+			return packed(&rest);
+		if (rest.len < sizeof(head) || load_bytes(skb, rest.at, head, sizeof(head)))
 			return 0;
 		u32 size = head[1] * unit + 8;
 
-		if (size > rest->len)
+		if (size > rest.len)
 			return 0;
-		rest->protocol = head[0];
-		rest->at += size;
-		rest->len -= size;
+		rest.protocol = head[0];
+		rest.at += size;
+		rest.len -= size;
 	}
 	return 0;
 }
 
+INLINE int pass_extensions(const struct __sk_buff *skb, struct rest *rest)
+{
+	u64 behind = behind_extensions(skb, packed(rest));
+
+	*rest = unpacked(behind);
+	return behind != 0;
+}
+
 // Whether all options of neighbour discovery that name a station name the guest's.
-APART int names_itself(const struct __sk_buff *skb, const struct rules *rules, u32 at, u32 len)
+ONCE int names_itself(const struct __sk_buff *skb, u64 mac, u32 at, u32 len)
 {
 	LOOP
 	for (u32 i = 0; i < OPTIONS; i++) {
-		u8 head[2], mac[6] __attribute__((aligned(2)));
+		u8 head[2], found[6] __attribute__((aligned(2)));
 
 		if (len < sizeof(head))
 			return 1;
@@ -285,7 +315,7 @@ APART int names_itself(const struct __sk_buff *skb, const struct rules *rules, u
 		if (!size || size > len)
 			return 0;
 		if ((head[0] == 1 || head[0] == 2) &&
-		    (load_bytes(skb, at + 2, mac, sizeof(mac)) || !same_mac(mac, rules->mac)))
+		    (load_bytes(skb, at + 2, found, sizeof(found)) || number_of(found) != mac))
 			return 0;
 		at += size;
 		len -= size;
@@ -330,7 +360,7 @@ APART int check_discovery(const struct __sk_buff *skb, const struct rules *rules
 	u32 reason = is_advertisement ? SPOOFED_NEIGHBOUR : SPOOFED_SOLICITATION;
 
 	if (!(rules->roles & MAY_STATIONS) && len > options &&
-	    !names_itself(skb, rules, at + options, len - options))
+	    !names_itself(skb, number_of(rules->mac), at + options, len - options))
 		return reason + 1;
 	return is_advertisement ? has6(rules, ifindex, &target, SPOOFED_NEIGHBOUR) : 0;
 }

@@ -10,6 +10,8 @@ typedef long long s64;
 #define SECTION(name) __attribute__((section(name), used))
 #define INLINE static inline __attribute__((always_inline))
 #define APART static __attribute__((noinline))
+// A function that the verifier looks at once, and not again for each call. Its arguments are a frame and numbers.
+#define ONCE __attribute__((noinline))
 #define LOOP _Pragma("clang loop unroll(disable)")
 #define likely(it) __builtin_expect(!!(it), 1)
 #define unlikely(it) __builtin_expect(!!(it), 0)

@@ -67,7 +67,7 @@ struct first {
 	u32 bytes;
 	// SLOTS or more for a frame of best effort.
 	u32 slot;
-	u32 hash;
+	u32 unused;
 };
 
 #define OWN_ARRAY(name, number, value_type)                                                        \
@@ -340,7 +340,6 @@ SECTION("classifier") int enqueue(u64 *arguments)
 		first->is_there = 1;
 		first->bytes = arrival.bytes;
 		first->slot = slot;
-		first->hash = arrival.hash;
 		skb = kptr_xchg(&first->skb, skb);
 		if (skb)
 			skb_drop(skb, dropped);
@@ -616,20 +615,26 @@ INLINE struct sk_buff *take_due(struct turns *turns, u64 now, u64 *next)
 SECTION("classifier") struct sk_buff *dequeue(u64 *arguments)
 {
 	struct Qdisc *qdisc = (void *)arguments[0];
+
+	// The kernel asks once more after each frame.
+	if (!qdisc->q.qlen)
+		return NULL;
 	struct turns *turns = turns_of();
 	struct sk_buff *skb = NULL;
 	u32 zero = 0;
 	struct first *first = map_lookup(&firsts, &zero);
 
-	if (!turns || !first || !qdisc->q.qlen)
+	if (!turns || !first)
 		return NULL;
 	u64 now = ktime(), next = NEVER;
 
-	LOOP
-	for (u32 i = 0; i < ATTEMPTS; i++) {
-		next = pass_on(qdisc, now);
-		if (next)
-			break;
+	if (unlikely(anyone_waits())) {
+		LOOP
+		for (u32 i = 0; i < ATTEMPTS; i++) {
+			next = pass_on(qdisc, now);
+			if (next)
+				break;
+		}
 	}
 	if (first->is_there && first->slot < SLOTS)
 		skb = take_first_of_guest(qdisc, first, now);

@@ -9,13 +9,6 @@
 // Members of `tc_index`: the slot of the guest plus one, and whether a way is wanted.
 enum { SLOT_BITS = 0x1fff, ASKS_WAY = 0x8000 };
 
-INLINE u64 number_of(const u8 *station)
-{
-	const u16 *parts = (const void *)station;
-
-	return (u64)parts[0] | (u64)parts[1] << 16 | (u64)parts[2] << 32;
-}
-
 // The entry for a station, whose last byte differs most.
 INLINE struct way *way_of(u32 slot, u64 station)
 {

@@ -3,6 +3,7 @@
 use super::map::{FlowLimit, RateMap};
 use super::*;
 use std::cell::RefCell;
+use std::ops::RangeInclusive;
 use std::rc::Rc;
 use std::sync::Arc;
 use tailbound_hose::{ClassesCode, Epoch, HoseConfig, KeyEpoch, Machines, PairKeys, Secret};
@@ -368,58 +369,48 @@ impl Net {
         most
     }
 
-    /// Returns the rate of a sender's frames within some time before now, in percent of B.
-    fn share(&self, sender: usize, within: Nanos) -> u64 {
-        let from = self.now.saturating_sub(within);
-        let left = self.left[sender].iter();
-        let frames = left.filter(|at| **at > from && **at <= self.now).count() as u64;
-        let bits = frames * WIRE * 8;
-        bits * 1_000_000_000 / within.0 * 100 / B.0
+    /// Runs for a time after which only `senders` flood, and expects each of them to have a share of B in its last
+    /// 100 ms.
+    #[track_caller]
+    fn share(&mut self, senders: &[usize], millis: u64, wanted: &RangeInclusive<u64>) {
+        const WITHIN: Nanos = Nanos::from_millis(100);
+        for (number, host) in self.hosts.iter_mut().enumerate() {
+            host.floods = senders.contains(&number);
+        }
+        self.run(Nanos::from_millis(millis));
+        for sender in senders {
+            let from = self.now.saturating_sub(WITHIN);
+            let left = self.left[*sender].iter();
+            let frames = left.filter(|at| **at > from && **at <= self.now).count() as u64;
+            let percent = frames * WIRE * 8 * 1_000_000_000 / WITHIN.0 * 100 / B.0;
+            assert!(wanted.contains(&percent), "{sender}: {percent} % of B");
+        }
+    }
+
+    /// Starts the process of a host again, with the maps that it has.
+    fn restart(&mut self, host: usize) {
+        let maps = &self.hosts[host].maps;
+        let backend = Backend::kernel(host, self.hosts.len(), self.now, maps);
+        self.hosts[host].backend = Some(backend);
     }
 }
 
-const MS_100: Nanos = Nanos::from_millis(100);
+/// All of B, and half of it, in percent with what a sample of 100 ms is off.
+const WHOLE: RangeInclusive<u64> = 95..=102;
+const HALF: RangeInclusive<u64> = 45..=52;
 
-/// Two senders begin and end, a process dies, and another one begins.
+/// Two senders begin and end, and the receiver's host is silent for a time.
 fn a_day(paced: &[usize]) -> Net {
     let mut net = Net::new(3, paced);
-    net.run(Nanos::from_millis(900));
-    net.hosts[1].floods = true;
-    net.run(Nanos::from_millis(200));
-    assert!(
-        (95..=102).contains(&net.share(1, MS_100)),
-        "{}",
-        net.share(1, MS_100)
-    );
-    net.hosts[2].floods = true;
-    net.run(Nanos::from_millis(200));
-    for sender in [1, 2] {
-        let share = net.share(sender, MS_100);
-        assert!((45..=52).contains(&share), "{sender}: {share}");
-    }
-    net.hosts[1].floods = false;
-    net.run(Nanos::from_millis(200));
-    assert!(
-        (95..=102).contains(&net.share(2, MS_100)),
-        "{}",
-        net.share(2, MS_100)
-    );
+    net.share(&[], 900, &WHOLE);
+    net.share(&[1], 200, &WHOLE);
+    net.share(&[1, 2], 200, &HALF);
+    net.share(&[2], 200, &WHOLE);
     // The receiver's host is silent: each sender has its static share at last.
     let receiver = net.hosts[0].backend.take();
-    net.hosts[1].floods = true;
-    net.run(Nanos::from_millis(1_000));
-    for sender in [1, 2] {
-        let share = net.share(sender, MS_100);
-        assert!((45..=52).contains(&share), "silent, {sender}: {share}");
-    }
+    net.share(&[1, 2], 1_000, &HALF);
     net.hosts[0].backend = receiver;
-    net.hosts[1].floods = false;
-    net.run(Nanos::from_millis(900));
-    assert!(
-        (95..=102).contains(&net.share(2, MS_100)),
-        "{}",
-        net.share(2, MS_100)
-    );
+    net.share(&[2], 900, &WHOLE);
     net
 }
 
@@ -428,21 +419,9 @@ fn no_frame_of_adopted_hosts_is_above_the_curve_of_the_receiver() {
     let mut net = a_day(&[]);
     // A process with the whole grant dies, and the kernel goes on with the static share.
     net.hosts[2].backend = None;
-    net.hosts[1].floods = true;
-    net.run(Nanos::from_millis(1_000));
-    for sender in [1, 2] {
-        let share = net.share(sender, MS_100);
-        assert!((45..=52).contains(&share), "dead, {sender}: {share}");
-    }
-    let maps = net.hosts[2].maps.clone();
-    net.hosts[2].backend = Some(Backend::kernel(2, 3, net.now, &maps));
-    net.hosts[1].floods = false;
-    net.run(Nanos::from_millis(1_500));
-    assert!(
-        (95..=102).contains(&net.share(2, MS_100)),
-        "{}",
-        net.share(2, MS_100)
-    );
+    net.share(&[1, 2], 1_000, &HALF);
+    net.restart(2);
+    net.share(&[2], 1_500, &WHOLE);
     assert!(net.excess() <= 0, "{} B above the curve", net.excess());
 }
 
@@ -472,7 +451,7 @@ fn a_former_process_is_forgotten_with_its_destinations() {
     }
     let mut net = Net::new(2, &[]);
     net.hosts[1].maps = maps.clone();
-    net.hosts[1].backend = Some(Backend::kernel(1, 2, START, &maps));
+    net.restart(1);
     let rates = |maps: &Maps| {
         let kernel = maps.0.borrow();
         let lines = kernel.lines.values();

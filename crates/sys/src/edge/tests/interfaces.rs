@@ -2,6 +2,8 @@
 //! behind a veth.
 
 mod attacks;
+#[cfg(feature = "departures")]
+mod departures;
 mod direct;
 mod queue;
 mod splitter;

@@ -25,6 +25,7 @@ use tailbound_adopt::{
 };
 use tailbound_api::client::{Client, Settings};
 use tailbound_api::{HostGuarantees, HostReport};
+use tailbound_host::hose::read_section;
 use tailbound_sys::edge::Lateness;
 use tailbound_units::{Bytes, Rate};
 use told::{AdoptedVm, Situation};
@@ -82,6 +83,8 @@ pub(super) fn run(
     for signal in [SIGTERM, SIGINT] {
         flag::register(signal, Arc::clone(&ends))?;
     }
+    // A wrong file is reported first: its mistakes do not depend on this kernel.
+    let hose = control.hose.as_deref().map(read_section).transpose()?;
     let mut live = places.live();
     if let Some(lack) = live.lack(true) {
         return Err(Failure::new(lack));
@@ -100,7 +103,7 @@ pub(super) fn run(
     let host = control.host.clone().unwrap_or_else(here);
     let mut follower = Follower {
         places,
-        rates: RateExchange::new(places, control.hose.as_deref(), &settings, &host)?,
+        rates: RateExchange::new(places, hose, &settings, &host)?,
         warm: warm(places, &mut live)?,
         live,
         link: control.link,

@@ -57,7 +57,7 @@ fn a_bpf_qdisc_sends_all_frames_and_leaves_no_trace() {
         return;
     }
     assert!(
-        net.state().contains("qdisc tb77 7b1d: root"),
+        net.state().contains("qdisc tb77 7b1d: dev port root"),
         "{}",
         net.state()
     );

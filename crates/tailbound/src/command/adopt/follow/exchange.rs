@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use tailbound_api::client::Settings;
 use tailbound_host::control::ControlConfig;
-use tailbound_host::hose::{HoseConfig, KernelExchange, KernelGuest, read_section};
+use tailbound_host::hose::{HoseConfig, KernelExchange, KernelGuest};
 use tailbound_sys::edge::{Edge, EdgeError, EdgeRates};
 
 /// The file with the last keys of the service, beside the directory of the journal.
@@ -34,17 +34,17 @@ struct Running {
 }
 
 impl RateExchange {
-    /// Reads the file, and starts nothing yet. Without a file, rates of an ended exchange are removed.
+    /// Starts nothing yet. Without a section, rates of an ended exchange are removed.
     pub(super) fn new(
         places: &Places,
-        file: Option<&Path>,
+        section: Option<HoseConfig>,
         service: &Settings,
         host: &str,
     ) -> Result<Self, Failure> {
         let pins = places.pins.clone();
-        let settings = if let Some(file) = file {
+        let settings = if let Some(config) = section {
             Some(ExchangeSettings {
-                config: read_section(file)?,
+                config,
                 service: ControlConfig {
                     service: service.clone(),
                     host: host.to_owned(),

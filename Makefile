@@ -428,7 +428,7 @@ bench-control: ## Time the placement service's store, verdicts on hosts, an adop
 
 # For example ARGUMENTS='--rounds 1 --seconds 2'.
 .PHONY: bench-peers
-bench-peers: build-all ## Measure durable changes per second beside etcd's puts and PostgreSQL's inserts, five rounds
+bench-peers: build-all ## Measure durable changes per second beside etcd's puts, PostgreSQL's inserts and Placement's claims, five rounds
 	@scripts/need etcd
 	@scripts/bench-peers $(TAILBOUND) $(ARGUMENTS)
 
@@ -483,7 +483,7 @@ ansible: ## Check the Ansible role by ansible-lint, and run it in namespaces of 
 	@scripts/ansible $(TARGET)/debug/tailbound
 
 .PHONY: fuzz
-fuzz: ## Fuzz every parser for FUZZ_SECONDS each (nightly Rust)
+fuzz: ## Fuzz every parser for FUZZ_SECONDS each
 	@scripts/need compile
 	@scripts/fuzz $(FUZZ_SECONDS)
 

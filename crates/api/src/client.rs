@@ -286,7 +286,7 @@ impl Client {
     /// Reports a host's capacity for guarantees, and the guarantees that it follows.
     pub fn report(&self, host: &str, report: &HostReport) -> Answer<()> {
         let call = Call::ask(Target::new(&["hosts", host, "report"]), json(report));
-        self.exchange.send(&call).map(|_| ())
+        self.exchange.send(&call.timed()).map(|_| ())
     }
 
     /// Returns a stream of changes from now on, or after `since`. It ends as that of

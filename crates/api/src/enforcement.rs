@@ -5,6 +5,10 @@ use serde::{Deserialize, Serialize};
 use tailbound_classes::{Classes, ClassesSpec};
 use tailbound_placement::{HostCpu, HostLimits, TenantId};
 
+/// The request header with a host's time of day as it sent its report, in milliseconds since 1970. A
+/// service of an earlier version ignores it.
+pub const TIME_HEADER: &str = "tailbound-time-ms";
+
 /// The report of a host, sent after each change and otherwise every ten seconds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

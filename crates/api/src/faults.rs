@@ -11,6 +11,8 @@ pub enum FaultKind {
     StoreFull,
     /// The last commit failed, or its outcome is unknown.
     StoreFails,
+    /// A commit found the store damaged: the service answers queries from memory, and changes nothing.
+    StoreDamaged,
     /// This replica has no proof that it has the newest changes: its store does not answer.
     ReplicaStale,
     /// No replica leads.
@@ -35,6 +37,8 @@ pub enum FaultKind {
     HostsLate,
     /// Hosts mark frames with other classes than the topology's.
     HostsOfOtherClasses,
+    /// Clocks of hosts differ from the service's by more than a report's longest delay.
+    HostsWithWrongClock,
     /// Hosts offer less CPU than is reserved there.
     HostsShortOfCpu,
     /// Guests of hosts reserve more CPU than they are promised.
@@ -57,9 +61,10 @@ pub enum FaultKind {
 
 impl FaultKind {
     /// All kinds, in the order in which a screen has them.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 25] = [
         Self::StoreFull,
         Self::StoreFails,
+        Self::StoreDamaged,
         Self::ReplicaStale,
         Self::NoLeader,
         Self::LeaderUnreachable,
@@ -72,6 +77,7 @@ impl FaultKind {
         Self::HostsUnpaced,
         Self::HostsLate,
         Self::HostsOfOtherClasses,
+        Self::HostsWithWrongClock,
         Self::HostsShortOfCpu,
         Self::HostsWithUnpromisedCpu,
         Self::PortsOverloaded,
@@ -88,6 +94,7 @@ impl FaultKind {
         match self {
             Self::StoreFull => "store-full",
             Self::StoreFails => "store-fails",
+            Self::StoreDamaged => "store-damaged",
             Self::ReplicaStale => "replica-stale",
             Self::NoLeader => "no-leader",
             Self::LeaderUnreachable => "leader-unreachable",
@@ -100,6 +107,7 @@ impl FaultKind {
             Self::HostsUnpaced => "hosts-unpaced",
             Self::HostsLate => "hosts-late",
             Self::HostsOfOtherClasses => "hosts-of-other-classes",
+            Self::HostsWithWrongClock => "hosts-with-wrong-clock",
             Self::HostsShortOfCpu => "hosts-short-of-cpu",
             Self::HostsWithUnpromisedCpu => "hosts-with-unpromised-cpu",
             Self::PortsOverloaded => "ports-overloaded",

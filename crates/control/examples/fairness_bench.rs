@@ -4,8 +4,9 @@
 //! The service is a process of its own over an `SQLite` file, with tokens. `--hosts N` (100) hosts of
 //! 4 slots are filled until `--full N` (98) percent of the slots are taken. A client of the owner
 //! `quiet` admits and deletes a tenant 40 times a second, which is within its rate; another one reads
-//! `/healthz` 1,000 times a second. After `--seconds N` (10) alone, there run as long each: 2 clients that `explain` a request that is
-//! refused; 16 clients that create it; 16 clients that `fit` it.
+//! `/healthz` 1,000 times a second. After `--seconds N` (10) alone, there run as long each: 2 clients that `explain` a
+//! request that is refused; 16 clients that create it; 16 clients that `fit` it. Each of these has an owner of its own,
+//! so that each begins with the whole burst that an owner's rate allows.
 
 mod common;
 
@@ -21,6 +22,42 @@ use std::time::{Duration, Instant};
 use tailbound_control::server::Authentication;
 use tailbound_placement::{Spread, Uniform};
 use tailbound_units::Bytes;
+
+/// A load beside the quiet owner.
+struct Load {
+    name: &'static str,
+    /// The owner, and the secret of its token.
+    owner: &'static str,
+    path: &'static str,
+    clients: u32,
+}
+
+const LOADS: [Load; 4] = [
+    Load {
+        name: "alone",
+        owner: "greedy-none",
+        path: "",
+        clients: 0,
+    },
+    Load {
+        name: "2 clients explain",
+        owner: "greedy-explain",
+        path: "/v1/explain",
+        clients: 2,
+    },
+    Load {
+        name: "16 refused creates",
+        owner: "greedy-create",
+        path: "/v1/tenants",
+        clients: 16,
+    },
+    Load {
+        name: "16 clients fit",
+        owner: "greedy-fit",
+        path: "/v1/fit",
+        clients: 16,
+    },
+];
 
 struct Options {
     seconds: u64,
@@ -46,7 +83,9 @@ fn tokens() -> String {
         format!("[[token]]\nname = \"{name}\"\n{role}\nsha256 = \"{hash}\"\n")
     };
     let owner = |name: &str| token(name, &format!("role = \"tenant\"\nowner = \"{name}\""));
-    token("operator", "role = \"operator\"") + &owner("quiet") + &owner("greedy")
+    token("operator", "role = \"operator\"")
+        + &owner("quiet")
+        + &LOADS.map(|load| owner(load.owner)).concat()
 }
 
 /// Serves until standard input ends. Prints the address first.
@@ -96,13 +135,9 @@ fn bench(options: &Options) -> Result<(), Failure> {
     let (used, slots) = fill(url, options)?;
     println!("{} hosts, {used} of {slots} slots taken", options.hosts);
 
-    for (what, path, clients) in [
-        ("alone", None, 0),
-        ("2 clients explain", Some("/v1/explain"), 2),
-        ("16 refused creates", Some("/v1/tenants"), 16),
-        ("16 clients fit", Some("/v1/fit"), 16),
-    ] {
-        let run = measure(url, path, clients, options)?;
+    for load in LOADS {
+        let run = measure(url, &load, options)?;
+        let what = load.name;
         println!(
             "{what:18}  creates of another owner {}, {}; healthz {}; greedy {:5.0}/s",
             run.creates.len(),
@@ -152,19 +187,14 @@ struct Run {
     greedy: u64,
 }
 
-fn measure(
-    url: &str,
-    path: Option<&'static str>,
-    clients: u32,
-    options: &Options,
-) -> Result<Run, Failure> {
+fn measure(url: &str, load: &Load, options: &Options) -> Result<Run, Failure> {
     let (end, greedy) = (AtomicBool::new(false), AtomicU64::new(0));
     let is_over = || end.load(Ordering::Relaxed);
     std::thread::scope(|scope| {
-        for client in 0..clients {
-            let (greedy, path) = (&greedy, path.unwrap_or_default());
+        for client in 0..load.clients {
+            let (greedy, path) = (&greedy, load.path);
             scope.spawn(move || {
-                let caller = Caller::new(url, "greedy");
+                let caller = Caller::new(url, load.owner);
                 for number in 0_u64.. {
                     if is_over() {
                         return Ok::<_, Failure>(());

@@ -223,7 +223,13 @@ impl App {
         let begin = Instant::now();
         let call = author.call(quota, command);
         let caller = call.caller.clone();
-        let answer = self.service.audited(call).await;
+        let mut answer = self.service.audited(call).await;
+        if self.replica.is_none()
+            && answer.reply == Err(ServiceError::NotLeader)
+            && let Some(damage) = self.metrics.faults().damage()
+        {
+            answer.reply = Err(damage.into());
+        }
         let error = answer.reply.as_ref().err().map(ServiceError::code);
         let outcome = self.metrics.decided(name, error, begin.elapsed());
         traces::decided(self, name, outcome, begin.elapsed());

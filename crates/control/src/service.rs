@@ -73,6 +73,10 @@ pub struct Committed {
     pub calls: usize,
     /// The number of its changes.
     pub changes: usize,
+    /// True if the store wrote something: only then a success proves that it can.
+    pub wrote: bool,
+    /// True for a check of the store ([`Service::check_store`]), which is no commit.
+    pub is_check: bool,
     /// Duration of the store's commit.
     pub took: Duration,
     /// The error, if it failed.
@@ -210,6 +214,18 @@ impl Service {
             return Ok(());
         }
         self.transition(Transition::KeepRefusals).await
+    }
+
+    /// Checks by a write without an effect whether the store keeps the next commit, and observes the
+    /// outcome as that of a commit ([`Store::check_writable`]). A follower does nothing.
+    ///
+    /// # Errors
+    /// The service is ending.
+    pub async fn check_store(&self) -> Result<(), ServiceError> {
+        if self.role() == Role::Follower {
+            return Ok(());
+        }
+        self.transition(Transition::CheckStore).await
     }
 
     /// Calls `ask` with the ledger of everything that is durable, and returns its answer.

@@ -31,6 +31,15 @@ pub trait Store: Send {
     /// The last of several changes to one key is in force. An empty commit checks whether commits
     /// are still possible.
     fn commit(&mut self, changes: &[Change]) -> Result<u64, StoreError>;
+
+    /// Checks by a write without an effect that the next commit would be kept. Returns false if only a
+    /// commit with changes can show it.
+    ///
+    /// # Errors
+    /// The error that the commit would have.
+    fn check_writable(&mut self) -> Result<bool, StoreError> {
+        Ok(false)
+    }
 }
 
 /// Failure of a store.

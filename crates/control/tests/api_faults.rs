@@ -1,9 +1,13 @@
 //! Injected faults: each is named alone, by the list of faults and by the metric of the alerts.
 
 use crate::api_running::{Moody, certificate_until, guaranteed, report, say, stream};
-use crate::api_support::{ACME, OPERATOR, Place, Setup, TREE, agent, sha256, tokens_file};
-use std::time::{Duration, Instant};
+use crate::api_support::{ACME, GLOBEX, OPERATOR, Place, Setup, TREE, agent, sha256, tokens_file};
+use std::io::Write as _;
+use std::net::TcpStream;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tailbound_api::TIME_HEADER;
 use tailbound_control::ledger::{Call, Command};
+use tailbound_control::server::Expiry;
 use tailbound_placement::Spec;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
@@ -26,15 +30,28 @@ fn found(place: &Place) -> Vec<(String, Vec<String>)> {
         .collect()
 }
 
+/// Waits until there is no fault.
+fn has_none(place: &Place) {
+    let begin = Instant::now();
+    while !found(place).is_empty() {
+        assert!(begin.elapsed() < FOUND, "{:?}", found(place));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 /// Waits until this is the only fault, and the metric counts it alone.
 fn is_alone(place: &Place, kind: &str, names: &[&str]) {
+    is_alone_within(place, kind, names, FOUND);
+}
+
+fn is_alone_within(place: &Place, kind: &str, names: &[&str], limit: Duration) {
     let wanted = [(
         kind.to_owned(),
         names.iter().map(|it| (*it).to_owned()).collect(),
     )];
     let begin = Instant::now();
     while found(place) != wanted {
-        assert!(begin.elapsed() < FOUND, "{kind}: {:?}", found(place));
+        assert!(begin.elapsed() < limit, "{kind}: {:?}", found(place));
         std::thread::sleep(Duration::from_millis(50));
     }
     let metrics = String::from_utf8(place.get(OPERATOR, "/metrics").body).unwrap();
@@ -57,11 +74,7 @@ fn by_report(kind: &str, text: impl Fn(u64) -> String) {
     let id = guaranteed(&place, "web", 1);
     is_alone(&place, "hosts-unheard", &["a-1"]);
     say(&place, "a-1", &report(id, ""));
-    let begin = Instant::now();
-    while !found(&place).is_empty() {
-        assert!(begin.elapsed() < FOUND, "{:?}", found(&place));
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    has_none(&place);
     say(&place, "a-1", &text(id));
     is_alone(&place, kind, &["a-1"]);
 }
@@ -84,20 +97,16 @@ fn slow(id: u64) -> String {
 }
 
 fn unpromised(id: u64) -> String {
-    let cpu = r#", "cpu": {"cpus": 2, "threads": 8, "largest": 500, "reservable": 500, "overrun": "0ns",
-        "interrupts": "100us", "steal": "0ns", "share": 0, "unpromised": {"threads": 1, "cpu": 100}},
+    let more = r#""share": 0, "unpromised": {"threads": 1, "cpu": 100}},
         "unpromised": [{"guest": "web", "what": "0.1 CPU"}]"#;
-    report(id, cpu)
+    report(id, &offered(500).replace("\"share\": 0}", more))
 }
 
 fn silent() {
     let place = Place::start();
     let id = guaranteed(&place, "web", 1);
     say(&place, "a-1", &report(id, ""));
-    let hosts = vec![("a-1".to_owned(), 1_700_000_000)];
-    let call = Call::of_service(Command::Silence { hosts });
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    runtime.block_on(place.service.call(call)).unwrap();
+    silence(&place);
     is_alone(&place, "hosts-silent", &["a-1"]);
     let list = place.get(OPERATOR, "/v1/faults").json();
     assert_eq!(
@@ -121,11 +130,185 @@ fn store(mood: u8, kind: &str) {
     // It ends with the first commit that is kept.
     moods.store(0, std::sync::atomic::Ordering::Relaxed);
     place.admit("db", 1);
-    let begin = Instant::now();
-    while !found(&place).is_empty() {
-        assert!(begin.elapsed() < FOUND, "{:?}", found(&place));
-        std::thread::sleep(Duration::from_millis(20));
+    has_none(&place);
+}
+
+/// A disk that is full before the service starts, and no change that would fail.
+fn full_at_the_start() {
+    let store = Moody::default();
+    let moods = std::sync::Arc::clone(&store.mood);
+    moods.store(1, std::sync::atomic::Ordering::Relaxed);
+    let place = Place::with(Setup {
+        store: Some(Box::new(store)),
+        state: Some(Place::start().state()),
+        ..Setup::default()
+    });
+    is_alone(&place, "store-full", &["store"]);
+    assert_eq!(place.get(ACME, "/v1/tenants").status, 200);
+    // It ends once there is space, without a change.
+    moods.store(0, std::sync::atomic::Ordering::Relaxed);
+    has_none(&place);
+}
+
+/// A commit finds damage: the service goes on with queries and a backup, from memory.
+fn damaged() {
+    let store = Moody::default();
+    let moods = std::sync::Arc::clone(&store.mood);
+    let place = Place::with(Setup {
+        store: Some(Box::new(store)),
+        ..Setup::default()
+    });
+    place.admit("web", 1);
+    moods.store(4, std::sync::atomic::Ordering::Relaxed);
+    let body = r#"{"name": "db", "vms": 1}"#;
+    for _ in 0..2 {
+        let answer = place.post(ACME, "/v1/tenants", body);
+        let (code, detail) = answer.problem();
+        assert_eq!((answer.status, &*code), (500, "store"));
+        assert!(detail.contains("damaged: a page differs"), "{detail}");
     }
+    is_alone(&place, "store-damaged", &["store"]);
+    let backup = String::from_utf8(place.get(OPERATOR, "/v1/backup").body).unwrap();
+    assert_eq!(backup.matches("\"tenant\":{").count(), 1, "{backup}");
+    let ready = place.get("", "/readyz");
+    assert!(ready.problem().1.contains("damaged"), "{ready:?}");
+}
+
+/// A store that hangs in the commit of a cancellation.
+fn overdue() {
+    let store = Moody::default();
+    let moods = std::sync::Arc::clone(&store.mood);
+    let place = Place::with(Setup {
+        store: Some(Box::new(store)),
+        ..Setup::default()
+    });
+    let body = r#"{"tenant": "pods", "request": {}, "placement": [{"host": "a-1", "vms": 1}], "ttl": "1s"}"#;
+    let made = place.post(ACME, "/v1/reservations", body);
+    assert_eq!(made.status, 201, "{made:?}");
+    moods.store(5, std::sync::atomic::Ordering::Relaxed);
+    let id = made.json()["id"].as_str().unwrap().to_owned();
+    // It is late after ten seconds.
+    let limit = FOUND + Duration::from_secs(10);
+    is_alone_within(&place, "reservations-overdue", &[&id], limit);
+    moods.store(0, std::sync::atomic::Ordering::Relaxed);
+    has_none(&place);
+}
+
+/// Sends a report with a clock that is this many seconds ahead.
+fn say_at(place: &Place, text: &str, seconds: i64) {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let then = i64::try_from(now.as_millis()).unwrap() + seconds * 1_000;
+    let headers = [(TIME_HEADER, &*then.to_string())];
+    let path = "/v1/hosts/a-1/report";
+    let answer = place.send(OPERATOR, "POST", path, &headers, Some(text.as_bytes()));
+    assert_eq!(answer.status, 204, "{answer:?}");
+}
+
+fn wrong_clock(seconds: i64, why: &str) {
+    let place = Place::start();
+    let id = guaranteed(&place, "web", 1);
+    say_at(&place, &report(id, ""), 0);
+    has_none(&place);
+    say_at(&place, &report(id, ""), seconds);
+    is_alone(&place, "hosts-with-wrong-clock", &["a-1"]);
+    let list = place.get(OPERATOR, "/v1/faults").json();
+    let said = list["faults"][0]["why"].as_str().unwrap();
+    assert!(said.ends_with(why), "{said}");
+    say_at(&place, &report(id, ""), 0);
+    has_none(&place);
+    let headers = [(TIME_HEADER, "noon")];
+    let path = "/v1/hosts/a-1/report";
+    let text = report(id, "");
+    let answer = place.send(OPERATOR, "POST", path, &headers, Some(text.as_bytes()));
+    assert_eq!(answer.problem().0, "malformed");
+}
+
+/// A tenant with a quarter of a CPU on the only host that offers some.
+fn with_cpu(place: &Place) -> u64 {
+    say(place, "a-1", &report(0, &offered(500)));
+    let body = r#"{"name": "web", "vms": 1, "guarantee": {"bandwidth": "1Gbit/s"},
+        "cpu_reservation": {"runtime": "1ms", "deadline": "4ms", "period": "4ms"}}"#;
+    let made = place.post(ACME, "/v1/tenants", body);
+    assert_eq!(made.status, 201, "{made:?}");
+    let id = made.json()["id"].as_u64().unwrap();
+    say(place, "a-1", &report(id, &offered(500)));
+    has_none(place);
+    id
+}
+
+/// CPU of a host, in thousandths.
+fn offered(reservable: u32) -> String {
+    format!(
+        r#", "cpu": {{"cpus": 2, "threads": 8, "largest": 500, "reservable": {reservable}, "overrun": "0ns",
+        "interrupts": "100us", "steal": "0ns", "share": 0}}"#
+    )
+}
+
+fn short_of_cpu() {
+    let place = Place::start();
+    let id = with_cpu(&place);
+    say(&place, "a-1", &report(id, &offered(100)));
+    is_alone(&place, "hosts-short-of-cpu", &["a-1"]);
+    // A host that offers none any more is short, too.
+    say(&place, "a-1", &report(id, ""));
+    is_alone(&place, "hosts-short-of-cpu", &["a-1"]);
+}
+
+/// A silent host offers no CPU, which is a consequence.
+fn silent_with_cpu() {
+    let place = Place::start();
+    with_cpu(&place);
+    silence(&place);
+    is_alone(&place, "hosts-silent", &["a-1"]);
+}
+
+fn silence(place: &Place) {
+    let hosts = vec![("a-1".to_owned(), 1_700_000_000)];
+    let call = Call::of_service(Command::Silence { hosts });
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(place.service.call(call)).unwrap();
+}
+
+/// An owner with more long queries than may wait, while the threads answer longer ones of another owner.
+/// The other owner hangs up, so that the service writes no long answer.
+fn queries() {
+    let place = Place::with(Setup {
+        tree: Spec::from_toml(&TREE.replace("count = 2", "count = 1000")).unwrap(),
+        ..Setup::default()
+    });
+    let address = place.url.strip_prefix("http://").unwrap();
+    let open = |token: &str, path: &str, body: &str| {
+        let mut stream = TcpStream::connect(address).unwrap();
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\n\
+             content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        stream
+    };
+    let each =
+        r#"{"request": {"vms": 2, "guarantee": {"bandwidth": "100Mbit/s", "burst": "3KB"}}}"#;
+    let long = format!(r#"{{"requests": [{}]}}"#, [each; 64].join(","));
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let longer: Vec<_> = (0..2 * threads)
+        .map(|_| open(GLOBEX, "/v1/candidates", &long))
+        .collect();
+    let _open: Vec<_> = (0..90)
+        .map(|_| open(ACME, "/v1/fit", r#"{"vms": 2}"#))
+        .collect();
+    drop(longer);
+    is_alone(&place, "queries-refused", &["the owner \"acme\""]);
+}
+
+/// An issued token whose validity ends.
+fn issued_token_expires() {
+    let place = Place::start();
+    let end = SystemTime::now().duration_since(UNIX_EPOCH).unwrap() + Duration::from_secs(3);
+    let end = Expiry::at(end.as_secs()).to_string();
+    let body = format!(r#"{{"name": "short", "role": "viewer", "expires": "{end}"}}"#);
+    assert_eq!(place.post(OPERATOR, "/v1/tokens", &body).status, 201);
+    is_alone(&place, "tokens-expired", &["short"]);
 }
 
 fn tokens(more: &str, kind: &str, name: &str) {
@@ -195,11 +378,17 @@ fn certificate_ends() {
 /// A store that another version filled, with queues in front of hosts that are too short.
 fn overloaded() {
     let wide = Place::start();
+    let mut last = 0;
     for name in ["web", "db"] {
         let body = format!(
             r#"{{"name": "{name}", "vms": 8, "guarantee": {{"bandwidth": "1Gbit/s", "burst": "15KB"}}}}"#
         );
-        assert_eq!(wide.post(ACME, "/v1/tenants", &body).status, 201);
+        let made = wide.post(ACME, "/v1/tenants", &body);
+        assert_eq!(made.status, 201);
+        last = made.json()["id"].as_u64().unwrap();
+    }
+    for host in ["a-1", "a-2", "b-1", "b-2"] {
+        say(&wide, host, &report(last, ""));
     }
     let mut snapshot = wide.state();
     let narrow = TREE.replace("300KB", "3KB");
@@ -216,8 +405,7 @@ fn overloaded() {
             .map(|(kind, _)| kind)
             .collect::<Vec<_>>()
     };
-    // Its hosts have not reported either.
-    while kinds() != ["hosts-unheard", "ports-overloaded"] {
+    while kinds() != ["ports-overloaded"] {
         assert!(begin.elapsed() < FOUND, "{:?}", found(&place));
         std::thread::sleep(Duration::from_millis(50));
     }
@@ -257,7 +445,17 @@ fn each_injected_fault_is_named_alone() {
         Box::new(watches),
         Box::new(certificate_ends),
         Box::new(overloaded),
+        Box::new(full_at_the_start),
+        Box::new(damaged),
+        Box::new(overdue),
+        Box::new(|| wrong_clock(60, "s ahead of the service's")),
+        Box::new(|| wrong_clock(-3_600, "s behind the service's")),
+        Box::new(short_of_cpu),
+        Box::new(silent_with_cpu),
+        Box::new(queries),
+        Box::new(issued_token_expires),
     ];
+    assert!(faults.len() >= 25, "{}", faults.len());
     let running: Vec<_> = faults.into_iter().map(std::thread::spawn).collect();
     for fault in running {
         fault.join().unwrap();

@@ -492,14 +492,28 @@ impl Store for Moody {
     fn commit(&mut self, changes: &[Change]) -> Result<u64, StoreError> {
         match self.mood.load(Ordering::Relaxed) {
             1 => Err(StoreError::NoSpace),
+            4 => Err(StoreError::Corrupt("a page differs".to_owned())),
             2 => Err(StoreError::Failed("the disk is on fire".to_owned())),
             3 => Err(StoreError::Uncertain("nobody answers".to_owned())),
-            _ => {
+            mood => {
+                if mood == 5 {
+                    while self.mood.load(Ordering::Relaxed) == 5 {
+                        std::thread::sleep(Duration::from_millis(5));
+                    }
+                }
                 let mut kept = self.kept.lock().unwrap();
                 kept.apply(changes);
                 kept.revision += 1;
                 Ok(kept.revision)
             }
+        }
+    }
+
+    fn check_writable(&mut self) -> Result<bool, StoreError> {
+        match self.mood.load(Ordering::Relaxed) {
+            0 => Ok(true),
+            1 => Err(StoreError::NoSpace),
+            _ => Ok(false),
         }
     }
 }

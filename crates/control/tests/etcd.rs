@@ -319,20 +319,30 @@ fn serve(listener: TcpListener, (service, replica): &(Service, Replica)) {
     tokio::spawn(async move { server.run(listener).await });
 }
 
-/// Returns the kinds of a replica's faults, from its metrics.
-fn faults(address: &str) -> String {
+/// Returns the kinds of a replica's faults, from its metrics; None while its list has others.
+fn faults(address: &str) -> Option<String> {
+    let metrics = page(address, "/metrics");
+    let counted = metrics.lines().filter_map(|line| {
+        let (kind, count) = line.split_once("faults{fault=\"")?.1.split_once("\"} ")?;
+        (count != "0").then_some(kind)
+    });
+    let list = page(address, "/v1/faults");
+    let listed = list.split("\"kind\":\"").skip(1);
+    let listed: Vec<_> = listed.filter_map(|rest| rest.split('"').next()).collect();
+    let counted: Vec<_> = counted.collect();
+    (counted == listed).then(|| listed.join(" "))
+}
+
+/// Returns the answer of a replica.
+fn page(address: &str, path: &str) -> String {
     use std::io::{Read as _, Write as _};
     let mut stream = std::net::TcpStream::connect(address).unwrap();
-    let head = "GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+    let head = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
     stream.write_all(head.as_bytes()).unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
     assert!(text.starts_with("HTTP/1.1 200 "), "{text}");
-    let all = text.lines().filter_map(|line| {
-        let (kind, count) = line.split_once("faults{fault=\"")?.1.split_once("\"} ")?;
-        (count != "0").then_some(kind)
-    });
-    all.collect::<Vec<_>>().join(" ")
+    text
 }
 
 /// A load balancer that looks at `/readyz` sends no change to a replica that cannot pass it on.
@@ -360,20 +370,39 @@ fn a_follower_is_ready_while_it_proves_its_way_to_the_leader() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let follows = listener.local_addr().unwrap().to_string();
         serve(listener, &follower);
-        until("it has no fault", || faults(&follows).is_empty()).await;
+        let only = |kind: &str| faults(&follows).is_some_and(|found| found == kind);
+        until("it has no fault", || only("")).await;
 
         proxy.close();
         let begin = Instant::now();
         until("there is none", || follower.1.check_ready().is_err()).await;
         assert!(begin.elapsed() < PROOF_LIFE + Duration::from_secs(1));
-        until("it is a fault", || faults(&follows) == "leader-unreachable").await;
+        until("it is a fault", || only("leader-unreachable")).await;
         assert_eq!(leader.1.check_ready(), Ok(()), "the leader needs none");
         let knows = follower.1.leadership().leader;
         assert!(knows.is_some(), "etcd still names the leader");
         proxy.open();
         until("there is one again", || follower.1.check_ready().is_ok()).await;
         etcd.kill(0);
-        until("its store is away", || faults(&follows) == "replica-stale").await;
+        until("its store is away", || only("replica-stale")).await;
+    });
+}
+
+/// A replica that has resigned is no candidate, and its server goes on.
+#[test]
+fn a_replica_without_a_leader_names_that_alone() {
+    let Some(etcd) = Etcd::start(1) else { return };
+    let location: Location = etcd.location("headless").parse().unwrap();
+    runtime().block_on(async {
+        let one = replica(&location, 0).await;
+        until("it leads", || one.1.leadership().role == Role::Leader).await;
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        serve(listener, &one);
+        let only = |kind: &str| faults(&address).is_some_and(|found| found == kind);
+        until("it has no fault", || only("")).await;
+        one.1.resign().await;
+        until("nobody leads", || only("no-leader")).await;
     });
 }
 

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use ureq::http::{Method, Request, Response, Uri, header};
 use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::{Agent, Body};
@@ -66,6 +66,8 @@ pub(crate) struct Call {
     /// The mark of a host's keys.
     mark: Option<String>,
     keyed: bool,
+    /// The request has the time of day at which it is sent.
+    timed: bool,
 }
 
 impl Call {
@@ -78,6 +80,7 @@ impl Call {
             if_match: None,
             mark: None,
             keyed: false,
+            timed: false,
         }
     }
 
@@ -104,6 +107,12 @@ impl Call {
     /// Makes the change conditional on the topology's revision.
     pub(crate) fn if_match(mut self, revision: Option<u64>) -> Self {
         self.if_match = revision;
+        self
+    }
+
+    /// Adds the time of day at which each attempt is sent.
+    pub(crate) fn timed(mut self) -> Self {
+        self.timed = true;
         self
     }
 
@@ -372,6 +381,11 @@ impl Replica<'_> {
         }
         if let Some(mark) = &call.mark {
             request = request.header(crate::KEYS_HEADER, mark);
+        }
+        if call.timed
+            && let Ok(time) = SystemTime::now().duration_since(UNIX_EPOCH)
+        {
+            request = request.header(crate::TIME_HEADER, time.as_millis().to_string());
         }
         if let Some(body) = &call.body {
             let request = request.header(header::CONTENT_TYPE, "application/json");

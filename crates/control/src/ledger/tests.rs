@@ -2,6 +2,7 @@ mod bursts;
 mod cases;
 mod classes;
 mod cpu;
+mod large;
 mod late;
 mod limits;
 mod moves;

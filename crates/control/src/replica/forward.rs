@@ -6,6 +6,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use tailbound_api::TIME_HEADER;
 use tokio::sync::Semaphore;
 use tokio::{task, time};
 use ureq::Agent;
@@ -30,13 +31,14 @@ const AT_ONCE: usize = 256;
 /// The longest answer, in bytes: the difference of two topologies.
 const MAX_ANSWER: u64 = 256 << 20;
 /// The headers that are copied from the caller's request.
-const REQUEST_HEADERS: [HeaderName; 6] = [
+const REQUEST_HEADERS: [HeaderName; 7] = [
     header::AUTHORIZATION,
     header::CONTENT_TYPE,
     header::ACCEPT,
     header::IF_MATCH,
     HeaderName::from_static("idempotency-key"),
     HeaderName::from_static("x-request-id"),
+    HeaderName::from_static(TIME_HEADER),
 ];
 /// The headers that are copied from the leader's answer.
 const ANSWER_HEADERS: [HeaderName; 6] = [

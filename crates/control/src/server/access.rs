@@ -252,6 +252,9 @@ pub(super) async fn guard(
             return error.into_response();
         }
     };
+    if let Some(Pause(pause)) = parts.extensions.remove() {
+        tokio::time::sleep(pause).await;
+    }
     let body = match body::read(&parts.headers, body, rule.body).await {
         Ok(body) => body,
         Err(error) => return error.into_response(),
@@ -265,6 +268,10 @@ pub(super) async fn guard(
     }
     response
 }
+
+/// The pause before a request is served, which is a part of its caller's burst.
+#[derive(Debug, Clone, Copy)]
+struct Pause(Duration);
 
 /// Answers a query, once this replica has the revision that it names.
 async fn read(app: &App, mut parts: Parts, body: Bytes, next: Next) -> Response {
@@ -301,7 +308,10 @@ fn admit(app: &App, path: &str, parts: &mut Parts) -> Result<&'static Rule, ApiE
     if let Some(peer) = peer {
         app.connections.know(peer);
     }
-    app.count_known(&identity)?;
+    let pause = app.count_known(&identity)?;
+    if !pause.is_zero() {
+        parts.extensions.insert(Pause(pause));
+    }
     if rule.access == Access::Open {
         return Ok(rule);
     }

@@ -16,7 +16,7 @@ use std::error::Error as _;
 use std::sync::Arc;
 use tailbound_api::{
     Adoption, AuditCaller, Batch, CandidateQuestions, Code, HostMachines, HostReport, MachinePut,
-    MoveVm, NewReservation, NewTenant, NewToken, ReservationId, TenantPatch, VmLimit,
+    MoveVm, NewReservation, NewTenant, NewToken, ReservationId, TIME_HEADER, TenantPatch, VmLimit,
 };
 use tailbound_placement::{Request as PlacementRequest, Spec, TenantId};
 
@@ -77,6 +77,25 @@ impl FromRequestParts<Arc<App>> for PathName {
             .await
             .map(|Path(name)| Self(name))
             .map_err(|rejection| ApiError::malformed(rejection.body_text()))
+    }
+}
+
+/// The time of day at which a host sent its report, in milliseconds since 1970, if it is known.
+pub(super) struct SentAt(pub(super) Option<u64>);
+
+impl FromRequestParts<Arc<App>> for SentAt {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &Arc<App>) -> Result<Self, ApiError> {
+        let Some(value) = parts.headers.get(TIME_HEADER) else {
+            return Ok(Self(None));
+        };
+        let time = value.to_str().ok().and_then(|text| text.parse().ok());
+        time.map(|time| Self(Some(time))).ok_or_else(|| {
+            ApiError::malformed(format!(
+                "the header {TIME_HEADER} is {value:?}; it has milliseconds since 1970"
+            ))
+        })
     }
 }
 

@@ -5,6 +5,7 @@ use super::problem::{ApiError, Guarded};
 use crate::expiry::Expiry;
 use crate::fair::Payer;
 use crate::ledger::{FoundFaults, Ledger, faults};
+use crate::service::Committed;
 use crate::store::StoreError;
 use axum::Json;
 use axum::extract::State;
@@ -12,6 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tailbound_api::{Fault, FaultKind, Faults, Role};
+use tokio::task::JoinHandle;
 
 /// The shortest interval of searches.
 const INTERVAL: Duration = Duration::from_millis(250);
@@ -19,6 +21,10 @@ const INTERVAL: Duration = Duration::from_millis(250);
 const MAX_PAUSE: Duration = Duration::from_secs(2);
 /// The part of the time that searches may take while pauses are shorter, as its inverse.
 const SHARE: u32 = 20;
+/// The interval of checks whether the store keeps commits, while nothing is known to be wrong.
+const STORE_CHECK: Duration = Duration::from_mins(1);
+/// The interval of these checks after an error.
+const STORE_RETRY: Duration = Duration::from_secs(5);
 /// The number of searches between two examinations of all ports.
 const PORTS_EACH: u32 = 240;
 /// The time for which the cancellation of a reservation may be late.
@@ -44,9 +50,23 @@ impl Board {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes the outcome of a commit.
-    pub(super) fn note_commit(&self, error: Option<&StoreError>) {
-        self.lock().store = error.filter(|it| **it != StoreError::NotLeader).cloned();
+    /// Notes the outcome of a commit or of a check. One that wrote nothing and succeeded proves nothing.
+    pub(super) fn note_commit(&self, committed: &Committed) {
+        if committed.error.is_some() || committed.wrote {
+            let error = committed.error.clone();
+            self.lock().store = error.filter(|it| *it != StoreError::NotLeader);
+        }
+    }
+
+    /// Returns the error of the last commit.
+    fn store_error(&self) -> Option<StoreError> {
+        self.lock().store.clone()
+    }
+
+    /// Returns the damage that a commit found in the store.
+    pub(super) fn damage(&self) -> Option<StoreError> {
+        let error = self.store_error();
+        error.filter(|error| matches!(error, StoreError::Corrupt(_)))
     }
 
     /// Notes the end of the certificate's validity.
@@ -96,7 +116,9 @@ fn today() -> u64 {
 /// Searches for faults as long as this task runs, and logs their begins and ends.
 pub(super) async fn watch(app: Arc<App>) {
     let mut ports = Ports::default();
+    let mut check = StoreCheck::default();
     loop {
+        check.start_if_due(&app);
         let begin = Instant::now();
         if let Some(found) = find(&app, &mut ports).await {
             let (fresh, ended) = app.metrics.faults().replace(found, today());
@@ -115,6 +137,39 @@ pub(super) async fn watch(app: Arc<App>) {
         }
         let pause = begin.elapsed() * SHARE;
         tokio::time::sleep(pause.clamp(INTERVAL, MAX_PAUSE)).await;
+    }
+}
+
+/// The checks whether the store keeps commits: a full disk is a fault before the first change fails.
+#[derive(Debug, Default)]
+struct StoreCheck {
+    /// The begin of the last one while this service leads.
+    begun: Option<Instant>,
+    running: Option<JoinHandle<()>>,
+}
+
+impl StoreCheck {
+    fn start_if_due(&mut self, app: &Arc<App>) {
+        if app.service.role() == Role::Follower {
+            self.begun = None;
+            return;
+        }
+        let pause = match app.metrics.faults().store_error() {
+            None => STORE_CHECK,
+            Some(_) => STORE_RETRY,
+        };
+        let is_running = |task: &JoinHandle<()>| !task.is_finished();
+        if self.begun.is_some_and(|begun| begun.elapsed() < pause)
+            || self.running.as_ref().is_some_and(is_running)
+        {
+            return;
+        }
+        self.begun = Some(Instant::now());
+        let service = app.service.clone();
+        self.running = Some(tokio::spawn(async move {
+            // An error means that the service is ending.
+            let _ = service.check_store().await;
+        }));
     }
 }
 
@@ -155,7 +210,7 @@ async fn find(app: &App, ports: &mut Ports) -> Option<FoundFaults> {
     found.0.extend(ports.found.0.clone());
     for (name, end) in tokens.iter().flat_map(|tokens| tokens.expired()) {
         let why = "its validity has ended; remove it from the tokens file".to_owned();
-        found.add(FaultKind::TokensExpired, name, why, Some(end));
+        found.add(FaultKind::TokensExpired, name, &why, Some(end));
     }
     add_replica(app, &mut found);
     add_limits(app, &mut found);
@@ -172,17 +227,26 @@ fn overloaded(ledger: &Ledger) -> FoundFaults {
 /// Adds the faults of this replica's store and of its way to the leader.
 fn add_replica(app: &App, found: &mut FoundFaults) {
     let leads = app.service.role() == Role::Leader;
-    let error = app.metrics.faults().lock().store.clone();
-    if let Some(error) = error.filter(|_| leads) {
+    let board = app.metrics.faults();
+    // A service without replicas stops leading when its store is damaged.
+    let is_its_own = leads || (app.replica.is_none() && board.damage().is_some());
+    if let Some(error) = board.store_error().filter(|_| is_its_own) {
         let kind = match error {
             StoreError::NoSpace => FaultKind::StoreFull,
+            StoreError::Corrupt(_) => FaultKind::StoreDamaged,
             _ => FaultKind::StoreFails,
         };
-        found.add(kind, "store", error.to_string(), None);
+        found.add(kind, "store", &error, None);
     }
     for host in app.heard.names_ahead() {
         let why = "it follows a change that this store does not have".to_owned();
-        found.add(FaultKind::HostsAhead, &host, why, None);
+        found.add(FaultKind::HostsAhead, &host, &why, None);
+    }
+    for (host, ms) in app.heard.wrong_clocks(tokio::time::Instant::now()) {
+        let how = if ms > 0 { "ahead of" } else { "behind" };
+        let seconds = ms.unsigned_abs() / 1_000;
+        let why = format!("its clock is {seconds} s {how} the service's");
+        found.add(FaultKind::HostsWithWrongClock, &host, &why, None);
     }
     let Some(replica) = app.replica.as_ref().filter(|_| !leads) else {
         return;
@@ -196,7 +260,7 @@ fn add_replica(app: &App, found: &mut FoundFaults) {
         None => (FaultKind::NoLeader, "replicas".to_owned()),
         Some(leader) => (FaultKind::LeaderUnreachable, leader),
     };
-    found.add(kind, &name, why, None);
+    found.add(kind, &name, &why, None);
 }
 
 /// Adds the limits that are reached: streams, queries and times to live.
@@ -206,20 +270,22 @@ fn add_limits(app: &App, found: &mut FoundFaults) {
             "{} streams of guarantees are open (--streams)",
             app.most_streams
         );
-        found.add(FaultKind::StreamsFull, "guarantees", why, None);
+        found.add(FaultKind::StreamsFull, "guarantees", &why, None);
     }
     for payer in app.event_streams.full() {
         let why = "all streams of changes that one caller may have are open".to_owned();
-        found.add(FaultKind::StreamsFull, &payer.to_string(), why, None);
+        found.add(FaultKind::StreamsFull, &payer.to_string(), &why, None);
     }
     for payer in app.pool.refused_lately() {
         let why = "its long queries were refused, because too many wait".to_owned();
-        found.add(FaultKind::QueriesRefused, &payer.to_string(), why, None);
+        found.add(FaultKind::QueriesRefused, &payer.to_string(), &why, None);
     }
-    if app.service.role() == Role::Leader {
+    // A cancellation that a faulty store refuses is a consequence.
+    let keeps = app.metrics.faults().store_error().is_none();
+    if keeps && app.service.role() == Role::Leader {
         for id in app.service.overdue(OVERDUE) {
-            let why = "its time to live has ended, and its cancellation fails".to_owned();
-            found.add(FaultKind::ReservationsOverdue, &id.to_string(), why, None);
+            let why = "its time to live has ended, and its cancellation is not kept".to_owned();
+            found.add(FaultKind::ReservationsOverdue, &id.to_string(), &why, None);
         }
     }
 }
@@ -229,7 +295,7 @@ fn add_files(app: &App, found: &mut FoundFaults, now: u64) {
     if let Some(end) = end.filter(|end| end.seconds() < now + RENEWAL) {
         let ends = if end.is_past() { "ended" } else { "ends" };
         let why = format!("its validity {ends} at {end}");
-        found.add(FaultKind::CertificateExpires, "certificate", why, None);
+        found.add(FaultKind::CertificateExpires, "certificate", &why, None);
     }
 }
 
@@ -258,7 +324,7 @@ mod tests {
         let found = |kinds: &[FaultKind]| {
             let mut found = FoundFaults::default();
             for kind in kinds {
-                found.add(*kind, "a", "why".to_owned(), None);
+                found.add(*kind, "a", &"why", None);
             }
             found
         };

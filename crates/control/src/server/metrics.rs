@@ -4,6 +4,7 @@ use super::App;
 use super::faults::Board;
 use super::problem::ApiError;
 use super::traces::Answering;
+use crate::fair::Payer;
 use crate::ledger::Ledger;
 use crate::service::Committed;
 use axum::extract::{MatchedPath, Request, State};
@@ -308,7 +309,10 @@ impl Metrics {
                 .error
                 .as_ref()
                 .map_or("ok", |error| error.code().word());
-            metrics.0.faults.note_commit(committed.error.as_ref());
+            metrics.0.faults.note_commit(committed);
+            if committed.is_check {
+                return;
+            }
             let histogram = metrics.0.commits.get_or_create(&Ended { outcome });
             histogram.observe(committed.took.as_secs_f64());
             metrics.0.batch.observe(committed.calls as f64);
@@ -406,7 +410,12 @@ pub(super) async fn measure(
     )
 )]
 pub(super) async fn metrics(State(app): State<Arc<App>>) -> Result<Response, ApiError> {
-    let page = page(&app).map_err(|error| {
+    let whole = {
+        let app = Arc::clone(&app);
+        move || page(&app)
+    };
+    let page = app.pool.ask(Payer::Operators, whole).await?;
+    let page = page.map_err(|error| {
         ApiError::new(
             Code::Store,
             format!("the metrics cannot be formatted: {error}"),
@@ -415,11 +424,12 @@ pub(super) async fn metrics(State(app): State<Arc<App>>) -> Result<Response, Api
     Ok(([(CONTENT_TYPE, OPEN_METRICS)], page).into_response())
 }
 
-/// Returns all of them in text, as of now.
+/// Returns all metrics in text, as of now. The time grows with the number of hosts: the caller is a thread
+/// that serves no connection.
 pub(super) fn page(app: &App) -> Result<String, std::fmt::Error> {
     let status = app.status();
     let levels = &app.metrics.0.levels;
-    let hosts = app.service.read(Ledger::hosts_by_word);
+    let hosts = app.service.question(Ledger::hosts_by_word);
     for (gauge, value) in [
         (&levels.tenants, status.tenants),
         (&levels.slots, status.slots),

@@ -1,7 +1,8 @@
 //! The threads that answer long queries, beside the ones that serve connections.
 //!
 //! Each caller has a share of their time ([`FairQueue`]), and they run at a lower priority than the
-//! threads that serve connections, decide and report health.
+//! threads that serve connections, decide and report health, and with a longer time slice: the kernel
+//! lets a thread with a shorter one run as soon as it wakes.
 
 use super::problem::ApiError;
 use super::tokens::{Caller, Identity};
@@ -12,6 +13,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 use tailbound_api::Code;
+use tailbound_sys::sched::{Policy, set_policy};
+use tailbound_units::Nanos;
 use tokio::sync::oneshot;
 
 /// Limit on the questions of one owner that wait.
@@ -21,8 +24,12 @@ const MOST_OF_ONE: usize = 64;
 const MOST_OF_MANY: usize = 16_384;
 /// The time for which a refusal of a question counts as a fault.
 const REFUSED_LATELY: Duration = Duration::from_mins(1);
-/// The threads' niceness.
-const NICE: i32 = 10;
+/// The threads' share of the CPUs, and their time slice, the longest that Linux takes. By its niceness
+/// alone a thread that wakes waits for the end of a slice, some milliseconds.
+const SHARE: Policy = Policy::Share {
+    nice: 10,
+    slice: Nanos::from_millis(100),
+};
 
 /// Returns the payer of a caller's questions and streams.
 pub(super) fn payer(by: &Identity) -> Payer {
@@ -135,7 +142,7 @@ impl Drop for Pool {
 
 fn work(shared: &Shared) {
     // Where it is refused, questions only have the priority of everything else.
-    let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE);
+    let _ = set_policy(0, SHARE);
     let mut state = shared.lock();
     loop {
         if state.has_ended {

@@ -2,7 +2,7 @@
 
 use super::App;
 use super::problem::ApiError;
-use super::tokens::Identity;
+use super::tokens::{Caller, Identity};
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -12,6 +12,11 @@ use std::time::{Duration, Instant};
 
 /// Size of a bucket: seconds of requests at the full rate.
 const BURST: u32 = 10;
+/// The rate at which the requests of a tenant's burst are served, as a multiple of the full rate: a burst
+/// without a limit takes the CPUs from other owners' requests.
+const PEAK: u32 = 5;
+/// The number of a tenant's requests that are served without a pause.
+const AT_ONCE: u32 = 16;
 /// Limit on the remembered callers; beyond, the callers with the fullest buckets are forgotten.
 const REMEMBERED: usize = 100_000;
 /// Interval between log messages about wrong tokens from one address.
@@ -54,6 +59,18 @@ impl<K: Hash + Eq + Copy> Buckets<K> {
         }
     }
 
+    /// Returns how long to wait before a request is served, so that requests beyond the first `burst` are
+    /// `each` apart.
+    fn pace(&mut self, key: K, each: Duration, burst: u32, now: Instant) -> Duration {
+        if self.full_at.len() >= REMEMBERED && !self.full_at.contains_key(&key) {
+            self.forget(now);
+        }
+        let full_at = self.full_at.entry(key).or_insert(now);
+        *full_at = (*full_at).max(now) + each;
+        let ahead = full_at.saturating_duration_since(now);
+        ahead.saturating_sub(each * burst)
+    }
+
     /// Forgets those whose bucket is full, or where there are none the fuller half.
     fn forget(&mut self, now: Instant) {
         self.full_at.retain(|_, full_at| *full_at > now);
@@ -70,6 +87,8 @@ impl<K: Hash + Eq + Copy> Buckets<K> {
 #[derive(Debug, Default)]
 pub(super) struct Limiters {
     known: Mutex<Buckets<[u8; 32]>>,
+    /// The pace of tenants' tokens within their bursts.
+    paced: Mutex<Buckets<[u8; 32]>>,
     strangers: Mutex<Buckets<IpAddr>>,
     logged: Mutex<Buckets<IpAddr>>,
 }
@@ -98,18 +117,25 @@ fn take<K: Hash + Eq + Copy>(
 }
 
 impl App {
-    /// Counts a request with a known token.
-    pub(super) fn count_known(&self, identity: &Identity) -> Result<(), ApiError> {
+    /// Counts a request with a known token. Returns the pause before it is served.
+    pub(super) fn count_known(&self, identity: &Identity) -> Result<Duration, ApiError> {
         let Some((hash, tokens)) = identity.hash().zip(self.tokens()) else {
-            return Ok(());
+            return Ok(Duration::ZERO);
         };
         let Some(rate) = tokens.rates.of(&identity.caller) else {
-            return Ok(());
+            return Ok(Duration::ZERO);
         };
         take(&self.limiters.known, hash, rate).map_err(|wait| {
             self.metrics.limited("token");
             ApiError::too_many(&format!("the token {:?}", identity.name), wait)
-        })
+        })?;
+        if !matches!(identity.caller, Caller::Tenant { .. }) {
+            return Ok(Duration::ZERO);
+        }
+        let each = Duration::from_secs(1) / rate.get().saturating_mul(PEAK);
+        let paced = self.limiters.paced.lock();
+        let mut paced = paced.unwrap_or_else(PoisonError::into_inner);
+        Ok(paced.pace(hash, each, AT_ONCE, Instant::now()))
     }
 
     /// Counts a request without a known token.
@@ -163,6 +189,23 @@ mod tests {
         }
         assert!(take(900).is_err());
         buckets.take('b', each, 3, begin).unwrap();
+    }
+
+    #[test]
+    fn a_burst_is_served_at_its_peak_rate_and_a_slow_caller_never_waits() {
+        let mut buckets = Buckets::default();
+        let (begin, each) = (Instant::now(), Duration::from_millis(2));
+        for number in 1..=1_000_u32 {
+            let wait = buckets.pace('a', each, AT_ONCE, begin);
+            assert_eq!(wait, each * number.saturating_sub(AT_ONCE));
+        }
+        // After its time the burst is served, and others had no part in it.
+        assert_eq!(buckets.pace('b', each, AT_ONCE, begin), Duration::ZERO);
+        let later = begin + each * 1_000;
+        for number in 0..1_000 {
+            let wait = buckets.pace('a', each, AT_ONCE, later + each * number);
+            assert_eq!(wait, Duration::ZERO);
+        }
     }
 
     #[test]

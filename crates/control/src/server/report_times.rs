@@ -3,8 +3,9 @@
 
 use super::App;
 use super::access;
-use super::extract::{PathName, Write};
+use super::extract::{PathName, SentAt, Write};
 use super::problem::{self, Absent, ApiError, Guarded, Stored};
+use crate::fair::Payer;
 use crate::ledger::{Call, Command, Ledger, Reply};
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -25,6 +26,9 @@ const AT_ONCE: usize = 32;
 const NEWS: Duration = Duration::from_secs(1);
 /// Largest number of reports with changes in a burst.
 const BURST: u32 = 16;
+/// The largest difference in milliseconds between a host's clock and the service's that is no fault. A
+/// host ends a report without an answer after 10 s, so a delay explains no larger difference.
+const CLOCK_TOLERANCE_MS: u64 = 10_000;
 
 /// The times of the hosts' last reports.
 #[derive(Debug, Default)]
@@ -38,6 +42,8 @@ struct Beat {
     measured: Option<HostMeasured>,
     /// The host follows a change that this store never made.
     is_ahead: bool,
+    /// The milliseconds by which the host's clock is ahead of the service's; 0 if it is not known.
+    clock_ms: i64,
     /// The token-bucket time up to which reports with changes are accounted.
     news: Instant,
 }
@@ -48,6 +54,7 @@ struct VolatileReport {
     revision: u64,
     measured: Option<HostMeasured>,
     is_ahead: bool,
+    clock_ms: i64,
 }
 
 impl ReportTimes {
@@ -64,6 +71,7 @@ impl ReportTimes {
             revision: 0,
             measured: None,
             is_ahead: false,
+            clock_ms: 0,
             news: now,
         });
         let begins = heard.is_ahead && !beat.is_ahead;
@@ -71,6 +79,7 @@ impl ReportTimes {
         beat.revision = heard.revision;
         beat.measured = heard.measured;
         beat.is_ahead = heard.is_ahead;
+        beat.clock_ms = heard.clock_ms;
         begins
     }
 
@@ -87,6 +96,21 @@ impl ReportTimes {
         let mut names: Vec<_> = ahead.map(|(host, _)| host.clone()).collect();
         names.sort_unstable();
         names
+    }
+
+    /// Returns the hosts with a wrong clock that are not silent at `now`, in ascending order, with the
+    /// milliseconds by which each is ahead of the service's clock.
+    pub(super) fn wrong_clocks(&self, now: Instant) -> Vec<(String, i64)> {
+        let beats = self.lock();
+        let wrong = beats.iter().filter(|(_, beat)| {
+            beat.clock_ms.unsigned_abs() > CLOCK_TOLERANCE_MS
+                && now.duration_since(beat.at) < SILENCE
+        });
+        let mut wrong: Vec<_> = wrong
+            .map(|(host, beat)| (host.clone(), beat.clock_ms))
+            .collect();
+        wrong.sort_unstable();
+        wrong
     }
 
     /// Returns true if the rate limit admits a report with changes of this host.
@@ -156,9 +180,17 @@ pub(super) async fn watch(app: Arc<App>) {
         }
         let now = Instant::now();
         let since = *leads_since.get_or_insert(now);
-        let silent = app
-            .service
-            .read(|ledger| app.heard.silent(ledger.speaking(), since, now));
+        // Of many hosts this takes long, so it is no query of a thread that serves connections.
+        let question = {
+            let app = Arc::clone(&app);
+            move || {
+                app.service
+                    .question(|ledger| app.heard.silent(ledger.speaking(), since, now))
+            }
+        };
+        let Ok(silent) = app.pool.ask(Payer::Operators, question).await else {
+            continue;
+        };
         let today = SystemTime::now().duration_since(UNIX_EPOCH);
         let today = today.unwrap_or_default();
         for some in silent.chunks(AT_ONCE) {
@@ -182,13 +214,18 @@ pub(super) async fn watch(app: Arc<App>) {
 /// seconds it is silent. Changes are durable, at most one a second for each host.
 #[utoipa::path(
     post, path = "/v1/hosts/{name}/report", tag = "hosts", operation_id = "report_host",
-    params(("name" = String, Path, description = "The host's name", example = "a-1")),
+    params(
+        ("name" = String, Path, description = "The host's name", example = "a-1"),
+        ("tailbound-time-ms" = Option<u64>, Header,
+            description = "The host's time of day as it sent the report, in milliseconds since 1970"),
+    ),
     request_body = HostReport,
     responses((status = 204, description = "Recorded"), Guarded, Absent, problem::Body, Stored)
 )]
 pub(super) async fn report(
     State(app): State<Arc<App>>,
     PathName(host): PathName,
+    SentAt(sent): SentAt,
     Write { body, author }: Write<HostReport>,
 ) -> Result<StatusCode, ApiError> {
     access::check_host(author.by(), &host)?;
@@ -213,6 +250,7 @@ pub(super) async fn report(
         revision: body.revision,
         measured,
         is_ahead: body.change > last,
+        clock_ms: sent.map_or(0, |sent| milliseconds_ahead(sent, SystemTime::now())),
     };
     if app.heard.note(&host, heard, now) {
         tracing::error!(
@@ -246,6 +284,13 @@ pub(super) async fn report(
         Reply::Noted => Ok(StatusCode::NO_CONTENT),
         other => Err(problem::unexpected(&other)),
     }
+}
+
+/// Returns by how many milliseconds a time of day since 1970 is ahead of a clock.
+fn milliseconds_ahead(sent_ms: u64, clock: SystemTime) -> i64 {
+    let clock = clock.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let clock = i64::try_from(clock.as_millis()).unwrap_or(i64::MAX);
+    i64::try_from(sent_ms).unwrap_or(i64::MAX) - clock
 }
 
 #[cfg(test)]
@@ -289,6 +334,37 @@ mod tests {
         }
         assert!((100..=100 + BURST + 1).contains(&passed), "{passed}");
         assert!(heard.may_tell("b", Instant::now()), "of another host");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_clock_is_wrong_beyond_the_tolerance_until_its_host_is_silent() {
+        let heard = ReportTimes::default();
+        let clock = UNIX_EPOCH + Duration::from_secs(1_000);
+        let now = Instant::now();
+        for (host, sent) in [
+            ("exact", 1_000_000),
+            ("late", 990_000),
+            ("behind", 989_999),
+            ("ahead", 1_010_001),
+            ("unset", 0),
+        ] {
+            let report = VolatileReport {
+                clock_ms: milliseconds_ahead(sent, clock),
+                ..VolatileReport::default()
+            };
+            heard.note(host, report, now);
+        }
+        let wrong = [
+            ("ahead", 10_001),
+            ("behind", -10_001),
+            ("unset", -1_000_000),
+        ];
+        let wrong = wrong.map(|(host, ms)| (host.to_owned(), ms));
+        assert_eq!(heard.wrong_clocks(now), wrong);
+        heard.note("ahead", VolatileReport::default(), now);
+        assert_eq!(heard.wrong_clocks(now), wrong[1..]);
+        assert_eq!(heard.wrong_clocks(now + SILENCE), []);
+        assert_eq!(milliseconds_ahead(u64::MAX, UNIX_EPOCH), i64::MAX);
     }
 
     #[test]

@@ -85,7 +85,10 @@ pub(super) async fn readyz(
         // A follower asks, which takes this replica for the leader.
         Some(_) if headers.contains_key(FORWARDED) => Err("this replica does not lead".to_owned()),
         Some(replica) => replica.check_ready(),
-        None => Err("the service does not lead yet".to_owned()),
+        None => Err(app.metrics.faults().damage().map_or_else(
+            || "the service does not lead yet".to_owned(),
+            |error| error.to_string(),
+        )),
     };
     ready
         .map(|()| "ready\n")

@@ -46,6 +46,7 @@ pub(super) enum Transition {
     Replace(Box<Ledger>, oneshot::Sender<()>),
     Apply(Vec<Change>, u64, oneshot::Sender<Result<(), LoadError>>),
     KeepRefusals(oneshot::Sender<()>),
+    CheckStore(oneshot::Sender<()>),
 }
 
 type WaitingCall = (Box<Call>, oneshot::Sender<Answered>);
@@ -210,6 +211,8 @@ impl Writer {
         (self.observe)(&Committed {
             calls: batch.answers.len(),
             changes: decided,
+            wrote: !batch.changes.is_empty(),
+            is_check: false,
             took: start.elapsed(),
             error: outcome.as_ref().err().cloned(),
         });
@@ -390,7 +393,35 @@ impl Writer {
                 self.keep_refusals();
                 let _ = done.send(());
             }
+            Transition::CheckStore(done) => {
+                self.check_store();
+                let _ = done.send(());
+            }
         }
+    }
+
+    /// Observes whether the store keeps the next commit. After an error that is not certain the service
+    /// stops leading, as after such a commit.
+    fn check_store(&mut self) {
+        let Some(mut leading) = self.leading.take() else {
+            return;
+        };
+        let start = Instant::now();
+        let checked = leading.store.check_writable();
+        if checked != Ok(false) {
+            (self.observe)(&Committed {
+                calls: 0,
+                changes: 0,
+                wrote: true,
+                is_check: true,
+                took: start.elapsed(),
+                error: checked.as_ref().err().cloned(),
+            });
+        }
+        self.leading = match checked {
+            Err(error) if !error.is_certain() => self.failed(leading, Batch::default(), error),
+            _ => Some(leading),
+        };
     }
 
     /// Applies a commit of another replica to the ledger of the readers.

@@ -245,6 +245,13 @@ impl Store for Sqlite {
         }
         Ok(counters.revision)
     }
+
+    fn check_writable(&mut self) -> Result<bool, StoreError> {
+        let transaction = self.connection.transaction().map_err(|e| writing(&e))?;
+        rows::put_counters(&transaction, &self.counters)?;
+        transaction.commit().map_err(|error| writing(&error))?;
+        Ok(true)
+    }
 }
 
 /// The database that was opened.

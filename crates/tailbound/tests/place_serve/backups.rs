@@ -68,6 +68,27 @@ fn a_backup_of_a_running_service_becomes_another_store() {
 }
 
 #[test]
+fn an_import_says_that_revoked_tokens_come_back_and_can_leave_all_out() {
+    let dir = dir();
+    let service = start(&dir, NEW);
+    let at = url(&service);
+    let create = "token create ci --role tenant --owner acme --valid-for 1h";
+    place(&dir, &format!("{create} {at}"), 0);
+    place(&dir, &format!("backup place.jsonl {at}"), 0);
+    place(&dir, &format!("token revoke ci {at}"), 0);
+    service.end().done();
+    let said = place(&dir, "import place.jsonl --store sqlite:with.db", 0);
+    assert!(said.contains("1 issued token,"), "{said}");
+    assert!(
+        said.contains("TOKENS  issued tokens are as they were"),
+        "{said}"
+    );
+    let bare = "import place.jsonl --store sqlite:bare.db --without-tokens";
+    let said = place(&dir, bare, 0);
+    assert!(!said.contains("token"), "{said}");
+}
+
+#[test]
 fn a_backup_of_tenants_by_other_rules_is_imported_where_that_is_asked_for() {
     let dir = dir();
     let service = start(&dir, &format!("{NEW} --policy locality"));

@@ -3,6 +3,7 @@
 use super::{Trouble, is_late};
 use crate::ledger::{Ledger, Quota, tokens, usage_of};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use tailbound_api::{FaultKind, TenantState};
 use tailbound_placement::{CpuUse, HostRule, NodeId};
 
@@ -26,11 +27,17 @@ pub(crate) struct FoundFaults(pub(crate) BTreeMap<FaultKind, FoundFault>);
 
 impl FoundFaults {
     /// Adds a thing that has a fault, since `since` if that is known.
-    pub(crate) fn add(&mut self, kind: FaultKind, name: &str, why: String, since: Option<u64>) {
+    pub(crate) fn add(
+        &mut self,
+        kind: FaultKind,
+        name: &str,
+        why: &dyn fmt::Display,
+        since: Option<u64>,
+    ) {
         let found = self.0.entry(kind).or_insert_with(|| FoundFault {
             count: 0,
             names: Vec::new(),
-            why,
+            why: why.to_string(),
             since,
         });
         found.count += 1;
@@ -45,17 +52,16 @@ impl FoundFaults {
 /// owner may have.
 pub(crate) fn faults(ledger: &Ledger, now: u64, quota: impl Fn(&str) -> Quota) -> FoundFaults {
     let mut found = FoundFaults::default();
-    let mut blamed = BTreeSet::new();
-    add_hosts(ledger, &mut found, &mut blamed);
-    add_hosts_of_tenants(ledger, &mut found, &mut blamed);
+    let named = add_hosts(ledger, &mut found);
+    add_hosts_of_tenants(ledger, &mut found, &named);
     for (name, end) in tokens::expired(ledger, now) {
         let why = "its validity has ended; revoke it, or issue another".to_owned();
-        found.add(FaultKind::TokensExpired, name, why, Some(end));
+        found.add(FaultKind::TokensExpired, name, &why, Some(end));
     }
     for owner in ledger.owners.names() {
         if let Some(what) = quota(owner).reached_by(usage_of(ledger, owner)) {
             let why = format!("it has all of its {what}");
-            found.add(FaultKind::QuotaReached, owner, why, None);
+            found.add(FaultKind::QuotaReached, owner, &why, None);
         }
     }
     found
@@ -66,13 +72,22 @@ pub(crate) fn faults(ledger: &Ledger, now: u64, quota: impl Fn(&str) -> Quota) -
 pub(crate) fn add_ports(ledger: &Ledger, found: &mut FoundFaults) {
     for port in ledger.over() {
         let name = port.split('"').nth(1).unwrap_or_default().to_owned();
-        found.add(FaultKind::PortsOverloaded, &name, port, None);
+        found.add(FaultKind::PortsOverloaded, &name, &port, None);
     }
 }
 
-/// Adds the faults of hosts that concern all of their guarantees, or their CPUs. `blamed` receives
-/// the hosts with one of the former.
-fn add_hosts(ledger: &Ledger, found: &mut FoundFaults, blamed: &mut BTreeSet<NodeId>) {
+/// Hosts whose faults towards single tenants are consequences.
+#[derive(Debug, Default)]
+struct NamedHosts {
+    /// Hosts that keep no guarantee, or are late.
+    blamed: BTreeSet<NodeId>,
+    /// Hosts that offer less CPU than is reserved.
+    short_of_cpu: BTreeSet<NodeId>,
+}
+
+/// Adds the faults of hosts that concern all of their guarantees, or their CPUs.
+fn add_hosts(ledger: &Ledger, found: &mut FoundFaults) -> NamedHosts {
+    let mut named = NamedHosts::default();
     let topology = ledger.datacentre.topology();
     for host in topology.hosts().iter().copied() {
         let name = topology.name(host);
@@ -81,36 +96,46 @@ fn add_hosts(ledger: &Ledger, found: &mut FoundFaults, blamed: &mut BTreeSet<Nod
         let trouble = trouble.filter(|it| *it != Trouble::Unpaced || ledger.promises_on(host));
         let since = said.and_then(|said| said.silent_since);
         if let Some(trouble) = trouble {
-            found.add(kind_of(trouble), name, trouble.to_string(), since);
-            blamed.insert(host);
+            found.add(kind_of(trouble), name, &trouble, since);
+            named.blamed.insert(host);
         } else if is_late(ledger, host) {
-            let why = "its frames leave later than the topology's `lateness`".to_owned();
-            found.add(FaultKind::HostsLate, name, why, None);
-            blamed.insert(host);
+            let why = "its frames leave later than the topology's `lateness`";
+            found.add(FaultKind::HostsLate, name, &why, None);
+            named.blamed.insert(host);
         }
-        if let Err(error) = ledger.datacentre.check_reserved(host) {
+        // A host that does not report offers nothing, which is no fault of its own.
+        let speaks = said.is_some_and(|said| said.silent_since.is_none());
+        if speaks && let Err(error) = ledger.datacentre.check_reserved(host) {
             let kind = FaultKind::HostsShortOfCpu;
-            found.add(kind, name, error.to_string(), None);
+            found.add(kind, name, &error, None);
+            named.short_of_cpu.insert(host);
         }
         let cpu = ledger.datacentre.host_cpu(host);
         if cpu.is_some_and(|cpu| cpu.unpromised != CpuUse::default()) {
             let guest = said.and_then(|said| said.report.unpromised.first());
             let why = guest.map_or_else(String::new, |it| format!("{}: {}", it.guest, it.what));
-            found.add(FaultKind::HostsWithUnpromisedCpu, name, why, None);
+            found.add(FaultKind::HostsWithUnpromisedCpu, name, &why, None);
         }
     }
+    named
 }
 
 /// Adds the faults of hosts towards single tenants: for each host the worst one.
-fn add_hosts_of_tenants(ledger: &Ledger, found: &mut FoundFaults, blamed: &mut BTreeSet<NodeId>) {
+fn add_hosts_of_tenants(ledger: &Ledger, found: &mut FoundFaults, named: &NamedHosts) {
     let mut worst: BTreeMap<NodeId, (TenantState, Trouble<'_>)> = BTreeMap::new();
     for id in ledger.standings.states.keys() {
         let Some(tenant) = ledger.tenants.get(id) else {
             continue;
         };
-        for host in ledger.hosts_of(*id).filter(|host| !blamed.contains(host)) {
+        let hosts = ledger.hosts_of(*id);
+        for host in hosts.filter(|host| !named.blamed.contains(host)) {
             let Some(trouble) = ledger.trouble(host, tenant) else {
                 continue;
+            };
+            let trouble = match kind_of(trouble) {
+                FaultKind::HostsShortOfCpu if named.short_of_cpu.contains(&host) => continue,
+                FaultKind::HostsShortOfCpu if ledger.said(host).is_none() => Trouble::Unheard,
+                _ => trouble,
             };
             let entry = worst.entry(host).or_insert((trouble.state(), trouble));
             if trouble.state() > entry.0 {
@@ -121,7 +146,7 @@ fn add_hosts_of_tenants(ledger: &Ledger, found: &mut FoundFaults, blamed: &mut B
     let topology = ledger.datacentre.topology();
     for (host, (_, trouble)) in worst {
         let name = topology.name(host);
-        found.add(kind_of(trouble), name, trouble.to_string(), None);
+        found.add(kind_of(trouble), name, &trouble, None);
     }
 }
 
@@ -131,6 +156,12 @@ const fn kind_of(trouble: Trouble<'_>) -> FaultKind {
         Trouble::Classes { .. } => FaultKind::HostsOfOtherClasses,
         Trouble::Unpaced => FaultKind::HostsUnpaced,
         Trouble::Rule(HostRule::Late { .. } | HostRule::WarmingUp) => FaultKind::HostsLate,
+        Trouble::Rule(
+            HostRule::NoCpu
+            | HostRule::Cpu { .. }
+            | HostRule::CpuSum { .. }
+            | HostRule::CpuThreads { .. },
+        ) => FaultKind::HostsShortOfCpu,
         Trouble::Rule(_) => FaultKind::HostsTooSmall,
         Trouble::Refused(_) => FaultKind::HostsRefuse,
         Trouble::Unheard => FaultKind::HostsUnheard,

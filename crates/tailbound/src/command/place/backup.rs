@@ -36,7 +36,8 @@ pub(super) struct Backup {
 #[command(
     after_help = "Checks every guarantee twice: as the service does at its start, and by the \
     exact curves of `tailbound place audit`. Hosts with newer versions than the backup's \
-    follow the new store. If ports carry more than the rules allow, as tenants of an earlier \
+    follow the new store. Issued tokens are as in the backup, also those that were revoked since; \
+    --without-tokens leaves all out. If ports carry more than the rules allow, as tenants of an earlier \
     version may, --over accepts all tenants and lists these: they stay, and no further tenant \
     is admitted there. Exit code: 0 done; 1 a guarantee does not hold, nothing was written; 2 \
     failed."
@@ -50,6 +51,9 @@ pub(super) struct Import {
     /// Accept tenants that were admitted by other rules, and list them
     #[arg(long)]
     over: bool,
+    /// Leave out all issued tokens: then no token that was revoked after the backup is valid again
+    #[arg(long)]
+    without_tokens: bool,
     /// The output format
     #[arg(long, value_enum, default_value_t)]
     output: Output,
@@ -73,6 +77,10 @@ pub(super) struct Salvage {
     #[arg(long, value_enum, default_value_t)]
     output: Output,
 }
+
+/// The advice after an import of a backup with issued tokens.
+const RESTORED_TOKENS: &str = "TOKENS  issued tokens are as they were in the backup: one that was revoked since is \
+    valid again. Compare `tailbound place token list` with the audit log, or import with --without-tokens\n";
 
 /// Content of a backup.
 #[derive(Debug, Serialize)]
@@ -165,8 +173,11 @@ impl Import {
         let name = self.file.display();
         let text = std::fs::read_to_string(&self.file);
         let text = text.map_err(|error| Failure::new(format!("{name}: {error}")))?;
-        let snapshot =
+        let mut snapshot =
             backup::read(&text).map_err(|error| Failure::new(format!("{name}: {error}")))?;
+        if self.without_tokens {
+            snapshot.tokens.clear();
+        }
         let broken = |what: &dyn std::fmt::Display| {
             Failure::with(
                 Exit::DoesNotHold,
@@ -195,7 +206,15 @@ impl Import {
                 let tenants = content.over.iter();
                 let tenants = tenants.map(|name| format!("OVER  tenant {name} is kept as it is\n"));
                 let over: String = over.chain(tenants).collect();
-                format!("{}  {}\n{over}", paint().good("IMPORTED"), content.text())
+                let tokens = match content.tokens {
+                    0 => "",
+                    _ => RESTORED_TOKENS,
+                };
+                format!(
+                    "{}  {}\n{over}{tokens}",
+                    paint().good("IMPORTED"),
+                    content.text()
+                )
             }
         });
         Ok(Exit::Holds)

@@ -249,9 +249,17 @@ impl Serve {
         let ledger = self.ledger(initial, &mut store)?;
         let service = Service::start(ledger, metrics.observer());
         // No other process can write to the file; a failure needs an operator, and a supervisor may
-        // restart the service.
-        let on_end = move |error| {
-            let _ = failed.send(error);
+        // restart the service. With a damaged file it would not start, and its memory may be the last
+        // whole copy.
+        let on_end = move |error: StoreError| match error {
+            StoreError::Corrupt(_) => tracing::error!(
+                %error,
+                "the service changes nothing any more, and answers queries: take a backup of it now \
+                    (`tailbound place backup`), and restore it into a new file"
+            ),
+            error => {
+                let _ = failed.send(error);
+            }
         };
         service
             .lead(Box::new(store), Box::new(on_end))

@@ -2,6 +2,11 @@
 //! queue for each class.
 
 use super::*;
+use tailbound_units::Rate;
+
+const LINK: Rate = Rate::from_mbit(10_000);
+/// A full frame on the wire.
+const FRAME: u64 = 1_538;
 
 /// One rack of 10 Gbit/s with 800 KB at each port, and one delay class of 50 us.
 const RACK: &str = r#"
@@ -63,14 +68,15 @@ fn a_rack_without_delay_classes_refuses_a_delay_below_its_buffers() {
     assert_eq!(three_machines(&format!("{rack}\n")).begun, 0);
 }
 
-/// Many tenants of class A, others with a delay of the whole buffers, and best effort.
+/// Many tenants of class A, others with a delay of the whole buffers, and best effort. Each tenant of
+/// three machines shares a host of two slots with another one.
 fn full_rack(settings: &str) -> Messages {
     messages(&format!(
-        r#"{RACK}hosts = 20
-slots = 3
+        r#"{RACK}hosts = 40
+slots = 2
 [messages.tenants]
-mean_vms = 5.0
-most_vms = 7
+mean_vms = 10000.0
+most_vms = 3
 occupancy = 100
 refusals = 40
 {CLASS_A}
@@ -104,6 +110,43 @@ fn no_frame_of_tenants_in_several_classes_is_above_its_bound() {
         assert_eq!((kept.over_bound, kept.over_delay), (0, 0), "{kept:?}");
         assert_eq!((tenants.late_hosts, tenants.refused_rates), (0, 0));
     }
+}
+
+/// The waits before a host's port of the last frames of class A's messages over wires.
+fn waits(outcome: &Outcome) -> Vec<u64> {
+    let place = NAMES
+        .iter()
+        .position(|it| *it == "to_host")
+        .expect("a part");
+    let records = outcome.records.iter();
+    let of_class_a = records.filter(|it| it.size < 20_000 && it.hosts.0 != it.hosts.1);
+    of_class_a.map(|it| u64::from(it.parts.0[place])).collect()
+}
+
+#[test]
+fn lower_classes_delay_a_higher_one_by_a_frame_at_each_port() {
+    let udp = "transport = { protocol = \"udp\" }\n";
+    let quiet = format!("{udp}quiet = [\"low\", \"rest\"]");
+    let any = full_rack(&(setting("all", udp) + &setting("alone", &quiet)));
+    let frame = LINK.time_for(tailbound_units::Bytes(FRAME)).0;
+    let mut sums = [0, 0];
+    for seed in 1..4 {
+        let [all, alone] = [0, 1].map(|setting| {
+            let outcome = any.simulate(&any.setting[setting], seed).unwrap();
+            let waits = waits(&outcome);
+            sums[setting] += waits.iter().sum::<u64>();
+            assert!(waits.len() > 100, "{}", waits.len());
+            waits.into_iter().max().unwrap_or(0)
+        });
+        println!("longest wait {all} ns, {alone} ns without lower classes");
+        // At the sender's uplink and at the port.
+        assert!(all <= alone + 2 * frame, "{all} {alone}");
+    }
+    println!("in all {sums:?}");
+    assert!(
+        sums[0] > sums[1],
+        "no frame waited for a lower class: {sums:?}"
+    );
 }
 
 #[test]

@@ -112,6 +112,13 @@ impl Local {
         inward.map(|inward| burst.saturating_sub(inward.part))
     }
 
+    /// Returns the bytes beyond its rate that it may always send to another machine; zero without an
+    /// inward burst.
+    pub(crate) fn part(&self) -> Bytes {
+        let inward = self.machine.inward;
+        inward.map_or(Bytes::ZERO, |inward| inward.part)
+    }
+
     pub(crate) fn tenant(&self) -> &str {
         tenant(&self.machine.name)
     }

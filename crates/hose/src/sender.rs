@@ -338,16 +338,18 @@ impl SendingSide {
             share: pair.share,
         };
         pair.demand = Rate::ZERO;
-        let mut queued = Bytes::ZERO;
+        let (mut queued, mut deficit) = (Bytes::ZERO, Bytes::ZERO);
         for flow in &mut pair.flows {
             queued = queued.saturating_add(flow.queued);
+            deficit = deficit.saturating_add(flow.deficit());
             flow.end_sample(sample);
             pair.demand = pair.demand.saturating_add(flow.demand);
         }
         let (local, demand) = (pair.local, pair.demand);
         let peer = pair.key.peer;
         let before = pair.loan.request();
-        pair.loan.end_sample(cx.now, queued, demand > Rate::ZERO);
+        let is_used = deficit > cx.view.locals[local].part();
+        pair.loan.end_sample(cx.now, cx.times, queued, is_used);
         let wants_more = pair.loan.request() > before;
         let is_kept = pair.loan.is_kept(cx.now, cx.times);
         self.changed[local] = true;

@@ -55,16 +55,6 @@ impl Guarantee {
         } = self;
         hose(bandwidth, burst, bursts, burst_in, senders, machines)?.min(&peak)
     }
-
-    /// Returns the part of `burst_in` that each of the other VMs of a tenant of `machines` VMs may
-    /// always send to one of them: half of an equal share, because the receiver's host lends the
-    /// other half. It is S without a `burst_in`, and if the share is S or more.
-    pub fn credit(self, machines: u64) -> Bytes {
-        let others = machines.saturating_sub(1).max(1);
-        let share = self.burst_in.map(|burst_in| Bytes(burst_in.0 / others));
-        let share = share.filter(|share| *share < self.burst);
-        share.map_or(self.burst, |share| Bytes(share.0 / 2))
-    }
 }
 
 /// Returns the curve of `senders` VMs of a tenant of `machines` VMs to the others, with instant

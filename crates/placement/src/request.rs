@@ -18,6 +18,10 @@ pub const KEEPS_DELAY_CLASSES: bool = true;
 /// assumed to be such.
 pub const KEEPS_INWARD_BURSTS: bool = true;
 
+/// The part of an inward burst that each other machine may have of it although more than half is divided
+/// then: a full Ethernet frame on the wire.
+const LEAST_PART: Bytes = Bytes(1_538);
+
 /// Silo's {B, S, d, Bmax} (4.1) of each machine of a tenant, K, and `S_in`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -41,7 +45,7 @@ pub struct Guarantee {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bursts: Option<Bursts>,
     /// `S_in`: bytes beyond B that may be on their way to one machine, from all others together; S
-    /// from each. At least S, and two frames for each other machine.
+    /// from each. At least S, and a frame for each other machine beside the rest of an S.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub burst_in: Option<Bytes>,
     /// The delay class of its frames: 1 for the class that switches serve first. Without it the
@@ -67,14 +71,25 @@ impl Guarantee {
     }
 
     /// Returns the part of the inward burst that a machine may always send to one other of a tenant
-    /// with `vms` machines: half of an equal share. The receiver's host lends the other half. With a
-    /// share of S or more it is the share, and nothing is lent. None without a limit on the inward
-    /// burst, or without another machine.
+    /// with `vms` machines: half of an equal share. The receiver's host lends the rest. With a share of
+    /// S or more it is the share, and nothing is lent. If half is below a full frame it is that frame,
+    /// as long as a lone sender can still be lent all of S. None without a limit on the inward burst,
+    /// or without another machine.
     pub fn credit(&self, vms: u32) -> Option<Bytes> {
         let others = u64::from(vms.saturating_sub(1));
-        let share = self.burst_in?.0.checked_div(others)?;
-        let is_whole = self.burst > Bytes::ZERO && share >= self.burst.0;
-        Some(Bytes(if is_whole { share } else { share / 2 }))
+        let burst_in = self.burst_in?;
+        let share = Bytes(burst_in.0.checked_div(others)?);
+        if self.burst > Bytes::ZERO && share >= self.burst {
+            return Some(share);
+        }
+        let lacks = self.burst.saturating_sub(LEAST_PART);
+        let is_divisible = burst_in.saturating_sub(lacks).0 / others >= LEAST_PART.0;
+        let half = Bytes(share.0 / 2);
+        Some(if is_divisible {
+            half.max(LEAST_PART)
+        } else {
+            half
+        })
     }
 
     fn check_inward(&self) -> Result<(), RequestError> {
@@ -227,8 +242,8 @@ pub enum RequestError {
     },
     /// The part of the inward burst that each other machine always has is below a frame.
     #[error(
-        "an inward burst of {burst_in} is below two frames of {frame} for each of the other \
-            machines; request at least {least}, or leave it out"
+        "an inward burst of {burst_in} is too small for a frame of {frame} of each of the other \
+            machines and for the part that is lent; request at least {least}, or leave it out"
     )]
     InwardFrames {
         /// The requested inward burst `S_in`.
@@ -329,11 +344,17 @@ impl Request {
         }
     }
 
-    /// Returns the least inward burst: two frames of each other machine, or the burst of each if that
-    /// is less.
-    pub(crate) fn least_inward(&self, frame: Bytes) -> Bytes {
+    /// Returns the least inward burst, of which [`Guarantee::credit`] is a frame: two frames of each
+    /// other machine, or one and once the rest of S, or the burst of each if that is less.
+    pub fn least_inward(&self, frame: Bytes) -> Bytes {
+        let burst = self.burst(frame);
         let two = Bytes(frame.0.saturating_mul(2));
-        self.of_others(self.burst(frame).min(two))
+        let least = self.of_others(burst.min(two));
+        if frame > LEAST_PART {
+            return least;
+        }
+        let rest = burst.saturating_sub(LEAST_PART);
+        least.min(self.of_others(LEAST_PART).saturating_add(rest))
     }
 
     /// Returns the inward burst that is no limit: the bursts of all other machines.
@@ -448,5 +469,72 @@ impl Topology {
     /// Returns this tree with the queues of a request's class.
     pub(crate) fn of_request(&self, request: &Request) -> &Self {
         self.of_rank(self.rank(request.class()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn guarantee(burst: u64, burst_in: u64) -> Guarantee {
+        Guarantee {
+            bandwidth: Rate::from_mbit(250),
+            burst: Bytes(burst),
+            delay: None,
+            burst_rate: None,
+            bursts: None,
+            burst_in: Some(Bytes(burst_in)),
+            class: None,
+        }
+    }
+
+    #[test]
+    fn a_pair_has_half_a_share_or_a_frame_of_the_inward_burst_or_all_of_s() {
+        let credit = |burst, burst_in, vms| guarantee(burst, burst_in).credit(vms).map(|it| it.0);
+        assert_eq!(credit(100_000, 304_009, 9), Some(19_000), "rounded down");
+        assert_eq!(credit(100_000, 900_000, 9), Some(112_500), "more than S");
+        assert_eq!(credit(100_000, 300_000, 1), None);
+        // Half a share is 1,200 B; a lone sender is lent the other 13,462 B of S.
+        assert_eq!(credit(15_000, 240_000, 101), Some(1_538));
+        assert_eq!(credit(15_000, 100 * 1_538 + 13_462, 101), Some(1_538));
+        assert_eq!(
+            credit(15_000, 100 * 1_538 + 13_461, 101),
+            Some(836),
+            "too little is lent"
+        );
+    }
+
+    #[test]
+    fn the_least_inward_burst_leaves_a_frame_for_each_and_no_less_does() {
+        for frame in [1_000, 1_538, 9_038] {
+            for burst in [0, 1_000, 1_538, 3_000, 15_000, 100_000] {
+                for vms in [2, 3, 9, 49, 200] {
+                    let request = |burst_in| Request {
+                        vms,
+                        guarantee: Some(guarantee(burst, burst_in)),
+                        cpu: 0,
+                        memory: Bytes::ZERO,
+                        domains: None,
+                        cpu_reservation: None,
+                        message: None,
+                    };
+                    let frame = Bytes(frame);
+                    let least = request(0).least_inward(frame).0;
+                    // A burst below a frame is a frame.
+                    let given = Guarantee {
+                        burst: frame.max(Bytes(burst)),
+                        ..guarantee(burst, least)
+                    };
+                    let part = given.credit(vms).unwrap();
+                    assert!(part >= frame, "{frame} {burst} {vms}: {part} of {least}");
+                    assert!(least <= request(0).most_inward(frame).0);
+                    let less = Guarantee {
+                        burst_in: Some(Bytes(least - 1)),
+                        ..given
+                    };
+                    assert!(less.credit(vms).unwrap() < frame, "{frame} {burst} {vms}");
+                }
+            }
+        }
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! A rack is filled with tenants of all classes. Then one host is attacked: all other machines of
 //! each tenant there send their whole burst to it together, again and again, as soon as their
-//! guarantees permit it.
+//! guarantees permit it. `TAILBOUND_PERIODS=3500` attacks with 10 million frames instead of 290,000.
 
 use std::collections::{BTreeMap, VecDeque};
 use tailbound_dataplane::pacer::DelayClass;
@@ -180,6 +180,12 @@ impl Host {
     }
 }
 
+/// Number of attacks of a host.
+fn periods() -> u64 {
+    let set = std::env::var("TAILBOUND_PERIODS").ok();
+    set.map_or(PERIODS, |text| text.parse().expect("a number"))
+}
+
 /// Returns the longest time from a frame's arrival at the port down to a host to its last bit's
 /// departure, by class, with frames of the tenants for which `sends` is true.
 fn attack(
@@ -203,7 +209,7 @@ fn attack(
     // Up to nine machines with bursts of 15,380 B to one of 250 Mbit/s.
     let period = Nanos(9 * 15_380 * 8 * 4);
     let mut arrivals = Vec::new();
-    for number in 0..PERIODS {
+    for number in 0..periods() {
         let now = START + Nanos(period.0 * number);
         for host in &mut senders {
             host.burst(now, now + period, &mut arrivals);

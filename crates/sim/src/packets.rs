@@ -26,6 +26,7 @@ mod piped;
 mod placed;
 mod pool;
 mod port;
+mod priorities;
 mod promises;
 mod racks;
 mod rounds;

@@ -29,7 +29,8 @@ impl Ledger {
             burst_in: guarantee.burst_in,
         };
         let shares_bursts = shares_bursts(self, tenant, [from, to], curve.bursts);
-        let part = curve.credit(tenant.request.vms.into());
+        let part = guarantee.credit(tenant.request.vms);
+        let part = part.map_or(curve.burst, |part| part.min(curve.burst));
         let burst = message.size.min(part);
         let at_burst_rate = curve.time_for(burst, frame);
         let others = u64::from(tenant.request.vms.saturating_sub(1));

@@ -7,7 +7,7 @@ use super::trail::Trail;
 use super::{CommitLog, Ledger, LedgerError};
 use std::sync::Arc;
 use tailbound_api::{Broken, NodeChange, TopologyDiff};
-use tailbound_placement::{Datacentre, Spec, diff};
+use tailbound_placement::{Datacentre, DelayClassSpec, Spec, diff};
 
 /// Returns what a new topology would change, and whose promises it would break.
 ///
@@ -30,6 +30,7 @@ pub(super) fn plan(now: &Snapshot, spec: &Spec) -> Result<(TopologyDiff, Ledger)
     let datacentre = Datacentre::new(spec.build()?, topology.policy);
     let (old, new) = (topology.spec.build()?, datacentre.topology());
     let diff = diff(&old, new);
+    let [classes_before, classes_after] = [&old, new].map(|tree| tree.delay_classes().to_vec());
     let mut changed: Vec<NodeChange> = Vec::new();
     changed.extend(diff.everywhere.iter().map(|difference| NodeChange {
         name: new.name(tailbound_placement::NodeId::TOP).to_owned(),
@@ -66,20 +67,7 @@ pub(super) fn plan(now: &Snapshot, spec: &Spec) -> Result<(TopologyDiff, Ledger)
     for (name, said) in &now.said {
         ledger.put_said(name, Some(Arc::clone(said)));
     }
-    let mut broken = Vec::new();
-    for tenant in now.tenants.values() {
-        if let Err(why) = ledger.put_if_kept(Arc::clone(tenant)) {
-            broken.push(Broken {
-                tenant: tenant.id,
-                owner: tenant.owner.clone(),
-                name: tenant.name.clone(),
-                why: match why {
-                    LoadError::Tenant { why, .. } => why,
-                    other => other.to_string(),
-                },
-            });
-        }
-    }
+    let broken = put_tenants(&mut ledger, now, [&classes_before, &classes_after]);
     let diff = TopologyDiff {
         revision: topology.revision,
         added: diff.added,
@@ -88,4 +76,49 @@ pub(super) fn plan(now: &Snapshot, spec: &Spec) -> Result<(TopologyDiff, Ledger)
         broken,
     };
     Ok((diff, ledger))
+}
+
+/// Puts the tenants into a ledger with a new topology, and returns those whose promises break.
+/// `classes` are the delay classes before and after.
+fn put_tenants(
+    ledger: &mut Ledger,
+    now: &Snapshot,
+    classes: [&[DelayClassSpec]; 2],
+) -> Vec<Broken> {
+    let [was, is] = classes;
+    let mut broken = Vec::new();
+    for tenant in now.tenants.values() {
+        let class = tenant.request.class();
+        let renumbered = class.and_then(|class| other_meaning(was, is, class));
+        let kept = || match ledger.put_if_kept(Arc::clone(tenant)) {
+            Ok(()) => None,
+            Err(LoadError::Tenant { why, .. }) => Some(why),
+            Err(other) => Some(other.to_string()),
+        };
+        if let Some(why) = renumbered.or_else(kept) {
+            broken.push(Broken {
+                tenant: tenant.id,
+                owner: tenant.owner.clone(),
+                name: tenant.name.clone(),
+                why,
+            });
+        }
+    }
+    broken
+}
+
+/// Returns why a delay class, by its number, would be another one in a new topology; `None` if it is
+/// the same class, with its queue or with its mark, or there is none with its number any more.
+fn other_meaning(was: &[DelayClassSpec], now: &[DelayClassSpec], class: u8) -> Option<String> {
+    let place = usize::from(class).checked_sub(1)?;
+    let (before, after) = (was.get(place)?, now.get(place)?);
+    let is_elsewhere = now.iter().any(|other| other.mark == before.mark);
+    if after.mark == before.mark || (after.queue == before.queue && !is_elsewhere) {
+        return None;
+    }
+    Some(format!(
+        "delay class {class} has a queue of {} and the mark {}, and would have {} and {}; keep the \
+         numbers of classes with tenants, and insert none above them",
+        before.queue, before.mark, after.queue, after.mark
+    ))
 }

@@ -24,8 +24,8 @@ pub(super) struct Flow {
     taken: Bytes,
     /// True if frames waited since the last sample.
     waiting: bool,
-    /// True if its bucket in the pacer was not full at a report since the last sample.
-    lacks: bool,
+    /// Largest deficit of its bucket in the pacer at a report since the last sample.
+    lacks: Bytes,
     /// Bytes of the frames that waited at the last sample.
     pub(super) queued: Bytes,
     /// Rates of the last two samples.
@@ -55,7 +55,7 @@ impl Flow {
             destination,
             taken: Bytes::ZERO,
             waiting: false,
-            lacks: false,
+            lacks: Bytes::ZERO,
             queued: Bytes::ZERO,
             recent: [Rate::ZERO; 2],
             demand: Rate::ZERO,
@@ -68,8 +68,13 @@ impl Flow {
     pub(super) fn handle_usage(&mut self, usage: Usage) {
         self.taken = self.taken.saturating_add(usage.taken);
         self.waiting |= usage.waiting;
-        self.lacks |= usage.lacks > Bytes::ZERO;
+        self.lacks = self.lacks.max(usage.lacks);
         self.queued = usage.queued;
+    }
+
+    /// Returns the largest possible deficit of its bucket since the last sample.
+    pub(super) const fn deficit(&self) -> Bytes {
+        self.taken.saturating_add(self.lacks)
     }
 
     /// Ends a sample, and estimates the demand.
@@ -87,7 +92,7 @@ impl Flow {
         let more = used.saturating_add(Rate(used.0 / 4));
         self.demand = if self.waiting {
             Rate::MAX
-        } else if self.lacks {
+        } else if self.lacks > Bytes::ZERO {
             // A bucket that is not full yet is filled at no less than the share
             // that is the pair's whatever others want.
             more.max(share)
@@ -96,7 +101,7 @@ impl Flow {
         };
         self.taken = Bytes::ZERO;
         self.waiting = false;
-        self.lacks = false;
+        self.lacks = Bytes::ZERO;
         self.queued = Bytes::ZERO;
     }
 }

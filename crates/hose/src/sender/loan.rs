@@ -16,7 +16,7 @@ pub(super) struct Loan {
     /// True if a loan has ended without the knowledge of the receiver's host, which counts it still.
     /// No loan is accepted before that host has granted a rate without one.
     has_lapsed: bool,
-    /// Time of the last sample in which the pair was used.
+    /// Time of the last sample in which the loan was used, or frames waited.
     used: Nanos,
 }
 
@@ -35,10 +35,13 @@ impl Loan {
         self.wanted = self.wanted.min(most);
     }
 
-    /// Ends a sample after which `queued` bytes wait.
-    pub(super) fn end_sample(&mut self, now: Nanos, queued: Bytes, is_used: bool) {
-        if is_used {
+    /// Ends a sample after which `queued` bytes wait. The loan was used if the pair may have sent more
+    /// than without it. An unused loan is requested no longer.
+    pub(super) fn end_sample(&mut self, now: Nanos, times: Times, queued: Bytes, is_used: bool) {
+        if is_used || queued > Bytes::ZERO {
             self.used = now;
+        } else if now.since(self.used) >= times.loan_kept() {
+            self.wanted = Bytes::ZERO;
         }
         self.handle_queued(queued);
     }
@@ -105,18 +108,22 @@ mod tests {
 
     #[test]
     fn a_lapsed_loan_is_granted_again_only_after_a_grant_of_zero() {
+        let times = Times {
+            interval: Nanos::from_millis(1),
+            commitment: Nanos::ZERO,
+        };
         let mut loan = Loan::default();
         loan.set_most(Bytes(10));
-        loan.end_sample(Nanos(1), Bytes(7), true);
+        loan.end_sample(Nanos(1), times, Bytes(7), true);
         assert_eq!(loan.request(), Bytes(7));
         assert!(loan.take(Bytes(7)));
-        loan.end_sample(Nanos(2), Bytes(7), true);
+        loan.end_sample(Nanos(2), times, Bytes(7), true);
         assert_eq!(loan.request(), Bytes(10), "no more than is of use");
         loan.lapse();
         assert_eq!((loan.lent(), loan.request()), (Bytes(0), Bytes(0)));
         assert_eq!(loan.receipt(), Bytes(0), "it may be spent");
         assert!(!loan.take(Bytes(7)), "it would have it twice");
-        loan.end_sample(Nanos(3), Bytes(7), true);
+        loan.end_sample(Nanos(3), times, Bytes(7), true);
         assert_eq!(loan.request(), Bytes(0));
         assert!(!loan.take(Bytes(0)));
         assert_eq!((loan.request(), loan.receipt()), (Bytes(7), Bytes(10)));

@@ -317,6 +317,33 @@ fn a_lone_senders_loan_expires_and_is_lent_to_others() {
     assert_eq!(lent(&net), 12 * FRAME);
 }
 
+/// Senders that go on within their parts keep no loan of an earlier message from others.
+#[test]
+fn an_active_senders_unused_loan_is_lent_to_others() {
+    let mut net = net(9, Faults::NONE, Some(INWARD));
+    for from in [1, 2] {
+        send(&mut net, from, 0, 9);
+    }
+    net.run_for(Nanos::from_millis(2));
+    assert_eq!(lent(&net), 12 * FRAME, "all of the pool");
+    let early = time(&mut net, 3, 0, 10);
+    // A frame each millisecond: an eighth of B.
+    for _ in 0..80 {
+        for from in [1, 2] {
+            send(&mut net, from, 0, 1);
+        }
+        net.run_for(Nanos::from_millis(1));
+    }
+    assert_eq!(lent(&net), 0);
+    let late = time(&mut net, 3, 0, 10);
+    println!("the last seven frames at the rate: {early}; lent: {late}");
+    // Ten frames take 0.12 ms, and an exchange.
+    assert!(
+        late < Nanos::from_micros(400) && early > late,
+        "{early}, {late}"
+    );
+}
+
 #[test]
 fn a_host_that_started_again_lends_when_its_pool_is_paid() {
     let mut net = net(9, Faults::NONE, Some(INWARD));

@@ -71,22 +71,6 @@ fn receivers_limit_the_bursts_that_come_to_them() {
 }
 
 #[test]
-fn a_pair_has_its_part_of_the_inward_burst_and_at_most_s() {
-    let credit = |burst_in: Option<u64>, machines| {
-        let guarantee = Guarantee {
-            burst_in: burst_in.map(Bytes),
-            ..figure_5()
-        };
-        guarantee.credit(machines).0
-    };
-    assert_eq!(credit(None, 9), 100_000);
-    assert_eq!(credit(Some(304_000), 9), 19_000);
-    assert_eq!(credit(Some(304_009), 9), 19_000, "rounded down");
-    assert_eq!(credit(Some(900_000), 9), 100_000);
-    assert_eq!(credit(Some(300_000), 1), 100_000);
-}
-
-#[test]
 fn a_cut_with_an_empty_side_has_no_traffic() {
     for senders in [0, 9, 10] {
         assert!(

@@ -98,7 +98,7 @@ pub struct Setting {
     /// Kinds of single hosts.
     #[serde(default)]
     pub on: Vec<On>,
-    /// Disabled talks.
+    /// Disabled talks, and classes of tenants that send nothing.
     #[serde(default)]
     pub quiet: Vec<Name>,
 }
@@ -348,13 +348,16 @@ impl Messages {
         }
         section.hold("machine", self.try_machines(setting, hosts, 0).map(drop));
         self.check_snoop(setting, section);
-        let talks = || self.talk.iter().map(|talk| talk.name.get_ref());
-        if let Some(name) = setting
-            .quiet
-            .iter()
-            .find(|it| !talks().any(|talk| talk == it.get_ref()))
-        {
-            let message = format!("{} is no `talk`: name one", name.get_ref());
+        let classes = self.tenants.iter().flat_map(|tenants| &tenants.class);
+        let classes = classes.map(|class| class.name.get_ref());
+        let talks = self.talk.iter().map(|talk| talk.name.get_ref());
+        let known: Vec<_> = talks.chain(classes).collect();
+        let is_unknown = |it: &&Name| !known.contains(&it.get_ref());
+        if let Some(name) = setting.quiet.iter().find(is_unknown) {
+            let message = format!(
+                "{} is no `talk` and no class of `tenants`: name one",
+                name.get_ref()
+            );
             section.at("quiet", message);
         }
     }
@@ -446,6 +449,7 @@ impl Messages {
             if setting.meter.is_some() {
                 section.at("meter", "tenants are not metered: leave it out");
             }
+            self.check_queues(setting, section);
             return;
         }
         for (key, is_there) in [
@@ -458,6 +462,22 @@ impl Messages {
                     "there are no tenants: write `tenants`, or leave it out",
                 );
             }
+        }
+    }
+}
+
+impl Messages {
+    /// Checks that switches have a queue for each delay class, for other guarantees and for the rest.
+    fn check_queues(&self, setting: &Setting, section: &mut Section<'_>) {
+        let delay_classes = self.racks.as_ref().map_or(0, |it| it.delay_class.len());
+        let queues = delay_classes + 2;
+        let classes = setting.switches.classes;
+        if delay_classes > 0 && setting.pacer.is_some() && classes < queues {
+            let message = format!(
+                "{classes} classes for {delay_classes} of `delay_class`, other guarantees and best \
+                 effort: write {queues} or more"
+            );
+            section.table("switches").at("classes", message);
         }
     }
 }

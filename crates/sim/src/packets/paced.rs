@@ -3,14 +3,15 @@
 
 use super::fifo::Fifo;
 use super::line::{Line, Tier};
-use super::packet::{FIRST, LAST, Packet};
+use super::packet::Packet;
 use super::port::PortTally;
+use super::priorities::Priorities;
 use crate::net::{Node, Time, Wire};
 use std::sync::Arc;
 use tailbound_dataplane::pacer::{Home, MAX_RATIO, PacerError, Place};
 use tailbound_dataplane::{
-    Class, Coverage, FlowKey, Frame, Guarantee, GuestId, HashKeys, Mark, Outgoing, PacedPipeline,
-    PacedPipelineConfig, PacerConfig,
+    Class, Classes, Coverage, Fabric, FlowKey, Frame, Guarantee, GuestId, HashKeys, Mark, Outgoing,
+    PacedPipeline, PacedPipelineConfig, PacerConfig,
 };
 use tailbound_hose::Usage;
 use tailbound_units::{Bytes, Nanos, Rate};
@@ -25,6 +26,9 @@ pub(super) struct Sender {
     /// True if that machine is on the same host.
     pub(super) is_local: bool,
 }
+
+/// The classes of the fabric.
+const CLASSES: Classes = Classes::of(Fabric::GuaranteesFirst);
 
 /// A packet in the form that the data path requires.
 #[derive(Debug, Clone, Copy)]
@@ -47,18 +51,14 @@ impl Frame for PacedFrame {
         })
     }
     fn class(&self) -> Class {
-        if self.packet.class == FIRST {
-            Class::Guaranteed
-        } else {
+        if self.packet.class == CLASSES.mark(Class::Lowest).pcp {
             Class::Lowest
+        } else {
+            Class::Guaranteed
         }
     }
-    fn set_class(&mut self, class: Class, _: Mark) {
-        self.packet.class = if class == Class::Guaranteed {
-            FIRST
-        } else {
-            LAST
-        };
+    fn set_class(&mut self, _: Class, mark: Mark) {
+        self.packet.class = mark.pcp;
     }
     fn mark_congestion(&mut self) -> bool {
         self.packet.mark()
@@ -74,6 +74,8 @@ pub(super) struct PacedHost {
     pipeline: PacedPipeline<PacedFrame>,
     /// Senders, by the receiving ends of connections.
     senders: Arc<[Sender]>,
+    /// Queues of switches.
+    priorities: Arc<Priorities>,
     /// Packets of each guest that the pacer has not accepted.
     rings: Vec<Fifo<PacedFrame>>,
     read_again: Vec<GuestId>,
@@ -98,6 +100,7 @@ impl PacedHost {
         is_work_conserving: bool,
         guests: &[Option<Guarantee>],
         senders: Arc<[Sender]>,
+        priorities: Arc<Priorities>,
     ) -> Result<Self, PacerError> {
         let pacer = PacerConfig {
             // Frames keep the pacer's departure times.
@@ -105,7 +108,10 @@ impl PacedHost {
             work_conserving: is_work_conserving,
             ..PacerConfig::new(line.rate)
         };
-        let config = PacedPipelineConfig::new(pacer);
+        let config = PacedPipelineConfig {
+            classes: CLASSES,
+            ..PacedPipelineConfig::new(pacer)
+        };
         let mut pipeline = PacedPipeline::with_keys(config, HashKeys::FIXED)?;
         for (slot, guarantee) in (0..).zip(guests) {
             let id = GuestId::first(slot);
@@ -115,6 +121,7 @@ impl PacedHost {
         Ok(Self {
             pipeline,
             senders,
+            priorities,
             rings: vec![Fifo::new(); guests.len()],
             read_again: Vec::new(),
             wire: Wire::new(line.rate),
@@ -242,6 +249,7 @@ impl PacedHost {
     fn pull(&mut self, out: &mut Vec<Packet>) {
         let Self {
             pipeline,
+            priorities,
             wire,
             free_at,
             delay,
@@ -255,6 +263,7 @@ impl PacedHost {
                 return;
             };
             let mut packet = frame.packet;
+            packet.class = priorities.queue(packet.class);
             let begins = launch_at.map_or(*now, Time::from).max(*free_at);
             packet.go_on(begins, Tier::Host);
             *free_at = wire.send(begins, packet.bytes());
@@ -263,6 +272,7 @@ impl PacedHost {
             tally.bytes += u64::from(packet.size);
         };
         pipeline.pull(now.floor(), on_the_wire, |mut sent, _| {
+            sent.packet.class = priorities.queue(sent.packet.class);
             sent.packet.go_on(*now, Tier::Host);
             out.push(sent.packet);
         });

@@ -53,7 +53,7 @@ pub struct Packet {
     pub(super) next: u32,
     /// Length on a wire, in bytes.
     pub(super) size: u16,
-    /// Priority; 0 is served first.
+    /// Queue at a switch; 0 is served first. In a host that paces, the PCP of its mark.
     pub(super) class: u8,
     /// Number of earlier connections with the number of its connection.
     pub(super) reused: u8,

@@ -11,12 +11,13 @@ use super::racks::{BuiltRacks, FRAME};
 use super::rounds::{Rounds, Sends};
 use super::tenants::{AdmittedTenant, Centre};
 use crate::net::NodeId;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use tailbound_dataplane::pacer::{Home, PacerError};
 use tailbound_dataplane::{Guarantee, GuestId};
 use tailbound_hose::InwardBurst;
 use tailbound_placement::{Direction, Policy, PortId};
-use tailbound_units::{Bytes, Nanos, Rate};
+use tailbound_units::{Bytes, Nanos};
 
 /// A machine of a tenant.
 #[derive(Debug, Clone, Copy)]
@@ -70,13 +71,18 @@ impl Joined {
         joined
     }
 
-    /// Returns the rounds of all tenants before `until`. The first end of a connection sends.
-    pub(super) fn rounds(&self, until: Nanos) -> Rounds {
+    /// Returns the rounds before `until` of the tenants whose class is not quiet. The first end of a
+    /// connection sends.
+    pub(super) fn rounds(&self, until: Nanos, is_quiet: impl Fn(usize) -> bool) -> Rounds {
         let sends = self.centre.tenants.iter().map(|tenant| Sends {
             ends: Vec::new(),
             size: tenant.size,
             every: tenant.every,
-            due: hose::SETTLED + tenant.first,
+            due: if is_quiet(tenant.class) {
+                Nanos::MAX
+            } else {
+                hose::SETTLED + tenant.first
+            },
             flying: 0,
         });
         let mut sends: Vec<Sends> = sends.collect();
@@ -148,9 +154,7 @@ impl Joined {
         let senders = self.senders();
         let mut guests: Vec<Vec<Option<Guarantee>>> = vec![Vec::new(); racks.hosts()];
         for tenant in &self.centre.tenants {
-            let guarantee = tenant
-                .is_promised
-                .then(|| paced(tenant, policy, racks.host_rate()));
+            let guarantee = tenant.is_promised.then(|| paced(tenant, policy, racks));
             for host in &tenant.machines {
                 guests[*host].push(guarantee);
             }
@@ -160,8 +164,13 @@ impl Joined {
         let sizes = self.sizes();
         let host = |(number, guests): (usize, Vec<_>)| {
             let line = lines[number].line;
-            let mut host =
-                PacedHost::new(line, pacer.work_conserving, &guests, Arc::clone(&senders))?;
+            let mut host = PacedHost::new(
+                line,
+                pacer.work_conserving,
+                &guests,
+                Arc::clone(&senders),
+                Arc::clone(racks.priorities()),
+            )?;
             for (slot, machines) in (0..).zip(sizes.get(number).into_iter().flatten()) {
                 let home = Home {
                     host: number as u64,
@@ -191,7 +200,7 @@ impl Joined {
     }
 
     /// Returns the machines that divide their guaranteed bandwidth among their senders.
-    pub(super) fn members(&self, policy: Policy, link: Rate) -> Vec<Member> {
+    pub(super) fn members(&self, policy: Policy, racks: &BuiltRacks) -> Vec<Member> {
         let tenants = (0..).zip(&self.centre.tenants);
         let owners = tenants.flat_map(|(number, tenant)| {
             std::iter::repeat_n((number, tenant), tenant.machines.len())
@@ -200,7 +209,7 @@ impl Joined {
         let machines = machines.filter(|(_, (_, tenant))| tenant.is_promised);
         let member =
             |((number, machine), (tenant, of)): ((u32, &Machine), (u32, &AdmittedTenant))| {
-                let guarantee = paced(of, policy, link);
+                let guarantee = paced(of, policy, racks);
                 Member {
                     host: machine.host,
                     slot: machine.slot,
@@ -233,9 +242,8 @@ impl Joined {
 
     /// Returns the guarantees of the paths to each end.
     pub(super) fn promises(&self, racks: &BuiltRacks) -> Promises {
-        let bounds = racks.bounds(&self.centre.datacentre);
+        let mut bounds = BTreeMap::new();
         let (ports, mut way) = (racks.ports(), Vec::new());
-        let tree = racks.tree();
         // An end's sender is the other end.
         let ends = self.ends().map(|(to, from, tenant)| {
             let tenant = &self.centre.tenants[tenant as usize];
@@ -245,8 +253,13 @@ impl Joined {
             way.clear();
             racks.way(from, to, &mut way);
             let flying: u64 = way.iter().map(|port| ports[*port].line.delay.0).sum();
+            let class = tenant.guarantee.class;
+            let bounds = bounds
+                .entry(class)
+                .or_insert_with(|| racks.bounds(&self.centre.datacentre, class));
             let mut queues = way[1..].iter().map(|port| bounds[*port]);
             let queues = queues.try_fold(0, |sum, bound| Some(sum + bound?.0));
+            let tree = racks.tree().of_class(class)?;
             let own = tree.port(PortId {
                 node: tree.hosts()[from],
                 direction: Direction::Up,
@@ -258,13 +271,15 @@ impl Joined {
                 delay: delay.unwrap_or(Nanos::MAX),
             })
         });
-        Promises::new(ends.collect(), racks.host_rate())
+        let priorities = Arc::clone(racks.priorities());
+        Promises::new(ends.collect(), racks.host_rate(), priorities)
     }
 }
 
 /// Returns the guarantee that the pacer enforces for a tenant's machine under a policy.
-fn paced(tenant: &AdmittedTenant, policy: Policy, link: Rate) -> Guarantee {
+fn paced(tenant: &AdmittedTenant, policy: Policy, racks: &BuiltRacks) -> Guarantee {
     let of = &tenant.guarantee;
+    let link = racks.host_rate();
     let bandwidth = of.bandwidth;
     match policy {
         // No machine may burst.
@@ -275,6 +290,7 @@ fn paced(tenant: &AdmittedTenant, policy: Policy, link: Rate) -> Guarantee {
             Guarantee {
                 bursts: of.counted_bursts(),
                 credit: of.credit(vms).filter(|credit| *credit < of.burst),
+                class: of.class.and_then(|number| racks.delay_class(number)),
                 ..Guarantee::new(bandwidth, of.burst, burst_rate.max(bandwidth))
             }
         }

@@ -1,7 +1,9 @@
 //! Guarantees of tenants' frames, and the comparison of each delivered frame with them.
 
 use super::line::Tier;
-use super::packet::{FIRST, Packet};
+use super::packet::Packet;
+use super::priorities::Priorities;
+use std::sync::Arc;
 use tailbound_units::{Nanos, Rate};
 
 /// Guarantee on the path to an end of a connection: the time from a frame's departure from its host
@@ -21,6 +23,8 @@ pub(super) struct Promises {
     by_end: Vec<Option<Promise>>,
     /// Rate of hosts' links.
     link: Rate,
+    /// Queues of switches.
+    priorities: Arc<Priorities>,
     pub(super) kept: GuaranteeCounters,
 }
 
@@ -47,10 +51,15 @@ impl GuaranteeCounters {
 }
 
 impl Promises {
-    pub(super) fn new(by_end: Vec<Option<Promise>>, link: Rate) -> Self {
+    pub(super) fn new(
+        by_end: Vec<Option<Promise>>,
+        link: Rate,
+        priorities: Arc<Priorities>,
+    ) -> Self {
         Self {
             by_end,
             link,
+            priorities,
             kept: GuaranteeCounters::default(),
         }
     }
@@ -58,7 +67,7 @@ impl Promises {
     /// Compares a delivered packet with its guarantee.
     pub(super) fn hold(&mut self, now: Nanos, packet: &Packet) {
         let promise = self.by_end.get(packet.to as usize).copied().flatten();
-        let Some(promise) = promise.filter(|_| packet.class == FIRST) else {
+        let Some(promise) = promise.filter(|_| self.priorities.is_guaranteed(packet.class)) else {
             return;
         };
         let flight = (now.0 as u32).wrapping_sub(packet.sent);

@@ -2,12 +2,15 @@
 //! for their ports.
 
 use super::line::{Line, MAX_HOSTS, Sends, Tier, check_line};
+use super::priorities::Priorities;
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use tailbound_dataplane::pacer::HostGroups;
+use std::sync::Arc;
+use tailbound_dataplane::pacer::{DelayClass, HostGroups};
 use tailbound_experiment::Section;
 use tailbound_placement::{
-    Datacentre, Direction, NodeId, PortId, SpecError, Topology, Uniform, UplinkSpec,
+    Datacentre, DelayClassSpec, Direction, NodeId, PortId, Spec, SpecError, Topology, Uniform,
+    UplinkSpec, bound_of_class,
 };
 use tailbound_units::{Bytes, Nanos, Rate};
 
@@ -29,6 +32,9 @@ pub struct Racks {
     pub delay: Nanos,
     /// Link between VMs of a host.
     pub inside: Line,
+    /// Delay classes, as in a topology of placement; none.
+    #[serde(default)]
+    pub delay_class: Vec<DelayClassSpec>,
 }
 
 /// The longest frame on a wire.
@@ -42,6 +48,7 @@ pub(super) struct BuiltRacks {
     /// Numbers of hosts by their nodes, and the rack of each.
     places: BTreeMap<NodeId, usize>,
     rack_of: Vec<usize>,
+    priorities: Arc<Priorities>,
 }
 
 impl Racks {
@@ -80,7 +87,11 @@ impl Racks {
             pod_link: self.rack_link.clone(),
             frame: FRAME,
         };
-        uniform.spec().build()
+        let spec = Spec {
+            delay_classes: self.delay_class.clone(),
+            ..uniform.spec()
+        };
+        spec.build()
     }
 
     pub(super) fn build(&self) -> Result<BuiltRacks, SpecError> {
@@ -96,6 +107,7 @@ impl Racks {
             spec: self.clone(),
             places,
             rack_of,
+            priorities: Arc::new(Priorities::new(&self.delay_class)),
             tree,
         })
     }
@@ -113,6 +125,17 @@ impl BuiltRacks {
     /// Returns placement's tree.
     pub(super) fn tree(&self) -> &Topology {
         &self.tree
+    }
+
+    /// Returns the switches' queues.
+    pub(super) fn priorities(&self) -> &Arc<Priorities> {
+        &self.priorities
+    }
+
+    /// Returns the delay class with a number, as pacers have it.
+    pub(super) fn delay_class(&self, number: u8) -> Option<DelayClass> {
+        let place = usize::from(number).checked_sub(1)?;
+        DelayClass::new(number, self.spec.delay_class.get(place)?.mark)
     }
 
     /// Returns the number of a host.
@@ -184,10 +207,10 @@ impl BuiltRacks {
         way.push(hosts + to);
     }
 
-    /// Returns the longest time of a frame with a guarantee at each of placement's ports, with the
+    /// Returns the longest time of a guaranteed class's frame at each of placement's ports, with the
     /// placed tenants; `None` if it is unbounded.
-    pub(super) fn bounds(&self, centre: &Datacentre) -> Vec<Option<Nanos>> {
-        let bound = |(port, _)| centre.bound(port).map(|bound| bound.delay);
+    pub(super) fn bounds(&self, centre: &Datacentre, class: Option<u8>) -> Vec<Option<Nanos>> {
+        let bound = |(port, _)| bound_of_class(centre, class, port).map(|bound| bound.delay);
         self.placed().map(bound).collect()
     }
 }

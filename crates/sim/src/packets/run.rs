@@ -298,7 +298,10 @@ impl Messages {
         let ends = Ends {
             places,
             routes,
-            workload: Workload::Tenants(joined.rounds(self.until())),
+            workload: Workload::Tenants(joined.rounds(self.until(), |class| {
+                let name = tenants.class[class].name.get_ref();
+                setting.quiet.iter().any(|quiet| quiet.get_ref() == name)
+            })),
         };
         let pool = Pool::new();
         let port = |it: &Sends| Element::Port(Port::new(&port_config(it, setting), &pool, None));
@@ -320,7 +323,7 @@ impl Messages {
             simulation: self.network(nodes, ends, setting, own, promises),
             pool,
             hosts,
-            hoses: is_paced.then(|| Hoses::new(hosts, &joined.members(policy, racks.host_rate()))),
+            hoses: is_paced.then(|| Hoses::new(hosts, &joined.members(policy, &racks))),
             joined: Some((racks, joined)),
         })
     }
@@ -544,7 +547,8 @@ impl Network {
     ) -> TenantsOutcome {
         outcome.kept = self.all_hosts().promises.kept;
         outcome.refused_rates = self.hoses.as_ref().map_or(0, |hoses| hoses.refused);
-        let bounds = racks.bounds(&joined.centre.datacentre);
+        // The ordinary class waits longest.
+        let bounds = racks.bounds(&joined.centre.datacentre, None);
         for (node, bound) in self.simulation.nodes().iter().zip(bounds) {
             if let Element::Paced(host) = node {
                 outcome.lost_in_hosts += host.drops();

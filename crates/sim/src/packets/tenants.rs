@@ -166,6 +166,7 @@ impl Tenants {
             let kind = &self.class[class];
             request.vms = request.vms.max(2);
             let guarantee = request.guarantee.map(|it| kind.at_least(it));
+            let guarantee = guarantee.map(|it| datacentre.topology().guarantee_with_class(it));
             request.guarantee = guarantee.filter(|_| !kind.best_effort);
             let id = TenantId(asked);
             asked += 1;

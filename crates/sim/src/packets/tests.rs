@@ -1,5 +1,6 @@
 //! Runs of whole networks.
 
+mod classes;
 mod datagrams;
 mod hull;
 mod machines;

@@ -29,16 +29,18 @@ pub(crate) struct WorkloadConfig<'e> {
 pub(crate) struct Inward {
     /// The number of bursts in it.
     pub(crate) bursts: u32,
-    /// The longest frame: the inward burst has at least two of each other machine, or the burst of each
-    /// if that is less.
+    /// The longest frame, for the least inward burst of a tenant.
     pub(crate) frame: Bytes,
 }
 
 impl Inward {
-    fn of(self, burst: Bytes, vms: u32) -> Bytes {
-        let burst = burst.max(self.frame).0;
-        let least = burst.min(2 * self.frame.0) * u64::from(vms - 1);
-        Bytes(least.max(burst * u64::from(self.bursts)))
+    /// Returns the request with an inward burst, at least the least that admission accepts.
+    fn limit(self, request: &mut Request) {
+        let least = request.least_inward(self.frame);
+        if let Some(guarantee) = &mut request.guarantee {
+            let bursts = guarantee.burst.max(self.frame).0 * u64::from(self.bursts);
+            guarantee.burst_in = Some(least.max(Bytes(bursts)));
+        }
     }
 }
 
@@ -80,20 +82,18 @@ impl<'e> Workload<'e> {
             class.guarantee
         };
         let vms = vms.clamp(1.0, f64::from(most_vms)) as u32;
-        let burst_in = inward.map(|inward| inward.of(guarantee.burst, vms));
-        let guarantee = Guarantee {
-            burst_in: burst_in.or(guarantee.burst_in),
-            ..guarantee.with_default_bursts()
-        };
-        let request = Request {
+        let mut request = Request {
             vms,
-            guarantee: Some(guarantee),
+            guarantee: Some(guarantee.with_default_bursts()),
             cpu: 0,
             memory: Bytes::ZERO,
             domains: None,
             cpu_reservation: None,
             message: None,
         };
+        if let Some(inward) = inward {
+            inward.limit(&mut request);
+        }
         (number, request)
     }
 

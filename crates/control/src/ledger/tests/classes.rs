@@ -9,11 +9,18 @@ const HOSTS: [&str; 6] = [
     "host-1", "host-2", "host-3", "other-1", "other-2", "other-3",
 ];
 
-/// A ledger with a delay class of 50 us at each port.
+/// The tree with delay classes of these queues in microseconds and PCPs.
+fn tree(classes: &[(u64, u8)]) -> Spec {
+    let classes = classes.iter().map(|(queue, pcp)| {
+        let dscp = 8 * pcp;
+        format!("[[delay_class]]\nqueue = \"{queue}us\"\nmark = {{ dscp = {dscp}, pcp = {pcp} }}\n")
+    });
+    Spec::from_toml(&format!("{TREE}\n{}", classes.collect::<String>())).unwrap()
+}
+
+/// A ledger with a delay class of 40 us at each port.
 fn classed() -> Ledger {
-    let text =
-        format!("{TREE}\n[[delay_class]]\nqueue = \"40us\"\nmark = {{ dscp = 48, pcp = 6 }}\n");
-    let (ledger, _) = Ledger::new(Spec::from_toml(&text).unwrap(), Policy::Silo).unwrap();
+    let (ledger, _) = Ledger::new(tree(&[(40, 6)]), Policy::Silo).unwrap();
     ledger
 }
 
@@ -105,6 +112,42 @@ fn a_short_delays_class_appears_in_bounds_and_guarantees() {
         refused.to_string().contains("no delay class 2"),
         "{refused}"
     );
+}
+
+#[test]
+fn a_topology_that_renumbers_a_delay_class_with_tenants_is_refused() {
+    let mut ledger = classed();
+    let fast = admitted(&mut ledger, &tenant("fast", Nanos::from_micros(80)));
+    admitted(&mut ledger, &tenant("usual", Nanos::from_millis(2)));
+    let broken = |ledger: &Ledger, classes: &[(u64, u8)]| {
+        let diff = compare(&ledger.snapshot(), &tree(classes)).unwrap();
+        let broken = diff.broken.into_iter();
+        broken.map(|it| (it.tenant, it.why)).collect::<Vec<_>>()
+    };
+    // Below it, another mark, and another queue.
+    for same in [&[(40, 6), (45, 7)][..], &[(40, 7)], &[(39, 6)]] {
+        assert!(broken(&ledger, same).is_empty(), "{same:?}");
+    }
+    // Above it, also with its queue.
+    for other in [[(35, 7), (40, 6)], [(40, 7), (45, 6)]] {
+        let broken = broken(&ledger, &other);
+        let [(id, why)] = broken.as_slice() else {
+            panic!("{broken:?}");
+        };
+        assert_eq!(*id, fast.id);
+        assert!(why.contains("insert none above"), "{why}");
+    }
+    let spec = Box::new(tree(&[(35, 7), (40, 6)]));
+    let set = call(Command::SetTopology {
+        spec,
+        expected: None,
+    });
+    let refused = ledger.decide(&set, Nanos(1)).expect_err("it is renumbered");
+    assert!(matches!(refused, LedgerError::Breaks(_)), "{refused}");
+    // Without its tenant there is nothing to renumber.
+    let delete = call(Command::Delete { id: fast.id });
+    let _ = ledger.decide(&delete, Nanos(1)).unwrap();
+    assert!(broken(&ledger, &[(35, 7), (40, 6)]).is_empty());
 }
 
 #[test]

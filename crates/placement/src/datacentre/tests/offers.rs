@@ -334,7 +334,7 @@ proptest! {
 }
 
 #[test]
-fn an_inward_burst_has_room_for_one_burst_and_for_two_frames_of_each_other_machine() {
+fn an_inward_burst_has_room_for_a_frame_of_each_other_machine_and_the_rest_of_a_burst() {
     let mut dc = four();
     for host in dc.topology().hosts().to_vec() {
         dc.set_offer(host, HostOffer::Within(limits(10_000, 1_538)));
@@ -352,15 +352,16 @@ fn an_inward_burst_has_room_for_one_burst_and_for_two_frames_of_each_other_machi
              leave it out"
         )
     );
-    let below_frames = refused(16, 46_139);
+    // 15 frames, and S without one.
+    let below_frames = refused(16, 36_531);
     assert_eq!(
         below_frames.as_deref(),
         Some(
-            "an inward burst of 46.139KB is below two frames of 1.538KB for each of the other \
-             machines; request at least 46.14KB, or leave it out"
+            "an inward burst of 36.531KB is too small for a frame of 1.538KB of each of the other \
+             machines and for the part that is lent; request at least 36.532KB, or leave it out"
         )
     );
-    assert_eq!(refused(16, 46_140), None);
+    assert_eq!(refused(16, 36_532), None);
     assert_eq!(refused(4, 15_000), None);
     assert_eq!(refused(1, 15_000), None, "nothing is sent to it");
 }

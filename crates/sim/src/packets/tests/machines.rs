@@ -151,7 +151,7 @@ name = "one"
         ),
         (
             text("1", endless, "quiet = [\"u\"]"),
-            "u is no `talk`: name one",
+            "u is no `talk` and no class of `tenants`: name one",
         ),
         (
             text(

@@ -10,11 +10,12 @@
 mod common;
 
 use common::{PAYLOAD, START, guest, segment};
+use std::collections::VecDeque;
 use std::error::Error;
 use std::fs;
 use std::process::ExitCode;
-use tailbound_dataplane::Packet;
 use tailbound_dataplane::snoop::{Origin, RingPlacement};
+use tailbound_dataplane::{Packet, SnoopConfig};
 use tailbound_units::Nanos;
 
 /// Maximum time of a segment with a million connections, relative to 100.
@@ -22,6 +23,8 @@ const SCALING: f64 = 3.0;
 const SEGMENTS: u32 = 1_000_000;
 /// Number of segments that arrive before the guest acknowledges them.
 const FLIGHT: u32 = 400;
+/// Number of segments that the switch offers to a ring together.
+const BURST: usize = 32;
 
 /// CPU time of this thread in nanoseconds, without the time of other processes.
 fn cpu_time() -> Result<f64, Box<dyn Error>> {
@@ -49,20 +52,28 @@ fn time(flows: u32) -> Result<f64, Box<dyn Error>> {
     let mut numbers = vec![1_u32; flows as usize];
     let (mut peer, mut now, mut nanos) = (0, START, 0.0);
     for _ in 0..SEGMENTS / FLIGHT {
-        let (mut come, mut answers) = (Vec::new(), Vec::new());
+        let (mut come, mut answers) = (VecDeque::new(), Vec::new());
         for _ in 0..FLIGHT {
             peer = next(peer, flows);
             let number = &mut numbers[peer as usize];
-            come.push(segment(&pool, true, peer, *number, 1, PAYLOAD));
+            come.push_back(segment(&pool, true, peer, *number, 1, PAYLOAD));
             *number = number.wrapping_add(PAYLOAD);
             answers.push(segment(&pool, false, peer, 1, *number, 0));
         }
         let began = cpu_time()?;
-        for frame in come {
-            now += Nanos::from_micros(1);
-            drop::<Option<Packet>>(snoop.handle_ingress(now, frame));
+        while !come.is_empty() {
+            let burst = come.len().min(BURST);
+            if snoop.len() > SnoopConfig::CACHED {
+                snoop.load(come.iter().take(burst));
+            }
+            for frame in come.drain(..burst) {
+                now += Nanos::from_micros(1);
+                drop::<Option<Packet>>(snoop.handle_ingress(now, frame));
+            }
             snoop.handle_placed(RingPlacement::All);
-            drop(snoop.poll_to_peer());
+            while let Some(answer) = snoop.poll_to_peer() {
+                drop(answer);
+            }
         }
         for frame in answers {
             drop(snoop.handle_egress(now, frame, Origin::OUTSIDE));

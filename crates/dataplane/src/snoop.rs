@@ -27,6 +27,7 @@
 //! `lifecycle` ends early acknowledgement. All of them see a frame
 //! through [`Segment`] and [`TcpFrame`], so a simulated one runs through the same code.
 
+mod ages;
 mod config;
 mod delayed;
 mod deliver;

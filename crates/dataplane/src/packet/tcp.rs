@@ -152,6 +152,11 @@ impl TcpFrame for Packet {
         })
     }
 
+    #[inline]
+    fn connection_hash(&self, direction: Direction) -> Option<u32> {
+        plain::connection_hash(self, direction).or_else(|| Some(self.sight(direction)?.hash))
+    }
+
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "once for every frame of TCP")]
     fn plain(&self, direction: Direction) -> Option<Plain> {

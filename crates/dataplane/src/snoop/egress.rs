@@ -7,7 +7,7 @@ use super::ingress::echo;
 use super::mode::{Bar, Mode, Pause};
 use super::segment::{Flags, Segment};
 use super::seq::Seq;
-use super::table::Place;
+use super::table::{Place, Table};
 use super::{Snoop, SnoopConfig};
 use tailbound_units::Nanos;
 
@@ -113,14 +113,9 @@ impl<F: TcpFrame> Snoop<F> {
 
     /// Adds a connection. If the table is full, it replaces the one that was idle for longest.
     fn add(&mut self, now: Nanos, sight: &Sight, flow: Flow) {
-        self.forget_closed(now);
+        forget_closed(self, now);
         if self.flows.is_full() {
-            // Of the few that were idle for longest, one without retained data.
-            let flows = &self.flows;
-            let mut oldest = flows.oldest(now).map(|(place, _)| place).take(8);
-            let free = oldest.find(|place| !flows.peek(*place).owes());
-            drop(oldest);
-            let Some(place) = free else {
+            let Some(place) = idle_without_debt(&mut self.flows, now) else {
                 self.counts.stats.crowded += 1;
                 return;
             };
@@ -130,20 +125,6 @@ impl<F: TcpFrame> Snoop<F> {
         self.counts.modes[flow.marks.counted.mode()] += 1;
         let place = self.flows.add(now, sight.flow, sight.hash, flow);
         self.recount(place);
-    }
-
-    /// Forgets connections that both ends closed at least [`SnoopConfig::LINGER`] ago.
-    fn forget_closed(&mut self, now: Nanos) {
-        for _ in 0..2 {
-            let Some((place, idle)) = self.flows.oldest(now).next() else {
-                return;
-            };
-            let is_closed = self.flows.get(place).state.stage == Stage::Closed;
-            if !is_closed || idle < SnoopConfig::LINGER {
-                return;
-            }
-            self.forget(place);
-        }
     }
 
     /// Processes the guest's acknowledgement, and returns the verdict on it.
@@ -273,6 +254,33 @@ impl<F: TcpFrame> Snoop<F> {
             self.store.clear(&mut flow.chain);
         }
     }
+}
+
+/// Forgets connections that both ends closed at least [`SnoopConfig::LINGER`] ago.
+fn forget_closed<F: TcpFrame>(snoop: &mut Snoop<F>, now: Nanos) {
+    for _ in 0..2 {
+        let Some((place, idle)) = snoop.flows.oldest(now) else {
+            return;
+        };
+        let is_closed = snoop.flows.peek(place).state.stage == Stage::Closed;
+        if !is_closed || idle < SnoopConfig::LINGER {
+            return;
+        }
+        snoop.forget(place);
+    }
+}
+
+/// Returns the connection that was idle for longest and has no retained data, if it is among a few.
+/// Retained data counts as a use.
+fn idle_without_debt(flows: &mut Table<Flow>, now: Nanos) -> Option<Place> {
+    for _ in 0..8 {
+        let (place, _) = flows.oldest(now)?;
+        if !flows.peek(place).owes() {
+            return Some(place);
+        }
+        flows.pass_over(now, place);
+    }
+    None
 }
 
 /// Returns the connection that a SYN or SYN-ACK of the guest opens.

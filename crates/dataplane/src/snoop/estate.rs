@@ -77,7 +77,7 @@ impl<F: StoredFrame> Snoop<F> {
         let idle = now.saturating_sub(self.alive);
         let idle = ticks(idle).min(u32::MAX.into()) as u32;
         write(out, &[idle, self.reach.number()]);
-        for (_, id, flow) in self.flows.iter() {
+        for (_, id, flow) in self.flows.by_idle_time() {
             write(out, &name(id));
             write(out, &flow.record(now));
             let kept = self.store.of(flow.chain);

@@ -255,6 +255,12 @@ impl Flow {
         }
     }
 
+    /// Reads a part of each of its cache lines.
+    #[inline]
+    pub(super) const fn part(&self) -> u32 {
+        self.data.vm.0 ^ self.stamps.peer ^ self.timer.due ^ self.link.tag ^ self.chain.part()
+    }
+
     /// Sets the begin of the peer's bytes, by the guest's acknowledgement.
     pub(super) fn start(&mut self, at: Seq, window: u32, config: &SnoopConfig) {
         (self.data.vm, self.data.sent, self.data.next, self.data.high) = (at, at, at, at);

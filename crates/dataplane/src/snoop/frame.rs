@@ -194,6 +194,12 @@ pub trait TcpFrame: Frame {
     /// Finds TCP in the frame; `None` if the frame has no ports: another protocol, or a fragment.
     fn sight(&self, direction: Direction) -> Option<Sight>;
 
+    /// Returns [`Sight::hash`]; `None` if the frame has no ports.
+    #[inline]
+    fn connection_hash(&self, direction: Direction) -> Option<u32> {
+        Some(self.sight(direction)?.hash)
+    }
+
     /// Finds a plain segment with the most common layout; `None` has no meaning for the frame.
     #[inline]
     fn plain(&self, direction: Direction) -> Option<Plain> {

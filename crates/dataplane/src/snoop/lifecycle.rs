@@ -105,7 +105,11 @@ impl<F: TcpFrame> Snoop<F> {
         let capacity = capacity.max(owed);
         let mut spare = capacity - owed;
         let mut flows = Table::new(capacity);
-        let mut kept: Vec<_> = self.flows.iter().map(|(place, _, _)| place).collect();
+        let mut kept: Vec<_> = self
+            .flows
+            .by_idle_time()
+            .map(|(place, _, _)| place)
+            .collect();
         // The newest of those without retained data.
         kept.reverse();
         kept.retain(|place| {
@@ -135,7 +139,7 @@ impl<F: TcpFrame> Snoop<F> {
 
     /// Returns the status of each connection, the one idle for longest first.
     pub fn flows(&self) -> impl Iterator<Item = FlowView> + '_ {
-        self.flows.iter().map(|(_, id, flow)| FlowView {
+        self.flows.by_idle_time().map(|(_, id, flow)| FlowView {
             flow: *id,
             mode: flow.state.mode,
             owed: flow.data.next.since(flow.data.vm),

@@ -26,10 +26,10 @@ impl<F: TcpFrame> Snoop<F> {
         let Some(plain) = frame.plain(Direction::ToGuest) else {
             return Err(frame);
         };
-        let Some((place, slot)) = self.flows.recent(now, &plain.flow, plain.hash) else {
+        let Some(mut found) = self.flows.find_mut(&plain.flow, plain.hash) else {
             return Err(frame);
         };
-        let flow = &mut slot.value;
+        let (place, flow) = (found.place, &mut found.slot.value);
         let end = plain.seq + plain.payload;
         let truesize = frame.truesize();
         let takes = flow.chain.held() + truesize <= self.config.flow
@@ -39,8 +39,11 @@ impl<F: TcpFrame> Snoop<F> {
         if !(takes && frame.is_plain_intact(&plain)) {
             return Err(frame);
         }
-        slot.note(now);
-        let flow = &mut slot.value;
+        let is_first = found.note(now);
+        let flow = &mut found.slot.value;
+        if is_first {
+            flow.forget_repeat();
+        }
         let bytes = [plain.seq, end];
         self.store
             .push(&mut flow.chain, frame.again(), truesize, bytes);
@@ -82,16 +85,20 @@ impl<F: TcpFrame> Snoop<F> {
         let Some(plain) = plain.filter(|plain| plain.payload == 0 && !plain.pushed) else {
             return Err(frame);
         };
-        let Some((place, slot)) = self.flows.recent(now, &plain.flow, plain.hash) else {
+        let Some(mut found) = self.flows.find_mut(&plain.flow, plain.hash) else {
             return Err(frame);
         };
-        let window = u32::from(plain.window) << slot.value.marks.scale.min(14);
-        let edge = slot.value.windows.edge.latest(plain.ack + window);
-        if !slot.value.goes_on_with(&plain, edge) {
+        let (place, flow) = (found.place, &mut found.slot.value);
+        let window = u32::from(plain.window) << flow.marks.scale.min(14);
+        let edge = flow.windows.edge.latest(plain.ack + window);
+        if !flow.goes_on_with(&plain, edge) {
             return Err(frame);
         }
-        slot.note(now);
-        let flow = &mut slot.value;
+        let is_first = found.note(now);
+        let flow = &mut found.slot.value;
+        if is_first {
+            flow.forget_repeat();
+        }
         flow.origin = peer;
         flow.windows.edge = edge;
         flow.windows.window = window.min(self.config.window.0 as u32);

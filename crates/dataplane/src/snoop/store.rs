@@ -19,6 +19,11 @@ impl Chain {
         Bytes(self.held as u64)
     }
 
+    /// Reads a part of it.
+    pub(super) const fn part(self) -> u32 {
+        self.head
+    }
+
     pub(super) const fn is_empty(self) -> bool {
         self.head == NIL
     }

@@ -1,23 +1,33 @@
-//! A bounded table of connections, in the order of their last use.
+//! A bounded table of connections, with the ages of their last use.
 //!
-//! Entries are in a slab. A hash index under secret keys finds them, and a doubly linked list
-//! orders them by their last use, exact to a grain of about a second, so that a busy connection
-//! touches no other's cache line. New and removed connections move no entries and free no memory;
-//! memory that was never needed is never touched.
+//! Entries are in a slab. A hash index under secret keys finds them, and a byte for each has its age
+//! ([`Ages`]), so that a use touches no other's cache line. New and removed connections move no
+//! entries and free no memory; memory that was never needed is never touched.
 
+use super::ages::{Ages, GRAIN};
 use super::frame::FlowId;
+use std::cmp::Reverse;
+use std::hint::black_box;
 use tailbound_units::Nanos;
 
 /// No slot; slots are numbered from 1.
 const NIL: u32 = 0;
 /// Bits of a time within one unit of an entry's clock: about a millisecond.
 const UNIT: u32 = 20;
-/// Bits of that clock within one grain of the order.
-const GRAIN: u32 = 10;
+/// Entries of one step of [`Table::load`]: the CPU reads about that many in parallel.
+const AT_ONCE: usize = 32;
 
 /// The place of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Place(u32);
+
+impl Place {
+    /// The index of the slot.
+    #[inline]
+    const fn index(self) -> usize {
+        self.0 as usize - 1
+    }
+}
 
 #[derive(Debug)]
 pub(super) struct Slot<V> {
@@ -26,17 +36,28 @@ pub(super) struct Slot<V> {
     /// Time of the last use, in units.
     last: u32,
     hash: u32,
-    older: u32,
-    /// In an unused slot, the next unused one.
-    newer: u32,
+    /// The next entry of its chain; in an unused slot, the next unused one.
     chain: u32,
 }
 
-impl<V> Slot<V> {
-    /// Records a use of an entry whose place in the order stays ([`Table::recent`]).
+/// An entry that was found, and is used if [`EntryMut::note`] is called.
+pub(super) struct EntryMut<'t, V> {
+    pub(super) place: Place,
+    pub(super) slot: &'t mut Slot<V>,
+    ages: &'t mut Ages,
+}
+
+impl<V> EntryMut<'_, V> {
+    /// Records a use; returns `true` at the first one in a grain.
     #[inline]
-    pub(super) const fn note(&mut self, now: Nanos) {
-        self.last = units(now);
+    pub(super) fn note(&mut self, now: Nanos) -> bool {
+        let units = units(now);
+        let is_first = (self.slot.last ^ units) >> (GRAIN - UNIT) != 0;
+        self.slot.last = units;
+        if is_first {
+            self.ages.note(now, self.place.index());
+        }
+        is_first
     }
 }
 
@@ -49,16 +70,15 @@ const fn units(at: Nanos) -> u32 {
 pub(super) struct Table<V> {
     slots: Vec<Slot<V>>,
     chains: Box<[u32]>,
+    ages: Ages,
     free: u32,
-    oldest: u32,
-    newest: u32,
     len: usize,
     capacity: usize,
 }
 
-/// Bound of a connection's memory, with its places in the index: up to two, because the length of
-/// the index is a power of 2.
-const _: () = assert!(size_of::<Slot<super::flow::Flow>>() + 2 * size_of::<u32>() <= 192);
+/// Bound of a connection's memory, with its age and its places in the index: up to two, because the
+/// length of the index is a power of 2.
+const _: () = assert!(size_of::<Slot<super::flow::Flow>>() + 1 + 2 * size_of::<u32>() <= 185);
 
 impl<V> Table<V> {
     pub(super) fn new(capacity: usize) -> Self {
@@ -66,9 +86,8 @@ impl<V> Table<V> {
             slots: Vec::with_capacity(capacity),
             // The system provides zero pages on first use.
             chains: vec![NIL; capacity.next_power_of_two()].into_boxed_slice(),
+            ages: Ages::new(capacity),
             free: NIL,
-            oldest: NIL,
-            newest: NIL,
             len: 0,
             capacity,
         }
@@ -100,87 +119,104 @@ impl<V> Table<V> {
         None
     }
 
-    /// Finds an entry that was used in the same grain, so that its place in the order stays.
+    /// Finds an entry that may be used.
     #[inline]
-    pub(super) fn recent(
-        &mut self,
-        now: Nanos,
-        key: &FlowId,
-        hash: u32,
-    ) -> Option<(Place, &mut Slot<V>)> {
+    pub(super) fn find_mut(&mut self, key: &FlowId, hash: u32) -> Option<EntryMut<'_, V>> {
         let place = self.find(key, hash)?;
-        let slot = self.slots.get_mut(place.0 as usize - 1)?;
-        ((slot.last ^ units(now)) >> GRAIN == 0).then_some((place, slot))
+        Some(EntryMut {
+            place,
+            slot: self.slots.get_mut(place.index())?,
+            ages: &mut self.ages,
+        })
+    }
+
+    /// Reads the entries of these hashes, so that they are in the CPU's caches. `part` reads the
+    /// value. No reading depends on another one's result, so the CPU does not wait for each.
+    pub(super) fn load(&self, hashes: &[u32], part: impl Fn(&V) -> u32) {
+        for hashes in hashes.chunks(AT_ONCE) {
+            let mut heads = [NIL; AT_ONCE];
+            for (head, hash) in heads.iter_mut().zip(hashes) {
+                *head = self.chains[self.chain(*hash)];
+            }
+            let mut read = 0;
+            for (mut index, hash) in heads.into_iter().zip(hashes) {
+                while let Some(slot) = self.slots.get((index as usize).wrapping_sub(1)) {
+                    read ^= slot.key.ports ^ part(&slot.value);
+                    if slot.hash == *hash {
+                        break;
+                    }
+                    index = slot.chain;
+                }
+            }
+            black_box(read);
+        }
     }
 
     #[inline]
     pub(super) fn get(&mut self, place: Place) -> &mut V {
-        &mut self.slots[place.0 as usize - 1].value
+        &mut self.slots[place.index()].value
     }
 
     /// An entry with its key and hash.
     #[inline]
     pub(super) fn entry(&mut self, place: Place) -> (&FlowId, u32, &mut V) {
-        let slot = &mut self.slots[place.0 as usize - 1];
+        let slot = &mut self.slots[place.index()];
         (&slot.key, slot.hash, &mut slot.value)
     }
 
     #[inline]
     pub(super) fn peek(&self, place: Place) -> &V {
-        &self.slots[place.0 as usize - 1].value
+        &self.slots[place.index()].value
     }
 
     /// Key of an entry.
     #[inline]
     pub(super) fn key(&self, place: Place) -> FlowId {
-        self.slots[place.0 as usize - 1].key
+        self.slots[place.index()].key
     }
 
     /// Records a use of an entry; returns `true` at its first use in a grain.
-    #[inline]
     pub(super) fn touch(&mut self, now: Nanos, place: Place) -> bool {
-        let units = units(now);
-        let slot = &mut self.slots[place.0 as usize - 1];
-        let moves = (slot.last ^ units) >> GRAIN != 0;
-        slot.last = units;
-        if moves {
-            self.renew(place.0);
-        }
-        moves
+        let mut found = EntryMut {
+            place,
+            slot: &mut self.slots[place.index()],
+            ages: &mut self.ages,
+        };
+        found.note(now)
     }
 
-    #[cold]
-    fn renew(&mut self, index: u32) {
-        if self.newest != index {
-            self.unlink(index);
-            self.link(index);
-        }
+    /// Returns the entry that was idle for longest, and its idle time: to a grain, see [`Ages`].
+    pub(super) fn oldest(&mut self, now: Nanos) -> Option<(Place, Nanos)> {
+        let index = self.ages.oldest()?;
+        let idle = units(now).wrapping_sub(self.slots[index].last);
+        Some((Place(index as u32 + 1), Nanos(u64::from(idle) << UNIT)))
     }
 
-    /// Returns the entries, the one idle for longest first, with their idle times.
-    pub(super) fn oldest(&self, now: Nanos) -> impl Iterator<Item = (Place, Nanos)> + '_ {
-        let units = units(now);
-        let mut index = self.oldest;
-        std::iter::from_fn(move || {
-            let slot = self.slots.get((index as usize).checked_sub(1)?)?;
-            let place = Place(index);
-            index = slot.newer;
-            let idle = u64::from(units.wrapping_sub(slot.last)) << UNIT;
-            Some((place, Nanos(idle)))
-        })
+    /// Counts the entry that was idle for longest as used now, and its idle time as before.
+    pub(super) fn pass_over(&mut self, now: Nanos, place: Place) {
+        self.ages.pass_over(now, place.index());
     }
 
     /// The hash of an entry's connection.
     pub(super) fn hash(&self, place: Place) -> u32 {
-        self.slots[place.0 as usize - 1].hash
+        self.slots[place.index()].hash
+    }
+
+    /// Returns all entries, in any order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Place, &FlowId, &V)> {
+        self.ages.iter().map(|index| {
+            let slot = &self.slots[index];
+            (Place(index as u32 + 1), &slot.key, &slot.value)
+        })
     }
 
     /// Returns all entries, the one idle for longest first.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (Place, &FlowId, &V)> + '_ {
-        self.oldest(Nanos::ZERO).map(|(place, _)| {
-            let slot = &self.slots[place.0 as usize - 1];
-            (place, &slot.key, &slot.value)
-        })
+    pub(super) fn by_idle_time(&self) -> impl Iterator<Item = (Place, &FlowId, &V)> {
+        let mut all: Vec<_> = self.iter().collect();
+        // The clock of entries wraps, and no use is later than this.
+        let end = units(self.ages.end());
+        all.sort_by_key(|(place, ..)| Reverse(end.wrapping_sub(self.slots[place.index()].last)));
+        all.into_iter()
     }
 
     /// Adds an entry with a new key to a table with room for it.
@@ -192,8 +228,6 @@ impl<V> Table<V> {
             value,
             last: units(now),
             hash,
-            older: NIL,
-            newer: NIL,
             chain: self.chains[chain],
         };
         let index = if self.free == NIL {
@@ -202,12 +236,12 @@ impl<V> Table<V> {
         } else {
             let index = self.free;
             let unused = &mut self.slots[index as usize - 1];
-            self.free = unused.newer;
+            self.free = unused.chain;
             *unused = slot;
             index
         };
         self.chains[chain] = index;
-        self.link(index);
+        self.ages.note(now, Place(index).index());
         self.len += 1;
         Place(index)
     }
@@ -225,32 +259,10 @@ impl<V> Table<V> {
             }
             self.slots[at as usize - 1].chain = after;
         }
-        self.unlink(index);
-        self.slots[index as usize - 1].newer = self.free;
+        self.ages.remove(place.index());
+        self.slots[place.index()].chain = self.free;
         self.free = index;
         self.len -= 1;
-    }
-
-    fn unlink(&mut self, index: u32) {
-        let Slot { older, newer, .. } = self.slots[index as usize - 1];
-        match (older as usize).checked_sub(1) {
-            Some(before) => self.slots[before].newer = newer,
-            None => self.oldest = newer,
-        }
-        match (newer as usize).checked_sub(1) {
-            Some(after) => self.slots[after].older = older,
-            None => self.newest = older,
-        }
-    }
-
-    fn link(&mut self, index: u32) {
-        let before = std::mem::replace(&mut self.newest, index);
-        let slot = &mut self.slots[index as usize - 1];
-        (slot.older, slot.newer) = (before, NIL);
-        match (before as usize).checked_sub(1) {
-            Some(before) => self.slots[before].newer = index,
-            None => self.oldest = index,
-        }
     }
 }
 
@@ -277,11 +289,15 @@ mod tests {
         }
         let first = table.find(&key(0), 0).expect("it is there");
         table.touch(Nanos::from_secs(20), first);
-        let order: Vec<_> = table.iter().map(|(_, _, port)| *port).collect();
+        let order: Vec<_> = table.by_idle_time().map(|(_, _, port)| *port).collect();
         assert_eq!(order, [1, 2, 0]);
-        let now = Nanos::from_secs(30);
-        let idle = table.oldest(now).map(|(_, idle)| idle.0.div_ceil(1 << 30));
-        assert!(idle.eq([19, 19, 10]), "to about a millisecond");
+        for (port, seconds) in [(1, 19), (2, 19), (0, 10)] {
+            let (place, idle) = table.oldest(Nanos::from_secs(30)).expect("there are some");
+            assert_eq!(*table.peek(place), port);
+            assert_eq!(idle.0.div_ceil(1 << 30), seconds, "to about a millisecond");
+            table.remove(place);
+        }
+        assert!(table.oldest(Nanos::from_secs(30)).is_none());
     }
 
     proptest! {

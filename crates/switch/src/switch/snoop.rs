@@ -70,6 +70,13 @@ impl GuestPort {
         }
     }
 
+    /// Returns true if early acknowledgement has more connections than the CPU's caches have room for.
+    #[inline]
+    pub(super) fn has_many_flows(&self) -> bool {
+        let snoop = self.early.snoop.as_ref();
+        snoop.is_some_and(|snoop| snoop.len() > SnoopConfig::CACHED)
+    }
+
     pub(super) fn snoop_snapshot(&self) -> Option<SnoopSnapshot> {
         self.early.snoop.as_ref().map(|snoop| SnoopSnapshot {
             stats: snoop.stats(),

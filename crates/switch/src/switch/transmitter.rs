@@ -2,6 +2,7 @@
 //! these ports.
 
 use super::agenda::Work;
+use super::guest::GuestPort;
 use super::table::PortTable;
 use super::timing::Stopwatch;
 use super::trace::{Released, Trace, Wait};
@@ -12,6 +13,7 @@ use super::{Ports, Turn};
 use crate::index::{PortIndex, Role};
 use crate::port::{Outgoing, Port};
 use crate::reason::Reason;
+use std::collections::VecDeque;
 use std::io;
 use tailbound_dataplane::{
     Departure, Egress, Frame, GuestId, Leaving, PacedPipeline, Pacer, Packet, Spare,
@@ -35,6 +37,8 @@ pub(super) struct Transmitter {
     uplink: Option<Uplink>,
     /// Frames to guests of this host that the pacer has released, with their waits.
     local: Vec<(Packet, Nanos)>,
+    /// Frames that were taken out of a guest's queue ahead of their turn, empty between calls.
+    ahead: VecDeque<Departure<Packet>>,
     /// The trace of one guest's frames, if one is in progress.
     trace: Option<Box<Trace>>,
     /// Scratch space for the guests whose ports are read again, empty between calls.
@@ -431,7 +435,13 @@ impl Transmitter {
             let missing = state
                 .most_at_once()
                 .saturating_sub(state.outbound.frames.len());
-            for _ in 0..missing {
+            if let Some(guest) = table.guest_mut(index)
+                && guest.has_many_flows()
+            {
+                self.take_ahead(now, guest, missing);
+            }
+            let mut tries = 0..missing;
+            while tries.next().is_some() || !self.ahead.is_empty() {
                 match self.next_frame(now, index, table) {
                     Next::Frame(frame) => {
                         let outgoing = &mut table[index].outbound.frames;
@@ -468,6 +478,21 @@ impl Transmitter {
         Ok(true)
     }
 
+    /// Takes the next frames for a guest out of its queue, at most this many, so that early
+    /// acknowledgement reads their connections in parallel.
+    #[inline(never)]
+    fn take_ahead(&mut self, now: Nanos, guest: &mut GuestPort, most: usize) {
+        debug_assert!(self.ahead.is_empty(), "all had their turn");
+        while self.ahead.len() < most
+            && let Some(departure) = guest.pipeline.pull(now)
+        {
+            self.ahead.push_back(departure);
+        }
+        if let Some(snoop) = &guest.early.snoop {
+            snoop.load(self.ahead.iter().map(|departure| &departure.frame));
+        }
+    }
+
     /// Returns the next frame for a port: frames that the host sends in a peer's place go first.
     /// The queue of frames for the guest is polled once at most.
     fn next_frame(&mut self, now: Nanos, index: PortIndex, table: &mut PortTable) -> Next {
@@ -477,7 +502,10 @@ impl Transmitter {
             return Next::Frame(frame);
         }
         let departure = match table.role(index) {
-            Role::Guest(guest) => table[guest].pipeline.pull(now),
+            Role::Guest(guest) => {
+                let ahead = self.ahead.pop_front();
+                ahead.or_else(|| table[guest].pipeline.pull(now))
+            }
             Role::Uplink => self.uplink.as_mut().and_then(|uplink| uplink.pull(now)),
         };
         let Some(Departure { frame, sojourn, .. }) = departure else {

@@ -72,13 +72,7 @@ impl Packet {
         }
         let payload = usize::from(be16(frame, ETHERNET + 2)).checked_sub(header)? as u32;
         let flow = flow_of(frame, direction);
-        let hash = if direction == Direction::ToPeer && facts.source.is_some() {
-            // The connection was hashed when the packet came in.
-            facts.connection.0
-        } else {
-            let addresses = [flow.guest[1] as u32, flow.peer[1] as u32];
-            ipv4_connection_of(self.pool().hash(), addresses, flow.ports)
-        };
+        let hash = hash_of(self, &flow, direction);
         Some(Plain {
             flow,
             hash,
@@ -179,6 +173,31 @@ impl Packet {
         }
         Self(buffer)
     }
+}
+
+/// Returns the hash of the connection of a frame whose headers are at the offsets of this layout.
+#[inline]
+pub(super) fn connection_hash(packet: &Packet, direction: Direction) -> Option<u32> {
+    let facts = packet.facts();
+    let vouched = facts.headers.vouched;
+    if facts.headers != (Headers { vouched, ..HEADERS }) {
+        return None;
+    }
+    // Bytes in the buffer behind a shorter frame are not used.
+    let frame: &[u8; STAMPED] = packet.0.get(usize::from(facts.start)..)?.first_chunk()?;
+    Some(hash_of(packet, &flow_of(frame, direction), direction))
+}
+
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "once for every frame of TCP")]
+fn hash_of(packet: &Packet, flow: &FlowId, direction: Direction) -> u32 {
+    let facts = packet.facts();
+    if direction == Direction::ToPeer && facts.source.is_some() {
+        // The connection was hashed when the packet came in.
+        return facts.connection.0;
+    }
+    let addresses = [flow.guest[1] as u32, flow.peer[1] as u32];
+    ipv4_connection_of(packet.pool().hash(), addresses, flow.ports)
 }
 
 /// Checks the TCP checksum of a frame with this layout, in which `plain` was found.

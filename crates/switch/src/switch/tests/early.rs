@@ -11,10 +11,15 @@ const ACK: u8 = 0x10;
 
 /// A TCP segment between [`FAR`] and A, with its checksum.
 fn tcp(to_guest: bool, seq: u32, ack: u32, flags: u8, payload: usize) -> Vec<u8> {
+    tcp_with(5000, to_guest, seq, ack, flags, payload)
+}
+
+/// The same with this port of [`FAR`].
+fn tcp_with(port: u16, to_guest: bool, seq: u32, ack: u32, flags: u8, payload: usize) -> Vec<u8> {
     let (to_mac, from_mac, from, to, ports) = if to_guest {
-        (MAC_A, PEER, FAR, A4, [5000, 80])
+        (MAC_A, PEER, FAR, A4, [port, 80])
     } else {
-        (PEER, MAC_A, A4, FAR, [80, 5000])
+        (PEER, MAC_A, A4, FAR, [80, port])
     };
     let segment = Segment {
         ports,
@@ -96,6 +101,33 @@ fn the_host_answers_while_the_guest_waits() {
         assert_eq!(snoop.retained, Bytes(0));
         assert_eq!(snoop.modes[0], 1, "active");
     }
+}
+
+/// Connections that are read ahead get the same answers, and their frames stay in order.
+#[test]
+fn a_guest_with_more_connections_than_the_caches_hold_is_answered() {
+    const PORTS: u16 = 100 + SnoopConfig::CACHED as u16;
+    let mut bench = bench(SnoopMode::Retaining);
+    for port in 0..PORTS {
+        bench.send(A, &tcp_with(port, false, 99, 1, FLAGS_SYN_ACK, 0));
+        if port % 16 == 0 {
+            bench.settle();
+        }
+    }
+    bench.settle();
+    bench.sent(UPLINK);
+    let before = bench.guest(A).snoop.expect("it is on").stats.early;
+    // More than a burst, and the last ones repeat the first: the host answers them itself.
+    let segment = |n: u16| tcp_with(n * 31 % PORTS, true, 1, 100, ACK, 1 + usize::from(n % 90));
+    let frames: Vec<_> = (0..90).map(segment).collect();
+    for frame in frames.iter().chain(&frames[..10]) {
+        bench.send(UPLINK, frame);
+    }
+    bench.settle();
+    assert_eq!(bench.sent(A), [&frames[..], &frames[..10]].concat());
+    let answered = bench.guest(A).snoop.expect("it is on").stats.early;
+    assert_eq!(answered - before, 90);
+    assert!(bench.sent(UPLINK).len() >= 90);
 }
 
 /// Answers pass the same checks as the guest's own frames: its filter, and the queue of the uplink.

@@ -29,7 +29,8 @@ pub struct SnoopConfig {
     pub flow: Bytes,
     /// Memory limit of the guest; 16 MiB.
     pub guest: Bytes,
-    /// Maximum of tracked connections; 65,536. The longest idle one is evicted.
+    /// Maximum of tracked connections; 65,536. A full table evicts the longest idle one without
+    /// retained data.
     pub flows: usize,
 }
 

@@ -111,11 +111,12 @@ impl<F: TcpFrame> Snoop<F> {
         self.add(now, sight, flow);
     }
 
-    /// Adds a connection. If the table is full, it replaces the one that was idle for longest.
+    /// Adds a connection. In a full table it replaces an idle one without retained data. If the
+    /// oldest ones all have retained data, the new one is not followed.
     fn add(&mut self, now: Nanos, sight: &Sight, flow: Flow) {
         self.forget_closed(now);
         if self.flows.is_full() {
-            // Of the few that were idle for longest, one without retained data.
+            // Of the eight that were idle for longest, one without retained data.
             let flows = &self.flows;
             let mut oldest = flows.oldest(now).map(|(place, _)| place).take(8);
             let free = oldest.find(|place| !flows.peek(*place).owes());

@@ -7,11 +7,13 @@ use aya::Ebpf;
 #[cfg(any(feature = "departures", feature = "packets", feature = "waits"))]
 use aya::programs::BtfTracePoint;
 use aya::programs::ProgramError;
+#[cfg(any(feature = "edge", feature = "packets", feature = "waits"))]
+use aya::programs::ProgramInfo;
 #[cfg(any(feature = "packets", feature = "waits"))]
 use aya::programs::tp_btf::BtfTracePointLink;
 use std::io;
 use std::os::fd::OwnedFd;
-#[cfg(any(feature = "packets", feature = "waits"))]
+#[cfg(any(feature = "edge", feature = "packets", feature = "waits"))]
 use tailbound_units::Nanos;
 
 /// A program, or one of its tables, cannot be used in the kernel.
@@ -122,18 +124,40 @@ fn part<'p>(programs: &'p mut Ebpf, name: &str) -> Result<&'p mut BtfTracePoint,
     program.try_into().map_err(|error| refused(&error))
 }
 
-/// The run time of parts of a program and the number of their runs, by tracepoint, while a
-/// [`count_cost`] is held.
+/// The cost of a BPF program since it was loaded, in the times in which a [`count_cost`] was held.
+#[cfg(any(feature = "edge", feature = "packets", feature = "waits"))]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProgramCost {
+    /// The program's name, or the tracepoint of a part.
+    pub name: &'static str,
+    /// The sum of its run times.
+    pub time: Nanos,
+    /// The number of its runs.
+    pub runs: u64,
+}
+
+#[cfg(any(feature = "edge", feature = "packets", feature = "waits"))]
+impl ProgramCost {
+    pub(crate) fn of(name: &'static str, info: &ProgramInfo) -> Self {
+        let time = u64::try_from(info.run_time().as_nanos()).unwrap_or(u64::MAX);
+        Self {
+            name,
+            time: Nanos(time),
+            runs: info.run_count(),
+        }
+    }
+}
+
+/// The cost of parts of a program, by tracepoint, while a [`count_cost`] is held.
 #[cfg(any(feature = "packets", feature = "waits"))]
 pub(crate) fn cost(
     programs: &Ebpf,
     parts: impl Iterator<Item = (&'static str, &'static str)>,
-) -> Result<Vec<(&'static str, Nanos, u64)>, LoadError> {
+) -> Result<Vec<ProgramCost>, LoadError> {
     let cost = parts.map(|(name, tracepoint)| {
         let program = programs.program(name).ok_or_else(|| lacks(name))?;
         let info = program.info().map_err(|error| refused(&error))?;
-        let time = u64::try_from(info.run_time().as_nanos()).unwrap_or(u64::MAX);
-        Ok((tracepoint, Nanos(time), info.run_count()))
+        Ok(ProgramCost::of(tracepoint, &info))
     });
     cost.collect()
 }

@@ -55,7 +55,7 @@ pub use rules::{
     UplinkQueue, UplinkRules, Way,
 };
 
-use crate::bpf_program::{LoadError, refused};
+use crate::bpf_program::{LoadError, ProgramCost, refused};
 use aya::maps::PerCpuValues;
 use bridge::Bridge;
 use change::{check_queue, guest_queue, plan, root, same_kind};
@@ -64,7 +64,6 @@ use qdisc::Root;
 use raw::{Interface, RawLateness, RawUplink};
 use std::io;
 use std::path::{Path, PathBuf};
-use tailbound_units::Nanos;
 
 /// The directory of pins by default.
 pub const PIN: &str = "/sys/fs/bpf/tailbound";
@@ -342,20 +341,19 @@ impl Edge {
         self.maps.lateness.set(0, all, 0).map_err(map_error)
     }
 
-    /// Returns the run time of each program of interfaces and how often it ran, by name, while a
+    /// Returns the cost of each program of interfaces, while a
     /// [`count_cost`](crate::bpf_program::count_cost) is held.
     ///
     /// # Errors
     /// The kernel does not report it.
-    pub fn cost(&self) -> Result<Vec<(&'static str, Nanos, u64)>, EdgeError> {
+    pub fn cost(&self) -> Result<Vec<ProgramCost>, EdgeError> {
         let cost = PROGRAMS.into_iter().map(|name| {
             let info = self
                 .pins
                 .program(name)?
                 .info()
                 .map_err(|error| refused(&error))?;
-            let time = u64::try_from(info.run_time().as_nanos()).unwrap_or(u64::MAX);
-            Ok((name, Nanos(time), info.run_count()))
+            Ok(ProgramCost::of(name, &info))
         });
         cost.collect()
     }

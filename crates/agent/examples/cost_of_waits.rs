@@ -113,7 +113,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             followed.len()
         );
         for (part, before) in tail.tracer().cost()?.into_iter().zip(before) {
-            let (tracepoint, time, runs) = (part.0, part.1.0 - before.1.0, part.2 - before.2);
+            let (time, runs) = (part.time.0 - before.time.0, part.runs - before.runs);
+            let tracepoint = part.name;
             println!(
                 "  {tracepoint}: {runs} runs, {:.0} ns each",
                 time as f64 / runs.max(1) as f64

@@ -114,7 +114,7 @@ impl Gauge {
     /// Measures those guests from now on, and returns which of their threads have entered a guest
     /// until now.
     pub(crate) fn entries(&mut self, guests: &[Guest], which: impl Fn(&Guest) -> bool) -> Entries {
-        // What cannot be measured is told of by whoever measures it.
+        // The caller that measures them reports threads that cannot be measured.
         let _ = self.follow(guests, &which);
         let threads = candidates(guests.iter().filter(|guest| which(guest)));
         match &mut self.tail {

@@ -1,4 +1,4 @@
-//! Marks by which switches recognize a class.
+//! A fabric's classes and their marks in a frame's headers.
 
 use crate::{Class, Fabric};
 use serde::{Deserialize, Serialize};
@@ -95,7 +95,7 @@ pub enum ClassesError {
         "`{one}` is {of_one} and `{other}` is {of_other}; use a different DSCP and PCP for each \
             class"
     )]
-    Same {
+    Duplicate {
         /// The class of higher priority.
         one: Class,
         /// Its mark.
@@ -124,7 +124,7 @@ impl Classes {
     }
 
     /// Returns the classes with the marks of up to two further guaranteed classes. Only
-    /// [`Classes::marked`] knows them; frames get their marks from their guests' guarantees.
+    /// [`Classes::class_by_mark`] knows them; frames get their marks from their guests' guarantees.
     #[must_use]
     pub fn with_urgent(mut self, marks: impl IntoIterator<Item = Mark>) -> Self {
         self.urgent = [self.mark(Class::Lowest); 2];
@@ -147,7 +147,7 @@ impl Classes {
 
     /// Returns the class whose mark satisfies `is`, or the lowest class.
     #[inline]
-    pub fn marked(self, is: impl Fn(Mark) -> bool) -> Class {
+    pub fn class_by_mark(self, is: impl Fn(Mark) -> bool) -> Class {
         let lowest = self.mark(Class::Lowest);
         let above = [Class::Guaranteed, Class::Small].into_iter();
         let above = above.map(|class| (class, self.mark(class)));
@@ -194,7 +194,7 @@ impl Classes {
             for &other in &classes[index + 1..] {
                 let second = self.mark(other);
                 if mark.dscp == second.dscp || mark.pcp == second.pcp {
-                    return Err(ClassesError::Same {
+                    return Err(ClassesError::Duplicate {
                         one,
                         of_one: mark,
                         other,
@@ -231,22 +231,22 @@ impl fmt::Display for Classes {
 impl TryFrom<ClassesSpec> for Classes {
     type Error = ClassesError;
 
-    fn try_from(words: ClassesSpec) -> Result<Self, ClassesError> {
-        let mut classes = Self::of(words.fabric);
-        let given = [words.guaranteed, words.small, words.lowest];
+    fn try_from(spec: ClassesSpec) -> Result<Self, ClassesError> {
+        let mut classes = Self::of(spec.fabric);
+        let given = [spec.guaranteed, spec.small, spec.lowest];
         for (class, mark) in Class::ALL.into_iter().zip(given) {
             let Some(mark) = mark else { continue };
-            if !words.fabric.has(class) {
+            if !spec.fabric.has(class) {
                 return Err(ClassesError::NoClass {
-                    fabric: words.fabric,
+                    fabric: spec.fabric,
                     class,
                 });
             }
             classes.marks[class as usize] = mark;
         }
-        // What has no class of its own travels in the lowest.
+        // Traffic without a class of its own uses the lowest.
         for class in Class::ALL {
-            if !words.fabric.has(class) {
+            if !spec.fabric.has(class) {
                 classes.marks[class as usize] = classes.mark(Class::Lowest);
             }
         }
@@ -323,17 +323,29 @@ mod tests {
         .expect("no rule is broken");
         for class in Class::ALL {
             let mark = classes.mark(class);
-            assert_eq!(classes.marked(|other| other.dscp == mark.dscp), class);
-            assert_eq!(classes.marked(|other| other.pcp == mark.pcp), class);
+            assert_eq!(
+                classes.class_by_mark(|other| other.dscp == mark.dscp),
+                class
+            );
+            assert_eq!(classes.class_by_mark(|other| other.pcp == mark.pcp), class);
         }
-        assert_eq!(classes.marked(|other| other.dscp == 0), Class::Lowest);
+        assert_eq!(
+            classes.class_by_mark(|other| other.dscp == 0),
+            Class::Lowest
+        );
         let urgent = Mark { dscp: 48, pcp: 6 };
-        assert_eq!(classes.marked(|other| other == urgent), Class::Lowest);
+        assert_eq!(
+            classes.class_by_mark(|other| other == urgent),
+            Class::Lowest
+        );
         let more = classes.with_urgent([urgent]);
-        assert_eq!(more.marked(|other| other == urgent), Class::Guaranteed);
-        assert_eq!(more.marked(|other| other.dscp == 8), Class::Lowest);
+        assert_eq!(
+            more.class_by_mark(|other| other == urgent),
+            Class::Guaranteed
+        );
+        assert_eq!(more.class_by_mark(|other| other.dscp == 8), Class::Lowest);
         let two = Classes::of(Fabric::GuaranteesFirst);
-        assert_eq!(two.marked(|other| other.dscp == 0), Class::Lowest);
+        assert_eq!(two.class_by_mark(|other| other.dscp == 0), Class::Lowest);
     }
 
     #[test]

@@ -344,7 +344,7 @@ impl Server {
             () = faults::watch(Arc::clone(&self.app)) => Ok(()),
         };
         if let Some(exporter) = self.app.exporter.get().cloned() {
-            // All that was answered is to be told; nothing else is to be done any more.
+            // Export the spans of all replies; nothing else starts any more.
             let _ = tokio::task::spawn_blocking(move || exporter.flush()).await;
         }
         ended

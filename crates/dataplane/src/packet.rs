@@ -396,15 +396,15 @@ impl Packet {
         self.facts_mut().class = match self.facts().headers.network_kind {
             Network::Ipv4 => {
                 let dscp = bytes[network + 1] >> 2;
-                classes.marked(|mark| mark.dscp == dscp)
+                classes.class_by_mark(|mark| mark.dscp == dscp)
             }
             Network::Ipv6 => {
                 let dscp = (be16(bytes, network) >> 6) & 0x3f;
-                classes.marked(|mark| u16::from(mark.dscp) == dscp)
+                classes.class_by_mark(|mark| u16::from(mark.dscp) == dscp)
             }
             Network::Arp | Network::Other => {
                 let pcp = is_tag(be16(bytes, 12)).then(|| bytes[ETHERNET] >> 5);
-                classes.marked(|mark| Some(mark.pcp) == pcp)
+                classes.class_by_mark(|mark| Some(mark.pcp) == pcp)
             }
         };
     }

@@ -107,7 +107,7 @@ pub(crate) struct Scrape(SyncSender<Exposition>);
 
 impl Scrape {
     pub(crate) fn answer(self, exposition: Exposition) {
-        // Whoever asked may have lost patience.
+        // The scraper may have timed out.
         let _ = self.0.send(exposition);
     }
 }

@@ -10,10 +10,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tailbound_units::Nanos;
 
-/// A slow period, divided.
+/// A slow period's time by cause.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Division {
-    /// The time of each cause; none that took nothing.
+    /// The time of each cause, above zero.
     pub parts: BTreeMap<Cause, Nanos>,
 }
 
@@ -61,7 +61,7 @@ fn cause_of(run: &Run) -> Cause {
         // Threads of interrupts, also if their policy is real-time.
         Occupant::Kernel(name) if is_interrupt(name) => Cause::by(Kind::Interrupts, name),
         Occupant::Program(name) | Occupant::Kernel(name) => named(Kind::ProgramCpu, name),
-        // Its owner may be anything, so it is no evidence against the host's programs.
+        // An exited thread's owner is unknown, so it does not count against the host's programs.
         Occupant::Exited(_) => Cause::of(Kind::Unknown),
     }
 }
@@ -93,7 +93,7 @@ fn each_segment(wait: &CpuWait, mut take: impl FnMut(Segment)) {
         }
         *at = end;
     };
-    // The guest's own limits hold it up from the begin; a run meanwhile is not to blame.
+    // The guest's own limits delay it from the begin, so runs in that time are not the cause.
     let reserved = at.saturating_add(wait.reservation.0);
     add(&mut at, reserved, Cause::of(Kind::Reservation));
     let throttled = at.saturating_add(wait.quota.0);
@@ -122,9 +122,10 @@ pub(crate) fn time_in_wait(wait: &CpuWait, is_one: impl Fn(&Cause) -> bool) -> N
     Nanos(sum)
 }
 
-/// The parts that the hypervisor and interrupts took of a run between two moments. An idle CPU runs a
-/// waiting thread without delay unless the hypervisor or an interrupt has the CPU, so their time is the end of an
-/// idle run.
+/// Returns the parts of a run between two moments that the hypervisor and interrupts took. An idle
+/// CPU runs a waiting thread without delay unless the hypervisor or an interrupt has the CPU. So
+/// their time is the end of an idle run, if it ends in the interval. Any other run is divided in
+/// proportion.
 fn taken_between(run: &Run, from: u64, until: u64) -> (u64, u64) {
     let time = until - from;
     if run.occupant == Occupant::Idle && run.until.0 <= until {
@@ -135,8 +136,8 @@ fn taken_between(run: &Run, from: u64, until: u64) -> (u64, u64) {
     taken(run.stolen, run.interrupted, time, whole)
 }
 
-/// The parts of `time` of a run that the hypervisor and interrupts took, of which `whole` is the
-/// length: in proportion to the whole run.
+/// Returns the hypervisor's and the interrupts' part of `time`, in proportion to their part of the
+/// whole run, whose length is `whole`.
 fn taken(stolen: Nanos, interrupted: Nanos, time: u64, whole: u64) -> (u64, u64) {
     let part = |of: Nanos| {
         let part = u128::from(of.0) * u128::from(time) / u128::from(whole.max(1));
@@ -163,7 +164,7 @@ pub fn divide_interruption(run: &Interruption) -> Division {
     division
 }
 
-/// Divides the waits of frames in a queue of the host: that of one of them, of their mean length.
+/// Attributes the mean wait of a frame in a queue of the host.
 pub fn divide_packet(waits: &QueueWaits, limits: &Limits) -> Division {
     let mut division = Division::default();
     let cause = queue_cause(&waits.ahead, waits.is_outward, limits);
@@ -175,7 +176,7 @@ pub fn divide_packet(waits: &QueueWaits, limits: &Limits) -> Division {
 fn queue_cause(ahead: &Ahead, is_outward: bool, limits: &Limits) -> Cause {
     let reached = |limit: &&InterfaceLimit| limit.was_reached && limit.is_outward == is_outward;
     match (ahead, limits.interfaces.iter().find(reached)) {
-        // A neighbour's frames never stand in a limit on this guest's interface.
+        // A limit of this guest's interface never delays a neighbour's frames.
         (Ahead::Guest(name), _) => Cause::by(Kind::HostQueue, name),
         (_, Some(limit)) => Cause::by(Kind::OwnLimit, &limit.text),
         (Ahead::Own, None) => Cause::of(Kind::GuestItself),
@@ -183,15 +184,15 @@ fn queue_cause(ahead: &Ahead, is_outward: bool, limits: &Limits) -> Cause {
     }
 }
 
-/// Adds the time of frames in the host: in queues of interfaces, of which `cause` is the cause, and the rest, in
-/// which they waited for soft interrupts. All of it is that of queues if the time there is not known.
+/// Adds the time of frames in the host: `queued` in queues of interfaces, by `cause`; the rest is
+/// the wait for soft interrupts. If `queued` is unknown, all of the time counts as queued.
 fn add_in_host(cause: Cause, time: u64, queued: Option<Nanos>, division: &mut Division) {
     let queued = queued.map_or(time, |queued| queued.0.min(time));
     division.add(cause, queued);
     division.add(Cause::of(Kind::Interrupts), time - queued);
 }
 
-/// Divides the waits for receivers in an interval: one of them, of their mean length.
+/// Attributes the mean wait for a receiver in an interval.
 pub fn divide_stall(stall: &Stall) -> Division {
     let mut division = Division::default();
     let mean = stall.time.0 / stall.count.max(1);
@@ -199,7 +200,7 @@ pub fn divide_stall(stall: &Stall) -> Division {
     division
 }
 
-/// The CPU time of a guest that no slow period has been given yet.
+/// A guest's CPU time that is not attributed to a slow period yet.
 #[derive(Debug)]
 pub(crate) struct Budget(Vec<CpuUse>);
 
@@ -208,7 +209,7 @@ impl Budget {
         Self(cpu_use.to_vec())
     }
 
-    /// Returns how much of an interval the guest can have computed, and counts that as given.
+    /// Takes the guest's CPU time within an interval out of the budget, and returns it.
     fn take(&mut self, from: u64, until: u64) -> u64 {
         let mut sum = 0;
         for sample in &mut self.0 {
@@ -233,7 +234,7 @@ pub(crate) struct Requests<'e> {
 }
 
 impl<'e> Requests<'e> {
-    /// The waits are those that any of the requests can overlap; the rest is the guest's.
+    /// `waits` are those that a request may overlap; `evidence` is the guest's.
     pub(crate) fn new(waits: impl Iterator<Item = &'e CpuWait>, evidence: &'e Evidence) -> Self {
         Self {
             waits: waits.map(|wait| (wait, segments(wait))).collect(),
@@ -260,19 +261,25 @@ impl<'e> Requests<'e> {
         let queued = request.queued;
         match request.direction {
             Direction::Served => {
-                let [t0, t1, t2, t3, t4] = ordered([arrived, delivered, taken, sent, left]);
-                add_in_host(inward, t1 - t0, queued.map(|it| it.inward), &mut division);
+                let [arrived, delivered, taken, sent, left] =
+                    ordered([arrived, delivered, taken, sent, left]);
+                let in_host = delivered - arrived;
+                add_in_host(inward, in_host, queued.map(|it| it.inward), &mut division);
                 // A frame in the ring and a request in the application wait for the same threads.
-                self.divide_inside(request, t1, t2, t3, &mut division);
-                add_in_host(outward, t4 - t3, queued.map(|it| it.outward), &mut division);
+                self.divide_inside(request, delivered, taken, sent, &mut division);
+                let in_host = left - sent;
+                add_in_host(outward, in_host, queued.map(|it| it.outward), &mut division);
             }
             Direction::Made => {
-                let [t3, t4, t0, t1, t2] = ordered([sent, left, arrived, delivered, taken]);
-                self.divide_sending(request, t3, &mut division);
-                add_in_host(outward, t4 - t3, queued.map(|it| it.outward), &mut division);
-                division.add(beyond(request, self.limits), t0 - t4);
-                add_in_host(inward, t1 - t0, queued.map(|it| it.inward), &mut division);
-                self.divide_inside(request, t1, t2, t2, &mut division);
+                let [sent, left, arrived, delivered, taken] =
+                    ordered([sent, left, arrived, delivered, taken]);
+                self.divide_sending(request, sent, &mut division);
+                let in_host = left - sent;
+                add_in_host(outward, in_host, queued.map(|it| it.outward), &mut division);
+                division.add(beyond(request, self.limits), arrived - left);
+                let in_host = delivered - arrived;
+                add_in_host(inward, in_host, queued.map(|it| it.inward), &mut division);
+                self.divide_inside(request, delivered, taken, taken, &mut division);
             }
         }
         division
@@ -310,8 +317,8 @@ impl<'e> Requests<'e> {
         }
     }
 
-    /// The wait that is counted at `at`, and until when: of those that end by `until`, the one that
-    /// ends last. The thread that answers must have run before the answer.
+    /// Returns the cause at `at` and its end, by the wait that ends last of those that end by
+    /// `until`. The thread that answers must have run before the answer.
     fn segment_at(&self, at: u64, until: u64, thread: Option<u32>) -> Option<(Cause, u64)> {
         let mut candidates: Vec<_> = self.candidates(until, thread).collect();
         candidates.retain(|(wait, _)| wait.from.0 <= at && at < wait.until.0);
@@ -361,7 +368,7 @@ impl<'e> Requests<'e> {
             None => {}
         }
         if self.examined.cpu.is_err() {
-            // It may have waited for a CPU.
+            // The guest may have waited for a CPU.
             return division.add(Cause::of(Kind::Unknown), time);
         }
         // A frame in its ring waits for nothing but the guest, as its threads had their CPUs.
@@ -375,7 +382,7 @@ impl<'e> Requests<'e> {
         let rest = until - ring - stolen - interrupted;
         let computed = self.budget.take(ring, until).min(rest);
         division.add(Cause::of(Kind::GuestItself), computed);
-        // It neither ran nor waited for a CPU: a disk, a lock, another service.
+        // The guest neither ran nor waited for a CPU: a disk, a lock, another service.
         division.add(Cause::of(Kind::Unknown), rest - computed);
     }
 
@@ -405,7 +412,7 @@ fn beyond(request: &SlowRequest, limits: &Limits) -> Cause {
     let is_sent_again = request.retransmits > 0;
     match request.zero_window {
         Some(Side::Peer) => Cause::by(Kind::SlowReceiver, peer),
-        // It came again as this host had dropped it.
+        // The peer retransmitted a frame that this host had dropped.
         _ if is_sent_again && request.dropped > 0 => drop_cause(limits),
         _ if request.peer_guest.is_some() => Cause::by(Kind::PeerGuest, peer),
         _ if is_sent_again => Cause::by(Kind::Loss, peer),
@@ -465,8 +472,8 @@ pub(crate) fn span(request: &SlowRequest) -> (Nanos, Nanos) {
         left,
     } = request.points;
     let moments = [arrived, delivered, taken.unwrap_or(delivered), sent, left];
-    let fold = |fold: fn(Nanos, Nanos) -> Nanos| moments.into_iter().fold(request.begun, fold);
-    (fold(Nanos::min), fold(Nanos::max))
+    let extreme = |pick: fn(Nanos, Nanos) -> Nanos| moments.into_iter().fold(request.begun, pick);
+    (extreme(Nanos::min), extreme(Nanos::max))
 }
 
 /// Moments, none before the one that precedes it.

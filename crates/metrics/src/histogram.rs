@@ -1,4 +1,4 @@
-//! Sojourn times in buckets: recording a time is a shift, two comparisons and an addition.
+//! Sojourn times in buckets: recording a time takes a logarithm and at most three comparisons.
 
 use tailbound_units::Nanos;
 
@@ -55,7 +55,8 @@ impl Histogram {
 
     /// Returns the bucket of a time: the first whose bound is not below it.
     fn bucket(nanos: u64) -> usize {
-        // 2^(e / 2) s are 2^(e / 2 + 29.9) ns: the bounds of all buckets before this one are lower.
+        // Bucket b has the bound 2^(b / 2 - 20) s, or 2^(b / 2 + 9.9) ns: up to b = 2k - 20 it is below
+        // 2^k ns, and `nanos` is at least that.
         let from = (2 * nanos.max(1).ilog2() + 1).saturating_sub(20);
         let mut bucket = (from as usize).min(Self::BUCKETS);
         while bucket < Self::BUCKETS && Self::BUCKET_BOUNDS_NS[bucket] < nanos {

@@ -33,8 +33,8 @@ impl Guarantee {
     pub fn time_for(self, message: Bytes, frame: Bytes) -> Nanos {
         let burst = message.min(self.burst.max(frame));
         let rest = Bytes(message.0 - burst.0);
-        let at_once = self.burst_rate.time_for(burst);
-        at_once.saturating_add(self.bandwidth.time_for(rest))
+        let burst_time = self.burst_rate.time_for(burst);
+        burst_time.saturating_add(self.bandwidth.time_for(rest))
     }
 
     /// Returns the curve of the `senders` VMs on one side of a link to the other VMs of their
@@ -58,8 +58,8 @@ impl Guarantee {
 }
 
 /// Returns the curve of `senders` VMs of a tenant of `machines` VMs to the others, with instant
-/// bursts: `min(m·B · t + m·S, n·B · t + min(m·min(K, n)·S, n·S_in))` for m senders and n
-/// receivers.
+/// bursts. For m senders, n receivers and at most K bursts of a sender into their subtree it is
+/// `min(m·B · t + m·S, n·B · t + min(m·min(K, n)·S, n·S_in))`.
 ///
 /// The first term is the sum of the senders' {B, S}. The second has the rates of the receivers: at
 /// each moment the rates of all pairs to a receiver sum up to B at most. Its burst depends on the

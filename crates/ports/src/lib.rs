@@ -19,8 +19,8 @@ use tailbound_dataplane::{Buffer, Pool};
 const MIDDLE: usize = Pool::SIZES[Pool::SIZES.len() - 2];
 
 /// Joins the two parts of a frame, of which the first was received into `head` and the rest into
-/// `tail` as if the two were one buffer. A small frame keeps the small buffer; of a large one only
-/// the start is copied.
+/// `tail` as if the two were one buffer. A small frame keeps the small buffer, a frame of up to
+/// [`MIDDLE`] is copied whole, and of a larger one only the start is copied.
 ///
 /// Both start at `offset` in the buffer; `len` counts from there. The buffer
 /// that is used is replaced by a fresh one.

@@ -61,8 +61,8 @@ impl Port for TapPort {
         let (head, tail) = (&mut spare.heads[0], &mut spare.tails[0]);
         let mut bytes = 0;
         for _ in 0..BURST {
-            // A small frame fits the small buffer. Of a large one, the rest is
-            // read to where it belongs in the large buffer.
+            // A small frame fits the small buffer. The rest of a large one is read into its place
+            // in the large buffer.
             let rest = head.len();
             let mut parts = [
                 IoSliceMut::new(&mut head[OFFSET..]),
@@ -99,7 +99,7 @@ impl Port for TapPort {
         while let Some(next) = outgoing.front_mut() {
             let result = match next {
                 Outgoing::Frame { frame, .. } => self.tap.transmit(frame.with_virtio_header()),
-                // Behind a TAP is no wire whose time a void could take.
+                // A TAP has no wire, so voids are dropped.
                 Outgoing::Void { .. } => Ok(()),
             };
             match result {
@@ -110,7 +110,7 @@ impl Port for TapPort {
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) if is_gone(&error) => return Err(error),
-                // What a TAP says while nobody has set it up (tun_get_user).
+                // A TAP that is down returns EIO (tun_get_user).
                 Err(error) if error.raw_os_error() == Some(EIO) => sent.link_down += 1,
                 Err(_) => sent.refused += 1,
             }

@@ -28,7 +28,7 @@ use tailbound_units::Nanos;
 /// constant rate in time. The full number of sleeps would take ten times as long, and count ten
 /// times as many late ones.
 ///
-/// **UNSURE** always takes the whole run: until its end both others can come out.
+/// **UNSURE** always takes the whole run: until its end both other verdicts are possible.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rule {
     config: Config,
@@ -65,7 +65,7 @@ impl Rule {
     }
 
     /// Returns the number of sleeps after which `late` late ones are few enough for
-    /// GOOD; the whole run where they never are before.
+    /// GOOD; the whole run if they never are earlier.
     pub fn good_at(&self, late: u64) -> u64 {
         let moment = usize::try_from(late)
             .ok()

@@ -61,8 +61,8 @@ pub struct Verdict {
 /// verdict.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Reason {
-    /// So few were late so soon that the whole run counts too many late ones at
-    /// most once in 1 / (1 - confidence) times.
+    /// Few sleeps were late: with this confidence the number of late sleeps in the whole run is at
+    /// most the low mark.
     Few {
         /// Late sleeps.
         late: u64,

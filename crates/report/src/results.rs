@@ -248,7 +248,7 @@ impl fmt::Display for Outcome {
         formatter.pad(match self {
             Self::Pass => "pass",
             Self::Fail => "FAIL",
-            Self::Misses => "told miss",
+            Self::Misses => "known miss",
             Self::Noisy => "NOISY",
             Self::NotTested => "NOT TESTED",
         })
@@ -259,13 +259,13 @@ impl fmt::Display for Outcome {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Verdict {
-    /// Every check held.
+    /// A check held, and none failed or was noisy; or the run has no checks.
     Pass,
-    /// A check did not hold.
+    /// A check failed without noise, or all checks are known misses.
     Fail,
     /// The computer was too busy with other work to judge.
     Noisy,
-    /// No check could be tested: the variants did not run, or there were too few samples.
+    /// No check held, and one was not tested: a variant did not run, or had too few samples.
     #[serde(rename = "NOT TESTED", alias = "UNJUDGED")]
     NotTested,
 }

@@ -30,7 +30,7 @@ those that the paper does not state. An item is PASS if all its checks are.
 | result | meaning |
 |---|---|
 | **PASS** | within the stated bounds |
-| **told miss** | outside the bounds, in the stated range and for the stated reason |
+| **known miss** | outside the bounds, in the stated range and for the stated reason |
 | **FAIL** | outside the bounds, and outside the range of a known miss if there is one |
 | **NOISY** | not judged: this computer was too busy |
 | **NOT TESTED** | too few samples, or a necessary program did not run |
@@ -236,9 +236,9 @@ mod tests {
         let lines = in_words(&results.each_ref());
         assert_eq!(
             lines,
-            "<br>a: 3 (<= 2), told miss: it rains\
-             <br>b: 3 (<= 2), told miss: it snows\
-             <br>c: 3 (<= 2), told miss: as above\
+            "<br>a: 3 (<= 2), known miss: it rains\
+             <br>b: 3 (<= 2), known miss: it snows\
+             <br>c: 3 (<= 2), known miss: as above\
              <br>d: 3 (<= 2), FAIL"
         );
     }
@@ -252,7 +252,7 @@ mod tests {
         };
         assert_eq!(
             found(1),
-            "<br>b: 3 (<= 2), told miss: it rains<br>a: 1 (<= 2)"
+            "<br>b: 3 (<= 2), known miss: it rains<br>a: 1 (<= 2)"
         );
         assert!(found(FOLDED).contains("it rains<details><summary>7 checks hold</summary>a: 1 "));
         assert!(found(FOLDED).ends_with("</details>"));

@@ -103,7 +103,7 @@ fn sent(classes: Classes) -> Vec<Arrival> {
                 let begin = free.max(launch_at.expect("there are no voids"));
                 free = begin + LINK.time_for(FRAME);
                 let mark = classes.mark(frame.class);
-                let class = classes.marked(|other| other == mark);
+                let class = classes.class_by_mark(|other| other == mark);
                 arrivals.push(Arrival {
                     at: free,
                     class,

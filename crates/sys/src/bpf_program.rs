@@ -7,6 +7,8 @@ use aya::Ebpf;
 #[cfg(any(feature = "departures", feature = "packets", feature = "waits"))]
 use aya::programs::BtfTracePoint;
 use aya::programs::ProgramError;
+#[cfg(any(feature = "edge", feature = "packets", feature = "waits"))]
+use aya::programs::ProgramInfo;
 #[cfg(any(feature = "packets", feature = "waits"))]
 use aya::programs::tp_btf::BtfTracePointLink;
 use std::io;
@@ -122,18 +124,40 @@ fn part<'p>(programs: &'p mut Ebpf, name: &str) -> Result<&'p mut BtfTracePoint,
     program.try_into().map_err(|error| refused(&error))
 }
 
-/// The run time of parts of a program and the number of their runs, by tracepoint, while a
-/// [`count_cost`] is held.
+/// The cost of a BPF program since it was loaded, in the times in which a [`count_cost`] was held.
+#[cfg(any(feature = "edge", feature = "packets", feature = "waits"))]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProgramCost {
+    /// The program's name, of which the kernel keeps 15 characters, or the tracepoint of a part.
+    pub name: String,
+    /// The sum of its run times.
+    pub time: Nanos,
+    /// The number of its runs.
+    pub runs: u64,
+}
+
+#[cfg(any(feature = "edge", feature = "packets", feature = "waits"))]
+impl ProgramCost {
+    pub(crate) fn of(name: &str, info: &ProgramInfo) -> Self {
+        let time = u64::try_from(info.run_time().as_nanos()).unwrap_or(u64::MAX);
+        Self {
+            name: name.to_owned(),
+            time: Nanos(time),
+            runs: info.run_count(),
+        }
+    }
+}
+
+/// The cost of parts of a program, by tracepoint, while a [`count_cost`] is held.
 #[cfg(any(feature = "packets", feature = "waits"))]
 pub(crate) fn cost(
     programs: &Ebpf,
     parts: impl Iterator<Item = (&'static str, &'static str)>,
-) -> Result<Vec<(&'static str, Nanos, u64)>, LoadError> {
+) -> Result<Vec<ProgramCost>, LoadError> {
     let cost = parts.map(|(name, tracepoint)| {
         let program = programs.program(name).ok_or_else(|| lacks(name))?;
         let info = program.info().map_err(|error| refused(&error))?;
-        let time = u64::try_from(info.run_time().as_nanos()).unwrap_or(u64::MAX);
-        Ok((tracepoint, Nanos(time), info.run_count()))
+        Ok(ProgramCost::of(tracepoint, &info))
     });
     cost.collect()
 }
@@ -147,18 +171,6 @@ pub fn count_cost() -> Result<OwnedFd, LoadError> {
     aya::sys::enable_stats(aya::sys::Stats::RunTime).map_err(|error| refused(&error))
 }
 
-/// The cost of a program that the kernel has loaded.
-#[cfg(feature = "edge")]
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ProgramCost {
-    /// The first 15 characters of its name.
-    pub name: String,
-    /// The time of all runs.
-    pub time: Nanos,
-    /// The number of runs.
-    pub runs: u64,
-}
-
 /// Returns the cost of all programs that the kernel has loaded, of other owners, too, while a [`count_cost`] is held.
 ///
 /// # Errors
@@ -170,11 +182,10 @@ pub fn costs() -> Result<Vec<ProgramCost>, LoadError> {
         all.filter(|it| !matches!(it, Err(ProgramError::SyscallError(error)) if is_gone(error)));
     let cost = all.map(|info| {
         let info = info.map_err(|error| refused(&error))?;
-        Ok(ProgramCost {
-            name: info.name_as_str().unwrap_or_default().to_owned(),
-            time: Nanos(u64::try_from(info.run_time().as_nanos()).unwrap_or(u64::MAX)),
-            runs: info.run_count(),
-        })
+        Ok(ProgramCost::of(
+            info.name_as_str().unwrap_or_default(),
+            &info,
+        ))
     });
     cost.collect()
 }

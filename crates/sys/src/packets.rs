@@ -23,7 +23,7 @@ pub use measurement::{
     BUCKETS, Both, Delay, Direction, Histogram, Measurement, Occupant, Reason, Requests,
 };
 
-use crate::bpf_program::{self, LoadError, kernel_types, lacks, link, load, refused};
+use crate::bpf_program::{self, LoadError, ProgramCost, kernel_types, lacks, link, load, refused};
 use crate::timer::now;
 use aya::maps::{Array, HashMap, MapData, PerCpuArray, PerCpuValues, RingBuf};
 use aya::programs::tp_btf::BtfTracePointLink;
@@ -476,7 +476,7 @@ impl Tracer {
     ///
     /// # Errors
     /// The kernel does not report it.
-    pub fn cost(&self) -> Result<Vec<(&'static str, Nanos, u64)>, PacketsError> {
+    pub fn cost(&self) -> Result<Vec<ProgramCost>, PacketsError> {
         let parts = TRACEPOINTS.into_iter().chain(OPTIONAL);
         Ok(bpf_program::cost(&self.programs, parts)?)
     }

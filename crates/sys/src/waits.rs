@@ -7,7 +7,7 @@
 mod parts;
 
 use crate::bpf::{remove, update};
-use crate::bpf_program::{self, LoadError, kernel_types, lacks, refused};
+use crate::bpf_program::{self, LoadError, ProgramCost, kernel_types, lacks, refused};
 use crate::thread::PolicyNumber;
 use crate::timer::now as monotonic;
 use aya::maps::{Array, HashMap, Map, MapData, RingBuf};
@@ -490,7 +490,7 @@ impl Tracer {
     ///
     /// # Errors
     /// The kernel does not report it.
-    pub fn cost(&self) -> Result<Vec<(&'static str, Nanos, u64)>, WaitsError> {
+    pub fn cost(&self) -> Result<Vec<ProgramCost>, WaitsError> {
         let parts = self.waits.loaded().iter().chain(self.softirqs.loaded());
         let entry = self.no_entries.is_none().then_some(ENTRY);
         Ok(bpf_program::cost(

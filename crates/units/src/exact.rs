@@ -25,8 +25,8 @@ use std::ops::Div;
 /// The work of a byte for ticks of a picosecond.
 pub const BYTE_IN_PICOS: u64 = 1_000 * BYTE_IN_NANOS;
 
-/// Work in bits times nanoseconds a second, at most that of 2.3 GB: beyond that all
-/// operations saturate.
+/// Work in bits times nanoseconds a second. Operations saturate at the work of 2.3 GB, which is 2^64
+/// / [`BYTE_IN_NANOS`] bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(transparent)]
 pub struct Work(u64);

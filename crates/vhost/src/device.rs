@@ -413,7 +413,7 @@ impl Device {
             event_index: features.event_index(),
         };
         ring.state = State::Running(Box::new(Ring::start(layout, memory)?));
-        if !features.rings_wait() {
+        if !features.rings_need_enable() {
             ring.is_enabled = true;
         }
         Ok(())

@@ -15,7 +15,7 @@ const PROTOCOL_FEATURES: u32 = VhostUserVirtioFeatures::PROTOCOL_FEATURES
     .bits()
     .trailing_zeros();
 
-/// Each with its name in virtio 1.2.
+/// The offered features and their names (virtio 1.2, vhost-user).
 const OFFERED: [(u32, &str); 22] = [
     (net::VIRTIO_NET_F_CSUM, "VIRTIO_NET_F_CSUM"),
     (net::VIRTIO_NET_F_GUEST_CSUM, "VIRTIO_NET_F_GUEST_CSUM"),
@@ -29,7 +29,7 @@ const OFFERED: [(u32, &str); 22] = [
     (net::VIRTIO_NET_F_HOST_ECN, "VIRTIO_NET_F_HOST_ECN"),
     (net::VIRTIO_NET_F_HOST_USO, "VIRTIO_NET_F_HOST_USO"),
     (net::VIRTIO_NET_F_MRG_RXBUF, "VIRTIO_NET_F_MRG_RXBUF"),
-    // The monitor itself serves the control queue, and chooses it without saying so.
+    // The VMM serves the control queue itself, and accepts the feature unasked.
     (net::VIRTIO_NET_F_CTRL_VQ, "VIRTIO_NET_F_CTRL_VQ"),
     (net::VIRTIO_NET_F_CTRL_RX, "VIRTIO_NET_F_CTRL_RX"),
     (
@@ -76,17 +76,17 @@ const NEEDS: [(u32, &[u32]); 9] = [
     (net::VIRTIO_NET_F_HOST_USO, &[net::VIRTIO_NET_F_CSUM]),
 ];
 
-/// Reason why features exclude each other.
+/// Error of a feature negotiation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FeatureError {
-    /// Some were never offered.
+    /// Features were never offered, as bits.
     #[error("features {0:#x} were never offered")]
     NotOffered(u64),
-    /// One needs another.
-    #[error("{feature} without {needed}, which it needs (virtio 1.2, 5.1.3.1)")]
+    /// A feature lacks all of its alternative requirements.
+    #[error("{feature} without {}, which it needs (virtio 1.2, 5.1.3.1)", names(.needed))]
     Needs {
         feature: &'static str,
-        needed: &'static str,
+        needed: &'static [u32],
     },
 }
 
@@ -125,7 +125,7 @@ impl Features {
             if features.has(feature) && !needed.iter().any(|bit| features.has(*bit)) {
                 return Err(FeatureError::Needs {
                     feature: name(feature),
-                    needed: name(needed[0]),
+                    needed,
                 });
             }
         }
@@ -152,7 +152,7 @@ impl Features {
     }
 
     /// Returns whether rings need to be enabled by the VMM.
-    pub(crate) const fn rings_wait(self) -> bool {
+    pub(crate) const fn rings_need_enable(self) -> bool {
         self.has(PROTOCOL_FEATURES)
     }
 
@@ -202,6 +202,12 @@ impl Features {
     }
 }
 
+/// Returns the names of alternative features.
+fn names(alternatives: &[u32]) -> String {
+    let names: Vec<_> = alternatives.iter().map(|bit| name(*bit)).collect();
+    names.join(" or ")
+}
+
 /// Returns the name of an offered feature.
 fn name(bit: u32) -> &'static str {
     let found = OFFERED.iter().find(|(known, _)| *known == bit);
@@ -222,6 +228,10 @@ mod tests {
             "VIRTIO_NET_F_GUEST_TSO4 without VIRTIO_NET_F_GUEST_CSUM, which it needs (virtio 1.2, \
              5.1.3.1)"
         );
+        let ecn = 1 << net::VIRTIO_NET_F_GUEST_ECN;
+        let error = Features::choose(ecn).unwrap_err().to_string();
+        let needed = "without VIRTIO_NET_F_GUEST_TSO4 or VIRTIO_NET_F_GUEST_TSO6, which it needs";
+        assert!(error.contains(needed), "{error}");
         assert_eq!(
             Features::choose(1 << 34),
             Err(FeatureError::NotOffered(1 << 34))

@@ -2,25 +2,26 @@
 //!
 //! [`Sight`] looks for guests once a second, or down to once in 10 s if that costs more than 0.1 % of a
 //! core, and takes late waits for a CPU each 50 ms. Evidence is judged by slices of 10 s, the
-//! first of 2 s (`Hour`), and forgotten after 80 s. It changes nothing on the host, and the BPF
+//! first of 2 s (`Slices`), and forgotten after 80 s. It changes nothing on the host, and the BPF
 //! programs end with this process. On a busy host programs are attached for a part of the time, those that cost
 //! most for the smallest (`Expense`). Waits are examined for as long as interrupts are timed.
 
 mod expense;
 mod handles;
-mod hour;
 mod packets;
 mod recorder;
 mod records;
+mod slices;
 
 pub(crate) use recorder::contents;
 
 use crate::document::GuestDocument;
 use crate::{Hours, Row, Snapshot};
 use expense::Expense;
-use hour::{Facts, Hour, Judged};
 use packets::{GuestName, Packets};
 use records::{Record, Records};
+use rustix::time::{ClockId, clock_gettime};
+use slices::{Facts, Judged, Slices};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::path::Path;
@@ -41,17 +42,18 @@ const SAMPLE: Duration = Duration::from_millis(50);
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// The pause between two looks, in times of the CPU time that a look takes.
 const PAUSE_FACTOR: u32 = 1_000;
-/// The same while one guest alone is examined: its use of each CPU is assigned to the CPU of its last run.
+/// [`PAUSE_FACTOR`] while one guest alone is examined: its CPU time is assigned to the CPU of its
+/// last run, so the looks must be frequent.
 const CHOSEN_PAUSE_FACTOR: u32 = 400;
 /// The shortest wait that is examined of all guests.
 pub const MIN_WAIT: Nanos = Nanos::from_millis(1);
-/// The same if one guest alone is: a request may wait several times, and a thread gets a CPU for less
-/// than 1 ms at a time where many compute.
+/// [`MIN_WAIT`] if one guest alone is examined. A request may wait several times, and a thread gets a
+/// CPU for less than 1 ms at a time if many compute.
 pub const MIN_WAIT_OF_ONE: Nanos = Nanos::from_micros(250);
 /// The window that is judged by all evidence. A longer one is judged by what its slices keep: the
 /// slowest periods of each.
 pub const RECENT: Nanos = Nanos::from_secs(60);
-/// The time that all evidence is held: as long, and a slice with late looks.
+/// The time that all evidence is held: [`RECENT`], and a slice with late looks.
 const HELD: Nanos = Nanos::from_secs(80);
 /// Largest number of examined threads of one guest, if it is the only one.
 const MAX_THREADS: usize = 1_024;
@@ -74,7 +76,7 @@ pub struct Sight {
     begin: Instant,
     hours: Hours,
     notes: Vec<String>,
-    hour: Hour,
+    slices: Slices,
 }
 
 impl Sight {
@@ -99,7 +101,7 @@ impl Sight {
             begin: Instant::now(),
             hours: Hours::default(),
             notes: Vec::new(),
-            hour: Hour::begin(clock(), window > RECENT, program),
+            slices: Slices::begin(clock(), window > RECENT, program),
         };
         sight.name();
         Ok(sight)
@@ -110,8 +112,8 @@ impl Sight {
         &self.inventory
     }
 
-    /// Why neither waits nor packets can be measured; `None` if one of them can.
-    pub fn blind(&self) -> Option<String> {
+    /// Returns the reason why neither waits nor packets can be measured; `None` if one of them can.
+    pub fn unmeasurable(&self) -> Option<String> {
         let waits = self.tail.as_ref().err()?;
         let packets = self.packets.examined().err()?;
         Some(format!(
@@ -130,10 +132,10 @@ impl Sight {
     /// # Errors
     /// The file cannot be written, or is no record.
     pub fn record(&mut self, file: &Path) -> io::Result<()> {
-        self.hour.record(file)
+        self.slices.record(file)
     }
 
-    /// The facts that are not known, and why.
+    /// Returns the unknown facts, with reasons.
     pub fn notes(&self) -> impl Iterator<Item = &String> {
         let notes = self.inventory.notes().iter().chain(&self.notes);
         notes.chain(self.packets.notes()).chain(self.expense.note())
@@ -176,7 +178,7 @@ impl Sight {
     fn look(&mut self, now: Instant) -> io::Result<()> {
         let before = cpu_time();
         self.take_waits();
-        // Before slots change their guests.
+        // The BPF programs' slots may change their guests below.
         self.packets.take();
         self.inventory.look(now)?;
         self.name();
@@ -188,7 +190,7 @@ impl Sight {
             let threads = guest.threads.iter();
             threads.map(|thread| (thread.id, Arc::clone(&guest.key)))
         });
-        // A thread that has exited meanwhile still has waits to take.
+        // Exited threads stay until their waits are read.
         self.threads.extend(keyed);
         let followed: BTreeSet<_> = guests
             .iter()
@@ -216,7 +218,7 @@ impl Sight {
             let record = self.records.of(&guest.key);
             record.look(moment, guest, only.is_some());
         }
-        // The packets of all: a guest that is not examined may stand in the way of the one that is.
+        // The packets of all guests: an unexamined one may delay the examined one.
         let named = self.inventory.guests().iter().map(|guest| GuestName {
             guest,
             name: Arc::clone(self.names.get(&guest.key).unwrap_or(&guest.key)),
@@ -225,11 +227,11 @@ impl Sight {
         self.packets.follow(moment, &named.collect::<Vec<_>>());
         let cost = cpu_time().saturating_sub(before);
         // A slice costs more than a look, once in ten seconds: no reason to look less often.
-        if self.hour.left(moment) == Nanos::ZERO {
+        if self.slices.left(moment) == Nanos::ZERO {
             self.end_slice(moment)?;
         }
         // The counters of a slice come from the look at its end.
-        let left = self.hour.left(moment);
+        let left = self.slices.left(moment);
         let factor = match self.only {
             Some(_) => CHOSEN_PAUSE_FACTOR,
             None => PAUSE_FACTOR,
@@ -254,7 +256,7 @@ impl Sight {
             };
             (Arc::clone(&guest.key), name.into())
         };
-        // Those that are gone may still be named by a wait.
+        // Removed guests stay: a wait may name them.
         self.names.extend(guests.iter().map(name));
     }
 
@@ -270,7 +272,7 @@ impl Sight {
             let Some(key) = self.threads.get(&thread) else {
                 continue;
             };
-            // Else its interrupts would count as the time of others, or its begin is not known.
+            // Otherwise its interrupts would count as the time of others, or its begin is unknown.
             if !is_whole(wait.from, wait.until) {
                 continue;
             }
@@ -300,14 +302,14 @@ impl Sight {
         }
     }
 
-    /// Ends the slice that has begun, also if it is short.
+    /// Ends the present slice if it is longer than a sample interval (50 ms).
     ///
     /// # Errors
     /// The record cannot be written.
     pub fn finish(&mut self) -> io::Result<()> {
         self.run_window(Instant::now())?;
         let now = clock();
-        if now.saturating_sub(self.hour.from()) > Nanos::from(SAMPLE) {
+        if now.saturating_sub(self.slices.from()) > Nanos::from(SAMPLE) {
             self.end_slice(now)?;
         }
         Ok(())
@@ -315,7 +317,7 @@ impl Sight {
 
     /// Judges the slice that ends now, and forgets old evidence.
     fn end_slice(&mut self, now: Nanos) -> io::Result<()> {
-        let from = self.hour.from();
+        let from = self.slices.from();
         let only = self.only.clone();
         let guests = self.inventory.guests().iter();
         let guests = guests.filter(|guest| only.as_ref().is_none_or(|key| *key == guest.key));
@@ -343,8 +345,8 @@ impl Sight {
             examined: self.examined(from, now),
             notes: self.notes().map(|note| note.as_str().into()).collect(),
         };
-        self.hour.end(now, judged, facts)?;
-        self.hours = Hours::of(self.hour.history());
+        self.slices.end(now, judged, facts)?;
+        self.hours = Hours::of(self.slices.history());
         self.forget(now);
         Ok(())
     }
@@ -401,10 +403,10 @@ impl Sight {
             let verdict = |guest| judge(&self.evidence(guest, from, now));
             return guests.map(|guest| (guest, verdict(guest))).collect();
         }
-        let mut slices = self.hour.evidence(window);
+        let mut slices = self.slices.evidence(window);
         let mut verdict = |guest: &Guest| {
             let parts = slices.remove(&guest.key).unwrap_or_default();
-            let last = self.evidence(guest, self.hour.from(), now);
+            let last = self.evidence(guest, self.slices.from(), now);
             judge(&Evidence::join(parts.into_iter().chain([last])))
         };
         guests.map(|guest| (guest, verdict(guest))).collect()
@@ -434,7 +436,7 @@ impl Sight {
         let guests = self.inventory.guests();
         let known: BTreeSet<_> = guests.iter().map(|guest| &guest.key).collect();
         self.records.retain(|key| known.contains(key));
-        let named = self.hour.history().labels().map(|label| &label.key);
+        let named = self.slices.history().labels().map(|label| &label.key);
         let known: BTreeSet<_> = known.into_iter().chain(named).cloned().collect();
         self.names.retain(|key, _| known.contains(key));
     }
@@ -511,14 +513,17 @@ impl Occupants<'_> {
 
 /// The monotonic clock.
 fn clock() -> Nanos {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    Nanos::from_secs(u64::try_from(now.tv_sec).unwrap_or(0))
-        + Nanos(u64::try_from(now.tv_nsec).unwrap_or(0))
+    Nanos::from(time_of(ClockId::Monotonic))
 }
 
 /// The CPU time of this process.
 pub fn cpu_time() -> Duration {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    let whole = u64::try_from(now.tv_sec).unwrap_or(0);
-    Duration::new(whole, u32::try_from(now.tv_nsec).unwrap_or(0))
+    time_of(ClockId::ProcessCPUTime)
+}
+
+fn time_of(clock: ClockId) -> Duration {
+    let now = clock_gettime(clock);
+    let whole = u64::try_from(now.tv_sec).expect("no clock with a negative time is read");
+    let part = u32::try_from(now.tv_nsec).expect("the part of a second is below 10^9 ns");
+    Duration::new(whole, part)
 }

@@ -172,7 +172,7 @@ impl Ledger {
         said.report.limits.is_none().then_some(Trouble::Unpaced)
     }
 
-    /// Returns what placement may count on by what a host said.
+    /// Returns the capacity that placement may use by a host's report.
     fn offer_of(&self, said: Option<&ReceivedReport>) -> HostOffer {
         let Some(said) = said else {
             return HostOffer::Unknown;
@@ -189,7 +189,7 @@ impl Ledger {
         self.standings.said[host.index()].as_ref()
     }
 
-    /// Returns what each host said, by name.
+    /// Returns the last report of each host in the topology, by name.
     fn hosts_said(&self) -> impl Iterator<Item = (&str, &Arc<ReceivedReport>)> {
         let topology = self.datacentre.topology();
         let hosts = topology.hosts().iter();
@@ -203,7 +203,7 @@ impl Ledger {
             .chain(absent.map(|(name, said)| (name.as_str(), said)))
     }
 
-    /// Returns what is kept of a name.
+    /// Returns the last report of the host with this name.
     pub(super) fn said_by(&self, name: &str) -> Option<&Arc<ReceivedReport>> {
         match self.host_node(name) {
             Some(host) => self.said(host),
@@ -211,7 +211,7 @@ impl Ledger {
         }
     }
 
-    /// Sets what a host said.
+    /// Stores a host's report, or removes it.
     pub(super) fn put_said(&mut self, name: &str, said: Option<Arc<ReceivedReport>>) {
         let Some(host) = self.host_node(name) else {
             match said {
@@ -375,7 +375,7 @@ impl Ledger {
         }
     }
 
-    /// Returns what a host said, with all that it refuses or the first of it.
+    /// Returns a host's last report, with all guarantees that it refuses or the first one.
     pub(super) fn word(&self, host: NodeId, all: bool) -> HostWord {
         let most = if all { usize::MAX } else { 1 };
         let refused = self.refused(host, most);
@@ -479,8 +479,8 @@ impl Ledger {
         speaking.map(|(name, _)| name)
     }
 
-    /// Returns what is kept of a report: what concerns tenants that have machines on the host, in
-    /// the order of their numbers, each once, and no change that is still to come.
+    /// Returns the stored part of a report: entries of tenants with machines on the host, by number
+    /// and each once, without future changes.
     pub(super) fn kept_of(&self, host: NodeId, report: &HostReport) -> HostReport {
         let here: BTreeSet<TenantId> = self.index.at(host).into_iter().collect();
         let mut refused: BTreeMap<TenantId, RefusedVm> = BTreeMap::new();

@@ -1,6 +1,6 @@
 //! The proof that this replica's requests reach the leader.
 //!
-//! A follower queries the leader's readiness at intervals, by the way of a forwarded write: the same
+//! A follower queries the leader's readiness at intervals, by the path of a forwarded write: the same
 //! address, connections and authorities. [`Way`] has the last proof and decides whether it counts;
 //! [`prove`] is the task that sends the queries.
 
@@ -14,12 +14,12 @@ use tokio::time;
 /// The time for which a proof counts: a follower that is cut off from the leader is not ready any
 /// more after this time.
 pub const PROOF_LIFE: Duration = STALE;
-/// The interval of proofs while there is a way.
+/// The interval of proofs while the leader is reachable.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// The interval of attempts while there is none.
+/// The interval of attempts while it is unreachable.
 const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The way to a leader.
+/// The last proof that a leader is reachable.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Way {
     /// The leader's URL.
@@ -51,10 +51,10 @@ impl Way {
     /// Checks that requests reached this leader within [`PROOF_LIFE`].
     ///
     /// # Errors
-    /// The reason why there is no way, or that none was tried yet.
+    /// The reason why the leader is unreachable, or that no proof was tried yet.
     pub(super) fn check(&self, leader: &str, now: Instant) -> Result<(), String> {
         if self.leader != leader {
-            return Err(format!("the way to the leader {leader} was not tried yet"));
+            return Err(format!("the path to the leader {leader} was not tried yet"));
         }
         let age = self.proved.map(|at| now.saturating_duration_since(at));
         if age.is_some_and(|age| age < PROOF_LIFE) {
@@ -75,7 +75,7 @@ impl Way {
     }
 }
 
-/// Proves the way to each leader at intervals, until the role loop has ended.
+/// Proves at intervals that the leader is reachable, until the role loop has ended.
 pub(super) async fn prove(
     forwarder: Forwarder,
     mut leadership: watch::Receiver<Leadership>,
@@ -98,8 +98,8 @@ pub(super) async fn prove(
         let pause = {
             let had_error = way.borrow().error.is_some();
             match &outcome {
-                Err(error) if !had_error => tracing::warn!(error, "there is no way to the leader"),
-                Ok(()) if had_error => tracing::info!(leader, "there is a way to the leader"),
+                Err(error) if !had_error => tracing::warn!(error, "the leader is unreachable"),
+                Ok(()) if had_error => tracing::info!(leader, "the leader is reachable again"),
                 _ => {}
             }
             way.send_modify(|way| way.note(&leader, outcome, begin));

@@ -224,7 +224,7 @@ fn overloaded(ledger: &Ledger) -> FoundFaults {
     found
 }
 
-/// Adds the faults of this replica's store and of its way to the leader.
+/// Adds the faults of this replica's store and of its path to the leader.
 fn add_replica(app: &App, found: &mut FoundFaults) {
     let leads = app.service.role() == Role::Leader;
     let board = app.metrics.faults();

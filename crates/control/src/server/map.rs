@@ -225,7 +225,7 @@ fn sum(ledger: &Ledger, troubled: &Troubled, node: NodeId) -> Sum {
     let state = ledger.state(node);
     let used = match state {
         HostState::Open => topology.resources(node).slots - ledger.datacentre().free(node).slots,
-        // What is free of these is not told, for nobody gets it.
+        // Free slots of these hosts are left out: no tenant can get them.
         HostState::Drained | HostState::Failed => ledger.used(node),
     };
     let least = headroom(ledger, node);

@@ -18,7 +18,7 @@ use tally::Tally;
 /// Maximum number of elastic flows of a guest: other flows wait for {B, S}.
 pub(super) const MOST_FLOWS: usize = 32;
 
-/// Maximum busy time of the wire that others may use beyond the part that leaves a guest B.
+/// Deficit of a guest below B, as time of the wire, after which its elastic flows stop.
 const MAX_FOREIGN_TIME: Nanos = Nanos::from_micros(500);
 
 /// First pause after a guest's elastic flows stopped because they got less than B; further pauses

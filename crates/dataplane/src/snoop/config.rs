@@ -29,7 +29,7 @@ pub struct SnoopConfig {
     pub flow: Bytes,
     /// Memory limit of the guest; 16 MiB.
     pub guest: Bytes,
-    /// Maximum of tracked connections; 65,536. A long idle one is evicted.
+    /// Maximum of tracked connections; 65,536. A full table evicts a long idle one without retained data.
     pub flows: usize,
 }
 

@@ -111,7 +111,8 @@ impl<F: TcpFrame> Snoop<F> {
         self.add(now, sight, flow);
     }
 
-    /// Adds a connection. If the table is full, it replaces the one that was idle for longest.
+    /// Adds a connection. In a full table it replaces an idle one without retained data. If the
+    /// oldest ones all have retained data, the new one is not followed.
     fn add(&mut self, now: Nanos, sight: &Sight, flow: Flow) {
         forget_closed(self, now);
         if self.flows.is_full() {

@@ -12,7 +12,7 @@ use tailbound_dataplane::shaper::{BucketConfig, WindowConfig};
 use tailbound_dataplane::{Guarantee, PacerConfig, PipelineConfig, RateLimit, ShaperConfig};
 use tailbound_units::Bytes;
 
-/// The way of packets to a guest, by the configuration, without its limit in.
+/// The configured pipelines to a guest, without and with a limit in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Ways {
     /// The pipeline without a limit in.

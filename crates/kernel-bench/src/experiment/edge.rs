@@ -1,6 +1,6 @@
 //! The data path of `tailbound_sys::edge`: its programs on the interfaces of two guests and an
 //! uplink, with a bridge between them. Instructions that they add to a frame, and the burst, peak and
-//! lateness of what leaves.
+//! lateness of the departures.
 
 use crate::Outcome;
 use crate::analysis::{effective_burst, lateness, mean_rate};
@@ -22,29 +22,35 @@ use tailbound_units::{Bytes, Nanos, Rate};
 
 /// Preamble, gap and check sequence of a frame, in bytes.
 pub(super) const OVERHEAD: u64 = 24;
+/// Payload of a datagram that fills a frame.
 const PAYLOAD: [u8; 1472] = [0; 1472];
 /// Frames of a burst.
 const BURST: usize = 600;
-/// Datagrams of a packet of GSO, and packets.
+/// Datagrams of a GSO packet.
 const SEGMENTS: usize = 43;
+/// GSO packets of a burst.
 const PACKETS: usize = 12;
+/// A frame of 1,500 bytes of IP, on the wire.
 const FULL_FRAME: Bytes = Bytes(1538);
+/// The guarantee {B, S} of the guest whose departures are measured.
 const GUARANTEED: Bucket = Bucket {
     rate: Rate::from_mbit(100),
     burst: Bytes(15_000),
 };
+/// Bmax of that guest.
 const PEAK: Rate = Rate::from_mbit(1000);
 /// A guarantee for which no frame waits.
 pub(super) const FAST: Bucket = Bucket {
     rate: Rate::from_mbit(90_000),
     burst: Bytes(1_000_000),
 };
+/// The limit of the traffic to the other guest.
 const INWARD: Bucket = Bucket {
     rate: Rate::from_mbit(50),
     burst: Bytes(9_000),
 };
 
-/// The host: a guest, another one, and the network outside behind the uplink.
+/// The host: two guests, and the outside behind the uplink.
 pub(super) struct Host {
     pub(super) edge: Edge,
     pub(super) log: Log,
@@ -53,7 +59,7 @@ pub(super) struct Host {
     pub(super) outside: Guest,
 }
 
-/// A guest, another one, and the outside, on a bridge that knows where each is.
+/// Two guests and the outside, on a bridge that has learned their ports.
 pub(super) fn network() -> Outcome<[Guest; 3]> {
     let [guest, other, outside] = [Guest::add(1)?, Guest::add(2)?, Guest::add(3)?];
     let all = [guest, other, outside];
@@ -62,7 +68,7 @@ pub(super) fn network() -> Outcome<[Guest; 3]> {
         join("switch", &one.port_name())?;
         all[at + 1..].iter().try_for_each(|it| one.introduce(*it))?;
     }
-    // The bridge learns where each is, and floods nothing.
+    // The bridge learns the port of each, and floods no frame later.
     for (one, to) in [(guest, outside), (other, outside), (outside, guest)] {
         let receiver = socket(to, &one.address())?;
         socket(one, &to.address())?.send(&[0])?;
@@ -73,22 +79,22 @@ pub(super) fn network() -> Outcome<[Guest; 3]> {
 
 pub(crate) fn run(figures: &mut Figures) -> Outcome<()> {
     let [guest, other, outside] = network()?;
-    let mut costs = Costs {
+    let mut to_uplink = Costs {
         base: Vec::new(),
         guest,
         outside,
     };
-    costs.measure(figures, "bridge")?;
-    let mut inside = Costs {
+    to_uplink.measure(figures, "bridge")?;
+    let mut to_guest = Costs {
         base: Vec::new(),
         guest,
         outside: other,
     };
-    inside.measure(figures, "inside.bridge")?;
+    to_guest.measure(figures, "inside.bridge")?;
     let before = state()?;
     let mut edge = Edge::open(Path::new(PIN))?;
-    inside.past_the_bridge(figures, &mut edge)?;
-    costs.steps(figures, &mut edge, other)?;
+    to_guest.past_the_bridge(figures, &mut edge)?;
+    to_uplink.steps(figures, &mut edge, other)?;
     let mut host = Host {
         edge,
         log: Log::load(4096)?,
@@ -137,7 +143,7 @@ pub(super) fn state() -> Outcome<String> {
     Ok(state)
 }
 
-/// A guest's rules without a wait.
+/// Rules that guard and tag a guest, without a guarantee.
 fn guarded(guest: Guest) -> GuestRules {
     let address = IpAddr::from(guest.octets());
     GuestRules {
@@ -162,7 +168,7 @@ pub(super) fn guaranteed(guest: Guest, bucket: Bucket, peak: Rate) -> GuestRules
     }
 }
 
-/// Instructions a datagram from the guest to the outside.
+/// Instructions per datagram from `guest` to `outside`.
 pub(super) struct Costs {
     /// Instructions by the bridge alone, for each payload.
     pub(super) base: Vec<u64>,
@@ -171,17 +177,17 @@ pub(super) struct Costs {
 }
 
 impl Costs {
-    /// The first measurement is the one that others are compared with.
+    /// Measures each payload. The first call measures the base of the later differences.
     pub(super) fn measure(&mut self, figures: &mut Figures, name: &str) -> Outcome<()> {
-        // The kernel's workers have finished the last change by then.
+        // By then the kernel's workers have finished the last change.
         sleep_until(now().saturating_add(Nanos::from_millis(50)));
         for (at, payload) in PAYLOADS.into_iter().enumerate() {
-            // A tick of the clock may be in one of them.
-            // An answer shows the way past the bridge.
             let cost = || {
+                // An answer teaches the direct path.
                 socket(self.outside, &self.guest.address())?.send(&[0])?;
                 cost(self.guest, self.outside, payload)
             };
+            // The lower cost has no clock tick.
             let instructions = cost()?.min(cost()?);
             let name = format!("{name}.{payload}");
             match self.base.get(at) {
@@ -274,7 +280,7 @@ impl Host {
         send: impl Fn() -> Outcome<()>,
     ) -> Outcome<Vec<Departure>> {
         self.log.watch(port)?;
-        // The first burst after a boot meets code and caches that nothing has used yet.
+        // The first burst after a boot runs with cold code and caches.
         for _ in 0..2 {
             // Buckets are full.
             sleep_until(now().saturating_add(Nanos::from_millis(20)));
@@ -306,7 +312,7 @@ impl Host {
         add_burst(figures, "burst", &departures, GUARANTEED.rate)?;
         let peak = effective_burst(&departures, PEAK);
         figures.add("burst.at-peak", peak.0, Unit::Bytes);
-        // The BPF qdisc gives no departure times.
+        // The BPF qdisc sets no departure times.
         let late = lateness(&departures);
         if !late.is_empty() {
             add_quantiles(figures, "burst.late", late)?;

@@ -740,49 +740,7 @@ impl Builder {
     ) -> Result<Topology, SpecError> {
         let names = Names::new(&self.nodes)
             .map_err(|twice| SpecError::Duplicate(self.nodes[twice.index()].name.to_string()))?;
-        for index in (1..self.nodes.len()).rev() {
-            let node = &self.nodes[index];
-            if from[index].is_some() && node.children.is_empty() {
-                return Err(SpecError::Empty(node.name.to_string()));
-            }
-            check(
-                &node.name,
-                "number of levels below it",
-                node.height,
-                0,
-                MAX_HEIGHT,
-            )?;
-            let (height, parent) = (node.height + 1, node.parent as usize);
-            let below = node.below + node.up.capacity;
-            let below_down = node.below_down + node.down.capacity;
-            let longest = below.max(below_down);
-            check(
-                &node.name,
-                "delay to the top",
-                longest,
-                Nanos::ZERO,
-                MAX_DELAY,
-            )?;
-            let nearest = if node.height == 0 {
-                (node.below, Nanos::ZERO)
-            } else {
-                node.nearest
-            };
-            let nearest = (nearest.0 + node.up.capacity, nearest.1 + node.down.capacity);
-            let had = self.resources[index];
-            let late = node.late;
-            let above = &mut self.nodes[parent];
-            above.late += late;
-            above.height = above.height.max(height);
-            above.below = above.below.max(below);
-            above.below_down = above.below_down.max(below_down);
-            above.nearest.0 = above.nearest.0.min(nearest.0);
-            above.nearest.1 = above.nearest.1.min(nearest.1);
-            let sum = &mut self.resources[parent];
-            sum.slots += had.slots;
-            sum.cpu += had.cpu;
-            sum.memory += had.memory;
-        }
+        self.sum_up(from)?;
         self.set_beside();
         self.set_feeds();
         let shortest = self.shortest();
@@ -803,6 +761,48 @@ impl Builder {
             urgent: Vec::new(),
             shortest,
         })
+    }
+
+    /// Adds up the resources, heights and delays of the nodes below each node, from the hosts
+    /// upwards: a node comes after its parent in `nodes`.
+    ///
+    /// # Errors
+    /// A node other than a host is empty, or the tree is too high or too slow.
+    fn sum_up(&mut self, from: &[Option<usize>]) -> Result<(), SpecError> {
+        for index in (1..self.nodes.len()).rev() {
+            let node = &self.nodes[index];
+            if from[index].is_some() && node.children.is_empty() {
+                return Err(SpecError::Empty(node.name.to_string()));
+            }
+            let (name, height) = (&node.name, node.height);
+            check(name, "number of levels below it", height, 0, MAX_HEIGHT)?;
+            let (height, parent) = (height + 1, node.parent as usize);
+            let below = node.below + node.up.capacity;
+            let below_down = node.below_down + node.down.capacity;
+            let longest = below.max(below_down);
+            check(name, "delay to the top", longest, Nanos::ZERO, MAX_DELAY)?;
+            // The delay up from the nearest host below, and down to it.
+            let nearest = if node.height == 0 {
+                (node.below, Nanos::ZERO)
+            } else {
+                node.nearest
+            };
+            let nearest = (nearest.0 + node.up.capacity, nearest.1 + node.down.capacity);
+            let had = self.resources[index];
+            let late = node.late;
+            let above = &mut self.nodes[parent];
+            above.late += late;
+            above.height = above.height.max(height);
+            above.below = above.below.max(below);
+            above.below_down = above.below_down.max(below_down);
+            above.nearest.0 = above.nearest.0.min(nearest.0);
+            above.nearest.1 = above.nearest.1.min(nearest.1);
+            let sum = &mut self.resources[parent];
+            sum.slots += had.slots;
+            sum.cpu += had.cpu;
+            sum.memory += had.memory;
+        }
+        Ok(())
     }
 
     /// Returns the least delay between two hosts; zero with one host.

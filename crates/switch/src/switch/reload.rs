@@ -31,10 +31,10 @@ use tailbound_dataplane::pacer::PacerError;
 use tailbound_dataplane::{Classes, EgressConfig, GuestId, NumberHash, Pacer, Packet};
 use tailbound_units::Nanos;
 
-/// Stations with the cost of one guest.
+/// Number of stations with the cost of one unchanged guest.
 const STATIONS: usize = 16;
 
-/// Limits of destinations with the cost of one guest.
+/// Number of destinations' limits with the cost of one unchanged guest.
 const LIMITS: usize = 4;
 
 /// The new configuration of a switch, and which of its guests exist already. Any thread can make
@@ -109,15 +109,15 @@ enum Step {
     /// Ready for the swap.
     Swap,
     /// Ends the guarantees of removed guests, and frees the guests.
-    End,
+    EndRemoved,
     /// Lowers guarantees on the old uplink.
-    LessBefore(usize),
+    LowerOnOldUplink(usize),
     /// Changes the uplink.
     Uplink,
     /// Converts limits of destinations to another rate of the wire.
     Translate,
     /// Lowers guarantees on the new uplink.
-    Less(usize),
+    LowerOnNewUplink(usize),
     /// Applies all other settings of guests.
     Settle(usize),
     /// Removes stations of removed ports.
@@ -125,13 +125,31 @@ enum Step {
     Done,
 }
 
+impl Step {
+    /// Returns the step after this one, from its first guest on.
+    const fn next(self) -> Self {
+        match self {
+            Self::Try(_) => Self::Make(0),
+            Self::Make(_) => Self::Swap,
+            Self::Swap => Self::EndRemoved,
+            Self::EndRemoved => Self::LowerOnOldUplink(0),
+            Self::LowerOnOldUplink(_) => Self::Uplink,
+            Self::Uplink => Self::Translate,
+            Self::Translate => Self::LowerOnNewUplink(0),
+            Self::LowerOnNewUplink(_) => Self::Settle(0),
+            Self::Settle(_) => Self::Forget,
+            Self::Forget | Self::Done => Self::Done,
+        }
+    }
+}
+
 impl Switch {
     /// Changes the switch to `config`. The uplink, and a guest of the same name, keep their queues,
     /// their counters and the addresses learned from them; packets queued for other guests are
     /// lost. All ports are treated as readable and writable, since they may be new.
     ///
-    /// First guarantees that shrink are set, so that there is room for the rest, then the wire,
-    /// then everything else.
+    /// The switch lowers guarantees first, to make room. Then it changes the wire, then all other
+    /// settings.
     ///
     /// # Errors
     /// The rule that the uplink's pacer breaks, by itself or with the guests' guarantees; then
@@ -183,6 +201,9 @@ impl Switch {
     /// # Errors
     /// The rule that the uplink's pacer breaks, by itself or with the guests' guarantees: each
     /// guest's new guarantee or, if that breaks a rule, its present one. Then the reload is over.
+    ///
+    /// # Panics
+    /// The reload is in force.
     pub fn prepare(&mut self, reload: &mut Reload, work: usize) -> Result<bool, PacerError> {
         let mut left = work;
         while left > 0 {
@@ -200,10 +221,11 @@ impl Switch {
                     reload.step = if end < reload.guests.len() {
                         Step::Make(end)
                     } else {
-                        Step::Swap
+                        reload.step.next()
                     };
                 }
-                _ => return Ok(true),
+                Step::Swap => return Ok(true),
+                step => unreachable!("{step:?} comes after the swap"),
             }
         }
         Ok(reload.step == Step::Swap)
@@ -225,7 +247,7 @@ impl Switch {
     /// # Panics
     /// The preparation is incomplete.
     pub fn swap(&mut self, reload: &mut Reload) {
-        assert_eq!(reload.step, Step::Swap, "it is prepared before");
+        assert_eq!(reload.step, Step::Swap, "a reload is prepared first");
         let mut before = Vec::with_capacity(reload.guests.len() + 1);
         if !reload.has_uplink {
             self.parts.transmitter.end_pacing(&self.parts.table);
@@ -282,31 +304,34 @@ impl Switch {
             .reconfigure(before.into_iter(), uplink, pinned);
         let configured = std::mem::take(&mut reload.configured);
         self.parts.admission.addresses_mut().reconfigure(configured);
-        reload.step = Step::End;
+        reload.step = reload.step.next();
     }
 
     /// Applies the remaining settings to some guests after [`Switch::swap`], up to the cost of
     /// `work` unchanged ones. Returns true when all is done.
+    ///
+    /// # Panics
+    /// The reload is not in force.
     pub fn settle(&mut self, now: Nanos, reload: &mut Reload, work: usize) -> bool {
         let parts = &mut self.parts;
         let mut left = work;
         while left > 0 && reload.step != Step::Done {
             let guests = parts.table.guest_count();
             let cost = match reload.step {
-                Step::End => {
+                Step::EndRemoved => {
                     let most = left.div_ceil(CHANGED).min(reload.gone.len());
                     for (_, mut guest) in reload.gone.drain(..most) {
                         parts.end(now, &mut guest);
                     }
                     if reload.gone.is_empty() {
-                        reload.step = Step::LessBefore(0);
+                        reload.step = reload.step.next();
                     }
                     CHANGED * most
                 }
-                Step::LessBefore(from) => {
+                Step::LowerOnOldUplink(from) => {
                     let range = some(from, guests, left);
                     parts.set_in_pacer(now, Pass::Less, range.clone());
-                    reload.go_on(range.clone(), guests, Step::LessBefore);
+                    reload.go_on(range.clone(), guests, Step::LowerOnOldUplink);
                     range.len()
                 }
                 Step::Uplink => {
@@ -314,21 +339,21 @@ impl Switch {
                     if let Some(uplink) = parts.transmitter.uplink_mut() {
                         uplink.egress_mut().set_guests(guests);
                     }
-                    reload.step = Step::Translate;
+                    reload.step = reload.step.next();
                     CHANGED
                 }
                 Step::Translate => {
                     let most = left.saturating_mul(LIMITS);
                     let pacer = parts.transmitter.pacer_mut();
                     if pacer.is_none_or(|pacer| pacer.translate(most)) {
-                        reload.step = Step::Less(0);
+                        reload.step = reload.step.next();
                     }
                     left
                 }
-                Step::Less(from) => {
+                Step::LowerOnNewUplink(from) => {
                     let range = some(from, guests, left);
                     parts.set_in_pacer(now, Pass::Less, range.clone());
-                    reload.go_on(range.clone(), guests, Step::Less);
+                    reload.go_on(range.clone(), guests, Step::LowerOnNewUplink);
                     range.len()
                 }
                 Step::Settle(from) => {
@@ -344,11 +369,11 @@ impl Switch {
                 }
                 Step::Forget => {
                     if parts.forwarding.forget_gone(left.saturating_mul(STATIONS)) {
-                        reload.step = Step::Done;
+                        reload.step = reload.step.next();
                     }
                     left
                 }
-                Step::Try(_) | Step::Make(_) | Step::Swap | Step::Done => return true,
+                step => unreachable!("{step:?} is no step after the swap"),
             };
             left = left.saturating_sub(cost + 1);
         }
@@ -396,7 +421,7 @@ impl Parts {
         }
         let guest = &mut self.table[index];
         guest.set_snoop(now, config.snoop, self.receiver.pool());
-        // Each meter is shared among the guests that there are.
+        // The meter's table and budget are divided among all guests.
         guest.pipeline.set_guests(guests);
         if !is_paced && guest.ingress.is_crowded() {
             guest.ingress.set_crowded(false);
@@ -457,7 +482,7 @@ impl Reload {
         {
             self.fresh_uplink = Some(Uplink::new(config)?);
         }
-        Ok(Step::Make(0))
+        Ok(self.step.next())
     }
 
     /// Makes new guests, and collects the owners of addresses, starting at one guest. Returns the
@@ -513,16 +538,12 @@ impl Reload {
         self.step = if range.end < count {
             step(range.end)
         } else {
-            match step(0) {
-                Step::LessBefore(_) => Step::Uplink,
-                Step::Less(_) => Step::Settle(0),
-                _ => Step::Forget,
-            }
+            self.step.next()
         };
     }
 }
 
-/// Returns true if no frame of a removed guest is queued where guests are known by slot alone.
+/// Frees the slot of a removed guest in the pacer. Returns false while it has a guarantee there.
 fn forget(pacer: Option<&mut Pacer<Packet>>, former: GuestId) -> bool {
     pacer.is_none_or(|pacer| pacer.forget(former))
 }

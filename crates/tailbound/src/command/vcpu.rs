@@ -172,40 +172,20 @@ impl Apply {
             back = agent.restore_undesired(&guests, &desired)?;
         }
         drop(claim);
+        let report = Report {
+            applied: !self.dry_run,
+            path: &path,
+            plan: &plan,
+            exited,
+            guests: guests.iter().map(|guest| guest.name.as_str()).collect(),
+        };
         match self.output {
-            Output::Json => Report {
-                applied: !self.dry_run,
-                path: &path,
-                plan: &plan,
-                exited,
-                guests: guests.iter().map(|guest| guest.name.as_str()).collect(),
-            }
-            .print(),
-            Output::Text => {
-                let late = exited.iter().filter(|name| !plan.exited.contains(name));
-                let late: Vec<_> = late.map(|name| format!("exited: {name}\n")).collect();
-                let path: String = path.iter().map(|step| step.to_string() + "\n").collect();
-                let mut out = if self.dry_run {
-                    format!("{path}{plan}nothing was done (--dry-run)\n")
-                } else {
-                    // A thread that exited meanwhile needs no change.
-                    let done = plan.steps().saturating_sub(late.len());
-                    format!(
-                        "{path}{}{}{done} changed, {} were as they should be\n",
-                        plan.listing(),
-                        late.concat(),
-                        plan.unchanged
-                    )
-                };
-                out += &restored_text(&back);
-                output::print(&out);
-            }
+            Output::Json => report.print(),
+            Output::Text => output::print(&(report.text() + &restored_text(&back))),
         }
         Ok(Exit::holds(back.failed.is_empty()))
     }
-}
 
-impl Apply {
     /// Opens the agent with the claim to the host's threads, or without it for a preview.
     fn open(&self, config: &AgentConfig) -> Result<(Agent, Option<HostClaim>), AgentError> {
         if self.dry_run {
@@ -213,6 +193,26 @@ impl Apply {
         }
         let claim = HostClaim::take(config)?;
         Ok((Agent::open(&config.state)?, claim))
+    }
+}
+
+impl Report<'_> {
+    fn text(&self) -> String {
+        let plan = self.plan;
+        let path: String = self.path.iter().map(|it| it.to_string() + "\n").collect();
+        if !self.applied {
+            return format!("{path}{plan}nothing was done (--dry-run)\n");
+        }
+        let late = self.exited.iter().filter(|it| !plan.exited.contains(it));
+        let late: Vec<_> = late.map(|name| format!("exited: {name}\n")).collect();
+        // A thread that exited meanwhile needs no change.
+        let done = plan.steps().saturating_sub(late.len());
+        format!(
+            "{path}{}{}{done} changed, {} were as they should be\n",
+            plan.listing(),
+            late.concat(),
+            plan.unchanged
+        )
     }
 }
 
@@ -256,7 +256,7 @@ fn picked(config: &AgentConfig, scanner: &mut Scanner) -> Result<Vec<Guest>, Fai
              --container or --pod",
         ),
         names => {
-            let mut message = format!("no guest is picked; running here: {}", names.join(", "));
+            let mut message = format!("no guest is selected; running here: {}", names.join(", "));
             if !why.is_empty() {
                 message = format!("{message}\n{why}");
             }

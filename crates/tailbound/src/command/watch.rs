@@ -235,7 +235,7 @@ impl Screen for GuestsView {
 /// A measurement that can examine something.
 fn sight(window: Nanos) -> Result<Sight, Failure> {
     let sight = Sight::open(MIN_WAIT, window, &super::version())?;
-    match sight.blind() {
+    match sight.unmeasurable() {
         Some(why) => Err(Failure::new(why)),
         None => Ok(sight),
     }

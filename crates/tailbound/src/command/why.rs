@@ -86,7 +86,7 @@ impl Args {
         }
         let mut sight = Sight::open(MIN_WAIT_OF_ONE, self.window, &super::version())?;
         let key = Arc::clone(&sight.inventory().find(asked)?.key);
-        if let Some(why) = sight.blind() {
+        if let Some(why) = sight.unmeasurable() {
             return Err(Failure::new(why));
         }
         sight.choose(&key);

@@ -6,7 +6,7 @@ use super::packets::Packets;
 use std::os::fd::OwnedFd;
 use tailbound_agent::tail::Tail;
 use tailbound_look::budget::{Budget, Cost, Spans, Step};
-use tailbound_sys::bpf_program::count_cost;
+use tailbound_sys::bpf_program::{ProgramCost, count_cost};
 use tailbound_units::Nanos;
 
 /// The CPU time in a second of all programs and of this process. A tenth less than 1 % of a core, which is the
@@ -177,21 +177,22 @@ fn run_time(packets: &Packets, tail: &Result<Tail, String>) -> Result<RunTime, S
         Err(_) => Vec::new(),
     };
     let mut sum = RunTime::default();
-    for (tracepoint, time, runs) in waits {
-        let part = if tracepoint.starts_with("softirq") {
+    for cost in waits {
+        let part = if cost.name.starts_with("softirq") {
             &mut sum.interrupts
         } else {
             &mut sum.waits
         };
-        *part = part.saturating_add(uncounted(time, runs));
+        *part = part.saturating_add(uncounted(&cost));
     }
-    for (_, time, runs) in packets.cost()? {
-        sum.packets = sum.packets.saturating_add(uncounted(time, runs));
+    for cost in packets.cost()? {
+        sum.packets = sum.packets.saturating_add(uncounted(&cost));
     }
     Ok(sum)
 }
 
-/// The cost of runs that are not counted.
-fn uncounted(time: Nanos, runs: u64) -> Nanos {
-    time.saturating_sub(Nanos(runs.saturating_mul(COUNTING.0 - CALL.0)))
+/// The cost of a program without that of counting.
+fn uncounted(cost: &ProgramCost) -> Nanos {
+    let counting = cost.runs.saturating_mul(COUNTING.0 - CALL.0);
+    cost.time.saturating_sub(Nanos(counting))
 }

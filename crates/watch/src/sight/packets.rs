@@ -9,6 +9,7 @@ use tailbound_look::divide::end;
 use tailbound_look::evidence::{
     Ahead, Direction, Evidence, Points, QueueWaits, Queued, Side, SlowRequest, Stall,
 };
+use tailbound_sys::bpf_program::ProgramCost;
 use tailbound_sys::origin::Origin;
 use tailbound_sys::packets::{
     Delay, Direction as PacketDirection, Event, Kind, Measurement, Occupant, Settings,
@@ -190,7 +191,7 @@ impl Packets {
 
     /// The run time of each program until now and the number of its runs, by tracepoint, as far as the
     /// kernel has counted them.
-    pub(super) fn cost(&self) -> Result<Vec<(&'static str, Nanos, u64)>, String> {
+    pub(super) fn cost(&self) -> Result<Vec<ProgramCost>, String> {
         let Ok(tracer) = &self.tracer else {
             return Ok(Vec::new());
         };

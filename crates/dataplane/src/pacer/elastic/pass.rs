@@ -12,7 +12,7 @@ use super::stop::Settlement;
 use crate::{Connection, Frame};
 use tailbound_units::{Nanos, Position};
 
-/// The way of elastic frames through the pacer.
+/// The path of elastic frames through the pacer.
 pub(in super::super) struct ElasticPath<'p, F> {
     pub(in super::super) core: &'p mut Core<F>,
     pub(in super::super) elastic: &'p mut Elastic,

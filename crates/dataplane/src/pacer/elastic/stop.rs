@@ -14,7 +14,7 @@ const JOIN: usize = 256;
 /// Maximum number of guests that one call checks for getting less than B.
 const ASKED: usize = 16;
 
-/// The timers of elastic flows, and the way of their frames back into lines.
+/// The timers of elastic flows, and the return of their frames to lines.
 pub(in super::super) struct Settlement<'p, F> {
     pub(in super::super) core: &'p mut Core<F>,
     pub(in super::super) elastic: &'p mut Elastic,

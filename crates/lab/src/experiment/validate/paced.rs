@@ -71,7 +71,7 @@ impl Checker<'_, '_> {
         let pacing = self.lab.pacing(variant);
         if pacing.is_some() && self.lab.wire != Wire::Ethernet {
             let rule =
-                "a pacer counts all that is on the wire: the experiment needs wire = \"ethernet\"";
+                "a pacer counts bytes on the wire: set wire = \"ethernet\" in the experiment";
             self.wrong(&variant.name, rule);
         }
         let Some(set) = &variant.guarantees else {
@@ -98,7 +98,7 @@ impl Checker<'_, '_> {
         if link < self.lab.link_rate
             && let Err(message) = self.check_sums(set.get_ref(), self.lab.guarantees(variant), link)
         {
-            self.wrong(set, format!("{message} without what goes past the pacer"));
+            self.wrong(set, format!("{message} without traffic past the pacer"));
         }
     }
 
@@ -122,7 +122,7 @@ impl Checker<'_, '_> {
             let guests = self.lab.guests().filter(|(_, guest)| named(guest));
             let hosts: BTreeSet<&str> = guests.map(|(host, _)| host).collect();
             if hosts.len() < 2 {
-                let rule = "needs guests on two hosts: who shares one does not use the wire";
+                let rule = "needs guests on two hosts: guests of one host do not use the wire";
                 self.wrong(&shuffle.name, rule);
             }
         }
@@ -137,7 +137,7 @@ pub(super) fn check_pacer(pipeline: &Pipeline, pacing: &Pacing, link: Rate) -> R
         ..PipelineConfig::default()
     };
     if pipeline.nic_queue.is_some() || *config != meter_alone {
-        return Err("a pacer segments and queues by itself: leave all but a meter out".into());
+        return Err("a pacer segments and queues by itself: keep only `meter`".into());
     }
     if pacing.batch > Nanos::from_secs(1) || pacing.catch_up > Nanos::from_secs(1) {
         return Err("batch and catch_up: at most 1s".into());

@@ -119,6 +119,28 @@ fn a_step_costs_the_same_however_many_guests_there_are() {
 }
 
 #[test]
+#[should_panic(expected = "Try(0) is no step after the swap")]
+fn settings_are_not_applied_before_the_swap() {
+    let mut bench = Bench::new(&PipelineConfig::default());
+    let mut reload = Switch::begin_reload(bench.plan(with([], 1)));
+    bench.switch.settle(bench.now, &mut reload, 1);
+}
+
+#[test]
+#[should_panic(expected = "EndRemoved comes after the swap")]
+fn a_reload_in_force_is_not_prepared_again() {
+    let mut bench = Bench::new(&PipelineConfig::default());
+    let mut reload = Switch::begin_reload(bench.plan(with([], 1)));
+    while !bench
+        .switch
+        .prepare(&mut reload, 1)
+        .expect("no rule is broken")
+    {}
+    bench.switch.swap(&mut reload);
+    let _ = bench.switch.prepare(&mut reload, 1);
+}
+
+#[test]
 fn a_reload_that_breaks_a_rule_has_changed_nothing() {
     let mut bench = Bench::new(&PipelineConfig::default());
     bench.reload_by(with(0..300, 1), 16, |_| {});

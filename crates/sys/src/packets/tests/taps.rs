@@ -562,8 +562,9 @@ fn cost_of_a_frame() {
             }
             let after = taps.host.tracer.cost().unwrap();
             let (mut line, mut whole) = (String::new(), 0);
-            for ((name, time, runs), (_, earlier, runs_before)) in after.into_iter().zip(before) {
-                let (time, runs) = (time.0 - earlier.0, runs - runs_before);
+            for (after, before) in after.into_iter().zip(before) {
+                let (time, runs) = (after.time.0 - before.time.0, after.runs - before.runs);
+                let name = after.name;
                 whole += time;
                 let each = time.checked_div(runs).unwrap_or(0);
                 line = format!("{line} {name} {runs} x {each} ns;");

@@ -89,10 +89,10 @@ fn of_message(bound: &PairBound, message: &MessageBound, paint: Paint) -> String
     };
     let rest = message.size.0 - message.burst.0;
     let after_bursts = message.after_bursts.map(|longer| {
-        let near = format!("the host, rack or pod of {}", bound.to);
+        let (from, near) = (bound.from, format!("the host, rack or pod of {}", bound.to));
         (
             time(longer.0),
-            format!("after its bursts, in place of these two: they went to others in {near}, and all send there"),
+            format!("after its bursts, instead of the two times above: {from} sent them to other VMs in {near}, and all VMs send there"),
         )
     });
     let promised = if bound.promised.is_some() {
@@ -142,9 +142,9 @@ fn parts(cpu: &CpuLatency) -> String {
     let parts = [
         (demand, "of work"),
         (blackout, "without a CPU"),
-        (overrun, "as it overran before"),
-        (charged, "as interrupts and steal count as its own"),
-        (lateness, "late by others, interrupts and steal"),
+        (overrun, "after an earlier overrun"),
+        (charged, "for interrupts and steal charged to it"),
+        (lateness, "late because of others, interrupts and steal"),
     ];
     let parts = parts.into_iter().filter(|(part, _)| *part > Nanos::ZERO);
     let parts: Vec<_> = parts

@@ -138,12 +138,12 @@ impl Document {
         match owner {
             Owner::Answers(node) => {
                 format!(
-                    "{}: most callers find it late, so that it is the node",
+                    "{}: late for most callers, so the node is late",
                     self.nodes[*node]
                 )
             }
             Owner::Calls(caller) => format!(
-                "{}: it finds most others late that others do not, so that it is the caller",
+                "{}: finds nodes late that most callers find in time, so the caller is late",
                 self.callers[*caller]
             ),
             Owner::Between { caller, answers } => format!(

@@ -220,6 +220,21 @@ impl From<Kind> for Pattern {
 
 impl Document {
     fn text(&self, paint: Paint) -> String {
+        let mut out = self.runs_table().render(paint);
+        if !self.gains.is_empty() {
+            out.push('\n');
+            out += &self.gains_table().render(paint);
+        }
+        let mut notes: Vec<String> = self.runs.iter().flat_map(notes).collect();
+        notes.sort_unstable();
+        notes.dedup();
+        if !notes.is_empty() {
+            out.push('\n');
+        }
+        out + &notes.concat()
+    }
+
+    fn runs_table(&self) -> Table {
         let head = [
             "workflow",
             "group",
@@ -258,38 +273,30 @@ impl Document {
                 time(times.max),
             ]);
         }
-        let mut out = table.render(paint);
-        if !self.gains.is_empty() {
-            out.push('\n');
-            let head = [
-                "shorter by the selection",
-                "group",
-                "rate",
-                "99th",
-                "99.9th",
-            ];
-            let mut table = Table::new(&head, &[0]);
-            let percent = |part: Option<f64>| {
-                part.map_or_else(|| NOTHING.into(), |part| format!("{part:.0} %"))
-            };
-            for gain in &self.gains {
-                table.row([
-                    gain.workflow.word().to_owned(),
-                    gain.group.to_string(),
-                    format!("{}/s", gain.rate),
-                    percent(gain.p99_percent),
-                    percent(gain.p99_9_percent),
-                ]);
-            }
-            out += &table.render(paint);
+        table
+    }
+
+    fn gains_table(&self) -> Table {
+        let head = [
+            "shorter by the selection",
+            "group",
+            "rate",
+            "99th",
+            "99.9th",
+        ];
+        let mut table = Table::new(&head, &[0]);
+        let percent =
+            |part: Option<f64>| part.map_or_else(|| NOTHING.into(), |part| format!("{part:.0} %"));
+        for gain in &self.gains {
+            table.row([
+                gain.workflow.word().to_owned(),
+                gain.group.to_string(),
+                format!("{}/s", gain.rate),
+                percent(gain.p99_percent),
+                percent(gain.p99_9_percent),
+            ]);
         }
-        let mut notes: Vec<String> = self.runs.iter().flat_map(notes).collect();
-        notes.sort_unstable();
-        notes.dedup();
-        if !notes.is_empty() {
-            out.push('\n');
-        }
-        out + &notes.concat()
+        table
     }
 }
 

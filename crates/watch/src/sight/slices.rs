@@ -1,5 +1,5 @@
-//! The last hour: verdicts of slices for all that show it, and entries of a record if more than the
-//! last minute is asked for.
+//! The slices of the last hour: their verdicts, and entries of a record if a window is longer than
+//! the last minute.
 
 use super::recorder::Recorder;
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use tailbound_units::Nanos;
 
 /// The last slices of all guests.
 #[derive(Debug)]
-pub(super) struct Hour {
+pub(super) struct Slices {
     /// The begin of the slice that has not ended.
     from: Nanos,
     /// The length at which that slice ends.
@@ -49,7 +49,7 @@ pub(super) struct Facts {
     pub(super) notes: Vec<Arc<str>>,
 }
 
-impl Hour {
+impl Slices {
     /// Begins at `now`. With `keeps_evidence` the evidence of the last hour is kept as well, in at
     /// most 50 MB.
     pub(super) fn begin(now: Nanos, keeps_evidence: bool, program: &str) -> Self {

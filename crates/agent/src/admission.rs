@@ -20,7 +20,7 @@ pub(super) fn admit(steps: &[ThreadStep], observed: &Observed) -> Vec<PlanError>
     let limits = &machine.limits;
     let mut errors = Vec::new();
     // By domain: what is asked for, and by whom.
-    let mut asked: BTreeMap<usize, Vec<&ThreadStep>> = BTreeMap::new();
+    let mut by_domain: BTreeMap<usize, Vec<&ThreadStep>> = BTreeMap::new();
     for step in steps {
         let wanted = step.after.scheduling;
         if !wanted.is_deadline() {
@@ -36,12 +36,12 @@ pub(super) fn admit(steps: &[ThreadStep], observed: &Observed) -> Vec<PlanError>
         }
         let at = observed.threads[&step.thread].processor;
         let domain = machine.domains.iter().position(|d| d.cpus.contains(at));
-        asked.entry(domain.unwrap_or(0)).or_default().push(step);
+        by_domain.entry(domain.unwrap_or(0)).or_default().push(step);
     }
     let Some(share) = limits.share else {
         return errors;
     };
-    for (index, steps) in asked {
+    for (index, steps) in by_domain {
         let Some(domain) = machine.domains.get(index) else {
             continue;
         };

@@ -95,8 +95,8 @@ impl Agent {
             .observer
             .observe(desired)
             .map_err(AgentError::Observe)?;
-        for taken in path.iter().filter_map(PathStep::takes) {
-            observed.set_aside(taken, desired);
+        for cpus in path.iter().filter_map(PathStep::takes) {
+            observed.set_aside(cpus, desired);
         }
         let originals = self.journal.changes().originals();
         plan(desired, &observed, &originals).map_err(AgentError::Plan)

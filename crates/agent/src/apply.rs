@@ -238,15 +238,15 @@ fn undo_to_successor(
     let Some(seen) = kernel.successor(step.thread).map_err(failed)? else {
         return Ok(());
     };
-    let given = match made {
-        Some(Call::Schedule(given)) => given,
+    let expected = match made {
+        Some(Call::Schedule(expected)) => expected,
         Some(Call::Release(before)) => Scheduling {
             flags: before.flags,
             ..NOTHING
         },
         Some(Call::Affinity(_)) | None => return Ok(()),
     };
-    if !same_scheduling(&seen, &given) {
+    if !same_scheduling(&seen, &expected) {
         return Ok(());
     }
     if seen.is_deadline() {
@@ -325,13 +325,13 @@ pub fn restore(
         groups,
         path,
     } = journal.changes().clone();
-    let mut kept = Changes {
+    let mut remaining = Changes {
         path,
         ..Changes::default()
     };
     for (thread, step) in threads {
         if !which(&step) {
-            kept.threads.insert(thread, step);
+            remaining.threads.insert(thread, step);
             continue;
         }
         match restore_thread(kernel, &step) {
@@ -342,14 +342,14 @@ pub fn restore(
             }
             Err(why) => {
                 restored.failed.push(why);
-                kept.threads.insert(thread, step);
+                remaining.threads.insert(thread, step);
             }
         }
     }
     for (directory, step) in groups {
         let in_use = |step: &ThreadStep| step.group.as_ref() == Some(&directory);
-        if kept.threads.values().any(in_use) {
-            kept.groups.insert(directory, step);
+        if remaining.threads.values().any(in_use) {
+            remaining.groups.insert(directory, step);
             continue;
         }
         match kernel.weight(&step.directory, step.kind) {
@@ -359,7 +359,7 @@ pub fn restore(
                     Ok(()) => restored.restored += 1,
                     Err(why) => {
                         restored.failed.push(why);
-                        kept.groups.insert(directory, step);
+                        remaining.groups.insert(directory, step);
                     }
                 }
             }
@@ -370,7 +370,7 @@ pub fn restore(
             )),
         }
     }
-    journal.update(|changes| *changes = kept)?;
+    journal.update(|changes| *changes = remaining)?;
     Ok(restored)
 }
 

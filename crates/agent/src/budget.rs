@@ -89,17 +89,23 @@ pub fn desired(
             continue;
         };
         let age = guest.threads.iter().map(|thread| thread.id.start).min();
-        let asked = guest.threads.iter().filter_map(|thread| {
+        let requests = guest.threads.iter().filter_map(|thread| {
             let desired = desired_of(rule, guest, thread)?;
-            let held = holds(thread.id);
-            let order = (Reverse(held), age, guest.pid, rank(thread), thread.id);
+            let holds_reservation = holds(thread.id);
+            let order = (
+                Reverse(holds_reservation),
+                age,
+                guest.pid,
+                rank(thread),
+                thread.id,
+            );
             Some((order, guest, desired))
         });
-        by_rule.entry(index).or_default().extend(asked);
+        by_rule.entry(index).or_default().extend(requests);
     }
-    for (index, mut asked) in by_rule {
-        asked.sort_by_key(|(order, ..)| *order);
-        spend(Budget::of(&rules[index], cpus), asked, &mut wanted);
+    for (index, mut requests) in by_rule {
+        requests.sort_by_key(|(order, ..)| *order);
+        spend(Budget::of(&rules[index], cpus), requests, &mut wanted);
     }
     // In the order of guests and threads, whatever decided about them.
     let place: BTreeMap<_, _> = guests
@@ -127,10 +133,10 @@ fn rank(thread: &GuestThread) -> u32 {
     }
 }
 
-fn spend(budget: Budget, asked: Vec<ThreadRequest<'_>>, wanted: &mut DesiredStates) {
+fn spend(budget: Budget, requests: Vec<ThreadRequest<'_>>, wanted: &mut DesiredStates) {
     let (mut threads, mut cpus) = (0, 0);
     let mut left_out: BTreeMap<&str, usize> = BTreeMap::new();
-    for (_, guest, desired) in asked {
+    for (_, guest, desired) in requests {
         let share = match desired.class {
             Class::Periodic(periodic) => periodic.bandwidth(),
             _ => 0,

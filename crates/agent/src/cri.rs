@@ -131,14 +131,14 @@ pub fn pods(socket: Option<&Path>) -> Result<Vec<Pod>, CriError> {
         .enable_all()
         .build()
         .map_err(connect)?;
-    let asked = async {
+    let query = async {
         let stream = UnixStream::connect(socket).await.map_err(connect)?;
         ask(stream).await.map_err(|why| CriError::Answer {
             socket: socket.to_owned(),
             why: why.chars().take(WORDS).collect(),
         })
     };
-    let answer = runtime.block_on(async { tokio::time::timeout(QUERY_TIMEOUT, asked).await });
+    let answer = runtime.block_on(async { tokio::time::timeout(QUERY_TIMEOUT, query).await });
     // What is still on its way waits for nobody.
     runtime.shutdown_background();
     answer.unwrap_or_else(|_| Err(CriError::Slow(socket.to_owned())))
@@ -226,8 +226,10 @@ fn done(fields: &http::HeaderMap, at_end: bool) -> Result<(), String> {
     };
     match text("grpc-status") {
         Some(status) if status != "0" => {
-            let said = text("grpc-message").unwrap_or_default();
-            Err(format!("gRPC status {status} {said}").trim_end().to_owned())
+            let message = text("grpc-message").unwrap_or_default();
+            Err(format!("gRPC status {status} {message}")
+                .trim_end()
+                .to_owned())
         }
         None if at_end => Err("it has no gRPC status".to_owned()),
         _ => Ok(()),

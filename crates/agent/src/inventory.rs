@@ -242,9 +242,9 @@ impl Inventory {
     /// Makes these guests the current ones.
     fn take(&mut self, mut guests: Vec<Guest>) {
         // Two guests of one key would be taken for one.
-        let mut taken: BTreeMap<Arc<str>, usize> = BTreeMap::new();
+        let mut key_counts: BTreeMap<Arc<str>, usize> = BTreeMap::new();
         for guest in &mut guests {
-            let count = taken.entry(Arc::clone(&guest.key)).or_default();
+            let count = key_counts.entry(Arc::clone(&guest.key)).or_default();
             *count += 1;
             if *count > 1
                 && let Some(first) = guest.processes.first()
@@ -347,17 +347,17 @@ impl Inventory {
         // It started since the last look.
         let place = self.hierarchies.manager(&*self.calls, groups);
         if let Some((_, path)) = place {
-            let found = self.guests.iter().find(|guest| {
+            let holder = self.guests.iter().find(|guest| {
                 let below = |group: &PathBuf| group.ends_with(path.trim_start_matches('/'));
                 guest.group.as_ref().is_some_and(below)
             });
-            if let Some(found) = found {
-                return Owner::Guest(Arc::clone(&found.key));
+            if let Some(holder) = holder {
+                return Owner::Guest(Arc::clone(&holder.key));
             }
         }
         let inside = netns(&self.root, &leader.to_string());
-        if let Some(found) = inside.and_then(|inside| self.namespace(inside)) {
-            return Owner::Guest(Arc::clone(&found.key));
+        if let Some(holder) = inside.and_then(|inside| self.namespace(inside)) {
+            return Owner::Guest(Arc::clone(&holder.key));
         }
         let name = fs::read_to_string(self.root.path(format!("/proc/{leader}/comm")));
         let name = name.unwrap_or_else(|_| stat.name.clone());
@@ -387,10 +387,10 @@ fn leader(status: &str) -> Option<u32> {
 
 /// The CPU quotas of the groups that processes are in.
 fn quotas(hierarchies: &Hierarchies, members: &[Member<'_>]) -> Vec<GroupQuota> {
-    let mut found = BTreeMap::new();
+    let mut quotas = BTreeMap::new();
     for member in members {
         for group in levels(hierarchies.mounts(), &member.seen.process.groups) {
-            if found.contains_key(&group) {
+            if quotas.contains_key(&group) {
                 continue;
             }
             let quota = cgroup::quota(&group).map(|quota| GroupQuota {
@@ -398,10 +398,10 @@ fn quotas(hierarchies: &Hierarchies, members: &[Member<'_>]) -> Vec<GroupQuota> 
                 group: group.clone(),
                 quota,
             });
-            found.insert(group, quota);
+            quotas.insert(group, quota);
         }
     }
-    found.into_values().flatten().collect()
+    quotas.into_values().flatten().collect()
 }
 
 /// The directory of a guest's own group for the CPU: the one that its manager made.
@@ -413,12 +413,12 @@ fn own_group(hierarchies: &Hierarchies, member: &Member<'_>) -> Option<PathBuf> 
 
 /// The directories of the groups for the CPU that processes are in, from `own` down.
 fn own_groups(hierarchies: &Hierarchies, members: &[Member<'_>], own: &Path) -> BTreeSet<PathBuf> {
-    let mut found = BTreeSet::from([own.to_owned()]);
+    let mut groups = BTreeSet::from([own.to_owned()]);
     for member in members {
         let levels = levels(hierarchies.mounts(), &member.seen.process.groups);
-        found.extend(levels.into_iter().filter(|level| level.starts_with(own)));
+        groups.extend(levels.into_iter().filter(|level| level.starts_with(own)));
     }
-    found
+    groups
 }
 
 /// Keeps the busiest threads of a guest that has more than `bound`.

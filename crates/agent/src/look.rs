@@ -15,11 +15,11 @@ pub fn settle_once(guests: &mut [Guest], holds: impl Fn(ThreadId) -> bool) -> Ve
     let kvm = |guest: &Guest, thread: &GuestThread| {
         matches!(thread.role, Role::Vcpu(_)) && says_kvm(guest.vmm, thread)
     };
-    let asked = |guest: &Guest| {
+    let needs_role = |guest: &Guest| {
         let any = guest.threads.iter().any(|thread| kvm(guest, thread));
         asks(guest) && (any || !guest.has_vcpus())
     };
-    let threads = candidates(guests.iter().filter(|guest| asked(guest)));
+    let threads = candidates(guests.iter().filter(|guest| needs_role(guest)));
     if threads.is_empty() {
         return Vec::new();
     }

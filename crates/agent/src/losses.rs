@@ -112,10 +112,10 @@ impl Meter {
     /// Adds a reading at `now` for `cpus`; returns the maximum since the first reading. Usage
     /// counts after 10 s, since only the rate determines which part came at a stretch.
     pub fn read(&mut self, now: Nanos, text: &str, cpus: &Cpus) -> LargestLosses {
-        for taken in parse_taken(text) {
-            if cpus.contains(taken.cpu) {
-                let of = self.cpus.entry(taken.cpu).or_default();
-                of.readings.push((now, taken));
+        for losses in parse_taken(text) {
+            if cpus.contains(losses.cpu) {
+                let of = self.cpus.entry(losses.cpu).or_default();
+                of.readings.push((now, losses));
             }
         }
         let start = *self.start.get_or_insert(now);

@@ -446,7 +446,7 @@ fn group(directory: &Path) -> Option<ObservedGroup> {
 
 /// Returns the root domains that `partitions` make of the CPUs `online`.
 fn domains(online: Cpus, partitions: &[Partition]) -> Vec<Domain> {
-    let mut found: Vec<Cpus> = Vec::new();
+    let mut domains: Vec<Cpus> = Vec::new();
     // CPUs without load balancing all share the kernel's default root domain.
     let mut unbalanced = Cpus::default();
     let mut rest = online;
@@ -458,21 +458,21 @@ fn domains(online: Cpus, partitions: &[Partition]) -> Vec<Domain> {
             continue;
         }
         // Sets that overlap are balanced as one (version 1).
-        found.retain(|other| {
+        domains.retain(|other| {
             let apart = other.and(&cpus).is_empty();
             if !apart {
                 cpus = cpus.or(other);
             }
             apart
         });
-        found.push(cpus);
+        domains.push(cpus);
     }
-    found.extend([unbalanced, rest]);
+    domains.extend([unbalanced, rest]);
     debug_assert!(
-        disjoint(&found),
-        "a CPU is in one root domain: {found:?} of {online}"
+        disjoint(&domains),
+        "a CPU is in one root domain: {domains:?} of {online}"
     );
-    found
+    domains
         .into_iter()
         .filter(|cpus| !cpus.is_empty())
         .map(|cpus| Domain {

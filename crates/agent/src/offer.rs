@@ -73,14 +73,14 @@ impl OfferConfig {
         &self,
         domain: &Domain,
         limits: &Limits,
-        taken: LargestLosses,
+        losses: LargestLosses,
     ) -> Result<Pool, Withheld> {
         let cpus = domain.cpus.count();
         let wide = u64::from(cpus);
         let largest = thousandths(self.largest);
         let stated = thousandths(self.share);
-        let share = stated.max(taken.long_run.thousandths()).min(1000);
-        let beyond = Beyond((share > stated).then_some(taken.long_run));
+        let share = stated.max(losses.long_run.thousandths()).min(1000);
+        let beyond = Beyond((share > stated).then_some(losses.long_run));
         let others = wide.saturating_sub(1) * largest;
         let proved = (wide * (1000 - share)).saturating_sub(others);
         let capacity = limits.share.map_or(u64::MAX, |share| {
@@ -98,8 +98,8 @@ impl OfferConfig {
             reservable,
             disturbance: Disturbance {
                 overrun: limits.overrun,
-                interrupts: self.interrupts.max(taken.interrupts),
-                steal: self.steal.max(taken.steal),
+                interrupts: self.interrupts.max(losses.interrupts),
+                steal: self.steal.max(losses.steal),
                 share,
             },
         };
@@ -273,8 +273,8 @@ impl Offering {
         let counted = observer.interrupt_time();
         let meter = known.unwrap_or_else(|| Meter::new(counted, config.share));
         let meter = self.meter.insert(meter);
-        let taken = meter.read(now, &observer.stat()?, &domain.cpus);
-        Ok(config.pool(domain, limits, taken).map(Some))
+        let losses = meter.read(now, &observer.stat()?, &domain.cpus);
+        Ok(config.pool(domain, limits, losses).map(Some))
     }
 }
 

@@ -263,9 +263,9 @@ impl GuestRule {
 fn fits(pattern: &str, guest: &Guest) -> bool {
     match &guest.origin.place {
         Some((Manager::Libvirt(_), _)) => {
-            let kept = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '*');
+            let is_allowed = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '*');
             matches(
-                &pattern.chars().filter(kept).collect::<String>(),
+                &pattern.chars().filter(is_allowed).collect::<String>(),
                 &guest.name,
             )
         }
@@ -362,7 +362,7 @@ fn why_not(rule: &GuestRule, guest: &Guest) -> String {
         None => "several users".to_owned(),
     };
     let pick = Pick(rule);
-    let what = match rule.target() {
+    let property = match rule.target() {
         Some(Target::Uuid(_)) => "UUID",
         Some(Target::Vmid(_)) => "VMID",
         _ => "name",
@@ -372,7 +372,7 @@ fn why_not(rule: &GuestRule, guest: &Guest) -> String {
             format!("the rule for {pick} does not count for it: it runs as {user}, not {uid}")
         }
         _ if guest.other_executable.is_empty() => format!(
-            "the rule for {pick} does not count for it: it gave itself that {what}, {}as \
+            "the rule for {pick} does not count for it: it gave itself that {property}, {}as \
              {user}; a rule for what that user starts has `uid`",
             if origin.nested {
                 "in a container, "

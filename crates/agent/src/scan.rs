@@ -178,8 +178,8 @@ impl Scanner {
             if let (Some(_), Some(groups)) = (guest.rule, places.get(&guest.pid)) {
                 self.weigh(guest, groups);
             }
-            let given = guest.rule.and_then(|index| rules[index].qmp.clone());
-            self.ask(guest, given);
+            let configured_socket = guest.rule.and_then(|index| rules[index].qmp.clone());
+            self.ask(guest, configured_socket);
         }
         Ok(guests)
     }
@@ -205,7 +205,7 @@ impl Scanner {
 
     /// Returns the processes that `rules` name themselves.
     fn named(&mut self, rules: &[GuestRule]) -> HashMap<u32, ProcessRules> {
-        let mut found = HashMap::new();
+        let mut rules_by_process = HashMap::new();
         let numbers: BTreeSet<_> = rules.iter().filter_map(|rule| rule.pid).collect();
         self.bound.retain(|pid, _| numbers.contains(pid));
         for (index, rule) in rules.iter().enumerate() {
@@ -220,27 +220,27 @@ impl Scanner {
                 }
                 Some(Target::Container(prefix)) => {
                     let members = self.hierarchies.container(&*self.calls, &prefix);
-                    let what = format!("the container {prefix}");
-                    (self.vouched(rule, members, &what), Some(prefix))
+                    let subject = format!("the container {prefix}");
+                    (self.vouched(rule, members, &subject), Some(prefix))
                 }
                 Some(Target::Pod(uid)) => {
                     let members = self.hierarchies.pod(&*self.calls, &uid);
-                    let what = format!("the pod {uid}");
+                    let subject = format!("the pod {uid}");
                     (
-                        self.vouched(rule, members, &what),
+                        self.vouched(rule, members, &subject),
                         Some(format!("pod-{uid}")),
                     )
                 }
             };
             for pid in pids {
-                let named = found.entry(pid).or_insert_with(|| ProcessRules {
+                let named = rules_by_process.entry(pid).or_insert_with(|| ProcessRules {
                     name: rule.label.clone().or_else(|| name.clone()),
                     rules: Vec::new(),
                 });
                 named.rules.push(index);
             }
         }
-        found
+        rules_by_process
     }
 
     /// Returns the process of this number, if it is the one that had it first: a rule means
@@ -261,7 +261,7 @@ impl Scanner {
 
     /// Returns the members that a rule may pick: of groups that a user can have made only
     /// those whose user it names.
-    fn vouched(&mut self, rule: &GuestRule, members: Members, what: &str) -> Vec<u32> {
+    fn vouched(&mut self, rule: &GuestRule, members: Members, subject: &str) -> Vec<u32> {
         let Members {
             guarded,
             unguarded,
@@ -270,7 +270,7 @@ impl Scanner {
         if names.len() > 1 {
             let names: Vec<_> = names.iter().map(|id| id.get(..12).unwrap_or(id)).collect();
             self.refusals.push(format!(
-                "{what} matches {} containers ({}), and none of them gets the class; use more \
+                "{subject} matches {} containers ({}), and none of them gets the class; use more \
                     digits of the ID",
                 names.len(),
                 names.join(", ")
@@ -282,7 +282,7 @@ impl Scanner {
         }
         if guarded.is_empty() && !unguarded.is_empty() {
             self.refusals.push(format!(
-                "{what} is in a control group that an ordinary user can create, which proves \
+                "{subject} is in a control group that an ordinary user can create, which proves \
                     nothing about its processes; add the user to the rule: uid = N"
             ));
         }
@@ -341,7 +341,7 @@ impl Scanner {
 
     /// Queries a QEMU without vCPU names. A QEMU without a trusted creator is not queried: its
     /// command line could name any socket of the host.
-    fn ask(&mut self, guest: &mut Guest, given: Option<PathBuf>) {
+    fn ask(&mut self, guest: &mut Guest, configured_socket: Option<PathBuf>) {
         let Origin { own, nested, .. } = guest.origin;
         let trusted = guest.rule.is_some() || (own && !nested);
         let Some(first) = guest.threads.first().map(|thread| thread.id) else {
@@ -350,7 +350,7 @@ impl Scanner {
         if guest.has_vcpus() || !trusted {
             return;
         }
-        let Some(socket) = given.or_else(|| guest.qmp.clone()) else {
+        let Some(socket) = configured_socket.or_else(|| guest.qmp.clone()) else {
             guest.notes.push(NAMELESS.to_owned());
             return;
         };
@@ -380,11 +380,11 @@ impl Scanner {
         let arguments =
             parse_cmdline(&fs::read(self.root.path(format!("/proc/{pid}/cmdline"))).ok()?);
         let groups = parse_groups(&self.text(pid, "cgroup")?);
-        let who = self.calls.credentials(pid)?;
+        let credentials = self.calls.credentials(pid)?;
         let origin = Origin {
-            uid: who.uid,
-            own: who.uid == Some(self.user),
-            nested: who.nested,
+            uid: credentials.uid,
+            own: credentials.uid == Some(self.user),
+            nested: credentials.nested,
             place: self.hierarchies.manager(&*self.calls, &groups),
         };
         let tasks = Tasks::open(&self.root, pid).ok()?;

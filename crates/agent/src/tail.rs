@@ -175,9 +175,11 @@ impl Tail {
     pub fn follow(&mut self, threads: &BTreeSet<ThreadId>) -> Result<usize, WaitsError> {
         self.taken = self.late_waits();
         self.interruptions = self.interruptions();
-        let gone = self.places.keys().copied();
-        let gone = gone.filter(|thread| !threads.contains(thread)).collect();
-        self.leave(gone);
+        let ended_threads = self.places.keys().copied();
+        let ended_threads = ended_threads
+            .filter(|thread| !threads.contains(thread))
+            .collect();
+        self.leave(ended_threads);
         let wanted = u32::try_from(threads.len()).unwrap_or(u32::MAX);
         let capacity = wanted.clamp(MIN_THREADS, MAX_THREADS).next_power_of_two();
         if capacity > self.capacity {

@@ -144,13 +144,13 @@ impl Watcher {
         if let Err(error) = self.keep_path() {
             self.failed(DAEMON, &error.to_string());
         }
-        let held = &self.agent.changes().threads;
+        let held_threads = &self.agent.changes().threads;
         let cpus = self.scanner.cpus()?;
         let DesiredStates {
             mut desired,
             beyond,
         } = desired(&self.config.rules, &self.guests, cpus, |thread| {
-            held.contains_key(&thread)
+            held_threads.contains_key(&thread)
         });
         for beyond in beyond {
             self.failed(&beyond.guest, &beyond.to_string());
@@ -190,9 +190,9 @@ impl Watcher {
         let entries = self
             .gauge
             .entries(&self.guests, |guest| guest.rule.is_some());
-        let held = &self.agent.changes().threads;
+        let held_threads = &self.agent.changes().threads;
         settle(&mut self.guests, &entries, |thread| {
-            held.contains_key(&thread)
+            held_threads.contains_key(&thread)
         });
         for note in self.claims.look(&self.guests) {
             tracing::warn!("{note}");
@@ -268,8 +268,8 @@ impl Watcher {
         }
         let changes = self.agent.changes();
         if !changes.threads.keys().all(|thread| wanted.contains(thread)) {
-            let gone = |step: &ThreadStep| !wanted.contains(&step.thread);
-            let restored = self.agent.restore_some(gone);
+            let is_unwanted = |step: &ThreadStep| !wanted.contains(&step.thread);
+            let restored = self.agent.restore_some(is_unwanted);
             self.note_restored(restored);
         }
     }
@@ -277,8 +277,8 @@ impl Watcher {
     fn note_restored(&mut self, restored: Result<Restored, AgentError>) {
         match restored {
             Ok(restored) => {
-                for what in &restored.drifted {
-                    tracing::warn!("drifted, stays as it is: {what}");
+                for drift in &restored.drifted {
+                    tracing::warn!("drifted, stays as it is: {drift}");
                 }
                 for why in &restored.failed {
                     self.failed("", why);

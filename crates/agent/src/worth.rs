@@ -58,7 +58,7 @@ pub(super) fn holds(desired: &[Desired], steps: &[ThreadStep], observed: &Observ
 }
 
 /// Returns the notes for reservations beside one that has more, which may be theirs.
-fn beyond(who: &str, steps: &[&ThreadStep], domain: &Domain, limits: &Limits) -> Vec<String> {
+fn beyond(label: &str, steps: &[&ThreadStep], domain: &Domain, limits: &Limits) -> Vec<String> {
     let mut notes = Vec::new();
     let wanted = steps.iter().map(|step| &step.after.scheduling);
     let mut reclaim = wanted.filter(|wanted| wanted.flags & Scheduling::RECLAIM != 0);
@@ -67,12 +67,12 @@ fn beyond(who: &str, steps: &[&ThreadStep], domain: &Domain, limits: &Limits) ->
         .map(|wanted| excess(Periodic::from(wanted), limits));
     if let Some(longest) = price.flatten() {
         notes.push(format!(
-            "{who}: with spare CPU time it may run for {longest} at a time, while all threads \
+            "{label}: with spare CPU time it may run for {longest} at a time, while all threads \
                 without a reservation wait, except for the fair server's share"
         ));
     }
     notes.push(format!(
-        "{who}: the longest wait for a CPU of {} has no bound, since a thread there uses more \
+        "{label}: the longest wait for a CPU of {} has no bound, since a thread there uses more \
             than its reservation",
         domain.cpus
     ));
@@ -97,7 +97,7 @@ fn of_domain(
     let (all, reclaims) = reservations(domain, steps, observed);
     // By reservation: who gets it.
     let mut new: BTreeMap<_, Vec<&ThreadStep>> = BTreeMap::new();
-    for step in given(domain, steps, observed) {
+    for step in reservation_steps(domain, steps, observed) {
         let Periodic {
             runtime,
             deadline,
@@ -110,27 +110,27 @@ fn of_domain(
     let note = |(_, steps): (_, Vec<&ThreadStep>)| {
         let reservation = deadline(Periodic::from(&steps.first()?.after.scheduling));
         let worth = |overrun| worth(reservation, &all, cpus, overrun);
-        let who = match &steps[..] {
+        let label = match &steps[..] {
             [one] => printable(&one.name),
             [first, others @ ..] => format!("{} and {} more", printable(&first.name), others.len()),
             [] => return None,
         };
         if reclaims {
-            return Some(beyond(&who, &steps, domain, limits));
+            return Some(beyond(&label, &steps, domain, limits));
         }
         let mut note = match worth(limits.overrun) {
             Ok(longest) if limits.overrun == Nanos::ZERO => format!(
-                "{who}: at worst {longest} without a CPU, and what interrupts and steal take; {}",
+                "{label}: at worst {longest} without a CPU, and what interrupts and steal take; {}",
                 match worth(limits.tick) {
                     Ok(first) => format!("once, after a first runtime that a tick ends, {first}"),
                     Err(_) => "nothing proves it after a first runtime that a tick ends".to_owned(),
                 }
             ),
             Ok(longest) => format!(
-                "{who}: at worst {longest} without a CPU, and what interrupts and steal take"
+                "{label}: at worst {longest} without a CPU, and what interrupts and steal take"
             ),
             Err(why) => format!(
-                "{who}: the longest wait for a CPU of {} has no bound: {why}",
+                "{label}: the longest wait for a CPU of {} has no bound: {why}",
                 domain.cpus
             ),
         };
@@ -151,7 +151,7 @@ fn of_domain(
 }
 
 /// Returns the steps with a reservation in `domain`.
-fn given<'s>(
+fn reservation_steps<'s>(
     domain: &Domain,
     steps: &'s [ThreadStep],
     observed: &Observed,
@@ -170,7 +170,7 @@ fn reservations(
 ) -> (Vec<Deadline>, bool) {
     let mut all = domain.booked.clone();
     let mut reclaims = !domain.reclaiming.is_empty();
-    for step in given(domain, steps, observed) {
+    for step in reservation_steps(domain, steps, observed) {
         all.insert(step.thread, Periodic::from(&step.after.scheduling));
         reclaims |= step.after.scheduling.flags & Scheduling::RECLAIM != 0;
     }

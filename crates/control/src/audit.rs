@@ -197,10 +197,10 @@ pub fn audit(snapshot: &Snapshot) -> Report {
             .find(name)
             .is_some_and(|node| topology.is_host(node))
         {
-            let what = "it is recorded as closed, but there is no such host";
+            let problem = "it is recorded as closed, but there is no such host";
             report
                 .findings
-                .push(Finding::new(format!("host {name:?}"), what));
+                .push(Finding::new(format!("host {name:?}"), problem));
         }
     }
     let mut tenants = Tenants::new(&topology);
@@ -211,10 +211,10 @@ pub fn audit(snapshot: &Snapshot) -> Report {
         let looked = tenants
             .look(*id, tenant, snapshot.next_id)
             .and_then(|hosts| traffic.add(&tenant.reserved(), &hosts));
-        if let Err(what) = looked {
+        if let Err(problem) = looked {
             report.findings.push(Finding {
                 is_over: tenant.misfit,
-                ..Finding::new(subject, what)
+                ..Finding::new(subject, problem)
             });
         }
     }

@@ -105,10 +105,10 @@ pub fn write(snapshot: &Snapshot) -> String {
         put(&Line::Topology(Arc::clone(topology)));
     }
     put(&Line::Hosts(Arc::clone(&snapshot.hosts)));
-    for (host, said) in &snapshot.said {
+    for (host, last_report) in &snapshot.said {
         put(&Line::Said {
             host: host.clone(),
-            said: Arc::clone(said),
+            said: Arc::clone(last_report),
         });
     }
     for tenant in snapshot.tenants.values() {

@@ -68,15 +68,15 @@ impl<P: Hash + Ord + Clone, T> FairQueue<P, T> {
     /// Adds a piece of work behind the others of its payer.
     pub(crate) fn push(&mut self, payer: P, work: T) {
         let floor = self.floor;
-        let found = self.payers.entry(payer.clone()).or_insert_with(|| Account {
+        let account = self.payers.entry(payer.clone()).or_insert_with(|| Account {
             used: floor,
             work: VecDeque::new(),
         });
-        if found.work.is_empty() {
-            found.used = found.used.max(floor);
-            self.waiting.insert((found.used, payer));
+        if account.work.is_empty() {
+            account.used = account.used.max(floor);
+            self.waiting.insert((account.used, payer));
         }
-        found.work.push_back(work);
+        account.work.push_back(work);
         self.len += 1;
     }
 
@@ -84,9 +84,9 @@ impl<P: Hash + Ord + Clone, T> FairQueue<P, T> {
     pub(crate) fn pop(&mut self) -> Option<(P, T)> {
         let (used, payer) = self.waiting.pop_first()?;
         self.floor = self.floor.max(used);
-        let found = self.payers.get_mut(&payer).expect("it waits");
-        let work = found.work.pop_front().expect("it waits with work");
-        if !found.work.is_empty() {
+        let account = self.payers.get_mut(&payer).expect("it waits");
+        let work = account.work.pop_front().expect("it waits with work");
+        if !account.work.is_empty() {
             self.waiting.insert((used, payer.clone()));
         }
         self.len -= 1;
@@ -95,17 +95,17 @@ impl<P: Hash + Ord + Clone, T> FairQueue<P, T> {
 
     /// Adds the time that a piece of work took.
     pub(crate) fn charge(&mut self, payer: &P, took: Duration) {
-        let Some(found) = self.payers.get_mut(payer) else {
+        let Some(account) = self.payers.get_mut(payer) else {
             return;
         };
-        if !found.work.is_empty() {
-            self.waiting.remove(&(found.used, payer.clone()));
-            self.waiting.insert((found.used + took, payer.clone()));
+        if !account.work.is_empty() {
+            self.waiting.remove(&(account.used, payer.clone()));
+            self.waiting.insert((account.used + took, payer.clone()));
         }
-        found.used += took;
+        account.used += took;
         // A payer who worked while no other one waited owes nothing.
         if self.len == 0 {
-            self.floor = self.floor.max(found.used);
+            self.floor = self.floor.max(account.used);
         }
         // A payer with no more than an idle one begins with needs no entry.
         let floor = self.floor;

@@ -21,30 +21,32 @@ pub(crate) fn read<T: DeserializeOwned + Serialize>(text: &[u8]) -> Result<T, St
 /// Returns the first field of `text` that would be lost when `value`, which was parsed from `text`,
 /// is written. The value is written by its usual code, so that no other code is generated.
 fn lost(value: &impl Serialize, text: &[u8]) -> serde_json::Result<Option<String>> {
-    let kept: Value = serde_json::from_slice(text)?;
+    let original: Value = serde_json::from_slice(text)?;
     let again: Value = serde_json::from_str(&serde_json::to_string(value)?)?;
-    Ok(missing(&kept, &again))
+    Ok(missing(&original, &again))
 }
 
-/// The path of the first field of `kept` that `again` does not have.
-fn missing(kept: &Value, again: &Value) -> Option<String> {
+/// The path of the first field of `original` that `again` does not have.
+fn missing(original: &Value, again: &Value) -> Option<String> {
     let under = |name: &str, path: String| match path.as_str() {
         "" => name.to_owned(),
         path => format!("{name}.{path}"),
     };
-    match (kept, again) {
-        (Value::Object(kept), Value::Object(again)) => {
-            kept.iter().find_map(|(name, kept)| match again.get(name) {
-                // What is absent and what is null are the same.
-                None if kept.is_null() => None,
-                None => Some(name.clone()),
-                Some(again) => missing(kept, again).map(|path| under(name, path)),
-            })
+    match (original, again) {
+        (Value::Object(original), Value::Object(again)) => {
+            original
+                .iter()
+                .find_map(|(name, original)| match again.get(name) {
+                    // What is absent and what is null are the same.
+                    None if original.is_null() => None,
+                    None => Some(name.clone()),
+                    Some(again) => missing(original, again).map(|path| under(name, path)),
+                })
         }
-        (Value::Array(kept), Value::Array(again)) => {
-            let mut both = kept.iter().zip(again).enumerate();
-            both.find_map(|(index, (kept, again))| {
-                missing(kept, again).map(|path| under(&index.to_string(), path))
+        (Value::Array(original), Value::Array(again)) => {
+            let mut both = original.iter().zip(again).enumerate();
+            both.find_map(|(index, (original, again))| {
+                missing(original, again).map(|path| under(&index.to_string(), path))
             })
         }
         _ => None,

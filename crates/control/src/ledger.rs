@@ -140,8 +140,8 @@ impl Ledger {
         let datacentre = Datacentre::new(topology.spec.build()?, topology.policy);
         let mut ledger = Self::empty(topology, datacentre);
         ledger.set_hosts(snapshot.hosts)?;
-        for (name, said) in snapshot.said {
-            ledger.put_said(&name, Some(said));
+        for (name, last_report) in snapshot.said {
+            ledger.put_report(&name, Some(last_report));
         }
         ledger.next_id = snapshot.next_id;
         let mut tenants: Vec<_> = snapshot.tenants.into_values().collect();
@@ -181,8 +181,8 @@ impl Ledger {
             tenants: self.tenants.clone(),
             hosts: Arc::clone(&self.hosts),
             said: self
-                .all_said()
-                .map(|(name, said)| (name.to_owned(), Arc::clone(said)))
+                .all_reports()
+                .map(|(name, last_report)| (name.to_owned(), Arc::clone(last_report)))
                 .collect(),
             keys: self.callers.keys.iter().collect(),
             tokens: self.callers.tokens.all().clone(),

@@ -38,7 +38,7 @@ use tailbound_placement::{Policy, Spec};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::{task, time};
-use way::Way;
+use way::LeaderProof;
 
 /// Time limit for the first read of the store.
 const START: Duration = Duration::from_secs(30);
@@ -106,7 +106,7 @@ pub struct Replica {
     leadership: watch::Receiver<Leadership>,
     resign: mpsc::Sender<oneshot::Sender<()>>,
     forwarder: Forwarder,
-    way: watch::Receiver<Way>,
+    proof: watch::Receiver<LeaderProof>,
     /// The revision that this replica has applied.
     revision: watch::Receiver<u64>,
     freshness: Freshness,
@@ -142,11 +142,11 @@ impl Replica {
         let (resign, resigning) = mpsc::channel(1);
         let role_loop = RoleLoop::new(options, service.clone(), leadership, read, resigning);
         task::spawn(role_loop.run(link, loaded));
-        let (proving, way) = watch::channel(Way::default());
+        let (proving, proof) = watch::channel(LeaderProof::default());
         task::spawn(way::prove(forwarder.clone(), watching.clone(), proving));
         let replica = Self {
             leadership: watching,
-            way,
+            proof,
             resign,
             forwarder,
             revision: service.watch(),
@@ -182,7 +182,7 @@ impl Replica {
         match (role, leader) {
             (Role::Leader, _) => Ok(()),
             (Role::Follower, None) => Err("no leader is known".to_owned()),
-            (Role::Follower, Some(leader)) => self.way.borrow().check(&leader, Instant::now()),
+            (Role::Follower, Some(leader)) => self.proof.borrow().check(&leader, Instant::now()),
         }
     }
 
@@ -272,7 +272,7 @@ impl Replica {
             leadership,
             resign: mpsc::channel(1).0,
             forwarder: Forwarder::new(None).expect("there is no file to read"),
-            way: watch::channel(Way::default()).1,
+            proof: watch::channel(LeaderProof::default()).1,
             revision: watch::channel(0).1,
             freshness: Freshness::of(proved),
         }

@@ -177,7 +177,7 @@ pub(crate) struct App {
     /// Open streams of changes.
     event_streams: Arc<Places>,
     /// Time of each host's last report.
-    heard: ReportTimes,
+    report_times: ReportTimes,
     /// Derives the keys of hosts, if this service issues any.
     keys: Option<Arc<KeyMaker>>,
     /// One permit for comparisons of topologies, each of which builds a data centre.
@@ -273,7 +273,7 @@ impl Server {
             most_streams,
             pool: Pool::start(),
             event_streams: Arc::default(),
-            heard: ReportTimes::default(),
+            report_times: ReportTimes::default(),
             keys: keys.map(Arc::new),
             comparisons: Arc::new(Semaphore::new(1)),
             limiters: Limiters::default(),
@@ -282,8 +282,8 @@ impl Server {
             stopped: watch::Sender::new(false),
         });
         if let Some(collector) = config.collector.clone() {
-            let told = Arc::downgrade(&app);
-            let page = move || metrics::page(&*told.upgrade()?).ok();
+            let weak_app = Arc::downgrade(&app);
+            let page = move || metrics::page(&*weak_app.upgrade()?).ok();
             let exporter = Exporter::start(collector, Box::new(page))?;
             // It was made a moment ago, with none.
             let _ = app.exporter.set(exporter);
@@ -364,14 +364,14 @@ impl Server {
             .as_ref()
             .map(HoseSecret::load)
             .transpose()?;
-        if let (Some(held), Some(secret)) = (&self.app.keys, secret) {
-            held.replace(secret);
+        if let (Some(current), Some(secret)) = (&self.app.keys, secret) {
+            current.replace(secret);
         }
-        if let (Some(held), Some(tokens)) = (&self.app.tokens, tokens) {
-            held.send_replace(tokens);
+        if let (Some(current), Some(tokens)) = (&self.app.tokens, tokens) {
+            current.send_replace(tokens);
         }
-        if let (Some(held), Some(tls)) = (&self.tls, tls) {
-            held.reload_from_config(tls);
+        if let (Some(current), Some(tls)) = (&self.tls, tls) {
+            current.reload_from_config(tls);
             let end = self.config.tls.as_ref();
             let end = end.and_then(TlsFiles::end_of_validity);
             self.app.metrics.faults().note_certificate(end);

@@ -16,7 +16,9 @@ mod watch;
 
 pub(crate) use indexed::IndexedGuarantees;
 pub(crate) use keys::{KeyClient, KeyInbox, KeyStatus, Keys};
-pub(crate) use report::{AskCpu, AskMeasured, ReportClient, ReportMeasurements, Reserved, limits};
+pub(crate) use report::{
+    AskCpu, AskMeasured, ReportClient, ReportMeasurements, ReservationGap, limits,
+};
 pub use state::StateError;
 pub(crate) use watch::{WatchClient, WatchStatus};
 
@@ -69,8 +71,8 @@ impl StoredAnswer for HostGuarantees {
     }
 }
 
-fn is_about(found: &str, host: &str) -> Result<(), String> {
-    let same = found == host;
+fn is_about(subject: &str, host: &str) -> Result<(), String> {
+    let same = subject == host;
     same.then_some(())
-        .ok_or_else(|| format!("it is about {found:?}, not {host:?}"))
+        .ok_or_else(|| format!("it is about {subject:?}, not {host:?}"))
 }

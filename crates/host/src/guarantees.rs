@@ -10,7 +10,7 @@ use crate::config::{Config, LimitConfig, LimitError};
 use crate::control::IndexedGuarantees;
 use crate::hose::HoseGuest;
 pub(crate) use limits::AuthoredLimit;
-use limits::Ways;
+use limits::Pipelines;
 use std::collections::HashSet;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -63,7 +63,7 @@ struct Guest {
     configured: Option<Guarantee>,
     /// The limit in the configuration.
     limit: Option<LimitConfig>,
-    ways: Ways,
+    pipelines: Pipelines,
 }
 
 /// The guarantees, as plain data for metrics.
@@ -107,7 +107,7 @@ impl Guarantees {
     /// # Errors
     /// `config` has other classes than the fabric of the placement service.
     pub(crate) fn reconfigured(&self, config: &Config) -> Result<Self, ClassesDiffer> {
-        let service = self.said_last();
+        let service = self.last_from_service();
         if let Some(service) = service {
             agree(config.classes, service)?;
         }
@@ -120,7 +120,7 @@ impl Guarantees {
             ips: guest.ip.iter().filter_map(|ip| ip.single()).collect(),
             configured: guest.guarantee,
             limit: guest.limit.clone(),
-            ways: Ways::of(config, guest),
+            pipelines: Pipelines::of(config, guest),
         });
         Ok(Self {
             wire: uplink.and_then(|uplink| uplink.pacer.clone()),
@@ -152,14 +152,14 @@ impl Guarantees {
     }
 
     /// Returns the placement service's last configuration, in force or refused.
-    fn said_last(&self) -> Option<&Arc<IndexedGuarantees>> {
+    fn last_from_service(&self) -> Option<&Arc<IndexedGuarantees>> {
         self.refused.as_ref().or(self.service.as_ref())
     }
 
     /// Applies the placement service's last configuration in `other`. Returns true if it differs
     /// from this one's, and is in force.
     pub(crate) fn follow(&mut self, other: &Self) -> bool {
-        let (own, others) = (self.said_last(), other.said_last());
+        let (own, others) = (self.last_from_service(), other.last_from_service());
         match (own, others) {
             (_, None) => false,
             (Some(own), Some(others)) if Arc::ptr_eq(own, others) => false,
@@ -262,10 +262,10 @@ impl Guarantees {
         refused: Vec<RefusedVm>,
         arrived: Vec<String>,
     ) -> HostReport {
-        let in_force = self.service.as_ref().map(|said| said.all());
+        let in_force = self.service.as_ref().map(|guarantees| guarantees.all());
         HostReport {
-            revision: in_force.map_or(0, |said| said.revision),
-            change: in_force.map_or(0, |said| said.change),
+            revision: in_force.map_or(0, |guarantees| guarantees.revision),
+            change: in_force.map_or(0, |guarantees| guarantees.change),
             classes: self.classes.map(Into::into),
             limits,
             cpu: None,
@@ -357,18 +357,20 @@ pub(crate) fn from_service(
     known: &VmGuarantee,
     configured: Option<&Guarantee>,
 ) -> Option<Guarantee> {
-    let given = known.guarantee?;
-    let burst = match given.burst {
+    let service_guarantee = known.guarantee?;
+    let burst = match service_guarantee.burst {
         // One frame, to placement.
         Bytes(0) => wire.frame,
         burst => burst,
     };
-    let burst_rate = given.burst_rate.unwrap_or(wire.link);
-    let mut guarantee = Guarantee::new(given.bandwidth, burst, burst_rate);
+    let burst_rate = service_guarantee.burst_rate.unwrap_or(wire.link);
+    let mut guarantee = Guarantee::new(service_guarantee.bandwidth, burst, burst_rate);
     // A service without the field counts a burst for each receiver.
-    guarantee.bursts = given.bursts.unwrap_or(Bursts::PerReceiver);
+    guarantee.bursts = service_guarantee.bursts.unwrap_or(Bursts::PerReceiver);
     // As much as S is no limit.
-    guarantee.credit = given.credit(known.tenant_vms).filter(|it| *it < burst);
+    guarantee.credit = service_guarantee
+        .credit(known.tenant_vms)
+        .filter(|it| *it < burst);
     guarantee.horizon = guarantee.horizon.max(wire.batch);
     if let Some(configured) = configured {
         guarantee.horizon = configured.horizon;

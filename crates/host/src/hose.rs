@@ -170,8 +170,8 @@ impl Hose {
     pub fn gather(&self, gathered: &mut HoseGuests, guest: HoseGuest) {
         if let Some(guarantee) = guest.guarantee {
             let tenant = format!("{}/{}", guest.vm.owner, guest.vm.tenant);
-            let told = guest.tenant_vms;
-            let size = told.or_else(|| self.exchange.config.machines.get(&tenant).copied());
+            let service_size = guest.tenant_vms;
+            let size = service_size.or_else(|| self.exchange.config.machines.get(&tenant).copied());
             gathered.machines.push(Machine {
                 guest: hose::GuestId(guest.id.get().get()),
                 name: guest.vm.to_string(),

@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 /// The directory for state if systemd sets none.
 const STATE: &str = "/var/lib/tailbound";
 
-/// Returns the directories for files that live as long as a daemon, the best one first: `given`
+/// Returns the directories for files that live as long as a daemon, the best one first: `configured`
 /// alone, or `$RUNTIME_DIRECTORY`, `/run/tailbound`, `$XDG_RUNTIME_DIR/tailbound` and
 /// `/tmp/tailbound-UID`.
-pub(crate) fn runtime_directories(given: Option<&Path>) -> Vec<PathBuf> {
-    if let Some(directory) = given {
+pub(crate) fn runtime_directories(configured: Option<&Path>) -> Vec<PathBuf> {
+    if let Some(directory) = configured {
         return vec![directory.to_owned()];
     }
     let own = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);

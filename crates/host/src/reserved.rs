@@ -1,6 +1,6 @@
 //! Comparison of vCPUs' reservations with the placement service's promises.
 
-use crate::control::Reserved;
+use crate::control::ReservationGap;
 use crate::guarantees::MachineSnapshot;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -20,23 +20,26 @@ pub(crate) struct Compared {
     /// admission counted exactly the promise. A VM that is not here, or is off, lacks nothing.
     lacking: Vec<RefusedVm>,
     /// The guests that have more, the largest difference first; VMs of the service and others.
-    beyond: Vec<Beyond>,
+    beyond: Vec<ExcessReservation>,
 }
 
 /// A guest that has more CPU reserved than is promised.
 #[derive(Debug)]
-struct Beyond {
+struct ExcessReservation {
     guest: String,
-    given: CpuUse,
+    reserved_cpu: CpuUse,
     promised: CpuUse,
 }
 
-impl Beyond {
+impl ExcessReservation {
     /// Returns the difference.
     fn by(&self) -> CpuUse {
         CpuUse {
-            cpu: self.given.cpu.saturating_sub(self.promised.cpu),
-            threads: self.given.threads.saturating_sub(self.promised.threads),
+            cpu: self.reserved_cpu.cpu.saturating_sub(self.promised.cpu),
+            threads: self
+                .reserved_cpu
+                .threads
+                .saturating_sub(self.promised.threads),
         }
     }
 
@@ -55,7 +58,7 @@ impl Beyond {
         };
         format!(
             "it has {} reserved, and is promised {promised}",
-            cpu(self.given)
+            cpu(self.reserved_cpu)
         )
     }
 }
@@ -81,9 +84,9 @@ impl Compared {
                     why,
                 });
             }
-            let beyond = Beyond {
+            let beyond = ExcessReservation {
                 guest: guest.clone(),
-                given: given(vcpus),
+                reserved_cpu: reserved_cpu(vcpus),
                 promised: promised
                     .map(|promised| promised.of_machine())
                     .unwrap_or_default(),
@@ -99,8 +102,8 @@ impl Compared {
     }
 
     /// Returns the report to the service.
-    pub(crate) fn told(self) -> Reserved {
-        Reserved {
+    pub(crate) fn report(self) -> ReservationGap {
+        ReservationGap {
             unpromised: self.unpromised(),
             named: self.named(),
             lacking: self.lacking,
@@ -109,7 +112,7 @@ impl Compared {
 
     /// Returns the total CPU reserved beyond the promises.
     fn unpromised(&self) -> CpuUse {
-        let all = self.beyond.iter().map(Beyond::by);
+        let all = self.beyond.iter().map(ExcessReservation::by);
         all.fold(CpuUse::default(), CpuUse::plus)
     }
 
@@ -124,21 +127,21 @@ impl Compared {
     /// Returns the guests with the most CPU beyond the promises, as text.
     fn named(&self) -> Vec<UnpromisedGuest> {
         let most = self.beyond.iter().take(NAMED);
-        let told = most.map(|beyond| UnpromisedGuest {
+        let guests = most.map(|beyond| UnpromisedGuest {
             guest: beyond.guest.clone(),
             what: beyond.describe(),
         });
-        told.collect()
+        guests.collect()
     }
 }
 
 /// Returns the total that vCPUs have reserved, with each density rounded up as the service does.
-fn given(vcpus: &[Option<Periodic>]) -> CpuUse {
-    let each = vcpus.iter().flatten().map(|given| {
+fn reserved_cpu(vcpus: &[Option<Periodic>]) -> CpuUse {
+    let each = vcpus.iter().flatten().map(|reservation| {
         let one = CpuReservation {
-            runtime: given.runtime,
-            deadline: given.deadline,
-            period: given.period,
+            runtime: reservation.runtime,
+            deadline: reservation.deadline,
+            period: reservation.period,
             vcpus: 1,
         };
         one.of_machine()

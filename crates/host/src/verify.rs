@@ -266,7 +266,7 @@ fn timely(readings: &Readings, took: Nanos) -> Option<Check> {
         time(stood.0),
         time(took.0)
     );
-    let found = if share <= STANDS {
+    let outcome = if share <= STANDS {
         CheckOutcome::Holds
     } else {
         why += if after.real_time {
@@ -279,13 +279,13 @@ fn timely(readings: &Readings, took: Nanos) -> Option<Check> {
     Some(Check {
         side: Side::SendingHost,
         what: "the packet loop is there when packets are due",
-        found,
+        found: outcome,
         why,
     })
 }
 
 fn guaranteed(span: &Span<'_>) -> Check {
-    let (found, why) = match &span.after.guarantee {
+    let (outcome, why) = match &span.after.guarantee {
         _ if span.after.guarantee_refused => (
             CheckOutcome::Broken,
             "the host refuses its guarantee, which breaks a rule of its pacer".to_owned(),
@@ -306,7 +306,7 @@ fn guaranteed(span: &Span<'_>) -> Check {
     Check {
         side: Side::SendingHost,
         what: "the guest is guaranteed something",
-        found,
+        found: outcome,
         why,
     }
 }
@@ -316,45 +316,45 @@ fn guaranteed(span: &Span<'_>) -> Check {
 fn pace(span: &Span<'_>, within: Nanos) -> Check {
     let bandwidth = span.after.guarantee.map_or(0, |it| it.bandwidth_bit_s) as f64;
     let seconds = span.took.0 as f64 / 1e9;
-    let came = span
+    let sent_bytes = span
         .after
         .port
         .received
         .bytes
         .saturating_sub(span.before.port.received.bytes);
-    let rate = came as f64 * 8.0 / seconds;
+    let rate = sent_bytes as f64 * 8.0 / seconds;
     if rate < USES_ALL * bandwidth && span.after.paced_bytes == 0 {
         // words: allow P1, documents print it.
-        let what = "what it sends below its guarantee does not wait";
+        let claim = "what it sends below its guarantee does not wait";
         return waits(
             span,
             Side::SendingHost,
             "sent",
             Some("guaranteed"),
             within,
-            what,
+            claim,
         );
     }
-    let what = ALWAYS;
+    let claim = ALWAYS;
     let always = span.before.paced_bytes > 0 && span.after.paced_bytes > 0;
-    let said = format!("{} of {}", Rate(rate as u64), Rate(bandwidth as u64));
-    let (found, why) = if rate >= GETS * bandwidth {
-        (CheckOutcome::Holds, said)
+    let rate_text = format!("{} of {}", Rate(rate as u64), Rate(bandwidth as u64));
+    let (outcome, why) = if rate >= GETS * bandwidth {
+        (CheckOutcome::Holds, rate_text)
     } else if always {
         (
             CheckOutcome::Broken,
-            format!("something waits all the time, and it got {said}"),
+            format!("something waits all the time, and it got {rate_text}"),
         )
     } else {
         (
             CheckOutcome::NotJudged,
-            format!("it did not always have something to send; it got {said}"),
+            format!("it did not always have something to send; it got {rate_text}"),
         )
     };
     Check {
         side: Side::SendingHost,
-        what,
-        found,
+        what: claim,
+        found: outcome,
         why,
     }
 }
@@ -365,11 +365,11 @@ fn waits(
     direction: &str,
     class: Option<&str>,
     within: Nanos,
-    what: &'static str,
+    claim: &'static str,
 ) -> Check {
     let (all, late) = span.waits(direction, class, within);
     let limit = time(within.0);
-    let (found, why) = if all < MIN_PACKETS {
+    let (outcome, why) = if all < MIN_PACKETS {
         (
             CheckOutcome::NotJudged,
             // words: allow P7, documents print it.
@@ -388,27 +388,27 @@ fn waits(
     };
     Check {
         side,
-        what,
-        found,
+        what: claim,
+        found: outcome,
         why,
     }
 }
 
-fn dropped(span: &Span<'_>, side: Side, what: &'static str) -> Check {
+fn dropped(span: &Span<'_>, side: Side, claim: &'static str) -> Check {
     let drops = span.drops();
-    let said: Vec<_> = drops
+    let counts: Vec<_> = drops
         .iter()
         .map(|(reason, count)| format!("{count} {reason}"))
         .collect();
-    let (found, why) = if drops.is_empty() {
+    let (outcome, why) = if drops.is_empty() {
         (CheckOutcome::Holds, "none".to_owned())
     } else {
-        (CheckOutcome::Broken, said.join(", "))
+        (CheckOutcome::Broken, counts.join(", "))
     };
     Check {
         side,
-        what,
-        found,
+        what: claim,
+        found: outcome,
         why,
     }
 }
@@ -418,25 +418,25 @@ fn arrives(sent: &Span<'_>, there: &Span<'_>) -> Check {
     let count =
         |span: &Span<'_>, of: fn(&Guest) -> u64| of(span.after).saturating_sub(of(span.before));
     let left = count(sent, |guest| guest.port.received.bytes);
-    let came = count(there, |guest| guest.port.sent.bytes);
-    let held = there.after.port.backlog.bytes + sent.after.paced_bytes;
-    let missing = left.saturating_sub(came + held);
+    let received_bytes = count(there, |guest| guest.port.sent.bytes);
+    let queued_bytes = there.after.port.backlog.bytes + sent.after.paced_bytes;
+    let missing = left.saturating_sub(received_bytes + queued_bytes);
     let dropped = !there.drops().is_empty() || !sent.drops().is_empty();
-    let said = format!("{} left, {} came", size(left), size(came));
-    let (found, why) = if left == 0 {
+    let counts = format!("{} left, {} came", size(left), size(received_bytes));
+    let (outcome, why) = if left == 0 {
         (CheckOutcome::NotJudged, "it sent nothing".to_owned())
     } else if missing * 1000 <= left * ON_ITS_WAY {
-        (CheckOutcome::Holds, said)
+        (CheckOutcome::Holds, counts)
     } else if dropped {
         (
             CheckOutcome::NotJudged,
-            format!("{said}; a host dropped some of it"),
+            format!("{counts}; a host dropped some of it"),
         )
     } else {
         (
             CheckOutcome::Broken,
             format!(
-                "{said}: {} are missing, or went to another receiver",
+                "{counts}: {} are missing, or went to another receiver",
                 size(missing)
             ),
         )
@@ -445,7 +445,7 @@ fn arrives(sent: &Span<'_>, there: &Span<'_>) -> Check {
         side: Side::Between,
         // words: allow P1, documents print it.
         what: "what left arrives",
-        found,
+        found: outcome,
         why,
     }
 }

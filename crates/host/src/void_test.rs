@@ -120,8 +120,10 @@ impl Answer {
         listen(&mut port, witness.as_mut(), &run, Instant::now() + LISTEN)?;
         let counts = |kind: Kind| Counts {
             sent: sent[kind as usize],
-            came_back: port.came[kind as usize],
-            at_witness: witness.as_ref().map(|witness| witness.came[kind as usize]),
+            came_back: port.received_counts[kind as usize],
+            at_witness: witness
+                .as_ref()
+                .map(|witness| witness.received_counts[kind as usize]),
         };
         let (voids, controls) = (counts(Kind::Void), counts(Kind::Control));
         Ok(Self {
@@ -153,7 +155,7 @@ struct Listener {
     heads: Vec<Vec<u8>>,
     tails: Vec<Vec<u8>>,
     /// The number of received frames, by kind.
-    came: [u16; 2],
+    received_counts: [u16; 2],
 }
 
 impl Listener {
@@ -163,7 +165,7 @@ impl Listener {
             batch: Batch::new(),
             heads: vec![vec![0; 256]; Batch::LEN],
             tails: vec![Vec::new(); Batch::LEN],
-            came: [0; 2],
+            received_counts: [0; 2],
         })
     }
 
@@ -188,8 +190,8 @@ impl Listener {
         for (frame, head) in received.iter().zip(&self.heads) {
             let bytes = head.get(VIRTIO_HEADER_LEN..frame.len.min(head.len()));
             if let Some(kind) = bytes.and_then(|bytes| run.kind_of(bytes)) {
-                let came = &mut self.came[kind as usize];
-                *came = came.saturating_add(1);
+                let received_counts = &mut self.received_counts[kind as usize];
+                *received_counts = received_counts.saturating_add(1);
             }
         }
         Ok(())

@@ -51,9 +51,9 @@ pub(crate) fn of(
         pacing,
         service,
     };
-    for (series, legs) in ways(experiment, variant) {
+    for (series, legs) in paths_of_series(experiment, variant) {
         let named = [(PROMISED, false), (COMPUTED, true)];
-        let found: Vec<Bound> = named
+        let series_bounds: Vec<Bound> = named
             .into_iter()
             .filter_map(|(name, computed)| {
                 let each = legs.iter().map(|leg| setting.latency(leg, computed));
@@ -64,8 +64,8 @@ pub(crate) fn of(
                 })
             })
             .collect();
-        if !found.is_empty() {
-            bounds.insert(series.to_owned(), found);
+        if !series_bounds.is_empty() {
+            bounds.insert(series.to_owned(), series_bounds);
         }
     }
     for watch in variant.running(&experiment.watch) {
@@ -98,8 +98,11 @@ pub(crate) fn own_queue(
 }
 
 /// Returns the messages behind each sample of each running load.
-fn ways<'a>(experiment: &'a LabExperiment, variant: &Variant) -> Vec<(&'a str, Vec<Leg<'a>>)> {
-    let mut ways = Vec::new();
+fn paths_of_series<'a>(
+    experiment: &'a LabExperiment,
+    variant: &Variant,
+) -> Vec<(&'a str, Vec<Leg<'a>>)> {
+    let mut paths = Vec::new();
     let leg = |from: &Vec<&'a Name>, to: &Vec<&'a Name>, size| Leg {
         from: from.clone(),
         to: to.clone(),
@@ -111,16 +114,16 @@ fn ways<'a>(experiment: &'a LabExperiment, variant: &Variant) -> Vec<(&'a str, V
     for etc in variant.running(&experiment.etc) {
         let ends = [etc.clients.iter().collect(), vec![&etc.server]];
         let sizes = [Bytes(GET), etc.largest + Bytes(AROUND_VALUE)];
-        ways.push((etc.series.as_str(), round(ends, sizes.map(by_tcp))));
+        paths.push((etc.series.as_str(), round(ends, sizes.map(by_tcp))));
     }
     for query in variant.running(&experiment.query) {
         let ends = [vec![&query.client], query.servers.iter().collect()];
         let sizes = [Bytes(8), query.answer];
-        ways.push((query.series.as_str(), round(ends, sizes.map(by_tcp))));
+        paths.push((query.series.as_str(), round(ends, sizes.map(by_tcp))));
     }
     for ping in variant.running(&experiment.ping) {
         let ends = [vec![&ping.from], vec![&ping.to]];
-        ways.push((ping.series.as_str(), round(ends, [ECHO; 2])));
+        paths.push((ping.series.as_str(), round(ends, [ECHO; 2])));
     }
     // A message that starts at a random time may be queued behind an unbounded number of other
     // messages of its guest.
@@ -129,9 +132,9 @@ fn ways<'a>(experiment: &'a LabExperiment, variant: &Variant) -> Vec<(&'a str, V
         let [from, to] = [&message.from, &message.to].map(|names| names.iter().collect());
         // A VM's own kernel and vCPU are before one ring and behind the other.
         let series = message.ring.as_ref().unwrap_or(&message.series);
-        ways.push((series.as_str(), vec![leg(&from, &to, message.size)]));
+        paths.push((series.as_str(), vec![leg(&from, &to, message.size)]));
     }
-    ways
+    paths
 }
 
 /// Returns the size of a message with this payload on the wire, as TCP segments.

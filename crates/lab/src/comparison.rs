@@ -180,7 +180,7 @@ impl Experiment for Comparison {
         let (bench, options) = (self.load.bench(), run.options);
         require(bench.tools().iter().copied())?;
         let session = Session::enter(false)?;
-        let mut found = session.found(options.duration, options.repeat);
+        let mut output = session.found(options.duration, options.repeat);
         let backends = bench.backends();
         let mut missing = Vec::new();
         for (index, name) in backends.iter().enumerate() {
@@ -218,7 +218,7 @@ impl Experiment for Comparison {
             })
         })?;
         add_ratios(bench.ratios(), &names, &mut measured);
-        found.charts = charts(bench, &names, &measured);
+        output.charts = charts(bench, &names, &measured);
         let mut disturbances = Disturbances::default();
         let mut measured = measured.into_iter();
         for (name, missing) in backends.iter().zip(missing) {
@@ -227,13 +227,13 @@ impl Experiment for Comparison {
                 repeats = measured.next().unwrap_or_default();
                 disturbances.add_runs(name, &mut repeats)
             });
-            found.variants.push(match why {
+            output.variants.push(match why {
                 Some(why) => summarise::unavailable(name, &why),
                 None => summarise::variant(name, &repeats),
             });
         }
-        disturbances.finish(&mut found);
-        Ok(found)
+        disturbances.finish(&mut output);
+        Ok(output)
     }
 }
 

@@ -20,10 +20,10 @@ const LEAST_FOREIGN_SHARE: f64 = 0.005;
 const MAX_TAKEN_SHARE: f64 = 0.05;
 
 /// Returns the causes of excessive use of all CPUs, if there are any.
-fn too_much(taken: CpusTaken) -> Vec<Cause> {
+fn too_much(cpu_loss: CpusTaken) -> Vec<Cause> {
     let shares = [
-        ("other programs used", taken.others),
-        ("the hypervisor took", taken.stolen),
+        ("other programs used", cpu_loss.others),
+        ("the hypervisor took", cpu_loss.stolen),
     ];
     let too_much = shares
         .into_iter()
@@ -50,9 +50,9 @@ impl Disturbances {
         repeats: &mut Vec<Measurement>,
     ) -> Option<String> {
         self.found.extend(of_runs(variant, repeats));
-        let taken = repeats.iter().filter_map(|repeat| repeat.cpus_taken);
+        let cpu_loss = repeats.iter().filter_map(|repeat| repeat.cpus_taken);
         let most = self.used_by_others;
-        self.used_by_others = taken.fold(most, |most, it| most.max(it.others));
+        self.used_by_others = cpu_loss.fold(most, |most, it| most.max(it.others));
         take_lost(repeats)
     }
 
@@ -67,16 +67,16 @@ impl Disturbances {
     }
 
     /// Adds the noise of the run to its result.
-    pub(crate) fn finish(self, found: &mut RunOutput) {
-        found.condition("used_by_others", self.used_by_others);
-        found.noise = Noise::Watched(self.found);
+    pub(crate) fn finish(self, output: &mut RunOutput) {
+        output.condition("used_by_others", self.used_by_others);
+        output.noise = Noise::Watched(self.found);
     }
 }
 
 /// Turns the error of a variant's run into a lost run if other use of the computer may have caused
 /// it, which took these shares of all CPUs meanwhile; returns the error otherwise.
-pub(crate) fn lost(error: LabError, taken: Option<CpusTaken>) -> Result<Measurement, LabError> {
-    let is_busy = taken.is_some_and(|taken| !too_much(taken).is_empty());
+pub(crate) fn lost(error: LabError, cpu_loss: Option<CpusTaken>) -> Result<Measurement, LabError> {
+    let is_busy = cpu_loss.is_some_and(|cpu_loss| !too_much(cpu_loss).is_empty());
     let why = match &error {
         // Other programs take CPU time from a child; they send it no signal, and the placement
         // service's refusal is its decision.
@@ -99,7 +99,7 @@ pub(crate) fn lost(error: LabError, taken: Option<CpusTaken>) -> Result<Measurem
     }
     Ok(Measurement {
         lost: Some(why),
-        cpus_taken: taken,
+        cpus_taken: cpu_loss,
         ..Measurement::default()
     })
 }
@@ -133,17 +133,17 @@ fn of_runs(variant: &str, repeats: &[Measurement]) -> Vec<Disturbance> {
         let shares = repeats.iter().filter_map(|it| it.cpus_taken.as_ref());
         summarise::value("", shares.map(of).collect()).value
     };
-    let taken = CpusTaken {
+    let cpu_loss = CpusTaken {
         others: median(|it| it.others),
         stolen: median(|it| it.stolen),
     };
-    let taken = too_much(taken).into_iter().map(|cause| Disturbance {
+    let cpu_loss = too_much(cpu_loss).into_iter().map(|cause| Disturbance {
         variant: variant.to_owned(),
         figures: None,
         cause,
         harm,
     });
-    runs.chain(taken).collect()
+    runs.chain(cpu_loss).collect()
 }
 
 /// Disturbances of single figures of a variant.

@@ -95,12 +95,15 @@ fn tail(stderr: &str) -> String {
 }
 
 impl LabError {
-    pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
-        let what = what.into();
-        move |source| Self::Io { what, source }
+    pub(crate) fn io(action: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        let action = action.into();
+        move |source| Self::Io {
+            what: action,
+            source,
+        }
     }
 
-    pub(crate) fn file(what: &str, path: &std::path::Path) -> impl FnOnce(io::Error) -> Self {
-        Self::io(format!("{what} {}", PathBuf::from(path).display()))
+    pub(crate) fn file(action: &str, path: &std::path::Path) -> impl FnOnce(io::Error) -> Self {
+        Self::io(format!("{action} {}", PathBuf::from(path).display()))
     }
 }

@@ -486,8 +486,11 @@ pub fn run(path: &Path) -> Result<(), TaskError> {
     if let Some(least) = std::num::NonZeroU64::new(1) {
         let _ = rustix::thread::set_current_timer_slack(Some(least));
     }
-    let (what, result) = work(&task);
-    result.map_err(|source| TaskError::Failed { what, source })
+    let (action, result) = work(&task);
+    result.map_err(|source| TaskError::Failed {
+        what: action,
+        source,
+    })
 }
 
 /// Executes the work of a task; returns its name and its result.

@@ -124,14 +124,14 @@ pub(crate) fn prepare(program: &Path, directory: &Path, hosts: &[String]) -> Res
 /// Makes a token, stores its secret, and returns its lines for the service's file.
 fn token(program: &Path, directory: &Path, whose: &str, role: &[&str]) -> Result<String, LabError> {
     let mut command = Command::new(program);
-    let asked = command.args(["place", "token", "--role"]).args(role);
-    let output = asked.output().map_err(LabError::io("making a token"))?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    let secret = said.lines().last().filter(|_| output.status.success());
+    let request = command.args(["place", "token", "--role"]).args(role);
+    let output = request.output().map_err(LabError::io("making a token"))?;
+    let text = String::from_utf8_lossy(&output.stderr);
+    let secret = text.lines().last().filter(|_| output.status.success());
     let secret = secret.ok_or_else(|| LabError::Child {
         who: "tailbound place token".into(),
         what: "failed".into(),
-        stderr: said.to_string(),
+        stderr: text.to_string(),
     })?;
     let path = secret_of(directory, whose);
     fs::write(&path, secret).map_err(LabError::file("writing", &path))?;
@@ -205,9 +205,9 @@ pub(crate) fn follow(directory: &Path, host: &str) -> Vec<String> {
 /// Returns the arguments of an operator's request to the service.
 pub(crate) fn ask(directory: &Path, words: &str) -> Vec<String> {
     let text = |path: PathBuf| path.display().to_string();
-    let asked = words.split(' ').map(str::to_owned);
-    let asked = std::iter::once("place".to_owned()).chain(asked);
-    asked
+    let arguments = words.split(' ').map(str::to_owned);
+    let arguments = std::iter::once("place".to_owned()).chain(arguments);
+    arguments
         .chain([
             "--url".to_owned(),
             format!("https://{SERVICE}"),

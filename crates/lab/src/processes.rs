@@ -200,10 +200,10 @@ impl<'a> Supervisor<'a> {
         };
         let (stdout, stderr) = (file("out"), file("err"));
         let create = |path: &PathBuf| File::create(path).map_err(LabError::file("creating", path));
-        let what = || format!("starting {} ({})", start.name, start.program.display());
+        let action = || format!("starting {} ({})", start.name, start.program.display());
         let mut spawn = Spawn::new(&start.program);
         if let Some(policy) = start.policy {
-            spawn = spawn.policy(from_here(policy).map_err(LabError::io(what()))?);
+            spawn = spawn.policy(from_here(policy).map_err(LabError::io(action()))?);
         }
         let child = spawn
             .args(&start.args)
@@ -213,7 +213,7 @@ impl<'a> Supervisor<'a> {
             .piped_stdin()
             .netns(&namespace_path(start.netns))
             .and_then(Spawn::start)
-            .map_err(LabError::io(what()))?;
+            .map_err(LabError::io(action()))?;
         self.members.push(Member {
             name: start.name,
             child,
@@ -274,8 +274,8 @@ impl<'a> Supervisor<'a> {
                 continue;
             }
             if let Some(mut stdin) = member.child.stdin.take() {
-                let told = stdin.write_all(line.as_bytes());
-                told.map_err(LabError::io(format!("telling {} to start", member.name)))?;
+                let result = stdin.write_all(line.as_bytes());
+                result.map_err(LabError::io(format!("telling {} to start", member.name)))?;
             }
         }
         Ok(())
@@ -284,11 +284,11 @@ impl<'a> Supervisor<'a> {
     /// Sends more text than the start time to a child.
     pub(crate) fn tell(&mut self, place: usize, text: &str) -> Result<(), LabError> {
         let member = &mut self.members[place];
-        let told = match &mut member.child.stdin {
+        let result = match &mut member.child.stdin {
             Some(stdin) => stdin.write_all(text.as_bytes()),
             None => Ok(()),
         };
-        told.map_err(LabError::io(format!("speaking to {}", member.name)))
+        result.map_err(LabError::io(format!("speaking to {}", member.name)))
     }
 
     /// Waits for a child that ends by itself, and returns its output.
@@ -357,8 +357,8 @@ impl<'a> Supervisor<'a> {
         let daemons = |member: &Member| matches!(member.ready, Ready::Stderr(_));
         self.members.retain(daemons);
         for member in &mut self.members {
-            let asked = member.child.signal(Signal::TERM);
-            asked.map_err(LabError::io(format!("ending {}", member.name)))?;
+            let result = member.child.signal(Signal::TERM);
+            result.map_err(LabError::io(format!("ending {}", member.name)))?;
         }
         let deadline = Instant::now() + Duration::from_secs(2);
         for member in &mut self.members {
@@ -376,13 +376,13 @@ impl Member {
         ended.map_err(LabError::io(format!("waiting for {}", self.name)))
     }
 
-    fn problem(&self, what: String) -> LabError {
+    fn problem(&self, problem: String) -> LabError {
         let text = std::fs::read_to_string(&self.stderr).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
         let tail = &lines[lines.len().saturating_sub(TAIL_LINES)..];
         LabError::Child {
             who: self.name.clone(),
-            what,
+            what: problem,
             stderr: tail.join("\n"),
         }
     }

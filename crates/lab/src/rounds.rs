@@ -28,10 +28,10 @@ pub(crate) fn rounds(
     for round in 1..=repeat {
         for (index, (name, repeats)) in names.iter().zip(&mut measured).enumerate() {
             done += 1;
-            let mut announce = |what: &str| {
+            let mut announce = |phase: &str| {
                 let passed = begun.elapsed().as_secs();
                 progress(&format!(
-                    "{passed} s{whole}, variant {name} ({done} of {total}): {what}"
+                    "{passed} s{whole}, variant {name} ({done} of {total}): {phase}"
                 ));
             };
             let before = CpuUse::read(std::iter::empty());

@@ -101,7 +101,7 @@ impl Experiment for LabExperiment {
             seed: run.seed,
             machines: machines.and_then(Result::ok),
         };
-        let mut found = conditions(&context, options);
+        let mut output = conditions(&context, options);
         let runs = |variant: &&&Variant| refusals.runs(self, variant);
         let running: Vec<&Variant> = chosen.iter().filter(runs).copied().collect();
         let names: Vec<&str> = running
@@ -116,8 +116,8 @@ impl Experiment for LabExperiment {
             run.progress,
             |index, _, announce| variant::run(&context, running[index], announce),
         )?;
-        self.summarise(&chosen, &refusals, measured, &mut found)?;
-        Ok(found)
+        self.summarise(&chosen, &refusals, measured, &mut output)?;
+        Ok(output)
     }
 }
 
@@ -129,15 +129,15 @@ impl LabExperiment {
         chosen: &[&Variant],
         refusals: &Refusals,
         measured: Vec<Vec<Measurement>>,
-        found: &mut RunOutput,
+        output: &mut RunOutput,
     ) -> Result<(), LabError> {
         let all = measured.iter().flatten();
         let stolen: u64 = all.map(|it| it.stolen.as_nanos()).sum();
-        found.condition("stolen_ns", stolen);
-        let taken = vcpu_share::interrupts(measured.iter().flatten());
-        found.condition("interrupts_at_once_ns", taken.interrupts.as_nanos());
-        found.condition("interrupts_thousandths", taken.long_run.thousandths());
-        found.condition("load_average_after", load_average());
+        output.condition("stolen_ns", stolen);
+        let losses = vcpu_share::interrupts(measured.iter().flatten());
+        output.condition("interrupts_at_once_ns", losses.interrupts.as_nanos());
+        output.condition("interrupts_thousandths", losses.long_run.thousandths());
+        output.condition("load_average_after", load_average());
         let mut disturbances = Disturbances::default();
         let mut measured = measured.into_iter();
         for variant in chosen {
@@ -146,15 +146,15 @@ impl LabExperiment {
             let Some(mut repeats) = repeats.flatten() else {
                 let refusal = refusals.of(self, variant);
                 let unavailable = refusal.map(|why| summarise::unavailable(name, why));
-                found.variants.extend(unavailable);
+                output.variants.extend(unavailable);
                 continue;
             };
             if let Some(why) = disturbances.add_runs(name, &mut repeats) {
-                found.variants.push(summarise::unavailable(name, &why));
+                output.variants.push(summarise::unavailable(name, &why));
                 continue;
             }
             if let Some(line) = repeats.iter().find_map(|repeat| repeat.line.as_ref()) {
-                found.condition(format!("probe_{name}"), line.as_str());
+                output.condition(format!("probe_{name}"), line.as_str());
             }
             let promises = repeats.iter().find_map(|repeat| repeat.promises.as_ref());
             let mut bounds = bounds::of(self, variant, promises);
@@ -164,9 +164,9 @@ impl LabExperiment {
             let mut summary = summarise::variant(name, &repeats);
             summary.bounds = bounds;
             disturbances.add_figures(self, &summary, &repeats);
-            found.variants.push(summary);
+            output.variants.push(summary);
         }
-        disturbances.finish(found);
+        disturbances.finish(output);
         Ok(())
     }
 }
@@ -262,29 +262,29 @@ fn guest_port() -> GuestPort {
 
 fn conditions(context: &Context<'_>, options: &Options) -> RunOutput {
     let (experiment, session) = (context.experiment, context.session);
-    let mut found = session.found(experiment.duration, options.repeat);
+    let mut output = session.found(experiment.duration, options.repeat);
     let class = if session.real_time {
         "SCHED_FIFO"
     } else {
         "short slices, nice by rank"
     };
-    found.condition("warmup_ns", experiment.warmup.as_nanos());
-    found.condition("infrastructure_class", class);
+    output.condition("warmup_ns", experiment.warmup.as_nanos());
+    output.condition("infrastructure_class", class);
     if experiment
         .variant
         .iter()
         .any(|variant| variant.pipeline.is_some())
     {
-        found.condition("link_bit_s", experiment.link_rate.as_bit_s());
-        found.condition("switch_buffer_bytes", experiment.switch_buffer.as_u64());
-        found.condition("guest_port", context.topology.guest_port.name());
-        found.condition("congestion_control", CONGESTION_CONTROL);
+        output.condition("link_bit_s", experiment.link_rate.as_bit_s());
+        output.condition("switch_buffer_bytes", experiment.switch_buffer.as_u64());
+        output.condition("guest_port", context.topology.guest_port.name());
+        output.condition("congestion_control", CONGESTION_CONTROL);
     }
     if let Some(machines) = &context.machines {
-        found.condition("guest_accelerator", machines.accelerator.name());
+        output.condition("guest_accelerator", machines.accelerator.name());
     }
     if session.cpus.count == 1 {
-        found.condition("note", "guests, daemons and monitor share the only CPU");
+        output.condition("note", "guests, daemons and monitor share the only CPU");
     }
-    found
+    output
 }

@@ -88,13 +88,13 @@ impl Session {
 
     /// Returns a result with the conditions of this computer and of the run.
     pub(crate) fn found(&self, duration: Nanos, repeat: u32) -> RunOutput {
-        let mut found = RunOutput {
+        let mut output = RunOutput {
             conditions: machine::conditions(self.privilege, &self.cpus),
             ..RunOutput::default()
         };
-        found.condition("duration_ns", duration.as_nanos());
-        found.condition("repeat", repeat);
-        found
+        output.condition("duration_ns", duration.as_nanos());
+        output.condition("repeat", repeat);
+        output
     }
 
     /// Returns this program with these arguments as a child, off the shared core.

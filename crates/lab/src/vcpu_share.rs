@@ -78,7 +78,7 @@ fn reservation_of(
 }
 
 /// Returns the pool that the agent offers for one such reservation.
-fn pool(reservation: Deadline, taken: LargestLosses) -> io::Result<Option<Pool>> {
+fn pool(reservation: Deadline, losses: LargestLosses) -> io::Result<Option<Pool>> {
     let machine = Observer::new()?.machine()?;
     let domains = machine.domains.iter();
     let Some(domain) = domains.max_by_key(|domain| domain.cpus.count()) else {
@@ -92,7 +92,7 @@ fn pool(reservation: Deadline, taken: LargestLosses) -> io::Result<Option<Pool>>
         threads: Some(1),
         ..OfferConfig::default()
     };
-    Ok(offer.pool(domain, &machine.limits, taken).ok())
+    Ok(offer.pool(domain, &machine.limits, losses).ok())
 }
 
 /// Returns the largest interrupt time in any of `measured`, without stolen time.

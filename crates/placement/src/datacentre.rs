@@ -285,8 +285,8 @@ impl Datacentre {
     pub fn fit(&self, request: &Request) -> Result<Placement, AdmitError> {
         self.check(request)?;
         self.check_hosts(request)?;
-        let found = search::fit(self, request, self.effort).0;
-        Ok(found.map_err(|error| self.told(request, error))?)
+        let placement = search::fit(self, request, self.effort).0;
+        Ok(placement.map_err(|error| self.with_cpu_cause(request, error))?)
     }
 
     /// Finds a placement and reserves it whole.
@@ -299,10 +299,10 @@ impl Datacentre {
         }
         self.check(request)?;
         self.check_hosts(request)?;
-        let (found, looked_at) = search::fit(self, request, self.effort);
+        let (placement, looked_at) = search::fit(self, request, self.effort);
         self.last_effort = looked_at;
-        let found = found.map_err(|error| self.told(request, error))?;
-        Ok(self.reserve(id, *request, found))
+        let placement = placement.map_err(|error| self.with_cpu_cause(request, error))?;
+        Ok(self.reserve(id, *request, placement))
     }
 
     /// Releases a tenant: the state is as if it had never been admitted.

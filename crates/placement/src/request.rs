@@ -433,17 +433,17 @@ fn check_reservation(reservation: &CpuReservation) -> Result<(), RequestError> {
 }
 
 pub(crate) fn check<T: Copy + PartialOrd + std::fmt::Display>(
-    what: &'static str,
-    got: T,
+    quantity: &'static str,
+    value: T,
     least: T,
     most: T,
 ) -> Result<(), RequestError> {
-    if got >= least && got <= most {
+    if value >= least && value <= most {
         return Ok(());
     }
     Err(RequestError::Range {
-        what,
-        got: got.to_string(),
+        what: quantity,
+        got: value.to_string(),
         least: least.to_string(),
         most: most.to_string(),
     })

@@ -99,22 +99,9 @@ impl Results {
         }
         // A check that needs such a variant has said so.
         if self.with(Outcome::NotTested).next().is_none() {
-            parts.extend(self.not_run());
+            parts.extend(not_run(&self.variants));
         }
         parts.join(", ")
-    }
-
-    /// Returns the number of variants that did not run, and the first reason; `None` if all ran.
-    fn not_run(&self) -> Option<String> {
-        let mut reasons = self
-            .variants
-            .iter()
-            .filter_map(|it| it.unavailable.as_deref());
-        let why = one_line(reasons.next()?);
-        Some(match reasons.count() {
-            0 => format!("1 variant did not run ({why})"),
-            others => format!("{} variants did not run ({why})", others + 1),
-        })
     }
 
     fn with(&self, outcome: Outcome) -> impl Iterator<Item = &CheckResult> {
@@ -204,6 +191,16 @@ impl Results {
             causes.join(", ")
         ))
     }
+}
+
+/// Returns the number of variants that did not run, and the first reason; `None` if all ran.
+fn not_run(variants: &[Variant]) -> Option<String> {
+    let mut reasons = variants.iter().filter_map(|it| it.unavailable.as_deref());
+    let why = one_line(reasons.next()?);
+    Some(match reasons.count() {
+        0 => format!("1 variant did not run ({why})"),
+        others => format!("{} variants did not run ({why})", others + 1),
+    })
 }
 
 /// Returns the lines of bars in one or two columns, column by column.

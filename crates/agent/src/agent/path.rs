@@ -84,7 +84,7 @@ impl Agent {
     /// [`AgentError::State`]; what could not be taken back is in the result.
     pub fn restore_path(&mut self) -> Result<Restored, AgentError> {
         let mut restored = Restored::default();
-        let mut kept = Vec::new();
+        let mut remaining = Vec::new();
         for step in self.changes().path.iter().rev() {
             let is_interrupt = matches!(step, PathStep::Interrupt { .. });
             if is_interrupt && live::condition(&Root::default(), step) != Condition::InForce {
@@ -95,11 +95,11 @@ impl Agent {
                 Ok(()) => restored.restored += 1,
                 Err(why) => {
                     restored.failed.push(format!("{step}: {why}"));
-                    kept.insert(0, step.clone());
+                    remaining.insert(0, step.clone());
                 }
             }
         }
-        self.journal.update(|changes| changes.path = kept)?;
+        self.journal.update(|changes| changes.path = remaining)?;
         Ok(restored)
     }
 }

@@ -50,45 +50,45 @@ impl Inventory {
     ///
     /// # Errors
     /// None or several are meant; the message lists what there is.
-    pub fn find(&self, asked: &str) -> Result<&Guest, FindError> {
-        find(&self.guests, asked)
+    pub fn find(&self, query: &str) -> Result<&Guest, FindError> {
+        find(&self.guests, query)
     }
 }
 
-fn find<'g>(guests: &'g [Guest], asked: &str) -> Result<&'g Guest, FindError> {
-    let is_key = |guest: &&Guest| *guest.key == *asked;
+fn find<'g>(guests: &'g [Guest], query: &str) -> Result<&'g Guest, FindError> {
+    let is_key = |guest: &&Guest| *guest.key == *query;
     if let Some(guest) = guests.iter().find(is_key) {
         return Ok(guest);
     }
-    let named: Vec<_> = guests.iter().filter(|guest| guest.name == asked).collect();
-    let found = if named.is_empty() {
-        let begins = |guest: &&Guest| has_id(guest, asked);
+    let named: Vec<_> = guests.iter().filter(|guest| guest.name == query).collect();
+    let matches = if named.is_empty() {
+        let begins = |guest: &&Guest| has_id(guest, query);
         guests.iter().filter(begins).collect()
     } else {
         named
     };
-    match found.as_slice() {
+    match matches.as_slice() {
         [one] => Ok(one),
         [] => Err(FindError::Unknown {
-            asked: printable(asked),
+            asked: printable(query),
             known: guests.iter().map(|guest| guest.name.clone()).collect(),
         }),
         several => Err(FindError::Several {
-            asked: printable(asked),
+            asked: printable(query),
             keys: several.iter().map(|guest| guest.key.to_string()).collect(),
         }),
     }
 }
 
-/// Returns true if the guest has a container whose id begins with `asked`, or is a pod with that
+/// Returns true if the guest has a container whose id begins with `query`, or is a pod with that
 /// UID or a domain with that UUID.
-fn has_id(guest: &Guest, asked: &str) -> bool {
-    let begins = |id: &str| asked.len() >= MIN_DIGITS && id.starts_with(asked);
+fn has_id(guest: &Guest, query: &str) -> bool {
+    let begins = |id: &str| query.len() >= MIN_DIGITS && id.starts_with(query);
     match &guest.identity {
-        Identity::Container { id, .. } => begins(id) || short(id) == asked,
-        Identity::Pod { uid, .. } => uid == asked || guest.containers.keys().any(|id| begins(id)),
-        Identity::Domain { uuid, .. } => uuid.is_some_and(|uuid| uuid.to_string() == asked),
-        Identity::Vmm { process, .. } => process.pid.to_string() == asked,
+        Identity::Container { id, .. } => begins(id) || short(id) == query,
+        Identity::Pod { uid, .. } => uid == query || guest.containers.keys().any(|id| begins(id)),
+        Identity::Domain { uuid, .. } => uuid.is_some_and(|uuid| uuid.to_string() == query),
+        Identity::Vmm { process, .. } => process.pid.to_string() == query,
         Identity::Namespace { .. } => false,
     }
 }

@@ -75,8 +75,8 @@ pub(super) fn podman(root: &Root, id: &str) -> Option<String> {
     }
     PODMAN.iter().find_map(|path| {
         let listed: Vec<Listed> = serde_json::from_slice(&read(root, path)?).ok()?;
-        let found = listed.into_iter().find(|one| one.id == id)?;
-        found.names.into_iter().find(|name| !name.is_empty())
+        let container = listed.into_iter().find(|one| one.id == id)?;
+        container.names.into_iter().find(|name| !name.is_empty())
     })
 }
 
@@ -109,9 +109,9 @@ pub(super) fn pod_containers(root: &Root) -> Vec<PodContainer> {
 /// Returns the namespace and the name of a pod: `/var/log/pods/NAMESPACE_NAME_UID`.
 pub(super) fn pod(root: &Root, uid: &str) -> Option<(String, String)> {
     names_in(root, "/var/log/pods").iter().find_map(|name| {
-        let (pod, found) = name.rsplit_once('_')?;
+        let (pod, pod_uid) = name.rsplit_once('_')?;
         let (namespace, name) = pod.split_once('_')?;
-        (found == uid).then(|| (namespace.to_owned(), name.to_owned()))
+        (pod_uid == uid).then(|| (namespace.to_owned(), name.to_owned()))
     })
 }
 

@@ -108,7 +108,7 @@ pub(super) fn pairs(all: &[Interface], number: i32) -> Vec<HostInterface> {
 pub(super) fn taps(root: &Root, pid: u32, all: &[Interface]) -> Vec<HostInterface> {
     let descriptors = fs::read_dir(root.path(format!("/proc/{pid}/fd")));
     let descriptors = descriptors.into_iter().flatten().take(MAX_DESCRIPTORS);
-    let found = descriptors.flatten().filter_map(|entry| {
+    let taps = descriptors.flatten().filter_map(|entry| {
         let device = fs::read_link(entry.path()).ok()?;
         let device = device.to_str()?;
         if device == "/dev/net/tun" {
@@ -126,9 +126,9 @@ pub(super) fn taps(root: &Root, pid: u32, all: &[Interface]) -> Vec<HostInterfac
         let is_macvtap = interface.kind.as_deref() == Some("macvtap");
         is_macvtap.then(|| HostInterface::of(interface, InterfaceKind::Macvtap))
     });
-    let mut found: Vec<_> = found.collect();
+    let mut taps: Vec<_> = taps.collect();
     // Each queue has a descriptor.
-    found.sort();
-    found.dedup();
-    found
+    taps.sort();
+    taps.dedup();
+    taps
 }

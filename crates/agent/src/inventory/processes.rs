@@ -131,15 +131,15 @@ fn read(
 ) -> Option<(Process, Option<u64>)> {
     let groups = parse_groups(&text(root, pid, "cgroup")?);
     let arguments = fs::read(root.path(format!("/proc/{pid}/cmdline"))).ok()?;
-    let who = calls.credentials(pid)?;
+    let credentials = calls.credentials(pid)?;
     let process = Process {
         pid,
         name: stat.name.clone(),
         arguments: parse_cmdline(&arguments),
         origin: Origin {
-            uid: who.uid,
-            own: who.uid == Some(user),
-            nested: who.nested,
+            uid: credentials.uid,
+            own: credentials.uid == Some(user),
+            nested: credentials.nested,
             place: hierarchies.manager(calls, &groups),
         },
         groups,

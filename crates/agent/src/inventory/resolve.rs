@@ -59,7 +59,7 @@ impl Slot<'_> {
 /// Divides all processes into guests; those of no guest are left out. `here` is the host's network
 /// namespace.
 pub(super) fn slots(processes: &Processes, here: Option<u64>) -> Vec<Slot<'_>> {
-    let mut found: BTreeMap<Ground, Vec<Member<'_>>> = BTreeMap::new();
+    let mut by_ground: BTreeMap<Ground, Vec<Member<'_>>> = BTreeMap::new();
     let mut rest = Vec::new();
     let mut owned = HashSet::new();
     for seen in processes.by_age() {
@@ -73,21 +73,24 @@ pub(super) fn slots(processes: &Processes, here: Option<u64>) -> Vec<Slot<'_>> {
             }
         };
         owned.extend(seen.netns);
-        found.entry(ground).or_default().push(Member { seen, vmm });
+        by_ground
+            .entry(ground)
+            .or_default()
+            .push(Member { seen, vmm });
     }
     for seen in rest {
         // Without the host's own there would be no telling.
         let apart = seen.netns.filter(|it| here.is_some() && Some(*it) != here);
         if let Some(netns) = apart.filter(|it| !owned.contains(it)) {
             let ground = Ground::Netns(netns);
-            found
+            by_ground
                 .entry(ground)
                 .or_default()
                 .push(Member { seen, vmm: None });
         }
     }
     let slot = |(ground, members)| Slot { ground, members };
-    found.into_iter().map(slot).collect()
+    by_ground.into_iter().map(slot).collect()
 }
 
 /// Makes guests of slots.
@@ -125,8 +128,8 @@ impl Resolver<'_> {
         pods.look(&unknown, self.now, ask);
         for uid in &unknown {
             if let Some(name) = pods.of(uid) {
-                let found = (Some(name.to_owned()), self.now);
-                self.names.insert(format!("pod/{uid}"), found);
+                let entry = (Some(name.to_owned()), self.now);
+                self.names.insert(format!("pod/{uid}"), entry);
             }
         }
         pods.missing()
@@ -251,8 +254,8 @@ impl Resolver<'_> {
         for id in ids {
             let name = self.cached(&format!("container/{id}"), || {
                 let listed = listed.get_or_insert_with(|| names::pod_containers(root));
-                let found = listed.iter().find(|container| container.id == id)?;
-                Some(found.name.clone())
+                let entry = listed.iter().find(|container| container.id == id)?;
+                Some(entry.name.clone())
             });
             named.insert(id, name.map(|name| printable(&name)));
         }
@@ -260,19 +263,19 @@ impl Resolver<'_> {
     }
 
     fn add_interfaces(&self, slot: &Slot<'_>, guest: &mut Guest) {
-        let mut found = BTreeSet::new();
+        let mut interfaces = BTreeSet::new();
         for (_, pid) in slot.namespaces(self.here) {
             if let Ok(number) = self.network.number(pid) {
-                found.extend(pairs(self.interfaces, number));
+                interfaces.extend(pairs(self.interfaces, number));
             }
         }
         for member in &slot.members {
             let is_here = self.here.is_some() && member.seen.netns == self.here;
             if member.vmm.is_some() && is_here {
-                found.extend(taps(self.root, member.seen.process.pid, self.interfaces));
+                interfaces.extend(taps(self.root, member.seen.process.pid, self.interfaces));
             }
         }
-        guest.interfaces = found.into_iter().collect();
+        guest.interfaces = interfaces.into_iter().collect();
         guest.networks = slot.namespaces(self.here).into_values().collect();
         if guest.interfaces.is_empty() {
             let note = "it has no interface in the host's network namespace";

@@ -51,11 +51,11 @@ pub fn read(
         without_interrupts: Vec::new(),
     };
     for nic in &config.interrupts {
-        let found = interrupts(root, nic);
-        if found.is_empty() {
+        let nic_interrupts = interrupts(root, nic);
+        if nic_interrupts.is_empty() {
             machine.without_interrupts.push(nic.clone());
         }
-        machine.interrupts.extend(found);
+        machine.interrupts.extend(nic_interrupts);
     }
     Ok(machine)
 }
@@ -125,7 +125,7 @@ fn legacy(at: &Path, group: &str) -> Option<Cpusets> {
 
 /// The groups that have CPUs of their own.
 fn confined(cpusets: Option<&Cpusets>) -> Vec<(PathBuf, Cpus)> {
-    let mut found = Vec::new();
+    let mut sets = Vec::new();
     match cpusets {
         Some(Cpusets::Unified { root, group, .. }) => below(root, &mut |directory| {
             if directory != group
@@ -133,7 +133,7 @@ fn confined(cpusets: Option<&Cpusets>) -> Vec<(PathBuf, Cpus)> {
                 && let Ok(cpus) = cpus.parse::<Cpus>()
                 && !cpus.is_empty()
             {
-                found.push((directory.to_owned(), cpus));
+                sets.push((directory.to_owned(), cpus));
             }
         }),
         Some(Cpusets::Legacy { top, .. }) => {
@@ -143,13 +143,13 @@ fn confined(cpusets: Option<&Cpusets>) -> Vec<(PathBuf, Cpus)> {
                     && let Ok(cpus) = text(&set.join("cpuset.cpus"))
                     && let Ok(cpus) = cpus.parse()
                 {
-                    found.push((set, cpus));
+                    sets.push((set, cpus));
                 }
             }
         }
         None => {}
     }
-    found
+    sets
 }
 
 fn below(directory: &Path, visit: &mut impl FnMut(&Path)) {

@@ -104,15 +104,15 @@ impl Hierarchies {
         calls: &dyn SystemCalls,
         groups: &Groups,
     ) -> Option<(Manager, String)> {
-        let mut found: Vec<(PathBuf, &str)> = Vec::new();
+        let mut roots: Vec<(PathBuf, &str)> = Vec::new();
         if let (Some(root), Some(path)) = (&self.mounts.unified, &groups.unified) {
-            found.push((root.clone(), path));
+            roots.push((root.clone(), path));
         }
         for (controllers, path) in &groups.legacy {
             let root = controllers.iter().find_map(|name| self.mounts.legacy(name));
-            found.extend(root.map(|root| (root.to_owned(), path.as_str())));
+            roots.extend(root.map(|root| (root.to_owned(), path.as_str())));
         }
-        found.into_iter().find_map(|(root, path)| {
+        roots.into_iter().find_map(|(root, path)| {
             let Place { manager, path } = place::place(path)?;
             let guarded = self.is_guarded(calls, &root, path);
             guarded.then(|| (manager, path.to_owned()))
@@ -158,9 +158,9 @@ impl Hierarchies {
     ) -> Members {
         let mut members = Members::default();
         for root in self.roots() {
-            let mut found = BTreeMap::new();
-            find(&root, "", DEPTH, &named, &mut found);
-            for (path, name) in found {
+            let mut group_names = BTreeMap::new();
+            find(&root, "", DEPTH, &named, &mut group_names);
+            for (path, name) in group_names {
                 if self.collect(calls, &root, &path, &mut members) {
                     members.names.insert(name);
                 }
@@ -194,7 +194,7 @@ fn find(
     path: &str,
     depth: u32,
     named: &impl Fn(&str) -> Option<String>,
-    found: &mut BTreeMap<String, String>,
+    group_names: &mut BTreeMap<String, String>,
 ) {
     for child in cgroup::children(&root.join(path.trim_start_matches('/'))) {
         let Some(name) = child.file_name().and_then(|name| name.to_str()) else {
@@ -202,9 +202,9 @@ fn find(
         };
         let path = format!("{path}/{name}");
         if let Some(name) = named(&path) {
-            found.insert(path, name);
+            group_names.insert(path, name);
         } else if depth > 0 {
-            find(root, &path, depth - 1, named, found);
+            find(root, &path, depth - 1, named, group_names);
         }
     }
 }

@@ -171,8 +171,8 @@ impl Watcher {
     /// Keeps CPUs and interrupts for the host's own path, as the configuration demands.
     pub(super) fn keep_path(&mut self) -> Result<(), AgentError> {
         let config = self.config.path.clone().unwrap_or_default();
-        let mut taken = self.agent.changes().path.iter().filter_map(PathStep::takes);
-        if taken.any(|taken| Some(taken) != config.cpus) {
+        let mut cpus = self.agent.changes().path.iter().filter_map(PathStep::takes);
+        if cpus.any(|cpus| Some(cpus) != config.cpus) {
             let restored = self.agent.restore_path();
             self.note_restored(restored);
         }

@@ -24,9 +24,9 @@ impl Watcher {
             let thread = wanted.thread;
             if !self.standstills.is_plain(now, thread)
                 && let Some(reading) = reading(thread)
-                && let Some(found) = self.standstills.look(now, thread, reservation, reading)
+                && let Some(standstill) = self.standstills.look(now, thread, reservation, reading)
             {
-                self.warn_of_standstill(wanted, found);
+                self.warn_of_standstill(wanted, standstill);
             }
             if self.standstills.is_plain(now, thread) {
                 if self.standstills.has_given_up(thread) {
@@ -46,15 +46,15 @@ impl Watcher {
         plain
     }
 
-    fn warn_of_standstill(&self, wanted: &Desired, found: Standstill) {
-        let what = match found.plain {
+    fn warn_of_standstill(&self, wanted: &Desired, standstill: Standstill) {
+        let cause_text = match standstill.plain {
             Some(plain) => format!("it has none for {plain}, and then again"),
             None => "it has none any more".to_owned(),
         };
-        let (name, stood) = (&wanted.name, found.stood);
+        let (name, stood) = (&wanted.name, standstill.stood);
         tracing::warn!(
             "{name}: it could run, and the kernel has given it no CPU in its reservation for \
-             {stood}; {what}"
+             {stood}; {cause_text}"
         );
         let guest = self.guest_of(wanted.thread);
         *self.lock().standstills.entry(guest).or_default() += 1;

@@ -26,9 +26,11 @@ pub(super) fn reserved(topology: &Topology, snapshot: &Snapshot) -> Vec<CpuOnHos
     }
     let names = topology.hosts().iter().map(|host| topology.name(*host));
     let reserved = names.filter_map(|host| {
-        let said = snapshot.said.get(host);
-        let speaks = said.filter(|said| said.silent_since.is_none());
-        let unpromised = speaks.map_or_else(Vec::new, |said| said.report.unpromised.clone());
+        let last_report = snapshot.said.get(host);
+        let speaks = last_report.filter(|last_report| last_report.silent_since.is_none());
+        let unpromised = speaks.map_or_else(Vec::new, |last_report| {
+            last_report.report.unpromised.clone()
+        });
         let (reserved, vcpus) = match hosts.get(host) {
             Some(sum) => *sum,
             None if unpromised.is_empty() => return None,
@@ -38,7 +40,7 @@ pub(super) fn reserved(topology: &Topology, snapshot: &Snapshot) -> Vec<CpuOnHos
             host: host.to_owned(),
             reserved,
             vcpus,
-            keeps: speaks.and_then(|said| said.report.cpu),
+            keeps: speaks.and_then(|last_report| last_report.report.cpu),
             unpromised,
         })
     });

@@ -16,36 +16,38 @@ pub(super) fn look(snapshot: &Snapshot, findings: &mut Vec<Finding>) {
         let Reply::Tenant(answered) = &record.reply else {
             continue;
         };
-        let said = format!("{}/{}", answered.owner, answered.name);
+        let full_name = format!("{}/{}", answered.owner, answered.name);
         if answered.id.0 >= snapshot.next_id {
-            let what = format!(
+            let problem = format!(
                 "a request was answered with tenant {}, but the next number is {}",
                 answered.id.0, snapshot.next_id
             );
-            findings.push(Finding::new(subject(), what));
+            findings.push(Finding::new(subject(), problem));
         }
         if let Some(owner) = &key.owner
             && *owner != answered.owner
         {
-            let what = format!("{owner} was answered {said}");
-            findings.push(Finding::new(subject(), what));
+            let problem = format!("{owner} was answered {full_name}");
+            findings.push(Finding::new(subject(), problem));
         }
         let is = snapshot.tenants.get(&answered.id);
         if let Some(is) = is.filter(|is| (&is.owner, &is.name) != (&answered.owner, &answered.name))
         {
-            let what = format!(
-                "the tenant {} was answered as {said} and is {}/{}",
+            let problem = format!(
+                "the tenant {} was answered as {full_name} and is {}/{}",
                 answered.id.0, is.owner, is.name
             );
-            findings.push(Finding::new(subject(), what));
+            findings.push(Finding::new(subject(), problem));
         }
-        let first = named.entry(answered.id).or_insert_with(|| said.clone());
-        if *first != said {
-            let what = format!(
-                "the tenant {} was answered as {said} and as {first}",
+        let first = named
+            .entry(answered.id)
+            .or_insert_with(|| full_name.clone());
+        if *first != full_name {
+            let problem = format!(
+                "the tenant {} was answered as {full_name} and as {first}",
                 answered.id.0
             );
-            findings.push(Finding::new(subject(), what));
+            findings.push(Finding::new(subject(), problem));
         }
     }
 }

@@ -15,8 +15,11 @@ pub(super) fn hosts(topology: &Topology, snapshot: &Snapshot) -> Vec<LateHost> {
         }
     }
     let late = guaranteed.into_iter().filter_map(|(host, machines)| {
-        let said = snapshot.said.get(host)?;
-        let limits = said.report.limits.filter(|_| said.silent_since.is_none())?;
+        let last_report = snapshot.said.get(host)?;
+        let limits = last_report
+            .report
+            .limits
+            .filter(|_| last_report.silent_since.is_none())?;
         let counted = topology.lateness(topology.find(host)?);
         let rule = limits.check_departures(counted, topology.packet());
         let rule = rule.err()?;

@@ -15,9 +15,9 @@ pub(super) fn look(snapshot: &Snapshot, findings: &mut Vec<Finding>) -> usize {
         let mut numbers = HashSet::new();
         for record in &tenant.reservations {
             open += usize::from(!record.is_confirmed);
-            let mut wrong = |what: String| {
+            let mut wrong = |problem: String| {
                 let subject = format!("reservation {} of tenant {}", record.id, tenant.id.0);
-                findings.push(Finding::new(subject, what));
+                findings.push(Finding::new(subject, problem));
             };
             if !ids.insert(record.id) {
                 wrong("another reservation has the same number".to_owned());
@@ -47,8 +47,9 @@ pub(super) fn look(snapshot: &Snapshot, findings: &mut Vec<Finding>) -> usize {
     for ((owner, name), [reserved, confirmed]) in names {
         if reserved > 1 || confirmed > 1 {
             let subject = format!("machine {name:?} of {owner}");
-            let what = format!("it is confirmed {confirmed} times and reserved {reserved} times");
-            findings.push(Finding::new(subject, what));
+            let problem =
+                format!("it is confirmed {confirmed} times and reserved {reserved} times");
+            findings.push(Finding::new(subject, problem));
         }
     }
     open

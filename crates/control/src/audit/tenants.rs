@@ -11,7 +11,7 @@ pub(super) struct Tenants<'a> {
     topology: &'a Topology,
     names: HashMap<(&'a str, &'a str), TenantId>,
     /// Used resources by node.
-    taken: Vec<HostUse>,
+    usage: Vec<HostUse>,
     /// Hosts of tenants that were adopted although they did not fit.
     misfits: HashSet<NodeId>,
 }
@@ -28,7 +28,7 @@ impl<'a> Tenants<'a> {
         Self {
             topology,
             names: HashMap::new(),
-            taken: vec![HostUse::default(); topology.len()],
+            usage: vec![HostUse::default(); topology.len()],
             misfits: HashSet::new(),
         }
     }
@@ -46,10 +46,10 @@ impl<'a> Tenants<'a> {
             self.misfits.extend(hosts.iter().map(|(host, _)| *host));
         }
         for (host, count) in &hosts {
-            let taken = &mut self.taken[host.index()];
-            taken.slots += u64::from(*count);
-            taken.cpu += u128::from(tenant.request.cpu) * u128::from(*count);
-            taken.memory += u128::from(tenant.request.memory.0) * u128::from(*count);
+            let usage = &mut self.usage[host.index()];
+            usage.slots += u64::from(*count);
+            usage.cpu += u128::from(tenant.request.cpu) * u128::from(*count);
+            usage.memory += u128::from(tenant.request.memory.0) * u128::from(*count);
         }
         if tenant.id != id {
             return Err(format!("its record has the number {}", tenant.id.0));
@@ -138,17 +138,17 @@ impl<'a> Tenants<'a> {
     /// Checks that no host's resources are exceeded.
     pub(super) fn resources(&self, findings: &mut Vec<Finding>) {
         for host in self.topology.hosts() {
-            let taken = self.taken[host.index()];
+            let usage = self.usage[host.index()];
             let Resources { slots, cpu, memory } = self.topology.resources(*host);
             let Bytes(memory) = memory;
-            for (what, taken, has) in [
-                ("slots", u128::from(taken.slots), u128::from(slots)),
-                ("thousandths of a CPU", taken.cpu, u128::from(cpu)),
-                ("bytes of memory", taken.memory, u128::from(memory)),
+            for (what, usage, has) in [
+                ("slots", u128::from(usage.slots), u128::from(slots)),
+                ("thousandths of a CPU", usage.cpu, u128::from(cpu)),
+                ("bytes of memory", usage.memory, u128::from(memory)),
             ] {
-                if taken > has {
+                if usage > has {
                     let subject = format!("host {:?}", self.topology.name(*host));
-                    let what = format!("{taken} {what} are taken of {has}");
+                    let what = format!("{usage} {what} are taken of {has}");
                     findings.push(Finding {
                         is_over: self.misfits.contains(host),
                         ..Finding::new(subject, what)

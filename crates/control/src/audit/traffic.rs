@@ -122,7 +122,7 @@ impl<'a> Traffic<'a> {
         for (id, sums) in ports {
             let over = over(self.topology, self.policy, id, sums);
             let is_over = matches!(over, Ok(Some(_)));
-            let what = match over {
+            let problem = match over {
                 Ok(None) => continue,
                 Ok(Some(capacity)) if self.policy == Policy::Silo => {
                     format!("a frame may wait longer than {capacity}, or more comes than leaves")
@@ -133,7 +133,7 @@ impl<'a> Traffic<'a> {
             let subject = format!("port {:?}", self.topology.port_name(id));
             findings.push(Finding {
                 is_over,
-                ..Finding::new(subject, what)
+                ..Finding::new(subject, problem)
             });
         }
         count
@@ -303,11 +303,11 @@ fn branches(topology: &Topology, hosts: &[(NodeId, u32)]) -> Vec<Branch> {
     let mut places: HashMap<NodeId, usize> = HashMap::new();
     let mut tree: Vec<Branch> = Vec::new();
     for (host, count) in hosts {
-        let mut way: Vec<NodeId> =
+        let mut path: Vec<NodeId> =
             std::iter::successors(Some(*host), |node| topology.parent(*node)).collect();
-        way.reverse();
+        path.reverse();
         let mut above = None;
-        for node in way {
+        for node in path {
             let place = *places.entry(node).or_insert_with(|| {
                 tree.push(Branch {
                     node,

@@ -22,8 +22,8 @@ pub(crate) fn check_new(new: &NewTenant) -> Result<Request, LedgerError> {
     check_limit(&new.limit, &request).map_err(named)?;
     let sum: u64 = new.placement.iter().map(|it| u64::from(it.vms)).sum();
     if sum != u64::from(request.vms) || new.placement.iter().any(|it| it.vms == 0) {
-        let what = format!("the placement has {sum} machines, not {}", request.vms);
-        return Err(named(LedgerError::Absurd(what)));
+        let message = format!("the placement has {sum} machines, not {}", request.vms);
+        return Err(named(LedgerError::Absurd(message)));
     }
     Ok(request)
 }
@@ -45,8 +45,8 @@ pub(super) fn adopt(
         requests.push(request);
     }
     if vms > MAX_VMS {
-        let what = format!("a data centre has at most {MAX_VMS} machines, not {vms}");
-        return Err(LedgerError::Absurd(what));
+        let message = format!("a data centre has at most {MAX_VMS} machines, not {vms}");
+        return Err(LedgerError::Absurd(message));
     }
     let mut report = AdoptionReport::default();
     for (new, request) in tenants.iter().zip(&requests) {

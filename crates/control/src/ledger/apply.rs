@@ -90,8 +90,8 @@ impl Ledger {
                 None => Change::Gone(id),
             },
             Subject::Hosts => Change::Hosts(Arc::clone(&self.hosts)),
-            Subject::Said(host) => match self.said_by(host) {
-                Some(said) => Change::Said(host.to_owned(), Arc::clone(said)),
+            Subject::Said(host) => match self.report_by_name(host) {
+                Some(last_report) => Change::Said(host.to_owned(), Arc::clone(last_report)),
                 None => Change::SaidGone(host.to_owned()),
             },
             Subject::Topology => Change::Topology(Arc::clone(&self.topology)),
@@ -122,8 +122,8 @@ impl Ledger {
                 self.remove_tenant(*id);
             }
             Change::Hosts(hosts) => self.set_hosts(Arc::clone(hosts))?,
-            Change::Said(host, said) => self.put_said(host, Some(Arc::clone(said))),
-            Change::SaidGone(host) => self.put_said(host, None),
+            Change::Said(host, last_report) => self.put_report(host, Some(Arc::clone(last_report))),
+            Change::SaidGone(host) => self.put_report(host, None),
             Change::Topology(topology) => {
                 let mut snapshot = self.snapshot();
                 snapshot.topology = Some(Arc::clone(topology));
@@ -321,8 +321,11 @@ pub(crate) fn tenants_that_differ<'t>(old: &'t Ledger, new: &'t Ledger) -> Vec<&
     let differs = |(id, tenant): &(&TenantId, &Arc<Tenant>), other: &Ledger| {
         other.tenants.get(id).is_none_or(|other| other != *tenant)
     };
-    let gone = old.tenants.iter();
-    let gone = gone.filter(|(id, _)| !new.tenants.contains_key(id));
+    let removed_tenants = old.tenants.iter();
+    let removed_tenants = removed_tenants.filter(|(id, _)| !new.tenants.contains_key(id));
     let changed = new.tenants.iter().filter(|it| differs(it, old));
-    gone.chain(changed).map(|(_, tenant)| &**tenant).collect()
+    removed_tenants
+        .chain(changed)
+        .map(|(_, tenant)| &**tenant)
+        .collect()
 }

@@ -21,10 +21,10 @@ pub fn candidates(
     owner: Option<&str>,
     questions: &CandidateQuestions,
 ) -> Result<CandidateAnswers, LedgerError> {
-    let asked = questions.requests.len();
-    if !(1..=MAX_QUESTIONS).contains(&asked) {
-        let what = format!("{asked} requests are not between 1 and {MAX_QUESTIONS}");
-        return Err(LedgerError::Absurd(what));
+    let count = questions.requests.len();
+    if !(1..=MAX_QUESTIONS).contains(&count) {
+        let message = format!("{count} requests are not between 1 and {MAX_QUESTIONS}");
+        return Err(LedgerError::Absurd(message));
     }
     let mut looks = MAX_LOOKS;
     let answers = questions.requests.iter();
@@ -41,7 +41,7 @@ fn answer(
     question: &CandidateQuestion,
     looks: &mut usize,
 ) -> Result<CandidateAnswer, LedgerError> {
-    let absurd = |what: &str| Err(LedgerError::Absurd(what.to_owned()));
+    let absurd = |message: &str| Err(LedgerError::Absurd(message.to_owned()));
     if question.vms == 0 {
         return absurd("vms is at least 1");
     }
@@ -78,9 +78,9 @@ fn answer(
     let hosts = question.hosts.as_ref().map_or(all.len(), Vec::len);
     let needed = hosts.saturating_mul(10 + ports);
     *looks = looks.checked_sub(needed).ok_or_else(|| {
-        let what =
+        let message =
             "the requests have too many hosts; name fewer, or divide them into several calls";
-        LedgerError::Absurd(what.to_owned())
+        LedgerError::Absurd(message.to_owned())
     })?;
     let verdict = |host| verdict(ledger, &mut verdicts, host, question.vms);
     let candidates = match &question.hosts {

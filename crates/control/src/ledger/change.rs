@@ -176,8 +176,8 @@ impl Snapshot {
                     self.tenants.remove(&id);
                 }
                 Change::Hosts(hosts) => self.hosts = hosts,
-                Change::Said(host, said) => {
-                    self.said.insert(host, said);
+                Change::Said(host, last_report) => {
+                    self.said.insert(host, last_report);
                 }
                 Change::SaidGone(host) => {
                     self.said.remove(&host);

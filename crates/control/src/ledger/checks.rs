@@ -23,11 +23,11 @@ pub(super) fn check_names(owner: &str, name: &str) -> Result<(), LedgerError> {
 }
 
 /// Checks a name, which becomes part of machines' names and of paths.
-fn check_name(what: &str, name: &str) -> Result<(), LedgerError> {
+fn check_name(kind: &str, name: &str) -> Result<(), LedgerError> {
     if is_name(name) {
         return Ok(());
     }
     Err(LedgerError::Absurd(format!(
-        "the {what} {name:?} is not 1 to 63 of a-z, 0-9 and -, with no - at either end"
+        "the {kind} {name:?} is not 1 to 63 of a-z, 0-9 and -, with no - at either end"
     )))
 }

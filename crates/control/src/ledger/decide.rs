@@ -280,8 +280,8 @@ impl Ledger {
         let host = self.host_node(name);
         let host = host.ok_or_else(|| LedgerError::NotFound(format!("host {name:?}")))?;
         if self.is_news(name, report) {
-            let kept = self.kept_of(host, report);
-            self.say(name, kept, None, draft);
+            let stored_report = self.stored_part_of(host, report);
+            self.store_report(name, stored_report, None, draft);
             let arrived: Vec<_> = self.arrivals(host, report).collect();
             for id in arrived {
                 self.arrive(id, draft)?;
@@ -291,21 +291,21 @@ impl Ledger {
     }
 
     /// Replaces the report of a host, which must exist.
-    fn say(
+    fn store_report(
         &mut self,
         name: &str,
         report: HostReport,
         silent_since: Option<u64>,
         draft: &mut Draft,
     ) {
-        let said = ReceivedReport {
+        let last_report = ReceivedReport {
             report,
             silent_since,
         };
-        let said = Arc::new(said);
-        let change = Change::Said(name.to_owned(), Arc::clone(&said));
+        let last_report = Arc::new(last_report);
+        let change = Change::Said(name.to_owned(), Arc::clone(&last_report));
         draft.keep(self.before(&change), change);
-        self.put_said(name, Some(said));
+        self.put_report(name, Some(last_report));
     }
 
     fn set_topology(
@@ -492,18 +492,18 @@ impl Ledger {
             reply: reply.clone(),
         });
         for _ in 0..FORGET {
-            let Some(gone) = self.callers.keys.outdated(now) else {
+            let Some(outdated_key) = self.callers.keys.outdated(now) else {
                 break;
             };
             draft.keep(
-                self.before(&Change::KeyGone(gone.clone())),
-                Change::KeyGone(gone.clone()),
+                self.before(&Change::KeyGone(outdated_key.clone())),
+                Change::KeyGone(outdated_key.clone()),
             );
-            self.callers.keys.remove(&gone);
+            self.callers.keys.remove(&outdated_key);
         }
         let key = Arc::new(key);
-        let kept = Change::Key(Arc::clone(&key), Arc::clone(&record));
-        draft.keep(self.before(&kept), kept);
+        let key_change = Change::Key(Arc::clone(&key), Arc::clone(&record));
+        draft.keep(self.before(&key_change), key_change);
         self.callers.keys.put(key, record);
     }
 }
@@ -554,10 +554,12 @@ fn execute(
 /// Marks hosts as silent.
 fn silence(ledger: &mut Ledger, hosts: &[(String, u64)], draft: &mut Draft) -> Reply {
     for (name, since) in hosts {
-        let said = ledger.host_node(name).and_then(|host| ledger.said(host));
-        let said = said.filter(|said| said.silent_since.is_none());
-        if let Some(report) = said.map(|said| said.report.clone()) {
-            ledger.say(name, report, Some(*since), draft);
+        let last_report = ledger
+            .host_node(name)
+            .and_then(|host| ledger.last_report(host));
+        let last_report = last_report.filter(|last_report| last_report.silent_since.is_none());
+        if let Some(report) = last_report.map(|last_report| last_report.report.clone()) {
+            ledger.store_report(name, report, Some(*since), draft);
         }
     }
     Reply::Noted

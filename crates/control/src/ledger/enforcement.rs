@@ -28,7 +28,7 @@ const WORDS: usize = 240;
 #[derive(Debug, Clone, Default)]
 pub(super) struct TenantStates {
     /// Last reports by node.
-    said: Vec<Option<Arc<ReceivedReport>>>,
+    last_reports: Vec<Option<Arc<ReceivedReport>>>,
     /// Reports of hosts that were removed from the topology, by name. A report is in force again
     /// when its host returns, until the host is found to be silent.
     absent: BTreeMap<String, Arc<ReceivedReport>>,
@@ -92,7 +92,7 @@ impl TenantStates {
     /// Makes the state for a tree of `nodes` nodes.
     pub(super) fn new(nodes: usize) -> Self {
         Self {
-            said: vec![None; nodes],
+            last_reports: vec![None; nodes],
             ..Self::default()
         }
     }
@@ -139,9 +139,9 @@ impl Ledger {
         if guarantee.is_none() && cpu_reservation.is_none() {
             return None;
         }
-        let said = self.said(host);
-        if let Some(said) = said
-            && let Some(trouble) = self.trouble_of_all(said)
+        let last_report = self.last_report(host);
+        if let Some(last_report) = last_report
+            && let Some(trouble) = self.trouble_of_all(last_report)
             && (guarantee.is_some() || trouble == Trouble::Silent)
         {
             return Some(trouble);
@@ -149,35 +149,39 @@ impl Ledger {
         if let Some(rule) = self.datacentre.broken_rule(host, &tenant.request) {
             return Some(Trouble::Rule(rule));
         }
-        let Some(said) = said else {
+        let Some(last_report) = last_report else {
             return Some(Trouble::Unheard);
         };
-        let refused = &said.report.refused;
+        let refused = &last_report.report.refused;
         let refused = refused.binary_search_by_key(&tenant.id, |refused| refused.tenant);
         if let Ok(place) = refused {
-            return Some(Trouble::Refused(&said.report.refused[place]));
+            return Some(Trouble::Refused(&last_report.report.refused[place]));
         }
-        (said.report.change < tenant.change).then_some(Trouble::Behind)
+        (last_report.report.change < tenant.change).then_some(Trouble::Behind)
     }
 
     /// Returns why a host keeps nothing at all.
-    fn trouble_of_all(&self, said: &ReceivedReport) -> Option<Trouble<'static>> {
-        if said.silent_since.is_some() {
+    fn trouble_of_all(&self, last_report: &ReceivedReport) -> Option<Trouble<'static>> {
+        if last_report.silent_since.is_some() {
             return Some(Trouble::Silent);
         }
         let fabric = self.classes();
-        if let Some(host) = said.report.classes().filter(|host| *host != fabric) {
+        if let Some(host) = last_report.report.classes().filter(|host| *host != fabric) {
             return Some(Trouble::Classes { host, fabric });
         }
-        said.report.limits.is_none().then_some(Trouble::Unpaced)
+        last_report
+            .report
+            .limits
+            .is_none()
+            .then_some(Trouble::Unpaced)
     }
 
     /// Returns the capacity that placement may use by a host's report.
-    fn offer_of(&self, said: Option<&ReceivedReport>) -> HostOffer {
-        let Some(said) = said else {
+    fn offer_of(&self, last_report: Option<&ReceivedReport>) -> HostOffer {
+        let Some(last_report) = last_report else {
             return HostOffer::Unknown;
         };
-        match (self.trouble_of_all(said), said.report.limits) {
+        match (self.trouble_of_all(last_report), last_report.report.limits) {
             (Some(Trouble::Classes { .. }), _) => HostOffer::Nothing,
             (None, Some(limits)) => HostOffer::Within(limits),
             _ => HostOffer::BestEffort,
@@ -185,47 +189,49 @@ impl Ledger {
     }
 
     /// Returns the last report of a host.
-    pub(super) fn said(&self, host: NodeId) -> Option<&Arc<ReceivedReport>> {
-        self.standings.said[host.index()].as_ref()
+    pub(super) fn last_report(&self, host: NodeId) -> Option<&Arc<ReceivedReport>> {
+        self.standings.last_reports[host.index()].as_ref()
     }
 
     /// Returns the last report of each host in the topology, by name.
-    fn hosts_said(&self) -> impl Iterator<Item = (&str, &Arc<ReceivedReport>)> {
+    fn host_reports(&self) -> impl Iterator<Item = (&str, &Arc<ReceivedReport>)> {
         let topology = self.datacentre.topology();
         let hosts = topology.hosts().iter();
-        hosts.filter_map(|host| Some((topology.name(*host), self.said(*host)?)))
+        hosts.filter_map(|host| Some((topology.name(*host), self.last_report(*host)?)))
     }
 
     /// Returns the last reports of all hosts, including hosts that were removed from the topology.
-    pub(super) fn all_said(&self) -> impl Iterator<Item = (&str, &Arc<ReceivedReport>)> {
+    pub(super) fn all_reports(&self) -> impl Iterator<Item = (&str, &Arc<ReceivedReport>)> {
         let absent = self.standings.absent.iter();
-        self.hosts_said()
-            .chain(absent.map(|(name, said)| (name.as_str(), said)))
+        self.host_reports()
+            .chain(absent.map(|(name, last_report)| (name.as_str(), last_report)))
     }
 
     /// Returns the last report of the host with this name.
-    pub(super) fn said_by(&self, name: &str) -> Option<&Arc<ReceivedReport>> {
+    pub(super) fn report_by_name(&self, name: &str) -> Option<&Arc<ReceivedReport>> {
         match self.host_node(name) {
-            Some(host) => self.said(host),
+            Some(host) => self.last_report(host),
             None => self.standings.absent.get(name),
         }
     }
 
     /// Stores a host's report, or removes it.
-    pub(super) fn put_said(&mut self, name: &str, said: Option<Arc<ReceivedReport>>) {
+    pub(super) fn put_report(&mut self, name: &str, last_report: Option<Arc<ReceivedReport>>) {
         let Some(host) = self.host_node(name) else {
-            match said {
-                Some(said) => self.standings.absent.insert(name.to_owned(), said),
+            match last_report {
+                Some(last_report) => self.standings.absent.insert(name.to_owned(), last_report),
                 None => self.standings.absent.remove(name),
             };
             return;
         };
-        let offer = self.offer_of(said.as_deref());
+        let offer = self.offer_of(last_report.as_deref());
         self.datacentre.set_offer(host, offer);
-        let speaks = said.as_ref().filter(|said| said.silent_since.is_none());
-        let cpu = speaks.and_then(|said| said.report.cpu);
+        let speaks = last_report
+            .as_ref()
+            .filter(|last_report| last_report.silent_since.is_none());
+        let cpu = speaks.and_then(|last_report| last_report.report.cpu);
         self.datacentre.set_host_cpu(host, cpu);
-        self.standings.said[host.index()] = said;
+        self.standings.last_reports[host.index()] = last_report;
         self.note_sum(host);
         for id in self.index.at(host) {
             self.note_state(id);
@@ -355,13 +361,13 @@ impl Ledger {
 
     fn host_standing(&self, host: NodeId, tenant: &Tenant) -> HostEnforcement {
         let trouble = self.trouble(host, tenant);
-        let said = self.said(host);
+        let last_report = self.last_report(host);
         HostEnforcement {
             host: self.datacentre.topology().name(host).to_owned(),
             state: trouble.map_or(TenantState::Admitted, Trouble::state),
             why: trouble.map(|trouble| trouble.to_string()),
-            revision: said.map(|said| said.report.revision),
-            silent_since: said.and_then(|said| said.silent_since),
+            revision: last_report.map(|last_report| last_report.report.revision),
+            silent_since: last_report.and_then(|last_report| last_report.silent_since),
         }
     }
 
@@ -379,17 +385,17 @@ impl Ledger {
     pub(super) fn word(&self, host: NodeId, all: bool) -> HostWord {
         let most = if all { usize::MAX } else { 1 };
         let refused = self.refused(host, most);
-        let said = self.said(host);
-        let report = said.map(|said| &said.report);
+        let last_report = self.last_report(host);
+        let report = last_report.map(|last_report| &last_report.report);
         HostWord {
-            following: match said {
-                Some(said) if said.silent_since.is_some() => Following::Silent,
+            following: match last_report {
+                Some(last_report) if last_report.silent_since.is_some() => Following::Silent,
                 _ if !refused.is_empty() => Following::Refuses,
                 Some(_) => Following::Follows,
                 None => Following::Unheard,
             },
             revision: report.map(|report| report.revision),
-            silent_since: said.and_then(|said| said.silent_since),
+            silent_since: last_report.and_then(|last_report| last_report.silent_since),
             limits: report.and_then(|report| report.limits),
             cpu: report.and_then(|report| report.cpu),
             unpromised: match report {
@@ -402,8 +408,8 @@ impl Ledger {
 
     /// Returns what a host does not keep.
     fn refused(&self, host: NodeId, most: usize) -> Vec<UnenforcedGuarantee> {
-        let said = self.said(host);
-        match said.and_then(|said| self.trouble_of_all(said)) {
+        let last_report = self.last_report(host);
+        match last_report.and_then(|last_report| self.trouble_of_all(last_report)) {
             // Nobody is promised anything that it would not keep.
             Some(Trouble::Unpaced) if !self.promises_on(host) => return Vec::new(),
             Some(trouble) => {
@@ -435,8 +441,8 @@ impl Ledger {
         let hosts = self.datacentre.topology().hosts().iter().copied();
         let mut troubled: BTreeSet<NodeId> = hosts
             .filter(|host| {
-                let said = self.said(*host);
-                match said.and_then(|said| self.trouble_of_all(said)) {
+                let last_report = self.last_report(*host);
+                match last_report.and_then(|last_report| self.trouble_of_all(last_report)) {
                     Some(Trouble::Unpaced) => self.promises_on(*host),
                     other => other.is_some(),
                 }
@@ -459,8 +465,8 @@ impl Ledger {
     /// Returns whether a host follows its guarantees. `is_troubled` is the host's entry in
     /// `troubled`.
     pub(crate) fn following(&self, host: NodeId, is_troubled: bool) -> Following {
-        match self.said(host) {
-            Some(said) if said.silent_since.is_some() => Following::Silent,
+        match self.last_report(host) {
+            Some(last_report) if last_report.silent_since.is_some() => Following::Silent,
             _ if is_troubled => Following::Refuses,
             Some(_) => Following::Follows,
             None => Following::Unheard,
@@ -474,31 +480,31 @@ impl Ledger {
 
     /// Returns the hosts that have reported and are not silent.
     pub fn speaking(&self) -> impl Iterator<Item = &str> {
-        let speaking = self.hosts_said();
-        let speaking = speaking.filter(|(_, said)| said.silent_since.is_none());
+        let speaking = self.host_reports();
+        let speaking = speaking.filter(|(_, last_report)| last_report.silent_since.is_none());
         speaking.map(|(name, _)| name)
     }
 
     /// Returns the stored part of a report: entries of tenants with machines on the host, by number
     /// and each once, without future changes.
-    pub(super) fn kept_of(&self, host: NodeId, report: &HostReport) -> HostReport {
+    pub(super) fn stored_part_of(&self, host: NodeId, report: &HostReport) -> HostReport {
         let here: BTreeSet<TenantId> = self.index.at(host).into_iter().collect();
         let mut refused: BTreeMap<TenantId, RefusedVm> = BTreeMap::new();
-        for given in report
+        for refusal in report
             .refused
             .iter()
-            .filter(|given| here.contains(&given.tenant))
+            .filter(|refusal| here.contains(&refusal.tenant))
         {
-            refused.entry(given.tenant).or_insert_with(|| RefusedVm {
-                tenant: given.tenant,
-                vm: shortened(&given.vm),
-                why: shortened(&given.why),
+            refused.entry(refusal.tenant).or_insert_with(|| RefusedVm {
+                tenant: refusal.tenant,
+                vm: shortened(&refusal.vm),
+                why: shortened(&refusal.why),
             });
         }
         let unpromised = report.unpromised.iter().take(NAMED);
-        let unpromised = unpromised.map(|given| UnpromisedGuest {
-            guest: shortened(&given.guest),
-            what: shortened(&given.what),
+        let unpromised = unpromised.map(|unpromised_guest| UnpromisedGuest {
+            guest: shortened(&unpromised_guest.guest),
+            what: shortened(&unpromised_guest.what),
         });
         HostReport {
             unpromised: unpromised.collect(),
@@ -517,10 +523,13 @@ impl Ledger {
         let Some(host) = self.host_node(name) else {
             return true;
         };
-        let Some(said) = self.said(host).filter(|said| said.silent_since.is_none()) else {
+        let Some(last_report) = self
+            .last_report(host)
+            .filter(|last_report| last_report.silent_since.is_none())
+        else {
             return true;
         };
-        let (old, new) = (&said.report, self.kept_of(host, report));
+        let (old, new) = (&last_report.report, self.stored_part_of(host, report));
         if (
             old.classes,
             old.limits,
@@ -565,7 +574,9 @@ impl Ledger {
             let is_short = self.datacentre.check_reserved(*host).is_err();
             counts.short_of_cpu += u64::from(is_short);
             counts.late += u64::from(is_late(self, *host));
-            let classes = self.said(*host).and_then(|said| said.report.classes());
+            let classes = self
+                .last_report(*host)
+                .and_then(|last_report| last_report.report.classes());
             counts.other_classes += u64::from(classes.is_some_and(|classes| classes != fabric));
         }
         counts
@@ -574,8 +585,10 @@ impl Ledger {
 
 /// Returns whether frames leave a host later than the topology counts with, by its last report.
 fn is_late(ledger: &Ledger, host: NodeId) -> bool {
-    let speaks = ledger.said(host).filter(|said| said.silent_since.is_none());
-    let limits = speaks.and_then(|said| said.report.limits);
+    let speaks = ledger
+        .last_report(host)
+        .filter(|last_report| last_report.silent_since.is_none());
+    let limits = speaks.and_then(|last_report| last_report.report.limits);
     let counted = ledger.datacentre.topology().lateness(host);
     let checked = limits.map_or(Ok(()), |limits| limits.lateness.check(counted));
     matches!(checked, Err(HostRule::Late { .. }))

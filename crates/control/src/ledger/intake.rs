@@ -42,8 +42,8 @@ pub(super) fn take_in(
     let vms = new.placement.iter().map(|it| u64::from(it.vms)).sum();
     check_machine_names(&new.machines, vms)?;
     if vms == 0 {
-        let what = "the placement has no machines".to_owned();
-        return Err(LedgerError::Absurd(what));
+        let message = "the placement has no machines".to_owned();
+        return Err(LedgerError::Absurd(message));
     }
     let vms = u32::try_from(vms).unwrap_or(u32::MAX);
     let more = pinned::placement(ledger, &new.placement, vms)?;

@@ -81,8 +81,10 @@ impl Ledger {
             direction: Direction::Up,
         };
         let built = Rate(self.datacentre.topology().port(port).rate);
-        let said = self.said(host).and_then(|said| said.report.limits);
-        said.map_or(built, |limits| limits.link.min(built))
+        let last_report = self
+            .last_report(host)
+            .and_then(|last_report| last_report.report.limits);
+        last_report.map_or(built, |limits| limits.link.min(built))
     }
 
     fn cpu_latency(

@@ -26,8 +26,8 @@ pub(super) fn placement(
     for PinnedHost { host, vms } in chosen {
         let node = ledger.host_node(host).ok_or_else(|| unknown_host(host))?;
         if *vms == 0 {
-            let what = format!("the placement has no machine on {host:?}; leave the host out");
-            return Err(LedgerError::Absurd(what));
+            let message = format!("the placement has no machine on {host:?}; leave the host out");
+            return Err(LedgerError::Absurd(message));
         }
         sum += u64::from(*vms);
         hosts.push((node, *vms));
@@ -88,8 +88,9 @@ pub(super) fn find_any(
         (Some(owner), Some(named)) if owner != named => return Err(missing()),
         (Some(owner), _) | (None, Some(owner)) => owner,
         (None, None) => {
-            let what = format!("the owner of the tenant {name:?} is missing: name it OWNER/{name}");
-            return Err(LedgerError::Absurd(what));
+            let message =
+                format!("the owner of the tenant {name:?} is missing: name it OWNER/{name}");
+            return Err(LedgerError::Absurd(message));
         }
     };
     Ok(ledger.owners.find(of, name))
@@ -112,19 +113,19 @@ pub(super) fn put_host(
     let surplus = |why: &str| Err(LedgerError::Absurd(format!("no machine is removed: {why}")));
     match machines.vms.cmp(&had) {
         Ordering::Less => {
-            let gone = removed(&old, host, &here, machines)?;
+            let removed_numbers = removed(&old, host, &here, machines)?;
             let request = Request {
-                vms: old.request.vms - gone.len() as u32,
+                vms: old.request.vms - removed_numbers.len() as u32,
                 ..old.request
             };
             if request.vms > 0 {
                 request.check()?;
-                let rest = without(&old, &gone);
+                let rest = without(&old, &removed_numbers);
                 let placement = ledger.placement(&rest);
                 let placement = placement.map_err(|why| LedgerError::Absurd(why.to_string()))?;
                 pinned::check_domains(&ledger.datacentre, &request, &placement)?;
             }
-            Ok(shrink(ledger, &old, &gone, draft))
+            Ok(shrink(ledger, &old, &removed_numbers, draft))
         }
         _ if !machines.remove.is_empty() => surplus("the host has no more machines than vms"),
         Ordering::Equal => Ok(Reply::Tenant(old)),
@@ -203,10 +204,10 @@ pub(super) fn grown(
 pub(super) fn shrink(
     ledger: &mut Ledger,
     old: &Arc<Tenant>,
-    gone: &BTreeSet<u32>,
+    removed_numbers: &BTreeSet<u32>,
     draft: &mut Draft,
 ) -> Reply {
-    let tenant = without(old, gone);
+    let tenant = without(old, removed_numbers);
     if tenant.request.vms == 0 {
         let deleted = ledger.delete(None, old.id, draft);
         return deleted.expect("the tenant was just read");
@@ -231,13 +232,18 @@ pub(super) fn shrink(
 
 /// Removes machines, and tenants without other machines.
 pub(super) fn release(ledger: &mut Ledger, places: Vec<Place>, draft: &mut Draft) {
-    let mut gone: BTreeMap<TenantId, BTreeSet<u32>> = BTreeMap::new();
+    let mut removed_numbers: BTreeMap<TenantId, BTreeSet<u32>> = BTreeMap::new();
     for Place { tenant, number, .. } in places {
-        gone.entry(tenant).or_default().insert(number);
+        removed_numbers.entry(tenant).or_default().insert(number);
     }
-    for (id, gone) in gone {
+    for (id, removed_numbers) in removed_numbers {
         let tenant = ledger.tenant(id).cloned();
-        shrink(ledger, &tenant.expect("the index has it"), &gone, draft);
+        shrink(
+            ledger,
+            &tenant.expect("the index has it"),
+            &removed_numbers,
+            draft,
+        );
     }
 }
 
@@ -248,8 +254,8 @@ fn placement_of_part(ledger: &Ledger, tenant: &Tenant) -> Placement {
 }
 
 /// Returns a tenant without some machines, also without the move of one of them.
-pub(super) fn without(tenant: &Tenant, gone: &BTreeSet<u32>) -> Tenant {
-    let runs = runs::without(&tenant.runs, gone);
+pub(super) fn without(tenant: &Tenant, removed_numbers: &BTreeSet<u32>) -> Tenant {
+    let runs = runs::without(&tenant.runs, removed_numbers);
     let vms = runs.iter().map(|run| run.count).sum();
     let moving = tenant.moving.clone();
     let mut rest = Tenant {
@@ -258,7 +264,7 @@ pub(super) fn without(tenant: &Tenant, gone: &BTreeSet<u32>) -> Tenant {
             ..tenant.request
         },
         runs,
-        moving: moving.filter(|moving| !gone.contains(&moving.vm)),
+        moving: moving.filter(|moving| !removed_numbers.contains(&moving.vm)),
         ..tenant.clone()
     };
     marks::prune(&mut rest);
@@ -291,7 +297,7 @@ fn removed(
     let named: HashMap<&str, u32> = numbers
         .filter(|(_, number)| here.binary_search(number).is_ok())
         .collect();
-    let mut gone = BTreeSet::new();
+    let mut removed_numbers = BTreeSet::new();
     for machine in &machines.remove {
         let number = match machine {
             MachineRef::Number(number) => Some(*number),
@@ -301,15 +307,15 @@ fn removed(
         let number = number.ok_or_else(|| {
             LedgerError::Absurd(format!("there is no machine {machine} on {host} to remove"))
         })?;
-        gone.insert(number);
+        removed_numbers.insert(number);
     }
-    if gone.len() != fewer {
+    if removed_numbers.len() != fewer {
         return Err(LedgerError::Absurd(format!(
             "remove has {} machines, and from {} to {} there are {fewer} fewer",
-            gone.len(),
+            removed_numbers.len(),
             here.len(),
             machines.vms
         )));
     }
-    Ok(gone)
+    Ok(removed_numbers)
 }

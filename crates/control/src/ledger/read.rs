@@ -54,9 +54,9 @@ impl Ledger {
         };
         match (&filter.owner, &filter.name) {
             (Some(owner), Some(name)) => {
-                let found = self.tenant_named(owner, name).into_iter();
-                let found = found.filter(|tenant| tenant.id > from);
-                page(found.filter(is_in_state), limit)
+                let tenants = self.tenant_named(owner, name).into_iter();
+                let tenants = tenants.filter(|tenant| tenant.id > from);
+                page(tenants.filter(is_in_state), limit)
             }
             (Some(owner), None) => {
                 let ids = self.owners.after(owner, from);
@@ -209,8 +209,8 @@ impl Ledger {
 
     /// Returns the classes of a host's frames, by its report, if they differ from the topology's.
     fn other_classes(&self, host: NodeId) -> Option<Classes> {
-        let said = self.said(host)?.report.classes();
-        said.filter(|classes| *classes != self.classes())
+        let host_classes = self.last_report(host)?.report.classes();
+        host_classes.filter(|classes| *classes != self.classes())
     }
 
     /// Returns whether there is a host of this name.
@@ -444,7 +444,9 @@ fn overload(overload: &tailbound_placement::PortOverload, port: &Port) -> Overlo
 /// tenant of such a class.
 fn enforceable(ledger: &Ledger, host: NodeId, tenant: &Tenant) -> Option<Guarantee> {
     let guarantee = tenant.request.guarantee?;
-    let limits = ledger.said(host).map(|said| said.report.limits);
+    let limits = ledger
+        .last_report(host)
+        .map(|last_report| last_report.report.limits);
     if guarantee.burst_in.is_some() {
         let keeps = limits.map_or(KEEPS_INWARD_BURSTS, |limits| {
             limits.is_some_and(|limits| limits.inward_bursts)

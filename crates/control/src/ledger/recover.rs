@@ -263,12 +263,12 @@ type Sightings<'g> = BTreeMap<Name, Vec<Sighting<'g>>>;
 pub fn recover(
     spec: Spec,
     policy: Policy,
-    held: Vec<HostGuarantees>,
+    host_states: Vec<HostGuarantees>,
 ) -> Result<Recovery, RecoverError> {
     let (mut ledger, _) = Ledger::new(spec, policy)?;
     let mut findings = Vec::new();
-    let held = newest(held, &mut findings);
-    let known: Vec<_> = held
+    let host_states = newest(host_states, &mut findings);
+    let known: Vec<_> = host_states
         .values()
         .filter(|it| is_usable(&ledger, it, &mut findings))
         .collect();
@@ -308,11 +308,11 @@ pub fn recover(
 
 /// Returns the newest guarantees of each host.
 fn newest(
-    held: Vec<HostGuarantees>,
+    host_states: Vec<HostGuarantees>,
     findings: &mut Vec<Finding>,
 ) -> BTreeMap<String, HostGuarantees> {
     let mut newest: BTreeMap<String, HostGuarantees> = BTreeMap::new();
-    for one in held {
+    for one in host_states {
         let age = |it: &HostGuarantees| (it.change, it.revision);
         match newest.get_mut(&one.host) {
             None => {
@@ -331,18 +331,18 @@ fn newest(
 }
 
 /// Returns whether the document is of a host of the topology, and its numbers are possible.
-fn is_usable(ledger: &Ledger, held: &HostGuarantees, findings: &mut Vec<Finding>) -> bool {
-    if ledger.host_node(&held.host).is_none() {
+fn is_usable(ledger: &Ledger, host_state: &HostGuarantees, findings: &mut Vec<Finding>) -> bool {
+    if ledger.host_node(&host_state.host).is_none() {
         findings.push(Finding::UnknownHost {
-            host: held.host.clone(),
-            vms: held.vms.len(),
+            host: host_state.host.clone(),
+            vms: host_state.vms.len(),
         });
         return false;
     }
-    let largest = held.revision.max(held.change);
+    let largest = host_state.revision.max(host_state.change);
     if largest > MAX_NUMBER {
         findings.push(Finding::Absurd {
-            host: held.host.clone(),
+            host: host_state.host.clone(),
             what: format!("the revision or change {largest}"),
         });
     }
@@ -368,15 +368,15 @@ fn note_missing(ledger: &Ledger, known: &[&HostGuarantees], findings: &mut Vec<F
 
 fn sightings<'g>(known: &[&'g HostGuarantees], findings: &mut Vec<Finding>) -> Sightings<'g> {
     let mut sightings = Sightings::new();
-    for held in known {
-        for vm in &held.vms {
+    for host_state in known {
+        for vm in &host_state.vms {
             let name = vm.vm.parse::<VmName>();
             let Some(name) = name
                 .ok()
                 .filter(|name| vm.tenant.0 <= MAX_NUMBER && name.number < u32::MAX)
             else {
                 findings.push(Finding::Absurd {
-                    host: held.host.clone(),
+                    host: host_state.host.clone(),
                     what: format!("the machine {:?} of the tenant {}", vm.vm, vm.tenant.0),
                 });
                 continue;
@@ -387,8 +387,8 @@ fn sightings<'g>(known: &[&'g HostGuarantees], findings: &mut Vec<Finding>) -> S
             };
             let of_tenant = sightings.entry(of).or_default();
             of_tenant.push(Sighting {
-                host: &held.host,
-                change: held.change,
+                host: &host_state.host,
+                change: host_state.change,
                 vm,
                 number: name.number,
             });
@@ -401,10 +401,10 @@ fn sightings<'g>(known: &[&'g HostGuarantees], findings: &mut Vec<Finding>) -> S
 fn keep_newest_tenants(sightings: &mut Sightings<'_>, findings: &mut Vec<Finding>) {
     /// The last change that a host with a machine of the tenant knew, and this host.
     type Age = (u64, String);
-    let mut outdated = |it: &Sighting<'_>, instead: String| {
+    let mut outdated = |sighting: &Sighting<'_>, instead: String| {
         findings.push(Finding::Outdated {
-            host: it.host.to_owned(),
-            vm: it.vm.vm.clone(),
+            host: sighting.host.to_owned(),
+            vm: sighting.vm.vm.clone(),
             instead,
         });
     };
@@ -413,10 +413,10 @@ fn keep_newest_tenants(sightings: &mut Sightings<'_>, findings: &mut Vec<Finding
         let Some(id) = all.iter().map(|it| it.vm.tenant).max() else {
             continue;
         };
-        all.retain(|it| {
-            let is_kept = it.vm.tenant == id;
+        all.retain(|sighting| {
+            let is_kept = sighting.vm.tenant == id;
             if !is_kept {
-                outdated(it, format!("the tenant {}", id.0));
+                outdated(sighting, format!("the tenant {}", id.0));
             }
             is_kept
         });
@@ -431,8 +431,8 @@ fn keep_newest_tenants(sightings: &mut Sightings<'_>, findings: &mut Vec<Finding
             continue;
         };
         for (_, name) in names {
-            for it in sightings.remove(name).into_iter().flatten() {
-                outdated(&it, format!("{newest} has its number and"));
+            for sighting in sightings.remove(name).into_iter().flatten() {
+                outdated(&sighting, format!("{newest} has its number and"));
             }
         }
     }
@@ -518,8 +518,11 @@ fn places(
     findings: &mut Vec<Finding>,
 ) -> (BTreeMap<u32, Arc<str>>, Option<Moving>) {
     let mut of_numbers: BTreeMap<u32, Vec<&Sighting<'_>>> = BTreeMap::new();
-    for it in all {
-        of_numbers.entry(it.number).or_default().push(it);
+    for sighting in all {
+        of_numbers
+            .entry(sighting.number)
+            .or_default()
+            .push(sighting);
     }
     let (mut places, mut moving) = (BTreeMap::new(), None);
     for (number, mut some) in of_numbers {

@@ -176,8 +176,8 @@ pub(super) fn expire(ledger: &mut Ledger, ids: &[ReservationId], draft: &mut Dra
 fn release(ledger: &mut Ledger, tenant: &Arc<Tenant>, id: ReservationId, draft: &mut Draft) {
     let record = find_record(tenant, id);
     let machines = record.into_iter().flat_map(|record| &record.machines);
-    let gone: BTreeSet<u32> = machines.map(|machine| machine.number).collect();
-    pinned::shrink(ledger, tenant, &gone, draft);
+    let numbers: BTreeSet<u32> = machines.map(|machine| machine.number).collect();
+    pinned::shrink(ledger, tenant, &numbers, draft);
 }
 
 /// Returns the tenant of a reservation that the caller may see.

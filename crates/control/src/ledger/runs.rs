@@ -28,9 +28,9 @@ pub(super) fn assign<'a>(
         placed.extend(numbers.into_iter().map(|number| (number, host)));
         vacant.push((host, count - stay as u32));
     }
-    let taken: BTreeSet<u32> = placed.iter().map(|(number, _)| *number).collect();
+    let used_numbers: BTreeSet<u32> = placed.iter().map(|(number, _)| *number).collect();
     let moved: BTreeSet<u32> = here.into_values().flatten().collect();
-    let free = (0..).filter(|number| !taken.contains(number) && !moved.contains(number));
+    let free = (0..).filter(|number| !used_numbers.contains(number) && !moved.contains(number));
     let mut numbers = moved.iter().copied().chain(free);
     for (host, count) in vacant {
         let next = numbers.by_ref().take(count as usize);
@@ -61,12 +61,14 @@ pub(super) fn moved(runs: &[Run], number: u32, to: &Arc<str>) -> Vec<Run> {
 }
 
 /// Returns the runs without some machines.
-pub(super) fn without(runs: &[Run], gone: &BTreeSet<u32>) -> Vec<Run> {
+pub(super) fn without(runs: &[Run], removed_numbers: &BTreeSet<u32>) -> Vec<Run> {
     let each = runs.iter().flat_map(|run| {
         let numbers = run.first..run.first.saturating_add(run.count);
         numbers.map(|each| (each, &run.host))
     });
-    let left: Vec<_> = each.filter(|(each, _)| !gone.contains(each)).collect();
+    let left: Vec<_> = each
+        .filter(|(each, _)| !removed_numbers.contains(each))
+        .collect();
     joined(&left)
 }
 

@@ -64,8 +64,8 @@ pub(super) fn plan(now: &Snapshot, spec: &Spec) -> Result<(TopologyDiff, Ledger)
     }
     let hosts = ledger.set_hosts(Arc::new(hosts));
     debug_assert_eq!(hosts, Ok(()), "only hosts of the new topology");
-    for (name, said) in &now.said {
-        ledger.put_said(name, Some(Arc::clone(said)));
+    for (name, last_report) in &now.said {
+        ledger.put_report(name, Some(Arc::clone(last_report)));
     }
     let broken = put_tenants(&mut ledger, now, [&classes_before, &classes_after]);
     let diff = TopologyDiff {

@@ -195,14 +195,14 @@ fn certificates(path: &Path) -> io::Result<Vec<Certificate<'static>>> {
     let named =
         |error: &dyn std::fmt::Display| io::Error::other(format!("{}: {error}", path.display()));
     let pem = std::fs::read(path).map_err(|error| named(&error))?;
-    let mut found = Vec::new();
+    let mut certificates = Vec::new();
     for item in parse_pem(&pem) {
         if let PemItem::Certificate(certificate) = item.map_err(|error| named(&error))? {
-            found.push(certificate);
+            certificates.push(certificate);
         }
     }
-    if found.is_empty() {
+    if certificates.is_empty() {
         return Err(named(&"no certificate in it"));
     }
-    Ok(found)
+    Ok(certificates)
 }

@@ -21,7 +21,7 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The last proof that a leader is reachable.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Way {
+pub(super) struct LeaderProof {
     /// The leader's URL.
     leader: String,
     /// The time of the last proof; None before the first one.
@@ -30,7 +30,7 @@ pub(super) struct Way {
     error: Option<String>,
 }
 
-impl Way {
+impl LeaderProof {
     /// Notes the outcome of an attempt that began at `at`.
     pub(super) fn note(&mut self, leader: &str, outcome: Result<(), String>, at: Instant) {
         if self.leader != leader {
@@ -79,7 +79,7 @@ impl Way {
 pub(super) async fn prove(
     forwarder: Forwarder,
     mut leadership: watch::Receiver<Leadership>,
-    way: watch::Sender<Way>,
+    proof: watch::Sender<LeaderProof>,
 ) {
     loop {
         let leader = {
@@ -96,14 +96,14 @@ pub(super) async fn prove(
         let begin = Instant::now();
         let outcome = forwarder.prove(&leader).await;
         let pause = {
-            let had_error = way.borrow().error.is_some();
+            let had_error = proof.borrow().error.is_some();
             match &outcome {
                 Err(error) if !had_error => tracing::warn!(error, "the leader is unreachable"),
                 Ok(()) if had_error => tracing::info!(leader, "the leader is reachable again"),
                 _ => {}
             }
-            way.send_modify(|way| way.note(&leader, outcome, begin));
-            way.borrow().pause()
+            proof.send_modify(|proof| proof.note(&leader, outcome, begin));
+            proof.borrow().pause()
         };
         tokio::select! {
             () = time::sleep(pause) => {}
@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn a_proof_counts_for_its_leader_and_for_its_time() {
         let begin = Instant::now();
-        let mut way = Way::default();
+        let mut way = LeaderProof::default();
         assert!(
             way.check("one", begin)
                 .unwrap_err()

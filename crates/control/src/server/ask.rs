@@ -21,12 +21,12 @@ pub(super) async fn fit(
     Body(request): Body<Request>,
 ) -> Result<Json<Explanation>, ApiError> {
     let request = request.with_default_bursts();
-    let found = app
+    let placement = app
         .ask(&by, move |service| {
             service.question(|ledger| ledger.fit(&request))
         })
         .await?;
-    Ok(Json(found?))
+    Ok(Json(placement?))
 }
 
 /// Checks a request, and explains a refusal.
@@ -44,10 +44,10 @@ pub(super) async fn explain(
     Body(request): Body<Request>,
 ) -> Result<Json<Explanation>, ApiError> {
     let request = request.with_default_bursts();
-    let found = app
+    let explanation = app
         .ask(&by, move |service| {
             service.question(|ledger| ledger.explain(&request))
         })
         .await?;
-    Ok(Json(found?))
+    Ok(Json(explanation?))
 }

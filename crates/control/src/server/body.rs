@@ -18,9 +18,10 @@ const LINGER: Duration = Duration::from_secs(1);
 
 /// Returns the bytes of a body, at most `limit` of them. No more are ever held.
 pub(super) async fn read(headers: &HeaderMap, body: Body, limit: usize) -> Result<Bytes, ApiError> {
-    let said = headers.get(CONTENT_LENGTH);
-    let said = said.and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
-    if said.is_some_and(|length| length > limit) {
+    let content_length = headers.get(CONTENT_LENGTH);
+    let content_length =
+        content_length.and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
+    if content_length.is_some_and(|length| length > limit) {
         discard(body).await;
         return Err(too_large(limit));
     }
@@ -60,10 +61,10 @@ pub(super) async fn discard(body: Body) {
 
 async fn linger(mut rest: BodyDataStream) {
     let taking = async {
-        let mut taken = 0;
+        let mut drained_bytes = 0;
         while let Some(Ok(some)) = rest.next().await {
-            taken += some.len();
-            if taken > UNWANTED {
+            drained_bytes += some.len();
+            if drained_bytes > UNWANTED {
                 return;
             }
         }

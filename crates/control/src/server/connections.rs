@@ -18,7 +18,7 @@ use tokio::net::TcpStream;
 #[derive(Debug)]
 pub(super) struct Connections {
     most: usize,
-    held: Mutex<ConnectionTable>,
+    table: Mutex<ConnectionTable>,
 }
 
 #[derive(Debug, Default)]
@@ -72,32 +72,32 @@ impl Connections {
     pub(super) fn new(most: usize) -> Self {
         Self {
             most,
-            held: Mutex::default(),
+            table: Mutex::default(),
         }
     }
 
     /// Returns how many are open.
     pub(super) fn open(&self) -> usize {
-        lock(&self.held).open
+        lock(&self.table).open
     }
 
     /// Admits a connection. Returns how many connections were shut to make room, this one included.
     fn enter(self: &Arc<Self>, peer: SocketAddr) -> (Place, usize) {
         let door = Arc::new(Door::default());
-        let mut held = lock(&self.held);
-        let number = held.next;
-        held.next += 1;
-        held.open += 1;
-        held.strangers.insert(number, Arc::clone(&door));
-        held.numbers.insert(peer, number);
-        let mut gone = 0;
-        while held.open > self.most {
-            let Some((_, oldest)) = held.strangers.pop_first() else {
+        let mut table = lock(&self.table);
+        let number = table.next;
+        table.next += 1;
+        table.open += 1;
+        table.strangers.insert(number, Arc::clone(&door));
+        table.numbers.insert(peer, number);
+        let mut evictions = 0;
+        while table.open > self.most {
+            let Some((_, oldest)) = table.strangers.pop_first() else {
                 break;
             };
             oldest.shut();
-            held.open -= 1;
-            gone += 1;
+            table.open -= 1;
+            evictions += 1;
         }
         let place = Place {
             connections: Arc::clone(self),
@@ -105,14 +105,14 @@ impl Connections {
             number,
             door,
         };
-        (place, gone)
+        (place, evictions)
     }
 
     /// Records that the peer has shown a known token.
     pub(super) fn know(&self, peer: SocketAddr) {
-        let mut held = lock(&self.held);
-        if let Some(number) = held.numbers.get(&peer).copied() {
-            held.strangers.remove(&number);
+        let mut table = lock(&self.table);
+        if let Some(number) = table.numbers.get(&peer).copied() {
+            table.strangers.remove(&number);
         }
     }
 }
@@ -128,14 +128,14 @@ struct Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut held = lock(&self.connections.held);
+        let mut table = lock(&self.connections.table);
         if !self.door.is_shut.load(Ordering::Acquire) {
-            held.open -= 1;
+            table.open -= 1;
         }
-        held.strangers.remove(&self.number);
+        table.strangers.remove(&self.number);
         // Its address may be another one's by now.
-        if held.numbers.get(&self.peer) == Some(&self.number) {
-            held.numbers.remove(&self.peer);
+        if table.numbers.get(&self.peer) == Some(&self.number) {
+            table.numbers.remove(&self.peer);
         }
     }
 }
@@ -152,9 +152,9 @@ impl<S> Accept<TcpStream, S> for Entrance {
     fn accept(&self, stream: TcpStream, service: S) -> Self::Future {
         let enter = || {
             stream.set_nodelay(true)?;
-            let (place, gone) = self.0.connections.enter(stream.peer_addr()?);
-            if gone > 0 {
-                self.0.metrics.turned_away(gone);
+            let (place, evictions) = self.0.connections.enter(stream.peer_addr()?);
+            if evictions > 0 {
+                self.0.metrics.turned_away(evictions);
             }
             Ok(place)
         };
@@ -243,9 +243,9 @@ mod tests {
         let (fifth, gone) = all.enter(peer(5));
         assert_eq!((gone, is_shut(&fifth)), (1, true), "all others are known");
         drop((first, third, fourth, fifth));
-        let held = lock(&all.held);
+        let table = lock(&all.table);
         assert_eq!(
-            (held.open, held.strangers.len(), held.numbers.len()),
+            (table.open, table.strangers.len(), table.numbers.len()),
             (0, 0, 0)
         );
     }

@@ -198,22 +198,22 @@ json_content!(
 );
 
 fn json<T: DeserializeOwned>(headers: &HeaderMap, body: &[u8]) -> Result<T, ApiError> {
-    let given = headers.get(CONTENT_TYPE).map(|value| value.to_str());
+    let content_type = headers.get(CONTENT_TYPE).map(|value| value.to_str());
     let essence = |text: &str| {
         let (essence, _) = text.split_once(';').unwrap_or((text, ""));
         essence.trim().to_ascii_lowercase()
     };
-    match given {
+    match content_type {
         Some(Ok(text)) if essence(text) == "application/json" => {}
-        given => {
-            let given = match given {
+        content_type => {
+            let content_type = match content_type {
                 Some(Ok(text)) => format!("{text:?}"),
                 Some(Err(_)) => "not readable".to_owned(),
                 None => "missing".to_owned(),
             };
             return Err(ApiError::new(
                 Code::MediaType,
-                format!("the Content-Type is {given}; it has to be application/json"),
+                format!("the Content-Type is {content_type}; it has to be application/json"),
             ));
         }
     }

@@ -120,8 +120,8 @@ pub(super) async fn watch(app: Arc<App>) {
     loop {
         check.start_if_due(&app);
         let begin = Instant::now();
-        if let Some(found) = find(&app, &mut ports).await {
-            let (fresh, ended) = app.metrics.faults().replace(found, today());
+        if let Some(found_faults) = find(&app, &mut ports).await {
+            let (fresh, ended) = app.metrics.faults().replace(found_faults, today());
             for fault in fresh {
                 tracing::warn!(
                     fault = fault.kind.word(),
@@ -199,33 +199,33 @@ async fn find(app: &App, ports: &mut Ports) -> Option<FoundFaults> {
                     .as_ref()
                     .map_or_else(Default::default, |it| it.quota(owner))
             };
-            let found = faults::faults(ledger, now, quota);
-            (found, are_due.then(|| overloaded(ledger)))
+            let found_faults = faults::faults(ledger, now, quota);
+            (found_faults, are_due.then(|| overloaded(ledger)))
         })
     };
-    let (mut found, examined) = app.pool.ask(Payer::Operators, question).await.ok()?;
+    let (mut found_faults, examined) = app.pool.ask(Payer::Operators, question).await.ok()?;
     if let Some(examined) = examined {
         (ports.topology, ports.found) = (Some(topology), examined);
     }
-    found.0.extend(ports.found.0.clone());
+    found_faults.0.extend(ports.found.0.clone());
     for (name, end) in tokens.iter().flat_map(|tokens| tokens.expired()) {
         let why = "its validity has ended; remove it from the tokens file".to_owned();
-        found.add(FaultKind::TokensExpired, name, &why, Some(end));
+        found_faults.add(FaultKind::TokensExpired, name, &why, Some(end));
     }
-    add_replica(app, &mut found);
-    add_limits(app, &mut found);
-    add_files(app, &mut found, now);
-    Some(found)
+    add_replica(app, &mut found_faults);
+    add_limits(app, &mut found_faults);
+    add_files(app, &mut found_faults, now);
+    Some(found_faults)
 }
 
 fn overloaded(ledger: &Ledger) -> FoundFaults {
-    let mut found = FoundFaults::default();
-    faults::add_ports(ledger, &mut found);
-    found
+    let mut overloads = FoundFaults::default();
+    faults::add_ports(ledger, &mut overloads);
+    overloads
 }
 
 /// Adds the faults of this replica's store and of its path to the leader.
-fn add_replica(app: &App, found: &mut FoundFaults) {
+fn add_replica(app: &App, found_faults: &mut FoundFaults) {
     let leads = app.service.role() == Role::Leader;
     let board = app.metrics.faults();
     // A service without replicas stops leading when its store is damaged.
@@ -236,17 +236,17 @@ fn add_replica(app: &App, found: &mut FoundFaults) {
             StoreError::Corrupt(_) => FaultKind::StoreDamaged,
             _ => FaultKind::StoreFails,
         };
-        found.add(kind, "store", &error, None);
+        found_faults.add(kind, "store", &error, None);
     }
-    for host in app.heard.names_ahead() {
+    for host in app.report_times.names_ahead() {
         let why = "it follows a change that this store does not have".to_owned();
-        found.add(FaultKind::HostsAhead, &host, &why, None);
+        found_faults.add(FaultKind::HostsAhead, &host, &why, None);
     }
-    for (host, ms) in app.heard.wrong_clocks(tokio::time::Instant::now()) {
+    for (host, ms) in app.report_times.wrong_clocks(tokio::time::Instant::now()) {
         let how = if ms > 0 { "ahead of" } else { "behind" };
         let seconds = ms.unsigned_abs() / 1_000;
         let why = format!("its clock is {seconds} s {how} the service's");
-        found.add(FaultKind::HostsWithWrongClock, &host, &why, None);
+        found_faults.add(FaultKind::HostsWithWrongClock, &host, &why, None);
     }
     let Some(replica) = app.replica.as_ref().filter(|_| !leads) else {
         return;
@@ -260,42 +260,42 @@ fn add_replica(app: &App, found: &mut FoundFaults) {
         None => (FaultKind::NoLeader, "replicas".to_owned()),
         Some(leader) => (FaultKind::LeaderUnreachable, leader),
     };
-    found.add(kind, &name, &why, None);
+    found_faults.add(kind, &name, &why, None);
 }
 
 /// Adds the limits that are reached: streams, queries and times to live.
-fn add_limits(app: &App, found: &mut FoundFaults) {
+fn add_limits(app: &App, found_faults: &mut FoundFaults) {
     if app.streams.available_permits() == 0 {
         let why = format!(
             "{} streams of guarantees are open (--streams)",
             app.most_streams
         );
-        found.add(FaultKind::StreamsFull, "guarantees", &why, None);
+        found_faults.add(FaultKind::StreamsFull, "guarantees", &why, None);
     }
     for payer in app.event_streams.full() {
         let why = "all streams of changes that one caller may have are open".to_owned();
-        found.add(FaultKind::StreamsFull, &payer.to_string(), &why, None);
+        found_faults.add(FaultKind::StreamsFull, &payer.to_string(), &why, None);
     }
     for payer in app.pool.refused_lately() {
         let why = "its long queries were refused, because too many wait".to_owned();
-        found.add(FaultKind::QueriesRefused, &payer.to_string(), &why, None);
+        found_faults.add(FaultKind::QueriesRefused, &payer.to_string(), &why, None);
     }
     // A cancellation that a faulty store refuses is a consequence.
     let keeps = app.metrics.faults().store_error().is_none();
     if keeps && app.service.role() == Role::Leader {
         for id in app.service.overdue(OVERDUE) {
             let why = "its time to live has ended, and its cancellation is not kept".to_owned();
-            found.add(FaultKind::ReservationsOverdue, &id.to_string(), &why, None);
+            found_faults.add(FaultKind::ReservationsOverdue, &id.to_string(), &why, None);
         }
     }
 }
 
-fn add_files(app: &App, found: &mut FoundFaults, now: u64) {
+fn add_files(app: &App, found_faults: &mut FoundFaults, now: u64) {
     let end = app.metrics.faults().lock().certificate;
     if let Some(end) = end.filter(|end| end.seconds() < now + RENEWAL) {
         let ends = if end.is_past() { "ended" } else { "ends" };
         let why = format!("its validity {ends} at {end}");
-        found.add(FaultKind::CertificateExpires, "certificate", &why, None);
+        found_faults.add(FaultKind::CertificateExpires, "certificate", &why, None);
     }
 }
 

@@ -67,10 +67,11 @@ impl App {
     /// Adds the revision that a host reported last; the ledger has that of the last report with
     /// changes.
     fn add_heard(&self, host: &mut Host) {
-        if let (Some(known), Some(heard)) =
-            (&mut host.said.revision, self.heard.revision(&host.name))
-        {
-            *known = heard.max(*known);
+        if let (Some(known), Some(latest)) = (
+            &mut host.said.revision,
+            self.report_times.revision(&host.name),
+        ) {
+            *known = latest.max(*known);
         }
     }
 }

@@ -64,10 +64,10 @@ impl KeyFeed {
                 .collect(),
         };
         let mut epochs = Vec::new();
-        let mut gone = Vec::new();
+        let mut removed_hosts = Vec::new();
         let base = before.as_ref().map(|sent| sent.mark.clone());
         if let Some(sent) = &before {
-            gone = sent.peers.difference(&peers).cloned().collect();
+            removed_hosts = sent.peers.difference(&peers).cloned().collect();
             for epoch in [sent.epoch - 1, sent.epoch] {
                 epochs.push(keys(epoch, &mut peers.difference(&sent.peers)));
             }
@@ -90,7 +90,7 @@ impl KeyFeed {
             period: source.period(),
             base,
             epochs,
-            gone,
+            gone: removed_hosts,
             mark,
         })
     }

@@ -143,14 +143,14 @@ async fn get(
 ) -> Result<Json<Machine>, ApiError> {
     let owner = seen(&by, whose.owner)?;
     let owner = owner.ok_or_else(|| {
-        let what = "the owner is missing; add ?owner=OWNER to the path";
-        ApiError::new(Code::Absurd, what)
+        let message = "the owner is missing; add ?owner=OWNER to the path";
+        ApiError::new(Code::Absurd, message)
     })?;
-    let found = app
+    let machine = app
         .service
         .read(|ledger| machines::get(ledger, &owner, &name));
     let missing = || ApiError::not_found(format!("{owner} has no machine {name:?}"));
-    found.map(Json).ok_or_else(missing)
+    machine.map(Json).ok_or_else(missing)
 }
 
 /// Returns the owner whose machines the caller reads, if it is one.

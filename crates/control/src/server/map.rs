@@ -102,14 +102,14 @@ async fn paths(
             "names: there are more than {MOST_NAMES}"
         )));
     }
-    let found = app.service.read(|ledger| {
+    let answer = app.service.read(|ledger| {
         let topology = ledger.datacentre().topology();
         let names = names.split_whitespace();
         names
             .filter_map(|name| Some((name.to_owned(), path(topology, topology.find(name)?))))
             .collect()
     });
-    Ok(Json(found))
+    Ok(Json(answer))
 }
 
 /// Returns the groups that a node is in, nearest first, without the core, which all are in.

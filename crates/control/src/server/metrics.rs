@@ -450,7 +450,7 @@ pub(super) fn page(app: &App) -> Result<String, std::fmt::Error> {
         (&levels.words.unheard, hosts.unheard),
         (&levels.words.short_of_cpu, hosts.short_of_cpu),
         (&levels.words.with_unpromised, hosts.with_unpromised),
-        (&levels.ahead, app.heard.ahead()),
+        (&levels.ahead, app.report_times.ahead()),
     ] {
         gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
     }

@@ -124,7 +124,7 @@ pub fn document() -> utoipa::openapi::OpenApi {
 
 /// Adds roles and headers from the table to an operation.
 fn amend(operation: &mut Operation, rule: &Rule) {
-    let who = match rule.access {
+    let access_text = match rule.access {
         Access::Open => return,
         Access::Operator => "Operators only.",
         Access::Maintenance => "Operators and maintenance.",
@@ -142,7 +142,7 @@ fn amend(operation: &mut Operation, rule: &Rule) {
         [],
     )]);
     let text = operation.description.take().unwrap_or_default();
-    operation.description = Some(format!("{text}\n\n{who}").trim().to_owned());
+    operation.description = Some(format!("{text}\n\n{access_text}").trim().to_owned());
     let headers = operation.parameters.get_or_insert_default();
     if matches!(rule.kind, Kind::Write) {
         headers.push(header(

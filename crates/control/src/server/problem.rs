@@ -37,11 +37,11 @@ impl ApiError {
     }
 
     /// Makes the error for a caller above its rate, which may retry after this time.
-    pub(super) fn too_many(who: &str, wait: Duration) -> Self {
+    pub(super) fn too_many(subject: &str, wait: Duration) -> Self {
         let seconds = wait.as_secs_f64().ceil().max(1.0);
         let mut error = Self::new(
             Code::TooMany,
-            format!("{who} exceeds the rate limit; retry in {seconds} s"),
+            format!("{subject} exceeds the rate limit; retry in {seconds} s"),
         );
         error.header = HeaderValue::try_from(format!("{seconds}"))
             .ok()

@@ -39,12 +39,12 @@ pub(super) async fn get(
 ) -> Result<Json<OwnerQuota>, ApiError> {
     check_filter("owner", owner.as_deref())?;
     let owner = match (by.owner(), owner) {
-        (Some(own), Some(said)) if own != said => {
+        (Some(own), Some(requested_owner)) if own != requested_owner => {
             let detail = format!("the token is that of the owner {own:?}");
             return Err(ApiError::forbidden(detail));
         }
         (Some(own), _) => own.to_owned(),
-        (None, Some(said)) => said,
+        (None, Some(requested_owner)) => requested_owner,
         (None, None) => {
             return Err(ApiError::new(
                 Code::Absurd,

@@ -64,7 +64,7 @@ impl ReportTimes {
 
     /// Records a report of an existing host. Returns whether the host is ahead of the store since
     /// this report.
-    fn note(&self, host: &str, heard: VolatileReport, now: Instant) -> bool {
+    fn note(&self, host: &str, latest: VolatileReport, now: Instant) -> bool {
         let mut beats = self.lock();
         let beat = beats.entry(host.to_owned()).or_insert(Beat {
             at: now,
@@ -74,12 +74,12 @@ impl ReportTimes {
             clock_ms: 0,
             news: now,
         });
-        let begins = heard.is_ahead && !beat.is_ahead;
+        let begins = latest.is_ahead && !beat.is_ahead;
         beat.at = now;
-        beat.revision = heard.revision;
-        beat.measured = heard.measured;
-        beat.is_ahead = heard.is_ahead;
-        beat.clock_ms = heard.clock_ms;
+        beat.revision = latest.revision;
+        beat.measured = latest.measured;
+        beat.is_ahead = latest.is_ahead;
+        beat.clock_ms = latest.clock_ms;
         begins
     }
 
@@ -136,12 +136,12 @@ impl ReportTimes {
     pub(super) fn measured(&self, tenant: &Tenant, now: Instant) -> Option<WorstMeasurements> {
         let beats = self.lock();
         let hosts: BTreeSet<_> = tenant.runs.iter().map(|run| &*run.host).collect();
-        let heard = hosts.iter().filter_map(|host| {
+        let measurements = hosts.iter().filter_map(|host| {
             let beat = beats.get(*host)?;
             let measured = beat.measured.as_ref()?;
             (now.duration_since(beat.at) < SILENCE).then_some((*host, measured))
         });
-        WorstMeasurements::of(tenant.id, &heard.collect::<Vec<_>>())
+        WorstMeasurements::of(tenant.id, &measurements.collect::<Vec<_>>())
     }
 
     /// Returns the silent ones of these hosts, and the durations.
@@ -174,7 +174,7 @@ pub(super) async fn watch(app: Arc<App>) {
         if app.service.role() != Role::Leader {
             // What it heard as the leader is old when it is that again.
             if leads_since.take().is_some() {
-                app.heard.clear();
+                app.report_times.clear();
             }
             continue;
         }
@@ -185,7 +185,7 @@ pub(super) async fn watch(app: Arc<App>) {
             let app = Arc::clone(&app);
             move || {
                 app.service
-                    .question(|ledger| app.heard.silent(ledger.speaking(), since, now))
+                    .question(|ledger| app.report_times.silent(ledger.speaking(), since, now))
             }
         };
         let Ok(silent) = app.pool.ask(Payer::Operators, question).await else {
@@ -230,7 +230,7 @@ pub(super) async fn report(
 ) -> Result<StatusCode, ApiError> {
     access::check_host(author.by(), &host)?;
     body.check()
-        .map_err(|what| ApiError::new(Code::Absurd, what))?;
+        .map_err(|message| ApiError::new(Code::Absurd, message))?;
     let known = |ledger: &Ledger| {
         let is_host = ledger.host_exists(&host);
         let last = ledger.last_change();
@@ -246,13 +246,13 @@ pub(super) async fn report(
             .retain(|of| here.binary_search(&of.tenant).is_ok());
         measured
     });
-    let heard = VolatileReport {
+    let latest = VolatileReport {
         revision: body.revision,
         measured,
         is_ahead: body.change > last,
         clock_ms: sent.map_or(0, |sent| milliseconds_ahead(sent, SystemTime::now())),
     };
-    if app.heard.note(&host, heard, now) {
+    if app.report_times.note(&host, latest, now) {
         tracing::error!(
             host,
             change = body.change,
@@ -264,7 +264,7 @@ pub(super) async fn report(
     if !is_news {
         return Ok(StatusCode::NO_CONTENT);
     }
-    if !app.heard.may_tell(&host, now) {
+    if !app.report_times.may_tell(&host, now) {
         // It says so again within ten seconds.
         return Ok(StatusCode::NO_CONTENT);
     }

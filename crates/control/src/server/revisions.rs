@@ -31,7 +31,7 @@ pub(super) enum MinRevision {
 
 /// Removes the parameter `min_revision` from a query, and returns its value.
 pub(super) fn take_min_revision(parts: &mut Parts) -> Result<Option<MinRevision>, ApiError> {
-    let mut found = None;
+    let mut min_revision = None;
     let mut rest = Vec::new();
     for part in parts.uri.query().unwrap_or_default().split('&') {
         let Some(("min_revision", value)) = part.split_once('=') else {
@@ -44,14 +44,14 @@ pub(super) fn take_min_revision(parts: &mut Parts) -> Result<Option<MinRevision>
             _ if is_number => value.parse().ok().map(MinRevision::Of),
             _ => None,
         };
-        found = Some(revision.filter(|_| found.is_none()).ok_or_else(|| {
+        min_revision = Some(revision.filter(|_| min_revision.is_none()).ok_or_else(|| {
             ApiError::malformed(format!(
                 "{MIN_REVISION} is the revision of an answer, which is a whole number, or {NEWEST}, \
                  once, and not {value:?}"
             ))
         })?);
     }
-    if found.is_some() {
+    if min_revision.is_some() {
         let path = parts.uri.path();
         let uri = match rest.join("&") {
             rest if rest.is_empty() => path.to_owned(),
@@ -60,7 +60,7 @@ pub(super) fn take_min_revision(parts: &mut Parts) -> Result<Option<MinRevision>
         let path_and_query: PathAndQuery = uri.parse().expect("it is a part of the request's URI");
         parts.uri = Uri::from(path_and_query);
     }
-    Ok(found)
+    Ok(min_revision)
 }
 
 /// Waits until this replica has a revision.

@@ -105,12 +105,12 @@ async fn ask(
     Body(questions): Body<CandidateQuestions>,
 ) -> Result<Json<CandidateAnswers>, ApiError> {
     let owner = by.owner().map(str::to_owned);
-    let found = app
+    let answer = app
         .ask(&by, move |service| {
             service.question(|ledger| candidates(ledger, owner.as_deref(), &questions))
         })
         .await?;
-    Ok(Json(found?))
+    Ok(Json(answer?))
 }
 
 /// Reserves machines on hosts for a time to live.
@@ -236,15 +236,15 @@ async fn get(
     By(by): By,
     ReservationPath(id): ReservationPath,
 ) -> Result<Json<Reservation>, ApiError> {
-    let found = app.service.read(|ledger| {
+    let reservation = app.service.read(|ledger| {
         let revision = ledger.revision();
         Some((reservations::get(ledger, by.owner(), id)?, revision))
     });
     let missing = || ApiError::not_found(format!("there is no reservation {id}"));
-    let (found, revision) = found.ok_or_else(missing)?;
+    let (reservation, revision) = reservation.ok_or_else(missing)?;
     Ok(Json(Reservation {
         revision: Some(revision),
-        ..with_time(&app, found)
+        ..with_time(&app, reservation)
     }))
 }
 
@@ -263,11 +263,11 @@ async fn batch(
 ) -> Result<Json<BatchResult>, ApiError> {
     let mut operations = body.operations;
     if !(1..=MAX_OPERATIONS).contains(&operations.len()) {
-        let what = format!(
+        let message = format!(
             "{} operations are not between 1 and {MAX_OPERATIONS}",
             operations.len()
         );
-        return Err(ApiError::new(Code::Absurd, what));
+        return Err(ApiError::new(Code::Absurd, message));
     }
     for operation in &mut operations {
         if let Operation::Create(new) = operation {

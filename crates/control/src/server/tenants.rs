@@ -178,9 +178,9 @@ pub(super) fn complete(author: &Author, new: &mut NewTenant) -> Result<(), ApiEr
 /// Sets the owner that a request names, or that of the author's token.
 pub(super) fn own(author: &Author, owner: &mut Option<String>) -> Result<(), ApiError> {
     match (author.owner(), &owner) {
-        (Some(own), Some(said)) if own != said => Err(ApiError::forbidden(format!(
-            "the token is that of the owner {own:?}; leave the owner out"
-        ))),
+        (Some(own), Some(requested_owner)) if own != requested_owner => Err(ApiError::forbidden(
+            format!("the token is that of the owner {own:?}; leave the owner out"),
+        )),
         (Some(own), _) => {
             *owner = Some(own.to_owned());
             Ok(())
@@ -194,11 +194,11 @@ pub(super) fn own(author: &Author, owner: &mut Option<String>) -> Result<(), Api
 }
 
 /// Checks the name of an owner or a tenant in a query.
-pub(super) fn check_filter(what: &str, text: Option<&str>) -> Result<(), ApiError> {
+pub(super) fn check_filter(kind: &str, text: Option<&str>) -> Result<(), ApiError> {
     match text.filter(|text| !is_name(text)) {
         None => Ok(()),
         Some(text) => Err(ApiError::malformed(format!(
-            "the {what} of {text:?} is not 1 to 63 of a-z, 0-9 and -, neither first nor last a -"
+            "the {kind} of {text:?} is not 1 to 63 of a-z, 0-9 and -, neither first nor last a -"
         ))),
     }
 }
@@ -217,12 +217,12 @@ pub(super) async fn list(
     check_filter("owner", which.owner.as_deref())?;
     check_filter("name", which.name.as_deref())?;
     let owner = match (by.owner(), which.owner) {
-        (Some(own), Some(said)) if own != said => {
+        (Some(own), Some(requested_owner)) if own != requested_owner => {
             return Err(ApiError::forbidden(format!(
                 "the token is that of the owner {own:?}"
             )));
         }
-        (own, said) => own.map(str::to_owned).or(said),
+        (own, requested_owner) => own.map(str::to_owned).or(requested_owner),
     };
     let filter = TenantFilter {
         owner,
@@ -407,10 +407,10 @@ impl App {
             .read(|ledger| ledger.with_standing(tenant, true));
         let hosts = tenant.standing.iter_mut().flat_map(|it| &mut it.hosts);
         for host in hosts {
-            if let (Some(known), Some(heard)) =
-                (&mut host.revision, self.heard.revision(&host.host))
+            if let (Some(known), Some(latest)) =
+                (&mut host.revision, self.report_times.revision(&host.host))
             {
-                *known = heard.max(*known);
+                *known = latest.max(*known);
             }
         }
         self.measured(tenant)
@@ -421,9 +421,9 @@ impl App {
         let measured = tenant
             .request
             .guarantee
-            .and_then(|_| self.heard.measured(&tenant, Instant::now()));
-        if let Some(standing) = &mut tenant.standing {
-            standing.measured = measured;
+            .and_then(|_| self.report_times.measured(&tenant, Instant::now()));
+        if let Some(enforcement) = &mut tenant.standing {
+            enforcement.measured = measured;
         }
         tenant
     }

@@ -387,8 +387,8 @@ impl Tokens {
 
     /// Returns whether the token is still in the file, with the same role, and has not expired.
     pub(super) fn have(&self, identity: &Identity) -> bool {
-        let held = identity.hash().and_then(|hash| self.by_hash.get(&hash));
-        held == Some(identity) && !identity.has_expired()
+        let stored_identity = identity.hash().and_then(|hash| self.by_hash.get(&hash));
+        stored_identity == Some(identity) && !identity.has_expired()
     }
 
     /// Returns the number of tokens.

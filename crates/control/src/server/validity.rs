@@ -28,10 +28,10 @@ pub(super) fn end_of_validity(der: &[u8]) -> Option<Expiry> {
 
 /// Splits the element with this tag off: returns its content, and the bytes after it.
 fn element(bytes: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
-    let [found, length, rest @ ..] = bytes else {
+    let [actual_tag, length, rest @ ..] = bytes else {
         return None;
     };
-    if *found != tag {
+    if *actual_tag != tag {
         return None;
     }
     let (length, rest) = match usize::from(*length) {

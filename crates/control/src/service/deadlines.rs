@@ -58,13 +58,13 @@ impl Deadlines {
         }
         let is_open = |id| reservations::is_open_reservation(ledger, id);
         let past = state.in_order.iter().take_while(|(end, _)| *end <= now);
-        let (due, mut gone): (Vec<_>, Vec<_>) = past.partition(|(_, id)| is_open(*id));
+        let (due, mut closed_entries): (Vec<_>, Vec<_>) = past.partition(|(_, id)| is_open(*id));
         let open = reservations::open_count(ledger);
         if state.in_order.len() > GONE + 2 * open {
             let all = state.in_order.iter().copied();
-            gone = all.filter(|(_, id)| !is_open(*id)).collect();
+            closed_entries = all.filter(|(_, id)| !is_open(*id)).collect();
         }
-        for (end, id) in gone {
+        for (end, id) in closed_entries {
             state.in_order.remove(&(end, id));
             state.ends.remove(&id);
         }

@@ -254,8 +254,8 @@ impl Writer {
         // A refusal may rest on a decision that was not kept, so it does not count either.
         for (caller, answer) in batch.answers {
             let entry = answer.entry.as_ref().filter(|_| certain);
-            let taken = entry.and_then(|entry| taken_back(entry, error.to_string()));
-            if let Some(entry) = taken {
+            let reversal = entry.and_then(|entry| taken_back(entry, error.to_string()));
+            if let Some(entry) = reversal {
                 self.refusals.push(entry);
             }
             let _ = caller.send(Answered {
@@ -376,12 +376,12 @@ impl Writer {
                 self.stop_leading();
                 entries::settle(&std::mem::take(&mut self.unsettled), &ledger);
                 let revision = ledger.revision();
-                let mut held = self.write();
-                let items = history::between(&held, &ledger);
-                held.replace_with(*ledger);
+                let mut shared_ledger = self.write();
+                let items = history::between(&shared_ledger, &ledger);
+                shared_ledger.replace_with(*ledger);
                 self.shared.questions.forget();
-                self.tell(&mut held, items);
-                drop(held);
+                self.tell(&mut shared_ledger, items);
+                drop(shared_ledger);
                 self.shared.tokens.send_modify(|changes| *changes += 1);
                 self.wake(&Touched::All, revision);
                 let _ = done.send(());

@@ -177,10 +177,10 @@ impl EtcdStore {
             keys_only: true,
             ..RangeRequest::default()
         };
-        let found = self.link.call(async |client| client.range(request).await);
-        let found = found.await;
-        let found = found.map_err(|error| StoreError::Failed(error.to_string()))?;
-        Ok(found.kvs.into_iter().map(|kv| kv.key).collect())
+        let response = self.link.call(async |client| client.range(request).await);
+        let response = response.await;
+        let response = response.map_err(|error| StoreError::Failed(error.to_string()))?;
+        Ok(response.kvs.into_iter().map(|kv| kv.key).collect())
     }
 
     async fn write(&mut self, changes: &[Change]) -> Result<u64, StoreError> {

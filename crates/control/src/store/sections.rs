@@ -59,29 +59,34 @@ struct StoredTenant {
 impl StoredTenants {
     /// Makes the tenants of a store with documents of these digests, which [`Self::begin`] completes.
     pub(super) fn new(digests: &HashMap<TenantId, u64>) -> Self {
-        let kept = |of: &u64| StoredTenant {
+        let stored_tenant = |of: &u64| StoredTenant {
             of: Some(*of),
             tenant: None,
             may_have_sections: true,
         };
-        Self(digests.iter().map(|(id, of)| (*id, kept(of))).collect())
+        Self(
+            digests
+                .iter()
+                .map(|(id, of)| (*id, stored_tenant(of)))
+                .collect(),
+        )
     }
 
     /// Notes the tenants that the store has.
     pub(super) fn begin(&mut self, tenants: &BTreeMap<TenantId, Arc<Tenant>>) {
         for (id, tenant) in tenants {
-            let kept = self.0.entry(*id).or_default();
-            kept.tenant = Some(Arc::clone(tenant));
+            let stored_tenant = self.0.entry(*id).or_default();
+            stored_tenant.tenant = Some(Arc::clone(tenant));
             // One that became small was written as a whole.
-            kept.may_have_sections = most_sections(tenant) > 0;
+            stored_tenant.may_have_sections = most_sections(tenant) > 0;
         }
     }
 
     /// Returns the sections that make the kept tenant this one; None if its document has to be written:
     /// the tenant is small, or differs elsewhere or in more than `most` sections.
     pub(super) fn sections(&self, tenant: &Tenant, most: usize) -> Option<Sections> {
-        let kept = self.0.get(&tenant.id)?;
-        let (of, old) = (kept.of?, kept.tenant.as_ref()?);
+        let stored_tenant = self.0.get(&tenant.id)?;
+        let (of, old) = (stored_tenant.of?, stored_tenant.tenant.as_ref()?);
         let most = most.min(most_sections(tenant));
         if most == 0 {
             return None;
@@ -104,19 +109,19 @@ impl StoredTenants {
 
     /// Notes that sections of a tenant were written.
     pub(super) fn put_sections(&mut self, tenant: &Arc<Tenant>) {
-        let kept = self.0.entry(tenant.id).or_default();
-        kept.tenant = Some(Arc::clone(tenant));
-        kept.may_have_sections = true;
+        let stored_tenant = self.0.entry(tenant.id).or_default();
+        stored_tenant.tenant = Some(Arc::clone(tenant));
+        stored_tenant.may_have_sections = true;
     }
 
     /// Notes that a tenant's document of this digest was written, and whether sections are left over.
     pub(super) fn put_whole(&mut self, tenant: &Arc<Tenant>, of: u64, are_left: bool) {
-        let kept = StoredTenant {
+        let stored_tenant = StoredTenant {
             of: Some(of),
             tenant: Some(Arc::clone(tenant)),
             may_have_sections: are_left,
         };
-        self.0.insert(tenant.id, kept);
+        self.0.insert(tenant.id, stored_tenant);
     }
 
     /// Notes that a tenant is gone.

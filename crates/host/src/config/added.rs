@@ -259,14 +259,14 @@ impl Files {
             name: REQUEST.into(),
             text: text.to_owned(),
         };
-        let mut kept = self.added.sections.clone();
+        let mut remaining = self.added.sections.clone();
         let (mut except, mut wrong) = (Vec::new(), Vec::new());
         for (place, guest) in sources::guests(&request) {
             let known = current.guests.iter().find(|it| it.name == guest.name);
             if known == Some(&guest) {
                 except.push(place);
             } else if self.added.has(&guest.name) {
-                kept.retain(|section| called(section) != Some(guest.name.as_str()));
+                remaining.retain(|section| called(section) != Some(guest.name.as_str()));
                 if before == Before::No {
                     wrong.push(others(place, &guest.name));
                 }
@@ -279,14 +279,14 @@ impl Files {
         let new = sections(text).into_iter().enumerate();
         let new = new.filter(|(place, _)| !except.contains(place));
         let new: Vec<_> = new.map(|(_, section)| section).collect();
-        let kept = if kept.len() == self.added.sections.len() {
+        let remaining = if remaining.len() == self.added.sections.len() {
             self.added.source()
         } else {
-            self.added.with(kept).source()
+            self.added.with(remaining).source()
         };
         let wrong = sources::locate(&request, wrong);
         let name = Path::new(REQUEST);
-        let more = [(&kept, &[][..]), (&request, &except[..])];
+        let more = [(&remaining, &[][..]), (&request, &except[..])];
         let more = more.map(|(source, except)| Guests { source, except });
         let config = match sources::parse(&self.file, &more) {
             Ok(config) => ConfigError::of([(name, wrong)]).map(|()| config),
@@ -300,7 +300,7 @@ impl Files {
                 Err(ChangeError::Nobody)
             };
         }
-        let all = [sections(&kept.text), new].concat();
+        let all = [sections(&remaining.text), new].concat();
         Ok(Some((self.keeping(self.added.with(all)), config)))
     }
 

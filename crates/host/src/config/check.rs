@@ -432,11 +432,11 @@ impl Checks {
         }
     }
 
-    fn above_zero(&mut self, place: &[Step], what: &str, value: usize) {
+    fn above_zero(&mut self, place: &[Step], noun: &str, value: usize) {
         if value == 0 {
             self.wrong(
                 place,
-                format!("a limit of 0 {what}s drops everything; use at least 1"),
+                format!("a limit of 0 {noun}s drops everything; use at least 1"),
             );
         }
     }
@@ -447,7 +447,7 @@ fn unique<T: Eq + Hash + ToString>(
     wrong: &mut Vec<Problem>,
     known: &mut HashMap<T, String>,
     place: &[Step],
-    what: &str,
+    kind: &str,
     value: T,
     owner: &str,
 ) {
@@ -456,7 +456,7 @@ fn unique<T: Eq + Hash + ToString>(
         wrong.push(Problem {
             path: place.to_owned(),
             message: format!(
-                "duplicate {what} {text}, which is {other}; use a different one for \
+                "duplicate {kind} {text}, which is {other}; use a different one for \
                 each guest"
             ),
         });

@@ -74,13 +74,13 @@ impl Draft {
     pub(super) fn classes(&self) -> Option<Classes> {
         let uplink = self.uplink.as_ref();
         let is_paced = uplink.is_some_and(|uplink| uplink.pacer.is_some());
-        let ways = uplink.iter().map(|uplink| &uplink.pipeline);
+        let pipelines = uplink.iter().map(|uplink| &uplink.pipeline);
         let to_guests = self
             .guests
             .iter()
             .filter_map(|(_, guest)| guest.pipeline.as_ref());
-        let mut ways = ways.chain(to_guests);
-        let is_metered = ways.any(|way| way.meter.is_some());
+        let mut pipelines = pipelines.chain(to_guests);
+        let is_metered = pipelines.any(|pipeline| pipeline.meter.is_some());
         let fabric = match (is_paced, is_metered) {
             (true, _) => Some(Fabric::GuaranteesFirst),
             (false, true) => Some(Fabric::SmallFlowsFirst),

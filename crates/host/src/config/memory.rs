@@ -23,11 +23,11 @@ impl Config {
             // Frames that conform to their senders' guarantees have a queue of their own.
             let queues = if self.is_in_hose(guest) { 2 } else { 1 };
             // Early acknowledged data, until the guest acknowledges it.
-            let kept = guest.snoop.map_or(0, |snoop| snoop.guest.0);
+            let retained_bytes = guest.snoop.map_or(0, |snoop| snoop.guest.0);
             queue(&self.pipeline_of(guest).queue)
                 .saturating_mul(queues)
                 .saturating_add(limit(guest))
-                .saturating_add(PORT + kept)
+                .saturating_add(PORT + retained_bytes)
         });
         let uplink = self.uplink.iter().map(|uplink| {
             let before = match &uplink.pacer {

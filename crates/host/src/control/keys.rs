@@ -231,13 +231,13 @@ struct Asking {
 impl Asking {
     fn take_kept(&mut self) {
         match self.state.read(&self.config.host) {
-            Ok(Some(kept)) => {
-                if let Ok(keys) = keys_of(&kept) {
+            Ok(Some(stored_keys)) => {
+                if let Ok(keys) = keys_of(&stored_keys) {
                     tracing::info!(
-                        epoch = latest(&kept),
+                        epoch = latest(&stored_keys),
                         "the last known keys of hosts count until the placement service answers"
                     );
-                    self.publish(kept, keys);
+                    self.publish(stored_keys, keys);
                 }
             }
             Ok(None) => {}

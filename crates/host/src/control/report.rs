@@ -50,12 +50,12 @@ pub(crate) struct ReportMeasurements {
     /// Recent waiting times, if they are known.
     pub(crate) measured: Option<HostMeasured>,
     /// Difference between the CPU that guests have reserved and their promises.
-    pub(crate) reserved: Reserved,
+    pub(crate) reserved: ReservationGap,
 }
 
 /// Difference between the CPU that guests have reserved and their promises.
 #[derive(Debug, Default)]
-pub(crate) struct Reserved {
+pub(crate) struct ReservationGap {
     /// The VMs whose vCPUs lack a promised reservation.
     pub(crate) lacking: Vec<RefusedVm>,
     /// The total CPU reserved beyond the promises.
@@ -82,13 +82,13 @@ impl ReportClient {
         // So that a mistake in the settings shows now.
         Client::new(&config.service)?;
         let (send, reports) = channel();
-        let speaking = Speaking {
+        let speaking = ReportLoop {
             config: config.clone(),
             reports,
             cpu,
             measured,
-            told: None,
-            reserved: Reserved::default(),
+            reported_cpu: None,
+            reserved: ReservationGap::default(),
             latest: None,
             is_away: false,
         };
@@ -107,21 +107,21 @@ impl ReportClient {
 }
 
 /// The thread's side.
-struct Speaking {
+struct ReportLoop {
     config: ControlConfig,
     reports: Receiver<HostReport>,
     cpu: AskCpu,
     measured: AskMeasured,
     /// The CPU in the last report.
-    told: Option<HostCpu>,
+    reported_cpu: Option<HostCpu>,
     /// The last known differences of the reservations.
-    reserved: Reserved,
+    reserved: ReservationGap,
     latest: Option<HostReport>,
     /// True if the service did not answer the last report.
     is_away: bool,
 }
 
-impl Speaking {
+impl ReportLoop {
     fn run(mut self) {
         let mut backoff = BACKOFF;
         let mut sent = None::<Instant>;
@@ -140,7 +140,9 @@ impl Speaking {
                         continue;
                     }
                 }
-                Err(RecvTimeoutError::Timeout) if wait > SPACING && (self.cpu)() == self.told => {
+                Err(RecvTimeoutError::Timeout)
+                    if wait > SPACING && (self.cpu)() == self.reported_cpu =>
+                {
                     wait -= SPACING;
                     continue;
                 }
@@ -150,7 +152,7 @@ impl Speaking {
             let Some(latest) = self.latest.clone() else {
                 continue;
             };
-            self.told = (self.cpu)();
+            self.reported_cpu = (self.cpu)();
             let measured = match (self.measured)() {
                 Some(ReportMeasurements { measured, reserved }) => {
                     self.reserved = reserved;
@@ -161,7 +163,7 @@ impl Speaking {
             let mut refused = latest.refused;
             refused.extend(self.reserved.lacking.iter().cloned());
             let report = HostReport {
-                cpu: self.told.map(|cpu| HostCpu {
+                cpu: self.reported_cpu.map(|cpu| HostCpu {
                     unpromised: self.reserved.unpromised,
                     ..cpu
                 }),
@@ -170,9 +172,9 @@ impl Speaking {
                 refused,
                 ..latest
             };
-            let said = self.say(&report);
+            let outcome = self.send_report(&report);
             sent = Some(Instant::now());
-            wait = match said {
+            wait = match outcome {
                 Ok(()) => {
                     backoff.reset();
                     self.is_away = false;
@@ -186,7 +188,7 @@ impl Speaking {
         }
     }
 
-    fn say(&self, report: &HostReport) -> Result<(), ClientError> {
+    fn send_report(&self, report: &HostReport) -> Result<(), ClientError> {
         // A new client each time: the files with the token and the CA may have changed.
         let client = Client::new(&Settings {
             patience: Duration::ZERO,

@@ -42,18 +42,18 @@ pub(super) enum StalenessFilter {
 }
 
 impl StalenessFilter {
-    /// Decides about a revision that was received at `now` from one of `replicas`, where `held` is
+    /// Decides about a revision that was received at `now` from one of `replicas`, where `known_revision` is
     /// the last known one.
     ///
     /// An older revision is accepted once every replica was tried and none knows more.
     pub(super) fn evaluate(
         &mut self,
-        held: u64,
+        known_revision: u64,
         received: u64,
         now: Instant,
         replicas: usize,
     ) -> Decision {
-        if received >= held {
+        if received >= known_revision {
             *self = Self::Current;
             return Decision::Accept;
         }

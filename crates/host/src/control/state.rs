@@ -82,17 +82,17 @@ impl<T: StoredAnswer> StateFile<T> {
 
     /// Replaces the stored answer. The new content is on disk when this returns; after an error the
     /// file is unchanged.
-    pub(crate) fn write(&self, said: &T) -> Result<(), StateError> {
-        self.replace(said).map_err(|source| StateError {
+    pub(crate) fn write(&self, answer: &T) -> Result<(), StateError> {
+        self.replace(answer).map_err(|source| StateError {
             path: self.path.clone(),
             source,
         })
     }
 
-    fn replace(&self, said: &T) -> io::Result<()> {
+    fn replace(&self, answer: &T) -> io::Result<()> {
         let text = serde_json::to_vec(&Document {
             schema: SCHEMA,
-            said,
+            said: answer,
         })?;
         durable::replace(&self.path, &text)
     }

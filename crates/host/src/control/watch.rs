@@ -31,15 +31,15 @@ pub(crate) struct WatchStatus {
 
 /// The state that the handle and the thread share.
 #[derive(Debug, Default)]
-struct Common {
+struct SharedState {
     status: WatchStatus,
     /// The client of the stream that is open now.
     client: Option<Client>,
 }
 
-type Shared = Arc<Mutex<Common>>;
+type Shared = Arc<Mutex<SharedState>>;
 
-fn lock(shared: &Shared) -> MutexGuard<'_, Common> {
+fn lock(shared: &Shared) -> MutexGuard<'_, SharedState> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -63,7 +63,7 @@ impl WatchClient {
         // So that a mistake in the settings shows now.
         Client::new(&config.service)?;
         let state = StateFile::open(&config.state)?;
-        let kept = state.read(&config.host).unwrap_or_else(|why| {
+        let last_known = state.read(&config.host).unwrap_or_else(|why| {
             tracing::warn!(
                 file = %config.state.display(), why,
                 "the last known configuration cannot be used; guarantees begin without it"
@@ -86,13 +86,13 @@ impl WatchClient {
             waker,
             stopped,
         };
-        if let Some(kept) = kept {
+        if let Some(last_known) = last_known {
             tracing::info!(
-                revision = kept.revision,
-                machines = kept.vms.len(),
+                revision = last_known.revision,
+                machines = last_known.vms.len(),
                 "the last known guarantees apply until the placement service answers"
             );
-            watch.publish(kept);
+            watch.publish(last_known);
         }
         std::thread::Builder::new()
             .name("control".to_owned())
@@ -291,10 +291,10 @@ impl WatchLoop {
 
     /// Passes guarantees to the packet loop.
     fn publish(&mut self, guarantees: HostGuarantees) {
-        let said = Arc::new(guarantees.clone().into());
+        let update = Arc::new(guarantees.clone().into());
         self.last = Some(guarantees);
         // An error means that the packet loop has ended.
-        let _ = self.send.send(said);
+        let _ = self.send.send(update);
         self.waker.wake();
     }
 

@@ -30,8 +30,8 @@ pub(super) struct Inherited {
 impl Inherited {
     /// Returns the descriptors that systemd stored of a daemon that died.
     pub(super) fn from_systemd() -> Self {
-        let kept = tailbound_sys::inherited::take_from_systemd();
-        Self::new(kept)
+        let descriptors = tailbound_sys::inherited::take_from_systemd();
+        Self::new(descriptors)
     }
 
     /// Makes a set of descriptors with their keys.

@@ -330,14 +330,14 @@ fn receive(stream: &UnixStream, descriptors: &mut Vec<OwnedFd>) -> io::Result<()
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut byte = [0];
     let mut bytes = [IoSliceMut::new(&mut byte)];
-    let got = recvmsg(stream, &mut bytes, &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let recv_result = recvmsg(stream, &mut bytes, &mut control, RecvFlags::CMSG_CLOEXEC)?;
     let before = descriptors.len();
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(some) = message {
             descriptors.extend(some);
         }
     }
-    if got.bytes == 0 || descriptors.len() == before {
+    if recv_result.bytes == 0 || descriptors.len() == before {
         return Err(ErrorKind::UnexpectedEof.into());
     }
     Ok(())

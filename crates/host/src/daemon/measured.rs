@@ -39,7 +39,7 @@ pub(super) fn ask_measured(counts: Asker, vcpus: Vcpus) -> AskMeasured {
         let counts = counts.ask()?.host?;
         let machines = counts.guarantees.snapshot().machines;
         Some(ReportMeasurements {
-            reserved: Compared::new(&machines, &vcpus.reservations()).told(),
+            reserved: Compared::new(&machines, &vcpus.reservations()).report(),
             measured: window.push(CounterSample::of(Instant::now(), &counts, machines)),
         })
     })

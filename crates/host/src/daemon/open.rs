@@ -111,8 +111,8 @@ impl Veth {
             }
             .command(),
         };
-        let found = veth::switch_off(&self.interface, self.netns.as_deref());
-        let unknown = match found {
+        let outcome = veth::switch_off(&self.interface, self.netns.as_deref());
+        let unknown = match outcome {
             Ok(OtherEnd::None | OtherEnd::Cuts) => return Ok(()),
             Ok(OtherEnd::Leaves(place)) => {
                 let command = place.command();
@@ -260,7 +260,7 @@ fn open_packet(
     config: &PortConfig,
     Opening { side, cpu, .. }: Opening,
     inherited: &mut Inherited,
-    asked: OffloadCheck,
+    offload_check: OffloadCheck,
 ) -> Result<AfPacketPort, OpenError> {
     let PortConfig::AfPacket {
         interface,
@@ -277,9 +277,9 @@ fn open_packet(
     let port = if let Some(port) = adopted {
         port
     } else {
-        asked.forwarded(config, side)?;
+        offload_check.forwarded(config, side)?;
         let port = AfPacketPort::open(interface, netns)?;
-        asked.ask(config)?;
+        offload_check.ask(config)?;
         port
     };
     if let Some(packets) = *txqueuelen {
@@ -298,7 +298,7 @@ pub(super) fn open(
     config: &PortConfig,
     opening: Opening,
     inherited: &mut Inherited,
-    asked: OffloadCheck,
+    offload_check: OffloadCheck,
 ) -> Result<Box<dyn Port>, OpenError> {
     let Opening { side, epoch, .. } = opening;
     Ok(match config {
@@ -308,11 +308,13 @@ pub(super) fn open(
             if let Some(port) = adopted {
                 Box::new(port)
             } else {
-                asked.forwarded(config, side)?;
+                offload_check.forwarded(config, side)?;
                 Box::new(TapPort::open(interface, netns, side.mac())?)
             }
         }
-        PortConfig::AfPacket { .. } => Box::new(open_packet(config, opening, inherited, asked)?),
+        PortConfig::AfPacket { .. } => {
+            Box::new(open_packet(config, opening, inherited, offload_check)?)
+        }
         PortConfig::AfXdp {
             interface,
             netns,
@@ -320,9 +322,9 @@ pub(super) fn open(
             queues,
             ..
         } => {
-            asked.forwarded(config, side)?;
+            offload_check.forwarded(config, side)?;
             let port = AfXdpPort::open(interface, netns.as_deref(), *mode, *queues)?;
-            asked.ask(config)?;
+            offload_check.ask(config)?;
             Box::new(port)
         }
         PortConfig::VhostUser {

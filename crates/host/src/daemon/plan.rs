@@ -115,14 +115,14 @@ impl PortPlan {
         &self,
         clock: &Clock,
         inherited: &mut Inherited,
-        asked: OffloadCheck,
+        offload_check: OffloadCheck,
     ) -> Result<Box<dyn Port>, HostError> {
         let opening = Opening {
             side: self.side,
             cpu: self.cpu,
             epoch: clock.epoch(),
         };
-        let port = open::open(&self.port, opening, inherited, asked);
+        let port = open::open(&self.port, opening, inherited, offload_check);
         let port = port.map_err(|source| HostError::Port {
             name: self.name.clone(),
             port: Box::new(self.port.clone()),

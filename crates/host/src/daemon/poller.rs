@@ -138,14 +138,17 @@ impl Poller {
         }
     }
 
-    /// Moves ports to other places: `kept` has the former place of each. Returns the former marks
+    /// Moves ports to other places: `former_indices` has the former place of each. Returns the former marks
     /// of all ports, with which the caller retires those that do not stay.
-    pub(super) fn rearrange(&mut self, kept: impl IntoIterator<Item = Option<usize>>) -> Vec<Mark> {
+    pub(super) fn rearrange(
+        &mut self,
+        former_indices: impl IntoIterator<Item = Option<usize>>,
+    ) -> Vec<Mark> {
         let before = std::mem::take(&mut self.watched);
         for watched in &before {
             self.places[watched.mark.0] = None;
         }
-        for (index, old) in kept.into_iter().enumerate() {
+        for (index, old) in former_indices.into_iter().enumerate() {
             let watched = match old {
                 Some(old) => before[old],
                 None => Watched {

@@ -75,10 +75,10 @@ impl PortSet {
             .iter()
             .map(|plan| plan.open(clock, &mut inherited).map(Some));
         let open: Vec<_> = open.collect::<Result<_, _>>()?;
-        let (kept, others) = inherited.keys();
+        let (own_keys, others) = inherited.keys();
         let adopted = plans.iter().filter(|plan| {
             let key = plan.key.as_ref();
-            key.is_some_and(|key| kept.contains(key))
+            key.is_some_and(|key| own_keys.contains(key))
         });
         open::review(adopted.map(|plan| &plan.port));
         Ok(Self {
@@ -86,7 +86,7 @@ impl PortSet {
             plans: Arc::new(plans),
             open,
             missing: Vec::new(),
-            store: Store::new(kept, &others),
+            store: Store::new(own_keys, &others),
             events: Events {
                 is_woken: true,
                 has_rates: true,
@@ -222,10 +222,12 @@ impl PortSet {
 
     /// Closes a port that is unusable, until its interface is back.
     pub(super) fn handle_lost(&mut self, now: Nanos, port: PortIndex, error: &io::Error) {
-        let gone = self.open[port.0].take();
-        let descriptor = gone.as_ref().and_then(|gone| gone.descriptor());
+        let lost_port = self.open[port.0].take();
+        let descriptor = lost_port
+            .as_ref()
+            .and_then(|lost_port| lost_port.descriptor());
         self.poller.forget(port.0, descriptor);
-        drop(gone);
+        drop(lost_port);
         let plan = &self.plans[port.0];
         if let Some(key) = &plan.key {
             self.store.forget(key);
@@ -307,12 +309,12 @@ impl PortSet {
     pub(super) fn replace(&mut self, next: NextPorts) -> ReplacedPorts {
         let NextPorts {
             plans,
-            kept,
+            former_indices,
             mut fresh,
         } = next;
         let mut places = vec![None; self.open.len()];
         let mut opened = VecDeque::new();
-        for (index, (place, old)) in fresh.iter_mut().zip(&kept).enumerate() {
+        for (index, (place, old)) in fresh.iter_mut().zip(&former_indices).enumerate() {
             if let Some(old) = *old {
                 places[old] = Some(index);
                 *place = self.open[old].take();
@@ -325,18 +327,18 @@ impl PortSet {
             missing.index = place.unwrap_or_default();
             place.is_some()
         });
-        let marks = self.poller.rearrange(kept);
+        let marks = self.poller.rearrange(former_indices);
         let old = std::mem::replace(&mut self.open, fresh);
         let plans = std::mem::replace(&mut self.plans, Arc::new(plans));
-        let gone = old.into_iter().zip(marks).zip(places).enumerate();
-        let gone = gone.filter(|(_, (_, place))| place.is_none());
-        let gone = gone.map(|(index, ((port, mark), _))| RemovedPort {
+        let removed_ports = old.into_iter().zip(marks).zip(places).enumerate();
+        let removed_ports = removed_ports.filter(|(_, (_, place))| place.is_none());
+        let removed_ports = removed_ports.map(|(index, ((port, mark), _))| RemovedPort {
             port,
             key: plans[index].key.clone(),
             mark,
         });
         let closing = Closing {
-            gone: gone.collect(),
+            gone: removed_ports.collect(),
             fresh: opened,
             closed: Vec::new(),
         };
@@ -370,7 +372,7 @@ impl PortSet {
 pub(super) struct NextPorts {
     plans: Vec<PortPlan>,
     /// The index of each port among those in force; `None` for a new one.
-    kept: Vec<Option<usize>>,
+    former_indices: Vec<Option<usize>>,
     /// The new ports.
     fresh: Vec<Option<Box<dyn Port>>>,
 }
@@ -385,20 +387,24 @@ impl NextPorts {
         in_force: &[PortPlan],
         clock: &Clock,
     ) -> Result<Self, HostError> {
-        let mut kept = Vec::with_capacity(plans.len());
+        let mut former_indices = Vec::with_capacity(plans.len());
         let mut fresh = Vec::with_capacity(plans.len());
         let old = in_force.iter().enumerate();
         let old: HashMap<_, _> = old.map(|(index, plan)| (&plan.port, index)).collect();
         for plan in &plans {
             let old = old.get(&plan.port).copied();
-            kept.push(old);
+            former_indices.push(old);
             fresh.push(if old.is_some() {
                 None
             } else {
                 Some(plan.open(clock, &mut Inherited::default())?)
             });
         }
-        Ok(Self { plans, kept, fresh })
+        Ok(Self {
+            plans,
+            former_indices,
+            fresh,
+        })
     }
 }
 

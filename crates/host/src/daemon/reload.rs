@@ -165,7 +165,9 @@ impl Reloads {
         let (progress, event) = match self.progress.take()? {
             Progress::Opening(prepared) => go_on_opening(prepared),
             Progress::Trying(candidate) => go_on_trying(candidate, switch, signals),
-            Progress::Keeping(kept, candidate) => go_on_keeping(kept, candidate, switch),
+            Progress::Keeping(store_outcome, candidate) => {
+                go_on_keeping(store_outcome, candidate, switch)
+            }
             Progress::Settling(mut reload, mut rest) => {
                 let is_settled = switch.settle(now, &mut reload, WORK);
                 if ports.clear_up(&mut rest.closing, switch) && is_settled {
@@ -276,12 +278,12 @@ fn go_on_trying(mut candidate: Candidate, switch: &mut Switch, signals: &Signals
 }
 
 fn go_on_keeping(
-    kept: Receiver<Result<(), ChangeError>>,
+    store_outcome: Receiver<Result<(), ChangeError>>,
     candidate: Candidate,
     switch: &mut Switch,
 ) -> Step {
-    match kept.try_recv() {
-        Err(TryRecvError::Empty) => (Some(Progress::Keeping(kept, candidate)), None),
+    match store_outcome.try_recv() {
+        Err(TryRecvError::Empty) => (Some(Progress::Keeping(store_outcome, candidate)), None),
         Ok(Ok(())) => (None, Some(Event::Ready(candidate))),
         Ok(Err(error)) => cancel(candidate, switch, error.into()),
         Err(TryRecvError::Disconnected) => {
@@ -295,7 +297,7 @@ fn go_on_keeping(
 /// Starts a thread that stores the added guests, before they come into force.
 fn keep(candidate: Candidate, switch: &mut Switch, signals: &Signals) -> Step {
     let added = Arc::clone(candidate.next.files.added());
-    let (done, kept) = channel();
+    let (done, store_outcome) = channel();
     let waker = signals.waker();
     let write = move || {
         // Nobody waits for it once the daemon ends.
@@ -304,7 +306,7 @@ fn keep(candidate: Candidate, switch: &mut Switch, signals: &Signals) -> Step {
     };
     let thread = std::thread::Builder::new().name("keep".to_owned());
     match thread.spawn(write) {
-        Ok(_) => (Some(Progress::Keeping(kept, candidate)), None),
+        Ok(_) => (Some(Progress::Keeping(store_outcome, candidate)), None),
         Err(error) => cancel(candidate, switch, system("start a thread")(error)),
     }
 }

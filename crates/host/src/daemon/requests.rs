@@ -24,7 +24,7 @@ pub(super) struct Requests {
     /// The server of the control socket, if there is one.
     server: Option<socket::Server>,
     /// True if there may be new requests.
-    asked: bool,
+    has_news: bool,
     changes: VecDeque<(Change, Reply)>,
     /// The request of the reload in progress.
     current: Option<Asker>,
@@ -84,7 +84,7 @@ impl Requests {
 
     /// Notes that there may be new requests.
     pub(super) fn handle_woken(&mut self) {
-        self.asked = true;
+        self.has_news = true;
     }
 
     /// Returns the reply if another request may wait; else the request is refused and the result is
@@ -119,7 +119,7 @@ impl Requests {
         feed: &mut Feed,
         inventory: &Inventory,
     ) {
-        if !std::mem::take(&mut self.asked) {
+        if !std::mem::take(&mut self.has_news) {
             return;
         }
         let server = self.server.as_ref().into_iter();

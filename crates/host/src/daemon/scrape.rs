@@ -27,7 +27,7 @@ pub(super) struct Scrapes {
     /// The receivers of the copy after that.
     next: Vec<Viewer>,
     /// True if there may be new scrapes.
-    asked: bool,
+    has_news: bool,
 }
 
 impl Scrapes {
@@ -37,13 +37,13 @@ impl Scrapes {
             waiting: Vec::new(),
             partial: PartialSnapshot::default(),
             next: Vec::new(),
-            asked: false,
+            has_news: false,
         }
     }
 
     /// Notes that there may be new scrapes.
     pub(super) fn handle_woken(&mut self) {
-        self.asked = true;
+        self.has_news = true;
     }
 
     /// Adds a request of the control socket.
@@ -72,7 +72,7 @@ impl Scrapes {
         // Those that ask from here on get the next one.
         if self.waiting.is_empty() {
             self.waiting.append(&mut self.next);
-            if std::mem::take(&mut self.asked) {
+            if std::mem::take(&mut self.has_news) {
                 let scrapes = server.into_iter().flat_map(Server::scrapes);
                 let scrapes = scrapes.chain(self.reports.try_iter());
                 self.waiting.extend(scrapes.map(Viewer::Scrape));
@@ -82,7 +82,7 @@ impl Scrapes {
             return None;
         }
         let snapshot = switch.continue_snapshot(ports, &mut self.partial, GUESTS)?;
-        self.asked = true;
+        self.has_news = true;
         Some((snapshot, std::mem::take(&mut self.waiting)))
     }
 }

@@ -287,9 +287,9 @@ fn stop(path: &Path, pid: Pid) -> io::Result<Option<Legacy>> {
         tracing::info!(%error, "the running daemon hands nothing over");
     }
     let mut killed = false;
-    let asked = legacy.is_ok().then_some(None);
+    let no_signal = legacy.is_ok().then_some(None);
     let signals = [Signal::TERM, Signal::KILL].map(Some);
-    for signal in asked.into_iter().chain(signals) {
+    for signal in no_signal.into_iter().chain(signals) {
         match signal.map_or(Ok(()), |signal| pidfd_send_signal(&process, signal)) {
             Ok(()) => {}
             Err(Errno::SRCH) => break,
@@ -335,8 +335,8 @@ fn ends(process: &impl std::os::fd::AsFd) -> io::Result<bool> {
 }
 
 /// Returns the directory for locks, created if it is missing.
-fn lock_directory(given: Option<&Path>) -> Result<PathBuf, InstanceError> {
-    let candidates = places::runtime_directories(given);
+fn lock_directory(configured: Option<&Path>) -> Result<PathBuf, InstanceError> {
+    let candidates = places::runtime_directories(configured);
     let mut last = io::ErrorKind::NotFound.into();
     for directory in &candidates {
         match usable(directory) {
@@ -361,13 +361,13 @@ fn usable(directory: &Path) -> io::Result<()> {
         .mode(0o755)
         .create(directory)?;
     // systemd makes a link of it for a service with a user of its own.
-    let found = fs::metadata(directory)?;
-    let strangers = found.mode() & 0o022 != 0;
-    let why = if !found.is_dir() {
+    let metadata = fs::metadata(directory)?;
+    let strangers = metadata.mode() & 0o022 != 0;
+    let why = if !metadata.is_dir() {
         "it is no directory"
     } else if strangers {
         "others may write to it: chmod go-w"
-    } else if found.uid() != geteuid().as_raw() {
+    } else if metadata.uid() != geteuid().as_raw() {
         "it is another user's"
     } else {
         rustix::fs::access(directory, rustix::fs::Access::WRITE_OK)?;

@@ -69,37 +69,37 @@ impl Trials {
     pub(super) fn begin(
         &mut self,
         now: Nanos,
-        asked: &Sending,
+        order: &Sending,
         until: Nanos,
         switch: &Switch,
         inventory: &Inventory,
         reply: Reply,
     ) {
-        let Some((guest, reply)) = guest_named(switch, &asked.guest, reply) else {
+        let Some((guest, reply)) = guest_named(switch, &order.guest, reply) else {
             return;
         };
         if switch.guarantee(guest).is_none() {
             return reply.done(Outcome::refused(format!(
                 "nothing is guaranteed to {}: there is nothing to try",
-                asked.guest
+                order.guest
             )));
         }
         let running: Vec<_> = self.0.iter().map(|trial| trial.guest).collect();
         if let Err(why) = check_room(guest, &running) {
-            return reply.done(Outcome::refused(format!("{}: {why}", asked.guest)));
+            return reply.done(Outcome::refused(format!("{}: {why}", order.guest)));
         }
-        let own = inventory.guest(&asked.guest);
+        let own = inventory.guest(&order.guest);
         let own = own.and_then(|item| Some((item.mac, item.ipv4()?)));
         let Some((mac, address)) = own else {
             return reply.done(Outcome::refused(format!(
                 "{} has no IPv4 address in its configuration that frames could be sent from",
-                asked.guest
+                order.guest
             )));
         };
-        tracing::info!(guest = asked.guest, to = %asked.to, "sends in a guest's name");
+        tracing::info!(guest = order.guest, to = %order.to, "sends in a guest's name");
         self.0.push(Trial {
             guest,
-            frame: datagram([asked.mac, mac], [asked.to, address]),
+            frame: datagram([order.mac, mac], [order.to, address]),
             until,
             last: now,
             next: now,
@@ -114,12 +114,13 @@ impl Trials {
             if now < trial.until {
                 let ago = now.since(trial.last);
                 let guest = switch.guest_mut(trial.guest);
-                let taken = guest.map_or(0, |mut guest| guest.send_as(&trial.frame, ago, ports));
-                if taken > 0 {
+                let sent_count =
+                    guest.map_or(0, |mut guest| guest.send_as(&trial.frame, ago, ports));
+                if sent_count > 0 {
                     trial.last = now;
                 }
                 trial.next = now + EVERY;
-                trial.sent += taken as u64;
+                trial.sent += sent_count as u64;
                 self.0.push(trial);
             } else {
                 trial.reply.done(Outcome::Sent {

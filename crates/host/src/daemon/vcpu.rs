@@ -66,8 +66,8 @@ impl VcpuThread {
 
     /// Ends the agent without waiting until it has restored every thread; `end` waits for that.
     pub(super) fn retire(self, end: &AgentEnd) {
-        let (ended, told) = channel();
-        end.set(told);
+        let (ended, end_signal) = channel();
+        end.set(end_signal);
         let ending = std::thread::Builder::new().name("vcpu-end".to_owned());
         let work = move || {
             drop(self);
@@ -129,14 +129,14 @@ fn offered(pool: Pool) -> HostCpu {
 pub(super) struct AgentEnd(Arc<Mutex<Option<Receiver<()>>>>);
 
 impl AgentEnd {
-    fn set(&self, told: Receiver<()>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(told);
+    fn set(&self, end_signal: Receiver<()>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(end_signal);
     }
 
     pub(super) fn wait(&self) {
-        let told = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let end_signal = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         // Nothing is sent: it ends when its other end does.
-        told.map(|told| told.recv());
+        end_signal.map(|end_signal| end_signal.recv());
     }
 }
 
@@ -144,8 +144,8 @@ impl AgentEnd {
 fn log(restored: Result<Restored, AgentError>) {
     match restored {
         Ok(restored) => {
-            for what in &restored.drifted {
-                tracing::warn!("drifted, stays as it is: {what}");
+            for drift in &restored.drifted {
+                tracing::warn!("drifted, stays as it is: {drift}");
             }
             for why in &restored.failed {
                 tracing::error!("not restored: {why}");

@@ -14,7 +14,7 @@ use tailbound_units::Bytes;
 
 /// The configured pipelines to a guest, without and with a limit in.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Ways {
+pub(super) struct Pipelines {
     /// The pipeline without a limit in.
     open: PipelineConfig,
     /// The pipeline with a limit in.
@@ -30,7 +30,7 @@ pub(crate) struct Limits {
     pub(crate) pipeline: PipelineConfig,
 }
 
-impl Ways {
+impl Pipelines {
     pub(super) fn of(config: &Config, guest: &GuestConfig) -> Self {
         Self {
             open: config.way_to(guest, false),
@@ -54,15 +54,15 @@ impl Guarantees {
     pub(crate) fn limits_at(&self, place: usize) -> Option<Limits> {
         let guest = self.guests.get(place)?;
         let limit = self.limit_of(guest);
-        let way = match limit.inward {
-            Some(_) => &guest.ways.limited,
-            None => &guest.ways.open,
+        let pipeline = match limit.inward {
+            Some(_) => &guest.pipelines.limited,
+            None => &guest.pipelines.open,
         };
         Some(Limits {
             out: limit.out,
             pipeline: PipelineConfig {
                 limit: limit.inward,
-                ..way.clone()
+                ..pipeline.clone()
             },
         })
     }
@@ -98,14 +98,14 @@ impl Guarantees {
     fn limit_of(&self, guest: &Guest) -> LimitConfig {
         let file = guest.limit.as_ref();
         match self.known(guest) {
-            Some(known) if !known.limit.is_none() => said(self.wire.as_ref(), known, file),
+            Some(known) if !known.limit.is_none() => service_limit(self.wire.as_ref(), known, file),
             _ => file.cloned().unwrap_or_default(),
         }
     }
 }
 
 /// Returns the limit of a VM that the placement service knows.
-fn said(
+fn service_limit(
     wire: Option<&PacerConfig>,
     known: &VmGuarantee,
     file: Option<&LimitConfig>,

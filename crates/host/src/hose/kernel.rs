@@ -159,8 +159,8 @@ impl<M: RateMap> KernelRates<M> {
         self.state.poll_stations().for_each(drop);
         self.state.poll_incoming(now).for_each(drop);
         if now >= self.begins + KEPT && !self.former.is_empty() {
-            let gone: Vec<_> = self.former.drain(..).collect();
-            self.map.remove(&gone);
+            let removed_flows: Vec<_> = self.former.drain(..).collect();
+            self.map.remove(&removed_flows);
         }
         let interval = self.state.interval().0;
         let [until, pledged] = [ALIVE, PLEDGE].map(|count| now + Nanos(interval * count));
@@ -184,9 +184,10 @@ impl<M: RateMap> KernelRates<M> {
             if usage.charged == *charged && usage.lacks == Bytes::ZERO {
                 continue;
             }
-            let taken = usage.charged.saturating_sub(*charged);
+            let charged_bytes = usage.charged.saturating_sub(*charged);
             *charged = usage.charged;
-            self.state.handle_usage(now, *flow, used(&usage, taken));
+            self.state
+                .handle_usage(now, *flow, used(&usage, charged_bytes));
         }
         self.state.handle_sample_end(now);
     }
@@ -194,7 +195,7 @@ impl<M: RateMap> KernelRates<M> {
     /// Sets the rates that have changed.
     fn apply(&mut self, now: Nanos) {
         let changes: Vec<_> = self.state.poll_changes().collect();
-        let mut gone = Vec::new();
+        let mut removed_flows = Vec::new();
         for change in changes {
             // Frames to a router's station pass the guarantee alone.
             if !matches!(change.flow.destination, Destination::Station(_)) {
@@ -202,12 +203,14 @@ impl<M: RateMap> KernelRates<M> {
             }
             match change.rate {
                 Some(rate) => self.set(now, &change, rate),
-                None if self.lines.remove(&change.flow).is_some() => gone.push(change.flow),
+                None if self.lines.remove(&change.flow).is_some() => {
+                    removed_flows.push(change.flow);
+                }
                 None => {}
             }
         }
-        if !gone.is_empty() {
-            self.map.remove(&gone);
+        if !removed_flows.is_empty() {
+            self.map.remove(&removed_flows);
         }
     }
 
@@ -249,11 +252,11 @@ impl<M: RateMap> KernelRates<M> {
 
 /// Returns the use of a bucket since the last sample. Frames wait, or were dropped, if the bucket has no
 /// room for another one.
-fn used(usage: &RateUsage, taken: Bytes) -> Usage {
+fn used(usage: &RateUsage, charged_bytes: Bytes) -> Usage {
     Usage {
-        taken,
+        taken: charged_bytes,
         lacks: usage.lacks.min(usage.burst),
-        waiting: usage.lacks.saturating_add(FRAME) > usage.burst && taken > Bytes::ZERO,
+        waiting: usage.lacks.saturating_add(FRAME) > usage.burst && charged_bytes > Bytes::ZERO,
         queued: usage.lacks.saturating_sub(usage.burst),
     }
 }

@@ -52,9 +52,9 @@ impl Virsh<'_> {
         if output.status.success() {
             return String::from_utf8(output.stdout).map_err(io::Error::other);
         }
-        let said = String::from_utf8_lossy(&output.stderr);
-        let said = said.trim().trim_start_matches("error: ");
-        Err(io::Error::other(said.replace('\n', "; ")))
+        let message = String::from_utf8_lossy(&output.stderr);
+        let message = message.trim().trim_start_matches("error: ");
+        Err(io::Error::other(message.replace('\n', "; ")))
     }
 
     /// Starts to send events, until libvirt is away or the child is dropped. Call this from the
@@ -86,21 +86,21 @@ impl Virsh<'_> {
 /// Reads the event in a line: `event 'lifecycle' for domain 'web': Started Booted`. `None` for an
 /// event without an effect on guests.
 fn event(line: &str) -> Option<Event> {
-    let said = line.strip_prefix("event '")?;
-    let (kind, said) = said.split_once('\'')?;
+    let rest = line.strip_prefix("event '")?;
+    let (kind, rest) = rest.split_once('\'')?;
     let is_ours = match kind {
         "lifecycle" => true,
-        "metadata-change" => said.ends_with(super::NAMESPACE),
+        "metadata-change" => rest.ends_with(super::NAMESPACE),
         _ => false,
     };
     if !is_ours {
         return None;
     }
     // Names may have any letter but a slash.
-    let name = said.strip_prefix(" for domain '").and_then(|said| {
-        let mut ends = said.match_indices("': ");
+    let name = rest.strip_prefix(" for domain '").and_then(|rest| {
+        let mut ends = rest.match_indices("': ");
         let (end, _) = ends.next()?;
-        ends.next().is_none().then(|| said[..end].to_owned())
+        ends.next().is_none().then(|| rest[..end].to_owned())
     });
     Some(name.map_or(Event::Unclear, Event::Changed))
 }

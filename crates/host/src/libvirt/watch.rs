@@ -70,7 +70,7 @@ pub fn watch(
         virsh: Virsh { uri },
         connect,
         due: BTreeSet::new(),
-        said: BTreeMap::new(),
+        logged_problems: BTreeMap::new(),
     };
     while !ends.load(Ordering::Relaxed) {
         match watcher.listen(&ends) {
@@ -88,22 +88,22 @@ struct Watcher<'c> {
     /// Domains whose guests may be out of date.
     due: BTreeSet<String>,
     /// The last message about each domain, which is not repeated.
-    said: BTreeMap<String, String>,
+    logged_problems: BTreeMap<String, String>,
 }
 
 impl Watcher<'_> {
     /// Listens until libvirt is away, or `ends` is set.
     fn listen(&mut self, ends: &AtomicBool) -> io::Result<()> {
-        let (tell, told) = mpsc::channel();
+        let (tell, events) = mpsc::channel();
         let child: Child = self.virsh.events(tell)?;
         let mut all_at = Some(Instant::now() + LISTENING);
         self.all();
         while !ends.load(Ordering::Relaxed) {
-            match told.recv_timeout(RETRY_PAUSE) {
+            match events.recv_timeout(RETRY_PAUSE) {
                 Ok(Event::Changed(name)) => {
                     self.due.insert(name);
                     // Those that came meanwhile are of the same moment.
-                    for event in told.try_iter() {
+                    for event in events.try_iter() {
                         match event {
                             Event::Changed(name) => drop(self.due.insert(name)),
                             Event::Unclear => self.all(),
@@ -136,27 +136,27 @@ impl Watcher<'_> {
     /// Updates the guests of changed domains. Those whose daemon is away stay marked.
     fn settle(&mut self) {
         for name in std::mem::take(&mut self.due) {
-            let said = match self.follow(&name) {
-                Ok(said) => said,
+            let problem = match self.follow(&name) {
+                Ok(problem) => problem,
                 Err(error @ AskError::Client { .. }) => {
                     self.due.insert(name.clone());
                     Some(error.to_string())
                 }
                 Err(error) => Some(error.to_string()),
             };
-            self.say(name, said);
+            self.log_problem(name, problem);
         }
     }
 
     /// Logs a mistake of a domain, once.
-    fn say(&mut self, name: String, said: Option<String>) {
-        let Some(said) = said else {
-            self.said.remove(&name);
+    fn log_problem(&mut self, name: String, problem: Option<String>) {
+        let Some(problem) = problem else {
+            self.logged_problems.remove(&name);
             return;
         };
-        if self.said.get(&name) != Some(&said) {
-            tracing::error!("{said}");
-            self.said.insert(name, said);
+        if self.logged_problems.get(&name) != Some(&problem) {
+            tracing::error!("{problem}");
+            self.logged_problems.insert(name, problem);
         }
     }
 

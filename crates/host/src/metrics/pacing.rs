@@ -186,8 +186,8 @@ fn encode_guests(guests: &Guests<'_>, encoder: &mut Encoder<'_>) -> Result<(), E
         &of(|guest| u64::from(guest.refused)),
     )?;
     let bandwidths = guests.iter().filter_map(|(port, pacing)| {
-        let held = pacing.guarantee?;
-        Some((name(port), held.bandwidth.0))
+        let guarantee = pacing.guarantee?;
+        Some((name(port), guarantee.bandwidth.0))
     });
     gauge(
         encoder,

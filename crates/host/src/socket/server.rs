@@ -85,7 +85,7 @@ pub(crate) enum LoopRequest {
 pub(crate) struct Reply {
     connection: u64,
     uid: u32,
-    told: Sender<(u64, LoopAnswer)>,
+    answers: Sender<(u64, LoopAnswer)>,
     waker: Waker,
 }
 
@@ -117,9 +117,9 @@ impl Reply {
         self.tell(LoopAnswer::Trace(trace));
     }
 
-    fn tell(self, told: LoopAnswer) {
+    fn tell(self, answer: LoopAnswer) {
         // The client may be gone.
-        let _ = self.told.send((self.connection, told));
+        let _ = self.answers.send((self.connection, answer));
         self.waker.wake();
     }
 }
@@ -132,7 +132,7 @@ impl Reply {
         Self {
             connection: 0,
             uid: 0,
-            told: channel().0,
+            answers: channel().0,
             waker,
         }
     }
@@ -140,7 +140,7 @@ impl Reply {
 
 /// A server of the control socket, until it is dropped.
 pub(crate) struct Server {
-    asked: Receiver<LoopRequest>,
+    requests: Receiver<LoopRequest>,
     waker: Waker,
     ends: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -151,8 +151,8 @@ impl Server {
     pub(crate) fn start(listener: UnixListener, waker: Waker) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         let (woken, own) = Waker::pair()?;
-        let (ask, asked) = channel();
-        let (tell, told) = channel();
+        let (ask, requests) = channel();
+        let (tell, answers) = channel();
         let ends = Arc::new(AtomicBool::new(false));
         let mut serving = Serving {
             listener,
@@ -161,7 +161,7 @@ impl Server {
             packet_loop: waker,
             ask,
             tell,
-            told,
+            answers,
             ends: Arc::clone(&ends),
             connections: Vec::new(),
             next: 0,
@@ -177,7 +177,7 @@ impl Server {
             }
         })?;
         Ok(Self {
-            asked,
+            requests,
             waker: own,
             ends,
             thread: Some(thread),
@@ -186,7 +186,7 @@ impl Server {
 
     /// Returns the requests since the last call.
     pub(crate) fn asked(&self) -> impl Iterator<Item = LoopRequest> + '_ {
-        self.asked.try_iter()
+        self.requests.try_iter()
     }
 }
 
@@ -210,7 +210,7 @@ struct Serving {
     packet_loop: Waker,
     ask: Sender<LoopRequest>,
     tell: Sender<(u64, LoopAnswer)>,
-    told: Receiver<(u64, LoopAnswer)>,
+    answers: Receiver<(u64, LoopAnswer)>,
     ends: Arc<AtomicBool>,
     connections: Vec<Connection>,
     next: u64,
@@ -227,8 +227,8 @@ impl Serving {
             let mut bytes = [0; 64];
             while matches!(self.woken.read(&mut bytes), Ok(1..)) {}
         }
-        while let Ok((id, told)) = self.told.try_recv() {
-            let outcome = match told {
+        while let Ok((id, answer)) = self.answers.try_recv() {
+            let outcome = match answer {
                 LoopAnswer::Outcome(outcome) => outcome,
                 LoopAnswer::Trace(trace) => Outcome::Traced {
                     frames: trace.frames(),
@@ -306,11 +306,11 @@ impl Serving {
         let reply = Reply {
             connection: connection.id,
             uid: connection.uid,
-            told: self.tell.clone(),
+            answers: self.tell.clone(),
             waker: self.own.clone(),
         };
         // It is received as long as this thread is to run.
-        let _ = self.ask.send(asked(request, reply));
+        let _ = self.ask.send(loop_request(request, reply));
         self.packet_loop.wake();
     }
 
@@ -367,7 +367,7 @@ struct Ready {
 }
 
 /// Converts a request for the packet loop.
-fn asked(request: Request, reply: Reply) -> LoopRequest {
+fn loop_request(request: Request, reply: Reply) -> LoopRequest {
     let drain = |guest, undo, patience_ms: u64, reply| LoopRequest::Drain {
         guest,
         undo,

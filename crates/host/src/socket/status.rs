@@ -405,7 +405,7 @@ impl Guest {
     fn of(counted: &GuestSnapshot, item: &Item, terms: Terms, inventory: &Inventory) -> Self {
         let Terms { by, limit } = terms;
         let pacing = counted.pacing.as_ref();
-        let held = pacing.and_then(|pacing| pacing.guarantee);
+        let guarantee = pacing.and_then(|pacing| pacing.guarantee);
         let mut port = Port::of(&counted.port, inventory);
         if let Some(dropped) = pacing.map(|pacing| pacing.stats.dropped)
             && dropped > 0
@@ -423,10 +423,10 @@ impl Guest {
             mac: Some(Mac(item.mac)),
             ipv4: item.ipv4(),
             drained: counted.drained,
-            guarantee: held.map(|held| Guarantee {
-                bandwidth_bit_s: held.bandwidth.0,
-                burst_bytes: held.burst.0,
-                burst_rate_bit_s: held.burst_rate.0,
+            guarantee: guarantee.map(|guarantee| Guarantee {
+                bandwidth_bit_s: guarantee.bandwidth.0,
+                burst_bytes: guarantee.burst.0,
+                burst_rate_bit_s: guarantee.burst_rate.0,
                 by,
             }),
             limit,

@@ -45,7 +45,7 @@ impl Trace {
     /// Converts the frames for the socket: too much work for the packet loop.
     pub(super) fn frames(&self) -> Vec<TraceFrame> {
         let moment = |at: Nanos| self.zero + at.0;
-        let told = |frame: &TracedFrame| TraceFrame {
+        let to_trace = |frame: &TracedFrame| TraceFrame {
             wait: frame.wait,
             class: frame.class.word().to_owned(),
             bytes: frame.bytes,
@@ -55,7 +55,7 @@ impl Trace {
             begins_ns: frame.begins.map(moment),
             taken_ns: frame.taken.map(moment),
         };
-        self.traced.frames.iter().map(told).collect()
+        self.traced.frames.iter().map(to_trace).collect()
     }
 }
 

@@ -299,11 +299,11 @@ fn ends(frame: &TraceFrame) -> u64 {
 /// Returns a frame's slice, and in it the parts of its wait, one after the other.
 fn slices(frame: &TraceFrame, track: u32) -> Vec<Value> {
     let end = ends(frame);
-    let taken = frame.taken_ns.unwrap_or(frame.released_ns);
+    let taken_at = frame.taken_ns.unwrap_or(frame.released_ns);
     let parts = [
         ("waits", frame.enqueued_ns, frame.released_ns),
-        ("waits for the port", frame.released_ns, taken),
-        ("waits for its place on the wire", taken, end),
+        ("waits for the port", frame.released_ns, taken_at),
+        ("waits for its place on the wire", taken_at, end),
     ];
     let slice = |name: &str, from: u64, until: u64, about: Value| {
         json!({
@@ -332,8 +332,8 @@ fn slices(frame: &TraceFrame, track: u32) -> Vec<Value> {
     slices
 }
 
-fn named(what: &str, pid: u32, tid: u32, name: &str) -> Value {
-    json!({"ph": "M", "name": what, "pid": pid, "tid": tid, "args": {"name": name}})
+fn named(kind: &str, pid: u32, tid: u32, name: &str) -> Value {
+    json!({"ph": "M", "name": kind, "pid": pid, "tid": tid, "args": {"name": name}})
 }
 
 #[cfg(test)]

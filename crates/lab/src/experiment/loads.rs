@@ -73,23 +73,23 @@ impl LabExperiment {
     /// Returns the guests of a variant's first series: a query's client and servers, memcached and
     /// its clients, the ends of messages or of a stream, or nodes and their client.
     pub(crate) fn about<'e>(&'e self, variant: &Variant) -> Vec<&'e Name> {
-        if let Some(it) = variant.running(&self.query).next() {
-            return std::iter::once(&it.client).chain(&it.servers).collect();
+        if let Some(load) = variant.running(&self.query).next() {
+            return std::iter::once(&load.client).chain(&load.servers).collect();
         }
-        if let Some(it) = variant.running(&self.etc).next() {
-            return std::iter::once(&it.server).chain(&it.clients).collect();
+        if let Some(load) = variant.running(&self.etc).next() {
+            return std::iter::once(&load.server).chain(&load.clients).collect();
         }
-        if let Some(it) = variant.running(&self.ping).next() {
-            return vec![&it.from, &it.to];
+        if let Some(load) = variant.running(&self.ping).next() {
+            return vec![&load.from, &load.to];
         }
-        if let Some(it) = variant.running(&self.message).next() {
-            return it.from.iter().chain(&it.to).collect();
+        if let Some(load) = variant.running(&self.message).next() {
+            return load.from.iter().chain(&load.to).collect();
         }
-        if let Some(it) = variant.running(&self.transfer).next() {
-            return vec![&it.from, &it.to];
+        if let Some(load) = variant.running(&self.transfer).next() {
+            return vec![&load.from, &load.to];
         }
-        if let Some(it) = variant.running(&self.rtp).next() {
-            return vec![&it.from, &it.to];
+        if let Some(load) = variant.running(&self.rtp).next() {
+            return vec![&load.from, &load.to];
         }
         let nodes = self.nodes.iter();
         let names = nodes.flat_map(|nodes| std::iter::once(&nodes.client).chain(&nodes.guests));

@@ -359,12 +359,12 @@ impl Checker<'_, '_> {
         &mut self,
         at: &Name,
         key: &str,
-        got: T,
+        value: T,
         range: RangeInclusive<T>,
     ) {
-        if !range.contains(&got) {
+        if !range.contains(&value) {
             let (least, most) = range.into_inner();
-            let message = format!("{key} {got}: choose {least} to {most}");
+            let message = format!("{key} {value}: choose {least} to {most}");
             self.wrong(at, message);
         }
     }

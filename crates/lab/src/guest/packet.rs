@@ -31,8 +31,12 @@ const MTU: u64 = 1500;
 
 /// Returns the bytes on the wire of an Ethernet frame of `len` bytes without FCS.
 pub(crate) const fn on_wire(len: u64) -> u64 {
-    let taken = len + OVERHEAD;
-    if taken < SHORTEST { SHORTEST } else { taken }
+    let wire_len = len + OVERHEAD;
+    if wire_len < SHORTEST {
+        SHORTEST
+    } else {
+        wire_len
+    }
 }
 
 /// One end of a flow.

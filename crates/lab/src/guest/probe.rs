@@ -59,8 +59,11 @@ pub(super) fn run(
     let output = start(&mut command)?.wait_with_output()?;
     // The exit code is the verdict.
     let report = serde_json::from_slice(&output.stdout).map_err(|error| {
-        let said = String::from_utf8_lossy(&output.stderr);
-        io::Error::other(format!("{error} in its output; it said: {}", said.trim()))
+        let stderr_text = String::from_utf8_lossy(&output.stderr);
+        io::Error::other(format!(
+            "{error} in its output; it said: {}",
+            stderr_text.trim()
+        ))
     })?;
     if let Some(result) = result {
         leave(result, &output.stdout)?;

@@ -33,7 +33,7 @@ impl Requests {
     /// # Errors
     /// The stream is not of this protocol; the following bytes are not parseable.
     pub(super) fn take(&mut self, mut bytes: &[u8]) -> io::Result<RequestCount> {
-        let mut asked = RequestCount::default();
+        let mut counts = RequestCount::default();
         while !bytes.is_empty() {
             let part = bytes.len().min(REQUEST - self.filled);
             self.partial[self.filled..self.filled + part].copy_from_slice(&bytes[..part]);
@@ -41,11 +41,11 @@ impl Requests {
             bytes = &bytes[part..];
             if self.filled == REQUEST {
                 self.filled = 0;
-                asked.bytes += u64::from(parse(self.partial)?);
-                asked.requests += 1;
+                counts.bytes += u64::from(parse(self.partial)?);
+                counts.requests += 1;
             }
         }
-        Ok(asked)
+        Ok(counts)
     }
 }
 

@@ -159,8 +159,8 @@ impl<'a> Client<'a> {
             end: start,
         };
         let (request, answer) = (Rc::clone(&self.request), self.answer_length);
-        let asked = self.connections[key].exchange.ask(sample, request, answer);
-        asked.map_err(|error| self.lost(key, &error))
+        let result = self.connections[key].exchange.ask(sample, request, answer);
+        result.map_err(|error| self.lost(key, &error))
     }
 
     fn proceed(&mut self, key: usize, schedule: &Schedule) -> io::Result<()> {

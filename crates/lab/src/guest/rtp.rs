@@ -127,7 +127,7 @@ pub(super) fn send(starter: &Starter<'_>, stream: &Stream) -> io::Result<()> {
 
 /// A received packet.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Came {
+struct ReceivedPacket {
     number: u16,
     /// Timestamp of the stream, in milliseconds.
     timestamp: f64,
@@ -135,14 +135,14 @@ struct Came {
     at: Nanos,
 }
 
-fn read(packet: &[u8], at: Nanos) -> Option<Came> {
+fn read(packet: &[u8], at: Nanos) -> Option<ReceivedPacket> {
     let head = packet.first_chunk::<MIN_PACKET>()?;
     if head[0] != VERSION || head[1] != MP2T {
         return None;
     }
     let [.., s0, s1, s2, s3, s4, s5, s6, s7] = *head;
     let timestamp = u32::from_be_bytes([head[4], head[5], head[6], head[7]]);
-    Some(Came {
+    Some(ReceivedPacket {
         number: u16::from_be_bytes([head[2], head[3]]),
         timestamp: f64::from(timestamp) / 90.0,
         sent: Nanos(u64::from_be_bytes([s0, s1, s2, s3, s4, s5, s6, s7])),
@@ -156,31 +156,31 @@ pub(super) fn receive(starter: &Starter<'_>, port: u16) -> io::Result<()> {
     socket.set_read_timeout(Some(Duration::from_millis(20)))?;
     let schedule = starter.ready()?;
     let mut buffer = [0; 2048];
-    let mut came = Vec::new();
+    let mut packets = Vec::new();
     while now() < schedule.give_up {
         match socket.recv(&mut buffer) {
             Ok(length) => {
                 let packet = read(&buffer[..length], now());
-                came.extend(packet.filter(|it| schedule.counts(it.sent)));
+                packets.extend(packet.filter(|it| schedule.counts(it.sent)));
             }
             Err(error) if super::events::is_retry(&error) => {}
             Err(error) => return Err(error),
         }
     }
     starter.finish(&Outcome {
-        samples: gaps(&came),
-        unanswered: lost(&came),
-        amount: came.len() as u64,
-        figures: figures(&came),
-        lines: lines(&came, schedule.from),
+        samples: gaps(&packets),
+        unanswered: lost(&packets),
+        amount: packets.len() as u64,
+        figures: figures(&packets),
+        lines: lines(&packets, schedule.from),
         time: schedule.to.since(schedule.from),
         ..Outcome::default()
     })
 }
 
 /// Returns the gaps between arrivals, each with the number of the packet that ends it.
-fn gaps(came: &[Came]) -> Vec<Sample> {
-    let gaps = came.windows(2).map(|pair| Sample {
+fn gaps(packets: &[ReceivedPacket]) -> Vec<Sample> {
+    let gaps = packets.windows(2).map(|pair| Sample {
         arrival: u32::from(pair[1].number),
         start: pair[0].at,
         end: pair[1].at,
@@ -231,15 +231,15 @@ pub(crate) fn jitter_of(
 }
 
 /// Returns the delay of a packet in milliseconds.
-fn delay(packet: &Came) -> f64 {
+fn delay(packet: &ReceivedPacket) -> f64 {
     packet.at.since(packet.sent).as_millis_f64()
 }
 
 /// Returns the smallest delay in each second from `from` on, by the number of the second. Packets
 /// are in order.
-fn least_delays(came: &[Came], from: Nanos) -> BTreeMap<u64, f64> {
+fn least_delays(packets: &[ReceivedPacket], from: Nanos) -> BTreeMap<u64, f64> {
     let mut least = BTreeMap::new();
-    for packet in came {
+    for packet in packets {
         let delay = delay(packet);
         let known = least.entry(second(packet, from)).or_insert(delay);
         *known = known.min(delay);
@@ -248,30 +248,30 @@ fn least_delays(came: &[Came], from: Nanos) -> BTreeMap<u64, f64> {
 }
 
 /// Returns the second from `from` on in which a packet was sent.
-fn second(packet: &Came, from: Nanos) -> u64 {
+fn second(packet: &ReceivedPacket, from: Nanos) -> u64 {
     packet.sent.since(from).as_nanos() / 1_000_000_000
 }
 
 /// Returns the number of lost packets between the first and the last received one. Numbers wrap.
-fn lost(came: &[Came]) -> u64 {
-    let gaps = came.windows(2);
+fn lost(packets: &[ReceivedPacket]) -> u64 {
+    let gaps = packets.windows(2);
     let gaps = gaps.map(|pair| u64::from(pair[1].number.wrapping_sub(pair[0].number)));
     // A late or duplicate packet is a step back.
     let steps = gaps.map(|gap| gap.cast_signed() - if gap > 1 << 15 { 1 << 16 } else { 0 });
     let there = u64::try_from(steps.sum::<i64>() + 1).unwrap_or(0);
-    there.saturating_sub(came.len().max(1) as u64)
+    there.saturating_sub(packets.len().max(1) as u64)
 }
 
 /// Returns the lines of charts over the seconds from `from` on, in milliseconds: the jitter, and
 /// the smallest delay in each second, where a smooth window begins.
-fn lines(came: &[Came], from: Nanos) -> BTreeMap<String, Vec<(f64, f64)>> {
-    let arrived: Vec<_> = came
+fn lines(packets: &[ReceivedPacket], from: Nanos) -> BTreeMap<String, Vec<(f64, f64)>> {
+    let arrived: Vec<_> = packets
         .iter()
         .map(|it| (it.timestamp, it.at.as_millis_f64()))
         .collect();
-    let jitters = jitters(&arrived).zip(came.iter().skip(1)).step_by(20);
+    let jitters = jitters(&arrived).zip(packets.iter().skip(1)).step_by(20);
     let jitters = jitters.map(|(jitter, it)| (it.at.since(from).as_secs_f64(), jitter));
-    let least = least_delays(came, from).into_iter();
+    let least = least_delays(packets, from).into_iter();
     let least = least.map(|(second, delay)| (second as f64, delay));
     [
         ("jitter".to_owned(), jitters.collect()),
@@ -282,12 +282,12 @@ fn lines(came: &[Came], from: Nanos) -> BTreeMap<String, Vec<(f64, f64)>> {
 
 /// Returns the share of delays that exceed the smallest delay of their second by at most `width`
 /// milliseconds.
-fn inside(came: &[Came], width: f64) -> f64 {
-    let from = came.first().map_or(Nanos::ZERO, |first| first.sent);
-    let least = least_delays(came, from);
-    let inside = came.iter();
+fn inside(packets: &[ReceivedPacket], width: f64) -> f64 {
+    let from = packets.first().map_or(Nanos::ZERO, |first| first.sent);
+    let least = least_delays(packets, from);
+    let inside = packets.iter();
     let inside = inside.filter(|it| delay(it) <= least[&second(it, from)] + width);
-    100.0 * inside.count() as f64 / came.len() as f64
+    100.0 * inside.count() as f64 / packets.len() as f64
 }
 
 /// The width of a smooth window in milliseconds, the paper's.
@@ -297,20 +297,20 @@ const WIDTH: f64 = 3.0;
 /// ("delta") and between sends, the largest excess of the former over the latter, and delays. Also
 /// returns the share of delays inside a window in percent, and the number of lost packets. The map
 /// is empty for a stream without two received packets.
-fn figures(came: &[Came]) -> BTreeMap<String, f64> {
-    if came.len() < 2 {
+fn figures(received: &[ReceivedPacket]) -> BTreeMap<String, f64> {
+    if received.len() < 2 {
         return BTreeMap::new();
     }
-    let by = |moment: fn(&Came) -> Nanos| -> Vec<_> {
-        let packets = came.iter();
+    let by = |moment: fn(&ReceivedPacket) -> Nanos| -> Vec<_> {
+        let packets = received.iter();
         packets
             .map(|it| (it.timestamp, moment(it).as_millis_f64()))
             .collect()
     };
     let arrived: Vec<_> = jitters(&by(|it| it.at)).collect();
     let sent: Vec<_> = jitters(&by(|it| it.sent)).collect();
-    let gaps = |moment: fn(&Came) -> Nanos| -> Vec<_> {
-        let pairs = came.windows(2);
+    let gaps = |moment: fn(&ReceivedPacket) -> Nanos| -> Vec<_> {
+        let pairs = received.windows(2);
         pairs
             .map(|pair| moment(&pair[1]).since(moment(&pair[0])).as_millis_f64())
             .collect()
@@ -319,7 +319,7 @@ fn figures(came: &[Came]) -> BTreeMap<String, f64> {
     // The growth of gaps between sender and receiver.
     let stretched = arrivals.iter().zip(&sends);
     let stretched: Vec<_> = stretched.map(|(came, sent)| came - sent).collect();
-    let delays: Vec<_> = came.iter().map(delay).collect();
+    let delays: Vec<_> = received.iter().map(delay).collect();
     let mean = |all: &[f64]| all.iter().sum::<f64>() / all.len() as f64;
     let figures = [
         ("jitter_mean", mean(&arrived)),
@@ -333,8 +333,8 @@ fn figures(came: &[Came]) -> BTreeMap<String, f64> {
         ("stretched_max", percentile(&stretched, 100.0)),
         ("delay_p50", percentile(&delays, 50.0)),
         ("delay_p99", percentile(&delays, 99.0)),
-        ("inside_3ms", inside(came, WIDTH)),
-        ("lost", lost(came) as f64),
+        ("inside_3ms", inside(received, WIDTH)),
+        ("lost", lost(received) as f64),
     ];
     figures
         .map(|(name, figure)| (name.to_owned(), figure))
@@ -345,13 +345,13 @@ fn figures(came: &[Came]) -> BTreeMap<String, f64> {
 mod tests {
     use super::*;
 
-    fn packets(gaps: &[u64]) -> Vec<Came> {
+    fn packets(gaps: &[u64]) -> Vec<ReceivedPacket> {
         let mut at = Nanos::from_secs(1);
         let mut all = Vec::new();
         for (number, gap) in (0_u16..).zip(gaps) {
             at += Nanos::from_millis(*gap);
             let sent = Nanos::from_millis(u64::from(number) * 5);
-            all.push(Came {
+            all.push(ReceivedPacket {
                 number,
                 timestamp: f64::from(number) * 5.0,
                 sent,
@@ -369,7 +369,7 @@ mod tests {
         assert!((even["delta_max"] - 5.0).abs() < 1e-9);
         // D is 0, then 3 and -3 ms.
         let uneven = packets(&[5, 5, 8, 2]);
-        let of = |it: &Came| (it.timestamp, it.at.as_millis_f64());
+        let of = |it: &ReceivedPacket| (it.timestamp, it.at.as_millis_f64());
         let timed: Vec<_> = uneven.iter().map(of).collect();
         let jitters: Vec<_> = jitters(&timed).collect();
         assert_eq!(
@@ -385,7 +385,7 @@ mod tests {
     #[test]
     fn jitter_by_gaps_equals_packet_jitter_and_skips_spoiled_gaps() {
         let uneven = packets(&[5, 5, 8, 2, 5, 25, 0, 0, 5]);
-        let of = |it: &Came| (it.timestamp, it.at.as_millis_f64());
+        let of = |it: &ReceivedPacket| (it.timestamp, it.at.as_millis_f64());
         let timed: Vec<_> = uneven.iter().map(of).collect();
         let by_packets: Vec<_> = jitters(&timed).collect();
         let samples = gaps(&uneven);
@@ -449,7 +449,7 @@ mod tests {
     fn a_smooth_window_shows_in_each_seconds_least_delay() {
         // One second without and one with 20 ms of delay, and one packet that is 4 ms late.
         let mut came = packets(&[5; 400]);
-        let late = |packet: &mut Came, millis| packet.at += Nanos::from_millis(millis);
+        let late = |packet: &mut ReceivedPacket, millis| packet.at += Nanos::from_millis(millis);
         came[200..].iter_mut().for_each(|packet| late(packet, 20));
         late(&mut came[100], 4);
         let begun = came[0].sent;
@@ -469,7 +469,7 @@ mod tests {
         packet[2..4].copy_from_slice(&7_u16.to_be_bytes());
         packet[4..8].copy_from_slice(&90_u32.to_be_bytes());
         packet[HEADER..].copy_from_slice(&5_u64.to_be_bytes());
-        let came = Came {
+        let came = ReceivedPacket {
             number: 7,
             timestamp: 1.0,
             sent: Nanos(5),

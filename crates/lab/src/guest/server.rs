@@ -68,13 +68,13 @@ fn serve(connection: &mut Connection, schedule: &Schedule, outcome: &mut Outcome
         match connection.stream.read(&mut buffer) {
             Ok(0) => return false,
             Ok(length) => {
-                let Ok(asked) = connection.requests.take(&buffer[..length]) else {
+                let Ok(batch) = connection.requests.take(&buffer[..length]) else {
                     return false;
                 };
-                connection.owed += asked.bytes;
-                if asked.requests > 0 && schedule.counts(now()) {
+                connection.owed += batch.bytes;
+                if batch.requests > 0 && schedule.counts(now()) {
                     let cpu = u32::try_from(rustix::thread::sched_getcpu()).unwrap_or(u32::MAX);
-                    *outcome.served.entry(cpu).or_default() += asked.requests;
+                    *outcome.served.entry(cpu).or_default() += batch.requests;
                 }
             }
             Err(error) if is_retry(&error) => break,

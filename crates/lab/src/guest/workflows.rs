@@ -61,8 +61,8 @@ struct Candidate {
 impl NodeSelection {
     /// Returns the addresses of kept nodes.
     pub(crate) fn kept(&self) -> impl Iterator<Item = &str> {
-        let kept = self.nodes.iter().filter(|node| node.what == "keep");
-        kept.filter_map(|node| node.file.file_stem()?.to_str())
+        let kept_nodes = self.nodes.iter().filter(|node| node.what == "keep");
+        kept_nodes.filter_map(|node| node.file.file_stem()?.to_str())
     }
 }
 
@@ -98,7 +98,7 @@ pub(super) fn run(starter: &Starter<'_>, workflows: &Workflows) -> io::Result<()
         }
         let mut arguments = vec!["probe", "workflows", "--output=jsonl"];
         arguments.extend(run.args.iter().chain(&nodes).map(String::as_str));
-        let outcome = outcome(&said(&arguments)?)?;
+        let outcome = outcome(&own_output(&arguments)?)?;
         leave(&run.outcome, &serde_json::to_vec(&outcome)?)?;
     }
     starter.finish(&Outcome::default())
@@ -120,7 +120,7 @@ fn choose(choice: &Choice, nodes: &[String], latest: Nanos) -> io::Result<Vec<St
     let keep = format!("--keep={}", choice.keep);
     let mut arguments = vec!["select".as_ref(), keep.as_ref(), "--output=json".as_ref()];
     arguments.extend(choice.results.iter().map(|path| path.as_os_str()));
-    let text = said(&arguments)?;
+    let text = own_output(&arguments)?;
     std::fs::write(&choice.selection, &text)?;
     let selection: NodeSelection = serde_json::from_str(&text)?;
     let is_kept = |node: &&String| {
@@ -133,7 +133,7 @@ fn choose(choice: &Choice, nodes: &[String], latest: Nanos) -> io::Result<Vec<St
 }
 
 /// Returns this program's output with these arguments. Exit code 1 is a verdict.
-fn said<A: AsRef<std::ffi::OsStr>>(arguments: &[A]) -> io::Result<String> {
+fn own_output<A: AsRef<std::ffi::OsStr>>(arguments: &[A]) -> io::Result<String> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(arguments);
     command.stdin(Stdio::null()).stderr(Stdio::piped());
@@ -141,11 +141,11 @@ fn said<A: AsRef<std::ffi::OsStr>>(arguments: &[A]) -> io::Result<String> {
     if matches!(output.status.code(), Some(0 | 1)) {
         return String::from_utf8(output.stdout).map_err(io::Error::other);
     }
-    let said = String::from_utf8_lossy(&output.stderr);
+    let stderr_text = String::from_utf8_lossy(&output.stderr);
     Err(io::Error::other(format!(
         "{}: {}",
         output.status,
-        said.trim()
+        stderr_text.trim()
     )))
 }
 

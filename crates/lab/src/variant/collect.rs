@@ -49,7 +49,7 @@ pub(super) fn collect(
             daemon_cpu: &readings.daemon_cpu,
             stolen: &stolen,
             ours: &ours,
-            said: late.map_or(Ok(String::new()), |child| output(crew, child))?,
+            output: late.map_or(Ok(String::new()), |child| output(crew, child))?,
         };
         let outcomes = load.outcomes.iter().map(|path| Outcome::read(path));
         let outcomes = outcomes.collect::<Result<Vec<_>, _>>()?;

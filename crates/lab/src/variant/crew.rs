@@ -139,19 +139,19 @@ impl<'a> Crew<'a> {
         }
         let scanned = Scanner::new().and_then(|mut scanner| scanner.scan(&[]));
         let guests = scanned.map_err(LabError::io("looking for vCPUs"))?;
-        let mut found = Vec::new();
+        let mut vcpu_threads = Vec::new();
         for name in self.machines.keys() {
             let pids: Vec<u32> = self.pids(name).collect();
             let machine = guests.iter().filter(|guest| pids.contains(&guest.pid));
             let threads = machine.flat_map(|guest| &guest.threads);
             let vcpus = threads.filter(|thread| matches!(thread.role, ThreadRole::Vcpu(_)));
-            found.extend(vcpus.map(|thread| VcpuOf {
+            vcpu_threads.extend(vcpus.map(|thread| VcpuOf {
                 guest: (*name).to_owned(),
                 process: thread.id.pid,
                 thread: thread.id.tid,
             }));
         }
-        Ok(found)
+        Ok(vcpu_threads)
     }
 
     /// Returns the daemons of these guests' hosts.
@@ -185,8 +185,8 @@ impl<'a> Crew<'a> {
     pub(super) fn start(
         &mut self,
         guest: &'a Guest,
-        what: &str,
-        asked: GuestCommand,
+        purpose: &str,
+        command: GuestCommand,
         role: Role,
     ) -> Result<usize, LabError> {
         let ends = matches!(role, Role::Foreign { ends: true });
@@ -194,34 +194,35 @@ impl<'a> Crew<'a> {
             Role::Node => Ready::Stdout(SERVING),
             _ => Ready::Silent,
         };
-        self.start_child(guest, what, asked, role, ready, ends)
+        self.start_child(guest, purpose, command, role, ready, ends)
     }
 
     /// Starts one of our own tasks in a guest; returns its index and the path of its outcome.
     pub(super) fn start_task(
         &mut self,
         guest: &'a Guest,
-        what: &str,
+        purpose: &str,
         work: Work,
         role: Role,
     ) -> Result<(usize, PathBuf), LabError> {
         let ends = work.ends();
         let (path, outcome) = self.write_task(work)?;
         let ready = Ready::Stdout(guest::READY);
-        let child = self.start_child(guest, what, GuestCommand::Task(path), role, ready, ends)?;
+        let child =
+            self.start_child(guest, purpose, GuestCommand::Task(path), role, ready, ends)?;
         Ok((child, outcome))
     }
 
     fn start_child(
         &mut self,
         guest: &'a Guest,
-        what: &str,
-        asked: GuestCommand,
+        purpose: &str,
+        command: GuestCommand,
         role: Role,
         ready: Ready,
         ends: bool,
     ) -> Result<usize, LabError> {
-        let (program, args) = self.command(guest, asked)?;
+        let (program, args) = self.command(guest, command)?;
         let session = self.context.session;
         let cpus = &session.cpus;
         let is_about = self.about().any(|other| other == guest);
@@ -252,7 +253,7 @@ impl<'a> Crew<'a> {
             }),
             _ => session.policy(rank),
         };
-        let name = format!("guest {}'s {what}", guest.name);
+        let name = format!("guest {}'s {purpose}", guest.name);
         let child = self.supervisor.start(Start {
             args,
             policy,

@@ -50,7 +50,7 @@ pub(super) struct Reading<'r> {
     /// and that the children on the load's path waited for.
     pub(super) ours: &'r Losses<'r>,
     /// Output of the program that started with the load.
-    pub(super) said: String,
+    pub(super) output: String,
 }
 
 impl Reading<'_> {

@@ -58,9 +58,9 @@ pub(super) fn take<'a>(
         .start_at(&format!("{}\n", start.as_nanos()))?;
     crew.supervisor.rest(start.since(now()).into())?;
     for late in loads.iter_mut().filter_map(|load| load.late.as_mut()) {
-        let asked = GuestCommand::Program(late.words.clone());
-        let (what, role) = (late.words[0].clone(), Role::Foreign { ends: true });
-        late.child = Some(crew.start(late.guest, &what, asked, role)?);
+        let command = GuestCommand::Program(late.words.clone());
+        let (program, role) = (late.words[0].clone(), Role::Foreign { ends: true });
+        late.child = Some(crew.start(late.guest, &program, command, role)?);
     }
     // In the middle of the warm-up: a server that accepts all its connections would use up its
     // reservation, and move to another CPU at its replenishment.

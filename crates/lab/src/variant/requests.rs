@@ -41,8 +41,8 @@ pub(super) fn query<'a>(crew: &mut Crew<'a>, query: &'a Query) -> Result<Load<'a
         connections: query.connections,
         seed: seed_for(crew.context.seed, query.name.get_ref()),
     });
-    let what = format!("client of {}", query.name.get_ref());
-    let (child, outcome) = crew.start_task(guest, &what, work, Role::Measures)?;
+    let purpose = format!("client of {}", query.name.get_ref());
+    let (child, outcome) = crew.start_task(guest, &purpose, work, Role::Measures)?;
     on_path.extend(crew.unless_tested(guest, child));
     let passages = (query.answer <= INITIAL_WINDOW).then_some(PASSAGES);
     Ok(Load::series(&query.series, vec![outcome]).through(on_path, passages))
@@ -51,8 +51,8 @@ pub(super) fn query<'a>(crew: &mut Crew<'a>, query: &'a Query) -> Result<Load<'a
 pub(super) fn etc<'a>(crew: &mut Crew<'a>, etc: &'a Etc) -> Result<Load<'a>, LabError> {
     let mut on_path = crew.daemons_of(std::iter::once(&etc.server).chain(&etc.clients));
     let (guest, port) = (crew.guest(&etc.server)?, crew.port());
-    let asked = GuestCommand::Program(tools::memcached(port));
-    let child = crew.start(guest, "memcached", asked, Role::Foreign { ends: false })?;
+    let command = GuestCommand::Program(tools::memcached(port));
+    let child = crew.start(guest, "memcached", command, Role::Foreign { ends: false })?;
     on_path.extend(crew.unless_tested(guest, child));
     let server = SocketAddrV4::new(guest.ip, port);
     let mut outcomes = Vec::new();
@@ -66,8 +66,8 @@ pub(super) fn etc<'a>(crew: &mut Crew<'a>, etc: &'a Etc) -> Result<Load<'a>, Lab
             largest: etc.largest,
             seed: seed_for(crew.context.seed, &load),
         });
-        let what = format!("client of {}", etc.name.get_ref());
-        let (child, outcome) = crew.start_task(guest, &what, work, Role::Measures)?;
+        let purpose = format!("client of {}", etc.name.get_ref());
+        let (child, outcome) = crew.start_task(guest, &purpose, work, Role::Measures)?;
         on_path.extend(crew.unless_tested(guest, child));
         outcomes.push(outcome);
     }

@@ -31,7 +31,7 @@ pub(super) fn series(
     let (experiment, topology) = (crew.experiment(), crew.context.topology);
     let ends = message.from.iter().chain(&message.to);
     let ends: Vec<&str> = ends.map(|name| name.get_ref().as_str()).collect();
-    let mut found = Vec::new();
+    let mut all_series = Vec::new();
     if let Some(name) = &message.ring {
         let mut passages = Passages::new();
         for guest in ends.iter().filter_map(|guest| topology.guest(guest)) {
@@ -44,7 +44,7 @@ pub(super) fn series(
                 conform(guest.ip, member.bandwidth, member.burst, &mut passages);
             }
         }
-        found.push((name.clone(), summary(&passages, reading.counted)));
+        all_series.push((name.clone(), summary(&passages, reading.counted)));
     }
     if let Some(name) = &message.vcpu_wait {
         let vcpus = reading.record.vcpus.iter();
@@ -62,9 +62,9 @@ pub(super) fn series(
             samples: latencies.samples.iter().map(waited).collect(),
             ..MeasuredSeries::default()
         };
-        found.push((name.clone(), series));
+        all_series.push((name.clone(), series));
     }
-    Ok(found)
+    Ok(all_series)
 }
 
 /// Reads the capture of the NIC of the guest with that address. A datagram enters when it is taken
@@ -100,12 +100,12 @@ fn conform(sender: Ipv4Addr, bandwidth: Rate, burst: Bytes, passages: &mut Passa
         .iter_mut()
         .filter(|((from, _, _), _)| *from == sender);
     let own = own.map(|(_, passage)| passage);
-    let mut taken: Vec<&mut Passage> = own.filter(|it| it.entered.is_some()).collect();
-    taken.sort_by_key(|passage| passage.entered);
+    let mut entries: Vec<&mut Passage> = own.filter(|it| it.entered.is_some()).collect();
+    entries.sort_by_key(|passage| passage.entered);
     // Time at which the bucket will be full again: until then the earned bytes are missing from S.
     let mut full = Nanos::ZERO;
     let whole = bandwidth.time_for(burst);
-    for passage in taken {
+    for passage in entries {
         let at = passage.entered.unwrap_or_default();
         full = full
             .max(at)

@@ -67,13 +67,13 @@ pub(super) fn admit(crew: &mut Crew<'_>) -> Result<Option<Promises>, LabError> {
         ask(crew, &place::request(member, pacing, link, guests))?;
         let name = place::tenant(tenant);
         let get = format!("get {name}");
-        let kept = until(crew, &get, "a host does not keep it", |it| {
+        let answer = until(crew, &get, "a host does not keep it", |it| {
             it["standing"]["state"] == "admitted"
         })?;
-        if let Some(why) = misplaced(experiment, tenant, &kept) {
+        if let Some(why) = misplaced(experiment, tenant, &answer) {
             return Err(wrong(&why));
         }
-        if let Some(delay) = promised(crew, &name, &kept)? {
+        if let Some(delay) = promised(crew, &name, &answer)? {
             promises.insert(tenant.clone(), delay);
         }
     }
@@ -93,11 +93,11 @@ fn promised(crew: &mut Crew<'_>, name: &str, tenant: &Value) -> Result<Option<Na
 
 /// Returns the answer of the service.
 fn ask(crew: &mut Crew<'_>, words: &str) -> Result<Value, LabError> {
-    let asked = words.split(' ').next().unwrap_or_default();
+    let subcommand = words.split(' ').next().unwrap_or_default();
     let args = place::ask(crew.context.session.directory(), words);
     let place = crew.supervisor.start(Start {
         ends: true,
-        ..child(crew, &format!("tailbound place {asked}"), args)
+        ..child(crew, &format!("tailbound place {subcommand}"), args)
     })?;
     let answer = crew.supervisor.finish(place)?;
     serde_json::from_str(&answer).map_err(|error| wrong(&format!("{error}: {answer:?}")))
@@ -123,8 +123,8 @@ fn until(
     }
 }
 
-fn wrong(what: &str) -> LabError {
-    LabError::io("asking the placement service")(io::Error::other(what))
+fn wrong(message: &str) -> LabError {
+    LabError::io("asking the placement service")(io::Error::other(message))
 }
 
 /// Returns the hosts of a tenant's VMs in the service's answer, by the VMs' numbers.
@@ -145,9 +145,9 @@ fn misplaced(experiment: &LabExperiment, tenant: &str, placed: &Value) -> Option
     machines(placed).find_map(|(number, host)| {
         let guest = guests.get(usize::try_from(number).ok()?)?.get_ref();
         let wanted = experiment.host_of(guest).unwrap_or_default();
-        let what =
+        let message =
             format!("it has machine {tenant}/{number} on {host}, and {guest} is on {wanted}");
-        (host != wanted).then_some(what)
+        (host != wanted).then_some(message)
     })
 }
 

@@ -63,11 +63,11 @@ pub(super) fn iperf<'a>(crew: &mut Crew<'a>, iperf: &'a Iperf) -> Result<Load<'a
         child: None,
     };
     let load = Load::new(Vec::new(), move |reading, _, measured| {
-        let jitter = tools::iperf3_jitter(&reading.said);
+        let jitter = tools::iperf3_jitter(&reading.output);
         let jitter = jitter.ok_or_else(|| LabError::Child {
             who: "iperf3".into(),
             what: "does not report what it is asked for".into(),
-            stderr: reading.said.clone(),
+            stderr: reading.output.clone(),
         })?;
         measured.value(&iperf.value, "ms", jitter);
         Ok(())

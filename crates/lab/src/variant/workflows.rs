@@ -35,8 +35,8 @@ pub(super) fn start_nodes(crew: &mut Crew<'_>) -> Result<(), LabError> {
         let program = crew.context.session.program.display().to_string();
         let listen = format!("--listen={}", address(guest));
         let words = [&program, "probe", "serve", &listen].map(str::to_owned);
-        let asked = GuestCommand::Program(words.into());
-        crew.start(guest, "server of calls", asked, Role::Node)?;
+        let command = GuestCommand::Program(words.into());
+        crew.start(guest, "server of calls", command, Role::Node)?;
         if let Some(selection) = selection {
             let result = result_of(crew, guest);
             // The report of an earlier repeat.
@@ -120,21 +120,24 @@ pub(super) fn add_selection(crew: &Crew<'_>, measured: &mut Measurement) -> Resu
         return Ok(());
     }
     let selection = read(&selection_file(crew))?;
-    let kept: Vec<&Guest> = nodes
+    let selected_nodes: Vec<&Guest> = nodes
         .into_iter()
         .filter(|node| selection.kept().any(|kept| kept == node.ip.to_string()))
         .collect();
     let workflows = crew.variant.running(&crew.experiment().workflow);
     let largest = workflows.map(|it| it.group).max().unwrap_or(0);
-    if kept.len() < largest {
+    if selected_nodes.len() < largest {
         measured.flaw = Some(format!(
             "only {} nodes are kept, too few for a group of {largest}: on a busy machine their \
              own sleeps are late",
-            kept.len()
+            selected_nodes.len()
         ));
     }
-    let shared = kept.iter().filter(|node| crew.shares_core(node)).count();
-    let counts = [selection.good, kept.len(), shared];
+    let shared = selected_nodes
+        .iter()
+        .filter(|node| crew.shares_core(node))
+        .count();
+    let counts = [selection.good, selected_nodes.len(), shared];
     for (name, count) in Selection::VALUES.into_iter().zip(counts) {
         measured.value(name, "", count as f64);
     }

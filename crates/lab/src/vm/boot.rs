@@ -35,16 +35,16 @@ impl Boot {
         Message::Links(links.to_owned()).write(&mut self.0)?;
         let mut best: Option<(Nanos, Nanos)> = None;
         for _ in 0..QUESTIONS {
-            let asked = now();
+            let sent_at = now();
             Message::Ask.write(&mut self.0)?;
             let Message::Clock(there) = self.read()? else {
                 return Err(io::Error::other("the VM does not report its time"));
             };
             // The VM read its clock between both times: the error is at most half of their
             // distance.
-            let half = Nanos(now().since(asked).as_nanos() / 2);
+            let half = Nanos(now().since(sent_at).as_nanos() / 2);
             if best.is_none_or(|(error, _)| half < error) {
-                best = Some((half, (asked + half).since(there)));
+                best = Some((half, (sent_at + half).since(there)));
             }
         }
         let (error, ahead) = best.unwrap_or_default();

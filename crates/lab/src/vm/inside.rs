@@ -129,8 +129,8 @@ impl Port {
                     });
                 }
                 Err(error) if Instant::now() > end => {
-                    let what = format!("{}: {error}", path.display());
-                    return Err(io::Error::new(error.kind(), what));
+                    let message = format!("{}: {error}", path.display());
+                    return Err(io::Error::new(error.kind(), message));
                 }
                 Err(_) => thread::sleep(POLL),
             }
@@ -195,8 +195,8 @@ fn do_order(number: usize) -> io::Result<()> {
         pass_on(stdout, |bytes| {
             answer(&of_stdout, &Message::Output(bytes))?;
             // The program has printed a line when it has written its outcome.
-            if let Some(found) = outcome.as_ref().and_then(|path| fs::read(path).ok()) {
-                answer(&of_stdout, &Message::Outcome(found))?;
+            if let Some(outcome_bytes) = outcome.as_ref().and_then(|path| fs::read(path).ok()) {
+                answer(&of_stdout, &Message::Outcome(outcome_bytes))?;
                 outcome = None;
             }
             Ok(())

@@ -20,8 +20,8 @@ pub(super) fn directory(kernel: &Path) -> Result<PathBuf, String> {
     let beside = kernel.parent().unwrap_or(Path::new("/"));
     let places = [beside, Path::new("/"), Path::new("/usr")];
     let mut places = places.map(|place| place.join("lib/modules").join(&version).join("kernel"));
-    let found = places.iter_mut().find(|place| place.is_dir());
-    found.map(std::mem::take).ok_or_else(|| {
+    let directory = places.iter_mut().find(|place| place.is_dir());
+    directory.map(std::mem::take).ok_or_else(|| {
         format!(
             "{} is Linux {version}, whose modules are not in /lib/modules: scripts/guest-kernel \
              gets a kernel with its modules",
@@ -76,11 +76,11 @@ fn add(name: &str, files: &BTreeMap<String, PathBuf>, order: &mut Vec<PathBuf>) 
         return Ok(());
     };
     if path.extension().is_none_or(|extension| extension != "ko") {
-        let what = format!(
+        let message = format!(
             "{} is compressed: scripts/guest-kernel gets a kernel whose modules are not",
             path.display()
         );
-        return Err(io::Error::other(what));
+        return Err(io::Error::other(message));
     }
     for needed in needs(&fs::read(path)?) {
         add(&needed, files, order)?;
@@ -92,8 +92,8 @@ fn add(name: &str, files: &BTreeMap<String, PathBuf>, order: &mut Vec<PathBuf>) 
 /// Returns the names of the modules that a module depends on.
 fn needs(module: &[u8]) -> Vec<String> {
     const KEY: &[u8] = b"\0depends=";
-    let found = module.windows(KEY.len()).position(|window| window == KEY);
-    let list = found.map_or(&[][..], |at| &module[at + KEY.len()..]);
+    let position = module.windows(KEY.len()).position(|window| window == KEY);
+    let list = position.map_or(&[][..], |at| &module[at + KEY.len()..]);
     let list = list.split(|byte| *byte == 0).next().unwrap_or_default();
     let names = list
         .split(|byte| *byte == b',')

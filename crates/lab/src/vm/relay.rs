@@ -22,9 +22,9 @@ pub enum GuestCommand {
 ///
 /// # Errors
 /// The VM ends, or a file cannot be read or written.
-pub fn relay(socket: &Path, asked: GuestCommand) -> io::Result<Option<i32>> {
+pub fn relay(socket: &Path, command: GuestCommand) -> io::Result<Option<i32>> {
     let mut stream = UnixStream::connect(socket)?;
-    let (order, outcome) = match asked {
+    let (order, outcome) = match command {
         GuestCommand::Program(words) => (Order::Program(words), None),
         GuestCommand::Task(path) => {
             let task: Task = serde_json::from_slice(&fs::read(path)?)?;

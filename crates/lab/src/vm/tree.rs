@@ -70,13 +70,13 @@ fn needed(program: &Path, file: &[u8]) -> io::Result<BTreeSet<PathBuf>> {
         return Ok(BTreeSet::new());
     };
     let output = Command::new(&loader).arg("--list").arg(program).output()?;
-    let mut found = libraries(&String::from_utf8_lossy(&output.stdout));
-    if !output.status.success() || found.is_empty() {
-        let what = format!("{} --list {} fails", loader.display(), program.display());
-        return Err(io::Error::other(what));
+    let mut files = libraries(&String::from_utf8_lossy(&output.stdout));
+    if !output.status.success() || files.is_empty() {
+        let message = format!("{} --list {} fails", loader.display(), program.display());
+        return Err(io::Error::other(message));
     }
-    found.insert(loader);
-    Ok(found)
+    files.insert(loader);
+    Ok(files)
 }
 
 /// Returns the files that a loader lists: `NAME => FILE (ADDRESS)`, or `FILE (ADDRESS)`.

@@ -24,8 +24,8 @@ fn refitted(dc: &Datacentre, tenant: &Tenant) -> Result<Placement, PlacementErro
     let stays = |host: NodeId, count: u32| {
         !dc.is_closed(host) && dc.vms_that_are_kept(host, &tenant.request) >= count
     };
-    let kept = Placement::new(hosts.filter(|(host, count)| stays(*host, *count)));
-    dc.extend(&tenant.request, &kept)
+    let base = Placement::new(hosts.filter(|(host, count)| stays(*host, *count)));
+    dc.extend(&tenant.request, &base)
 }
 
 impl Datacentre {
@@ -50,8 +50,8 @@ impl Datacentre {
     /// are, or the request makes no sense. Then nothing has changed.
     pub fn change(&mut self, id: TenantId, request: Request) -> Result<&Placement, AdmitError> {
         self.check(&request)?;
-        let found = self.without(id, |dc, tenant| {
-            let kept = if request.vms < tenant.request.vms {
+        let placement = self.without(id, |dc, tenant| {
+            let base = if request.vms < tenant.request.vms {
                 dc.shrink(&request, &tenant.placement)
             } else {
                 tenant.placement.clone()
@@ -63,19 +63,19 @@ impl Datacentre {
                 } == tenant.request;
             if has_fewer_only {
                 // Their hosts keep no more than before.
-                return dc.verify_network(&request, &kept).map(|()| kept);
+                return dc.verify_network(&request, &base).map(|()| base);
             }
-            dc.verify_resources(&request, &kept)?;
-            for &(host, count) in kept.hosts() {
+            dc.verify_resources(&request, &base)?;
+            for &(host, count) in base.hosts() {
                 dc.check_machines(host, &request, count).map_err(|rule| {
                     let host = dc.topology.name(host).into();
                     PlacementError::HostOfMachines { host, rule }
                 })?;
             }
-            dc.extend(&request, &kept)
+            dc.extend(&request, &base)
         })??;
         self.release(id)?;
-        Ok(self.reserve(id, request, found))
+        Ok(self.reserve(id, request, placement))
     }
 
     /// Moves the machines of a tenant that are on closed hosts, or on hosts that do not keep its
@@ -84,9 +84,9 @@ impl Datacentre {
     /// # Errors
     /// There is no place for them. Then nothing has changed.
     pub fn relocate(&mut self, id: TenantId) -> Result<&Placement, AdmitError> {
-        let found = self.without(id, refitted)??;
+        let placement = self.without(id, refitted)??;
         let tenant = self.release(id)?;
-        Ok(self.reserve(id, tenant.request, found))
+        Ok(self.reserve(id, tenant.request, placement))
     }
 
     /// Closes all hosts below a node, so that they get no machines, and returns the tenants that
@@ -209,26 +209,26 @@ impl Datacentre {
         Placement::new(largest.into_iter().flat_map(|(_, hosts)| hosts))
     }
 
-    /// Returns a placement with all of `kept` and the missing machines, as near to them as they
+    /// Returns a placement with all of `base` and the missing machines, as near to them as they
     /// fit.
-    fn extend(&self, request: &Request, kept: &Placement) -> Result<Placement, PlacementError> {
-        let found = self.found_beside(request, kept);
-        found.map_err(|error| self.told(request, error))
+    fn extend(&self, request: &Request, base: &Placement) -> Result<Placement, PlacementError> {
+        let placement = self.found_beside(request, base);
+        placement.map_err(|error| self.with_cpu_cause(request, error))
     }
 
     fn found_beside(
         &self,
         request: &Request,
-        kept: &Placement,
+        base: &Placement,
     ) -> Result<Placement, PlacementError> {
-        let missing = u64::from(request.vms).saturating_sub(kept.vms());
-        if kept.vms() == 0 {
+        let missing = u64::from(request.vms).saturating_sub(base.vms());
+        if base.vms() == 0 {
             return search::fit(self, request, self.effort).0;
         }
         if missing == 0 {
-            self.verify(request, kept)?;
-            self.verify_links(request, kept)?;
-            return Ok(kept.clone());
+            self.verify(request, base)?;
+            self.verify_links(request, base)?;
+            return Ok(base.clone());
         }
         let too_few = PlacementError::Slots {
             wanted: missing as u32,
@@ -240,9 +240,9 @@ impl Datacentre {
         {
             return Err(too_few);
         }
-        let mut scope = super::ports::branches(&self.topology, kept).1;
+        let mut scope = super::ports::branches(&self.topology, base).1;
         loop {
-            if let Some(placement) = self.extend_below(request, kept, scope) {
+            if let Some(placement) = self.extend_below(request, base, scope) {
                 return Ok(placement);
             }
             match self.topology.parent(scope) {
@@ -250,7 +250,7 @@ impl Datacentre {
                 None => break,
             }
         }
-        let (outcome, looks) = complete::search(self, request, kept, self.effort);
+        let (outcome, looks) = complete::search(self, request, base, self.effort);
         match outcome {
             Outcome::Found(placement) => Ok(placement),
             Outcome::Nowhere => Err(PlacementError::Beside),
@@ -264,14 +264,14 @@ impl Datacentre {
     fn extend_below(
         &self,
         request: &Request,
-        kept: &Placement,
+        base: &Placement,
         scope: NodeId,
     ) -> Option<Placement> {
-        let mut hosts: BTreeMap<NodeId, u32> = kept.hosts().iter().copied().collect();
-        let mut missing = request.vms - kept.vms() as u32;
+        let mut hosts: BTreeMap<NodeId, u32> = base.hosts().iter().copied().collect();
+        let mut missing = request.vms - base.vms() as u32;
         let mut search = search::Search::new(self, request, self.policy);
         search.look_below(scope);
-        let mut domains = Domains::new(self, request, kept);
+        let mut domains = Domains::new(self, request, base);
         let mut todo = vec![scope];
         while let Some(node) = todo.pop() {
             if missing == 0 {
@@ -314,7 +314,7 @@ struct Domains<'a> {
 }
 
 impl<'a> Domains<'a> {
-    fn new(dc: &'a Datacentre, request: &Request, kept: &Placement) -> Self {
+    fn new(dc: &'a Datacentre, request: &Request, base: &Placement) -> Self {
         let domains = request.domains;
         let mut new = Self {
             dc,
@@ -322,7 +322,7 @@ impl<'a> Domains<'a> {
             most: domains.map_or(u32::MAX, |domains| domains.most(request.vms)),
             sums: BTreeMap::new(),
         };
-        for &(host, count) in kept.hosts() {
+        for &(host, count) in base.hosts() {
             new.add(host, count);
         }
         new

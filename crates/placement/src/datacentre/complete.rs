@@ -43,20 +43,20 @@ pub(super) enum Outcome {
 /// Effort of this search as a multiple of first fit's: it is the last search.
 const TIMES: u32 = 10;
 
-/// Tries every placement for a request that keeps the machines of `kept` where they are. Also
+/// Tries every placement for a request that keeps the machines of `base` where they are. Also
 /// returns the number of checks of ports and hosts, hardly more than ten times `effort`.
 pub(super) fn search(
     dc: &Datacentre,
     request: &Request,
-    kept: &Placement,
+    base: &Placement,
     effort: u32,
 ) -> (Outcome, u32) {
     let effort = effort.saturating_mul(TIMES);
-    let Some(mut all) = Complete::new(dc, request, kept, effort) else {
+    let Some(mut all) = Complete::new(dc, request, base, effort) else {
         return (Outcome::TooMany, 0);
     };
     all.walk(0, request.vms);
-    let outcome = match all.found.take() {
+    let outcome = match all.best.take() {
         Some(placement) => Outcome::Found(placement),
         None if all.looks > effort => Outcome::GaveUp,
         None if dc.are_all_over(dc.topology.rank(request.class()), &all.refused()) => {
@@ -110,7 +110,7 @@ struct Complete<'a> {
     dc: &'a Datacentre,
     source: Option<Source>,
     request: &'a Request,
-    kept: &'a Placement,
+    base: &'a Placement,
     sites: Vec<Site>,
     candidates: Vec<Candidate>,
     steps: Vec<Step>,
@@ -122,7 +122,7 @@ struct Complete<'a> {
     known: HashMap<(PortId, u32, Wait), bool>,
     looks: u32,
     effort: u32,
-    found: Option<Placement>,
+    best: Option<Placement>,
 }
 
 impl<'a> Complete<'a> {
@@ -130,15 +130,15 @@ impl<'a> Complete<'a> {
     fn new(
         dc: &'a Datacentre,
         request: &'a Request,
-        kept: &'a Placement,
+        base: &'a Placement,
         effort: u32,
     ) -> Option<Self> {
-        let hosts = hosts_with_room(dc, request, kept)?;
+        let hosts = hosts_with_room(dc, request, base)?;
         let mut new = Self {
             dc,
             source: request.source(dc.policy, &dc.topology),
             request,
-            kept,
+            base,
             sites: Vec::new(),
             candidates: Vec::with_capacity(hosts.len()),
             steps: Vec::new(),
@@ -147,7 +147,7 @@ impl<'a> Complete<'a> {
             known: HashMap::new(),
             looks: 0,
             effort,
-            found: None,
+            best: None,
         };
         let mut above: Vec<NodeId> = hosts.clone();
         for host in &hosts {
@@ -204,8 +204,8 @@ impl<'a> Complete<'a> {
     }
 
     fn kept_on(&self, host: NodeId) -> u32 {
-        let mut hosts = self.kept.hosts().iter();
-        hosts.find(|kept| kept.0 == host).map_or(0, |kept| kept.1)
+        let mut hosts = self.base.hosts().iter();
+        hosts.find(|base| base.0 == host).map_or(0, |base| base.1)
     }
 
     /// Sets which candidates are near enough to each other.
@@ -375,10 +375,10 @@ impl<'a> Complete<'a> {
         if below > most || !self.may_pass(site, below, waited) {
             return false;
         }
-        let way = up.after(self.capacity(self.sites[site].node, Direction::Up));
+        let wait = up.after(self.capacity(self.sites[site].node, Direction::Up));
         let had = self.sites[parent].clone();
         self.sites[parent].below += below;
-        self.sites[parent].up = had.up.or(way);
+        self.sites[parent].up = had.up.or(wait);
         let is_done = self.walk(step + 1, left);
         self.sites[parent] = had;
         is_done
@@ -466,7 +466,7 @@ impl<'a> Complete<'a> {
 
     /// Returns whether all ports may carry what was chosen.
     fn may_all_pass(&mut self) -> bool {
-        let longest = self.longest_ways();
+        let longest = self.longest_waits();
         (0..self.sites.len()).all(|site| {
             let below = self.sites[site].below;
             if below == 0 || below == self.request.vms {
@@ -479,18 +479,18 @@ impl<'a> Complete<'a> {
 
     /// Returns for each site the two longest ways that come up to it from different sites with
     /// machines, and the sites.
-    fn longest_ways(&self) -> Vec<[Option<(Nanos, usize)>; 2]> {
+    fn longest_waits(&self) -> Vec<[Option<(Nanos, usize)>; 2]> {
         let mut longest = vec![[None; 2]; self.sites.len()];
         for (site, of) in self.sites.iter().enumerate() {
             if of.below == 0 || of.parent == site {
                 continue;
             }
-            let way = Some((of.up.time + self.capacity(of.node, Direction::Up), site));
+            let wait = Some((of.up.time + self.capacity(of.node, Direction::Up), site));
             let [first, second] = &mut longest[of.parent];
-            if way > *first {
-                *second = std::mem::replace(first, way);
+            if wait > *first {
+                *second = std::mem::replace(first, wait);
             } else {
-                *second = way.max(*second);
+                *second = wait.max(*second);
             }
         }
         longest
@@ -498,14 +498,14 @@ impl<'a> Complete<'a> {
 
     /// Returns how long those that have a place outside a site may have waited before its port
     /// down, where all have theirs.
-    fn waited_in_all(&self, site: usize, ways: &[[Option<(Nanos, usize)>; 2]]) -> Wait {
+    fn waited_in_all(&self, site: usize, longest_waits: &[[Option<(Nanos, usize)>; 2]]) -> Wait {
         let (mut longest, mut down) = (Nanos::ZERO, Nanos::ZERO);
         let mut at = site;
         while self.sites[at].parent != at {
             let parent = self.sites[at].parent;
-            let mut beside = ways[parent].into_iter().flatten();
-            if let Some((way, _)) = beside.find(|(_, other)| *other != at) {
-                longest = longest.max(way + down);
+            let mut beside = longest_waits[parent].into_iter().flatten();
+            if let Some((wait, _)) = beside.find(|(_, other)| *other != at) {
+                longest = longest.max(wait + down);
             }
             down += self.capacity(self.sites[parent].node, Direction::Down);
             at = parent;
@@ -535,15 +535,15 @@ impl<'a> Complete<'a> {
         self.looks += 4 * placement.hosts().len() as u32;
         let checked = self.dc.verify_network(self.request, &placement);
         let checked = checked.and_then(|()| self.dc.verify_links(self.request, &placement));
-        self.found = checked.is_ok().then_some(placement);
-        self.found.is_some()
+        self.best = checked.is_ok().then_some(placement);
+        self.best.is_some()
     }
 }
 
-/// Returns the hosts with room for a machine, and those of `kept`, in ascending order; None if
+/// Returns the hosts with room for a machine, and those of `base`, in ascending order; None if
 /// they are too many.
-fn hosts_with_room(dc: &Datacentre, request: &Request, kept: &Placement) -> Option<Vec<NodeId>> {
-    let mut hosts: Vec<NodeId> = kept.hosts().iter().map(|(host, _)| *host).collect();
+fn hosts_with_room(dc: &Datacentre, request: &Request, base: &Placement) -> Option<Vec<NodeId>> {
+    let mut hosts: Vec<NodeId> = base.hosts().iter().map(|(host, _)| *host).collect();
     let mut rank = 0;
     let mut seen = 0;
     while let Some(next) = dc.slots[0].next(rank, 1) {

@@ -82,7 +82,11 @@ impl Datacentre {
 
     /// Returns the error of a request without a placement. If the request would have room without
     /// its reservation of CPU, the error names this reservation and a host.
-    pub(super) fn told(&self, request: &Request, error: PlacementError) -> PlacementError {
+    pub(super) fn with_cpu_cause(
+        &self,
+        request: &Request,
+        error: PlacementError,
+    ) -> PlacementError {
         let hosts = self.topology.hosts();
         if request.cpu_reservation.is_none() || hosts.len() > HOSTS {
             return error;

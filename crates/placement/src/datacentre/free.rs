@@ -47,16 +47,16 @@ impl FreeResources {
     pub(super) fn take(&mut self, host: NodeId, amount: Use) {
         let free = &mut self.nodes[host.index()];
         let had = self.excess.get(&host).copied().unwrap_or_default();
-        let (slots, over) = taken(free.slots.into(), amount.slots.into());
+        let (slots, over) = difference_and_excess(free.slots.into(), amount.slots.into());
         free.slots = slots as u32;
         let mut excess = Excess {
             slots: had.slots + over,
             ..had
         };
-        let (cpu, over) = taken(free.cpu.into(), amount.cpu);
+        let (cpu, over) = difference_and_excess(free.cpu.into(), amount.cpu);
         free.cpu = cpu as u64;
         excess.cpu += over;
-        let (memory, over) = taken(free.memory.0.into(), amount.memory);
+        let (memory, over) = difference_and_excess(free.memory.0.into(), amount.memory);
         free.memory = Bytes(memory as u64);
         excess.memory += over;
         self.set(host, excess);
@@ -66,11 +66,11 @@ impl FreeResources {
     pub(super) fn give(&mut self, host: NodeId, amount: Use) {
         let had = self.excess.get(&host).copied().unwrap_or_default();
         let free = &mut self.nodes[host.index()];
-        let (slots, more) = taken(had.slots, amount.slots.into());
+        let (slots, more) = difference_and_excess(had.slots, amount.slots.into());
         free.slots += more as u32;
-        let (cpu, more) = taken(had.cpu, amount.cpu);
+        let (cpu, more) = difference_and_excess(had.cpu, amount.cpu);
         free.cpu += more as u64;
-        let (memory, more) = taken(had.memory, amount.memory);
+        let (memory, more) = difference_and_excess(had.memory, amount.memory);
         free.memory += Bytes(more as u64);
         self.set(host, Excess { slots, cpu, memory });
     }
@@ -85,7 +85,7 @@ impl FreeResources {
 }
 
 /// Returns the rest of `from`, and the part of `amount` that it does not cover.
-fn taken(from: u128, amount: u128) -> (u128, u128) {
+fn difference_and_excess(from: u128, amount: u128) -> (u128, u128) {
     (from.saturating_sub(amount), amount.saturating_sub(from))
 }
 

@@ -22,30 +22,30 @@ pub(super) struct Key {
 pub(super) struct Loads {
     source: Source,
     /// Cached loads, each at the index of its key; empty before the first query.
-    kept: Vec<Option<(Key, Load)>>,
+    cache: Vec<Option<(Key, Load)>>,
     vms: u32,
 }
 
 impl Loads {
     /// Returns an empty cache for a tenant with `vms` machines.
     pub(super) fn new(source: Source, vms: u32) -> Self {
-        let kept = Vec::new();
-        Self { source, kept, vms }
+        let cache = Vec::new();
+        Self { source, cache, vms }
     }
 
     /// Returns a load that is nowhere above any of the key's: [`Source::at_least`].
     #[inline]
     pub(super) fn at_least(&mut self, key: Key) -> &Load {
-        if self.kept.is_empty() {
-            self.kept.resize(KEPT, None);
+        if self.cache.is_empty() {
+            self.cache.resize(KEPT, None);
         }
-        let kept = &mut self.kept[key.place()];
-        if kept.as_ref().is_some_and(|known| known.0 != key) {
-            *kept = None;
+        let cache = &mut self.cache[key.place()];
+        if cache.as_ref().is_some_and(|known| known.0 != key) {
+            *cache = None;
         }
         let (source, vms) = (&self.source, self.vms);
         let make = || source.at_least(key.senders, vms, key.waits, key.parts);
-        &kept.get_or_insert_with(|| (key, make())).1
+        &cache.get_or_insert_with(|| (key, make())).1
     }
 }
 

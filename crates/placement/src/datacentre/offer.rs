@@ -27,9 +27,9 @@ impl Datacentre {
 
     /// Sets what a host keeps. Machines that are there stay.
     pub fn set_offer(&mut self, host: NodeId, offer: HostOffer) {
-        let held = &mut self.offers[host.index()];
-        let before = held.as_deref().copied().unwrap_or_default();
-        *held = (offer != HostOffer::Unknown).then(|| Box::new(offer));
+        let slot = &mut self.offers[host.index()];
+        let before = slot.as_deref().copied().unwrap_or_default();
+        *slot = (offer != HostOffer::Unknown).then(|| Box::new(offer));
         if (before == HostOffer::Nothing) != (offer == HostOffer::Nothing) {
             self.refresh(vec![host]);
         }
@@ -115,11 +115,11 @@ impl Datacentre {
                 packet: None,
             })),
             HostOffer::Unknown => Ok(None),
-            HostOffer::Within(said) => {
-                said.check_departures(self.topology.lateness(host), self.topology.packet())?;
+            HostOffer::Within(limits) => {
+                limits.check_departures(self.topology.lateness(host), self.topology.packet())?;
                 Ok(Some(HostLimits {
-                    link: said.link.min(built),
-                    ..said
+                    link: limits.link.min(built),
+                    ..limits
                 }))
             }
             HostOffer::BestEffort => Err(HostRule::NoGuarantee),

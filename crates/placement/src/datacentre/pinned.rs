@@ -401,6 +401,6 @@ fn verify_host(
         let refusal = Refusal::of_host(dc, host, Rule::Memory, why);
         return Err(refusal.with_excess(wanted - free.memory));
     }
-    let kept = dc.check_machines(host, request, count);
-    kept.map_err(|rule| Refusal::of_rule(dc, host, rule))
+    let result = dc.check_machines(host, request, count);
+    result.map_err(|rule| Refusal::of_rule(dc, host, rule))
 }

@@ -85,26 +85,26 @@ pub(super) fn branches(topology: &Topology, placement: &Placement) -> (Vec<Branc
         for entry in &mut level {
             entry.0 = topology.parent(entry.0).unwrap_or(scope);
         }
-        level.dedup_by(|next, kept| {
-            let same = next.0 == kept.0;
-            kept.1 += if same { next.1 } else { 0 };
+        level.dedup_by(|next, previous| {
+            let same = next.0 == previous.0;
+            previous.1 += if same { next.1 } else { 0 };
             same
         });
     }
     // In an uneven tree a node may have been met at two levels.
     all.sort_unstable_by_key(|branch| branch.node);
-    all.dedup_by(|next, kept| {
-        let same = next.node == kept.node;
-        kept.below += if same { next.below } else { 0 };
+    all.dedup_by(|next, previous| {
+        let same = next.node == previous.node;
+        previous.below += if same { next.below } else { 0 };
         same
     });
-    set_ways(topology, &mut all);
+    set_waits(topology, &mut all);
     (all, scope)
 }
 
 /// Sets how long frames may have waited before each port: those that exist, from one machine to
 /// another.
-fn set_ways(topology: &Topology, all: &mut [Branch]) {
+fn set_waits(topology: &Topology, all: &mut [Branch]) {
     let capacity = |node: NodeId, direction: Direction| {
         let port = PortId { node, direction };
         topology.port(port).capacity
@@ -135,12 +135,12 @@ fn set_ways(topology: &Topology, all: &mut [Branch]) {
         // The longest way from one of them, and the longest but one.
         let mut longest = [(usize::MAX, Nanos::ZERO); 2];
         for (index, branch) in all[first..end].iter().enumerate() {
-            let way = branch.up.time + capacity(branch.node, Direction::Up);
-            let way = (index, way);
-            if way.1 > longest[0].1 {
-                longest = [way, longest[0]];
-            } else if way.1 > longest[1].1 {
-                longest[1] = way;
+            let wait = branch.up.time + capacity(branch.node, Direction::Up);
+            let wait = (index, wait);
+            if wait.1 > longest[0].1 {
+                longest = [wait, longest[0]];
+            } else if wait.1 > longest[1].1 {
+                longest[1] = wait;
             }
         }
         for (index, branch) in all[first..end].iter_mut().enumerate() {
@@ -361,12 +361,12 @@ fn vms_that_fit_in(free: Resources, request: &Request) -> u32 {
 /// sending one.
 fn longest_delay(topology: &Topology, placement: &Placement) -> Nanos {
     let branches = branches(topology, placement).0;
-    let ways = branches.iter().map(|branch| {
+    let delays = branches.iter().map(|branch| {
         let port = PortId {
             node: branch.node,
             direction: Direction::Down,
         };
         branch.down.time + topology.port(port).capacity
     });
-    ways.max().unwrap_or(Nanos::ZERO)
+    delays.max().unwrap_or(Nanos::ZERO)
 }

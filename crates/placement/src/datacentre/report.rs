@@ -481,13 +481,13 @@ impl Datacentre {
             if request.check().is_err() {
                 return false;
             }
-            let (found, looked_at) = search::fit(self, &request, self.effort.min(effort));
+            let (placement, looked_at) = search::fit(self, &request, self.effort.min(effort));
             effort = effort.saturating_sub(looked_at);
-            found.is_ok()
+            placement.is_ok()
         };
         let adjustment = &relaxation.adjustment;
         let (mut good, mut bad) = (0, relaxation.most);
-        let mut found = Some(adjustment(0)).filter(|adjustment| passes(*adjustment));
+        let mut best = Some(adjustment(0)).filter(|adjustment| passes(*adjustment));
         for _ in 0..HALVINGS {
             let middle = good + (bad - good) / 2;
             if middle == good {
@@ -495,12 +495,12 @@ impl Datacentre {
             }
             if passes(adjustment(middle)) {
                 good = middle;
-                found = Some(adjustment(middle));
+                best = Some(adjustment(middle));
             } else {
                 bad = middle;
             }
         }
-        let exact = found?;
+        let exact = best?;
         let rounded = exact.rounded();
         // With the effort of a decision: it is one that the caller can make.
         Some(

@@ -37,7 +37,7 @@ pub(super) struct Search<'a> {
     pub(super) checks: u32,
     pub(super) effort: u32,
     pub(super) seen: KnownHosts,
-    found: Vec<ChosenHost>,
+    chosen_hosts: Vec<ChosenHost>,
 }
 
 /// Combinations of hosts for which no path between two exceeds a limit.
@@ -70,9 +70,9 @@ pub(super) fn fit(
 ) -> (Result<Placement, PlacementError>, u32) {
     let mut search = Search::new(dc, request, dc.policy);
     search.effort = effort;
-    let found = search.first();
-    let Err(error @ (PlacementError::Ports | PlacementError::Effort { .. })) = found else {
-        return (found, search.checks);
+    let result = search.first();
+    let Err(error @ (PlacementError::Ports | PlacementError::Effort { .. })) = result else {
+        return (result, search.checks);
     };
     // What does not fit without a look at any port is refused for that.
     let mut without_ports = Search::new(dc, request, Policy::Locality);
@@ -84,7 +84,7 @@ pub(super) fn fit(
     }
     let (outcome, looks) = complete::search(dc, request, &Placement::default(), effort);
     let looks = search.checks.saturating_add(looks);
-    let found = match outcome {
+    let result = match outcome {
         Outcome::Found(placement) => Ok(placement),
         Outcome::Nowhere => Err(PlacementError::Ports),
         Outcome::Unproved => Err(PlacementError::Unproved),
@@ -93,7 +93,7 @@ pub(super) fn fit(
         Outcome::TooMany if error == PlacementError::Ports => Err(PlacementError::Unfound),
         Outcome::TooMany => Err(error),
     };
-    (found, looks)
+    (result, looks)
 }
 
 /// Height of the nodes of which those with the fewest free slots are tried first: racks.
@@ -166,7 +166,7 @@ impl<'a> Search<'a> {
             checks: 0,
             effort: dc.effort,
             seen: KnownHosts::default(),
-            found: Vec::new(),
+            chosen_hosts: Vec::new(),
         }
     }
 
@@ -237,7 +237,7 @@ impl<'a> Search<'a> {
         // others' bursts meet there, equal parts may still do (Silo figure 5).
         loop {
             self.host_limit = limit;
-            self.found.clear();
+            self.chosen_hosts.clear();
             let placed = self.fill(scope, vms);
             if placed == vms {
                 return Ok(Some(self.take_found()));
@@ -260,7 +260,11 @@ impl<'a> Search<'a> {
     }
 
     fn take_found(&mut self) -> Placement {
-        Placement::new(self.found.drain(..).map(|found| (found.host, found.vms)))
+        Placement::new(
+            self.chosen_hosts
+                .drain(..)
+                .map(|host| (host.host, host.vms)),
+        )
     }
 
     /// Sets which hosts below the scope are near enough to each other; an error if none are.
@@ -301,7 +305,7 @@ impl<'a> Search<'a> {
             return None;
         }
         self.host_limit = self.request.vms.div_ceil(hosts);
-        self.found.clear();
+        self.chosen_hosts.clear();
         let all = self.fill(rack, self.request.vms) == self.request.vms;
         all.then(|| self.take_found())
     }
@@ -353,7 +357,7 @@ impl<'a> Search<'a> {
         if node != self.scope {
             want = want.min(self.most_below(node));
         }
-        let mark = self.found.len();
+        let mark = self.chosen_hosts.len();
         loop {
             if node != self.scope {
                 want = self.most_through(node, want);
@@ -372,7 +376,7 @@ impl<'a> Search<'a> {
                 return placed;
             }
             // Fewer than hoped for, and for these few the ports are too small.
-            self.found.truncate(mark);
+            self.chosen_hosts.truncate(mark);
             want = placed.min(want - 1);
         }
     }
@@ -400,7 +404,7 @@ impl<'a> Search<'a> {
         let most = want.min(self.host_limit).min(fit);
         let count = self.most_on(host, most);
         if count > 0 {
-            self.found.push(ChosenHost {
+            self.chosen_hosts.push(ChosenHost {
                 host,
                 vms: count,
                 longest,
@@ -416,7 +420,7 @@ impl<'a> Search<'a> {
             return Some((Nanos::ZERO, Nanos::ZERO));
         }
         let (up, down) = self.dc.topology.of_rank(self.rank).delays(host, self.scope);
-        let chosen = self.found.last().map(|found| found.longest);
+        let chosen = self.chosen_hosts.last().map(|found| found.longest);
         let is_near = match (self.near, chosen) {
             (Near::All, _) | (Near::Pairs(_), None) => true,
             (Near::Half(limit), _) => up.max(down) <= Nanos(limit.0 / 2),

@@ -228,13 +228,13 @@ impl fmt::Display for DelayClasses<'_> {
 impl Changes {
     fn compare<T: Copy + PartialEq + fmt::Display>(
         mut self,
-        what: &'static str,
+        property: &'static str,
         was: T,
         now: T,
     ) -> Self {
         if was != now {
             self.0.push(Difference {
-                what,
+                what: property,
                 was: was.to_string(),
                 now: now.to_string(),
             });

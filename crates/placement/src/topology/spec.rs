@@ -314,18 +314,18 @@ fn default_classes() -> ClassesSpec {
 
 fn check<T: Copy + PartialOrd + std::fmt::Display>(
     name: &str,
-    what: &'static str,
-    got: T,
+    quantity: &'static str,
+    value: T,
     least: T,
     most: T,
 ) -> Result<(), SpecError> {
-    if got >= least && got <= most {
+    if value >= least && value <= most {
         return Ok(());
     }
     Err(SpecError::Range {
         name: name.to_owned(),
-        what,
-        got: got.to_string(),
+        what: quantity,
+        got: value.to_string(),
         least: least.to_string(),
         most: most.to_string(),
     })
@@ -423,8 +423,8 @@ impl Spec {
         let mut leaves: Vec<Vec<usize>> = vec![Vec::new(); core + 1];
         let above = |name: &str, group: Option<&String>| {
             let Some(group) = group else { return Ok(core) };
-            let found = groups.get(group.as_str()).copied();
-            found.ok_or_else(|| SpecError::Unknown {
+            let group_index = groups.get(group.as_str()).copied();
+            group_index.ok_or_else(|| SpecError::Unknown {
                 name: name.to_owned(),
                 group: group.clone(),
             })
@@ -516,8 +516,8 @@ impl Spec {
                 check(name, "buffer", buffer, self.frame, MAX_LIMITS.burst)?;
             }
             for left in [uplink.down(), uplink.up(end)] {
-                let what = "buffer less shared buffer";
-                check(name, what, left, self.frame, MAX_LIMITS.burst)?;
+                let quantity = "buffer less shared buffer";
+                check(name, quantity, left, self.frame, MAX_LIMITS.burst)?;
             }
         }
         let (mut nodes, mut slots) = (self.groups.len() as u64, 0_u64);
@@ -845,17 +845,17 @@ impl Builder {
             let mut longest: [Option<(u32, Nanos)>; 2] = [None; 2];
             for child in children.clone() {
                 let node = &self.nodes[child as usize];
-                let way = node.below + node.up.capacity;
-                let is_longer = |than: Option<(u32, Nanos)>| than.is_none_or(|it| way > it.1);
+                let delay = node.below + node.up.capacity;
+                let is_longer = |than: Option<(u32, Nanos)>| than.is_none_or(|it| delay > it.1);
                 if is_longer(longest[0]) {
-                    longest = [Some((child, way)), longest[0]];
+                    longest = [Some((child, delay)), longest[0]];
                 } else if is_longer(longest[1]) {
-                    longest[1] = Some((child, way));
+                    longest[1] = Some((child, delay));
                 }
             }
             for child in children {
-                let beside = longest.into_iter().flatten().find(|way| way.0 != child);
-                self.nodes[child as usize].beside = beside.map(|way| way.1);
+                let beside = longest.into_iter().flatten().find(|delay| delay.0 != child);
+                self.nodes[child as usize].beside = beside.map(|delay| delay.1);
             }
         }
     }

@@ -449,7 +449,7 @@ impl Messages {
             if setting.meter.is_some() {
                 section.at("meter", "tenants are not metered: leave it out");
             }
-            self.check_queues(setting, section);
+            check_queues(self, setting, section);
             return;
         }
         for (key, is_there) in [
@@ -466,19 +466,17 @@ impl Messages {
     }
 }
 
-impl Messages {
-    /// Checks that switches have a queue for each delay class, for other guarantees and for the rest.
-    fn check_queues(&self, setting: &Setting, section: &mut Section<'_>) {
-        let delay_classes = self.racks.as_ref().map_or(0, |it| it.delay_class.len());
-        let queues = delay_classes + 2;
-        let classes = setting.switches.classes;
-        if delay_classes > 0 && setting.pacer.is_some() && classes < queues {
-            let message = format!(
-                "{classes} classes for {delay_classes} of `delay_class`, other guarantees and best \
-                 effort: write {queues} or more"
-            );
-            section.table("switches").at("classes", message);
-        }
+/// Checks that switches have a queue for each delay class, for other guarantees and for the rest.
+fn check_queues(messages: &Messages, setting: &Setting, section: &mut Section<'_>) {
+    let delay_classes = messages.racks.as_ref().map_or(0, |it| it.delay_class.len());
+    let queues = delay_classes + 2;
+    let classes = setting.switches.classes;
+    if delay_classes > 0 && setting.pacer.is_some() && classes < queues {
+        let message = format!(
+            "{classes} classes for {delay_classes} of `delay_class`, other guarantees and best \
+             effort: write {queues} or more"
+        );
+        section.table("switches").at("classes", message);
     }
 }
 

@@ -82,8 +82,8 @@ impl Args {
         for (place, guest) in self.guests.iter().enumerate() {
             let before = &self.guests[..place];
             if before.iter().any(|before| before.name == guest.name) {
-                let said = format!("machine {} is named twice", guest.name);
-                return Err(Failure::wrong_arguments(said));
+                let message = format!("machine {} is named twice", guest.name);
+                return Err(Failure::wrong_arguments(message));
             }
         }
         Ok(())
@@ -120,12 +120,12 @@ impl Args {
         let Some(guarantee) = tenant.request.guarantee else {
             return Err(Failure::new(format!("tenant {shown} has no guarantee")));
         };
-        let found = usage(&recorded.traffic, guarantee.bandwidth, guarantee.burst);
+        let guarantee_use = usage(&recorded.traffic, guarantee.bandwidth, guarantee.burst);
         Ok(Some(UsageResult::new(
             shown,
             &guarantee,
             &recorded.traffic,
-            &found,
+            &guarantee_use,
         )))
     }
 }

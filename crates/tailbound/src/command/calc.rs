@@ -189,8 +189,8 @@ impl Document {
                 text,
                 "{}  {}, {}",
                 paint.good("HOLDS"),
-                given(buffers.count(), "buffer"),
-                given(deadlines.count(), "deadline"),
+                count_text(buffers.count(), "buffer"),
+                count_text(deadlines.count(), "deadline"),
             );
         }
         text
@@ -198,11 +198,11 @@ impl Document {
 }
 
 /// Returns the number of compared values in the file, in words.
-fn given(count: usize, what: &str) -> String {
+fn count_text(count: usize, noun: &str) -> String {
     match count {
-        0 => format!("no {what} is given"),
-        1 => format!("the one {what} that is given"),
-        _ => format!("all {count} {what}s that are given"),
+        0 => format!("no {noun} is given"),
+        1 => format!("the one {noun} that is given"),
+        _ => format!("all {count} {noun}s that are given"),
     }
 }
 

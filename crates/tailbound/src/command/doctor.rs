@@ -298,10 +298,10 @@ impl Diagnosis {
         for (why, names) in by_reason(&untried) {
             let _ = writeln!(out, "\n{why}: {}", names.join(", "));
         }
-        for (what, findings) in [("works", works), ("not there, and not used", unused)] {
+        for (heading, findings) in [("works", works), ("not there, and not used", unused)] {
             let names: Vec<_> = findings.iter().map(|finding| finding.name).collect();
             if !names.is_empty() {
-                let _ = writeln!(out, "\n{what}: {}", names.join(", "));
+                let _ = writeln!(out, "\n{heading}: {}", names.join(", "));
             }
         }
         if let Some(lateness) = &self.lateness {
@@ -341,14 +341,14 @@ impl Diagnosis {
 
 /// Returns the names of trials that were not run, grouped by the reason.
 fn by_reason<'f>(findings: &[&'f Finding]) -> Vec<(&'f str, Vec<&'static str>)> {
-    let mut found: Vec<(&str, Vec<_>)> = Vec::new();
+    let mut groups: Vec<(&str, Vec<_>)> = Vec::new();
     for finding in findings {
-        match found.iter_mut().find(|(why, _)| *why == finding.detail) {
+        match groups.iter_mut().find(|(why, _)| *why == finding.detail) {
             Some((_, names)) => names.push(finding.name),
-            None => found.push((&finding.detail, vec![finding.name])),
+            None => groups.push((&finding.detail, vec![finding.name])),
         }
     }
-    found
+    groups
 }
 
 #[cfg(test)]

@@ -39,7 +39,7 @@ fn pages() -> Vec<(PathBuf, String)> {
 /// Returns the texts on a page that begin with `tailbound`: in code spans, and in lines of code
 /// blocks.
 fn named(page: &str) -> Vec<String> {
-    let (mut prose, mut found, mut inside) = (String::new(), Vec::new(), false);
+    let (mut prose, mut commands, mut inside) = (String::new(), Vec::new(), false);
     let mut code = String::new();
     for line in page.lines() {
         if line.trim_start().starts_with("```") {
@@ -56,15 +56,15 @@ fn named(page: &str) -> Vec<String> {
     }
     for paragraph in prose.split("\n\n") {
         let spans = paragraph.split('`').skip(1).step_by(2);
-        found.extend(spans.map(|span| span.split_whitespace().collect::<Vec<_>>().join(" ")));
+        commands.extend(spans.map(|span| span.split_whitespace().collect::<Vec<_>>().join(" ")));
     }
     for line in code.lines() {
         for prompt in ["$ ", "# ", "$ sudo ", "both# ", "h1# ", "h2# "] {
-            found.extend(line.strip_prefix(prompt).map(str::to_owned));
+            commands.extend(line.strip_prefix(prompt).map(str::to_owned));
         }
     }
-    found.retain(|text| text.starts_with("tailbound "));
-    found
+    commands.retain(|text| text.starts_with("tailbound "));
+    commands
 }
 
 /// Returns the words of a command up to the first metacharacter of the shell.

@@ -55,11 +55,11 @@ fn built() -> Vec<&'static str> {
         let there = of.iter().filter(|(_, is_there)| *is_there);
         there.map(|(name, _)| *name).collect()
     };
-    let found = names(&whole);
-    if found.is_empty() {
+    let command_names = names(&whole);
+    if command_names.is_empty() {
         names(&parts)
     } else {
-        found
+        command_names
     }
 }
 

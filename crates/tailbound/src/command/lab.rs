@@ -181,8 +181,8 @@ impl Machine {
                 task,
                 program,
             } => {
-                let asked = task.map_or(GuestCommand::Program(program), GuestCommand::Task);
-                let ended = vm::relay(&socket, asked).map_err(machine)?;
+                let guest_command = task.map_or(GuestCommand::Program(program), GuestCommand::Task);
+                let ended = vm::relay(&socket, guest_command).map_err(machine)?;
                 return Ok(Exit::holds(ended == Some(0)));
             }
         };

@@ -75,23 +75,23 @@ fn shown(command: &Command) -> impl Iterator<Item = &Command> {
 }
 
 fn find<'a>(root: &'a Command, words: &[String]) -> Result<&'a Command, Failure> {
-    let mut found = root;
+    let mut current = root;
     for word in words {
-        found = shown(found)
+        current = shown(current)
             .find(|command| command.get_name() == word)
             .ok_or_else(|| {
-                let known: Vec<_> = shown(found).map(Command::get_name).collect();
+                let known: Vec<_> = shown(current).map(Command::get_name).collect();
                 let known = match known.as_slice() {
                     [] => "it has no commands".to_owned(),
                     known => format!("it has {}", known.join(", ")),
                 };
                 Failure::wrong_arguments(format!(
                     "{} has no command {word:?}; {known}",
-                    found.get_bin_name().unwrap_or("tailbound")
+                    current.get_bin_name().unwrap_or("tailbound")
                 ))
             })?;
     }
-    Ok(found)
+    Ok(current)
 }
 
 /// Returns a command's page, in roff.

@@ -256,8 +256,8 @@ pub(super) fn is_open() -> bool {
 }
 
 /// Returns the text of the requested help or version.
-pub(crate) fn help(asked: &clap::Error) -> String {
-    let text = asked.render();
+pub(crate) fn help(error: &clap::Error) -> String {
+    let text = error.render();
     if paint().0 {
         text.ansi().to_string()
     } else {

@@ -244,13 +244,13 @@ fn price(plan: &[PlannedRun<'_>]) -> String {
 
 /// Returns an item in a line.
 fn line(verdict: &str, name: &str, item: &Item) -> String {
-    let held = match &item.by {
+    let result_text = match &item.by {
         By::Not(why) => format!("not reproduced: {why}"),
         By::Elsewhere(why) => format!("cannot be reproduced: {why}"),
         By::Checks(_) | By::Test(_) => item.command().unwrap_or_default(),
     };
     let (what, section) = (&item.what, &item.section);
-    format!("{verdict}{name:<11} {what} ({section}): {held}\n")
+    format!("{verdict}{name:<11} {what} ({section}): {result_text}\n")
 }
 
 /// Returns the results of an item as text, and its exit code.

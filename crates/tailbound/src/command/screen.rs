@@ -57,12 +57,12 @@ fn opened(
 ) -> Result<(View, Box<dyn Screen>), Failure> {
     let mut next = view.next();
     loop {
-        let kept = if next == View::Guests {
+        let open_view = if next == View::Guests {
             guests.take()
         } else {
             None
         };
-        match kept.map_or_else(|| open(next), Ok) {
+        match open_view.map_or_else(|| open(next), Ok) {
             Ok(screen) => return Ok((next, screen)),
             Err(failure) if next == view => return Err(failure),
             Err(_) => next = next.next(),

@@ -95,7 +95,7 @@ fn text(selection: &Selection, paint: Paint) -> String {
     ];
     let mut table = Table::new(&head, &[1, 2, 3, 7]);
     for node in &selection.nodes {
-        let what = match node.what {
+        let action = match node.what {
             Use::Keep => "keep",
             Use::Spare => "spare",
             Use::Test => "test",
@@ -103,7 +103,7 @@ fn text(selection: &Selection, paint: Paint) -> String {
         };
         table.row([
             node.node.as_str(),
-            what,
+            action,
             node.verdict.word(),
             node.network.map_or(NOTHING, Outcome::word),
             &node.late.to_string(),
@@ -113,8 +113,8 @@ fn text(selection: &Selection, paint: Paint) -> String {
         ]);
     }
     out += &table.render(paint);
-    if let Some(found) = &selection.found {
-        out += &found_text(found);
+    if let Some(node_yield) = &selection.found {
+        out += &found_text(node_yield);
     }
     let test = selection.nodes.iter().filter(|node| node.what == Use::Test);
     if test.clone().next().is_some() {
@@ -129,16 +129,16 @@ fn text(selection: &Selection, paint: Paint) -> String {
 }
 
 /// Returns the estimate from nodes with both verdicts, as a note.
-fn found_text(found: &Yield) -> String {
+fn found_text(node_yield: &Yield) -> String {
     let percent = |share: f64| format!("{:.0} %", 100.0 * share);
-    let k = found.k.map_or_else(
+    let k = node_yield.k.map_or_else(
         || "none of them was found".to_owned(),
         |k| format!("start {k:.1} for each to keep"),
     );
     format!(
         "\nnote  of {} nodes with both tests {} are good, of which the sleeps missed {}: {k}\n",
-        found.nodes,
-        percent(found.good),
-        percent(found.missed)
+        node_yield.nodes,
+        percent(node_yield.good),
+        percent(node_yield.missed)
     )
 }

@@ -105,12 +105,12 @@ fn looks(daemon: Which, interval: Nanos) -> Receiver<Look> {
         loop {
             thread::sleep(Duration::from_nanos(interval.0));
             let connected = client.take().map_or_else(|| daemon.connect(), Ok);
-            let asked = connected.and_then(|mut connected| {
+            let reply = connected.and_then(|mut connected| {
                 let outcome = connected.ask(&Request::Show {})?;
                 client = Some(connected);
                 Ok(outcome)
             });
-            let look = asked.map_err(|error| error.to_string()).and_then(shown);
+            let look = reply.map_err(|error| error.to_string()).and_then(shown);
             if tell.send(look).is_err() {
                 return;
             }

@@ -75,12 +75,12 @@ impl Args {
             out: self.out,
         };
         let recorded = plan.record(|| self.daemon.connect())?;
-        let mut said = format!("{}\n{}\n", plan.out.display(), recorded.summary);
+        let mut text = format!("{}\n{}\n", plan.out.display(), recorded.summary);
         for remark in recorded.remarks {
-            said.push_str(&remark);
-            said.push('\n');
+            text.push_str(&remark);
+            text.push('\n');
         }
-        output::print(&said);
+        output::print(&text);
         Ok(Exit::Holds)
     }
 

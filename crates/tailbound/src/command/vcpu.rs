@@ -137,8 +137,8 @@ impl Apply {
         let mut scanner = Scanner::new()?;
         let mut guests = picked(&config, &mut scanner)?;
         let (mut agent, claim) = self.open(&config)?;
-        let held = &agent.changes().threads;
-        let holds = |thread| held.contains_key(&thread);
+        let held_threads = &agent.changes().threads;
+        let holds = |thread| held_threads.contains_key(&thread);
         let notes = settle_once(&mut guests, holds);
         let DesiredStates { desired, beyond } =
             desired(&config.rules, &guests, scanner.cpus()?, holds);
@@ -310,8 +310,8 @@ impl Restore {
 fn restored_text(restored: &Restored) -> String {
     let mut out = String::new();
     // Writing to a String does not fail.
-    for what in &restored.drifted {
-        let _ = writeln!(out, "drifted, stays as it is: {what}");
+    for drift in &restored.drifted {
+        let _ = writeln!(out, "drifted, stays as it is: {drift}");
     }
     for why in &restored.failed {
         let _ = writeln!(out, "not restored: {why}");

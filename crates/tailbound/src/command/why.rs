@@ -77,15 +77,15 @@ struct Document<'d> {
 
 impl Args {
     pub(crate) fn run(self) -> Result<Exit, Failure> {
-        let Some(asked) = &self.guest else {
+        let Some(guest_name) = &self.guest else {
             return Ok(inside::answer(self.window, self.output));
         };
         if let (Some(at), Some(file)) = (self.at, &self.record) {
-            let verdict = past::answer(asked, at, self.window, file, self.output)?;
+            let verdict = past::answer(guest_name, at, self.window, file, self.output)?;
             return Ok(exit(&verdict));
         }
         let mut sight = Sight::open(MIN_WAIT_OF_ONE, self.window, &super::version())?;
-        let key = Arc::clone(&sight.inventory().find(asked)?.key);
+        let key = Arc::clone(&sight.inventory().find(guest_name)?.key);
         if let Some(why) = sight.unmeasurable() {
             return Err(Failure::new(why));
         }
@@ -94,7 +94,9 @@ impl Args {
         sight.run_window(begin + Duration::from(self.window))?;
         let judged = sight.judge_all(self.window).pop();
         let Some((guest, verdict)) = judged else {
-            return Err(Failure::new(format!("{asked} ended while it was examined")));
+            return Err(Failure::new(format!(
+                "{guest_name} ended while it was examined"
+            )));
         };
         let notes: Vec<_> = sight.notes().collect();
         output::print(&match self.output {

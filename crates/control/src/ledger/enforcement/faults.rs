@@ -34,45 +34,45 @@ impl FoundFaults {
         why: &dyn fmt::Display,
         since: Option<u64>,
     ) {
-        let found = self.0.entry(kind).or_insert_with(|| FoundFault {
+        let fault = self.0.entry(kind).or_insert_with(|| FoundFault {
             count: 0,
             names: Vec::new(),
             why: why.to_string(),
             since,
         });
-        found.count += 1;
-        if found.names.len() < NAMED {
-            found.names.push(name.to_owned());
+        fault.count += 1;
+        if fault.names.len() < NAMED {
+            fault.names.push(name.to_owned());
         }
-        found.since = found.since.into_iter().chain(since).min();
+        fault.since = fault.since.into_iter().chain(since).min();
     }
 }
 
 /// Returns the faults that a ledger has at `now`, in seconds since 1970; `quota` returns what an
 /// owner may have.
 pub(crate) fn faults(ledger: &Ledger, now: u64, quota: impl Fn(&str) -> Quota) -> FoundFaults {
-    let mut found = FoundFaults::default();
-    let named = add_hosts(ledger, &mut found);
-    add_hosts_of_tenants(ledger, &mut found, &named);
+    let mut faults = FoundFaults::default();
+    let named = add_hosts(ledger, &mut faults);
+    add_hosts_of_tenants(ledger, &mut faults, &named);
     for (name, end) in tokens::expired(ledger, now) {
         let why = "its validity has ended; revoke it, or issue another".to_owned();
-        found.add(FaultKind::TokensExpired, name, &why, Some(end));
+        faults.add(FaultKind::TokensExpired, name, &why, Some(end));
     }
     for owner in ledger.owners.names() {
-        if let Some(what) = quota(owner).reached_by(usage_of(ledger, owner)) {
-            let why = format!("it has all of its {what}");
-            found.add(FaultKind::QuotaReached, owner, &why, None);
+        if let Some(limit) = quota(owner).reached_by(usage_of(ledger, owner)) {
+            let why = format!("it has all of its {limit}");
+            faults.add(FaultKind::QuotaReached, owner, &why, None);
         }
     }
-    found
+    faults
 }
 
 /// Adds the ports with more guarantees than they can keep. This takes some microseconds for each port
 /// with guarantees; the result changes with tenants of an overloaded port and with the topology only.
-pub(crate) fn add_ports(ledger: &Ledger, found: &mut FoundFaults) {
+pub(crate) fn add_ports(ledger: &Ledger, faults: &mut FoundFaults) {
     for port in ledger.over() {
         let name = port.split('"').nth(1).unwrap_or_default().to_owned();
-        found.add(FaultKind::PortsOverloaded, &name, &port, None);
+        faults.add(FaultKind::PortsOverloaded, &name, &port, None);
     }
 }
 
@@ -86,42 +86,42 @@ struct NamedHosts {
 }
 
 /// Adds the faults of hosts that concern all of their guarantees, or their CPUs.
-fn add_hosts(ledger: &Ledger, found: &mut FoundFaults) -> NamedHosts {
+fn add_hosts(ledger: &Ledger, faults: &mut FoundFaults) -> NamedHosts {
     let mut named = NamedHosts::default();
     let topology = ledger.datacentre.topology();
     for host in topology.hosts().iter().copied() {
         let name = topology.name(host);
-        let said = ledger.said(host);
-        let trouble = said.and_then(|said| ledger.trouble_of_all(said));
+        let last_report = ledger.last_report(host);
+        let trouble = last_report.and_then(|last_report| ledger.trouble_of_all(last_report));
         let trouble = trouble.filter(|it| *it != Trouble::Unpaced || ledger.promises_on(host));
-        let since = said.and_then(|said| said.silent_since);
+        let since = last_report.and_then(|last_report| last_report.silent_since);
         if let Some(trouble) = trouble {
-            found.add(kind_of(trouble), name, &trouble, since);
+            faults.add(kind_of(trouble), name, &trouble, since);
             named.blamed.insert(host);
         } else if is_late(ledger, host) {
             let why = "its frames leave later than the topology's `lateness`";
-            found.add(FaultKind::HostsLate, name, &why, None);
+            faults.add(FaultKind::HostsLate, name, &why, None);
             named.blamed.insert(host);
         }
         // A host that does not report offers nothing, which is no fault of its own.
-        let speaks = said.is_some_and(|said| said.silent_since.is_none());
+        let speaks = last_report.is_some_and(|report| report.silent_since.is_none());
         if speaks && let Err(error) = ledger.datacentre.check_reserved(host) {
             let kind = FaultKind::HostsShortOfCpu;
-            found.add(kind, name, &error, None);
+            faults.add(kind, name, &error, None);
             named.short_of_cpu.insert(host);
         }
         let cpu = ledger.datacentre.host_cpu(host);
         if cpu.is_some_and(|cpu| cpu.unpromised != CpuUse::default()) {
-            let guest = said.and_then(|said| said.report.unpromised.first());
+            let guest = last_report.and_then(|last_report| last_report.report.unpromised.first());
             let why = guest.map_or_else(String::new, |it| format!("{}: {}", it.guest, it.what));
-            found.add(FaultKind::HostsWithUnpromisedCpu, name, &why, None);
+            faults.add(FaultKind::HostsWithUnpromisedCpu, name, &why, None);
         }
     }
     named
 }
 
 /// Adds the faults of hosts towards single tenants: for each host the worst one.
-fn add_hosts_of_tenants(ledger: &Ledger, found: &mut FoundFaults, named: &NamedHosts) {
+fn add_hosts_of_tenants(ledger: &Ledger, faults: &mut FoundFaults, named: &NamedHosts) {
     let mut worst: BTreeMap<NodeId, (TenantState, Trouble<'_>)> = BTreeMap::new();
     for id in ledger.standings.states.keys() {
         let Some(tenant) = ledger.tenants.get(id) else {
@@ -134,7 +134,9 @@ fn add_hosts_of_tenants(ledger: &Ledger, found: &mut FoundFaults, named: &NamedH
             };
             let trouble = match kind_of(trouble) {
                 FaultKind::HostsShortOfCpu if named.short_of_cpu.contains(&host) => continue,
-                FaultKind::HostsShortOfCpu if ledger.said(host).is_none() => Trouble::Unheard,
+                FaultKind::HostsShortOfCpu if ledger.last_report(host).is_none() => {
+                    Trouble::Unheard
+                }
                 _ => trouble,
             };
             let entry = worst.entry(host).or_insert((trouble.state(), trouble));
@@ -146,7 +148,7 @@ fn add_hosts_of_tenants(ledger: &Ledger, found: &mut FoundFaults, named: &NamedH
     let topology = ledger.datacentre.topology();
     for (host, (_, trouble)) in worst {
         let name = topology.name(host);
-        found.add(kind_of(trouble), name, &trouble, None);
+        faults.add(kind_of(trouble), name, &trouble, None);
     }
 }
 

@@ -171,7 +171,7 @@ pub(super) fn document(change: &Change) -> Result<Option<Vec<u8>>, serde_json::E
     match change {
         Change::Tenant(tenant) => serde_json::to_vec(tenant.as_ref()),
         Change::Hosts(hosts) => serde_json::to_vec(hosts.as_ref()),
-        Change::Said(_, said) => serde_json::to_vec(said.as_ref()),
+        Change::Said(_, last_report) => serde_json::to_vec(last_report.as_ref()),
         Change::Topology(topology) => serde_json::to_vec(topology.as_ref()),
         Change::Key(_, record) => serde_json::to_vec(record.as_ref()),
         Change::Token(token) => serde_json::to_vec(token.as_ref()),

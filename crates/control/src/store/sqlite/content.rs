@@ -75,8 +75,8 @@ impl Content {
                     let why = format!("there is a document {other:?}");
                     return Err(StoreError::Corrupt(why));
                 };
-                let said = parse("", name, value, checksum)?;
-                self.snapshot.said.insert(host.to_owned(), said);
+                let last_report = parse("", name, value, checksum)?;
+                self.snapshot.said.insert(host.to_owned(), last_report);
             }
         }
         Ok(())
@@ -166,9 +166,9 @@ fn each(
         Ok(statement) => statement,
         Err(error) => return on_error(reading(&error)),
     };
-    let mut found = statement.raw_query();
+    let mut rows = statement.raw_query();
     loop {
-        match found.next() {
+        match rows.next() {
             Ok(Some(row)) => take(row).or_else(&mut *on_error)?,
             Ok(None) => return Ok(()),
             // A page: rows behind it cannot be reached.
@@ -201,13 +201,13 @@ pub(super) fn check(connection: &Connection) -> Result<(), StoreError> {
 
 /// Returns the counters of a store; those of a new one if it has none.
 pub(super) fn counters(connection: &Connection) -> Result<Counters, StoreError> {
-    let mut found = Counters::default();
+    let mut counters = Counters::default();
     let query = "SELECT value, checksum FROM document WHERE name = 'counters'";
     each(connection, query, &mut Err, |row| {
-        found = parse("", COUNTERS, text(row, 0)?, number(row, 1)?)?;
+        counters = parse("", COUNTERS, text(row, 0)?, number(row, 1)?)?;
         Ok(())
     })?;
-    Ok(found)
+    Ok(counters)
 }
 
 /// Returns what can be read, and what is lost.
@@ -241,9 +241,9 @@ pub(super) fn salvage(
         None => note(StoreError::Corrupt("its head cannot be read".to_owned()))?,
     }
     // The audit continues after the last entry that is lost, so that an import has a whole chain.
-    while let Err((number, what)) = trail::verify(&content.snapshot.audit) {
+    while let Err((number, problem)) = trail::verify(&content.snapshot.audit) {
         note(StoreError::Corrupt(format!(
-            "the audit's entries up to {number}: {what}"
+            "the audit's entries up to {number}: {problem}"
         )))?;
         content.snapshot.audit = content.snapshot.audit.split_off(&(number + 1));
     }

@@ -116,9 +116,9 @@ impl<'t> Rows<'t> {
             Change::Topology(topology) => {
                 self.replace(&document(&[&"topology"], "topology"), topology)
             }
-            Change::Said(host, said) => {
+            Change::Said(host, last_report) => {
                 let name = format!("{SAID}{host}");
-                self.replace(&document(&[&name], &name), said)
+                self.replace(&document(&[&name], &name), last_report)
             }
             Change::SaidGone(host) => {
                 let name = format!("{SAID}{host}");

@@ -46,8 +46,8 @@ impl fmt::Display for ForwardedBy {
                 format!("has an XDP program (number {program})"),
                 format!("ip link set dev {interface} xdp off"),
             ),
-            Forwarder::Redirect(what) => (
-                format!("has a {what} at its ingress"),
+            Forwarder::Redirect(kind) => (
+                format!("has a {kind} at its ingress"),
                 format!("tc filter show dev {interface} ingress"),
             ),
         };
@@ -81,7 +81,7 @@ pub(super) fn check(config: &PortConfig, side: Side) -> Result<(), ForwardedBy> 
         return Ok(());
     };
     // An interface that cannot be examined or is missing has an error of its own.
-    let Ok(Some(found)) = forwarding(interface, netns.as_deref()) else {
+    let Ok(Some(state)) = forwarding(interface, netns.as_deref()) else {
         return Ok(());
     };
     let Forwarding {
@@ -89,7 +89,7 @@ pub(super) fn check(config: &PortConfig, side: Side) -> Result<(), ForwardedBy> 
         address,
         xdp,
         redirect,
-    } = found;
+    } = state;
     let is_guests_own = matches!(config, PortConfig::Tap { .. });
     // AF_XDP has an error of its own for another program, and its own ends with its process.
     let is_xdp_its_own = matches!(config, PortConfig::AfXdp { .. });

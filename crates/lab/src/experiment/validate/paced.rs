@@ -90,7 +90,7 @@ impl Checker<'_, '_> {
             return self.wrong(set, "guarantees need a pipeline with a pacer");
         };
         for member in self.lab.guarantees(variant) {
-            if let Err(message) = taken(pacing, member, self.lab.link_rate) {
+            if let Err(message) = check_accepted(pacing, member, self.lab.link_rate) {
                 self.wrong(&member.tenant, message);
             }
         }
@@ -146,7 +146,7 @@ pub(super) fn check_pacer(pipeline: &Pipeline, pacing: &Pacing, link: Rate) -> R
 }
 
 /// Checks a guarantee by the pacer's own rules.
-fn taken(pacing: &Pacing, guaranteed: &Guaranteed, link: Rate) -> Result<(), String> {
+fn check_accepted(pacing: &Pacing, guaranteed: &Guaranteed, link: Rate) -> Result<(), String> {
     let guarantee = guaranteed.config(pacing, link);
     pacer(pacing, link)?
         .set_guest(Nanos::ZERO, GuestId::first(0), Some(&guarantee))

@@ -118,15 +118,15 @@ impl<'a> Crew<'a> {
         machines.filter_map(|machine| machine.clock_error).max()
     }
 
-    /// Returns the program that executes `asked` in a guest, and its arguments.
+    /// Returns the program that executes `command` in a guest, and its arguments.
     pub(super) fn command(
         &mut self,
         guest: &Guest,
-        asked: GuestCommand,
+        command: GuestCommand,
     ) -> Result<(PathBuf, Vec<String>), LabError> {
         let program = self.context.session.program.clone();
         let Some(machine) = self.machines.get_mut(guest.name.as_str()) else {
-            return Ok(match asked {
+            return Ok(match command {
                 GuestCommand::Task(path) => (program, task_command(&path)),
                 GuestCommand::Program(mut words) => {
                     let arguments = words.split_off(1.min(words.len()));
@@ -135,15 +135,17 @@ impl<'a> Crew<'a> {
             });
         };
         if machine.orders == vm::ORDERS {
-            let what = format!("starting more than {} programs in a machine", vm::ORDERS);
-            return Err(LabError::io(what)(std::io::ErrorKind::QuotaExceeded.into()));
+            let message = format!("starting more than {} programs in a machine", vm::ORDERS);
+            return Err(LabError::io(message)(
+                std::io::ErrorKind::QuotaExceeded.into(),
+            ));
         }
         machine.orders += 1;
         let directory = self.context.session.directory();
         let socket = vm::channel(directory, &guest.name, machine.orders);
         let mut args = ["lab", "machine", "do"].map(str::to_owned).to_vec();
         args.push(socket.display().to_string());
-        match asked {
+        match command {
             GuestCommand::Task(path) => args.extend(["--task".into(), path.display().to_string()]),
             GuestCommand::Program(words) => {
                 args.push("--".into());
@@ -155,6 +157,6 @@ impl<'a> Crew<'a> {
 }
 
 fn failed(guest: &str) -> impl Fn(std::io::Error) -> LabError {
-    let what = format!("booting guest {guest}'s machine");
-    move |error| LabError::io(what.clone())(error)
+    let action = format!("booting guest {guest}'s machine");
+    move |error| LabError::io(action.clone())(error)
 }

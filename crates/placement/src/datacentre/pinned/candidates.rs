@@ -47,11 +47,11 @@ type Link = [(Nanos, u32); 2];
 /// The loads of a tenant with more machines. They are equal for all hosts with equal links and
 /// lateness whose ways meet the tenant's tree in one node.
 #[derive(Debug)]
-struct Crossed {
+struct PathLoads {
     /// The refusal of the placement itself, or the worst port of the tenant's tree.
     refusal: Option<Refusal>,
     /// The tenant's loads on the ports of the way, from the host on.
-    way: Vec<[Load; 2]>,
+    loads: Vec<[Load; 2]>,
 }
 
 /// Verdicts for more machines of one tenant.
@@ -66,7 +66,7 @@ pub struct Candidates<'a> {
     own: HashMap<PortId, Load>,
     /// The nodes of the tenant's tree, and all nodes above it.
     tree: HashSet<NodeId>,
-    crossed: HashMap<(NodeId, u32, Option<Nanos>, Vec<Link>), Crossed>,
+    crossed: HashMap<(NodeId, u32, Option<Nanos>, Vec<Link>), PathLoads>,
 }
 
 impl<'a> Candidates<'a> {
@@ -121,11 +121,11 @@ impl<'a> Candidates<'a> {
         }
         let dc = self.dc;
         let above = std::iter::successors(Some(host), |node| dc.topology.parent(*node));
-        let way: Vec<NodeId> = above.take_while(|node| !self.tree.contains(node)).collect();
-        let last = way
+        let path: Vec<NodeId> = above.take_while(|node| !self.tree.contains(node)).collect();
+        let last = path
             .last()
             .map_or(Some(host), |last| dc.topology.parent(*last));
-        let links = way.iter().map(|node| {
+        let links = path.iter().map(|node| {
             BOTH.map(|direction| {
                 let node = *node;
                 let port = dc.topology.port(PortId { node, direction });
@@ -139,7 +139,7 @@ impl<'a> Candidates<'a> {
             links.collect(),
         );
         if !self.crossed.contains_key(&key) {
-            let crossed = self.cross(host, vms, &way);
+            let crossed = self.cross(host, vms, &path);
             self.crossed.insert(key.clone(), crossed);
         }
         let crossed = &self.crossed[&key];
@@ -147,7 +147,7 @@ impl<'a> Candidates<'a> {
             return Err(refusal.clone());
         }
         let mut worst = None;
-        for (node, loads) in way.iter().zip(&crossed.way) {
+        for (node, loads) in path.iter().zip(&crossed.loads) {
             for (direction, load) in BOTH.into_iter().zip(loads) {
                 let id = PortId {
                     node: *node,
@@ -161,7 +161,7 @@ impl<'a> Candidates<'a> {
 
     /// Checks the tenant's tree with more machines on a host, and returns the loads on the way from
     /// the host to the tree.
-    fn cross(&self, host: NodeId, vms: u32, way: &[NodeId]) -> Crossed {
+    fn cross(&self, host: NodeId, vms: u32, path: &[NodeId]) -> PathLoads {
         let dc = self.dc;
         let present = self.present.iter().flat_map(Placement::hosts);
         let tenant = Tenant {
@@ -171,9 +171,9 @@ impl<'a> Candidates<'a> {
             },
             placement: Placement::new(present.copied().chain([(host, vms)])),
         };
-        let mut crossed = Crossed {
+        let mut crossed = PathLoads {
             refusal: None,
-            way: vec![[Load::NONE; 2]; way.len()],
+            loads: vec![[Load::NONE; 2]; path.len()],
         };
         if let Err(error) = dc.verify_place(&tenant.request, &tenant.placement) {
             crossed.refusal = Some(Refusal::of_placement(&error));
@@ -181,8 +181,8 @@ impl<'a> Candidates<'a> {
         }
         let mut worst = None;
         ports::for_each_load(&dc.topology, dc.policy, &tenant, |id, load| {
-            if let Some(place) = way.iter().position(|node| *node == id.node) {
-                crossed.way[place][id.direction as usize] = *load;
+            if let Some(place) = path.iter().position(|node| *node == id.node) {
+                crossed.loads[place][id.direction as usize] = *load;
                 return;
             }
             self.note_overload(id, self.own.get(&id), load, &mut worst);
@@ -267,13 +267,13 @@ impl<'a> Candidates<'a> {
             removed,
             added,
         };
-        let found = Classes(self.dc).overload(addition, id, Links::Reported);
-        let is_worse = |found: &PortOverload| {
+        let overload = Classes(self.dc).overload(addition, id, Links::Reported);
+        let is_worse = |overload: &PortOverload| {
             let worst = worst.as_ref();
-            worst.is_none_or(|worst| found.is_worse_than(worst))
+            worst.is_none_or(|worst| overload.is_worse_than(worst))
         };
-        if let Some(found) = found.filter(is_worse) {
-            *worst = Some(found);
+        if let Some(overload) = overload.filter(is_worse) {
+            *worst = Some(overload);
         }
     }
 }

@@ -84,7 +84,7 @@ pub(super) fn run(
         flag::register(signal, Arc::clone(&ends))?;
     }
     // A wrong file is reported first: its mistakes do not depend on this kernel.
-    let hose = control.hose.as_deref().map(read_section).transpose()?;
+    let section = control.hose.as_deref().map(read_section).transpose()?;
     let mut live = places.live();
     if let Some(lack) = live.lack(true) {
         return Err(Failure::new(lack));
@@ -103,7 +103,7 @@ pub(super) fn run(
     let host = control.host.clone().unwrap_or_else(here);
     let mut follower = Follower {
         places,
-        rates: RateExchange::new(places, hose, &settings, &host)?,
+        rates: RateExchange::new(places, section, &settings, &host)?,
         warm: warm(places, &mut live)?,
         live,
         link: control.link,
@@ -190,9 +190,9 @@ impl Follower<'_> {
         self.live = self.places.live();
         // A new client each time: the files with the token and the CA may have changed.
         let client = Client::new(&self.settings)?;
-        let said = client.guarantees(&self.host)?;
-        self.enforce(&said)?;
-        let situation = self.situation(&said)?;
+        let guarantees = client.guarantees(&self.host)?;
+        self.enforce(&guarantees)?;
+        let situation = self.situation(&guarantees)?;
         let (report, guests) = (situation.report(), situation.exchanging());
         self.rates.set_guests(guests);
         let is_new = self
@@ -207,10 +207,10 @@ impl Follower<'_> {
     }
 
     /// Adopts guests again whose guarantee differs from the service's.
-    fn enforce(&mut self, said: &HostGuarantees) -> Result<(), Failure> {
+    fn enforce(&mut self, guarantees: &HostGuarantees) -> Result<(), Failure> {
         self.failures.clear();
         let entries = self.places.preview().entries()?;
-        for (entry, request) in told::orders(said, &entries, self.packet) {
+        for (entry, request) in told::orders(guarantees, &entries, self.packet) {
             let vm = request.vm.clone().unwrap_or_default();
             match self.adopt(entry, &request) {
                 Ok(()) => tracing::info!(guest = entry.name, vm, "its guarantee is in force"),
@@ -248,7 +248,10 @@ impl Follower<'_> {
         Ok(())
     }
 
-    fn situation<'s>(&'s mut self, said: &'s HostGuarantees) -> Result<Situation<'s>, Failure> {
+    fn situation<'s>(
+        &'s mut self,
+        guarantees: &'s HostGuarantees,
+    ) -> Result<Situation<'s>, Failure> {
         let here = Live::here()?;
         let mut adopted = Vec::new();
         for entry in self.places.preview().entries()? {
@@ -262,7 +265,7 @@ impl Follower<'_> {
         }
         let counted = self.live.lateness()?;
         Ok(Situation {
-            said,
+            said: guarantees,
             adopted,
             failures: &self.failures,
             lateness: told::both(self.warm.clone(), counted),

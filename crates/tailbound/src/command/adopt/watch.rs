@@ -43,7 +43,7 @@ pub(super) fn run(places: &Places, file: &Path) -> Result<Exit, Failure> {
     let mut watcher = Watcher {
         places,
         policy,
-        said: BTreeMap::new(),
+        messages: BTreeMap::new(),
     };
     // The first look is not forgiven: a mistake of the set-up is an error of the command.
     watcher.look()?;
@@ -80,7 +80,7 @@ struct Watcher<'w> {
     places: &'w Places,
     policy: Policy,
     /// The last message about each guest, which is not repeated.
-    said: BTreeMap<String, String>,
+    messages: BTreeMap<String, String>,
 }
 
 impl Watcher<'_> {
@@ -88,7 +88,7 @@ impl Watcher<'_> {
         match Policy::load(file) {
             Ok(policy) => {
                 self.policy = policy;
-                self.said.clear();
+                self.messages.clear();
                 tracing::info!(policy = %file.display(), "read again");
             }
             Err(error) => tracing::error!("{error}; the policy stays as it was"),
@@ -97,22 +97,22 @@ impl Watcher<'_> {
 
     fn look(&mut self) -> Result<(), Failure> {
         let reports = policy::apply(self.places, &self.policy, false)?;
-        let mut said = BTreeMap::new();
+        let mut messages = BTreeMap::new();
         for report in reports {
             let guest = report.guest;
             match report.outcome {
                 Outcome::Adopted => tracing::info!(guest, "adopted"),
                 Outcome::Released => tracing::info!(guest, "released"),
                 Outcome::Refused(why) | Outcome::Failed(why) => {
-                    if self.said.get(&report.key) != Some(&why) {
+                    if self.messages.get(&report.key) != Some(&why) {
                         tracing::warn!(guest, "not adopted: {why}");
                     }
-                    said.insert(report.key, why);
+                    messages.insert(report.key, why);
                 }
                 Outcome::Planned | Outcome::Unchanged | Outcome::Absent => {}
             }
         }
-        self.said = said;
+        self.messages = messages;
         Ok(())
     }
 }

@@ -194,9 +194,9 @@ impl UsageResult {
         tenant: String,
         guarantee: &Guarantee,
         traffic: &Traffic,
-        found: &Usage,
+        usage: &Usage,
     ) -> Self {
-        let levels = found.levels.iter().map(|level| LevelResult {
+        let levels = usage.levels.iter().map(|level| LevelResult {
             machine: traffic.machines()[level.machine.index()].clone(),
             direction: match level.direction {
                 Direction::Sent => "sent",
@@ -213,8 +213,8 @@ impl UsageResult {
             tenant,
             bandwidth_bit_s: guarantee.bandwidth.0,
             burst_bytes: guarantee.burst.0,
-            needed_burst_bytes: found.burst.0,
-            needed_bandwidth_bit_s: found.bandwidth.map(|rate| rate.0),
+            needed_burst_bytes: usage.burst.0,
+            needed_bandwidth_bit_s: usage.bandwidth.map(|rate| rate.0),
             levels: levels.collect(),
         }
     }

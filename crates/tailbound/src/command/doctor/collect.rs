@@ -173,12 +173,12 @@ pub(super) fn inside(inside: Inside) {
         Err(error) => {
             let mut outcomes = not_reached("no network namespace can be made");
             // One finding has the reason. For an ordinary user only user namespaces are tested.
-            let asked = match inside {
+            let capability = match inside {
                 Inside::ThisUser => Capability::NetworkNamespaces,
                 Inside::OrdinaryUser => Capability::UserNamespaces,
             };
             let refused = probe::namespaces_refused(&error);
-            outcomes.insert(asked.probe().name.into(), refused);
+            outcomes.insert(capability.probe().name.into(), refused);
             say_all(&outcomes);
         }
     }

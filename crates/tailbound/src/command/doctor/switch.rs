@@ -45,7 +45,7 @@ const fn words(verdict: Verdict) -> &'static str {
 }
 
 fn text(answer: &Answer) -> String {
-    let line = |what: &str, counts: Counts| {
+    let line = |label: &str, counts: Counts| {
         let witness = counts.at_witness.map_or_else(String::new, |came| {
             format!(
                 ", {came} came to {}",
@@ -53,7 +53,7 @@ fn text(answer: &Answer) -> String {
             )
         });
         format!(
-            "{what}: {} sent by {}, {} came back{witness}\n",
+            "{label}: {} sent by {}, {} came back{witness}\n",
             counts.sent, answer.interface, counts.came_back
         )
     };

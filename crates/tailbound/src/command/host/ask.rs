@@ -284,17 +284,17 @@ const HEAD: [&str; 10] = [
 fn text(host: &HostStatus, paint: Paint) -> String {
     let mut table = Table::new(&HEAD, &[1, 2, 3, 4, 5]);
     if let Some(uplink) = &host.uplink {
-        let held = ["-".to_owned(), "-".to_owned()];
-        table.row(cells(uplink, "file", state(uplink, false), held));
+        let values = ["-".to_owned(), "-".to_owned()];
+        table.row(cells(uplink, "file", state(uplink, false), values));
     }
     for guest in &host.guests {
-        let kept = match guest.kept {
+        let source = match guest.kept {
             GuestSource::File => "file",
             GuestSource::Socket => "socket",
         };
         let state = state(&guest.port, guest.drained);
-        let held = [guarantee(guest), limit(guest)];
-        table.row(cells(&guest.port, kept, state, held));
+        let values = [guarantee(guest), limit(guest)];
+        table.row(cells(&guest.port, source, state, values));
     }
     let mut text = table.render(paint);
     // Writing to a String does not fail.
@@ -308,13 +308,13 @@ fn text(host: &HostStatus, paint: Paint) -> String {
     text
 }
 
-/// Returns a row of the table; `held` is the guest's guarantee and limit.
-fn cells(port: &Port, kept: &str, state: &str, held: [String; 2]) -> [String; 10] {
-    let [guarantee, limit] = held;
+/// Returns a row of the table; `values` is the guest's guarantee and limit.
+fn cells(port: &Port, source: &str, state: &str, values: [String; 2]) -> [String; 10] {
+    let [guarantee, limit] = values;
     let bytes = |bytes: u64| human(bytes as f64, "B");
     [
         port.name.clone(),
-        kept.to_owned(),
+        source.to_owned(),
         port.port.clone(),
         state.to_owned(),
         guarantee,
@@ -361,7 +361,7 @@ fn limit(guest: &Guest) -> String {
 
 /// Returns the guarantee of a guest, with the mark of its origin.
 fn guarantee(guest: &Guest) -> String {
-    let held = match &guest.guarantee {
+    let text = match &guest.guarantee {
         Some(Guarantee {
             bandwidth_bit_s,
             by,
@@ -372,8 +372,8 @@ fn guarantee(guest: &Guest) -> String {
         None => "-".to_owned(),
     };
     if guest.guarantee_refused {
-        format!("{held} (refused)")
+        format!("{text} (refused)")
     } else {
-        held
+        text
     }
 }

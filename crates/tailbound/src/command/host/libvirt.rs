@@ -49,8 +49,8 @@ impl Hook {
             ))
         })?;
         let connect = || self.daemon.connect();
-        let mut said = match libvirt::hook(&self.operation, &self.domain, &xml, &connect) {
-            Ok(said) => said,
+        let mut lines = match libvirt::hook(&self.operation, &self.domain, &xml, &connect) {
+            Ok(lines) => lines,
             Err(error) if error.is_unasked() => return Err(Failure::new(error)),
             Err(error) => return Err(Failure::with(Exit::DoesNotHold, error)),
         };
@@ -60,8 +60,8 @@ impl Hook {
         // The interfaces that the kernel forwards.
         let Places { state, pins } = &self.places;
         let adopted = adopt::hook(&self.operation, &self.domain, &xml, state, pins);
-        said.extend(adopted.map_err(|error| Failure::with(Exit::DoesNotHold, error))?);
-        for line in said {
+        lines.extend(adopted.map_err(|error| Failure::with(Exit::DoesNotHold, error))?);
+        for line in lines {
             print_error(&format!("warning: {line}"));
         }
         Ok(Exit::Holds)

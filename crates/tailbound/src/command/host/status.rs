@@ -67,9 +67,9 @@ impl Status {
 
 /// Returns everything that is wanted and not in force.
 fn faults(host: &HostStatus) -> Vec<HostFault> {
-    let mut found = Vec::new();
+    let mut faults = Vec::new();
     let mut add = |kind, name: &str, why: String| {
-        found.push(HostFault {
+        faults.push(HostFault {
             kind,
             name: name.to_owned(),
             why,
@@ -108,7 +108,7 @@ fn faults(host: &HostStatus) -> Vec<HostFault> {
             add("drained", &guest.port.name, why);
         }
     }
-    found
+    faults
 }
 
 fn add_service(service: &ServiceStatus, add: &mut impl FnMut(&'static str, &str, String)) {

@@ -152,7 +152,7 @@ impl Verify {
             )));
         };
         let bandwidth = Rate(guarantee.bandwidth_bit_s);
-        let what = format!(
+        let question = format!(
             "For {} all that {} is guaranteed, {bandwidth}, goes to {}; what it sends itself waits \
              behind that.",
             self.duration + MARGIN,
@@ -160,7 +160,7 @@ impl Verify {
             to.port.name
         );
         if !self.yes {
-            agreed(&what)?;
+            agreed(&question)?;
         }
         let request = Request::Send {
             guest: self.guest.clone(),
@@ -200,13 +200,13 @@ fn ended(trial: Trial) -> Result<(), Failure> {
 }
 
 /// Requests confirmation from the user at the terminal.
-fn agreed(what: &str) -> Result<(), Failure> {
+fn agreed(question: &str) -> Result<(), Failure> {
     if !stdin().is_terminal() {
         return Err(Failure::wrong_arguments(format!(
-            "{what} Use --yes: there is no terminal for the question"
+            "{question} Use --yes: there is no terminal for the question"
         )));
     }
-    eprint!("{what} Go on? [y/N] ");
+    eprint!("{question} Go on? [y/N] ");
     let mut answer = String::new();
     stdin().read_line(&mut answer).map_err(Failure::new)?;
     if answer.trim().eq_ignore_ascii_case("y") {
@@ -251,12 +251,12 @@ fn text(checks: &[Check], paint: Paint) -> String {
     };
     let mut table = Table::new(&["where", "what", "found", "why"], &[1, 2, 3]);
     for check in checks {
-        let found = match check.found {
+        let outcome = match check.found {
             CheckOutcome::Holds => "holds",
             CheckOutcome::Broken => "broken",
             CheckOutcome::NotJudged => "not judged",
         };
-        table.row([check.side.words(), check.what, found, &check.why]);
+        table.row([check.side.words(), check.what, outcome, &check.why]);
     }
     format!("{verdict}\n\n{}", table.render(paint))
 }

@@ -132,13 +132,13 @@ fn holds(report: &Report) -> bool {
 /// Returns the numbers of open reservations and of misfits that are above zero.
 fn others(report: &Report) -> String {
     let mut out = String::new();
-    for (number, what) in [
+    for (number, noun) in [
         (report.reservations, "open reservation"),
         (report.misfits, "adopted misfit"),
     ] {
         if number > 0 {
             // Writing to a String does not fail.
-            let _ = write!(out, ", {}", count(number as u64, what));
+            let _ = write!(out, ", {}", count(number as u64, noun));
         }
     }
     out
@@ -163,10 +163,14 @@ fn text(report: &Report, paint: Paint) -> String {
         let _ = writeln!(out, "{finding}");
     }
     for cpu in &report.cpu {
-        let said = cpu.to_string();
+        let cpu_text = cpu.to_string();
         let is_well = cpu.holds() && cpu.unpromised.is_empty();
-        let said = if is_well { said } else { paint.bad(&said) };
-        let _ = writeln!(out, "{said}");
+        let cpu_text = if is_well {
+            cpu_text
+        } else {
+            paint.bad(&cpu_text)
+        };
+        let _ = writeln!(out, "{cpu_text}");
     }
     for late in &report.late {
         let _ = writeln!(out, "{}", paint.bad(&late.to_string()));

@@ -178,10 +178,10 @@ impl Import {
         if self.without_tokens {
             snapshot.tokens.clear();
         }
-        let broken = |what: &dyn std::fmt::Display| {
+        let broken = |problem: &dyn std::fmt::Display| {
             Failure::with(
                 Exit::DoesNotHold,
-                format!("{name}: a promise in it does not hold: {what}"),
+                format!("{name}: a promise in it does not hold: {problem}"),
             )
         };
         let ledger = Ledger::load(snapshot.clone()).map_err(|error| broken(&error))?;

@@ -123,9 +123,9 @@ fn of_message(bound: &PairBound, message: &MessageBound, paint: Paint) -> String
     let lines = [send, fast, slow].into_iter().chain(after_bursts);
     let lines: Vec<_> = lines.chain([queues, receive]).collect();
     let width = lines.iter().map(|(time, _)| time.len()).max();
-    for (time, what) in &lines {
+    for (time, meaning) in &lines {
         // Writing to a String does not fail.
-        let _ = writeln!(out, "  {time:>0$}  {what}", width.unwrap_or_default());
+        let _ = writeln!(out, "  {time:>0$}  {meaning}", width.unwrap_or_default());
     }
     out
 }

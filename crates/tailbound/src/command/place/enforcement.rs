@@ -35,8 +35,8 @@ pub(super) fn state_word(state: TenantState, paint: Paint) -> String {
 
 /// Returns the state of a tenant in the service's answer.
 pub(super) fn state_of(tenant: &Tenant) -> TenantState {
-    let standing = tenant.standing.as_ref();
-    standing.map_or(TenantState::Pending, |standing| standing.state)
+    let enforcement = tenant.standing.as_ref();
+    enforcement.map_or(TenantState::Pending, |enforcement| enforcement.state)
 }
 
 /// Returns a tenant again once its hosts have confirmed a change; waits only for hosts that follow.
@@ -54,12 +54,14 @@ pub(super) fn confirmed(client: &Client, tenant: Tenant) -> Tenant {
     tenant
 }
 
-fn waits_for_followers(standing: Option<&TenantEnforcement>) -> bool {
-    let Some(standing) = standing.filter(|standing| standing.state == TenantState::Pending) else {
+fn waits_for_followers(enforcement: Option<&TenantEnforcement>) -> bool {
+    let Some(enforcement) =
+        enforcement.filter(|enforcement| enforcement.state == TenantState::Pending)
+    else {
         return false;
     };
     let pending = |host: &&HostEnforcement| host.state == TenantState::Pending;
-    let mut pending = standing.hosts.iter().filter(pending);
+    let mut pending = enforcement.hosts.iter().filter(pending);
     pending.all(|host| host.revision.is_some())
 }
 
@@ -88,7 +90,7 @@ pub(super) fn hosts(hosts: &[HostEnforcement], on_all: bool, paint: Paint) -> St
 }
 
 /// Returns the worst measurements of a tenant's hosts, a line each.
-pub(super) fn measured(found: Option<&WorstMeasurements>) -> String {
+pub(super) fn measured(measurements: Option<&WorstMeasurements>) -> String {
     let line = |worst: &WorstTail, says: &str| {
         let (host, packets) = (&worst.host, worst.tail.packets);
         let window = time(worst.window_ns);
@@ -104,9 +106,9 @@ pub(super) fn measured(found: Option<&WorstMeasurements>) -> String {
             ),
         }
     };
-    let lines = found.into_iter().flat_map(|found| {
-        let sending = found.sending.as_ref();
-        let receiving = found.receiving.as_ref();
+    let lines = measurements.into_iter().flat_map(|measurements| {
+        let sending = measurements.sending.as_ref();
+        let receiving = measurements.receiving.as_ref();
         let sending = sending.map(|worst| line(worst, "left late by"));
         let receiving = receiving.map(|worst| line(worst, "waited for their machine"));
         sending.into_iter().chain(receiving)
@@ -146,14 +148,14 @@ pub(super) fn following(following: Following, paint: Paint) -> String {
 
 /// Returns the cells of a host in a list: whether it follows, its revision, and the error.
 pub(super) fn cells(host: &Host, paint: Paint) -> [String; 3] {
-    let said = &host.said;
-    let silence = said
+    let report = &host.said;
+    let silence = report
         .silent_since
         .map(|second| format!("for {}", since(second)));
-    let wrong = silence.or_else(|| Some(said.refused.first()?.why.clone()));
+    let wrong = silence.or_else(|| Some(report.refused.first()?.why.clone()));
     [
-        following(said.following, paint),
-        or_nothing(said.revision),
+        following(report.following, paint),
+        or_nothing(report.revision),
         or_nothing(wrong),
     ]
 }
@@ -168,9 +170,9 @@ fn lateness(lateness: Lateness) -> String {
 }
 
 /// Returns the report of a host, in sentences.
-pub(super) fn sentences(said: &HostWord, paint: Paint) -> String {
-    let word = following(said.following, paint);
-    let mut out = match (said.revision, said.silent_since) {
+pub(super) fn sentences(report: &HostWord, paint: Paint) -> String {
+    let word = following(report.following, paint);
+    let mut out = match (report.revision, report.silent_since) {
         (None, _) => format!("guarantees: {word}; it has never reported\n"),
         (Some(revision), Some(second)) => {
             format!(
@@ -180,7 +182,7 @@ pub(super) fn sentences(said: &HostWord, paint: Paint) -> String {
         }
         (Some(revision), None) => format!("guarantees: {word}, at revision {revision}\n"),
     };
-    match (&said.limits, said.revision) {
+    match (&report.limits, report.revision) {
         (Some(limits), _) => {
             // Writing to a String does not fail.
             let _ = writeln!(
@@ -197,7 +199,7 @@ pub(super) fn sentences(said: &HostWord, paint: Paint) -> String {
         (None, Some(_)) => out += "it keeps no guarantee: nothing paces its uplink\n",
         (None, None) => {}
     }
-    if let Some(cpu) = &said.cpu {
+    if let Some(cpu) = &report.cpu {
         let _ = writeln!(
             out,
             "it keeps {} of its {} CPUs for reservations, {} each at most, of {} vCPUs at most; \
@@ -212,11 +214,11 @@ pub(super) fn sentences(said: &HostWord, paint: Paint) -> String {
             Thousandths(cpu.share),
         );
     }
-    for UnpromisedGuest { guest, what } in &said.unpromised {
+    for UnpromisedGuest { guest, what } in &report.unpromised {
         let line = format!("beyond what is promised: {guest}: {what}");
         let _ = writeln!(out, "{}", paint.bad(&line));
     }
-    for refused in &said.refused {
+    for refused in &report.refused {
         let whom = refused.tenant.map(|id| format!("tenant {}: ", id.0));
         let line = format!("refuses {}{}", whom.unwrap_or_default(), refused.why);
         let _ = writeln!(out, "{}", paint.bad(&line));

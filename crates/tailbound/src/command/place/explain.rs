@@ -69,8 +69,8 @@ pub(super) fn why(explanation: &Explanation, paint: Paint) -> String {
     }
     if let Some(overload) = &explanation.overload {
         // Where the rule is about a port, its words are the port's.
-        let said = |refusal: &String| refusal.contains(&overload.message);
-        if !explanation.refusal.as_ref().is_some_and(said) {
+        let names_overload = |refusal: &String| refusal.contains(&overload.message);
+        if !explanation.refusal.as_ref().is_some_and(names_overload) {
             let _ = writeln!(out, "{}", overload.message);
         }
     }

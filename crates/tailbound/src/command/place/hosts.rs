@@ -125,12 +125,12 @@ fn show(host: &Host, paint: Paint) -> String {
         out += &cpu(host, paint);
     }
     if let Some(classes) = host.other_classes {
-        let said = format!(
+        let line = format!(
             "its classes differ from the topology's, {classes}: the guarantees of its machines \
                 do not hold, and it gets no machines"
         );
         // Writing to a String does not fail.
-        let _ = writeln!(out, "{}", paint.bad(&said));
+        let _ = writeln!(out, "{}", paint.bad(&line));
     }
     if !host.vms.is_empty() {
         let mut table = Table::new(&["tenant", "id", "machines", "numbers"], &[3]);
@@ -156,17 +156,17 @@ fn cpu(host: &Host, paint: Paint) -> String {
     let CpuUse { cpu, threads } = host.reserved_cpu;
     let (cpu, vcpus) = (Thousandths(cpu), count(threads, "vCPU"));
     let Some(keeps) = host.said.cpu else {
-        let said = format!("{cpu} of a CPU reserved for {vcpus}, and the host keeps none");
-        return format!("{}\n", paint.bad(&said));
+        let line = format!("{cpu} of a CPU reserved for {vcpus}, and the host keeps none");
+        return format!("{}\n", paint.bad(&line));
     };
     let most = keeps.left();
-    let said = format!(
+    let line = format!(
         "{cpu} of {} of a CPU reserved, for {vcpus} of {}",
         Thousandths(most.cpu),
         most.threads
     );
     let holds = keeps.check_sum(host.reserved_cpu).is_ok();
-    format!("{}\n", if holds { said } else { paint.bad(&said) })
+    format!("{}\n", if holds { line } else { paint.bad(&line) })
 }
 
 fn state(state: HostState, paint: Paint) -> String {

@@ -64,8 +64,8 @@ impl Recover {
             ));
         };
         let spec = read_topology(&self.topology)?;
-        let (held, mut findings) = read_all(&self.from_hosts)?;
-        if held.is_empty() {
+        let (host_states, mut findings) = read_all(&self.from_hosts)?;
+        if host_states.is_empty() {
             return Err(Failure::new(format!(
                 "{}: there is no state file of a host in it",
                 self.from_hosts.display()
@@ -75,7 +75,7 @@ impl Recover {
             snapshot,
             hosts,
             findings: found,
-        } = recover(spec, self.policy.unwrap_or_default(), held).map_err(Failure::new)?;
+        } = recover(spec, self.policy.unwrap_or_default(), host_states).map_err(Failure::new)?;
         findings.extend(found.iter().map(ToString::to_string));
         // As the service does at its start, and by the exact curves.
         Ledger::load(snapshot.clone()).map_err(Failure::new)?;
@@ -99,10 +99,10 @@ impl Recover {
 
 impl Document {
     fn text(&self) -> String {
-        let found = self.findings.iter().map(|what| format!("FOUND  {what}\n"));
-        let found: String = found.collect();
+        let lines = self.findings.iter().map(|what| format!("FOUND  {what}\n"));
+        let lines: String = lines.collect();
         format!(
-            "{}  {}, {} of {}\n{found}",
+            "{}  {}, {} of {}\n{lines}",
             paint().good("RECOVERED"),
             count(self.tenants as u64, "tenant"),
             count(self.vms, "machine"),
@@ -113,7 +113,7 @@ impl Document {
 
 /// Returns the guarantees in all files below a directory, and the files that have none.
 fn read_all(directory: &Path) -> Result<(Vec<HostGuarantees>, Vec<String>), Failure> {
-    let (mut held, mut unread) = (Vec::new(), Vec::new());
+    let (mut host_states, mut unread) = (Vec::new(), Vec::new());
     let mut directories = vec![directory.to_owned()];
     while let Some(directory) = directories.pop() {
         let failed = |error| Failure::new(format!("{}: {error}", directory.display()));
@@ -131,12 +131,12 @@ fn read_all(directory: &Path) -> Result<(Vec<HostGuarantees>, Vec<String>), Fail
                 continue;
             }
             match read_file(&path, kind.len()) {
-                Ok(guarantees) => held.push(guarantees),
+                Ok(guarantees) => host_states.push(guarantees),
                 Err(why) => unread.push(format!("{}: {why}", path.display())),
             }
         }
     }
-    Ok((held, unread))
+    Ok((host_states, unread))
 }
 
 fn read_file(path: &Path, length: u64) -> Result<HostGuarantees, String> {

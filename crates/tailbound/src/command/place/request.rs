@@ -31,7 +31,7 @@ pub(super) struct RequestArgs {
     /// Reserve this CPU for each vCPU: RUNTIME in each PERIOD, by DEADLINE after it has something to
     /// do, as in 1ms/4ms/4ms
     #[arg(long, value_name = "RUNTIME/DEADLINE/PERIOD")]
-    cpu_reservation: Option<Reserved>,
+    cpu_reservation: Option<ReservationText>,
     /// Number of vCPUs of each machine with that, 1 without
     #[arg(long, value_name = "N", requires = "cpu_reservation")]
     vcpus: Option<u32>,
@@ -236,10 +236,12 @@ impl RequestArgs {
             cpu: self.cpu.unwrap_or_default(),
             memory: self.memory.unwrap_or_default(),
             domains: self.domains.map(|domains| domains.0),
-            cpu_reservation: self.cpu_reservation.map(|Reserved(each)| CpuReservation {
-                vcpus: self.vcpus.unwrap_or(each.vcpus),
-                ..each
-            }),
+            cpu_reservation: self
+                .cpu_reservation
+                .map(|ReservationText(each)| CpuReservation {
+                    vcpus: self.vcpus.unwrap_or(each.vcpus),
+                    ..each
+                }),
             message: self.message.map(|message| message.0),
         };
         // The service checks the same; here errors are wrong arguments, and no request is sent.
@@ -338,10 +340,10 @@ impl FromStr for Domains {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let wrong = "write WHAT:COUNT: host, rack, pod or a height, and a number, as in rack:3";
-        let (what, count) = text.split_once(':').ok_or(wrong)?;
-        let height = match HEIGHTS.iter().position(|name| *name == what) {
+        let (scope, count) = text.split_once(':').ok_or(wrong)?;
+        let height = match HEIGHTS.iter().position(|name| *name == scope) {
             Some(height) => height as u8,
-            None => what.parse().map_err(|_| wrong)?,
+            None => scope.parse().map_err(|_| wrong)?,
         };
         let count = count.parse().map_err(|_| wrong)?;
         Ok(Self(FaultDomains { height, count }))
@@ -360,9 +362,9 @@ impl fmt::Display for Domains {
 
 /// A reservation of CPU in the format of the command line, for one vCPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Reserved(CpuReservation);
+struct ReservationText(CpuReservation);
 
-impl FromStr for Reserved {
+impl FromStr for ReservationText {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -379,7 +381,7 @@ impl FromStr for Reserved {
     }
 }
 
-impl fmt::Display for Reserved {
+impl fmt::Display for ReservationText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let CpuReservation {
             runtime,
@@ -428,8 +430,8 @@ impl fmt::Display for MessageArgument {
     }
 }
 
-fn time(what: &str, text: &str) -> Result<Nanos, String> {
-    text.parse().map_err(|error| format!("{what}: {error}"))
+fn time(name: &str, text: &str) -> Result<Nanos, String> {
+    text.parse().map_err(|error| format!("{name}: {error}"))
 }
 
 /// Returns the flags that describe a request.
@@ -467,7 +469,7 @@ pub(in crate::command) fn flags(request: &Request) -> String {
         flag("domains", &Domains(domains));
     }
     if let Some(reservation) = request.cpu_reservation {
-        flag("cpu-reservation", &Reserved(reservation));
+        flag("cpu-reservation", &ReservationText(reservation));
         if reservation.vcpus != 1 {
             flag("vcpus", &reservation.vcpus);
         }
@@ -492,7 +494,7 @@ pub(super) fn words(request: &Request) -> String {
     text += &promise(request.guarantee.as_ref());
     if let Some(reservation) = request.cpu_reservation {
         // Writing to a String does not fail.
-        let _ = write!(text, ", {} of CPU", Reserved(reservation));
+        let _ = write!(text, ", {} of CPU", ReservationText(reservation));
         if reservation.vcpus != 1 {
             let _ = write!(text, " for each of {} vCPUs", reservation.vcpus);
         }
@@ -520,8 +522,8 @@ pub(super) fn machines(vms: u32) -> String {
 }
 
 /// Returns a number with its noun, such as `9 machines`.
-pub(super) fn count(number: u64, what: &str) -> String {
-    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+pub(super) fn count(number: u64, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
 /// Returns the number of bursts of a guarantee that differs from the default.

@@ -323,20 +323,23 @@ impl Serve {
 
     /// Checks that the flags agree with the store.
     fn compare(&self, initial: Option<(Spec, Policy)>, ledger: &Ledger) -> Result<(), Failure> {
-        let kept = ledger.topology();
-        if let Some(asked) = self.policy.filter(|policy| *policy != kept.policy) {
+        let stored_topology = ledger.topology();
+        if let Some(new_policy) = self
+            .policy
+            .filter(|policy| *policy != stored_topology.policy)
+        {
             return Err(Failure::new(format!(
                 "the store admits by the rules of {}, not {}; leave --policy out, or begin a new \
                  store",
-                kept.policy.name(),
-                asked.name(),
+                stored_topology.policy.name(),
+                new_policy.name(),
             )));
         }
         match initial {
-            Some((spec, _)) if spec != kept.spec => Err(Failure::new(format!(
+            Some((spec, _)) if spec != stored_topology.spec => Err(Failure::new(format!(
                 "the store has another topology, at revision {}; leave --topology out, and use \
                  `tailbound place topology diff` and `apply` to change it",
-                kept.revision
+                stored_topology.revision
             ))),
             _ => Ok(()),
         }

@@ -55,11 +55,11 @@ impl Service {
     /// Sends a request and returns the answer.
     pub(in crate::command) fn ask<T>(
         &self,
-        what: impl FnOnce(&Client) -> Result<T, ClientError>,
+        request: impl FnOnce(&Client) -> Result<T, ClientError>,
     ) -> Result<T, Failure> {
         let client = self.client()?;
         let waiting = Notice::new(self.address()?, self.patience);
-        let answer = what(&client);
+        let answer = request(&client);
         drop(waiting);
         answer.map_err(|error| self.failure(error))
     }
@@ -139,9 +139,9 @@ impl Service {
     }
 
     /// Prints a received document as one line, for programs.
-    pub(super) fn print_line(&self, kind: &'static str, heard: &impl Serialize) {
+    pub(super) fn print_line(&self, kind: &'static str, item: &impl Serialize) {
         debug_assert!(self.for_programs(), "people read text");
-        output::line(kind, 1, &output::timed(heard));
+        output::line(kind, 1, &output::timed(item));
     }
 }
 

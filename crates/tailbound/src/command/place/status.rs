@@ -158,11 +158,11 @@ fn examine(url: String, client: &Client) -> Replica {
 
 /// Returns the faults that a comparison of the replicas shows.
 fn differences(replicas: &[Replica]) -> Vec<Difference> {
-    let mut found = Vec::new();
+    let mut differences = Vec::new();
     let mut add = |kind, names: Vec<&Replica>, why: String| {
         if !names.is_empty() {
             let names = names.iter().map(|it| it.url.clone()).collect();
-            found.push(Difference { kind, names, why });
+            differences.push(Difference { kind, names, why });
         }
     };
     let away: Vec<_> = replicas.iter().filter(|it| it.error.is_some()).collect();
@@ -190,7 +190,7 @@ fn differences(replicas: &[Replica]) -> Vec<Difference> {
             "each replica uses a store of its own".to_owned(),
         );
     }
-    found
+    differences
 }
 
 impl Health {

@@ -63,9 +63,12 @@ pub(super) fn on_its_way(tenant: &Tenant) -> String {
 
 /// Returns the hosts that do not enforce a tenant's guarantee, or not yet, if there are any.
 fn not_kept(tenant: &Tenant, paint: Paint) -> String {
-    let standing = tenant.standing.as_ref();
-    match standing.filter(|standing| standing.state != TenantState::Admitted) {
-        Some(standing) => format!("\n{}", enforcement::hosts(&standing.hosts, false, paint)),
+    let tenant_state = tenant.standing.as_ref();
+    match tenant_state.filter(|tenant_state| tenant_state.state != TenantState::Admitted) {
+        Some(tenant_state) => format!(
+            "\n{}",
+            enforcement::hosts(&tenant_state.hosts, false, paint)
+        ),
         None => String::new(),
     }
 }

@@ -200,8 +200,8 @@ impl Get {
             .map_err(|error| self.service.failure(error))?;
         self.service.print(TENANT, &tenant, |paint| {
             let hosts = hosts(&tenant);
-            let standing = tenant.standing.as_ref();
-            let standings = standing.map_or(&[][..], |standing| &standing.hosts);
+            let tenant_state = tenant.standing.as_ref();
+            let standings = tenant_state.map_or(&[][..], |tenant_state| &tenant_state.hosts);
             format!(
                 "{}  {}/{}, id {}: {}; on {}\n{}{}\n{}{}\n{}",
                 state_word(state_of(&tenant), paint),
@@ -211,7 +211,7 @@ impl Get {
                 promised(&tenant),
                 count(hosts as u64, "host"),
                 of_earlier_version(std::slice::from_ref(&tenant), DEFAULT_BURSTS),
-                enforcement::measured(standing.and_then(|it| it.measured.as_ref())),
+                enforcement::measured(tenant_state.and_then(|it| it.measured.as_ref())),
                 runs(&tenant.runs, paint),
                 on_its_way(&tenant),
                 enforcement::hosts(standings, true, paint)

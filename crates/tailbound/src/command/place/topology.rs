@@ -161,22 +161,22 @@ fn text(diff: &TopologyDiff, paint: Paint) -> String {
 /// a-40: slots: 8, was 4`.
 fn ranges<'d>(items: impl Iterator<Item = (&'d str, &'d str)>) -> Vec<String> {
     let mut ranges: Vec<(&str, &str, &str)> = Vec::new();
-    for (name, what) in items {
+    for (name, text) in items {
         match ranges.last_mut() {
-            Some((_, last, said)) if *said == what && follows(last, name) => *last = name,
-            _ => ranges.push((name, name, what)),
+            Some((_, last, last_text)) if *last_text == text && follows(last, name) => *last = name,
+            _ => ranges.push((name, name, text)),
         }
     }
-    let line = |(first, last, what): (&str, &str, &str)| {
+    let line = |(first, last, text): (&str, &str, &str)| {
         let names = if first == last {
             first.to_owned()
         } else {
             format!("{first} to {last}")
         };
-        if what.is_empty() {
+        if text.is_empty() {
             names
         } else {
-            format!("{names}: {what}")
+            format!("{names}: {text}")
         }
     };
     ranges.into_iter().map(line).collect()

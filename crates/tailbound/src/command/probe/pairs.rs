@@ -91,7 +91,7 @@ impl Document {
     fn text(&self, paint: Paint) -> String {
         let mut out = match self.owners.first() {
             None => format!("{}  no pair is late", paint.good(Outcome::Good.word())),
-            Some(_) => format!("{}  {}", paint.bad(Outcome::Bad.word()), self.said()),
+            Some(_) => format!("{}  {}", paint.bad(Outcome::Bad.word()), self.counts_text()),
         };
         out += "\n\n";
         let mut head = vec!["from \\ to"];
@@ -124,7 +124,7 @@ impl Document {
         out
     }
 
-    fn said(&self) -> String {
+    fn counts_text(&self) -> String {
         let count = |which: fn(&Owner) -> bool| self.owners.iter().filter(|it| which(it)).count();
         format!(
             "late: {} as they answer, {} as they call, {} between two",

@@ -105,14 +105,14 @@ struct Line {
 impl Args {
     pub(super) fn run(self) -> Result<Exit, Failure> {
         check(&self.rates, self.duration)?;
-        let kept = self.selected.as_ref();
-        let kept = kept
+        let kept_nodes = self.selected.as_ref();
+        let kept_nodes = kept_nodes
             .map(|file| results::selected(file, &self.nodes))
             .transpose();
-        let kept = kept.map_err(Failure::new)?;
+        let kept_nodes = kept_nodes.map_err(Failure::new)?;
         let sets: Vec<_> = [
             (Among::All, Some(self.nodes.clone())),
-            (Among::Selected, kept),
+            (Among::Selected, kept_nodes),
         ]
         .into_iter()
         .filter_map(|(among, nodes)| Some((among, nodes?)))
@@ -184,8 +184,8 @@ impl Args {
         pattern: Pattern,
         rate: u32,
     ) -> Result<GroupResult, Failure> {
-        let what = format!("{}, {group} nodes, {rate} calls a second", pattern.word());
-        output::progress(output::shows_progress(), &what);
+        let label = format!("{}, {group} nodes, {rate} calls a second", pattern.word());
+        output::progress(output::shows_progress(), &label);
         let settings = Settings {
             duration: self.duration,
             seed: self.seed,

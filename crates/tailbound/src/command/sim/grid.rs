@@ -108,18 +108,18 @@ impl Run {
         }
         let stop = Stop::watch()?;
         let computed = self.points(&scenario, &store, &left, &stop)?;
-        let mut told = GridStatus::new(&store, left.points.len() + left.done);
-        told.rows = left.done + computed;
-        told.computed = computed;
-        told.corrupt = corrupt;
-        let ended = stop.signal().filter(|_| told.rows < told.asked);
+        let mut status = GridStatus::new(&store, left.points.len() + left.done);
+        status.rows = left.done + computed;
+        status.computed = computed;
+        status.corrupt = corrupt;
+        let ended = stop.signal().filter(|_| status.rows < status.asked);
         if let Some(signal) = ended {
-            let (rows, all) = (told.rows, told.asked);
+            let (rows, all) = (status.rows, status.asked);
             let message =
                 format!("interrupted: {rows} of {all} rows are there; run it again to go on");
             return Err(Failure::with(Exit::Signal(signal), message));
         }
-        told.finish(&store, self.output)
+        status.finish(&store, self.output)
     }
 
     /// Runs the missing points. Returns their number.
@@ -169,9 +169,9 @@ impl Merge {
         for store in &stores {
             all.take(store)?;
         }
-        let mut told = GridStatus::new(&all, manifest.points.len());
-        told.rows = all.all()?.len();
-        told.finish(&all, self.output)
+        let mut status = GridStatus::new(&all, manifest.points.len());
+        status.rows = all.all()?.len();
+        status.finish(&all, self.output)
     }
 }
 

@@ -158,10 +158,10 @@ impl Args {
             .take(recording.guests.len())
             .map(|(number, fitted)| GuestResult::new(&recording, number, link, fitted))
             .collect();
-        for way in Discipline::ALL {
-            let tails = replay(&recording, link, way).map_err(Failure::new)?;
+        for discipline in Discipline::ALL {
+            let tails = replay(&recording, link, discipline).map_err(Failure::new)?;
             for (guest, tail) in guests.iter_mut().zip(&tails) {
-                guest.ways.push(DisciplineResult::new(way, tail));
+                guest.ways.push(DisciplineResult::new(discipline, tail));
             }
         }
         let placement = network.and_then(|network| self.place(&network, &recording, &mut guests));
@@ -203,8 +203,8 @@ impl Args {
                 .iter()
                 .any(|before| before.name == guest.name)
             {
-                let said = format!("guest {} is named twice", guest.name);
-                return Err(Failure::wrong_arguments(said));
+                let message = format!("guest {} is named twice", guest.name);
+                return Err(Failure::wrong_arguments(message));
             }
         }
         Ok((guests, link.unwrap_or(Rate::from_mbit(10_000))))
@@ -220,16 +220,16 @@ impl Args {
     ) -> Option<TenantPlacement> {
         let largest = recording.largest_guarantee()?;
         let machines = self.machines.unwrap_or((guests.len() as u32).max(2));
-        let found = network.least_delay(machines, &largest);
-        if let Ok(delay) = found {
+        let least_delay = network.least_delay(machines, &largest);
+        if let Ok(delay) = least_delay {
             for (guest, number) in guests.iter_mut().zip(0..) {
                 guest.promised_ns = recording.promised(number, delay).map(|it| it.0);
             }
         }
         Some(TenantPlacement {
             machines,
-            delay_ns: found.as_ref().ok().map(|delay| delay.0),
-            refused: found.err().map(|error| error.to_string()),
+            delay_ns: least_delay.as_ref().ok().map(|delay| delay.0),
+            refused: least_delay.err().map(|error| error.to_string()),
         })
     }
 }
@@ -251,10 +251,10 @@ impl GuestResult {
             messages,
             wire_bytes: wire.0,
             mean_bit_s: mean.0,
-            guarantee: guest.guarantee.map(|it| GuaranteeResult {
-                bandwidth_bit_s: it.bandwidth.0,
-                burst_bytes: it.burst.0,
-                burst_rate_bit_s: it.burst_rate.0,
+            guarantee: guest.guarantee.map(|guarantee| GuaranteeResult {
+                bandwidth_bit_s: guarantee.bandwidth.0,
+                burst_bytes: guarantee.burst.0,
+                burst_rate_bit_s: guarantee.burst_rate.0,
                 fitted,
             }),
             bursts: TIMES.map(burst).into(),
@@ -265,10 +265,10 @@ impl GuestResult {
 }
 
 impl DisciplineResult {
-    fn new(way: Discipline, tail: &Tail) -> Self {
+    fn new(discipline: Discipline, tail: &Tail) -> Self {
         let of = |time: Option<Nanos>| time.map(|time| time.0);
         Self {
-            way: way.name(),
+            way: discipline.name(),
             arrived: tail.count(),
             lost: tail.lost,
             p50_ns: of(tail.quantile(500)),
@@ -297,16 +297,16 @@ impl Document {
         let mut table = Table::new(&head, &[1]);
         let figure = |nanos: Option<u64>| nanos.map_or(NOTHING.into(), time);
         for guest in &self.guests {
-            for way in &guest.ways {
+            for result in &guest.ways {
                 table.row([
                     guest.name.clone(),
-                    way.way.to_owned(),
-                    way.arrived.to_string(),
-                    way.lost.to_string(),
-                    figure(way.p50_ns),
-                    figure(way.p99_ns),
-                    figure(way.p99_9_ns),
-                    figure(way.longest_ns),
+                    result.way.to_owned(),
+                    result.arrived.to_string(),
+                    result.lost.to_string(),
+                    figure(result.p50_ns),
+                    figure(result.p99_ns),
+                    figure(result.p99_9_ns),
+                    figure(result.longest_ns),
                 ]);
             }
         }
@@ -327,10 +327,10 @@ impl Document {
             let mut row = vec![guest.name.clone(), human(guest.mean_bit_s as f64, "bit/s")];
             match &guest.guarantee {
                 None => row.extend([NOTHING, NOTHING, NOTHING].map(String::from)),
-                Some(it) => row.extend([
-                    Rate(it.bandwidth_bit_s).to_string(),
-                    size(it.burst_bytes),
-                    if it.fitted {
+                Some(guarantee) => row.extend([
+                    Rate(guarantee.bandwidth_bit_s).to_string(),
+                    size(guarantee.burst_bytes),
+                    if guarantee.fitted {
                         "the recording"
                     } else {
                         "the file"

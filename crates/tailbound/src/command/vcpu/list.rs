@@ -97,20 +97,20 @@ impl<'a> Document<'a> {
 
 impl<'a> Thread<'a> {
     fn new(thread: &'a ThreadUsage) -> Self {
-        let given = thread.scheduling;
+        let scheduling = thread.scheduling;
         Self {
             guest: &thread.guest,
             vmm: thread.vmm,
             role: &thread.role,
             tid: thread.tid,
             name: &thread.name,
-            scheduling: given.to_string(),
-            policy: given.policy.0,
-            nice: given.nice,
-            priority: given.priority,
-            runtime_ns: given.runtime.0,
-            deadline_ns: given.deadline.0,
-            period_ns: given.period.0,
+            scheduling: scheduling.to_string(),
+            policy: scheduling.policy.0,
+            nice: scheduling.nice,
+            priority: scheduling.priority,
+            runtime_ns: scheduling.runtime.0,
+            deadline_ns: scheduling.deadline.0,
+            period_ns: scheduling.period.0,
             ours: thread.ours,
             cpus: &thread.cpus,
             ready: thread.ready,

@@ -77,12 +77,12 @@ fn document(inside: &Inside) -> Document {
         sentence: inside.sentence(),
         evidence: inside.evidence(),
         advice: inside.advice(),
-        wakes: inside.wakes.as_ref().ok().map(|it| WakesDocument {
-            wakes: it.count,
-            late: it.late,
-            delay_ns: it.delay.0,
-            longest_ns: it.longest.0,
-            queued_ns: it.queued.0,
+        wakes: inside.wakes.as_ref().ok().map(|wakes| WakesDocument {
+            wakes: wakes.count,
+            late: wakes.late,
+            delay_ns: wakes.delay.0,
+            longest_ns: wakes.longest.0,
+            queued_ns: wakes.queued.0,
         }),
         steal_ns: inside.steal.as_ref().ok().map(|it| it.0),
         user_ns: inside.user.as_ref().ok().map(|it| it.0.0),

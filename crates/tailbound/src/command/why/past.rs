@@ -42,7 +42,7 @@ struct Document<'a> {
 
 /// Answers from a file, and prints the answer.
 pub(super) fn answer(
-    asked: &str,
+    guest: &str,
     at: At,
     window: Nanos,
     path: &Path,
@@ -53,7 +53,7 @@ pub(super) fn answer(
         let path = printable(&path.to_string_lossy());
         Failure::new(format!("{path}: {error}"))
     };
-    let answer = past::answer(&record, asked, at, window).map_err(named)?;
+    let answer = past::answer(&record, guest, at, window).map_err(named)?;
     let clock = |wall| answer.shown(wall, "%H:%M:%S");
     let when = format!(
         "between {} and {} ({})",

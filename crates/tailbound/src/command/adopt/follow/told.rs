@@ -28,13 +28,13 @@ struct Terms {
 
 impl Terms {
     fn promised(vm: &VmGuarantee, packet: Bytes) -> Self {
-        let bucket = vm.guarantee.map(|given| Bucket {
-            rate: given.bandwidth,
-            burst: given.burst.max(FRAME),
+        let bucket = vm.guarantee.map(|guarantee| Bucket {
+            rate: guarantee.bandwidth,
+            burst: guarantee.burst.max(FRAME),
         });
         Self {
             guarantee: bucket,
-            peak: vm.guarantee.and_then(|given| given.burst_rate),
+            peak: vm.guarantee.and_then(|guarantee| guarantee.burst_rate),
             packet: bucket.map(|_| packet),
         }
     }
@@ -89,16 +89,16 @@ impl AdoptedVm {
 /// A guest whose VM the service does not know keeps its own. `packet` is the longest one of all
 /// others, in bytes on the wire.
 pub(super) fn orders<'e>(
-    said: &HostGuarantees,
+    guarantees: &HostGuarantees,
     entries: &'e [Entry],
     packet: Bytes,
 ) -> Vec<(&'e Entry, Request)> {
     let changed = entries.iter().filter_map(|entry| {
         let own = entry.request.vm.as_deref()?;
-        let vm = said.vms.iter().find(|vm| vm.vm == own)?;
+        let vm = guarantees.vms.iter().find(|vm| vm.vm == own)?;
         let terms = Terms::promised(vm, packet);
         // Its frames travel in the class for which the bounds were computed.
-        let mark = said.classes.mark(Class::Guaranteed).dscp;
+        let mark = guarantees.classes.mark(Class::Guaranteed).dscp;
         let dscp = match terms.guarantee {
             Some(_) => Some(mark),
             None => entry.request.dscp.filter(|dscp| *dscp != mark),

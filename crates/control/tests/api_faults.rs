@@ -276,6 +276,10 @@ fn queries() {
         tree: Spec::from_toml(&TREE.replace("count = 2", "count = 1000")).unwrap(),
         ..Setup::default()
     });
+    // A burst of one token would be served at five times its rate.
+    let tokens = tokens_file() + "[requests]\ntenant = 100000\n";
+    std::fs::write(&place.tokens, tokens).unwrap();
+    place.server.reload().unwrap();
     let address = place.url.strip_prefix("http://").unwrap();
     let open = |token: &str, path: &str, body: &str| {
         let mut stream = TcpStream::connect(address).unwrap();

@@ -240,29 +240,47 @@ mod tests {
         squares / len as f64
     }
 
+    /// The keys of a generator (splitmix64) with this seed.
+    fn seeded(seed: u64) -> HashKeys {
+        let mut state = seed;
+        HashKeys(std::array::from_fn(|_| {
+            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mixed = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+            mixed ^ mixed >> 31
+        }))
+    }
+
+    /// The mean chains of peers in a row, by the hashes of connections and of flows.
+    fn mean_chains(keys: HashKeys, shift: u32) -> [f64; 2] {
+        let (connections, flows) = (ConnectionHash::new(keys), MultilinearHash::new(keys));
+        let peers = (0..1_u32 << 14).map(|n| 0x0a00_0000_u32.wrapping_add(n << shift));
+        let by_connection = peers.clone().map(|peer| {
+            connections
+                .of([(0x406, 0x0050_0009), (0x0a00_0001, peer)])
+                .0
+        });
+        let by_flow = peers.map(|peer| {
+            flows.of(FlowKey {
+                source: GuestId::first(3),
+                destination: u128::from(IPV4 << 32 | u64::from(peer)),
+            })
+        });
+        [mean_chain(by_connection), mean_chain(by_flow)]
+    }
+
+    /// A mean chain is 2.0 for random hashes. A universal family bounds the mean over its keys, not
+    /// each key: under some keys a row has few values.
     #[test]
-    fn addresses_in_a_row_spread_over_chains_under_any_keys() {
-        let random = || HashKeys::random();
-        for keys in [HashKeys::FIXED, random(), random(), random(), random()] {
-            let (connections, flows) = (ConnectionHash::new(keys), MultilinearHash::new(keys));
-            for shift in [0, 8, 16] {
-                let peers = (0..1_u32 << 16).map(|n| 0x0a00_0000_u32.wrapping_add(n << shift));
-                let by_connection = peers.clone().map(|peer| {
-                    connections
-                        .of([(0x406, 0x0050_0009), (0x0a00_0001, peer)])
-                        .0
-                });
-                let by_flow = peers.map(|peer| {
-                    flows.of(FlowKey {
-                        source: GuestId::first(3),
-                        destination: u128::from(IPV4 << 32 | u64::from(peer)),
-                    })
-                });
-                // 2.0, were they random.
-                for mean in [mean_chain(by_connection), mean_chain(by_flow)] {
-                    assert!(mean < 2.6, "{mean}");
-                }
-            }
+    fn addresses_in_a_row_spread_over_chains() {
+        for shift in [0, 8, 16] {
+            let all = (0..100).map(|seed| mean_chains(seeded(seed), shift));
+            let chains: Vec<f64> = all
+                .chain([mean_chains(HashKeys::FIXED, shift)])
+                .flatten()
+                .collect();
+            let mean = chains.iter().sum::<f64>() / chains.len() as f64;
+            assert!(mean < 2.2, "{mean}");
         }
     }
 

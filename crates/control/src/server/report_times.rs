@@ -211,13 +211,12 @@ pub(super) async fn watch(app: Arc<App>) {
 ///
 /// A report has the host's limits, the revision that it follows, and the guarantees that it
 /// refuses. A host sends it after each change and every ten seconds; without a report for 30
-/// seconds it is silent. Changes are durable, at most one a second for each host.
+/// seconds it is silent. Changes are durable, at most one a second for each host. The optional header
+/// `Tailbound-Time-Ms` has the host's time of day as it sent the report, in milliseconds since 1970.
 #[utoipa::path(
     post, path = "/v1/hosts/{name}/report", tag = "hosts", operation_id = "report_host",
     params(
         ("name" = String, Path, description = "The host's name", example = "a-1"),
-        ("tailbound-time-ms" = Option<u64>, Header,
-            description = "The host's time of day as it sent the report, in milliseconds since 1970"),
     ),
     request_body = HostReport,
     responses((status = 204, description = "Recorded"), Guarded, Absent, problem::Body, Stored)

@@ -103,11 +103,11 @@ const fn row(kernels: [(u32, u32); 2], ends: SliceEnd, micros: [u64; 3]) -> Guid
 pub const TABLE: [Guidance; 7] = [
     row([(0, 0), (6, 1)], SliceEnd::Tick, [54, 54, 4]),
     row([(0, 0), (6, 1)], SliceEnd::Timer, [56, 56, 5]),
-    row([(6, 6), (6, 12)], SliceEnd::Tick, [7_807, 4_654, 4]),
-    row([(6, 6), (6, 12)], SliceEnd::Timer, [1_914, 57, 5]),
+    row([(6, 6), (6, 12)], SliceEnd::Tick, [4_003, 4_544, 4]),
+    row([(6, 6), (6, 12)], SliceEnd::Timer, [1_945, 57, 5]),
     row([(6, 18), (6, 18)], SliceEnd::Tick, [7_680, 7_830, 18]),
-    row([(7, 0), (7, 3)], SliceEnd::Tick, [4_405, 59, 5]),
-    row([(7, 0), (7, 3)], SliceEnd::Timer, [1_722, 57, 5]),
+    row([(7, 0), (7, 3)], SliceEnd::Tick, [4_719, 57, 5]),
+    row([(7, 0), (7, 3)], SliceEnd::Timer, [2_002, 57, 7]),
 ];
 
 impl Guidance {

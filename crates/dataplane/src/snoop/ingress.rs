@@ -12,8 +12,9 @@ use tailbound_units::Nanos;
 
 impl<F: TcpFrame> Snoop<F> {
     /// Reads the connections of the next frames to the guest, at most 64, into the CPU's caches:
-    /// worth its time for more than [`SnoopConfig::CACHED`] connections. [`Snoop::handle_ingress`]
-    /// needs one after the other, and would wait for the memory each time. Changes nothing.
+    /// worth its time for more than [`CACHED`](super::SnoopConfig::CACHED) connections.
+    /// [`Snoop::handle_ingress`] needs one after the other, and would wait for the memory each time.
+    /// Changes nothing.
     pub fn load<'f>(&self, frames: impl IntoIterator<Item = &'f F>)
     where
         F: 'f,

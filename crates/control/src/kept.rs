@@ -37,7 +37,7 @@ fn missing(original: &Value, again: &Value) -> Option<String> {
             original
                 .iter()
                 .find_map(|(name, original)| match again.get(name) {
-                    // What is absent and what is null are the same.
+                    // An absent member equals a null one.
                     None if original.is_null() => None,
                     None => Some(name.clone()),
                     Some(again) => missing(original, again).map(|path| under(name, path)),

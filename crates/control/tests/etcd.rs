@@ -402,7 +402,7 @@ fn a_replica_without_a_leader_names_that_alone() {
         let only = |kind: &str| faults(&address).is_some_and(|found| found == kind);
         until("it has no fault", || only("")).await;
         one.1.resign().await;
-        until("nobody leads", || only("no-leader")).await;
+        until("the fault of a missing leader", || only("no-leader")).await;
     });
 }
 
@@ -518,7 +518,7 @@ async fn decide(replicas: &[(Service, Replica)], name: &str) -> usize {
                 Err(error) => assert_eq!(error, ServiceError::NotLeader),
             }
         }
-        assert!(Instant::now() < end, "nobody leads");
+        assert!(Instant::now() < end, "no replica leads");
         sleep(Duration::from_millis(5)).await;
     }
 }

@@ -17,8 +17,8 @@ mod tokens;
 use super::testing::{TREE, call, create, ledger};
 use super::*;
 use tailbound_api::{Host, HostGuarantees, HostState, ReservationId, Tenant};
-use tailbound_placement::{Direction, Load, PortId, Resources};
-use tailbound_units::Nanos;
+use tailbound_placement::{Direction, HostLimits, Lateness, Load, PortId, Resources};
+use tailbound_units::{Bytes, Nanos, Rate};
 
 /// All observable state of a ledger.
 #[derive(Debug, PartialEq)]
@@ -82,6 +82,21 @@ fn observe(ledger: &Ledger) -> Observed {
         usages: ["acme", "globex"]
             .map(|owner| ledger.owners.usage(owner))
             .into(),
+    }
+}
+
+/// Returns the limits of a host with departures at their times, on a link of so many Mbit/s.
+fn limits_of_link(mbit: u64) -> HostLimits {
+    HostLimits {
+        link: Rate::from_mbit(mbit),
+        reserved: Rate(0),
+        frame: Bytes(1_538),
+        slowest: Rate(10_000),
+        subtree_bursts: true,
+        inward_bursts: false,
+        delay_classes: false,
+        lateness: Lateness::Exact,
+        packet: None,
     }
 }
 

@@ -2,8 +2,8 @@
 
 use super::*;
 use tailbound_api::{HostReport, NewTenant, TenantState};
-use tailbound_placement::{DEFAULT_BURSTS, HostLimits, Lateness, Message};
-use tailbound_units::{Bursts, Bytes, Rate};
+use tailbound_placement::{DEFAULT_BURSTS, HostLimits, Message};
+use tailbound_units::{Bursts, Bytes};
 
 const HOSTS: [&str; 6] = [
     "host-1", "host-2", "host-3", "other-1", "other-2", "other-3",
@@ -19,15 +19,9 @@ fn report_both(ledger: &mut Ledger, host: &str, subtree_bursts: bool, inward_bur
         change: ledger.next_id - 1,
         classes: None,
         limits: Some(HostLimits {
-            link: Rate::from_mbit(10_000),
-            reserved: Rate(0),
-            frame: Bytes(1_538),
-            slowest: Rate(10_000),
             subtree_bursts,
             inward_bursts,
-            delay_classes: false,
-            lateness: Lateness::Exact,
-            packet: None,
+            ..limits_of_link(10_000)
         }),
         cpu: None,
         refused: Vec::new(),

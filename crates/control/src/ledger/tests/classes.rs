@@ -2,7 +2,7 @@
 
 use super::*;
 use tailbound_api::{HostReport, TenantState};
-use tailbound_placement::{FaultDomains, HostLimits, Lateness, Policy, Spec};
+use tailbound_placement::{FaultDomains, HostLimits, Policy, Spec};
 use tailbound_units::{Bytes, Rate};
 
 const HOSTS: [&str; 6] = [
@@ -45,15 +45,9 @@ fn report(ledger: &mut Ledger, host: &str, delay_classes: bool) {
         change: ledger.next_id - 1,
         classes: None,
         limits: Some(HostLimits {
-            link: Rate::from_mbit(10_000),
-            reserved: Rate(0),
-            frame: Bytes(1_538),
-            slowest: Rate(10_000),
-            subtree_bursts: true,
             inward_bursts: true,
             delay_classes,
-            lateness: Lateness::Exact,
-            packet: None,
+            ..limits_of_link(10_000)
         }),
         cpu: None,
         refused: Vec::new(),

@@ -4,8 +4,8 @@ use super::*;
 use tailbound_api::{
     Code, CpuReservation, CpuUse, HostCpu, HostReport, NewTenant, TenantState, UnpromisedGuest,
 };
-use tailbound_placement::{CpuLatency, HostLimits, Lateness, Message};
-use tailbound_units::{Bytes, Rate};
+use tailbound_placement::{CpuLatency, Message};
+use tailbound_units::Bytes;
 
 const PERIOD: Nanos = Nanos::from_millis(4);
 
@@ -33,17 +33,7 @@ fn heard(ledger: &Ledger, cpu: Option<HostCpu>) -> HostReport {
         revision: 1,
         change: ledger.next_id - 1,
         classes: None,
-        limits: Some(HostLimits {
-            link: Rate::from_mbit(10_000),
-            reserved: Rate(0),
-            frame: Bytes(1_538),
-            slowest: Rate(10_000),
-            subtree_bursts: true,
-            inward_bursts: false,
-            delay_classes: false,
-            lateness: Lateness::Exact,
-            packet: None,
-        }),
+        limits: Some(limits_of_link(10_000)),
         cpu,
         refused: Vec::new(),
         unpromised: Vec::new(),

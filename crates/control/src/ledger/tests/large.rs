@@ -4,9 +4,9 @@ use super::*;
 use rustix::time::{ClockId, clock_gettime};
 use std::fmt::Write as _;
 use std::time::Duration;
-use tailbound_api::{FaultKind, HostLimits, HostReport, Lateness};
+use tailbound_api::{FaultKind, HostLimits, HostReport};
 use tailbound_placement::{Policy, Spec};
-use tailbound_units::{Bytes, Rate};
+use tailbound_units::Bytes;
 
 const RACKS: u32 = 1_000;
 const HOSTS_OF_RACK: u32 = 100;
@@ -39,15 +39,8 @@ fn say(ledger: &mut Ledger, change: u64) {
         change,
         classes: None,
         limits: Some(HostLimits {
-            link: Rate::from_mbit(10_000),
-            reserved: Rate(0),
-            frame: Bytes(1_538),
-            slowest: Rate(10_000),
-            subtree_bursts: true,
-            inward_bursts: false,
-            delay_classes: false,
-            lateness: Lateness::Exact,
             packet: Some(Bytes(1_538)),
+            ..limits_of_link(10_000)
         }),
         cpu: None,
         refused: Vec::new(),

@@ -4,7 +4,7 @@ use super::*;
 use crate::audit::audit;
 use tailbound_api::{Code, HostLimits, HostReport, Lateness, TenantState};
 use tailbound_placement::{Policy, Spec};
-use tailbound_units::{Bytes, Rate};
+use tailbound_units::Bytes;
 
 const COUNTED: Nanos = Nanos::from_micros(50);
 
@@ -21,15 +21,9 @@ fn say(ledger: &mut Ledger, host: &str, lateness: Lateness) {
         change: ledger.next_id - 1,
         classes: None,
         limits: Some(HostLimits {
-            link: Rate::from_mbit(10_000),
-            reserved: Rate(0),
-            frame: Bytes(1_538),
-            slowest: Rate(10_000),
-            subtree_bursts: true,
-            inward_bursts: false,
-            delay_classes: false,
             lateness,
             packet: Some(Bytes(1_538)),
+            ..limits_of_link(10_000)
         }),
         cpu: None,
         refused: Vec::new(),

@@ -2,8 +2,6 @@
 
 use super::*;
 use tailbound_api::{Code, HostReport, MoveStep, MoveVm};
-use tailbound_placement::{HostLimits, Lateness};
-use tailbound_units::{Bytes, Rate};
 
 /// Returns a report of a host that keeps all guarantees and at which these machines have arrived.
 fn said(ledger: &Ledger, mbit: u64, arrived: &[&str]) -> HostReport {
@@ -11,17 +9,7 @@ fn said(ledger: &Ledger, mbit: u64, arrived: &[&str]) -> HostReport {
         revision: 1,
         change: ledger.next_id - 1,
         classes: None,
-        limits: Some(HostLimits {
-            link: Rate::from_mbit(mbit),
-            reserved: Rate(0),
-            frame: Bytes(1_538),
-            slowest: Rate(10_000),
-            subtree_bursts: true,
-            inward_bursts: false,
-            delay_classes: false,
-            lateness: Lateness::Exact,
-            packet: None,
-        }),
+        limits: Some(limits_of_link(mbit)),
         cpu: None,
         refused: Vec::new(),
         unpromised: Vec::new(),

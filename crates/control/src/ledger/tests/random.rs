@@ -8,7 +8,7 @@ use tailbound_api::{
     MoveStep, MoveVm, NewReservation, Operation, OutLimit, PinnedHost, RefusedVm, TenantRef,
     VmLimit,
 };
-use tailbound_placement::{Guarantee, HostLimits, Lateness, Spec};
+use tailbound_placement::{Guarantee, Spec};
 use tailbound_units::{Bytes, Rate};
 
 /// A command whose tenant is chosen among those there are.
@@ -117,17 +117,7 @@ fn host(index: usize) -> String {
 }
 
 fn report(ledger: &Ledger, word: &Word) -> HostReport {
-    let limits = |mbit| HostLimits {
-        link: Rate::from_mbit(mbit),
-        reserved: Rate(0),
-        frame: Bytes(1_538),
-        slowest: Rate(10_000),
-        subtree_bursts: true,
-        inward_bursts: false,
-        delay_classes: false,
-        lateness: Lateness::Exact,
-        packet: None,
-    };
+    let limits = |mbit| limits_of_link(mbit);
     let keeps = |behind: u64, mbit| HostReport {
         revision: 1,
         change: (ledger.next_id - 1).saturating_sub(behind),

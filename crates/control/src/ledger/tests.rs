@@ -85,7 +85,7 @@ fn observe(ledger: &Ledger) -> Observed {
     }
 }
 
-/// Returns the limits of a host with departures at their times, on a link of so many Mbit/s.
+/// Returns the limits of a host with departures at their times, on a link of `mbit` Mbit/s.
 fn limits_of_link(mbit: u64) -> HostLimits {
     HostLimits {
         link: Rate::from_mbit(mbit),

@@ -11,9 +11,10 @@ use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::str::FromStr;
+use tailbound_api::client::Client;
 use tailbound_api::{
     Adoption, AdoptionReport, Batch, BatchResult, Candidate, CandidateQuestion, CandidateQuestions,
-    HostMachines, MachineRef, NewReservation, Page, PinnedHost, Reservation, ReservationId,
+    HostMachines, MachineRef, NewReservation, PinnedHost, Reservation, ReservationId,
     ReservationState, TenantRef,
 };
 use tailbound_report::{NOTHING, Paint, Table};
@@ -253,20 +254,7 @@ impl Reservations {
             print(&self.service, &reservation, word);
             return Ok(Exit::Holds);
         }
-        let all = self.service.ask(|client| {
-            let mut all = Page {
-                items: Vec::new(),
-                next: None,
-            };
-            loop {
-                let page = client.reservations(all.next.as_deref())?;
-                all.items.extend(page.items);
-                all.next = page.next;
-                if all.next.is_none() {
-                    return Ok(all);
-                }
-            }
-        })?;
+        let all = self.service.all_pages(Client::reservations)?;
         self.service
             .print("place-reservations", &all, |paint| list(&all.items, paint));
         Ok(Exit::Holds)

@@ -14,7 +14,7 @@ use crate::exit::{Exit, Failure};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use tailbound_api::client::TenantFilter;
-use tailbound_api::{Code, DEFAULT_BURSTS, Page, Tenant, TenantPatch, TenantState};
+use tailbound_api::{Code, DEFAULT_BURSTS, Tenant, TenantPatch, TenantState};
 use tailbound_report::{NOTHING, Paint, Table};
 
 /// Arguments of `tailbound place create`.
@@ -123,20 +123,9 @@ impl List {
             name: self.name.clone(),
             state: self.state,
         };
-        let all = self.service.ask(|client| {
-            let mut all = Page {
-                items: Vec::new(),
-                next: None,
-            };
-            loop {
-                let page = client.tenants(&filter, all.next.as_deref())?;
-                all.items.extend(page.items);
-                all.next = page.next;
-                if all.next.is_none() {
-                    return Ok(all);
-                }
-            }
-        })?;
+        let all = self
+            .service
+            .all_pages(|client, after| client.tenants(&filter, after))?;
         self.service
             .print("place-list", &all, |paint| list(&all.items, paint));
         Ok(Exit::Holds)

@@ -2,12 +2,12 @@ mod reservations;
 
 use super::writer::CALLS;
 use super::*;
-use crate::ledger::testing::{call, create, ledger};
+use crate::ledger::testing::{bare_report, call, create, ledger};
 use crate::ledger::{Command, Snapshot, TenantFilter};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::mpsc as sync;
-use tailbound_api::{AuditEntry, AuditOutcome, HostReport, HostState, Tenant};
+use tailbound_api::{AuditEntry, AuditOutcome, HostState, Tenant};
 use tailbound_placement::TenantId;
 
 /// Store in memory. Each commit waits until the test sets its result.
@@ -455,17 +455,7 @@ async fn calls_of_owners_are_decided_in_turn() {
 
 #[tokio::test]
 async fn reports_of_hosts_do_not_delay_operators() {
-    let report = HostReport {
-        revision: 1,
-        change: 0,
-        classes: None,
-        limits: None,
-        cpu: None,
-        refused: Vec::new(),
-        unpromised: Vec::new(),
-        arrived: Vec::new(),
-        measured: None,
-    };
+    let report = bare_report(0);
     let flood = |number| {
         call(Command::Report {
             host: format!("unknown-{number}"),

@@ -1,5 +1,7 @@
+use super::scheduling::{RAISE, kernel_config, slice_given};
 use super::*;
 use crate::probe::required::{Part, skipped};
+use tailbound_units::Nanos;
 
 #[test]
 fn the_kernel_configuration_is_read_if_there_is_one() {
@@ -66,5 +68,12 @@ fn a_user_without_kvm_access_is_advised_to_join_its_group() {
 /// Regression: a trial requested memory that nothing uses.
 #[test]
 fn no_trial_requests_huge_pages() {
-    assert!(!include_str!("../trials.rs").contains("nr_hugepages"));
+    for text in [
+        include_str!("../trials.rs"),
+        include_str!("bpf.rs"),
+        include_str!("network.rs"),
+        include_str!("scheduling.rs"),
+    ] {
+        assert!(!text.contains("nr_hugepages"));
+    }
 }

@@ -4,15 +4,16 @@
 mod group;
 #[path = "threads/guest.rs"]
 mod guest;
+#[path = "threads/others.rs"]
+mod others;
 
 use group::Grouped;
 use guest::FakeGuest;
+use others::{Claimer, Computing, Sleeper};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tailbound_agent::meters::{Group, MeterKey};
 use tailbound_agent::watch::Watcher;
 use tailbound_agent::{
@@ -20,54 +21,9 @@ use tailbound_agent::{
 };
 use tailbound_sys::cpuset::{Cpus, affinity, set_affinity};
 use tailbound_sys::probe::required::{Part, skipped};
-use tailbound_sys::root::Root;
 use tailbound_sys::sched::{self, Deadline, Policy};
-use tailbound_sys::thread::{
-    PolicyNumber, Scheduling, Tasks, ThreadId, scheduling, set_scheduling,
-};
+use tailbound_sys::thread::{PolicyNumber, Scheduling, ThreadId, scheduling, set_scheduling};
 use tailbound_units::Nanos;
-
-/// A thread that sleeps until it is dropped.
-struct Sleeper {
-    id: ThreadId,
-    end: Option<Sender<()>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Sleeper {
-    fn start() -> Self {
-        let (tell, hear) = channel();
-        let (end, wait): (Sender<()>, Receiver<()>) = channel();
-        let thread = std::thread::spawn(move || {
-            let tid = rustix::thread::gettid().as_raw_nonzero().get();
-            tell.send(tid.cast_unsigned()).unwrap();
-            let _ = wait.recv();
-        });
-        Self {
-            id: tailbound_agent::thread(hear.recv().unwrap()).unwrap(),
-            end: Some(end),
-            thread: Some(thread),
-        }
-    }
-    fn stop(&mut self) {
-        self.end = None;
-        if let Some(thread) = self.thread.take() {
-            thread.join().unwrap();
-        }
-    }
-    fn scheduling(&self) -> Scheduling {
-        scheduling(self.id.tid).unwrap()
-    }
-    fn desired(&self, class: Class) -> Desired {
-        Desired::new(self.id, class)
-    }
-}
-
-impl Drop for Sleeper {
-    fn drop(&mut self) {
-        self.stop();
-    }
-}
 
 struct Bench {
     agent: Agent,
@@ -246,40 +202,6 @@ fn a_number_that_is_used_again_is_not_touched() {
     assert_eq!((applied.changed, applied.exited.len()), (0, 1));
     assert_eq!(bench.agent.restore().unwrap().exited, 1);
     assert_eq!(sleeper.scheduling(), before);
-}
-
-/// A program that computes until it is dropped.
-struct Computing(Child);
-
-impl Computing {
-    fn start() -> Self {
-        let mut command = Command::new("sh");
-        command.args(["-c", "while :; do :; done"]);
-        Self(command.spawn().unwrap())
-    }
-
-    /// Returns true if it runs within ten seconds, as a thread with a share of the CPU does.
-    fn goes_on(&self) -> bool {
-        let tasks = Tasks::open(&Root::default(), self.0.id()).unwrap();
-        let run = || tasks.schedstat(self.0.id()).unwrap().unwrap().run;
-        let (begun, before) = (Instant::now(), run());
-        while begun.elapsed() < Duration::from_secs(10) {
-            if run() > before {
-                return true;
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        false
-    }
-}
-
-impl Drop for Computing {
-    fn drop(&mut self) {
-        // One that the kernel forgot could not be killed.
-        let _ = set_scheduling(self.0.id(), &Scheduling::PLAIN);
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 /// The thread had used up its reservation when it was restored, as a computing thread nearly always
@@ -545,30 +467,6 @@ fn a_guests_extra_threads_get_no_more_than_the_rules_budget() {
     let errors = watcher.shared().lock().unwrap().errors.clone();
     assert_eq!(errors["fake"], 2, "once a round");
     assert_eq!(watcher.restore().unwrap().restored, 2);
-}
-
-/// A process that claims to be the guest of this name.
-struct Claimer(Child);
-
-impl Claimer {
-    fn start(name: &str, user: u32) -> Self {
-        use std::os::unix::process::CommandExt as _;
-        let mut command = Command::new("sh");
-        command.arg0("qemu-system-x86_64");
-        command.args(["-c", "read line", "-name", name]);
-        if user != rustix::process::geteuid().as_raw() {
-            command.uid(user);
-        }
-        let process = command.stdin(Stdio::piped()).spawn().unwrap();
-        Self(process)
-    }
-}
-
-impl Drop for Claimer {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 #[test]

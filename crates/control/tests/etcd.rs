@@ -1,5 +1,7 @@
 //! The etcd store and its replicas, over a real etcd.
 
+#[path = "etcd/changes.rs"]
+mod changes;
 #[path = "support/etcd.rs"]
 mod etcd;
 #[path = "support/proxy.rs"]
@@ -7,21 +9,20 @@ mod proxy;
 #[path = "etcd/replicas.rs"]
 mod replicas;
 
+use changes::{applied, begin, hosts, long_answers};
 use etcd::{Etcd, Tls};
 use proxy::Proxy;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use replicas::{
-    create, decide, faults, link, replica, replica_at, report, runtime, serve, spec, three, until,
+    create, decide, faults, link, replica, replica_at, report, runtime, serve, three, until,
 };
 use std::fs;
 use std::net::TcpListener;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tailbound_api::{AuditCaller, HostMachines, HostState, Role, Tenant, TokenRole, TopologyDiff};
-use tailbound_control::ledger::{
-    Call, Change, Command, Hosts, KeyId, KeyRecord, Ledger, Reply, Snapshot, TokenHash, TokenRecord,
-};
+use tailbound_api::{AuditCaller, HostMachines, Role, Tenant, TokenRole};
+use tailbound_control::ledger::{Call, Change, Command, Ledger, Reply, TokenHash, TokenRecord};
 use tailbound_control::replica::{PROOF_LIFE, Replica};
 use tailbound_control::service::{Service, ServiceError};
 use tailbound_control::store::etcd::messages::{RangeRequest, RequestOp, TxnRequest, prefix_end};
@@ -29,8 +30,7 @@ use tailbound_control::store::etcd::{
     Deadline, EtcdStore, Keys, Layout, Link, Location, Term, load, snapshot,
 };
 use tailbound_control::store::{Store, StoreError};
-use tailbound_placement::{Policy, TenantId};
-use tailbound_units::Nanos;
+use tailbound_placement::TenantId;
 use tokio::runtime::Runtime;
 
 /// Time limit for a call to etcd.
@@ -77,53 +77,6 @@ fn lead(runtime: &Runtime, location: &Location) -> EtcdStore {
         (term, layout)
     });
     EtcdStore::new(runtime.handle().clone(), link, keys, term, layout)
-}
-
-fn begin() -> Vec<Change> {
-    Ledger::new(spec(), Policy::Silo).unwrap().1
-}
-
-/// Returns a document of about `bytes` bytes that compresses badly.
-fn hosts(bytes: usize) -> Change {
-    let mut x = 88_172_645_463_325_252_u64;
-    let hosts: Hosts = (0..bytes / 30)
-        .map(|_| {
-            x ^= x << 13;
-            x ^= x >> 7;
-            x ^= x << 17;
-            (format!("{x:016x}"), HostState::Failed)
-        })
-        .collect();
-    Change::Hosts(Arc::new(hosts))
-}
-
-fn applied(changes: &[Change]) -> Snapshot {
-    let mut snapshot = Snapshot::default();
-    snapshot.apply(changes);
-    snapshot
-}
-
-/// Returns `count` kept answers that are together too long for a transaction, and their deletions.
-fn long_answers(count: usize) -> (Vec<Change>, Vec<Change>) {
-    let key = |number: usize| KeyId {
-        owner: None,
-        key: number.to_string(),
-    };
-    let diff = TopologyDiff {
-        added: vec!["x".repeat(40_000)],
-        ..TopologyDiff::default()
-    };
-    let record = Arc::new(KeyRecord {
-        fingerprint: [0; 32],
-        at: Nanos(1),
-        reply: Reply::Topology(Arc::new(diff)),
-    });
-    let keep = |number| Change::Key(Arc::new(key(number)), Arc::clone(&record));
-    let forget = |number| Change::KeyGone(key(number));
-    (
-        (0..count).map(keep).collect(),
-        (0..count).map(forget).collect(),
-    )
 }
 
 #[test]

@@ -141,30 +141,30 @@ pub struct Probe {
     pub helps: &'static [Purpose],
     /// The place in which its trial runs.
     pub place: Place,
-    trial: fn() -> Outcome,
+    trial: fn() -> TrialResult,
 }
 
 /// Result of a trial.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Outcome {
+pub struct TrialResult {
     /// True if the capability can be used.
     pub works: bool,
     /// The observation.
     pub detail: String,
     /// The remedy, if it does not work.
-    pub mend: Option<Mend>,
+    pub remedy: Option<Remedy>,
 }
 
 /// Remedy for a missing capability.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Mend {
+pub enum Remedy {
     /// A command that root must run.
     Root(String),
     /// Advice, if no single command is a remedy.
     Advice(String),
 }
 
-impl fmt::Display for Mend {
+impl fmt::Display for Remedy {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Root(command) if rustix::process::geteuid().is_root() => {
@@ -176,41 +176,41 @@ impl fmt::Display for Mend {
     }
 }
 
-impl Outcome {
+impl TrialResult {
     fn works(detail: impl Into<String>) -> Self {
         Self {
             works: true,
             detail: detail.into(),
-            mend: None,
+            remedy: None,
         }
     }
-    fn lacks(detail: impl Into<String>, mend: Mend) -> Self {
+    fn lacks(detail: impl Into<String>, remedy: Remedy) -> Self {
         Self {
             works: false,
             detail: detail.into(),
-            mend: Some(mend),
+            remedy: Some(remedy),
         }
     }
 }
 
 /// Returns the outcome for user (and with them network) namespaces after
 /// [`crate::user_namespace::enter`] failed with `error`.
-pub fn namespaces_refused(error: &crate::user_namespace::EnterError) -> Outcome {
+pub fn namespaces_refused(error: &crate::user_namespace::EnterError) -> TrialResult {
     use crate::user_namespace::EnterError;
     let text = error.to_string();
     match (error, text.split_once("; ")) {
         (EnterError::UserInChroot | EnterError::Chroot { .. }, Some((what, remedy))) => {
-            Outcome::lacks(what, Mend::Advice(remedy.into()))
+            TrialResult::lacks(what, Remedy::Advice(remedy.into()))
         }
         _ => trials::user_namespace_refused(text),
     }
 }
 
 /// Returns the outcome of a trial that could not be run.
-pub fn not_tried(why: &str) -> Outcome {
-    Outcome::lacks(
+pub fn not_tried(why: &str) -> TrialResult {
+    TrialResult::lacks(
         format!("not tried: {why}"),
-        Mend::Advice("mend that first".into()),
+        Remedy::Advice("mend that first".into()),
     )
 }
 
@@ -238,7 +238,7 @@ impl Capability {
 
     /// Runs the trial in the calling thread, which must be in the place that [`Probe::place`]
     /// requires. Takes well under a second.
-    pub fn try_here(self) -> Outcome {
+    pub fn try_here(self) -> TrialResult {
         (self.probe().trial)()
     }
 
@@ -395,7 +395,7 @@ mod tests {
         for probe in TABLE.iter().filter(|probe| probe.place == Place::Anywhere) {
             let outcome = probe.capability.try_here();
             assert!(!outcome.detail.is_empty(), "{}", probe.name);
-            assert_eq!(outcome.works, outcome.mend.is_none(), "{}", probe.name);
+            assert_eq!(outcome.works, outcome.remedy.is_none(), "{}", probe.name);
         }
     }
 

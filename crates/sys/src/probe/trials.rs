@@ -4,7 +4,7 @@ pub(super) mod bpf;
 pub(super) mod network;
 pub(super) mod scheduling;
 
-use super::{Mend, Outcome, kvm};
+use super::{Remedy, TrialResult, kvm};
 use crate::process::find_program;
 use crate::procfs;
 use std::fs;
@@ -12,12 +12,12 @@ use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-fn root(command: impl Into<String>) -> Mend {
-    Mend::Root(command.into())
+fn root(command: impl Into<String>) -> Remedy {
+    Remedy::Root(command.into())
 }
 
-fn advice(text: impl Into<String>) -> Mend {
-    Mend::Advice(text.into())
+fn advice(text: impl Into<String>) -> Remedy {
+    Remedy::Advice(text.into())
 }
 
 fn text(path: &str) -> Option<String> {
@@ -25,18 +25,18 @@ fn text(path: &str) -> Option<String> {
 }
 
 /// The trial runs inside a namespace, so the capability is there.
-pub(super) fn network_namespace() -> Outcome {
-    Outcome::works("made one")
+pub(super) fn network_namespace() -> TrialResult {
+    TrialResult::works("made one")
 }
 
 /// The same: a process that could not enter a user namespace does not run this.
-pub(super) fn user_namespace() -> Outcome {
-    Outcome::works("made one")
+pub(super) fn user_namespace() -> TrialResult {
+    TrialResult::works("made one")
 }
 
 /// Returns the reason why an ordinary user could not enter a user namespace, from the switches that
 /// kernels and distributions have for it.
-pub(super) fn user_namespace_refused(error: String) -> Outcome {
+pub(super) fn user_namespace_refused(error: String) -> TrialResult {
     let switches = [
         (
             "/proc/sys/user/max_user_namespaces",
@@ -57,14 +57,14 @@ pub(super) fn user_namespace_refused(error: String) -> Outcome {
     let off = switches
         .into_iter()
         .find(|(path, off, _)| text(path).as_deref() == Some(off));
-    let mend = match off {
+    let remedy = match off {
         Some((_, _, setting)) => root(format!("sysctl -w {setting}")),
         None => advice("run as root; in a container, allow unshare(2) in its seccomp profile"),
     };
-    Outcome::lacks(error, mend)
+    TrialResult::lacks(error, remedy)
 }
 
-pub(super) fn steal() -> Outcome {
+pub(super) fn steal() -> TrialResult {
     let guest = text("/proc/cpuinfo")
         .is_some_and(|cpus| cpus.split_whitespace().any(|flag| flag == "hypervisor"));
     let stat = text("/proc/stat").unwrap_or_default();
@@ -82,55 +82,55 @@ pub(super) fn steal() -> Outcome {
     });
     let share = 100.0 * stolen as f64 / (ticks.max(1) * procfs::TICK.as_nanos()) as f64;
     match (guest, stolen) {
-        (false, _) => Outcome::works("not a guest: nothing can be stolen"),
-        (true, 0) => Outcome::lacks(
+        (false, _) => TrialResult::works("not a guest: nothing can be stolen"),
+        (true, 0) => TrialResult::lacks(
             "a guest without steal time: what its host takes shows as the mechanism's own tail",
             advice("measure on the host itself, or where its hypervisor reports steal"),
         ),
-        (true, _) => Outcome::works(format!("a guest; {share:.2} % stolen since boot")),
+        (true, _) => TrialResult::works(format!("a guest; {share:.2} % stolen since boot")),
     }
 }
 
 /// Runs a VM of one instruction.
-pub(super) fn kvm() -> Outcome {
+pub(super) fn kvm() -> TrialResult {
     machine_run(kvm::halt())
 }
 
-fn machine_run(result: io::Result<()>) -> Outcome {
+fn machine_run(result: io::Result<()>) -> TrialResult {
     match result {
-        Ok(()) => Outcome::works("ran a machine of one instruction"),
-        Err(error) if error.kind() == ErrorKind::NotFound => Outcome::lacks(
+        Ok(()) => TrialResult::works("ran a machine of one instruction"),
+        Err(error) if error.kind() == ErrorKind::NotFound => TrialResult::lacks(
             "/dev/kvm is not there",
             advice(
                 "switch virtualization on in the firmware, or nested virtualization in the host",
             ),
         ),
-        Err(error) if error.kind() == ErrorKind::PermissionDenied => Outcome::lacks(
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => TrialResult::lacks(
             format!("/dev/kvm: {error}"),
             root("usermod -aG kvm $(id -un); newgrp kvm"),
         ),
-        Err(error) => Outcome::lacks(
+        Err(error) => TrialResult::lacks(
             format!("/dev/kvm is there, but no machine runs: {error}"),
             advice("use a host whose KVM works; QEMU's emulation does without"),
         ),
     }
 }
 
-pub(super) fn cpus() -> Outcome {
+pub(super) fn cpus() -> TrialResult {
     match std::thread::available_parallelism().map_or(1, usize::from) {
-        1 => Outcome::lacks("1", advice("use a machine with 2 CPUs or more")),
-        count => Outcome::works(count.to_string()),
+        1 => TrialResult::lacks("1", advice("use a machine with 2 CPUs or more")),
+        count => TrialResult::works(count.to_string()),
     }
 }
 
-pub(super) fn tool(name: &str, package: &str) -> Outcome {
+pub(super) fn tool(name: &str, package: &str) -> TrialResult {
     match find_program(name) {
-        Some(path) => Outcome::works(path.display().to_string()),
-        None => Outcome::lacks(format!("{name} is not installed"), install(package)),
+        Some(path) => TrialResult::works(path.display().to_string()),
+        None => TrialResult::lacks(format!("{name} is not installed"), install(package)),
     }
 }
 
-fn install(package: &str) -> Mend {
+fn install(package: &str) -> Remedy {
     let managers = [
         ("apt-get", "apt-get install -y"),
         ("dnf", "dnf install -y"),
@@ -148,7 +148,7 @@ fn install(package: &str) -> Mend {
 }
 
 /// Returns the remedy for a missing part of the kernel: its module, if this kernel has modules.
-fn module_or_kernel(module: &str, option: &str) -> Mend {
+fn module_or_kernel(module: &str, option: &str) -> Remedy {
     let release = rustix::system::uname()
         .release()
         .to_string_lossy()
@@ -169,13 +169,13 @@ enum CommandError {
 }
 
 impl CommandError {
-    /// Returns the outcome: the missing program, or else the remedy `mend`.
-    fn lacks(self, mend: Mend) -> Outcome {
+    /// Returns the outcome: the missing program, or else `remedy`.
+    fn lacks(self, remedy: Remedy) -> TrialResult {
         match self {
             Self::Missing(program) => {
-                Outcome::lacks(format!("{program} is not installed"), install("iproute2"))
+                TrialResult::lacks(format!("{program} is not installed"), install("iproute2"))
             }
-            Self::Failed(said) => Outcome::lacks(said, mend),
+            Self::Failed(said) => TrialResult::lacks(said, remedy),
         }
     }
 }

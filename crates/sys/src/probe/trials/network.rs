@@ -1,49 +1,49 @@
 //! Trials of interfaces, queueing disciplines and drivers.
 
 use super::{advice, command, module_or_kernel, root, text};
-use crate::probe::{Mend, Outcome};
+use crate::probe::{Remedy, TrialResult};
 use crate::veth::{OtherEnd, other_end};
 use crate::{packet, steering, tap, xdp};
 use std::fs;
 use std::io::ErrorKind;
 
-pub(in crate::probe) fn tap() -> Outcome {
+pub(in crate::probe) fn tap() -> TrialResult {
     let driver = "/dev/net/tun";
     let opened = fs::OpenOptions::new().read(true).write(true).open(driver);
     if let Err(error) = opened {
-        let mend = match error.kind() {
+        let remedy = match error.kind() {
             ErrorKind::NotFound => root("modprobe tun"),
             _ => root(format!("chmod 0666 {driver}")),
         };
-        return Outcome::lacks(format!("{driver}: {error}"), mend);
+        return TrialResult::lacks(format!("{driver}: {error}"), remedy);
     }
     match tap::Tap::open("tbprobe0", None) {
-        Ok(_) => Outcome::works("made one with checksum and TSO offload"),
-        Err(error) => Outcome::lacks(error.to_string(), module_or_kernel("tun", "TUN")),
+        Ok(_) => TrialResult::works("made one with checksum and TSO offload"),
+        Err(error) => TrialResult::lacks(error.to_string(), module_or_kernel("tun", "TUN")),
     }
 }
 
-pub(in crate::probe) fn packet() -> Outcome {
+pub(in crate::probe) fn packet() -> TrialResult {
     // A packet socket wants an interface that is up.
     if let Err(error) = command("ip", "link set lo up") {
         return error.lacks(advice("run as root, or where user namespaces are allowed"));
     }
     match packet::Socket::open("lo", None) {
-        Ok(_) => Outcome::works("opened one with PACKET_VNET_HDR"),
-        Err(error) => Outcome::lacks(
+        Ok(_) => TrialResult::works("opened one with PACKET_VNET_HDR"),
+        Err(error) => TrialResult::lacks(
             error.to_string(),
             advice("run as root, or where user namespaces are allowed"),
         ),
     }
 }
 
-pub(in crate::probe) fn veth() -> Outcome {
+pub(in crate::probe) fn veth() -> TrialResult {
     link("veth", "link add tbprobe1 type veth peer name tbprobe2")
 }
 
 /// Lists the veths whose other ends leave the segmentation of tunnels to this one, as far as these
 /// ends can be seen.
-pub(in crate::probe) fn tunnels() -> Outcome {
+pub(in crate::probe) fn tunnels() -> TrialResult {
     let interfaces = fs::read_dir("/sys/class/net").into_iter().flatten();
     let names = interfaces
         .flatten()
@@ -61,89 +61,89 @@ pub(in crate::probe) fn tunnels() -> Outcome {
     }
     let seen = format!("of {veths} veths here {unseen} have their other end out of sight");
     match leave.first() {
-        None => Outcome::works(format!("{seen}, no other leaves tunnels to be cut")),
-        Some((name, command)) => Outcome::lacks(
+        None => TrialResult::works(format!("{seen}, no other leaves tunnels to be cut")),
+        Some((name, command)) => TrialResult::lacks(
             format!(
                 "{seen}; {} leave tunnels to be cut, {name} among them, which the host daemon \
                  switches off where it opens them",
                 leave.len()
             ),
-            Mend::Root(command.clone()),
+            Remedy::Root(command.clone()),
         ),
     }
 }
 
 /// Tries to move the receive work of a veth's other end to another CPU.
-pub(in crate::probe) fn receive_steering() -> Outcome {
+pub(in crate::probe) fn receive_steering() -> TrialResult {
     let cpus = match steering::receivers(None) {
         Ok(Some(cpus)) => cpus,
         Ok(None) => {
-            return Outcome::lacks(
+            return TrialResult::lacks(
                 "there is one CPU, on which the packet loop runs",
                 advice("add a second CPU to the host"),
             );
         }
-        Err(error) => return Outcome::lacks(error.to_string(), advice("mount sysfs at /sys")),
+        Err(error) => return TrialResult::lacks(error.to_string(), advice("mount sysfs at /sys")),
     };
     match steering::probe() {
-        Ok(()) => Outcome::works(format!("wrote to rps_cpus; guests would receive on {cpus}")),
-        Err(error) => Outcome::lacks(
+        Ok(()) => TrialResult::works(format!("wrote to rps_cpus; guests would receive on {cpus}")),
+        Err(error) => TrialResult::lacks(
             format!("a sysfs of its own: {error}"),
             advice("run as root, on a kernel with CONFIG_RPS"),
         ),
     }
 }
 
-pub(in crate::probe) fn bridge() -> Outcome {
+pub(in crate::probe) fn bridge() -> TrialResult {
     link("bridge", "link add tbprobe3 type bridge")
 }
 
-fn link(module: &str, arguments: &str) -> Outcome {
+fn link(module: &str, arguments: &str) -> TrialResult {
     match command("ip", arguments) {
-        Ok(()) => Outcome::works("made one"),
+        Ok(()) => TrialResult::works("made one"),
         Err(error) => error.lacks(module_or_kernel(module, &module.to_uppercase())),
     }
 }
 
-pub(in crate::probe) fn htb() -> Outcome {
+pub(in crate::probe) fn htb() -> TrialResult {
     qdisc("htb", "")
 }
 
 /// Classifies by DSCP, as the lab's switch does.
-pub(in crate::probe) fn u32_filter() -> Outcome {
+pub(in crate::probe) fn u32_filter() -> TrialResult {
     let steps = [
         "qdisc replace dev lo root handle 1: htb",
         "class replace dev lo parent 1: classid 1:1 htb rate 1mbit",
         "filter replace dev lo parent 1: protocol ip prio 1 u32 match ip dsfield 0xb8 0xfc flowid 1:1",
     ];
     match steps.iter().try_for_each(|step| command("tc", step)) {
-        Ok(()) => Outcome::works("set one up"),
+        Ok(()) => TrialResult::works("set one up"),
         Err(error) => error.lacks(module_or_kernel("cls_u32", "NET_CLS_U32")),
     }
 }
 
-pub(in crate::probe) fn tbf() -> Outcome {
+pub(in crate::probe) fn tbf() -> TrialResult {
     qdisc("tbf", "rate 1mbit burst 32k latency 50ms")
 }
 
-pub(in crate::probe) fn fq_codel() -> Outcome {
+pub(in crate::probe) fn fq_codel() -> TrialResult {
     qdisc("fq_codel", "")
 }
 
-pub(in crate::probe) fn cake() -> Outcome {
+pub(in crate::probe) fn cake() -> TrialResult {
     qdisc("cake", "bandwidth 1mbit")
 }
 
-pub(in crate::probe) fn fq() -> Outcome {
+pub(in crate::probe) fn fq() -> TrialResult {
     qdisc("fq", "maxrate 1mbit")
 }
 
-fn qdisc(kind: &str, arguments: &str) -> Outcome {
+fn qdisc(kind: &str, arguments: &str) -> TrialResult {
     match command(
         "tc",
         &format!("qdisc replace dev lo root {kind} {arguments}"),
     ) {
-        Ok(()) => Outcome::works("set one up"),
+        Ok(()) => TrialResult::works("set one up"),
         Err(error) => error.lacks(module_or_kernel(
             &format!("sch_{kind}"),
             &format!("NET_SCH_{}", kind.to_uppercase()),
@@ -152,7 +152,7 @@ fn qdisc(kind: &str, arguments: &str) -> Outcome {
 }
 
 /// Opens sockets on a veth as an uplink would, in the fastest mode.
-pub(in crate::probe) fn af_xdp() -> Outcome {
+pub(in crate::probe) fn af_xdp() -> TrialResult {
     let steps = [
         "link add tbprobe4 type veth peer name tbprobe5",
         "link set tbprobe4 up",
@@ -168,26 +168,26 @@ pub(in crate::probe) fn af_xdp() -> Outcome {
             } else {
                 "the kernel is woken each time, it has no need-wakeup"
             };
-            Outcome::works(format!("on a veth: {}; {wakes}", opened.mode))
+            TrialResult::works(format!("on a veth: {}; {wakes}", opened.mode))
         }
-        Err(xdp::XdpError::NoXdp) => Outcome::lacks(
+        Err(xdp::XdpError::NoXdp) => TrialResult::lacks(
             "the kernel has no AF_XDP",
             advice("use a kernel with CONFIG_XDP_SOCKETS"),
         ),
-        Err(error) => Outcome::lacks(error.to_string(), advice("run as root")),
+        Err(error) => TrialResult::lacks(error.to_string(), advice("run as root")),
     }
 }
 
-pub(in crate::probe) fn zero_copy() -> Outcome {
+pub(in crate::probe) fn zero_copy() -> TrialResult {
     by_driver("zero-copy", |features| features.zero_copy)
 }
 
-pub(in crate::probe) fn launch_time() -> Outcome {
+pub(in crate::probe) fn launch_time() -> TrialResult {
     by_driver("launch times", |features| features.launch_time)
 }
 
 /// Lists this computer's interfaces by their drivers' support of a feature.
-fn by_driver(feature: &str, has: fn(&xdp::Features) -> bool) -> Outcome {
+fn by_driver(feature: &str, has: fn(&xdp::Features) -> bool) -> TrialResult {
     let table = text("/proc/thread-self/net/dev").unwrap_or_default();
     // Two lines of headings, then `NAME: counters`.
     let names = table
@@ -203,7 +203,7 @@ fn by_driver(feature: &str, has: fn(&xdp::Features) -> bool) -> Outcome {
             Ok(features) if has(&features) => with.push(name),
             Ok(_) => without.push(name),
             Err(error) => {
-                return Outcome::lacks(
+                return TrialResult::lacks(
                     format!("{name}: drivers cannot be asked ({error})"),
                     advice("use Linux >= 6.3"),
                 );
@@ -216,7 +216,7 @@ fn by_driver(feature: &str, has: fn(&xdp::Features) -> bool) -> Outcome {
         } else {
             format!("no driver has {feature}: {}", without.join(", "))
         };
-        return Outcome::lacks(whose, advice("use a NIC whose driver has it"));
+        return TrialResult::lacks(whose, advice("use a NIC whose driver has it"));
     }
-    Outcome::works(with.join(", "))
+    TrialResult::works(with.join(", "))
 }

@@ -48,7 +48,7 @@ impl TryFrom<u32> for Limit {
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Which {
+pub(super) struct TenantsQuery {
     /// The maximum number of tenants on the page.
     #[serde(default)]
     #[param(value_type = u32, minimum = 1, maximum = 1000, default = 100, required = false)]
@@ -206,17 +206,17 @@ pub(super) fn check_filter(kind: &str, text: Option<&str>) -> Result<(), ApiErro
 /// Lists tenants in ascending order of their numbers.
 #[utoipa::path(
     get, path = "/v1/tenants", tag = "tenants", operation_id = "list_tenants",
-    params(Which),
+    params(TenantsQuery),
     responses((status = 200, description = "A page of tenants", body = Page<Tenant>), Guarded)
 )]
 pub(super) async fn list(
     State(app): State<Arc<App>>,
     By(by): By,
-    Params(which): Params<Which>,
+    Params(query): Params<TenantsQuery>,
 ) -> Result<Json<Page<Tenant>>, ApiError> {
-    check_filter("owner", which.owner.as_deref())?;
-    check_filter("name", which.name.as_deref())?;
-    let owner = match (by.owner(), which.owner) {
+    check_filter("owner", query.owner.as_deref())?;
+    check_filter("name", query.name.as_deref())?;
+    let owner = match (by.owner(), query.owner) {
         (Some(own), Some(requested_owner)) if own != requested_owner => {
             return Err(ApiError::forbidden(format!(
                 "the token is that of the owner {own:?}"
@@ -226,12 +226,12 @@ pub(super) async fn list(
     };
     let filter = TenantFilter {
         owner,
-        name: which.name,
-        state: which.state,
+        name: query.name,
+        state: query.state,
     };
-    let after = which.after.map(TenantId);
+    let after = query.after.map(TenantId);
     let page = app.service.read(|ledger| {
-        let page = ledger.tenants(&filter, after, which.limit.0);
+        let page = ledger.tenants(&filter, after, query.limit.0);
         let items = page.items.iter();
         Page {
             items: items

@@ -13,7 +13,7 @@
 
 use super::HoseState;
 use crate::ids::{MachineId, PeerIndex};
-use crate::incoming::Sight;
+use crate::incoming::IncomingCheck;
 use crate::machines::{LocalIndex, Machines, tenant};
 use crate::table::Place;
 use crate::wire::Announced;
@@ -371,13 +371,13 @@ impl HoseState {
         sending.set_pairs(&mut cx, local, peer, &wanted, latest);
         cx.recompute_soon();
         if !is_here {
-            let sight = Sight {
+            let check = IncomingCheck {
                 now,
                 times,
                 view: &self.view,
                 receiving: &self.receiving,
             };
-            self.incoming.look_at_peer(sight, local, peer);
+            self.incoming.look_at_peer(check, local, peer);
         }
         wanted.len()
     }

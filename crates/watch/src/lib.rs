@@ -18,6 +18,6 @@ pub mod text;
 mod views;
 
 pub use counts::Counts;
-pub use hour::{GuestHour, Hours};
+pub use hour::{GuestHour, GuestHours};
 pub use snapshot::{Row, Snapshot, SnapshotDocument};
 pub use views::{Board, Views};

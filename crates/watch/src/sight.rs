@@ -16,7 +16,7 @@ mod slices;
 pub(crate) use recorder::contents;
 
 use crate::document::GuestDocument;
-use crate::{Hours, Row, Snapshot};
+use crate::{GuestHours, Row, Snapshot};
 use expense::Expense;
 use packets::{GuestName, Packets};
 use records::{Record, Records};
@@ -74,7 +74,7 @@ pub struct Sight {
     names: BTreeMap<Arc<str>, Arc<str>>,
     next_look: Instant,
     begin: Instant,
-    hours: Hours,
+    hours: GuestHours,
     notes: Vec<String>,
     slices: Slices,
 }
@@ -99,7 +99,7 @@ impl Sight {
             names: BTreeMap::new(),
             next_look: Instant::now(),
             begin: Instant::now(),
-            hours: Hours::default(),
+            hours: GuestHours::default(),
             notes: Vec::new(),
             slices: Slices::begin(clock(), window > RECENT, program),
         };
@@ -346,7 +346,7 @@ impl Sight {
             notes: self.notes().map(|note| note.as_str().into()).collect(),
         };
         self.slices.end(now, judged, facts)?;
-        self.hours = Hours::of(self.slices.history());
+        self.hours = GuestHours::of(self.slices.history());
         self.forget(now);
         Ok(())
     }

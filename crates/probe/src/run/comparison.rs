@@ -1,6 +1,6 @@
 //! Workflows among all nodes, and among those that a selection keeps.
 
-use super::workflows::{Load, Outcome, Pattern, draw, run};
+use super::workflows::{Load, LoadResult, Pattern, draw, run};
 use crate::workflow::{Answered, Counts, GROUPS};
 use hdrhistogram::Histogram;
 use serde::Serialize;
@@ -127,7 +127,7 @@ impl Settings {
             times.saturating_record(it.took.as_nanos());
             answered.push(it);
         };
-        let Outcome { counts, given_up } = run(&nodes, load, &mut record)?;
+        let LoadResult { counts, given_up } = run(&nodes, load, &mut record)?;
         let given_up = given_up.into_iter().map(|(place, fault)| LostNode {
             node: nodes[place].clone(),
             reason: one_line(&fault.to_string()),

@@ -5,7 +5,7 @@
 
 use super::launcher::{Launched, Launcher, Request, end, not_started};
 use super::results;
-use crate::Outcome;
+use crate::NodeVerdict;
 use crate::select::{Candidate, Row, Selection, Use};
 use std::collections::VecDeque;
 use std::io::Read as _;
@@ -121,7 +121,7 @@ fn row(probed: &Probed) -> Row {
         Err(why) => {
             let nothing = Candidate {
                 name,
-                outcome: Outcome::Inconclusive,
+                outcome: NodeVerdict::Inconclusive,
                 network: None,
                 samples: 0,
                 late: 0,

@@ -4,7 +4,8 @@
 //! other system call, except the few readings of `/proc` that `Probe` requests.
 
 use crate::{
-    Counts, CpuTime, Note, Outcome, Probe, QuotaTime, Rule, Sample, ThreadTime, Verdict, Witness,
+    Counts, CpuTime, NodeVerdict, Note, Probe, QuotaTime, ReasonedVerdict, Rule, Sample,
+    ThreadTime, Witness,
 };
 use hdrhistogram::Histogram;
 use std::io;
@@ -52,7 +53,7 @@ pub struct Finished {
     /// CPU of the sleeper.
     pub cpu: u32,
     /// Verdict on the vCPU, with its reason.
-    pub verdict: Verdict,
+    pub verdict: ReasonedVerdict,
     /// Counts of the whole run.
     pub counts: Counts,
     /// Limitations of the verdict.
@@ -123,7 +124,7 @@ impl Sleeper {
                 break probe.interrupt();
             }
         };
-        if verdict.outcome == Outcome::Bad {
+        if verdict.outcome == NodeVerdict::Bad {
             stop.store(true, Ordering::Relaxed);
         }
         Ok(Finished {

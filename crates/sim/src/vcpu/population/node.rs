@@ -13,7 +13,7 @@ use tailbound_hypervisor::{
 };
 use tailbound_probe::network::{Calls, LATE_CALL, RATES, judge};
 use tailbound_probe::select::Candidate;
-use tailbound_probe::{Outcome, Rule};
+use tailbound_probe::{NodeVerdict, Rule};
 use tailbound_report::empty_histogram;
 use tailbound_units::Nanos;
 
@@ -46,7 +46,7 @@ pub(crate) enum Test {
 #[derive(Debug, Clone)]
 pub(crate) struct Judged {
     /// Verdict of the network test.
-    pub(crate) truth: Outcome,
+    pub(crate) truth: NodeVerdict,
     /// Result of the probe.
     pub(crate) fine: Probed,
     /// Result of the coarse probe.
@@ -67,7 +67,7 @@ pub(crate) struct Probed {
 /// Result of the early-stopping rule.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Early {
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: NodeVerdict,
     /// Time, number of sleeps, and number of late ones at its decision.
     pub(crate) time: Nanos,
     pub(crate) samples: u64,
@@ -76,7 +76,7 @@ pub(crate) struct Early {
 
 impl Judged {
     pub(crate) fn is_bad(&self) -> bool {
-        self.truth == Outcome::Bad
+        self.truth == NodeVerdict::Bad
     }
 
     /// Returns the node as a candidate of `tailbound select`. The network is tested only if the
@@ -91,7 +91,7 @@ impl Judged {
         Candidate {
             name: format!("{place:06}"),
             outcome,
-            network: (outcome == Outcome::Unsure).then_some(self.truth),
+            network: (outcome == NodeVerdict::Unsure).then_some(self.truth),
             samples,
             late,
             p99_9: Nanos::ZERO,

@@ -2,7 +2,7 @@
 
 use super::node::{Judged, times};
 use std::collections::BTreeMap;
-use tailbound_probe::{Outcome, Rule};
+use tailbound_probe::{NodeVerdict, Rule};
 use tailbound_report::{Chart, ChartAxis, Line, LineStyle, Series, Variant};
 
 /// Returns the charts of a population.
@@ -15,8 +15,8 @@ pub(super) fn variant(judged: &[Judged], rule: &Rule) -> Variant {
     let whole = |node: &Judged, outcome| rule.answer(node.fine.late) == outcome;
     let early = |node: &Judged, outcome| node.fine.early.outcome == outcome;
     let coarse = |node: &Judged, outcome| node.coarse.early.outcome == outcome;
-    let bad = |node: &&Judged| node.truth == Outcome::Bad;
-    let good = |node: &&Judged| node.truth == Outcome::Good;
+    let bad = |node: &&Judged| node.truth == NodeVerdict::Bad;
+    let good = |node: &&Judged| node.truth == NodeVerdict::Good;
     let all = |_: &&Judged| true;
     let share = |of: &dyn Fn(&&Judged) -> bool, which: &dyn Fn(&Judged) -> bool| {
         percent(judged.iter().filter(of), which)
@@ -28,21 +28,27 @@ pub(super) fn variant(judged: &[Judged], rule: &Rule) -> Variant {
             part("bad_nodes", share(&all, &|node| bad(&node))),
             part(
                 "wrong_good",
-                share(&bad, &|node| whole(node, Outcome::Good)),
+                share(&bad, &|node| whole(node, NodeVerdict::Good)),
             ),
             part(
                 "wrong_bad_alone",
-                share(&good, &|node| !whole(node, Outcome::Good)),
+                share(&good, &|node| !whole(node, NodeVerdict::Good)),
             ),
-            part("wrong_bad", share(&good, &|node| whole(node, Outcome::Bad))),
-            part("unsure", share(&all, &|node| whole(node, Outcome::Unsure))),
+            part(
+                "wrong_bad",
+                share(&good, &|node| whole(node, NodeVerdict::Bad)),
+            ),
+            part(
+                "unsure",
+                share(&all, &|node| whole(node, NodeVerdict::Unsure)),
+            ),
             part(
                 "early_wrong_good",
-                share(&bad, &|node| early(node, Outcome::Good)),
+                share(&bad, &|node| early(node, NodeVerdict::Good)),
             ),
             part(
                 "early_wrong_bad",
-                share(&good, &|node| early(node, Outcome::Bad)),
+                share(&good, &|node| early(node, NodeVerdict::Bad)),
             ),
             part(
                 "early_differs",
@@ -50,11 +56,11 @@ pub(super) fn variant(judged: &[Judged], rule: &Rule) -> Variant {
             ),
             part(
                 "coarse_wrong_good",
-                share(&bad, &|node| coarse(node, Outcome::Good)),
+                share(&bad, &|node| coarse(node, NodeVerdict::Good)),
             ),
             part(
                 "coarse_wrong_bad",
-                share(&good, &|node| coarse(node, Outcome::Bad)),
+                share(&good, &|node| coarse(node, NodeVerdict::Bad)),
             ),
             part(
                 "coarse_differs",
@@ -93,8 +99,8 @@ fn curve(judged: &[Judged]) -> Chart {
             let good = |node: &Judged| node.fine.late <= low;
             let bad = |node: &Judged| node.fine.late > low * factor;
             (
-                percent(of(Outcome::Bad), &good),
-                percent(of(Outcome::Good), &bad),
+                percent(of(NodeVerdict::Bad), &good),
+                percent(of(NodeVerdict::Good), &bad),
             )
         };
         Line::new(name, LineStyle::Measured, (0..=100).map(point))
@@ -126,7 +132,7 @@ fn curve(judged: &[Judged]) -> Chart {
 
 /// Returns the distribution of late sleeps, of good and bad nodes separately.
 fn late_sleeps(judged: &[Judged], rule: &Rule) -> Chart {
-    let line = |name: &str, truth: Outcome| {
+    let line = |name: &str, truth: NodeVerdict| {
         let mut counts: Vec<u64> = judged
             .iter()
             .filter(|node| node.truth == truth)
@@ -154,8 +160,8 @@ fn late_sleeps(judged: &[Judged], rule: &Rule) -> Chart {
         x: ChartAxis::log("late sleeps; none stands at 0.5", ""),
         y: ChartAxis::linear("nodes", "%"),
         lines: vec![
-            line("good nodes", Outcome::Good),
-            line("bad nodes", Outcome::Bad),
+            line("good nodes", NodeVerdict::Good),
+            line("bad nodes", NodeVerdict::Bad),
             mark("LOW_MARK", config.low_mark),
             mark("HIGH_MARK", config.high_mark),
         ],

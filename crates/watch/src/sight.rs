@@ -27,7 +27,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tailbound_agent::inventory::{Guest, Inventory, Owned, Owner};
+use tailbound_agent::inventory::{Guest, Inventory, Owner, ThreadOwner};
 use tailbound_agent::tail::Tail;
 use tailbound_look::evidence::{CpuWait, Evidence, Examined, Interruption, Occupant, Run};
 use tailbound_look::record::{GuestEntry, MAX_KEEP};
@@ -443,7 +443,7 @@ impl Sight {
 }
 
 /// The owners that were found in one reading, by number, group, policy and name.
-type Owners = HashMap<(u32, u64, PolicyNumber, String), Owned>;
+type Owners = HashMap<(u32, u64, PolicyNumber, String), ThreadOwner>;
 
 /// Finds the owners of the threads that ran during a wait.
 struct Occupants<'s> {
@@ -487,7 +487,7 @@ impl Occupants<'_> {
         }
     }
 
-    fn owned(&mut self, run: &SeenRun) -> Owned {
+    fn owned(&mut self, run: &SeenRun) -> ThreadOwner {
         let key = (run.tid, run.group, run.policy, run.name.clone());
         if let Some(known) = self.owners.get(&key) {
             return known.clone();

@@ -3,7 +3,7 @@
 use super::App;
 use super::extract::{Author, Body, By, Params, ReservationPath, TenantHost, Write};
 use super::problem::{self, Absent, ApiError, Guarded, Outdated, Refused, Settled, Stored};
-use super::tenants::{Limit, Tagged, complete, own};
+use super::tenants::{Limit, TenantWithTag, complete, own};
 use super::trail;
 use crate::ledger::{Call, Command, Ledger, Reply, adopt, candidates, reservations};
 use crate::service::ServiceError;
@@ -81,7 +81,7 @@ async fn put_host(
         machines: body,
     };
     match app.decide(author, command).await? {
-        Reply::Tenant(tenant) => Ok(Tagged(app.with_standing(&tenant)).into_response()),
+        Reply::Tenant(tenant) => Ok(TenantWithTag(app.with_standing(&tenant)).into_response()),
         Reply::Deleted => Ok(StatusCode::NO_CONTENT.into_response()),
         other => Err(problem::unexpected(&other)),
     }

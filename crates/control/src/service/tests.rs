@@ -42,14 +42,14 @@ struct Pair {
     /// Has one for each commit that has begun.
     entered: mpsc::UnboundedReceiver<()>,
     ended: oneshot::Receiver<StoreError>,
-    commits: Arc<Mutex<Vec<Committed>>>,
+    commits: Arc<Mutex<Vec<CommitReport>>>,
 }
 
 async fn leader() -> Pair {
     let (ledger, changes) = ledger();
     let kept: Arc<Mutex<Snapshot>> = Arc::default();
     kept.lock().unwrap().apply(&changes);
-    let commits: Arc<Mutex<Vec<Committed>>> = Arc::default();
+    let commits: Arc<Mutex<Vec<CommitReport>>> = Arc::default();
     let observed = Arc::clone(&commits);
     let service = Service::start(ledger, move |commit| {
         observed.lock().unwrap().push(commit.clone());
@@ -60,7 +60,7 @@ async fn leader() -> Pair {
 async fn lead(
     service: Service,
     kept: Arc<Mutex<Snapshot>>,
-    commits: Arc<Mutex<Vec<Committed>>>,
+    commits: Arc<Mutex<Vec<CommitReport>>>,
 ) -> Pair {
     let (gate, outcomes) = sync::channel();
     let (sender, ended) = oneshot::channel();

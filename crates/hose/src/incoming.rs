@@ -10,7 +10,7 @@ use crate::machines::{Local, LocalIndex};
 use crate::receiver::ReceivingSide;
 use crate::table::Place;
 use crate::view::View;
-use crate::wire::Announced;
+use crate::wire::AnnouncedMachine;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use tailbound_units::{Bytes, Nanos, Rate};
@@ -309,7 +309,7 @@ impl IncomingSide {
         local: LocalIndex,
         first: PeerIndex,
         last: PeerIndex,
-        senders: impl Iterator<Item = (PeerIndex, &'h Announced)>,
+        senders: impl Iterator<Item = (PeerIndex, &'h AnnouncedMachine)>,
     ) -> usize {
         self.look_at_receiver(&check.view.locals[local]);
         let Local { machine, id, .. } = &check.view.locals[local];
@@ -346,7 +346,7 @@ impl IncomingSide {
         &mut self,
         sender: Sender,
         guest: GuestId,
-        announced: &Announced,
+        announced: &AnnouncedMachine,
     ) -> AnnouncedSender {
         let sources: Vec<_> = announced.destinations().collect();
         self.changes.push(Incoming::Sender {
@@ -367,7 +367,7 @@ impl IncomingSide {
 }
 
 impl AnnouncedSender {
-    fn is(&self, guest: GuestId, sender: &Announced) -> bool {
+    fn is(&self, guest: GuestId, sender: &AnnouncedMachine) -> bool {
         let sources = sender.destinations();
         self.guest == guest && self.sources.iter().copied().eq(sources)
     }

@@ -33,7 +33,7 @@ use tailbound_api::VmName;
 use tailbound_dataplane::pacer::{HostGroups, MAX_RATIO, PacerError, Place};
 use tailbound_dataplane::{self as dataplane, Classes, Guarantee, GuestId, Pacer, Packet};
 use tailbound_hose::{
-    self as hose, Address, Change, ClassesCode, Destination, Dropped, FlowKey, HoseState,
+    self as hose, Address, Change, ClassesCode, Destination, DropReason, FlowKey, HoseState,
     HoseStats, HostId, InwardBurst, Machine, Machines, Station, StationChange,
 };
 use tailbound_switch::{Mac, Switch};
@@ -275,8 +275,8 @@ impl Hose {
             let handled = match received {
                 Received::Datagram(datagram) => state.handle_datagram(now, today, datagram),
                 Received::Stranger => {
-                    state.handle_dropped(Dropped::Stranger);
-                    Err(Dropped::Stranger)
+                    state.handle_dropped(DropReason::Stranger);
+                    Err(DropReason::Stranger)
                 }
             };
             if let Err(dropped) = handled {
@@ -415,9 +415,9 @@ impl Hose {
 }
 
 /// Returns the host that dropped datagrams come from, and its classes, if these are the reason.
-const fn differing_classes(dropped: Dropped) -> Option<(HostId, ClassesCode)> {
+const fn differing_classes(dropped: DropReason) -> Option<(HostId, ClassesCode)> {
     match dropped {
-        Dropped::Classes { host, classes } => Some((host, classes)),
+        DropReason::Classes { host, classes } => Some((host, classes)),
         _ => None,
     }
 }

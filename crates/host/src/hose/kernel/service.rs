@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
 use tailbound_document::{Document, DocumentError, Mistake, Step};
-use tailbound_hose::Dropped;
+use tailbound_hose::DropReason;
 use tailbound_sys::edge::{EdgeError, EdgeRates};
 use tailbound_sys::timer;
 use tailbound_units::Nanos;
@@ -219,8 +219,8 @@ impl Thread {
             let handled = match received {
                 Received::Datagram(datagram) => state.handle_datagram(now, today(), datagram),
                 Received::Stranger => {
-                    state.handle_dropped(Dropped::Stranger);
-                    Err(Dropped::Stranger)
+                    state.handle_dropped(DropReason::Stranger);
+                    Err(DropReason::Stranger)
                 }
             };
             if let Err(dropped) = handled {

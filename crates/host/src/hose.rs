@@ -75,7 +75,7 @@ pub struct HoseGuests {
 
 /// The result of a reconfigured exchange of rates.
 #[derive(Debug)]
-pub(crate) struct Renewed {
+pub(crate) struct Reconfiguration {
     /// The former exchange, which has ended.
     pub(crate) former: Option<Former>,
     /// True if another exchange begins, which knows no VMs.
@@ -223,7 +223,7 @@ impl Hose {
 
     /// Applies another configuration. If anything has changed, the exchange starts anew, as after a
     /// restart, and the caller must set the guests again.
-    pub(crate) fn reconfigure(&mut self, now: Nanos, setup: HoseSetup) -> Renewed {
+    pub(crate) fn reconfigure(&mut self, now: Nanos, setup: HoseSetup) -> Reconfiguration {
         let HoseSetup {
             exchange,
             asks,
@@ -233,7 +233,7 @@ impl Hose {
         self.asks = asks;
         // A new key may be in the same file.
         if exchange == self.exchange {
-            return Renewed {
+            return Reconfiguration {
                 former: None,
                 begins: false,
                 has_other_socket: false,
@@ -248,7 +248,7 @@ impl Hose {
             self.issued.clear();
         }
         self.set_keys(now);
-        Renewed {
+        Reconfiguration {
             former: Some(Former::new(now, former)),
             begins: true,
             has_other_socket,

@@ -127,6 +127,16 @@ pub(crate) fn plugged_in(device: &str, netns: Option<&Path>) {
     assert!(again.status.success());
 }
 
+/// A process that is killed at the end.
+pub(crate) struct Process(pub(crate) Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// The attachment of a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {

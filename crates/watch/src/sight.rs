@@ -21,7 +21,7 @@ use expense::Expense;
 use packets::{GuestName, Packets};
 use records::{Record, Records};
 use rustix::time::{ClockId, clock_gettime};
-use slices::{Facts, Judged, Slices};
+use slices::{Facts, SliceGuest, Slices};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::path::Path;
@@ -29,7 +29,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tailbound_agent::inventory::{Guest, Inventory, Owner, ThreadOwner};
 use tailbound_agent::tail::Tail;
-use tailbound_look::evidence::{CpuWait, Evidence, Examined, Interruption, Occupant, Run};
+use tailbound_look::evidence::{CpuWait, Evidence, ExaminedParts, Interruption, Occupant, Run};
 use tailbound_look::record::{GuestEntry, MAX_KEEP};
 use tailbound_look::{Verdict, judge};
 use tailbound_sys::thread::{PolicyNumber, ThreadId};
@@ -325,7 +325,7 @@ impl Sight {
             let mut evidence = self.evidence(guest, from, now);
             evidence.thin(MAX_KEEP);
             let name = self.names.get(&guest.key).unwrap_or(&guest.key);
-            Judged {
+            SliceGuest {
                 kind: guest.identity.kind(),
                 verdict: judge(&evidence),
                 entry: GuestEntry {
@@ -352,8 +352,8 @@ impl Sight {
     }
 
     /// The parts that can be examined, in an interval.
-    fn examined(&self, from: Nanos, now: Nanos) -> Examined {
-        Examined {
+    fn examined(&self, from: Nanos, now: Nanos) -> ExaminedParts {
+        ExaminedParts {
             cpu: self.tail.as_ref().map(|_| ()).map_err(Clone::clone),
             packets: self.packets.examined(),
             interrupts: self

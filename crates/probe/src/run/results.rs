@@ -28,7 +28,7 @@ struct Document {
     #[serde(default)]
     cpus: Vec<Cpu>,
     #[serde(default)]
-    nodes: Vec<Tested>,
+    nodes: Vec<TestedNode>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -52,7 +52,7 @@ struct Times {
 
 /// A node as the network test names it: HOST:PORT.
 #[derive(Debug, Deserialize)]
-struct Tested {
+struct TestedNode {
     node: String,
     verdict: NodeVerdict,
     #[serde(default)]

@@ -49,7 +49,7 @@ pub struct SleeperError {
 
 /// Result of a sleeper.
 #[derive(Debug)]
-pub struct Finished {
+pub struct SleeperResult {
     /// CPU of the sleeper.
     pub cpu: u32,
     /// Verdict on the vCPU, with its reason.
@@ -95,7 +95,7 @@ impl Sleeper {
 
     /// Sleeps on the calling thread until there is a verdict or `stop` is set. A BAD
     /// vCPU makes a BAD node, so it sets `stop` for the others.
-    pub(crate) fn run(&self, rule: Rule, stop: &AtomicBool) -> Result<Finished, SleeperError> {
+    pub(crate) fn run(&self, rule: Rule, stop: &AtomicBool) -> Result<SleeperResult, SleeperError> {
         let cpu = self.cpu;
         let failed = |what| move |source| SleeperError { cpu, what, source };
         set_affinity(0, &Cpus::one(cpu)).map_err(failed("running there"))?;
@@ -127,7 +127,7 @@ impl Sleeper {
         if verdict.outcome == NodeVerdict::Bad {
             stop.store(true, Ordering::Relaxed);
         }
-        Ok(Finished {
+        Ok(SleeperResult {
             cpu,
             verdict,
             counts: probe.counts(),

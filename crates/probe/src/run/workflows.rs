@@ -3,7 +3,7 @@
 
 use super::client::{connect, gap};
 use crate::wire::Size;
-use crate::workflow::{Answered, CALLS, Counts, Fault, Work, Workflows};
+use crate::workflow::{CALLS, Counts, Fault, FinishedWorkflow, Work, Workflows};
 use rand::seq::{IndexedRandom as _, SliceRandom as _};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
@@ -86,7 +86,7 @@ struct Peer {
 pub fn run(
     nodes: &[String],
     load: Load,
-    record: &mut dyn FnMut(Answered),
+    record: &mut dyn FnMut(FinishedWorkflow),
 ) -> io::Result<LoadResult> {
     let mut random = Pcg64Mcg::seed_from_u64(load.seed);
     let tokens: Vec<u64> = nodes.iter().map(|_| random.random()).collect();

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tailbound_look::Verdict;
-use tailbound_look::evidence::{Evidence, Examined};
+use tailbound_look::evidence::{Evidence, ExaminedParts};
 use tailbound_look::history::{FIRST_SLICE, HOUR, History, Label, SLICE};
 use tailbound_look::record::{Entry, GuestEntry, Record, Wall, Writer};
 use tailbound_units::Nanos;
@@ -34,7 +34,7 @@ pub(super) struct Slices {
 
 /// A guest in a slice.
 #[derive(Debug)]
-pub(super) struct Judged {
+pub(super) struct SliceGuest {
     pub(super) entry: GuestEntry,
     /// Its kind in one word.
     pub(super) kind: &'static str,
@@ -45,7 +45,7 @@ pub(super) struct Judged {
 /// The facts about the host in a slice.
 #[derive(Debug)]
 pub(super) struct Facts {
-    pub(super) examined: Examined,
+    pub(super) examined: ExaminedParts,
     pub(super) notes: Vec<Arc<str>>,
 }
 
@@ -96,7 +96,12 @@ impl Slices {
     ///
     /// # Errors
     /// The record cannot be written.
-    pub(super) fn end(&mut self, now: Nanos, guests: Vec<Judged>, facts: Facts) -> io::Result<()> {
+    pub(super) fn end(
+        &mut self,
+        now: Nanos,
+        guests: Vec<SliceGuest>,
+        facts: Facts,
+    ) -> io::Result<()> {
         let from = std::mem::replace(&mut self.from, now);
         self.length = SLICE;
         for guest in &guests {

@@ -3,7 +3,7 @@
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::time::SystemTime;
-use tailbound_probe::run::sleeper::Finished;
+use tailbound_probe::run::sleeper::SleeperResult;
 use tailbound_probe::{Config, Counts, NodeVerdict, Note, StealFault, Stop, worst};
 use tailbound_report::{Stats, human};
 use tailbound_units::Nanos;
@@ -84,7 +84,7 @@ pub(super) struct CpuDocument {
 }
 
 impl CpuDocument {
-    pub(super) fn new(finished: &Finished, sleeps: &Histogram<u64>) -> Self {
+    pub(super) fn new(finished: &SleeperResult, sleeps: &Histogram<u64>) -> Self {
         let elapsed = finished.elapsed;
         Self {
             cpu: finished.cpu,
@@ -114,11 +114,11 @@ pub(super) struct Interval {
 }
 
 /// Returns the node's verdict and its line, from those of its vCPUs.
-pub(super) fn node_verdict(finished: &[Finished]) -> (NodeVerdict, String) {
+pub(super) fn node_verdict(finished: &[SleeperResult]) -> (NodeVerdict, String) {
     // At least one sleeper was started.
     let verdicts = finished.iter().map(|finished| finished.verdict.outcome);
     worst(verdicts).map_or((NodeVerdict::Inconclusive, String::new()), |place| {
-        let Finished { cpu, verdict, .. } = &finished[place];
+        let SleeperResult { cpu, verdict, .. } = &finished[place];
         let outcome = verdict.outcome;
         (outcome, format!("{outcome}  CPU {cpu}: {}", verdict.reason))
     })

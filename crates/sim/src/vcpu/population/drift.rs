@@ -38,7 +38,7 @@ const PAPER: [(f64, f64); 2] = [(12.0, 75.0), (24.0, 60.0)];
 const PAPER_NEVER: f64 = 50.0;
 
 /// States of a node: the runs, from hour to hour.
-struct Watched {
+struct NodeHistory {
     runs: Vec<Run>,
 }
 
@@ -94,7 +94,7 @@ impl Drift {
         life: u32,
         index: u32,
         seed: u64,
-    ) -> Result<Watched, String> {
+    ) -> Result<NodeHistory, String> {
         let mut node = Node::draw(population, index, seed);
         let mut random = Pcg64Mcg::seed_from_u64(node.seed ^ u64::from(life).rotate_left(40));
         let mean = f64::from(life * HOURS_A_DAY);
@@ -136,7 +136,7 @@ impl Drift {
                 ..of.clone()
             });
         }
-        Ok(Watched { runs })
+        Ok(NodeHistory { runs })
     }
 }
 
@@ -150,7 +150,7 @@ fn midnight(hour: usize, run: &Run) -> NodeVerdict {
 
 /// Returns the stretches of all nodes, each with the number of its node's.
 fn stretches(
-    watched: &[Watched],
+    watched: &[NodeHistory],
     found: impl Fn(usize, &Run) -> NodeVerdict,
 ) -> Vec<(Stretch, u64)> {
     let mut all = Vec::new();
@@ -261,7 +261,7 @@ mod tests {
     use super::*;
     use NodeVerdict::{Bad, Good};
 
-    fn watched(hours: impl Iterator<Item = NodeVerdict>) -> Watched {
+    fn watched(hours: impl Iterator<Item = NodeVerdict>) -> NodeHistory {
         let run = |(hour, verdict)| Run {
             at: HOUR * f64::from(hour),
             every: HOUR,
@@ -273,7 +273,7 @@ mod tests {
             p99_9: 0,
             max: 0,
         };
-        Watched {
+        NodeHistory {
             runs: (0_u32..).zip(hours).map(run).collect(),
         }
     }

@@ -44,18 +44,18 @@ pub(crate) enum Test {
 
 /// Verdicts on a node.
 #[derive(Debug, Clone)]
-pub(crate) struct Judged {
+pub(crate) struct ProbedNode {
     /// Verdict of the network test.
     pub(crate) truth: NodeVerdict,
     /// Result of the probe.
-    pub(crate) fine: Probed,
+    pub(crate) fine: ProbeResult,
     /// Result of the coarse probe.
-    pub(crate) coarse: Probed,
+    pub(crate) coarse: ProbeResult,
 }
 
 /// Result of a whole run of a probe.
 #[derive(Debug, Clone)]
-pub(crate) struct Probed {
+pub(crate) struct ProbeResult {
     /// Number of late sleeps.
     pub(crate) late: u64,
     /// Duration of the run.
@@ -74,7 +74,7 @@ pub(crate) struct Early {
     pub(crate) late: u64,
 }
 
-impl Judged {
+impl ProbedNode {
     pub(crate) fn is_bad(&self) -> bool {
         self.truth == NodeVerdict::Bad
     }
@@ -170,7 +170,7 @@ impl Node {
         population: &Population,
         rules: &Rules,
         hears: &mut impl FnMut(&[Nanos]),
-    ) -> Result<Judged, String> {
+    ) -> Result<ProbedNode, String> {
         let end = WARMUP.saturating_add(population.population.network_test);
         let mut rates = Vec::new();
         for (salt, rate) in (1..).zip(RATES) {
@@ -186,7 +186,7 @@ impl Node {
             hears(&took);
         }
         let (truth, _) = judge(&rates);
-        Ok(Judged {
+        Ok(ProbedNode {
             truth,
             fine: self.probe(population, &rules.fine, 0, false)?,
             coarse: self.probe(population, &rules.coarse, 0, false)?,
@@ -219,7 +219,7 @@ impl Node {
         rule: &Rule,
         salt: u64,
         stops_early: bool,
-    ) -> Result<Probed, String> {
+    ) -> Result<ProbeResult, String> {
         let config = rule.config();
         let mut simulation = self.prepare(population, Test::Probe(config.sleep), salt)?;
         simulation.run(WARMUP, &mut |_| {});
@@ -261,7 +261,7 @@ impl Node {
             samples,
             late,
         });
-        Ok(Probed { late, time, early })
+        Ok(ProbeResult { late, time, early })
     }
 }
 
@@ -298,7 +298,7 @@ impl Neighbour {
 }
 
 /// Returns a histogram of times of many nodes.
-pub(crate) fn times(judged: &[Judged], time: impl Fn(&Judged) -> Nanos) -> Histogram<u64> {
+pub(crate) fn times(judged: &[ProbedNode], time: impl Fn(&ProbedNode) -> Nanos) -> Histogram<u64> {
     let mut histogram = empty_histogram();
     for node in judged {
         record(&mut histogram, time(node));

@@ -5,7 +5,7 @@
 //! node has one, and is complete when the caller has read the answer. As in the paper (section 2.2)
 //! calls are synchronous, and the clock is the caller's own.
 
-use super::node::{Judged, Node, TESTED, Test};
+use super::node::{Node, ProbedNode, TESTED, Test};
 use super::{Population, WARMUP};
 use crate::distribution::{exponential, percentile, sorted};
 use crate::scheduler::AnyScheduler;
@@ -70,7 +70,7 @@ impl Pairs {
     pub(super) fn run(
         &self,
         population: &Population,
-        judged: &[Judged],
+        judged: &[ProbedNode],
         run: &mut Run<'_, Threads>,
     ) -> Result<(Variant, Chart), ExperimentError> {
         let seed = run.seed;
@@ -167,7 +167,7 @@ fn done(
 }
 
 /// Returns the pairs by their measurements, and the part of late pairs that each end explains.
-fn variant(matrix: &[Row], judged: &[Judged]) -> Variant {
+fn variant(matrix: &[Row], judged: &[ProbedNode]) -> Variant {
     let found: Vec<Vec<Option<NodeVerdict>>> = matrix
         .iter()
         .map(|row| {

@@ -20,9 +20,9 @@ pub use setup::HoseError;
 pub(crate) use setup::{HoseSetup, Placement};
 
 use crate::control::{KeyClient, KeyStatus, Keys};
-use channel::{Channel, Received};
+use channel::{Channel, ReceivedDatagram};
 use kept::KeptLimits;
-use sampling::Sampling;
+use sampling::SampleTimes;
 use setup::{state, today};
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -118,7 +118,7 @@ pub struct Hose {
     channel: Channel,
     state: HoseState,
     kept: KeptLimits,
-    sampling: Sampling,
+    sampling: SampleTimes,
     guests: Vec<HoseGuest>,
     /// The next guest to visit after a change of guests.
     renewing: Option<usize>,
@@ -138,7 +138,7 @@ impl Hose {
             asks,
             differing: HashMap::new(),
             kept: KeptLimits::default(),
-            sampling: Sampling::new(now),
+            sampling: SampleTimes::new(now),
             guests: Vec::new(),
             renewing: None,
             now,
@@ -273,8 +273,8 @@ impl Hose {
         let state = &mut self.state;
         self.channel.receive(|from, received| {
             let handled = match received {
-                Received::Datagram(datagram) => state.handle_datagram(now, today, datagram),
-                Received::Stranger => {
+                ReceivedDatagram::Datagram(datagram) => state.handle_datagram(now, today, datagram),
+                ReceivedDatagram::Stranger => {
                     state.handle_dropped(DropReason::Stranger);
                     Err(DropReason::Stranger)
                 }

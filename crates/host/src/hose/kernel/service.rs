@@ -3,7 +3,7 @@
 use super::map::EdgeMap;
 use super::{KernelGuest, KernelRates};
 use crate::control::{ControlConfig, KeyClient, KeyInbox, Keys, WatchClient};
-use crate::hose::channel::{Channel, Received};
+use crate::hose::channel::{Channel, ReceivedDatagram};
 use crate::hose::setup::{HoseError, HoseSetup, Placement, state_with, today};
 use crate::hose::{Exchange, HoseConfig, Issuer};
 use crate::wake::Waker;
@@ -217,8 +217,10 @@ impl Thread {
         let state = &mut self.rates.state;
         self.channel.receive(|from, received| {
             let handled = match received {
-                Received::Datagram(datagram) => state.handle_datagram(now, today(), datagram),
-                Received::Stranger => {
+                ReceivedDatagram::Datagram(datagram) => {
+                    state.handle_datagram(now, today(), datagram)
+                }
+                ReceivedDatagram::Stranger => {
                     state.handle_dropped(DropReason::Stranger);
                     Err(DropReason::Stranger)
                 }

@@ -218,7 +218,7 @@ pub(super) struct Cancel {
 
 /// JSON document of `--output json`: the service's answer is empty.
 #[derive(Debug, Serialize)]
-struct Cancelled {
+struct CancelledReservation {
     id: ReservationId,
 }
 
@@ -227,7 +227,7 @@ impl Cancel {
         let id = self.reservation;
         self.service.ask(|client| client.cancel(id))?;
         self.service
-            .print("place-cancelled", &Cancelled { id }, |paint| {
+            .print("place-cancelled", &CancelledReservation { id }, |paint| {
                 format!("{}  reservation {id}\n", paint.good("CANCELLED"))
             });
         Ok(Exit::Holds)
@@ -304,8 +304,8 @@ pub(super) struct Put {
 
 /// JSON document of a tenant that is gone.
 #[derive(Debug, Serialize)]
-struct DeletedTenant {
-    id: u64,
+pub(super) struct DeletedTenant {
+    pub(super) id: u64,
 }
 
 impl Put {

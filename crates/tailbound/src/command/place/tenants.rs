@@ -5,13 +5,12 @@ use super::explain::why;
 use super::limit::LimitArgs;
 use super::name::{NewName, TenantName};
 use super::request::{GuaranteeChange, RequestArgs, count, words};
-use super::scheduling::On;
+use super::scheduling::{DeletedTenant, On};
 use super::service::{Service, TENANT};
 use super::summary::{of_earlier_version, on_its_way, promised, summary};
 use super::tables::{delay, runs};
 use crate::command::output::{self, paint};
 use crate::exit::{Exit, Failure};
-use serde::Serialize;
 use std::collections::BTreeSet;
 use tailbound_api::client::TenantFilter;
 use tailbound_api::{Code, DEFAULT_BURSTS, Tenant, TenantPatch, TenantState};
@@ -289,12 +288,6 @@ pub(super) struct Delete {
     service: Service,
 }
 
-/// JSON document of `--output json`: the service's answer is empty.
-#[derive(Debug, Serialize)]
-struct Deleted {
-    id: u64,
-}
-
 impl Delete {
     pub(super) fn run(self) -> Result<Exit, Failure> {
         let client = self.service.client()?;
@@ -303,7 +296,7 @@ impl Delete {
             .delete(id)
             .map_err(|error| self.service.failure(error))?;
         self.service
-            .print("place-delete", &Deleted { id: id.0 }, |paint| {
+            .print("place-delete", &DeletedTenant { id: id.0 }, |paint| {
                 format!("{}  id {}\n", paint.good("DELETED"), id.0)
             });
         Ok(Exit::Holds)

@@ -284,7 +284,7 @@ struct Revoke {
 
 /// JSON document of `--output json`: the service's answer is empty.
 #[derive(Debug, Serialize)]
-struct Revoked {
+struct RevokedToken {
     name: String,
 }
 
@@ -292,7 +292,7 @@ impl Revoke {
     fn run(self) -> Result<Exit, Failure> {
         self.service
             .ask(|client| revoke_token(client, &self.name))?;
-        let revoked = Revoked { name: self.name };
+        let revoked = RevokedToken { name: self.name };
         self.service.print("place-token-revoke", &revoked, |paint| {
             format!("{}  token {}\n", paint.good("REVOKED"), revoked.name)
         });

@@ -123,7 +123,7 @@ async fn delete(
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct Whose {
+struct OwnerQuery {
     /// The owner; with a tenant's token the default is the token's owner.
     #[param(pattern = "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
     owner: Option<String>,
@@ -132,16 +132,16 @@ struct Whose {
 /// Returns a machine by its name: its confirmed place, otherwise the reserved one.
 #[utoipa::path(
     get, path = "/v1/machines/{name}", tag = "scheduling", operation_id = "get_machine",
-    params(("name" = String, Path, description = "The machine's name", pattern = "^[ -~]{1,128}$"), Whose),
+    params(("name" = String, Path, description = "The machine's name", pattern = "^[ -~]{1,128}$"), OwnerQuery),
     responses((status = 200, description = "The machine", body = Machine), Guarded, Absent, problem::Absurd)
 )]
 async fn get(
     State(app): State<Arc<App>>,
     PathName(name): PathName,
     By(by): By,
-    Params(whose): Params<Whose>,
+    Params(query): Params<OwnerQuery>,
 ) -> Result<Json<Machine>, ApiError> {
-    let owner = seen(&by, whose.owner)?;
+    let owner = seen(&by, query.owner)?;
     let owner = owner.ok_or_else(|| {
         let message = "the owner is missing; add ?owner=OWNER to the path";
         ApiError::new(Code::Absurd, message)

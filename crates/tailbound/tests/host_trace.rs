@@ -10,7 +10,8 @@ use std::path::Path;
 use std::process::Output;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use support::{Nic, Process, datagram_of, is_inside, sandboxed};
+use support::process::Process;
+use support::{Nic, datagram_of, is_inside, sandboxed};
 use tailbound_sys::probe::required::{Part, skipped};
 use tailbound_units::Nanos;
 

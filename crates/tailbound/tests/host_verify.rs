@@ -9,7 +9,8 @@ use std::path::Path;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use support::{Nic, Process, datagram_of, sandboxed};
+use support::process::Process;
+use support::{Nic, datagram_of, sandboxed};
 
 const MAC: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]];
 const GUARANTEED: &str =

@@ -18,7 +18,8 @@ use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use support::{Process, sandboxed, until};
+use support::process::Process;
+use support::{sandboxed, until};
 
 const SERVICE: &str = "127.0.0.1:7070";
 

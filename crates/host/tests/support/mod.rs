@@ -4,6 +4,8 @@
 // Each test file uses its own part of this.
 #![allow(dead_code)]
 
+pub(crate) mod process;
+
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -125,16 +127,6 @@ pub(crate) fn plugged_in(device: &str, netns: Option<&Path>) {
     // The state changes before frames may pass, under a lock that this waits for.
     let again = ip(&["link", "set", device, "up"]).expect("it ran a moment ago");
     assert!(again.status.success());
-}
-
-/// A process that is killed at the end.
-pub(crate) struct Process(pub(crate) Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 /// The attachment of a guest.

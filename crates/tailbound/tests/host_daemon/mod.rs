@@ -1,6 +1,7 @@
 //! A daemon that is the program under test.
 
-use crate::support::{Process, command, plugged_in, until};
+use crate::support::process::Process;
+use crate::support::{command, plugged_in, until};
 use std::path::Path;
 use std::process::{Command, Stdio};
 

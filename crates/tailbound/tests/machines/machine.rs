@@ -3,7 +3,7 @@
 // Each test file uses its own part of this.
 #![allow(dead_code)]
 
-pub(crate) use crate::support::Process;
+pub(crate) use crate::support::process::Process;
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};

@@ -16,7 +16,7 @@ mod slices;
 pub(crate) use recorder::contents;
 
 use crate::document::GuestDocument;
-use crate::{GuestHours, Row, Snapshot};
+use crate::{Row, Snapshot};
 use expense::Expense;
 use packets::{GuestName, Packets};
 use records::{Record, Records};
@@ -74,7 +74,6 @@ pub struct Sight {
     names: BTreeMap<Arc<str>, Arc<str>>,
     next_look: Instant,
     begin: Instant,
-    hours: GuestHours,
     notes: Vec<String>,
     slices: Slices,
 }
@@ -99,7 +98,6 @@ impl Sight {
             names: BTreeMap::new(),
             next_look: Instant::now(),
             begin: Instant::now(),
-            hours: GuestHours::default(),
             notes: Vec::new(),
             slices: Slices::begin(clock(), window > RECENT, program),
         };
@@ -346,7 +344,6 @@ impl Sight {
             notes: self.notes().map(|note| note.as_str().into()).collect(),
         };
         self.slices.end(now, judged, facts)?;
-        self.hours = GuestHours::of(self.slices.history());
         self.forget(now);
         Ok(())
     }
@@ -419,7 +416,7 @@ impl Sight {
         let rows = self.judge_all(window).into_iter().map(|(guest, verdict)| {
             let record = self.records.get(&guest.key);
             let counts = record.map(Record::counts).cloned().unwrap_or_default();
-            let hour = self.hours.of_guest(&guest.key);
+            let hour = self.slices.hours().of_guest(&guest.key);
             Row::new(GuestDocument::of(guest), verdict, counts, hour)
         });
         let rows = rows.collect();

@@ -2,6 +2,7 @@
 //! the last minute.
 
 use super::recorder::Recorder;
+use crate::GuestHours;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
@@ -21,6 +22,8 @@ pub(super) struct Slices {
     /// The length at which that slice ends.
     length: Nanos,
     history: History,
+    /// The last hour of all guests, as of the last slice that has ended.
+    hours: GuestHours,
     /// Entries in memory; `None` if no window is longer than [`super::RECENT`].
     entries: Option<Record>,
     writer: Writer,
@@ -59,6 +62,7 @@ impl Slices {
             from: now,
             length: FIRST_SLICE,
             history: History::new(),
+            hours: GuestHours::default(),
             entries: keeps_evidence.then(Record::default),
             writer: Writer::after(None),
             recorder: None,
@@ -87,6 +91,11 @@ impl Slices {
         &self.history
     }
 
+    /// The last hour of all guests, as of the last slice that has ended.
+    pub(super) fn hours(&self) -> &GuestHours {
+        &self.hours
+    }
+
     /// The time until the slice is long enough to end; zero if it is.
     pub(super) fn left(&self, now: Nanos) -> Nanos {
         self.length.saturating_sub(now.saturating_sub(self.from))
@@ -113,6 +122,7 @@ impl Slices {
             self.history.add(&label, from, now, &guest.verdict);
         }
         self.history.forget(now);
+        self.hours = GuestHours::of(&self.history);
         if self.entries.is_none() && self.recorder.is_none() {
             return Ok(());
         }

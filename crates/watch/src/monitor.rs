@@ -1,6 +1,6 @@
 //! The loop of `why` and `watch`: from the kernel's measurements of guests to evidence.
 //!
-//! [`Sight`] looks for guests once a second, or down to once in 10 s if that costs more than 0.1 % of a
+//! [`GuestMonitor`] looks for guests once a second, or down to once in 10 s if that costs more than 0.1 % of a
 //! core, and takes late waits for a CPU each 50 ms. Evidence is judged by slices of 10 s, the
 //! first of 2 s (`Slices`), and forgotten after 80 s. It changes nothing on the host, and the BPF
 //! programs end with this process. On a busy host programs are attached for a part of the time, those that cost
@@ -59,7 +59,7 @@ const HELD: Nanos = Nanos::from_secs(80);
 const MAX_THREADS: usize = 1_024;
 
 /// The guests of a host, and the evidence about them.
-pub struct Sight {
+pub struct GuestMonitor {
     inventory: Inventory,
     /// The measurement of waits, or why there is none.
     tail: Result<Tail, String>,
@@ -78,7 +78,7 @@ pub struct Sight {
     slices: Slices,
 }
 
-impl Sight {
+impl GuestMonitor {
     /// Opens the measurement of waits of at least `min_wait`, and looks for guests; none is examined yet.
     /// Windows of up to `window` can be judged. A record names the version `program`.
     ///
@@ -87,7 +87,7 @@ impl Sight {
     pub fn open(min_wait: Nanos, window: Nanos, program: &str) -> io::Result<Self> {
         let mut inventory = Inventory::new()?;
         inventory.look(Instant::now())?;
-        let mut sight = Self {
+        let mut monitor = Self {
             inventory,
             tail: Tail::open_with_interrupts(min_wait).map_err(|error| error.to_string()),
             packets: Packets::open(),
@@ -101,8 +101,8 @@ impl Sight {
             notes: Vec::new(),
             slices: Slices::begin(clock(), window > RECENT, program),
         };
-        sight.name();
-        Ok(sight)
+        monitor.name();
+        Ok(monitor)
     }
 
     /// The guests.

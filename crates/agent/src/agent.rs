@@ -2,7 +2,7 @@
 
 mod path;
 
-use super::apply::{Applied, ApplyError, Restored, apply, restore};
+use super::apply::{ApplyError, ApplyResult, Restored, apply, restore};
 use super::desired::Desired;
 use super::guest::Guest;
 use super::journal::{Changes, Journal, JournalError};
@@ -111,7 +111,7 @@ impl Agent {
     ///
     /// # Errors
     /// [`AgentError::Apply`], also where this agent only plans.
-    pub fn apply(&mut self, plan: &Plan) -> Result<Applied, AgentError> {
+    pub fn apply(&mut self, plan: &Plan) -> Result<ApplyResult, AgentError> {
         Ok(apply(&mut self.kernel, &mut self.journal, plan)?)
     }
 

@@ -12,7 +12,7 @@ use tailbound_sys::thread::{NOTHING, Scheduling};
 
 /// The result of a plan.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Applied {
+pub struct ApplyResult {
     /// Number of threads and groups that were changed, each read back.
     pub changed: usize,
     /// Threads that exited meanwhile; all others are as planned.
@@ -117,18 +117,18 @@ pub fn apply(
     kernel: &mut impl Kernel,
     journal: &mut Journal,
     plan: &Plan,
-) -> Result<Applied, ApplyError> {
+) -> Result<ApplyResult, ApplyError> {
     if plan.is_empty() {
-        return Ok(Applied {
+        return Ok(ApplyResult {
             exited: plan.exited.clone(),
-            ..Applied::default()
+            ..ApplyResult::default()
         });
     }
     let before = journal.changes().clone();
     journal.update(|changes| changes.add(plan))?;
-    let mut applied = Applied {
+    let mut applied = ApplyResult {
         exited: plan.exited.clone(),
-        ..Applied::default()
+        ..ApplyResult::default()
     };
     let mut groups_done = Vec::new();
     let mut threads_done = Vec::new();

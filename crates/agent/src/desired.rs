@@ -1,7 +1,7 @@
 //! The desired state of a thread.
 
 use super::class::Class;
-use super::guest::Weighed;
+use super::guest::WeightBearer;
 use serde::Deserialize;
 use tailbound_sys::thread::ThreadId;
 use tailbound_units::Nanos;
@@ -21,7 +21,7 @@ pub struct Desired {
     /// domain; it wakes where it ran last unless another deadline is there.
     pub home: Option<u32>,
     /// The bearer of the weight of its class.
-    pub weighed: Weighed,
+    pub weighed: WeightBearer,
     /// CPU time of a thread beyond its reservation.
     pub excess: Excess,
 }
@@ -36,7 +36,7 @@ impl Desired {
             class,
             affinity: Affinity::Widen,
             home: None,
-            weighed: Weighed::Threads,
+            weighed: WeightBearer::Threads,
             excess: Excess::None,
         }
     }

@@ -116,7 +116,7 @@ impl Origin {
 /// The bearer of the weight of a guest's class.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Weighed {
+pub enum WeightBearer {
     /// Each of its threads, as a nice value: it has no control group of its own.
     #[default]
     Threads,
@@ -131,7 +131,7 @@ pub enum Weighed {
     },
 }
 
-impl Weighed {
+impl WeightBearer {
     /// Returns the group that takes the weight.
     pub fn group(&self) -> Option<&PathBuf> {
         match self {
@@ -182,7 +182,7 @@ pub struct Guest {
     /// Its creator.
     pub origin: Origin,
     /// The bearer of the weight of its class.
-    pub weighed: Weighed,
+    pub weighed: WeightBearer,
     /// Its threads.
     pub threads: Vec<GuestThread>,
     /// QMP socket of its QEMU, from the command line.
@@ -286,7 +286,7 @@ fn guest(process: &Process, vmm: Vmm, name: Option<String>) -> Guest {
         vmm,
         pid: process.pid,
         origin: process.origin.clone(),
-        weighed: Weighed::Threads,
+        weighed: WeightBearer::Threads,
         threads: threads.collect(),
         qmp: None,
         uuid: None,

@@ -21,7 +21,7 @@ use super::observer::levels;
 use super::scan::GroupQuota;
 use super::scan::groups::Hierarchies;
 use super::text::printable;
-use owners::{Remembered, RunTime, had_started, is_real_time, suspended};
+use owners::{OwnerCache, RunTime, had_started, is_real_time, suspended};
 use processes::{Processes, netns};
 use resolve::{Member, Resolver, slots};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -41,7 +41,7 @@ use tailbound_units::Nanos;
 pub use find::FindError;
 pub use identity::{Identity, Runtime};
 pub use network::{HostInterface, InterfaceKind, Kernel, Network};
-pub use owners::{Owned, Owner};
+pub use owners::{Owner, ThreadOwner};
 
 /// Largest number of a guest's listed threads, unless [`Inventory::bound`] changes it.
 const MAX_THREADS: usize = 64;
@@ -113,7 +113,7 @@ pub struct Inventory {
     by_process: HashMap<(u32, u64), usize>,
     /// The guest of each control group for the CPU, by the group's inode.
     by_group: HashMap<u64, Arc<str>>,
-    remembered: Remembered,
+    remembered: OwnerCache,
     notes: Vec<String>,
 }
 
@@ -152,7 +152,7 @@ impl Inventory {
             guests: Vec::new(),
             by_process: HashMap::new(),
             by_group: HashMap::new(),
-            remembered: Remembered::default(),
+            remembered: OwnerCache::default(),
             notes: Vec::new(),
         })
     }
@@ -289,7 +289,7 @@ impl Inventory {
     /// Returns the owner of the thread of a run. A thread that was started after the run, and has
     /// the number by now, is not taken for it; after the thread has exited its control group is
     /// known.
-    pub fn owner(&mut self, run: &Run) -> Owned {
+    pub fn owner(&mut self, run: &Run) -> ThreadOwner {
         let owner = match self.by_group.get(&run.group) {
             Some(key) => Owner::Guest(Arc::clone(key)),
             None => self.owner_by_number(run.tid, run.until).unwrap_or_else(|| {
@@ -303,7 +303,7 @@ impl Inventory {
                 }
             }),
         };
-        Owned {
+        ThreadOwner {
             owner,
             is_real_time: is_real_time(run.policy),
         }

@@ -68,7 +68,7 @@ pub mod watch;
 mod worth;
 
 pub use agent::{Agent, AgentError, thread};
-pub use apply::{Applied, ApplyError, Restored};
+pub use apply::{ApplyError, ApplyResult, Restored};
 pub use claim::HostClaim;
 pub use class::{Aperiodic, Bandwidth, Class, Level, Periodic};
 pub use config::{AgentConfig, ConfigSource, OnDrift};

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use tailbound_metrics::FineHistogram;
-use tailbound_sys::cgroup::Throttled;
+use tailbound_sys::cgroup::QuotaThrottling;
 use tailbound_sys::thread::Schedstat;
 use tailbound_units::Nanos;
 
@@ -170,7 +170,7 @@ pub struct AgentSnapshot {
     /// Late waits by guest, if waits are measured.
     pub late: BTreeMap<String, Late>,
     /// Throttling by CPU quotas, by guest with a rule and by quota.
-    pub throttled: BTreeMap<(String, PathBuf), Throttled>,
+    pub throttled: BTreeMap<(String, PathBuf), QuotaThrottling>,
     /// Number of drifts of its threads or its group, by guest.
     pub drift: BTreeMap<String, u64>,
     /// Number of standstills by guest: a thread was runnable, and got no CPU in its reservation for

@@ -232,14 +232,14 @@ impl fmt::Display for Beyond {
 
 /// Offers again and again, as reservations come and go and more is measured.
 #[derive(Debug, Default)]
-pub(super) struct Offering {
+pub(super) struct Offerer {
     start: Option<Instant>,
     rounds: u32,
     meter: Option<Meter>,
     machine: Option<ObservedMachine>,
 }
 
-impl Offering {
+impl Offerer {
     /// Returns what is offered now; nothing where `config` is none.
     pub(super) fn round(
         &mut self,

@@ -4,7 +4,7 @@
 use super::admission;
 use super::class::{Aperiodic, Class, Periodic, Support, target};
 use super::desired::{Affinity, Desired, Excess};
-use super::guest::Weighed;
+use super::guest::WeightBearer;
 use super::guidance::Advice;
 use super::observed::{Observed, ObservedThread, ThreadState, as_far_as};
 use super::plan_error::PlanError;
@@ -114,7 +114,7 @@ impl Planner<'_> {
             return;
         };
         self.notes(wanted, seen);
-        if let (Weighed::Nothing { group, others }, Class::Aperiodic(aperiodic)) =
+        if let (WeightBearer::Nothing { group, others }, Class::Aperiodic(aperiodic)) =
             (&wanted.weighed, wanted.class)
             && aperiodic.weight > 1
         {
@@ -157,7 +157,7 @@ impl Planner<'_> {
     ) -> Result<ThreadState, Box<PlanError>> {
         let support = Support {
             slices: self.observed.machine.slices,
-            nice: wanted.weighed == Weighed::Threads,
+            nice: wanted.weighed == WeightBearer::Threads,
             privileged: self.observed.machine.privileged,
         };
         let mut after = original;
@@ -252,7 +252,7 @@ impl Planner<'_> {
                 printable(&group.display().to_string()),
             ));
         }
-        if aperiodic.weight > 1 && wanted.weighed == Weighed::Threads && seen.autogrouped {
+        if aperiodic.weight > 1 && wanted.weighed == WeightBearer::Threads && seen.autogrouped {
             self.note(
                 "autogroups are enabled, and a nice value applies only within its session: the \
                     weight has no effect against other sessions; move the guest to its own \

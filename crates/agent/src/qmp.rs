@@ -34,7 +34,7 @@ struct Cpu {
 pub(super) fn query_cpus(socket: &Path) -> io::Result<Vec<VcpuThread>> {
     let mut stream = UnixStream::connect(socket)?;
     stream.set_write_timeout(Some(TIMEOUT))?;
-    let answers = Hurried {
+    let answers = DeadlineStream {
         stream: stream.try_clone()?,
         end: Instant::now() + TIMEOUT,
     };
@@ -56,12 +56,12 @@ pub(super) fn query_cpus(socket: &Path) -> io::Result<Vec<VcpuThread>> {
 }
 
 /// A stream that is read up to a moment, in however small pieces it comes.
-struct Hurried {
+struct DeadlineStream {
     stream: UnixStream,
     end: Instant,
 }
 
-impl Read for Hurried {
+impl Read for DeadlineStream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let left = self.end.saturating_duration_since(Instant::now());
         if left.is_zero() {

@@ -8,7 +8,7 @@
 
 use super::class::{Bandwidth, Class, Level};
 use super::desired::{Affinity, Desired, Excess};
-use super::guest::{Guest, GuestThread, Role, Weighed, matches};
+use super::guest::{Guest, GuestThread, Role, WeightBearer, matches};
 use super::identifier::{Uuid, Vmid};
 use super::place::Manager;
 use serde::Deserialize;
@@ -397,7 +397,7 @@ pub(crate) fn desired_of(rule: &GuestRule, guest: &Guest, thread: &GuestThread) 
     let vcpu = thread.role.is_vcpu();
     let mut class = rule.class_of(thread);
     // A class of vCPUs that cannot be had is refused; of helpers the slice is left.
-    if let (false, Weighed::Nothing { .. }, Class::Aperiodic(aperiodic)) =
+    if let (false, WeightBearer::Nothing { .. }, Class::Aperiodic(aperiodic)) =
         (vcpu, &guest.weighed, &mut class)
     {
         aperiodic.weight = 1;

@@ -23,7 +23,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
-use tailbound_sys::cgroup::{self, Groups, Mounts, Quota, Throttled, parse_groups};
+use tailbound_sys::cgroup::{self, Groups, Mounts, Quota, QuotaThrottling, parse_groups};
 use tailbound_sys::cpuset::Cpus;
 use tailbound_sys::procfs;
 use tailbound_sys::root::Root;
@@ -423,7 +423,7 @@ pub struct GroupQuota {
     /// The quota.
     pub quota: Quota,
     /// Its throttling.
-    pub throttled: Throttled,
+    pub throttled: QuotaThrottling,
 }
 
 impl fmt::Display for GroupQuota {

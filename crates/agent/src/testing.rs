@@ -3,7 +3,7 @@
 
 use super::class::CPU;
 use super::desired::Desired;
-use super::guest::{Guest, GuestThread, Origin, Role, Vmm, Weighed};
+use super::guest::{Guest, GuestThread, Origin, Role, Vmm, WeightBearer};
 use super::guidance::KernelVersion;
 use super::kernel::Kernel;
 use super::observed::{
@@ -79,7 +79,7 @@ pub(super) fn guest(name: &str, pid: u32, start: u64, threads: u32) -> Guest {
             nested: false,
             place: None,
         },
-        weighed: Weighed::Threads,
+        weighed: WeightBearer::Threads,
         threads: (0..threads).map(thread).collect(),
         qmp: None,
         uuid: None,

@@ -14,7 +14,7 @@ use super::gauge::Gauge;
 use super::granted::granted;
 use super::guest::{Guest, Role};
 use super::meters::{AgentSnapshot, Meter, MeterKey, Shared};
-use super::offer::Offering;
+use super::offer::Offerer;
 use super::path::{DAEMON, PathStep};
 use super::rule::rule_for;
 use super::scan::Scanner;
@@ -46,7 +46,7 @@ pub struct Watcher {
     errors: BTreeSet<(String, String)>,
     /// The notes of plans that were logged.
     noted: BTreeSet<String>,
-    offering: Offering,
+    offering: Offerer,
     /// The zero of moments.
     began: Instant,
     /// The moment of this round.
@@ -75,7 +75,7 @@ impl Watcher {
             last_errors: BTreeSet::new(),
             errors: BTreeSet::new(),
             noted: BTreeSet::new(),
-            offering: Offering::default(),
+            offering: Offerer::default(),
             began: Instant::now(),
             now: Nanos::ZERO,
             standstills: Standstills::default(),

@@ -10,7 +10,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
-use tailbound_agent::inventory::{Guest, Inventory, Network, Owned, Owner};
+use tailbound_agent::inventory::{Guest, Inventory, Network, Owner, ThreadOwner};
 use tailbound_sys::interfaces::{Interface, Limit, LimitKind, OtherEnd};
 use tailbound_sys::probe::required::{Part, skipped};
 use tailbound_sys::root::Root;
@@ -352,7 +352,7 @@ fn an_exited_threads_runs_stay_with_its_guest_despite_tid_reuse() {
     let mut inventory = look(&machine, &Links::default());
     let key = "container/4fa64fa64fa6";
     let owner = |inventory: &mut Inventory, tid, seconds| {
-        let Owned {
+        let ThreadOwner {
             owner,
             is_real_time,
         } = inventory.owner(&run(tid, seconds, 0));

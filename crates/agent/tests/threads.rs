@@ -1,69 +1,29 @@
 //! The vCPU agent on real threads.
 
-use std::io::Write as _;
+#[path = "threads/group.rs"]
+mod group;
+#[path = "threads/guest.rs"]
+mod guest;
+#[path = "threads/others.rs"]
+mod others;
+
+use group::Grouped;
+use guest::FakeGuest;
+use others::{Claimer, Computing, Sleeper};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tailbound_agent::meters::{Group, MeterKey};
 use tailbound_agent::watch::Watcher;
 use tailbound_agent::{
     Agent, AgentConfig, AgentError, Aperiodic, Class, Desired, Excess, Periodic,
 };
-use tailbound_sys::cgroup::{Mounts, parse_groups};
 use tailbound_sys::cpuset::{Cpus, affinity, set_affinity};
 use tailbound_sys::probe::required::{Part, skipped};
-use tailbound_sys::root::Root;
 use tailbound_sys::sched::{self, Deadline, Policy};
-use tailbound_sys::thread::{
-    PolicyNumber, Scheduling, Tasks, ThreadId, scheduling, set_scheduling,
-};
+use tailbound_sys::thread::{PolicyNumber, Scheduling, ThreadId, scheduling, set_scheduling};
 use tailbound_units::Nanos;
-
-/// A thread that sleeps until it is dropped.
-struct Sleeper {
-    id: ThreadId,
-    end: Option<Sender<()>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Sleeper {
-    fn start() -> Self {
-        let (tell, hear) = channel();
-        let (end, wait): (Sender<()>, Receiver<()>) = channel();
-        let thread = std::thread::spawn(move || {
-            let tid = rustix::thread::gettid().as_raw_nonzero().get();
-            tell.send(tid.cast_unsigned()).unwrap();
-            let _ = wait.recv();
-        });
-        Self {
-            id: tailbound_agent::thread(hear.recv().unwrap()).unwrap(),
-            end: Some(end),
-            thread: Some(thread),
-        }
-    }
-    fn stop(&mut self) {
-        self.end = None;
-        if let Some(thread) = self.thread.take() {
-            thread.join().unwrap();
-        }
-    }
-    fn scheduling(&self) -> Scheduling {
-        scheduling(self.id.tid).unwrap()
-    }
-    fn desired(&self, class: Class) -> Desired {
-        Desired::new(self.id, class)
-    }
-}
-
-impl Drop for Sleeper {
-    fn drop(&mut self) {
-        self.stop();
-    }
-}
 
 struct Bench {
     agent: Agent,
@@ -244,40 +204,6 @@ fn a_number_that_is_used_again_is_not_touched() {
     assert_eq!(sleeper.scheduling(), before);
 }
 
-/// A program that computes until it is dropped.
-struct Computing(Child);
-
-impl Computing {
-    fn start() -> Self {
-        let mut command = Command::new("sh");
-        command.args(["-c", "while :; do :; done"]);
-        Self(command.spawn().unwrap())
-    }
-
-    /// Returns true if it runs within ten seconds, as a thread with a share of the CPU does.
-    fn goes_on(&self) -> bool {
-        let tasks = Tasks::open(&Root::default(), self.0.id()).unwrap();
-        let run = || tasks.schedstat(self.0.id()).unwrap().unwrap().run;
-        let (begun, before) = (Instant::now(), run());
-        while begun.elapsed() < Duration::from_secs(10) {
-            if run() > before {
-                return true;
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        false
-    }
-}
-
-impl Drop for Computing {
-    fn drop(&mut self) {
-        // One that the kernel forgot could not be killed.
-        let _ = set_scheduling(self.0.id(), &Scheduling::PLAIN);
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// The thread had used up its reservation when it was restored, as a computing thread nearly always
 /// has.
 #[test]
@@ -403,97 +329,6 @@ fn as_ordinary_user(name: &str) {
     }
 }
 
-/// A process whose threads are named as QEMU's are; it starts one more for each
-/// line it reads.
-struct FakeGuest {
-    process: Child,
-}
-
-const FAKE: &str = "TAILBOUND_TEST_FAKE_GUEST";
-
-/// Not a test of its own: the process of the fake guests below.
-#[test]
-fn fake_guest_process() {
-    if std::env::var_os(FAKE).is_none() {
-        return;
-    }
-    for (number, line) in (0..).zip(std::io::stdin().lines()) {
-        if line.is_err() {
-            return;
-        }
-        let builder = std::thread::Builder::new().name(format!("CPU {number}/TCG"));
-        builder
-            .spawn(|| {
-                loop {
-                    std::thread::park();
-                }
-            })
-            .unwrap();
-    }
-}
-
-impl FakeGuest {
-    fn start(vcpus: usize) -> Self {
-        let process = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "fake_guest_process"])
-            .env(FAKE, "1")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut guest = Self { process };
-        for _ in 0..vcpus {
-            guest.plug();
-        }
-        guest
-    }
-    /// One more vCPU.
-    fn plug(&mut self) {
-        let before = self.vcpus().len();
-        let input = self.process.stdin.as_mut().unwrap();
-        input.write_all(b"\n").unwrap();
-        until("the thread", || self.vcpus().len() > before);
-    }
-    fn vcpus(&self) -> Vec<u32> {
-        let tasks = Tasks::open(&Root::default(), self.process.id()).unwrap();
-        let mut found = Vec::new();
-        for tid in tasks.list().unwrap() {
-            let stat = tasks.stat(tid).unwrap();
-            found.extend(
-                stat.filter(|stat| stat.name.starts_with("CPU "))
-                    .map(|_| tid),
-            );
-        }
-        found
-    }
-    fn policies(&self) -> Vec<PolicyNumber> {
-        let policy = |tid: u32| scheduling(tid).unwrap().policy;
-        self.vcpus().into_iter().map(policy).collect()
-    }
-    fn rule(&self) -> String {
-        format!(
-            "[[guest]]\npid = {}\nlabel = \"fake\"\nhelpers = {{ kind = \"normal\" }}\nclass = {{ kind = \
-             \"periodic\", runtime = \"200us\", deadline = \"10ms\", period = \"20ms\" }}\n",
-            self.process.id()
-        )
-    }
-}
-
-impl Drop for FakeGuest {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let patience = Instant::now() + Duration::from_secs(20);
-    while !done() {
-        assert!(Instant::now() < patience, "{what} did not come");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
 fn vcpu_of(guest: &str, thread: &str) -> MeterKey {
     MeterKey {
         guest: guest.to_owned(),
@@ -507,6 +342,12 @@ fn config(bench: &Bench, rules: &str) -> AgentConfig {
         state: bench.state.with_file_name("watch.json"),
         ..AgentConfig::parse(rules).unwrap()
     }
+}
+
+/// Not a test of its own: the process of the fake guests.
+#[test]
+fn fake_guest_process() {
+    guest::fake_process();
 }
 
 #[test]
@@ -628,30 +469,6 @@ fn a_guests_extra_threads_get_no_more_than_the_rules_budget() {
     assert_eq!(watcher.restore().unwrap().restored, 2);
 }
 
-/// A process that claims to be the guest of this name.
-struct Claimer(Child);
-
-impl Claimer {
-    fn start(name: &str, user: u32) -> Self {
-        use std::os::unix::process::CommandExt as _;
-        let mut command = Command::new("sh");
-        command.arg0("qemu-system-x86_64");
-        command.args(["-c", "read line", "-name", name]);
-        if user != rustix::process::geteuid().as_raw() {
-            command.uid(user);
-        }
-        let process = command.stdin(Stdio::piped()).spawn().unwrap();
-        Self(process)
-    }
-}
-
-impl Drop for Claimer {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 #[test]
 fn a_process_of_another_user_gets_no_class_by_calling_itself_a_guest() {
     let own = rustix::process::geteuid().as_raw();
@@ -699,97 +516,6 @@ fn a_process_of_another_user_gets_no_class_by_calling_itself_a_guest() {
         );
     }
     watcher.restore().unwrap();
-}
-
-/// The number of the next group.
-static NUMBER: AtomicU32 = AtomicU32::new(0);
-
-/// A control group with a weight, and one process in it.
-struct Grouped {
-    directory: PathBuf,
-    /// The group of the process.
-    inner: PathBuf,
-    process: Option<FakeGuest>,
-}
-
-impl Grouped {
-    /// `None`, with a message, if no group can be created. The process is in the group, or in a
-    /// group `inner` below it.
-    fn start(inner: &str) -> Option<Self> {
-        let mounts = Mounts::read(&Root::default()).unwrap();
-        let own = parse_groups(&std::fs::read_to_string("/proc/self/cgroup").unwrap());
-        let Some((parent, _)) = mounts.directory(&own, "cpu") else {
-            let why = "this process is in no group with the cpu controller";
-            skipped(Part::CpuWeight, why);
-            return None;
-        };
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("tailbound-test-{}-{number}", std::process::id());
-        let directory = parent.join(name);
-        if let Err(error) = std::fs::create_dir(&directory) {
-            let parent = parent.display();
-            let why = format!("no control group can be made in {parent}: {error}");
-            skipped(Part::CpuWeight, why);
-            return None;
-        }
-        let mut grouped = Self {
-            inner: directory.join(inner),
-            directory,
-            process: None,
-        };
-        // Version 2 has a group's weights where the one above hands them down.
-        let handed = grouped.directory.join("cgroup.subtree_control");
-        if grouped.inner != grouped.directory {
-            let _ = std::fs::write(handed, "+cpu");
-            std::fs::create_dir(&grouped.inner).unwrap();
-        }
-        let process = FakeGuest::start(1);
-        let moved = std::fs::write(
-            grouped.inner.join("cgroup.procs"),
-            process.process.id().to_string(),
-        );
-        grouped.process = Some(process);
-        if let Err(error) = moved {
-            let why = format!("a process cannot be moved to a group of its own: {error}");
-            skipped(Part::CpuWeight, why);
-            return None;
-        }
-        if !["cpu.weight", "cpu.shares"]
-            .iter()
-            .any(|file| grouped.directory.join(file).exists())
-        {
-            skipped(Part::CpuWeight, "a group that is made here has no weight");
-            return None;
-        }
-        Some(grouped)
-    }
-
-    fn file(&self) -> PathBuf {
-        let files = ["cpu.weight", "cpu.shares"].map(|file| self.directory.join(file));
-        files.into_iter().find(|file| file.exists()).unwrap()
-    }
-
-    fn weight(&self) -> u64 {
-        let text = std::fs::read_to_string(self.file()).unwrap();
-        text.trim().parse().unwrap()
-    }
-
-    /// A rule with ten times the weight for its guest.
-    fn rule(&self) -> String {
-        let pid = self.process.as_ref().unwrap().process.id();
-        format!(
-            "[[guest]]\npid = {pid}\nlabel = \"grouped\"\nclass = {{ kind = \"aperiodic\", \
-             weight = 10 }}\n"
-        )
-    }
-}
-
-impl Drop for Grouped {
-    fn drop(&mut self) {
-        self.process = None;
-        let _ = std::fs::remove_dir(&self.inner);
-        let _ = std::fs::remove_dir(&self.directory);
-    }
 }
 
 #[test]

@@ -28,7 +28,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tailbound_api::HostState;
 use tailbound_control::audit::audit;
 use tailbound_control::ledger::{Call, Change, Command, Ledger, Reply};
-use tailbound_control::service::{Committed, OnEnd, Service, ServiceError};
+use tailbound_control::service::{CommitReport, OnEnd, Service, ServiceError};
 use tailbound_control::store::{Sqlite, Store};
 use tailbound_placement::{Policy, Spread};
 use tailbound_units::Nanos;
@@ -67,7 +67,7 @@ fn admissions(options: &Options) -> Result<(), Failure> {
     let (ledger, changes) = Ledger::new(common::spec(hosts, Spread::Frame), Policy::Silo)?;
     let mut store = Sqlite::open(&file.0)?;
     store.commit(&changes)?;
-    let commits: Arc<Mutex<Vec<Committed>>> = Arc::default();
+    let commits: Arc<Mutex<Vec<CommitReport>>> = Arc::default();
     let observed = Arc::clone(&commits);
     let service = Service::start(ledger, move |committed| {
         let commits = observed.lock();

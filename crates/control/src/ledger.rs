@@ -42,7 +42,7 @@ pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 
-pub use apply::Touched;
+pub use apply::AffectedHosts;
 pub(crate) use apply::{hosts_that_differ, tenants_that_differ};
 pub use candidates::candidates;
 pub use change::{AuditBlock, Change, Hosts, KeyId, KeyRecord, ReceivedReport, Snapshot, Subject};

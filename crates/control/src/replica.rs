@@ -17,12 +17,12 @@ mod lease;
 mod role;
 mod way;
 
-pub use forward::{FORWARDED, Forwarded, REVISION};
+pub use forward::{FORWARDED, LeaderAnswer, REVISION};
 pub use way::PROOF_LIFE;
 
 use crate::ledger::{Ledger, LoadError};
 use crate::service::Service;
-use crate::store::etcd::{EtcdStore, Keys, Layout, Link, LinkError, Loaded, Location, load};
+use crate::store::etcd::{EtcdStore, Keys, Layout, Link, LinkError, Location, StoreContent, load};
 use crate::store::{Store, StoreError};
 use axum::body::Bytes;
 use axum::http::{HeaderMap, Method};
@@ -223,7 +223,7 @@ impl Replica {
         path_and_query: &str,
         headers: &HeaderMap,
         body: Bytes,
-    ) -> Result<Forwarded, String> {
+    ) -> Result<LeaderAnswer, String> {
         let leader = match self.leadership() {
             Leadership {
                 role: Role::Follower,
@@ -280,7 +280,7 @@ impl Replica {
 }
 
 /// Reads the store, and creates its content if it is new.
-async fn load_or_create(link: &mut Link, options: &Options) -> Result<Loaded, StartError> {
+async fn load_or_create(link: &mut Link, options: &Options) -> Result<StoreContent, StartError> {
     let keys = Keys::new(&options.location.prefix);
     let end = Instant::now() + START;
     loop {
@@ -303,7 +303,11 @@ async fn load_or_create(link: &mut Link, options: &Options) -> Result<Loaded, St
 }
 
 /// Puts the initial topology into a new store, unless another replica is doing so.
-async fn create(link: &mut Link, options: &Options, loaded: &Loaded) -> Result<(), StartError> {
+async fn create(
+    link: &mut Link,
+    options: &Options,
+    loaded: &StoreContent,
+) -> Result<(), StartError> {
     let (spec, policy) = options.initial.clone().ok_or(StartError::NoTopology)?;
     let (_, changes) = Ledger::new(spec, policy)?;
     let elected = campaign(link, options).await;

@@ -19,7 +19,7 @@ mod tests;
 use crate::ledger::{Call, Change, Command, Ledger, LedgerError, LoadError, Reply};
 use crate::store::{Store, StoreError};
 use deadlines::Deadlines;
-pub use entries::Answered;
+pub use entries::CallAnswer;
 pub(crate) use entries::audit_line;
 use history::History;
 pub use history::{Gap, Item, Piece};
@@ -68,7 +68,7 @@ impl ServiceError {
 
 /// Commit of the writer, for metrics.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Committed {
+pub struct CommitReport {
     /// The number of calls that it answers.
     pub calls: usize,
     /// The number of its changes.
@@ -112,7 +112,7 @@ struct Shared {
 impl Service {
     /// Starts a service that answers queries about this ledger. The service changes nothing until
     /// it leads. `observe` is called after each commit.
-    pub fn start(ledger: Ledger, observe: impl FnMut(&Committed) + Send + 'static) -> Self {
+    pub fn start(ledger: Ledger, observe: impl FnMut(&CommitReport) + Send + 'static) -> Self {
         let over = ledger.over();
         if let Some(first) = over.first() {
             tracing::warn!(
@@ -196,12 +196,12 @@ impl Service {
     }
 
     /// As [`Self::call`], and returns the entry of the call in the audit, too.
-    pub async fn audited(&self, call: Call) -> Answered {
+    pub async fn audited(&self, call: Call) -> CallAnswer {
         if self.role() == Role::Follower {
-            return Answered::undecided(ServiceError::NotLeader);
+            return CallAnswer::undecided(ServiceError::NotLeader);
         }
         let answer = self.ask(|answer| Job::Call(Box::new(call), answer)).await;
-        answer.unwrap_or_else(Answered::undecided)
+        answer.unwrap_or_else(CallAnswer::undecided)
     }
 
     /// Keeps the audit's entries of refused calls that no commit has kept yet. The caller does so at

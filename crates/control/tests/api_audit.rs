@@ -2,20 +2,9 @@
 
 use crate::api_support::{ACME, GLOBEX, HOST, OPERATOR, Place, tokens_file};
 use serde_json::Value;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
-
-/// Opens a stream.
-fn stream(place: &Place, token: &str, path: &str) -> BufReader<TcpStream> {
-    let address = place.url.strip_prefix("http://").unwrap();
-    let mut stream = TcpStream::connect(address).unwrap();
-    let time = Some(Duration::from_secs(20));
-    stream.set_read_timeout(time).unwrap();
-    let head = format!("GET {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}");
-    write!(stream, "{head}\r\n\r\n").unwrap();
-    BufReader::new(stream)
-}
 
 /// The next line of a stream.
 fn next(stream: &mut BufReader<TcpStream>) -> Value {
@@ -105,7 +94,7 @@ fn the_audit_shows_changes_and_refusals_to_their_owners() {
         }
     }
     assert_eq!(numbers, [1, 2, 3, 4, 5]);
-    let mut lines = stream(&place, ACME, "/v1/changes/audit?since=1");
+    let mut lines = place.stream(ACME, "/v1/changes/audit?since=1");
     let seen = [next(&mut lines), next(&mut lines)];
     assert_eq!(seen.each_ref().map(|it| &it["entry"]), [&ours[1], &ours[2]]);
     place.admit("late", 1);
@@ -129,7 +118,7 @@ fn streams_continue_where_they_ended_and_say_so_if_they_cannot() {
         answer.header("tailbound-revision").parse::<u64>().unwrap()
     };
     let begin = revision(&place);
-    let mut lines = stream(&place, ACME, &format!("/v1/changes/tenants?since={begin}"));
+    let mut lines = place.stream(ACME, &format!("/v1/changes/tenants?since={begin}"));
     let id = place.admit("web", 1);
     place.post(GLOBEX, "/v1/tenants", r#"{"name": "other", "vms": 1}"#);
     let mut line = next(&mut lines);
@@ -146,17 +135,13 @@ fn streams_continue_where_they_ended_and_say_so_if_they_cannot() {
     place.admit("new", 1);
     place.post(OPERATOR, "/v1/hosts/b-1/drain", "");
     let since = mark["revision"].as_u64().unwrap();
-    let mut lines = stream(&place, ACME, &format!("/v1/changes/tenants?since={since}"));
+    let mut lines = place.stream(ACME, &format!("/v1/changes/tenants?since={since}"));
     let (gone, new) = (next(&mut lines), next(&mut lines));
     assert_eq!(
         (&gone["gone"], &new["tenant"]["name"]),
         (&id.into(), &"new".into())
     );
-    let mut hosts = stream(
-        &place,
-        OPERATOR,
-        &format!("/v1/changes/hosts?since={begin}"),
-    );
+    let mut hosts = place.stream(OPERATOR, &format!("/v1/changes/hosts?since={begin}"));
     let host = next(&mut hosts);
     let (name, state) = (&host["host"]["name"], &host["host"]["state"]);
     assert_eq!((name, state), (&"b-1".into(), &"drained".into()));
@@ -172,12 +157,12 @@ fn streams_continue_where_they_ended_and_say_so_if_they_cannot() {
         let future = place.get(OPERATOR, &format!("{path}?since={}", ended + 1_000));
         assert_eq!(future.problem().0, "future");
     }
-    let mut events = stream(&place, ACME, &format!("/v1/events?since={begin}"));
+    let mut events = place.stream(ACME, &format!("/v1/events?since={begin}"));
     assert!(
         next(&mut events)["tenant"].is_null(),
         "no guarantee changed its state"
     );
-    let mut guarantees = stream(&place, HOST, "/v1/hosts/a-1/guarantees/stream");
+    let mut guarantees = place.stream(HOST, "/v1/hosts/a-1/guarantees/stream");
     assert_eq!(next(&mut guarantees)["host"], "a-1");
 }
 

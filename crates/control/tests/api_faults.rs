@@ -1,9 +1,12 @@
 //! Injected faults: each is named alone, by the list of faults and by the metric of the alerts.
 
-use crate::api_running::{Moody, certificate_until, guaranteed, report, say, stream};
+use crate::api_running::{guaranteed, report, say, stream};
+use crate::api_store::faulty;
 use crate::api_support::{ACME, GLOBEX, OPERATOR, Place, Setup, TREE, agent, sha256, tokens_file};
+use crate::api_tls::certificate_until;
 use std::io::Write as _;
 use std::net::TcpStream;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tailbound_api::TIME_HEADER;
 use tailbound_control::ledger::{Call, Command};
@@ -115,51 +118,34 @@ fn silent() {
     );
 }
 
-fn store(mood: u8, kind: &str) {
-    let store = Moody::default();
-    let moods = std::sync::Arc::clone(&store.mood);
-    let place = Place::with(Setup {
-        store: Some(Box::new(store)),
-        ..Setup::default()
-    });
+fn store(failure: u8, kind: &str) {
+    let (place, fault) = faulty(0, None);
     place.admit("web", 1);
-    moods.store(mood, std::sync::atomic::Ordering::Relaxed);
+    fault.store(failure, Ordering::Relaxed);
     let body = r#"{"name": "db", "vms": 1}"#;
     assert!(place.post(ACME, "/v1/tenants", body).status >= 500);
     is_alone(&place, kind, &["store"]);
     // It ends with the first commit that is kept.
-    moods.store(0, std::sync::atomic::Ordering::Relaxed);
+    fault.store(0, Ordering::Relaxed);
     place.admit("db", 1);
     has_none(&place);
 }
 
 /// A disk that is full before the service starts, and no change that would fail.
 fn full_at_the_start() {
-    let store = Moody::default();
-    let moods = std::sync::Arc::clone(&store.mood);
-    moods.store(1, std::sync::atomic::Ordering::Relaxed);
-    let place = Place::with(Setup {
-        store: Some(Box::new(store)),
-        state: Some(Place::start().state()),
-        ..Setup::default()
-    });
+    let (place, fault) = faulty(1, Some(Place::start().state()));
     is_alone(&place, "store-full", &["store"]);
     assert_eq!(place.get(ACME, "/v1/tenants").status, 200);
     // It ends once there is space, without a change.
-    moods.store(0, std::sync::atomic::Ordering::Relaxed);
+    fault.store(0, Ordering::Relaxed);
     has_none(&place);
 }
 
 /// A commit finds damage: the service goes on with queries and a backup, from memory.
 fn damaged() {
-    let store = Moody::default();
-    let moods = std::sync::Arc::clone(&store.mood);
-    let place = Place::with(Setup {
-        store: Some(Box::new(store)),
-        ..Setup::default()
-    });
+    let (place, fault) = faulty(0, None);
     place.admit("web", 1);
-    moods.store(4, std::sync::atomic::Ordering::Relaxed);
+    fault.store(4, Ordering::Relaxed);
     let body = r#"{"name": "db", "vms": 1}"#;
     for _ in 0..2 {
         let answer = place.post(ACME, "/v1/tenants", body);
@@ -176,21 +162,16 @@ fn damaged() {
 
 /// A store that hangs in the commit of a cancellation.
 fn overdue() {
-    let store = Moody::default();
-    let moods = std::sync::Arc::clone(&store.mood);
-    let place = Place::with(Setup {
-        store: Some(Box::new(store)),
-        ..Setup::default()
-    });
+    let (place, fault) = faulty(0, None);
     let body = r#"{"tenant": "pods", "request": {}, "placement": [{"host": "a-1", "vms": 1}], "ttl": "1s"}"#;
     let made = place.post(ACME, "/v1/reservations", body);
     assert_eq!(made.status, 201, "{made:?}");
-    moods.store(5, std::sync::atomic::Ordering::Relaxed);
+    fault.store(5, Ordering::Relaxed);
     let id = made.json()["id"].as_str().unwrap().to_owned();
     // It is late after ten seconds.
     let limit = FOUND + Duration::from_secs(10);
     is_alone_within(&place, "reservations-overdue", &[&id], limit);
-    moods.store(0, std::sync::atomic::Ordering::Relaxed);
+    fault.store(0, Ordering::Relaxed);
     has_none(&place);
 }
 
@@ -343,7 +324,7 @@ fn streams() {
 fn watches() {
     let place = Place::start();
     let _open: Vec<_> = (0..16)
-        .map(|_| crate::api_running::stream_at(&place, "/v1/changes/hosts"))
+        .map(|_| place.stream(OPERATOR, "/v1/changes/hosts"))
         .collect();
     is_alone(&place, "streams-full", &["operators"]);
 }

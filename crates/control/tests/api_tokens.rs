@@ -3,7 +3,7 @@
 use crate::api_refusals::WHO;
 use crate::api_support::{ACME, Answer, GLOBEX, HOST, OPERATOR, Place, sha256};
 use serde_json::{Value, json};
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
@@ -187,7 +187,7 @@ fn the_end_of_a_token_is_by_the_clock_of_the_service() {
     let end = tailbound_control::server::Expiry::after(Duration::from_secs(2)).to_string();
     let token = json!({"name": "ci", "role": "viewer", "expires": end});
     let secret = issue(&place, OPERATOR, &token);
-    let mut lines = stream(&place, &secret, "/v1/events");
+    let mut lines = place.stream(&secret, "/v1/events");
     assert_eq!(place.get(&secret, "/v1/hosts").status, 200);
     let begin = Instant::now();
     until_end(&mut lines);
@@ -210,27 +210,16 @@ fn until_end(stream: &mut BufReader<TcpStream>) {
     }
 }
 
-fn stream(place: &Place, token: &str, path: &str) -> BufReader<TcpStream> {
-    let address = place.url.strip_prefix("http://").unwrap();
-    let mut stream = TcpStream::connect(address).unwrap();
-    stream
-        .set_read_timeout(Some(Duration::from_secs(20)))
-        .unwrap();
-    let head = format!("GET {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}");
-    write!(stream, "{head}\r\n\r\n").unwrap();
-    BufReader::new(stream)
-}
-
 #[test]
 fn streams_of_a_revoked_token_end_and_others_go_on() {
     let place = Place::start();
     let [one, other] = ["one", "other"]
         .map(|name| issue(&place, OPERATOR, &json!({"name": name, "role": "viewer"})));
-    let mut lines = stream(&place, &one, "/v1/events");
-    let mut others = stream(&place, &other, "/v1/changes/tenants");
+    let mut lines = place.stream(&one, "/v1/events");
+    let mut others = place.stream(&other, "/v1/changes/tenants");
     let of_host = json!({"name": "host", "role": "host", "host": "a-1"});
     let of_host = issue(&place, OPERATOR, &of_host);
-    let mut guarantees = stream(&place, &of_host, "/v1/hosts/a-1/guarantees/stream");
+    let mut guarantees = place.stream(&of_host, "/v1/hosts/a-1/guarantees/stream");
     let mut head = String::new();
     lines.read_line(&mut head).unwrap();
     others.read_line(&mut head).unwrap();

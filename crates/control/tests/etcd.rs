@@ -1,63 +1,40 @@
 //! The etcd store and its replicas, over a real etcd.
 
+#[path = "etcd/changes.rs"]
+mod changes;
 #[path = "support/etcd.rs"]
 mod etcd;
 #[path = "support/proxy.rs"]
 mod proxy;
+#[path = "etcd/replicas.rs"]
+mod replicas;
 
+use changes::{applied, begin, hosts, long_answers};
 use etcd::{Etcd, Tls};
 use proxy::Proxy;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use replicas::{
+    create, decide, faults, link, replica, replica_at, report, runtime, serve, three, until,
+};
 use std::fs;
 use std::net::TcpListener;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tailbound_api::{
-    AuditCaller, HostMachines, HostState, NewTenant, Role, Tenant, TokenRole, TopologyDiff, VmLimit,
-};
-use tailbound_control::ledger::{
-    Call, Change, Command, Hosts, KeyId, KeyRecord, Ledger, Reply, Snapshot, TokenHash, TokenRecord,
-};
-use tailbound_control::replica::{Options, PROOF_LIFE, Replica};
-use tailbound_control::server::{Authentication, Config, Metrics, Server};
+use tailbound_api::{AuditCaller, HostMachines, Role, Tenant, TokenRole};
+use tailbound_control::ledger::{Call, Change, Command, Ledger, Reply, TokenHash, TokenRecord};
+use tailbound_control::replica::{PROOF_LIFE, Replica};
 use tailbound_control::service::{Service, ServiceError};
 use tailbound_control::store::etcd::messages::{RangeRequest, RequestOp, TxnRequest, prefix_end};
 use tailbound_control::store::etcd::{
     Deadline, EtcdStore, Keys, Layout, Link, Location, Term, load, snapshot,
 };
 use tailbound_control::store::{Store, StoreError};
-use tailbound_placement::{Policy, Spec, TenantId};
-use tailbound_units::{Bytes, Nanos};
-use tokio::runtime::{Builder, Runtime};
-use tokio::time::sleep;
+use tailbound_placement::TenantId;
+use tokio::runtime::Runtime;
 
 /// Time limit for a call to etcd.
 const CALL_TIMEOUT: Duration = Duration::from_secs(2);
-/// Time limit for any condition of a test.
-const TEST_TIMEOUT: Duration = Duration::from_secs(20);
-
-fn runtime() -> Runtime {
-    Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .unwrap()
-}
-
-fn spec() -> Spec {
-    Spec::from_toml(
-        r#"
-        frame = "1538B"
-        [[host]]
-        name = "host"
-        count = 8
-        slots = 8
-        uplink = { rate = "10Gbit/s", buffer = "300KB" }
-        "#,
-    )
-    .unwrap()
-}
 
 /// Returns a store that leads with a lease that does not end in this test.
 fn lead(runtime: &Runtime, location: &Location) -> EtcdStore {
@@ -100,53 +77,6 @@ fn lead(runtime: &Runtime, location: &Location) -> EtcdStore {
         (term, layout)
     });
     EtcdStore::new(runtime.handle().clone(), link, keys, term, layout)
-}
-
-fn begin() -> Vec<Change> {
-    Ledger::new(spec(), Policy::Silo).unwrap().1
-}
-
-/// Returns a document of about `bytes` bytes that compresses badly.
-fn hosts(bytes: usize) -> Change {
-    let mut x = 88_172_645_463_325_252_u64;
-    let hosts: Hosts = (0..bytes / 30)
-        .map(|_| {
-            x ^= x << 13;
-            x ^= x >> 7;
-            x ^= x << 17;
-            (format!("{x:016x}"), HostState::Failed)
-        })
-        .collect();
-    Change::Hosts(Arc::new(hosts))
-}
-
-fn applied(changes: &[Change]) -> Snapshot {
-    let mut snapshot = Snapshot::default();
-    snapshot.apply(changes);
-    snapshot
-}
-
-/// Returns `count` kept answers that are together too long for a transaction, and their deletions.
-fn long_answers(count: usize) -> (Vec<Change>, Vec<Change>) {
-    let key = |number: usize| KeyId {
-        owner: None,
-        key: number.to_string(),
-    };
-    let diff = TopologyDiff {
-        added: vec!["x".repeat(40_000)],
-        ..TopologyDiff::default()
-    };
-    let record = Arc::new(KeyRecord {
-        fingerprint: [0; 32],
-        at: Nanos(1),
-        reply: Reply::Topology(Arc::new(diff)),
-    });
-    let keep = |number| Change::Key(Arc::new(key(number)), Arc::clone(&record));
-    let forget = |number| Change::KeyGone(key(number));
-    (
-        (0..count).map(keep).collect(),
-        (0..count).map(forget).collect(),
-    )
 }
 
 #[test]
@@ -267,82 +197,6 @@ fn too_many_changes_at_once_are_refused_for_certain() {
     let error = store.commit(&many).unwrap_err();
     assert!(error.is_certain(), "{error}");
     store.commit(&many[1..]).unwrap();
-}
-
-async fn replica(location: &Location, number: u32) -> (Service, Replica) {
-    replica_at(location, &format!("http://replica-{number}")).await
-}
-
-async fn replica_at(location: &Location, url: &str) -> (Service, Replica) {
-    let options = Options {
-        location: location.clone(),
-        advertise: url.to_owned(),
-        lease: Duration::from_secs(2),
-        leader_ca: None,
-        initial: Some((spec(), Policy::Silo)),
-    };
-    Replica::start(options, |ledger| Service::start(ledger, |_| {}))
-        .await
-        .unwrap()
-}
-
-/// Starts three replicas at the same time.
-async fn three(location: &Location) -> Vec<(Service, Replica)> {
-    let (one, two, three) = tokio::join!(
-        replica(location, 0),
-        replica(location, 1),
-        replica(location, 2)
-    );
-    vec![one, two, three]
-}
-
-async fn until(what: &str, holds: impl Fn() -> bool) {
-    let end = Instant::now() + TEST_TIMEOUT;
-    while !holds() {
-        assert!(Instant::now() < end, "in vain: {what}");
-        sleep(Duration::from_millis(5)).await;
-    }
-}
-
-/// Serves the API of a replica on this listener, until the runtime ends.
-fn serve(listener: TcpListener, (service, replica): &(Service, Replica)) {
-    let config = Config {
-        authentication: Authentication::InsecureLoopback,
-        tls: None,
-        streams: 4,
-        connections: 8,
-        hose: None,
-        collector: None,
-    };
-    let (service, replica) = (service.clone(), replica.clone());
-    let server = Server::new(config, service, Some(replica), Metrics::new()).unwrap();
-    tokio::spawn(async move { server.run(listener).await });
-}
-
-/// Returns the kinds of a replica's faults, from its metrics; None while its list has others.
-fn faults(address: &str) -> Option<String> {
-    let metrics = page(address, "/metrics");
-    let counted = metrics.lines().filter_map(|line| {
-        let (kind, count) = line.split_once("faults{fault=\"")?.1.split_once("\"} ")?;
-        (count != "0").then_some(kind)
-    });
-    let list = page(address, "/v1/faults");
-    let listed = list.split("\"kind\":\"").skip(1);
-    let listed: Vec<_> = listed.filter_map(|rest| rest.split('"').next()).collect();
-    let counted: Vec<_> = counted.collect();
-    (counted == listed).then(|| listed.join(" "))
-}
-
-/// Returns the answer of a replica.
-fn page(address: &str, path: &str) -> String {
-    use std::io::{Read as _, Write as _};
-    let mut stream = std::net::TcpStream::connect(address).unwrap();
-    let head = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
-    stream.write_all(head.as_bytes()).unwrap();
-    let mut text = String::new();
-    stream.read_to_string(&mut text).unwrap();
-    assert!(text.starts_with("HTTP/1.1 200 "), "{text}");
-    text
 }
 
 /// A load balancer that looks at `/readyz` sends no change to a replica that cannot pass it on.
@@ -472,57 +326,6 @@ fn a_token_is_known_and_revoked_at_all_replicas_within_a_second() {
     });
 }
 
-fn create(name: &str) -> Call {
-    Call {
-        key: Some(name.to_owned()),
-        ..Call::of_service(Command::Create(NewTenant {
-            name: name.to_owned(),
-            owner: Some("acme".to_owned()),
-            vms: 3,
-            guarantee: None,
-            cpu: 0,
-            memory: Bytes::default(),
-            domains: None,
-            cpu_reservation: None,
-            message: None,
-            limit: VmLimit::default(),
-            placement: Vec::new(),
-        }))
-    }
-}
-
-/// Returns a report of a host with a link of `gbit` Gbit/s.
-fn report(gbit: u64) -> Call {
-    let report = format!(
-        r#"{{"revision":1,"change":0,"limits":{{"link":"{gbit}Gbit/s","frame":"1538B","slowest":"1kbit/s","subtree_bursts":true}}}}"#
-    );
-    Call::of_service(Command::Report {
-        host: "host-1".to_owned(),
-        report: Box::new(serde_json::from_str(&report).unwrap()),
-    })
-}
-
-/// The gigabits of the link of that host, as a replica knows it.
-fn link(service: &Service) -> Option<u64> {
-    let host = service.read(|ledger| ledger.host("host-1"))?;
-    Some(host.said.limits?.link.0 / 1_000_000_000)
-}
-
-/// Has the one that leads decide.
-async fn decide(replicas: &[(Service, Replica)], name: &str) -> usize {
-    let end = Instant::now() + TEST_TIMEOUT;
-    loop {
-        for (number, (service, _)) in replicas.iter().enumerate() {
-            match service.call(create(name)).await {
-                Ok(_) => return number,
-                Err(error) => assert_eq!(error, ServiceError::NotLeader),
-            }
-        }
-        assert!(Instant::now() < end, "no replica leads");
-        sleep(Duration::from_millis(5)).await;
-    }
-}
-
 #[test]
 fn followers_replicate_commits_and_take_over_the_lead() {
     let Some(etcd) = Etcd::start(1) else { return };
@@ -571,7 +374,6 @@ fn followers_replicate_commits_and_take_over_the_lead() {
     assert_eq!(read.said["host-1"].silent_since, None);
 }
 
-/// An authority, and a certificate by it for members and clients.
 /// Sets the number of a tenant's machines on a host.
 async fn put(service: &Service, host: u32, vms: u32) -> Result<Reply, ServiceError> {
     let command = Command::PutHost {
@@ -667,6 +469,7 @@ async fn stored(location: &Location) -> Vec<(String, i64)> {
         .collect()
 }
 
+/// Writes an authority, and a certificate by it for members and clients.
 fn certificates(dir: &Path) -> Tls {
     let ca_key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::new(Vec::new()).unwrap();

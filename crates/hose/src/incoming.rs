@@ -10,7 +10,7 @@ use crate::machines::{Local, LocalIndex};
 use crate::receiver::ReceivingSide;
 use crate::table::Place;
 use crate::view::View;
-use crate::wire::Announced;
+use crate::wire::AnnouncedMachine;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use tailbound_units::{Bytes, Nanos, Rate};
@@ -166,7 +166,7 @@ impl Sender {
 
 /// Inputs of a check of incoming traffic.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Sight<'h> {
+pub(crate) struct IncomingCheck<'h> {
     pub(crate) now: Nanos,
     pub(crate) times: Times,
     pub(crate) view: &'h View,
@@ -237,7 +237,7 @@ impl IncomingSide {
             senders, changes, ..
         } = self;
         receiving.take_divided(|local, key, receiving| {
-            let sight = Sight {
+            let check = IncomingCheck {
                 now,
                 times,
                 view,
@@ -249,7 +249,7 @@ impl IncomingSide {
                 id: key.pair.sender,
             };
             if let Some(told) = senders.get_mut(&sender) {
-                told.set_rate(sender, sight.may_use(local, key), changes);
+                told.set_rate(sender, check.may_use(local, key), changes);
             }
         });
         self.looked = now;
@@ -257,7 +257,7 @@ impl IncomingSide {
             self.next_scan = now + Nanos(times.interval.0 * SCAN);
             self.scanning = self.scanning.or(Some(0));
         }
-        let sight = Sight {
+        let check = IncomingCheck {
             now,
             times,
             view,
@@ -270,14 +270,14 @@ impl IncomingSide {
             let local = view.locals.first_from(place);
             self.scanning = local.map(|local| local.number() + 1);
             if let Some(local) = local {
-                looks += 1 + self.look_at_senders(sight, local);
+                looks += 1 + self.look_at_senders(check, local);
             }
         }
     }
 
     /// Checks all senders to a local machine. Returns their number.
-    fn look_at_senders(&mut self, sight: Sight<'_>, local: LocalIndex) -> usize {
-        let view = sight.view;
+    fn look_at_senders(&mut self, check: IncomingCheck<'_>, local: LocalIndex) -> usize {
+        let view = check.view;
         let tenant = view.locals[local].tenant();
         let senders = view.directory.machines_of(tenant);
         let senders = senders.filter_map(|(peer, id)| {
@@ -285,29 +285,34 @@ impl IncomingSide {
             Some((peer, announced))
         });
         let (first, last) = (PeerIndex(0), PeerIndex(usize::MAX));
-        self.look_at(sight, local, first, last, senders)
+        self.look_at(check, local, first, last, senders)
     }
 
     /// Checks the senders to a local machine on one peer.
-    pub(crate) fn look_at_peer(&mut self, sight: Sight<'_>, local: LocalIndex, peer: PeerIndex) {
-        let view = sight.view;
+    pub(crate) fn look_at_peer(
+        &mut self,
+        check: IncomingCheck<'_>,
+        local: LocalIndex,
+        peer: PeerIndex,
+    ) {
+        let view = check.view;
         let senders = view.machines_at(view.locals[local].tenant(), peer);
         let senders = senders.map(|announced| (peer, announced));
-        self.look_at(sight, local, peer, peer, senders);
+        self.look_at(check, local, peer, peer, senders);
     }
 
     /// Reports changes of a local machine and of its senders on some peers. `senders` are all its
     /// senders there, in order. Returns their number.
     fn look_at<'h>(
         &mut self,
-        sight: Sight<'h>,
+        check: IncomingCheck<'h>,
         local: LocalIndex,
         first: PeerIndex,
         last: PeerIndex,
-        senders: impl Iterator<Item = (PeerIndex, &'h Announced)>,
+        senders: impl Iterator<Item = (PeerIndex, &'h AnnouncedMachine)>,
     ) -> usize {
-        self.look_at_receiver(&sight.view.locals[local]);
-        let Local { machine, id, .. } = &sight.view.locals[local];
+        self.look_at_receiver(&check.view.locals[local]);
+        let Local { machine, id, .. } = &check.view.locals[local];
         let guest = machine.guest;
         let mut before: BTreeMap<_, _> = self
             .senders
@@ -324,7 +329,7 @@ impl IncomingSide {
                 Some(told) if told.is(guest, announced) => told,
                 _ => self.announce(sender, guest, announced),
             };
-            let rate = sight.may_use(local, sender.key());
+            let rate = check.may_use(local, sender.key());
             told.set_rate(sender, rate, &mut self.changes);
             self.senders.insert(sender, told);
             count += 1;
@@ -341,7 +346,7 @@ impl IncomingSide {
         &mut self,
         sender: Sender,
         guest: GuestId,
-        announced: &Announced,
+        announced: &AnnouncedMachine,
     ) -> AnnouncedSender {
         let sources: Vec<_> = announced.destinations().collect();
         self.changes.push(Incoming::Sender {
@@ -362,7 +367,7 @@ impl IncomingSide {
 }
 
 impl AnnouncedSender {
-    fn is(&self, guest: GuestId, sender: &Announced) -> bool {
+    fn is(&self, guest: GuestId, sender: &AnnouncedMachine) -> bool {
         let sources = sender.destinations();
         self.guest == guest && self.sources.iter().copied().eq(sources)
     }
@@ -378,7 +383,7 @@ impl AnnouncedSender {
     }
 }
 
-impl Sight<'_> {
+impl IncomingCheck<'_> {
     /// Returns the highest rate that a sender may be using.
     fn may_use(self, local: LocalIndex, key: PairKey) -> Rate {
         let Self {

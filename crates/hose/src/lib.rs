@@ -72,7 +72,7 @@ pub use machines::{InwardBurst, Machine, Machines};
 pub use sender::{Change, Receiver, Usage};
 pub use state::HoseState;
 pub use stations::StationChange;
-pub use stats::{Dropped, HoseDrops, HoseStats};
+pub use stats::{DropReason, HoseDrops, HoseStats};
 
 #[cfg(test)]
 mod tests;

@@ -2,7 +2,7 @@
 
 use crate::ids::{Address, Destination, GuestId, MachineId, Revision, Station};
 use crate::table::{Place, Table, place};
-use crate::wire::{Announced, Entry, MAX_ADDRESSES};
+use crate::wire::{AnnouncedMachine, Entry, MAX_ADDRESSES};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::{Bound, Index, IndexMut};
 use tailbound_units::{Bytes, Rate};
@@ -254,7 +254,7 @@ impl Locals {
             let index = next?;
             let local = &self[index];
             let addresses = &local.machine.addresses;
-            entries.push(Entry::Machine(Announced {
+            entries.push(Entry::Machine(AnnouncedMachine {
                 id: local.id,
                 station: local.machine.station,
                 name: local.machine.name.clone(),

@@ -5,7 +5,7 @@ use crate::ids::{Epoch, HostId, MachineId, PeerIndex, Revision, SequenceNumber, 
 use crate::keys::{KeyEpoch, PairKeys};
 use crate::machines::MAX_MACHINES;
 use crate::replay::Window;
-use crate::wire::{Announced, Header};
+use crate::wire::{AnnouncedMachine, Header};
 use std::collections::{BTreeMap, HashMap};
 use std::mem;
 use std::ops::{Index, IndexMut};
@@ -21,7 +21,7 @@ const MAX_EPOCHS: u32 = 64;
 #[derive(Debug, Default)]
 struct List {
     revision: Revision,
-    machines: BTreeMap<MachineId, Announced>,
+    machines: BTreeMap<MachineId, AnnouncedMachine>,
 }
 
 /// State of another host.
@@ -111,12 +111,12 @@ impl Peer {
     }
 
     /// Returns its machines.
-    pub(crate) const fn machines(&self) -> &BTreeMap<MachineId, Announced> {
+    pub(crate) const fn machines(&self) -> &BTreeMap<MachineId, AnnouncedMachine> {
         &self.list.machines
     }
 
     /// Returns its machines, for a change.
-    pub(crate) const fn machines_mut(&mut self) -> &mut BTreeMap<MachineId, Announced> {
+    pub(crate) const fn machines_mut(&mut self) -> &mut BTreeMap<MachineId, AnnouncedMachine> {
         &mut self.list.machines
     }
 
@@ -233,8 +233,8 @@ impl Peer {
         &mut self,
         revision: Revision,
         count: u16,
-        machine: Option<Announced>,
-    ) -> Option<BTreeMap<MachineId, Announced>> {
+        machine: Option<AnnouncedMachine>,
+    ) -> Option<BTreeMap<MachineId, AnnouncedMachine>> {
         if revision <= self.list.revision || revision < self.draft.revision {
             return None;
         }

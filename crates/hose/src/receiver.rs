@@ -55,7 +55,7 @@ pub(crate) struct IncomingRequest {
 
 /// A sender with a demand whose grant can be raised.
 #[derive(Debug, Clone, Copy)]
-struct Asking {
+struct Requester {
     grant: GrantIndex,
     /// Largest rate that it may be using already.
     in_force: Rate,
@@ -78,7 +78,7 @@ struct Budget {
 #[derive(Debug, Default)]
 struct Buffers {
     divider: Divider,
-    asking: Vec<Asking>,
+    requesters: Vec<Requester>,
     claims: Vec<Claim>,
     targets: Vec<Rate>,
     raises: Vec<Rate>,
@@ -325,7 +325,7 @@ impl ReceivingSide {
         }
         let Buffers {
             mut divider,
-            mut asking,
+            mut requesters,
             mut claims,
             mut targets,
             mut raises,
@@ -333,14 +333,14 @@ impl ReceivingSide {
         let size = cx.view.locals[local].lendable();
         let pool = &mut self.sinks[local].pool;
         pool.pay(cx.now, cx.times, size);
-        let budget = self.budget(cx, local, &mut asking);
+        let budget = self.budget(cx, local, &mut requesters);
         // It pays with bandwidth that is not demanded.
         let owes = self.sinks[local].pool.owes();
 
         let bandwidth = cx.view.locals[local].machine.bandwidth;
         claims.clear();
-        claims.extend(asking.iter().map(|asking| {
-            let Grant { demand, limit, .. } = self.grants[asking.grant];
+        claims.extend(requesters.iter().map(|requester| {
+            let Grant { demand, limit, .. } = self.grants[requester.grant];
             let most = if owes { demand } else { bandwidth };
             let limit = limit.min(most);
             Claim { demand, limit }
@@ -348,8 +348,8 @@ impl ReceivingSide {
         divider.divide(budget.total, &claims, &mut targets);
 
         claims.clear();
-        for (asking, target) in asking.iter().zip(&targets) {
-            let missing = target.saturating_sub(asking.in_force);
+        for (requester, target) in requesters.iter().zip(&targets) {
+            let missing = target.saturating_sub(requester.in_force);
             claims.push(Claim {
                 demand: missing,
                 limit: missing,
@@ -358,7 +358,7 @@ impl ReceivingSide {
         let unheld = budget.free.saturating_sub(budget.held);
         divider.divide(unheld, &claims, &mut raises);
 
-        for (place, Asking { grant, in_force }) in asking.iter().copied().enumerate() {
+        for (place, Requester { grant, in_force }) in requesters.iter().copied().enumerate() {
             let next = targets[place].min(in_force + raises[place]);
             self.set_next(cx, grant, next);
         }
@@ -366,10 +366,10 @@ impl ReceivingSide {
             self.held(cx.now, local, cx.view.locals[local].share()) <= budget.held.max(budget.free),
             "capacity in use by another pair is not granted"
         );
-        self.lend(cx, local, budget, &asking);
+        self.lend(cx, local, budget, &requesters);
         self.buffers = Buffers {
             divider,
-            asking,
+            requesters,
             claims,
             targets,
             raises,
@@ -377,12 +377,12 @@ impl ReceivingSide {
     }
 
     /// Returns the grantable rates of a machine, and lowers the grants of senders without a demand
-    /// to zero. `asking` becomes the list of senders with a demand.
+    /// to zero. `requesters` becomes the list of senders with a demand.
     fn budget(
         &mut self,
         cx: &mut Context<'_>,
         local: LocalIndex,
-        asking: &mut Vec<Asking>,
+        requesters: &mut Vec<Requester>,
     ) -> Budget {
         let Context {
             now, times, view, ..
@@ -399,7 +399,7 @@ impl ReceivingSide {
         let mut reserved = Rate(share.0 * unpledged);
         let mut held = Rate::ZERO;
         let mut idle = Rate::ZERO;
-        asking.clear();
+        requesters.clear();
         for place in 0..self.sinks[local].grants.len() {
             let index = self.sinks[local].grants[place];
             let ended = self.grants[index].end_loans(now);
@@ -414,7 +414,7 @@ impl ReceivingSide {
             }
             let is_heard = now.since(grant.heard) <= times.lease();
             if is_pledged && is_heard && grant.demand > Rate::ZERO {
-                asking.push(Asking {
+                requesters.push(Requester {
                     grant: index,
                     in_force,
                 });

@@ -19,7 +19,7 @@ use crate::replay::{Fresh, Stale};
 use crate::schedule::{Schedule, Scope};
 use crate::sender::{Change, IncomingGrant, SendingSide, Usage};
 use crate::stations::{StationChange, Stations};
-use crate::stats::{Dropped, HoseStats};
+use crate::stats::{DropReason, HoseStats};
 use crate::view::View;
 use crate::wire::{Entry, Envelope, Header, Message, Writer};
 use std::mem;
@@ -158,7 +158,7 @@ impl HoseState {
         now: Nanos,
         today: TimeOfDay,
         datagram: &[u8],
-    ) -> Result<(), Dropped> {
+    ) -> Result<(), DropReason> {
         let accepted = self.accept(now, today, datagram);
         match accepted {
             Ok(()) => self.stats.received += 1,
@@ -168,27 +168,31 @@ impl HoseState {
     }
 
     /// Counts a datagram that the caller dropped.
-    pub fn handle_dropped(&mut self, dropped: Dropped) {
+    pub fn handle_dropped(&mut self, dropped: DropReason) {
         self.stats.dropped.count(dropped);
     }
 
-    fn accept(&mut self, now: Nanos, today: TimeOfDay, datagram: &[u8]) -> Result<(), Dropped> {
+    fn accept(&mut self, now: Nanos, today: TimeOfDay, datagram: &[u8]) -> Result<(), DropReason> {
         let envelope = Envelope::read(datagram)?;
         if envelope.to != self.config.host {
-            return Err(Dropped::Misdirected);
+            return Err(DropReason::Misdirected);
         }
         let from = self.view.peers.find(envelope.from);
-        let from = from.ok_or(Dropped::Stranger)?;
+        let from = from.ok_or(DropReason::Stranger)?;
         let peer = &mut self.view.peers[from];
-        let keys = peer.keys.as_deref().ok_or(Dropped::NoKey)?;
-        let key = keys.of(envelope.key).ok_or(Dropped::NoKey)?;
+        let keys = peer.keys.as_deref().ok_or(DropReason::NoKey)?;
+        let key = keys.of(envelope.key).ok_or(DropReason::NoKey)?;
         let Message { header, entries } = Message::parse(envelope.open(key)?)?;
         let fresh = match peer.window.note(today, header.epoch, header.sequence) {
-            Err(Stale::Duplicate) => return Err(Dropped::Duplicate),
+            Err(Stale::Duplicate) => return Err(DropReason::Duplicate),
             Err(stale @ (Stale::Old | Stale::Ahead)) => {
                 peer.handle_refused();
                 let is_old = stale == Stale::Old;
-                return Err(if is_old { Dropped::Old } else { Dropped::Ahead });
+                return Err(if is_old {
+                    DropReason::Old
+                } else {
+                    DropReason::Ahead
+                });
             }
             Ok(fresh) => fresh,
         };
@@ -196,7 +200,7 @@ impl HoseState {
         peer.is_refused = !self.config.classes.agrees_with(header.classes);
         if peer.is_refused {
             let (host, classes) = (header.from, header.classes);
-            return Err(Dropped::Classes { host, classes });
+            return Err(DropReason::Classes { host, classes });
         }
         if fresh == Fresh::Restarted {
             self.handle_restart(now, from);

@@ -5,7 +5,7 @@ use crate::wire::Malformed;
 
 /// Reason for a dropped datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Dropped {
+pub enum DropReason {
     /// The datagram is malformed.
     #[error(transparent)]
     Malformed(#[from] Malformed),
@@ -54,19 +54,19 @@ pub struct HoseDrops {
 }
 
 impl HoseDrops {
-    pub(crate) fn count(&mut self, dropped: Dropped) {
+    pub(crate) fn count(&mut self, dropped: DropReason) {
         *match dropped {
-            Dropped::Malformed(Malformed::Length) => &mut self.length,
-            Dropped::Malformed(Malformed::Version) => &mut self.version,
-            Dropped::Malformed(Malformed::Mac) => &mut self.mac,
-            Dropped::Malformed(Malformed::Entries) => &mut self.entries,
-            Dropped::Misdirected => &mut self.misdirected,
-            Dropped::Stranger => &mut self.stranger,
-            Dropped::NoKey => &mut self.no_key,
-            Dropped::Classes { .. } => &mut self.classes,
-            Dropped::Duplicate => &mut self.duplicate,
-            Dropped::Old => &mut self.old,
-            Dropped::Ahead => &mut self.ahead,
+            DropReason::Malformed(Malformed::Length) => &mut self.length,
+            DropReason::Malformed(Malformed::Version) => &mut self.version,
+            DropReason::Malformed(Malformed::Mac) => &mut self.mac,
+            DropReason::Malformed(Malformed::Entries) => &mut self.entries,
+            DropReason::Misdirected => &mut self.misdirected,
+            DropReason::Stranger => &mut self.stranger,
+            DropReason::NoKey => &mut self.no_key,
+            DropReason::Classes { .. } => &mut self.classes,
+            DropReason::Duplicate => &mut self.duplicate,
+            DropReason::Old => &mut self.old,
+            DropReason::Ahead => &mut self.ahead,
         } += 1;
     }
 

@@ -4,7 +4,7 @@ use crate::directory::Directory;
 use crate::ids::{Destination, Epoch, HostId, MachineId, PairKey, PeerIndex};
 use crate::machines::{Local, LocalIndex, Locals};
 use crate::peers::Peers;
-use crate::wire::Announced;
+use crate::wire::AnnouncedMachine;
 use tailbound_units::{Nanos, Rate};
 
 /// A pair to create, of a local VM and a remote or local one.
@@ -124,7 +124,7 @@ impl View {
         &self,
         tenant: &str,
         peer: PeerIndex,
-    ) -> impl Iterator<Item = &Announced> {
+    ) -> impl Iterator<Item = &AnnouncedMachine> {
         let machines = self.peers[peer].machines();
         let ids = self.directory.machines_at(tenant, peer);
         ids.filter_map(|id| machines.get(&id))

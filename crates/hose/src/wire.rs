@@ -142,7 +142,7 @@ pub struct Header {
 
 /// A VM of the sender.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Announced {
+pub struct AnnouncedMachine {
     /// Its number in entries.
     pub id: MachineId,
     /// Its station, if known.
@@ -157,7 +157,7 @@ pub struct Announced {
     pub addresses: Vec<Address>,
 }
 
-impl Announced {
+impl AnnouncedMachine {
     /// Returns its destinations.
     pub(crate) fn destinations(&self) -> impl Iterator<Item = Destination> + '_ {
         let station = self.station.map(Destination::Station);
@@ -170,7 +170,7 @@ impl Announced {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Entry {
     /// A machine is on the host that sends the datagram.
-    Machine(Announced),
+    Machine(AnnouncedMachine),
     /// Rate request of the pair's sender, a VM of the sending host.
     Request {
         /// Sender and receiver.
@@ -265,7 +265,7 @@ impl Entry {
                 let addresses = (0..count)
                     .map(|_| Some(Address(u128::from_be_bytes(*from.take()?))))
                     .collect::<Option<_>>()?;
-                Self::Machine(Announced {
+                Self::Machine(AnnouncedMachine {
                     id,
                     station,
                     name,

@@ -20,9 +20,9 @@ pub use setup::HoseError;
 pub(crate) use setup::{HoseSetup, Placement};
 
 use crate::control::{KeyClient, KeyStatus, Keys};
-use channel::{Channel, Received};
+use channel::{Channel, ReceivedDatagram};
 use kept::KeptLimits;
-use sampling::Sampling;
+use sampling::SampleTimes;
 use setup::{state, today};
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -33,7 +33,7 @@ use tailbound_api::VmName;
 use tailbound_dataplane::pacer::{HostGroups, MAX_RATIO, PacerError, Place};
 use tailbound_dataplane::{self as dataplane, Classes, Guarantee, GuestId, Pacer, Packet};
 use tailbound_hose::{
-    self as hose, Address, Change, ClassesCode, Destination, Dropped, FlowKey, HoseState,
+    self as hose, Address, Change, ClassesCode, Destination, DropReason, FlowKey, HoseState,
     HoseStats, HostId, InwardBurst, Machine, Machines, Station, StationChange,
 };
 use tailbound_switch::{Mac, Switch};
@@ -75,7 +75,7 @@ pub struct HoseGuests {
 
 /// The result of a reconfigured exchange of rates.
 #[derive(Debug)]
-pub(crate) struct Renewed {
+pub(crate) struct Reconfiguration {
     /// The former exchange, which has ended.
     pub(crate) former: Option<Former>,
     /// True if another exchange begins, which knows no VMs.
@@ -118,7 +118,7 @@ pub struct Hose {
     channel: Channel,
     state: HoseState,
     kept: KeptLimits,
-    sampling: Sampling,
+    sampling: SampleTimes,
     guests: Vec<HoseGuest>,
     /// The next guest to visit after a change of guests.
     renewing: Option<usize>,
@@ -138,7 +138,7 @@ impl Hose {
             asks,
             differing: HashMap::new(),
             kept: KeptLimits::default(),
-            sampling: Sampling::new(now),
+            sampling: SampleTimes::new(now),
             guests: Vec::new(),
             renewing: None,
             now,
@@ -223,7 +223,7 @@ impl Hose {
 
     /// Applies another configuration. If anything has changed, the exchange starts anew, as after a
     /// restart, and the caller must set the guests again.
-    pub(crate) fn reconfigure(&mut self, now: Nanos, setup: HoseSetup) -> Renewed {
+    pub(crate) fn reconfigure(&mut self, now: Nanos, setup: HoseSetup) -> Reconfiguration {
         let HoseSetup {
             exchange,
             asks,
@@ -233,7 +233,7 @@ impl Hose {
         self.asks = asks;
         // A new key may be in the same file.
         if exchange == self.exchange {
-            return Renewed {
+            return Reconfiguration {
                 former: None,
                 begins: false,
                 has_other_socket: false,
@@ -248,7 +248,7 @@ impl Hose {
             self.issued.clear();
         }
         self.set_keys(now);
-        Renewed {
+        Reconfiguration {
             former: Some(Former::new(now, former)),
             begins: true,
             has_other_socket,
@@ -273,10 +273,10 @@ impl Hose {
         let state = &mut self.state;
         self.channel.receive(|from, received| {
             let handled = match received {
-                Received::Datagram(datagram) => state.handle_datagram(now, today, datagram),
-                Received::Stranger => {
-                    state.handle_dropped(Dropped::Stranger);
-                    Err(Dropped::Stranger)
+                ReceivedDatagram::Datagram(datagram) => state.handle_datagram(now, today, datagram),
+                ReceivedDatagram::Stranger => {
+                    state.handle_dropped(DropReason::Stranger);
+                    Err(DropReason::Stranger)
                 }
             };
             if let Err(dropped) = handled {
@@ -415,9 +415,9 @@ impl Hose {
 }
 
 /// Returns the host that dropped datagrams come from, and its classes, if these are the reason.
-const fn differing_classes(dropped: Dropped) -> Option<(HostId, ClassesCode)> {
+const fn differing_classes(dropped: DropReason) -> Option<(HostId, ClassesCode)> {
     match dropped {
-        Dropped::Classes { host, classes } => Some((host, classes)),
+        DropReason::Classes { host, classes } => Some((host, classes)),
         _ => None,
     }
 }

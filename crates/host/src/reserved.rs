@@ -15,7 +15,7 @@ const NAMED: usize = 16;
 
 /// Differences between the CPU that guests have reserved and the placement service's promises.
 #[derive(Debug, Default)]
-pub(crate) struct Compared {
+pub(crate) struct ReservationDifferences {
     /// The VMs whose guests are here and have less than promised, or a different reservation:
     /// admission counted exactly the promise. A VM that is not here, or is off, lacks nothing.
     lacking: Vec<RefusedVm>,
@@ -63,7 +63,7 @@ impl ExcessReservation {
     }
 }
 
-impl Compared {
+impl ReservationDifferences {
     /// Compares the reservations in force with the service's promises to these VMs.
     pub(crate) fn new(machines: &[MachineSnapshot], reservations: &Reservations) -> Self {
         let known = machines
@@ -218,7 +218,8 @@ mod tests {
             ("plain", vec![None]),
         ];
         let reservations = reservations.map(|(guest, vcpus)| (guest.to_owned(), vcpus));
-        let Compared { lacking: told, .. } = Compared::new(&machines, &reservations.into());
+        let ReservationDifferences { lacking: told, .. } =
+            ReservationDifferences::new(&machines, &reservations.into());
         let why = |told: &RefusedVm| {
             assert_eq!(told.tenant.0, 7);
             format!("{}: {}", told.vm, told.why)
@@ -258,7 +259,7 @@ mod tests {
             ("quiet", vec![None]),
         ];
         let reservations = reservations.map(|(guest, vcpus)| (guest.to_owned(), vcpus));
-        let compared = Compared::new(&machines, &reservations.into());
+        let compared = ReservationDifferences::new(&machines, &reservations.into());
         let told: Vec<_> = compared
             .named()
             .into_iter()
@@ -287,7 +288,7 @@ mod tests {
     #[test]
     fn a_few_are_named_and_all_are_counted() {
         let reservations = (0..100).map(|number| (format!("g{number}"), vec![Some(periodic(1))]));
-        let compared = Compared::new(&[], &reservations.collect());
+        let compared = ReservationDifferences::new(&[], &reservations.collect());
         assert_eq!(compared.named().len(), NAMED);
         assert_eq!(compared.unpromised().threads, 100);
     }

@@ -13,7 +13,7 @@ mod traced;
 mod wire;
 
 pub use client::{Client, ClientError};
-pub(crate) use server::{LoopRequest, Reply, Sending, Server};
+pub(crate) use server::{LoopRequest, Reply, Server, TrialRequest};
 pub(crate) use status::View;
 pub use status::{
     Bucket, Count, Guarantee, GuaranteedBy, Guest, GuestSource, HostStatus, Limit, Limits, Link,

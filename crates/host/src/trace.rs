@@ -40,7 +40,7 @@ pub struct Plan {
 
 /// A trace that was recorded.
 #[derive(Debug)]
-pub struct Recorded {
+pub struct RecordedTrace {
     /// Counts and the longest waits, in a line.
     pub summary: String,
     /// Reasons for which the trace is incomplete.
@@ -102,7 +102,7 @@ impl Plan {
     pub fn record(
         &self,
         connect: impl FnOnce() -> Result<Client, ClientError>,
-    ) -> Result<Recorded, TraceError> {
+    ) -> Result<RecordedTrace, TraceError> {
         // An existing file of that name stays if there is no subject; an unwritable file is
         // reported before the wait.
         let vcpus = self.waits.then(|| Vcpus::open(self)).transpose()?;
@@ -124,7 +124,7 @@ impl Plan {
             added.map_err(cannot)?;
         }
         let (_, summary) = events.end().map_err(cannot)?;
-        Ok(Recorded { summary, remarks })
+        Ok(RecordedTrace { summary, remarks })
     }
 
     fn cannot(&self, source: io::Error) -> TraceError {

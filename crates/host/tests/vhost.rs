@@ -1,60 +1,31 @@
 //! Virtual machines' cards by vhost-user, through a real daemon: with a driver of our own
 //! and with DPDK's.
 
+#[path = "vhost/cards.rs"]
+mod cards;
 #[path = "../../vhost/tests/support/mod.rs"]
 mod machine;
+#[path = "vhost/qemu.rs"]
+mod qemu;
 mod support;
+#[path = "vhost/testpmd.rs"]
+mod testpmd;
+#[path = "vhost/traffic.rs"]
+mod traffic;
 
+use cards::{Cards, frame};
 use machine::{Build, Machine};
+use qemu::{Qemu, dhcp, offer};
 use rustix::process::Signal;
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use support::{Daemon, Guest, Kind, METRICS, Nic, sandboxed, until};
-use tailbound_dataplane::testing::frames::{ethernet, ipv4, udp};
-use tailbound_sys::probe::required::{Part, skipped};
+use support::{Daemon, Guest, Kind, METRICS, sandboxed, until};
+use testpmd::{Numbers, Testpmd};
+use traffic::Traffic;
 
 /// Not a test of its own: the process of the daemon below.
 #[test]
 fn daemon_process() {
     support::daemon_process();
-}
-
-/// Guests whose sockets are in a directory.
-struct Cards(tempfile::TempDir);
-
-impl Cards {
-    fn new() -> Self {
-        Self(tempfile::tempdir().expect("a directory"))
-    }
-
-    fn socket(&self, number: usize) -> PathBuf {
-        self.0.path().join(format!("card{number}"))
-    }
-
-    /// A configuration of `count` guests that may send in any name.
-    fn config(&self, count: usize) -> String {
-        let mut config = format!("metrics = {METRICS:?}\n");
-        for number in 1..=count {
-            let socket = self.socket(number);
-            let socket = socket.display();
-            write!(
-                config,
-                "[[guest]]\nname = \"g{number}\"\nmac = \"02:00:00:00:00:{number:02x}\"\n\
-                 anti_spoofing = false\nport = {{ kind = \"vhost-user\", socket = \"{socket}\" }}\n"
-            )
-            .expect("text");
-        }
-        config
-    }
-}
-
-/// A frame from one guest to another.
-fn frame(from: u8, to: u8, mark: u8) -> Vec<u8> {
-    let mut frame = vec![mark; 200];
-    frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, to, 2, 0, 0, 0, 0, from, 0x88, 0xb5]);
-    frame
 }
 
 #[test]
@@ -99,88 +70,6 @@ fn machines_reach_each_other_and_outlive_the_daemon() {
             }
         }
     });
-}
-
-/// Two VMs that exchange numbered frames until they are stopped.
-struct Traffic {
-    machines: [Machine; 2],
-    /// The next number of each VM, and the numbers received by each.
-    next: [u32; 2],
-    came: [Vec<u32>; 2],
-}
-
-impl Traffic {
-    fn new(cards: &Cards) -> Self {
-        let build = Build {
-            entries: 64,
-            ..Build::default()
-        };
-        Self {
-            machines: [1, 2].map(|number| Machine::start(&cards.socket(number), build)),
-            next: [0; 2],
-            came: [Vec::new(), Vec::new()],
-        }
-    }
-
-    fn numbered(from: usize, number: u32) -> Vec<u8> {
-        let (from, to) = (from as u8 + 1, 2 - from as u8);
-        let mut bytes = frame(from, to, 0);
-        bytes[14..18].copy_from_slice(&number.to_be_bytes());
-        bytes
-    }
-
-    /// Returns the number of chains that a VM has offered and not got back.
-    fn outstanding(&self, from: usize) -> u16 {
-        let machine = &self.machines[from];
-        machine.rings[1].next.wrapping_sub(machine.used(1))
-    }
-
-    /// Sends one frame in each direction if there is room, and takes the received ones.
-    fn turn(&mut self) {
-        for from in 0..2 {
-            if self.outstanding(from) < 60 {
-                let bytes = Self::numbered(from, self.next[from]);
-                self.machines[from].send(0, [0; 10], &bytes);
-                self.next[from] += 1;
-            }
-        }
-        self.take();
-        std::thread::sleep(std::time::Duration::from_micros(100));
-    }
-
-    fn take(&mut self) {
-        for (machine, came) in self.machines.iter_mut().zip(&mut self.came) {
-            while let Some((_, bytes)) = machine.receive(0, true) {
-                let number = bytes[14..18].first_chunk().copied();
-                came.push(number.map_or(0, u32::from_be_bytes));
-            }
-        }
-    }
-
-    /// Stops sending, and waits until the last frame of each VM has arrived.
-    fn settle(&mut self) {
-        machine::until("the last frames", || {
-            self.take();
-            let last = [self.next[1], self.next[0]].map(|next| next.checked_sub(1));
-            let is_there = self
-                .came
-                .iter()
-                .zip(last)
-                .all(|(came, last)| came.last().copied() == last);
-            is_there.then_some(())
-        });
-    }
-
-    /// Returns the missing numbers of each VM. Checks that the others arrived in order, and once.
-    fn lost(&self) -> [Vec<u32>; 2] {
-        [0, 1].map(|to| {
-            let came = &self.came[to];
-            assert!(came.is_sorted_by(|a, b| a < b), "in order, each once");
-            let sent = 0..self.next[1 - to];
-            sent.filter(|number| came.binary_search(number).is_err())
-                .collect()
-        })
-    }
 }
 
 #[test]
@@ -404,104 +293,6 @@ fn a_monitor_that_makes_its_calls_wait_stops_no_other_guest_and_no_sigterm() {
     });
 }
 
-/// A machine that boots from the network, by emulation: the firmware of its card alone
-/// drives the rings.
-struct Qemu(Child, PathBuf);
-
-impl Qemu {
-    /// Starts QEMU; `None` if it is not installed.
-    fn start(cards: &Cards, number: usize) -> Option<Self> {
-        let log = cards.0.path().join("qemu");
-        let out = std::fs::File::create(&log).expect("created");
-        let socket = cards.socket(number);
-        let child = Command::new("qemu-system-x86_64")
-            .args([
-                "-accel", "tcg", "-m", "64", "-display", "none", "-boot", "n",
-            ])
-            .args([
-                "-no-user-config",
-                "-nodefaults",
-                "-serial",
-                "stdio",
-                "-monitor",
-                "none",
-            ])
-            .args(["-object", "memory-backend-memfd,id=mem,size=64M,share=on"])
-            .args(["-machine", "pc,memory-backend=mem"])
-            .arg("-chardev")
-            .arg(format!(
-                "socket,id=card,path={},reconnect=1",
-                socket.display()
-            ))
-            .args(["-netdev", "vhost-user,id=net,chardev=card"])
-            .arg("-device")
-            .arg(format!(
-                "virtio-net-pci,netdev=net,mac=02:00:00:00:00:{number:02x}"
-            ))
-            .stdin(Stdio::null())
-            .stdout(out.try_clone().expect("cloned"))
-            .stderr(out)
-            .spawn();
-        match child {
-            Ok(child) => Some(Self(child, log)),
-            Err(error) => {
-                skipped(Part::Qemu, error);
-                None
-            }
-        }
-    }
-}
-
-impl Drop for Qemu {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-        if std::thread::panicking() {
-            let log = std::fs::read_to_string(&self.1);
-            eprintln!("QEMU said:\n{}", log.unwrap_or_default());
-        }
-    }
-}
-
-/// Returns the kind and the content of a client's DHCP message (RFC 2131).
-fn dhcp(frame: &[u8]) -> Option<(u8, &[u8])> {
-    const OPTIONS: usize = 240;
-    // UDP over IPv4 without options, to the port of servers.
-    let is_for_server = frame.get(12..15)? == [8, 0, 0x45]
-        && frame.get(23)? == &17
-        && frame.get(36..38)? == [0, 67];
-    let message = frame.get(42..).filter(|_| is_for_server)?;
-    let mut options = message.get(OPTIONS..)?;
-    while let [code, len, rest @ ..] = options {
-        if *code == 53 {
-            return Some((*rest.first()?, message));
-        }
-        options = rest.get(usize::from(*len)..)?;
-    }
-    None
-}
-
-/// The answer of a server at 10.0.0.1 that offers 10.0.0.9.
-fn offer(discover: &[u8]) -> Vec<u8> {
-    let mut message = vec![2, 1, 6, 0];
-    message.extend_from_slice(&discover[4..12]);
-    message.extend([0, 0, 0, 0, 10, 0, 0, 9, 10, 0, 0, 1, 0, 0, 0, 0]);
-    message.extend_from_slice(&discover[28..44]);
-    message.resize(236, 0);
-    message.extend([
-        99, 130, 83, 99, 53, 1, 2, 54, 4, 10, 0, 0, 1, 51, 4, 0, 0, 14, 16,
-    ]);
-    message.extend([1, 4, 255, 255, 255, 0, 255]);
-    message.resize(300, 0);
-    let packet = ipv4(
-        [10, 0, 0, 1].into(),
-        [255; 4].into(),
-        17,
-        &udp(67, 68, &message),
-    );
-    ethernet([255; 6], [2, 0, 0, 0, 0, 2], 0x0800, &packet)
-}
-
 #[test]
 fn the_firmware_of_a_card_in_qemu_gets_an_address() {
     let name = "the_firmware_of_a_card_in_qemu_gets_an_address";
@@ -552,108 +343,6 @@ fn the_firmware_of_a_card_in_qemu_gets_an_address() {
             "it got the offer"
         );
     });
-}
-
-/// DPDK's testpmd with two cards, each of which sends to the other's station.
-struct Testpmd(Child, PathBuf);
-
-impl Testpmd {
-    /// Starts two cards that connect to the daemon's sockets; `None` if testpmd is not installed.
-    fn start(cards: &Cards, arguments: &[&str]) -> Option<Self> {
-        let peers = [
-            "--eth-peer=0,02:00:00:00:00:02",
-            "--eth-peer=1,02:00:00:00:00:01",
-        ];
-        let devices = [1, 2].map(|number| Self::device(cards, number));
-        Self::spawn(cards, &devices, &[&peers, arguments].concat())
-    }
-
-    /// Starts one card at whose socket testpmd listens, as only such a card reconnects. It sends
-    /// numbered frames to the second guest, as fast as its ring permits.
-    fn generate(cards: &Cards) -> Option<Self> {
-        let device = Self::device(cards, 1) + ",server=1";
-        let arguments = [
-            "--forward-mode=flowgen",
-            "--flowgen-flows=100000000",
-            "--port-topology=loop",
-        ];
-        Self::spawn(cards, &[device], &arguments)
-    }
-
-    /// Returns the number of a frame that [`Testpmd::generate`] sent between constant stations: the
-    /// number is added to the destination address.
-    fn number(frame: &[u8]) -> Option<u32> {
-        let is_own = frame[..12] == [0, 1, 2, 3, 4, 1, 0, 1, 2, 3, 4, 0];
-        let address = frame.get(30..34)?.first_chunk()?;
-        is_own.then(|| u32::from_be_bytes(*address))
-    }
-
-    fn device(cards: &Cards, number: usize) -> String {
-        format!(
-            "--vdev=net_virtio_user{number},path={},mac=02:00:00:00:00:{number:02x},queue_size=1024",
-            cards.socket(number).display()
-        )
-    }
-
-    fn spawn(cards: &Cards, devices: &[String], arguments: &[&str]) -> Option<Self> {
-        let log = cards.0.path().join("testpmd");
-        let out = std::fs::File::create(&log).expect("created");
-        let child = Command::new("dpdk-testpmd")
-            .args([
-                "--lcores=0@0,1@0",
-                "--no-huge",
-                "-m",
-                "128",
-                "--no-pci",
-                "--no-telemetry",
-            ])
-            .arg(format!("--file-prefix=t{}", std::process::id()))
-            .args(devices)
-            .arg("--")
-            .args([
-                "--total-num-mbufs=8192",
-                "--stats-period=1",
-                "--no-mlockall",
-            ])
-            .args(arguments)
-            .stdin(Stdio::null())
-            .stdout(out.try_clone().expect("cloned"))
-            .stderr(out)
-            .spawn();
-        match child {
-            Ok(child) => Some(Self(child, log)),
-            Err(error) => {
-                skipped(Part::Dpdk, error);
-                None
-            }
-        }
-    }
-
-    fn log(&self) -> String {
-        std::fs::read_to_string(&self.1).unwrap_or_default()
-    }
-
-    /// Frames that its cards have received so far.
-    fn received(&self) -> Vec<u64> {
-        let log = self.log();
-        let counts = log
-            .lines()
-            .filter_map(|line| line.trim().strip_prefix("RX-packets:"));
-        let counts: Vec<u64> = counts
-            .filter_map(|line| line.split_whitespace().next()?.parse().ok())
-            .collect();
-        counts[counts.len().saturating_sub(2)..].to_vec()
-    }
-}
-
-impl Drop for Testpmd {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-        if std::thread::panicking() {
-            eprintln!("testpmd said:\n{}", self.log());
-        }
-    }
 }
 
 #[test]
@@ -764,37 +453,4 @@ fn a_daemon_that_restarts_under_dpdks_traffic_goes_on_with_all_that_the_ring_hol
             killed.len()
         );
     });
-}
-
-/// The numbers of frames that came.
-struct Numbers {
-    nic: Nic,
-    all: BTreeSet<u32>,
-}
-
-impl Numbers {
-    /// Waits for `count` more frames, and returns the first number that was sent after most of
-    /// them.
-    fn more(&mut self, count: usize) -> u32 {
-        let wanted = self.all.len() + count;
-        until("frames", || {
-            let frames = self.nic.receive();
-            let numbers = frames
-                .iter()
-                .filter_map(|frame| Testpmd::number(frame.bytes()));
-            for number in numbers {
-                assert!(self.all.insert(number), "{number} came twice");
-            }
-            self.all.len() >= wanted
-        });
-        // Those of one class may be before those of another that were sent earlier.
-        let latest = self.all.iter().rev().nth(count / 2);
-        latest.copied().unwrap_or_default()
-    }
-
-    /// Returns the missing numbers before the last received one.
-    fn missing(&self) -> impl Iterator<Item = u32> {
-        let pairs = self.all.iter().zip(self.all.iter().skip(1));
-        pairs.flat_map(|(one, next)| one + 1..*next)
-    }
 }

@@ -6,7 +6,7 @@
 use hdrhistogram::Histogram;
 use std::error::Error;
 use tailbound_experiment::{Loaded, Source};
-use tailbound_lab::star::{Carried, Flow, Links, Star};
+use tailbound_lab::star::{Flow, Links, Star, StarResult};
 use tailbound_report::{Paint, Table, empty_histogram};
 use tailbound_sim::packets::{Messages, Outcome, PacketsExperiment};
 use tailbound_units::{Bytes, Nanos, Rate};
@@ -103,7 +103,7 @@ fn simulated_times(simulated: &Outcome, most: u64) -> Histogram<u64> {
     times
 }
 
-fn carried_times(flows: &[Flow], carried: &Carried, most: u64) -> Histogram<u64> {
+fn carried_times(flows: &[Flow], carried: &StarResult, most: u64) -> Histogram<u64> {
     let mut times = empty_histogram();
     let each = flows.iter().zip(&carried.took);
     for (_, took) in each.filter(|it| it.0.size.0 <= most) {
@@ -112,7 +112,7 @@ fn carried_times(flows: &[Flow], carried: &Carried, most: u64) -> Histogram<u64>
     times
 }
 
-fn tell(name: &str, flows: &[Flow], simulated: &Outcome, carried: &[Carried]) {
+fn tell(name: &str, flows: &[Flow], simulated: &Outcome, carried: &[StarResult]) {
     println!("\n{name}: {} flows", flows.len());
     for (class, most) in [("all", u64::MAX), ("up to 100 KB", SHORT)] {
         let simulated = simulated_times(simulated, most);

@@ -45,7 +45,7 @@ pub(crate) fn of(
     let Some(pacing) = experiment.pacing(variant) else {
         return bounds;
     };
-    let setting = Setting {
+    let setting = BoundContext {
         experiment,
         variant,
         pacing,
@@ -88,7 +88,7 @@ pub(crate) fn own_queue(
     pacing: &Pacing,
     host: &str,
 ) -> Option<Nanos> {
-    let setting = Setting {
+    let setting = BoundContext {
         experiment,
         variant,
         pacing,
@@ -151,14 +151,14 @@ enum Limit {
     Pairs,
 }
 
-struct Setting<'a> {
+struct BoundContext<'a> {
     experiment: &'a LabExperiment,
     variant: &'a Variant,
     pacing: &'a Pacing,
     service: Option<&'a Promises>,
 }
 
-impl<'a> Setting<'a> {
+impl<'a> BoundContext<'a> {
     fn link(&self) -> Rate {
         self.experiment.link_rate
     }

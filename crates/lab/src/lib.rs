@@ -62,4 +62,4 @@ mod wire;
 pub use error::LabError;
 pub use experiment::LabExperiment;
 pub use run::Options;
-pub use run_dir::{Cleaned, clean};
+pub use run_dir::{CleanResult, clean};

@@ -95,7 +95,7 @@ impl Drop for RunDir {
 
 /// Result of [`clean`].
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Cleaned {
+pub struct CleanResult {
     /// Directories that were removed.
     pub directories: Vec<PathBuf>,
     /// Processes that were killed.
@@ -104,8 +104,8 @@ pub struct Cleaned {
 
 /// Removes the directories and ends the processes of ended labs. Labs of other users and running
 /// labs are not touched.
-pub fn clean() -> io::Result<Cleaned> {
-    let mut cleaned = Cleaned::default();
+pub fn clean() -> io::Result<CleanResult> {
+    let mut cleaned = CleanResult::default();
     for pid in procfs::processes(&Root::default())? {
         let owner = procfs::environment_variable(pid, OWNER_VARIABLE);
         let orphan = owner.is_some_and(|text| Owner::parse(&text).is_some_and(|o| !o.lives()));

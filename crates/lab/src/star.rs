@@ -25,7 +25,7 @@ use tailbound_sys::sched::set_policy;
 use tailbound_sys::tap::{Tap, VIRTIO_HEADER_LEN};
 use tailbound_units::{Bytes, Nanos};
 pub use wires::Links;
-use wires::{Framed, Wires};
+use wires::{WireFrame, Wires};
 
 /// Bytes of a frame on a wire beside those on a TAP: preamble, FCS and gap; and the smallest total.
 const OVERHEAD: u64 = 24;
@@ -62,7 +62,7 @@ pub struct Flow {
 
 /// Result of a run with flows.
 #[derive(Debug)]
-pub struct Carried {
+pub struct StarResult {
     /// Duration of each flow, from its scheduled time until its last byte was read; `None` if its
     /// bytes did not arrive.
     pub took: Vec<Option<Nanos>>,
@@ -112,7 +112,7 @@ impl Star {
     }
 
     /// Sends flows, in the order of their beginnings, over these links.
-    pub fn run(&self, links: &Links, flows: &[Flow]) -> Result<Carried, LabError> {
+    pub fn run(&self, links: &Links, flows: &[Flow]) -> Result<StarResult, LabError> {
         let is_over = AtomicBool::new(false);
         let (took, carried) = std::thread::scope(|scope| {
             let switch = scope.spawn(|| self.carry(links, &is_over));
@@ -125,7 +125,7 @@ impl Star {
         let took = took.unwrap_or_else(|_| Err(failed()));
         let carried = carried.unwrap_or_else(|_| Err(failed()));
         let (lost, late) = carried.map_err(LabError::io("the star's switch"))?;
-        Ok(Carried {
+        Ok(StarResult {
             took: took.map_err(LabError::io("the star's flows"))?,
             lost,
             late,
@@ -318,7 +318,7 @@ fn receive(
         wires.send(
             now(),
             from,
-            Framed {
+            WireFrame {
                 size: Bytes(size.max(SHORTEST)),
                 to: usize::from(to),
                 frame: buffer[..length].to_vec(),

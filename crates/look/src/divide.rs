@@ -3,8 +3,8 @@
 
 use crate::cause::{Cause, Kind};
 use crate::evidence::{
-    Ahead, CpuUse, CpuWait, Direction, Evidence, Examined, InterfaceLimit, Interruption, Limits,
-    Occupant, Points, QueueWaits, Run, Side, SlowRequest, Stall,
+    Ahead, CpuUse, CpuWait, Direction, Evidence, ExaminedParts, InterfaceLimit, Interruption,
+    Limits, Occupant, Points, QueueWaits, Run, Side, SlowRequest, Stall,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -229,7 +229,7 @@ pub(crate) struct Requests<'e> {
     waits: Vec<(&'e CpuWait, Vec<Segment>)>,
     limits: &'e Limits,
     interruptions: &'e [Interruption],
-    examined: &'e Examined,
+    examined: &'e ExaminedParts,
     budget: Budget,
 }
 

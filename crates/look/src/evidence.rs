@@ -120,7 +120,7 @@ pub enum Side {
 /// came and left. For the rest of that time they waited for soft interrupts, which carry frames from one
 /// interface to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Queued {
+pub struct QueueTimes {
     /// Towards the guest.
     pub inward: Nanos,
     /// From the guest.
@@ -151,7 +151,7 @@ pub struct SlowRequest {
     /// The side that closed its window meanwhile.
     pub zero_window: Option<Side>,
     /// The time in queues; `None` if it is not known, as frames were lost or sent again.
-    pub queued: Option<Queued>,
+    pub queued: Option<QueueTimes>,
     /// The thread that sent the guest's segment, if that is known.
     pub thread: Option<u32>,
 }
@@ -238,7 +238,7 @@ pub struct Handles {
 
 /// The parts that could be examined; an error is the reason why one could not.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Examined {
+pub struct ExaminedParts {
     /// Waits for a CPU.
     pub cpu: Result<(), String>,
     /// Packets: requests, queues, the network beyond the host.
@@ -253,7 +253,7 @@ pub struct Examined {
     pub interrupts_time: Option<Nanos>,
 }
 
-impl Default for Examined {
+impl Default for ExaminedParts {
     /// Returns the state after a complete examination.
     fn default() -> Self {
         Self {
@@ -320,7 +320,7 @@ pub struct Evidence {
     /// The guest's own limits.
     pub limits: Limits,
     /// The parts that could be examined.
-    pub examined: Examined,
+    pub examined: ExaminedParts,
     /// The commands that would change something.
     pub handles: Handles,
 }

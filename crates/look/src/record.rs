@@ -29,7 +29,7 @@ mod message;
 mod wire;
 
 use crate::divide::length;
-use crate::evidence::{Evidence, Examined};
+use crate::evidence::{Evidence, ExaminedParts};
 use flate2::read::ZlibDecoder;
 use flate2::write::ZlibEncoder;
 use flate2::{Compression, Crc};
@@ -96,7 +96,7 @@ pub struct Entry {
     /// The version of the program that wrote it.
     pub program: Arc<str>,
     /// The parts that could be examined.
-    pub examined: Examined,
+    pub examined: ExaminedParts,
     /// The facts that are not known, and why.
     pub notes: Vec<Arc<str>>,
     /// The guests.
@@ -188,7 +188,7 @@ impl Writer {
             entry.left_out = entry.left_out.saturating_add((count - fits) as u32);
             if count == 0 {
                 entry.notes.clear();
-                entry.examined = Examined::default();
+                entry.examined = ExaminedParts::default();
             }
         }
     }
@@ -263,7 +263,7 @@ pub enum RecordError {
 
 /// A whole entry that has not been unpacked.
 #[derive(Debug, Clone)]
-struct Packed {
+struct PackedEntry {
     number: u64,
     wall: (Wall, Wall),
     payload: Vec<u8>,
@@ -273,7 +273,7 @@ struct Packed {
 #[derive(Debug, Default)]
 pub struct Record {
     /// In order of number.
-    entries: Vec<Packed>,
+    entries: Vec<PackedEntry>,
     damaged: usize,
 }
 
@@ -423,7 +423,7 @@ fn long(bytes: &[u8], at: usize) -> u64 {
 }
 
 /// The entry in a slot if it is whole.
-fn packed(slot: &[u8]) -> Option<Packed> {
+fn packed(slot: &[u8]) -> Option<PackedEntry> {
     let head = slot.get(..HEAD_SIZE)?;
     if head[..4] != ENTRY_MAGIC[..] {
         return None;
@@ -433,7 +433,7 @@ fn packed(slot: &[u8]) -> Option<Packed> {
     if crc(whole) != number(head, 4) {
         return None;
     }
-    Some(Packed {
+    Some(PackedEntry {
         number: long(head, 12),
         wall: (
             Wall(long(head, 20).cast_signed()),
@@ -444,7 +444,10 @@ fn packed(slot: &[u8]) -> Option<Packed> {
 }
 
 /// Unpacks an entry; `clock` returns the begin of the slice on the clock of the window.
-fn unpacked(packed: &Packed, clock: impl FnOnce(&wire::Clock) -> Option<Nanos>) -> Option<Entry> {
+fn unpacked(
+    packed: &PackedEntry,
+    clock: impl FnOnce(&wire::Clock) -> Option<Nanos>,
+) -> Option<Entry> {
     let mut raw = Vec::new();
     let decoder = ZlibDecoder::new(packed.payload.as_slice());
     decoder

@@ -3,7 +3,8 @@
 
 use crate::divide::{end, is_interrupt, length};
 use crate::evidence::{
-    CpuWait, Evidence, Examined, Interruption, Limits, Occupant, QueueWaits, Run, SlowRequest, Sum,
+    CpuWait, Evidence, ExaminedParts, Interruption, Limits, Occupant, QueueWaits, Run, SlowRequest,
+    Sum,
 };
 use crate::periods::{SLOW, is_slow, shared, slow_part};
 use std::cmp::Reverse;
@@ -155,7 +156,7 @@ impl Evidence {
 fn examined_part(
     first: &Evidence,
     second: &Evidence,
-    part: impl Fn(&Examined) -> Option<Nanos>,
+    part: impl Fn(&ExaminedParts) -> Option<Nanos>,
 ) -> Option<Nanos> {
     let [a, b] = [first, second].map(|it| (part(&it.examined), it.window));
     let is_partial = a.0.is_some() || b.0.is_some();
@@ -306,7 +307,7 @@ impl Limits {
     }
 }
 
-impl Examined {
+impl ExaminedParts {
     /// A part is examined if it was in both.
     fn join(&mut self, other: Self) {
         for (part, other) in [

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tailbound_sys::steering::{Steered, Steering, receivers};
+use tailbound_sys::steering::{Steering, SteeringResult, receivers};
 
 /// The state of an other end for as long as its port is open.
 #[derive(Debug, Default)]
@@ -30,14 +30,14 @@ impl SteeredEnd {
         let begun = thread.spawn(move || {
             let steered = receivers(cpu).and_then(|cpus| {
                 let Some(cpus) = cpus else {
-                    return Ok((Steered::Left, None));
+                    return Ok((SteeringResult::Left, None));
                 };
                 let steered = Steering::begin(&interface, netns.as_deref(), cpus)?;
                 Ok((steered, Some(cpus)))
             });
             let why = match steered {
-                Ok((Steered::Left, _)) => return,
-                Ok((Steered::On(steering), cpus)) => {
+                Ok((SteeringResult::Left, _)) => return,
+                Ok((SteeringResult::On(steering), cpus)) => {
                     let queues = steering.queues();
                     let cpus = cpus.map(tracing::field::display);
                     tracing::debug!(interface, queues, cpus, "its other end receives there");
@@ -48,7 +48,9 @@ impl SteeredEnd {
                     }
                     return;
                 }
-                Ok((Steered::Unseen, _)) => "its network namespace cannot be entered".to_owned(),
+                Ok((SteeringResult::Unseen, _)) => {
+                    "its network namespace cannot be entered".to_owned()
+                }
                 Err(error) => error.to_string(),
             };
             tracing::info!(

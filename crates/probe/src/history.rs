@@ -1,6 +1,6 @@
 //! The verdicts of a node over weeks (Bobtail, 2.3).
 
-use crate::verdict::Outcome;
+use crate::verdict::NodeVerdict;
 use serde::{Deserialize, Serialize};
 
 /// Tolerance in seconds for the interval between two runs. Beyond twice the planned interval and
@@ -16,7 +16,7 @@ pub struct Run {
     /// Planned interval to the next run's start, in seconds.
     pub every: f64,
     /// Verdict of the run.
-    pub verdict: Outcome,
+    pub verdict: NodeVerdict,
     /// Sleeps of the worst vCPU.
     pub sleeps: u64,
     /// Late sleeps among these.
@@ -35,7 +35,7 @@ pub struct Run {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Stretch {
     /// GOOD or BAD.
-    pub verdict: Outcome,
+    pub verdict: NodeVerdict,
     /// Seconds since 1970 at the start of its first run that decided.
     pub from: f64,
     /// Seconds since 1970 at the start of its last run that decided.
@@ -114,13 +114,13 @@ impl History {
 
     fn add(&mut self, run: &Run, hears: &mut impl FnMut(Stretch)) {
         match run.verdict {
-            Outcome::Good => self.good += 1,
-            Outcome::Bad => self.bad += 1,
+            NodeVerdict::Good => self.good += 1,
+            NodeVerdict::Bad => self.bad += 1,
             // These say nothing against what it was.
-            Outcome::Unsure => self.unsure += 1,
-            Outcome::Inconclusive => self.inconclusive += 1,
+            NodeVerdict::Unsure => self.unsure += 1,
+            NodeVerdict::Inconclusive => self.inconclusive += 1,
         }
-        if !matches!(run.verdict, Outcome::Good | Outcome::Bad) {
+        if !matches!(run.verdict, NodeVerdict::Good | NodeVerdict::Bad) {
             return;
         }
         if let Some(now) = &mut self.now
@@ -147,7 +147,7 @@ impl History {
         };
         hears(ended);
         let longest = match ended.verdict {
-            Outcome::Good => &mut self.longest_good,
+            NodeVerdict::Good => &mut self.longest_good,
             _ => &mut self.longest_bad,
         };
         if longest.is_none_or(|longest| ended.length() > longest.length()) {
@@ -159,11 +159,11 @@ impl History {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use Outcome::{Bad, Good, Inconclusive, Unsure};
+    use NodeVerdict::{Bad, Good, Inconclusive, Unsure};
 
     const HOUR: f64 = 3600.0;
 
-    fn run(hour: u32, verdict: Outcome) -> Run {
+    fn run(hour: u32, verdict: NodeVerdict) -> Run {
         Run {
             at: 1e9 + HOUR * f64::from(hour),
             every: HOUR,
@@ -177,7 +177,7 @@ mod tests {
         }
     }
 
-    fn history(runs: &[(u32, Outcome)]) -> History {
+    fn history(runs: &[(u32, NodeVerdict)]) -> History {
         let runs: Vec<_> = runs
             .iter()
             .map(|(hour, verdict)| run(*hour, *verdict))
@@ -185,7 +185,7 @@ mod tests {
         History::of(&runs)
     }
 
-    fn hours(stretch: Option<Stretch>) -> Option<(Outcome, f64, f64, u64)> {
+    fn hours(stretch: Option<Stretch>) -> Option<(NodeVerdict, f64, f64, u64)> {
         let hour = |at: f64| (at - 1e9) / HOUR;
         stretch.map(|it| (it.verdict, hour(it.from), hour(it.to), it.runs))
     }

@@ -33,5 +33,5 @@ pub mod workflow;
 pub use config::{Config, ConfigError, Stop};
 pub use probe::{Counts, Note, Probe, Sample};
 pub use rule::Rule;
-pub use verdict::{Outcome, Reason, Verdict, worst};
+pub use verdict::{NodeVerdict, Reason, ReasonedVerdict, worst};
 pub use witness::{CpuTime, NoWitness, QuotaTime, StealFault, ThreadTime, Witness};

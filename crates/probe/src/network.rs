@@ -3,7 +3,7 @@
 //!
 //! The test is the ground truth for the sleeps, and decides UNSURE nodes.
 
-use crate::verdict::Outcome;
+use crate::verdict::NodeVerdict;
 use serde::Serialize;
 use std::fmt;
 use tailbound_units::Nanos;
@@ -92,26 +92,28 @@ impl Calls {
 /// Returns the verdict over all rates, and the reason with the rate that decided: BAD
 /// before INCONCLUSIVE before GOOD; of equals, the one with the most late calls in a
 /// thousand.
-pub fn judge(rates: &[(u32, Calls)]) -> (Outcome, Reason) {
+pub fn judge(rates: &[(u32, Calls)]) -> (NodeVerdict, Reason) {
     let judged = rates.iter().map(|&(rate, calls)| {
         let all = calls.holds(calls.late);
         let others = calls.holds(calls.late.saturating_sub(calls.ours));
         let (weight, outcome, reason) = if calls.calls < ALLOWED {
             let calls = calls.calls;
-            (1, Outcome::Inconclusive, Reason::TooFew { rate, calls })
+            (1, NodeVerdict::Inconclusive, Reason::TooFew { rate, calls })
         } else if all {
-            (0, Outcome::Good, Reason::Rate { rate, calls })
+            (0, NodeVerdict::Good, Reason::Rate { rate, calls })
         } else if others {
-            (1, Outcome::Inconclusive, Reason::Client { rate, calls })
+            (1, NodeVerdict::Inconclusive, Reason::Client { rate, calls })
         } else {
-            (2, Outcome::Bad, Reason::Rate { rate, calls })
+            (2, NodeVerdict::Bad, Reason::Rate { rate, calls })
         };
         let share = calls.late.saturating_mul(1_000_000) / calls.calls.max(1);
         ((weight, share), (outcome, reason))
     });
     judged
         .max_by_key(|(weight, _)| *weight)
-        .map_or((Outcome::Inconclusive, Reason::Nothing), |(_, last)| last)
+        .map_or((NodeVerdict::Inconclusive, Reason::Nothing), |(_, last)| {
+            last
+        })
 }
 
 #[cfg(test)]
@@ -127,15 +129,15 @@ mod tests {
         }
     }
 
-    fn outcome(rates: &[(u32, Calls)]) -> Outcome {
+    fn outcome(rates: &[(u32, Calls)]) -> NodeVerdict {
         judge(rates).0
     }
 
     #[test]
     fn one_late_call_in_a_thousand_keeps_the_node_good() {
-        assert_eq!(outcome(&[(100, calls(1000, 1, 0))]), Outcome::Good);
-        assert_eq!(outcome(&[(100, calls(1999, 2, 0))]), Outcome::Bad);
-        assert_eq!(outcome(&[(100, calls(2000, 2, 0))]), Outcome::Good);
+        assert_eq!(outcome(&[(100, calls(1000, 1, 0))]), NodeVerdict::Good);
+        assert_eq!(outcome(&[(100, calls(1999, 2, 0))]), NodeVerdict::Bad);
+        assert_eq!(outcome(&[(100, calls(2000, 2, 0))]), NodeVerdict::Good);
     }
 
     #[test]
@@ -146,7 +148,7 @@ mod tests {
             (500, calls(30_000, 30, 0)),
         ];
         let (outcome, reason) = judge(&rates);
-        assert_eq!(outcome, Outcome::Bad);
+        assert_eq!(outcome, NodeVerdict::Bad);
         assert_eq!(
             reason.to_string(),
             "300 of 12000 calls late at 200/s, 0 unanswered"
@@ -156,18 +158,21 @@ mod tests {
     #[test]
     fn a_late_client_decides_nothing() {
         let (outcome, reason) = judge(&[(500, calls(3000, 9, 6))]);
-        assert_eq!(outcome, Outcome::Inconclusive);
+        assert_eq!(outcome, NodeVerdict::Inconclusive);
         assert_eq!(
             reason.to_string(),
             "client late: 6 of 9 late calls its own at 500/s"
         );
-        assert_eq!(judge(&[(500, calls(3000, 9, 5))]).0, Outcome::Bad);
+        assert_eq!(judge(&[(500, calls(3000, 9, 5))]).0, NodeVerdict::Bad);
     }
 
     #[test]
     fn too_few_calls_are_inconclusive() {
-        assert_eq!(outcome(&[(100, calls(999, 0, 0))]), Outcome::Inconclusive);
-        assert_eq!(outcome(&[]), Outcome::Inconclusive);
+        assert_eq!(
+            outcome(&[(100, calls(999, 0, 0))]),
+            NodeVerdict::Inconclusive
+        );
+        assert_eq!(outcome(&[]), NodeVerdict::Inconclusive);
     }
 
     #[test]

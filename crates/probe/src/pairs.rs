@@ -1,7 +1,7 @@
 //! Attribution of late calls among many nodes (Bobtail, 2.3 and figure 2). Lateness at a node for
 //! most of its callers is the node's, not the network's.
 
-use crate::verdict::Outcome;
+use crate::verdict::NodeVerdict;
 use serde::Serialize;
 
 /// Node or pair that causes late calls.
@@ -23,7 +23,7 @@ pub enum Owner {
 
 /// Returns the causes of the BAD pairs. `found[caller][node]` is the caller's verdict on the node;
 /// `None` if it did not call it, as for itself. INCONCLUSIVE and UNSURE verdicts are ignored.
-pub fn owners(found: &[Vec<Option<Outcome>>]) -> Vec<Owner> {
+pub fn owners(found: &[Vec<Option<NodeVerdict>>]) -> Vec<Owner> {
     let nodes = found.iter().map(Vec::len).max().unwrap_or(0);
     let at = |caller: usize, node: usize| found[caller].get(node).copied().flatten();
     let is_bad_column: Vec<bool> = (0..nodes)
@@ -44,7 +44,7 @@ pub fn owners(found: &[Vec<Option<Outcome>>]) -> Vec<Owner> {
     for (caller, row) in found.iter().enumerate() {
         for (answers, outcome) in row.iter().enumerate() {
             let is_explained = is_bad_column[answers] || is_bad_row[caller];
-            if *outcome == Some(Outcome::Bad) && !is_explained {
+            if *outcome == Some(NodeVerdict::Bad) && !is_explained {
                 owners.push(Owner::Between { caller, answers });
             }
         }
@@ -54,14 +54,14 @@ pub fn owners(found: &[Vec<Option<Outcome>>]) -> Vec<Owner> {
 
 /// Returns whether more than half of the GOOD and BAD verdicts, and at least two, are BAD. A single
 /// BAD verdict may be due to the pair.
-fn most_are_bad(found: impl Iterator<Item = Option<Outcome>>) -> bool {
+fn most_are_bad(found: impl Iterator<Item = Option<NodeVerdict>>) -> bool {
     let decided: Vec<_> = found
         .flatten()
-        .filter(|found| matches!(found, Outcome::Good | Outcome::Bad))
+        .filter(|found| matches!(found, NodeVerdict::Good | NodeVerdict::Bad))
         .collect();
     let bad = decided
         .iter()
-        .filter(|found| **found == Outcome::Bad)
+        .filter(|found| **found == NodeVerdict::Bad)
         .count();
     bad >= 2 && 2 * bad > decided.len()
 }
@@ -74,9 +74,9 @@ mod tests {
     /// Parses rows: `.` GOOD, `x` BAD, `?` INCONCLUSIVE, a space without a call.
     fn of(rows: &[&str]) -> Vec<Owner> {
         let outcome = |c| match c {
-            '.' => Some(Outcome::Good),
-            'x' => Some(Outcome::Bad),
-            '?' => Some(Outcome::Inconclusive),
+            '.' => Some(NodeVerdict::Good),
+            'x' => Some(NodeVerdict::Bad),
+            '?' => Some(NodeVerdict::Inconclusive),
             _ => None,
         };
         let rows: Vec<Vec<_>> = rows
@@ -112,9 +112,9 @@ mod tests {
         ) {
             let outcome = |it: &u8| match it {
                 0 => None,
-                1 => Some(Outcome::Good),
-                2 => Some(Outcome::Bad),
-                _ => Some(Outcome::Inconclusive),
+                1 => Some(NodeVerdict::Good),
+                2 => Some(NodeVerdict::Bad),
+                _ => Some(NodeVerdict::Inconclusive),
             };
             let found: Vec<Vec<_>> =
                 rows.iter().map(|row| row.iter().map(outcome).collect()).collect();
@@ -129,8 +129,8 @@ mod tests {
                         }
                     });
                     let between = owners.contains(&Owner::Between { caller, answers: node });
-                    prop_assert!(*outcome != Some(Outcome::Bad) || of.count() > 0);
-                    prop_assert!(*outcome == Some(Outcome::Bad) || !between);
+                    prop_assert!(*outcome != Some(NodeVerdict::Bad) || of.count() > 0);
+                    prop_assert!(*outcome == Some(NodeVerdict::Bad) || !between);
                 }
             }
         }

@@ -2,7 +2,7 @@
 
 use crate::config::Stop;
 use crate::rule::Rule;
-use crate::verdict::{Outcome, Reason, Verdict};
+use crate::verdict::{NodeVerdict, Reason, ReasonedVerdict};
 use crate::witness::{Cause, Ledger, StealFault, Witness};
 use serde::Serialize;
 use tailbound_units::Nanos;
@@ -113,7 +113,11 @@ impl Probe {
     /// reading the call takes a few comparisons.
     ///
     /// Returns `Some` at the end; no sleep may follow.
-    pub fn sample(&mut self, sample: Sample, witness: &mut impl Witness) -> Option<Verdict> {
+    pub fn sample(
+        &mut self,
+        sample: Sample,
+        witness: &mut impl Witness,
+    ) -> Option<ReasonedVerdict> {
         if sample.begin < self.now || sample.end < sample.begin {
             let by = self
                 .now
@@ -193,7 +197,7 @@ impl Probe {
         }
     }
 
-    fn decide(&self) -> Option<Verdict> {
+    fn decide(&self) -> Option<ReasonedVerdict> {
         let config = self.rule.config();
         let Counts {
             samples,
@@ -204,8 +208,8 @@ impl Probe {
         let against = self.against();
         let own = late - against;
         if against > config.high_mark {
-            return Some(Verdict {
-                outcome: Outcome::Bad,
+            return Some(ReasonedVerdict {
+                outcome: NodeVerdict::Bad,
                 reason: Reason::Many {
                     late: against,
                     stolen,
@@ -233,7 +237,7 @@ impl Probe {
             },
             _ => Reason::Whole { late, samples },
         };
-        Some(Verdict { outcome, reason })
+        Some(ReasonedVerdict { outcome, reason })
     }
 
     /// Returns the number of late sleeps that count against the neighbours.
@@ -264,7 +268,7 @@ impl Probe {
         }
     }
 
-    fn time_is_over(&self) -> Verdict {
+    fn time_is_over(&self) -> ReasonedVerdict {
         let config = self.rule.config();
         inconclusive(Reason::TimeLimit {
             samples: self.counts.samples,
@@ -274,7 +278,7 @@ impl Probe {
     }
 
     /// Returns the verdict of a run that is broken off now.
-    pub fn interrupt(&self) -> Verdict {
+    pub fn interrupt(&self) -> ReasonedVerdict {
         inconclusive(Reason::Interrupted {
             samples: self.counts.samples,
         })
@@ -311,9 +315,9 @@ impl Probe {
     }
 }
 
-fn inconclusive(reason: Reason) -> Verdict {
-    Verdict {
-        outcome: Outcome::Inconclusive,
+fn inconclusive(reason: Reason) -> ReasonedVerdict {
+    ReasonedVerdict {
+        outcome: NodeVerdict::Inconclusive,
         reason,
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::boundary;
 use crate::config::{Config, ConfigError, Stop};
-use crate::verdict::Outcome;
+use crate::verdict::NodeVerdict;
 use tailbound_units::Nanos;
 
 /// A [`Config`] that makes sense, ready to decide.
@@ -54,13 +54,13 @@ impl Rule {
     }
 
     /// Returns the answer after the whole run (Algorithm 1, lines 8 to 14).
-    pub const fn answer(&self, late: u64) -> Outcome {
+    pub const fn answer(&self, late: u64) -> NodeVerdict {
         if late <= self.config.low_mark {
-            Outcome::Good
+            NodeVerdict::Good
         } else if late <= self.config.high_mark {
-            Outcome::Unsure
+            NodeVerdict::Unsure
         } else {
-            Outcome::Bad
+            NodeVerdict::Bad
         }
     }
 
@@ -88,7 +88,7 @@ impl Rule {
 
     /// Returns the answer, if it is known, after `progress` sleeps ([`Rule::progress`]), `late` of
     /// them late.
-    pub fn decide(&self, progress: u64, late: u64) -> Option<Outcome> {
+    pub fn decide(&self, progress: u64, late: u64) -> Option<NodeVerdict> {
         let decided = late > self.config.high_mark || progress >= self.good_at(late);
         decided.then(|| self.answer(late))
     }
@@ -96,7 +96,7 @@ impl Rule {
 
 #[cfg(test)]
 mod tests {
-    use super::Outcome::{Bad, Good, Unsure};
+    use super::NodeVerdict::{Bad, Good, Unsure};
     use super::*;
     use proptest::prelude::*;
 
@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn bad_is_known_at_the_first_late_sleep_beyond_the_high_mark() {
         for stop in [EARLY, Stop::Exact] {
-            assert_eq!(rule(stop).decide(16, 16), Some(Outcome::Bad));
+            assert_eq!(rule(stop).decide(16, 16), Some(NodeVerdict::Bad));
             assert_eq!(rule(stop).decide(16, 15), None);
         }
     }
@@ -132,15 +132,15 @@ mod tests {
     fn an_exact_run_calls_nothing_good_before_its_end() {
         let rule = rule(Stop::Exact);
         assert_eq!(rule.decide(999, 0), None);
-        assert_eq!(rule.decide(1000, 0), Some(Outcome::Good));
-        assert_eq!(rule.decide(1000, 4), Some(Outcome::Unsure));
+        assert_eq!(rule.decide(1000, 0), Some(NodeVerdict::Good));
+        assert_eq!(rule.decide(1000, 4), Some(NodeVerdict::Unsure));
     }
 
     #[test]
     fn unsure_takes_the_whole_run() {
         let rule = rule(EARLY);
         assert!((4..=15).all(|late| rule.decide(999, late).is_none()));
-        assert_eq!(rule.decide(1000, 4), Some(Outcome::Unsure));
+        assert_eq!(rule.decide(1000, 4), Some(NodeVerdict::Unsure));
     }
 
     #[test]

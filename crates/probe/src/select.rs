@@ -1,7 +1,7 @@
 //! Selection of N among K · N candidates (Bobtail, 4.2), and the necessary number of candidates
 //! ([`Yield`]).
 
-use crate::verdict::Outcome;
+use crate::verdict::NodeVerdict;
 use serde::Serialize;
 use std::cmp::Ordering;
 use tailbound_units::Nanos;
@@ -12,9 +12,9 @@ pub struct Candidate {
     /// Name of the node.
     pub name: String,
     /// The verdict of the sleeps.
-    pub outcome: Outcome,
+    pub outcome: NodeVerdict,
     /// Verdict of the network test, if there was one.
-    pub network: Option<Outcome>,
+    pub network: Option<NodeVerdict>,
     /// Sleeps of its worst vCPU.
     pub samples: u64,
     /// The late ones of these.
@@ -28,10 +28,10 @@ impl Candidate {
     /// nodes whose sleeps are UNSURE or INCONCLUSIVE, and can refuse GOOD ones. Nodes that are BAD
     /// by their sleeps stay BAD, because a neighbour that rested during the network test comes
     /// back.
-    pub const fn verdict(&self) -> Outcome {
+    pub const fn verdict(&self) -> NodeVerdict {
         match (self.outcome, self.network) {
-            (Outcome::Bad, _) | (_, Some(Outcome::Bad)) => Outcome::Bad,
-            (_, Some(Outcome::Good)) => Outcome::Good,
+            (NodeVerdict::Bad, _) | (_, Some(NodeVerdict::Bad)) => NodeVerdict::Bad,
+            (_, Some(NodeVerdict::Good)) => NodeVerdict::Good,
             (outcome, _) => outcome,
         }
     }
@@ -56,13 +56,13 @@ pub enum Use {
 pub fn select(candidates: &[Candidate], keep: usize) -> Vec<(usize, Use)> {
     let mut places: Vec<usize> = (0..candidates.len()).collect();
     places.sort_by(|a, b| better(&candidates[*a], &candidates[*b]));
-    let is_good = |place: &usize| candidates[*place].verdict() == Outcome::Good;
+    let is_good = |place: &usize| candidates[*place].verdict() == NodeVerdict::Good;
     let good = places.iter().filter(|place| is_good(place)).count();
     let what = |(rank, place): (usize, usize)| {
         let what = match candidates[place].verdict() {
-            Outcome::Good if rank < keep => Use::Keep,
-            Outcome::Good => Use::Spare,
-            Outcome::Unsure if good < keep => Use::Test,
+            NodeVerdict::Good if rank < keep => Use::Keep,
+            NodeVerdict::Good => Use::Spare,
+            NodeVerdict::Unsure if good < keep => Use::Test,
             _ => Use::Drop,
         };
         (place, what)
@@ -115,9 +115,9 @@ pub struct SelectedNode {
     /// File of its result, or its address.
     pub file: String,
     /// The verdict of the sleeps.
-    pub verdict: Outcome,
+    pub verdict: NodeVerdict,
     /// Verdict of the network test, if there was one.
-    pub network: Option<Outcome>,
+    pub network: Option<NodeVerdict>,
     /// The use.
     #[serde(rename = "use")]
     pub what: Use,
@@ -158,7 +158,7 @@ impl Selection {
     /// Returns the best `wanted` of the rows.
     pub fn of(rows: &[Row], wanted: usize) -> Self {
         let candidates: Vec<_> = rows.iter().map(|row| row.candidate.clone()).collect();
-        let is_good = |candidate: &&Candidate| candidate.verdict() == Outcome::Good;
+        let is_good = |candidate: &&Candidate| candidate.verdict() == NodeVerdict::Good;
         let chosen = select(&candidates, wanted).into_iter();
         Self {
             wanted,
@@ -189,16 +189,19 @@ impl Yield {
     /// Computes the estimate from candidates; `None` if no node has both verdicts.
     pub fn of(candidates: &[Candidate]) -> Option<Self> {
         let decided = |candidate: &&Candidate| {
-            matches!(candidate.network, Some(Outcome::Good | Outcome::Bad))
+            matches!(
+                candidate.network,
+                Some(NodeVerdict::Good | NodeVerdict::Bad)
+            )
         };
         let both: Vec<_> = candidates.iter().filter(decided).collect();
         let good: Vec<_> = both
             .iter()
-            .filter(|candidate| candidate.network == Some(Outcome::Good))
+            .filter(|candidate| candidate.network == Some(NodeVerdict::Good))
             .collect();
         let found = good
             .iter()
-            .filter(|candidate| candidate.outcome == Outcome::Good)
+            .filter(|candidate| candidate.outcome == NodeVerdict::Good)
             .count();
         (!both.is_empty()).then(|| Self {
             nodes: both.len(),
@@ -212,11 +215,11 @@ impl Yield {
 
 #[cfg(test)]
 mod tests {
-    use super::Outcome::{Bad, Good, Inconclusive, Unsure};
+    use super::NodeVerdict::{Bad, Good, Inconclusive, Unsure};
     use super::*;
     use proptest::prelude::*;
 
-    fn candidate(name: &str, outcome: Outcome, late: u64, samples: u64) -> Candidate {
+    fn candidate(name: &str, outcome: NodeVerdict, late: u64, samples: u64) -> Candidate {
         Candidate {
             name: name.into(),
             outcome,
@@ -281,7 +284,7 @@ mod tests {
         assert_eq!(uses(&candidates, 1)[0], ("b", Use::Keep));
     }
 
-    fn tested(name: &str, outcome: Outcome, network: Outcome) -> Candidate {
+    fn tested(name: &str, outcome: NodeVerdict, network: NodeVerdict) -> Candidate {
         Candidate {
             network: Some(network),
             ..candidate(name, outcome, 20, 600_000)

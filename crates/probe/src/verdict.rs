@@ -7,7 +7,7 @@ use tailbound_units::Nanos;
 /// The verdict about a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
-pub enum Outcome {
+pub enum NodeVerdict {
     /// Fit for latency-sensitive work.
     Good,
     /// The number of late sleeps is between the marks: the network test decides.
@@ -18,7 +18,7 @@ pub enum Outcome {
     Bad,
 }
 
-impl Outcome {
+impl NodeVerdict {
     /// Returns its name.
     pub const fn word(self) -> &'static str {
         match self {
@@ -41,7 +41,7 @@ impl Outcome {
     }
 }
 
-impl fmt::Display for Outcome {
+impl fmt::Display for NodeVerdict {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.pad(self.word())
     }
@@ -50,9 +50,9 @@ impl fmt::Display for Outcome {
 /// A verdict with its reason. It prints as one line of at most 80 bytes, which is what
 /// node-problem-detector keeps of a plugin's output.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Verdict {
+pub struct ReasonedVerdict {
     /// The verdict.
-    pub outcome: Outcome,
+    pub outcome: NodeVerdict,
     /// The reason for it.
     pub reason: Reason,
 }
@@ -192,7 +192,7 @@ fn percent(probability: f64) -> f64 {
     (probability * 1e6).round() / 1e4
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for ReasonedVerdict {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}  {}", self.outcome, self.reason)
     }
@@ -203,8 +203,8 @@ impl fmt::Display for Verdict {
 ///
 /// The error bound of [`crate::Rule`] for GOOD holds for the node as well: it is wrongly called
 /// GOOD only if a vCPU that is not GOOD is.
-pub fn worst(outcomes: impl IntoIterator<Item = Outcome>) -> Option<usize> {
-    let weights = outcomes.into_iter().map(Outcome::weight).enumerate();
+pub fn worst(outcomes: impl IntoIterator<Item = NodeVerdict>) -> Option<usize> {
+    let weights = outcomes.into_iter().map(NodeVerdict::weight).enumerate();
     weights
         .max_by_key(|(place, weight)| (*weight, std::cmp::Reverse(*place)))
         .map(|(place, _)| place)
@@ -212,13 +212,13 @@ pub fn worst(outcomes: impl IntoIterator<Item = Outcome>) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::Outcome::{Bad, Good, Inconclusive, Unsure};
+    use super::NodeVerdict::{Bad, Good, Inconclusive, Unsure};
     use super::*;
 
     const SAMPLES: u64 = 600_000;
 
-    fn verdicts() -> Vec<Verdict> {
-        let of = |outcome, reason| Verdict { outcome, reason };
+    fn verdicts() -> Vec<ReasonedVerdict> {
+        let of = |outcome, reason| ReasonedVerdict { outcome, reason };
         #[rustfmt::skip]
         let verdicts = vec![
             of(Good, Reason::Few { late: 13, samples: 599_999, confidence: 0.999 }),

@@ -87,7 +87,7 @@ pub struct Call {
 
 /// A workflow that has all of its answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Answered {
+pub struct FinishedWorkflow {
     /// Due time of the workflow.
     pub due: Nanos,
     /// The time from then to its last answer.
@@ -107,7 +107,7 @@ struct Flow {
 
 /// A call that has no answer yet.
 #[derive(Debug)]
-struct Owed {
+struct PendingCall {
     flow: u64,
     header: Header,
     since: Nanos,
@@ -118,7 +118,7 @@ struct Owed {
 struct Line {
     token: u64,
     made: u64,
-    owed: VecDeque<Owed>,
+    owed: VecDeque<PendingCall>,
     /// The header of the answer that is coming.
     head: [u8; HEADER],
     /// Number of received bytes of that answer.
@@ -133,7 +133,7 @@ pub struct Workflows {
     /// Under way, in the order in which they began.
     flows: BTreeMap<u64, Flow>,
     counts: Counts,
-    answered: Vec<Answered>,
+    answered: Vec<FinishedWorkflow>,
     calls: Vec<Call>,
 }
 
@@ -205,7 +205,7 @@ impl Workflows {
             kind: Kind::Response(size),
             ..header
         };
-        line.owed.push_back(Owed {
+        line.owed.push_back(PendingCall {
             flow,
             header: answer,
             since: now,
@@ -242,7 +242,7 @@ impl Workflows {
         let lag = flow.begun.since(flow.due).as_nanos();
         self.counts.ours += u64::from(lag >= took.as_nanos().div_ceil(2));
         let due = flow.due;
-        self.answered.push(Answered { due, took });
+        self.answered.push(FinishedWorkflow { due, took });
         self.flows.remove(&number);
     }
 
@@ -291,7 +291,7 @@ impl Workflows {
     }
 
     /// Returns the workflows that were answered since, and forgets them.
-    pub fn drain_answered(&mut self) -> impl Iterator<Item = Answered> {
+    pub fn drain_answered(&mut self) -> impl Iterator<Item = FinishedWorkflow> {
         self.answered.drain(..)
     }
 

@@ -22,7 +22,7 @@ pub use run::{Discipline, replay};
 pub use tail::Tail;
 
 pub use crate::rows::Wrong;
-pub(crate) use capture::{Captured, each as each_frame, is_capture};
+pub(crate) use capture::{CapturedFrame, each as each_frame, is_capture};
 
 use crate::pacer::Excess;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! Recorded traffic of all machines of a tenant, for `tailbound advise`: captures or logs of flows,
 //! of one host or of many.
 //!
-//! [`Recorded::read`] returns the messages, and the [`Fault`]s of the recording that make an advice
+//! [`RecordedTraffic::read`] returns the messages, and the [`Fault`]s of the recording that make an advice
 //! doubtful. The formats are those of [`crate::replay`]. A capture has frames: the frames of one
 //! connection and direction are one message until a pause of 100 us, or until the other end sends
 //! data. All bytes of a message count at the time of its first frame, which is never later than
@@ -141,7 +141,7 @@ impl fmt::Display for Fault {
 
 /// Recorded traffic and its faults.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Recorded {
+pub struct RecordedTraffic {
     /// The messages. Times count from the first one.
     pub traffic: Traffic,
     /// The faults.
@@ -150,7 +150,7 @@ pub struct Recorded {
 
 /// Messages of all recordings, with the time of their clocks.
 #[derive(Debug, Default)]
-struct Collected {
+struct CollectedMessages {
     names: Vec<String>,
     messages: Vec<Message>,
     faults: Vec<Fault>,
@@ -161,7 +161,7 @@ const MOST_MESSAGES: usize = 50_000_000;
 /// Longest recording: a month.
 const MAX_RECORDING: Nanos = Nanos::from_secs(31 * 24 * 3_600);
 
-impl Recorded {
+impl RecordedTraffic {
     /// Reads recordings of the machines of one tenant, from one host or from many with equal
     /// clocks. A frame in the captures of two hosts counts once.
     ///
@@ -171,9 +171,9 @@ impl Recorded {
     /// # Errors
     /// A file cannot be read or has an error, or no message of the machines.
     pub fn read(paths: &[PathBuf], machines: &[Guest]) -> Result<Self, ReplayError> {
-        let mut collected = Collected {
+        let mut collected = CollectedMessages {
             names: machines.iter().map(|guest| guest.name.clone()).collect(),
-            ..Collected::default()
+            ..CollectedMessages::default()
         };
         let takes_all = machines.is_empty();
         let mut copies = capture::Copies::default();
@@ -210,7 +210,7 @@ fn nothing(path: &Path, names: &[String]) -> ReplayError {
     }
 }
 
-impl Collected {
+impl CollectedMessages {
     /// Checks that there is room for another message; returns the reason otherwise.
     fn check_size(&self) -> Result<(), String> {
         if self.messages.len() < MOST_MESSAGES {
@@ -221,7 +221,7 @@ impl Collected {
         ))
     }
 
-    fn finish(mut self, path: &Path) -> Result<Recorded, ReplayError> {
+    fn finish(mut self, path: &Path) -> Result<RecordedTraffic, ReplayError> {
         let times = self.messages.iter().map(|message| message.at);
         let first = times.clone().min().unwrap_or_default();
         if times.max().unwrap_or_default().since(first) > MAX_RECORDING {
@@ -236,7 +236,7 @@ impl Collected {
         let traffic = Traffic::new(self.names, self.messages);
         let mut faults = self.faults;
         faults.extend(traffic.gaps().into_iter().map(Fault::Gap));
-        Ok(Recorded { traffic, faults })
+        Ok(RecordedTraffic { traffic, faults })
     }
 }
 

@@ -10,7 +10,9 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-pub use quota::{Confinement, Quota, Throttled, own_quotas, parse_throttled, quota, throttled};
+pub use quota::{
+    Confinement, Quota, QuotaThrottling, own_quotas, parse_throttled, quota, throttled,
+};
 
 /// The groups a process is in, from the text of `/proc/PID/cgroup`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -164,7 +164,7 @@ pub struct Tracer {
     meters: Array<MapData, raw::Meter>,
     traffics: PerCpuArray<MapData, raw::Traffic>,
     drops: HashMap<MapData, raw::Drop, u64>,
-    behinds: HashMap<MapData, raw::Behind, raw::Delayed>,
+    behinds: HashMap<MapData, raw::Behind, raw::RawDelay>,
     controls: Array<MapData, raw::Control>,
     tags: Array<MapData, [u8; raw::STAMPS]>,
     slow_requests: RingBuf<MapData>,

@@ -9,7 +9,7 @@ pub(crate) mod kvm;
 pub mod required;
 mod trials;
 
-pub use trials::times_interrupts;
+pub use trials::scheduling::times_interrupts;
 
 use std::fmt;
 use std::io;
@@ -141,30 +141,30 @@ pub struct Probe {
     pub helps: &'static [Purpose],
     /// The place in which its trial runs.
     pub place: Place,
-    trial: fn() -> Outcome,
+    trial: fn() -> TrialResult,
 }
 
 /// Result of a trial.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Outcome {
+pub struct TrialResult {
     /// True if the capability can be used.
     pub works: bool,
     /// The observation.
     pub detail: String,
     /// The remedy, if it does not work.
-    pub mend: Option<Mend>,
+    pub remedy: Option<Remedy>,
 }
 
 /// Remedy for a missing capability.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Mend {
+pub enum Remedy {
     /// A command that root must run.
     Root(String),
     /// Advice, if no single command is a remedy.
     Advice(String),
 }
 
-impl fmt::Display for Mend {
+impl fmt::Display for Remedy {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Root(command) if rustix::process::geteuid().is_root() => {
@@ -176,41 +176,41 @@ impl fmt::Display for Mend {
     }
 }
 
-impl Outcome {
+impl TrialResult {
     fn works(detail: impl Into<String>) -> Self {
         Self {
             works: true,
             detail: detail.into(),
-            mend: None,
+            remedy: None,
         }
     }
-    fn lacks(detail: impl Into<String>, mend: Mend) -> Self {
+    fn lacks(detail: impl Into<String>, remedy: Remedy) -> Self {
         Self {
             works: false,
             detail: detail.into(),
-            mend: Some(mend),
+            remedy: Some(remedy),
         }
     }
 }
 
 /// Returns the outcome for user (and with them network) namespaces after
 /// [`crate::user_namespace::enter`] failed with `error`.
-pub fn namespaces_refused(error: &crate::user_namespace::EnterError) -> Outcome {
+pub fn namespaces_refused(error: &crate::user_namespace::EnterError) -> TrialResult {
     use crate::user_namespace::EnterError;
     let text = error.to_string();
     match (error, text.split_once("; ")) {
         (EnterError::UserInChroot | EnterError::Chroot { .. }, Some((what, remedy))) => {
-            Outcome::lacks(what, Mend::Advice(remedy.into()))
+            TrialResult::lacks(what, Remedy::Advice(remedy.into()))
         }
         _ => trials::user_namespace_refused(text),
     }
 }
 
 /// Returns the outcome of a trial that could not be run.
-pub fn not_tried(why: &str) -> Outcome {
-    Outcome::lacks(
+pub fn not_tried(why: &str) -> TrialResult {
+    TrialResult::lacks(
         format!("not tried: {why}"),
-        Mend::Advice("mend that first".into()),
+        Remedy::Advice("mend that first".into()),
     )
 }
 
@@ -238,7 +238,7 @@ impl Capability {
 
     /// Runs the trial in the calling thread, which must be in the place that [`Probe::place`]
     /// requires. Takes well under a second.
-    pub fn try_here(self) -> Outcome {
+    pub fn try_here(self) -> TrialResult {
         (self.probe().trial)()
     }
 
@@ -272,67 +272,67 @@ table! {
         "the lab's hosts and guests", "CAP_SYS_ADMIN or user namespaces";
     UserNamespaces, "user-namespaces", [] [Demo Lab], Namespace, trials::user_namespace,
         "the lab without root", "unprivileged user namespaces";
-    Tap, "tap", [] [Host Lab], Namespace, trials::tap,
+    Tap, "tap", [] [Host Lab], Namespace, trials::network::tap,
         "guests behind a TAP", "/dev/net/tun and CAP_NET_ADMIN";
-    PacketVnetHeader, "af-packet", [Demo Host Lab] [], Namespace, trials::packet,
+    PacketVnetHeader, "af-packet", [Demo Host Lab] [], Namespace, trials::network::packet,
         "uplinks, and guests behind a veth", "CAP_NET_RAW and PACKET_VNET_HDR";
-    Veth, "veth", [Demo Lab] [Host], Namespace, trials::veth,
+    Veth, "veth", [Demo Lab] [Host], Namespace, trials::network::veth,
         "the lab's cables", "CONFIG_VETH and ip";
-    TunnelOffloads, "tunnel-offloads", [] [Host], Anywhere, trials::tunnels,
+    TunnelOffloads, "tunnel-offloads", [] [Host], Anywhere, trials::network::tunnels,
         "tunnels (VXLAN, GRE) of guests behind a veth", "the guests' ends cut what is inside of tunnels";
-    ReceiveSteering, "rps", [] [Host], Namespace, trials::receive_steering,
+    ReceiveSteering, "rps", [] [Host], Namespace, trials::network::receive_steering,
         "receive filters of guests behind a veth beside the packet loop", "Linux >= 5.2 with CONFIG_RPS, two CPUs and CAP_SYS_ADMIN";
-    Bridge, "bridge", [Demo Lab] [], Namespace, trials::bridge,
+    Bridge, "bridge", [Demo Lab] [], Namespace, trials::network::bridge,
         "the lab's switch", "CONFIG_BRIDGE and ip";
-    Htb, "htb", [Demo Lab] [], Namespace, trials::htb,
+    Htb, "htb", [Demo Lab] [], Namespace, trials::network::htb,
         "the rate and the classes of a switch port", "CONFIG_NET_SCH_HTB and tc";
-    U32, "u32", [Demo Lab] [], Namespace, trials::u32_filter,
+    U32, "u32", [Demo Lab] [], Namespace, trials::network::u32_filter,
         "the tag that a switch port sorts by", "CONFIG_NET_CLS_U32 and tc";
-    Tbf, "tbf", [Demo Lab] [], Namespace, trials::tbf,
+    Tbf, "tbf", [Demo Lab] [], Namespace, trials::network::tbf,
         "the wire of a host's NIC", "CONFIG_NET_SCH_TBF and tc";
-    FqCodel, "fq-codel", [] [Lab], Namespace, trials::fq_codel,
+    FqCodel, "fq-codel", [] [Lab], Namespace, trials::network::fq_codel,
         "Linux' FQ-CoDel beside the limits of guests", "CONFIG_NET_SCH_FQ_CODEL and tc";
-    Cake, "cake", [] [Lab], Namespace, trials::cake,
+    Cake, "cake", [] [Lab], Namespace, trials::network::cake,
         "Linux' CAKE beside the limits of guests", "CONFIG_NET_SCH_CAKE and tc";
-    Fq, "fq", [] [Adopt Lab], Namespace, trials::fq,
+    Fq, "fq", [] [Adopt Lab], Namespace, trials::network::fq,
         "limits and guarantees of adopted guests; Linux' fair queue in the lab", "CONFIG_NET_SCH_FQ and tc";
-    AfXdp, "af-xdp", [] [Host], Namespace, trials::af_xdp,
+    AfXdp, "af-xdp", [] [Host], Namespace, trials::network::af_xdp,
         "uplinks that bypass the kernel's stack", "CONFIG_XDP_SOCKETS, CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF";
-    AfXdpZeroCopy, "af-xdp-zero-copy", [] [Host], Anywhere, trials::zero_copy,
+    AfXdpZeroCopy, "af-xdp-zero-copy", [] [Host], Anywhere, trials::network::zero_copy,
         "uplinks whose NIC reads frames from where they are", "a NIC whose driver has it, and Linux >= 6.3";
-    LaunchTime, "launch-time", [] [Host], Anywhere, trials::launch_time,
+    LaunchTime, "launch-time", [] [Host], Anywhere, trials::network::launch_time,
         "pacing by the NIC, without void frames", "a NIC whose driver has it, and Linux >= 6.14";
-    SchedDeadline, "sched-deadline", [] [Vcpu Lab], Anywhere, trials::sched_deadline,
+    SchedDeadline, "sched-deadline", [] [Vcpu Lab], Anywhere, trials::scheduling::sched_deadline,
         "the periodic class of vCPU threads", "CAP_SYS_NICE and free bandwidth";
-    RealTimeLoop, "real-time-loop", [] [Host], Anywhere, trials::real_time_loop,
+    RealTimeLoop, "real-time-loop", [] [Host], Anywhere, trials::scheduling::real_time_loop,
         "a packet loop that is there when a frame is due", "CAP_SYS_NICE or RLIMIT_RTPRIO >= 1 (LimitRTPRIO=1)";
-    CustomSlice, "custom-slice", [] [Vcpu Lab], Anywhere, trials::custom_slice,
+    CustomSlice, "custom-slice", [] [Vcpu Lab], Anywhere, trials::scheduling::custom_slice,
         "the aperiodic class of vCPU threads", "Linux >= 6.12";
-    Schedstat, "schedstat", [Vcpu] [], Anywhere, trials::schedstat,
+    Schedstat, "schedstat", [Vcpu] [], Anywhere, trials::scheduling::schedstat,
         "waits of vCPU threads for a CPU", "CONFIG_SCHED_INFO";
-    BpfWaits, "bpf-waits", [] [Vcpu Look], Anywhere, trials::bpf_waits,
+    BpfWaits, "bpf-waits", [] [Vcpu Look], Anywhere, trials::bpf::bpf_waits,
         "each wait of guests' threads, and who ran instead", "Linux >= 6.1 with BTF, CAP_BPF and CAP_PERFMON";
-    BpfPackets, "bpf-packets", [] [Look], Anywhere, trials::bpf_packets,
+    BpfPackets, "bpf-packets", [] [Look], Anywhere, trials::bpf::bpf_packets,
         "slow requests of guests, and whose packets were ahead", "Linux >= 6.1 with BTF, CAP_BPF and CAP_PERFMON";
-    BpfEdge, "bpf-edge", [Adopt] [], Anywhere, trials::bpf_edge,
+    BpfEdge, "bpf-edge", [Adopt] [], Anywhere, trials::bpf::bpf_edge,
         "programs on guests' interfaces", "BTF, CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN";
-    BpfFs, "bpffs", [Adopt] [], Anywhere, trials::bpf_fs,
+    BpfFs, "bpffs", [Adopt] [], Anywhere, trials::bpf::bpf_fs,
         "programs that stay without a process", "a BPF file system at /sys/fs/bpf";
-    Tcx, "tcx", [] [Adopt], Anywhere, trials::tcx,
+    Tcx, "tcx", [] [Adopt], Anywhere, trials::bpf::tcx,
         "programs of several owners on one interface", "Linux >= 6.6";
-    BpfQdisc, "bpf-qdisc", [] [Adopt], Anywhere, trials::bpf_qdisc,
+    BpfQdisc, "bpf-qdisc", [] [Adopt], Anywhere, trials::bpf::bpf_qdisc,
         "frames that are charged when they leave (adopt --qdisc bpf)", "Linux >= 6.16 with CONFIG_NET_SCH_BPF";
-    CpuWeight, "cpu-weight", [] [Vcpu], Anywhere, trials::cpu_weight,
+    CpuWeight, "cpu-weight", [] [Vcpu], Anywhere, trials::scheduling::cpu_weight,
         "the weight of a guest that has a control group of its own", "the cpu controller of cgroup v2 or v1";
-    Autogroup, "no-autogroup", [] [Vcpu], Anywhere, trials::autogroup,
+    Autogroup, "no-autogroup", [] [Vcpu], Anywhere, trials::scheduling::autogroup,
         "the weight of a guest that has no control group of its own", "kernel.sched_autogroup_enabled = 0";
-    Cpuset, "cpuset", [] [Vcpu], Anywhere, trials::cpuset,
+    Cpuset, "cpuset", [] [Vcpu], Anywhere, trials::scheduling::cpuset,
         "CPU partitions, so that pinned vCPUs may have deadlines", "cgroup v2 with the cpuset controller";
-    RtGroupSched, "no-rt-group-sched", [] [Vcpu], Anywhere, trials::rt_group_sched,
+    RtGroupSched, "no-rt-group-sched", [] [Vcpu], Anywhere, trials::scheduling::rt_group_sched,
         "real-time classes inside cgroups", "a kernel that does not budget real time by cgroup";
-    SchedExt, "sched-ext", [] [], Anywhere, trials::sched_ext,
+    SchedExt, "sched-ext", [] [], Anywhere, trials::scheduling::sched_ext,
         "a scheduler of a guest's own; nothing here uses it yet", "Linux >= 6.12 with CONFIG_SCHED_CLASS_EXT";
-    GroupReservations, "group-reservations", [] [], Anywhere, trials::group_reservations,
+    GroupReservations, "group-reservations", [] [], Anywhere, trials::scheduling::group_reservations,
         "one reservation for all threads of a guest; nothing here uses it yet", "a kernel with cpu.rt.max in cgroup v2";
     Steal, "steal-time", [] [Demo Probe Lab], Anywhere, trials::steal,
         "telling the machine's noise from the mechanism's tail", "steal time from the hypervisor";
@@ -395,7 +395,7 @@ mod tests {
         for probe in TABLE.iter().filter(|probe| probe.place == Place::Anywhere) {
             let outcome = probe.capability.try_here();
             assert!(!outcome.detail.is_empty(), "{}", probe.name);
-            assert_eq!(outcome.works, outcome.mend.is_none(), "{}", probe.name);
+            assert_eq!(outcome.works, outcome.remedy.is_none(), "{}", probe.name);
         }
     }
 

@@ -41,7 +41,7 @@ fn choose(online: &Cpus, of_loop: &Cpus) -> Option<Cpus> {
 
 /// The result of [`Steering::begin`].
 #[derive(Debug)]
-pub enum Steered {
+pub enum SteeringResult {
     /// The interface is no veth, or its other end names CPUs already.
     Left,
     /// The other end is in a network namespace that is not visible here or may not be entered.
@@ -73,12 +73,12 @@ impl Steering {
     ///
     /// # Errors
     /// The interface is missing, or its sysfs may not be mounted or written.
-    pub fn begin(interface: &str, netns: Option<&Path>, cpus: Cpus) -> io::Result<Steered> {
+    pub fn begin(interface: &str, netns: Option<&Path>, cpus: Cpus) -> io::Result<SteeringResult> {
         let begun = veth::at_peer(interface, netns, |name| Self::of(name, cpus))?;
         Ok(match begun {
-            Peer::None | Peer::There(None) => Steered::Left,
-            Peer::Unseen => Steered::Unseen,
-            Peer::There(Some(steering)) => Steered::On(steering),
+            Peer::None | Peer::There(None) => SteeringResult::Left,
+            Peer::Unseen => SteeringResult::Unseen,
+            Peer::There(Some(steering)) => SteeringResult::On(steering),
         })
     }
 

@@ -258,7 +258,7 @@ struct LoadAttributes {
     code: Code,
     log: Log,
     identity: Identity,
-    debugging: Debugging,
+    debugging: DebugInfo,
 }
 
 const _: () = assert!(size_of::<LoadAttributes>() == 112);
@@ -290,7 +290,7 @@ struct Identity {
 /// Descriptions of types, functions and lines: number of entries, and bytes of each. Then the identifier of the struct
 /// of operations.
 #[repr(C)]
-struct Debugging {
+struct DebugInfo {
     types: u32,
     function_size: u32,
     functions: u64,
@@ -339,7 +339,7 @@ impl Plan<'_> {
                 ifindex: 0,
                 member: self.member,
             },
-            debugging: Debugging {
+            debugging: DebugInfo {
                 types: self.types.as_raw_fd().cast_unsigned(),
                 function_size: 8,
                 functions: functions.as_ptr() as u64,

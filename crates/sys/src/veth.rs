@@ -131,7 +131,7 @@ fn within<T: Send>(
 }
 
 /// The place of the other end of an interface.
-enum Located {
+enum PeerPlace {
     /// The interface is no veth.
     None,
     /// In a namespace that is not visible here.
@@ -141,28 +141,28 @@ enum Located {
 }
 
 /// Finds the other end of an interface of one of these drivers.
-fn locate(interface: &str, drivers: &[&str]) -> io::Result<Located> {
+fn locate(interface: &str, drivers: &[&str]) -> io::Result<PeerPlace> {
     let ethtool = Ethtool::open(interface)?;
     // Whatever may be asked only where there is an other end.
     let driver = ethtool.driver()?;
     if driver.is_none_or(|driver| !drivers.contains(&driver.as_str())) {
-        return Ok(Located::None);
+        return Ok(PeerPlace::None);
     }
     let index = rustix::net::netdevice::name_to_index(ethtool.socket(), interface)?;
     let netlink = Netlink::open()?;
     let link = Link::read(&netlink.link(index)?);
     let Some(index) = link.other else {
-        return Ok(Located::None);
+        return Ok(PeerPlace::None);
     };
     let Some(id) = link.namespace else {
-        return Ok(Located::In { index, netns: None });
+        return Ok(PeerPlace::In { index, netns: None });
     };
     Ok(match find(&netlink, id) {
-        Some(path) => Located::In {
+        Some(path) => PeerPlace::In {
             index,
             netns: Some(path),
         },
-        None => Located::Unseen { index },
+        None => PeerPlace::Unseen { index },
     })
 }
 
@@ -194,9 +194,9 @@ pub fn at_peer<T: Send>(
 ) -> io::Result<Peer<T>> {
     within(netns, || {
         let (index, netns) = match locate(interface, &["veth", "netkit"])? {
-            Located::None => return Ok(Peer::None),
-            Located::Unseen { .. } => return Ok(Peer::Unseen),
-            Located::In { index, netns } => (index, netns),
+            PeerPlace::None => return Ok(Peer::None),
+            PeerPlace::Unseen { .. } => return Ok(Peer::Unseen),
+            PeerPlace::In { index, netns } => (index, netns),
         };
         let done = within(netns.as_deref(), || work(&name_of(index)?));
         done.map(Peer::There)
@@ -205,11 +205,11 @@ pub fn at_peer<T: Send>(
 
 fn look(interface: &str) -> io::Result<OtherEnd> {
     let (other, netns) = match locate(interface, &["veth"])? {
-        Located::None => return Ok(OtherEnd::None),
-        Located::Unseen { index } => {
+        PeerPlace::None => return Ok(OtherEnd::None),
+        PeerPlace::Unseen { index } => {
             return Ok(OtherEnd::Unseen { index, netns: None });
         }
-        Located::In { index, netns } => (index, netns),
+        PeerPlace::In { index, netns } => (index, netns),
     };
     let end = within(netns.clone().as_deref(), || {
         let interface = name_of(other)?;

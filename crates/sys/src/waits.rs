@@ -257,7 +257,7 @@ impl RawMeter {
 }
 
 /// The key of threads in the kernel.
-enum Followed {
+enum ThreadKeys {
     /// By a descriptor: the state is stored with the thread itself.
     Threads(MapData),
     /// By its number, before Linux 6.9.
@@ -266,7 +266,7 @@ enum Followed {
 
 /// Measures the waits of threads.
 pub struct Tracer {
-    followed: Followed,
+    followed: ThreadKeys,
     meters: Array<MapData, RawMeter>,
     losses: Array<MapData, u64>,
     late: RingBuf<MapData>,
@@ -333,8 +333,8 @@ impl Tracer {
         };
         let mut take = |name| programs.take_map(name).ok_or_else(|| lacks(name));
         let followed = match take("threads")? {
-            Map::Unsupported(map) if by_number == 0 => Followed::Threads(map),
-            _ => Followed::Numbers(take("numbers")?.try_into().map_err(|e| refused(&e))?),
+            Map::Unsupported(map) if by_number == 0 => ThreadKeys::Threads(map),
+            _ => ThreadKeys::Numbers(take("numbers")?.try_into().map_err(|e| refused(&e))?),
         };
         let mut tracer = Self {
             followed,
@@ -410,8 +410,8 @@ impl Tracer {
     /// Describes how threads are identified, and which of them run vCPUs.
     pub fn way(&self) -> String {
         let threads = match self.followed {
-            Followed::Threads(_) => "threads are known by descriptors",
-            Followed::Numbers(_) => "threads are known by their numbers (before Linux 6.9)",
+            ThreadKeys::Threads(_) => "threads are known by descriptors",
+            ThreadKeys::Numbers(_) => "threads are known by their numbers (before Linux 6.9)",
         };
         match &self.no_entries {
             None => format!("{threads}; those that run vCPUs by kvm_entry"),
@@ -433,12 +433,12 @@ impl Tracer {
             .set(place, RawMeter::EMPTY, 0)
             .map_err(|error| refused(&error))?;
         match &mut self.followed {
-            Followed::Threads(map) => {
+            ThreadKeys::Threads(map) => {
                 let thread = open_thread(number(tid)?)?;
                 // SAFETY: the map was made with an `int` and a `struct thread`.
                 unsafe { update(map.fd().as_fd(), &thread.as_raw_fd(), &value) }?;
             }
-            Followed::Numbers(map) => {
+            ThreadKeys::Numbers(map) => {
                 map.insert(tid, value, 0).map_err(|error| refused(&error))?;
             }
         }
@@ -450,14 +450,14 @@ impl Tracer {
     pub fn leave(&mut self, tid: u32) {
         // Whoever has exited is not there.
         match &mut self.followed {
-            Followed::Threads(map) => {
+            ThreadKeys::Threads(map) => {
                 let thread = number(tid).and_then(open_thread);
                 if let Ok(thread) = thread {
                     // SAFETY: the map was made with an `int`.
                     let _ = unsafe { remove(map.fd().as_fd(), &thread.as_raw_fd()) };
                 }
             }
-            Followed::Numbers(map) => {
+            ThreadKeys::Numbers(map) => {
                 let _ = map.remove(&tid);
             }
         }

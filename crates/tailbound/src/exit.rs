@@ -70,12 +70,12 @@ impl From<tailbound_report::Verdict> for Exit {
 
 /// The protocol of node-problem-detector's plugins: no problem, a problem, unknown.
 #[cfg(feature = "probe")]
-impl From<tailbound_probe::Outcome> for Exit {
-    fn from(outcome: tailbound_probe::Outcome) -> Self {
+impl From<tailbound_probe::NodeVerdict> for Exit {
+    fn from(outcome: tailbound_probe::NodeVerdict) -> Self {
         match outcome {
-            tailbound_probe::Outcome::Good => Self::Holds,
-            tailbound_probe::Outcome::Bad => Self::DoesNotHold,
-            tailbound_probe::Outcome::Unsure | tailbound_probe::Outcome::Inconclusive => {
+            tailbound_probe::NodeVerdict::Good => Self::Holds,
+            tailbound_probe::NodeVerdict::Bad => Self::DoesNotHold,
+            tailbound_probe::NodeVerdict::Unsure | tailbound_probe::NodeVerdict::Inconclusive => {
                 Self::CouldNotRun
             }
         }

@@ -4,13 +4,14 @@ mod host_daemon;
 #[path = "../../host/tests/support/mod.rs"]
 mod support;
 
-use host_daemon::{Process, start, tailbound};
+use host_daemon::{cable, start, tailbound};
 use serde_json::Value;
 use std::path::Path;
 use std::process::Output;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use support::{Nic, command, datagram_of, is_inside, plugged_in, sandboxed};
+use support::process::Process;
+use support::{Nic, datagram_of, is_inside, sandboxed};
 use tailbound_sys::probe::required::{Part, skipped};
 use tailbound_units::Nanos;
 
@@ -111,15 +112,7 @@ fn document(file: &[u8]) -> Value {
 /// The uplink's and two guests' interfaces.
 fn cables() {
     for (one, other) in [("up1", "wire"), ("g1", "v1"), ("g2", "v2")] {
-        let link = ["link", "add", one, "type", "veth", "peer", "name", other];
-        command("ip", &link);
-        for end in [one, other] {
-            // No frames of the kernel's own.
-            let ipv6 = format!("/proc/sys/net/ipv6/conf/{end}/disable_ipv6");
-            std::fs::write(ipv6, "1").unwrap();
-            command("ip", &["link", "set", end, "up"]);
-        }
-        plugged_in(one, None);
+        cable(one, other);
     }
 }
 

@@ -4,12 +4,13 @@ mod host_daemon;
 #[path = "../../host/tests/support/mod.rs"]
 mod support;
 
-use host_daemon::{PROGRAM, Process, start, tailbound};
+use host_daemon::{PROGRAM, cable, start, tailbound};
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use support::{Nic, command, datagram_of, plugged_in, sandboxed};
+use support::process::Process;
+use support::{Nic, datagram_of, sandboxed};
 
 const MAC: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]];
 const GUARANTEED: &str =
@@ -141,15 +142,7 @@ fn a_report_is_judged_without_the_loops_lost_time() {
 fn the_side_that_breaks_a_guarantee_is_named() {
     sandboxed("the_side_that_breaks_a_guarantee_is_named", || {
         for (one, other) in [("up1", "up2"), ("g1", "v1"), ("g2", "v2")] {
-            let link = ["link", "add", one, "type", "veth", "peer", "name", other];
-            command("ip", &link);
-            for end in [one, other] {
-                // No frames of the kernel's own.
-                let ipv6 = format!("/proc/sys/net/ipv6/conf/{end}/disable_ipv6");
-                std::fs::write(ipv6, "1").unwrap();
-                command("ip", &["link", "set", end, "up"]);
-            }
-            plugged_in(one, None);
+            cable(one, other);
         }
         for (keys, receiver, code, verdict) in [
             ([GUARANTEED, ""], 2, 0, "HOLDS\n"),

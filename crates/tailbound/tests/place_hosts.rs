@@ -17,7 +17,8 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
+use support::process::Process;
 use support::{sandboxed, until};
 
 const SERVICE: &str = "127.0.0.1:7070";
@@ -30,15 +31,6 @@ const TREE: &str = r#"
     slots = 4
     uplink = { rate = "10Gbit/s", buffer = "300KB" }
 "#;
-
-struct Process(Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// Files of two hosts and of their service.
 struct Place(tempfile::TempDir);

@@ -71,7 +71,7 @@ pub(crate) enum Answer {
     Body(Vec<u8>),
 }
 
-type Answered = Result<Answer, Refusal>;
+type AnswerResult = Result<Answer, Refusal>;
 
 fn number(number: u64) -> Answer {
     Answer::Body(number.to_le_bytes().into())
@@ -110,7 +110,7 @@ impl Handler {
     ///
     /// # Errors
     /// The request is invalid; no state has changed.
-    pub(crate) fn carry_out(&mut self, request: Request) -> Answered {
+    pub(crate) fn carry_out(&mut self, request: Request) -> AnswerResult {
         let Ok(code) = FrontendReq::try_from(request.code) else {
             return Err(Refusal::Unknown(request.code));
         };
@@ -290,7 +290,7 @@ impl Handler {
         Ok(())
     }
 
-    fn set_log(&self, mut request: Request) -> Answered {
+    fn set_log(&self, mut request: Request) -> AnswerResult {
         let VhostUserLog {
             mmap_size,
             mmap_offset,
@@ -332,7 +332,7 @@ impl Handler {
         self.prepare(index, |ring| ring.parts = Some(parts))
     }
 
-    fn stop(&self, state: VhostUserVringState) -> Answered {
+    fn stop(&self, state: VhostUserVringState) -> AnswerResult {
         let index = state.index;
         let number = self.ring(index.into())?;
         let (kick, base) = self.shared.change(|device| {

@@ -338,12 +338,12 @@ impl Ring {
     pub fn fill<'r, 'm, M: GuestMemoryBackend>(
         &'r mut self,
         memory: &'m M,
-    ) -> Result<Filling<'r, 'm, M>, RingError> {
+    ) -> Result<FrameWriter<'r, 'm, M>, RingError> {
         self.quieten(memory)?;
         let parts = Parts::of(&self.queue, memory)?;
         let available = parts.available(self.queue.next_avail(), self.queue.size())?;
         self.unpublished = 0;
-        Ok(Filling {
+        Ok(FrameWriter {
             ring: self,
             memory,
             parts,
@@ -462,7 +462,7 @@ impl Ring {
 
 /// Writer of frames into a guest's buffers. The driver sees them at the end of the burst.
 #[must_use = "nothing is there before `finish`"]
-pub struct Filling<'r, 'm, M: GuestMemoryBackend> {
+pub struct FrameWriter<'r, 'm, M: GuestMemoryBackend> {
     ring: &'r mut Ring,
     memory: &'m M,
     parts: Parts<'m, M>,
@@ -472,7 +472,7 @@ pub struct Filling<'r, 'm, M: GuestMemoryBackend> {
     pieces: usize,
 }
 
-impl<M: GuestMemoryBackend> Filling<'_, '_, M> {
+impl<M: GuestMemoryBackend> FrameWriter<'_, '_, M> {
     /// Puts a frame. `header` is its virtio header, without the number of buffers.
     ///
     /// # Errors

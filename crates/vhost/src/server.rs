@@ -355,9 +355,9 @@ impl Lines {
 }
 
 /// Reports that the thread has ended by itself, unless disarmed.
-struct Ending(Option<Arc<Shared>>);
+struct EndNotice(Option<Arc<Shared>>);
 
-impl Drop for Ending {
+impl Drop for EndNotice {
     fn drop(&mut self) {
         if let Some(shared) = &self.0 {
             shared.set_dead();
@@ -371,7 +371,7 @@ impl Requests {
         let (left, ended) = channel();
         let thread = thread::Builder::new().name("vhost".to_owned());
         let spawned = thread.spawn(move || {
-            let mut ending = Ending(Some(Arc::clone(&self.shared)));
+            let mut ending = EndNotice(Some(Arc::clone(&self.shared)));
             let requests = self.run();
             ending.0 = None;
             // Nobody takes it where the port has ended.

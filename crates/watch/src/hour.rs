@@ -74,9 +74,9 @@ pub(crate) struct HourDocument {
 
 /// The last hour of all guests, by key.
 #[derive(Debug, Clone, Default)]
-pub struct Hours(BTreeMap<Arc<str>, Arc<GuestHour>>);
+pub struct GuestHours(BTreeMap<Arc<str>, Arc<GuestHour>>);
 
-impl Hours {
+impl GuestHours {
     /// Sums up a history.
     pub fn of(history: &History) -> Self {
         let (from, end) = history.span().unwrap_or_default();

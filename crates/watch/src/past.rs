@@ -2,7 +2,7 @@
 //!
 //! [`read`] reads a record, and [`answer`] judges a guest in a window of it.
 
-use crate::sight::contents;
+use crate::monitor::contents;
 use chrono::{DateTime, FixedOffset, NaiveDateTime, NaiveTime, Offset as _, TimeDelta};
 use rustix::fs::{Mode, OFlags};
 use std::collections::BTreeMap;

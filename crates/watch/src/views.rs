@@ -9,11 +9,11 @@ use tailbound_serve::{Answer, Content, Lack, NO_ACTIVE_CONTENT, Request, Site};
 
 /// The last snapshot, which the measurement sets and the views read.
 #[derive(Debug, Clone, Default)]
-pub struct Board(Arc<Mutex<Option<Arc<Published>>>>);
+pub struct Board(Arc<Mutex<Option<Arc<PublishedSnapshot>>>>);
 
 /// A snapshot with its texts, each of which is written at most once, however often it is read.
 #[derive(Debug)]
-struct Published {
+struct PublishedSnapshot {
     snapshot: Arc<Snapshot>,
     document: OnceLock<Arc<[u8]>>,
     metrics: OnceLock<Arc<[u8]>>,
@@ -22,7 +22,7 @@ struct Published {
 impl Board {
     /// Shows a snapshot instead of the one before.
     pub fn set(&self, snapshot: Arc<Snapshot>) {
-        let published = Published {
+        let published = PublishedSnapshot {
             snapshot,
             document: OnceLock::new(),
             metrics: OnceLock::new(),
@@ -30,7 +30,7 @@ impl Board {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(published));
     }
 
-    fn get(&self) -> Option<Arc<Published>> {
+    fn get(&self) -> Option<Arc<PublishedSnapshot>> {
         let last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         last.clone()
     }
@@ -73,7 +73,7 @@ impl Site for Views {
         let Some(published) = self.board.get() else {
             return early();
         };
-        let Published {
+        let PublishedSnapshot {
             snapshot,
             document,
             metrics,

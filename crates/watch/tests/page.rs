@@ -17,7 +17,7 @@ use tailbound_look::{History, judge, testing};
 use tailbound_serve::{Access, Limits, Server, Token};
 use tailbound_units::Nanos;
 use tailbound_watch::document::GuestDocument;
-use tailbound_watch::{Board, Counts, Hours, Row, Snapshot, Views};
+use tailbound_watch::{Board, Counts, GuestHours, Row, Snapshot, Views};
 
 const MINUTE: Nanos = Nanos::from_secs(60);
 
@@ -55,7 +55,7 @@ fn snapshot(guests: &[(&str, u64, std::ops::Range<u64>)]) -> Arc<Snapshot> {
             history.add(&label, from, Nanos(from.0 + SLICE.0), &verdict);
         }
     }
-    let hours = Hours::of(&history);
+    let hours = GuestHours::of(&history);
     let rows = guests.iter().map(|(name, now, _)| {
         let guest = GuestDocument::new(key(name), (*name).to_owned(), "docker");
         let hour = hours.of_guest(&key(name));

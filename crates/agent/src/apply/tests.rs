@@ -2,7 +2,7 @@ use super::super::testing::{Fake, cpus, desired, id, machine, next, periodic};
 use super::super::{Aperiodic, Class};
 use super::*;
 use crate::desired::Desired;
-use crate::guest::Weighed;
+use crate::guest::WeightBearer;
 use crate::plan::plan;
 use proptest::prelude::*;
 use std::path::PathBuf;
@@ -31,7 +31,7 @@ impl Bench {
         let originals = self.journal.changes().originals();
         plan(desired, &self.kernel.observe(machine()), &originals).unwrap()
     }
-    fn apply(&mut self, plan: &Plan) -> Result<Applied, ApplyError> {
+    fn apply(&mut self, plan: &Plan) -> Result<ApplyResult, ApplyError> {
         apply(&mut self.kernel, &mut self.journal, plan)
     }
     fn restore(&mut self) -> Restored {
@@ -51,7 +51,7 @@ fn mixed() -> (Fake, Vec<Desired>) {
         desired(4, Class::Aperiodic(Aperiodic::default())),
         desired(5, Class::Normal),
     ];
-    desired[3].weighed = Weighed::Group("vm".into());
+    desired[3].weighed = WeightBearer::Group("vm".into());
     (kernel, desired)
 }
 

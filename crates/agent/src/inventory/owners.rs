@@ -26,7 +26,7 @@ pub enum Owner {
 
 /// A thread's owner, and how the thread is scheduled.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Owned {
+pub struct ThreadOwner {
     /// The owner.
     pub owner: Owner,
     /// True if its policy comes before all shares: `SCHED_FIFO`, `SCHED_RR`, `SCHED_DEADLINE`.
@@ -70,9 +70,9 @@ pub(super) fn had_started(start: u64, at: RunTime) -> bool {
 
 /// The threads that were looked at, so that they have an owner after they have exited.
 #[derive(Debug, Default)]
-pub(super) struct Remembered(HashMap<u32, (u64, Owner)>);
+pub(super) struct OwnerCache(HashMap<u32, (u64, Owner)>);
 
-impl Remembered {
+impl OwnerCache {
     pub(super) fn add(&mut self, tid: u32, start: u64, owner: Owner) {
         if self.0.len() >= MAX_REMEMBERED {
             self.0.clear();
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn a_number_that_is_used_again_has_another_owner() {
-        let mut remembered = Remembered::default();
+        let mut remembered = OwnerCache::default();
         remembered.add(7, 500, owned("old"));
         let at = |seconds| RunTime {
             monotonic: Nanos::from_secs(seconds),

@@ -233,7 +233,7 @@ fn a_nice_value_that_counts_in_its_session_alone_is_noted() {
     };
     assert_eq!(notes(&wanted), 1);
     let grouped = Desired {
-        weighed: crate::guest::Weighed::Group("vm".into()),
+        weighed: crate::guest::WeightBearer::Group("vm".into()),
         ..wanted
     };
     assert_eq!(notes(&grouped), 0);
@@ -344,7 +344,7 @@ fn a_quota_above_a_share_is_noted_with_its_throttle_time() {
 #[test]
 fn a_weight_in_a_group_with_other_threads_is_refused() {
     let observed = Fake::new([1]).observe(machine());
-    let weighed = crate::guest::Weighed::Nothing {
+    let weighed = crate::guest::WeightBearer::Nothing {
         group: "/kubepods/podab".into(),
         others: "80 (nginx)".into(),
     };

@@ -3,7 +3,7 @@
 //! above it, others would have the weight as well.
 
 use super::super::calls::SystemCalls;
-use super::super::guest::{Guest, Weighed};
+use super::super::guest::{Guest, WeightBearer};
 use super::super::place::{self, Manager};
 use super::groups::Hierarchies;
 use std::collections::BTreeSet;
@@ -21,9 +21,9 @@ pub(super) fn weighed(
     groups: &Groups,
     guest: &Guest,
     name: impl Fn(u32) -> Option<String>,
-) -> (Weighed, Option<String>) {
+) -> (WeightBearer, Option<String>) {
     let Some((root, path)) = hierarchies.of_cpu(groups) else {
-        return (Weighed::Threads, None);
+        return (WeightBearer::Threads, None);
     };
     let own: BTreeSet<u32> = guest.threads.iter().map(|thread| thread.id.pid).collect();
     if let Some(place) = place::place(&path)
@@ -43,7 +43,7 @@ pub(super) fn weighed(
         !inside.is_empty() && inside.is_subset(&own)
     };
     if directory == root {
-        return (Weighed::Threads, None);
+        return (WeightBearer::Threads, None);
     }
     // A user's groups compete with nobody but that user's.
     let mut group = directory.clone();
@@ -67,7 +67,7 @@ pub(super) fn weighed(
                 list(&others, &name)
             )
         });
-        return (Weighed::Threads, note);
+        return (WeightBearer::Threads, note);
     }
     while let Some(parent) = group.parent().map(Path::to_owned)
         && parent != root
@@ -76,15 +76,19 @@ pub(super) fn weighed(
     {
         group = parent;
     }
-    (Weighed::Group(group), None)
+    (WeightBearer::Group(group), None)
 }
 
-fn group_unless(group: PathBuf, others: &[u32], name: impl Fn(u32) -> Option<String>) -> Weighed {
+fn group_unless(
+    group: PathBuf,
+    others: &[u32],
+    name: impl Fn(u32) -> Option<String>,
+) -> WeightBearer {
     if others.is_empty() {
-        return Weighed::Group(group);
+        return WeightBearer::Group(group);
     }
     let others = list(others, name);
-    Weighed::Nothing { group, others }
+    WeightBearer::Nothing { group, others }
 }
 
 /// Returns the first few processes by number and name.

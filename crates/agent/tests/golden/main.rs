@@ -13,7 +13,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use tailbound_agent::AgentConfig;
 use tailbound_agent::budget::{DesiredStates, desired};
-use tailbound_agent::guest::{Guest, Weighed};
+use tailbound_agent::guest::{Guest, WeightBearer};
 use tailbound_agent::journal::peek;
 use tailbound_agent::observed::{Domain, Limits, ObservedMachine};
 use tailbound_agent::observer::Observer;
@@ -137,9 +137,9 @@ fn show_guest(out: &mut String, guest: &Guest) {
     } = guest;
     let by = rule.map_or("none".into(), |rule| rule.to_string());
     let group = match weighed {
-        Weighed::Threads => "none".into(),
-        Weighed::Group(group) => group.display().to_string(),
-        Weighed::Nothing { group, others } => format!("{} beside {others}", group.display()),
+        WeightBearer::Threads => "none".into(),
+        WeightBearer::Group(group) => group.display().to_string(),
+        WeightBearer::Nothing { group, others } => format!("{} beside {others}", group.display()),
     };
     writeln!(
         out,

@@ -3,7 +3,7 @@
 use super::machine::{Machine, Process, qemu};
 use std::path::{Path, PathBuf};
 use tailbound_agent::AgentConfig;
-use tailbound_agent::guest::{Guest, Weighed};
+use tailbound_agent::guest::{Guest, WeightBearer};
 
 const POD: &str = "/kubepods/burstable/pod3f0c7ad2";
 
@@ -24,7 +24,7 @@ fn other<'p>(pid: u32, comm: &'p str, group: &'p str) -> Process<'p> {
 }
 
 /// The bearer of the weight of the guest that a rule selects, without the directory of the host.
-fn weighed(machine: &Machine, rule: &str) -> (Weighed, String) {
+fn weighed(machine: &Machine, rule: &str) -> (WeightBearer, String) {
     let config = format!("[[guest]]\n{rule}\nlevel = \"high\"\n");
     let rules = AgentConfig::parse(&config).unwrap().rules;
     let guests = machine.scanner().scan(&rules).unwrap();
@@ -33,9 +33,9 @@ fn weighed(machine: &Machine, rule: &str) -> (Weighed, String) {
     let root = machine.directory.path().join("sys/fs/cgroup");
     let relative = |group: &Path| PathBuf::from("/").join(group.strip_prefix(&root).unwrap());
     let weighed = match picked[0].weighed.clone() {
-        Weighed::Threads => Weighed::Threads,
-        Weighed::Group(group) => Weighed::Group(relative(&group)),
-        Weighed::Nothing { group, others } => Weighed::Nothing {
+        WeightBearer::Threads => WeightBearer::Threads,
+        WeightBearer::Group(group) => WeightBearer::Group(relative(&group)),
+        WeightBearer::Nothing { group, others } => WeightBearer::Nothing {
             group: relative(&group),
             others,
         },
@@ -43,8 +43,8 @@ fn weighed(machine: &Machine, rule: &str) -> (Weighed, String) {
     (weighed, picked[0].notes.join("\n"))
 }
 
-fn group(path: &str) -> (Weighed, String) {
-    (Weighed::Group(path.into()), String::new())
+fn group(path: &str) -> (WeightBearer, String) {
+    (WeightBearer::Group(path.into()), String::new())
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn a_pods_group_is_weighed_if_it_holds_only_the_guest() {
     let others = "80 (nginx)".to_owned();
     assert_eq!(
         seen,
-        Weighed::Nothing {
+        WeightBearer::Nothing {
             group: POD.into(),
             others
         }
@@ -105,7 +105,7 @@ fn a_guest_in_a_shared_group_gets_nice_values_and_a_note() {
     });
     assert_eq!(
         weighed(&machine, "name = \"web1\""),
-        (Weighed::Threads, String::new())
+        (WeightBearer::Threads, String::new())
     );
     let mut machine = Machine::new();
     machine.start(&Process {
@@ -114,7 +114,7 @@ fn a_guest_in_a_shared_group_gets_nice_values_and_a_note() {
     });
     machine.start(&other(50, "bash", "/user.slice/session-3.scope"));
     let (seen, note) = weighed(&machine, "name = \"web1\"");
-    assert_eq!(seen, Weighed::Threads);
+    assert_eq!(seen, WeightBearer::Threads);
     assert!(
         note.contains("session-3.scope, which it shares with 50 (bash)"),
         "{note}"
@@ -140,5 +140,5 @@ fn the_weight_of_a_users_guest_is_not_for_all_that_the_user_runs() {
     let (seen, _) = weighed(&machine, rule);
     let others = "50 (systemd)".to_owned();
     let group = "/user.slice".into();
-    assert_eq!(seen, Weighed::Nothing { group, others });
+    assert_eq!(seen, WeightBearer::Nothing { group, others });
 }

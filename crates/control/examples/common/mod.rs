@@ -15,7 +15,7 @@ use std::time::Duration;
 use tailbound_api::{NewTenant, VmLimit};
 use tailbound_control::ledger::Ledger;
 use tailbound_control::server::{Authentication, Config, Metrics, Server};
-use tailbound_control::service::{Committed, Service};
+use tailbound_control::service::{CommitReport, Service};
 use tailbound_control::store::{Sqlite, Store as _};
 use tailbound_placement::{Guarantee, Policy, Spec, Spread, Uniform, UplinkSpec};
 use tailbound_units::{Bytes, Nanos, Rate};
@@ -158,7 +158,7 @@ pub(crate) fn serve(
     spec: Spec,
     dir: &Path,
     authentication: Authentication,
-    on_commit: impl Fn(&Committed) + Send + 'static,
+    on_commit: impl Fn(&CommitReport) + Send + 'static,
 ) -> Result<(), Failure> {
     let runtime = tokio::runtime::Runtime::new()?;
     let dir = tempfile::tempdir_in(dir)?;

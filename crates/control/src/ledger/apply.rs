@@ -10,7 +10,7 @@ use tailbound_placement::{NodeId, Placement, TenantId};
 
 /// The hosts whose guarantees may differ after some changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Touched {
+pub enum AffectedHosts {
     /// These hosts.
     Hosts(BTreeSet<String>),
     /// Every host: the topology was replaced.
@@ -25,7 +25,7 @@ impl Ledger {
     ///
     /// # Errors
     /// The changes do not fit this ledger, which is as it was before.
-    pub fn apply(&mut self, changes: &[Change]) -> Result<Touched, LoadError> {
+    pub fn apply(&mut self, changes: &[Change]) -> Result<AffectedHosts, LoadError> {
         let changes = Change::coalesced(changes);
         if changes
             .iter()
@@ -37,7 +37,7 @@ impl Ledger {
                 snapshot.apply(std::slice::from_ref(change));
             }
             self.replace_with(Self::load(snapshot)?);
-            return Ok(Touched::All);
+            return Ok(AffectedHosts::All);
         }
         let touched = self.touched(&changes);
         let before: Vec<Change> = changes.iter().map(|change| self.before(change)).collect();
@@ -46,7 +46,7 @@ impl Ledger {
             self.put_all(&before.iter().collect::<Vec<_>>())?;
             return Err(error);
         }
-        Ok(Touched::Hosts(touched))
+        Ok(AffectedHosts::Hosts(touched))
     }
 
     /// Returns the hosts whose guarantees these changes affect.

@@ -8,7 +8,7 @@ use tailbound_placement::TenantId;
 /// The tenants of each owner.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Owners {
-    owned: HashMap<String, Owned>,
+    owned: HashMap<String, OwnerRecord>,
     /// The tenants of all reservations with machines.
     reservations: HashMap<ReservationId, TenantId>,
     /// The tenants of the open reservations.
@@ -16,7 +16,7 @@ pub(super) struct Owners {
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Owned {
+struct OwnerRecord {
     names: HashMap<String, TenantId>,
     ids: BTreeSet<TenantId>,
     usage: Usage,

@@ -1,7 +1,7 @@
 //! Shared helpers for tests of the ledger, the service and the stores.
 
 use super::{Call, Change, Command, Ledger};
-use tailbound_api::{NewTenant, VmLimit};
+use tailbound_api::{HostReport, NewTenant, VmLimit};
 use tailbound_placement::{Guarantee, Policy, Spec};
 use tailbound_units::{Bytes, Nanos, Rate};
 
@@ -61,4 +61,19 @@ pub(crate) fn create(owner: &str, name: &str, vms: u32) -> Call {
         limit: VmLimit::default(),
         placement: Vec::new(),
     }))
+}
+
+/// A report that limits and offers nothing, of a host that follows this change of a tenant.
+pub(crate) fn bare_report(change: u64) -> HostReport {
+    HostReport {
+        revision: 1,
+        change,
+        classes: None,
+        limits: None,
+        cpu: None,
+        refused: Vec::new(),
+        unpromised: Vec::new(),
+        arrived: Vec::new(),
+        measured: None,
+    }
 }

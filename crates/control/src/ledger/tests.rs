@@ -14,9 +14,9 @@ mod recover;
 mod scheduling;
 mod tokens;
 
-use super::testing::{TREE, call, create, ledger};
+use super::testing::{TREE, bare_report, call, create, ledger};
 use super::*;
-use tailbound_api::{Host, HostGuarantees, HostState, ReservationId, Tenant};
+use tailbound_api::{Host, HostGuarantees, HostReport, HostState, ReservationId, Tenant};
 use tailbound_placement::{Direction, HostLimits, Lateness, Load, PortId, Resources};
 use tailbound_units::{Bytes, Nanos, Rate};
 
@@ -98,6 +98,21 @@ fn limits_of_link(mbit: u64) -> HostLimits {
         lateness: Lateness::Exact,
         packet: None,
     }
+}
+
+/// Returns the report of a host with these limits that follows the latest change of a tenant.
+fn report_of(ledger: &Ledger, limits: HostLimits) -> HostReport {
+    HostReport {
+        limits: Some(limits),
+        ..bare_report(ledger.next_id - 1)
+    }
+}
+
+/// Sends a host's report, and returns the changes that it causes.
+fn send_report(ledger: &mut Ledger, host: &str, report: HostReport) -> Vec<Change> {
+    let (host, report) = (host.to_owned(), Box::new(report));
+    let call = call(Command::Report { host, report });
+    ledger.decide(&call, Nanos(1)).unwrap().changes
 }
 
 fn tenant(reply: &Reply) -> Arc<Tenant> {

@@ -5,7 +5,7 @@ use crate::store::StoreError;
 use crate::store::etcd::messages::{
     Event, KeyValue, WatchCreateRequest, WatchResponse, prefix_end,
 };
-use crate::store::etcd::{Keys, Layout, Link, LinkError, Loaded, Patches, document, reason};
+use crate::store::etcd::{Keys, Layout, Link, LinkError, Patches, StoreContent, document, reason};
 use std::sync::Arc;
 use tailbound_api::Tenant;
 use tailbound_placement::TenantId;
@@ -62,7 +62,7 @@ impl Follower {
     pub(super) async fn start(
         mut link: Link,
         keys: Keys,
-        loaded: &Loaded,
+        loaded: &StoreContent,
     ) -> Result<Self, LinkError> {
         let key = keys.all().into_bytes();
         let watch = WatchCreateRequest {

@@ -52,7 +52,7 @@ const ANSWER_HEADERS: [HeaderName; 6] = [
 
 /// The leader's answer.
 #[derive(Debug, Clone)]
-pub struct Forwarded {
+pub struct LeaderAnswer {
     /// The HTTP status.
     pub status: StatusCode,
     /// The headers that are for the caller.
@@ -106,7 +106,7 @@ impl Forwarder {
         path_and_query: &str,
         headers: &HeaderMap,
         body: Bytes,
-    ) -> Result<Forwarded, String> {
+    ) -> Result<LeaderAnswer, String> {
         if headers.contains_key(FORWARDED) {
             return Err("the request was forwarded here, but this is not the leader".into());
         }
@@ -172,7 +172,7 @@ impl Forwarder {
     }
 }
 
-fn ask(agent: &Agent, request: Request<Vec<u8>>) -> Result<Forwarded, ureq::Error> {
+fn ask(agent: &Agent, request: Request<Vec<u8>>) -> Result<LeaderAnswer, ureq::Error> {
     let mut answer = agent.run(request)?;
     let mut headers = HeaderMap::new();
     for name in ANSWER_HEADERS {
@@ -183,7 +183,7 @@ fn ask(agent: &Agent, request: Request<Vec<u8>>) -> Result<Forwarded, ureq::Erro
     let revision = answer.headers().get(REVISION);
     let revision = revision.and_then(|value| value.to_str().ok()?.parse().ok());
     let body = answer.body_mut().with_config().limit(MAX_ANSWER);
-    Ok(Forwarded {
+    Ok(LeaderAnswer {
         body: body.read_to_vec()?.into(),
         status: answer.status(),
         headers,

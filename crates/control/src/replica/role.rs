@@ -7,7 +7,7 @@ use crate::ledger::{Ledger, LoadError};
 use crate::service::{Service, ServiceError};
 use crate::store::StoreError;
 use crate::store::etcd::messages::KeyValue;
-use crate::store::etcd::{Keys, Layout, Link, LinkError, Loaded, load};
+use crate::store::etcd::{Keys, Layout, Link, LinkError, StoreContent, load};
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
 use tailbound_api::Role;
@@ -77,7 +77,7 @@ impl RoleLoop {
 
     /// Runs until the replica resigns, or until every handle that could stop it is dropped. The
     /// service must hold the ledger that was loaded.
-    pub(super) async fn run(mut self, mut link: Link, mut loaded: Loaded) {
+    pub(super) async fn run(mut self, mut link: Link, mut loaded: StoreContent) {
         let mut pause = RETRY_PAUSE;
         loop {
             let begun = Instant::now();
@@ -154,7 +154,11 @@ impl RoleLoop {
 
     /// Reads the store, with retries and growing pauses. Returns None if the replica is stopped
     /// meanwhile.
-    async fn reload_until_done(&mut self, link: &mut Link, pause: &mut Duration) -> Option<Loaded> {
+    async fn reload_until_done(
+        &mut self,
+        link: &mut Link,
+        pause: &mut Duration,
+    ) -> Option<StoreContent> {
         loop {
             if self.told_to_end(*pause).await {
                 return None;
@@ -167,7 +171,7 @@ impl RoleLoop {
         }
     }
 
-    async fn reload(&mut self, link: &mut Link) -> Result<Loaded, StepDownReason> {
+    async fn reload(&mut self, link: &mut Link) -> Result<StoreContent, StepDownReason> {
         let loaded = load(link, &self.keys).await?;
         let snapshot = loaded.snapshot.clone();
         // With many tenants this takes a second, during which other requests are answered.
@@ -183,7 +187,7 @@ impl RoleLoop {
     async fn term(
         &mut self,
         link: Link,
-        loaded: &Loaded,
+        loaded: &StoreContent,
         elected: &mut Option<ElectedTerm>,
     ) -> Result<Infallible, StepDownReason> {
         let mut candidate = Link::new(&self.options.location, CALL_TIMEOUT)?;

@@ -26,7 +26,7 @@ const MAX_LOOK: u64 = 4096;
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Which {
+pub(super) struct AuditQuery {
     /// Only entries with greater numbers: the `next` of the previous page. The default is the oldest
     /// kept entry.
     #[param(maximum = 9_007_199_254_740_991_u64)]
@@ -53,7 +53,7 @@ pub(super) struct SinceEntry {
 /// The newest 50,000 are kept. A tenant's token gets the entries about its owner's tenants.
 #[utoipa::path(
     get, path = "/v1/audit", tag = "service", operation_id = "list_audit",
-    params(Which),
+    params(AuditQuery),
     responses(
         (status = 200, description = "A page of entries", body = Page<AuditEntry>),
         Guarded, Forgotten,
@@ -62,7 +62,7 @@ pub(super) struct SinceEntry {
 pub(super) async fn list(
     State(app): State<Arc<App>>,
     By(by): By,
-    Params(Which { since, limit }): Params<Which>,
+    Params(AuditQuery { since, limit }): Params<AuditQuery>,
 ) -> Result<Json<Page<AuditEntry>>, ApiError> {
     let since = match since {
         Some(since) => check(&app, since)?,

@@ -145,9 +145,9 @@ impl Drop for Place {
 pub(super) struct Entrance(pub(super) Arc<App>);
 
 impl<S> Accept<TcpStream, S> for Entrance {
-    type Stream = Entered;
+    type Stream = AdmittedConnection;
     type Service = S;
-    type Future = Ready<io::Result<(Entered, S)>>;
+    type Future = Ready<io::Result<(AdmittedConnection, S)>>;
 
     fn accept(&self, stream: TcpStream, service: S) -> Self::Future {
         let enter = || {
@@ -158,18 +158,18 @@ impl<S> Accept<TcpStream, S> for Entrance {
             }
             Ok(place)
         };
-        ready(enter().map(|place| (Entered { stream, place }, service)))
+        ready(enter().map(|place| (AdmittedConnection { stream, place }, service)))
     }
 }
 
 /// A connection with its place.
 #[derive(Debug)]
-pub(super) struct Entered {
+pub(super) struct AdmittedConnection {
     stream: TcpStream,
     place: Place,
 }
 
-impl AsyncRead for Entered {
+impl AsyncRead for AdmittedConnection {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -180,7 +180,7 @@ impl AsyncRead for Entered {
     }
 }
 
-impl AsyncWrite for Entered {
+impl AsyncWrite for AdmittedConnection {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

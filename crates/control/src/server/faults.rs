@@ -5,7 +5,7 @@ use super::problem::{ApiError, Guarded};
 use crate::expiry::Expiry;
 use crate::fair::Payer;
 use crate::ledger::{FoundFaults, Ledger, faults};
-use crate::service::Committed;
+use crate::service::CommitReport;
 use crate::store::StoreError;
 use axum::Json;
 use axum::extract::State;
@@ -51,7 +51,7 @@ impl Board {
     }
 
     /// Notes the outcome of a commit or of a check. One that wrote nothing and succeeded proves nothing.
-    pub(super) fn note_commit(&self, committed: &Committed) {
+    pub(super) fn note_commit(&self, committed: &CommitReport) {
         if committed.error.is_some() || committed.wrote {
             let error = committed.error.clone();
             self.lock().store = error.filter(|it| *it != StoreError::NotLeader);

@@ -16,7 +16,7 @@ use utoipa::IntoParams;
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Which {
+pub(super) struct HostsQuery {
     /// The maximum number of hosts on the page.
     #[serde(default)]
     #[param(value_type = u32, minimum = 1, maximum = 1000, default = 100, required = false)]
@@ -30,16 +30,16 @@ pub(super) struct Which {
 /// Lists hosts in the order of the topology.
 #[utoipa::path(
     get, path = "/v1/hosts", tag = "hosts", operation_id = "list_hosts",
-    params(Which),
+    params(HostsQuery),
     responses((status = 200, description = "A page of hosts, without machines and ports", body = Page<Host>), Guarded, Absent)
 )]
 pub(super) async fn list(
     State(app): State<Arc<App>>,
-    Params(which): Params<Which>,
+    Params(query): Params<HostsQuery>,
 ) -> Result<Json<Page<Host>>, ApiError> {
     let page = app
         .service
-        .read(|ledger| ledger.hosts(which.state, which.after.as_deref(), which.limit.0));
+        .read(|ledger| ledger.hosts(query.state, query.after.as_deref(), query.limit.0));
     let mut page = page.map_err(ApiError::from)?;
     for host in &mut page.items {
         app.add_heard(host);

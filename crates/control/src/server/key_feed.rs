@@ -116,12 +116,12 @@ pub(super) struct KeyStream {
     host: String,
     /// `None` while a change is computed.
     feed: Option<KeyFeed>,
-    running: Option<JoinHandle<Computed>>,
+    running: Option<JoinHandle<KeyComputation>>,
     /// The moment of the next computation.
     due: Instant,
 }
 
-type Computed = (Option<KeyFeed>, Option<HoseKeyUpdate>);
+type KeyComputation = (Option<KeyFeed>, Option<HoseKeyUpdate>);
 
 impl KeyStream {
     /// Makes the changes for a host that has the keys of the mark `known`.

@@ -123,7 +123,7 @@ async fn delete(
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct Whose {
+struct OwnerQuery {
     /// The owner; with a tenant's token the default is the token's owner.
     #[param(pattern = "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
     owner: Option<String>,
@@ -132,16 +132,16 @@ struct Whose {
 /// Returns a machine by its name: its confirmed place, otherwise the reserved one.
 #[utoipa::path(
     get, path = "/v1/machines/{name}", tag = "scheduling", operation_id = "get_machine",
-    params(("name" = String, Path, description = "The machine's name", pattern = "^[ -~]{1,128}$"), Whose),
+    params(("name" = String, Path, description = "The machine's name", pattern = "^[ -~]{1,128}$"), OwnerQuery),
     responses((status = 200, description = "The machine", body = Machine), Guarded, Absent, problem::Absurd)
 )]
 async fn get(
     State(app): State<Arc<App>>,
     PathName(name): PathName,
     By(by): By,
-    Params(whose): Params<Whose>,
+    Params(query): Params<OwnerQuery>,
 ) -> Result<Json<Machine>, ApiError> {
-    let owner = seen(&by, whose.owner)?;
+    let owner = seen(&by, query.owner)?;
     let owner = owner.ok_or_else(|| {
         let message = "the owner is missing; add ?owner=OWNER to the path";
         ApiError::new(Code::Absurd, message)
@@ -168,7 +168,7 @@ fn seen(by: &Identity, owner: Option<String>) -> Result<Option<String>, ApiError
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct Which {
+struct MachinesQuery {
     /// The maximum number of machines on the page.
     #[serde(default)]
     #[param(value_type = u32, minimum = 1, maximum = 1000, default = 100, required = false)]
@@ -184,21 +184,21 @@ struct Which {
 /// Lists the machines with names by tenant and number. A machine with two places is listed twice.
 #[utoipa::path(
     get, path = "/v1/machines", tag = "scheduling", operation_id = "list_machines",
-    params(Which),
+    params(MachinesQuery),
     responses((status = 200, description = "A page of machines", body = Page<Machine>), Guarded)
 )]
 async fn list(
     State(app): State<Arc<App>>,
     By(by): By,
-    Params(which): Params<Which>,
+    Params(query): Params<MachinesQuery>,
 ) -> Result<Json<Page<Machine>>, ApiError> {
-    let owner = seen(&by, which.owner)?;
-    let from = which.after.as_deref().map(str::parse).transpose();
+    let owner = seen(&by, query.owner)?;
+    let from = query.after.as_deref().map(str::parse).transpose();
     let from = from.map_err(ApiError::malformed)?.unwrap_or_default();
     // An owner's are looked for among all.
     let page = app
         .ask(&by, move |service| {
-            service.question(|ledger| machines::list(ledger, owner.as_deref(), from, which.limit.0))
+            service.question(|ledger| machines::list(ledger, owner.as_deref(), from, query.limit.0))
         })
         .await?;
     Ok(Json(page))

@@ -151,7 +151,7 @@ fn affordable(topology: &Topology, root: NodeId) -> u8 {
 const TIGHT: u16 = 100;
 
 /// The hosts that refuse something or are silent.
-type Troubled = BTreeSet<NodeId>;
+type FaultyHosts = BTreeSet<NodeId>;
 
 /// The sum over the hosts below a node.
 #[derive(Debug, Clone, Copy)]
@@ -179,7 +179,7 @@ impl Sum {
     }
 }
 
-fn draw(ledger: &Ledger, troubled: &Troubled, node: NodeId, depth: u8) -> (MapNode, Sum) {
+fn draw(ledger: &Ledger, troubled: &FaultyHosts, node: NodeId, depth: u8) -> (MapNode, Sum) {
     let topology = ledger.datacentre().topology();
     let mut drawn = MapNode {
         name: topology.name(node).to_owned(),
@@ -214,7 +214,7 @@ fn draw(ledger: &Ledger, troubled: &Troubled, node: NodeId, depth: u8) -> (MapNo
     (drawn, sum)
 }
 
-fn sum(ledger: &Ledger, troubled: &Troubled, node: NodeId) -> Sum {
+fn sum(ledger: &Ledger, troubled: &FaultyHosts, node: NodeId) -> Sum {
     let topology = ledger.datacentre().topology();
     if !topology.is_host(node) {
         let below = topology

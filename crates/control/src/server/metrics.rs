@@ -3,10 +3,10 @@
 use super::App;
 use super::faults::Board;
 use super::problem::ApiError;
-use super::traces::Answering;
+use super::traces::RequestTrace;
 use crate::fair::Payer;
 use crate::ledger::Ledger;
-use crate::service::Committed;
+use crate::service::CommitReport;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::middleware::Next;
@@ -32,7 +32,7 @@ struct Route {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Answered {
+struct AnswerLabels {
     method: String,
     route: String,
     status: u16,
@@ -40,14 +40,14 @@ struct Answered {
 
 /// The labels of a decided call.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Decided {
+struct DecisionLabels {
     command: &'static str,
     outcome: &'static str,
 }
 
 /// The labels of a request that was refused for its rate.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Limited {
+struct LimitLabels {
     by: &'static str,
 }
 
@@ -58,7 +58,7 @@ struct Faulty {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Ended {
+struct CommitLabels {
     outcome: &'static str,
 }
 
@@ -69,13 +69,13 @@ pub struct Metrics(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     registry: Registry,
-    requests: Family<Answered, Counter>,
+    requests: Family<AnswerLabels, Counter>,
     seconds: Family<Route, Histogram>,
-    decisions: Family<Decided, Histogram>,
-    commits: Family<Ended, Histogram>,
+    decisions: Family<DecisionLabels, Histogram>,
+    commits: Family<CommitLabels, Histogram>,
     batch: Histogram,
     turned_away: Counter,
-    limited: Family<Limited, Counter>,
+    limited: Family<LimitLabels, Counter>,
     levels: Levels,
     faulty: Family<Faulty, Gauge>,
     faults: Board,
@@ -302,7 +302,7 @@ impl Metrics {
     }
 
     /// Returns the function that observes each commit of a store.
-    pub fn observer(&self) -> impl FnMut(&Committed) + Send + use<> {
+    pub fn observer(&self) -> impl FnMut(&CommitReport) + Send + use<> {
         let metrics = self.clone();
         move |committed| {
             let outcome = committed
@@ -313,7 +313,7 @@ impl Metrics {
             if committed.is_check {
                 return;
             }
-            let histogram = metrics.0.commits.get_or_create(&Ended { outcome });
+            let histogram = metrics.0.commits.get_or_create(&CommitLabels { outcome });
             histogram.observe(committed.took.as_secs_f64());
             metrics.0.batch.observe(committed.calls as f64);
         }
@@ -339,7 +339,7 @@ impl Metrics {
 
     /// Counts a request that was refused because its `token` or `address` exceeds its rate.
     pub(super) fn limited(&self, by: &'static str) {
-        self.0.limited.get_or_create(&Limited { by }).inc();
+        self.0.limited.get_or_create(&LimitLabels { by }).inc();
     }
 
     /// Counts an answered call. Returns how it ended, in a word.
@@ -350,7 +350,7 @@ impl Metrics {
         took: Duration,
     ) -> &'static str {
         let outcome = error.map_or("ok", Code::word);
-        let labels = Decided { command, outcome };
+        let labels = DecisionLabels { command, outcome };
         let histogram = self.0.decisions.get_or_create(&labels);
         histogram.observe(took.as_secs_f64());
         outcome
@@ -371,7 +371,7 @@ pub(super) async fn measure(
         _ => "other",
     }
     .to_owned();
-    let answering = Answering::begin(&app, &route, request.headers());
+    let answering = RequestTrace::begin(&app, &route, request.headers());
     let begin = Instant::now();
     let response = match &answering {
         Some(answering) => answering.within(next.run(request)).await,
@@ -392,7 +392,7 @@ pub(super) async fn measure(
     let Route { method, route } = labels;
     metrics
         .requests
-        .get_or_create(&Answered {
+        .get_or_create(&AnswerLabels {
             method,
             route,
             status,

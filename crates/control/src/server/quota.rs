@@ -17,7 +17,7 @@ use utoipa::IntoParams;
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Whose {
+pub(super) struct OwnerQuery {
     /// The owner, which every caller except a tenant must set.
     #[param(pattern = "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
     owner: Option<String>,
@@ -26,7 +26,7 @@ pub(super) struct Whose {
 /// Returns an owner's quota, and the part that is used.
 #[utoipa::path(
     get, path = "/v1/quota", tag = "tenants", operation_id = "get_quota",
-    params(Whose),
+    params(OwnerQuery),
     responses(
         (status = 200, description = "The quota of the owner", body = OwnerQuota),
         Guarded, super::problem::Absurd,
@@ -35,7 +35,7 @@ pub(super) struct Whose {
 pub(super) async fn get(
     State(app): State<Arc<App>>,
     By(by): By,
-    Params(Whose { owner }): Params<Whose>,
+    Params(OwnerQuery { owner }): Params<OwnerQuery>,
 ) -> Result<Json<OwnerQuota>, ApiError> {
     check_filter("owner", owner.as_deref())?;
     let owner = match (by.owner(), owner) {

@@ -3,7 +3,7 @@
 use super::App;
 use super::extract::{Author, Body, By, Params, ReservationPath, TenantHost, Write};
 use super::problem::{self, Absent, ApiError, Guarded, Outdated, Refused, Settled, Stored};
-use super::tenants::{Limit, Tagged, complete, own};
+use super::tenants::{Limit, TenantWithTag, complete, own};
 use super::trail;
 use crate::ledger::{Call, Command, Ledger, Reply, adopt, candidates, reservations};
 use crate::service::ServiceError;
@@ -81,7 +81,7 @@ async fn put_host(
         machines: body,
     };
     match app.decide(author, command).await? {
-        Reply::Tenant(tenant) => Ok(Tagged(app.with_standing(&tenant)).into_response()),
+        Reply::Tenant(tenant) => Ok(TenantWithTag(app.with_standing(&tenant)).into_response()),
         Reply::Deleted => Ok(StatusCode::NO_CONTENT.into_response()),
         other => Err(problem::unexpected(&other)),
     }
@@ -182,7 +182,7 @@ async fn cancel(
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct Which {
+struct ReservationsQuery {
     /// The maximum number of reservations on the page.
     #[serde(default)]
     #[param(value_type = u32, minimum = 1, maximum = 1000, default = 100, required = false)]
@@ -195,7 +195,7 @@ struct Which {
 /// Lists open reservations in ascending order of their numbers.
 #[utoipa::path(
     get, path = "/v1/reservations", tag = "scheduling", operation_id = "list_reservations",
-    params(Which),
+    params(ReservationsQuery),
     responses(
         (status = 200, description = "A page of open reservations", body = Page<Reservation>),
         Guarded,
@@ -204,15 +204,15 @@ struct Which {
 async fn list(
     State(app): State<Arc<App>>,
     By(by): By,
-    Params(which): Params<Which>,
+    Params(query): Params<ReservationsQuery>,
 ) -> Result<Json<Page<Reservation>>, ApiError> {
-    let after = ReservationId(which.after.unwrap_or(0));
+    let after = ReservationId(query.after.unwrap_or(0));
     let owner = by.owner().map(str::to_owned);
     // An owner's are looked for among all.
     let page = app
         .ask(&by, move |service| {
             service.question(|ledger| {
-                reservations::list(ledger, owner.as_deref(), after, which.limit.0)
+                reservations::list(ledger, owner.as_deref(), after, query.limit.0)
             })
         })
         .await?;

@@ -48,7 +48,7 @@ impl TryFrom<u32> for Limit {
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Which {
+pub(super) struct TenantsQuery {
     /// The maximum number of tenants on the page.
     #[serde(default)]
     #[param(value_type = u32, minimum = 1, maximum = 1000, default = 100, required = false)]
@@ -80,9 +80,9 @@ pub(super) struct Pair {
 }
 
 /// A tenant, with its last change as the `ETag`.
-pub(super) struct Tagged(pub(super) Tenant);
+pub(super) struct TenantWithTag(pub(super) Tenant);
 
-impl IntoResponse for Tagged {
+impl IntoResponse for TenantWithTag {
     fn into_response(self) -> Response {
         ([(ETAG, etag(self.0.change))], Json(self.0)).into_response()
     }
@@ -128,7 +128,12 @@ pub(super) async fn create(
         (Err(error), Some(request)) => return Err(explained(&app, &by, error, request).await),
     };
     let path = format!("/v1/tenants/{}", tenant.id.0);
-    Ok((StatusCode::CREATED, [(LOCATION, path)], Tagged(tenant)).into_response())
+    Ok((
+        StatusCode::CREATED,
+        [(LOCATION, path)],
+        TenantWithTag(tenant),
+    )
+        .into_response())
 }
 
 /// Completes a refusal on a thread that answers long questions, in the caller's share of them.
@@ -206,17 +211,17 @@ pub(super) fn check_filter(kind: &str, text: Option<&str>) -> Result<(), ApiErro
 /// Lists tenants in ascending order of their numbers.
 #[utoipa::path(
     get, path = "/v1/tenants", tag = "tenants", operation_id = "list_tenants",
-    params(Which),
+    params(TenantsQuery),
     responses((status = 200, description = "A page of tenants", body = Page<Tenant>), Guarded)
 )]
 pub(super) async fn list(
     State(app): State<Arc<App>>,
     By(by): By,
-    Params(which): Params<Which>,
+    Params(query): Params<TenantsQuery>,
 ) -> Result<Json<Page<Tenant>>, ApiError> {
-    check_filter("owner", which.owner.as_deref())?;
-    check_filter("name", which.name.as_deref())?;
-    let owner = match (by.owner(), which.owner) {
+    check_filter("owner", query.owner.as_deref())?;
+    check_filter("name", query.name.as_deref())?;
+    let owner = match (by.owner(), query.owner) {
         (Some(own), Some(requested_owner)) if own != requested_owner => {
             return Err(ApiError::forbidden(format!(
                 "the token is that of the owner {own:?}"
@@ -226,12 +231,12 @@ pub(super) async fn list(
     };
     let filter = TenantFilter {
         owner,
-        name: which.name,
-        state: which.state,
+        name: query.name,
+        state: query.state,
     };
-    let after = which.after.map(TenantId);
+    let after = query.after.map(TenantId);
     let page = app.service.read(|ledger| {
-        let page = ledger.tenants(&filter, after, which.limit.0);
+        let page = ledger.tenants(&filter, after, query.limit.0);
         let items = page.items.iter();
         Page {
             items: items
@@ -257,9 +262,9 @@ pub(super) async fn get(
     State(app): State<Arc<App>>,
     By(by): By,
     Id(id): Id,
-) -> Result<Tagged, ApiError> {
+) -> Result<TenantWithTag, ApiError> {
     let tenant = visible(&app, &by, id)?;
-    Ok(Tagged(app.with_standing(&tenant)))
+    Ok(TenantWithTag(app.with_standing(&tenant)))
 }
 
 /// Changes the number of a tenant's machines, or their guarantee. Remaining machines are not moved.
@@ -279,7 +284,7 @@ pub(super) async fn change(
     State(app): State<Arc<App>>,
     Id(id): Id,
     Write { body, author }: Write<TenantPatch>,
-) -> Result<Tagged, ApiError> {
+) -> Result<TenantWithTag, ApiError> {
     let TenantPatch { vms, guarantee } = body;
     if vms.is_none() && guarantee.is_none() {
         let detail = "there is nothing to change; pass vms, guarantee, or both";
@@ -287,7 +292,7 @@ pub(super) async fn change(
     }
     let guarantee = guarantee.map(Guarantee::with_default_bursts);
     let change = Command::Change { id, vms, guarantee };
-    Ok(Tagged(changed(&app, author, change).await?))
+    Ok(TenantWithTag(changed(&app, author, change).await?))
 }
 
 /// Deletes a tenant and releases its guarantees.
@@ -323,9 +328,9 @@ pub(super) async fn relocate(
     State(app): State<Arc<App>>,
     Id(id): Id,
     Write { author, .. }: Write<()>,
-) -> Result<Tagged, ApiError> {
+) -> Result<TenantWithTag, ApiError> {
     let tenant = changed(&app, author, Command::Relocate { id }).await?;
-    Ok(Tagged(tenant))
+    Ok(TenantWithTag(tenant))
 }
 
 /// Begins, finishes or cancels the move of a machine.
@@ -346,9 +351,9 @@ pub(super) async fn move_vm(
     State(app): State<Arc<App>>,
     Id(id): Id,
     Write { body, author }: Write<MoveVm>,
-) -> Result<Tagged, ApiError> {
+) -> Result<TenantWithTag, ApiError> {
     let tenant = changed(&app, author, Command::Move { id, step: body }).await?;
-    Ok(Tagged(tenant))
+    Ok(TenantWithTag(tenant))
 }
 
 /// Sets the rate limits of each machine of a tenant.
@@ -368,9 +373,9 @@ pub(super) async fn limit(
     State(app): State<Arc<App>>,
     Id(id): Id,
     Write { body, author }: Write<VmLimit>,
-) -> Result<Tagged, ApiError> {
+) -> Result<TenantWithTag, ApiError> {
     let tenant = changed(&app, author, Command::Limit { id, limit: body }).await?;
-    Ok(Tagged(tenant))
+    Ok(TenantWithTag(tenant))
 }
 
 /// Returns the delay bound of a frame between two machines of a tenant, by queue.

@@ -30,7 +30,7 @@ pub(super) fn router() -> OpenApiRouter<Arc<App>> {
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Which {
+pub(super) struct TokensQuery {
     /// The maximum number of tokens on the page.
     #[serde(default)]
     #[param(value_type = u32, minimum = 1, maximum = 1000, default = 100, required = false)]
@@ -91,18 +91,18 @@ pub(super) async fn issue(
 /// A tenant's token gets the tokens of its owner.
 #[utoipa::path(
     get, path = "/v1/tokens", tag = "service", operation_id = "list_tokens",
-    params(Which),
+    params(TokensQuery),
     responses((status = 200, description = "A page of tokens", body = Page<Token>), Guarded)
 )]
 pub(super) async fn list(
     State(app): State<Arc<App>>,
     By(by): By,
-    Params(which): Params<Which>,
+    Params(query): Params<TokensQuery>,
 ) -> Json<Page<Token>> {
-    let Limit(limit) = which.limit;
+    let Limit(limit) = query.limit;
     let owner = by.owner();
     let page = app.service.read(|ledger| {
-        let mut tokens = after(ledger, which.after.as_deref(), owner);
+        let mut tokens = after(ledger, query.after.as_deref(), owner);
         let items: Vec<_> = tokens
             .by_ref()
             .take(limit)

@@ -15,14 +15,14 @@ tokio::task_local! {
 }
 
 /// Request in progress that is traced.
-pub(super) struct Answering {
+pub(super) struct RequestTrace {
     exporter: Exporter,
     context: Context,
     parent: Option<Context>,
     begin: SystemTime,
 }
 
-impl Answering {
+impl RequestTrace {
     /// Starts the trace of a request. Returns None without a collector, for untraced routes, and if
     /// the caller does not sample its trace.
     pub(super) fn begin(app: &App, route: &str, headers: &HeaderMap) -> Option<Self> {

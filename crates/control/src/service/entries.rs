@@ -15,7 +15,7 @@ const MAX_WAITING: usize = 512;
 
 /// The answer to a call, with its entry in the audit.
 #[derive(Debug, Clone)]
-pub struct Answered {
+pub struct CallAnswer {
     /// The reply, once it is durable, or the reason why there is none.
     pub reply: Result<Reply, ServiceError>,
     /// The entry; `None` for a call that changed nothing. The entry of a refused call has no number
@@ -23,7 +23,7 @@ pub struct Answered {
     pub entry: Option<Arc<AuditEntry>>,
 }
 
-impl Answered {
+impl CallAnswer {
     /// Returns the answer to a call that was not decided.
     pub(super) const fn undecided(error: ServiceError) -> Self {
         Self {

@@ -2,12 +2,12 @@ mod reservations;
 
 use super::writer::CALLS;
 use super::*;
-use crate::ledger::testing::{call, create, ledger};
+use crate::ledger::testing::{bare_report, call, create, ledger};
 use crate::ledger::{Command, Snapshot, TenantFilter};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::mpsc as sync;
-use tailbound_api::{AuditEntry, AuditOutcome, HostReport, HostState, Tenant};
+use tailbound_api::{AuditEntry, AuditOutcome, HostState, Tenant};
 use tailbound_placement::TenantId;
 
 /// Store in memory. Each commit waits until the test sets its result.
@@ -42,14 +42,14 @@ struct Pair {
     /// Has one for each commit that has begun.
     entered: mpsc::UnboundedReceiver<()>,
     ended: oneshot::Receiver<StoreError>,
-    commits: Arc<Mutex<Vec<Committed>>>,
+    commits: Arc<Mutex<Vec<CommitReport>>>,
 }
 
 async fn leader() -> Pair {
     let (ledger, changes) = ledger();
     let kept: Arc<Mutex<Snapshot>> = Arc::default();
     kept.lock().unwrap().apply(&changes);
-    let commits: Arc<Mutex<Vec<Committed>>> = Arc::default();
+    let commits: Arc<Mutex<Vec<CommitReport>>> = Arc::default();
     let observed = Arc::clone(&commits);
     let service = Service::start(ledger, move |commit| {
         observed.lock().unwrap().push(commit.clone());
@@ -60,7 +60,7 @@ async fn leader() -> Pair {
 async fn lead(
     service: Service,
     kept: Arc<Mutex<Snapshot>>,
-    commits: Arc<Mutex<Vec<Committed>>>,
+    commits: Arc<Mutex<Vec<CommitReport>>>,
 ) -> Pair {
     let (gate, outcomes) = sync::channel();
     let (sender, ended) = oneshot::channel();
@@ -455,17 +455,7 @@ async fn calls_of_owners_are_decided_in_turn() {
 
 #[tokio::test]
 async fn reports_of_hosts_do_not_delay_operators() {
-    let report = HostReport {
-        revision: 1,
-        change: 0,
-        classes: None,
-        limits: None,
-        cpu: None,
-        refused: Vec::new(),
-        unpromised: Vec::new(),
-        arrived: Vec::new(),
-        measured: None,
-    };
+    let report = bare_report(0);
     let flood = |number| {
         call(Command::Report {
             host: format!("unknown-{number}"),

@@ -1,6 +1,6 @@
 //! The watchers of each host's guarantees.
 
-use crate::ledger::Touched;
+use crate::ledger::AffectedHosts;
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use tokio::sync::watch;
@@ -30,13 +30,13 @@ impl Watchers {
     }
 
     /// Wakes the watchers of the hosts that changed.
-    pub(super) fn wake(&self, touched: &Touched, revision: u64) {
+    pub(super) fn wake(&self, touched: &AffectedHosts, revision: u64) {
         let hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
         match touched {
-            Touched::All => hosts.values().for_each(|sender| {
+            AffectedHosts::All => hosts.values().for_each(|sender| {
                 sender.send_replace(revision);
             }),
-            Touched::Hosts(names) => {
+            AffectedHosts::Hosts(names) => {
                 for sender in names.iter().filter_map(|name| hosts.get(name)) {
                     sender.send_replace(revision);
                 }

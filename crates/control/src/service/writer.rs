@@ -1,12 +1,12 @@
 //! The writer: the only thread that decides.
 
-use super::entries::{self, Answered, Refusals};
+use super::entries::{self, CallAnswer, Refusals};
 use super::history::{self, Item};
-use super::{Committed, OnEnd, ServiceError, Shared};
+use super::{CommitReport, OnEnd, ServiceError, Shared};
 use crate::fair::{FairQueue, Payer};
 use crate::ledger::{
-    Call, Change, Command, Description, Ledger, LoadError, Touched, Undo, taken_back, tenants_of,
-    trail,
+    AffectedHosts, Call, Change, Command, Description, Ledger, LoadError, Undo, taken_back,
+    tenants_of, trail,
 };
 use crate::store::{Store, StoreError};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -35,7 +35,7 @@ const CHANGES: usize = 96;
 /// A job of the writer. Calls of one owner are decided in the order in which they were sent, and a
 /// transition is done after all calls that were sent before it.
 pub(super) enum Job {
-    Call(Box<Call>, oneshot::Sender<Answered>),
+    Call(Box<Call>, oneshot::Sender<CallAnswer>),
     Transition(Transition),
 }
 
@@ -49,10 +49,10 @@ pub(super) enum Transition {
     CheckStore(oneshot::Sender<()>),
 }
 
-type WaitingCall = (Box<Call>, oneshot::Sender<Answered>);
+type WaitingCall = (Box<Call>, oneshot::Sender<CallAnswer>);
 
 /// The state that exists only while the service leads.
-struct Leading {
+struct LeaderState {
     /// Ledger of the writer. It is ahead of the readers' ledger by the decisions that are not
     /// durable yet.
     ledger: Ledger,
@@ -68,8 +68,8 @@ pub(super) struct Writer {
     carried: Option<(Payer, WaitingCall)>,
     /// A transition that waits for them.
     next: Option<Transition>,
-    observe: Box<dyn FnMut(&Committed) + Send>,
-    leading: Option<Leading>,
+    observe: Box<dyn FnMut(&CommitReport) + Send>,
+    leading: Option<LeaderState>,
     /// The audit's entries of refused calls, which no commit has kept yet.
     refusals: Refusals,
     /// The audit's entries of the last commit, if its outcome is unknown.
@@ -81,7 +81,7 @@ pub(super) struct Writer {
 /// Calls that are decided and not yet answered.
 #[derive(Default)]
 struct Batch {
-    answers: Vec<(oneshot::Sender<Answered>, Answered)>,
+    answers: Vec<(oneshot::Sender<CallAnswer>, CallAnswer)>,
     changes: Vec<Change>,
     undos: Vec<Undo>,
     /// The audit's entries of the calls that changed something, with the indices of their answers.
@@ -92,7 +92,7 @@ impl Writer {
     pub(super) fn new(
         shared: Arc<Shared>,
         queue: mpsc::Receiver<Job>,
-        observe: Box<dyn FnMut(&Committed) + Send>,
+        observe: Box<dyn FnMut(&CommitReport) + Send>,
     ) -> Self {
         Self {
             shared,
@@ -167,7 +167,7 @@ impl Writer {
     fn batch(&mut self) {
         let Some(mut leading) = self.leading.take() else {
             while let Some((_, (_, answer))) = self.next_call() {
-                let _ = answer.send(Answered::undecided(ServiceError::NotLeader));
+                let _ = answer.send(CallAnswer::undecided(ServiceError::NotLeader));
             }
             return;
         };
@@ -200,15 +200,15 @@ impl Writer {
     /// leading state if the writer can go on.
     fn commit(
         &mut self,
-        mut leading: Leading,
+        mut leading: LeaderState,
         mut batch: Batch,
         refusals: Vec<AuditEntry>,
-    ) -> Option<Leading> {
+    ) -> Option<LeaderState> {
         let start = Instant::now();
         let decided = batch.changes.len();
         batch.seal(&leading.ledger, refusals.clone());
         let outcome = leading.store.commit(&batch.changes);
-        (self.observe)(&Committed {
+        (self.observe)(&CommitReport {
             calls: batch.answers.len(),
             changes: decided,
             wrote: !batch.changes.is_empty(),
@@ -240,7 +240,12 @@ impl Writer {
 
     /// Answers a batch whose commit failed. Returns the leading state, as before the batch, if it
     /// is certain that nothing was written.
-    fn failed(&mut self, mut leading: Leading, batch: Batch, error: StoreError) -> Option<Leading> {
+    fn failed(
+        &mut self,
+        mut leading: LeaderState,
+        batch: Batch,
+        error: StoreError,
+    ) -> Option<LeaderState> {
         let certain = error.is_certain();
         if certain {
             let undone = batch.undos.into_iter().rev();
@@ -258,7 +263,7 @@ impl Writer {
             if let Some(entry) = reversal {
                 self.refusals.push(entry);
             }
-            let _ = caller.send(Answered {
+            let _ = caller.send(CallAnswer {
                 reply: Err(error.clone().into()),
                 ..answer
             });
@@ -280,7 +285,7 @@ impl Writer {
             let touched = match built {
                 Some(built) => {
                     ledger.replace_with(built);
-                    Touched::All
+                    AffectedHosts::All
                 }
                 None => match ledger.apply(changes) {
                     Ok(touched) => touched,
@@ -289,14 +294,14 @@ impl Writer {
                     Err(error) => {
                         tracing::error!(%error, "a commit does not fit what is read");
                         ledger.replace_with(decided.clone());
-                        Touched::All
+                        AffectedHosts::All
                     }
                 },
             };
             ledger.set_revision(revision);
             match touched {
-                Touched::All => self.shared.questions.forget(),
-                Touched::Hosts(_) => self.shared.questions.note(changes, revision),
+                AffectedHosts::All => self.shared.questions.forget(),
+                AffectedHosts::Hosts(_) => self.shared.questions.note(changes, revision),
             }
             self.tell(&mut ledger, items);
             touched
@@ -347,7 +352,7 @@ impl Writer {
         }
     }
 
-    fn wake(&self, touched: &Touched, revision: u64) {
+    fn wake(&self, touched: &AffectedHosts, revision: u64) {
         self.shared.watchers.wake(touched, revision);
         self.shared.revision.send_if_modified(|last| {
             let modified = *last != revision;
@@ -362,7 +367,7 @@ impl Writer {
             Transition::Lead(mut store, on_end, done) => {
                 let ledger = self.read_ledger();
                 store.begin(tenants_of(&ledger));
-                self.leading = Some(Leading { ledger, store });
+                self.leading = Some(LeaderState { ledger, store });
                 self.on_end = Some(on_end);
                 self.shared.leads.store(true, Ordering::Release);
                 let _ = done.send(());
@@ -383,7 +388,7 @@ impl Writer {
                 self.tell(&mut shared_ledger, items);
                 drop(shared_ledger);
                 self.shared.tokens.send_modify(|changes| *changes += 1);
-                self.wake(&Touched::All, revision);
+                self.wake(&AffectedHosts::All, revision);
                 let _ = done.send(());
             }
             Transition::Apply(changes, revision, done) => {
@@ -409,7 +414,7 @@ impl Writer {
         let start = Instant::now();
         let checked = leading.store.check_writable();
         if checked != Ok(false) {
-            (self.observe)(&Committed {
+            (self.observe)(&CommitReport {
                 calls: 0,
                 changes: 0,
                 wrote: true,
@@ -509,7 +514,7 @@ impl Batch {
         ledger: &mut Ledger,
         call: &Call,
         now: Nanos,
-        caller: oneshot::Sender<Answered>,
+        caller: oneshot::Sender<CallAnswer>,
         refusals: &mut Refusals,
     ) {
         let words = Description::new(ledger, call);
@@ -520,7 +525,7 @@ impl Batch {
                     .extend(entry.map(|it| (self.answers.len(), it)));
                 self.changes.extend(decision.changes);
                 self.undos.push(decision.undo);
-                Answered {
+                CallAnswer {
                     reply: Ok(decision.reply),
                     entry: None,
                 }
@@ -530,7 +535,7 @@ impl Batch {
                 if let Some(entry) = &entry {
                     refusals.push(entry.clone());
                 }
-                Answered {
+                CallAnswer {
                     reply: Err(error.into()),
                     entry: entry.map(Arc::new),
                 }

@@ -25,7 +25,7 @@ pub use client::Client;
 pub use keys::{Keys, change};
 pub use layout::Layout;
 pub use link::{Link, LinkError, reason};
-pub use load::{Loaded, document, load};
+pub use load::{StoreContent, document, load};
 pub use location::{Location, LocationError, Tls, User};
 pub use patches::Patches;
 #[cfg(test)]

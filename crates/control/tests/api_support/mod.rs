@@ -5,7 +5,8 @@
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use std::fmt::Write as _;
-use std::net::TcpListener;
+use std::io::{BufReader, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::thread::JoinHandle;
@@ -48,6 +49,9 @@ pub(crate) const HOST: &str = "host-secret";
 
 /// Secret from which the hosts' keys are derived.
 pub(crate) const HOSE_SECRET: &str = "0123456789abcdef0123456789abcdef";
+
+/// Time limit for a line of a stream.
+const STREAM_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Configuration of a tested service.
 pub(crate) struct Setup {
@@ -270,6 +274,16 @@ impl Place {
 
     pub(crate) fn post(&self, token: &str, path: &str, body: &str) -> Answer {
         self.send(token, "POST", path, &[], Some(body.as_bytes()))
+    }
+
+    /// Opens a stream with a token.
+    pub(crate) fn stream(&self, token: &str, path: &str) -> BufReader<TcpStream> {
+        let address = self.url.strip_prefix("http://").unwrap();
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(STREAM_TIMEOUT)).unwrap();
+        let head = format!("GET {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}");
+        write!(stream, "{head}\r\n\r\n").unwrap();
+        BufReader::new(stream)
     }
 
     /// Admits a tenant of acme with `vms` machines.

@@ -10,7 +10,7 @@ const UNCONFIRMED: usize = 16;
 
 /// A rate that was granted, by one datagram or several in a row.
 #[derive(Debug, Clone, Copy)]
-struct Issued {
+struct IssuedGrant {
     first: SequenceNumber,
     last: SequenceNumber,
     rate: Rate,
@@ -36,7 +36,7 @@ pub(super) struct Grant {
     /// Bytes of the inward burst that the sender requests; zero if it has none.
     pub(super) wanted: Bytes,
     /// Issued grants, the oldest first: any of them may be in force.
-    issued: Vec<Issued>,
+    issued: Vec<IssuedGrant>,
     /// Rate of the next grant, and the bytes that it lends.
     next: Rate,
     next_lent: Bytes,
@@ -170,7 +170,7 @@ impl Grant {
 
     /// Returns whether no grant is left or may be in force.
     pub(super) fn is_over(&self) -> bool {
-        let nothing = |issued: &Issued| issued.rate == Rate::ZERO;
+        let nothing = |issued: &IssuedGrant| issued.rate == Rate::ZERO;
         self.next == Rate::ZERO && self.issued.iter().all(nothing) && self.lent() == Bytes::ZERO
     }
 
@@ -191,7 +191,7 @@ impl Grant {
                 last.least = last.least.min(lent);
                 last.until = until;
             }
-            _ => self.issued.push(Issued {
+            _ => self.issued.push(IssuedGrant {
                 first: sequence,
                 last: sequence,
                 rate,

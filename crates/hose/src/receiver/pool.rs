@@ -14,7 +14,7 @@
 //! end moves at most as many back, and payments raise P. Rates and payments sum up to at most B. So
 //! the senders pass at most T + P at the start, and B·t, in any time t, and T + P is at most `S_in`.
 
-use super::{Asking, Budget, ReceivingSide};
+use super::{Budget, ReceivingSide, Requester};
 use crate::config::Times;
 use crate::context::Context;
 use crate::machines::LocalIndex;
@@ -75,7 +75,7 @@ impl ReceivingSide {
         cx: &mut Context<'_>,
         local: LocalIndex,
         budget: Budget,
-        asking: &[Asking],
+        requesters: &[Requester],
     ) {
         let machine = &cx.view.locals[local];
         let (Some(most), true) = (machine.most_lent(), budget.is_settled) else {
@@ -94,16 +94,16 @@ impl ReceivingSide {
             mut loans,
         } = mem::take(&mut self.lending);
         missing.clear();
-        missing.extend(asking.iter().map(|asking| {
-            let grant = &self.grants[asking.grant];
+        missing.extend(requesters.iter().map(|requester| {
+            let grant = &self.grants[requester.grant];
             if grant.is_lent_less() {
                 return Bytes::ZERO;
             }
             grant.wanted.min(most).saturating_sub(grant.lent())
         }));
         fill(free, &missing, &mut order, &mut loans);
-        for (asking, more) in asking.iter().zip(&loans) {
-            let grant = &self.grants[asking.grant];
+        for (requester, more) in requesters.iter().zip(&loans) {
+            let grant = &self.grants[requester.grant];
             let next = if grant.wanted == Bytes::ZERO {
                 Bytes::ZERO
             } else if grant.is_lent_less() {
@@ -111,7 +111,7 @@ impl ReceivingSide {
             } else {
                 grant.lent().saturating_add(*more)
             };
-            self.set_lent(cx, asking.grant, next);
+            self.set_lent(cx, requester.grant, next);
         }
         self.lending = Lending {
             order,

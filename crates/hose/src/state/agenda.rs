@@ -13,10 +13,10 @@
 
 use super::HoseState;
 use crate::ids::{MachineId, PeerIndex};
-use crate::incoming::Sight;
+use crate::incoming::IncomingCheck;
 use crate::machines::{LocalIndex, Machines, tenant};
 use crate::table::Place;
-use crate::wire::Announced;
+use crate::wire::AnnouncedMachine;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -30,9 +30,9 @@ pub(crate) const PIECE: usize = 64;
 pub(super) struct Agenda {
     here: Option<Here>,
     /// The tenant whose pairs are updated at present.
-    tenant: Option<Remaking>,
+    tenant: Option<PairUpdate>,
     /// Tenants with changed machines, and the peers of these.
-    touched: VecDeque<Touched>,
+    touched: VecDeque<ChangedTenants>,
     /// True if our list differs from the announced one.
     pub(super) is_unannounced: bool,
     /// The list that is being taken, and those that are next: at most one of each peer.
@@ -58,7 +58,7 @@ struct Here {
 struct List {
     peer: PeerIndex,
     /// Machines that were not applied yet, and the ids of those that were.
-    machines: BTreeMap<MachineId, Announced>,
+    machines: BTreeMap<MachineId, AnnouncedMachine>,
     taken: BTreeSet<MachineId>,
     /// The last of those that there were that was looked for among them.
     last: Option<MachineId>,
@@ -71,14 +71,14 @@ struct List {
 
 /// Tenants with changed machines.
 #[derive(Debug)]
-struct Touched {
-    tenants: Whose,
-    peers: Where,
+struct ChangedTenants {
+    tenants: TenantSet,
+    peers: PeerSet,
 }
 
 /// Tenants whose pairs are updated.
 #[derive(Debug)]
-enum Whose {
+enum TenantSet {
     /// All tenants with machines here.
     All,
     /// These tenants.
@@ -87,7 +87,7 @@ enum Whose {
 
 /// Peers with changed machines.
 #[derive(Debug, Clone)]
-enum Where {
+enum PeerSet {
     /// This host, so that the pairs to all peers change.
     Here,
     /// These peers, which are processed in this order.
@@ -96,10 +96,10 @@ enum Where {
 
 /// Progress of the update of one tenant's local machines, or of all.
 #[derive(Debug)]
-struct Remaking {
+struct PairUpdate {
     /// `None`: all of them.
     tenant: Option<String>,
-    peers: Where,
+    peers: PeerSet,
     /// True if the number of its known machines has changed.
     is_resized: bool,
     step: Step,
@@ -158,7 +158,7 @@ impl HoseState {
         &mut self,
         now: Nanos,
         peer: PeerIndex,
-        machines: BTreeMap<MachineId, Announced>,
+        machines: BTreeMap<MachineId, AnnouncedMachine>,
     ) {
         let is_first = self.agenda.is_done();
         // What it said before is void, where nothing of it is in force.
@@ -235,12 +235,14 @@ impl HoseState {
             if !here.touched.is_empty() {
                 let tenants = if self.sending.no_room > 0 {
                     // Room that has become free is anybody's.
-                    Whose::All
+                    TenantSet::All
                 } else {
-                    Whose::Tenants(here.touched)
+                    TenantSet::Tenants(here.touched)
                 };
-                let peers = Where::Here;
-                self.agenda.touched.push_back(Touched { tenants, peers });
+                let peers = PeerSet::Here;
+                self.agenda
+                    .touched
+                    .push_back(ChangedTenants { tenants, peers });
             }
             return looked_at;
         }
@@ -276,23 +278,25 @@ impl HoseState {
     }
 
     /// Begins with the pairs of the next tenant of some.
-    fn begin_tenant(&mut self, touched: Touched) {
-        let Touched { tenants, peers } = touched;
+    fn begin_tenant(&mut self, touched: ChangedTenants) {
+        let ChangedTenants { tenants, peers } = touched;
         let tenant = match tenants {
-            Whose::All => None,
-            Whose::Tenants(mut tenants) => {
+            TenantSet::All => None,
+            TenantSet::Tenants(mut tenants) => {
                 let Some(tenant) = tenants.pop_first() else {
                     return;
                 };
                 if !tenants.is_empty() {
-                    let tenants = Whose::Tenants(tenants);
+                    let tenants = TenantSet::Tenants(tenants);
                     let peers = peers.clone();
-                    self.agenda.touched.push_front(Touched { tenants, peers });
+                    self.agenda
+                        .touched
+                        .push_front(ChangedTenants { tenants, peers });
                 }
                 Some(tenant)
             }
         };
-        self.agenda.tenant = Some(Remaking {
+        self.agenda.tenant = Some(PairUpdate {
             tenant,
             peers,
             is_resized: false,
@@ -302,7 +306,7 @@ impl HoseState {
     }
 
     /// Continues with one local machine of a tenant.
-    fn go_on_tenant(&mut self, now: Nanos, mut remaking: Remaking) -> usize {
+    fn go_on_tenant(&mut self, now: Nanos, mut remaking: PairUpdate) -> usize {
         let locals = &self.view.locals;
         let next = match &remaking.tenant {
             Some(tenant) => locals.next_of(tenant, remaking.last),
@@ -337,11 +341,11 @@ impl HoseState {
     }
 
     /// Returns a peer whose pairs are updated, by its index.
-    fn concerned(&self, remaking: &Remaking, place: usize) -> Option<PeerIndex> {
+    fn concerned(&self, remaking: &PairUpdate, place: usize) -> Option<PeerIndex> {
         let here = self.view.here();
         match &remaking.peers {
-            Where::Here => (place <= here.0).then_some(PeerIndex(place)),
-            Where::On(peers) => {
+            PeerSet::Here => (place <= here.0).then_some(PeerIndex(place)),
+            PeerSet::On(peers) => {
                 let there = peers.get(place).copied();
                 let own = remaking.is_resized && place == peers.len();
                 there.or_else(|| own.then_some(here))
@@ -371,13 +375,13 @@ impl HoseState {
         sending.set_pairs(&mut cx, local, peer, &wanted, latest);
         cx.recompute_soon();
         if !is_here {
-            let sight = Sight {
+            let check = IncomingCheck {
                 now,
                 times,
                 view: &self.view,
                 receiving: &self.receiving,
             };
-            self.incoming.look_at_peer(sight, local, peer);
+            self.incoming.look_at_peer(check, local, peer);
         }
         wanted.len()
     }
@@ -428,13 +432,13 @@ impl HoseState {
         // another's.
         let more = more.into_iter().filter(|other| *other != peer);
         let peers = fewer.into_iter().chain([peer]).chain(more);
-        self.agenda.touched.push_back(Touched {
-            tenants: Whose::Tenants(touched),
-            peers: Where::On(peers.collect()),
+        self.agenda.touched.push_back(ChangedTenants {
+            tenants: TenantSet::Tenants(touched),
+            peers: PeerSet::On(peers.collect()),
         });
     }
 
-    fn take_remote(&mut self, list: &mut List, id: MachineId, machine: Announced) {
+    fn take_remote(&mut self, list: &mut List, id: MachineId, machine: AnnouncedMachine) {
         let peer = list.peer;
         let left = self.view.directory.announce(&machine.name, peer, id);
         let machines = self.view.peers[peer].machines_mut();

@@ -2,7 +2,7 @@
 
 use super::bound::everyone;
 use super::net::{Faults, Net, machine};
-use crate::Dropped;
+use crate::DropReason;
 use crate::wire::Envelope;
 use proptest::prelude::*;
 use std::collections::HashSet;
@@ -181,8 +181,8 @@ fn replay(net: &mut Net, taken: &mut HashSet<(usize, Vec<u8>)>) {
                 let first = taken.insert((*to, datagram.clone()));
                 assert!(first, "{from:?} to {to} twice at {}", net.now);
             } else {
-                let stale = Err(Dropped::Duplicate);
-                let old = [Err(Dropped::Old), Err(Dropped::Ahead)];
+                let stale = Err(DropReason::Duplicate);
+                let old = [Err(DropReason::Old), Err(DropReason::Ahead)];
                 assert!(result == stale || old.contains(&result), "{result:?}");
             }
         }

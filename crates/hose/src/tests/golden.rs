@@ -6,7 +6,7 @@
 
 use super::bound::{everyone, upset};
 use super::net::{Faults, Net, key, machine};
-use crate::wire::{Announced, Entry, Envelope, Header, Message, Writer};
+use crate::wire::{AnnouncedMachine, Entry, Envelope, Header, Message, Writer};
 use crate::{
     Address, Change, ClassesCode, Destination, Epoch, HostId, KeyEpoch, MachineId, PairId,
     Revision, SequenceNumber, Station,
@@ -129,7 +129,7 @@ fn golden_datagram() {
     let mut writer = Writer::default();
     writer.start(&header);
     for entry in [
-        Entry::Machine(Announced {
+        Entry::Machine(AnnouncedMachine {
             id: MachineId(17),
             station: Station::new([2, 0, 0, 0, 0, 9]),
             name: "acme/web/4".to_owned(),

@@ -2,7 +2,7 @@
 
 use super::net::{Faults, Net, key_of, machine};
 use crate::wire::{Envelope, Malformed};
-use crate::{Dropped, HostId, KeyEpoch};
+use crate::{DropReason, HostId, KeyEpoch};
 use proptest::prelude::*;
 use tailbound_units::{Nanos, Rate};
 
@@ -124,7 +124,7 @@ fn keys_of_one_host_forge_no_message_between_two_others() {
             forged[52..60].copy_from_slice(&u64::MAX.to_be_bytes());
             forged[20..24].copy_from_slice(&u32::to_be_bytes(epoch));
             key_of(KeyEpoch(epoch), one, other).seal(&mut forged);
-            let wrong = Err(Dropped::Malformed(Malformed::Mac));
+            let wrong = Err(DropReason::Malformed(Malformed::Mac));
             assert_eq!(net.deliver(0, &forged), wrong);
         }
     }
@@ -133,6 +133,6 @@ fn keys_of_one_host_forge_no_message_between_two_others() {
         let mut forged = body.to_vec();
         forged[20..24].copy_from_slice(&u32::to_be_bytes(epoch));
         key_of(KeyEpoch(epoch), 2, 0).seal(&mut forged);
-        assert_eq!(net.deliver(0, &forged), Err(Dropped::NoKey));
+        assert_eq!(net.deliver(0, &forged), Err(DropReason::NoKey));
     }
 }

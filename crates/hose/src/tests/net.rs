@@ -4,7 +4,7 @@
 use super::golden::Trace;
 use super::paced::Paces;
 use crate::{
-    Address, Change, ClassesCode, Destination, Dropped, Epoch, FlowKey, GuestId, HoseConfig,
+    Address, Change, ClassesCode, Destination, DropReason, Epoch, FlowKey, GuestId, HoseConfig,
     HoseState, HostId, Incoming, Key, KeyEpoch, Machine, PairKeys, Receiver, ReceiverLimits,
     Secret, SenderId, Station, TimeOfDay, Usage,
 };
@@ -249,7 +249,7 @@ impl Net {
     }
 
     /// Has a datagram arrive.
-    pub(super) fn deliver(&mut self, to: usize, datagram: &[u8]) -> Result<(), Dropped> {
+    pub(super) fn deliver(&mut self, to: usize, datagram: &[u8]) -> Result<(), DropReason> {
         let host = &mut self.hosts[to];
         if self.now < host.quiet_until {
             return Ok(());

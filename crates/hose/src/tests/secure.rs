@@ -2,11 +2,12 @@
 
 use super::net::{Faults, Net, SECRET, key, machine};
 use crate::wire::{
-    Announced, Entry, Envelope, Header, MAX_ADDRESSES, MAX_DATAGRAM, Malformed, Message, Writer,
+    AnnouncedMachine, Entry, Envelope, Header, MAX_ADDRESSES, MAX_DATAGRAM, Malformed, Message,
+    Writer,
 };
 use crate::{
-    Address, ClassesCode, Dropped, Epoch, HostId, KeyEpoch, MachineId, PairId, PairKeys, Revision,
-    Secret, SequenceNumber, Station,
+    Address, ClassesCode, DropReason, Epoch, HostId, KeyEpoch, MachineId, PairId, PairKeys,
+    Revision, Secret, SequenceNumber, Station,
 };
 use proptest::prelude::*;
 use std::sync::Arc;
@@ -45,7 +46,7 @@ fn a_replayed_datagram_changes_nothing_and_is_counted() {
         let before = shown(&net, *to);
         let taken = net.deliver(*to, datagram);
         assert!(
-            matches!(taken, Err(Dropped::Duplicate | Dropped::Old)),
+            matches!(taken, Err(DropReason::Duplicate | DropReason::Old)),
             "{taken:?}"
         );
         assert_eq!(before, shown(&net, *to));
@@ -53,7 +54,7 @@ fn a_replayed_datagram_changes_nothing_and_is_counted() {
         let other = (*to + 1) % 3;
         let before = shown(&net, other);
         let taken = net.deliver(other, datagram);
-        assert_eq!(taken, Err(Dropped::Misdirected));
+        assert_eq!(taken, Err(DropReason::Misdirected));
         assert_eq!(before, shown(&net, other));
     }
     let stats = net.hosts[0].state.stats(net.now);
@@ -72,17 +73,17 @@ fn every_flipped_bit_and_every_cut_is_seen() {
         let taken = net.deliver(to, &forged);
         // Whose key it is said to be of is not covered before that is found.
         let expected = match bit / 8 {
-            0..4 => Dropped::Malformed(Malformed::Version),
-            4..12 => Dropped::Stranger,
-            12..20 => Dropped::Misdirected,
-            20..24 => Dropped::NoKey,
-            _ => Dropped::Malformed(Malformed::Mac),
+            0..4 => DropReason::Malformed(Malformed::Version),
+            4..12 => DropReason::Stranger,
+            12..20 => DropReason::Misdirected,
+            20..24 => DropReason::NoKey,
+            _ => DropReason::Malformed(Malformed::Mac),
         };
         assert_eq!(taken, Err(expected), "{bit}");
     }
     for len in 0..datagram.len() {
         let taken = net.deliver(to, &datagram[..len]);
-        assert!(matches!(taken, Err(Dropped::Malformed(_))), "{len}");
+        assert!(matches!(taken, Err(DropReason::Malformed(_))), "{len}");
     }
     assert_eq!(before, shown(&net, to));
 }
@@ -118,11 +119,11 @@ fn datagram(from: &str, to: &str, key: &crate::Key) -> Vec<u8> {
 fn another_key_and_an_unknown_host_are_refused() {
     let mut net = tapped();
     let forged = datagram("mallory", "host-0", &key(0, 1));
-    assert_eq!(net.deliver(0, &forged), Err(Dropped::Stranger));
+    assert_eq!(net.deliver(0, &forged), Err(DropReason::Stranger));
     let other = Secret::new(&[SECRET, b"!"].concat()).unwrap();
     let other = other.pair_key(KeyEpoch::OWN, "host-1", "host-0");
     let forged = datagram("host-1", "host-0", &other);
-    let wrong = Err(Dropped::Malformed(Malformed::Mac));
+    let wrong = Err(DropReason::Malformed(Malformed::Mac));
     assert_eq!(net.deliver(0, &forged), wrong);
 }
 
@@ -134,7 +135,7 @@ fn a_host_cannot_speak_for_another() {
     // host 0 that host 2 might have said.
     for own in [key(1, 0), key(1, 2)] {
         let forged = datagram("host-2", "host-0", &own);
-        let wrong = Err(Dropped::Malformed(Malformed::Mac));
+        let wrong = Err(DropReason::Malformed(Malformed::Mac));
         assert_eq!(net.deliver(0, &forged), wrong);
     }
     assert_eq!(before, shown(&net, 0));
@@ -145,7 +146,7 @@ fn a_host_cannot_speak_for_another() {
     });
     let (_, mut heard) = heard.pop().unwrap();
     heard[12..20].copy_from_slice(&HostId::of("host-0").0.to_be_bytes());
-    let wrong = Err(Dropped::Malformed(Malformed::Mac));
+    let wrong = Err(DropReason::Malformed(Malformed::Mac));
     assert_eq!(net.deliver(0, &heard), wrong);
     assert_eq!(before, shown(&net, 0));
 }
@@ -255,7 +256,7 @@ fn a_group_is_no_station() {
     body.truncate(body.len() - 32);
     body.extend(machine);
     key(0, 1).seal(&mut body);
-    let wrong = Err(Dropped::Malformed(Malformed::Entries));
+    let wrong = Err(DropReason::Malformed(Malformed::Entries));
     assert_eq!(net.deliver(0, &body), wrong);
 }
 
@@ -281,7 +282,7 @@ fn entry() -> impl Strategy<Value = Entry> {
     );
     prop_oneof![
         machine.prop_map(|(id, mac, name, bandwidth, share, addresses)| {
-            Entry::Machine(Announced {
+            Entry::Machine(AnnouncedMachine {
                 id: MachineId(id),
                 station: Station::new(mac),
                 name,

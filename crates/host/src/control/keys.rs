@@ -165,7 +165,7 @@ impl KeyClient {
         let (send, keys) = channel();
         let (thread, messages) = channel();
         inbox.open(&thread);
-        let mut asking = Asking {
+        let mut fetcher = KeyFetcher {
             config: config.clone(),
             peers,
             missing: Vec::new(),
@@ -179,11 +179,11 @@ impl KeyClient {
             thread: thread.clone(),
             messages,
         };
-        asking.take_kept();
-        let shared = Arc::clone(&asking.shared);
+        fetcher.take_kept();
+        let shared = Arc::clone(&fetcher.shared);
         std::thread::Builder::new()
             .name("keys".to_owned())
-            .spawn(move || asking.run())
+            .spawn(move || fetcher.run())
             .map_err(ControlError::Thread)?;
         Ok(Self {
             keys,
@@ -210,7 +210,7 @@ fn path(config: &ControlConfig) -> PathBuf {
 }
 
 /// The thread's side.
-struct Asking {
+struct KeyFetcher {
     config: ControlConfig,
     peers: Vec<String>,
     /// The peers that the service's last answer did not know.
@@ -228,7 +228,7 @@ struct Asking {
     messages: Receiver<Message>,
 }
 
-impl Asking {
+impl KeyFetcher {
     fn take_kept(&mut self) {
         match self.state.read(&self.config.host) {
             Ok(Some(stored_keys)) => {
@@ -463,7 +463,7 @@ mod tests {
     }
 
     /// The thread's side of a client that no service answers, and the keys that it publishes.
-    fn asking(directory: &tempfile::TempDir, inbox: &KeyInbox) -> (Asking, Receiver<Keys>) {
+    fn fetcher(directory: &tempfile::TempDir, inbox: &KeyInbox) -> (KeyFetcher, Receiver<Keys>) {
         let config = ControlConfig {
             service: Settings::new("http://127.0.0.1:1"),
             host: "a".to_owned(),
@@ -472,7 +472,7 @@ mod tests {
         let (send, keys) = channel();
         let (thread, messages) = channel();
         inbox.open(&thread);
-        let asking = Asking {
+        let fetcher = KeyFetcher {
             state: StateFile::open(&path(&config)).expect("it can be written"),
             config,
             peers: Vec::new(),
@@ -486,7 +486,7 @@ mod tests {
             thread,
             messages,
         };
-        (asking, keys)
+        (fetcher, keys)
     }
 
     fn update(base: Option<&str>, mark: &str) -> HoseKeyUpdate {
@@ -506,18 +506,18 @@ mod tests {
         let directory = tempfile::tempdir().expect("made");
         let inbox = KeyInbox::default();
         assert_eq!(inbox.mark(), None);
-        let (mut asking, keys) = asking(&directory, &inbox);
+        let (mut fetcher, keys) = fetcher(&directory, &inbox);
         assert_eq!(inbox.mark().as_deref(), Some(NO_KEYS));
         inbox.put(update(None, "1"));
         // A change of keys that this host does not have ends the wait.
         inbox.put(update(Some("2"), "3"));
-        assert!(asking.read_until(Instant::now() + ASK));
+        assert!(fetcher.read_until(Instant::now() + ASK));
         assert_eq!(
             keys.try_iter().map(|keys| keys.len()).collect::<Vec<_>>(),
             [2]
         );
         assert_eq!(inbox.mark().as_deref(), Some("1"));
-        let stored = asking.state.read("a").expect("it is whole");
+        let stored = fetcher.state.read("a").expect("it is whole");
         assert_eq!(stored.map(|keys| keys.mark).as_deref(), Some("1"));
         // One that it has is no news.
         inbox.put(update(Some("0"), "1"));
@@ -531,14 +531,14 @@ mod tests {
             .messages
             .send(Message::Stop)
             .expect("it reads");
-        assert!(!asking.read_until(Instant::now() + ASK));
+        assert!(!fetcher.read_until(Instant::now() + ASK));
         assert_eq!(
             keys.try_iter().map(|keys| keys.len()).collect::<Vec<_>>(),
             [2]
         );
         assert_eq!(inbox.mark().as_deref(), Some("2"));
         // Without its reader an inbox is closed, and the watch asks for no keys.
-        drop(asking);
+        drop(fetcher);
         inbox.put(update(None, "9"));
         assert_eq!(inbox.mark(), None);
     }

@@ -1,7 +1,7 @@
 //! Brings guests' guarantees and limits into force, a few guests per turn: first in the switch,
 //! then in the exchange of rates with other hosts. Then the placement service receives a report.
 
-use super::level::Restoring;
+use super::level::LevelsToRestore;
 use super::rates::RateExchange;
 use super::service::Service;
 use crate::control::{IndexedGuarantees, limits};
@@ -36,14 +36,14 @@ enum Progress {
 
 /// Guests that arrived or left, which other hosts must learn.
 #[derive(Debug, Default)]
-struct Moved {
+struct PendingAnnouncement {
     /// True if there are such guests.
     is_news: bool,
     /// The earliest time of the next announcement: each visits all guests.
     next: Nanos,
 }
 
-impl Moved {
+impl PendingAnnouncement {
     /// The shortest time between two announcements.
     const SPACING: Nanos = Nanos::from_millis(100);
 
@@ -96,10 +96,10 @@ impl Progress {
 pub(super) struct Enforcement {
     guarantees: Arc<Guarantees>,
     /// Bucket levels from the daemon before this one that are not yet restored.
-    levels: Restoring,
+    levels: LevelsToRestore,
     /// `None` if all guarantees are in force and reported.
     progress: Option<Progress>,
-    moved: Moved,
+    moved: PendingAnnouncement,
 }
 
 /// The former guarantees, after others were put in their place.
@@ -112,12 +112,12 @@ pub(super) struct ReplacedGuarantees {
 impl Enforcement {
     /// Makes the enforcement of guarantees that a new switch has already. The placement service
     /// receives a report first.
-    pub(super) fn new(guarantees: Guarantees, levels: Restoring) -> Self {
+    pub(super) fn new(guarantees: Guarantees, levels: LevelsToRestore) -> Self {
         Self {
             guarantees: Arc::new(guarantees),
             levels,
             progress: Some(Progress::report()),
-            moved: Moved::default(),
+            moved: PendingAnnouncement::default(),
         }
     }
 

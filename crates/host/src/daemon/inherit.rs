@@ -16,7 +16,7 @@ const MAX_NAME_BYTES: usize = 255;
 
 /// Descriptors of ports, by [`key`].
 #[derive(Debug, Default)]
-pub(super) struct Inherited {
+pub(super) struct InheritedPorts {
     descriptors: HashMap<String, OwnedFd>,
     /// Estates of ports, by [`CardKeys::card`], or by [`CardKeys::first`] if the daemon before
     /// knew no other.
@@ -27,7 +27,7 @@ pub(super) struct Inherited {
     adopted: Vec<String>,
 }
 
-impl Inherited {
+impl InheritedPorts {
     /// Returns the descriptors that systemd stored of a daemon that died.
     pub(super) fn from_systemd() -> Self {
         let descriptors = tailbound_sys::inherited::take_from_systemd();
@@ -258,7 +258,7 @@ mod tests {
             state: "as it was".to_owned(),
             descriptors: Vec::new(),
         };
-        let inherited = || Inherited::handed_over([], [(keys.card.clone(), estate())]);
+        let inherited = || InheritedPorts::handed_over([], [(keys.card.clone(), estate())]);
         let taken = |config| {
             let taken = inherited().take_estate(config, |estate| Ok(estate.state));
             taken.is_some()
@@ -266,7 +266,7 @@ mod tests {
         assert!(taken(&before) && taken(&now));
         assert!(!taken(&other) && !taken(&card("/run/db2", Mode::Server, None, None)));
         // Of the first releases.
-        let mut first = Inherited::handed_over([], [(keys.first.clone(), estate())]);
+        let mut first = InheritedPorts::handed_over([], [(keys.first.clone(), estate())]);
         assert!(first.take_estate(&before, |_| Ok(())).is_some());
         assert!(first.take_estate(&before, |_| Ok(())).is_none(), "once");
     }

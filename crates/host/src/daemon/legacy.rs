@@ -11,8 +11,8 @@
 //! continues to read. From the confirmation until the new one reads, frames wait in the kernel.
 
 use super::connections::Connections;
-use super::inherit::{CardKeys, Inherited};
-use super::level::{Levels, Restoring};
+use super::inherit::{CardKeys, InheritedPorts};
+use super::level::{Levels, LevelsToRestore};
 use super::others::{Others, pass_over};
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{
@@ -194,7 +194,7 @@ impl Successor {
 /// The handover of a former daemon.
 #[derive(Debug)]
 pub(super) struct Legacy {
-    pub(super) ports: Inherited,
+    pub(super) ports: InheritedPorts,
     pub(super) stations: Vec<([u8; 6], String)>,
     pub(super) levels: Option<Levels>,
     pub(super) connections: Connections,
@@ -204,7 +204,7 @@ impl Legacy {
     /// Returns the descriptors that systemd stored of a daemon that died.
     pub(super) fn from_systemd() -> Self {
         Self {
-            ports: Inherited::from_systemd(),
+            ports: InheritedPorts::from_systemd(),
             stations: Vec::new(),
             levels: None,
             connections: Connections::default(),
@@ -212,19 +212,19 @@ impl Legacy {
     }
 
     /// Returns the inherited ports, once.
-    pub(super) fn take_ports(&mut self) -> Inherited {
+    pub(super) fn take_ports(&mut self) -> InheritedPorts {
         std::mem::take(&mut self.ports)
     }
 
     /// Restores the learned state in a switch with open ports. Returns the levels, which are
     /// restored once guests have their guarantees.
-    pub(super) fn resume(self, now: Nanos, switch: &mut Switch, ports: &Ports) -> Restoring {
+    pub(super) fn resume(self, now: Nanos, switch: &mut Switch, ports: &Ports) -> LevelsToRestore {
         switch.look_for_guests(now, ports);
         let stations = self.stations.iter();
         let stations = stations.map(|(mac, port)| (Mac(*mac), port.as_str()));
         switch.learn(now, stations);
         self.connections.resume(now, switch);
-        Restoring::from(self.levels.unwrap_or_default())
+        LevelsToRestore::from(self.levels.unwrap_or_default())
     }
 
     /// Requests the handover, and the end, of the daemon that listens at `path`.
@@ -295,7 +295,7 @@ impl Legacy {
             (key, Estate { state, descriptors })
         });
         Self {
-            ports: Inherited::handed_over(ports, estates),
+            ports: InheritedPorts::handed_over(ports, estates),
             stations: state.stations,
             levels: Levels::read(state.levels),
             connections: Connections {

@@ -111,12 +111,12 @@ impl Levels {
 
 /// Levels that are not yet restored.
 #[derive(Debug, Default)]
-pub(super) struct Restoring {
+pub(super) struct LevelsToRestore {
     at: u64,
     guests: HashMap<String, Level>,
 }
 
-impl From<Levels> for Restoring {
+impl From<Levels> for LevelsToRestore {
     fn from(levels: Levels) -> Self {
         let guests = levels.guests.into_iter();
         Self {
@@ -126,7 +126,7 @@ impl From<Levels> for Restoring {
     }
 }
 
-impl Restoring {
+impl LevelsToRestore {
     /// Restores the levels of the guests that have a guarantee by now. Returns the flows that are
     /// limited as before; none without an exchange of rates.
     pub(super) fn restore(
@@ -249,7 +249,7 @@ mod tests {
         let text = serde_json::to_vec(levels).expect("plain data");
         let read = Levels::read(serde_json::from_slice(&text).expect("JSON"));
         let mut switch = switch(names);
-        let mut restoring = Restoring::from(read.expect("it is ours"));
+        let mut restoring = LevelsToRestore::from(read.expect("it is ours"));
         let limited = restoring.restore(Nanos::ZERO, &mut switch, has_hose);
         // Not twice.
         let again = restoring.restore(Nanos::ZERO, &mut switch, has_hose);

@@ -4,7 +4,7 @@
 use crate::control::{AskMeasured, ReportMeasurements};
 use crate::guarantees::MachineSnapshot;
 use crate::metrics::{Asker, HostCounts, Vcpus};
-use crate::reserved::Compared;
+use crate::reserved::ReservationDifferences;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 use tailbound_api::{HostMeasured, Tail, TenantId, TenantTail};
@@ -39,7 +39,7 @@ pub(super) fn ask_measured(counts: Asker, vcpus: Vcpus) -> AskMeasured {
         let counts = counts.ask()?.host?;
         let machines = counts.guarantees.snapshot().machines;
         Some(ReportMeasurements {
-            reserved: Compared::new(&machines, &vcpus.reservations()).report(),
+            reserved: ReservationDifferences::new(&machines, &vcpus.reservations()).report(),
             measured: window.push(CounterSample::of(Instant::now(), &counts, machines)),
         })
     })

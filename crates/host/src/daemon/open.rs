@@ -2,7 +2,7 @@
 
 mod forwarded;
 
-use super::inherit::Inherited;
+use super::inherit::InheritedPorts;
 use crate::config::PortConfig;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -220,7 +220,7 @@ impl Side {
 
 /// The circumstances in which a port is opened, beside its configuration.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Opening {
+pub(super) struct OpenContext {
     pub(super) side: Side,
     /// The CPU that the packet loop is bound to.
     pub(super) cpu: Option<u32>,
@@ -258,8 +258,8 @@ fn allowance() -> Option<&'static Allowance> {
 /// Opens a packet socket, or continues with the `inherited` one.
 fn open_packet(
     config: &PortConfig,
-    Opening { side, cpu, .. }: Opening,
-    inherited: &mut Inherited,
+    OpenContext { side, cpu, .. }: OpenContext,
+    inherited: &mut InheritedPorts,
     offload_check: OffloadCheck,
 ) -> Result<AfPacketPort, OpenError> {
     let PortConfig::AfPacket {
@@ -296,11 +296,11 @@ fn open_packet(
 /// created here gets the guest's address.
 pub(super) fn open(
     config: &PortConfig,
-    opening: Opening,
-    inherited: &mut Inherited,
+    opening: OpenContext,
+    inherited: &mut InheritedPorts,
     offload_check: OffloadCheck,
 ) -> Result<Box<dyn Port>, OpenError> {
-    let Opening { side, epoch, .. } = opening;
+    let OpenContext { side, epoch, .. } = opening;
     Ok(match config {
         PortConfig::Tap { interface, netns } => {
             let netns = netns.as_deref();

@@ -1,8 +1,8 @@
 //! Plans the ports and the forwarding of a configuration.
 
 use super::clock::Clock;
-use super::inherit::{self, Inherited};
-use super::open::{OffloadCheck, Opening, Side};
+use super::inherit::{self, InheritedPorts};
+use super::open::{OffloadCheck, OpenContext, Side};
 use super::{HostError, open};
 use crate::config::{Config, PortConfig};
 use crate::guarantees::Guarantees;
@@ -99,14 +99,14 @@ impl PortPlan {
     pub(super) fn open(
         &self,
         clock: &Clock,
-        inherited: &mut Inherited,
+        inherited: &mut InheritedPorts,
     ) -> Result<Box<dyn Port>, HostError> {
         self.open_as(clock, inherited, OffloadCheck::Before)
     }
 
     /// Opens a port again after it was missing, while the packet loop waits.
     pub(super) fn open_again(&self, clock: &Clock) -> Result<Box<dyn Port>, HostError> {
-        let port = self.open_as(clock, &mut Inherited::default(), OffloadCheck::Later)?;
+        let port = self.open_as(clock, &mut InheritedPorts::default(), OffloadCheck::Later)?;
         open::review([&self.port].into_iter());
         Ok(port)
     }
@@ -114,10 +114,10 @@ impl PortPlan {
     fn open_as(
         &self,
         clock: &Clock,
-        inherited: &mut Inherited,
+        inherited: &mut InheritedPorts,
         offload_check: OffloadCheck,
     ) -> Result<Box<dyn Port>, HostError> {
-        let opening = Opening {
+        let opening = OpenContext {
             side: self.side,
             cpu: self.cpu,
             epoch: clock.epoch(),

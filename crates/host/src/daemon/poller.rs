@@ -41,7 +41,7 @@ pub(super) const SUCCESSOR: u64 = u64::MAX - 2;
 pub(super) struct Poller {
     epoll: OwnedFd,
     /// The watched events, by port index.
-    watched: Vec<Watched>,
+    watched: Vec<WatchedPort>,
     /// The port index of each mark; `None` for a free mark.
     places: Vec<Option<usize>>,
     /// The free marks.
@@ -55,7 +55,7 @@ pub(super) struct Mark(usize);
 
 /// The watched events of a port.
 #[derive(Debug, Clone, Copy)]
-struct Watched {
+struct WatchedPort {
     mark: Mark,
     /// `None` for a port that is not watched.
     flags: Option<EventFlags>,
@@ -84,7 +84,7 @@ impl Poller {
         poller.add(WAKE, signals.as_fd())?;
         for (index, port) in ports.into_iter().enumerate() {
             let mark = poller.mark(index);
-            poller.watched.push(Watched { mark, flags: None });
+            poller.watched.push(WatchedPort { mark, flags: None });
             if let Some(descriptor) = port.as_ref().and_then(|port| port.descriptor()) {
                 poller.watch(index, descriptor, READABLE)?;
             }
@@ -120,7 +120,7 @@ impl Poller {
         let mut wanted = EventFlags::empty();
         wanted.set(EventFlags::IN, interest.receive);
         wanted.set(EventFlags::OUT, interest.transmit);
-        let Watched { mark, flags } = self.watched[index];
+        let WatchedPort { mark, flags } = self.watched[index];
         let data = EventData::new_u64(mark.0 as u64);
         match flags {
             Some(known) if known == wanted => return Ok(()),
@@ -151,7 +151,7 @@ impl Poller {
         for (index, old) in former_indices.into_iter().enumerate() {
             let watched = match old {
                 Some(old) => before[old],
-                None => Watched {
+                None => WatchedPort {
                     mark: self.mark(index),
                     flags: None,
                 },

@@ -2,7 +2,7 @@
 //! for. A port whose interface vanished is opened again when the interface is back.
 
 use super::clock::Clock;
-use super::inherit::{CardKeys, Inherited};
+use super::inherit::{CardKeys, InheritedPorts};
 use super::open;
 use super::plan::PortPlan;
 use super::poller::{Mark, Poller, Ready};
@@ -31,7 +31,7 @@ const DESCRIPTORS: usize = 4;
 
 /// A port whose interface vanished.
 #[derive(Debug)]
-struct Missing {
+struct MissingPort {
     index: usize,
     retry_at: Nanos,
     delay: Nanos,
@@ -54,7 +54,7 @@ pub(super) struct PortSet {
     plans: Arc<Vec<PortPlan>>,
     /// The ports; `None` where the interface is missing.
     open: Vec<Option<Box<dyn Port>>>,
-    missing: Vec<Missing>,
+    missing: Vec<MissingPort>,
     store: Store,
     events: Events,
 }
@@ -67,7 +67,7 @@ impl PortSet {
     /// A port cannot be opened, or the system refuses to watch it.
     pub(super) fn open(
         plans: Vec<PortPlan>,
-        mut inherited: Inherited,
+        mut inherited: InheritedPorts,
         clock: &Clock,
         signals: &Signals,
     ) -> Result<Self, HostError> {
@@ -237,7 +237,7 @@ impl PortSet {
             "port lost: its interface vanished or went down; the others go on, and it is taken \
              up again when it returns"
         );
-        self.missing.push(Missing {
+        self.missing.push(MissingPort {
             index: port.0,
             retry_at: now + RETRY.0,
             delay: RETRY.0,
@@ -248,7 +248,7 @@ impl PortSet {
     /// system calls, and all may be due at the same time.
     pub(super) fn retry_missing(&mut self, now: Nanos, thread: &LoopThread, switch: &mut Switch) {
         let due = (self.missing.iter().enumerate()).min_by_key(|(_, missing)| missing.retry_at);
-        let Some((position, &Missing { index, .. })) =
+        let Some((position, &MissingPort { index, .. })) =
             due.filter(|(_, missing)| missing.retry_at <= now)
         else {
             return;
@@ -337,7 +337,7 @@ impl PortSet {
             key: plans[index].key.clone(),
             mark,
         });
-        let closing = Closing {
+        let closing = ClosingPorts {
             gone: removed_ports.collect(),
             fresh: opened,
             closed: Vec::new(),
@@ -347,7 +347,7 @@ impl PortSet {
 
     /// Starts to read some new ports and stores them in systemd, and forgets some old ones. Returns
     /// true when none of either is left.
-    pub(super) fn clear_up(&mut self, closing: &mut Closing, switch: &mut Switch) -> bool {
+    pub(super) fn clear_up(&mut self, closing: &mut ClosingPorts, switch: &mut Switch) -> bool {
         let fresh = closing.fresh.len().min(DESCRIPTORS);
         for index in closing.fresh.drain(..fresh) {
             switch.handle_opened(PortIndex(index));
@@ -397,7 +397,7 @@ impl NextPorts {
             fresh.push(if old.is_some() {
                 None
             } else {
-                Some(plan.open(clock, &mut Inherited::default())?)
+                Some(plan.open(clock, &mut InheritedPorts::default())?)
             });
         }
         Ok(Self {
@@ -411,13 +411,13 @@ impl NextPorts {
 /// The former ports, after others came into force.
 pub(super) struct ReplacedPorts {
     /// The remaining work.
-    pub(super) closing: Closing,
+    pub(super) closing: ClosingPorts,
     /// The plans of all former ports.
     pub(super) plans: Arc<Vec<PortPlan>>,
 }
 
 /// New ports, and ports that are no longer configured.
-pub(super) struct Closing {
+pub(super) struct ClosingPorts {
     /// New ports, which the switch must read and systemd must store.
     fresh: VecDeque<usize>,
     gone: Vec<RemovedPort>,
@@ -425,7 +425,7 @@ pub(super) struct Closing {
     closed: Vec<Box<dyn Port>>,
 }
 
-impl Closing {
+impl ClosingPorts {
     /// Returns the ports that only remain to be closed.
     pub(super) fn into_closed(self) -> Vec<Box<dyn Port>> {
         self.closed

@@ -30,10 +30,10 @@ pub(super) enum ReloadRequest {
 }
 
 /// The result of a preparation; `None` if the configuration is in force already.
-pub(super) type Opened = Result<Option<Prepared>, HostError>;
+pub(super) type PrepareResult = Result<Option<PreparedConfig>, HostError>;
 
 /// A configuration that is prepared, except for the switch's own part.
-pub(super) struct Prepared {
+pub(super) struct PreparedConfig {
     pub(super) switch: SwitchPlan,
     pub(super) next: Box<NextParts>,
 }
@@ -76,7 +76,7 @@ impl InForce {
     ///
     /// # Errors
     /// The system refuses to start the thread.
-    pub(super) fn start(self, wanted: ReloadRequest) -> io::Result<Receiver<Opened>> {
+    pub(super) fn start(self, wanted: ReloadRequest) -> io::Result<Receiver<PrepareResult>> {
         let (done, prepared) = channel();
         let work = move || {
             // It begins where the packet loop runs, and threads begin where it does.
@@ -91,7 +91,7 @@ impl InForce {
         Ok(prepared)
     }
 
-    fn prepare(self, wanted: &ReloadRequest) -> Opened {
+    fn prepare(self, wanted: &ReloadRequest) -> PrepareResult {
         let (files, config) = match wanted {
             ReloadRequest::Files => {
                 let files = Files::read(self.files.path())?;
@@ -127,6 +127,6 @@ impl InForce {
             feed,
             agent: self.agent.prepare(config.vcpu)?,
         });
-        Ok(Some(Prepared { switch, next }))
+        Ok(Some(PreparedConfig { switch, next }))
     }
 }

@@ -3,7 +3,7 @@
 
 use super::poller::HOSE;
 use super::ports::PortSet;
-use crate::hose::{Former, Hose, HoseSetup, HoseSnapshot, Renewed};
+use crate::hose::{Former, Hose, HoseSetup, HoseSnapshot, Reconfiguration};
 use crate::retire::retire;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -112,13 +112,13 @@ impl RateExchange {
             (Some(running), Some(setup)) => running.reconfigure(now, setup),
             (None, Some(setup)) => {
                 self.hose = setup.start(now);
-                Renewed {
+                Reconfiguration {
                     former: None,
                     begins: true,
                     has_other_socket: true,
                 }
             }
-            (Some(_), None) => Renewed {
+            (Some(_), None) => Reconfiguration {
                 former: self.hose.take().map(|over| over.end(now)),
                 begins: false,
                 has_other_socket: false,

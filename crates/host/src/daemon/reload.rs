@@ -13,8 +13,8 @@
 
 use super::changes::Changes;
 use super::notify::notify;
-use super::ports::{Closing, PortSet};
-use super::prepare::{InForce, NextParts, Opened, Prepared, ReloadRequest};
+use super::ports::{ClosingPorts, PortSet};
+use super::prepare::{InForce, NextParts, PrepareResult, PreparedConfig, ReloadRequest};
 use super::{HostError, system};
 use crate::config::{ChangeError, Files};
 use crate::inventory::Inventory;
@@ -32,7 +32,7 @@ const WORK: usize = 32;
 /// The state of a reload.
 enum Progress {
     /// A thread prepares the configuration.
-    Opening(Receiver<Opened>),
+    Opening(Receiver<PrepareResult>),
     /// The switch checks and prepares the configuration.
     Trying(Candidate),
     /// A thread stores the added guests.
@@ -53,7 +53,7 @@ pub(super) struct Candidate {
 
 /// Remaining work after a configuration came into force.
 pub(super) struct Rest {
-    pub(super) closing: Closing,
+    pub(super) closing: ClosingPorts,
     /// True if the switch and other hosts must receive the guarantees again.
     pub(super) enforces: bool,
     pub(super) changes: Changes,
@@ -249,7 +249,7 @@ fn refuse(error: HostError) -> Step {
     (None, Some(Event::Ended(End::Refused(error))))
 }
 
-fn go_on_opening(receiver: Receiver<Opened>) -> Step {
+fn go_on_opening(receiver: Receiver<PrepareResult>) -> Step {
     match receiver.try_recv() {
         Err(TryRecvError::Empty) => (Some(Progress::Opening(receiver)), None),
         Err(TryRecvError::Disconnected) => {
@@ -258,7 +258,7 @@ fn go_on_opening(receiver: Receiver<Opened>) -> Step {
         }
         Ok(Err(error)) => refuse(error),
         Ok(Ok(None)) => (None, Some(Event::Ended(End::Unchanged))),
-        Ok(Ok(Some(Prepared { switch, next }))) => {
+        Ok(Ok(Some(PreparedConfig { switch, next }))) => {
             let reload = Box::new(Switch::begin_reload(switch));
             (Some(Progress::Trying(Candidate { next, reload })), None)
         }

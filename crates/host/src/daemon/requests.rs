@@ -28,7 +28,7 @@ pub(super) struct Requests {
     changes: VecDeque<(Change, Reply)>,
     /// The request of the reload in progress.
     current: Option<Asker>,
-    drains: Vec<Draining>,
+    drains: Vec<PendingDrain>,
     migrations: Vec<Migration>,
     trials: Trials,
     traces: Traces,
@@ -53,7 +53,7 @@ struct Asker {
 }
 
 /// Guests whose ports are not read, until none of their frames is queued.
-struct Draining {
+struct PendingDrain {
     guests: Vec<GuestId>,
     /// True for all guests: then all frames that wait for the uplink belong to them.
     all: bool,
@@ -223,7 +223,7 @@ impl Requests {
         let Some(reply) = self.room(reply) else {
             return;
         };
-        self.drains.push(Draining {
+        self.drains.push(PendingDrain {
             guests,
             all: guest.is_none(),
             until,
@@ -401,7 +401,7 @@ mod tests {
                 assert_eq!(number, MOST_WAITING);
                 return;
             };
-            requests.drains.push(Draining {
+            requests.drains.push(PendingDrain {
                 guests: Vec::new(),
                 all: true,
                 until: Nanos::from_secs(3_600),

@@ -8,7 +8,7 @@ use tailbound_switch::Switch;
 use tailbound_units::Nanos;
 
 /// A trace in progress.
-struct Tracing {
+struct TraceRequest {
     guest: String,
     until: Nanos,
     reply: Reply,
@@ -17,7 +17,7 @@ struct Tracing {
 /// The trace of a guest's frames. There is at most one, which bounds its cost.
 #[derive(Default)]
 pub(super) struct Traces {
-    current: Option<Tracing>,
+    current: Option<TraceRequest>,
 }
 
 impl Traces {
@@ -48,7 +48,7 @@ impl Traces {
         let patience = until.since(now);
         tracing::info!(guest, %patience, "traces a guest's frames");
         switch.begin_trace(id, TRACE_FRAMES);
-        self.current = Some(Tracing {
+        self.current = Some(TraceRequest {
             guest: guest.to_owned(),
             until,
             reply,
@@ -57,7 +57,7 @@ impl Traces {
 
     /// Ends a trace whose time is over or whose memory is full, and answers with its frames.
     pub(super) fn poll(&mut self, now: Nanos, switch: &mut Switch, clock: &Clock) {
-        let ends = |tracing: &mut Tracing| now >= tracing.until || switch.is_trace_full();
+        let ends = |tracing: &mut TraceRequest| now >= tracing.until || switch.is_trace_full();
         let Some(tracing) = self.current.take_if(ends) else {
             return;
         };

@@ -2,7 +2,7 @@
 
 use super::named::guest_named;
 use crate::inventory::Inventory;
-use crate::socket::{Outcome, Reply, Sending};
+use crate::socket::{Outcome, Reply, TrialRequest};
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{
     EthernetAddress, EthernetFrame, EthernetProtocol, EthernetRepr, IpProtocol, Ipv4Packet,
@@ -69,7 +69,7 @@ impl Trials {
     pub(super) fn begin(
         &mut self,
         now: Nanos,
-        order: &Sending,
+        order: &TrialRequest,
         until: Nanos,
         switch: &Switch,
         inventory: &Inventory,

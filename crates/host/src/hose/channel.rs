@@ -66,7 +66,7 @@ impl Channel {
     }
 
     /// Reads some of the waiting datagrams, some eight to twenty at most.
-    pub(super) fn receive(&self, mut handle: impl FnMut(SocketAddr, Received<'_>)) {
+    pub(super) fn receive(&self, mut handle: impl FnMut(SocketAddr, ReceivedDatagram<'_>)) {
         // A byte more than the longest datagram, so that longer ones are noticed.
         let mut buffer = [0; MAX_DATAGRAM + 1];
         let mut read = 0;
@@ -78,9 +78,9 @@ impl Channel {
                     // Before the MAC is computed: a guest may not send from a peer's
                     // address, and could else have this host hash all that it sends.
                     let received = if self.senders.contains(&from.ip()) {
-                        Received::Datagram(&buffer[..len])
+                        ReceivedDatagram::Datagram(&buffer[..len])
                     } else {
-                        Received::Stranger
+                        ReceivedDatagram::Stranger
                     };
                     handle(from, received);
                 }
@@ -101,7 +101,7 @@ impl Channel {
 
 /// A datagram from an address.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Received<'d> {
+pub(super) enum ReceivedDatagram<'d> {
     /// The address is one of a peer.
     Datagram(&'d [u8]),
     /// The address is no peer's, so the content was not read.

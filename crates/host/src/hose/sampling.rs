@@ -6,7 +6,7 @@ use tailbound_units::{Bytes, Nanos};
 
 /// The times of samples, and the counters at the last one.
 #[derive(Debug)]
-pub(super) struct Sampling {
+pub(super) struct SampleTimes {
     /// For each guest that receives traffic, the bytes that it had taken from its port at the last
     /// sample.
     drained: HashMap<GuestId, Bytes>,
@@ -15,7 +15,7 @@ pub(super) struct Sampling {
     is_open: bool,
 }
 
-impl Sampling {
+impl SampleTimes {
     /// The first sample is due at `now`.
     pub(super) fn new(now: Nanos) -> Self {
         Self {

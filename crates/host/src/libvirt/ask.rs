@@ -33,12 +33,12 @@ pub enum AskError {
 }
 
 /// A connection to a daemon, for requests about a domain.
-pub(super) struct Asking<'d> {
+pub(super) struct DomainClient<'d> {
     pub(super) domain: &'d Domain,
     client: Client,
 }
 
-impl<'d> Asking<'d> {
+impl<'d> DomainClient<'d> {
     pub(super) fn new(domain: &'d Domain, client: Client) -> Self {
         Self { domain, client }
     }

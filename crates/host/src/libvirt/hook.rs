@@ -3,7 +3,7 @@
 //! A hook runs while libvirt has the domain locked. So nothing here sends a request to libvirt: the
 //! answer would wait for the hook.
 
-use super::ask::{AskError, Asking};
+use super::ask::{AskError, DomainClient};
 use super::domain::{Domain, DomainError};
 use crate::socket::{Client, ClientError};
 use std::time::{Duration, Instant};
@@ -116,24 +116,24 @@ fn act(
             return Err(AskError::Client { domain, source }.into());
         }
     };
-    let mut asking = Asking::new(&domain, client);
+    let mut client = DomainClient::new(&domain, client);
     match operation {
         Operation::Stopped => {
-            asking.remove()?;
+            client.remove()?;
             Ok(Vec::new())
         }
         Operation::Reconnect => {
-            let unguaranteed = asking.add()?;
+            let unguaranteed = client.add()?;
             Ok(unguaranteed.iter().map(|guest| no_room(guest)).collect())
         }
         Operation::Start => {
-            let unguaranteed = asking.add()?;
+            let unguaranteed = client.add()?;
             let Some(guest) = unguaranteed.first() else {
                 return Ok(Vec::new());
             };
             // What is not kept is not promised: it is not started.
-            asking.remove()?;
-            Err(asking.refused(no_room(guest)).into())
+            client.remove()?;
+            Err(client.refused(no_room(guest)).into())
         }
     }
 }

@@ -6,7 +6,7 @@
 //! After libvirt was away, all domains are read: that applies the changes in between, and removes
 //! the guests of domains that have stopped.
 
-use super::ask::{AskError, Asking};
+use super::ask::{AskError, DomainClient};
 use super::domain::Domain;
 use super::hook::no_room;
 use super::virsh::{Event, VIRSH, Virsh};
@@ -173,14 +173,14 @@ impl Watcher<'_> {
         if domain.guests().next().is_none() {
             return Ok(None);
         }
-        let mut asking = self.asking(&domain)?;
+        let mut client = self.domain_client(&domain)?;
         if domain.runs {
-            let unguaranteed = asking.change()?;
+            let unguaranteed = client.change()?;
             return Ok(unguaranteed
                 .first()
                 .map(|guest| format!("domain {name}: {}", no_room(guest))));
         }
-        if !asking.remove()? {
+        if !client.remove()? {
             return Ok(None);
         }
         tracing::info!(domain = name, "removed what it had left behind");
@@ -188,7 +188,7 @@ impl Watcher<'_> {
         if let Some(Ok(domain)) = self.domain(name)
             && domain.runs
         {
-            self.asking(&domain)?.add()?;
+            self.domain_client(&domain)?.add()?;
         }
         Ok(None)
     }
@@ -200,11 +200,11 @@ impl Watcher<'_> {
         Some(Domain::read(name, &xml.ok()?).map_err(|error| error.to_string()))
     }
 
-    fn asking<'d>(&self, domain: &'d Domain) -> Result<Asking<'d>, AskError> {
+    fn domain_client<'d>(&self, domain: &'d Domain) -> Result<DomainClient<'d>, AskError> {
         let client = (self.connect)().map_err(|source| AskError::Client {
             domain: domain.name.clone(),
             source,
         })?;
-        Ok(Asking::new(domain, client))
+        Ok(DomainClient::new(domain, client))
     }
 }

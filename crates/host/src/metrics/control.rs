@@ -2,7 +2,7 @@
 
 use crate::control::WatchStatus;
 use crate::guarantees::{GuaranteesSnapshot, MachineSnapshot};
-use crate::reserved::{Compared, Reservations};
+use crate::reserved::{ReservationDifferences, Reservations};
 use std::fmt::Error;
 use tailbound_api::{CpuUse, VmGuarantee};
 use tailbound_metrics::{Encoder, Kind, Labels, Unit, counter, gauge};
@@ -106,7 +106,7 @@ pub(super) fn encode_unpromised(
     if snapshot.service.is_none() {
         return Ok(());
     }
-    let compared = Compared::new(&snapshot.machines, reservations);
+    let compared = ReservationDifferences::new(&snapshot.machines, reservations);
     let sample =
         |(guest, used): (&str, CpuUse)| ([("guest", guest.to_owned())], used.cpu as f64 / 1_000.0);
     number(

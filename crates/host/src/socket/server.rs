@@ -37,7 +37,7 @@ const LONGEST_TRIAL_MS: u64 = 70_000;
 const LONGEST_TRACE_MS: u64 = 600_000;
 
 /// The sender and the receiver of a trial.
-pub(crate) struct Sending {
+pub(crate) struct TrialRequest {
     pub(crate) guest: String,
     /// The destination MAC address.
     pub(crate) mac: [u8; 6],
@@ -67,7 +67,7 @@ pub(crate) enum LoopRequest {
     },
     /// Send frames in a guest's name.
     Send {
-        sending: Sending,
+        sending: TrialRequest,
         patience: Nanos,
         reply: Reply,
     },
@@ -154,7 +154,7 @@ impl Server {
         let (ask, requests) = channel();
         let (tell, answers) = channel();
         let ends = Arc::new(AtomicBool::new(false));
-        let mut serving = Serving {
+        let mut serving = SocketThread {
             listener,
             woken,
             own: own.clone(),
@@ -201,7 +201,7 @@ impl Drop for Server {
 }
 
 /// The thread's side.
-struct Serving {
+struct SocketThread {
     listener: UnixListener,
     /// Readable when there is work for the thread.
     woken: UnixStream,
@@ -218,7 +218,7 @@ struct Serving {
     accepts_at: Option<Instant>,
 }
 
-impl Serving {
+impl SocketThread {
     /// Waits for work, and does it.
     fn turn(&mut self) -> io::Result<()> {
         let ready = self.wait()?;
@@ -415,7 +415,7 @@ fn loop_request(request: Request, reply: Reply) -> LoopRequest {
             to,
             patience_ms,
         } => LoopRequest::Send {
-            sending: Sending {
+            sending: TrialRequest {
                 guest,
                 mac: mac.0,
                 to,

@@ -145,7 +145,7 @@ pub(super) fn send(starter: &Starter<'_>, span: Nanos, messages: &Messages) -> i
 }
 
 /// A message whose first datagram has arrived.
-struct Arriving {
+struct PartialMessage {
     start: Nanos,
     missing: u32,
     last: Nanos,
@@ -158,7 +158,7 @@ pub(super) fn receive(starter: &Starter<'_>, port: u16) -> io::Result<()> {
     socket.set_read_timeout(Some(Duration::from_millis(20)))?;
     let schedule = starter.ready_to_listen()?;
     let mut buffer = [0; 2048];
-    let mut arriving: BTreeMap<(SocketAddr, u32), Arriving> = BTreeMap::new();
+    let mut arriving: BTreeMap<(SocketAddr, u32), PartialMessage> = BTreeMap::new();
     let end = schedule.to.saturating_add(DRAIN);
     loop {
         let received = socket.recv_from(&mut buffer);
@@ -174,18 +174,20 @@ pub(super) fn receive(starter: &Starter<'_>, port: u16) -> io::Result<()> {
         let Some(header) = Header::read(&buffer[..length]) else {
             continue;
         };
-        let message = arriving.entry((from, header.message)).or_insert(Arriving {
-            start: header.start,
-            missing: header.of,
-            last: at,
-        });
+        let message = arriving
+            .entry((from, header.message))
+            .or_insert(PartialMessage {
+                start: header.start,
+                missing: header.of,
+                last: at,
+            });
         message.missing = message.missing.saturating_sub(1);
         message.last = at;
     }
     starter.finish(&summary(&arriving, &schedule))
 }
 
-fn summary(arriving: &BTreeMap<(SocketAddr, u32), Arriving>, schedule: &Schedule) -> Outcome {
+fn summary(arriving: &BTreeMap<(SocketAddr, u32), PartialMessage>, schedule: &Schedule) -> Outcome {
     let counted = arriving.iter();
     let counted = counted.filter(|(_, message)| schedule.counts(message.start));
     let whole = counted.filter(|(_, message)| message.missing == 0);
@@ -224,7 +226,7 @@ mod tests {
             give_up: Nanos(300),
         };
         let from: SocketAddr = "10.0.0.1:1".parse().unwrap();
-        let message = |start, missing| Arriving {
+        let message = |start, missing| PartialMessage {
             start: Nanos(start),
             missing,
             last: Nanos(start + 7),

@@ -29,7 +29,7 @@ pub struct Pages {
 }
 
 /// Milliseconds until the connection was established, and from then on until the answer began.
-type Fetched = (f64, f64);
+type PageTimes = (f64, f64);
 
 pub(super) fn run(starter: &Starter<'_>, span: Nanos, pages: &Pages) -> io::Result<()> {
     let arrivals = poisson(pages.seed, pages.mean_gap, span, pages.paths.len());
@@ -54,7 +54,7 @@ pub(super) fn run(starter: &Starter<'_>, span: Nanos, pages: &Pages) -> io::Resu
         })?;
     }
     super::sleep_until(schedule.give_up);
-    let fetched: Vec<Fetched> = receiver.try_iter().collect();
+    let fetched: Vec<PageTimes> = receiver.try_iter().collect();
     starter.finish(&Outcome {
         amount: fetched.len() as u64,
         unanswered: begun.saturating_sub(fetched.len() as u64),
@@ -64,7 +64,7 @@ pub(super) fn run(starter: &Starter<'_>, span: Nanos, pages: &Pages) -> io::Resu
     })
 }
 
-fn fetch(to: SocketAddrV4, path: &str, patience: Duration) -> io::Result<Fetched> {
+fn fetch(to: SocketAddrV4, path: &str, patience: Duration) -> io::Result<PageTimes> {
     let begun = now();
     let mut stream = TcpStream::connect_timeout(&SocketAddr::V4(to), patience)?;
     let connected = now();
@@ -81,7 +81,7 @@ fn fetch(to: SocketAddrV4, path: &str, patience: Duration) -> io::Result<Fetched
     ))
 }
 
-fn figures(fetched: &[Fetched]) -> [(String, f64); 4] {
+fn figures(fetched: &[PageTimes]) -> [(String, f64); 4] {
     let (connect, wait): (Vec<_>, Vec<_>) = fetched.iter().copied().unzip();
     [
         ("connect_p50", percentile(&connect, 50.0)),

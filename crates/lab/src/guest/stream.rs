@@ -50,11 +50,11 @@ pub(super) fn connect(peer: SocketAddrV4) -> io::Result<TcpStream> {
 /// A connection that carries one request at a time.
 pub(super) struct Exchange {
     stream: TcpStream,
-    pending: Option<Pending>,
+    pending: Option<PendingRequest>,
 }
 
 /// A request without a complete answer.
-struct Pending {
+struct PendingRequest {
     sample: Sample,
     request: Rc<[u8]>,
     sent: usize,
@@ -76,7 +76,7 @@ impl Exchange {
 
     /// Sends a request whose answer has `answer` bytes.
     pub(super) fn ask(&mut self, sample: Sample, request: Rc<[u8]>, answer: u64) -> io::Result<()> {
-        self.pending = Some(Pending {
+        self.pending = Some(PendingRequest {
             sample,
             request,
             sent: 0,

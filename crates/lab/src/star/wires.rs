@@ -17,7 +17,7 @@ pub struct Links {
 
 /// A frame, its length on a wire with all overhead, and its destination.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Framed<T> {
+pub(super) struct WireFrame<T> {
     pub(super) size: Bytes,
     pub(super) to: usize,
     pub(super) frame: T,
@@ -46,7 +46,7 @@ pub(super) struct Wires<T> {
     up: Vec<Nanos>,
     down: Vec<Port>,
     next: BinaryHeap<Reverse<(Nanos, u64)>>,
-    frames: BTreeMap<u64, (Place, Framed<T>)>,
+    frames: BTreeMap<u64, (Place, WireFrame<T>)>,
     count: u64,
     /// Frames that arrived at a full port.
     pub(super) lost: u64,
@@ -66,14 +66,14 @@ impl<T> Wires<T> {
     }
 
     /// Sends a frame of a host, behind its earlier frames.
-    pub(super) fn send(&mut self, now: Nanos, from: usize, framed: Framed<T>) {
+    pub(super) fn send(&mut self, now: Nanos, from: usize, framed: WireFrame<T>) {
         let free_at = &mut self.up[from];
         *free_at = now.max(*free_at) + self.links.rate.time_for(framed.size);
         let at = *free_at + self.links.delay;
         self.put(at, Place::Switch, framed);
     }
 
-    fn put(&mut self, at: Nanos, place: Place, framed: Framed<T>) {
+    fn put(&mut self, at: Nanos, place: Place, framed: WireFrame<T>) {
         self.count += 1;
         self.next.push(Reverse((at, self.count)));
         self.frames.insert(self.count, (place, framed));
@@ -85,7 +85,7 @@ impl<T> Wires<T> {
     }
 
     /// Returns the next frame that has arrived at its host by `now`, and its time of arrival.
-    pub(super) fn next(&mut self, now: Nanos) -> Option<(Nanos, Framed<T>)> {
+    pub(super) fn next(&mut self, now: Nanos) -> Option<(Nanos, WireFrame<T>)> {
         while self.poll_at() <= now {
             let Reverse((at, number)) = self.next.pop()?;
             let (place, framed) = self.frames.remove(&number)?;
@@ -98,7 +98,7 @@ impl<T> Wires<T> {
     }
 
     /// Forwards a frame that arrives at the switch.
-    fn forward(&mut self, at: Nanos, framed: Framed<T>) {
+    fn forward(&mut self, at: Nanos, framed: WireFrame<T>) {
         let Links {
             rate,
             delay,
@@ -137,8 +137,8 @@ mod tests {
         buffer: Bytes(2_500),
     };
 
-    fn framed(to: usize, frame: u32) -> Framed<u32> {
-        Framed {
+    fn framed(to: usize, frame: u32) -> WireFrame<u32> {
+        WireFrame {
             size: Bytes(1_250),
             to,
             frame,

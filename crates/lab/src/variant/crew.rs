@@ -17,7 +17,7 @@ use crate::session::Phases;
 use crate::tools::FIRST_PORT;
 use crate::topology::Guest;
 use crate::vm::GuestCommand;
-use machines::Started;
+use machines::RunningVm;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use tailbound_agent::guest::Role as ThreadRole;
@@ -71,7 +71,7 @@ pub(super) struct Crew<'a> {
     /// The children in each guest.
     inside: BTreeMap<&'a str, Vec<usize>>,
     /// The guests that are VMs.
-    machines: BTreeMap<&'a str, Started>,
+    machines: BTreeMap<&'a str, RunningVm>,
     /// Outcomes of servers, which count their requests by CPU.
     pub(super) served: BTreeMap<&'a str, Vec<PathBuf>>,
     next_port: u16,

@@ -1,5 +1,5 @@
 use super::*;
-use crate::evidence::Queued;
+use crate::evidence::QueueTimes;
 use crate::testing::{guest, served};
 use proptest::prelude::*;
 
@@ -164,7 +164,7 @@ fn a_request_that_was_served_is_divided_at_its_moments() {
 fn frames_that_are_in_the_host_and_in_no_queue_wait_for_soft_interrupts() {
     let mut request = served([0, 10, 10, 10, 25]);
     request.ahead_inward = Ahead::Guest("bulk".into());
-    request.queued = Some(Queued {
+    request.queued = Some(QueueTimes {
         inward: ms(8),
         outward: ms(0),
     });
@@ -178,7 +178,7 @@ fn frames_that_are_in_the_host_and_in_no_queue_wait_for_soft_interrupts() {
     assert_eq!(division.of(Kind::Interrupts), ms(17));
     assert_eq!(division.of(Kind::Delay), ms(5));
     // The sum of the waits of several frames is longer.
-    request.queued = Some(Queued {
+    request.queued = Some(QueueTimes {
         inward: ms(90),
         outward: ms(90),
     });

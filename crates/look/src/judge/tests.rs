@@ -1,6 +1,6 @@
 use super::*;
 use crate::evidence::{
-    Ahead, CpuUse, CpuWait, Direction, Examined, Interruption, Occupant, Points, QueueWaits,
+    Ahead, CpuUse, CpuWait, Direction, ExaminedParts, Interruption, Occupant, Points, QueueWaits,
     SlowRequest, Stall,
 };
 use crate::testing::{evidence, guest, served, waits};
@@ -322,10 +322,10 @@ fn lost_waits_and_nothing_measured_are_no_verdict() {
     lost.lost_waits = 10;
     assert_eq!(judge(&lost).finding, Finding::Unknown(Doubt::Lost));
     let mut blind = evidence(Vec::new());
-    blind.examined = Examined {
+    blind.examined = ExaminedParts {
         cpu: Err("no BTF".to_owned()),
         packets: Err("no BTF".to_owned()),
-        ..Examined::default()
+        ..ExaminedParts::default()
     };
     let verdict = judge(&blind);
     assert_eq!(verdict.finding, Finding::Unknown(Doubt::Nothing));

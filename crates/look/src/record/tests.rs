@@ -1,8 +1,8 @@
 use super::*;
 use crate::cause::{Cause, Kind};
 use crate::evidence::{
-    Ahead, CpuUse, CpuWait, Direction, InterfaceLimit, Interruption, Occupant, Points, QueueWaits,
-    Queued, Run, Side, SlowRequest, Stall,
+    Ahead, CpuUse, CpuWait, Direction, InterfaceLimit, Interruption, Occupant, Points, QueueTimes,
+    QueueWaits, Run, Side, SlowRequest, Stall,
 };
 use crate::judge::judge;
 use crate::testing::waits;
@@ -39,7 +39,7 @@ fn entry(index: u64, guests: Vec<GuestEntry>) -> Entry {
         boot: "a-boot".into(),
         host: "host-1".into(),
         program: "0.1.0".into(),
-        examined: Examined::default(),
+        examined: ExaminedParts::default(),
         notes: Vec::new(),
         guests,
         left_out: 0,
@@ -166,7 +166,7 @@ fn request(numbers: &mut Numbers, begin: Nanos) -> SlowRequest {
         retransmits: numbers.below(3) as u32,
         dropped: numbers.below(2) as u32,
         zero_window: (numbers.below(5) == 0).then_some(Side::Peer),
-        queued: (numbers.below(5) > 0).then(|| Queued {
+        queued: (numbers.below(5) > 0).then(|| QueueTimes {
             inward: numbers.ms(0, 2),
             outward: numbers.ms(0, 2),
         }),

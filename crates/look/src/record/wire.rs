@@ -4,8 +4,9 @@
 
 use super::{DAY, Entry, GuestEntry, message};
 use crate::evidence::{
-    Ahead, CpuUse, CpuWait, Direction, Evidence, Examined, Handles, InterfaceLimit, Interruption,
-    LeftOut, Limits, Occupant, Points, QueueWaits, Queued, Run, Side, SlowRequest, Stall, Sum,
+    Ahead, CpuUse, CpuWait, Direction, Evidence, ExaminedParts, Handles, InterfaceLimit,
+    Interruption, LeftOut, Limits, Occupant, Points, QueueTimes, QueueWaits, Run, Side,
+    SlowRequest, Stall, Sum,
 };
 use prost::Message as _;
 use std::collections::HashMap;
@@ -234,7 +235,7 @@ pub(super) fn decode(bytes: &[u8], clock: impl FnOnce(&Clock) -> Option<Nanos>) 
     let unpack = Unpack { from, names };
     let examined = |why: Option<String>| why.map_or(Ok(()), |why| Err(plain(&why)));
     let part = |nanos: Option<u64>| nanos.map(|nanos| time(nanos).ok_or(())).transpose();
-    let examined = Examined {
+    let examined = ExaminedParts {
         cpu: examined(message.cpu),
         packets: examined(message.packets),
         interrupts: examined(message.interrupts),
@@ -287,7 +288,7 @@ impl Unpack {
         self.from.0.checked_add_signed(since).map(Nanos)
     }
 
-    fn guest(&self, it: &message::Guest, examined: &Examined) -> Option<GuestEntry> {
+    fn guest(&self, it: &message::Guest, examined: &ExaminedParts) -> Option<GuestEntry> {
         let name = self.name(it.name)?;
         let stall = |stall: &message::Stall| {
             let sum = sum(stall.count, stall.time)?;
@@ -400,7 +401,7 @@ impl Unpack {
             },
             queued: match *it.queued.as_slice() {
                 [] => None,
-                [inward, outward] => Some(Queued {
+                [inward, outward] => Some(QueueTimes {
                     inward: time(inward)?,
                     outward: time(outward)?,
                 }),

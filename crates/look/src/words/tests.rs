@@ -1,5 +1,5 @@
 use super::*;
-use crate::evidence::{CpuWait, Evidence, Examined, Handles, Limits, Occupant};
+use crate::evidence::{CpuWait, Evidence, ExaminedParts, Handles, Limits, Occupant};
 use crate::judge::judge;
 use crate::testing;
 
@@ -16,9 +16,9 @@ fn waits(count: usize, length: u64, occupant: &Occupant, is_real_time: bool) -> 
 
 fn evidence(waits: Vec<CpuWait>) -> Evidence {
     Evidence {
-        examined: Examined {
+        examined: ExaminedParts {
             packets: Err("not asked for".to_owned()),
-            ..Examined::default()
+            ..ExaminedParts::default()
         },
         handles: Handles {
             select: Some("--guest db-3".to_owned()),
@@ -59,10 +59,10 @@ fn a_verdict_is_a_sentence_three_lines_and_a_command() {
 #[test]
 fn a_partly_examined_window_is_reported_with_its_share() {
     let mut seen = evidence(Vec::new());
-    let examined = |interrupts_time| Examined {
+    let examined = |interrupts_time| ExaminedParts {
         time: Some(Nanos::from_secs(15)),
         interrupts_time,
-        ..Examined::default()
+        ..ExaminedParts::default()
     };
     for (interrupts_time, words) in [
         (None, "Packets: in 25.0 %"),

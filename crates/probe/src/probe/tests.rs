@@ -76,7 +76,7 @@ impl Guest {
     }
 
     /// One sleep that takes so long.
-    fn sleep(&mut self, takes: Nanos) -> Option<Verdict> {
+    fn sleep(&mut self, takes: Nanos) -> Option<ReasonedVerdict> {
         let begin = self.now;
         self.now = begin + takes;
         if let Some(thread) = &mut self.thread {
@@ -96,15 +96,15 @@ impl Guest {
         verdict
     }
 
-    fn sleeps(&mut self, count: u64) -> Option<Verdict> {
+    fn sleeps(&mut self, count: u64) -> Option<ReasonedVerdict> {
         (0..count).find_map(|_| self.sleep(SLEEP))
     }
 
-    fn late(&mut self) -> Option<Verdict> {
+    fn late(&mut self) -> Option<ReasonedVerdict> {
         self.sleep(MS(30))
     }
 
-    fn stolen(&mut self) -> Option<Verdict> {
+    fn stolen(&mut self) -> Option<ReasonedVerdict> {
         if let Some(CpuTime { steal, .. }) = &mut self.cpu {
             *steal = steal.map(|steal| steal + MS(29));
         }
@@ -112,14 +112,14 @@ impl Guest {
     }
 
     /// A sleep whose end the quota of the group puts off; the run-queue wait grows meanwhile.
-    fn throttled(&mut self) -> Option<Verdict> {
+    fn throttled(&mut self) -> Option<ReasonedVerdict> {
         if let Some(quota) = &mut self.quota {
             quota.throttled += MS(29);
         }
         self.ours()
     }
 
-    fn ours(&mut self) -> Option<Verdict> {
+    fn ours(&mut self) -> Option<ReasonedVerdict> {
         if let Some(thread) = &mut self.thread {
             thread.wait += MS(29);
         }
@@ -132,7 +132,7 @@ impl Guest {
     }
 }
 
-fn line(verdict: Option<Verdict>) -> String {
+fn line(verdict: Option<ReasonedVerdict>) -> String {
     verdict.map_or_else(|| "none".into(), |verdict| verdict.to_string())
 }
 

@@ -1,7 +1,7 @@
 //! Workflows among all nodes, and among those that a selection keeps.
 
-use super::workflows::{Load, Outcome, Pattern, draw, run};
-use crate::workflow::{Answered, Counts, GROUPS};
+use super::workflows::{Load, LoadResult, Pattern, draw, run};
+use crate::workflow::{Counts, FinishedWorkflow, GROUPS};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::io;
@@ -112,7 +112,7 @@ impl Settings {
         group: usize,
         pattern: Pattern,
         rate: u32,
-    ) -> io::Result<(GroupResult, Vec<Answered>)> {
+    ) -> io::Result<(GroupResult, Vec<FinishedWorkflow>)> {
         let nodes = draw(nodes, group, self.seed);
         let calls = pattern.calls();
         let load = Load {
@@ -123,11 +123,11 @@ impl Settings {
             seed: self.seed ^ u64::from(rate) << 16 ^ u64::from(calls),
         };
         let (mut times, mut answered) = (empty_histogram(), Vec::new());
-        let mut record = |it: Answered| {
+        let mut record = |it: FinishedWorkflow| {
             times.saturating_record(it.took.as_nanos());
             answered.push(it);
         };
-        let Outcome { counts, given_up } = run(&nodes, load, &mut record)?;
+        let LoadResult { counts, given_up } = run(&nodes, load, &mut record)?;
         let given_up = given_up.into_iter().map(|(place, fault)| LostNode {
             node: nodes[place].clone(),
             reason: one_line(&fault.to_string()),

@@ -1,11 +1,11 @@
 //! Nodes that a launcher starts: probed some at a time, selected, and ended by their tag.
 //!
-//! Read [`Launching`] first. Only nodes with its tag are ended: those that the launcher reported as
+//! Read [`LaunchedSelection`] first. Only nodes with its tag are ended: those that the launcher reported as
 //! started, and unreported ones with the tag.
 
-use super::launcher::{Launched, Launcher, Request, end, not_started};
+use super::launcher::{LaunchedNode, Launcher, Request, end, not_started};
 use super::results;
-use crate::Outcome;
+use crate::NodeVerdict;
 use crate::select::{Candidate, Row, Selection, Use};
 use std::collections::VecDeque;
 use std::io::Read as _;
@@ -20,14 +20,14 @@ const MAX_RESULT: u64 = 4 << 20;
 
 /// A selection among nodes that are started for it.
 #[derive(Debug)]
-pub struct Launching<'a> {
+pub struct LaunchedSelection<'a> {
     command: &'a str,
     timeout: Duration,
     launcher: Launcher,
     tag: String,
 }
 
-impl<'a> Launching<'a> {
+impl<'a> LaunchedSelection<'a> {
     /// Starts the launcher `command`, which has `timeout` for each answer. No node is started.
     ///
     /// # Errors
@@ -108,7 +108,7 @@ fn choose(
 }
 
 /// Returns a node as a candidate of the selection; without a result it cannot be kept.
-fn row(probed: &Probed) -> Row {
+fn row(probed: &ProbedNode) -> Row {
     let name = probed.launched.node.clone();
     let (candidate, note) = match &probed.found {
         Ok(candidate) => (
@@ -121,7 +121,7 @@ fn row(probed: &Probed) -> Row {
         Err(why) => {
             let nothing = Candidate {
                 name,
-                outcome: Outcome::Inconclusive,
+                outcome: NodeVerdict::Inconclusive,
                 network: None,
                 samples: 0,
                 late: 0,
@@ -135,8 +135,8 @@ fn row(probed: &Probed) -> Row {
 
 /// A node that was started, with the result of its probe or the reason why there is none.
 #[derive(Debug)]
-struct Probed {
-    launched: Launched,
+struct ProbedNode {
+    launched: LaunchedNode,
     found: Result<Candidate, String>,
 }
 
@@ -159,7 +159,7 @@ impl Probes<'_> {
         launcher: &mut Launcher,
         tag: &str,
         count: usize,
-    ) -> Result<Vec<Probed>, String> {
+    ) -> Result<Vec<ProbedNode>, String> {
         let nodes = launcher.request(Request::Create { count, tag })?;
         different(&nodes)?;
         let threads = self.parallel.min(nodes.len());
@@ -178,7 +178,7 @@ impl Probes<'_> {
                         };
                         let found = self.output(&node);
                         let found = found.and_then(|text| results::candidate(&text));
-                        let probed = Probed {
+                        let probed = ProbedNode {
                             launched: node,
                             found,
                         };
@@ -194,7 +194,7 @@ impl Probes<'_> {
     }
 
     /// The output of a node's probe.
-    fn output(&self, node: &Launched) -> Result<Vec<u8>, String> {
+    fn output(&self, node: &LaunchedNode) -> Result<Vec<u8>, String> {
         let words = self.command.split_whitespace();
         let mut words = words.map(|word| word.replace("{address}", &node.address));
         let program = words.next().ok_or("the command of the probe is empty")?;
@@ -241,7 +241,7 @@ fn is_empty(launcher: &mut Launcher, tag: &str) -> Result<bool, String> {
         .map(|nodes| nodes.is_empty())
 }
 
-fn different(nodes: &[Launched]) -> Result<(), String> {
+fn different(nodes: &[LaunchedNode]) -> Result<(), String> {
     let mut names: Vec<_> = nodes.iter().map(|node| &node.node).collect();
     names.sort_unstable();
     match names.windows(2).find(|pair| pair[0] == pair[1]) {
@@ -257,7 +257,7 @@ fn end_all(launcher: &mut Launcher, tag: &str, kept: &[&str]) -> Result<usize, S
         .iter()
         .filter(|node| !kept.contains(&node.node.as_str()));
     let mut ended = 0;
-    for Launched { node, .. } in others {
+    for LaunchedNode { node, .. } in others {
         launcher.request(Request::Delete { node, tag })?;
         ended += 1;
     }

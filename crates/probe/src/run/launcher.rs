@@ -53,13 +53,13 @@ struct RequestLine<'a> {
 struct Answer {
     id: u64,
     #[serde(default)]
-    nodes: Vec<Launched>,
+    nodes: Vec<LaunchedNode>,
     error: Option<String>,
 }
 
 /// A node that a launcher started.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub(super) struct Launched {
+pub(super) struct LaunchedNode {
     /// Its name, by the launcher.
     pub(super) node: String,
     /// Its address.
@@ -118,7 +118,7 @@ impl Launcher {
     /// # Errors
     /// The launcher reports a failure, is late, or answers wrongly. Nodes may have been started or
     /// ended nevertheless.
-    pub(super) fn request(&mut self, request: Request<'_>) -> Result<Vec<Launched>, String> {
+    pub(super) fn request(&mut self, request: Request<'_>) -> Result<Vec<LaunchedNode>, String> {
         self.asked += 1;
         let id = self.asked;
         let asked = RequestLine { id, request };
@@ -199,7 +199,7 @@ pub(crate) fn end(child: &mut Child) {
 }
 
 /// Names go into commands and onto terminals: they are plain, and no option.
-fn check(node: &Launched) -> Result<(), String> {
+fn check(node: &LaunchedNode) -> Result<(), String> {
     for name in [&node.node, &node.address] {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || ".-_:[]@/".contains(c);
         let is_fine = (1..=MAX_NAME).contains(&name.len())

@@ -1,7 +1,7 @@
 //! Parser for the output of `tailbound probe`, `tailbound probe network` and `tailbound select`.
 
 use crate::select::Candidate;
-use crate::{Outcome, worst};
+use crate::{NodeVerdict, worst};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use tailbound_units::Nanos;
@@ -23,12 +23,12 @@ struct Document {
     schema: u32,
     kind: String,
     node: String,
-    verdict: Outcome,
+    verdict: NodeVerdict,
     config: Option<Config>,
     #[serde(default)]
     cpus: Vec<Cpu>,
     #[serde(default)]
-    nodes: Vec<Tested>,
+    nodes: Vec<TestedNode>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -52,9 +52,9 @@ struct Times {
 
 /// A node as the network test names it: HOST:PORT.
 #[derive(Debug, Deserialize)]
-struct Tested {
+struct TestedNode {
     node: String,
-    verdict: Outcome,
+    verdict: NodeVerdict,
     #[serde(default)]
     rates: Vec<Rate>,
 }
@@ -71,7 +71,7 @@ pub struct NetworkTest {
     pub caller: String,
     /// Nodes that it called, their verdicts, and the longest 99.9th percentile of all rates in
     /// nanoseconds.
-    pub found: Vec<(String, Outcome, Option<u64>)>,
+    pub found: Vec<(String, NodeVerdict, Option<u64>)>,
 }
 
 /// Reads results of network tests, each of a different caller.

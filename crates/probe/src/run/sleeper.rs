@@ -4,7 +4,8 @@
 //! other system call, except the few readings of `/proc` that `Probe` requests.
 
 use crate::{
-    Counts, CpuTime, Note, Outcome, Probe, QuotaTime, Rule, Sample, ThreadTime, Verdict, Witness,
+    Counts, CpuTime, NodeVerdict, Note, Probe, QuotaTime, ReasonedVerdict, Rule, Sample,
+    ThreadTime, Witness,
 };
 use hdrhistogram::Histogram;
 use std::io;
@@ -48,11 +49,11 @@ pub struct SleeperError {
 
 /// Result of a sleeper.
 #[derive(Debug)]
-pub struct Finished {
+pub struct SleeperResult {
     /// CPU of the sleeper.
     pub cpu: u32,
     /// Verdict on the vCPU, with its reason.
-    pub verdict: Verdict,
+    pub verdict: ReasonedVerdict,
     /// Counts of the whole run.
     pub counts: Counts,
     /// Limitations of the verdict.
@@ -94,7 +95,7 @@ impl Sleeper {
 
     /// Sleeps on the calling thread until there is a verdict or `stop` is set. A BAD
     /// vCPU makes a BAD node, so it sets `stop` for the others.
-    pub(crate) fn run(&self, rule: Rule, stop: &AtomicBool) -> Result<Finished, SleeperError> {
+    pub(crate) fn run(&self, rule: Rule, stop: &AtomicBool) -> Result<SleeperResult, SleeperError> {
         let cpu = self.cpu;
         let failed = |what| move |source| SleeperError { cpu, what, source };
         set_affinity(0, &Cpus::one(cpu)).map_err(failed("running there"))?;
@@ -123,10 +124,10 @@ impl Sleeper {
                 break probe.interrupt();
             }
         };
-        if verdict.outcome == Outcome::Bad {
+        if verdict.outcome == NodeVerdict::Bad {
             stop.store(true, Ordering::Relaxed);
         }
-        Ok(Finished {
+        Ok(SleeperResult {
             cpu,
             verdict,
             counts: probe.counts(),

@@ -1,6 +1,6 @@
 //! A run of the probe: one sleeper on each vCPU, until all have ended.
 
-use super::sleeper::{Finished, Sleeper, SleeperError};
+use super::sleeper::{Sleeper, SleeperError, SleeperResult};
 use crate::Rule;
 use hdrhistogram::Histogram;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub fn run<E: From<SleeperError>>(
     rule: &Rule,
     histogram: impl Fn() -> Histogram<u64>,
     report: impl FnMut(&[Sleeper]) -> Result<(), E>,
-) -> Result<Vec<Finished>, E> {
+) -> Result<Vec<SleeperResult>, E> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         // Without it a signal ends the process at once: no verdict is printed.
@@ -69,10 +69,10 @@ pub fn run<E: From<SleeperError>>(
 
 /// Reports each interval until all sleepers have sent what they found.
 fn watch<E: From<SleeperError>>(
-    receiver: &Receiver<Result<Finished, SleeperError>>,
+    receiver: &Receiver<Result<SleeperResult, SleeperError>>,
     sleepers: &[Sleeper],
     mut report: impl FnMut(&[Sleeper]) -> Result<(), E>,
-) -> Result<Vec<Finished>, E> {
+) -> Result<Vec<SleeperResult>, E> {
     let mut finished = Vec::new();
     let mut next = timer::now().saturating_add(INTERVAL);
     loop {

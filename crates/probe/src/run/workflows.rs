@@ -3,7 +3,7 @@
 
 use super::client::{connect, gap};
 use crate::wire::Size;
-use crate::workflow::{Answered, CALLS, Counts, Fault, Work, Workflows};
+use crate::workflow::{CALLS, Counts, Fault, FinishedWorkflow, Work, Workflows};
 use rand::seq::{IndexedRandom as _, SliceRandom as _};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
@@ -57,7 +57,7 @@ pub struct Load {
 
 /// Result of a run of workflows.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct LoadResult {
     /// Counts of workflows, and of those without an answer.
     pub counts: Counts,
     /// Nodes that were given up, with the reason.
@@ -83,7 +83,11 @@ struct Peer {
 ///
 /// # Errors
 /// The kernel refuses to poll the connections.
-pub fn run(nodes: &[String], load: Load, record: &mut dyn FnMut(Answered)) -> io::Result<Outcome> {
+pub fn run(
+    nodes: &[String],
+    load: Load,
+    record: &mut dyn FnMut(FinishedWorkflow),
+) -> io::Result<LoadResult> {
     let mut random = Pcg64Mcg::seed_from_u64(load.seed);
     let tokens: Vec<u64> = nodes.iter().map(|_| random.random()).collect();
     let mut workflows = Workflows::new(&tokens);
@@ -116,7 +120,7 @@ pub fn run(nodes: &[String], load: Load, record: &mut dyn FnMut(Answered)) -> io
         workflows.drain_answered().for_each(&mut *record);
     }
     let fault = |node| workflows.fault(node).map(|fault| (node, fault.clone()));
-    Ok(Outcome {
+    Ok(LoadResult {
         counts: workflows.counts(),
         given_up: (0..nodes.len()).filter_map(fault).collect(),
     })

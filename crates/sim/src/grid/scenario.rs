@@ -137,7 +137,7 @@ impl Scenario {
         // An error of the experiment itself has its position there.
         check(experiment, &base)?;
         let table: Table = base.text.parse().expect("the checked text is TOML");
-        let varied = Varied {
+        let varied = VariedScenario {
             file: &file,
             version,
             document: &document,
@@ -159,7 +159,7 @@ impl Scenario {
 }
 
 /// A scenario's file, and the experiment that it varies.
-struct Varied<'s, C> {
+struct VariedScenario<'s, C> {
     file: &'s File,
     version: &'s str,
     document: &'s Document<'s>,
@@ -167,7 +167,7 @@ struct Varied<'s, C> {
     check: C,
 }
 
-impl<C: Fn(&Source) -> Result<String, ExperimentError>> Varied<'_, C> {
+impl<C: Fn(&Source) -> Result<String, ExperimentError>> VariedScenario<'_, C> {
     /// Returns all points.
     fn points(&self, table: &Table) -> Result<Vec<GridPoint>, Vec<Mistake>> {
         let combinations = self.combinations(table)?;

@@ -169,7 +169,7 @@ impl Conformance {
         network
     }
 
-    fn judge(&self, drawn: &GuestsByHost) -> Result<Outcome, Failed> {
+    fn judge(&self, drawn: &GuestsByHost) -> Result<Outcome, NotSimulated> {
         let network = self.network(drawn, self.added());
         let bounds = network.bounds()?;
         let plain = self.network(drawn, Nanos::ZERO).bounds()?;
@@ -217,7 +217,7 @@ impl Conformance {
         first: usize,
         waits: Ratio,
         outcome: &mut Outcome,
-    ) -> Result<Vec<Arrival>, Failed> {
+    ) -> Result<Vec<Arrival>, NotSimulated> {
         let mut host = Host::new(&PacerConfig::strict(self.link))?;
         let curves = |guarantee: &Guarantee| {
             [
@@ -304,7 +304,7 @@ impl Conformance {
 
 /// Reason for which a network was not simulated.
 #[derive(Debug, thiserror::Error)]
-enum Failed {
+enum NotSimulated {
     #[error(transparent)]
     Refused(#[from] PacerError),
     #[error(transparent)]

@@ -39,7 +39,7 @@ pub(crate) fn is_capture(path: &Path) -> io::Result<bool> {
 
 /// A frame of a capture.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Captured<'c> {
+pub(crate) struct CapturedFrame<'c> {
     /// Time of the capture's clock.
     pub(crate) at: Duration,
     /// First bytes.
@@ -81,7 +81,7 @@ pub(super) fn read(path: &Path, recording: &mut Recording) -> Result<(), ReplayE
 /// The file cannot be read, is damaged or of another link than Ethernet; or the error of `take`.
 pub(crate) fn each(
     path: &Path,
-    mut take: impl FnMut(Captured<'_>) -> Result<(), String>,
+    mut take: impl FnMut(CapturedFrame<'_>) -> Result<(), String>,
 ) -> Result<u64, ReplayError> {
     let unreadable = |source| ReplayError::Unreadable {
         path: path.to_owned(),
@@ -105,7 +105,7 @@ pub(crate) fn each(
                 {
                     return Err(other(interface.linktype));
                 }
-                Block::EnhancedPacket(packet) => take(Captured {
+                Block::EnhancedPacket(packet) => take(CapturedFrame {
                     at: packet.timestamp,
                     bytes: &packet.data,
                     len: packet.original_len,
@@ -126,7 +126,7 @@ pub(crate) fn each(
         }
         while let Some(packet) = reader.next_packet() {
             let packet = packet.map_err(broken)?;
-            take(Captured {
+            take(CapturedFrame {
                 at: packet.timestamp,
                 bytes: &packet.data,
                 len: packet.orig_len,

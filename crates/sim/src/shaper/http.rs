@@ -92,7 +92,7 @@ struct Page {
 
 /// Measured times, in milliseconds.
 #[derive(Debug, Default)]
-struct Watched {
+struct PageTimes {
     connected: Vec<f64>,
     waited: Vec<f64>,
     all: Vec<f64>,
@@ -111,7 +111,7 @@ impl Scenario for Http {
     }
 
     fn outline(&self) -> Vec<Variant> {
-        let nothing = Watched::default();
+        let nothing = PageTimes::default();
         let names = self.variants().into_iter();
         names.map(|(name, ..)| variant(&name, &nothing)).collect()
     }
@@ -155,7 +155,7 @@ struct Server<'h> {
     /// Number of events; it orders simultaneous ones.
     count: u64,
     pages: Vec<Page>,
-    watched: Watched,
+    watched: PageTimes,
 }
 
 impl<'h> Server<'h> {
@@ -168,7 +168,7 @@ impl<'h> Server<'h> {
             events: BinaryHeap::new(),
             count: 0,
             pages: Vec::new(),
-            watched: Watched::default(),
+            watched: PageTimes::default(),
         }
     }
 
@@ -177,7 +177,7 @@ impl<'h> Server<'h> {
         self.events.push(Reverse((at, self.count, event)));
     }
 
-    fn run(mut self) -> Watched {
+    fn run(mut self) -> PageTimes {
         match self.kind {
             Loop::Closed => (0..self.http.clients).for_each(|_| self.at(Nanos::ZERO, Event::Begin)),
             Loop::Open => self.at(Nanos::ZERO, Event::Begin),
@@ -311,7 +311,7 @@ impl<'h> Server<'h> {
     }
 }
 
-fn variant(name: &str, it: &Watched) -> Variant {
+fn variant(name: &str, it: &PageTimes) -> Variant {
     let sorted = |times: &[f64]| {
         let mut sorted = times.to_vec();
         sorted.sort_by(f64::total_cmp);

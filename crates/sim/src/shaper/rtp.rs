@@ -57,7 +57,7 @@ pub struct KeyFrames {
 
 /// Measurements of a stream.
 #[derive(Debug, Default, Clone)]
-struct Watched {
+struct StreamMeasurement {
     /// Time at which each frame was sent, and time at which it left, in milliseconds.
     frames: Vec<(f64, f64)>,
     beyond: u64,
@@ -101,7 +101,7 @@ impl Scenario for Rtp {
     }
 
     fn outline(&self) -> Vec<Variant> {
-        let nothing = Watched::default();
+        let nothing = StreamMeasurement::default();
         let names = self.variants().into_iter();
         names.map(|(name, ..)| variant(&name, &nothing)).collect()
     }
@@ -213,11 +213,11 @@ impl Rtp {
         }
     }
 
-    fn watch(&self, kind: &Shaped, load: u64) -> Watched {
+    fn watch(&self, kind: &Shaped, load: u64) -> StreamMeasurement {
         let Stream { limit, sent } = self.stream(load);
         let mut guest = Guest::new(kind.config(limit).as_ref());
         let mut sent = sent.into_iter().peekable();
-        let mut watched = Watched::default();
+        let mut watched = StreamMeasurement::default();
         let mut second = Nanos::ZERO;
         loop {
             let times = [sent.peek().copied(), guest.poll_at()];
@@ -263,7 +263,7 @@ fn jitter(frames: &[(f64, f64)]) -> impl Iterator<Item = f64> {
     })
 }
 
-fn variant(name: &str, it: &Watched) -> Variant {
+fn variant(name: &str, it: &StreamMeasurement) -> Variant {
     let gaps = it.frames.windows(2);
     let delta = gaps.map(|pair| pair[1].1 - pair[0].1).fold(0.0, f64::max);
     let mut delays: Vec<_> = it.frames.iter().map(|(sent, left)| left - sent).collect();

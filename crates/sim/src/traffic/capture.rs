@@ -1,7 +1,7 @@
 //! Captures of many machines' frames.
 
-use super::{Collected, Fault};
-use crate::replay::{Captured, Guest, ReplayError, each_frame};
+use super::{CollectedMessages, Fault};
+use crate::replay::{CapturedFrame, Guest, ReplayError, each_frame};
 use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash as _, Hasher as _};
@@ -38,7 +38,7 @@ impl Copies {
     }
 
     /// Returns true if an earlier capture has the frame.
-    fn is_known(&mut self, frame: &Captured<'_>) -> bool {
+    fn is_known(&mut self, frame: &CapturedFrame<'_>) -> bool {
         let mut hasher = DefaultHasher::new();
         (frame.len, &frame.bytes[..frame.bytes.len().min(IDENTITY)]).hash(&mut hasher);
         let (kept, present) = self.frames.entry(hasher.finish()).or_default();
@@ -95,7 +95,7 @@ struct Segments {
 
 /// State of reading a capture.
 struct Frames<'c> {
-    collected: &'c mut Collected,
+    collected: &'c mut CollectedMessages,
     copies: &'c mut Copies,
     stations: HashMap<[u8; 6], MachineId>,
     flows: HashMap<Ends, Flow>,
@@ -111,7 +111,7 @@ pub(super) fn read(
     path: &Path,
     machines: &[Guest],
     copies: &mut Copies,
-    collected: &mut Collected,
+    collected: &mut CollectedMessages,
 ) -> Result<(), ReplayError> {
     let stations = machines.iter().zip(0..);
     let stations: HashMap<_, _> = stations
@@ -142,7 +142,7 @@ pub(super) fn read(
 }
 
 impl Frames<'_> {
-    fn add(&mut self, frame: &Captured<'_>) -> Result<(), String> {
+    fn add(&mut self, frame: &CapturedFrame<'_>) -> Result<(), String> {
         let Some(headers) = headers(frame) else {
             return Ok(());
         };
@@ -276,7 +276,7 @@ fn on_the_wire(len: u32) -> Bytes {
 }
 
 /// Returns the headers of a frame; `None` if not even Ethernet's was captured.
-fn headers(frame: &Captured<'_>) -> Option<Headers> {
+fn headers(frame: &CapturedFrame<'_>) -> Option<Headers> {
     let (to, rest) = frame.bytes.split_first_chunk::<6>()?;
     let (from, _) = rest.split_first_chunk::<6>()?;
     let mut headers = Headers {
@@ -298,7 +298,7 @@ fn headers(frame: &Captured<'_>) -> Option<Headers> {
 }
 
 /// Reads the headers of TCP or UDP over IPv4 or IPv6, and returns the length of the data.
-fn transport(frame: &Captured<'_>, headers: &mut Headers) -> Option<u32> {
+fn transport(frame: &CapturedFrame<'_>, headers: &mut Headers) -> Option<u32> {
     const TCP: u8 = 6;
     const UDP: u8 = 17;
     let bytes = frame.bytes;

@@ -1,6 +1,6 @@
 //! Logs of flows of many machines.
 
-use super::Collected;
+use super::CollectedMessages;
 use crate::rows::{self, Row, Wrong};
 use std::collections::HashMap;
 use std::path::Path;
@@ -16,7 +16,7 @@ const MAX_MESSAGE_BYTES: u64 = 1_000_000_000;
 const MOST_MACHINES: usize = 100_000;
 
 /// A row whose receiver is not known yet to be a machine of the tenant.
-struct Unresolved {
+struct UnresolvedRow {
     at: Nanos,
     from: Option<MachineId>,
     to: u32,
@@ -25,16 +25,20 @@ struct Unresolved {
 
 /// State of reading a log.
 struct Rows<'c> {
-    collected: &'c mut Collected,
+    collected: &'c mut CollectedMessages,
     takes_all: bool,
     machines: HashMap<String, MachineId>,
     destinations: HashMap<String, u32>,
-    unresolved: Vec<Unresolved>,
+    unresolved: Vec<UnresolvedRow>,
     last: u64,
 }
 
 /// Adds the messages of a log; if `takes_all`, each sender is a machine.
-pub(super) fn read(path: &Path, takes_all: bool, collected: &mut Collected) -> Result<(), Wrong> {
+pub(super) fn read(
+    path: &Path,
+    takes_all: bool,
+    collected: &mut CollectedMessages,
+) -> Result<(), Wrong> {
     let names = collected.names.iter().cloned().zip(0..);
     let machines = names.map(|(name, index)| (name, MachineId::new(index)));
     let mut state = Rows {
@@ -75,7 +79,7 @@ impl Rows<'_> {
                 .entry(destination.to_owned())
                 .or_insert(next),
         };
-        self.unresolved.push(Unresolved {
+        self.unresolved.push(UnresolvedRow {
             at: Nanos(time),
             from,
             to,

@@ -35,7 +35,7 @@ fn segment(micros: u64, (from, to): (u8, u8), sequence: u32, payload: u32) -> Fr
     (Duration::from_micros(micros), 54 + payload, bytes)
 }
 
-fn read(captures: &[&[Frame]]) -> Recorded {
+fn read(captures: &[&[Frame]]) -> RecordedTraffic {
     let directory = tempfile::tempdir().unwrap();
     let paths = captures.iter().zip(0..).map(|(frames, number)| {
         let mut writer = PcapWriter::new(Vec::new()).unwrap();
@@ -47,7 +47,7 @@ fn read(captures: &[&[Frame]]) -> Recorded {
         std::fs::write(&path, writer.into_writer()).unwrap();
         path
     });
-    Recorded::read(&paths.collect::<Vec<_>>(), &machines()).unwrap()
+    RecordedTraffic::read(&paths.collect::<Vec<_>>(), &machines()).unwrap()
 }
 
 fn message(micros: u64, from: Option<u32>, to: Option<u32>, wire: u64, kind: Kind) -> Message {
@@ -190,7 +190,7 @@ fn frames_that_the_capture_lost_are_reported() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("lossy.pcapng");
     std::fs::write(&path, writer.into_inner()).unwrap();
-    let found = Recorded::read(&[path], &machines()).unwrap();
+    let found = RecordedTraffic::read(&[path], &machines()).unwrap();
     let [
         Fault::Lost {
             frames: 7, share, ..
@@ -202,7 +202,7 @@ fn frames_that_the_capture_lost_are_reported() {
     assert!((share - 0.7).abs() < 1e-9, "{share}");
 }
 
-fn log(text: &str, names: &[&str]) -> Result<Recorded, String> {
+fn log(text: &str, names: &[&str]) -> Result<RecordedTraffic, String> {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("log");
     std::fs::write(&path, text).unwrap();
@@ -211,7 +211,7 @@ fn log(text: &str, names: &[&str]) -> Result<Recorded, String> {
         mac: None,
         guarantee: None,
     });
-    let read = Recorded::read(std::slice::from_ref(&path), &guests.collect::<Vec<_>>());
+    let read = RecordedTraffic::read(std::slice::from_ref(&path), &guests.collect::<Vec<_>>());
     read.map_err(|error| {
         error
             .to_string()

@@ -106,8 +106,8 @@ pub(crate) fn measure(
     simulation.run(end, &mut |sample| recorder.take(sample));
     let after = all_stats(&simulation, guests.len());
     let used = before.iter().zip(&after);
-    let used: Vec<Used> = used
-        .map(|(before, after)| Used::between(before, after))
+    let used: Vec<CpuUsage> = used
+        .map(|(before, after)| CpuUsage::between(before, after))
         .collect();
     let name = sweep.variant_name(scheduler, point);
     Ok(variant(name, &recorder, &guests, &used, duration))
@@ -117,7 +117,7 @@ pub(crate) fn measure(
 pub(crate) fn outline(sweep: &Sweep, scheduler: &SchedulerSpec, point: &Point) -> Variant {
     let guests = point.kinds(sweep);
     let recorder = Recorder::new(sweep, &guests);
-    let used: Vec<Used> = guests.iter().map(|_| Used::default()).collect();
+    let used: Vec<CpuUsage> = guests.iter().map(|_| CpuUsage::default()).collect();
     let name = sweep.variant_name(scheduler, point);
     variant(name, &recorder, &guests, &used, sweep.duration)
 }
@@ -126,7 +126,7 @@ fn variant(
     name: String,
     recorder: &Recorder,
     guests: &[&Guest],
-    used: &[Used],
+    used: &[CpuUsage],
     duration: Nanos,
 ) -> Variant {
     let mut values: BTreeMap<String, Value> = recorder.counts().collect();
@@ -151,13 +151,13 @@ fn all_stats(simulation: &Simulation<AnyScheduler>, vcpus: usize) -> Vec<VcpuSta
 
 /// CPU time and preemptions of a vCPU during the measurement.
 #[derive(Default)]
-struct Used {
+struct CpuUsage {
     run: Nanos,
     overhead: Nanos,
     preemptions: u64,
 }
 
-impl Used {
+impl CpuUsage {
     fn between(before: &VcpuStats, after: &VcpuStats) -> Self {
         Self {
             run: after.run - before.run,
@@ -170,7 +170,7 @@ impl Used {
 fn cpu_values(
     values: &mut BTreeMap<String, Value>,
     guests: &[&Guest],
-    used: &[Used],
+    used: &[CpuUsage],
     duration: Nanos,
 ) {
     let percent = |time: Nanos| 100.0 * time.as_nanos() as f64 / duration.as_nanos() as f64;

@@ -20,7 +20,7 @@ pub struct Quota {
 
 /// Throttling of a group since the group was created.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Throttled {
+pub struct QuotaThrottling {
     /// The number of periods in which the quota was used up.
     pub periods: u64,
     /// The time for which the group was throttled, summed up over CPUs.
@@ -70,12 +70,12 @@ pub fn own_quotas(root: &Root) -> Vec<(PathBuf, Quota)> {
 }
 
 /// Returns a group's throttling; zero without a quota.
-pub fn throttled(directory: &Path) -> Throttled {
+pub fn throttled(directory: &Path) -> QuotaThrottling {
     parse_throttled(&read(directory, "cpu.stat").unwrap_or_default())
 }
 
 /// Reads the text of a group's `cpu.stat`.
-pub fn parse_throttled(text: &str) -> Throttled {
+pub fn parse_throttled(text: &str) -> QuotaThrottling {
     let number = |name: &str| -> Option<u64> {
         let mut lines = text.lines();
         let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
@@ -83,7 +83,7 @@ pub fn parse_throttled(text: &str) -> Throttled {
     };
     // Version 2 counts microseconds, version 1 nanoseconds.
     let micros = number("throttled_usec").map(|micros| micros.saturating_mul(1000));
-    Throttled {
+    QuotaThrottling {
         periods: number("nr_throttled").unwrap_or(0),
         time: Nanos(micros.or_else(|| number("throttled_time")).unwrap_or(0)),
     }
@@ -138,7 +138,7 @@ impl Confinement {
     }
 
     /// Returns the group's throttling.
-    pub fn throttled(&self) -> Throttled {
+    pub fn throttled(&self) -> QuotaThrottling {
         throttled(&self.directory)
     }
 }
@@ -277,7 +277,7 @@ mod tests {
 
     #[test]
     fn quota_throttling_is_read_in_both_units() {
-        let expected = Throttled {
+        let expected = QuotaThrottling {
             periods: 3,
             time: Nanos::from_micros(250),
         };
@@ -287,6 +287,6 @@ mod tests {
         ] {
             assert_eq!(throttled(group(&[("cpu.stat", stat)]).path()), expected);
         }
-        assert_eq!(throttled(group(&[]).path()), Throttled::default());
+        assert_eq!(throttled(group(&[]).path()), QuotaThrottling::default());
     }
 }

@@ -61,7 +61,7 @@ pub(super) struct Behind {
 /// `struct delay`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Delayed {
+pub(super) struct RawDelay {
     pub(super) frames: u64,
     pub(super) wait: u64,
 }
@@ -146,7 +146,7 @@ unsafe impl Pod for Drop {}
 // SAFETY: as above.
 unsafe impl Pod for Behind {}
 // SAFETY: as above.
-unsafe impl Pod for Delayed {}
+unsafe impl Pod for RawDelay {}
 // SAFETY: as above: a histogram has 16 bytes and 128 times 4.
 unsafe impl Pod for Meter {}
 

@@ -44,9 +44,9 @@ struct Segments([u8; 312]);
 type Registers = [u64; 18];
 
 /// Mapped memory, until it is dropped.
-struct Mapped(*mut c_void, usize);
+struct MappedMemory(*mut c_void, usize);
 
-impl Drop for Mapped {
+impl Drop for MappedMemory {
     fn drop(&mut self) {
         // SAFETY: `self` was mapped with this length, and nobody uses it any longer.
         let _ = unsafe { munmap(self.0, self.1) };
@@ -66,7 +66,7 @@ pub(crate) fn halt() -> io::Result<()> {
     let (read_write, private) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
     // SAFETY: new memory, wherever the kernel likes.
     let memory = unsafe { mmap_anonymous(std::ptr::null_mut(), PAGE, read_write, private) }?;
-    let memory = Mapped(memory, PAGE);
+    let memory = MappedMemory(memory, PAGE);
     // SAFETY: the page was just mapped for writing.
     unsafe { memory.0.cast::<u8>().write(HLT) };
     let region = Region {
@@ -105,7 +105,7 @@ pub(crate) fn halt() -> io::Result<()> {
             0,
         )
     }?;
-    let state = Mapped(state, size);
+    let state = MappedMemory(state, size);
     call(&vcpu, RUN, 0)?;
     // SAFETY: `struct kvm_run` has its reason in bytes 8 to 11, and was mapped above.
     let reason = unsafe { state.0.cast::<u32>().add(2).read_volatile() };

@@ -83,9 +83,9 @@ impl fmt::Display for Part {
 
 /// The required parts.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-struct Required(Vec<Part>);
+struct RequiredParts(Vec<Part>);
 
-impl Required {
+impl RequiredParts {
     /// Reads a list; an error names the unknown part, and the known ones.
     fn parse(list: &str) -> Result<Self, String> {
         let mut parts = Vec::new();
@@ -138,7 +138,7 @@ impl Required {
 /// # Panics
 /// [`REQUIRE`] requires the part, or contains an unknown name.
 pub fn skipped(part: Part, why: impl fmt::Display) {
-    match Required::of_environment().and_then(|required| required.judge(part, &why)) {
+    match RequiredParts::of_environment().and_then(|required| required.judge(part, &why)) {
         Ok(line) => {
             let _ = writeln!(std::io::stderr(), "{line}");
             count(&line);
@@ -164,13 +164,13 @@ mod tests {
     use super::*;
 
     fn names(list: &str) -> Vec<&'static str> {
-        let required = Required::parse(list).unwrap();
+        let required = RequiredParts::parse(list).unwrap();
         required.0.into_iter().map(Part::name).collect()
     }
 
     #[test]
     fn the_environment_requires_known_parts_only() {
-        Required::of_environment().unwrap();
+        RequiredParts::of_environment().unwrap();
     }
 
     #[test]
@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn a_name_that_is_no_part_is_refused_also_where_it_is_taken_out() {
         for list in ["everything", "all,-everything", "tap etcd", "TAP"] {
-            let error = Required::parse(list).unwrap_err();
+            let error = RequiredParts::parse(list).unwrap_err();
             assert!(error.contains("there is no \""), "{error}");
             assert!(error.contains("netns, user-namespaces"), "{error}");
         }
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn a_missing_part_fails_if_required_and_is_skipped_otherwise() {
-        let required = Required::parse("all,-tap").unwrap();
+        let required = RequiredParts::parse("all,-tap").unwrap();
         assert_eq!(
             required.judge(Part::Tap, &"no /dev/net/tun"),
             Ok("skipped: tap: no /dev/net/tun".into())
@@ -208,7 +208,7 @@ mod tests {
             error,
             "etcd is missing and TAILBOUND_REQUIRE demands it: not installed"
         );
-        assert!(Required::default().judge(Part::Etcd, &"-").is_ok());
+        assert!(RequiredParts::default().judge(Part::Etcd, &"-").is_ok());
     }
 
     #[test]

@@ -11,7 +11,7 @@ use document::{Document, DryRun, UsageResult};
 use std::path::PathBuf;
 use tailbound_advise::{Advice, DEFAULT_TOPOLOGY, Fabric, Question, Verdict, advise, usage};
 use tailbound_sim::replay::Guest;
-use tailbound_sim::traffic::Recorded;
+use tailbound_sim::traffic::RecordedTraffic;
 
 /// Arguments of `tailbound advise`.
 #[derive(Debug, clap::Args)]
@@ -56,7 +56,8 @@ impl Args {
     pub(crate) fn run(self) -> Result<Exit, Failure> {
         self.check_guests()?;
         let fabric = self.fabric()?;
-        let recorded = Recorded::read(&self.recordings, &self.guests).map_err(Failure::new)?;
+        let recorded =
+            RecordedTraffic::read(&self.recordings, &self.guests).map_err(Failure::new)?;
         let traffic = &recorded.traffic;
         let machines = (self.machines).unwrap_or((traffic.machines().len() as u32).max(2));
         let advice = advise(traffic, self.question, machines, &fabric).map_err(|error| {
@@ -110,7 +111,7 @@ impl Args {
     }
 
     /// Reads the guarantee of the tenant, and compares it with the traffic.
-    fn usage(&self, recorded: &Recorded) -> Result<Option<UsageResult>, Failure> {
+    fn usage(&self, recorded: &RecordedTraffic) -> Result<Option<UsageResult>, Failure> {
         let Some(name) = &self.tenant else {
             return Ok(None);
         };

@@ -39,7 +39,7 @@ enum Form {
 
 /// JSON document of `--output json`: the results file with the common header.
 #[derive(Debug, Serialize)]
-struct Printed<'r> {
+struct ResultsDocument<'r> {
     kind: &'static str,
     version: &'static str,
     #[serde(flatten)]
@@ -55,7 +55,7 @@ impl Report {
         };
         let written = dated.write(&self.out)?;
         output::print(&match self.output {
-            Form::Json => output::indented(&Printed {
+            Form::Json => output::indented(&ResultsDocument {
                 kind: "experiment",
                 version: env!("CARGO_PKG_VERSION"),
                 results: &dated,
@@ -90,7 +90,7 @@ pub(super) struct List {
 
 /// JSON document of `list --output json`.
 #[derive(Debug, Serialize)]
-struct Listed {
+struct ExperimentList {
     experiments: Vec<ListedExperiment>,
 }
 
@@ -114,7 +114,7 @@ impl List {
             });
         }
         output::print(&match self.output {
-            Output::Json => output::json("experiments", 1, &Listed { experiments }),
+            Output::Json => output::json("experiments", 1, &ExperimentList { experiments }),
             Output::Text => experiments.iter().fold(String::new(), |mut text, it| {
                 // Writing to a String does not fail.
                 let _ = writeln!(text, "{:<24}{} ({})", it.name, it.title, it.source);

@@ -1,13 +1,13 @@
 //! `tailbound host`: the daemon, and the requests to it while it runs.
 
 mod ask;
+mod daemon_args;
 mod libvirt;
 mod snoop;
 mod status;
 mod verify;
-mod which;
 
-pub(super) use which::Which;
+pub(super) use daemon_args::DaemonArgs;
 
 use crate::exit::{Exit, Failure};
 use crate::log;
@@ -29,7 +29,7 @@ pub(crate) struct Args {
     #[command(subcommand)]
     ask: Option<Ask>,
     /// The configuration file (TOML); SIGHUP reloads it
-    #[arg(long, value_name = "FILE", default_value = which::CONFIG)]
+    #[arg(long, value_name = "FILE", default_value = daemon_args::CONFIG)]
     config: PathBuf,
     /// Take over from the running daemon of this configuration, if there is one
     #[arg(long)]

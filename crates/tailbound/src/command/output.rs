@@ -121,7 +121,7 @@ pub(super) fn print_progress(line: &str) {
 
 /// Common header of all JSON documents.
 #[derive(Serialize)]
-struct Headed<'d, T> {
+struct WithHeader<'d, T> {
     /// Version of this kind's format: an added field does not change it.
     schema: u32,
     kind: &'static str,
@@ -131,7 +131,7 @@ struct Headed<'d, T> {
     document: &'d T,
 }
 
-impl<'d, T> Headed<'d, T> {
+impl<'d, T> WithHeader<'d, T> {
     const fn new(kind: &'static str, schema: u32, document: &'d T) -> Self {
         Self {
             schema,
@@ -146,13 +146,13 @@ const SERIALIZES: &str = "documents are objects, of values that serialize";
 
 /// Returns a document of this kind, a struct or a map, as indented JSON with a final newline.
 pub(super) fn json(kind: &'static str, schema: u32, document: &impl Serialize) -> String {
-    indented(&Headed::new(kind, schema, document))
+    indented(&WithHeader::new(kind, schema, document))
 }
 
 /// Returns the document as one line, for programs that read many of them.
 #[cfg(any(feature = "look", feature = "probe", feature = "place"))]
 pub(super) fn compact(kind: &'static str, schema: u32, document: &impl Serialize) -> String {
-    let headed = Headed::new(kind, schema, document);
+    let headed = WithHeader::new(kind, schema, document);
     let mut text = serde_json::to_string(&headed).expect(SERIALIZES);
     text.push('\n');
     text

@@ -6,7 +6,7 @@ use super::output::{self, Output};
 use crate::exit::{Exit, Failure, print_error};
 use std::fmt::Write as _;
 use std::path::PathBuf;
-use tailbound_probe::Outcome;
+use tailbound_probe::NodeVerdict;
 use tailbound_probe::run::results;
 use tailbound_probe::select::{Row, Selection, Use, Yield};
 use tailbound_report::{NOTHING, Paint, Table, human};
@@ -105,7 +105,7 @@ fn text(selection: &Selection, paint: Paint) -> String {
             node.node.as_str(),
             action,
             node.verdict.word(),
-            node.network.map_or(NOTHING, Outcome::word),
+            node.network.map_or(NOTHING, NodeVerdict::word),
             &node.late.to_string(),
             &node.samples.to_string(),
             &human(node.p99_9_ns as f64, "ns"),

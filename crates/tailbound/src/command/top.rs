@@ -1,6 +1,6 @@
 //! `tailbound top`: live table of a daemon's guests.
 
-use super::host::Which;
+use super::host::DaemonArgs;
 use super::interval;
 use super::output::{paint, print};
 use super::screen::{self, Open, Screen, View};
@@ -39,7 +39,7 @@ pub(crate) struct Args {
     #[arg(long)]
     once: bool,
     #[command(flatten)]
-    daemon: Which,
+    daemon: DaemonArgs,
 }
 
 fn interval(text: &str) -> Result<Nanos, String> {
@@ -76,7 +76,7 @@ pub(super) struct Ports {
 
 impl Ports {
     /// Queries a daemon once, so that a missing one is reported before the screen changes.
-    fn open(daemon: Which, interval: Nanos, sort: Column) -> Result<Self, Failure> {
+    fn open(daemon: DaemonArgs, interval: Nanos, sort: Column) -> Result<Self, Failure> {
         let mut state = State::new(sort);
         let look = shown(daemon.connect()?.ask(&Request::Show {})?);
         state.update(*look.map_err(Failure::new)?);
@@ -86,7 +86,7 @@ impl Ports {
 
     /// The view of the daemon with the usual configuration.
     pub(super) fn usual() -> Result<Self, Failure> {
-        Self::open(Which::default(), INTERVAL, Column::Sends)
+        Self::open(DaemonArgs::default(), INTERVAL, Column::Sends)
     }
 }
 
@@ -98,7 +98,7 @@ impl Screen for Ports {
 
 /// Queries a daemon after each interval, on a thread of its own, so that a silent daemon does not
 /// delay key presses. A lost connection is opened again.
-fn looks(daemon: Which, interval: Nanos) -> Receiver<Look> {
+fn looks(daemon: DaemonArgs, interval: Nanos) -> Receiver<Look> {
     let (tell, looks) = channel();
     thread::spawn(move || {
         let mut client = None;

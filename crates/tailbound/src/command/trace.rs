@@ -1,7 +1,7 @@
 //! `tailbound trace`: waits of guests' threads for a CPU, the threads that ran meanwhile, and the
 //! times of each frame of a guest, in a file for Perfetto.
 
-use super::host::Which;
+use super::host::DaemonArgs;
 use super::output;
 use crate::exit::{Exit, Failure};
 use std::path::PathBuf;
@@ -56,7 +56,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
     #[command(flatten)]
-    daemon: Which,
+    daemon: DaemonArgs,
 }
 
 impl Args {

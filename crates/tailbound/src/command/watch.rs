@@ -22,7 +22,7 @@ use tailbound_otlp::{Endpoint, Exporter, Settings};
 use tailbound_top::End;
 use tailbound_top::guests::{Guests, Look, watch};
 use tailbound_units::Nanos;
-use tailbound_watch::sight::{MIN_WAIT, RECENT, Sight, cpu_time};
+use tailbound_watch::monitor::{GuestMonitor, MIN_WAIT, RECENT, cpu_time};
 use tailbound_watch::{Board, Snapshot, text};
 
 /// Version of the JSON document's format.
@@ -102,9 +102,9 @@ impl Args {
                 self.record(self.open()?, &ended)
             }
             Sink::Serve(door) => {
-                let sight = self.open()?;
+                let monitor = self.open()?;
                 let board = Board::default();
-                let looks = looks(sight, self.window, board.clone())?;
+                let looks = looks(monitor, self.window, board.clone())?;
                 let _exporter = self.exporter(&board)?;
                 listen::serve(door, board, &looks)
             }
@@ -139,13 +139,13 @@ impl Args {
         ))
     }
 
-    fn open(&self) -> Result<Sight, Failure> {
-        let mut sight = sight(self.window)?;
+    fn open(&self) -> Result<GuestMonitor, Failure> {
+        let mut monitor = monitor(self.window)?;
         if let Some(file) = &self.record {
             let named = |error| Failure::new(format!("{}: {error}", file.display()));
-            sight.record(file).map_err(named)?;
+            monitor.record(file).map_err(named)?;
         }
-        Ok(sight)
+        Ok(monitor)
     }
 
     /// Sends the metrics of the board to a collector until it is dropped, if there is one.
@@ -162,12 +162,12 @@ impl Args {
         Exporter::start(settings, Box::new(move || board.metrics())).map(Some)
     }
 
-    fn once(&self, mut sight: Sight) -> Result<Exit, Failure> {
-        sight.run_window(Instant::now() + Duration::from(self.window))?;
+    fn once(&self, mut monitor: GuestMonitor) -> Result<Exit, Failure> {
+        monitor.run_window(Instant::now() + Duration::from(self.window))?;
         if self.record.is_some() {
-            sight.finish()?;
+            monitor.finish()?;
         }
-        let snapshot = sight.snapshot(self.window);
+        let snapshot = monitor.snapshot(self.window);
         output::print(&match self.output {
             Output::Text => table(&snapshot),
             Output::Json => output::json("watch", SCHEMA, &snapshot.document()),
@@ -176,22 +176,22 @@ impl Args {
     }
 
     /// Records until a signal arrives, including the last, shorter slice.
-    fn record(&self, mut sight: Sight, ended: &AtomicBool) -> Result<Exit, Failure> {
+    fn record(&self, mut monitor: GuestMonitor, ended: &AtomicBool) -> Result<Exit, Failure> {
         let board = Board::default();
         let exporter = self.exporter(&board)?;
         while !ended.load(Ordering::Relaxed) {
-            sight.run_until(Instant::now() + INTERVAL)?;
+            monitor.run_until(Instant::now() + INTERVAL)?;
             if exporter.is_some() {
-                board.set(Arc::new(sight.snapshot(self.window)));
+                board.set(Arc::new(monitor.snapshot(self.window)));
             }
         }
-        sight.finish()?;
+        monitor.finish()?;
         Ok(Exit::Holds)
     }
 
-    fn screen(&self, sight: Sight, open: Open) -> Result<Exit, Failure> {
+    fn screen(&self, monitor: GuestMonitor, open: Open) -> Result<Exit, Failure> {
         let board = Board::default();
-        let looks = looks(sight, self.window, board.clone())?;
+        let looks = looks(monitor, self.window, board.clone())?;
         let exporter = self.exporter(&board)?;
         let guests = GuestsView::new(looks, exporter);
         screen::show(View::Guests, Box::new(guests), open)
@@ -217,8 +217,8 @@ impl GuestsView {
 
     /// The view with the usual options.
     pub(super) fn usual() -> Result<Self, Failure> {
-        let sight = sight(RECENT)?;
-        Ok(Self::new(looks(sight, RECENT, Board::default())?, None))
+        let monitor = monitor(RECENT)?;
+        Ok(Self::new(looks(monitor, RECENT, Board::default())?, None))
     }
 }
 
@@ -233,11 +233,11 @@ impl Screen for GuestsView {
 }
 
 /// A measurement that can examine something.
-fn sight(window: Nanos) -> Result<Sight, Failure> {
-    let sight = Sight::open(MIN_WAIT, window, &super::version())?;
-    match sight.unmeasurable() {
+fn monitor(window: Nanos) -> Result<GuestMonitor, Failure> {
+    let monitor = GuestMonitor::open(MIN_WAIT, window, &super::version())?;
+    match monitor.unmeasurable() {
         Some(why) => Err(Failure::new(why)),
-        None => Ok(sight),
+        None => Ok(monitor),
     }
 }
 
@@ -257,25 +257,25 @@ fn document(snapshot: &Snapshot) -> String {
 
 /// Measures on a thread of its own: a slow terminal does not delay the measurement, nor the
 /// measurement a key.
-fn looks(sight: Sight, window: Nanos, board: Board) -> std::io::Result<Receiver<Look>> {
+fn looks(monitor: GuestMonitor, window: Nanos, board: Board) -> std::io::Result<Receiver<Look>> {
     let (tell, looks) = sync_channel(1);
     thread::Builder::new()
         .name("measure".to_owned())
-        .spawn(move || measure(sight, window, &board, &tell))?;
+        .spawn(move || measure(monitor, window, &board, &tell))?;
     Ok(looks)
 }
 
 /// Measures until no receiver is left, or an error.
-fn measure(mut sight: Sight, window: Nanos, board: &Board, tell: &SyncSender<Look>) {
+fn measure(mut monitor: GuestMonitor, window: Nanos, board: &Board, tell: &SyncSender<Look>) {
     let mut next = Instant::now() + INTERVAL;
     loop {
-        if let Err(error) = sight.run_until(next) {
+        if let Err(error) = monitor.run_until(next) {
             // A reader that has exited needs no error.
             let _ = tell.send(Err(error.to_string()));
             return;
         }
         let before = cpu_time();
-        let snapshot = Arc::new(sight.snapshot(window));
+        let snapshot = Arc::new(monitor.snapshot(window));
         board.set(Arc::clone(&snapshot));
         // A screen that has not drawn the one before draws that.
         if let Err(TrySendError::Disconnected(_)) = tell.try_send(Ok(snapshot)) {

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use tailbound_look::{Finding, Verdict};
 use tailbound_units::Nanos;
 use tailbound_watch::document::{GuestDocument, VerdictDocument};
+use tailbound_watch::monitor::{GuestMonitor, MIN_WAIT_OF_ONE};
 use tailbound_watch::past::At;
-use tailbound_watch::sight::{MIN_WAIT_OF_ONE, Sight};
 use tailbound_watch::text;
 
 /// Version of the JSON document's format.
@@ -84,21 +84,21 @@ impl Args {
             let verdict = past::answer(guest_name, at, self.window, file, self.output)?;
             return Ok(exit(&verdict));
         }
-        let mut sight = Sight::open(MIN_WAIT_OF_ONE, self.window, &super::version())?;
-        let key = Arc::clone(&sight.inventory().find(guest_name)?.key);
-        if let Some(why) = sight.unmeasurable() {
+        let mut monitor = GuestMonitor::open(MIN_WAIT_OF_ONE, self.window, &super::version())?;
+        let key = Arc::clone(&monitor.inventory().find(guest_name)?.key);
+        if let Some(why) = monitor.unmeasurable() {
             return Err(Failure::new(why));
         }
-        sight.choose(&key);
+        monitor.choose(&key);
         let begin = Instant::now();
-        sight.run_window(begin + Duration::from(self.window))?;
-        let judged = sight.judge_all(self.window).pop();
+        monitor.run_window(begin + Duration::from(self.window))?;
+        let judged = monitor.judge_all(self.window).pop();
         let Some((guest, verdict)) = judged else {
             return Err(Failure::new(format!(
                 "{guest_name} ended while it was examined"
             )));
         };
-        let notes: Vec<_> = sight.notes().collect();
+        let notes: Vec<_> = monitor.notes().collect();
         output::print(&match self.output {
             Output::Json => {
                 let document = Document {

@@ -1,19 +1,22 @@
 //! A daemon that is the program under test.
 
-use crate::support::until;
+use crate::support::process::Process;
+use crate::support::{command, plugged_in, until};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_tailbound");
 
-/// Is killed at the end.
-pub(crate) struct Process(Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+/// Creates a veth whose ends are up, on which the kernel sends no frames of its own.
+pub(crate) fn cable(one: &str, other: &str) {
+    let link = ["link", "add", one, "type", "veth", "peer", "name", other];
+    command("ip", &link);
+    for end in [one, other] {
+        let ipv6 = format!("/proc/sys/net/ipv6/conf/{end}/disable_ipv6");
+        std::fs::write(ipv6, "1").unwrap();
+        command("ip", &["link", "set", end, "up"]);
     }
+    plugged_in(one, None);
 }
 
 pub(crate) fn tailbound(directory: &Path, arguments: &[&str]) -> Command {

@@ -3,6 +3,7 @@
 // Each test file uses its own part of this.
 #![allow(dead_code)]
 
+pub(crate) use crate::support::process::Process;
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
@@ -17,15 +18,6 @@ use tailbound_units::Nanos;
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_tailbound");
 /// Time limit for any step by emulation on a busy computer.
 const VM_TIMEOUT: Duration = Duration::from_mins(1);
-
-pub(crate) struct Process(pub(crate) Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 pub(crate) fn until<T>(what: &str, mut come: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + VM_TIMEOUT;

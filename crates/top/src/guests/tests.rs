@@ -6,7 +6,7 @@ use tailbound_look::evidence::Evidence;
 use tailbound_look::history::{Label, SLICE};
 use tailbound_look::{History, judge, testing};
 use tailbound_watch::document::GuestDocument;
-use tailbound_watch::{Counts, Hours};
+use tailbound_watch::{Counts, GuestHours};
 
 const MINUTE: Nanos = Nanos::from_secs(60);
 
@@ -33,7 +33,7 @@ fn snapshot(guests: &[(&str, u64, u64)]) -> Arc<Snapshot> {
         let verdict = judge(&evidence(name, *earlier));
         history.add(&label, Nanos::ZERO, SLICE, &verdict);
     }
-    let hours = Hours::of(&history);
+    let hours = GuestHours::of(&history);
     let rows = guests.iter().map(|(name, now, _)| {
         let key: Arc<str> = format!("container/{name}").into();
         let hour = hours.of_guest(&key);

@@ -1,7 +1,7 @@
 use super::*;
 use crate::counts::Counts;
 use crate::document::GuestDocument;
-use crate::hour::Hours;
+use crate::hour::GuestHours;
 use crate::snapshot::Row;
 use std::time::Duration;
 use tailbound_look::evidence::{
@@ -130,7 +130,7 @@ fn of_verdicts(verdicts: &[Verdict], slices: u64) -> Snapshot {
             history.add(&label, from, Nanos(from.0 + SLICE.0), verdict);
         }
     }
-    let hours = Hours::of(&history);
+    let hours = GuestHours::of(&history);
     let rows = verdicts.iter().enumerate().map(|(index, verdict)| {
         let mut counts = Counts::default();
         counts.add_all_causes();

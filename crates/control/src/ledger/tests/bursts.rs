@@ -1,7 +1,7 @@
 //! The number of bursts into each subtree: hosts that keep it, and tenants without it.
 
 use super::*;
-use tailbound_api::{HostReport, NewTenant, TenantState};
+use tailbound_api::{NewTenant, TenantState};
 use tailbound_placement::{DEFAULT_BURSTS, HostLimits, Message};
 use tailbound_units::{Bursts, Bytes};
 
@@ -14,24 +14,13 @@ fn report(ledger: &mut Ledger, host: &str, subtree_bursts: bool) {
 }
 
 fn report_both(ledger: &mut Ledger, host: &str, subtree_bursts: bool, inward_bursts: bool) {
-    let report = HostReport {
-        revision: 1,
-        change: ledger.next_id - 1,
-        classes: None,
-        limits: Some(HostLimits {
-            subtree_bursts,
-            inward_bursts,
-            ..limits_of_link(10_000)
-        }),
-        cpu: None,
-        refused: Vec::new(),
-        unpromised: Vec::new(),
-        arrived: Vec::new(),
-        measured: None,
+    let limits = HostLimits {
+        subtree_bursts,
+        inward_bursts,
+        ..limits_of_link(10_000)
     };
-    let (host, report) = (host.to_owned(), Box::new(report));
-    let call = call(Command::Report { host, report });
-    let _ = ledger.decide(&call, Nanos(1)).unwrap();
+    let report = report_of(ledger, limits);
+    send_report(ledger, host, report);
 }
 
 /// A ledger of which all hosts limit bursts by subtree, or none.

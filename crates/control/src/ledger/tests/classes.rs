@@ -1,7 +1,7 @@
 //! Delay classes: the class of a request, its bound, and hosts that keep it.
 
 use super::*;
-use tailbound_api::{HostReport, TenantState};
+use tailbound_api::TenantState;
 use tailbound_placement::{FaultDomains, HostLimits, Policy, Spec};
 use tailbound_units::{Bytes, Rate};
 
@@ -40,24 +40,13 @@ fn admitted(ledger: &mut Ledger, call: &Call) -> Arc<Tenant> {
 }
 
 fn report(ledger: &mut Ledger, host: &str, delay_classes: bool) {
-    let report = HostReport {
-        revision: 1,
-        change: ledger.next_id - 1,
-        classes: None,
-        limits: Some(HostLimits {
-            inward_bursts: true,
-            delay_classes,
-            ..limits_of_link(10_000)
-        }),
-        cpu: None,
-        refused: Vec::new(),
-        unpromised: Vec::new(),
-        arrived: Vec::new(),
-        measured: None,
+    let limits = HostLimits {
+        inward_bursts: true,
+        delay_classes,
+        ..limits_of_link(10_000)
     };
-    let (host, report) = (host.to_owned(), Box::new(report));
-    let call = call(Command::Report { host, report });
-    let _ = ledger.decide(&call, Nanos(1)).unwrap();
+    let report = report_of(ledger, limits);
+    send_report(ledger, host, report);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::*;
 use tailbound_api::{
-    Code, CpuReservation, CpuUse, HostCpu, HostReport, NewTenant, TenantState, UnpromisedGuest,
+    Code, CpuReservation, CpuUse, HostCpu, NewTenant, TenantState, UnpromisedGuest,
 };
 use tailbound_placement::{CpuLatency, Message};
 use tailbound_units::Bytes;
@@ -25,27 +25,14 @@ fn cpu(reservable: u64) -> HostCpu {
 
 fn report(ledger: &mut Ledger, host: &str, cpu: Option<HostCpu>) -> Vec<Change> {
     let report = heard(ledger, cpu);
-    say(ledger, host, report)
+    send_report(ledger, host, report)
 }
 
 fn heard(ledger: &Ledger, cpu: Option<HostCpu>) -> HostReport {
     HostReport {
-        revision: 1,
-        change: ledger.next_id - 1,
-        classes: None,
-        limits: Some(limits_of_link(10_000)),
         cpu,
-        refused: Vec::new(),
-        unpromised: Vec::new(),
-        arrived: Vec::new(),
-        measured: None,
+        ..report_of(ledger, limits_of_link(10_000))
     }
-}
-
-fn say(ledger: &mut Ledger, host: &str, report: HostReport) -> Vec<Change> {
-    let (host, report) = (host.to_owned(), Box::new(report));
-    let call = call(Command::Report { host, report });
-    ledger.decide(&call, Nanos(1)).unwrap().changes
 }
 
 /// A tenant of two machines on different hosts, with 1 ms in 4 ms each and messages of 15 KB.
@@ -256,7 +243,7 @@ fn cpu_of_unpromised_guests_is_listed_and_never_promised_again() {
         ..heard(&ledger, Some(keeps))
     };
     assert!(ledger.is_news("host-1", &said));
-    say(&mut ledger, "host-1", said.clone());
+    send_report(&mut ledger, "host-1", said.clone());
     assert!(!ledger.is_news("host-1", &said));
     let word = ledger.host("host-1").unwrap().said;
     assert_eq!(word.unpromised.len(), 16);
@@ -273,6 +260,6 @@ fn cpu_of_unpromised_guests_is_listed_and_never_promised_again() {
     said.unpromised.clear();
     assert!(ledger.is_news("host-1", &said));
     said.cpu = Some(cpu(500));
-    say(&mut ledger, "host-1", said);
+    send_report(&mut ledger, "host-1", said);
     admitted(&mut ledger, new("web"));
 }

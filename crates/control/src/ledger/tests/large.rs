@@ -4,7 +4,7 @@ use super::*;
 use rustix::time::{ClockId, clock_gettime};
 use std::fmt::Write as _;
 use std::time::Duration;
-use tailbound_api::{FaultKind, HostLimits, HostReport};
+use tailbound_api::{FaultKind, HostLimits};
 use tailbound_placement::{Policy, Spec};
 use tailbound_units::Bytes;
 
@@ -34,26 +34,18 @@ fn large() -> Ledger {
 }
 
 fn say(ledger: &mut Ledger, change: u64) {
+    let limits = HostLimits {
+        packet: Some(Bytes(1_538)),
+        ..limits_of_link(10_000)
+    };
     let report = HostReport {
-        revision: 1,
         change,
-        classes: None,
-        limits: Some(HostLimits {
-            packet: Some(Bytes(1_538)),
-            ..limits_of_link(10_000)
-        }),
-        cpu: None,
-        refused: Vec::new(),
-        unpromised: Vec::new(),
-        arrived: Vec::new(),
-        measured: None,
+        ..report_of(ledger, limits)
     };
     for rack in 0..RACKS {
         for number in 1..=HOSTS_OF_RACK {
             let host = format!("h{rack}-{number}");
-            let report = Box::new(report.clone());
-            let call = call(Command::Report { host, report });
-            let _ = ledger.decide(&call, Nanos(1)).unwrap();
+            send_report(ledger, &host, report.clone());
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::audit::audit;
-use tailbound_api::{Code, HostLimits, HostReport, Lateness, TenantState};
+use tailbound_api::{Code, HostLimits, Lateness, TenantState};
 use tailbound_placement::{Policy, Spec};
 use tailbound_units::Bytes;
 
@@ -16,24 +16,13 @@ fn late() -> Ledger {
 }
 
 fn say(ledger: &mut Ledger, host: &str, lateness: Lateness) {
-    let report = HostReport {
-        revision: 1,
-        change: ledger.next_id - 1,
-        classes: None,
-        limits: Some(HostLimits {
-            lateness,
-            packet: Some(Bytes(1_538)),
-            ..limits_of_link(10_000)
-        }),
-        cpu: None,
-        refused: Vec::new(),
-        unpromised: Vec::new(),
-        arrived: Vec::new(),
-        measured: None,
+    let limits = HostLimits {
+        lateness,
+        packet: Some(Bytes(1_538)),
+        ..limits_of_link(10_000)
     };
-    let (host, report) = (host.to_owned(), Box::new(report));
-    let call = call(Command::Report { host, report });
-    let _ = ledger.decide(&call, Nanos(1)).unwrap();
+    let report = report_of(ledger, limits);
+    send_report(ledger, host, report);
 }
 
 #[test]

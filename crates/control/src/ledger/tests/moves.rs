@@ -1,20 +1,13 @@
 //! Machines that move.
 
 use super::*;
-use tailbound_api::{Code, HostReport, MoveStep, MoveVm};
+use tailbound_api::{Code, MoveStep, MoveVm};
 
 /// Returns a report of a host that keeps all guarantees and at which these machines have arrived.
 fn said(ledger: &Ledger, mbit: u64, arrived: &[&str]) -> HostReport {
     HostReport {
-        revision: 1,
-        change: ledger.next_id - 1,
-        classes: None,
-        limits: Some(limits_of_link(mbit)),
-        cpu: None,
-        refused: Vec::new(),
-        unpromised: Vec::new(),
         arrived: arrived.iter().map(|vm| (*vm).to_owned()).collect(),
-        measured: None,
+        ..report_of(ledger, limits_of_link(mbit))
     }
 }
 
@@ -38,9 +31,8 @@ fn begin(to: &str) -> Call {
 }
 
 fn report(ledger: &mut Ledger, host: &str, mbit: u64, arrived: &[&str]) {
-    let report = Box::new(said(ledger, mbit, arrived));
-    let host = host.to_owned();
-    decided(ledger, &call(Command::Report { host, report }));
+    let report = said(ledger, mbit, arrived);
+    send_report(ledger, host, report);
 }
 
 #[test]

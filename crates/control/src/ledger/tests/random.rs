@@ -4,9 +4,8 @@ use super::*;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use tailbound_api::{
-    Classes, Fabric, HostMachines, HostPut, HostReport, InLimit, LimitKind, MachineRequest,
-    MoveStep, MoveVm, NewReservation, Operation, OutLimit, PinnedHost, RefusedVm, TenantRef,
-    VmLimit,
+    Classes, Fabric, HostMachines, HostPut, InLimit, LimitKind, MachineRequest, MoveStep, MoveVm,
+    NewReservation, Operation, OutLimit, PinnedHost, RefusedVm, TenantRef, VmLimit,
 };
 use tailbound_placement::{Guarantee, Spec};
 use tailbound_units::{Bytes, Rate};
@@ -117,17 +116,9 @@ fn host(index: usize) -> String {
 }
 
 fn report(ledger: &Ledger, word: &Word) -> HostReport {
-    let limits = |mbit| limits_of_link(mbit);
     let keeps = |behind: u64, mbit| HostReport {
-        revision: 1,
         change: (ledger.next_id - 1).saturating_sub(behind),
-        classes: None,
-        limits: Some(limits(mbit)),
-        cpu: None,
-        refused: Vec::new(),
-        unpromised: Vec::new(),
-        arrived: Vec::new(),
-        measured: None,
+        ..report_of(ledger, limits_of_link(mbit))
     };
     match word {
         Word::Keeps(behind, mbit) => keeps(*behind, *mbit),

@@ -16,7 +16,7 @@ const PAGE: i64 = 2000;
 
 /// A store at one revision.
 #[derive(Debug)]
-pub struct Loaded {
+pub struct StoreContent {
     /// The content of the store.
     pub snapshot: Snapshot,
     /// The layout of its documents.
@@ -28,7 +28,7 @@ pub struct Loaded {
     pub revision: i64,
 }
 
-impl Loaded {
+impl StoreContent {
     /// Returns the revision as those of ledgers, which are not negative either.
     pub fn revision(&self) -> u64 {
         u64::try_from(self.revision).unwrap_or(0)
@@ -40,7 +40,7 @@ impl Loaded {
 /// # Errors
 /// [`StoreError::Corrupt`] if a document is damaged; [`StoreError::Failed`] if etcd does not
 /// answer, or compacted the revision away meanwhile.
-pub async fn load(link: &mut Link, keys: &Keys) -> Result<Loaded, StoreError> {
+pub async fn load(link: &mut Link, keys: &Keys) -> Result<StoreContent, StoreError> {
     // A read without a revision goes through the majority, so this is the
     // newest one, and the pages below are read at it.
     let leader = RangeRequest::one(keys.leader());
@@ -49,7 +49,7 @@ pub async fn load(link: &mut Link, keys: &Keys) -> Result<Loaded, StoreError> {
         .await
         .map_err(failed)?;
     let revision = first.header.unwrap_or_default().revision;
-    let mut loaded = Loaded {
+    let mut loaded = StoreContent {
         snapshot: Snapshot {
             revision: u64::try_from(revision).unwrap_or(0),
             ..Snapshot::default()
@@ -72,7 +72,7 @@ async fn load_range(
     keys: &Keys,
     from: String,
     end: &str,
-    loaded: &mut Loaded,
+    loaded: &mut StoreContent,
     sections: &mut BTreeMap<TenantId, Sections>,
 ) -> Result<(), StoreError> {
     let revision = loaded.revision;
@@ -113,7 +113,7 @@ async fn load_range(
 }
 
 /// Puts the sections into the tenants that were read. Sections of tenants that are gone are left over.
-fn join(loaded: &mut Loaded, all: BTreeMap<TenantId, Sections>) -> Result<(), StoreError> {
+fn join(loaded: &mut StoreContent, all: BTreeMap<TenantId, Sections>) -> Result<(), StoreError> {
     for (id, sections) in all {
         let tenant = loaded.snapshot.tenants.get_mut(&id);
         if let (Some(tenant), Some(of)) = (tenant, loaded.layout.digest(id)) {

@@ -3,7 +3,7 @@
 use super::map::EdgeMap;
 use super::{KernelGuest, KernelRates};
 use crate::control::{ControlConfig, KeyClient, KeyInbox, Keys, WatchClient};
-use crate::hose::channel::{Channel, Received};
+use crate::hose::channel::{Channel, ReceivedDatagram};
 use crate::hose::setup::{HoseError, HoseSetup, Placement, state_with, today};
 use crate::hose::{Exchange, HoseConfig, Issuer};
 use crate::wake::Waker;
@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
 use tailbound_document::{Document, DocumentError, Mistake, Step};
-use tailbound_hose::Dropped;
+use tailbound_hose::DropReason;
 use tailbound_sys::edge::{EdgeError, EdgeRates};
 use tailbound_sys::timer;
 use tailbound_units::Nanos;
@@ -217,10 +217,12 @@ impl Thread {
         let state = &mut self.rates.state;
         self.channel.receive(|from, received| {
             let handled = match received {
-                Received::Datagram(datagram) => state.handle_datagram(now, today(), datagram),
-                Received::Stranger => {
-                    state.handle_dropped(Dropped::Stranger);
-                    Err(Dropped::Stranger)
+                ReceivedDatagram::Datagram(datagram) => {
+                    state.handle_datagram(now, today(), datagram)
+                }
+                ReceivedDatagram::Stranger => {
+                    state.handle_dropped(DropReason::Stranger);
+                    Err(DropReason::Stranger)
                 }
             };
             if let Err(dropped) = handled {

@@ -19,7 +19,7 @@ const SOCKETS: Duration = Duration::from_secs(10);
 
 /// A started VM.
 #[derive(Debug)]
-pub(super) struct Started {
+pub(super) struct RunningVm {
     /// The `ip` commands for its links.
     links: String,
     /// Number of orders that were sent to it.
@@ -79,7 +79,7 @@ impl<'a> Crew<'a> {
         })?;
         self.inside.entry(&guest.name).or_default().push(child);
         let links = card.map_or_else(String::new, |_| self.context.topology.guest_links(guest));
-        let started = Started {
+        let started = RunningVm {
             links,
             orders: 0,
             clock_error: None,

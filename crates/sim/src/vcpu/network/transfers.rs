@@ -35,7 +35,7 @@ pub(super) struct Transfer {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Running {
+struct RunningTransfer {
     opener: End,
     began: Nanos,
     is_written: bool,
@@ -143,7 +143,7 @@ fn figures(transfers: &[Transfer], size: Bytes, counts: &Counts) -> Figures {
 /// `limit`.
 pub(super) fn run(net: &mut Net, plan: Plan, limit: Nanos) -> Option<Vec<Transfer>> {
     let mut random = Pcg64Mcg::seed_from_u64(plan.seed);
-    let mut running: Vec<Option<Running>> = vec![None; plan.parallel as usize];
+    let mut running: Vec<Option<RunningTransfer>> = vec![None; plan.parallel as usize];
     let mut done = Vec::new();
     let mut opened = 0;
     for slot in 0..plan.parallel {
@@ -156,7 +156,7 @@ pub(super) fn run(net: &mut Net, plan: Plan, limit: Nanos) -> Option<Vec<Transfe
                 if opened < plan.count {
                     opened += 1;
                     let began = net.now();
-                    running[slot as usize] = Some(Running {
+                    running[slot as usize] = Some(RunningTransfer {
                         opener: net.connect(SENDER, RECEIVER),
                         began,
                         is_written: false,
@@ -170,7 +170,9 @@ pub(super) fn run(net: &mut Net, plan: Plan, limit: Nanos) -> Option<Vec<Transfe
             }
             Notice::Ready(end) => end,
         };
-        let of = |it: &Option<Running>| it.is_some_and(|it| it.opener.connection == end.connection);
+        let of = |it: &Option<RunningTransfer>| {
+            it.is_some_and(|it| it.opener.connection == end.connection)
+        };
         let Some(slot) = running.iter().position(of) else {
             continue;
         };
@@ -195,7 +197,7 @@ pub(super) fn run(net: &mut Net, plan: Plan, limit: Nanos) -> Option<Vec<Transfe
     Some(done)
 }
 
-impl Running {
+impl RunningTransfer {
     fn receive(&mut self, net: &mut Net, end: End) {
         let bytes = net.read(end);
         if bytes > 0 {

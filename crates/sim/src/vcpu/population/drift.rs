@@ -13,7 +13,7 @@ use rand_pcg::Pcg64Mcg;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use tailbound_experiment::{ExperimentError, Section};
-use tailbound_probe::Outcome;
+use tailbound_probe::NodeVerdict;
 use tailbound_probe::history::{History, Run, Stretch};
 use tailbound_report::{Chart, ChartAxis, Line, LineStyle, Value, Variant};
 
@@ -38,7 +38,7 @@ const PAPER: [(f64, f64); 2] = [(12.0, 75.0), (24.0, 60.0)];
 const PAPER_NEVER: f64 = 50.0;
 
 /// States of a node: the runs, from hour to hour.
-struct Watched {
+struct NodeHistory {
     runs: Vec<Run>,
 }
 
@@ -94,7 +94,7 @@ impl Drift {
         life: u32,
         index: u32,
         seed: u64,
-    ) -> Result<Watched, String> {
+    ) -> Result<NodeHistory, String> {
         let mut node = Node::draw(population, index, seed);
         let mut random = Pcg64Mcg::seed_from_u64(node.seed ^ u64::from(life).rotate_left(40));
         let mean = f64::from(life * HOURS_A_DAY);
@@ -136,20 +136,23 @@ impl Drift {
                 ..of.clone()
             });
         }
-        Ok(Watched { runs })
+        Ok(NodeHistory { runs })
     }
 }
 
 /// Returns the verdict of a run if, as on EC2, every node is late each night.
-fn midnight(hour: usize, run: &Run) -> Outcome {
+fn midnight(hour: usize, run: &Run) -> NodeVerdict {
     match hour % HOURS_A_DAY as usize {
-        0 => Outcome::Bad,
+        0 => NodeVerdict::Bad,
         _ => run.verdict,
     }
 }
 
 /// Returns the stretches of all nodes, each with the number of its node's.
-fn stretches(watched: &[Watched], found: impl Fn(usize, &Run) -> Outcome) -> Vec<(Stretch, u64)> {
+fn stretches(
+    watched: &[NodeHistory],
+    found: impl Fn(usize, &Run) -> NodeVerdict,
+) -> Vec<(Stretch, u64)> {
     let mut all = Vec::new();
     for node in watched {
         let runs = node.runs.iter().enumerate().map(|(hour, run)| Run {
@@ -193,12 +196,15 @@ fn variant(life: u32, quiet: &[(Stretch, u64)], nights: &[(Stretch, u64)]) -> Va
         put("never", share(of, |_, changes| changes == 0));
         put("bad_never", {
             let never = share(of, |_, changes| changes == 0);
-            let bad = |it: &Stretch, changes| changes == 0 && it.verdict == Outcome::Bad;
+            let bad = |it: &Stretch, changes| changes == 0 && it.verdict == NodeVerdict::Bad;
             100.0 * share(of, bad) / never
         });
         put("for_a_day", share(of, |it, _| hours(it) >= 24.0));
         put("for_half_a_day", share(of, |it, _| hours(it) >= 12.0));
-        put("bad_time", share(of, |it, _| it.verdict == Outcome::Bad));
+        put(
+            "bad_time",
+            share(of, |it, _| it.verdict == NodeVerdict::Bad),
+        );
     }
     Variant {
         name: format!("life-{life}-days"),
@@ -253,9 +259,9 @@ fn chart(mut lines: Vec<Line>, days: u32) -> Chart {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use Outcome::{Bad, Good};
+    use NodeVerdict::{Bad, Good};
 
-    fn watched(hours: impl Iterator<Item = Outcome>) -> Watched {
+    fn watched(hours: impl Iterator<Item = NodeVerdict>) -> NodeHistory {
         let run = |(hour, verdict)| Run {
             at: HOUR * f64::from(hour),
             every: HOUR,
@@ -267,7 +273,7 @@ mod tests {
             p99_9: 0,
             max: 0,
         };
-        Watched {
+        NodeHistory {
             runs: (0_u32..).zip(hours).map(run).collect(),
         }
     }

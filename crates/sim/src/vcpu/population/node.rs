@@ -13,7 +13,7 @@ use tailbound_hypervisor::{
 };
 use tailbound_probe::network::{Calls, LATE_CALL, RATES, judge};
 use tailbound_probe::select::Candidate;
-use tailbound_probe::{Outcome, Rule};
+use tailbound_probe::{NodeVerdict, Rule};
 use tailbound_report::empty_histogram;
 use tailbound_units::Nanos;
 
@@ -44,18 +44,18 @@ pub(crate) enum Test {
 
 /// Verdicts on a node.
 #[derive(Debug, Clone)]
-pub(crate) struct Judged {
+pub(crate) struct ProbedNode {
     /// Verdict of the network test.
-    pub(crate) truth: Outcome,
+    pub(crate) truth: NodeVerdict,
     /// Result of the probe.
-    pub(crate) fine: Probed,
+    pub(crate) fine: ProbeResult,
     /// Result of the coarse probe.
-    pub(crate) coarse: Probed,
+    pub(crate) coarse: ProbeResult,
 }
 
 /// Result of a whole run of a probe.
 #[derive(Debug, Clone)]
-pub(crate) struct Probed {
+pub(crate) struct ProbeResult {
     /// Number of late sleeps.
     pub(crate) late: u64,
     /// Duration of the run.
@@ -67,16 +67,16 @@ pub(crate) struct Probed {
 /// Result of the early-stopping rule.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Early {
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: NodeVerdict,
     /// Time, number of sleeps, and number of late ones at its decision.
     pub(crate) time: Nanos,
     pub(crate) samples: u64,
     pub(crate) late: u64,
 }
 
-impl Judged {
+impl ProbedNode {
     pub(crate) fn is_bad(&self) -> bool {
-        self.truth == Outcome::Bad
+        self.truth == NodeVerdict::Bad
     }
 
     /// Returns the node as a candidate of `tailbound select`. The network is tested only if the
@@ -91,7 +91,7 @@ impl Judged {
         Candidate {
             name: format!("{place:06}"),
             outcome,
-            network: (outcome == Outcome::Unsure).then_some(self.truth),
+            network: (outcome == NodeVerdict::Unsure).then_some(self.truth),
             samples,
             late,
             p99_9: Nanos::ZERO,
@@ -170,7 +170,7 @@ impl Node {
         population: &Population,
         rules: &Rules,
         hears: &mut impl FnMut(&[Nanos]),
-    ) -> Result<Judged, String> {
+    ) -> Result<ProbedNode, String> {
         let end = WARMUP.saturating_add(population.population.network_test);
         let mut rates = Vec::new();
         for (salt, rate) in (1..).zip(RATES) {
@@ -186,7 +186,7 @@ impl Node {
             hears(&took);
         }
         let (truth, _) = judge(&rates);
-        Ok(Judged {
+        Ok(ProbedNode {
             truth,
             fine: self.probe(population, &rules.fine, 0, false)?,
             coarse: self.probe(population, &rules.coarse, 0, false)?,
@@ -219,7 +219,7 @@ impl Node {
         rule: &Rule,
         salt: u64,
         stops_early: bool,
-    ) -> Result<Probed, String> {
+    ) -> Result<ProbeResult, String> {
         let config = rule.config();
         let mut simulation = self.prepare(population, Test::Probe(config.sleep), salt)?;
         simulation.run(WARMUP, &mut |_| {});
@@ -261,7 +261,7 @@ impl Node {
             samples,
             late,
         });
-        Ok(Probed { late, time, early })
+        Ok(ProbeResult { late, time, early })
     }
 }
 
@@ -298,7 +298,7 @@ impl Neighbour {
 }
 
 /// Returns a histogram of times of many nodes.
-pub(crate) fn times(judged: &[Judged], time: impl Fn(&Judged) -> Nanos) -> Histogram<u64> {
+pub(crate) fn times(judged: &[ProbedNode], time: impl Fn(&ProbedNode) -> Nanos) -> Histogram<u64> {
     let mut histogram = empty_histogram();
     for node in judged {
         record(&mut histogram, time(node));

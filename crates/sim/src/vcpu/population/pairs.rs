@@ -5,7 +5,7 @@
 //! node has one, and is complete when the caller has read the answer. As in the paper (section 2.2)
 //! calls are synchronous, and the clock is the caller's own.
 
-use super::node::{Judged, Node, TESTED, Test};
+use super::node::{Node, ProbedNode, TESTED, Test};
 use super::{Population, WARMUP};
 use crate::distribution::{exponential, percentile, sorted};
 use crate::scheduler::AnyScheduler;
@@ -15,7 +15,7 @@ use rand_pcg::Pcg64Mcg;
 use serde::Deserialize;
 use tailbound_experiment::{ExperimentError, Run, Section};
 use tailbound_hypervisor::{Simulation, Wake};
-use tailbound_probe::Outcome;
+use tailbound_probe::NodeVerdict;
 use tailbound_probe::network::{Calls, LATE_CALL, judge};
 use tailbound_probe::pairs::{Owner, owners};
 use tailbound_report::{Chart, ChartAxis, Line, LineStyle, Variant};
@@ -40,7 +40,7 @@ const MAX_CPU_WAIT: Nanos = Nanos::from_secs(100);
 
 /// Measurement of one node by another.
 struct PairMeasurement {
-    outcome: Outcome,
+    outcome: NodeVerdict,
     /// The 99.9th percentile, in nanoseconds.
     p99_9: f64,
 }
@@ -70,7 +70,7 @@ impl Pairs {
     pub(super) fn run(
         &self,
         population: &Population,
-        judged: &[Judged],
+        judged: &[ProbedNode],
         run: &mut Run<'_, Threads>,
     ) -> Result<(Variant, Chart), ExperimentError> {
         let seed = run.seed;
@@ -167,8 +167,8 @@ fn done(
 }
 
 /// Returns the pairs by their measurements, and the part of late pairs that each end explains.
-fn variant(matrix: &[Row], judged: &[Judged]) -> Variant {
-    let found: Vec<Vec<Option<Outcome>>> = matrix
+fn variant(matrix: &[Row], judged: &[ProbedNode]) -> Variant {
+    let found: Vec<Vec<Option<NodeVerdict>>> = matrix
         .iter()
         .map(|row| {
             row.iter()
@@ -178,7 +178,7 @@ fn variant(matrix: &[Row], judged: &[Judged]) -> Variant {
         .collect();
     let owners = owners(&found);
     let is_dark = |node: usize| owners.contains(&Owner::Answers(node));
-    let is_bad = |caller: usize, node: usize| found[caller][node] == Some(Outcome::Bad);
+    let is_bad = |caller: usize, node: usize| found[caller][node] == Some(NodeVerdict::Bad);
     let nodes = matrix.len();
     let all = || (0..nodes).flat_map(move |caller| (0..nodes).map(move |node| (caller, node)));
     let bad = || all().filter(|&(caller, node)| is_bad(caller, node));
@@ -314,7 +314,11 @@ mod tests {
     fn matrix<const N: usize>(rows: [[u64; N]; N]) -> Vec<Row> {
         let found = |ms: u64| {
             (ms > 0).then_some(PairMeasurement {
-                outcome: if ms < 10 { Outcome::Good } else { Outcome::Bad },
+                outcome: if ms < 10 {
+                    NodeVerdict::Good
+                } else {
+                    NodeVerdict::Bad
+                },
                 p99_9: ms as f64 * 1e6,
             })
         };

@@ -1,24 +1,24 @@
 //! Figures and charts of judged nodes.
 
-use super::node::{Judged, times};
+use super::node::{ProbedNode, times};
 use std::collections::BTreeMap;
-use tailbound_probe::{Outcome, Rule};
+use tailbound_probe::{NodeVerdict, Rule};
 use tailbound_report::{Chart, ChartAxis, Line, LineStyle, Series, Variant};
 
 /// Returns the charts of a population.
-pub(super) fn charts(judged: &[Judged], rule: &Rule) -> Vec<Chart> {
+pub(super) fn charts(judged: &[ProbedNode], rule: &Rule) -> Vec<Chart> {
     vec![curve(judged), late_sleeps(judged, rule)]
 }
 
 /// Returns the only variant of a population.
-pub(super) fn variant(judged: &[Judged], rule: &Rule) -> Variant {
-    let whole = |node: &Judged, outcome| rule.answer(node.fine.late) == outcome;
-    let early = |node: &Judged, outcome| node.fine.early.outcome == outcome;
-    let coarse = |node: &Judged, outcome| node.coarse.early.outcome == outcome;
-    let bad = |node: &&Judged| node.truth == Outcome::Bad;
-    let good = |node: &&Judged| node.truth == Outcome::Good;
-    let all = |_: &&Judged| true;
-    let share = |of: &dyn Fn(&&Judged) -> bool, which: &dyn Fn(&Judged) -> bool| {
+pub(super) fn variant(judged: &[ProbedNode], rule: &Rule) -> Variant {
+    let whole = |node: &ProbedNode, outcome| rule.answer(node.fine.late) == outcome;
+    let early = |node: &ProbedNode, outcome| node.fine.early.outcome == outcome;
+    let coarse = |node: &ProbedNode, outcome| node.coarse.early.outcome == outcome;
+    let bad = |node: &&ProbedNode| node.truth == NodeVerdict::Bad;
+    let good = |node: &&ProbedNode| node.truth == NodeVerdict::Good;
+    let all = |_: &&ProbedNode| true;
+    let share = |of: &dyn Fn(&&ProbedNode) -> bool, which: &dyn Fn(&ProbedNode) -> bool| {
         percent(judged.iter().filter(of), which)
     };
     let part = |name, share| (name, share, "%");
@@ -28,21 +28,27 @@ pub(super) fn variant(judged: &[Judged], rule: &Rule) -> Variant {
             part("bad_nodes", share(&all, &|node| bad(&node))),
             part(
                 "wrong_good",
-                share(&bad, &|node| whole(node, Outcome::Good)),
+                share(&bad, &|node| whole(node, NodeVerdict::Good)),
             ),
             part(
                 "wrong_bad_alone",
-                share(&good, &|node| !whole(node, Outcome::Good)),
+                share(&good, &|node| !whole(node, NodeVerdict::Good)),
             ),
-            part("wrong_bad", share(&good, &|node| whole(node, Outcome::Bad))),
-            part("unsure", share(&all, &|node| whole(node, Outcome::Unsure))),
+            part(
+                "wrong_bad",
+                share(&good, &|node| whole(node, NodeVerdict::Bad)),
+            ),
+            part(
+                "unsure",
+                share(&all, &|node| whole(node, NodeVerdict::Unsure)),
+            ),
             part(
                 "early_wrong_good",
-                share(&bad, &|node| early(node, Outcome::Good)),
+                share(&bad, &|node| early(node, NodeVerdict::Good)),
             ),
             part(
                 "early_wrong_bad",
-                share(&good, &|node| early(node, Outcome::Bad)),
+                share(&good, &|node| early(node, NodeVerdict::Bad)),
             ),
             part(
                 "early_differs",
@@ -50,11 +56,11 @@ pub(super) fn variant(judged: &[Judged], rule: &Rule) -> Variant {
             ),
             part(
                 "coarse_wrong_good",
-                share(&bad, &|node| coarse(node, Outcome::Good)),
+                share(&bad, &|node| coarse(node, NodeVerdict::Good)),
             ),
             part(
                 "coarse_wrong_bad",
-                share(&good, &|node| coarse(node, Outcome::Bad)),
+                share(&good, &|node| coarse(node, NodeVerdict::Bad)),
             ),
             part(
                 "coarse_differs",
@@ -76,7 +82,10 @@ pub(super) fn variant(judged: &[Judged], rule: &Rule) -> Variant {
 }
 
 /// Returns the share of `nodes` that match `which`, in percent; 0 without nodes.
-fn percent<'j>(nodes: impl Iterator<Item = &'j Judged>, which: &dyn Fn(&Judged) -> bool) -> f64 {
+fn percent<'j>(
+    nodes: impl Iterator<Item = &'j ProbedNode>,
+    which: &dyn Fn(&ProbedNode) -> bool,
+) -> f64 {
     let (mut all, mut those) = (0_u32, 0_u32);
     for node in nodes {
         all += 1;
@@ -86,15 +95,15 @@ fn percent<'j>(nodes: impl Iterator<Item = &'j Judged>, which: &dyn Fn(&Judged) 
 }
 
 /// Returns figure 9: false positives against false negatives for `LOW_MARK` 0 to 100.
-fn curve(judged: &[Judged]) -> Chart {
+fn curve(judged: &[ProbedNode]) -> Chart {
     let line = |name: &str, factor: u64| {
         let point = |low: u64| {
             let of = |truth| judged.iter().filter(move |node| node.truth == truth);
-            let good = |node: &Judged| node.fine.late <= low;
-            let bad = |node: &Judged| node.fine.late > low * factor;
+            let good = |node: &ProbedNode| node.fine.late <= low;
+            let bad = |node: &ProbedNode| node.fine.late > low * factor;
             (
-                percent(of(Outcome::Bad), &good),
-                percent(of(Outcome::Good), &bad),
+                percent(of(NodeVerdict::Bad), &good),
+                percent(of(NodeVerdict::Good), &bad),
             )
         };
         Line::new(name, LineStyle::Measured, (0..=100).map(point))
@@ -125,8 +134,8 @@ fn curve(judged: &[Judged]) -> Chart {
 }
 
 /// Returns the distribution of late sleeps, of good and bad nodes separately.
-fn late_sleeps(judged: &[Judged], rule: &Rule) -> Chart {
-    let line = |name: &str, truth: Outcome| {
+fn late_sleeps(judged: &[ProbedNode], rule: &Rule) -> Chart {
+    let line = |name: &str, truth: NodeVerdict| {
         let mut counts: Vec<u64> = judged
             .iter()
             .filter(|node| node.truth == truth)
@@ -154,8 +163,8 @@ fn late_sleeps(judged: &[Judged], rule: &Rule) -> Chart {
         x: ChartAxis::log("late sleeps; none stands at 0.5", ""),
         y: ChartAxis::linear("nodes", "%"),
         lines: vec![
-            line("good nodes", Outcome::Good),
-            line("bad nodes", Outcome::Bad),
+            line("good nodes", NodeVerdict::Good),
+            line("bad nodes", NodeVerdict::Bad),
             mark("LOW_MARK", config.low_mark),
             mark("HIGH_MARK", config.high_mark),
         ],

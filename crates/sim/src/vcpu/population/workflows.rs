@@ -6,7 +6,7 @@
 //! several nodes follows from the answer times of each: the distribution of the slowest of many is
 //! the product of their distributions.
 
-use super::node::{Judged, Node};
+use super::node::{Node, ProbedNode};
 use super::{Population, Rules, WARMUP};
 use rand::SeedableRng as _;
 use rand::seq::SliceRandom as _;
@@ -58,7 +58,7 @@ pub(super) struct Answers {
 
 /// A node, the verdicts on it, and its answer times.
 pub(super) struct MeasuredNode {
-    pub(super) judged: Judged,
+    pub(super) judged: ProbedNode,
     pub(super) answers: Answers,
 }
 

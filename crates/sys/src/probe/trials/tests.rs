@@ -1,5 +1,7 @@
+use super::scheduling::{RAISE, kernel_config, slice_given};
 use super::*;
 use crate::probe::required::{Part, skipped};
+use tailbound_units::Nanos;
 
 #[test]
 fn the_kernel_configuration_is_read_if_there_is_one() {
@@ -17,10 +19,13 @@ fn the_kernel_configuration_is_read_if_there_is_one() {
 fn a_slice_for_guests_requires_cap_sys_nice() {
     let asked = Nanos::from_micros(300);
     let given = |seen, may_raise| slice_given(asked, seen, may_raise);
-    assert_eq!(given(Ok(asked), true), Outcome::works("300us read back"));
+    assert_eq!(
+        given(Ok(asked), true),
+        TrialResult::works("300us read back")
+    );
     assert_eq!(
         given(Ok(asked), false),
-        Outcome::lacks(
+        TrialResult::lacks(
             "300us read back, but this process has no CAP_SYS_NICE for others' threads",
             advice(RAISE)
         )
@@ -28,13 +33,13 @@ fn a_slice_for_guests_requires_cap_sys_nice() {
     let old = given(Ok(Nanos::from_millis(3)), true);
     assert_eq!(
         old,
-        Outcome::lacks(
+        TrialResult::lacks(
             "asked for 300us, 3ms read back",
             advice("use Linux >= 6.12")
         )
     );
     let refused = given(Err(io::Error::from(ErrorKind::InvalidInput)), true);
-    assert_eq!(refused.mend, old.mend);
+    assert_eq!(refused.remedy, old.remedy);
 }
 
 /// Every distribution opens the device by its group; the advice never opens it to all users.
@@ -42,12 +47,12 @@ fn a_slice_for_guests_requires_cap_sys_nice() {
 fn a_user_without_kvm_access_is_advised_to_join_its_group() {
     assert_eq!(
         machine_run(Ok(())),
-        Outcome::works("ran a machine of one instruction")
+        TrialResult::works("ran a machine of one instruction")
     );
     let closed = machine_run(Err(ErrorKind::PermissionDenied.into()));
     assert_eq!(closed.detail, "/dev/kvm: permission denied");
     assert_eq!(
-        closed.mend,
+        closed.remedy,
         Some(root("usermod -aG kvm $(id -un); newgrp kvm"))
     );
     let missing = machine_run(Err(ErrorKind::NotFound.into()));
@@ -59,12 +64,22 @@ fn a_user_without_kvm_access_is_advised_to_join_its_group() {
             .contains("no machine runs: it ended for reason 17")
     );
     for outcome in [missing, broken] {
-        assert!(matches!(outcome.mend, Some(Mend::Advice(_))), "{outcome:?}");
+        assert!(
+            matches!(outcome.remedy, Some(Remedy::Advice(_))),
+            "{outcome:?}"
+        );
     }
 }
 
 /// Regression: a trial requested memory that nothing uses.
 #[test]
 fn no_trial_requests_huge_pages() {
-    assert!(!include_str!("../trials.rs").contains("nr_hugepages"));
+    for text in [
+        include_str!("../trials.rs"),
+        include_str!("bpf.rs"),
+        include_str!("network.rs"),
+        include_str!("scheduling.rs"),
+    ] {
+        assert!(!text.contains("nr_hugepages"));
+    }
 }

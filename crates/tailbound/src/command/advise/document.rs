@@ -6,7 +6,7 @@ use serde::Serialize;
 use tailbound_advise::{Advice, Direction, Judgement, Point, Price, Traffic, Usage, Verdict};
 use tailbound_api::Explanation;
 use tailbound_placement::Guarantee;
-use tailbound_sim::traffic::{Fault, Recorded};
+use tailbound_sim::traffic::{Fault, RecordedTraffic};
 
 /// Advice for a tenant.
 #[derive(Debug, Serialize)]
@@ -111,7 +111,12 @@ pub(super) struct LevelResult {
 }
 
 impl Document {
-    pub(super) fn new(args: &Args, recorded: &Recorded, advice: &Advice, machines: u32) -> Self {
+    pub(super) fn new(
+        args: &Args,
+        recorded: &RecordedTraffic,
+        advice: &Advice,
+        machines: u32,
+    ) -> Self {
         let fault = |fault: &Fault| FaultResult {
             message: fault.to_string(),
             decisive: fault.is_decisive(args.question),

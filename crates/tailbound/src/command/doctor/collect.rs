@@ -12,7 +12,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
-use tailbound_sys::probe::{self, Capability, Mend, Outcome, Place, Probe, TABLE};
+use tailbound_sys::probe::{self, Capability, Place, Probe, Remedy, TABLE, TrialResult};
 use tailbound_sys::user_namespace;
 
 /// Time limit of a child. The trials together take well under a second.
@@ -29,7 +29,7 @@ struct Line {
     advice: Option<String>,
 }
 
-type Outcomes = BTreeMap<String, Outcome>;
+type Outcomes = BTreeMap<String, TrialResult>;
 
 /// Runs all trials of the table.
 pub(super) fn findings() -> Vec<Finding> {
@@ -52,7 +52,7 @@ pub(super) fn findings() -> Vec<Finding> {
         .collect()
 }
 
-fn finding(probe: &Probe, outcome: Outcome) -> Finding {
+fn finding(probe: &Probe, outcome: TrialResult) -> Finding {
     Finding {
         name: probe.name,
         needed_by: probe.needed_by,
@@ -65,13 +65,13 @@ fn finding(probe: &Probe, outcome: Outcome) -> Finding {
         purpose: probe.purpose,
         // On one line, even if a tool printed several.
         detail: outcome.detail.replace(char::is_control, " "),
-        mend: outcome.mend.map(|mend| mend.to_string()),
+        mend: outcome.remedy.map(|remedy| remedy.to_string()),
     }
 }
 
 /// Returns root's findings about namespaces of ordinary users: whether an ordinary user can create
 /// one, and whether a TAP can be created in it.
-fn user_namespaces_of_others(outcomes: &Outcomes) -> Outcome {
+fn user_namespaces_of_others(outcomes: &Outcomes) -> TrialResult {
     let of = |capability: Capability| outcomes.get(capability.probe().name);
     let mut outcome = of(Capability::UserNamespaces)
         .cloned()
@@ -190,10 +190,10 @@ fn say_all(outcomes: &Outcomes) {
     }
 }
 
-fn say(name: &str, outcome: &Outcome) {
-    let (command, advice) = match &outcome.mend {
-        Some(Mend::Root(command)) => (Some(command.clone()), None),
-        Some(Mend::Advice(advice)) => (None, Some(advice.clone())),
+fn say(name: &str, outcome: &TrialResult) {
+    let (command, advice) = match &outcome.remedy {
+        Some(Remedy::Root(command)) => (Some(command.clone()), None),
+        Some(Remedy::Advice(advice)) => (None, Some(advice.clone())),
         None => (None, None),
     };
     let line = Line {
@@ -209,15 +209,15 @@ fn say(name: &str, outcome: &Outcome) {
     }
 }
 
-impl From<Line> for Outcome {
+impl From<Line> for TrialResult {
     fn from(line: Line) -> Self {
         Self {
             works: line.works,
             detail: line.detail,
-            mend: line
+            remedy: line
                 .command
-                .map(Mend::Root)
-                .or(line.advice.map(Mend::Advice)),
+                .map(Remedy::Root)
+                .or(line.advice.map(Remedy::Advice)),
         }
     }
 }

@@ -1,11 +1,11 @@
 //! `tailbound host add-guest`, `change-guest`, `remove-guest`, `show`, `drain`: requests to a
 //! daemon at its control socket.
 
+use super::daemon_args::{DaemonArgs, failure};
 use super::libvirt;
 use super::snoop;
 use super::status;
 use super::verify;
-use super::which::{Which, failure};
 use crate::command::output::{self, Output};
 use crate::exit::{Exit, Failure, print_error};
 use std::fmt::Write as _;
@@ -81,7 +81,7 @@ pub(super) struct Add {
     #[arg(long)]
     replace: bool,
     #[command(flatten)]
-    daemon: Which,
+    daemon: DaemonArgs,
 }
 
 impl Add {
@@ -105,7 +105,7 @@ pub(super) struct Change {
     #[arg(value_name = "GUESTS")]
     guests: PathBuf,
     #[command(flatten)]
-    daemon: Which,
+    daemon: DaemonArgs,
 }
 
 impl Change {
@@ -118,7 +118,7 @@ impl Change {
 
 /// Requests a change of guests from a daemon; `name` is the name of their text, `done` is printed
 /// if a guest changes.
-fn have(daemon: &Which, request: &Request, name: &Path, done: &str) -> Result<Exit, Failure> {
+fn have(daemon: &DaemonArgs, request: &Request, name: &Path, done: &str) -> Result<Exit, Failure> {
     match daemon.ask(request)? {
         Outcome::Done {
             changed,
@@ -165,7 +165,7 @@ pub(super) struct Remove {
     /// The name of the guest
     guest: String,
     #[command(flatten)]
-    daemon: Which,
+    daemon: DaemonArgs,
 }
 
 impl Remove {
@@ -207,7 +207,7 @@ pub(super) struct Drain {
     #[arg(long, value_name = "TIME", default_value = "1s")]
     within: Nanos,
     #[command(flatten)]
-    daemon: Which,
+    daemon: DaemonArgs,
 }
 
 impl Drain {
@@ -251,7 +251,7 @@ pub(super) struct Show {
     #[arg(long, value_enum, default_value_t)]
     output: Output,
     #[command(flatten)]
-    daemon: Which,
+    daemon: DaemonArgs,
 }
 
 impl Show {

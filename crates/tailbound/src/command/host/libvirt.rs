@@ -3,7 +3,7 @@
 mod nova;
 
 use super::super::adopt::Places;
-use super::which::Which;
+use super::daemon_args::DaemonArgs;
 use crate::exit::{Exit, Failure, print_error};
 use std::io::{Read as _, stdin};
 use tailbound_adopt::libvirt as adopt;
@@ -33,7 +33,7 @@ pub(super) struct Hook {
     #[arg(hide = true)]
     more: Vec<String>,
     #[command(flatten)]
-    daemon: Which,
+    daemon: DaemonArgs,
     #[command(flatten)]
     places: Places,
 }
@@ -80,7 +80,7 @@ pub(super) struct Watch {
     #[arg(long, value_name = "URI", default_value = "qemu:///system")]
     libvirt: String,
     #[command(flatten)]
-    daemon: Which,
+    daemon: DaemonArgs,
 }
 
 impl Watch {

@@ -1,6 +1,6 @@
 //! `tailbound host snoop`, `migrate-prepare`: early acknowledgement for guests.
 
-use super::which::{Which, failure};
+use super::daemon_args::{DaemonArgs, failure};
 use crate::command::output::{self, Output};
 use crate::exit::{Exit, Failure};
 use serde::Serialize;
@@ -38,7 +38,7 @@ pub(super) struct Show {
     #[arg(long, value_enum, default_value_t)]
     output: Output,
     #[command(flatten)]
-    daemon: Which,
+    daemon: DaemonArgs,
 }
 
 /// JSON document of `--output json`.
@@ -113,7 +113,7 @@ pub(super) struct MigratePrepare {
     #[arg(long, value_name = "TIME", default_value = "10s")]
     within: Nanos,
     #[command(flatten)]
-    daemon: Which,
+    daemon: DaemonArgs,
 }
 
 impl MigratePrepare {

@@ -1,6 +1,6 @@
 //! `tailbound host status`: one screen of everything on this host that is wanted and not in force.
 
-use super::which::{Which, failure};
+use super::daemon_args::{DaemonArgs, failure};
 use crate::command::output::{self, Output};
 use crate::exit::{Exit, Failure};
 use serde::Serialize;
@@ -22,7 +22,7 @@ pub(super) struct Status {
     #[arg(long, value_enum, default_value_t)]
     output: Output,
     #[command(flatten)]
-    daemon: Which,
+    daemon: DaemonArgs,
 }
 
 /// A fault of this host.

@@ -3,7 +3,7 @@
 //! Passive, except with `--send`: no packet is sent and no setting is changed. The status of each
 //! daemon is read twice; [`tailbound_host::verify`] derives the result.
 
-use super::which::{Which, failure};
+use super::daemon_args::{DaemonArgs, failure};
 use crate::command::output::{self, Output, paint};
 use crate::exit::{Exit, Failure};
 use serde::Serialize;
@@ -62,7 +62,7 @@ pub(super) struct Verify {
     #[arg(long, value_enum, default_value_t)]
     output: Output,
     #[command(flatten)]
-    daemon: Which,
+    daemon: DaemonArgs,
 }
 
 #[derive(Debug, Serialize)]

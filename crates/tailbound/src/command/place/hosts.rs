@@ -6,7 +6,7 @@ use super::service::Service;
 use super::tables::{affected, numbers, ports};
 use crate::exit::{Exit, Failure};
 use std::fmt::Write as _;
-use tailbound_api::{CpuUse, Host, HostChange, HostState, Page};
+use tailbound_api::{CpuUse, Host, HostChange, HostState};
 use tailbound_placement::Thousandths;
 use tailbound_report::{Paint, Table};
 
@@ -38,20 +38,9 @@ impl List {
             State::Drained => HostState::Drained,
             State::Failed => HostState::Failed,
         });
-        let all = self.service.ask(|client| {
-            let mut all = Page {
-                items: Vec::new(),
-                next: None,
-            };
-            loop {
-                let page = client.hosts(state, all.next.as_deref())?;
-                all.items.extend(page.items);
-                all.next = page.next;
-                if all.next.is_none() {
-                    return Ok(all);
-                }
-            }
-        })?;
+        let all = self
+            .service
+            .all_pages(|client, after| client.hosts(state, after))?;
         self.service
             .print("place-hosts", &all, |paint| list(&all.items, paint));
         Ok(Exit::Holds)

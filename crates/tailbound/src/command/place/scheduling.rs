@@ -11,9 +11,10 @@ use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::str::FromStr;
+use tailbound_api::client::Client;
 use tailbound_api::{
     Adoption, AdoptionReport, Batch, BatchResult, Candidate, CandidateQuestion, CandidateQuestions,
-    HostMachines, MachineRef, NewReservation, Page, PinnedHost, Reservation, ReservationId,
+    HostMachines, MachineRef, NewReservation, PinnedHost, Reservation, ReservationId,
     ReservationState, TenantRef,
 };
 use tailbound_report::{NOTHING, Paint, Table};
@@ -217,7 +218,7 @@ pub(super) struct Cancel {
 
 /// JSON document of `--output json`: the service's answer is empty.
 #[derive(Debug, Serialize)]
-struct Cancelled {
+struct CancelledReservation {
     id: ReservationId,
 }
 
@@ -226,7 +227,7 @@ impl Cancel {
         let id = self.reservation;
         self.service.ask(|client| client.cancel(id))?;
         self.service
-            .print("place-cancelled", &Cancelled { id }, |paint| {
+            .print("place-cancelled", &CancelledReservation { id }, |paint| {
                 format!("{}  reservation {id}\n", paint.good("CANCELLED"))
             });
         Ok(Exit::Holds)
@@ -253,20 +254,7 @@ impl Reservations {
             print(&self.service, &reservation, word);
             return Ok(Exit::Holds);
         }
-        let all = self.service.ask(|client| {
-            let mut all = Page {
-                items: Vec::new(),
-                next: None,
-            };
-            loop {
-                let page = client.reservations(all.next.as_deref())?;
-                all.items.extend(page.items);
-                all.next = page.next;
-                if all.next.is_none() {
-                    return Ok(all);
-                }
-            }
-        })?;
+        let all = self.service.all_pages(Client::reservations)?;
         self.service
             .print("place-reservations", &all, |paint| list(&all.items, paint));
         Ok(Exit::Holds)
@@ -316,8 +304,8 @@ pub(super) struct Put {
 
 /// JSON document of a tenant that is gone.
 #[derive(Debug, Serialize)]
-struct DeletedTenant {
-    id: u64,
+pub(super) struct DeletedTenant {
+    pub(super) id: u64,
 }
 
 impl Put {

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
+use tailbound_api::Page;
 use tailbound_api::client::{Client, ClientError, Settings};
 use tailbound_report::Paint;
 use tailbound_units::Nanos;
@@ -62,6 +63,22 @@ impl Service {
         let answer = request(&client);
         drop(waiting);
         answer.map_err(|error| self.failure(error))
+    }
+
+    /// Returns all items of a list, as one page. `request` returns the page after the given one.
+    pub(super) fn all_pages<T>(
+        &self,
+        request: impl Fn(&Client, Option<&str>) -> Result<Page<T>, ClientError>,
+    ) -> Result<Page<T>, Failure> {
+        self.ask(|client| {
+            let mut all = request(client, None)?;
+            while let Some(next) = all.next.take() {
+                let page = request(client, Some(&next))?;
+                all.items.extend(page.items);
+                all.next = page.next;
+            }
+            Ok(all)
+        })
     }
 
     pub(in crate::command) fn client(&self) -> Result<Client, Failure> {

@@ -5,16 +5,15 @@ use super::explain::why;
 use super::limit::LimitArgs;
 use super::name::{NewName, TenantName};
 use super::request::{GuaranteeChange, RequestArgs, count, words};
-use super::scheduling::On;
+use super::scheduling::{DeletedTenant, On};
 use super::service::{Service, TENANT};
 use super::summary::{of_earlier_version, on_its_way, promised, summary};
 use super::tables::{delay, runs};
 use crate::command::output::{self, paint};
 use crate::exit::{Exit, Failure};
-use serde::Serialize;
 use std::collections::BTreeSet;
 use tailbound_api::client::TenantFilter;
-use tailbound_api::{Code, DEFAULT_BURSTS, Page, Tenant, TenantPatch, TenantState};
+use tailbound_api::{Code, DEFAULT_BURSTS, Tenant, TenantPatch, TenantState};
 use tailbound_report::{NOTHING, Paint, Table};
 
 /// Arguments of `tailbound place create`.
@@ -123,20 +122,9 @@ impl List {
             name: self.name.clone(),
             state: self.state,
         };
-        let all = self.service.ask(|client| {
-            let mut all = Page {
-                items: Vec::new(),
-                next: None,
-            };
-            loop {
-                let page = client.tenants(&filter, all.next.as_deref())?;
-                all.items.extend(page.items);
-                all.next = page.next;
-                if all.next.is_none() {
-                    return Ok(all);
-                }
-            }
-        })?;
+        let all = self
+            .service
+            .all_pages(|client, after| client.tenants(&filter, after))?;
         self.service
             .print("place-list", &all, |paint| list(&all.items, paint));
         Ok(Exit::Holds)
@@ -300,12 +288,6 @@ pub(super) struct Delete {
     service: Service,
 }
 
-/// JSON document of `--output json`: the service's answer is empty.
-#[derive(Debug, Serialize)]
-struct Deleted {
-    id: u64,
-}
-
 impl Delete {
     pub(super) fn run(self) -> Result<Exit, Failure> {
         let client = self.service.client()?;
@@ -314,7 +296,7 @@ impl Delete {
             .delete(id)
             .map_err(|error| self.service.failure(error))?;
         self.service
-            .print("place-delete", &Deleted { id: id.0 }, |paint| {
+            .print("place-delete", &DeletedTenant { id: id.0 }, |paint| {
                 format!("{}  id {}\n", paint.good("DELETED"), id.0)
             });
         Ok(Exit::Holds)

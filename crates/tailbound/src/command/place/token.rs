@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 use std::fmt::Write as _;
 use std::time::Duration;
 use tailbound_api::client::{issue_token, random, revoke_token, tokens};
-use tailbound_api::{Page, TokenRole, is_name};
+use tailbound_api::{TokenRole, is_name};
 use tailbound_control::server::Expiry;
 use tailbound_report::{NOTHING, Table};
 use tailbound_units::Nanos;
@@ -238,20 +238,7 @@ struct List {
 
 impl List {
     fn run(self) -> Result<Exit, Failure> {
-        let all = self.service.ask(|client| {
-            let mut all = Page {
-                items: Vec::new(),
-                next: None,
-            };
-            loop {
-                let page = tokens(client, all.next.as_deref())?;
-                all.items.extend(page.items);
-                all.next = page.next;
-                if all.next.is_none() {
-                    return Ok(all);
-                }
-            }
-        })?;
+        let all = self.service.all_pages(tokens)?;
         self.service.print("place-token-list", &all, |paint| {
             let mut table = Table::new(&["token", "rights", "until", "issued", "by"], &[]);
             for token in &all.items {
@@ -297,7 +284,7 @@ struct Revoke {
 
 /// JSON document of `--output json`: the service's answer is empty.
 #[derive(Debug, Serialize)]
-struct Revoked {
+struct RevokedToken {
     name: String,
 }
 
@@ -305,7 +292,7 @@ impl Revoke {
     fn run(self) -> Result<Exit, Failure> {
         self.service
             .ask(|client| revoke_token(client, &self.name))?;
-        let revoked = Revoked { name: self.name };
+        let revoked = RevokedToken { name: self.name };
         self.service.print("place-token-revoke", &revoked, |paint| {
             format!("{}  token {}\n", paint.good("REVOKED"), revoked.name)
         });

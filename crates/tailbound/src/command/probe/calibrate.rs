@@ -6,7 +6,7 @@ use crate::exit::{Exit, Failure};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::PathBuf;
-use tailbound_probe::Outcome;
+use tailbound_probe::NodeVerdict;
 use tailbound_probe::calibrate::{JudgedNode, Marks, calibrate};
 use tailbound_probe::run::results::{self, Node};
 
@@ -79,9 +79,9 @@ fn is_scaled(node: &Node) -> bool {
 /// Returns the data of a node that the network test decided on.
 fn known(node: &Node) -> Option<Result<JudgedNode, Failure>> {
     let is_good = match node.candidate.network? {
-        Outcome::Good => true,
-        Outcome::Bad => false,
-        Outcome::Unsure | Outcome::Inconclusive => return None,
+        NodeVerdict::Good => true,
+        NodeVerdict::Bad => false,
+        NodeVerdict::Unsure | NodeVerdict::Inconclusive => return None,
     };
     let known = node.part.filter(|part| *part > 0.0).map(|part| JudgedNode {
         late: (node.candidate.late as f64 / part).round() as u64,

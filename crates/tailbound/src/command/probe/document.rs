@@ -3,8 +3,8 @@
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::time::SystemTime;
-use tailbound_probe::run::sleeper::Finished;
-use tailbound_probe::{Config, Counts, Note, Outcome, StealFault, Stop, worst};
+use tailbound_probe::run::sleeper::SleeperResult;
+use tailbound_probe::{Config, Counts, NodeVerdict, Note, StealFault, Stop, worst};
 use tailbound_report::{Stats, human};
 use tailbound_units::Nanos;
 
@@ -17,7 +17,7 @@ pub(super) struct Document {
     /// The host name of the guest.
     pub(super) node: String,
     /// The verdict of the worst vCPU.
-    pub(super) verdict: Outcome,
+    pub(super) verdict: NodeVerdict,
     /// The verdict line.
     pub(super) line: String,
     pub(super) kernel: String,
@@ -68,7 +68,7 @@ impl From<&Config> for ConfigDocument {
 #[derive(Debug, Serialize)]
 pub(super) struct CpuDocument {
     pub(super) cpu: u32,
-    pub(super) verdict: Outcome,
+    pub(super) verdict: NodeVerdict,
     pub(super) reason: String,
     #[serde(flatten)]
     pub(super) counts: Counts,
@@ -84,7 +84,7 @@ pub(super) struct CpuDocument {
 }
 
 impl CpuDocument {
-    pub(super) fn new(finished: &Finished, sleeps: &Histogram<u64>) -> Self {
+    pub(super) fn new(finished: &SleeperResult, sleeps: &Histogram<u64>) -> Self {
         let elapsed = finished.elapsed;
         Self {
             cpu: finished.cpu,
@@ -114,11 +114,11 @@ pub(super) struct Interval {
 }
 
 /// Returns the node's verdict and its line, from those of its vCPUs.
-pub(super) fn node_verdict(finished: &[Finished]) -> (Outcome, String) {
+pub(super) fn node_verdict(finished: &[SleeperResult]) -> (NodeVerdict, String) {
     // At least one sleeper was started.
     let verdicts = finished.iter().map(|finished| finished.verdict.outcome);
-    worst(verdicts).map_or((Outcome::Inconclusive, String::new()), |place| {
-        let Finished { cpu, verdict, .. } = &finished[place];
+    worst(verdicts).map_or((NodeVerdict::Inconclusive, String::new()), |place| {
+        let SleeperResult { cpu, verdict, .. } = &finished[place];
         let outcome = verdict.outcome;
         (outcome, format!("{outcome}  CPU {cpu}: {}", verdict.reason))
     })

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 use tailbound_probe::network::{Calls, RATES, judge};
 use tailbound_probe::run::client::{self, Answers, Load, MAX_DURATION, MAX_RATE};
-use tailbound_probe::{Outcome, worst};
+use tailbound_probe::{NodeVerdict, worst};
 use tailbound_report::{Paint, Stats, Table, empty_histogram, human, one_line};
 use tailbound_sys::timer;
 use tailbound_units::Nanos;
@@ -63,7 +63,7 @@ struct Document {
     /// Host name of this side.
     node: String,
     /// Verdict of the worst node.
-    verdict: Outcome,
+    verdict: NodeVerdict,
     line: String,
     kernel: String,
     start_unix_s: f64,
@@ -76,7 +76,7 @@ struct Document {
 #[derive(Debug, Serialize)]
 struct NodeDocument {
     node: String,
-    verdict: Outcome,
+    verdict: NodeVerdict,
     reason: String,
     rates: Vec<RateDocument>,
 }
@@ -157,7 +157,7 @@ impl Args {
             .collect();
         let (verdict, line) = worst(nodes.iter().map(|node| node.verdict)).map_or(
             // An argument is required.
-            (Outcome::Inconclusive, String::new()),
+            (NodeVerdict::Inconclusive, String::new()),
             |place| {
                 let NodeDocument {
                     node,
@@ -229,8 +229,8 @@ impl Test {
         let (mut verdict, reason) = judge(&rates);
         let mut reason = reason.to_string();
         // Late answers before the node became unreachable keep the verdict BAD.
-        if let (Some(error), true) = (self.unreachable, verdict != Outcome::Bad) {
-            verdict = Outcome::Inconclusive;
+        if let (Some(error), true) = (self.unreachable, verdict != NodeVerdict::Bad) {
+            verdict = NodeVerdict::Inconclusive;
             reason = format!("cannot be reached: {error}");
         }
         NodeDocument {

@@ -8,7 +8,7 @@ use serde::Serialize;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::PathBuf;
-use tailbound_probe::Outcome;
+use tailbound_probe::NodeVerdict;
 use tailbound_probe::pairs::{Owner, owners};
 use tailbound_probe::run::results::{self, NetworkTest};
 use tailbound_report::{NOTHING, Paint, Table, human};
@@ -42,7 +42,7 @@ struct Document {
 /// Result of one node for another.
 #[derive(Debug, Clone, Copy, Serialize)]
 struct Pair {
-    verdict: Outcome,
+    verdict: NodeVerdict,
     /// The longest of all rates; `None` without answers.
     p99_9_ns: Option<u64>,
 }
@@ -90,8 +90,12 @@ impl Document {
 
     fn text(&self, paint: Paint) -> String {
         let mut out = match self.owners.first() {
-            None => format!("{}  no pair is late", paint.good(Outcome::Good.word())),
-            Some(_) => format!("{}  {}", paint.bad(Outcome::Bad.word()), self.counts_text()),
+            None => format!("{}  no pair is late", paint.good(NodeVerdict::Good.word())),
+            Some(_) => format!(
+                "{}  {}",
+                paint.bad(NodeVerdict::Bad.word()),
+                self.counts_text()
+            ),
         };
         out += "\n\n";
         let mut head = vec!["from \\ to"];
@@ -104,7 +108,7 @@ impl Document {
                 };
                 let time = p99_9_ns.map(|time| human(time as f64, "ns"));
                 match (verdict, time) {
-                    (Outcome::Good, Some(time)) => time,
+                    (NodeVerdict::Good, Some(time)) => time,
                     (_, Some(time)) => format!("{time} {verdict}"),
                     (_, None) => verdict.to_string(),
                 }

@@ -3,17 +3,17 @@
 use super::document::{CpuDocument, Document};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use tailbound_probe::Outcome;
+use tailbound_probe::NodeVerdict;
 use tailbound_report::{NOTHING, Paint, Table, human};
 
 /// Returns the beginning of the first line: the verdict in its colour.
-pub(super) fn painted(line: &str, outcome: Outcome, colour: bool) -> String {
+pub(super) fn painted(line: &str, outcome: NodeVerdict, colour: bool) -> String {
     let (paint, word) = (Paint(colour), outcome.word());
     let rest = line.strip_prefix(word).unwrap_or(line);
     let word = match outcome {
-        Outcome::Good => paint.good(word),
-        Outcome::Bad => paint.bad(word),
-        Outcome::Unsure | Outcome::Inconclusive => paint.doubtful(word),
+        NodeVerdict::Good => paint.good(word),
+        NodeVerdict::Bad => paint.bad(word),
+        NodeVerdict::Unsure | NodeVerdict::Inconclusive => paint.doubtful(word),
     };
     word + rest
 }

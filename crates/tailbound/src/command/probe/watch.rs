@@ -9,7 +9,7 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
-use tailbound_probe::Outcome;
+use tailbound_probe::NodeVerdict;
 use tailbound_probe::history::{History, Run, Stretch};
 use tailbound_report::{Paint, Table, human};
 use tailbound_units::Nanos;
@@ -89,7 +89,9 @@ impl Args {
             Output::Json => output::json("probe-watch", SCHEMA, history),
             Output::Text => text(history, output::paint()),
         });
-        let now = history.now.map_or(Outcome::Inconclusive, |now| now.verdict);
+        let now = history
+            .now
+            .map_or(NodeVerdict::Inconclusive, |now| now.verdict);
         now.into()
     }
 }
@@ -202,16 +204,18 @@ fn text(history: &History, paint: Paint) -> String {
         None => "INCONCLUSIVE  no run decided".to_owned(),
         Some(now) => format!("{}  for {}; runs: {}", now.verdict, length(now), now.runs),
     };
-    let verdict = history.now.map_or(Outcome::Inconclusive, |now| now.verdict);
+    let verdict = history
+        .now
+        .map_or(NodeVerdict::Inconclusive, |now| now.verdict);
     let mut out = super::text::painted(&line, verdict, paint.0);
     out += "\n\n";
     let mut table = Table::new(&["verdict", "runs", "share", "longest"], &[0]);
     let all = history.runs().max(1) as f64;
     for (verdict, runs, longest) in [
-        (Outcome::Good, history.good, history.longest_good),
-        (Outcome::Bad, history.bad, history.longest_bad),
-        (Outcome::Unsure, history.unsure, None),
-        (Outcome::Inconclusive, history.inconclusive, None),
+        (NodeVerdict::Good, history.good, history.longest_good),
+        (NodeVerdict::Bad, history.bad, history.longest_bad),
+        (NodeVerdict::Unsure, history.unsure, None),
+        (NodeVerdict::Inconclusive, history.inconclusive, None),
     ] {
         table.row([
             verdict.to_string(),

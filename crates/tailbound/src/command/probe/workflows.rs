@@ -14,7 +14,7 @@ use tailbound_probe::run::comparison::{
 };
 use tailbound_probe::run::results;
 use tailbound_probe::run::workflows::Pattern;
-use tailbound_probe::workflow::Answered;
+use tailbound_probe::workflow::FinishedWorkflow;
 use tailbound_report::{NOTHING, Paint, Table, human};
 use tailbound_units::Nanos;
 
@@ -194,7 +194,9 @@ impl Args {
         let measured = settings.measure(set, group, pattern, rate);
         let (result, answered) = measured.map_err(failed)?;
         // Not during the run: writing would delay it.
-        for Answered { due, took } in answered.into_iter().filter(|_| self.output == Form::Jsonl) {
+        for FinishedWorkflow { due, took } in
+            answered.into_iter().filter(|_| self.output == Form::Jsonl)
+        {
             let line = Line {
                 among: result.among,
                 workflow: result.workflow,

@@ -2,7 +2,7 @@
 
 use crate::exit::{Failure, print_error};
 use std::time::Duration;
-use tailbound_probe::run::launch::{Launching, Probes, end_tag};
+use tailbound_probe::run::launch::{LaunchedSelection, Probes, end_tag};
 use tailbound_probe::select::Selection;
 use tailbound_units::Nanos;
 
@@ -80,7 +80,7 @@ impl Options {
                 "{count} nodes: at most {MAX_NODES} are started"
             )));
         }
-        let launching = Launching::begin(launch, timeout).map_err(Failure::new)?;
+        let launching = LaunchedSelection::begin(launch, timeout).map_err(Failure::new)?;
         if self.dry_run {
             return Ok(Outcomes::Said(format!(
                 "would start {count} nodes, keep the best {want} and end the others\n"

@@ -8,7 +8,7 @@ use tailbound_agent::inventory::Guest;
 use tailbound_agent::scan::GroupQuota;
 use tailbound_look::Verdict;
 use tailbound_look::evidence::{CpuUse, CpuWait, InterfaceLimit, Interruption, Limits};
-use tailbound_sys::cgroup::Throttled;
+use tailbound_sys::cgroup::QuotaThrottling;
 use tailbound_sys::interfaces::{Limit, LimitKind};
 use tailbound_sys::procfs;
 use tailbound_sys::root::Root;
@@ -23,7 +23,7 @@ const MAX_WAITS: usize = 10_000;
 struct Counters {
     at: Nanos,
     /// Over all groups with a quota.
-    throttled: Throttled,
+    throttled: QuotaThrottling,
     /// Frames that each limit held back, by interface and kind.
     held: BTreeMap<(u32, LimitKind), u64>,
 }
@@ -83,7 +83,7 @@ impl Record {
 
     /// Takes the counters of a guest at a look; its CPU time costs a file for each thread.
     pub(super) fn look(&mut self, at: Nanos, guest: &Guest, with_cpu_use: bool) {
-        let mut throttled = Throttled::default();
+        let mut throttled = QuotaThrottling::default();
         for quota in &guest.quotas {
             throttled.periods += quota.throttled.periods;
             throttled.time = throttled.time.saturating_add(quota.throttled.time);

@@ -9,7 +9,7 @@ pub(super) const CONFIG: &str = "/etc/tailbound/host.toml";
 
 /// Arguments that select the daemon.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Which {
+pub(crate) struct DaemonArgs {
     /// The configuration of the queried daemon
     #[arg(long, value_name = "FILE", default_value = CONFIG)]
     config: PathBuf,
@@ -19,7 +19,7 @@ pub(crate) struct Which {
     runtime_dir: Option<PathBuf>,
 }
 
-impl Default for Which {
+impl Default for DaemonArgs {
     fn default() -> Self {
         Self {
             config: CONFIG.into(),
@@ -28,7 +28,7 @@ impl Default for Which {
     }
 }
 
-impl Which {
+impl DaemonArgs {
     /// Connects to the daemon.
     pub(crate) fn connect(&self) -> Result<Client, ClientError> {
         Client::connect(&self.config, self.runtime_dir.as_deref())

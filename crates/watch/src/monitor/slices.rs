@@ -2,13 +2,14 @@
 //! the last minute.
 
 use super::recorder::Recorder;
+use crate::GuestHours;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tailbound_look::Verdict;
-use tailbound_look::evidence::{Evidence, Examined};
+use tailbound_look::evidence::{Evidence, ExaminedParts};
 use tailbound_look::history::{FIRST_SLICE, HOUR, History, Label, SLICE};
 use tailbound_look::record::{Entry, GuestEntry, Record, Wall, Writer};
 use tailbound_units::Nanos;
@@ -21,6 +22,8 @@ pub(super) struct Slices {
     /// The length at which that slice ends.
     length: Nanos,
     history: History,
+    /// The last hour of all guests, as of the last slice that has ended.
+    hours: GuestHours,
     /// Entries in memory; `None` if no window is longer than [`super::RECENT`].
     entries: Option<Record>,
     writer: Writer,
@@ -34,7 +37,7 @@ pub(super) struct Slices {
 
 /// A guest in a slice.
 #[derive(Debug)]
-pub(super) struct Judged {
+pub(super) struct SliceGuest {
     pub(super) entry: GuestEntry,
     /// Its kind in one word.
     pub(super) kind: &'static str,
@@ -45,7 +48,7 @@ pub(super) struct Judged {
 /// The facts about the host in a slice.
 #[derive(Debug)]
 pub(super) struct Facts {
-    pub(super) examined: Examined,
+    pub(super) examined: ExaminedParts,
     pub(super) notes: Vec<Arc<str>>,
 }
 
@@ -59,6 +62,7 @@ impl Slices {
             from: now,
             length: FIRST_SLICE,
             history: History::new(),
+            hours: GuestHours::default(),
             entries: keeps_evidence.then(Record::default),
             writer: Writer::after(None),
             recorder: None,
@@ -87,6 +91,11 @@ impl Slices {
         &self.history
     }
 
+    /// The last hour of all guests, as of the last slice that has ended.
+    pub(super) fn hours(&self) -> &GuestHours {
+        &self.hours
+    }
+
     /// The time until the slice is long enough to end; zero if it is.
     pub(super) fn left(&self, now: Nanos) -> Nanos {
         self.length.saturating_sub(now.saturating_sub(self.from))
@@ -96,7 +105,12 @@ impl Slices {
     ///
     /// # Errors
     /// The record cannot be written.
-    pub(super) fn end(&mut self, now: Nanos, guests: Vec<Judged>, facts: Facts) -> io::Result<()> {
+    pub(super) fn end(
+        &mut self,
+        now: Nanos,
+        guests: Vec<SliceGuest>,
+        facts: Facts,
+    ) -> io::Result<()> {
         let from = std::mem::replace(&mut self.from, now);
         self.length = SLICE;
         for guest in &guests {
@@ -108,6 +122,7 @@ impl Slices {
             self.history.add(&label, from, now, &guest.verdict);
         }
         self.history.forget(now);
+        self.hours = GuestHours::of(&self.history);
         if self.entries.is_none() && self.recorder.is_none() {
             return Ok(());
         }

@@ -1,6 +1,6 @@
 //! The loop of `why` and `watch`: from the kernel's measurements of guests to evidence.
 //!
-//! [`Sight`] looks for guests once a second, or down to once in 10 s if that costs more than 0.1 % of a
+//! [`GuestMonitor`] looks for guests once a second, or down to once in 10 s if that costs more than 0.1 % of a
 //! core, and takes late waits for a CPU each 50 ms. Evidence is judged by slices of 10 s, the
 //! first of 2 s (`Slices`), and forgotten after 80 s. It changes nothing on the host, and the BPF
 //! programs end with this process. On a busy host programs are attached for a part of the time, those that cost
@@ -16,20 +16,20 @@ mod slices;
 pub(crate) use recorder::contents;
 
 use crate::document::GuestDocument;
-use crate::{Hours, Row, Snapshot};
+use crate::{Row, Snapshot};
 use expense::Expense;
 use packets::{GuestName, Packets};
 use records::{Record, Records};
 use rustix::time::{ClockId, clock_gettime};
-use slices::{Facts, Judged, Slices};
+use slices::{Facts, SliceGuest, Slices};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tailbound_agent::inventory::{Guest, Inventory, Owned, Owner};
+use tailbound_agent::inventory::{Guest, Inventory, Owner, ThreadOwner};
 use tailbound_agent::tail::Tail;
-use tailbound_look::evidence::{CpuWait, Evidence, Examined, Interruption, Occupant, Run};
+use tailbound_look::evidence::{CpuWait, Evidence, ExaminedParts, Interruption, Occupant, Run};
 use tailbound_look::record::{GuestEntry, MAX_KEEP};
 use tailbound_look::{Verdict, judge};
 use tailbound_sys::thread::{PolicyNumber, ThreadId};
@@ -59,7 +59,7 @@ const HELD: Nanos = Nanos::from_secs(80);
 const MAX_THREADS: usize = 1_024;
 
 /// The guests of a host, and the evidence about them.
-pub struct Sight {
+pub struct GuestMonitor {
     inventory: Inventory,
     /// The measurement of waits, or why there is none.
     tail: Result<Tail, String>,
@@ -74,12 +74,11 @@ pub struct Sight {
     names: BTreeMap<Arc<str>, Arc<str>>,
     next_look: Instant,
     begin: Instant,
-    hours: Hours,
     notes: Vec<String>,
     slices: Slices,
 }
 
-impl Sight {
+impl GuestMonitor {
     /// Opens the measurement of waits of at least `min_wait`, and looks for guests; none is examined yet.
     /// Windows of up to `window` can be judged. A record names the version `program`.
     ///
@@ -88,7 +87,7 @@ impl Sight {
     pub fn open(min_wait: Nanos, window: Nanos, program: &str) -> io::Result<Self> {
         let mut inventory = Inventory::new()?;
         inventory.look(Instant::now())?;
-        let mut sight = Self {
+        let mut monitor = Self {
             inventory,
             tail: Tail::open_with_interrupts(min_wait).map_err(|error| error.to_string()),
             packets: Packets::open(),
@@ -99,12 +98,11 @@ impl Sight {
             names: BTreeMap::new(),
             next_look: Instant::now(),
             begin: Instant::now(),
-            hours: Hours::default(),
             notes: Vec::new(),
             slices: Slices::begin(clock(), window > RECENT, program),
         };
-        sight.name();
-        Ok(sight)
+        monitor.name();
+        Ok(monitor)
     }
 
     /// The guests.
@@ -325,7 +323,7 @@ impl Sight {
             let mut evidence = self.evidence(guest, from, now);
             evidence.thin(MAX_KEEP);
             let name = self.names.get(&guest.key).unwrap_or(&guest.key);
-            Judged {
+            SliceGuest {
                 kind: guest.identity.kind(),
                 verdict: judge(&evidence),
                 entry: GuestEntry {
@@ -346,14 +344,13 @@ impl Sight {
             notes: self.notes().map(|note| note.as_str().into()).collect(),
         };
         self.slices.end(now, judged, facts)?;
-        self.hours = Hours::of(self.slices.history());
         self.forget(now);
         Ok(())
     }
 
     /// The parts that can be examined, in an interval.
-    fn examined(&self, from: Nanos, now: Nanos) -> Examined {
-        Examined {
+    fn examined(&self, from: Nanos, now: Nanos) -> ExaminedParts {
+        ExaminedParts {
             cpu: self.tail.as_ref().map(|_| ()).map_err(Clone::clone),
             packets: self.packets.examined(),
             interrupts: self
@@ -419,7 +416,7 @@ impl Sight {
         let rows = self.judge_all(window).into_iter().map(|(guest, verdict)| {
             let record = self.records.get(&guest.key);
             let counts = record.map(Record::counts).cloned().unwrap_or_default();
-            let hour = self.hours.of_guest(&guest.key);
+            let hour = self.slices.hours().of_guest(&guest.key);
             Row::new(GuestDocument::of(guest), verdict, counts, hour)
         });
         let rows = rows.collect();
@@ -443,7 +440,7 @@ impl Sight {
 }
 
 /// The owners that were found in one reading, by number, group, policy and name.
-type Owners = HashMap<(u32, u64, PolicyNumber, String), Owned>;
+type Owners = HashMap<(u32, u64, PolicyNumber, String), ThreadOwner>;
 
 /// Finds the owners of the threads that ran during a wait.
 struct Occupants<'s> {
@@ -487,7 +484,7 @@ impl Occupants<'_> {
         }
     }
 
-    fn owned(&mut self, run: &SeenRun) -> Owned {
+    fn owned(&mut self, run: &SeenRun) -> ThreadOwner {
         let key = (run.tid, run.group, run.policy, run.name.clone());
         if let Some(known) = self.owners.get(&key) {
             return known.clone();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tailbound_agent::inventory::Guest;
 use tailbound_look::divide::end;
 use tailbound_look::evidence::{
-    Ahead, Direction, Evidence, Points, QueueWaits, Queued, Side, SlowRequest, Stall,
+    Ahead, Direction, Evidence, Points, QueueTimes, QueueWaits, Side, SlowRequest, Stall,
 };
 use tailbound_sys::bpf_program::ProgramCost;
 use tailbound_sys::origin::Origin;
@@ -60,7 +60,7 @@ pub(super) struct GuestName<'g> {
 
 /// A guest whose packets are measured.
 #[derive(Debug, Default)]
-struct Followed {
+struct FollowedGuest {
     slot: u32,
     interfaces: BTreeSet<u32>,
     is_examined: bool,
@@ -75,7 +75,7 @@ struct Followed {
     held: Option<(Nanos, u64, Nanos)>,
 }
 
-impl Followed {
+impl FollowedGuest {
     /// Measures the interfaces that the guest has now, and no others.
     fn follow(&mut self, named: &GuestName<'_>, tracer: &mut Tracer, notes: &mut Vec<String>) {
         let mut wanted: BTreeSet<_> = named.guest.interfaces.iter().map(|it| it.index).collect();
@@ -142,7 +142,7 @@ impl Followed {
 #[derive(Debug)]
 pub(crate) struct Packets {
     tracer: Result<Tracer, String>,
-    guests: BTreeMap<Arc<str>, Followed>,
+    guests: BTreeMap<Arc<str>, FollowedGuest>,
     names: Names,
     origins: Origins,
     /// Free slots. One that was freed is used last, as an event of the guest before may be on its way.
@@ -230,9 +230,9 @@ impl Packets {
                         ));
                         continue;
                     };
-                    place.insert(Followed {
+                    place.insert(FollowedGuest {
                         slot,
-                        ..Followed::default()
+                        ..FollowedGuest::default()
                     })
                 }
             };
@@ -393,7 +393,7 @@ fn request(
         retransmits,
         dropped: seen.lost,
         zero_window,
-        queued: (retransmits == 0 && seen.lost == 0).then_some(Queued {
+        queued: (retransmits == 0 && seen.lost == 0).then_some(QueueTimes {
             inward: seen.waited.inward,
             outward: seen.waited.outward,
         }),

@@ -218,7 +218,7 @@ kernel-bench-short: ## Compare one experiment on one kernel with its record (hal
 .PHONY: edge-guest
 edge-guest: ## Test the programs on interfaces on Debian's kernels, emulated (KERNELS=trixie)
 	@scripts/need compile kernel-bench
-	@for suite in $(KERNELS); do PATIENCE=900 scripts/kernel-bench $$suite run "$$($(CARGO) test --locked \
+	@for suite in $(KERNELS); do PATIENCE=$${PATIENCE:-3600} scripts/kernel-bench $$suite run "$$($(CARGO) test --locked \
 	    -p tailbound-sys --features edge,departures --lib --no-run --message-format json | \
 	    sed -n 's/.*"executable":"\([^"]*\)".*/\1/p')" edge::tests --test-threads=1 || exit 1; done
 

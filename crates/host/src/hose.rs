@@ -15,7 +15,7 @@ mod setup;
 
 pub use config::{HoseConfig, Issuer, PeerConfig};
 pub(crate) use former::Former;
-pub use kernel::{KernelExchange, KernelGuest, KernelHoseError, read_section};
+pub use kernel::{KernelExchange, KernelGuest, KernelHoseError, KernelInward, read_section};
 pub use setup::HoseError;
 pub(crate) use setup::{HoseSetup, Placement};
 

@@ -4,9 +4,10 @@
 //! machine after the release with those before the adoption.
 //!
 //! `tailbound-kernel-bench adopt TOPOLOGY`, in the machine of `scripts/kernel-bench`, with the program
-//! `tailbound` beside it. [`rates`] is the exchange of rates between hosts. [`pod`] is a trial of its own: a pod by containerd, with the guarantee of its claim.
+//! `tailbound` beside it. [`rates`] is the exchange of rates between hosts, [`loads`] loads of the lab. [`pod`] is a trial of its own: a pod by containerd, with the guarantee of its claim.
 
 mod cni;
+mod loads;
 pub(crate) mod pod;
 mod rates;
 
@@ -31,6 +32,8 @@ const GAP: Nanos = Nanos::from_micros(100);
 /// in which a frame is 0.2 % of the lower limit.
 const SETTLE: Nanos = Nanos::from_millis(250);
 const WINDOW: Nanos = Nanos::from_millis(400);
+/// The time after which states of links are those of the present.
+const LINK_STATES: Nanos = Nanos::from_secs(1);
 /// The largest deviation of a rate from its limit, in thousandths.
 const TOLERANCE: u64 = 10;
 
@@ -47,6 +50,7 @@ pub(crate) fn run(topology: &str) -> Outcome<()> {
         "cni-bridge" => cni::run("bridge"),
         "cni-ptp" => cni::run("ptp"),
         "rates" => rates::run(),
+        "loads" => loads::run(),
         other => run_switched(other),
     }
 }
@@ -61,7 +65,7 @@ fn run_switched(topology: &str) -> Outcome<()> {
     match topology {
         "veth" | "ovs" => drop(Guest::add(1)?),
         "vhost" => trial.add_machine()?,
-        _ => return Err("use one of veth, ovs, vhost, cni-bridge, cni-ptp, rates".into()),
+        _ => return Err("use one of veth, ovs, vhost, cni-bridge, cni-ptp, loads, rates".into()),
     }
     let all = [trial.guest, neighbour, trial.outside];
     for (at, one) in all.iter().enumerate() {
@@ -145,6 +149,8 @@ impl Ends {
         let (guest, uplink) = (&self.guest, &self.uplink);
         // Without a limit more than both limits passes.
         check("without a limit", flood(out, uplink)?, None)?;
+        // The kernel renews states of links once a second.
+        sleep_until(now().saturating_add(LINK_STATES));
         let before = lists()?;
         adopt(OUT)?;
         check("outward", flood(out, uplink)?, Some(OUT))?;

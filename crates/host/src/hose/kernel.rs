@@ -19,8 +19,8 @@ use map::{FlowLimit, RateMap};
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use tailbound_hose::{
-    self as hose, Address, Change, Destination, FlowKey, GuestId, HoseState, HostId, Machine,
-    Station, TimeOfDay, Usage,
+    self as hose, Address, Change, Destination, FlowKey, GuestId, HoseState, HostId, InwardBurst,
+    Machine, Station, TimeOfDay, Usage,
 };
 use tailbound_sys::edge::{Bucket, GrantedRate, RateUsage};
 use tailbound_units::{Bytes, Nanos, Rate};
@@ -58,8 +58,19 @@ pub struct KernelGuest {
     pub bandwidth: Rate,
     /// S, at least one frame.
     pub burst: Bytes,
+    /// The inward burst of each VM of its tenant, if that is limited.
+    pub inward: Option<KernelInward>,
     /// The number of VMs of its tenant.
     pub tenant_vms: u32,
+}
+
+/// An inward burst, as [`tailbound_hose::InwardBurst`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KernelInward {
+    /// `S_in`.
+    pub most: Bytes,
+    /// The part of it that each other VM always has.
+    pub part: Bytes,
 }
 
 impl KernelGuest {
@@ -71,8 +82,9 @@ impl KernelGuest {
             addresses: self.ips.iter().copied().map(Address::from).collect(),
             bandwidth: self.bandwidth,
             burst: self.burst,
-            // The kernel's buckets lend nothing.
-            inward: None,
+            inward: self
+                .inward
+                .map(|KernelInward { most, part }| InwardBurst { most, part }),
             tenant_machines: self.tenant_vms,
         }
     }
@@ -186,8 +198,11 @@ impl<M: RateMap> KernelRates<M> {
             }
             let charged_bytes = usage.charged.saturating_sub(*charged);
             *charged = usage.charged;
-            self.state
-                .handle_usage(now, *flow, used(&usage, charged_bytes));
+            let guest = self.guests.get(&flow.guest);
+            let borrower = guest.filter(|guest| guest.inward.is_some());
+            let most = borrower.map_or(Bytes::ZERO, |guest| guest.burst);
+            let used = used(&usage, charged_bytes, most);
+            self.state.handle_usage(now, *flow, used);
         }
         self.state.handle_sample_end(now);
     }
@@ -224,13 +239,10 @@ impl<M: RateMap> KernelRates<M> {
             self.counters.refused += 1;
             return;
         }
-        let slowest = slowest(guest.burst);
+        let (bucket, alone) = buckets(guest, change, rate);
         let granted = GrantedRate {
-            bucket: Bucket {
-                rate: rate.max(slowest),
-                burst: guest.burst,
-            },
-            alone: change.share.max(slowest),
+            bucket,
+            alone,
             horizon: Nanos(self.state.interval().0 * HORIZON),
         };
         match self.map.set(now, FlowLimit { flow, granted }) {
@@ -250,14 +262,42 @@ impl<M: RateMap> KernelRates<M> {
     }
 }
 
+/// Returns the bucket of a destination while its lease lasts, and the one without a grant. Of an inward burst the
+/// bucket holds the part and the loan, and after the lease the part. As the kernel keeps the lower rate until
+/// the pledge ends, the second one has it already while there is a loan.
+fn buckets(guest: &KernelGuest, change: &Change, rate: Rate) -> (Bucket, Bucket) {
+    let slowest = slowest(guest.burst);
+    let (rate, share) = (rate.max(slowest), change.share.max(slowest));
+    let Some(inward) = guest.inward else {
+        let of = |rate| Bucket {
+            rate,
+            burst: guest.burst,
+        };
+        return (of(rate), of(share));
+    };
+    let bucket = Bucket {
+        rate,
+        burst: inward.part.saturating_add(change.lent),
+    };
+    let is_lent = change.lent > Bytes::ZERO;
+    let alone = Bucket {
+        rate: if is_lent { share.min(rate) } else { share },
+        burst: inward.part,
+    };
+    (bucket, alone)
+}
+
 /// Returns the use of a bucket since the last sample. Frames wait, or were dropped, if the bucket has no
-/// room for another one.
-fn used(usage: &RateUsage, charged_bytes: Bytes) -> Usage {
+/// room for another one. The kernel does not know dropped ones, so the bucket is requested to hold `most`.
+fn used(usage: &RateUsage, charged_bytes: Bytes, most: Bytes) -> Usage {
+    let waiting = usage.lacks.saturating_add(FRAME) > usage.burst && charged_bytes > Bytes::ZERO;
+    let queued = usage.lacks.saturating_sub(usage.burst);
+    let missing = most.saturating_sub(usage.burst);
     Usage {
         taken: charged_bytes,
         lacks: usage.lacks.min(usage.burst),
-        waiting: usage.lacks.saturating_add(FRAME) > usage.burst && charged_bytes > Bytes::ZERO,
-        queued: usage.lacks.saturating_sub(usage.burst),
+        waiting,
+        queued: if waiting { queued.max(missing) } else { queued },
     }
 }
 

@@ -357,7 +357,8 @@ INLINE const struct shape *shape_of(const struct line *line, u64 now)
 
 	if (likely(!held || !line->alone.rate || now <= held->until))
 		return &line->shape;
-	if (now > held->pledged || line->alone.rate < line->shape.rate)
+	// Of equal rates that without a loan.
+	if (now > held->pledged || line->alone.rate <= line->shape.rate)
 		return &line->alone;
 	return &line->shape;
 }

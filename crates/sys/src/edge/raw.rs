@@ -597,10 +597,6 @@ impl Line {
             alone,
             horizon,
         } = *rate;
-        let alone = Bucket {
-            rate: alone,
-            ..bucket
-        };
         Ok(Self {
             shape: Shape::new("the granted rate", bucket)?,
             alone: Shape::new("the rate without a grant", alone)?,

@@ -180,8 +180,8 @@ pub struct Destination {
 pub struct GrantedRate {
     /// Rate and burst while the lease lasts, on the wire.
     pub bucket: Bucket,
-    /// The rate after the pledge, with the same burst; until then the lower one.
-    pub alone: Rate,
+    /// Rate and burst after the pledge; until then those with the lower rate, of two equal ones these.
+    pub alone: Bucket,
     /// Longest time that a frame waits; later ones are dropped and counted.
     pub horizon: Nanos,
 }

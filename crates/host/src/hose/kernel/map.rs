@@ -77,12 +77,13 @@ impl RateMap for EdgeMap {
         let Some(place) = self.places.get(&flow) else {
             return;
         };
+        let bucket = Bucket {
+            rate: SLOWEST,
+            burst: FRAME,
+        };
         let slowest = GrantedRate {
-            bucket: Bucket {
-                rate: SLOWEST,
-                burst: FRAME,
-            },
-            alone: SLOWEST,
+            bucket,
+            alone: bucket,
             horizon: Nanos::ZERO,
         };
         if let Err(error) = self.rates.change(place, &slowest, timer::now()) {

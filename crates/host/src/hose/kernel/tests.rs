@@ -17,6 +17,8 @@ const DELAY: Nanos = Nanos::from_micros(100);
 const B: Rate = Rate::from_mbit(100);
 const S: Bytes = Bytes(15_380);
 const WIRE: u64 = 1_538;
+/// The part of an inward burst that each sender has. As much is lent.
+const PART: Bytes = Bytes(3 * WIRE);
 /// The time at which all hosts start.
 const START: Nanos = Nanos::from_secs(100);
 
@@ -55,10 +57,9 @@ impl Kernel {
     /// Returns when a frame leaves; `None` if it is dropped.
     fn send(&mut self, flow: FlowKey, now: Nanos) -> Option<Nanos> {
         let line = self.lines.get_mut(&flow)?;
-        let Bucket { rate, burst } = line.granted.bucket;
-        let alone = line.granted.alone;
-        let is_slower = now > self.until && (now > self.pledged || alone < rate);
-        let rate = if is_slower { alone } else { rate };
+        let GrantedRate { bucket, alone, .. } = line.granted;
+        let is_alone = now > self.until && (now > self.pledged || alone.rate <= bucket.rate);
+        let Bucket { rate, burst } = if is_alone { alone } else { bucket };
         if !line.bucket.is(rate, WireBytes(burst.0)) {
             line.reshape(now, rate, burst);
         }
@@ -83,8 +84,11 @@ impl RateMap for Maps {
     fn silence(&mut self, flow: FlowKey) {
         let mut kernel = self.0.borrow_mut();
         let line = kernel.lines.get_mut(&flow).expect("it is there");
-        line.granted.bucket.rate = SLOWEST;
-        line.granted.alone = SLOWEST;
+        line.granted.bucket = Bucket {
+            rate: SLOWEST,
+            burst: FRAME,
+        };
+        line.granted.alone = line.granted.bucket;
     }
 
     fn set(&mut self, now: Nanos, limit: FlowLimit) -> Result<Bytes, String> {
@@ -125,6 +129,7 @@ impl RateMap for Maps {
 /// A host whose pacer schedules each frame when it leaves, as the daemon's.
 struct PacedHost {
     state: HoseState,
+    inward: Option<KernelInward>,
     buckets: BTreeMap<FlowKey, TokenBucket<Nanos>>,
     taken: u64,
     next_sample: Nanos,
@@ -159,15 +164,34 @@ fn flow() -> FlowKey {
     }
 }
 
-fn guest(host: usize, hosts: usize) -> KernelGuest {
-    KernelGuest {
-        ifindex: 1,
-        vm: format!("acme/web/{host}"),
-        mac: mac(host),
-        ips: Vec::new(),
-        bandwidth: B,
-        burst: S,
-        tenant_vms: hosts as u32,
+/// The machines of the tenant, one on each host.
+#[derive(Debug, Clone, Copy)]
+struct Tenant {
+    hosts: usize,
+    /// True with an inward burst.
+    is_limited: bool,
+}
+
+impl Tenant {
+    fn inward(self) -> Option<KernelInward> {
+        let inward = KernelInward {
+            most: Bytes(2 * PART.0 * (self.hosts as u64 - 1)),
+            part: PART,
+        };
+        self.is_limited.then_some(inward)
+    }
+
+    fn guest(self, host: usize) -> KernelGuest {
+        KernelGuest {
+            ifindex: 1,
+            vm: format!("acme/web/{host}"),
+            mac: mac(host),
+            ips: Vec::new(),
+            bandwidth: B,
+            burst: S,
+            inward: self.inward(),
+            tenant_vms: self.hosts as u32,
+        }
     }
 }
 
@@ -192,19 +216,21 @@ fn state(host: usize, hosts: usize, now: Nanos, commitment: Nanos) -> HoseState 
 }
 
 impl Backend {
-    fn kernel(host: usize, hosts: usize, now: Nanos, maps: &Maps) -> Self {
+    fn kernel(host: usize, tenant: Tenant, now: Nanos, maps: &Maps) -> Self {
         let mut rates = KernelRates::new(now, INTERVAL, maps.clone(), |begins, commitment| {
-            state(host, hosts, begins, commitment)
+            state(host, tenant.hosts, begins, commitment)
         });
-        rates.set_guests(now, vec![guest(host, hosts)]);
+        rates.set_guests(now, vec![tenant.guest(host)]);
         Self::Kernel(Box::new(rates))
     }
 
-    fn paced(host: usize, hosts: usize, now: Nanos) -> Self {
-        let mut state = state(host, hosts, now, Nanos::ZERO);
-        state.set_machines(now, Machines::from(vec![guest(host, hosts).machine()]));
+    fn paced(host: usize, tenant: Tenant, now: Nanos) -> Self {
+        let mut state = state(host, tenant.hosts, now, Nanos::ZERO);
+        let guest = tenant.guest(host);
+        state.set_machines(now, Machines::from(vec![guest.machine()]));
         Self::Paced(Box::new(PacedHost {
             state,
+            inward: guest.inward,
             buckets: BTreeMap::new(),
             taken: 0,
             next_sample: now,
@@ -240,7 +266,11 @@ impl PacedHost {
                     taken: Bytes(std::mem::take(&mut self.taken)),
                     lacks: Bytes(bucket.lacks(now).0),
                     waiting: waits,
-                    queued: Bytes::ZERO,
+                    queued: if waits && self.inward.is_some() {
+                        S
+                    } else {
+                        Bytes::ZERO
+                    },
                 };
                 if usage != Usage::default() {
                     self.state.handle_usage(now, flow(), usage);
@@ -256,7 +286,9 @@ impl PacedHost {
                 self.buckets.remove(&change.flow);
                 continue;
             };
-            let fresh = bucket(rate.max(SLOWEST), S).empty(now);
+            let lent = |inward: KernelInward| inward.part.saturating_add(change.lent);
+            let burst = self.inward.map_or(S, lent);
+            let fresh = bucket(rate.max(SLOWEST), burst).empty(now);
             let known = self.buckets.entry(change.flow).or_insert(fresh);
             known.reconfigure(&fresh, now, now);
         }
@@ -267,6 +299,7 @@ impl PacedHost {
 
 struct Net {
     now: Nanos,
+    tenant: Tenant,
     hosts: Vec<Host>,
     flying: BTreeMap<(Nanos, u64), (usize, Vec<u8>)>,
     count: u64,
@@ -276,13 +309,14 @@ struct Net {
 
 impl Net {
     /// A net of hosts with the kernel's departure times, except those that are `paced`.
-    fn new(hosts: usize, paced: &[usize]) -> Self {
+    fn new(tenant: Tenant, paced: &[usize]) -> Self {
+        let hosts = tenant.hosts;
         let host = |host| {
             let maps = Maps::default();
             let backend = if paced.contains(&host) {
-                Backend::paced(host, hosts, START)
+                Backend::paced(host, tenant, START)
             } else {
-                Backend::kernel(host, hosts, START, &maps)
+                Backend::kernel(host, tenant, START, &maps)
             };
             Host {
                 maps,
@@ -292,6 +326,7 @@ impl Net {
         };
         Self {
             now: START,
+            tenant,
             hosts: (0..hosts).map(host).collect(),
             flying: BTreeMap::new(),
             count: 0,
@@ -350,15 +385,17 @@ impl Net {
         }
     }
 
-    /// Returns the largest excess of all frames to the receiver over {B, S of each sender}, in bytes. A pair
-    /// without a grant may send at the least rate.
+    /// Returns the largest excess of all frames to the receiver over {B, S of each sender}, or {B, `S_in`}, in
+    /// bytes. A pair without a grant may send at the least rate.
     fn excess(&self) -> i128 {
         let mut all: Vec<Nanos> = self.left.iter().flatten().copied().collect();
         all.sort_unstable();
         let senders = self.hosts.len() as u64 - 1;
         let rate = u128::from(B.0 + senders * SLOWEST.0);
         // A frame of each sender is charged when the bucket is empty.
-        let burst = i128::from(senders * (S.0 + WIRE));
+        let inward = self.tenant.inward();
+        let of_all = inward.map_or(senders * S.0, |inward| inward.most.0);
+        let burst = i128::from(of_all + senders * WIRE);
         let (mut waits, mut last, mut most) = (0_i128, START, i128::MIN);
         for at in all {
             let drained = u128::from(at.since(last).0) * rate / 8_000_000_000;
@@ -390,7 +427,7 @@ impl Net {
     /// Starts the process of a host again, with the maps that it has.
     fn restart(&mut self, host: usize) {
         let maps = &self.hosts[host].maps;
-        let backend = Backend::kernel(host, self.hosts.len(), self.now, maps);
+        let backend = Backend::kernel(host, self.tenant, self.now, maps);
         self.hosts[host].backend = Some(backend);
     }
 }
@@ -400,8 +437,12 @@ const WHOLE: RangeInclusive<u64> = 95..=102;
 const HALF: RangeInclusive<u64> = 45..=52;
 
 /// Two senders begin and end, and the receiver's host is silent for a time.
-fn a_day(paced: &[usize]) -> Net {
-    let mut net = Net::new(3, paced);
+fn a_day(paced: &[usize], is_limited: bool) -> Net {
+    let tenant = Tenant {
+        hosts: 3,
+        is_limited,
+    };
+    let mut net = Net::new(tenant, paced);
     net.share(&[], 900, &WHOLE);
     net.share(&[1], 200, &WHOLE);
     net.share(&[1, 2], 200, &HALF);
@@ -411,24 +452,59 @@ fn a_day(paced: &[usize]) -> Net {
     net.share(&[1, 2], 1_000, &HALF);
     net.hosts[0].backend = receiver;
     net.share(&[2], 900, &WHOLE);
+    // Both have full buckets.
+    net.share(&[], 900, &WHOLE);
+    net.share(&[1, 2], 200, &HALF);
     net
 }
 
 #[test]
 fn no_frame_of_adopted_hosts_is_above_the_curve_of_the_receiver() {
-    let mut net = a_day(&[]);
-    // A process with the whole grant dies, and the kernel goes on with the static share.
-    net.hosts[2].backend = None;
-    net.share(&[1, 2], 1_000, &HALF);
-    net.restart(2);
-    net.share(&[2], 1_500, &WHOLE);
+    for is_limited in [false, true] {
+        let mut net = a_day(&[], is_limited);
+        // A process with the whole grant dies, and the kernel goes on with the static share.
+        net.hosts[2].backend = None;
+        net.share(&[1, 2], 1_000, &HALF);
+        net.restart(2);
+        net.share(&[2], 1_500, &WHOLE);
+        assert!(net.excess() <= 0, "{} B above the curve", net.excess());
+    }
+}
+
+/// The depth of the bucket of a sender on an adopted host, in bytes.
+fn depth(net: &Net, host: usize) -> Bytes {
+    let kernel = net.hosts[host].maps.0.borrow();
+    kernel.lines[&flow()].granted.bucket.burst
+}
+
+#[test]
+fn a_lone_sender_borrows_all_that_is_lent_and_returns_it_when_it_is_idle() {
+    let tenant = Tenant {
+        hosts: 3,
+        is_limited: true,
+    };
+    let mut net = Net::new(tenant, &[]);
+    net.share(&[], 900, &WHOLE);
+    assert_eq!(depth(&net, 1), PART);
+    net.share(&[1], 200, &WHOLE);
+    assert_eq!(depth(&net, 1), Bytes(3 * PART.0));
+    net.share(&[], 200, &WHOLE);
+    assert_eq!(depth(&net, 1), PART);
+    // What one of two has is not lent twice.
+    net.share(&[1, 2], 200, &HALF);
+    let both = depth(&net, 1).0 + depth(&net, 2).0;
+    let most = tenant.inward().expect("a limit").most.0;
+    assert!(both > 2 * PART.0 && both <= most, "{both}");
     assert!(net.excess() <= 0, "{} B above the curve", net.excess());
 }
 
 #[test]
 fn no_frame_of_hosts_of_both_backends_is_above_the_curve_of_the_receiver() {
-    for paced in [[0, 1], [0, 2], [1, 2]] {
-        let net = a_day(&paced);
+    for (paced, is_limited) in [[0, 1], [0, 2], [1, 2]]
+        .into_iter()
+        .flat_map(|it| [(it, false), (it, true)])
+    {
+        let net = a_day(&paced, is_limited);
         assert!(net.excess() <= 0, "{paced:?}: {} B", net.excess());
     }
 }
@@ -442,14 +518,18 @@ fn a_former_process_is_forgotten_with_its_destinations() {
     };
     let granted = GrantedRate {
         bucket: Bucket { rate: B, burst: S },
-        alone: B,
+        alone: Bucket { rate: B, burst: S },
         horizon: INTERVAL,
     };
     for flow in [flow(), elsewhere] {
         let limit = FlowLimit { flow, granted };
         maps.clone().set(START, limit).expect("room");
     }
-    let mut net = Net::new(2, &[]);
+    let tenant = Tenant {
+        hosts: 2,
+        is_limited: false,
+    };
+    let mut net = Net::new(tenant, &[]);
     net.hosts[1].maps = maps.clone();
     net.restart(1);
     let rates = |maps: &Maps| {

@@ -3,6 +3,8 @@
 
 mod attacks;
 #[cfg(feature = "departures")]
+mod codel;
+#[cfg(feature = "departures")]
 mod departures;
 mod direct;
 mod queue;

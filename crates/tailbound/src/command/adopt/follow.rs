@@ -271,6 +271,7 @@ impl Follower<'_> {
             lateness: told::both(self.warm.clone(), counted),
             link: self.link,
             packet: self.packet,
+            exchanges: self.rates.is_configured(),
         })
     }
 }

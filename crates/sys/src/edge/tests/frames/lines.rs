@@ -211,7 +211,7 @@ fn a_granted_rate_ends_with_its_lease() {
             };
             let rate = GrantedRate {
                 bucket: bucket(granted),
-                alone: Rate::from_mbit(10),
+                alone: bucket(10),
                 horizon: HORIZON,
             };
             let changed = rates.change(&at, &rate, now);
@@ -245,6 +245,41 @@ fn a_granted_rate_ends_with_its_lease() {
     );
 }
 
+/// Of two equal rates the bucket without a loan holds after the lease.
+#[test]
+fn a_loan_ends_with_its_lease() {
+    let Some(mut programs) = Programs::load(Clock::OfTests) else {
+        return;
+    };
+    programs.start(GUEST, &with_horizon());
+    let bucket = |burst| Bucket {
+        rate: Rate::from_mbit(10),
+        burst: Bytes(burst),
+    };
+    programs.split(&[bucket(1_538)]);
+    let ms = |ms| Nanos::from_secs(1) + Nanos::from_millis(ms);
+    let mut rates = EdgeRates::open(&programs.bpffs.pin()).expect("what is pinned");
+    let key = LineKey::new(programs.rules(GUEST).slot, station(0));
+    let at = RatePlace {
+        ifindex: GUEST,
+        key,
+        place: 0,
+    };
+    let rate = GrantedRate {
+        bucket: bucket(6_152),
+        alone: bucket(1_538),
+        horizon: HORIZON,
+    };
+    let changed = rates.change(&at, &rate, ms(0));
+    changed.expect("an entry");
+    rates.renew(ms(5), ms(600)).expect("a map");
+    for (now, burst) in [(4, 6_152), (6, 1_538), (601, 1_538)] {
+        run_on(&programs.to_splitter, &programs.to(0, 100, ms(now)));
+        let usage = rates.usage(&at, ms(now)).expect("a map");
+        assert!(usage.burst.0.abs_diff(burst) <= 1, "{now}: {usage:?}");
+    }
+}
+
 /// A bucket fills at each rate as long as that was in force, also without a frame.
 #[test]
 fn a_bucket_fills_at_the_rates_that_were_in_force() {
@@ -270,7 +305,7 @@ fn a_bucket_fills_at_the_rates_that_were_in_force() {
     for (now, mbit) in [(0, 1), (10, 4), (12, 1), (20, 8)] {
         let rate = GrantedRate {
             bucket: bucket(mbit),
-            alone: Rate::from_mbit(1),
+            alone: bucket(1),
             horizon: HORIZON,
         };
         rates.renew(ms(100), ms(100)).expect("a map");
@@ -288,7 +323,7 @@ fn a_bucket_fills_at_the_rates_that_were_in_force() {
     };
     let rate = GrantedRate {
         bucket: bucket(1),
-        alone: Rate::from_mbit(1),
+        alone: bucket(1),
         horizon: HORIZON,
     };
     rates

@@ -63,6 +63,11 @@ impl RateExchange {
         })
     }
 
+    /// Returns true if rates are exchanged while guests take part.
+    pub(super) const fn is_configured(&self) -> bool {
+        self.settings.is_some()
+    }
+
     /// Replaces the guests that take part. The exchange starts with the first one, and ends with the last one.
     pub(super) fn set_guests(&mut self, guests: Vec<KernelGuest>) {
         let programs = std::fs::metadata(&self.pins).map(|it| it.ino()).ok();

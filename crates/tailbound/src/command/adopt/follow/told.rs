@@ -6,7 +6,7 @@ use tailbound_adopt::{Action, Allowance, Bucket, Entry, Request, lateness};
 use tailbound_api::{
     Class, HostGuarantees, HostLimits, HostReport, Lateness, MoveEnd, RefusedVm, VmGuarantee,
 };
-use tailbound_host::hose::KernelGuest;
+use tailbound_host::hose::{KernelGuest, KernelInward};
 use tailbound_sys::edge;
 use tailbound_units::{Bytes, Nanos, Rate};
 
@@ -145,6 +145,8 @@ pub(super) struct Situation<'s> {
     pub(super) link: Rate,
     /// The longest packet of guests of the service.
     pub(super) packet: Bytes,
+    /// True if it exchanges rates with other hosts, which buckets of destinations need.
+    pub(super) exchanges: bool,
 }
 
 impl Situation<'_> {
@@ -168,7 +170,7 @@ impl Situation<'_> {
             slowest: SLOWEST,
             // One bucket limits all bursts of a guest, so those into any subtree, too.
             subtree_bursts: true,
-            inward_bursts: false,
+            inward_bursts: self.exchanges,
             delay_classes: false,
             lateness: self.bound(),
             packet: Some(self.packet),
@@ -200,6 +202,7 @@ impl Situation<'_> {
                 ips: station.ips.clone(),
                 bandwidth: bucket.rate,
                 burst: bucket.burst,
+                inward: inward(vm),
                 tenant_vms: vm.tenant_vms,
             })
         });
@@ -225,6 +228,12 @@ impl Situation<'_> {
             Some(guest) if guest.terms != Terms::promised(vm, self.packet) => {
                 "its guest has another guarantee"
             }
+            Some(_) if inward(vm).is_some() && !self.exchanges => {
+                "an inward burst needs the exchange of rates (tailbound adopt --control --hose)"
+            }
+            Some(guest) if inward(vm).is_some() && guest.station.is_none() => {
+                "an inward burst needs the MAC address of its guest (adopt it without --no-guard)"
+            }
             Some(_) => return None,
         };
         Some(why.to_owned())
@@ -247,6 +256,13 @@ impl Situation<'_> {
             Lateness::Within(Nanos(bound.0.div_ceil(STEP.0).saturating_mul(STEP.0)))
         })
     }
+}
+
+/// Returns the inward burst of a VM, if that is a limit.
+fn inward(vm: &VmGuarantee) -> Option<KernelInward> {
+    let guarantee = vm.guarantee?;
+    let (part, most) = guarantee.credit(vm.tenant_vms).zip(guarantee.burst_in)?;
+    Some(KernelInward { most, part })
 }
 
 #[cfg(test)]

@@ -75,6 +75,7 @@ fn report(said: &HostGuarantees, adopted: Vec<AdoptedVm>) -> HostReport {
         lateness: Some(lateness(20_000, 12_600)),
         link: Rate::from_mbit(10_000),
         packet: LONGEST_PACKET,
+        exchanges: false,
     }
     .report()
 }
@@ -107,6 +108,7 @@ fn a_host_report_has_the_lateness_with_margin_or_warming_up() {
         lateness: Some(lateness(9_999, 12_600)),
         link: Rate::from_mbit(10_000),
         packet: LONGEST_PACKET,
+        exchanges: false,
     };
     let bound = |situation: &Situation<'_>| situation.report().limits.unwrap().lateness;
     assert_eq!(bound(&situation), Lateness::WarmingUp);
@@ -182,6 +184,7 @@ fn guarantees_are_refused_until_the_packet_limit_is_in_force() {
         lateness: None,
         link: Rate::from_mbit(10_000),
         packet: FRAME,
+        exchanges: true,
     };
     let report = situation.report();
     assert_eq!(report.limits.unwrap().packet, Some(FRAME));
@@ -220,6 +223,7 @@ fn guests_whose_address_the_guard_knows_exchange_rates() {
         lateness: None,
         link: Rate::from_mbit(10_000),
         packet: LONGEST_PACKET,
+        exchanges: false,
     };
     let guests = situation.exchanging();
     let [guest] = guests.as_slice() else {
@@ -229,5 +233,45 @@ fn guests_whose_address_the_guard_knows_exchange_rates() {
     assert_eq!(guest.mac, [2, 0, 0, 0, 0, 7]);
     assert_eq!(guest.bandwidth, Rate::from_mbit(100));
     assert_eq!((guest.burst, guest.tenant_vms), (Bytes(15_000), 2));
-    assert_eq!(guest.ips.len(), 1);
+    assert_eq!((guest.ips.len(), guest.inward), (1, None));
+}
+
+#[test]
+fn an_inward_burst_needs_the_exchange_and_the_address_of_its_guest() {
+    let mut said = said(&[(0, Some(100))]);
+    let guarantee = said.vms[0].guarantee.as_mut().expect("one");
+    guarantee.burst_in = Some(Bytes(15_000));
+    let mut own = entry(Some("acme/web/0"), Some(100));
+    let why = |own: &Entry, exchanges| {
+        let situation = Situation {
+            said: &said,
+            adopted: vec![AdoptedVm::of(own, true)],
+            failures: &BTreeMap::new(),
+            lateness: None,
+            link: Rate::from_mbit(10_000),
+            packet: LONGEST_PACKET,
+            exchanges,
+        };
+        let report = situation.report();
+        let limits = report.limits.expect("limits");
+        assert_eq!(limits.inward_bursts, exchanges);
+        let inward = situation.exchanging().first().map(|guest| guest.inward);
+        let why = report.refused.first().map(|refused| refused.why.clone());
+        (why.unwrap_or_default(), inward)
+    };
+    assert!(why(&own, false).0.contains("--hose"));
+    assert!(why(&own, true).0.contains("without --no-guard"));
+    let Action::Guest { rules } = &mut own.steps[0].action else {
+        panic!("a guest");
+    };
+    rules.guard = Some(Station {
+        mac: "02:00:00:00:00:07".parse().expect("an address"),
+        ips: Vec::new(),
+    });
+    // One other machine always has all of it.
+    let inward = KernelInward {
+        most: Bytes(15_000),
+        part: Bytes(15_000),
+    };
+    assert_eq!(why(&own, true), (String::new(), Some(Some(inward))));
 }

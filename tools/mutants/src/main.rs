@@ -29,6 +29,9 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use tree::Sources;
 
+/// Mutants of a hundred that tests have to kill, of all parts together.
+const LEAST_PERCENT: usize = 95;
+
 /// The options of the command line.
 #[derive(Debug)]
 struct Options {
@@ -120,10 +123,16 @@ fn try_parts(options: &Options) -> Result<bool, String> {
     if options.writes {
         write(&scores)?;
     }
-    let (killed, mutants) = scores.values().fold((0, 0), |sum, score| {
-        (sum.0 + score.killed, sum.1 + score.mutants)
-    });
-    println!("all parts: {killed} of {mutants} mutants are killed");
+    let sum = |of: fn(&Score) -> usize| scores.values().map(of).sum::<usize>();
+    let (killed, mortal) = (sum(|it| it.killed), sum(Score::mortal));
+    println!(
+        "all parts: {killed} of {mortal} mutants are killed, {} more are equivalent",
+        sum(|it| it.mutants) - mortal
+    );
+    if killed * 100 < mortal * LEAST_PERCENT {
+        println!("fewer than {LEAST_PERCENT} % are killed");
+        holds = false;
+    }
     Ok(holds)
 }
 

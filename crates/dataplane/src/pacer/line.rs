@@ -409,3 +409,30 @@ impl<F: Frame, D: FnMut(&mut Store<F>, FrameIndex)> Judged for CodelLine<'_, F, 
         false
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tailbound_units::Rate;
+
+    /// A tenth of the link: the 500 bytes behind the change are 50.
+    #[test]
+    fn the_release_of_a_frame_that_is_to_depart_follows_the_wire() {
+        let change = RateChange {
+            at: Position(100),
+            start: Position(200),
+            old: Rate::from_mbit(10_000),
+            new: Rate::from_mbit(1_000),
+        };
+        for (stage, before, after) in [
+            (Stage::Released, 600, 150),
+            (Stage::Released, 200, 200),
+            (Stage::Limited, 600, 600),
+        ] {
+            let mut line = Line::new(GuestIndex::new(0), 1, None);
+            (line.stage, line.release) = (stage, Position(before));
+            line.translate_release(&change);
+            assert_eq!(line.release, Position(after), "{stage:?}");
+        }
+    }
+}

@@ -139,10 +139,15 @@ fn taken_frames_and_their_memory_count_once() {
     let memory = |host: &Host| host.pacer.core.guests.find(id).map(|it| it.backlog.memory);
     let before = memory(&host);
     assert!(before > Some(Bytes(20 * 1538)));
-    for guarantee in [None, Some(&guarantee(100))] {
-        set(&mut host, 0, guarantee);
-    }
+    set(&mut host, 0, None);
+    assert_eq!(memory(&host).unwrap_or_default(), Bytes(0), "best effort");
+    set(&mut host, 0, Some(&guarantee(100)));
     assert_eq!(memory(&host), before);
+}
+
+#[test]
+fn frames_of_all_guests_may_have_512_mib_by_default() {
+    assert_eq!(PacerConfig::new(LINK).memory, Bytes(512 << 20));
 }
 
 #[test]

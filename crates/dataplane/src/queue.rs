@@ -302,3 +302,6 @@ impl<F: Frame> Queue<F> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -186,6 +186,9 @@ mod tests {
         assert_eq!(divided(100, &[(10, 100), (30, 100)]), [40, 60]);
         assert_eq!(divided(100, &[(10, 20), (30, 100)]), [20, 80]);
         assert_eq!(divided(100, &[(500, 100), (30, 100)]), [70, 30]);
+        // As long as each gets a bit a second.
+        assert_eq!(divided(12, &[(5, 10), (5, 10)]), [6, 6]);
+        assert_eq!(divided(11, &[(5, 10), (5, 10)]), [5, 5]);
     }
 
     proptest! {

@@ -188,3 +188,12 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn differences_are_exact_and_saturate_where_they_say_so() {
+    assert_eq!(Bytes(5) - Bytes(3), Bytes(2));
+    for (rate, less, left) in [(7, 5, 2), (5, 7, 0)] {
+        assert_eq!(Rate(rate).saturating_sub(Rate(less)), Rate(left));
+    }
+    assert_eq!(Nanos::from_millis(1_500).as_secs_f64().to_string(), "1.5");
+}

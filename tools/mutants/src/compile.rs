@@ -9,9 +9,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Instant;
 
 /// Greatest number of attempts: an attempt shows the errors of one pass of the compiler.
 const ATTEMPTS: usize = 25;
+/// Exit code of `timeout` for a program that it ended.
+const TIMED_OUT: i32 = 124;
+
+/// The end of the time for all parts; `None` without one.
+pub(crate) type Deadline = Option<Instant>;
 
 /// A crate whose mutants all compile.
 #[derive(Debug)]
@@ -44,14 +50,48 @@ fn places(message: &Value, into: &mut Vec<(String, Range<usize>)>) {
     }
 }
 
-/// Builds, or only checks, the tests. Returns the errors and the programs.
+/// Puts the crates of others that a build of the workspace has compiled into a new target directory:
+/// copies of what cargo writes in place, and links to all else.
+fn borrow_dependencies(built: &Path, target: &Path) -> Result<(), String> {
+    let into = target.join("debug");
+    if into.exists() || !built.exists() {
+        return Ok(());
+    }
+    std::fs::create_dir_all(&into).map_err(|error| error.to_string())?;
+    for (folder, how) in [(".fingerprint", "-a"), ("build", "-a"), ("deps", "-al")] {
+        let mut command = Command::new("cp");
+        let status = command.arg(how).arg(built.join(folder)).arg(&into).status();
+        if !status.is_ok_and(|status| status.success()) {
+            return Err(format!("cp: {folder} of {}", built.display()));
+        }
+    }
+    Ok(())
+}
+
+/// The errors of a build, and the programs that it made.
+type BuildOutput = (Vec<CompileError>, Vec<Program>);
+
+/// Builds, or only checks, the tests, until `deadline`. Returns the errors and the programs; `None` if
+/// the time did not suffice.
 fn cargo(
     tree: &Tree,
     target: &Path,
     parts: &[Part],
     builds: bool,
-) -> Result<(Vec<CompileError>, Vec<Program>), String> {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    deadline: Deadline,
+) -> Result<Option<BuildOutput>, String> {
+    let mut command = Command::new("timeout");
+    // 0 is no limit.
+    command.arg(
+        deadline
+            .map_or(0, |at| {
+                at.saturating_duration_since(Instant::now())
+                    .as_secs()
+                    .max(1)
+            })
+            .to_string(),
+    );
+    command.arg(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command
         .current_dir(&tree.root)
         .arg(if builds { "test" } else { "check" });
@@ -75,6 +115,9 @@ fn cargo(
     let output = command
         .output()
         .map_err(|error| format!("cargo: {error}"))?;
+    if output.status.code() == Some(TIMED_OUT) {
+        return Ok(None);
+    }
     let mut errors = Vec::new();
     let mut programs = Vec::new();
     for line in String::from_utf8_lossy(&output.stdout).lines() {
@@ -103,7 +146,7 @@ fn cargo(
     if errors.is_empty() && !output.status.success() {
         return Err("cargo ended without an error of the crate".into());
     }
-    Ok((errors, programs))
+    Ok(Some((errors, programs)))
 }
 
 /// Returns the mutants to which the errors are due.
@@ -130,24 +173,28 @@ fn blamed(
     Ok(all)
 }
 
-/// Compiles the crate, and drops mutants until it succeeds.
+/// Compiles the crate, and drops mutants until it succeeds; `None` if the time did not suffice.
 pub(crate) fn compile(
     tree: &Tree,
     target: &Path,
     sources: &Sources,
     parts: &[Part],
-) -> Result<Compiled, String> {
+    deadline: Deadline,
+) -> Result<Option<Compiled>, String> {
+    borrow_dependencies(Path::new("target/debug"), target)?;
     let mut dropped = BTreeSet::new();
     let mut checked = false;
     for _ in 0..ATTEMPTS {
         let files = tree.write(sources, &dropped)?;
-        let (errors, programs) = cargo(tree, target, parts, checked)?;
+        let Some((errors, programs)) = cargo(tree, target, parts, checked, deadline)? else {
+            return Ok(None);
+        };
         if !errors.is_empty() {
             dropped.extend(blamed(tree, &files, &errors)?);
         } else if !checked {
             checked = true;
         } else {
-            return Ok(Compiled { programs, dropped });
+            return Ok(Some(Compiled { programs, dropped }));
         }
     }
     Err(format!(

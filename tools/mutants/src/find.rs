@@ -2,6 +2,7 @@
 //!
 //! Only code in the bodies of functions has mutants. Macros, patterns, constants and code for tests
 //! have none: a mutant is selected while the program runs, and theirs would have to be compiled.
+//! Capacities of collections have none, either: they change no result.
 
 use proc_macro2::Span;
 use std::ops::Range;
@@ -114,6 +115,11 @@ fn others(operator: &BinOp) -> &'static [&'static str] {
         BinOp::SubAssign(_) | BinOp::MulAssign(_) | BinOp::DivAssign(_) => &["+="],
         _ => &[],
     }
+}
+
+/// Checks whether a function takes nothing but a capacity.
+fn takes_capacity(name: &syn::Ident) -> bool {
+    name == "with_capacity" || name == "reserve" || name == "shrink_to"
 }
 
 /// Returns the method that a mistake would call in place of one.
@@ -319,6 +325,15 @@ impl<'ast> Visit<'ast> for Finder<'_> {
 
     fn visit_expr(&mut self, node: &'ast Expr) {
         match node {
+            Expr::Call(call)
+                if matches!(&*call.func, Expr::Path(it)
+                if it.path.segments.last().is_some_and(|it| takes_capacity(&it.ident))) =>
+            {
+                return;
+            }
+            Expr::MethodCall(call) if takes_capacity(&call.method) => {
+                return self.visit_expr(&call.receiver);
+            }
             Expr::Binary(binary) => self.binary(binary),
             Expr::Lit(literal) => self.literal(literal),
             Expr::MethodCall(call) => self.method(call),

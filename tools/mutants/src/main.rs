@@ -6,7 +6,7 @@
 //!
 //! One build of a copy of the crate ([`tree`]) has all mutants of a part ([`part`]), each behind a
 //! condition ([`rewrite`]); the variable `TAILBOUND_MUTANT` selects one. Each unit test of the
-//! part runs once to find the mutants that it reaches, then each mutant meets its tests, the fastest
+//! crate runs once to find the mutants that it reaches, then each mutant meets its tests, the fastest
 //! ones first ([`run`]). Survivors that [`record`] does not name are an error.
 
 mod changed;
@@ -18,6 +18,7 @@ mod rewrite;
 mod run;
 mod tree;
 
+use compile::Deadline;
 use part::{PARTS, Part};
 use record::{Key, Score, Scores};
 use rewrite::Numbered;
@@ -29,13 +30,16 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use tree::Sources;
 
+/// Mutants of a hundred that tests have to kill, of all parts together.
+const LEAST_PERCENT: usize = 95;
+
 /// The options of the command line.
 #[derive(Debug)]
 struct Options {
     writes: bool,
     most: Option<usize>,
     jobs: usize,
-    limit: Duration,
+    deadline: Deadline,
     /// Only mutants of lines that differ from this commit.
     changed: Option<String>,
     parts: Vec<Part>,
@@ -47,7 +51,7 @@ impl Options {
             writes: false,
             most: None,
             jobs: 2,
-            limit: Duration::MAX,
+            deadline: None,
             changed: None,
             parts: Vec::new(),
         };
@@ -61,7 +65,10 @@ impl Options {
                 "--write" => options.writes = true,
                 "--most" => options.most = Some(number(value()?)? as usize),
                 "--jobs" => options.jobs = number(value()?)?.max(1) as usize,
-                "--seconds" => options.limit = Duration::from_secs(number(value()?)?.into()),
+                "--seconds" => {
+                    let seconds = Duration::from_secs(number(value()?)?.into());
+                    options.deadline = Some(Instant::now() + seconds);
+                }
                 "--changed" => options.changed = Some(value()?),
                 name => options.parts.push(Part::named(name).ok_or_else(|| {
                     let names: Vec<_> = PARTS.iter().map(|part| part.name).collect();
@@ -73,6 +80,10 @@ impl Options {
             options.parts = PARTS.to_vec();
         }
         Ok(options)
+    }
+
+    fn is_over(&self) -> bool {
+        self.deadline.is_some_and(|at| Instant::now() >= at)
     }
 }
 
@@ -99,7 +110,7 @@ fn try_parts(options: &Options) -> Result<bool, String> {
         .parts
         .chunk_by(|one, other| one.folder == other.folder)
     {
-        if begun.elapsed() >= options.limit {
+        if options.is_over() {
             println!("{}: not tried for lack of time", parts[0].folder);
             continue;
         }
@@ -120,10 +131,16 @@ fn try_parts(options: &Options) -> Result<bool, String> {
     if options.writes {
         write(&scores)?;
     }
-    let (killed, mutants) = scores.values().fold((0, 0), |sum, score| {
-        (sum.0 + score.killed, sum.1 + score.mutants)
-    });
-    println!("all parts: {killed} of {mutants} mutants are killed");
+    let sum = |of: fn(&Score) -> usize| scores.values().map(of).sum::<usize>();
+    let (killed, mortal) = (sum(|it| it.killed), sum(Score::mortal));
+    println!(
+        "all parts: {killed} of {mortal} mutants are killed, {} more are equivalent",
+        sum(|it| it.mutants) - mortal
+    );
+    if options.changed.is_none() && killed * 100 < mortal * LEAST_PERCENT {
+        println!("fewer than {LEAST_PERCENT} % are killed");
+        holds = false;
+    }
     Ok(holds)
 }
 
@@ -178,8 +195,14 @@ fn try_crate(
         return Ok(Vec::new());
     }
     let tree = tree::Tree::make(root, &target, parts[0].folder)?;
-    let compiled = compile::compile(&tree, &target.join("build"), &sources, parts)?;
+    let build = target.join("build");
+    let compiled = compile::compile(&tree, &build, &sources, parts, options.deadline)?;
+    let Some(compiled) = compiled else {
+        println!("{}: its build takes too long", parts[0].folder);
+        return Ok(Vec::new());
+    };
     let programs = Programs(compiled.programs);
+    let tests = programs.tests(&target, options.jobs)?;
     let mut scores = Vec::new();
     for part in parts {
         let mut all = mutants_of(&sources, part);
@@ -188,9 +211,8 @@ fn try_crate(
         if all.is_empty() {
             continue;
         }
-        let tests = programs.tests(part.module, &target, options.jobs)?;
         let fates = run::each(&all, options.jobs, |_, (_, it)| {
-            (begun.elapsed() < options.limit).then(|| programs.try_mutant(it.number, &tests))
+            (!options.is_over()).then(|| programs.try_mutant(it.number, &tests))
         });
         let score = judge(part, &all, &fates);
         let Score {

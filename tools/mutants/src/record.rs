@@ -10,7 +10,8 @@ pub(crate) const FILE: &str = "tests/mutants.toml";
 
 const HEAD: &str = "\
 # Mutants of each part (tools/mutants): their number, those that the part's unit tests kill, and the
-# survivors, each with the reason why no test kills it. `scripts/mutants PART` compares, and
+# survivors, each with the reason why no test kills it. A reason that begins with `equivalent:` is a proof
+# that no test can: such mutants do not count. `scripts/mutants PART` compares, and
 # `scripts/mutants --write PART` records.
 ";
 
@@ -29,6 +30,15 @@ pub(crate) struct Score {
     pub(crate) killed: usize,
     /// The reason of each survivor; empty until a person states it.
     pub(crate) survivors: BTreeMap<Key, String>,
+}
+
+impl Score {
+    /// Mutants that a test could kill: all except those that are proved equivalent.
+    pub(crate) fn mortal(&self) -> usize {
+        let reasons = self.survivors.values();
+        let equivalent = reasons.filter(|reason| reason.starts_with("equivalent:"));
+        self.mutants - equivalent.count()
+    }
 }
 
 /// The scores by part.
@@ -123,7 +133,7 @@ mod tests {
             mutants: 10,
             killed: 8,
             survivors: [
-                (key("\"a\" < b -> a"), "same".to_owned()),
+                (key("\"a\" < b -> a"), "equivalent: same".to_owned()),
                 (key("1 -> 2"), String::new()),
             ]
             .into(),
@@ -131,6 +141,7 @@ mod tests {
         let scores = Scores::from([("units".to_owned(), score.clone())]);
         assert_eq!(parse(&text(&scores)), Ok(scores.clone()));
         let before = score.clone();
+        assert_eq!(before.mortal(), 9);
         score.survivors.values_mut().for_each(String::clear);
         keep_reasons(&mut score, Some(&before));
         assert_eq!(score, before);

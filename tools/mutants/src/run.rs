@@ -88,8 +88,8 @@ impl Programs {
         command
     }
 
-    /// Returns all tests of a module, each with the number of its program.
-    fn names(&self, module: &str) -> Result<Vec<(usize, String)>, String> {
+    /// Returns all tests, each with the number of its program.
+    fn names(&self) -> Result<Vec<(usize, String)>, String> {
         let mut names = Vec::new();
         for (program, Program { path, .. }) in self.0.iter().enumerate() {
             let mut command = Command::new(path);
@@ -97,8 +97,7 @@ impl Programs {
             let output = output.map_err(|error| error.to_string())?;
             let text = String::from_utf8_lossy(&output.stdout);
             let of_program = text.lines().filter_map(|line| line.strip_suffix(": test"));
-            let of_module = of_program.filter(|name| name.starts_with(module));
-            names.extend(of_module.map(|name| (program, name.to_owned())));
+            names.extend(of_program.map(|name| (program, name.to_owned())));
         }
         Ok(names)
     }
@@ -125,14 +124,9 @@ impl Programs {
         })
     }
 
-    /// Runs all tests of a module without a mutant.
-    pub(crate) fn tests(
-        &self,
-        module: &str,
-        scratch: &Path,
-        jobs: usize,
-    ) -> Result<Vec<Test>, String> {
-        let names = self.names(module)?;
+    /// Runs all tests without a mutant.
+    pub(crate) fn tests(&self, scratch: &Path, jobs: usize) -> Result<Vec<Test>, String> {
+        let names = self.names()?;
         let of = |number: usize, (program, name): &(usize, String)| {
             let scratch = scratch.join(format!("reached-{number}"));
             let test = self.try_test(*program, name, &scratch);

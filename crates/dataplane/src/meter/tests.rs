@@ -275,3 +275,13 @@ proptest! {
         prop_assert_eq!(one.stats(), other.stats());
     }
 }
+
+/// One flow more than the default `flows` evicts the oldest one.
+#[test]
+fn a_default_table_has_room_for_65_536_flows() {
+    let mut meter = meter();
+    for destination in 0..65_537 {
+        meter.is_of_small_flow(START, key(1, destination), 100);
+    }
+    assert_eq!(meter.flows(), 65_536);
+}

@@ -440,3 +440,26 @@ fn on_link(rate: Rate, burst: WireBytes, link: Rate) -> TokenBucket<Position> {
     let bucket = TokenBucket::on_wire(link, rate, burst.min(DEEPEST));
     bucket.unwrap_or_else(|| unreachable!("at a rate and of a depth that can be counted"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A charge is reverted, or refunded after the bucket has changed.
+    #[test]
+    fn a_frame_that_is_taken_back_costs_no_tokens() {
+        let link = Rate::from_mbit(10_000);
+        let (now, wire, burst) = (Position(50_000_000), WireBytes(1_538), WireBytes(5_000));
+        for changes in [false, true] {
+            let bucket = on_link(Rate::from_mbit(100), burst, link);
+            let mut account = Account::new(bucket, None, WireBytes::ZERO);
+            account.charge(now, wire, &RateChange::none(link));
+            if changes {
+                account.change(now, |_| {});
+            }
+            assert_eq!(account.holds(now), burst - wire);
+            account.take_back(now, wire, now);
+            assert_eq!(account.holds(now), burst);
+        }
+    }
+}

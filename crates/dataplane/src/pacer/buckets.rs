@@ -159,3 +159,32 @@ impl Buckets {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tailbound_units::{Bytes, Rate};
+
+    /// A frame that waits for {B, S} departs as before when it is charged again.
+    #[test]
+    fn a_frame_that_is_charged_anew_keeps_its_departure() {
+        let link = Rate::from_mbit(10_000);
+        let guarantee = Guarantee::new(Rate::from_mbit(100), Bytes(3_076), link);
+        let (now, wire) = (Position(50_000_000), WireBytes(1_538));
+        for is_local in [false, true] {
+            let mut buckets = Buckets::new(&PacerConfig::strict(link), &guarantee).expect("sound");
+            let mut schedule = || {
+                if is_local {
+                    buckets.schedule_local(now, wire)
+                } else {
+                    buckets.schedule(now, wire)
+                }
+            };
+            let departures = [(); 3].map(|()| schedule());
+            // A hundredth of the link.
+            assert_eq!(departures[2], now + WireBytes(153_800));
+            buckets.charge_anew(wire, now + wire, is_local);
+            assert_eq!(buckets.last_departure(), departures[2]);
+        }
+    }
+}

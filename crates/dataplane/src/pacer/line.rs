@@ -409,3 +409,76 @@ impl<F: Frame, D: FnMut(&mut Store<F>, FrameIndex)> Judged for CodelLine<'_, F, 
         false
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::store::Arrival;
+    use super::*;
+    use crate::testing::Record;
+    use crate::{FlowKey, GuestId};
+    use tailbound_units::Rate;
+    use tailbound_units::exact::TokenBucket;
+
+    /// A flow keeps its turn after `CoDel` dropped its frame: frame 5 leaves in place of frame 4.
+    #[test]
+    fn a_dropped_frame_costs_its_flow_no_turn() {
+        let key = FlowKey {
+            source: GuestId::first(0),
+            destination: 1,
+        };
+        let rate = Rate::from_mbit(1_000);
+        let bucket = TokenBucket::on_wire(rate, rate, WireBytes(30_000)).expect("short");
+        let limit = Limit::new(key, bucket, None, WireBytes::ZERO);
+        let mut line = Line::new(GuestIndex::new(0), 1, Some(limit));
+        let mut store = Store::new();
+        let size = (WireBytes(1_538), Bytes(1_514));
+        for id in 0..7 {
+            let record = Record {
+                connection: u32::from(id >= 4) << 28,
+                ..Record::new(id, 0, 1_514)
+            };
+            let flow = record.connection();
+            let arrival = Arrival {
+                enqueued: Nanos::ZERO,
+                at: Position::ZERO,
+            };
+            let place = store.place(record, size, arrival);
+            line.push(&mut store, place, size, flow);
+        }
+        let mut left = Vec::new();
+        while !line.is_empty() {
+            let head = line.head();
+            if left == [0] {
+                line.drop_first(&mut store);
+            } else {
+                line.pop(&store);
+            }
+            if line.is_empty() {
+                line.advance(&mut store);
+            }
+            left.push(store.take(head).expect("a frame").id);
+        }
+        assert_eq!(left, [0, 4, 5, 1, 6, 2, 3]);
+    }
+
+    /// A tenth of the link: the 500 bytes behind the change are 50.
+    #[test]
+    fn the_release_of_a_frame_that_is_to_depart_follows_the_wire() {
+        let change = RateChange {
+            at: Position(100),
+            start: Position(200),
+            old: Rate::from_mbit(10_000),
+            new: Rate::from_mbit(1_000),
+        };
+        for (stage, before, after) in [
+            (Stage::Released, 600, 150),
+            (Stage::Released, 200, 200),
+            (Stage::Limited, 600, 600),
+        ] {
+            let mut line = Line::new(GuestIndex::new(0), 1, None);
+            (line.stage, line.release) = (stage, Position(before));
+            line.translate_release(&change);
+            assert_eq!(line.release, Position(after), "{stage:?}");
+        }
+    }
+}

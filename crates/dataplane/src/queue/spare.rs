@@ -37,3 +37,21 @@ pub(crate) fn shrink_list<T>(list: &mut VecDeque<T>) -> Spare {
     list.shrink_to(list.capacity().saturating_sub(PLACES));
     Spare::More
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_list_frees_its_places_in_steps_and_one_with_frames_keeps_them() {
+        let mut list = VecDeque::with_capacity(2 * PLACES + 1);
+        list.push_back(0);
+        assert_eq!(shrink_list(&mut list), Spare::InUse);
+        list.clear();
+        for left in [PLACES + 1, 1, 0] {
+            assert_eq!(shrink_list(&mut list), Spare::More);
+            assert_eq!(list.capacity(), left);
+        }
+        assert_eq!(shrink_list(&mut list), Spare::Nothing);
+    }
+}

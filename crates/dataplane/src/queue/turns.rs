@@ -186,6 +186,18 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_member_that_resumes_has_its_turn_behind_the_others() {
+        let (mut turns, mut all) = (Turns::NONE, vec![Member(Turn::NONE), Member(Turn::NONE)]);
+        turns.resume(&mut all, 0, 100);
+        turns.begin(&mut all, 1, 100);
+        for index in [1, 0] {
+            assert!(all[index as usize].0.active);
+            assert_eq!(turns.pick(&mut all, 100), Some(index));
+            all[index as usize].turn_mut().deficit -= 100;
+        }
+    }
+
     proptest! {
         #[test]
         fn the_only_turn_ends_as_all_turns_do(

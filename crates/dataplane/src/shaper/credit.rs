@@ -89,3 +89,23 @@ impl Credit {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tailbound_units::Rate;
+
+    /// Ticks of 4 ms: an interval of 30 ms has 8 of them, and begins and ends with a tick.
+    #[test]
+    fn credit_is_given_at_whole_ticks() {
+        let mut credit = Credit::new(&CreditConfig {
+            tick: Nanos::from_millis(4),
+            ..CreditConfig::new(Rate::from_mbit(8), Nanos::from_millis(30))
+        });
+        // 1 MB/s for 30 ms.
+        let begin = Nanos::from_millis(1_001);
+        let admitted = [30_000, 30_000, 1].map(|len| credit.admits(begin, len));
+        assert_eq!(admitted, [true, true, false], "that of an interval, twice");
+        assert_eq!(credit.admits_at(begin, 1), Nanos::from_millis(1_032));
+    }
+}

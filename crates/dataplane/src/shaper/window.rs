@@ -184,7 +184,8 @@ impl Window {
 
     /// Checks whether an idle interval has no effect.
     fn is_at_rest(&self) -> bool {
-        self.came == 0.0 && self.from <= self.least && self.slope == 0.0 && self.sum == 0.0
+        let is_still = self.slope == 0.0 && self.sum == 0.0 && self.last_error <= -1.0;
+        self.came == 0.0 && self.from <= self.least && is_still && self.beyond.is_none()
     }
 
     fn end_interval(&mut self) {
@@ -296,8 +297,36 @@ mod tests {
         // Half of the sum remains: 1 %, 1.5 %, 1.75 % of 3 ms, added up.
         let found = positions([0, 1_000, 0], Nanos::ZERO, &[101, 101, 101]);
         assert_near(&found, &[30_000, 75_000, 127_500]);
+        // An idle second has an error of -1, also where the window cannot go lower.
+        let found = positions([0, 0, 10], middle, &[100, 0, 0, 100]);
+        assert_near(&found, &[10_000_000, 10_000_000, 10_000_000, 10_100_000]);
         // A change of the error moves the window once, and back when it is undone.
         let found = positions([0, 0, 1_000], middle, &[101, 101, 103, 102]);
         assert_near(&found, &[10_100_000, 10_100_000, 10_302_000, 10_198_980]);
+    }
+
+    /// At another rate an interval begins with the change, or with the first packet if none came yet.
+    #[test]
+    fn an_interval_begins_at_a_change_of_a_window_with_packets() {
+        let [slow, fast] = [8, 16].map(Rate::from_mbit);
+        let change = SECOND + Nanos::from_millis(300);
+        for came in [false, true] {
+            let mut before = Window::new(&WindowConfig::new(slow));
+            if came {
+                before.count(SECOND, 1000);
+            }
+            let mut after = Window::new(&WindowConfig::new(fast));
+            after.follow(&before, change, slow, fast);
+            let first = change + Nanos::from_millis(100);
+            let passed = Nanos(after.count(first, 1000) as u64);
+            assert_eq!(
+                passed,
+                if came {
+                    first.since(change)
+                } else {
+                    Nanos::ZERO
+                }
+            );
+        }
     }
 }

@@ -1,6 +1,8 @@
 //! The state of one connection.
 
 pub(super) mod record;
+#[cfg(test)]
+mod tests;
 
 use super::config::SnoopConfig;
 use super::frame::{Link, Origin};

@@ -105,3 +105,26 @@ impl Flow {
         self.queued = Bytes::ZERO;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::Address;
+
+    /// A used rate is exact, and its demand a quarter more.
+    #[test]
+    fn demand_is_a_quarter_above_the_used_rate() {
+        let second = Nanos::from_secs(1);
+        let mut flow = Flow::new(Destination::Address(Address(1)));
+        flow.handle_usage(Usage {
+            taken: Bytes(1_250_000_000),
+            ..Usage::default()
+        });
+        flow.end_sample(Sample {
+            elapsed: second,
+            interval: second,
+            share: Rate::ZERO,
+        });
+        assert_eq!(flow.demand, Rate(12_500_000_000));
+    }
+}

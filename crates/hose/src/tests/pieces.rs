@@ -56,9 +56,13 @@ fn the_work_of_a_piece_is_bounded_for_any_number_of_changes() {
         net.hosts[0].state.piece = 0;
         net.set_machines(0, next);
         net.hosts[0].state.piece = piece;
+        let begun = net.clock(0);
         let (mut all, mut pieces) = (0, 0);
         while net.hosts[0].state.is_changing() {
             let looked_at = net.piece(0);
+            let at = net.hosts[0].state.poll_at();
+            let is_due = !net.hosts[0].state.is_changing() || at >= Some(begun);
+            assert!(is_due, "{what}: the next piece is due since {at:?}");
             assert!(looked_at <= piece + 50, "{what}: {looked_at} at once");
             all += looked_at;
             pieces += 1;

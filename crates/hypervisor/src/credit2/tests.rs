@@ -270,3 +270,37 @@ proptest! {
         prop_assert!(run <= most, "{run} of {most}");
     }
 }
+
+#[test]
+fn a_hog_runs_or_waits_all_the_time() {
+    let host = host(1, &[(256, 0), (512, 0)]);
+    let hogs = [Workload::hog(); 2];
+    let config = SimulationConfig::default();
+    let mut simulation = Simulation::new(machine(&host), &hogs, config).unwrap();
+    simulation.run(Nanos::from_secs(1), &mut |_| {});
+    for vcpu in [0, 1].map(VcpuId) {
+        let stats = simulation.machine().stats(vcpu);
+        assert_eq!(stats.run + stats.waited, Nanos::from_secs(1), "{vcpu:?}");
+    }
+}
+
+/// All of a queue get the same: twice the usual credit if the next one has the lowest. A running one
+/// whose budget is used up then is asked to stop.
+#[test]
+fn a_reset_gives_a_queue_credit_and_ends_a_run_without_budget() {
+    let host = host(1, &[(256, 0), (256, 50)]);
+    for (credit, gift) in [(CREDIT_MIN, 2 * CREDIT_INIT), (CREDIT_MIN + 1, CREDIT_INIT)] {
+        for (budget, stops) in [(1_000_000, true), (1_000_001, false)] {
+            let mut credit2 = Credit2::new(Credit2Config::default(), &host);
+            credit2.vcpus[0].credit = credit;
+            credit2.current[0] = Some(VcpuId(1));
+            (credit2.vcpus[1].credit, credit2.vcpus[1].budget) = (-9_000_000, Some(budget));
+            let mut raise = PcpuSet::new();
+            credit2.reset(ms(1), VcpuId(0), &mut raise);
+            assert_eq!(credit2.vcpus[0].credit, credit + gift);
+            // Its millisecond is paid before, down to the lowest credit.
+            assert_eq!(credit2.vcpus[1].credit, CREDIT_MIN + gift);
+            assert_eq!(raise.contains(PcpuId(0)), stops);
+        }
+    }
+}

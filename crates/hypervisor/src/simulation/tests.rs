@@ -317,3 +317,16 @@ fn a_load_by_the_clock_has_the_period_that_it_is_given() {
     // Each period is what it says, not longer by the work of looking at the clock.
     assert!((95..=96).contains(&stats.wakes), "{stats:?}");
 }
+
+#[test]
+fn bursts_use_their_part_of_burst_and_sleep() {
+    let load = Workload::load(Load::Bursts {
+        work: ms(1.0),
+        sleep: ms(9.0),
+        jitter: Nanos::ZERO,
+    });
+    let mut simulation = simulation(&host(1, 1), &[load], <_>::default()).expect("can be run");
+    simulation.run(ms(10_000.0), &mut |_| {});
+    let run = simulation.machine().stats(VcpuId(0)).run;
+    assert!(run.0.abs_diff(ms(1_000.0).0) <= ms(1.0).0, "{run}");
+}

@@ -309,3 +309,50 @@ fn source_delay(source: &ArrivalCurve, promise: &Promise) -> Result<Ratio, Overf
         Bound::Unbounded => Err(Overflow),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Flow, Port, order, total};
+    use super::*;
+    use tailbound_units::{Bytes, Nanos, Rate};
+
+    /// Beyond the limits of effort and of depth, the bursts are those of total flow analysis: each
+    /// flow's own, which the other one delays.
+    #[test]
+    fn traffic_is_traced_back_within_the_limits() {
+        let mut network = Network::new(Bytes(0), false);
+        let ports = ["a", "b"].map(|name| {
+            network.add_port(Port {
+                name: name.to_owned(),
+                rate: Rate::from_mbit(1),
+                latency: Nanos(0),
+                buffer: None,
+            })
+        });
+        for bytes in [125, 250] {
+            network.add_flow(Flow {
+                name: bytes.to_string(),
+                path: ports.to_vec(),
+                rate: Rate(1_000),
+                burst: Bytes(bytes),
+                burst_rate: None,
+                priority: 0,
+                deadline: None,
+            });
+        }
+        let order = order::feed_forward(&network).unwrap();
+        let total = total::analyse(&network, &order).unwrap();
+        let flows = [0, 1].map(|index| Visit {
+            flow: FlowId(index),
+            hop: 1,
+        });
+        let burst = |effort, depth| {
+            let mut analysis = Concatenation::new(&network, &total);
+            analysis.effort = effort;
+            analysis.arriving(ports[1], &flows, depth).unwrap()
+        };
+        let together = Ratio::from(Bytes(375));
+        assert_eq!(burst(EFFORT, DEPTH - 1), together);
+        assert!(burst(0, 0) > together && burst(EFFORT, DEPTH) > together);
+    }
+}

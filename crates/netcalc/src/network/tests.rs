@@ -239,3 +239,27 @@ fn a_port_of_another_network_is_on_no_path() {
     let (mut network, _) = row(1);
     network.add_flow(flow("a", &others[1..], Rate(1), Bytes(1)));
 }
+
+#[test]
+fn one_frame_of_a_link_waits_at_the_next_port_of_the_same_rate() {
+    let frame = Bytes(125);
+    let mut network = Network::new(frame, true);
+    let ports = ["a", "b"].map(|name| network.add_port(port(name, Rate::from_mbit(1), Nanos(0))));
+    network.add_flow(flow("ten frames", &ports, Rate(10), Bytes(1_250)));
+    let bounds = network.bounds().unwrap();
+    let backlogs: Vec<_> = bounds.ports.iter().map(|port| port.backlog).collect();
+    assert_eq!(backlogs, [Bytes(1_250), frame].map(Ratio::from));
+}
+
+/// Two flows share three ports: the burst of the other one delays a flow at one of them only.
+#[test]
+fn cross_traffic_over_several_ports_counts_where_it_joins() {
+    let mut network = Network::new(Bytes(0), false);
+    let rate = Rate(1_001_000);
+    let ports = ["a", "b", "c"].map(|name| network.add_port(port(name, rate, Nanos(0))));
+    network.add_flow(flow("one", &ports, Rate(1_000), Bytes(125)));
+    network.add_flow(flow("other", &ports, Rate(1_000), Bytes(250)));
+    let bounds = network.bounds().unwrap();
+    // 375 B at what the other one's rate leaves of the link.
+    assert_eq!(bounds.flows[0].delay(), Ratio::from(Nanos::from_millis(3)));
+}

@@ -214,3 +214,29 @@ impl Datacentre {
         Some(&self.summaries[height][self.rank[node.index()] as usize])
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    /// A free slot of one of 1,000 children counts in the sum after a look at its group.
+    #[test]
+    fn a_change_of_one_of_very_many_children_reads_its_group_only() {
+        let (slots, looks) = (Cell::new(2), Cell::new(0));
+        let sum_of = |range: Range<usize>| {
+            looks.set(looks.get() + range.len());
+            let mut sum = Sum::default();
+            sum.free.slots = range
+                .map(|child| 1 + slots.get() * u32::from(child == 999))
+                .sum();
+            sum
+        };
+        let mut parts = Parts::new(1_000);
+        let all = parts.update(1_000, 0..1_000, sum_of);
+        assert_eq!((all.free.slots, looks.take()), (1_002, 1_000));
+        slots.set(7);
+        let all = parts.update(1_000, 999..1_000, sum_of);
+        assert_eq!((all.free.slots, looks.take()), (1_007, 1_000 % GROUP));
+    }
+}

@@ -231,3 +231,30 @@ proptest! {
         prop_assert_eq!(alone, load);
     }
 }
+
+#[test]
+fn a_hull_has_the_ends_of_both_intervals() {
+    let two = Interval { least: 2, most: 3 };
+    for (other, least, most) in [(1, 1, 3), (5, 2, 5)] {
+        let hull = Interval { least, most };
+        assert_eq!(two.hull(Interval::point(other)), hull);
+        assert_eq!(Interval::point(other).hull(two), hull);
+    }
+}
+
+/// 1 Gbit/s sends a bit a nanosecond, and is the lower curve before it has sent the other's burst.
+#[test]
+fn the_fast_curve_is_the_lower_one_before_both_meet() {
+    let slow = AffineCurve {
+        rate: 0,
+        burst: TOUCHES[1],
+    };
+    for (burst, times) in [(0, 2), (1, 2), (TOUCHES[1] - 1, 1), (TOUCHES[1], 0)] {
+        let fast = AffineCurve {
+            rate: NANOS_PER_SECOND,
+            burst,
+        };
+        let touches = touches_fast(slow, fast);
+        assert_eq!(touches, std::array::from_fn(|time| time < times), "{burst}");
+    }
+}

@@ -249,6 +249,9 @@ fn a_station_may_be_announced_by_reverse_arp_and_no_others() {
     assert_eq!(from_a(RARP, &body(3, [a, b], [0; 4])), refused);
     assert_eq!(from_a(RARP, &body(3, [a, a], [10, 0, 0, 2])), refused);
     assert_eq!(from_a(RARP, &body(3, [a, a], [0; 4])[..20]), refused);
+    let mut for_another = body(3, [a, a], [0; 4]);
+    for_another[24] = 10;
+    assert_eq!(from_a(RARP, &for_another), refused, "10.0.0.0");
 }
 
 proptest! {

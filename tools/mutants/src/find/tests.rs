@@ -48,6 +48,12 @@ fn constants_patterns_macros_and_tests_have_none() {
 }
 
 #[test]
+fn capacities_have_none() {
+    let text = "fn f() -> Result<(), ()> { let a = Vec::with_capacity(b + 1); a.reserve(2); }";
+    assert_eq!(changes(text), ["without a.reserve(2);"]);
+}
+
+#[test]
 fn a_condition_with_a_pattern_stays() {
     let text = "fn f() -> Result<(), ()> { if a && let Some(b) = c { Ok(()) } else { Err(()) } }";
     assert_eq!(changes(text), [""; 0]);

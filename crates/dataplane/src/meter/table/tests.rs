@@ -220,3 +220,20 @@ fn the_flow_table_never_grows_after_its_creation() {
     assert_eq!(table.slots.capacity(), capacity);
     assert!(table.slots.len() <= 100);
 }
+
+/// An evicted flow leaves its own hash chain, by both halves of its address.
+#[test]
+fn addresses_that_differ_in_their_first_bits_are_evicted_and_moved() {
+    let addresses = [1 << 127, 1 << 126, 3 << 126].map(|upper: u128| upper | 5);
+    let mut table = Table::<_, 0>::new(2, Nanos::MAX, HashKeys::FIXED);
+    for (now, address) in (1..).zip(addresses) {
+        touch(&mut table, now, key(address), now);
+    }
+    let mut moved = Table::<_, 0>::new(2, Nanos::MAX, HashKeys::FIXED);
+    table.move_into(&mut moved);
+    for table in [&mut table, &mut moved] {
+        let mut value = |address| touch(table, 4, key(address), 9).0;
+        assert_eq!([value(addresses[1]), value(addresses[2])], [2, 3]);
+        assert_eq!(value(addresses[0]), 9);
+    }
+}

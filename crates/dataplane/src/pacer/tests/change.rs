@@ -1,7 +1,8 @@
 //! Guarantees that change, come and go while frames wait.
 
-use super::harness::{Host, LINK, ROUNDING, SentItem, check_wire, conform, excess, frame};
+use super::harness::{Host, LINK, ROUNDING, Record, SentItem, check_wire, conform, excess, frame};
 use super::*;
+use crate::queue::{FifoConfig, QueueConfig};
 use proptest::prelude::*;
 
 fn guarantee(mbit: u64) -> Guarantee {
@@ -114,6 +115,58 @@ fn a_guest_that_loses_its_guarantee_keeps_its_order() {
     assert!((8..20).contains(&scheduled), "{scheduled}");
     let took = after[after.len() - 1].at - after[0].at;
     assert_eq!(took, (after.len() as u64 - 1) * 1538);
+}
+
+#[test]
+fn taken_frames_and_their_memory_count_once() {
+    let mut host = Host::new(&PacerConfig::strict(LINK), &[guarantee(100)]);
+    let id = GuestId::first(0);
+    let rate = Some(Rate::from_mbit(10));
+    let limited = host.pacer.set_destination(host.now, id, 2, rate);
+    limited.expect("sound");
+    for number in 0..20 {
+        let frame = Record {
+            destination: 1 + u128::from(number % 2 == 0),
+            ..frame(number, 0, 1538)
+        };
+        host.pacer.enqueue(host.now, frame);
+    }
+    let taken = WireCount {
+        packets: 20,
+        bytes: WireBytes(20 * 1538),
+    };
+    assert_eq!(host.pacer.guest_stats(id).map(|it| it.taken), Some(taken));
+    let memory = |host: &Host| host.pacer.core.guests.find(id).map(|it| it.backlog.memory);
+    let before = memory(&host);
+    assert!(before > Some(Bytes(20 * 1538)));
+    set(&mut host, 0, None);
+    assert_eq!(memory(&host).unwrap_or_default(), Bytes(0), "best effort");
+    set(&mut host, 0, Some(&guarantee(100)));
+    assert_eq!(memory(&host), before);
+}
+
+#[test]
+fn frames_of_all_guests_may_have_512_mib_by_default() {
+    assert_eq!(PacerConfig::new(LINK).memory, Bytes(512 << 20));
+}
+
+#[test]
+fn another_queue_of_best_effort_has_its_own_limit() {
+    let config = PacerConfig::strict(LINK);
+    let mut host = Host::new(&config, &[guarantee(100)]);
+    let two = PacerConfig {
+        best_effort: QueueConfig::Fifo(FifoConfig {
+            packets: 2,
+            ..FifoConfig::default()
+        }),
+        ..config
+    };
+    host.pacer.reconfigure(host.now, &two).expect("sound");
+    for id in 0..5 {
+        host.pacer.enqueue(host.now, frame(id, 7, 1538));
+    }
+    let queue = host.pacer.stats().queue;
+    assert_eq!((queue.pushed.packets, queue.drops.full), (5, 3));
 }
 
 /// One step of a random history.

@@ -198,3 +198,17 @@ fn both_limits_hold() {
     assert_eq!(stats.drops.full, 2);
     assert_eq!(codel.backlog().bytes, Bytes(1600));
 }
+
+#[test]
+fn heads_are_borne_until_they_have_waited_too_long_for_an_interval() {
+    let dropping = Control {
+        first_above: Nanos(100),
+        dropping: true,
+        ..Control::NEW
+    };
+    for (now, bears) in [(99, true), (100, false)] {
+        let mut control = dropping;
+        assert_eq!(control.bears(Nanos(now)), bears);
+        assert_eq!(control.dropping(), !bears, "at {now}");
+    }
+}

@@ -590,3 +590,19 @@ fn a_queue_is_empty_as_long_as_it_has_no_frame() {
     assert!(pull(&mut queue).is_some());
     assert!(queue.is_empty());
 }
+
+/// More flows than the largest table are kept while they have frames, and no longer.
+#[test]
+fn idle_flows_beyond_the_largest_table_are_forgotten() {
+    let config = FqCodelConfig {
+        flows: usize::MAX,
+        ..FqCodelConfig::default()
+    };
+    let mut queue = filled(config, []);
+    for n in 0..80_000 {
+        let frame = of(n.into(), 1 + n % 2, n, 100);
+        push(&mut queue, &mut QueueStats::default(), frame);
+        assert!(pull(&mut queue).is_some() && pull(&mut queue).is_none());
+    }
+    assert_eq!(queue.flows.all.len(), 65_536);
+}

@@ -1,9 +1,9 @@
 //! Departures are at most the limit and the depth, and no less; waiting frames stay in order.
 
 use super::harness::{Bench, GuestFrame, constant};
-use crate::queue::{FifoConfig, QueueConfig};
+use crate::queue::{FifoConfig, PriorityConfig, QueueConfig};
 use crate::shaper::{BucketConfig, CreditConfig, ShaperConfig, WindowConfig};
-use crate::{Control, Frame, PacketRecord, Shaper};
+use crate::{Class, Control, Frame, PacketRecord, Shaper};
 use proptest::prelude::*;
 use tailbound_units::{Bytes, Nanos, Rate};
 
@@ -224,4 +224,27 @@ fn a_change_gives_no_second_burst() {
         }
     }
     assert!(left <= 12_500, "{left} B at one moment");
+}
+
+/// Behind a new limit, frames leave in order of arrival, also those that a bucket's queue had sorted.
+#[test]
+fn frames_of_a_sorted_queue_return_to_their_order_of_arrival() {
+    let rate = Rate::from_mbit(1);
+    let sorted = ShaperConfig::Bucket(BucketConfig {
+        queue: QueueConfig::Priority(PriorityConfig::default()),
+        ..BucketConfig::new(rate)
+    });
+    let mut shaper = Shaper::new(&sorted).expect("sound");
+    for id in 0..6 {
+        let class = [Class::Lowest, Class::Small][id as usize % 2];
+        let frame = PacketRecord {
+            id,
+            class,
+            ..PacketRecord::new(1000)
+        };
+        shaper.push(Nanos(id), frame);
+    }
+    shaper.reconfigure(Nanos(6), &smooth(rate)).expect("sound");
+    let ids: Vec<_> = shaper.into_waiting().map(|frame| frame.id).collect();
+    assert_eq!(ids, [0, 1, 2, 3, 4, 5]);
 }

@@ -272,6 +272,24 @@ fn a_segment_that_cannot_be_kept_is_answered_by_a_duplicate() {
     );
 }
 
+/// A FIN without bytes is answered likewise, here of a peer that acknowledges bytes that were never sent.
+#[test]
+fn a_fin_that_cannot_be_kept_is_answered_by_a_duplicate() {
+    let told = world(
+        "peer > . 10001:11001 ack 2
+         host < . 2 ack 11001
+         peer > F. 11001 ack 9
+         host < . 2 ack 11001
+         peer > F. 11001 ack 2
+         guest > . 2 ack 10001 win 2500
+         guest < . 10001:11001
+         guest < F. 11001
+         guest > . 2 ack 11002 win 2500
+         peer < . 2 ack 11002",
+    );
+    assert_eq!(told.snoop.stats().withheld, 1);
+}
+
 /// The guest itself answers on a connection that is off.
 #[test]
 fn a_connection_that_is_off_leaves_acknowledging_to_the_guest() {

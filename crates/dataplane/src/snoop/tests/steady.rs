@@ -353,3 +353,45 @@ fn both_paths_acknowledge_in_order_data_early() {
     let early = do_both(SnoopConfig::default(), ends, &steps);
     assert_eq!(early.expect("the same"), 20);
 }
+
+/// Segments that are plain by the headers that were found; the most common layout is found by bytes.
+#[test]
+fn plain_segments_have_no_tag_and_no_option_but_timestamps() {
+    let plain = Tcp {
+        port: 999,
+        seq: 5,
+        ack: 6,
+        flags: 0x10,
+        window: 100,
+        hops: 64,
+        payload: vec![7; 100],
+        ..Tcp::default()
+    };
+    let stamps = vec![1, 1, 8, 10, 0, 0, 0, 9, 0, 0, 0, 7];
+    let with = |change: fn(&mut Tcp)| {
+        let mut tcp = plain.clone();
+        change(&mut tcp);
+        tcp
+    };
+    let stamped = Tcp {
+        options: stamps,
+        ..plain.clone()
+    };
+    for (tcp, is_plain) in [
+        (plain.clone(), true),
+        (stamped, true),
+        (with(|tcp| tcp.flags = 0x18), true),
+        (with(|tcp| tcp.flags = 0x11), false),
+        (with(|tcp| tcp.flags = 0x30), false),
+        (with(|tcp| tcp.tag = Some(5)), false),
+        (with(|tcp| tcp.v6 = true), false),
+        (with(|tcp| tcp.options = vec![3, 3, 7]), false),
+    ] {
+        let frame = tcp.packet(&pool());
+        let sight = frame.sight(Direction::ToPeer).expect("TCP");
+        let by_headers = Plain::of(&sight, frame.link());
+        assert_eq!(by_headers.is_some(), is_plain, "{tcp:?}");
+        let by_bytes = frame.plain(Direction::ToPeer);
+        assert!(by_bytes.is_none() || by_bytes == by_headers, "{tcp:?}");
+    }
+}

@@ -192,3 +192,34 @@ fn a_class_that_contradicts_the_fabric_or_a_queue_is_refused_in_words() {
         "{refused}"
     );
 }
+
+/// The queues of a class are at all ports: those of hosts as those of racks.
+#[test]
+fn every_port_has_the_queue_of_a_class() {
+    let topology = rack(&[class(50, 48)]).expect("it fits");
+    for node in (1..topology.len() as u32).map(NodeId) {
+        for direction in [Direction::Up, Direction::Down] {
+            let port = topology.of_rank(0).port(PortId { node, direction });
+            assert_eq!(
+                port.capacity,
+                Nanos::from_micros(50),
+                "{node:?} {direction:?}"
+            );
+        }
+    }
+}
+
+/// An exact proof of a refusal counts the tenants of one class.
+#[test]
+fn a_refusal_beside_tenants_of_a_class_is_not_proved() {
+    let mut dc = Datacentre::new(rack(&[class(50, 48)]).expect("it fits"), Policy::Silo);
+    // Ten hosts have room for four machines each, and their links for one.
+    let greedy = request(40, 9_000, 15_000);
+    let refused = |dc: &Datacentre| dc.fit(&greedy).map(drop);
+    let because = |why| Err(AdmitError::NoPlacement(why));
+    assert_eq!(refused(&dc), because(PlacementError::Ports));
+    let urgent = dc.topology().with_class(class_a(3, 100));
+    dc.admit(TenantId(1), &urgent).expect("it fits");
+    let fewer = Request { vms: 37, ..greedy };
+    assert_eq!(dc.fit(&fewer).map(drop), because(PlacementError::Unproved));
+}

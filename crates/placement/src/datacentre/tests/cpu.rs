@@ -113,6 +113,23 @@ fn a_refusal_says_which_cpu_is_lacking_on_which_host() {
     }
 }
 
+/// One machine a host: more hosts are missing than CPU, so the refusal is due to fault domains.
+#[test]
+fn a_refusal_for_fault_domains_names_no_cpu() {
+    let (mut dc, hosts) = four();
+    for host in hosts {
+        dc.set_host_cpu(host, Some(cpu(400, 8)));
+    }
+    let mut apart = asked(8, reservation(1_000, 4_000, 4_000));
+    apart.domains = Some(FaultDomains {
+        height: 0,
+        count: 8,
+    });
+    let refused = dc.fit(&apart).map(drop);
+    let domains = AdmitError::NoPlacement(PlacementError::Domains);
+    assert_eq!(refused, Err(domains));
+}
+
 #[test]
 fn a_host_accepts_only_proven_cpu_reservations() {
     let ticks = HostCpu {

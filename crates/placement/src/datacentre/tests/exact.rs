@@ -393,3 +393,24 @@ fn proved_refusals_have_no_placement_in_ten_thousand_cases() {
     assert!(count.wrong * 200 <= count.refused, "{count:?}");
     assert_eq!((count.told_otherwise, count.cut_off), (0, 0), "{count:?}");
 }
+
+/// Looks of these 1,200 decisions at ports: rules that skip hosts, racks and branches of the search
+/// save others.
+const LOOKS: u64 = 64_640;
+
+#[test]
+fn decisions_look_at_as_many_ports_as_the_rules_leave() {
+    let mut runner = TestRunner::deterministic();
+    let (trees, tenants) = (trees(), tenants());
+    let mut looks = 0;
+    for _ in 0..100 {
+        let tree = trees.new_tree(&mut runner).unwrap().current();
+        let mut dc = Datacentre::new(tree, Policy::Silo);
+        for number in 0..12 {
+            let request = tenants.new_tree(&mut runner).unwrap().current();
+            let _ = dc.admit(TenantId(number), &request);
+            looks += u64::from(dc.last_effort());
+        }
+    }
+    assert_eq!(looks, LOOKS);
+}

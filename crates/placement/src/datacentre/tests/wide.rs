@@ -114,19 +114,42 @@ fn two_levels_of_sums_are_exact() {
     assert_eq!(dc.free(NodeId::TOP).slots, 4 * 4_999 - 39 * 7);
 }
 
-/// First fit has one order: each host to its last slot, before the next host.
+/// Returns racks of two hosts of four slots.
+fn racks_of_two(racks: u32) -> Datacentre {
+    let mut spec = Spec {
+        frame: Bytes(1_538),
+        packet: None,
+        classes: Classes::default().into(),
+        delay_classes: Vec::new(),
+        groups: Vec::new(),
+        hosts: Vec::new(),
+    };
+    for number in 0..racks {
+        let (rack, uplink) = (format!("rack{number}"), link(10_000, 300_000));
+        spec.groups.push(group(&rack, None, uplink.clone()));
+        let name = format!("{rack}-host");
+        spec.hosts.push(host(&name, &rack, 2, 4, uplink));
+    }
+    Datacentre::new(spec.build().unwrap(), Policy::Silo)
+}
+
+/// First fit has one order: each host to its last slot, before the next host, for tenants of one
+/// machine as for those of several hosts or racks. None is passed over.
 #[test]
 fn hosts_are_filled_one_after_another_to_their_last_slots() {
-    const HOSTS: u64 = 40;
-    let mut dc = wide(0, HOSTS as u32);
-    for number in 0..HOSTS * 4 {
-        let one = dc.admit(TenantId(number), &request(1, 100, 1_500));
-        let one = one.expect("a slot is free").clone();
-        let [(host, 1)] = one.hosts() else {
-            panic!("one machine is on one host: {one:?}");
-        };
-        let expected = format!("host-{}", number / 4 + 1);
-        assert_eq!(dc.topology.name(*host), expected, "tenant {number}");
+    for (dc, most) in [(wide(0, 40), 8), (racks_of_two(20), 16)] {
+        let slots = dc.free(NodeId::TOP).slots;
+        for vms in [1, 2, 4, 8, 16].into_iter().filter(|vms| *vms <= most) {
+            let mut dc = dc.clone();
+            for first in (0..slots).step_by(vms as usize) {
+                let hosts = first / 4..=(first + vms - 1) / 4;
+                let hosts = hosts.map(|host| (dc.topology.hosts()[host as usize], vms.min(4)));
+                let expected: Vec<_> = hosts.collect();
+                let one = dc.admit(TenantId(first.into()), &request(vms, 100, 1_500));
+                let found = one.expect("slots are free").hosts();
+                assert_eq!(found, expected, "{vms} machines from slot {first} on");
+            }
+            assert_eq!(dc.free(NodeId::TOP).slots, 0);
+        }
     }
-    assert_eq!(dc.free(NodeId::TOP).slots, 0);
 }

@@ -138,3 +138,36 @@ proptest! {
         prop_assert_eq!(tokens(&bucket), before.min(fresh.capacity()));
     }
 }
+
+#[test]
+fn a_bucket_is_full_when_a_whole_charge_has_come_back() {
+    let mut bucket = bucket(1000, 1538);
+    charge(&mut bucket, 7000, 1538);
+    assert_eq!(bucket.full_at(), Position(7000 + 15_380));
+}
+
+proptest! {
+    /// A frame that departs when it arrives is charged as any other one no longer than the burst, if it
+    /// conforms then.
+    #[test]
+    fn a_departing_frame_conforms_and_costs_as_any_other(
+        mbit in 1_u64..10_000,
+        burst in 1_600_u64..20_000,
+        frames in proptest::collection::vec((0_u64..60_000, 1_u64..1_600), 1..100),
+    ) {
+        let (mut usual, mut now) = (bucket(mbit, burst), 1_000_000);
+        let mut departing = usual;
+        for (gap, len) in frames {
+            now += gap;
+            let (at, len) = (Position(now), WireBytes(len));
+            let leaves = usual.leaves(at, len);
+            let charged = departing.charge_departing(at, at, len).map(drop);
+            let expected = if leaves == at { Ok(()) } else { Err(leaves) };
+            prop_assert_eq!(charged, expected);
+            if charged.is_ok() {
+                usual.charge(at, len);
+            }
+            prop_assert_eq!(usual.full_at(), departing.full_at());
+        }
+    }
+}

@@ -247,3 +247,37 @@ fn queues_are_used_again_and_freed_when_nothing_waits() {
     assert!(model.store.flows.all.is_empty());
     assert!(model.line.head().is_none());
 }
+
+/// More flows than queues: one that shares the last queue with frames stays in order.
+#[test]
+fn flows_of_one_queue_do_not_become_a_list_of_one_flow() {
+    const SHARES: u32 = 1;
+    let mut model = Model {
+        line: limited(),
+        store: Store::new(),
+        flows: Vec::new(),
+        next: 0,
+    };
+    for flow in (0..QUEUES as u32).map(|n| n << 28).cycle().take(2 * QUEUES) {
+        model.push(flow, 1_514);
+    }
+    for _ in 0..40 {
+        model.push(SHARES, 1_514);
+    }
+    let others = |model: &Model| {
+        let mut flows = model.flows.iter();
+        flows.any(|(flow, ids)| *flow != SHARES && !ids.is_empty())
+    };
+    while others(&model) {
+        model.step(Step::Pop);
+    }
+    // The turns of the empty queues end.
+    for _ in 0..8 {
+        model.step(Step::Pop);
+    }
+    assert!(model.flow(SHARES).len() > 2);
+    model.push(SHARES, 1_514);
+    while !model.line.is_empty() {
+        model.step(Step::Pop);
+    }
+}

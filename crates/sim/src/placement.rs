@@ -14,4 +14,4 @@ mod workload;
 
 pub use experiment::{Class, Leave, Network, PlacementExperiment, Point};
 pub use run::Stopwatch;
-pub(crate) use workload::{Workload, WorkloadConfig};
+pub(crate) use workload::{Inward, Workload, WorkloadConfig};

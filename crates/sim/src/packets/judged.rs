@@ -39,6 +39,11 @@ pub(super) struct TenantsOutcome {
     classes: Vec<ClassOutcome>,
     asked: u64,
     refused: u64,
+    /// Number of VMs of all requests.
+    asked_vms: u64,
+    /// Data centres, and number of those whose tenants the setting's own policy placed.
+    centres: u64,
+    own_places: u64,
     slots: u64,
     taken: u64,
     /// Frames with a guarantee.
@@ -144,6 +149,9 @@ impl TenantsOutcome {
                 .collect(),
             asked: 0,
             refused: 0,
+            asked_vms: 0,
+            centres: 0,
+            own_places: 0,
             slots: 0,
             taken: 0,
             kept: GuaranteeCounters::default(),
@@ -158,6 +166,9 @@ impl TenantsOutcome {
         let mut outcome = Self {
             asked: centre.asked,
             refused: centre.refused,
+            asked_vms: centre.asked_vms,
+            centres: 1,
+            own_places: centre.has_own_places.into(),
             slots: centre.slots,
             taken: centre.taken,
             ..Self::nothing(tenants)
@@ -179,6 +190,9 @@ impl TenantsOutcome {
         }
         self.asked += other.asked;
         self.refused += other.refused;
+        self.asked_vms += other.asked_vms;
+        self.centres += other.centres;
+        self.own_places += other.own_places;
         self.slots += other.slots;
         self.taken += other.taken;
         self.kept.add(&other.kept);
@@ -194,9 +208,15 @@ impl TenantsOutcome {
         }
         let refused = 100.0 * self.refused as f64 / self.asked.max(1) as f64;
         let taken = 100.0 * self.taken as f64 / self.slots.max(1) as f64;
+        let vms_asked = self.asked_vms as f64 / self.asked.max(1) as f64;
+        let vms = self.taken as f64 / (self.asked - self.refused).max(1) as f64;
+        let own_places = 100.0 * self.own_places as f64 / self.centres.max(1) as f64;
         let figures = [
             ("refused", refused, "%"),
             ("slots_taken", taken, "%"),
+            ("mean_vms_requested", vms_asked, ""),
+            ("mean_vms", vms, ""),
+            ("placed_by_own_policy", own_places, "%"),
             ("guaranteed_frames", self.kept.frames as f64, ""),
             ("frames_over_bound", self.kept.over_bound as f64, ""),
             ("frames_over_delay", self.kept.over_delay as f64, ""),

@@ -10,6 +10,7 @@ use super::promises::{Promise, Promises};
 use super::racks::{BuiltRacks, FRAME};
 use super::rounds::{Rounds, Sends};
 use super::tenants::{AdmittedTenant, Centre};
+use super::topology::hash;
 use crate::net::NodeId;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -113,12 +114,12 @@ impl Joined {
         let ports = racks.ports();
         let all_hosts = NodeId(ports.len() as u32);
         let mut way = Vec::new();
-        let place = |(from, to, owner)| {
+        let place = |(end, (from, to, owner))| {
             way.clear();
             if is_paced && from == to {
                 way.push(from);
             }
-            racks.way(from, to, &mut way);
+            racks.way(from, to, hash(end), &mut way);
             let opening = |port: &usize| {
                 let Line { rate, delay } = ports[*port].line;
                 (rate.time_for(Bytes(OVERHEAD)) + delay).0
@@ -135,7 +136,7 @@ impl Joined {
             routes.push(all_hosts);
             place
         };
-        self.ends().map(place).collect()
+        (0..).zip(self.ends()).map(place).collect()
     }
 
     /// Returns hosts that pace, with their guests' guarantees under a policy.
@@ -251,7 +252,8 @@ impl Joined {
                 return None;
             }
             way.clear();
-            racks.way(from, to, &mut way);
+            // All links of a rack have the same bound.
+            racks.way(from, to, 0, &mut way);
             let flying: u64 = way.iter().map(|port| ports[*port].line.delay.0).sum();
             let class = tenant.guarantee.class;
             let bounds = bounds
@@ -287,9 +289,11 @@ fn paced(tenant: &AdmittedTenant, policy: Policy, racks: &BuiltRacks) -> Guarant
         Policy::Silo | Policy::OktopusBursts | Policy::Locality => {
             let burst_rate = of.burst_rate.unwrap_or(link).min(link);
             let vms = u32::try_from(tenant.machines.len()).unwrap_or(u32::MAX);
+            let credit = of.credit(vms).filter(|credit| *credit < of.burst);
             Guarantee {
                 bursts: of.counted_bursts(),
-                credit: of.credit(vms).filter(|credit| *credit < of.burst),
+                // Only Silo's rules count on limited inward bursts.
+                credit: credit.filter(|_| policy == Policy::Silo),
                 class: of.class.and_then(|number| racks.delay_class(number)),
                 ..Guarantee::new(bandwidth, of.burst, burst_rate.max(bandwidth))
             }

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use tailbound_dataplane::pacer::{DelayClass, HostGroups};
 use tailbound_experiment::Section;
 use tailbound_placement::{
-    Datacentre, DelayClassSpec, Direction, NodeId, PortId, Spec, SpecError, Topology, Uniform,
-    UplinkSpec, bound_of_class,
+    Datacentre, DelayClassSpec, Direction, NodeId, PortId, Spec, SpecError, Spread, Topology,
+    Uniform, UplinkSpec, bound_of_class,
 };
 use tailbound_units::{Bytes, Nanos, Rate};
 
@@ -26,7 +26,8 @@ pub struct Racks {
     pub slots: u32,
     /// Link from host to rack. `up_buffer` limits the host's own queue in placement's rules.
     pub host_link: UplinkSpec,
-    /// Link from rack to switch.
+    /// Link from rack to switch. Of several links each flow takes one, by a hash of its addresses and
+    /// ports (ECMP).
     pub rack_link: UplinkSpec,
     /// Delay of a frame's last bit on these links.
     pub delay: Nanos,
@@ -63,14 +64,14 @@ impl Racks {
             let message = format!("{hosts} hosts in all: choose 2 to {MAX_HOSTS}");
             return section.at("hosts", message);
         }
-        for (key, link) in [
-            ("host_link", &self.host_link),
-            ("rack_link", &self.rack_link),
-        ] {
-            if link.links != 1 {
-                let message = "parallel links are not simulated: write one with all of their rate";
-                section.table(key).at("links", message);
-            }
+        if self.host_link.links != 1 {
+            let message = "a host has one link: write one with all of their rate";
+            section.table("host_link").at("links", message);
+        }
+        if self.rack_link.links != 1 && self.rack_link.spread != Spread::Flow {
+            let message = "a flow takes one of several links: write `spread = \"flow\"`, or one link \
+                           with all of their rate";
+            section.table("rack_link").at("spread", message);
         }
         section.hold("racks", self.tree().map(drop));
     }
@@ -149,25 +150,33 @@ impl BuiltRacks {
         (0..).zip(racks).collect()
     }
 
+    /// Returns the number of parallel links of a rack.
+    fn links(&self) -> usize {
+        self.spec.rack_link.links as usize
+    }
+
     /// Returns the rate of a host's link.
     pub(super) fn host_rate(&self) -> Rate {
         self.spec.host_link.rate
     }
 
     /// Returns placement's ports, in the order of [`Self::ports`]: hosts' up and down, racks' up
-    /// and down.
+    /// and down. Each of several links has all of its rack's port: placement's rules count as if all
+    /// flows took the same link.
     fn placed(&self) -> impl Iterator<Item = (PortId, Tier)> {
         let (hosts, racks) = (self.tree.hosts(), self.tree.at_height(1));
         let ends = [
-            (hosts, Direction::Up, Tier::Host),
-            (hosts, Direction::Down, Tier::ToHost),
-            (racks, Direction::Up, Tier::EdgeUp),
-            (racks, Direction::Down, Tier::ToEdge),
+            (hosts, 1, Direction::Up, Tier::Host),
+            (hosts, 1, Direction::Down, Tier::ToHost),
+            (racks, self.links(), Direction::Up, Tier::EdgeUp),
+            (racks, self.links(), Direction::Down, Tier::ToEdge),
         ];
-        ends.into_iter().flat_map(|(nodes, direction, tier)| {
-            let nodes = nodes.iter().copied();
-            nodes.map(move |node| (PortId { node, direction }, tier))
-        })
+        ends.into_iter()
+            .flat_map(|(nodes, links, direction, tier)| {
+                let port = move |node| (PortId { node, direction }, tier);
+                let links = move |node: &NodeId| std::iter::repeat_n(port(*node), links);
+                nodes.iter().flat_map(links)
+            })
     }
 
     /// Returns all sending sides of links; after those of placement, each host's own switch.
@@ -194,15 +203,19 @@ impl BuiltRacks {
         placed.chain(inside).collect()
     }
 
-    pub(super) fn way(&self, from: usize, to: usize, way: &mut Vec<usize>) {
-        let (hosts, racks) = (self.hosts(), self.racks());
+    /// Appends the ports that frames of one flow pass; `hash` selects one of several links.
+    pub(super) fn way(&self, from: usize, to: usize, hash: u64, way: &mut Vec<usize>) {
+        let (hosts, links) = (self.hosts(), self.links());
+        let (up, down) = (2 * hosts, 2 * hosts + self.racks() * links);
         if from == to {
-            return way.push(2 * hosts + 2 * racks + from);
+            return way.push(down + self.racks() * links + from);
         }
         way.push(from);
-        let (up, down) = (self.rack_of[from], self.rack_of[to]);
-        if up != down {
-            way.extend([2 * hosts + up, 2 * hosts + racks + down]);
+        let (from_rack, to_rack) = (self.rack_of[from], self.rack_of[to]);
+        if from_rack != to_rack {
+            let link = (hash % links as u64) as usize;
+            way.push(up + from_rack * links + link);
+            way.push(down + to_rack * links + link);
         }
         way.push(hosts + to);
     }

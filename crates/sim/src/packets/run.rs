@@ -18,7 +18,7 @@ use super::streams::Streaming;
 use super::talks::{self, Talking};
 use super::tally::{Outcome, Tally, Totals};
 use super::tenants::Tenants;
-use super::topology::Topology;
+use super::topology::{Topology, hash};
 use super::trace::Replaying;
 use super::workload::{HostsLoad, Workload};
 use crate::net::{Node, NodeId, Simulation, Time};
@@ -421,14 +421,6 @@ fn port_config(it: &Sends, setting: &Setting) -> PortConfig {
         apart: switches.apart,
         mark_at,
     }
-}
-
-/// Spreads flows over paths (Stafford's mix 13).
-const fn hash(flow: u64) -> u64 {
-    let mixed = (flow ^ (flow >> 30)).wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
 }
 
 impl Network {

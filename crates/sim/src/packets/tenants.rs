@@ -2,13 +2,15 @@
 
 use super::packet::{OVERHEAD, Packet};
 use super::racks::{BuiltRacks, FRAME};
-use crate::placement::{Class, Workload, WorkloadConfig};
+use crate::placement::{Class, Inward, Workload, WorkloadConfig};
 use crate::tcp::MSS;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 use serde::Deserialize;
 use tailbound_experiment::{Name, Section};
-use tailbound_placement::{Datacentre, Guarantee, NodeId, Policy, TenantId};
+use tailbound_placement::{
+    Datacentre, Guarantee, NodeId, Placement, Policy, Request, TenantId, Topology,
+};
 use tailbound_units::{Bytes, Nanos, Rate};
 
 /// Workload, in racks: rounds of tenants, which arrive until the hosts are full.
@@ -18,14 +20,23 @@ pub struct Tenants {
     /// Data centres, each with its own tenants.
     #[serde(default = "one")]
     pub centres: u32,
-    /// Mean VMs of a tenant; exponential, rounded up, at least 2.
+    /// Mean VMs of a tenant; exponential, rounded up.
     pub mean_vms: f64,
+    /// Least VMs of a tenant; 2.
+    #[serde(default = "two")]
+    pub least_vms: u32,
     /// Most VMs of a tenant.
     pub most_vms: u32,
     /// Percentage of taken slots that ends arrivals.
     pub occupancy: u32,
     /// Consecutive refusals that end arrivals.
     pub refusals: u32,
+    /// Inward burst of each VM, in bursts, and at least the least that admission accepts; not
+    /// limited.
+    pub inward_bursts: Option<u32>,
+    /// Policy that admits the same tenants for all settings. Each setting's own policy places them, or
+    /// this one if it cannot place all of them. Without it each policy admits its own tenants.
+    pub admitted_by: Option<Policy>,
     /// Classes of tenants.
     pub class: Vec<TenantClass>,
 }
@@ -72,6 +83,9 @@ pub enum Pattern {
 pub enum Length {
     /// The burst's bytes on the wire.
     Burst,
+    /// The sender's equal part of the receiver's inward burst in bytes on the wire, at most the
+    /// burst.
+    Inward,
     /// The bandwidth's bytes in this time, for all messages of a VM in a round.
     Time(Nanos),
     /// Fixed.
@@ -80,6 +94,10 @@ pub enum Length {
 
 const fn one() -> u32 {
     1
+}
+
+const fn two() -> u32 {
+    2
 }
 
 /// A tenant that was admitted.
@@ -110,9 +128,55 @@ pub(super) struct Centre {
     /// Requests, and number of refused ones.
     pub(super) asked: u64,
     pub(super) refused: u64,
+    /// Number of VMs of all requests.
+    pub(super) asked_vms: u64,
+    /// True if the setting's own policy placed the tenants.
+    pub(super) has_own_places: bool,
     /// Number of slots, and number of taken ones.
     pub(super) slots: u64,
     pub(super) taken: u64,
+}
+
+/// A request that was admitted, and where its machines are.
+#[derive(Debug, Clone)]
+struct Admission {
+    /// Number of the request, from 1.
+    number: u64,
+    class: usize,
+    request: Request,
+    guarantee: Guarantee,
+    placement: Placement,
+}
+
+/// Admitted requests, and the numbers of all.
+#[derive(Debug)]
+struct Admissions {
+    datacentre: Datacentre,
+    admitted: Vec<Admission>,
+    asked: u64,
+    asked_vms: u64,
+}
+
+impl Admissions {
+    /// Places the same tenants by the rules of another policy; `None` if it cannot place all.
+    fn placed_by(&self, policy: Policy) -> Option<Self> {
+        let mut datacentre = Datacentre::new(self.datacentre.topology().clone(), policy);
+        datacentre.assume_paced();
+        let mut admitted = Vec::with_capacity(self.admitted.len());
+        for admission in &self.admitted {
+            let id = TenantId(admission.number);
+            let placement = datacentre.admit(id, &admission.request).ok()?;
+            admitted.push(Admission {
+                placement: placement.clone(),
+                ..admission.clone()
+            });
+        }
+        Some(Self {
+            datacentre,
+            admitted,
+            ..*self
+        })
+    }
 }
 
 impl Tenants {
@@ -120,8 +184,12 @@ impl Tenants {
         section.range("centres", self.centres, 1..=1_000);
         section.range("mean_vms", self.mean_vms, 1.0..=10_000.0);
         section.range("most_vms", self.most_vms, 2..=10_000);
+        section.range("least_vms", self.least_vms, 2..=self.most_vms.max(2));
         section.range("occupancy", self.occupancy, 1..=100);
         section.range("refusals", self.refusals, 1..=1_000_000);
+        if let Some(bursts) = self.inward_bursts {
+            section.range("inward_bursts", bursts, 1..=10_000);
+        }
         section.count("class", self.class.len(), 1..=100);
         if self.class.iter().all(|class| class.weight == 0) {
             section.at("class", "all classes have weight 0: no tenant would arrive");
@@ -134,6 +202,12 @@ impl Tenants {
             section.range("bandwidth", bandwidth, bandwidths);
             match class.message {
                 Length::Burst => {}
+                Length::Inward => {
+                    if self.inward_bursts.is_none() && class.guarantee.burst_in.is_none() {
+                        let message = "inward: there is no inward burst: write `inward_bursts`";
+                        section.at("message", message);
+                    }
+                }
                 Length::Time(time) => {
                     let times = Nanos::from_micros(1)..=Nanos::from_secs(60);
                     section.range("message", time, times);
@@ -145,9 +219,40 @@ impl Tenants {
         }
     }
 
-    /// Places tenants. The seed alone determines the requests; the policy determines the admitted
-    /// ones.
+    /// Places the tenants of a setting with `policy`. The seed determines the requests; the policy of
+    /// `admitted_by`, or without it `policy`, determines the admitted ones.
     pub(super) fn place(&self, racks: &BuiltRacks, policy: Policy, seed: u64) -> Centre {
+        let first = self.admit(racks, self.admitted_by.unwrap_or(policy), seed);
+        let is_other = first.datacentre.policy() != policy;
+        let own = is_other.then(|| first.placed_by(policy));
+        let has_own_places = !matches!(own, Some(None));
+        let of = own.flatten().unwrap_or(first);
+        let tenants = of.admitted.iter().map(|admission| {
+            let hosts = admission.placement.hosts().iter();
+            let machines = hosts.flat_map(|(node, count)| {
+                std::iter::repeat_n(racks.host(*node).unwrap_or_default(), *count as usize)
+            });
+            let seed = seed ^ admission.number.rotate_left(32);
+            let mut random = Pcg64Mcg::seed_from_u64(seed);
+            self.class[admission.class].placed(admission, machines.collect(), &mut random)
+        });
+        let tenants: Vec<_> = tenants.collect();
+        let slots = of.datacentre.topology().resources(NodeId::TOP).slots;
+        let free = of.datacentre.free(NodeId::TOP).slots;
+        Centre {
+            slots: slots.into(),
+            taken: u64::from(slots) - u64::from(free),
+            refused: of.asked - tenants.len() as u64,
+            datacentre: of.datacentre,
+            tenants,
+            asked: of.asked,
+            asked_vms: of.asked_vms,
+            has_own_places,
+        }
+    }
+
+    /// Admits requests by the rules of a policy until the hosts are full.
+    fn admit(&self, racks: &BuiltRacks, policy: Policy, seed: u64) -> Admissions {
         let mut datacentre = Datacentre::new(racks.tree().clone(), policy);
         datacentre.assume_paced();
         let classes: Vec<Class> = self.class.iter().map(TenantClass::requests).collect();
@@ -160,38 +265,53 @@ impl Tenants {
         let mut requests = Workload::new(config, seed);
         let slots = datacentre.topology().resources(NodeId::TOP).slots;
         let taken = |centre: &Datacentre| slots - centre.free(NodeId::TOP).slots;
-        let (mut tenants, mut asked, mut in_a_row) = (Vec::new(), 0, 0);
+        let (mut admitted, mut in_a_row) = (Vec::new(), 0);
+        let (mut asked, mut asked_vms) = (0, 0);
         while in_a_row < self.refusals && taken(&datacentre) * 100 < slots * self.occupancy {
-            let (class, mut request) = requests.next();
-            let kind = &self.class[class];
-            request.vms = request.vms.max(2);
-            let guarantee = request.guarantee.map(|it| kind.at_least(it));
-            let guarantee = guarantee.map(|it| datacentre.topology().guarantee_with_class(it));
-            request.guarantee = guarantee.filter(|_| !kind.best_effort);
-            let id = TenantId(asked);
+            let (class, drawn) = requests.next();
+            let (request, guarantee) = self.request(class, drawn, datacentre.topology());
             asked += 1;
-            let mut random = Pcg64Mcg::seed_from_u64(seed ^ asked.rotate_left(32));
-            let admitted = datacentre.admit(id, &request);
-            let (Ok(placement), Some(guarantee)) = (admitted, guarantee) else {
+            asked_vms += u64::from(request.vms);
+            let Ok(placement) = datacentre.admit(TenantId(asked), &request) else {
                 in_a_row += 1;
                 continue;
             };
             in_a_row = 0;
-            let hosts = placement.hosts().iter();
-            let machines = hosts.flat_map(|(node, count)| {
-                std::iter::repeat_n(racks.host(*node).unwrap_or_default(), *count as usize)
+            admitted.push(Admission {
+                number: asked,
+                class,
+                request,
+                guarantee,
+                placement: placement.clone(),
             });
-            let machines = machines.collect();
-            tenants.push(kind.placed(class, guarantee, machines, &mut random));
         }
-        Centre {
-            slots: slots.into(),
-            taken: taken(&datacentre).into(),
-            refused: asked - tenants.len() as u64,
+        Admissions {
             datacentre,
-            tenants,
+            admitted,
             asked,
+            asked_vms,
         }
+    }
+
+    /// Returns a drawn request of a class with its limits, and the guarantee that determines its
+    /// traffic.
+    fn request(
+        &self,
+        class: usize,
+        mut request: Request,
+        topology: &Topology,
+    ) -> (Request, Guarantee) {
+        let kind = &self.class[class];
+        request.vms = request.vms.max(self.least_vms);
+        request.guarantee = request.guarantee.map(|it| kind.at_least(it));
+        if let Some(bursts) = self.inward_bursts {
+            let frame = FRAME;
+            Inward { bursts, frame }.limit(&mut request);
+        }
+        request = topology.with_class(request);
+        let guarantee = request.guarantee.unwrap_or(kind.guarantee);
+        request.guarantee = request.guarantee.filter(|_| !kind.best_effort);
+        (request, guarantee)
     }
 }
 
@@ -220,11 +340,13 @@ impl TenantClass {
 
     fn placed(
         &self,
-        class: usize,
-        guarantee: Guarantee,
+        admission: &Admission,
         machines: Vec<usize>,
         random: &mut Pcg64Mcg,
     ) -> AdmittedTenant {
+        let Admission {
+            class, guarantee, ..
+        } = *admission;
         let number = machines.len();
         let others = (number - 1) as u64;
         let to = random.random_range(0..number);
@@ -240,6 +362,10 @@ impl TenantClass {
         let bandwidth = guarantee.bandwidth;
         let size = match self.message {
             Length::Burst => payload(guarantee.burst),
+            Length::Inward => {
+                let part = guarantee.burst_in.map(|inward| Bytes(inward.0 / others));
+                payload(part.unwrap_or(guarantee.burst).min(guarantee.burst))
+            }
             Length::Time(time) => payload(Bytes(bandwidth.bytes_in(time).0 / others)),
             Length::Fixed(size) => size.0,
         };

@@ -138,7 +138,7 @@ impl Topology {
     /// length.
     pub(super) fn way(&self, from: usize, to: usize, hash: u64, way: &mut Vec<usize>) {
         if let Self::Racks(racks) = self {
-            return racks.way(from, to, way);
+            return racks.way(from, to, hash, way);
         }
         way.push(from);
         if let Self::FatTree(tree) = self {
@@ -196,6 +196,14 @@ impl FatTree {
         }
         way.push(down + edge(to) * self.aggregations + aggregation);
     }
+}
+
+/// Spreads flows over paths (Stafford's mix 13).
+pub(super) const fn hash(flow: u64) -> u64 {
+    let mixed = (flow ^ (flow >> 30)).wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
 }
 
 #[cfg(test)]

@@ -35,7 +35,7 @@ pub(crate) struct Inward {
 
 impl Inward {
     /// Returns the request with an inward burst, at least the least that admission accepts.
-    fn limit(self, request: &mut Request) {
+    pub(crate) fn limit(self, request: &mut Request) {
         let least = request.least_inward(self.frame);
         if let Some(guarantee) = &mut request.guarantee {
             let bursts = guarantee.burst.max(self.frame).0 * u64::from(self.bursts);

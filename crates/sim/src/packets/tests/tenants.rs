@@ -2,7 +2,10 @@
 
 use super::*;
 use crate::packets::attribution::{NAMES, PARTS, of_slowest};
+use crate::packets::tenants::Centre;
+use crate::packets::topology::Topology;
 use proptest::prelude::*;
+use tailbound_placement::Policy;
 
 /// Ten hosts in two racks, with tenants of two classes whose machines all send to one, and some
 /// without a guarantee.
@@ -84,7 +87,9 @@ proptest! {
         burst in 1_538..40_000_u64,
         load in 0.2..1.0_f64,
     ) {
-        for messages in [centre(mean_vms, burst, load, &silo()), shuffles(mean_vms, burst, load)] {
+        let text = text(mean_vms, burst, load, &silo());
+        let several = with_links(&inward(&text).replace("racks = 2\nhosts = 5", "racks = 5\nhosts = 2"));
+        for messages in [messages(&text), shuffles(mean_vms, burst, load), several] {
             let outcome = outcome(&messages, seed);
             let tenants = outcome.tenants.unwrap();
             let kept = tenants.kept;
@@ -193,6 +198,114 @@ fn a_seed_is_one_result_of_tenants() {
 /// Messages, packet events and losses of seed 7.
 const GOLDEN: [(u64, u64, u64); 2] = [(1_049, 71_833, 6), (1_049, 67_887, 0)];
 
+/// Racks with three links above each, of which a flow takes one.
+fn with_links(text: &str) -> Messages {
+    messages(&text.replace(
+        "rack_link = { rate = \"10Gbit/s\"",
+        "rack_link = { links = 3, rate = \"10Gbit/s\"",
+    ))
+}
+
+/// Messages that are a part of an inward burst of three bursts.
+fn inward(text: &str) -> String {
+    text.replace("message = \"burst\"", "message = \"inward\"")
+        .replace("refusals = 50", "refusals = 50\ninward_bursts = 3")
+}
+
+/// The same tenants as Silo admits, for all policies.
+fn admitted_by_silo(text: &str) -> String {
+    text.replace("refusals = 50", "refusals = 50\nadmitted_by = \"silo\"")
+}
+
+fn placed(messages: &Messages, policy: Policy) -> Centre {
+    let Topology::Racks(racks) = messages.topology() else {
+        panic!("tenants are in racks");
+    };
+    messages.tenants.as_ref().unwrap().place(&racks, policy, 7)
+}
+
+#[test]
+fn all_policies_get_the_same_tenants_and_place_them_by_their_own_rules() {
+    let messages = messages(&admitted_by_silo(&text(5.0, 15_000, 0.5, &silo())));
+    let silo = placed(&messages, Policy::Silo);
+    assert!(silo.tenants.len() >= 3, "{}", silo.tenants.len());
+    for policy in [Policy::Locality, Policy::Oktopus, Policy::OktopusBursts] {
+        let other = placed(&messages, policy);
+        assert!(other.has_own_places);
+        assert_eq!((other.asked, other.refused), (silo.asked, silo.refused));
+        assert_eq!(other.datacentre.policy(), policy);
+        let traffic = |centre: &Centre| -> Vec<_> {
+            let tenants = centre.tenants.iter();
+            tenants
+                .map(|it| (it.guarantee, it.pairs.clone(), it.size, it.first))
+                .collect()
+        };
+        assert_eq!(traffic(&other), traffic(&silo));
+    }
+}
+
+#[test]
+fn tenants_that_a_policy_cannot_place_are_where_the_admitting_one_placed_them() {
+    // No switch's queue is as short as this delay.
+    let text = text(5.0, 15_000, 0.5, &silo()).replace("delay = \"1ms\"", "delay = \"100us\"");
+    let text = text.replace("refusals = 50", "refusals = 50\nadmitted_by = \"locality\"");
+    let messages = messages(&text);
+    let (locality, silo) = (
+        placed(&messages, Policy::Locality),
+        placed(&messages, Policy::Silo),
+    );
+    assert!(locality.has_own_places && !silo.has_own_places);
+    assert_eq!(silo.tenants.len(), locality.tenants.len());
+    for (there, here) in locality.tenants.iter().zip(&silo.tenants) {
+        assert_eq!(there.machines, here.machines);
+    }
+}
+
+/// Each sender's message is its part of the receiver's inward burst.
+#[test]
+fn a_round_of_inward_messages_is_one_inward_burst() {
+    let centre = placed(
+        &messages(&inward(&text(8.0, 15_000, 0.5, &silo()))),
+        Policy::Silo,
+    );
+    let of_a = centre.tenants.iter().filter(|tenant| tenant.class == 0);
+    let mut divided = 0;
+    for tenant in of_a {
+        let others = (tenant.machines.len() - 1) as u64;
+        let part = tenant.guarantee.burst_in.unwrap().0 / others;
+        let whole = tenant.guarantee.burst.0;
+        assert!(tenant.size <= part.min(whole), "{tenant:?}");
+        divided += u32::from(part < whole);
+    }
+    assert!(divided > 0, "a part is less than the burst");
+}
+
+/// Flows keep their link, and the links together carry the rack's traffic.
+#[test]
+fn flows_take_each_link_of_a_rack_and_keep_it() {
+    let messages = with_links(&text(5.0, 15_000, 0.5, &silo()));
+    let topology = messages.topology();
+    let (hosts, racks, links) = (10, 2, 3);
+    let ports = topology.ports().len();
+    assert_eq!(ports, 2 * hosts + 2 * racks * links + hosts);
+    let mut used = std::collections::BTreeSet::new();
+    for hash in 0..60 {
+        let way = |hash| {
+            let mut way = Vec::new();
+            topology.way(0, 9, hash, &mut way);
+            way
+        };
+        assert_eq!(way(hash), way(hash + links as u64));
+        let [own, up, down, last] = way(hash)[..] else {
+            panic!("four ports");
+        };
+        assert_eq!((own, last), (0, hosts + 9));
+        assert_eq!(up - 2 * hosts, down - 2 * hosts - racks * links - links);
+        used.extend([up, down]);
+    }
+    assert_eq!(used.len(), 2 * links);
+}
+
 #[test]
 fn tenant_mistakes_are_reported() {
     let setting = "[[messages.setting]]\nname = \"one\"\npacer = {}\n";
@@ -209,4 +322,14 @@ fn tenant_mistakes_are_reported() {
     ] {
         assert!(told.contains(part), "{told}");
     }
+    let good = text(5.0, 15_000, 0.5, &silo());
+    let no_limit = good.replace("message = \"burst\"", "message = \"inward\"");
+    let told = refused(&no_limit);
+    assert!(told.contains("write `inward_bursts`"), "{told}");
+    let by_frame = good.replace(
+        "rack_link = { rate",
+        "rack_link = { links = 3, spread = \"frame\", rate",
+    );
+    let told = refused(&by_frame);
+    assert!(told.contains("write `spread = \"flow\"`"), "{told}");
 }

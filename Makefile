@@ -447,14 +447,14 @@ bench-service: ## Admit and delete durably over HTTP for ten minutes: rate, wait
 	@scripts/need compile
 	$(CARGO) run --release --locked -p tailbound-control --example http_bench -- --seconds $(SECONDS) --clients $(CLIENTS)
 
-# Seeds, and how long flows begin in each, in ms.
-SEEDS ?= 3
-MILLISECONDS ?= 500
+# Seed, and a part of the names of the cells.
+NS3_SEED ?= 1
+CELLS ?=
 
 .PHONY: compare-ns3
-compare-ns3: ## Compare the simulator of messages with ns-3: the same star and flows, events a second, times (SEEDS=3 MILLISECONDS=500)
+compare-ns3: ## Compare the simulator of messages with ns-3 in a matrix: times, losses, timeouts, events a second (NS3_SEED=1 CELLS=)
 	@scripts/need compile ns3
-	$(CARGO) run --release --locked -p tailbound-sim --example ns3 -- "$$(scripts/ns3)" $(SEEDS) $(MILLISECONDS)
+	$(CARGO) run --release --locked -p tailbound-sim --example ns3 -- "$$(scripts/ns3)" $(NS3_SEED) "$(CELLS)"
 
 # Lab runs of each case, and how long flows begin in each, in seconds.
 RUNS ?= 5

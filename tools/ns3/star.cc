@@ -1,4 +1,4 @@
-// The star of `crates/sim/examples/ns3.rs` in ns-3: the same links, queues, TCP and flows.
+// The star of `crates/sim/examples/ns3/main.rs` in ns-3: the same links, queues, TCP and flows.
 //
 // It reads flows (`start in ns,from,to,bytes`, a line each), and writes how long each took, in ns,
 // in the same order: from being written until its last byte is read. What it has counted and used
@@ -77,6 +77,7 @@ class Star
     void Begin(size_t number);
     void Accept(Ptr<Socket> socket, const Address& from);
     void Read(size_t number, Ptr<Socket> socket);
+    void ChangeTimeout(Time before, Time now);
 
     std::vector<Flow> m_flows;
     std::vector<Ptr<Node>> m_hosts;
@@ -89,6 +90,8 @@ class Star
     size_t m_ended = 0;
     // Flows whose connections were not open when they began.
     size_t m_late = 0;
+    // Retransmission timeouts of data: a timeout doubles the next one.
+    uint64_t m_timeouts = 0;
     double m_seconds = 0;
 };
 
@@ -224,6 +227,7 @@ Star::Open(size_t number)
 {
     auto& flow = m_flows[number];
     flow.sender = Socket::CreateSocket(m_hosts[flow.from], TcpSocketFactory::GetTypeId());
+    flow.sender->TraceConnectWithoutContext("RTO", MakeCallback(&Star::ChangeTimeout, this));
     flow.sender->Bind();
     Address own;
     flow.sender->GetSockName(own);
@@ -276,6 +280,12 @@ Star::Read(size_t number, Ptr<Socket> socket)
     }
 }
 
+void
+Star::ChangeTimeout(Time before, Time now)
+{
+    m_timeouts += now == before + before ? 1 : 0;
+}
+
 double
 OnTheCpu()
 {
@@ -318,7 +328,7 @@ Star::Tell(const Options& options) const
     file.close();
     NS_ABORT_MSG_UNLESS(file, "cannot write " << options.took);
     std::cout << "ended " << m_ended << "\nlate " << m_late << "\nevents " << events << "\ndropped " << dropped
-              << "\nmarked " << marked << "\nseconds " << m_seconds << std::endl;
+              << "\nmarked " << marked << "\ntimeouts " << m_timeouts << "\nseconds " << m_seconds << std::endl;
 }
 } // namespace
 

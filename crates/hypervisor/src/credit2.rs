@@ -296,25 +296,25 @@ impl Credit2 {
         let current = current.map(|current| current.vcpu);
         // Nobody is weaker than idle.
         let credit = current.map_or(i64::MIN / 2, |vcpu| self.vcpus[vcpu.index()].credit);
-        let queue = &self.queues[queue_of(pcpu)];
-        let takes = |vcpu: &&VcpuId| {
-            let row = &self.vcpus[vcpu.index()];
-            let awaited = row
-                .tickled
-                .is_some_and(|other| other != pcpu && queue.tickled.contains(other));
-            let resisted = row.home != pcpu && credit + MIGRATE_RESIST > row.credit;
-            row.affinity.contains(pcpu) && !awaited && !resisted
-        };
-        let Some(&first) = queue.waiting.iter().find(takes) else {
-            return current;
-        };
-        let stronger = yields || self.vcpus[first.index()].credit > credit;
-        // One that finds its domain's budget used up is parked, and Xen looks
-        // no further until it is asked again.
-        if stronger && self.grab_budget(first) {
-            Some(first)
-        } else {
-            current
+        loop {
+            let queue = &self.queues[queue_of(pcpu)];
+            let takes = |vcpu: &&VcpuId| {
+                let row = &self.vcpus[vcpu.index()];
+                let awaited = row
+                    .tickled
+                    .is_some_and(|other| other != pcpu && queue.tickled.contains(other));
+                let resisted = row.home != pcpu && credit + MIGRATE_RESIST > row.credit;
+                row.affinity.contains(pcpu) && !awaited && !resisted
+            };
+            let first = queue.waiting.iter().find(takes).copied();
+            let stronger = |first: &VcpuId| yields || self.vcpus[first.index()].credit > credit;
+            let Some(first) = first.filter(stronger) else {
+                return current;
+            };
+            // One that finds its domain's budget used up is parked, and the next is asked.
+            if self.grab_budget(first) {
+                return Some(first);
+            }
         }
     }
 

@@ -76,6 +76,9 @@ pub enum Recovery {
     /// SACK and times (RFC 2018, 8985), as fast as a window allows (RFC 6937). Each segment
     /// measures the round trip, exactly.
     Rack,
+    /// SACK and counts (RFC 6675) in the way of ns-3 3.37, for comparisons with it: `send/pipe.rs`
+    /// lists its ways.
+    Ns3,
 }
 
 impl TcpConfig {
@@ -326,8 +329,26 @@ impl Connection {
         self.sender.resent()
     }
 
+    /// Handles a segment of the peer for an application that reads all bytes immediately, before they
+    /// are acknowledged, and therefore take no part of the window; returns their number.
+    pub fn deliver(&mut self, now: Nanos, segment: &Segment, out: &mut Vec<Segment>) -> u64 {
+        self.handle(now, segment, out, Receiver::read)
+    }
+
     /// Handles a segment of the peer.
     pub fn receive(&mut self, now: Nanos, segment: &Segment, out: &mut Vec<Segment>) {
+        self.handle(now, segment, out, |_| 0);
+    }
+
+    /// Handles a segment of the peer: `read` is called before the answer is sent. Returns its
+    /// result.
+    fn handle(
+        &mut self,
+        now: Nanos,
+        segment: &Segment,
+        out: &mut Vec<Segment>,
+        read: impl FnOnce(&mut Receiver) -> u64,
+    ) -> u64 {
         if segment.edge == Edge::Syn && self.state == State::Connecting && segment.ack.is_some() {
             self.state = State::Open;
         }
@@ -341,12 +362,14 @@ impl Connection {
             self.acknowledge(now, out);
         }
         let owes = self.receiver.receive(now, segment);
+        let bytes = read(&mut self.receiver);
         let before = out.len();
         self.transmit(now, out);
         // A segment that was just sent has carried the acknowledgement.
         if owes && out.len() == before {
             self.acknowledge(now, out);
         }
+        bytes
     }
 
     /// Returns the time of the next [`Connection::poll`]; [`Nanos::MAX`] for never.

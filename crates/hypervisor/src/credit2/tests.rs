@@ -112,6 +112,24 @@ fn a_wake_within_the_ratelimit_waits_for_the_next_decision() {
     assert_eq!(first, Some((VcpuId(1), ms(10))), "no pCPU was asked");
 }
 
+/// `runq_candidate` of Xen 4.17 goes on (`continue`) after a vCPU whose domain has no budget.
+#[test]
+fn the_next_runs_when_the_first_in_the_queue_has_no_budget() {
+    let mut machine = machine(&host(1, &[(256, 10), (256, 0), (256, 0)]));
+    // The capped domain uses its 1 ms of this period, the last vCPU more credit.
+    wake(&mut machine, 2, ms(3));
+    run(&mut machine, ms(3));
+    wake(&mut machine, 0, ms(1));
+    run(&mut machine, ms(4));
+    wake(&mut machine, 1, ms(1));
+    run(&mut machine, us(4_100));
+    wake(&mut machine, 0, ms(1));
+    wake(&mut machine, 2, ms(1));
+    run(&mut machine, ms(5));
+    let runs = [0, 1, 2].map(|vcpu| machine.runs_on(VcpuId(vcpu)).is_some());
+    assert_eq!(runs, [false, false, true]);
+}
+
 #[test]
 fn a_light_vcpu_is_not_late_beside_hogs() {
     let mut workloads = vec![Workload::hog(); 6];

@@ -44,6 +44,11 @@ pub trait Node<F = Frame> {
     /// calls it again after each call of the other two methods.
     fn poll_at(&self) -> Time;
 
+    /// Rank of the event at [`Node::poll_at`] among simultaneous ones; the lower one is first.
+    fn rank(&self) -> u32 {
+        0
+    }
+
     /// Handles the events that are due by `now`. Frames pushed to `out` are delivered to the next
     /// node of their route immediately.
     fn poll(&mut self, now: Time, out: &mut Vec<F>);
@@ -66,8 +71,8 @@ impl<F> Observer<F> for () {
 
 /// A whole simulation: a value that shares nothing with other simulations.
 ///
-/// Simultaneous events are handled in the order of the nodes, so the nodes alone determine the
-/// outcome.
+/// Simultaneous events are handled in the order of their ranks ([`Node::rank`]), then of the nodes,
+/// so the nodes alone determine the outcome.
 #[derive(Debug, Clone)]
 pub struct Simulation<N, F = Frame> {
     nodes: Vec<N>,
@@ -85,7 +90,7 @@ impl<N: Node<F>, F: Travels> Simulation<N, F> {
     pub fn new(nodes: Vec<N>, routes: Vec<NodeId>) -> Self {
         let mut queue = TournamentQueue::new(nodes.len());
         for (index, node) in nodes.iter().enumerate() {
-            queue.set(NodeId(index as u32), node.poll_at());
+            queue.set_ranked(NodeId(index as u32), node.poll_at(), node.rank());
         }
         Self {
             nodes,
@@ -109,7 +114,7 @@ impl<N: Node<F>, F: Travels> Simulation<N, F> {
             self.events += 1;
             let node = &mut self.nodes[id.index()];
             node.poll(time, &mut self.out);
-            self.queue.set(id, node.poll_at());
+            self.queue.set_ranked(id, node.poll_at(), node.rank());
             self.hand_on(observer);
         }
     }
@@ -124,9 +129,9 @@ impl<N: Node<F>, F: Travels> Simulation<N, F> {
             observer.arrives(self.now, id, &frame);
             let node = &mut self.nodes[id.index()];
             node.receive(self.now, frame, &mut self.out);
-            let next = node.poll_at();
-            if next != self.queue.time_of(id) {
-                self.queue.set(id, next);
+            let (next, rank) = (node.poll_at(), node.rank());
+            if !self.queue.has(id, next, rank) {
+                self.queue.set_ranked(id, next, rank);
             }
         }
         self.out.clear();
@@ -136,7 +141,7 @@ impl<N: Node<F>, F: Travels> Simulation<N, F> {
     pub fn change<R>(&mut self, id: NodeId, change: impl FnOnce(&mut N) -> R) -> R {
         let node = &mut self.nodes[id.index()];
         let result = change(node);
-        self.queue.set(id, node.poll_at());
+        self.queue.set_ranked(id, node.poll_at(), node.rank());
         result
     }
 

@@ -567,8 +567,7 @@ impl Hosts {
                 let (sent, expected) = tcp.places();
                 snooped::unwrap(&mut segment, sent, expected);
             }
-            tcp.receive(now, &segment, &mut self.segments);
-            let bytes = tcp.read(now, &mut self.segments);
+            let bytes = tcp.deliver(now, &segment, &mut self.segments);
             self.flush(now, packet.to, out);
             if bytes > 0 {
                 self.read(now, Arrival { packet, stay }, bytes, out);

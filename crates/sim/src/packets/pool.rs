@@ -19,6 +19,8 @@ struct Slot {
     packet: Packet,
     /// Time of arrival, once the frame was sent.
     at: Time,
+    /// Its number in the order of sending, once it was sent.
+    rank: u32,
     /// The next place in its list, or the next free one.
     next: u32,
 }
@@ -29,6 +31,8 @@ pub(super) struct Frames {
     chunks: Vec<Vec<Slot>>,
     /// The first free place.
     free: u32,
+    /// Number of the next frame that is sent; wraps around.
+    rank: u32,
 }
 
 /// The frames of all ports of a network.
@@ -48,6 +52,7 @@ impl Pool {
         Self(Rc::new(RefCell::new(Frames {
             chunks: Vec::new(),
             free: NONE,
+            rank: 0,
         })))
     }
 
@@ -73,6 +78,7 @@ impl Frames {
         let slot = Slot {
             packet,
             at: Time::NEVER,
+            rank: 0,
             next: NONE,
         };
         if self.free != NONE {
@@ -96,6 +102,12 @@ impl Frames {
         let it = self.slot_mut(place);
         it.next = free;
         it.packet
+    }
+
+    /// Counts a frame that is sent; returns its rank ([`crate::net::Node::rank`]).
+    pub(super) const fn next_rank(&mut self) -> u32 {
+        self.rank = self.rank.wrapping_add(1);
+        self.rank
     }
 
     /// Returns the frame at a place.
@@ -133,6 +145,20 @@ impl List {
             return Time::NEVER;
         }
         frames.slot(self.first).at
+    }
+
+    /// Rank of the first frame; 0 if the list is empty.
+    pub(super) fn rank(&self, frames: &Frames) -> u32 {
+        if self.is_empty() {
+            return 0;
+        }
+        frames.slot(self.first).rank
+    }
+
+    /// Appends the frame at a place, which is in no list, with its rank.
+    pub(super) fn push_sent(&mut self, frames: &mut Frames, place: u32, at: Time, rank: u32) {
+        self.push(frames, place, at);
+        frames.slot_mut(place).rank = rank;
     }
 
     /// Appends the frame at a place, which is in no list.

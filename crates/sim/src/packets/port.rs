@@ -127,12 +127,22 @@ struct Queue {
     bytes: u64,
 }
 
+/// Time of an event of a port, and the rank of its frame: simultaneous events are handled in the
+/// order in which their frames were sent. Senders that one full port clocks by its departures reach
+/// it at equal instants, again and again. By the order of nodes the first of them would always take
+/// the room, and the others would lose whole windows.
+#[derive(Debug, Clone, Copy)]
+struct Moment {
+    at: Time,
+    rank: u32,
+}
+
 #[derive(Debug)]
 pub(super) struct Port {
     tier: Tier,
     wire: Wire,
     /// End of the frame on the wire.
-    free_at: Time,
+    free: Moment,
     delay: Time,
     pool: Pool,
     queues: Box<[Queue]>,
@@ -148,8 +158,8 @@ pub(super) struct Port {
     hull: Option<Box<Bucket>>,
     /// Frames on the wire and on the link.
     flying: List,
-    /// Arrival time of the first of these.
-    arrives_at: Time,
+    /// Arrival of the first of these.
+    arrives: Moment,
     pub(super) tally: PortTally,
 }
 
@@ -164,7 +174,10 @@ impl Port {
         Self {
             tier: config.tier,
             wire: Wire::new(config.rate),
-            free_at: Time::ZERO,
+            free: Moment {
+                at: Time::ZERO,
+                rank: 0,
+            },
             delay: config.delay.into(),
             pool: pool.clone(),
             queues: (0..config.classes).map(queue).collect(),
@@ -177,7 +190,10 @@ impl Port {
             pfabric: config.pfabric,
             hull: config.hull.map(|it| Box::new(Bucket::new(it, config.rate))),
             flying: List::EMPTY,
-            arrives_at: Time::NEVER,
+            arrives: Moment {
+                at: Time::NEVER,
+                rank: 0,
+            },
             tally: PortTally::default(),
         }
     }
@@ -187,12 +203,16 @@ impl Port {
         let packet = frames.packet(place);
         self.tally.sent += 1;
         self.tally.bytes += u64::from(packet.size);
-        self.free_at = self.wire.send(now, packet.bytes());
-        let at = self.free_at + self.delay;
+        self.free.at = self.wire.send(now, packet.bytes());
+        self.free.rank = frames.next_rank();
+        let at = self.free.at + self.delay;
         if self.flying.is_empty() {
-            self.arrives_at = at;
+            self.arrives = Moment {
+                at,
+                rank: self.free.rank,
+            };
         }
-        self.flying.push(frames, place, at);
+        self.flying.push_sent(frames, place, at, self.free.rank);
     }
 
     /// Puts the next queued frame on the wire: the first of the first class that has one.
@@ -266,9 +286,9 @@ impl Port {
 impl Node<Packet> for Port {
     fn poll_at(&self) -> Time {
         let at = if self.waiting > 0 {
-            self.arrives_at.min(self.free_at)
+            self.arrives.at.min(self.free.at)
         } else {
-            self.arrives_at
+            self.arrives.at
         };
         match &self.hull {
             Some(hull) => at.min(hull.poll_at()),
@@ -276,20 +296,31 @@ impl Node<Packet> for Port {
         }
     }
 
+    fn rank(&self) -> u32 {
+        if self.waiting > 0 && self.free.at < self.arrives.at {
+            self.free.rank
+        } else {
+            self.arrives.rank
+        }
+    }
+
     fn poll(&mut self, now: Time, out: &mut Vec<Packet>) {
         self.release(now);
-        if self.waiting > 0 && self.free_at <= now {
+        if self.waiting > 0 && self.free.at <= now {
             self.send_next(now);
         }
-        if self.arrives_at > now {
+        if self.arrives.at > now {
             return;
         }
         let frames = &mut *self.pool.0.borrow_mut();
-        while self.arrives_at <= now
+        while self.arrives.at <= now
             && let Some(place) = self.flying.pop(frames)
         {
             out.push(frames.free(place));
-            self.arrives_at = self.flying.arrives_at(frames);
+            self.arrives = Moment {
+                at: self.flying.arrives_at(frames),
+                rank: self.flying.rank(frames),
+            };
         }
     }
 
@@ -332,7 +363,7 @@ impl Port {
         }
         let pool = Rc::clone(&self.pool.0);
         let frames = &mut *pool.borrow_mut();
-        if self.waiting == 0 && self.free_at <= now {
+        if self.waiting == 0 && self.free.at <= now {
             let place = frames.put(packet);
             return self.send(now, frames, place);
         }

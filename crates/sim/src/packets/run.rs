@@ -54,6 +54,13 @@ impl Node<Packet> for Element {
         }
     }
 
+    fn rank(&self) -> u32 {
+        match self {
+            Self::Port(port) => port.rank(),
+            Self::Paced(_) | Self::Piped(_) | Self::Hosts(_) => 0,
+        }
+    }
+
     fn poll(&mut self, now: Time, out: &mut Vec<Packet>) {
         match self {
             Self::Port(port) => port.poll(now, out),

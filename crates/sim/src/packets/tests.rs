@@ -10,6 +10,7 @@ mod tenants;
 
 use super::attribution::{NAMES, Record};
 use super::*;
+use std::fmt::Write as _;
 use tailbound_experiment::{Experiment as _, Loaded, Source};
 use tailbound_units::Nanos;
 
@@ -430,4 +431,48 @@ fn all_experiments_that_come_with_the_program_are_read() {
         let messages = loaded.experiment.messages.unwrap();
         assert!(messages.longest() > Nanos::ZERO);
     }
+}
+
+/// Senders that a full port clocks reach it at equal instants. If the first hosts always took the
+/// room, the others would lose whole windows: one in six messages would have a timeout.
+#[test]
+fn hosts_that_send_in_step_share_a_full_port() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut rows = "start_ns,source,destination,bytes\n".to_owned();
+    for round in 0..10_u64 {
+        let mut starts: Vec<u64> = (1..9)
+            .map(|host| (host * 15_485_863 + round * host * 32_452_843) % 50_000)
+            .collect();
+        starts.sort_unstable();
+        for (host, start) in (0..).zip(starts) {
+            let (start, host) = (200_000_000 * round + start, 1 + (3 * host + round) % 8);
+            writeln!(rows, "{start},{host},0,64000").unwrap();
+        }
+    }
+    std::fs::write(folder.path().join("incast.csv"), rows).unwrap();
+    let source = Source {
+        file: folder.path().join("incast.toml").display().to_string(),
+        text: r#"
+name = "incast"
+title = "t"
+source = "s"
+[messages]
+duration = "2s"
+stops = true
+star = { hosts = 9, link = { rate = "1Gbit/s", delay = "20us" } }
+trace = { file = "incast.csv", own_connections = true }
+[[messages.setting]]
+name = "one"
+switches = { buffer = "129192B" }
+transport = { congestion = "newreno", probes = false, least_timeout = "10ms", delayed_ack = "1ms" }
+"#
+        .to_owned(),
+    };
+    let loaded = Loaded::<PacketsExperiment>::parse(&source).unwrap();
+    let incast = loaded.experiment.messages.unwrap();
+    let outcome = incast.simulate(&incast.setting[0], 1).unwrap();
+    assert_eq!((outcome.begun, outcome.ended), (80, 80));
+    assert!(outcome.totals.dropped > 500, "{}", outcome.totals.dropped);
+    let timeouts = outcome.totals.timeouts;
+    assert!(timeouts <= 3, "{timeouts} timeouts of 80 messages");
 }

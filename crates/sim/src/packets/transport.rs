@@ -9,6 +9,7 @@ use tailbound_units::{Bytes, Nanos};
 /// Transport of messages; the defaults are those of Linux.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+#[expect(clippy::struct_excessive_bools, reason = "the keys of one TOML table")]
 pub struct Transport {
     /// TCP or UDP, which uses no other key.
     pub protocol: Protocol,
@@ -32,6 +33,8 @@ pub struct Transport {
     pub restarts: bool,
     /// Probes the last segment before a timeout (TLP), with SACK.
     pub probes: bool,
+    /// Repairs losses and takes marks in the way of ns-3 3.37, with SACK: for comparisons with it.
+    pub like_ns3: bool,
 }
 
 impl Default for Transport {
@@ -49,6 +52,7 @@ impl Default for Transport {
             receive_window: Bytes(linux.receive_window.into()),
             restarts: linux.restarts,
             probes: linux.probes,
+            like_ns3: false,
         }
     }
 }
@@ -63,10 +67,10 @@ impl Transport {
             least_timeout: self.least_timeout,
             delayed_ack: self.delayed_ack,
             quick_acks: self.quick_acks,
-            recovery: if self.sack {
-                Recovery::Rack
-            } else {
-                Recovery::Duplicates
+            recovery: match (self.sack, self.like_ns3) {
+                (true, false) => Recovery::Rack,
+                (true, true) => Recovery::Ns3,
+                (false, _) => Recovery::Duplicates,
             },
             congestion: self.congestion,
             slow_start: self.slow_start,
@@ -96,6 +100,13 @@ impl Transport {
         }
         if self.congestion == Congestion::Dctcp && !self.sack {
             section.at("sack", "DCTCP takes marks with SACK alone: leave it out");
+        }
+        let is_other = matches!(self.congestion, Congestion::Cubic | Congestion::PFabric);
+        if self.like_ns3 && (!self.sack || is_other) {
+            section.at(
+                "like_ns3",
+                "ns-3's way is that of NewReno and DCTCP with SACK alone: leave it out",
+            );
         }
         if self.congestion == Congestion::PFabric && !self.sack {
             section.at("sack", "pFabric repairs with SACK: leave it out");

@@ -105,10 +105,8 @@ struct Dctcp {
     alpha: f64,
     acked: u64,
     marked: u64,
-    /// The estimate is updated beyond this position,
+    /// The estimate is updated beyond this position.
     observed_until: u64,
-    /// and the window may be reduced again beyond this one.
-    reduced_until: u64,
 }
 
 /// Marks of an acknowledgement: segments, whether they were marked, the acknowledged position and
@@ -134,7 +132,6 @@ impl Window {
                 acked: 0,
                 marked: 0,
                 observed_until: 0,
-                reduced_until: 0,
             }),
             Congestion::PFabric => Algorithm::PFabric(PFabric {
                 window: config.initial_window,
@@ -228,20 +225,21 @@ impl Window {
         }
     }
 
-    /// Handles the marks of an acknowledgement. Returns true if the window may grow.
-    pub(super) fn observe(&mut self, marks: Marks) -> bool {
+    /// Updates DCTCP's estimate by the marks of an acknowledgement. Returns the part of the window
+    /// that remains after a mark; 1 for other algorithms.
+    pub(super) fn estimate(&mut self, marks: Marks) -> f64 {
         let Algorithm::Dctcp(dctcp) = &mut self.algorithm else {
-            return true;
+            return 1.0;
         };
         dctcp.observe(marks);
-        if marks.marked && marks.una > dctcp.reduced_until {
-            dctcp.reduced_until = marks.next;
-            let left = f64::from(self.size) * (1.0 - dctcp.alpha / 2.0);
-            self.size = (left as u32).max(2);
-            self.threshold = self.size;
-            self.credit = 0;
-        }
-        marks.una > dctcp.reduced_until
+        1.0 - dctcp.alpha / 2.0
+    }
+
+    /// Sets the threshold of a reduction after a mark, at this part of the window (RFC 8257, 3.3).
+    /// The reduction sets the window.
+    pub(super) fn cut(&mut self, part: f64) {
+        self.threshold = ((f64::from(self.size) * part) as u32).max(2);
+        self.credit = 0;
     }
 
     /// Handles an idle time of the sender: CUBIC's curve is shifted by it (RFC 9438, 5.8).
@@ -465,7 +463,7 @@ mod tests {
     /// Every fourth segment is marked: alpha comes to a quarter, and a marked window loses half of
     /// that, once.
     #[test]
-    fn dctcps_alpha_follows_the_marks_and_shrinks_the_window() {
+    fn dctcps_alpha_follows_the_marks_and_cuts_the_window() {
         let mut window = window(Congestion::Dctcp, 100);
         let marks = |una: u64, marked: bool| Marks {
             segments: 1,
@@ -474,29 +472,28 @@ mod tests {
             next: una + 16,
         };
         let alpha = |window: &Window| window.alpha().unwrap();
-        window.observe(marks(1, true));
+        window.estimate(marks(1, true));
         assert!(
             (alpha(&window) - 1.0).abs() < 1e-9,
             "all of the first were marked"
         );
         // A round trip of 17: 5 are marked, then 4 three times.
         for una in 2..=18 {
-            window.observe(marks(una, false));
+            window.estimate(marks(una, false));
         }
         assert!((alpha(&window) - 15.0 / 16.0).abs() < 1e-9);
         for una in 19..4_000 {
-            window.observe(marks(una, una % 4 == 0));
+            window.estimate(marks(una, una % 4 == 0));
         }
         let quarter = alpha(&window);
         assert!((quarter - 0.25).abs() < 0.02, "{quarter}");
         window.size = 80;
-        window.observe(marks(5_000, true));
-        let left = (80.0 * (1.0 - alpha(&window) / 2.0)) as u32;
-        assert_eq!((window.size, window.threshold), (left, left));
-        assert!(
-            !window.observe(marks(5_010, true)),
-            "nor does it grow meanwhile"
-        );
-        assert_eq!(window.size, left);
+        let part = window.estimate(marks(5_000, true));
+        assert!((part - (1.0 - alpha(&window) / 2.0)).abs() < 1e-9);
+        window.cut(part);
+        assert_eq!((window.size, window.threshold), (80, (80.0 * part) as u32));
+        window.size = 2;
+        window.cut(0.5);
+        assert_eq!(window.threshold, 2, "the least window");
     }
 }

@@ -28,6 +28,8 @@ struct SentSegment {
     len: u16,
     state: State,
     resent: bool,
+    /// True if it counts once more as in flight ([`Scoreboard::pipe`]).
+    again: bool,
 }
 
 impl SentSegment {
@@ -98,6 +100,7 @@ impl Scoreboard {
             len,
             state: State::Flying,
             resent: false,
+            again: false,
         });
     }
 
@@ -269,6 +272,109 @@ impl Scoreboard {
                 self.lost += 1;
             }
             is_first = false;
+        }
+    }
+}
+
+/// Counting as ns-3 does ([`super::Recovery::Ns3`]).
+impl Scoreboard {
+    pub(super) fn sacked_segments(&self) -> u32 {
+        self.sacked
+    }
+
+    /// Number of segments with a SACK that end at or before `ack`.
+    pub(super) fn sacked_up_to(&self, ack: u64) -> u32 {
+        let first = self.sent.iter().take_while(|it| it.end() <= ack);
+        first.filter(|it| it.state == State::Sacked).count() as u32
+    }
+
+    /// True if one of the segments that end at or before `ack` was retransmitted.
+    pub(super) fn is_resent_up_to(&self, ack: u64) -> bool {
+        let mut first = self.sent.iter().take_while(|it| it.end() <= ack);
+        first.any(|it| it.resent)
+    }
+
+    /// Lets retransmitted segments with a SACK count as in flight.
+    pub(super) fn settle(&mut self) {
+        if self.resent > 0 {
+            for it in &mut self.sent {
+                it.again |= it.resent && it.state == State::Sacked;
+            }
+        }
+    }
+
+    /// Segments in flight, as ns-3 counts them.
+    pub(super) fn pipe(&self) -> u32 {
+        let again = if self.resent > 0 {
+            self.sent.iter().filter(|it| it.again).count() as u32
+        } else {
+            0
+        };
+        self.flying() + again
+    }
+
+    /// Marks segments below three with a SACK as lost, unless they were retransmitted.
+    pub(super) fn lose_by_count(&mut self) {
+        let mut above = 0;
+        for it in self.sent.iter_mut().rev() {
+            above += u32::from(it.state == State::Sacked);
+            if above >= DUPLICATES && it.state == State::Flying {
+                if it.resent {
+                    it.again = false;
+                } else {
+                    it.state = State::Lost;
+                    self.lost += 1;
+                }
+            }
+        }
+    }
+
+    /// Marks the first segment as lost, unless it was retransmitted.
+    pub(super) fn lose_head(&mut self) {
+        if let Some(head) = self.sent.front_mut()
+            && head.state == State::Flying
+        {
+            head.state = State::Lost;
+            self.lost += 1;
+        }
+    }
+
+    pub(super) fn is_second_lost(&self) -> bool {
+        let second = self.sent.get(1);
+        second.is_some_and(|it| it.state == State::Lost)
+    }
+
+    /// True if the first segment, a full one, was retransmitted and is not lost since.
+    pub(super) fn is_head_resent(&self) -> bool {
+        let head = self.sent.front();
+        head.is_some_and(|it| it.resent && u32::from(it.len) == super::MSS)
+    }
+
+    /// Retransmits the first segment without a SACK that was sent once; the first of all if it is
+    /// `forced`. Returns its begin and end.
+    pub(super) fn resend_unsacked(&mut self, now: Nanos, forced: bool) -> Option<(u64, u64)> {
+        let mut sent = self.sent.iter_mut();
+        let it = if forced {
+            sent.next()?
+        } else {
+            sent.find(|it| it.state == State::Flying && !it.resent)?
+        };
+        it.again |= !it.resent;
+        self.resent += u32::from(!it.resent);
+        self.count = self.count.wrapping_add(1);
+        (it.at, it.number, it.resent) = (now, self.count, true);
+        Some((it.sequence, it.end()))
+    }
+
+    /// Handles a timeout: all segments without a SACK are lost, and none was retransmitted.
+    pub(super) fn lose_all(&mut self) {
+        self.resent = 0;
+        for it in &mut self.sent {
+            if it.state == State::Flying {
+                it.state = State::Lost;
+                self.lost += 1;
+            }
+            (it.resent, it.again) = (false, false);
         }
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Losses are detected by duplicate acknowledgements here, and by SACK in `rack`.
 
+mod pipe;
 mod rack;
 
 use super::congestion::Window;
@@ -149,6 +150,7 @@ impl Sender {
         match self.config.recovery {
             Recovery::Duplicates => self.flight() >= self.window.size,
             Recovery::Rack => self.rack.is_full(self.window.size),
+            Recovery::Ns3 => pipe::is_full(self),
         }
     }
 
@@ -163,16 +165,16 @@ impl Sender {
             return Some(segment);
         }
         if let Some((from, to)) = self.resend_lost(now) {
-            let piece = self.cut(from, to);
-            // Data that was sent before the stream was closed is retransmitted without the FIN.
-            let ends = piece.edge != Edge::Fin || to > self.written;
-            let edge = if ends { piece.edge } else { Edge::None };
-            return Some(Piece { edge, ..piece });
+            return Some(self.cut_again(from, to));
         }
         if self.next == self.una && self.next > 1 {
             self.restart_after_idle(now);
         }
         let limit = if open { self.end() } else { 1 };
+        if self.next >= limit && self.config.recovery == Recovery::Ns3 {
+            let (from, to) = pipe::resend_unsacked(self, now)?;
+            return Some(self.cut_again(from, to));
+        }
         if self.next >= limit || self.is_full() {
             return None;
         }
@@ -204,10 +206,19 @@ impl Sender {
         if self.timeout_at == Nanos::MAX {
             self.arm(now);
         }
-        if self.config.recovery == Recovery::Rack {
+        if self.config.recovery != Recovery::Duplicates {
             self.keep(now, segment.sequence, end);
         }
         Some(segment)
+    }
+
+    /// Returns a segment that was sent before, by its begin and end.
+    fn cut_again(&self, from: u64, to: u64) -> Piece {
+        let piece = self.cut(from, to);
+        // Data that was sent before the stream was closed is retransmitted without the FIN.
+        let ends = piece.edge != Edge::Fin || to > self.written;
+        let edge = if ends { piece.edge } else { Edge::None };
+        Piece { edge, ..piece }
     }
 
     /// Returns the segment at a position, up to another.
@@ -261,6 +272,8 @@ impl Sender {
         }
         if self.config.recovery == Recovery::Rack {
             self.acknowledge_selectively(now, ack, segment);
+        } else if self.config.recovery == Recovery::Ns3 {
+            pipe::acknowledge(self, now, ack, segment);
         } else if ack > self.una {
             self.acknowledge_new(now, ack, segment);
         } else if outstanding && segment.len == 0 && segment.edge == Edge::None && !moved {
@@ -343,7 +356,7 @@ impl Sender {
         }
         self.round_trip.backoff += 1;
         self.arm(now);
-        if self.una == self.highest {
+        if self.una == self.highest && self.config.recovery != Recovery::Ns3 {
             return Due::Ask;
         }
         let (again, flight) = match self.config.recovery {
@@ -353,8 +366,10 @@ impl Sender {
                 (1, flight)
             }
             Recovery::Rack => self.lose_all(now),
+            Recovery::Ns3 => pipe::lose_all(self),
         };
-        if !matches!(self.phase, Phase::Loss(_)) {
+        let is_first = !matches!(self.phase, Phase::Loss(_));
+        if is_first || self.config.recovery == Recovery::Ns3 {
             self.window.lose(flight);
         }
         self.window.begin(again);

@@ -463,3 +463,110 @@ proptest! {
         prop_assert!(pair.ends[0].is_acknowledged());
     }
 }
+
+/// A mark halves the window at first (alpha is 1), one segment for two that arrive, and once a round
+/// trip; as in Linux (`tcp_cwnd_reduction`).
+#[test]
+fn a_mark_reduces_the_window_during_a_round_trip() {
+    let config = TcpConfig {
+        initial_window: 20,
+        ..rack(Congestion::Dctcp)
+    };
+    let mut sender = Connection::established(config, Nanos::from_millis(1));
+    let mut out = Vec::new();
+    sender.write(Nanos::ZERO, 100 * SEGMENT, &mut out);
+    assert_eq!(out.len(), 20);
+    let mut sent = Vec::new();
+    for number in 1..=20 {
+        let ack = Segment {
+            sequence: 1,
+            len: 0,
+            edge: Edge::None,
+            ack: Some(1 + number * SEGMENT),
+            window: 1 << 20,
+            stamp: 1,
+            echo: 1,
+            sack: Sack::default(),
+            ecn: Ecn::Unable,
+            echo_mark: true,
+        };
+        out.clear();
+        sender.receive(Nanos::from_millis(1), &ack, &mut out);
+        sent.push(out.len());
+    }
+    assert_eq!(sent.iter().sum::<usize>(), 10, "{sent:?}");
+    assert!(sent.iter().all(|it| *it <= 1), "{sent:?}");
+    assert_eq!(sender.congestion_window(), 10);
+}
+
+/// RFC 5681, 3.1: a window grows by acknowledgements of new data.
+#[test]
+fn an_acknowledgement_with_sack_alone_grows_no_window() {
+    let config = rack(Congestion::NewReno);
+    let mut sender = Connection::established(config, Nanos::from_millis(1));
+    let mut out = Vec::new();
+    sender.write(Nanos::ZERO, 100 * SEGMENT, &mut out);
+    let window = sender.congestion_window();
+    // The second segment has arrived, the first is late.
+    let mut sack = Sack::default();
+    sack.blocks[0] = (MSS, 2 * MSS);
+    let ack = Segment {
+        sequence: 1,
+        len: 0,
+        edge: Edge::None,
+        ack: Some(1),
+        window: 1 << 20,
+        stamp: 1,
+        echo: 1,
+        sack,
+        ecn: Ecn::Unable,
+        echo_mark: false,
+    };
+    out.clear();
+    sender.receive(Nanos::from_millis(1), &ack, &mut out);
+    assert_eq!(sender.congestion_window(), window);
+    assert_eq!(out.len(), 1, "limited transmit: one arrived, one is sent");
+}
+
+/// Without SACK an acknowledgement that changes the window is no duplicate (RFC 5681, 2): data that
+/// is read immediately takes no window. The first of three duplicates counts.
+#[test]
+fn data_that_is_read_at_once_takes_no_window() {
+    let config = TcpConfig {
+        receive_window: TcpConfig::TODAY.first_receive_window,
+        quick_acks: 1_000,
+        ..TcpConfig::TODAY
+    };
+    let mut ends = [(); 2].map(|()| Connection::established(config, ONE_WAY));
+    let mut segments = Vec::new();
+    ends[0].write(Nanos::ZERO, 10 * SEGMENT, &mut segments);
+    let mut acks = Vec::new();
+    let bytes: Vec<u64> = [0, 2, 3]
+        .map(|it| ends[1].deliver(ONE_WAY, &segments[it], &mut acks))
+        .into();
+    assert_eq!(bytes, [SEGMENT, 0, 0]);
+    let edges: Vec<_> = acks.iter().map(|it| (it.ack, it.window)).collect();
+    assert!(edges.iter().all(|it| *it == edges[0]), "{edges:?}");
+}
+
+#[test]
+fn ns3s_way_repairs_a_lost_tail_within_a_recovery() {
+    // The tail is lost together with a segment that three others tell.
+    let config = TcpConfig {
+        recovery: Recovery::Ns3,
+        ..rack(Congestion::NewReno)
+    };
+    let mut pair = Pair::new(config, config);
+    assert_eq!(
+        pair.transfer(30 * SEGMENT, &mut losing(&[20, 29])),
+        30 * SEGMENT
+    );
+    assert_eq!(pair.ends[0].resent().1, 0, "no timeout");
+    // A retransmission that is lost waits for a timeout.
+    let mut pair = Pair::new(config, config);
+    assert_eq!(
+        pair.transfer(100 * SEGMENT, &mut losing(&[20, 24])),
+        100 * SEGMENT
+    );
+    assert!(pair.ends[0].is_acknowledged());
+}

@@ -15,10 +15,16 @@ const FIRST_PROBE: Nanos = Nanos::from_secs(1);
 
 #[derive(Debug, Clone)]
 pub(super) struct Rack {
-    board: Scoreboard,
-    reduction: Reduction,
+    pub(super) board: Scoreboard,
+    pub(super) reduction: Reduction,
     /// Segments that are sent regardless of the window: a probe.
-    extra: u32,
+    pub(super) extra: u32,
+    /// DCTCP's window is reduced until all data up to this position is acknowledged.
+    pub(super) reducing_until: Option<u64>,
+    /// True before the first partial acknowledgement of a recovery ([`Recovery::Ns3`]).
+    pub(super) is_first_partial: bool,
+    /// Part of a segment by which DCTCP's window is larger ([`Recovery::Ns3`]).
+    pub(super) fraction: f64,
     /// The tail loss probe: its end, and whether it was a retransmission.
     probe: Option<(u64, bool)>,
     probe_at: Nanos,
@@ -28,11 +34,11 @@ pub(super) struct Rack {
 
 /// State of proportional rate reduction during a recovery, in segments.
 #[derive(Debug, Clone, Copy, Default)]
-struct Reduction {
-    delivered: u32,
-    sent: u32,
+pub(super) struct Reduction {
+    pub(super) delivered: u32,
+    pub(super) sent: u32,
     /// Segments in flight at the start of the recovery.
-    flight: u32,
+    pub(super) flight: u32,
 }
 
 impl Reduction {
@@ -52,6 +58,23 @@ impl Reduction {
         // The first segment is retransmitted immediately.
         allowed.max(u32::from(self.sent == 0))
     }
+
+    /// Same as [`Self::allow`] as in ns-3: a segment more than were delivered is allowed only if a
+    /// retransmission was acknowledged.
+    pub(super) fn allow_repaired(
+        &mut self,
+        delivered: u32,
+        flying: u32,
+        threshold: u32,
+        repaired: bool,
+    ) -> u32 {
+        if repaired || flying > threshold {
+            return self.allow(delivered, flying, threshold, repaired);
+        }
+        self.delivered += delivered;
+        let allowed = delivered.min(threshold - flying);
+        allowed.max(u32::from(self.sent == 0))
+    }
 }
 
 impl Rack {
@@ -60,6 +83,9 @@ impl Rack {
             board: Scoreboard::default(),
             reduction: Reduction::default(),
             extra: 0,
+            reducing_until: None,
+            is_first_partial: false,
+            fraction: 0.0,
             probe: None,
             probe_at: Nanos::MAX,
             look_at: Nanos::MAX,
@@ -72,6 +98,14 @@ impl Rack {
 
     pub(super) fn is_full(&self, window: u32) -> bool {
         self.board.flying() >= window.saturating_add(self.extra)
+    }
+
+    /// Starts a reduction of the window.
+    pub(super) fn begin_reduction(&mut self) {
+        self.reduction = Reduction {
+            flight: self.board.outstanding(),
+            ..Reduction::default()
+        };
     }
 }
 
@@ -86,7 +120,11 @@ impl Sender {
         self.rack.reduction.sent += 1;
         self.resent.0 += 1;
         self.last_sent = now;
-        self.arm(now);
+        // As in Linux, which restarts the timer for the first segment alone.
+        let is_head = self.config.recovery == Recovery::Rack && again.0 == self.una;
+        if is_head || self.timeout_at == Nanos::MAX {
+            self.arm(now);
+        }
         Some(again)
     }
 
@@ -121,12 +159,7 @@ impl Sender {
             self.window.measure(now, &of);
         }
         self.settle_probe(segment, ack);
-        let may_grow = self.window.observe(Marks {
-            segments: delivered.segments,
-            marked: segment.echo_mark,
-            una: self.una,
-            next: self.next,
-        });
+        observe(self, segment, delivered.segments);
         let found = self.look(now);
         match self.phase {
             Phase::Recovery(until) if self.una >= until => {
@@ -136,13 +169,19 @@ impl Sender {
             }
             Phase::Recovery(_) => self.reduce(delivered.segments, advanced && !found),
             Phase::Loss(until) => {
-                self.grow(now, delivered.segments);
+                if advanced {
+                    self.grow(now, delivered.segments);
+                }
                 if self.una >= until {
                     self.phase = Phase::Open;
                     self.rack.board.recovered();
                 }
             }
-            Phase::Open if limited && may_grow && is_stream => self.grow(now, delivered.segments),
+            Phase::Open if self.rack.reducing_until.is_some() => {
+                self.reduce(delivered.segments, advanced && !found);
+            }
+            // An acknowledgement with SACK alone grows no window (RFC 5681, 2 and 3.1).
+            Phase::Open if limited && is_stream && advanced => self.grow(now, delivered.segments),
             Phase::Open => {}
         }
         if self.rack.board.outstanding() == 0 {
@@ -151,7 +190,10 @@ impl Sender {
             }
             (self.rack.probe_at, self.rack.look_at) = (Nanos::MAX, Nanos::MAX);
         } else if delivered.segments > 0 {
-            self.arm(now);
+            // The timer restarts for data that is acknowledged by position (RFC 6298, 5.3).
+            if advanced {
+                self.arm(now);
+            }
             self.schedule_probe(now);
         }
     }
@@ -164,13 +206,13 @@ impl Sender {
         let (found, again) = self.rack.board.detect(now, smoothed, least, recovers);
         self.rack.look_at = again;
         if found && !recovers {
-            let flight = self.rack.board.outstanding();
-            self.window.lose(flight.min(self.window.size));
             self.phase = Phase::Recovery(self.highest);
-            self.rack.reduction = Reduction {
-                flight,
-                ..Reduction::default()
-            };
+            // A loss during a reduction after a mark reduces the window no further.
+            if self.rack.reducing_until.take().is_none() {
+                let flight = self.rack.board.outstanding();
+                self.window.lose(flight.min(self.window.size));
+                self.rack.begin_reduction();
+            }
             (self.rack.probe, self.rack.probe_at) = (None, Nanos::MAX);
         }
         found
@@ -249,7 +291,37 @@ impl Sender {
         self.rack.board.time_out(now);
         (self.rack.probe, self.rack.probe_at) = (None, Nanos::MAX);
         self.rack.look_at = Nanos::MAX;
+        self.rack.reducing_until = None;
         (self.rack.board.flying() + 1, flight)
+    }
+}
+
+/// Handles the marks of an acknowledgement: the first one starts a reduction of the window, which
+/// takes a round trip, as in Linux (`tcp_enter_cwr`).
+fn observe(sender: &mut Sender, segment: &Segment, segments: u32) {
+    if sender
+        .rack
+        .reducing_until
+        .is_some_and(|until| sender.una > until)
+    {
+        sender.rack.reducing_until = None;
+        if sender.phase == Phase::Open {
+            sender.window.size = sender.window.threshold;
+        }
+    }
+    let part = sender.window.estimate(Marks {
+        segments,
+        marked: segment.echo_mark,
+        una: sender.una,
+        next: sender.next,
+    });
+    if segment.echo_mark && sender.rack.reducing_until.is_none() && sender.phase == Phase::Open {
+        sender.window.cut(part);
+        sender.rack.reducing_until = Some(sender.next);
+        sender.rack.reduction = Reduction {
+            flight: sender.window.size,
+            ..Reduction::default()
+        };
     }
 }
 

@@ -212,6 +212,16 @@ fn each_contradiction_is_named_and_the_later_change_counts() {
             "b/w#1: 0+1@host-2;",
             "b/w has its number and counts",
         ),
+        // Of a tenant on several hosts the latest of them counts.
+        (
+            vec![
+                host("host-1", 2, &[("a/w/0", 1, 2)]),
+                host("host-2", 9, &[("a/w/1", 1, 2)]),
+                host("host-3", 5, &[("b/w/0", 1, 1)]),
+            ],
+            "a/w#1: 0+1@host-1 1+1@host-2;",
+            "a/w has its number and counts",
+        ),
         (
             vec![host("host-1", 5, &[("a/w/1", 1, 3)])],
             "a/w#1: 1+1@host-1;",
@@ -313,6 +323,14 @@ fn other_guarantees_and_hosts_without_any_are_named() {
     let said = missing.findings[0].to_string();
     let expected = "5 hosts hold nothing: host-2, host-3, other-1, other-2, other-3; tenants";
     assert!(said.starts_with(expected), "{said}");
+}
+
+#[test]
+fn numbers_begin_behind_the_last_change_that_a_host_knew() {
+    let next_id = |held| recovered(held).snapshot.next_id;
+    assert_eq!(next_id(with_others(Vec::new())), 2);
+    assert_eq!(next_id(vec![host("host-1", 0, &[])]), 1);
+    assert_eq!(next_id(vec![host("host-1", 7, &[("a/w/0", 9, 1)])]), 10);
 }
 
 #[test]

@@ -12,9 +12,9 @@ fn kept(calls: &[Call]) -> Snapshot {
     let (mut ledger, _) = ledger();
     for call in calls {
         let words = Description::new(&ledger, call);
-        let entry = match ledger.decide(call, Nanos::from_millis(5)) {
-            Ok(decision) => words.done(call, &decision, Nanos::from_millis(5)),
-            Err(error) => words.refused(call, error.to_string(), Nanos::from_millis(5)),
+        let entry = match ledger.decide(call, Nanos::from_secs(5_000)) {
+            Ok(decision) => words.done(call, &decision, Nanos::from_secs(5_000)),
+            Err(error) => words.refused(call, error.to_string(), Nanos::from_secs(5_000)),
         };
         let sealed = of(&ledger).seal(entry.into_iter().collect());
         add(&mut ledger, &sealed);
@@ -65,6 +65,7 @@ fn each_change_and_each_refusal_is_an_entry_with_its_owner() {
     assert_eq!(found.iter().map(|it| of(it)).collect::<Vec<_>>(), expected);
     let owners: Vec<_> = found.iter().map(|it| it.owners.concat()).collect();
     assert_eq!(owners, ["acme", "acme", "acme", "globex", "acme"]);
+    assert!(found.iter().all(|it| it.at_ms == 5_000_000));
     assert_eq!(audit(&snapshot).findings, []);
     // A backup keeps the chain, and the next entry continues it.
     let text = crate::backup::write(&snapshot);
@@ -74,6 +75,27 @@ fn each_change_and_each_refusal_is_an_entry_with_its_owner() {
     assert_eq!((of_ledger(&ledger), super::of(&ledger).oldest()), (5, 1));
     let after: Vec<_> = super::of(&ledger).after(3).map(|it| it.number).collect();
     assert_eq!(after, [4, 5]);
+}
+
+#[test]
+fn a_long_reason_is_cut_between_characters() {
+    let (ledger, _) = ledger();
+    let call = create("acme", "web", 2);
+    let refused = |why: String| {
+        let words = Description::new(&ledger, &call);
+        let entry = words.refused(&call, why, Nanos(1));
+        entry.expect("a refusal has an entry").after
+    };
+    assert_eq!(refused("x".repeat(500)), "x".repeat(500));
+    assert_eq!(refused("x".repeat(501)), format!("{}...", "x".repeat(500)));
+    assert_eq!(
+        refused("\u{e9}".repeat(251) + "x"),
+        format!("{}...", "\u{e9}".repeat(250))
+    );
+    assert_eq!(
+        refused("x".to_owned() + &"\u{e9}".repeat(250)),
+        format!("x{}...", "\u{e9}".repeat(249))
+    );
 }
 
 fn of_ledger(ledger: &Ledger) -> u64 {

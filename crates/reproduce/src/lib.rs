@@ -12,6 +12,7 @@ mod page;
 mod registry;
 mod runner;
 mod saved;
+mod seeds;
 #[cfg(test)]
 mod tests;
 

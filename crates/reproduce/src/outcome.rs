@@ -22,11 +22,12 @@ pub fn outcome(results: &[&CheckResult]) -> (&'static str, Verdict) {
 
 /// Returns a check in a line: result, expected value, and the reason of a known miss.
 pub fn result_text(result: &CheckResult) -> String {
-    line(result, "wanted ")
+    line(result, "wanted ", None)
 }
 
-/// Returns a check in a line; `wanted` stands before the expected value.
-pub(crate) fn line(result: &CheckResult, wanted: &str) -> String {
+/// Returns a check in a line; `wanted` stands before the expected value, and the figures of other `seeds`
+/// behind it.
+pub(crate) fn line(result: &CheckResult, wanted: &str, seeds: Option<String>) -> String {
     // The result has the unit of the expected value, which follows its last digit.
     let last = result.want.rsplit_once(|it: char| it.is_ascii_digit());
     let unit = last.map_or("", |(_, unit)| unit);
@@ -43,7 +44,8 @@ pub(crate) fn line(result: &CheckResult, wanted: &str) -> String {
     let paper = paper.map_or_else(String::new, |it| format!("; the paper {it}"));
     let known = result.known.as_ref();
     let known = known.map_or_else(String::new, |it| format!("; known {it}"));
-    let expected = format!("{}{paper}{known}", result.want);
+    let seeds = seeds.map_or_else(String::new, |it| format!("; seeds {it}"));
+    let expected = format!("{}{paper}{known}{seeds}", result.want);
     // On the page a longer expectation is code: it is no sentence.
     let is_long = expected.contains(" to ") || expected.contains(';');
     let code = if wanted.is_empty() && is_long {

@@ -16,7 +16,8 @@ const HEAD: &str = "\
 `tailbound reproduce silo-10` runs one item, the tenth of Silo. A run depends on its seed only, which is 1 here. The
 items are in `crates/reproduce/src/items.toml`, the bounds of each check in its experiment (`tailbound sim KIND show
 NAME`, `tailbound lab show NAME`) and behind its result: `0.749 (>= 0.5)`. A known miss has a range, too: outside it, on
-either side, the check fails. The column *fitted* has the parameters that were fitted to a figure of the paper, and
+either side, the check fails. `seeds 1.2/1.4/1.5`: the lowest figure, the median and the highest of the seeds 1 to 5, if
+they differ. The column *fitted* has the parameters that were fitted to a figure of the paper, and
 those that the paper does not state. An item is PASS if all its checks are.
 
 - `make reproduce` writes this page: it runs the lab's experiments, then all others, and stores the results in
@@ -149,18 +150,24 @@ fn of_checks(
         String::new()
     };
     let mut text = format!("**{word}** ({place}{}{price})", planned.size);
-    text.push_str(&in_cell(results));
+    let seeds = |result: &CheckResult| match size {
+        Size::Full => None,
+        Size::Quick | Size::Usual => registry.seeds.of(&checks.experiment, &result.name),
+    };
+    text.push_str(&in_cell(results, seeds));
     text
 }
 
 /// Number of passed checks from which a cell shows them folded.
 const FOLDED: usize = 7;
 
-/// Returns checks in a cell: failed ones before passed ones.
-fn in_cell(results: Vec<&CheckResult>) -> String {
+/// Returns checks in a cell: failed ones before passed ones. `seeds` gives the figures of other seeds.
+fn in_cell(results: Vec<&CheckResult>, seeds: impl Fn(&CheckResult) -> Option<String>) -> String {
+    // The page's head explains the bounds in parentheses.
+    let check = |result: &CheckResult| line(result, "", seeds(result));
     let holds = |result: &&CheckResult| result.outcome() == Outcome::Pass;
     let (held, others): (Vec<_>, Vec<_>) = results.into_iter().partition(holds);
-    let mut text = in_words(&others);
+    let mut text = in_words(&others, check);
     let held: Vec<String> = held.into_iter().map(check).collect();
     if held.len() < FOLDED {
         text.extend(held.iter().map(|line| format!("<br>{line}")));
@@ -176,7 +183,7 @@ fn in_cell(results: Vec<&CheckResult>) -> String {
 }
 
 /// Returns failed checks, a line each; a repeated reason is replaced by a reference.
-fn in_words(results: &[&CheckResult]) -> String {
+fn in_words(results: &[&CheckResult], check: impl Fn(&CheckResult) -> String) -> String {
     let mut text = String::new();
     for (at, result) in results.iter().enumerate() {
         let why = result.remark();
@@ -188,11 +195,6 @@ fn in_words(results: &[&CheckResult]) -> String {
         let _ = write!(text, "<br>{line}");
     }
     text
-}
-
-/// Returns a check in a line; the page's head explains the bounds in parentheses.
-fn check(result: &CheckResult) -> String {
-    line(result, "")
 }
 
 /// Returns a line of the page without results of a run.
@@ -233,7 +235,7 @@ mod tests {
             result("c", false, Some("it rains")),
             result("d", false, None),
         ];
-        let lines = in_words(&results.each_ref());
+        let lines = in_words(&results.each_ref(), |result| line(result, "", None));
         assert_eq!(
             lines,
             "<br>a: 3 (<= 2), known miss: it rains\
@@ -244,11 +246,24 @@ mod tests {
     }
 
     #[test]
+    fn the_spread_over_seeds_stands_behind_the_bounds() {
+        let with_paper = CheckResult {
+            paper: Some("1.5".to_owned()),
+            ..result("a", true, None)
+        };
+        let seeds = |_: &CheckResult| Some("1/2/3".to_owned());
+        assert_eq!(
+            in_cell(vec![&with_paper], seeds),
+            "<br>a: 1 (`<= 2; the paper 1.5; seeds 1/2/3`)"
+        );
+    }
+
+    #[test]
     fn many_checks_that_hold_are_folded_away() {
         let found = |count: usize| {
             let mut all = vec![result("a", true, None); count];
             all.push(result("b", false, Some("it rains")));
-            in_cell(all.iter().collect())
+            in_cell(all.iter().collect(), |_| None)
         };
         assert_eq!(
             found(1),

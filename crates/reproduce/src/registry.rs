@@ -1,6 +1,7 @@
 //! The items of the papers, and their experiments: `items.toml`.
 
 use crate::ReproduceError;
+use crate::seeds::Seeds;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use tailbound_report::{CheckResult, Results};
@@ -16,6 +17,9 @@ pub struct Registry {
     /// All experiments of the items.
     pub(crate) run: Vec<Run>,
     pub(crate) paper: Vec<Paper>,
+    /// Spreads of figures over five seeds.
+    #[serde(skip)]
+    pub(crate) seeds: Seeds,
 }
 
 /// Size of an experiment.
@@ -125,7 +129,9 @@ impl Registry {
     /// # Errors
     /// The registry has errors.
     pub fn read() -> Result<Self, ReproduceError> {
-        Ok(toml::from_str(include_str!("items.toml"))?)
+        let mut registry: Self = toml::from_str(include_str!("items.toml"))?;
+        registry.seeds = Seeds::read()?;
+        Ok(registry)
     }
 
     /// Returns the items that these words name, each with its own name.

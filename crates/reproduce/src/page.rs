@@ -161,7 +161,7 @@ fn of_checks(
 /// Number of passed checks from which a cell shows them folded.
 const FOLDED: usize = 7;
 
-/// Returns checks in a cell: failed ones before passed ones. `seeds` gives the figures of other seeds.
+/// Returns checks in a cell: failed ones before passed ones. `seeds` returns the spread of a check over five seeds.
 fn in_cell(results: Vec<&CheckResult>, seeds: impl Fn(&CheckResult) -> Option<String>) -> String {
     // The page's head explains the bounds in parentheses.
     let check = |result: &CheckResult| line(result, "", seeds(result));

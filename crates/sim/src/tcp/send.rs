@@ -165,7 +165,7 @@ impl Sender {
             return Some(segment);
         }
         if let Some((from, to)) = self.resend_lost(now) {
-            return Some(self.cut_again(from, to));
+            return Some(cut_again(self, from, to));
         }
         if self.next == self.una && self.next > 1 {
             self.restart_after_idle(now);
@@ -173,7 +173,7 @@ impl Sender {
         let limit = if open { self.end() } else { 1 };
         if self.next >= limit && self.config.recovery == Recovery::Ns3 {
             let (from, to) = pipe::resend_unsacked(self, now)?;
-            return Some(self.cut_again(from, to));
+            return Some(cut_again(self, from, to));
         }
         if self.next >= limit || self.is_full() {
             return None;
@@ -210,15 +210,6 @@ impl Sender {
             self.keep(now, segment.sequence, end);
         }
         Some(segment)
-    }
-
-    /// Returns a segment that was sent before, by its begin and end.
-    fn cut_again(&self, from: u64, to: u64) -> Piece {
-        let piece = self.cut(from, to);
-        // Data that was sent before the stream was closed is retransmitted without the FIN.
-        let ends = piece.edge != Edge::Fin || to > self.written;
-        let edge = if ends { piece.edge } else { Edge::None };
-        Piece { edge, ..piece }
     }
 
     /// Returns the segment at a position, up to another.
@@ -395,4 +386,13 @@ impl Piece {
     fn end(&self) -> u64 {
         self.sequence + u64::from(self.len) + u64::from(self.edge != Edge::None)
     }
+}
+
+/// Returns a segment that was sent before, by its begin and end.
+fn cut_again(sender: &Sender, from: u64, to: u64) -> Piece {
+    let piece = sender.cut(from, to);
+    // Data that was sent before the stream was closed is retransmitted without the FIN.
+    let ends = piece.edge != Edge::Fin || to > sender.written;
+    let edge = if ends { piece.edge } else { Edge::None };
+    Piece { edge, ..piece }
 }

@@ -37,14 +37,18 @@ pub(crate) fn line(result: &CheckResult, wanted: &str, seeds: Option<String>) ->
     let name = result.name.replace('_', " ");
     let why = match (result.outcome(), result.remark()) {
         (Outcome::Pass, _) => String::new(),
+        // On the page the range says that the miss is known.
+        (Outcome::Misses, Some(why)) if wanted.is_empty() && result.known.is_some() => {
+            format!(": {why}")
+        }
         (outcome, Some(why)) => format!(", {outcome}: {why}"),
         (outcome, None) => format!(", {outcome}"),
     };
     let paper = result.paper.as_ref();
-    let paper = paper.map_or_else(String::new, |it| format!("; the paper {it}"));
+    let paper = paper.map_or_else(String::new, |it| format!("; paper {it}"));
     let known = result.known.as_ref();
     let known = known.map_or_else(String::new, |it| format!("; known {it}"));
-    let seeds = seeds.map_or_else(String::new, |it| format!("; seeds {it}"));
+    let seeds = seeds.map_or_else(String::new, |it| format!("; seeds:{it}"));
     let expected = format!("{}{paper}{known}{seeds}", result.want);
     // On the page a longer expectation is code: it is no sentence.
     let is_long = expected.contains(" to ") || expected.contains(';');

@@ -16,14 +16,14 @@ const HEAD: &str = "\
 `tailbound reproduce silo-10` runs one item, the tenth of Silo. A run depends on its seed only, which is 1 here. The
 items are in `crates/reproduce/src/items.toml`, the bounds of each check in its experiment (`tailbound sim KIND show
 NAME`, `tailbound lab show NAME`) and behind its result: `0.749 (>= 0.5)`. A known miss has a range, too: outside it, on
-either side, the check fails. `seeds 1.2/1.4/1.5`: the lowest figure, the median and the highest of the seeds 1 to 5, if
+either side, the check fails. `seeds:1.2/1.4/1.5`: lowest, median, highest of the seeds 1 to 5, if
 they differ. The column *fitted* has the parameters that were fitted to a figure of the paper, and
 those that the paper does not state. An item is PASS if all its checks are.
 
 - `make reproduce` writes this page: it runs the lab's experiments, then all others, and stores the results in
   `out/reproduce`. After an interruption it continues; results of another version or another text are computed again.
 - `tailbound reproduce all --price` prints the run times, `--full --price` those at the papers' sizes.
-  `--full --results DIR --shard I/N` runs a part of them, on several computers if needed; the files of all parts in one
+  `--full --results DIR --shard I/N` runs a part of them, on several computers if needed. The files of all parts in one
   directory equal those of one run, and `--page` writes the page. `tailbound reproduce silo-10 vsnoop-4 --full --results
   DIR --page FILE` adds these items to the results in DIR.
 - `--quick` omits experiments of more than ten seconds.
@@ -254,7 +254,15 @@ mod tests {
         let seeds = |_: &CheckResult| Some("1/2/3".to_owned());
         assert_eq!(
             in_cell(vec![&with_paper], seeds),
-            "<br>a: 1 (`<= 2; the paper 1.5; seeds 1/2/3`)"
+            "<br>a: 1 (`<= 2; paper 1.5; seeds:1/2/3`)"
+        );
+        let missed = CheckResult {
+            known: Some("2 to 4".to_owned()),
+            ..result("a", false, Some("it rains"))
+        };
+        assert_eq!(
+            in_cell(vec![&missed], |_| None),
+            "<br>a: 3 (`<= 2; known 2 to 4`): it rains"
         );
     }
 

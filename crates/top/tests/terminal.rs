@@ -100,9 +100,20 @@ impl Terminal {
     }
 
     /// Waits until the terminal was sent a text.
+    #[track_caller]
     fn shows(&self, text: &str) {
+        self.shows_after("", text);
+    }
+
+    /// Waits until the terminal was sent a text behind another one.
+    #[track_caller]
+    fn shows_after(&self, before: &str, text: &str) {
         let end = Instant::now() + MAX_WAIT;
-        while !self.read("out").contains(text) {
+        let is_shown = |out: String| {
+            let behind = out.split_once(before);
+            behind.is_some_and(|(_, behind)| behind.contains(text))
+        };
+        while !is_shown(self.read("out")) {
             assert!(Instant::now() < end, "{text}: {:?}", self.read("out"));
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -126,12 +137,11 @@ impl Terminal {
             assert!(Instant::now() < end, "{:?}", self.read("out"));
             std::thread::sleep(Duration::from_millis(20));
         }
-        let out = self.read("out");
-        assert_eq!(self.read("code"), code, "{out:?}");
+        assert_eq!(self.read("code"), code, "{:?}", self.read("out"));
         assert_eq!(self.read("after"), self.read("before"));
-        let taken = out.find("\x1b[?1049h").expect("the screen was not taken");
+        // `script` writes the file later than the screen writes to the terminal.
         for sequence in RESTORED {
-            assert!(out[taken..].contains(sequence), "{sequence:?}: {out:?}");
+            self.shows_after("\x1b[?1049h", sequence);
         }
     }
 }
@@ -187,8 +197,6 @@ fn a_panic_or_measurement_error_ends_top_and_is_shown() {
         let terminal = Terminal::start(end);
         terminal.is_restored("1");
         // It is told on the terminal that was there before.
-        let out = terminal.read("out");
-        let (_, rest) = out.rsplit_once(RESTORED[0]).unwrap();
-        assert!(rest.contains(why), "{rest:?}");
+        terminal.shows_after(RESTORED[0], why);
     }
 }

@@ -30,7 +30,7 @@ impl Store for FaultyStore {
             1 => Err(StoreError::NoSpace),
             4 => Err(StoreError::Corrupt("a page differs".to_owned())),
             2 => Err(StoreError::Failed("the disk is on fire".to_owned())),
-            3 => Err(StoreError::Uncertain("nobody answers".to_owned())),
+            3 => Err(StoreError::Uncertain("the store does not reply".to_owned())),
             fault => {
                 if fault == 5 {
                     while self.fault.load(Ordering::Relaxed) == 5 {

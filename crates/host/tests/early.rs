@@ -338,7 +338,7 @@ impl Ends {
     /// Adds a connection that must end if all are excused.
     fn note(&self, stream: &TcpStream) {
         let copy = stream.try_clone().expect("a descriptor");
-        let mut streams = self.streams.lock().expect("nobody panics");
+        let mut streams = self.streams.lock().expect("no thread panicked");
         // What has ended needs its descriptor no more.
         streams.retain(|stream| stream.peer_addr().is_ok());
         streams.push(copy);
@@ -362,7 +362,7 @@ impl Ends {
     /// Ends all connections, as their frames are no longer carried.
     fn excuse(&self) {
         self.excused.store(true, Ordering::Relaxed);
-        for stream in self.streams.lock().expect("nobody panics").drain(..) {
+        for stream in self.streams.lock().expect("no thread panicked").drain(..) {
             let _ = stream.shutdown(Shutdown::Both);
         }
     }

@@ -232,7 +232,7 @@ fn a_variant_slowed_by_other_programs_is_noisy_not_failed() {
     assert_eq!(one(196.0, "at_most = 200"), Outcome::Pass);
     assert_eq!(one(196.0, "at_most = 100"), Outcome::Noisy);
     assert_eq!(one(196.0, "at_least = 200"), Outcome::Noisy);
-    // What is slow may be above a lower bound for no other reason.
+    // A slow sample may exceed a lower bound by noise alone.
     assert_eq!(one(196.0, "at_least = 100"), Outcome::Noisy);
     // A comparison may have come out either way: that of two variants holds here.
     let results = run(&[WATCHED, ("rate = 196\n", &slower(196.0))]);

@@ -76,7 +76,7 @@ impl ToyVariant {
         rtt.unanswered = self.unanswered;
         variant.series.insert("rtt".to_owned(), rtt);
         let bounds = self.promised.iter().flat_map(|promised| {
-            // What is computed is less here.
+            // The computed part is smaller here.
             [("promised", *promised), ("computed", promised * 4 / 5)].map(|(name, value)| Bound {
                 name: name.to_owned(),
                 value,

@@ -54,7 +54,7 @@ impl Port for Recorder {
         now: Nanos,
         outgoing: &mut VecDeque<Outgoing>,
     ) -> io::Result<TransmitResult> {
-        let mut tape = self.tape.lock().expect("nobody panics");
+        let mut tape = self.tape.lock().expect("no thread panicked");
         let count = outgoing.len().min(tape.room.unwrap_or(usize::MAX));
         tape.room = tape.room.map(|room| room - count);
         let mut taken: VecDeque<_> = outgoing.drain(..count).collect();
@@ -153,7 +153,7 @@ impl Bench {
 
     /// Sets the number of items that a port takes before it is full.
     pub(crate) fn set_room(&mut self, name: &str, room: Option<usize>) {
-        self.tapes[name].lock().expect("nobody panics").room = room;
+        self.tapes[name].lock().expect("no thread panicked").room = room;
         let index = self.names.iter().position(|known| known == name);
         self.switch
             .handle_writable(PortIndex(index.expect("a port")));
@@ -264,7 +264,7 @@ impl Bench {
             record.add_port(
                 name,
                 &self.path(name, "out"),
-                &tape.lock().expect("nobody panics").launches,
+                &tape.lock().expect("no thread panicked").launches,
             );
         }
         record.add_counters(&counters, waiting);

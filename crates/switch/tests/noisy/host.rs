@@ -93,7 +93,7 @@ impl Port for Uplink {
         now: Nanos,
         outgoing: &mut VecDeque<Outgoing>,
     ) -> io::Result<TransmitResult> {
-        let mut wire = self.wire.lock().expect("nobody panics");
+        let mut wire = self.wire.lock().expect("no thread panicked");
         let mut sent = TransmitResult::default();
         wire.taken = wire.taken.max(now);
         for next in outgoing.drain(..) {
@@ -316,7 +316,7 @@ pub(crate) fn watch(
             now = now.max(next.unwrap_or(end));
         }
     }
-    seen(&came, &wire.lock().expect("nobody panics"), &counted)
+    seen(&came, &wire.lock().expect("no thread panicked"), &counted)
 }
 
 fn seen(came: &[Nanos], wire: &Wire, neighbour: &FrameCounters) -> VictimMeasurements {

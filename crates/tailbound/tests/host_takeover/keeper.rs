@@ -35,7 +35,7 @@ impl Keeper {
                 let (text, descriptor) = message(&listener);
                 let name = text.lines().find_map(|line| line.strip_prefix("FDNAME="));
                 let Some(name) = name else { continue };
-                let mut kept = keeps.lock().expect("nobody panics");
+                let mut kept = keeps.lock().expect("no thread panicked");
                 if let Some(descriptor) = descriptor {
                     assert!(text.contains("FDSTORE=1"));
                     kept.insert(name.to_owned(), descriptor);
@@ -48,12 +48,12 @@ impl Keeper {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.kept.lock().expect("nobody panics").len()
+        self.kept.lock().expect("no thread panicked").len()
     }
 
     /// Starts a daemon as systemd does, with what was kept of the one before.
     pub(crate) fn start(&self, host: &Host) -> Daemon {
-        let kept = self.kept.lock().expect("nobody panics");
+        let kept = self.kept.lock().expect("no thread panicked");
         let names: Vec<_> = kept.keys().cloned().collect();
         let mut script = String::new();
         for (place, descriptor) in (3..).zip(kept.values()) {

@@ -94,7 +94,7 @@ impl Traffic {
     /// Waits for frames that were sent after `since` by a daemon without any observed traffic;
     /// returns the arrival of the first frame.
     pub(crate) fn again(&mut self, since: Instant) -> Instant {
-        // What the last one had sent is there at once.
+        // The frames that the last process had sent have arrived already.
         thread::sleep(Duration::from_millis(1));
         self.look();
         let before = self.came.len();

@@ -490,7 +490,7 @@ fn a_lone_sender_borrows_all_that_is_lent_and_returns_it_when_it_is_idle() {
     assert_eq!(depth(&net, 1), Bytes(3 * PART.0));
     net.share(&[], 200, &WHOLE);
     assert_eq!(depth(&net, 1), PART);
-    // What one of two has is not lent twice.
+    // The loan of one of two senders is not lent to the other.
     net.share(&[1, 2], 200, &HALF);
     let both = depth(&net, 1).0 + depth(&net, 2).0;
     let most = tenant.inward().expect("a limit").most.0;

@@ -66,7 +66,7 @@ pub(in crate::probe) fn custom_slice() -> TrialResult {
 pub(super) fn slice_given(asked: Nanos, seen: io::Result<Nanos>, may_raise: bool) -> TrialResult {
     let old = || advice("use Linux >= 6.12");
     match seen {
-        // A thread of one's own may have a slice; guests' threads are somebody else's.
+        // A process may set the slice of its own thread; guests' threads belong to other users.
         Ok(seen) if seen == asked && !may_raise => TrialResult::lacks(
             format!("{asked} read back, but this process has no CAP_SYS_NICE for others' threads"),
             advice(RAISE),
